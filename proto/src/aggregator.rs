@@ -1,0 +1,371 @@
+//! An aggregator: the view of one data centre with everything around it. Feeds of its groups, gossip with other aggregators, the
+//! plumbing between its groups and the ledger, and, where the ledger is led from here, the leader's decisions.
+//!
+//! Event-driven; every call is lent the ledger's state as applied here. What it tells a group of the ledger comes from that
+//! state only; what it tells the ledger is said again until the state shows it.
+
+mod checkpoint;
+mod feed;
+mod plumbing;
+mod propose;
+mod standing;
+
+pub use checkpoint::{RowError, Rows};
+
+use crate::alloc::PolicyConfig;
+use crate::gossip::{Gossip, GossipConfig};
+use crate::ids::{CounterName, DcId, GroupId};
+use crate::leader::LeaderCore;
+use crate::ledger::{Changes, Ledger};
+use crate::msg::*;
+use crate::time::{Span, Time};
+use crate::view::View;
+use feed::Feed;
+use propose::Proposals;
+use standing::Standing;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What a process may choose, and who it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AggregatorConfig {
+    pub dc: DcId,
+    /// Larger at every start of this data centre's aggregator.
+    pub epoch: u64,
+    /// Seed of the table of names.
+    pub seed: u64,
+    pub gossip: GossipConfig,
+    pub policy: PolicyConfig,
+    /// Bytes of one chunk of the feed.
+    pub feed_bytes_max: u32,
+    /// A pull of the feed without an answer is sent again after this, then twice as late each time, up to the second.
+    pub feed_retry: Span,
+    pub feed_retry_max: Span,
+    /// Proposals gather for this long while something is decided soon.
+    pub proposal_interval_near: Span,
+    /// And for this long otherwise.
+    pub proposal_interval_far: Span,
+    /// What must reach the ledger is said again after this time.
+    pub standing_retry: Span,
+    /// Groups are told the settings again after this time, in case they missed them.
+    pub settings_retry: Span,
+    /// The least time between two notifications of totals.
+    pub notify_interval: Span,
+    /// The least time between two checkpoints of the view.
+    pub checkpoint_interval: Span,
+}
+
+impl AggregatorConfig {
+    pub fn new(dc: DcId, epoch: u64) -> AggregatorConfig {
+        AggregatorConfig {
+            dc,
+            epoch,
+            seed: 0,
+            gossip: GossipConfig::default(),
+            policy: PolicyConfig::default(),
+            feed_bytes_max: 256 << 10,
+            feed_retry: Span::from_secs(1),
+            feed_retry_max: Span::from_secs(10),
+            proposal_interval_near: Span::from_millis(2),
+            proposal_interval_far: Span::from_millis(25),
+            standing_retry: Span::from_secs(1),
+            settings_retry: Span::from_secs(10),
+            notify_interval: Span::from_millis(100),
+            checkpoint_interval: Span::from_secs(1),
+        }
+    }
+}
+
+/// What happens to an aggregator.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A group of this data centre speaks for the first time on a connection.
+    GroupUp {
+        group: GroupId,
+    },
+    Group {
+        group: GroupId,
+        msg: FromGroup,
+    },
+    GroupGone {
+        group: GroupId,
+    },
+    PeerUp {
+        dc: DcId,
+        rtt: Span,
+    },
+    PeerRtt {
+        dc: DcId,
+        rtt: Span,
+    },
+    Peer {
+        dc: DcId,
+        msg: PeerMsg,
+    },
+    PeerGone {
+        dc: DcId,
+    },
+    /// The ledger's replica here has applied something.
+    Ledger(Changes),
+    /// Who leads the ledger, as far as is known here.
+    Leader(Option<DcId>),
+    /// Commands of this data centre's operators and users; said until the ledger shows them.
+    Submit(Vec<LedgerCmd>),
+    /// The rows last given out are durable.
+    Persisted,
+    Tick,
+}
+
+/// What an aggregator wants done.
+#[derive(Clone, Debug)]
+pub enum Output {
+    Group {
+        group: GroupId,
+        msg: ForGroup,
+    },
+    Peer {
+        dc: DcId,
+        msg: PeerMsg,
+    },
+    /// To be put into the ledger's log, in one entry: this data centre leads it.
+    Propose(Vec<LedgerCmd>),
+    /// Rows to persist in one transaction, answered with [`Input::Persisted`]; one set is out at a time.
+    Persist(Rows),
+    Notify(Event),
+}
+
+/// Something that subscribers may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Award {
+        counter: CounterName,
+        at: u64,
+    },
+    Signature {
+        counter: CounterName,
+        at: u64,
+    },
+    /// The reading of a guarded counter changed; coalesced.
+    Total {
+        counter: CounterName,
+        reading: Reading,
+    },
+}
+
+/// The view of one data centre with everything around it.
+#[derive(Clone, Debug)]
+pub struct AggregatorCore {
+    config: AggregatorConfig,
+    view: View,
+    gossip: Gossip,
+    feeds: BTreeMap<GroupId, Feed>,
+    groups: BTreeSet<GroupId>,
+    rtts: BTreeMap<DcId, Span>,
+    leader: Option<DcId>,
+    leader_core: LeaderCore,
+    /// When the leader wants to think again.
+    leader_wake: Option<Time>,
+    proposals: Proposals,
+    standing: Standing,
+    /// When guards and settings are said again.
+    remind_at: Option<Time>,
+    checkpoint: checkpoint::Checkpoint,
+    /// Last notified readings, and when totals may be notified again.
+    notified: BTreeMap<CounterName, Reading>,
+    notify_at: Option<Time>,
+    notify_last: Time,
+    outputs: VecDeque<Output>,
+    /// The ledger as it was at the start was taken in.
+    started: bool,
+}
+
+impl AggregatorCore {
+    /// An aggregator with nothing on disk.
+    pub fn new(config: AggregatorConfig) -> AggregatorCore {
+        let view = View::new(config.dc, config.seed);
+        let gossip = Gossip::new(config.dc, config.epoch, config.gossip.clone(), config.seed);
+        AggregatorCore::with_state(config, view, gossip, BTreeMap::new())
+    }
+
+    fn with_state(
+        config: AggregatorConfig,
+        view: View,
+        gossip: Gossip,
+        feeds: BTreeMap<GroupId, Feed>,
+    ) -> AggregatorCore {
+        let mut standing = Standing::default();
+        standing.add(LedgerCmd::View(config.dc));
+        AggregatorCore {
+            leader_core: LeaderCore::new(config.policy.clone()),
+            config,
+            view,
+            gossip,
+            feeds,
+            groups: BTreeSet::new(),
+            rtts: BTreeMap::new(),
+            leader: None,
+            leader_wake: None,
+            proposals: Proposals::default(),
+            standing,
+            remind_at: None,
+            checkpoint: checkpoint::Checkpoint::default(),
+            notified: BTreeMap::new(),
+            notify_at: None,
+            notify_last: Time(0),
+            outputs: VecDeque::new(),
+            started: false,
+        }
+    }
+
+    /// Takes an input; `ledger` is the state applied here.
+    pub fn handle(&mut self, now: Time, input: Input, ledger: &Ledger) {
+        if !self.started {
+            self.started = true;
+            self.view.on_start(ledger);
+            self.answer_arming(now, ledger);
+        }
+        match input {
+            Input::GroupUp { group } => self.on_group_up(now, group, ledger),
+            Input::Group { group, msg } => self.on_group(now, group, msg, ledger),
+            Input::GroupGone { group } => self.on_group_gone(group),
+            Input::PeerUp { dc, rtt } => {
+                self.rtts.insert(dc, rtt);
+                self.gossip.on_peer_up(now, dc, rtt);
+            }
+            Input::PeerRtt { dc, rtt } => {
+                self.rtts.insert(dc, rtt);
+                self.gossip.on_rtt(dc, rtt);
+            }
+            Input::Peer { dc, msg } => self.on_peer(now, dc, msg, ledger),
+            Input::PeerGone { dc } => {
+                self.rtts.remove(&dc);
+                self.gossip.on_peer_gone(now, dc);
+            }
+            Input::Ledger(changes) => self.on_ledger(now, &changes, ledger),
+            Input::Leader(leader) => self.on_leader(now, leader),
+            Input::Submit(cmds) => self.submit(cmds),
+            Input::Persisted => self.on_persisted(now, ledger),
+            Input::Tick => {}
+        }
+        self.run(now, ledger);
+    }
+
+    /// Everything that is due.
+    fn run(&mut self, now: Time, ledger: &Ledger) {
+        self.run_feeds(now);
+        self.gossip.tick(now, &self.view);
+        while let Some((dc, msg)) = self.gossip.poll_output() {
+            self.outputs.push_back(Output::Peer { dc, msg });
+        }
+        self.run_leader(now, ledger);
+        self.run_standing(now, ledger);
+        self.run_reminders(now, ledger);
+        self.run_proposals(now);
+        self.run_notifications(now, ledger);
+        self.run_checkpoint(now);
+    }
+
+    /// What is to be done, in order, until `None`.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When an [`Input::Tick`] is due at the latest.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let feeds = self.feeds.values().filter_map(|feed| feed.due(&self.config)).min();
+        let times = [
+            feeds,
+            self.gossip.poll_timeout(),
+            self.leader_wake,
+            self.standing.due(),
+            self.remind_at,
+            self.proposals.due(),
+            self.notify_at,
+            self.checkpoint.due(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// The value of a counter as this view shows it.
+    pub fn read(&self, counter: &CounterName, ledger: &Ledger) -> Reading {
+        self.view.read(counter, ledger)
+    }
+
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    pub fn gossip(&self) -> &Gossip {
+        &self.gossip
+    }
+
+    /// The measured round trip through the ledger's log; meaningful where it is led from.
+    pub fn quorum_rtt(&self) -> Span {
+        self.leader_core.quorum_rtt()
+    }
+
+    /// Round trips to the connected data centres.
+    pub fn rtts(&self) -> &BTreeMap<DcId, Span> {
+        &self.rtts
+    }
+
+    /// How far each group's feed is behind, in log entries.
+    pub fn feed_lags(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
+        self.feeds.iter().map(|(&group, feed)| (group, feed.lag()))
+    }
+
+    /// Commands that the ledger has not shown yet.
+    pub fn standing(&self) -> usize {
+        self.standing.len()
+    }
+
+    // ---- gossip ----
+
+    fn on_peer(&mut self, now: Time, dc: DcId, msg: PeerMsg, ledger: &Ledger) {
+        match msg {
+            PeerMsg::Digest(digest) => self.gossip.on_digest(now, &self.view, dc, &digest),
+            PeerMsg::Delta(delta) => self.on_delta(now, dc, &delta),
+            PeerMsg::Propose(cmds) => self.on_proposed_by(now, dc, cmds),
+            PeerMsg::Recall(recall) if self.leader == Some(dc) => self.forward_recall(&recall, ledger),
+            // A recall names rights, and a group that returns more than it was granted is fenced: only the leader is believed.
+            PeerMsg::Recall(_) => {}
+        }
+    }
+
+    fn on_delta(&mut self, now: Time, from: DcId, delta: &Delta) {
+        let raised = self.gossip.on_delta(now, &mut self.view, from, delta);
+        raised.into_iter().for_each(|slot| self.checkpoint.touch(slot));
+        self.checkpoint.moved(now, self.config.checkpoint_interval);
+        self.want_notifications(now);
+    }
+
+    // ---- notifications ----
+
+    fn want_notifications(&mut self, now: Time) {
+        let at = (self.notify_last + self.config.notify_interval).max(now);
+        self.notify_at.get_or_insert(at);
+    }
+
+    fn run_notifications(&mut self, now: Time, ledger: &Ledger) {
+        if self.notify_at.is_none_or(|at| at > now) {
+            return;
+        }
+        (self.notify_at, self.notify_last) = (None, now);
+        for counter in ledger.guarded() {
+            let reading = self.view.read(counter, ledger);
+            let old = self.notified.get(counter);
+            if old.is_none_or(|old| (old.value, old.pending) != (reading.value, reading.pending)) {
+                self.notified.insert(counter.clone(), reading);
+                self.outputs.push_back(Output::Notify(Event::Total { counter: counter.clone(), reading }));
+            }
+        }
+    }
+
+    /// Panics when a rule is broken.
+    pub fn check_invariants(&self) {
+        self.view.check_invariants();
+        self.gossip.check_invariants();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! The view on disk: rows of packed cells, cursors of feeds, versions of origins, limits of readings; one transaction each time.
+
+use crate::aggregator::feed::Feed;
+use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
+use crate::gossip::{Gossip, StreamState};
+use crate::ids::{CounterName, DcId, GroupId, LogIndex, ValveId};
+use crate::msg::Version;
+use crate::table::CellTable;
+use crate::time::{Span, Time};
+use crate::view::{NotedLimit, VALVES_MAX, View};
+use serde::{Serialize, de::DeserializeOwned};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Key and value, as persisted.
+pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Cells whose components are one row: a changed cell is written with its neighbours.
+const BLOCK_CELLS: u32 = 8;
+/// Cells whose names are one row: names never change.
+const NAMES_PER_ROW: u32 = 256;
+const NAMESPACES: u8 = 0;
+const VALVES: u8 = 1;
+const CURSORS: u8 = 2;
+const VERSIONS: u8 = 3;
+const LIMIT: u8 = 4;
+const NAMES: u8 = 5;
+const CELLS: u8 = 6;
+const STREAM: u8 = 7;
+
+/// Rows that are not a view's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    #[error("row {key:02x?}: {reason}")]
+    Malformed { key: Vec<u8>, reason: String },
+    #[error("row {key:02x?} is of no known kind")]
+    Unknown { key: Vec<u8> },
+}
+
+/// What has changed since the last checkpoint, and what is on its way.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    blocks: BTreeSet<u32>,
+    due: Option<Time>,
+    /// Rows are out; counters whose limits are among them.
+    out: Option<BTreeSet<CounterName>>,
+    /// Valves, names and namespaces already persisted.
+    valves: usize,
+    cells: u32,
+    namespaces: usize,
+    /// Counters whose limit on disk is the one in memory.
+    persisted: BTreeSet<CounterName>,
+    last: Time,
+}
+
+impl Checkpoint {
+    pub fn touch(&mut self, slot: u32) {
+        self.blocks.insert(slot / BLOCK_CELLS);
+    }
+
+    /// Cursors or versions moved: write them in time.
+    pub fn moved(&mut self, now: Time, interval: Span) {
+        let at = (self.last + interval).max(now);
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    pub fn hurry(&mut self, now: Time) {
+        self.due = Some(now);
+    }
+
+    pub fn due(&self) -> Option<Time> {
+        if self.out.is_some() { None } else { self.due }
+    }
+
+    pub fn is_persisted(&self, counter: &CounterName) -> bool {
+        self.persisted.contains(counter)
+    }
+
+    pub fn on_persisted(&mut self, now: Time) {
+        self.last = now;
+        self.persisted.extend(self.out.take().unwrap_or_default());
+    }
+}
+
+fn bytes_of<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("rows hold only what postcard can encode")
+}
+
+fn parse<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, RowError> {
+    postcard::from_bytes(value).map_err(|error| malformed(key, &error))
+}
+
+fn malformed(key: &[u8], reason: &dyn std::fmt::Display) -> RowError {
+    RowError::Malformed { key: key.to_vec(), reason: reason.to_string() }
+}
+
+fn block_key(kind: u8, block: u32) -> Vec<u8> {
+    let mut key = vec![kind];
+    key.extend_from_slice(&block.to_be_bytes());
+    key
+}
+
+/// The slots of block `block` of `size` cells, of `cells` in all.
+fn slots_of(block: u32, size: u32, cells: u32) -> std::ops::Range<u32> {
+    block * size..((block + 1) * size).min(cells)
+}
+
+impl AggregatorCore {
+    pub(super) fn run_checkpoint(&mut self, now: Time) {
+        if self.checkpoint.due().is_some_and(|due| due <= now) {
+            self.checkpoint.due = None;
+            let rows = self.rows();
+            self.outputs.push_back(Output::Persist(rows));
+        }
+    }
+
+    /// Everything that changed, as rows.
+    fn rows(&mut self) -> Rows {
+        let mut rows = self.small_rows();
+        let (view, cells) = (&self.view, self.view.cells());
+        if self.checkpoint.cells < cells {
+            for block in self.checkpoint.cells / NAMES_PER_ROW..cells.div_ceil(NAMES_PER_ROW) {
+                let slots = slots_of(block, NAMES_PER_ROW, cells);
+                rows.push((block_key(NAMES, block), view.table().records(slots.start, slots.end).to_vec()));
+            }
+        }
+        for &block in &self.checkpoint.blocks {
+            let of_slot = |slot| view.components(slot).collect::<Vec<(u16, u64)>>();
+            let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, cells).map(of_slot).collect();
+            rows.push((block_key(CELLS, block), bytes_of(&components)));
+        }
+        self.checkpoint.blocks.clear();
+        self.checkpoint.cells = cells;
+        rows
+    }
+
+    fn small_rows(&mut self) -> Rows {
+        let cursors: Vec<(GroupId, LogIndex)> = self.feeds.iter().map(|(&group, feed)| (group, feed.cursor)).collect();
+        let mut rows =
+            vec![(vec![CURSORS], bytes_of(&cursors)), (vec![VERSIONS], bytes_of(&self.gossip.foreign_state()))];
+        rows.push((vec![STREAM], bytes_of(&self.gossip.stream_state())));
+        if self.checkpoint.valves < self.view.valves().len() {
+            self.checkpoint.valves = self.view.valves().len();
+            rows.push((vec![VALVES], bytes_of(self.view.valves())));
+        }
+        if self.checkpoint.namespaces < self.view.table().namespaces().len() {
+            self.checkpoint.namespaces = self.view.table().namespaces().len();
+            rows.push((vec![NAMESPACES], bytes_of(self.view.table().namespaces())));
+        }
+        let limits = self.view.limits_mut().take_dirty();
+        for (counter, limit) in &limits {
+            let mut key = vec![LIMIT];
+            key.extend(bytes_of(counter));
+            rows.push((key, bytes_of(limit)));
+            self.checkpoint.persisted.remove(counter);
+        }
+        self.checkpoint.out = Some(limits.into_iter().map(|(counter, _)| counter).collect());
+        rows
+    }
+
+    /// An aggregator from the rows of its checkpoints, in any order. Errors: [`RowError`]; never panics.
+    pub fn recover(
+        config: AggregatorConfig,
+        rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>,
+    ) -> Result<AggregatorCore, RowError> {
+        let mut sorted: BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
+        if sorted.is_empty() {
+            return Ok(AggregatorCore::new(config));
+        }
+        let mut loaded = Loaded::new(&config, &mut sorted)?;
+        for (key, value) in &sorted {
+            loaded.take(key, value)?;
+        }
+        Ok(loaded.build(config))
+    }
+}
+
+/// A view being read back.
+struct Loaded {
+    view: View,
+    cursors: Vec<(GroupId, LogIndex)>,
+    versions: Vec<(DcId, Version)>,
+    stream: Option<StreamState>,
+    limits: BTreeSet<CounterName>,
+}
+
+impl Loaded {
+    fn new(config: &AggregatorConfig, rows: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Loaded, RowError> {
+        let namespaces: Vec<String> = match rows.remove(&vec![NAMESPACES]) {
+            Some(value) => parse(&[NAMESPACES], &value)?,
+            None => Vec::new(),
+        };
+        let valves: Vec<ValveId> = match rows.remove(&vec![VALVES]) {
+            Some(value) => parse(&[VALVES], &value)?,
+            None => Vec::new(),
+        };
+        if valves.iter().collect::<BTreeSet<_>>().len() < valves.len() || valves.len() > VALVES_MAX {
+            return Err(malformed(&[VALVES], &"a valve twice, or more than allowed"));
+        }
+        let view = View::load(config.dc, CellTable::with_namespaces(config.seed, namespaces), &valves);
+        Ok(Loaded { view, cursors: Vec::new(), versions: Vec::new(), stream: None, limits: BTreeSet::new() })
+    }
+
+    /// Takes the rows in the order of their keys: names before components.
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
+        match key {
+            [CURSORS] => self.cursors = parse(key, value)?,
+            [STREAM] => self.stream = Some(parse(key, value)?),
+            [VERSIONS] => self.versions = parse(key, value)?,
+            [LIMIT, counter @ ..] => {
+                let (counter, limit): (CounterName, NotedLimit) = (parse(key, counter)?, parse(key, value)?);
+                self.view.limits_mut().restore(counter.clone(), limit);
+                self.limits.insert(counter);
+            }
+            [NAMES, ..] => self.view.load_names(value).map_err(|error| malformed(key, &error))?,
+            [CELLS, block @ ..] => self.take_cells(key, block, value)?,
+            _ => return Err(RowError::Unknown { key: key.to_vec() }),
+        }
+        Ok(())
+    }
+
+    fn take_cells(&mut self, key: &[u8], block: &[u8], value: &[u8]) -> Result<(), RowError> {
+        let block = block.try_into().map(u32::from_be_bytes);
+        let block = block.map_err(|_| malformed(key, &"a block's number has four bytes"))?;
+        let cells: Vec<Vec<(u16, u64)>> = parse(key, value)?;
+        for (slot, components) in (u64::from(block) * u64::from(BLOCK_CELLS)..).zip(cells) {
+            if slot >= u64::from(self.view.cells()) {
+                return Err(malformed(key, &"components of a cell without a name"));
+            }
+            for (valve, value) in components {
+                if usize::from(valve) >= self.view.valves().len() {
+                    return Err(malformed(key, &"component of an unknown valve"));
+                }
+                self.view.merge(slot as u32, valve, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn build(self, config: AggregatorConfig) -> AggregatorCore {
+        let mut gossip = Gossip::new(config.dc, config.epoch, config.gossip.clone(), config.seed);
+        match self.stream {
+            Some(stream) => gossip.resume(stream, self.versions, self.view.cells()),
+            None => gossip.begin_with_walk(),
+        }
+        let feeds = self.cursors.into_iter().map(|(group, cursor)| (group, Feed::at(cursor))).collect();
+        let mut core = AggregatorCore::with_state(config, self.view, gossip, feeds);
+        core.checkpoint.valves = core.view.valves().len();
+        core.checkpoint.cells = core.view.cells();
+        core.checkpoint.namespaces = core.view.table().namespaces().len();
+        core.checkpoint.persisted = self.limits;
+        core
+    }
+}

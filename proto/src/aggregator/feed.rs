@@ -1,0 +1,120 @@
+//! The consumer's side of one group's feed: its cursor, and what of the group's slots is known by name.
+
+use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
+use crate::ids::{GroupId, LogIndex, ValveId};
+use crate::limits::COMPONENT_MAX;
+use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup};
+use crate::time::{Span, Time};
+use crate::view::Merged;
+
+/// The time between two pulls without an answer doubles so often at most.
+const RETRY_DOUBLINGS_MAX: u32 = 8;
+
+/// State of following one group.
+#[derive(Clone, Debug, Default)]
+pub struct Feed {
+    pub cursor: LogIndex,
+    walk: Option<FeedWalk>,
+    /// The group's slots as the view's.
+    slots: Vec<u32>,
+    /// The pull that is out, since when, and how often it was sent again.
+    pulled: Option<Time>,
+    retries: u32,
+    applied: LogIndex,
+    connected: bool,
+}
+
+impl Feed {
+    /// A feed that continues at a persisted cursor; names are asked for again.
+    pub fn at(cursor: LogIndex) -> Feed {
+        Feed { cursor, ..Feed::default() }
+    }
+
+    pub fn lag(&self) -> u64 {
+        self.applied.0.saturating_sub(self.cursor.0)
+    }
+
+    /// When the next pull is due. One that finds nothing new is answered when there is something, so it may take long.
+    pub fn due(&self, config: &AggregatorConfig) -> Option<Time> {
+        let patience = config.feed_retry.0.saturating_mul(1 << self.retries).min(config.feed_retry_max.0);
+        self.connected.then(|| self.pulled.map_or(Time(0), |at| at + Span(patience)))
+    }
+
+    pub fn on_up(&mut self) {
+        (self.connected, self.pulled, self.walk, self.retries) = (true, None, None, 0);
+    }
+
+    pub fn on_gone(&mut self) {
+        self.connected = false;
+    }
+
+    fn pull(&self, group: GroupId, bytes_max: u32) -> FeedPull {
+        FeedPull { group, cursor: self.cursor, walk: self.walk, slots_known: self.slots.len() as u32, bytes_max }
+    }
+}
+
+impl AggregatorCore {
+    /// Asks every connected group for what is new, one pull at a time.
+    pub(super) fn run_feeds(&mut self, now: Time) {
+        for (&group, feed) in &mut self.feeds {
+            if feed.due(&self.config).is_some_and(|due| due <= now) {
+                feed.retries = if feed.pulled.is_some() { (feed.retries + 1).min(RETRY_DOUBLINGS_MAX) } else { 0 };
+                feed.pulled = Some(now);
+                let msg = ForGroup::Feed(feed.pull(group, self.config.feed_bytes_max));
+                self.outputs.push_back(Output::Group { group, msg });
+            }
+        }
+    }
+
+    /// Merges a chunk that continues the cursor; another one is the answer to an older pull.
+    pub(super) fn on_feed(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) {
+        let Some(feed) = self.feeds.get_mut(&group) else { return };
+        if chunk.group != group || chunk.base != feed.cursor || !names_its_slots(feed, chunk) {
+            return;
+        }
+        feed.pulled = None;
+        feed.applied = feed.applied.max(chunk.applied);
+        if !self.learn_slots(group, chunk) {
+            return;
+        }
+        self.merge_chunk(now, group, chunk);
+        if let Some(feed) = self.feeds.get_mut(&group) {
+            (feed.cursor, feed.walk) = (chunk.upto, chunk.walk);
+        }
+        self.checkpoint.moved(now, self.config.checkpoint_interval);
+        self.want_notifications(now);
+    }
+
+    /// Names of the group's slots; false when the view's table is full.
+    fn learn_slots(&mut self, group: GroupId, chunk: &FeedChunk) -> bool {
+        let Some(feed) = self.feeds.get_mut(&group) else { return false };
+        let known = feed.slots.len().saturating_sub(chunk.first_slot as usize);
+        for cell in chunk.cells.iter().skip(known) {
+            match self.view.slot(cell) {
+                Ok(slot) => feed.slots.push(slot),
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn merge_chunk(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) {
+        let mut raised = Vec::new();
+        for &(slot, lane, value) in &chunk.components {
+            let slot = self.feeds.get(&group).and_then(|feed| feed.slots.get(slot as usize)).copied();
+            let (Some(slot), Ok(valve)) = (slot, self.view.valve(ValveId { group, lane })) else { continue };
+            if value <= COMPONENT_MAX && self.view.merge(slot, valve, value) == Merged::Raised {
+                raised.push(slot);
+                self.checkpoint.touch(slot);
+            }
+        }
+        self.gossip.on_own_changes(now, raised);
+    }
+}
+
+/// Whether every slot that the chunk speaks of is known, or named in it.
+fn names_its_slots(feed: &Feed, chunk: &FeedChunk) -> bool {
+    let known = (chunk.first_slot as usize + chunk.cells.len()).max(feed.slots.len());
+    let continues = chunk.first_slot as usize <= feed.slots.len();
+    continues && chunk.components.iter().all(|&(slot, ..)| (slot as usize) < known)
+}

@@ -1,0 +1,184 @@
+//! Between the groups of this data centre and the ledger: reports and offers one way, accounts and places the other.
+
+use crate::aggregator::{AggregatorCore, Event};
+use crate::aggregator::{Output, propose};
+use crate::ids::{CounterName, GroupId};
+use crate::ledger::{Changes, Ledger};
+use crate::msg::*;
+use crate::time::Time;
+
+impl AggregatorCore {
+    // ---- groups ----
+
+    pub(super) fn on_group_up(&mut self, now: Time, group: GroupId, ledger: &Ledger) {
+        self.groups.insert(group);
+        self.feeds.entry(group).or_default().on_up();
+        self.tell_settings(group, ledger);
+        self.tell_registration(group, ledger);
+        for counter in ledger.guarded() {
+            self.tell_account(counter, group, ledger);
+        }
+        self.remind_soon(now);
+        self.run_feeds(now);
+    }
+
+    pub(super) fn on_group_gone(&mut self, group: GroupId) {
+        self.groups.remove(&group);
+        if let Some(feed) = self.feeds.get_mut(&group) {
+            feed.on_gone();
+        }
+    }
+
+    /// What the ledger knows already is answered from its state at once; the rest is proposed.
+    pub(super) fn on_group(&mut self, now: Time, group: GroupId, msg: FromGroup, ledger: &Ledger) {
+        let account = |counter: &CounterName| ledger.counter(counter).and_then(|state| state.accounts().get(&group));
+        match msg {
+            FromGroup::Feed(chunk) => self.on_feed(now, group, &chunk),
+            FromGroup::Hello(hello) if hello.group == group => {
+                self.tell_registration(group, ledger);
+                self.propose_soon(now, LedgerCmd::Hello(hello));
+            }
+            FromGroup::Report(report) if report.group == group => match account(&report.counter) {
+                Some(known) if known.report_no >= report.report_no => self.tell_account(&report.counter, group, ledger),
+                _ => self.propose_report(now, report, ledger),
+            },
+            FromGroup::Offer(offer) if offer.group == group => match account(&offer.counter) {
+                Some(known) if known.next_pos >= offer.first_pos + propose::offered(&offer) => {
+                    self.tell_account(&offer.counter, group, ledger);
+                }
+                _ => self.propose_soon(now, LedgerCmd::Offer(offer)),
+            },
+            FromGroup::Detail(detail) if detail.group == group => self.propose_soon(now, LedgerCmd::Detail(detail)),
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, group: GroupId, message: ToGroup) {
+        if self.groups.contains(&group) {
+            self.outputs.push_back(Output::Group { group, msg: ForGroup::Ledger(message) });
+        }
+    }
+
+    fn tell_settings(&mut self, group: GroupId, ledger: &Ledger) {
+        self.tell(group, ToGroup::Namespaces(ledger.namespaces().map(str::to_owned).collect()));
+        self.tell(group, ToGroup::Spread(ledger.spread()));
+    }
+
+    fn tell_registration(&mut self, group: GroupId, ledger: &Ledger) {
+        if ledger.is_fenced(group) {
+            self.tell(group, ToGroup::FencedOut { group });
+        } else if let Some(nonce) = ledger.confirmed(group) {
+            let accounts = ledger.accounts_of(group);
+            self.tell(group, ToGroup::Confirmed { group, nonce, accounts });
+        }
+    }
+
+    fn tell_account(&mut self, counter: &CounterName, group: GroupId, ledger: &Ledger) {
+        if let Some(account) = ledger.account(counter, group) {
+            self.tell(group, ToGroup::Account(account));
+        }
+        if let Some(placed) = ledger.placed(counter, group) {
+            self.tell(group, ToGroup::Placed(placed));
+        }
+    }
+
+    /// The leader wants a group's rights back. The replica here may be behind the leader's; the recall is valid all the same.
+    pub(super) fn forward_recall(&mut self, recall: &Recall, ledger: &Ledger) {
+        let Some(account) = ledger.account(&recall.counter, recall.group) else { return };
+        if (account.epoch, account.generation) == (recall.epoch, recall.generation) {
+            self.tell(recall.group, ToGroup::Account(Account { granted: recall.granted, recall: true, ..account }));
+        }
+    }
+
+    fn remind_soon(&mut self, now: Time) {
+        let at = now + self.config.standing_retry;
+        self.remind_at = Some(self.remind_at.map_or(at, |due| due.min(at)));
+    }
+
+    /// A group that missed its guard reports nothing that could be answered: as long as the ledger waits for its base, it is
+    /// told again. So is one whose answer with the items of a block was lost: nothing else would ever be said.
+    /// Settings have no acknowledgement, and are said again now and then.
+    pub(super) fn run_reminders(&mut self, now: Time, ledger: &Ledger) {
+        if self.remind_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let mut waits = false;
+        for group in self.groups.clone() {
+            self.tell_settings(group, ledger);
+            for counter in ledger.guarded() {
+                let account = ledger.counter(counter).and_then(|state| state.accounts().get(&group));
+                if account.is_some_and(|account| account.base.is_none() || account.need_items.is_some()) {
+                    self.tell_account(counter, group, ledger);
+                    waits = true;
+                }
+            }
+        }
+        let retry = if waits { self.config.standing_retry } else { self.config.settings_retry };
+        self.remind_at = (!self.groups.is_empty()).then_some(now + retry);
+    }
+
+    // ---- the ledger's state ----
+
+    pub(super) fn on_ledger(&mut self, now: Time, changes: &Changes, ledger: &Ledger) {
+        for group in &changes.groups {
+            self.tell_registration(*group, ledger);
+        }
+        for (counter, group) in &changes.accounts {
+            if self.groups.contains(group) {
+                self.tell_account(counter, *group, ledger);
+            }
+        }
+        if changes.settings {
+            for group in self.groups.clone() {
+                self.tell_settings(group, ledger);
+            }
+        }
+        self.remind_soon(now);
+        self.view.on_ledger(changes, ledger);
+        self.answer_arming(now, ledger);
+        let award = |(counter, at): &(CounterName, u64)| Event::Award { counter: counter.clone(), at: *at };
+        let signature = |(counter, at): &(CounterName, u64)| Event::Signature { counter: counter.clone(), at: *at };
+        let events = changes.awards.iter().map(award).chain(changes.signatures.iter().map(signature));
+        self.outputs.extend(events.map(Output::Notify));
+        self.want_notifications(now);
+        self.leader_wake = Some(now);
+    }
+
+    /// A milestone is being armed: a view that shows less promises to go on doing so, and says so once that is durable; one
+    /// that shows as much says that.
+    pub(super) fn answer_arming(&mut self, now: Time, ledger: &Ledger) {
+        let dc = self.config.dc;
+        for (counter, epoch, at) in ledger.awaiting_view(dc) {
+            if self.view.limits().has_promised(&counter, at) {
+                continue;
+            }
+            if self.view.read(&counter, ledger).value < at {
+                self.view.limits_mut().promise(&counter, at, ledger);
+            } else {
+                self.standing.add(LedgerCmd::ViewAck { counter, epoch, at, dc, shown_below: false });
+            }
+        }
+        if self.view.limits().is_dirty() {
+            self.checkpoint.hurry(now);
+        } else {
+            self.acknowledge_promises(ledger);
+        }
+    }
+
+    pub(super) fn on_persisted(&mut self, now: Time, ledger: &Ledger) {
+        self.checkpoint.on_persisted(now);
+        self.acknowledge_promises(ledger);
+    }
+
+    /// What was promised and is durable, the ledger may hear of.
+    fn acknowledge_promises(&mut self, ledger: &Ledger) {
+        let dc = self.config.dc;
+        for (counter, epoch, at) in ledger.awaiting_view(dc) {
+            let limits = self.view.limits();
+            let durable = self.checkpoint.is_persisted(&counter) && !limits.has_changed(&counter);
+            if limits.has_promised(&counter, at) && durable {
+                self.standing.add(LedgerCmd::ViewAck { counter, epoch, at, dc, shown_below: true });
+            }
+        }
+    }
+}

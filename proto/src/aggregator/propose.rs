@@ -1,0 +1,227 @@
+//! The way into the ledger's log: commands gather for a moment and go to the leader's data centre, or, where that is this one,
+//! into the log, together with the leader's own.
+
+use crate::aggregator::{AggregatorCore, Output};
+use crate::ids::{CounterName, DcId, GroupId};
+use crate::ledger::{CounterLedger, Ledger};
+use crate::limits::MESSAGE_BYTES_MAX;
+use crate::msg::*;
+use crate::time::{Span, Time};
+use crate::wire;
+use std::collections::BTreeMap;
+
+/// Commands that wait for the next proposal. More are dropped: whoever said them says them again.
+pub const PROPOSALS_MAX: usize = 65_536;
+/// Bytes of one proposal, or of one message with commands, with room for its frame.
+const PROPOSAL_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
+
+/// Commands on their way to the ledger.
+#[derive(Clone, Debug, Default)]
+pub struct Proposals {
+    /// The newest report of each account wins.
+    reports: BTreeMap<(CounterName, GroupId), Report>,
+    others: Vec<LedgerCmd>,
+    at: Option<Time>,
+    last: Time,
+}
+
+impl Proposals {
+    fn add(&mut self, cmd: LedgerCmd) {
+        match cmd {
+            LedgerCmd::Report(report) => {
+                let key = (report.counter.clone(), report.group);
+                if self.reports.get(&key).is_none_or(|old| old.report_no <= report.report_no) {
+                    self.reports.insert(key, report);
+                }
+            }
+            other if self.others.len() < PROPOSALS_MAX => self.others.push(other),
+            _ => {}
+        }
+    }
+
+    fn schedule(&mut self, at: Time) {
+        self.at = Some(self.at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    pub fn due(&self) -> Option<Time> {
+        self.at
+    }
+
+    /// Reports stand first: what they say of spent rights was before what is offered.
+    fn take(&mut self) -> Vec<LedgerCmd> {
+        self.at = None;
+        let mut cmds: Vec<LedgerCmd> = std::mem::take(&mut self.reports).into_values().map(LedgerCmd::Report).collect();
+        cmds.append(&mut self.others);
+        cmds
+    }
+}
+
+impl AggregatorCore {
+    pub(super) fn submit(&mut self, cmds: Vec<LedgerCmd>) {
+        cmds.into_iter().for_each(|cmd| self.keep_proposing(cmd));
+    }
+
+    /// Says a command to the ledger until its state shows it.
+    pub fn keep_proposing(&mut self, cmd: LedgerCmd) {
+        self.standing.add(cmd);
+    }
+
+    pub(super) fn run_standing(&mut self, now: Time, ledger: &Ledger) {
+        for cmd in self.standing.take_due(now, self.config.standing_retry, ledger, self.config.dc) {
+            self.propose_soon(now, cmd);
+        }
+    }
+
+    pub(super) fn propose_soon(&mut self, now: Time, cmd: LedgerCmd) {
+        self.propose_within(now, cmd, self.config.proposal_interval_near);
+    }
+
+    /// A report far from every milestone may wait for others.
+    pub(super) fn propose_report(&mut self, now: Time, report: Report, ledger: &Ledger) {
+        let near = ledger.counter(&report.counter).is_none_or(|state| is_near(state, &report));
+        let interval = if near { self.config.proposal_interval_near } else { self.config.proposal_interval_far };
+        self.propose_within(now, LedgerCmd::Report(report), interval);
+    }
+
+    fn propose_within(&mut self, now: Time, cmd: LedgerCmd, interval: Span) {
+        self.proposals.add(cmd);
+        self.proposals.schedule((self.proposals.last + interval).max(now));
+    }
+
+    /// Commands of another data centre: only what it may say.
+    pub(super) fn on_proposed_by(&mut self, now: Time, dc: DcId, cmds: Vec<LedgerCmd>) {
+        if self.leader != Some(self.config.dc) {
+            return;
+        }
+        for cmd in cmds.into_iter().filter(|cmd| may_propose(dc, cmd)) {
+            let near = !matches!(cmd, LedgerCmd::Report(_)) || self.leader_core.is_near();
+            let interval = if near { self.config.proposal_interval_near } else { self.config.proposal_interval_far };
+            self.propose_within(now, cmd, interval);
+        }
+    }
+
+    /// Without a leader nothing is kept: what matters is said again.
+    pub(super) fn run_proposals(&mut self, now: Time) {
+        if self.proposals.due().is_none_or(|due| due > now) {
+            return;
+        }
+        let cmds = self.proposals.take();
+        let Some(leader) = self.leader.filter(|_| !cmds.is_empty()) else { return };
+        self.proposals.last = now;
+        for part in parts(cmds) {
+            if leader == self.config.dc {
+                self.propose(now, part);
+            } else {
+                self.outputs.push_back(Output::Peer { dc: leader, msg: PeerMsg::Propose(part) });
+            }
+        }
+    }
+
+    /// Puts commands into the log, with the grants that take effect if they bring the award.
+    fn propose(&mut self, now: Time, mut cmds: Vec<LedgerCmd>) {
+        let mut counters: Vec<CounterName> = cmds.iter().filter_map(deciding).cloned().collect();
+        counters.sort_unstable();
+        counters.dedup();
+        cmds.extend(counters.iter().flat_map(|counter| self.leader_core.riders(counter)).cloned());
+        self.leader_core.on_proposed(now, &cmds);
+        self.outputs.push_back(Output::Propose(cmds));
+    }
+
+    // ---- leading ----
+
+    pub(super) fn on_leader(&mut self, now: Time, leader: Option<DcId>) {
+        if self.leader != leader {
+            self.leader = leader;
+            self.gossip.on_leader(leader);
+            self.leader_core.forget();
+            self.standing.hurry();
+            self.leader_wake = Some(now);
+        }
+    }
+
+    pub(super) fn run_leader(&mut self, now: Time, ledger: &Ledger) {
+        if self.leader != Some(self.config.dc) {
+            self.leader_wake = None;
+            return;
+        }
+        if self.leader_wake.is_none_or(|wake| wake > now) {
+            return;
+        }
+        let plan = self.leader_core.plan(now, ledger, &self.rtts, self.config.dc);
+        self.leader_wake = plan.wake;
+        for cmd in plan.propose {
+            self.propose_soon(now, cmd);
+        }
+        for (dc, recall) in plan.recalls {
+            if dc == self.config.dc {
+                self.forward_recall(&recall, ledger);
+            } else {
+                self.outputs.push_back(Output::Peer { dc, msg: PeerMsg::Recall(recall) });
+            }
+        }
+    }
+}
+
+/// Number of increments in an offer.
+pub fn offered(offer: &Offer) -> u64 {
+    match &offer.body {
+        OfferBody::Items(items) => items.len() as u64,
+        OfferBody::Block { count, .. } => *count,
+    }
+}
+
+/// Whether a report matters within the next second or so: its rights are nearly spent, or something waits for it.
+fn is_near(state: &CounterLedger, report: &Report) -> bool {
+    let granted = state.accounts().get(&report.group).map_or(0, |account| account.granted);
+    let left = granted.saturating_sub(report.spent.saturating_add(report.returned));
+    left < report.rate_per_s || state.window().weight() > 0
+}
+
+/// The counter that a command may decide.
+fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
+    match cmd {
+        LedgerCmd::Report(report) => Some(&report.counter),
+        LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => Some(&offer.counter),
+        _ => None,
+    }
+}
+
+/// Whether a data centre may say a command: of its own groups and view, and settings; never the leader's own.
+fn may_propose(dc: DcId, cmd: &LedgerCmd) -> bool {
+    match cmd {
+        LedgerCmd::Namespace(_) | LedgerCmd::Spread(_) | LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } => true,
+        LedgerCmd::View(of) => *of == dc,
+        LedgerCmd::Hello(hello) => hello.group.dc == dc,
+        LedgerCmd::Report(report) => report.group.dc == dc,
+        LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer.group.dc == dc,
+        LedgerCmd::ViewAck { dc: of, .. } | LedgerCmd::Signature { dc: of, .. } => *of == dc,
+        LedgerCmd::Grant { .. } => false,
+    }
+}
+
+/// Cuts commands into parts that fit a message.
+fn parts(cmds: Vec<LedgerCmd>) -> Vec<Vec<LedgerCmd>> {
+    let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for cmd in cmds {
+        let size = size_of_cmd(&cmd);
+        if bytes + size > PROPOSAL_BYTES_MAX && !part.is_empty() {
+            parts.push(std::mem::take(&mut part));
+            bytes = 0;
+        }
+        bytes += size;
+        part.push(cmd);
+    }
+    if !part.is_empty() {
+        parts.push(part);
+    }
+    parts
+}
+
+/// An upper bound of a command's encoded size, cheap for the frequent ones.
+fn size_of_cmd(cmd: &LedgerCmd) -> usize {
+    match cmd {
+        LedgerCmd::Report(_) => 512,
+        LedgerCmd::Offer(Offer { body: OfferBody::Items(items), .. }) => 512 + 64 * items.len(),
+        other => wire::encode(other).len(),
+    }
+}

@@ -1,0 +1,291 @@
+//! What an aggregator promises: readings below milestones whatever restarts, its rows, and what it lets others say.
+
+use super::*;
+use crate::ids::LogIndex;
+use proptest::prelude::*;
+
+const DC: DcId = DcId(0);
+const AT: u64 = 100;
+
+fn counter() -> CounterName {
+    CounterName::new("t", b"k").unwrap()
+}
+
+fn group(dc: u16) -> GroupId {
+    GroupId { dc: DcId(dc), group: 0, incarnation: 1 }
+}
+
+/// An aggregator that leads the ledger, its disk, and the ledger.
+struct World {
+    core: AggregatorCore,
+    ledger: Ledger,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    proposed: Vec<LedgerCmd>,
+    now: Time,
+    fed: u64,
+    /// Rows are written but not acknowledged.
+    slow_disk: bool,
+}
+
+impl World {
+    fn new() -> World {
+        let core = AggregatorCore::new(AggregatorConfig::new(DC, 1));
+        let ledger = Ledger::default();
+        let (rows, now) = (BTreeMap::new(), Time(1_000));
+        let mut world = World { core, ledger, rows, proposed: Vec::new(), now, fed: 0, slow_disk: false };
+        let hello = Hello { group: group(0), lanes: 1, nonces: vec![1], accounts: Vec::new() };
+        world.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::View(DC), LedgerCmd::Hello(hello)]);
+        world.say(Input::Leader(Some(DC)));
+        world.say(Input::GroupUp { group: group(0) });
+        world
+    }
+
+    fn say(&mut self, input: Input) {
+        self.core.handle(self.now, input, &self.ledger);
+        self.core.check_invariants();
+        while let Some(output) = self.core.poll_output() {
+            match output {
+                Output::Propose(cmds) => self.proposed.extend(cmds),
+                Output::Persist(rows) if self.slow_disk => drop(rows),
+                Output::Persist(rows) => {
+                    self.rows.extend(rows);
+                    self.core.handle(self.now, Input::Persisted, &self.ledger);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn apply(&mut self, cmds: impl IntoIterator<Item = LedgerCmd>) {
+        for cmd in cmds {
+            let index = self.ledger.applied().next();
+            self.ledger.apply(index, &cmd);
+        }
+        let changes = self.ledger.take_changes();
+        self.say(Input::Ledger(changes));
+    }
+
+    fn wait(&mut self) {
+        for _ in 0..40 {
+            self.now = self.now + Span::from_millis(50);
+            self.say(Input::Tick);
+        }
+    }
+
+    /// The group's component is `value` now.
+    fn count(&mut self, value: u64) {
+        let (base, upto) = (LogIndex(self.fed), LogIndex(self.fed + 1));
+        self.fed += 1;
+        let msg = FromGroup::Feed(FeedChunk {
+            group: group(0),
+            base,
+            upto,
+            walk: None,
+            applied: upto,
+            first_slot: 0,
+            cells: vec![counter().total()],
+            components: vec![(0, 0, value)],
+        });
+        self.say(Input::Group { group: group(0), msg });
+    }
+
+    fn define(&mut self) {
+        self.apply([LedgerCmd::Define {
+            counter: counter(),
+            spec: MilestoneSpec { at: vec![AT], ..MilestoneSpec::default() },
+        }]);
+    }
+
+    fn acks(&self) -> Vec<bool> {
+        let ack = |cmd: &LedgerCmd| match cmd {
+            LedgerCmd::ViewAck { shown_below, at: AT, .. } => Some(*shown_below),
+            _ => None,
+        };
+        self.proposed.iter().filter_map(ack).collect()
+    }
+
+    fn restart(&mut self, ledger: Ledger) {
+        let config = AggregatorConfig::new(DC, 2);
+        self.core = AggregatorCore::recover(config, self.rows.clone()).unwrap();
+        (self.ledger, self.proposed) = (ledger, Vec::new());
+        self.say(Input::Tick);
+    }
+
+    fn shown(&self) -> (u64, u64) {
+        let reading = self.core.read(&counter(), &self.ledger);
+        (reading.value, reading.pending)
+    }
+}
+
+#[test]
+fn an_answer_about_a_milestone_leaves_only_when_its_promise_is_on_disk() {
+    let mut world = World::new();
+    world.count(90);
+    world.wait();
+    world.slow_disk = true;
+    world.count(91);
+    world.wait();
+    world.define();
+    world.wait();
+    assert_eq!(world.acks(), [], "nothing is promised before it is durable");
+    world.count(150);
+    assert_eq!(world.shown(), (99, 51), "and yet it is kept from the first moment");
+    world.say(Input::Persisted);
+    world.wait();
+    assert_eq!(world.acks(), [], "the rows that were on their way did not hold it");
+    world.say(Input::Persisted);
+    world.wait();
+    assert!(world.acks().first() == Some(&true), "{:?}", world.proposed);
+}
+
+#[test]
+fn a_view_that_has_shown_the_milestone_says_so() {
+    let mut world = World::new();
+    world.count(AT);
+    world.define();
+    world.wait();
+    assert_eq!(world.acks().first(), Some(&false));
+    assert_eq!(world.shown(), (AT, 0));
+}
+
+#[test]
+fn a_promise_outlives_the_process_however_far_its_ledger_is() {
+    let mut world = World::new();
+    world.count(90);
+    world.wait();
+    let before = world.ledger.clone();
+    world.define();
+    world.wait();
+    let answer = world.proposed.iter().find(|cmd| matches!(cmd, LedgerCmd::ViewAck { .. })).cloned().unwrap();
+    world.count(150);
+    world.wait();
+    let (rows, fed) = (world.rows.clone(), world.fed);
+    let defined = world.ledger.clone();
+    let mut answered = defined.clone();
+    answered.apply(answered.applied().next(), &answer);
+
+    for (ledger, what) in [(&before, "behind the definition"), (&defined, "before the answer"), (&answered, "after it")]
+    {
+        (world.rows, world.fed) = (rows.clone(), fed);
+        world.restart(ledger.clone());
+        assert_eq!(world.shown(), (99, 51), "{what}");
+        world.wait();
+        assert!(world.acks().iter().all(|below| *below), "{what}: it never takes its promise back");
+        world.say(Input::GroupUp { group: group(0) });
+        world.count(160);
+        assert_eq!(world.shown(), (99, 61), "{what}");
+        // The replica catches up.
+        world.ledger = answered.clone();
+        world.say(Input::Ledger(Changes { counters: vec![counter()], ..Changes::default() }));
+        assert_eq!(world.shown(), (99, 61), "{what}, caught up");
+    }
+}
+
+#[test]
+fn a_view_without_its_disk_keeps_what_the_ledger_knows_it_promised() {
+    let mut world = World::new();
+    world.define();
+    world.wait();
+    let answer = world.proposed.iter().find(|cmd| matches!(cmd, LedgerCmd::ViewAck { .. })).cloned().unwrap();
+    world.apply([answer]);
+    world.rows.clear();
+    world.restart(world.ledger.clone());
+    world.fed = 0;
+    world.say(Input::GroupUp { group: group(0) });
+    world.count(150);
+    assert_eq!(world.shown(), (99, 51));
+}
+
+#[test]
+fn rows_bring_back_the_view() {
+    let mut world = World::new();
+    world.count(42);
+    world.define();
+    world.count(43);
+    world.wait();
+    world.restart(world.ledger.clone());
+    assert_eq!(world.shown(), (43, 0));
+    world.core.view().check_all();
+    let mut config = AggregatorConfig::new(DC, 3);
+    config.seed = 77;
+    let other = AggregatorCore::recover(config, world.rows.clone()).unwrap();
+    assert_eq!(other.read(&counter(), &world.ledger).value, 43, "whatever the seed of its tables");
+}
+
+#[test]
+fn another_data_centre_speaks_only_for_itself() {
+    let mut world = World::new();
+    world.define();
+    let report = |dc| {
+        LedgerCmd::Report(Report {
+            counter: counter(),
+            epoch: 1,
+            group: group(dc),
+            generation: 0,
+            spent: 0,
+            returned: 0,
+            base: 0,
+            report_no: 1,
+            placed_upto: 0,
+            rate_per_s: 0,
+        })
+    };
+    let grant = LedgerCmd::Grant { counter: counter(), epoch: 1, group: group(3), amount: 9, if_awarded: None };
+    let said = vec![report(3), report(0), LedgerCmd::View(DcId(4)), LedgerCmd::View(DcId(3)), grant.clone()];
+    world.proposed.clear();
+    world.say(Input::PeerUp { dc: DcId(3), rtt: Span::from_millis(50) });
+    world.say(Input::Peer { dc: DcId(3), msg: PeerMsg::Propose(said) });
+    world.wait();
+    assert!(world.proposed.contains(&report(3)) && world.proposed.contains(&LedgerCmd::View(DcId(3))));
+    let foreign = [report(0), LedgerCmd::View(DcId(4)), grant];
+    assert!(!foreign.iter().any(|cmd| world.proposed.contains(cmd)), "{:?}", world.proposed);
+}
+
+proptest! {
+    #[test]
+    fn changed_rows_are_refused_or_read_but_never_panic(
+        at in any::<usize>(), byte in any::<usize>(), xor in 1u8.., cut in any::<bool>(), drop_row in any::<bool>()
+    ) {
+        let mut world = World::new();
+        world.count(42);
+        world.define();
+        world.wait();
+        let mut rows: Vec<_> = world.rows.clone().into_iter().collect();
+        let at = at % rows.len();
+        if drop_row {
+            rows.remove(at);
+        } else if cut {
+            let bytes = rows[at].1.len();
+            rows[at].1.truncate(byte % (bytes + 1));
+        } else if byte % 3 == 0 {
+            let bytes = rows[at].0.len();
+            rows[at].0[byte % bytes] ^= xor;
+        } else if !rows[at].1.is_empty() {
+            let bytes = rows[at].1.len();
+            rows[at].1[byte % bytes] ^= xor;
+        }
+        if let Ok(core) = AggregatorCore::recover(AggregatorConfig::new(DC, 2), rows) {
+            (world.core, world.fed) = (core, 0);
+            world.say(Input::GroupUp { group: group(0) });
+            world.count(50);
+            world.wait();
+            world.core.view().check_all();
+        }
+    }
+
+    #[test]
+    fn hostile_chunks_never_panic(
+        base in 0u64..3, upto in any::<u64>(), first_slot in 0u32..4, names in 0usize..3,
+        components in proptest::collection::vec((0u32..5, any::<u8>(), any::<u64>()), 0..6),
+    ) {
+        let mut world = World::new();
+        let cells = (0..names).map(|i| CounterName::new("t", &[i as u8 + 1]).unwrap().total()).collect();
+        let chunk = FeedChunk {
+            group: group(0), base: LogIndex(base), upto: LogIndex(upto), walk: None, applied: LogIndex(upto), first_slot,
+            cells, components,
+        };
+        world.say(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) });
+        world.wait();
+        world.core.view().check_all();
+    }
+}

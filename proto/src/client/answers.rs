@@ -1,0 +1,311 @@
+//! What the node says, and what becomes of batches then.
+
+use super::counters::{QueuedHit, Routes};
+use super::stay::{Asked, Batch, Home, LinkState, Numbers, Phase, Role, Stay, StayId};
+use super::{AddError, BARS_MAX, Bar, ClientCore, CounterRef, LinkId, Outcome, Output, STAYS_MAX};
+use crate::ids::{ClientId, CounterName};
+use crate::limits::LANES_MAX;
+use crate::msg::{BatchError, FromClient, Place, ToClient};
+use crate::time::Time;
+
+/// Refusals in a row that say that the node has forgotten durable batches, before the stream is given up as unknown.
+const FORGOTTEN_MAX: u32 = 8;
+
+impl ClientCore {
+    fn by_link(&self, link: LinkId) -> Option<StayId> {
+        self.stays.iter().find(|(_, stay)| stay.link_id() == Some(link)).map(|(id, _)| *id)
+    }
+
+    fn stay_mut(&mut self, id: StayId) -> &mut Stay {
+        self.stays.get_mut(&id).expect("looked up by the caller")
+    }
+
+    pub(super) fn on_connected(&mut self, link: LinkId) {
+        let Some(id) = self.by_link(link).filter(|id| !self.stays[id].is_up()) else { return };
+        let message = FromClient::Open { client: self.stays[&id].client };
+        self.outputs.push_back(Output::Send { link, message });
+    }
+
+    pub(super) fn on_disconnected(&mut self, now: Time, link: LinkId) {
+        if let Some(id) = self.by_link(link) {
+            self.link_failed(now, id);
+        }
+    }
+
+    pub(super) fn on_message(&mut self, now: Time, link: LinkId, message: ToClient) {
+        let Some(id) = self.by_link(link) else { return };
+        match message {
+            ToClient::Welcome { group, own_lane, lanes } => self.on_welcome(now, id, Home { group, own_lane, lanes }),
+            ToClient::Spread { counters } => self.on_spread(id, counters),
+            ToClient::Durable { lane, seq, pending } => self.on_durable(id, lane, seq, pending),
+            ToClient::Placed { lane, seq, idx, place } => self.on_placed(id, lane, seq, idx, place),
+            ToClient::Refused { lane, seq, error } => self.on_refused(now, id, lane, seq, error),
+            ToClient::Fenced { of, lane, last_seq } => self.on_fenced(now, id, of, lane, last_seq),
+        }
+    }
+
+    fn on_welcome(&mut self, now: Time, id: StayId, home: Home) {
+        let stay = self.stay_mut(id);
+        let LinkState::Opening { id: link, .. } = stay.link else { return };
+        if home.lanes == 0 || home.lanes > LANES_MAX || home.own_lane >= home.lanes {
+            return self.drop_link(now, id);
+        }
+        if stay.home.is_some_and(|known| known.group != home.group) {
+            return self.lose_group(now, id);
+        }
+        stay.home = Some(home);
+        stay.link = LinkState::Up { id: link, since: now, defined: Numbers::default() };
+        stay.attempt = 0;
+        stay.link_renewed();
+        if stay.undurable() == 0 {
+            stay.trouble_since = None;
+        }
+        let site = usize::from(stay.site.0);
+        self.site_failed[site] = None;
+        self.route_to(id);
+    }
+
+    fn on_spread(&mut self, id: StayId, counters: Vec<CounterName>) {
+        let stay = self.stay_mut(id);
+        stay.spread = counters.into_iter().collect();
+        self.route_to(id);
+    }
+
+    /// New batches go where the current stay says.
+    pub(super) fn route_to(&mut self, id: StayId) {
+        let stay = &self.stays[&id];
+        if let (Role::Current, Some(home)) = (stay.role, stay.home) {
+            let spread = stay.spread.clone();
+            self.counters.route(Routes { lanes: home.lanes, own_lane: home.own_lane, spread });
+        }
+    }
+
+    fn on_durable(&mut self, id: StayId, lane: u8, seq: u64, mut pending: Vec<u32>) {
+        let stay = self.stay_mut(id);
+        stay.trouble_since = None;
+        let Some(stream) = stay.streams.get_mut(&lane) else { return };
+        (stream.timeouts, stream.refusals) = (0, 0);
+        let Some(at) = stream.find(seq) else { return };
+        stream.answered(at);
+        pending.sort_unstable();
+        self.become_durable(id, lane, at);
+        let outputs = &mut self.outputs;
+        let stream = self.stays.get_mut(&id).expect("looked up by the caller").stream(lane);
+        stream.batches[at].hits.retain_mut(|hit| {
+            let waits = pending.binary_search(&hit.idx).is_ok();
+            if !waits {
+                outputs.push_back(resolved(hit.ticket, Place::Counted));
+            } else if !std::mem::replace(&mut hit.told, true) {
+                outputs.push_back(Output::Durable { ticket: hit.ticket });
+            }
+            waits
+        });
+        self.drop_settled(id, lane, at);
+    }
+
+    fn on_placed(&mut self, id: StayId, lane: u8, seq: u64, idx: u32, place: Place) {
+        let Some(stream) = self.stay_mut(id).streams.get_mut(&lane) else { return };
+        let Some(at) = stream.find(seq) else { return };
+        let hits = &mut stream.batches[at].hits;
+        let Ok(hit) = hits.binary_search_by_key(&idx, |hit| hit.idx) else { return };
+        let ticket = hits.remove(hit).ticket;
+        self.outputs.push_back(resolved(ticket, place));
+        self.become_durable(id, lane, at);
+        self.drop_settled(id, lane, at);
+    }
+
+    fn become_durable(&mut self, id: StayId, lane: u8, at: usize) {
+        let stream = self.stay_mut(id).stream(lane);
+        let batch = &mut stream.batches[at];
+        if !std::mem::replace(&mut batch.durable, true) {
+            stream.undurable -= 1;
+            self.totals.durable += u128::from(batch.weight);
+            self.settled = true;
+        }
+    }
+
+    /// Forgets a durable batch when no hit of it is open.
+    fn drop_settled(&mut self, id: StayId, lane: u8, at: usize) {
+        let stream = self.stay_mut(id).stream(lane);
+        if stream.batches[at].durable && stream.batches[at].hits.is_empty() {
+            stream.answered(at);
+            let batch = stream.batches.remove(at).expect("found by the caller");
+            self.batch_bytes -= batch.bytes();
+        }
+    }
+
+    fn on_refused(&mut self, now: Time, id: StayId, lane: u8, seq: u64, error: BatchError) {
+        let stay = self.stay_mut(id);
+        if let BatchError::NotServing(_) = error {
+            stay.trouble_since.get_or_insert(now);
+        }
+        let Some(stream) = stay.streams.get_mut(&lane) else { return };
+        let Some(at) = stream.find(seq) else { return };
+        stream.timeouts = 0;
+        if stream.batches[at].durable {
+            return self.on_place_refused(now, id, lane, at, &error);
+        }
+        stream.answered(at);
+        stream.batches[at].asked = Asked::No;
+        let leaving = matches!(stream.phase, Phase::Fencing { .. });
+        let first = stream.batches.iter().find(|batch| !batch.durable).map_or(0, |batch| batch.seq);
+        match error {
+            BatchError::Fenced { last } => self.on_fenced_by_others(now, id, lane, last),
+            BatchError::UnknownNumber(_) => self.drop_link(now, id),
+            BatchError::Gap { last, .. } if last + 1 < first => self.on_forgotten(now, id, lane),
+            BatchError::Gap { .. } | BatchError::Overloaded { .. } | BatchError::NotServing(_) => {
+                self.back_off(now, id, lane);
+            }
+            content if leaving => {
+                self.stay_mut(id).stream(lane).batches[at].doom.get_or_insert(content);
+            }
+            content => self.on_content_refused(now, id, lane, at, content),
+        }
+    }
+
+    /// A retry that asked only for the places of hits was refused: they will not be known, or are asked for later.
+    fn on_place_refused(&mut self, now: Time, id: StayId, lane: u8, at: usize, error: &BatchError) {
+        if let BatchError::UnknownNumber(_) = error {
+            return self.drop_link(now, id);
+        }
+        if !matches!(error, BatchError::Fenced { .. } | BatchError::Gap { .. }) {
+            return;
+        }
+        let stream = self.stay_mut(id).stream(lane);
+        let hits = std::mem::take(&mut stream.batches[at].hits);
+        for hit in hits {
+            self.outputs.push_back(Output::Resolved { ticket: hit.ticket, outcome: Outcome::PlaceUnknown });
+        }
+        self.drop_settled(id, lane, at);
+    }
+
+    /// All batches of the stream wait, then go again from the first on.
+    fn back_off(&mut self, now: Time, id: StayId, lane: u8) {
+        let refusals = self.stay_mut(id).stream(lane).refusals;
+        let span = self.backoff(refusals);
+        let stream = self.stay_mut(id).stream(lane);
+        if stream.phase == Phase::Flowing {
+            stream.refusals += 1;
+            stream.phase = Phase::Backoff { until: now + span };
+        }
+    }
+
+    fn on_forgotten(&mut self, now: Time, id: StayId, lane: u8) {
+        match self.stay_mut(id).stream(lane).refusals >= FORGOTTEN_MAX {
+            true => self.lose_group(now, id),
+            false => self.back_off(now, id, lane),
+        }
+    }
+
+    /// This id was ended at the node: perhaps by a fence of ours whose answer was lost.
+    fn on_fenced_by_others(&mut self, now: Time, id: StayId, lane: u8, last: u64) {
+        self.leave(id);
+        let client = self.stays[&id].client;
+        self.on_fenced(now, id, client, lane, last);
+    }
+
+    /// The refused number must never stand for another content, as a copy of the first may still be on its way: the stay is
+    /// left, and what the fence does not cover goes on under a new client id, without what was wrong.
+    fn on_content_refused(&mut self, now: Time, id: StayId, lane: u8, at: usize, error: BatchError) {
+        if self.stays.len() >= STAYS_MAX {
+            return self.back_off(now, id, lane);
+        }
+        if let BatchError::TooManyItems { max, .. } = error {
+            self.batch_items_max = self.batch_items_max.min(max.max(1) as usize);
+        }
+        let stream = self.stay_mut(id).stream(lane);
+        let seq = stream.batches[at].seq;
+        let no_such_lane = matches!(error, BatchError::UnknownLane { .. });
+        stream.batches[at].doom = Some(error);
+        self.leave(id);
+        if no_such_lane {
+            let client = self.stays[&id].client;
+            self.on_fenced(now, id, client, lane, seq - 1);
+        }
+    }
+
+    fn on_fenced(&mut self, now: Time, id: StayId, of: ClientId, lane: u8, last_seq: u64) {
+        let stay = self.stay_mut(id);
+        let Some(stream) = stay.streams.get_mut(&lane) else { return };
+        if stay.client != of || !matches!(stream.phase, Phase::Fencing { .. }) {
+            return;
+        }
+        stay.trouble_since = None;
+        stream.phase = Phase::Fenced;
+        stream.timeouts = 0;
+        for at in (0..stream.batches.len()).rev() {
+            let stream = self.stay_mut(id).stream(lane);
+            let batch = &stream.batches[at];
+            if batch.durable || batch.seq <= last_seq {
+                self.become_durable(id, lane, at);
+                self.drop_settled(id, lane, at);
+                continue;
+            }
+            stream.answered(at);
+            stream.undurable -= 1;
+            let batch = stream.batches.remove(at).expect("in range");
+            self.batch_bytes -= batch.bytes();
+            self.put_back(now, batch);
+        }
+    }
+
+    /// A batch that was surely not counted, and never will be under its number, is unsent again, without what is wrong in it.
+    pub(super) fn put_back(&mut self, now: Time, batch: Batch) {
+        let wrong = batch.doom.as_ref().map(|error| self.wrong_items(&batch, error)).unwrap_or_default();
+        if let Some(error) = batch.doom.as_ref().filter(|_| !wrong.is_empty()) {
+            self.bar(now, error, &batch);
+        }
+        let mut hits = batch.hits.iter().peekable();
+        let mut back = Vec::new();
+        for (idx, item) in batch.items.iter().enumerate() {
+            let hit = hits.next_if(|hit| hit.idx == idx as u32);
+            let (counter, delta, session) = (item.counter, item.delta, item.session);
+            let refused = wrong.binary_search(&idx).ok().and(batch.doom.clone()).map(AddError::Refused);
+            match (hit, refused) {
+                (None, None) => self.counters.add(counter, delta, batch.epoch, now),
+                (None, Some(error)) => self.fail_add(counter, delta, error),
+                (Some(hit), None) => {
+                    back.push(QueuedHit { counter, session, delta, ticket: hit.ticket, epoch: hit.epoch })
+                }
+                (Some(hit), Some(error)) => self.fail_hit(hit.ticket, delta, error),
+            }
+        }
+        self.counters.hits_first(back, now);
+    }
+
+    /// Indices of the items that the refusal is about, ascending. A refusal that names nothing in the batch is about all.
+    fn wrong_items(&self, batch: &Batch, error: &BatchError) -> Vec<usize> {
+        let named = |wrong: &dyn Fn(usize, CounterRef) -> bool| -> Vec<usize> {
+            let items = batch.items.iter().enumerate();
+            items.filter(|(idx, item)| wrong(*idx, item.counter)).map(|(idx, _)| idx).collect()
+        };
+        let found = match error {
+            BatchError::TooManyItems { .. } | BatchError::UnknownLane { .. } => return Vec::new(),
+            BatchError::UnknownNamespace(ns) => named(&|_, counter| self.counters.name(counter).namespace() == ns),
+            BatchError::Overflow { counter: full, .. } => named(&|_, counter| self.counters.name(counter) == full),
+            BatchError::Delta { idx: wrong, .. } => named(&|idx, _| idx == *wrong as usize),
+            _ => Vec::new(),
+        };
+        if found.is_empty() { (0..batch.items.len()).collect() } else { found }
+    }
+
+    /// Counters of whom more would be refused are refused here for a while: a refusal costs a stay.
+    fn bar(&mut self, now: Time, error: &BatchError, batch: &Batch) {
+        let until = now + self.config.bar_for;
+        match error {
+            BatchError::UnknownNamespace(namespace) => self.counters.bar(None, Some(namespace), until),
+            BatchError::Overflow { counter: full, .. } => {
+                let full = batch.items.iter().find(|item| self.counters.name(item.counter) == full);
+                self.counters.bar(full.map(|item| item.counter), None, until);
+            }
+            _ => return,
+        }
+        self.bars.retain(|bar| bar.until > now && bar.until != until);
+        self.bars.truncate(BARS_MAX - 1);
+        self.bars.push(Bar { until, error: error.clone() });
+    }
+}
+
+fn resolved(ticket: super::Ticket, place: Place) -> Output {
+    Output::Resolved { ticket, outcome: Outcome::Placed(place) }
+}

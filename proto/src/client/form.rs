@@ -1,0 +1,213 @@
+//! From unsent content to batches, and from batches to links.
+
+use super::counters::QueuedHit;
+use super::stay::{Asked, Batch, BatchHit, BatchItem, LinkState, Phase, Stay, StayId};
+use super::{AddError, BATCH_BYTES_MAX, ClientCore, CounterRef, LinkId, Outcome, Output, TIMEOUTS_MAX};
+use crate::limits::DELTA_MAX;
+use crate::msg::{FromClient, WireItem};
+use crate::time::Time;
+
+/// Items waiting for a lane from which on a batch is formed before it is due.
+const FULL_ITEMS: usize = 4_096;
+/// Bytes of an item on the wire without its counter's name: number, delta, session, definition, each at its longest.
+const ITEM_BYTES: usize = 5 + 6 + 17 + 9;
+
+impl ClientCore {
+    pub(super) fn form_full_lane(&mut self, now: Time, counter: CounterRef) {
+        let lane = self.counters.lane(counter);
+        if self.counters.queue(lane).len() >= FULL_ITEMS.min(self.batch_items_max) && self.has_room(lane) {
+            self.form(now, lane);
+        }
+    }
+
+    /// Forms and sends what is due and has room.
+    pub(super) fn form_due(&mut self, now: Time) {
+        for lane in 0..self.counters.lanes() {
+            while self.counters.queue(lane).due.is_some_and(|due| due <= now) && self.has_room(lane) {
+                self.form(now, lane);
+            }
+        }
+    }
+
+    pub(super) fn forming_timeout(&self) -> Option<Time> {
+        let lanes = (0..self.counters.lanes()).filter(|lane| self.has_room(*lane));
+        lanes.filter_map(|lane| self.counters.queue(lane).due).min()
+    }
+
+    fn has_room(&self, lane: u8) -> bool {
+        let Some(stay) = self.current.map(|id| &self.stays[&id]) else { return false };
+        let free = |stream: &super::stay::Stream| {
+            stream.phase == Phase::Flowing && stream.undurable < self.config.in_flight_max
+        };
+        stay.is_up() && stay.streams.get(&lane).is_none_or(free)
+    }
+
+    /// One batch of a lane's unsent content, bound to the current stay for as long as that is not fenced.
+    fn form(&mut self, now: Time, lane: u8) {
+        let mut batch = Batch::new(self.epoch);
+        let mut bytes = 0;
+        let adds_first = match self.counters.queue(lane).hits.is_empty() {
+            true => self.batch_items_max,
+            false => self.batch_items_max.div_ceil(2),
+        };
+        self.take_adds(now, lane, adds_first, &mut batch, &mut bytes);
+        self.take_hits(now, lane, &mut batch, &mut bytes);
+        self.take_adds(now, lane, self.batch_items_max, &mut batch, &mut bytes);
+        let queue = self.counters.queue_mut(lane);
+        if queue.is_empty() {
+            queue.due = None;
+        }
+        if !batch.items.is_empty() {
+            self.bind(now, lane, batch);
+        }
+    }
+
+    fn take_adds(&mut self, now: Time, lane: u8, items_max: usize, batch: &mut Batch, bytes: &mut usize) {
+        while batch.items.len() < items_max && *bytes < BATCH_BYTES_MAX {
+            let Some((counter, delta, epoch)) = self.counters.take_add(lane, DELTA_MAX) else { break };
+            if let Some(error) = self.barred(now, counter) {
+                self.fail_add(counter, delta, AddError::Refused(error));
+                continue;
+            }
+            *bytes += self.wire_bytes(counter);
+            batch.epoch = batch.epoch.min(epoch);
+            batch.push(BatchItem { counter, delta, session: None });
+        }
+    }
+
+    fn take_hits(&mut self, now: Time, lane: u8, batch: &mut Batch, bytes: &mut usize) {
+        while batch.items.len() < self.batch_items_max && *bytes < BATCH_BYTES_MAX {
+            let Some(hit) = self.counters.take_hit(lane) else { break };
+            let QueuedHit { counter, session, delta, ticket, epoch } = hit;
+            if let Some(error) = self.barred(now, counter) {
+                self.fail_hit(ticket, delta, AddError::Refused(error));
+                continue;
+            }
+            *bytes += self.wire_bytes(counter);
+            batch.epoch = batch.epoch.min(epoch);
+            batch.hits.push(BatchHit { idx: batch.items.len() as u32, ticket, epoch, told: false });
+            batch.push(BatchItem { counter, delta, session });
+        }
+    }
+
+    fn wire_bytes(&self, counter: CounterRef) -> usize {
+        let name = self.counters.name(counter);
+        ITEM_BYTES + name.namespace().len() + name.key().len()
+    }
+
+    fn bind(&mut self, now: Time, lane: u8, mut batch: Batch) {
+        let id = self.current.expect("has room");
+        self.batch_bytes += batch.bytes();
+        let stream = self.stays.get_mut(&id).expect("the current stay exists").stream(lane);
+        batch.seq = stream.next_seq;
+        stream.push(batch);
+        self.send_batches(now, id, lane);
+    }
+
+    pub(super) fn fail_add(&mut self, counter: CounterRef, delta: u64, error: AddError) {
+        self.totals.refused += u128::from(delta);
+        self.settled = true;
+        self.outputs.push_back(Output::Failed { counter, delta, error });
+    }
+
+    pub(super) fn fail_hit(&mut self, ticket: super::Ticket, delta: u64, error: AddError) {
+        self.totals.refused += u128::from(delta);
+        self.settled = true;
+        self.outputs.push_back(Output::Resolved { ticket, outcome: Outcome::Failed(error) });
+    }
+
+    /// Fences, batches sent again after a back-off or for want of an answer, batches never sent.
+    pub(super) fn run_streams(&mut self, now: Time) {
+        let up: Vec<StayId> = self.stays.iter().filter(|(_, stay)| stay.is_up()).map(|(id, _)| *id).collect();
+        for id in up {
+            let lanes: Vec<u8> = self.stays[&id].streams.keys().copied().collect();
+            for lane in lanes {
+                if !self.run_stream(now, id, lane) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether the link still stands.
+    fn run_stream(&mut self, now: Time, id: StayId, lane: u8) -> bool {
+        let retry_timeout = self.config.retry_timeout;
+        let Some(stay) = self.stays.get_mut(&id).filter(|stay| stay.is_up()) else { return false };
+        let stream = stay.stream(lane);
+        if let Phase::Backoff { until } = stream.phase
+            && until <= now
+        {
+            stream.phase = Phase::Flowing;
+            stream.ask_again();
+        }
+        if let Some(since) = stream.waiting_since().filter(|at| *at + retry_timeout <= now) {
+            stream.timeouts += 1;
+            let give_up = stream.timeouts >= TIMEOUTS_MAX;
+            stream.ask_again();
+            if let Phase::Fencing { .. } = stream.phase {
+                stream.phase = Phase::Fencing { asked: None };
+            }
+            stay.trouble_since.get_or_insert(since);
+            if give_up {
+                self.drop_link(now, id);
+                return false;
+            }
+        }
+        self.send_fence(now, id, lane);
+        self.send_batches(now, id, lane);
+        true
+    }
+
+    fn send_fence(&mut self, now: Time, id: StayId, lane: u8) {
+        let stay = self.stays.get_mut(&id).expect("looked up by the caller");
+        let (of, link) = (stay.client, stay.link_id());
+        let stream = stay.stream(lane);
+        if let (Phase::Fencing { asked: None }, Some(link)) = (stream.phase, link) {
+            stream.phase = Phase::Fencing { asked: Some(now) };
+            self.outputs.push_back(Output::Send { link, message: FromClient::Fence { of, lane } });
+        }
+    }
+
+    pub(super) fn send_batches(&mut self, now: Time, id: StayId, lane: u8) {
+        let in_flight_max = self.config.in_flight_max;
+        let counters = &self.counters;
+        let stay = self.stays.get_mut(&id).expect("looked up by the caller");
+        let Stay { link: LinkState::Up { id: link, defined, .. }, streams, .. } = stay else { return };
+        let Some(stream) = streams.get_mut(&lane) else { return };
+        while let Some(at) = stream.next_to_send(in_flight_max) {
+            let batch = &mut stream.batches[at];
+            batch.asked = Asked::At(now);
+            batch.ever_sent = true;
+            stream.asked += 1;
+            let fresh = batch.items.iter().map(|item| item.counter).filter(|counter| defined.insert(counter.0));
+            let defs = fresh.map(|counter| (counter.0, counters.name(counter).clone())).collect();
+            let items = batch.items.iter().map(|item| item.to_wire()).collect();
+            let message = FromClient::Batch { lane, seq: batch.seq, defs, items };
+            self.outputs.push_back(Output::Send { link: *link, message });
+        }
+    }
+
+    pub(super) fn next_link_id(&mut self) -> LinkId {
+        self.next_link += 1;
+        LinkId(self.next_link)
+    }
+}
+
+impl Batch {
+    fn new(epoch: u64) -> Batch {
+        let (items, hits) = Default::default();
+        let asked = Asked::No;
+        Batch { seq: 0, items, hits, epoch, weight: 0, asked, ever_sent: false, durable: false, doom: None }
+    }
+
+    fn push(&mut self, item: BatchItem) {
+        self.weight += item.delta;
+        self.items.push(item);
+    }
+}
+
+impl BatchItem {
+    fn to_wire(self) -> WireItem {
+        WireItem { number: self.counter.0, delta: self.delta, session: self.session }
+    }
+}

@@ -1,0 +1,220 @@
+//! The promises of the client, against a model of nodes and links that lose, delay and break.
+
+mod model;
+
+use super::*;
+use model::{Faults, World};
+
+const MINUTE: Span = Span::from_secs(60);
+
+fn config(sites: u16) -> ClientConfig {
+    ClientConfig {
+        sites,
+        flush_interval: Span::from_millis(20),
+        retry_timeout: Span::from_millis(500),
+        connect_timeout: Span::from_secs(1),
+        site_timeout: Span::from_secs(2),
+        probe_interval: Span::from_secs(1),
+        return_after: Span::from_secs(3),
+        bar_for: Span::from_secs(1),
+        batch_items_max: 16,
+        ..ClientConfig::default()
+    }
+}
+
+/// A run with faults, then one without: everything is settled, everything counted exactly once or said to be unknown.
+fn run(seed: u64, sites: u16, faults: Faults) -> World {
+    let mut world = World::new(seed, config(sites), faults);
+    world.run_for(MINUTE);
+    world.heal();
+    world.flush();
+    world.run_for(MINUTE);
+    world.assert_all_settled();
+    world.assert_counted_exactly_once();
+    world
+}
+
+/// And a close that leaves nothing in doubt.
+fn run_and_close(seed: u64, sites: u16, faults: Faults) {
+    let mut world = run(seed, sites, faults);
+    world.close();
+    world.run_for(MINUTE);
+    assert_eq!(world.closed, Some(InDoubt::default()), "seed {seed}");
+    world.assert_counted_exactly_once();
+}
+
+#[test]
+fn without_faults_everything_is_counted_once() {
+    run_and_close(1, 1, Faults::default());
+}
+
+#[test]
+fn lost_answers_and_broken_links_count_nothing_twice() {
+    for seed in 0..50 {
+        run_and_close(seed, 1, Faults { cut: 0.002, lose_answer: 0.05, ..Faults::default() });
+    }
+}
+
+#[test]
+fn overload_and_pauses_lose_nothing() {
+    for seed in 0..50 {
+        run_and_close(seed, 2, Faults { cut: 0.001, overloaded: 0.2, not_serving: 0.05, ..Faults::default() });
+    }
+}
+
+#[test]
+fn what_is_refused_for_its_content_fails_alone() {
+    for seed in 0..50 {
+        let faults =
+            Faults { cut: 0.001, lose_answer: 0.02, bad_namespace: 0.02, overloaded: 0.02, ..Faults::default() };
+        run_and_close(seed, 2, faults);
+    }
+}
+
+#[test]
+fn sites_that_come_and_go_count_nothing_twice() {
+    for seed in 0..50 {
+        let faults = Faults { cut: 0.001, lose_answer: 0.02, site_down: 0.001, overloaded: 0.02, ..Faults::default() };
+        run_and_close(seed, 3, faults);
+    }
+}
+
+#[test]
+fn everything_at_once_counts_nothing_twice() {
+    for seed in 0..50 {
+        let faults = Faults {
+            cut: 0.002,
+            lose_answer: 0.03,
+            site_down: 0.001,
+            overloaded: 0.02,
+            not_serving: 0.02,
+            bad_namespace: 0.01,
+            wipe: 0.0002,
+        };
+        run_and_close(seed, 3, faults);
+    }
+}
+
+#[test]
+fn a_lost_group_leaves_its_batches_unknown_and_never_sent_again() {
+    let faults = Faults { cut: 0.002, wipe: 0.001, ..Faults::default() };
+    let unknown: u128 = (0..20).map(|seed| run(seed, 1, faults).core.totals().unknown).sum();
+    assert!(unknown > 0, "the situation occurred");
+}
+
+#[test]
+fn the_client_goes_to_the_next_site_and_comes_back() {
+    let mut world = World::new(7, config(2), Faults::default());
+    world.run_for(Span::from_secs(5));
+    assert_eq!(world.core.site(), Some((SiteId(0), true)));
+    world.set_site_up(SiteId(0), false);
+    world.run_for(Span::from_secs(5));
+    assert_eq!(world.core.site(), Some((SiteId(1), true)));
+    world.set_site_up(SiteId(0), true);
+    world.run_for(Span::from_secs(20));
+    assert_eq!(world.core.site(), Some((SiteId(0), true)));
+    world.stop_workload();
+    world.flush();
+    world.run_for(MINUTE);
+    world.assert_all_settled();
+    world.assert_counted_exactly_once();
+    assert_eq!(world.core.stays.len(), 1, "stays end");
+}
+
+#[test]
+fn a_winner_whose_site_was_lost_is_told() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, config(2), Faults::default());
+        world.placing = false;
+        world.run_for(Span::from_secs(2));
+        world.set_site_up(SiteId(0), false);
+        world.run_for(Span::from_secs(1));
+        world.stop_workload();
+        world.run_for(Span::from_secs(10));
+        world.placing = true;
+        world.set_site_up(SiteId(0), true);
+        world.run_for(MINUTE);
+        world.assert_all_settled();
+        world.assert_counted_exactly_once();
+        world.assert_all_guarded_hits_have_their_place();
+    }
+}
+
+#[test]
+fn a_full_buffer_refuses_and_says_when_there_is_room() {
+    let limit = 20 * HIT_BYTES;
+    let mut core = ClientCore::new(ClientConfig { buffer_bytes_max: limit, ..config(1) }, [1; 32]);
+    let counter = core.counter(&CounterName::new("search", b"queries").unwrap()).unwrap();
+    for ticket in 0..20 {
+        core.try_hit(Time(0), counter, None, 1, Ticket(ticket)).unwrap();
+    }
+    assert_eq!(core.try_hit(Time(0), counter, None, 1, Ticket(20)), Err(AddError::Overloaded { limit }));
+    assert_eq!(core.totals().accepted, 20);
+    let mut world = World::around(core, 1);
+    world.stop_workload();
+    world.run_for(Span::from_secs(1));
+    assert!(world.writable);
+    assert_eq!(world.core.bytes_held(), 0);
+}
+
+#[test]
+fn adds_to_one_counter_take_no_more_room_than_one() {
+    let mut core = ClientCore::new(ClientConfig { buffer_bytes_max: ADD_BYTES, ..config(1) }, [1; 32]);
+    let counter = core.counter(&CounterName::new("search", b"queries").unwrap()).unwrap();
+    for _ in 0..100_000 {
+        core.try_add(Time(0), counter, 3).unwrap();
+    }
+    let other = core.counter(&CounterName::new("search", b"others").unwrap()).unwrap();
+    assert_eq!(core.try_add(Time(0), other, 1), Err(AddError::Overloaded { limit: ADD_BYTES }));
+    assert_eq!(core.weight_held(), 300_000);
+}
+
+#[test]
+fn deltas_outside_the_limits_change_nothing() {
+    let mut core = ClientCore::new(config(1), [1; 32]);
+    let counter = core.counter(&CounterName::new("search", b"queries").unwrap()).unwrap();
+    let delta = DELTA_MAX + 1;
+    assert_eq!(core.try_add(Time(0), counter, delta), Err(AddError::Delta { delta }));
+    assert_eq!(core.try_hit(Time(0), counter, None, 0, Ticket(1)), Err(AddError::Delta { delta: 0 }));
+    assert_eq!(core.totals(), Totals::default());
+}
+
+#[test]
+fn weight_that_a_sum_could_not_hold_is_refused() {
+    let mut core = ClientCore::new(config(1), [1; 32]);
+    let counter = core.counter(&CounterName::new("search", b"queries").unwrap()).unwrap();
+    for _ in 0..WEIGHT_HELD_MAX / DELTA_MAX {
+        core.try_add(Time(0), counter, DELTA_MAX).unwrap();
+    }
+    assert_eq!(core.try_add(Time(0), counter, 1), Err(AddError::TooHeavy));
+    assert_eq!(core.weight_held(), WEIGHT_HELD_MAX);
+}
+
+#[test]
+fn a_closed_client_says_what_is_in_doubt() {
+    let mut world = World::new(3, config(1), Faults::default());
+    world.run_for(Span::from_secs(2));
+    world.mute(SiteId(0));
+    world.run_for(Span::from_secs(1));
+    world.stop_workload();
+    world.close();
+    world.run_for(MINUTE);
+    let in_doubt = world.closed.expect("closed by the deadline");
+    assert!(in_doubt.weight > 0);
+    assert_eq!(u128::from(in_doubt.weight), world.core.totals().unknown);
+    assert_eq!(world.core.weight_held(), 0);
+    world.assert_all_settled();
+    world.assert_counted_exactly_once();
+}
+
+#[test]
+fn one_seed_gives_one_trace() {
+    let trace = |seed| {
+        let faults = Faults { cut: 0.002, lose_answer: 0.03, site_down: 0.001, ..Faults::default() };
+        let mut world = World::new(seed, config(3), faults);
+        world.run_for(MINUTE);
+        world.trace
+    };
+    assert_eq!(trace(5), trace(5));
+    assert_ne!(trace(5), trace(6));
+}

@@ -1,0 +1,481 @@
+//! Gossip of components between aggregators. The unit is (cell, valve incarnation, value); merging is maximum.
+//!
+//! Every data centre's aggregator numbers the changes of its own valves' components: its stream, named by (origin, epoch), has
+//! versions that only say what was told. A delta continues a version (`base`) and leads to another (`upto`); what does not
+//! continue the receiver's state is ignored. When the record of recent changes no longer reaches back to the base, the origin's
+//! components are walked instead.
+//!
+//! Own changes are pushed to the peers at once (to all, when they are few). An aggregator that sees in a peer's digest that it
+//! lacks something of another origin, and does not get it from there, asks one peer to relay that origin (`want`). Digests also
+//! carry a sum over hashes of each data centre's components: where versions are equal and sums stay different, both sides
+//! tell each other everything once (a repair), which heals what no version can see, such as the last words of a lost disk.
+//!
+//! Deltas and digests may be lost, doubled or reordered: what is not acknowledged in time is sent again. Everything is void that
+//! was said by, or to, an earlier start of a process (`sender`).
+
+mod build;
+pub mod peer;
+mod receive;
+mod recent;
+mod repair;
+mod send;
+mod sources;
+
+pub use recent::RelayRing;
+
+use crate::hash::bytes_hash;
+use crate::ids::DcId;
+use crate::msg::{Digest, PeerMsg, Version};
+use crate::ring::ChangeRing;
+use crate::time::{Span, Time};
+use crate::view::View;
+use peer::Peer;
+use recent::Recent;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Versions that one life of an aggregator may give out before the next life's begin.
+const VERSIONS_PER_LIFE: u64 = 1 << 40;
+/// Cells that one version covers, at most.
+const CELLS_PER_VERSION: u32 = 64;
+
+/// Cells of the own stream that a checkpoint names because peers may lack them; with more, such peers are told by a walk.
+const RETELL_MAX: usize = 1 << 14;
+
+/// How gossip behaves. All of it is the process's own choice; peers may differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GossipConfig {
+    /// Changes within this are told together.
+    pub gossip_interval: Span,
+    /// Between digests while there is something to tell.
+    pub digest_interval: Span,
+    /// Between digests when there is not; digests back off to it.
+    pub digest_interval_max: Span,
+    /// Bytes of one delta, about.
+    pub delta_bytes_max: usize,
+    /// Deltas of one origin to one peer that may be unacknowledged.
+    pub window_deltas: usize,
+    /// Peers that own changes are pushed to. With more, a subset is chosen and the others get them by relaying.
+    pub direct_peers_max: usize,
+    /// Acknowledgements of deltas within this are sent together.
+    pub ack_delay: Span,
+    /// Beyond the round trip and `ack_delay`: when an unacknowledged delta is sent again.
+    pub resend_slack: Span,
+    /// How long an origin that is connected may lag behind before another peer is asked to relay it.
+    pub relay_grace: Span,
+    /// A relaying peer that brings nothing for so long is replaced.
+    pub relay_patience: Span,
+    /// Own changes remembered (4 bytes each, and 4 per cell).
+    pub own_ring_events: usize,
+    /// Changes of each foreign origin remembered (4 bytes each).
+    pub relay_ring_events: usize,
+}
+
+impl Default for GossipConfig {
+    fn default() -> GossipConfig {
+        GossipConfig {
+            gossip_interval: Span::from_millis(100),
+            digest_interval: Span::from_secs(1),
+            digest_interval_max: Span::from_secs(10),
+            delta_bytes_max: 64 << 10,
+            window_deltas: 16,
+            direct_peers_max: 16,
+            ack_delay: Span::from_millis(250),
+            resend_slack: Span::from_secs(1),
+            relay_grace: Span::from_secs(1),
+            relay_patience: Span::from_secs(5),
+            own_ring_events: 1 << 18,
+            relay_ring_events: 1 << 16,
+        }
+    }
+}
+
+/// The own stream, as every part of a checkpoint must hold it, taken when that part was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamState {
+    epoch: u64,
+    /// Peers that have this version lack at most the cells in `retell` of what may be on disk.
+    floor: u64,
+    /// The next life's versions begin above.
+    reserved: u64,
+    retell: Vec<u32>,
+}
+
+/// Up to where foreign origins are merged; goes into the last part of a checkpoint that was begun when this was taken.
+pub type ForeignState = Vec<(DcId, Version)>;
+
+/// Gossip of one aggregator.
+#[derive(Clone, Debug)]
+pub struct Gossip {
+    dc: DcId,
+    /// The start of this process.
+    start: u64,
+    config: GossipConfig,
+    origins: BTreeMap<DcId, Origin>,
+    peers: BTreeMap<DcId, Peer>,
+    reserved: u64,
+    /// Cells touched by the present own version.
+    touched: u32,
+    leader: Option<DcId>,
+    seed: u64,
+    draws: u64,
+    flush_at: Option<Time>,
+    flushed_at: Option<Time>,
+    review_at: Option<Time>,
+    outbox: VecDeque<(DcId, PeerMsg)>,
+    counts: GossipCounts,
+}
+
+/// What gossip did, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GossipCounts {
+    pub deltas_sent: u64,
+    pub deltas_merged: u64,
+    /// Deltas that did not continue the state here, or that used unknown numbers.
+    pub deltas_ignored: u64,
+    /// Deltas that named more cells or valves than are allowed, or valves of another data centre.
+    pub deltas_refused: u64,
+    pub resent: u64,
+    pub walks: u64,
+    pub repairs: u64,
+}
+
+/// One data centre's stream, as known here.
+#[derive(Clone, Debug)]
+struct Origin {
+    /// Merged up to here; of the own data centre: given out.
+    have: Version,
+    recent: Recent,
+    /// Foreign: who relays it to here, since when; and when it last came further.
+    source: Option<(DcId, Time)>,
+    behind_since: Option<Time>,
+    progressed: Time,
+}
+
+impl Gossip {
+    /// `start` numbers the starts of this process, increasing, and higher than the epoch of any earlier stream of this data
+    /// centre: without a stream on disk it names a new one.
+    pub fn new(dc: DcId, start: u64, config: GossipConfig, seed: u64) -> Gossip {
+        let start = start.max(1);
+        let own = Version { epoch: start, version: 0 };
+        let ring = ChangeRing::new(config.own_ring_events, 0);
+        Gossip {
+            dc,
+            start,
+            origins: BTreeMap::from([(dc, Origin::new(own, Recent::Own(ring)))]),
+            peers: BTreeMap::new(),
+            reserved: VERSIONS_PER_LIFE,
+            touched: 0,
+            leader: None,
+            seed,
+            draws: 0,
+            flush_at: None,
+            flushed_at: None,
+            review_at: None,
+            outbox: VecDeque::new(),
+            counts: GossipCounts::default(),
+            config,
+        }
+    }
+
+    /// Goes on with the stream on disk: peers keep what they have. What an earlier life told and did not write is fed again by
+    /// the groups, and gets versions above all that were ever given out.
+    pub fn resume(&mut self, stream: StreamState, foreign: ForeignState, cells: u32) {
+        let ring = ChangeRing::new(self.config.own_ring_events, stream.floor);
+        let own = Version { epoch: stream.epoch, version: stream.reserved.max(stream.floor) };
+        self.reserved = own.version.saturating_add(VERSIONS_PER_LIFE);
+        self.origins.insert(self.dc, Origin::new(own, Recent::Own(ring)));
+        for (origin, have) in foreign.into_iter().filter(|(dc, _)| *dc != self.dc) {
+            let ring = RelayRing::new(self.config.relay_ring_events, have.version);
+            self.origins.insert(origin, Origin::new(have, Recent::Relay(ring)));
+        }
+        self.on_own_changes(Time::default(), stream.retell.into_iter().filter(|&slot| slot < cells));
+    }
+
+    /// There are components on disk but no stream: peers are told all of them by a walk.
+    pub fn begin_with_walk(&mut self) {
+        self.new_stream(self.start);
+    }
+
+    pub fn stream_state(&self) -> StreamState {
+        let own = self.own();
+        let acked =
+            |peer: &Peer| Some(peer.have(self.dc)).filter(|v| v.epoch == own.have.epoch).map_or(0, |v| v.version);
+        let base = self.peers.values().map(acked).min().unwrap_or(0);
+        let changed: Vec<(u32, u64)> = own.recent.since(base).collect();
+        let kept = &changed[changed.len().saturating_sub(RETELL_MAX)..];
+        let all = kept.len() == changed.len() && own.recent.reaches(base);
+        let floor = if all { base } else { kept.first().map_or(own.have.version, |&(_, version)| version) };
+        let retell = kept.iter().map(|&(slot, _)| slot).collect();
+        StreamState { epoch: own.have.epoch, floor, reserved: self.reserved, retell }
+    }
+
+    pub fn foreign_state(&self) -> ForeignState {
+        self.have().filter(|(dc, _)| *dc != self.dc).collect()
+    }
+
+    fn own(&self) -> &Origin {
+        &self.origins[&self.dc]
+    }
+
+    /// The version vector.
+    pub fn have(&self) -> impl Iterator<Item = (DcId, Version)> + '_ {
+        self.origins.iter().map(|(&dc, origin)| (dc, origin.have))
+    }
+
+    pub fn counts(&self) -> GossipCounts {
+        self.counts
+    }
+
+    pub fn peers(&self) -> impl Iterator<Item = DcId> + '_ {
+        self.peers.keys().copied()
+    }
+
+    // ---- inputs ----
+
+    /// Components of this data centre changed in these cells.
+    pub fn on_own_changes(&mut self, now: Time, slots: impl IntoIterator<Item = u32>) {
+        let Some(own) = self.origins.get_mut(&self.dc) else { return };
+        let Recent::Own(ring) = &mut own.recent else { return };
+        let mut changed = false;
+        for slot in slots {
+            if !changed || self.touched >= CELLS_PER_VERSION {
+                own.have.version += 1;
+                self.touched = 0;
+            }
+            changed = true;
+            self.touched += 1;
+            ring.touch(slot, own.have.version);
+        }
+        if changed && !self.peers.is_empty() {
+            self.something_new(now);
+        }
+    }
+
+    /// A peer is connected; digests go both ways.
+    pub fn on_peer_up(&mut self, now: Time, dc: DcId, rtt: Span) {
+        if dc == self.dc {
+            return;
+        }
+        let interval = self.config.digest_interval;
+        let peer = Peer { rtt, digest_at: now, digest_interval: interval, ..Peer::default() };
+        self.peers.insert(dc, peer);
+        self.choose_direct();
+    }
+
+    /// The connection is gone, with all that was on its way.
+    pub fn on_peer_gone(&mut self, now: Time, dc: DcId) {
+        self.peers.remove(&dc);
+        self.choose_direct();
+        self.review_sources(now);
+    }
+
+    /// A new measurement of the round trip to a peer.
+    pub fn on_rtt(&mut self, dc: DcId, rtt: Span) {
+        if let Some(peer) = self.peers.get_mut(&dc) {
+            peer.rtt = rtt;
+        }
+    }
+
+    pub fn on_leader(&mut self, leader: Option<DcId>) {
+        self.leader = leader;
+        self.choose_direct();
+    }
+
+    /// Sends what is due. To be called after every other input, too.
+    pub fn tick(&mut self, now: Time, view: &View) {
+        if self.review_at.is_some_and(|at| at <= now) {
+            self.review_at = None;
+            self.review_sources(now);
+        }
+        self.resend_lost(now);
+        if self.flush_at.is_some_and(|at| at <= now) {
+            (self.flush_at, self.flushed_at) = (None, Some(now));
+            self.flush(now, view);
+        }
+        self.send_digests(now, view);
+    }
+
+    pub fn poll_output(&mut self) -> Option<(DcId, PeerMsg)> {
+        self.outbox.pop_front()
+    }
+
+    /// When `tick` has something to do.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let of_peer = |peer: &Peer| {
+            let resend = peer.sending.values().filter_map(|sending| sending.resend_at).min();
+            [Some(peer.digest_at), peer.ack_at, resend].into_iter().flatten().min()
+        };
+        self.peers.values().filter_map(of_peer).chain(self.flush_at).chain(self.review_at).min()
+    }
+
+    // ---- timing ----
+
+    /// Something can be told: at once after a pause, else when the interval is over.
+    fn something_new(&mut self, now: Time) {
+        let due = self.flushed_at.map_or(now, |at| (at + self.config.gossip_interval).max(now));
+        self.flush_at = Some(self.flush_at.map_or(due, |at| at.min(due)));
+        self.expect_digests(now);
+    }
+
+    /// The version vector changed: digests go out soon.
+    fn expect_digests(&mut self, now: Time) {
+        let soon = now + self.config.digest_interval;
+        for peer in self.peers.values_mut() {
+            peer.digest_at = peer.digest_at.min(soon);
+            peer.digest_interval = self.config.digest_interval;
+        }
+    }
+
+    /// The peers that own changes are pushed to: all when they are few; else the ledger's leader, near ones, and far ones
+    /// drawn at random.
+    fn choose_direct(&mut self) {
+        let max = self.config.direct_peers_max;
+        let mut by_rtt: Vec<(Span, DcId)> = self.peers.iter().map(|(&dc, peer)| (peer.rtt, dc)).collect();
+        by_rtt.sort();
+        let mut chosen: Vec<DcId> = by_rtt.iter().map(|&(_, dc)| dc).collect();
+        if chosen.len() > max {
+            let mut far = chosen.split_off(max / 2);
+            chosen.extend(
+                self.leader.and_then(|leader| far.iter().position(|&dc| dc == leader)).map(|at| far.remove(at)),
+            );
+            while chosen.len() < max && !far.is_empty() {
+                let at = (self.draw() % far.len() as u64) as usize;
+                chosen.push(far.swap_remove(at));
+            }
+        }
+        for (dc, peer) in &mut self.peers {
+            peer.direct = chosen.contains(dc);
+        }
+    }
+
+    /// The next number drawn from the seed.
+    fn draw(&mut self) -> u64 {
+        self.draws += 1;
+        bytes_hash(self.seed, &self.draws.to_le_bytes())
+    }
+
+    // ---- digests ----
+
+    fn send_digests(&mut self, now: Time, view: &View) {
+        let due: Vec<DcId> = self.peers.iter().filter(|(_, peer)| peer.digest_at <= now).map(|(&dc, _)| dc).collect();
+        for dc in due {
+            self.send_full_digest(now, view, dc, false);
+        }
+        let acks: Vec<DcId> =
+            self.peers.iter().filter(|(_, p)| p.ack_at.is_some_and(|at| at <= now)).map(|(&dc, _)| dc).collect();
+        for dc in acks {
+            self.send_ack(dc);
+        }
+    }
+
+    /// Everything this side has. The next one comes later if there is nothing to tell.
+    fn send_full_digest(&mut self, now: Time, view: &View, to: DcId, reply: bool) {
+        let have: Vec<(DcId, Version)> = self.have().collect();
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        let equal = have.iter().all(|&(dc, version)| peer.have(dc) == version);
+        if !reply {
+            peer.digest_interval = match equal {
+                true => Span((peer.digest_interval.0 * 2).min(self.config.digest_interval_max.0)),
+                false => self.config.digest_interval,
+            };
+            peer.digest_at = now + peer.digest_interval;
+        }
+        let sums = have.iter().map(|&(dc, _)| (dc, view.hash_of(dc))).collect();
+        let digest = self.digest(to, have, sums, reply);
+        self.outbox.push_back((to, PeerMsg::Digest(digest)));
+    }
+
+    /// Only what came from this peer since the last one.
+    fn send_ack(&mut self, to: DcId) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        let acks = std::mem::take(&mut peer.acks);
+        (peer.ack_at, peer.unacked_deltas) = (None, 0);
+        let have = acks.iter().filter_map(|dc| self.origins.get(dc).map(|origin| (*dc, origin.have))).collect();
+        let digest = self.digest(to, have, Vec::new(), true);
+        self.outbox.push_back((to, PeerMsg::Digest(digest)));
+    }
+
+    fn digest(&self, to: DcId, have: Vec<(DcId, Version)>, sums: Vec<(DcId, u64)>, reply: bool) -> Digest {
+        let walks = self.peers.get(&to).map_or_else(Vec::new, |peer| {
+            let state = |(&dc, walk): (&DcId, &peer::Receiving)| (dc, walk.as_message());
+            peer.walks.iter().map(state).collect()
+        });
+        let wanted = |(&dc, origin): (&DcId, &Origin)| origin.source.filter(|(from, _)| *from == to).map(|_| dc);
+        let want = self.origins.iter().filter_map(wanted).collect();
+        Digest { sender: self.start, have, walks, want, sums, reply }
+    }
+
+    /// A peer's digest: what it has, what it wants.
+    pub fn on_digest(&mut self, now: Time, view: &View, from: DcId, digest: &Digest) {
+        if !self.is_current(from, digest.sender) {
+            return;
+        }
+        if let Some(&(_, own)) = digest.have.iter().find(|(dc, _)| *dc == self.dc) {
+            self.outgrow(own);
+        }
+        let mut further = false;
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        for &(origin, version) in &digest.have {
+            let stale = !peer.acknowledge(origin, version);
+            further |= !stale;
+            if let Some(sending) = peer.sending.get_mut(&origin).filter(|_| !stale) {
+                sending.defer(now, peer.rtt, &self.config);
+            }
+        }
+        for &(origin, walk) in &digest.walks {
+            if peer.acknowledge_walk(origin, walk)
+                && let Some(sending) = peer.sending.get_mut(&origin)
+            {
+                sending.defer(now, peer.rtt, &self.config);
+                further = true;
+            }
+        }
+        let wants = digest.want.iter().copied().collect();
+        further |= wants != peer.wants;
+        peer.wants = wants;
+        self.compare_sums(now, view, from, digest);
+        self.review_sources(now);
+        if further || !digest.reply {
+            self.flush_peer(now, view, from);
+        }
+        if !digest.reply {
+            self.send_full_digest(now, view, from, true);
+        }
+    }
+
+    /// Whether a message is from the process that is connected; a newer one takes over.
+    fn is_current(&mut self, from: DcId, sender: u64) -> bool {
+        let Some(peer) = self.peers.get_mut(&from) else { return false };
+        if sender > peer.sender {
+            if peer.sender == 0 { peer.sender = sender } else { peer.restart(sender) }
+        }
+        sender == peer.sender
+    }
+
+    /// Peers know a later version of this data centre's stream than this process gave out: the disk is an old copy, or `start`
+    /// was too low. Goes on with a new stream.
+    fn outgrow(&mut self, told: Version) {
+        if told > self.own().have {
+            self.new_stream(told.epoch.saturating_add(1));
+        }
+    }
+
+    /// Panics when a rule is broken.
+    pub fn check_invariants(&self) {
+        assert!(self.own().have.version <= self.reserved, "versions of the next life are not touched");
+        assert!(!self.peers.contains_key(&self.dc));
+        for (dc, peer) in &self.peers {
+            assert!(peer.sending.values().all(|s| s.in_flight.len() <= self.config.window_deltas), "window to {dc:?}");
+        }
+    }
+}
+
+impl Origin {
+    fn new(have: Version, recent: Recent) -> Origin {
+        Origin { have, recent, source: None, behind_since: None, progressed: Time::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Merging deltas: what continues the state here is taken, anything else is ignored and acknowledged as what is here.
+
+use super::peer::Receiving;
+use super::recent::{Recent, RelayRing};
+use super::{Gossip, Origin};
+use crate::ids::{DcId, ValveId};
+use crate::limits::LANES_MAX;
+use crate::msg::{Delta, Version};
+use crate::ring::ChangeRing;
+use crate::time::Time;
+use crate::view::{CELLS_MAX, Merged, View};
+
+/// What a delta is to this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Does not continue the state here, or is known already.
+    Ignore,
+    /// Components to merge that claim nothing.
+    Merge,
+    /// A piece of a walk.
+    Walk(Receiving),
+    /// Leads to a version; `anew` when what was told before it is not recorded here.
+    Advance { to: Version, anew: Option<u64> },
+}
+
+/// Why a delta is not merged.
+enum Refusal {
+    UnknownNumber,
+    /// Beyond a limit, or components that are not the origin's.
+    Bad,
+}
+
+impl Gossip {
+    /// Merges a delta of a peer; returns the cells that it raised. Where those are this data centre's own, they are told on.
+    pub fn on_delta(&mut self, now: Time, view: &mut View, from: DcId, delta: &Delta) -> Vec<u32> {
+        if !self.is_current(from, delta.sender) {
+            return Vec::new();
+        }
+        let step = self.step(from, delta);
+        let components = self.learn(view, from, delta);
+        self.schedule_ack(now, from, delta.origin);
+        match (step, components) {
+            (Step::Ignore, _) | (_, Err(Refusal::UnknownNumber)) => self.counts.deltas_ignored += 1,
+            (_, Err(Refusal::Bad)) => self.counts.deltas_refused += 1,
+            (step, Ok(components)) => {
+                self.counts.deltas_merged += 1;
+                let is_raised = |&(slot, valve, value): &(u32, u16, u64)| {
+                    (view.merge(slot, valve, value) == Merged::Raised).then_some(slot)
+                };
+                let mut raised: Vec<u32> = components.iter().filter_map(is_raised).collect();
+                raised.dedup();
+                if delta.origin == self.dc {
+                    self.on_own_changes(now, raised.iter().copied());
+                }
+                self.take(now, from, delta, step, components);
+                return raised;
+            }
+        }
+        Vec::new()
+    }
+
+    fn step(&self, from: DcId, delta: &Delta) -> Step {
+        if delta.epoch == 0 || delta.origin == self.dc {
+            return if delta.walk.is_some() { Step::Merge } else { Step::Ignore };
+        }
+        let have = self.origins.get(&delta.origin).map_or(Version::default(), |origin| origin.have);
+        let to = Version { epoch: delta.epoch, version: delta.upto };
+        let is_announcement = to.epoch > have.epoch;
+        match delta.walk {
+            _ if to <= have => Step::Ignore,
+            Some(walk) => {
+                let known = self.peers.get(&from).and_then(|peer| peer.walks.get(&delta.origin));
+                let known = known.filter(|known| (known.epoch, known.started) == (delta.epoch, walk.started));
+                let at = known.map_or(0, |known| known.next_slot);
+                if walk.from_slot > at || walk.started != delta.upto {
+                    Step::Ignore
+                } else if walk.last {
+                    Step::Advance { to, anew: Some(to.version) }
+                } else {
+                    let next_slot = walk.next_slot.max(at);
+                    Step::Walk(Receiving { epoch: delta.epoch, started: walk.started, next_slot })
+                }
+            }
+            None if is_announcement && delta.base == 0 => Step::Advance { to, anew: Some(0) },
+            None if !is_announcement && delta.base <= have.version => Step::Advance { to, anew: None },
+            None => Step::Ignore,
+        }
+    }
+
+    /// Learns the names of the delta, and translates its components to (slot, valve number, value) of the view.
+    fn learn(&mut self, view: &mut View, from: DcId, delta: &Delta) -> Result<Vec<(u32, u16, u64)>, Refusal> {
+        let peer = self.peers.get_mut(&from).ok_or(Refusal::Bad)?;
+        for (number, cell) in &delta.cells {
+            if *number >= CELLS_MAX {
+                return Err(Refusal::Bad);
+            }
+            let slot = view.slot(cell).map_err(|_| Refusal::Bad)?;
+            peer.numbers.define(*number, slot);
+        }
+        if delta.groups.iter().any(|group| group.dc != delta.origin) {
+            return Err(Refusal::Bad);
+        }
+        let groups = delta.groups.len() as u16;
+        let (mut number, mut components) = (0u32, Vec::with_capacity(delta.components.len()));
+        for &(ahead, valve, value) in &delta.components {
+            number = number.checked_add(ahead).ok_or(Refusal::Bad)?;
+            let slot = peer.numbers.slot(number).ok_or(Refusal::UnknownNumber)?;
+            let lane = valve.checked_div(groups).filter(|lane| *lane < LANES_MAX.into()).ok_or(Refusal::Bad)?;
+            let group = delta.groups[usize::from(valve % groups)];
+            let valve = view.valve(ValveId { group, lane: lane as u8 }).map_err(|_| Refusal::Bad)?;
+            components.push((slot, valve, value));
+        }
+        Ok(components)
+    }
+
+    fn take(&mut self, now: Time, from: DcId, delta: &Delta, step: Step, components: Vec<(u32, u16, u64)>) {
+        let capacity = self.config.relay_ring_events;
+        let origin = self
+            .origins
+            .entry(delta.origin)
+            .or_insert_with(|| Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0))));
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        match step {
+            Step::Ignore | Step::Merge => return,
+            Step::Walk(state) => drop(peer.walks.insert(delta.origin, state)),
+            Step::Advance { to, anew } => {
+                peer.walks.remove(&delta.origin);
+                origin.have = to;
+                if let Some(reaches) = anew {
+                    origin.recent = Recent::Relay(RelayRing::new(capacity, reaches));
+                }
+                if let Recent::Relay(ring) = &mut origin.recent
+                    && delta.walk.is_none()
+                {
+                    let mut slots: Vec<u32> = components.iter().map(|&(slot, ..)| slot).collect();
+                    slots.dedup();
+                    ring.push(to.version, slots.into_iter());
+                }
+            }
+        }
+        origin.progressed = now;
+        if from == delta.origin {
+            self.drop_source(now, from);
+        }
+        if self.peers.values().any(|peer| peer.wants.contains(&delta.origin)) {
+            self.something_new(now);
+        } else {
+            self.expect_digests(now);
+        }
+    }
+
+    fn schedule_ack(&mut self, now: Time, from: DcId, origin: DcId) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        peer.acks.insert(origin);
+        peer.unacked_deltas += 1;
+        let due = if peer.unacked_deltas as usize >= self.config.window_deltas.div_ceil(2) {
+            now
+        } else {
+            now + self.config.ack_delay
+        };
+        peer.ack_at = Some(peer.ack_at.map_or(due, |at| at.min(due)));
+    }
+
+    /// Starts a new stream of this data centre: nothing told before counts.
+    pub(super) fn new_stream(&mut self, epoch: u64) {
+        let events = self.config.own_ring_events;
+        let Some(own) = self.origins.get_mut(&self.dc) else { return };
+        own.have = Version { epoch, version: own.have.version + 1 };
+        own.recent = Recent::Own(ChangeRing::new(events, own.have.version));
+        self.touched = 0;
+    }
+}

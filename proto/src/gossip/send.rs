@@ -1,0 +1,123 @@
+//! Telling peers: which delta comes next, within the window of what is unacknowledged.
+
+use super::peer::{InFlight, Peer, Walk};
+use super::{Gossip, GossipConfig, Origin, build};
+use crate::ids::DcId;
+use crate::msg::{Delta, DeltaWalk, PeerMsg, Version};
+use crate::time::Time;
+use crate::view::View;
+
+/// Sent again in vain so often, what the peer knows by number is no longer believed, and everything is named anew.
+const RETRIES_BEFORE_RENAMING: u32 = 2;
+
+impl Gossip {
+    pub(super) fn flush(&mut self, now: Time, view: &View) {
+        let peers: Vec<DcId> = self.peers.keys().copied().collect();
+        peers.into_iter().for_each(|to| self.flush_peer(now, view, to));
+    }
+
+    /// Tells one peer what it lacks: own changes if it is near or asked, other origins if it asked.
+    pub(super) fn flush_peer(&mut self, now: Time, view: &View, to: DcId) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        let told = |dc: DcId, peer: &Peer| peer.wants.contains(&dc) || (dc == self.dc && peer.direct);
+        let origins: Vec<DcId> = self.origins.keys().copied().filter(|&dc| dc != to && told(dc, peer)).collect();
+        for dc in origins {
+            let origin = &self.origins[&dc];
+            while let Some(delta) = next_delta(view, self.start, dc, origin, peer, &self.config) {
+                self.counts.walks += u64::from(delta.walk.is_some_and(|walk| walk.from_slot == 0));
+                self.counts.deltas_sent += 1;
+                if let Some(sending) = peer.sending.get_mut(&dc).filter(|sending| sending.resend_at.is_none()) {
+                    sending.defer(now, peer.rtt, &self.config);
+                }
+                self.outbox.push_back((to, PeerMsg::Delta(delta)));
+            }
+        }
+        self.send_repairs(now, view, to);
+    }
+
+    /// Falls back to what is acknowledged where that did not come in time.
+    pub(super) fn resend_lost(&mut self, now: Time) {
+        for peer in self.peers.values_mut() {
+            let late = |(&dc, sending): (&DcId, &super::peer::Sending)| {
+                sending.resend_at.is_some_and(|at| at <= now).then_some(dc)
+            };
+            for origin in peer.sending.iter().filter_map(late).collect::<Vec<_>>() {
+                peer.fall_back(origin);
+                self.counts.resent += 1;
+                self.flush_at = Some(now);
+                if peer.sending.get(&origin).is_some_and(|sending| sending.retries >= RETRIES_BEFORE_RENAMING) {
+                    peer.named = Default::default();
+                }
+            }
+        }
+    }
+}
+
+/// The next delta of an origin for a peer, noted as in flight; `None` when it has all or the window is full.
+fn next_delta(
+    view: &View,
+    sender: u64,
+    dc: DcId,
+    origin: &Origin,
+    peer: &mut Peer,
+    config: &GossipConfig,
+) -> Option<Delta> {
+    let have = origin.have;
+    let base = next_base(dc, have, peer, config.window_deltas)?;
+    let mut delta = build::empty(sender, dc, have.epoch);
+    (delta.base, delta.upto) = (base, have.version);
+    let slots = fill_from(view, origin, &mut delta, peer, config.delta_bytes_max);
+    let names = build::fill(view, &mut delta, slots, &peer.named);
+    names.iter().for_each(|&slot| peer.named.insert(slot));
+    let sending = peer.sending_in(dc, have.epoch);
+    if delta.walk.is_none_or(|walk| walk.last) {
+        sending.sent = delta.upto;
+    }
+    sending.in_flight.push_back(InFlight { upto: delta.upto, walk: delta.walk, names });
+    Some(delta)
+}
+
+/// The version that the next delta continues, if there is something to tell and the window has room. A new epoch is told of
+/// even when nothing has happened in it.
+fn next_base(dc: DcId, have: Version, peer: &mut Peer, window: usize) -> Option<u64> {
+    let told = peer.have(dc);
+    let sending = peer.sending_in(dc, have.epoch);
+    if told >= have || sending.in_flight.len() >= window {
+        return None;
+    }
+    let acked = if told.epoch == have.epoch { told.version } else { 0 };
+    let base = sending.sent.max(acked);
+    let is_walking = sending.walk.is_some_and(|walk| !walk.done);
+    let is_new_epoch = told.epoch < have.epoch && sending.in_flight.is_empty();
+    (is_walking || base < have.version || is_new_epoch).then_some(base)
+}
+
+/// The cells that come next: of a walk that is under way, of the recent changes, or of a walk that must begin.
+fn fill_from(view: &View, origin: &Origin, delta: &mut Delta, peer: &mut Peer, max: usize) -> Vec<u32> {
+    let walking = peer.sending_in(delta.origin, delta.epoch).walk.filter(|walk| !walk.done);
+    let cut = match walking {
+        Some(_) => None,
+        None => build::cut(view, delta.origin, &origin.recent, delta.base, delta.upto, &peer.named, max),
+    };
+    match cut {
+        Some(cut) => {
+            delta.upto = cut.upto;
+            cut.slots
+        }
+        None => {
+            let fresh = Walk { started: delta.upto, next_slot: 0, acked_slot: 0, done: false };
+            walk_on(view, delta, walking.unwrap_or(fresh), peer, max)
+        }
+    }
+}
+
+/// Makes the delta the next piece of a walk.
+fn walk_on(view: &View, delta: &mut Delta, mut walk: Walk, peer: &mut Peer, max: usize) -> Vec<u32> {
+    let (slots, next_slot) = build::cut_walk(view, delta.origin, walk.next_slot, &peer.named, max);
+    let last = next_slot >= view.cells();
+    delta.walk = Some(DeltaWalk { started: walk.started, from_slot: walk.next_slot, next_slot, last });
+    delta.upto = walk.started;
+    (walk.next_slot, walk.done) = (next_slot, last);
+    peer.sending_in(delta.origin, delta.epoch).walk = Some(walk);
+    slots
+}

@@ -1,0 +1,537 @@
+//! Aggregators over a network that loses, doubles and reorders: views become equal, whatever the topology and whoever restarts.
+
+use super::*;
+use crate::ids::{CounterName, GroupId, ValveId};
+use crate::msg::{Delta, DeltaWalk};
+use crate::view::{Merged, View};
+use crate::wire;
+use proptest::prelude::*;
+
+/// A seeded generator for the tests.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        bytes_hash(17, &self.0.to_le_bytes()) % n
+    }
+}
+
+struct Site {
+    view: View,
+    gossip: Gossip,
+    /// What its groups have: their truth, fed again after a restart.
+    own: BTreeMap<(u32, u8), u64>,
+    starts: u64,
+}
+
+/// Sites, links and messages on their way.
+struct Net {
+    sites: Vec<Site>,
+    up: Vec<(usize, usize)>,
+    flying: Vec<(Time, usize, usize, Vec<u8>)>,
+    now: Time,
+    dice: Dice,
+    loss_per_100: u64,
+    bytes: u64,
+    config: GossipConfig,
+}
+
+fn cell(key: u32) -> crate::ids::CellId {
+    CounterName::new("t", format!("key-of-24-bytes-{key:08}").as_bytes()).unwrap().total()
+}
+
+fn group(dc: usize) -> GroupId {
+    GroupId { dc: DcId(dc as u16), group: 0, incarnation: 1 }
+}
+
+impl Site {
+    fn new(dc: usize, config: &GossipConfig) -> Site {
+        let gossip = Gossip::new(DcId(dc as u16), 1, config.clone(), 7);
+        Site { view: View::new(DcId(dc as u16), dc as u64), gossip, own: BTreeMap::new(), starts: 1 }
+    }
+
+    fn feed(&mut self, now: Time, dc: usize, key: u32, lane: u8) {
+        let value = self.own[&(key, lane)];
+        let slot = self.view.slot(&cell(key)).unwrap();
+        let valve = self.view.valve(ValveId { group: group(dc), lane }).unwrap();
+        if self.view.merge(slot, valve, value) == Merged::Raised {
+            self.gossip.on_own_changes(now, [slot]);
+        }
+    }
+
+    fn holds(&self) -> BTreeMap<(crate::ids::CellId, ValveId), u64> {
+        let of = |slot| self.view.components(slot).map(move |(valve, value)| ((slot, valve), value));
+        let named = |((slot, valve), value)| ((self.view.name(slot), self.view.valves()[usize::from(valve)]), value);
+        (0..self.view.cells()).flat_map(of).map(named).collect()
+    }
+}
+
+impl Net {
+    fn new(sites: usize, links: impl IntoIterator<Item = (usize, usize)>, seed: u64, config: GossipConfig) -> Net {
+        let mut net = Net {
+            sites: (0..sites).map(|dc| Site::new(dc, &config)).collect(),
+            up: Vec::new(),
+            flying: Vec::new(),
+            now: Time(1_000),
+            dice: Dice(seed),
+            loss_per_100: 0,
+            bytes: 0,
+            config,
+        };
+        links.into_iter().for_each(|(a, b)| net.link(a, b));
+        net
+    }
+
+    fn mesh(sites: usize, seed: u64, config: GossipConfig) -> Net {
+        Net::new(sites, (0..sites).flat_map(|a| (0..a).map(move |b| (b, a))), seed, config)
+    }
+
+    fn link(&mut self, a: usize, b: usize) {
+        self.up.push((a, b));
+        for (dc, peer) in [(a, b), (b, a)] {
+            self.sites[dc].gossip.on_peer_up(self.now, DcId(peer as u16), Span::from_millis(80));
+            self.drain(dc);
+        }
+    }
+
+    fn cut(&mut self, a: usize, b: usize) {
+        self.up.retain(|link| *link != (a, b));
+        self.sites[a].gossip.on_peer_gone(self.now, DcId(b as u16));
+        self.sites[b].gossip.on_peer_gone(self.now, DcId(a as u16));
+    }
+
+    /// Counts at a site; the groups know it whatever becomes of the aggregator.
+    fn count(&mut self, dc: usize, key: u32, lane: u8, n: u64) {
+        *self.sites[dc].own.entry((key, lane)).or_default() += n;
+        self.sites[dc].feed(self.now, dc, key, lane);
+        self.drain(dc);
+    }
+
+    /// The aggregator starts anew; with `disk`, from what it had at its last checkpoint.
+    fn restart(&mut self, dc: usize, disk: Option<(View, StreamState, ForeignState)>) {
+        for (a, b) in self.up.clone().into_iter().filter(|&(a, b)| a == dc || b == dc) {
+            self.cut(a, b);
+            let other = if a == dc { b } else { a };
+            self.sites[other].gossip.on_peer_gone(self.now, DcId(dc as u16));
+        }
+        let starts = self.sites[dc].starts + 1;
+        let own = self.sites[dc].own.clone();
+        let mut gossip = Gossip::new(DcId(dc as u16), starts, self.config.clone(), 7);
+        let view = match disk {
+            Some((view, stream, foreign)) => {
+                gossip.resume(stream, foreign, view.cells());
+                view
+            }
+            None => View::new(DcId(dc as u16), 99 + starts),
+        };
+        self.sites[dc] = Site { view, gossip, own, starts };
+        for (key, lane) in self.sites[dc].own.keys().copied().collect::<Vec<_>>() {
+            self.sites[dc].feed(self.now, dc, key, lane);
+        }
+    }
+
+    fn checkpoint(&self, dc: usize) -> (View, StreamState, ForeignState) {
+        let site = &self.sites[dc];
+        (site.view.clone(), site.gossip.stream_state(), site.gossip.foreign_state())
+    }
+
+    fn drain(&mut self, dc: usize) {
+        let site = &mut self.sites[dc];
+        site.gossip.tick(self.now, &site.view);
+        site.gossip.check_invariants();
+        while let Some((to, msg)) = self.sites[dc].gossip.poll_output() {
+            let bytes = wire::encode(&msg);
+            assert!(bytes.len() <= crate::limits::MESSAGE_BYTES_MAX);
+            self.bytes += bytes.len() as u64;
+            let copies = if self.loss_per_100 == 0 { 1 } else { 1 + u64::from(self.dice.below(10) == 0) };
+            for _ in 0..copies {
+                if self.dice.below(100) < self.loss_per_100 {
+                    continue;
+                }
+                let jitter = if self.loss_per_100 == 0 { 0 } else { self.dice.below(120_000) };
+                self.flying.push((self.now + Span(40_000 + jitter), dc, usize::from(to.0), bytes.clone()));
+            }
+        }
+    }
+
+    /// Runs until nothing happens before `until`.
+    fn run(&mut self, until: Time) {
+        loop {
+            let arrival = self.flying.iter().map(|m| m.0).min();
+            let timeouts = self.sites.iter().filter_map(|site| site.gossip.poll_timeout()).min();
+            let Some(next) = arrival.into_iter().chain(timeouts).min().filter(|&at| at <= until) else { break };
+            self.now = self.now.max(next);
+            let mut arrived = Vec::new();
+            self.flying.retain(|m| {
+                if m.0 <= self.now {
+                    arrived.push(m.clone());
+                    false
+                } else {
+                    true
+                }
+            });
+            arrived.sort_by_key(|m| m.0);
+            for (_, from, to, bytes) in arrived {
+                if self.up.iter().any(|&(a, b)| (a, b) == (from, to) || (a, b) == (to, from)) {
+                    self.deliver(from, to, &bytes);
+                }
+            }
+            (0..self.sites.len()).for_each(|dc| self.drain(dc));
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        let site = &mut self.sites[to];
+        match wire::decode::<PeerMsg>(bytes).unwrap() {
+            PeerMsg::Digest(digest) => site.gossip.on_digest(self.now, &site.view, DcId(from as u16), &digest),
+            PeerMsg::Delta(delta) => {
+                site.gossip.on_delta(self.now, &mut site.view, DcId(from as u16), &delta);
+            }
+            _ => unreachable!("gossip says digests and deltas"),
+        }
+        self.drain(to);
+    }
+
+    fn run_for(&mut self, span: Span) {
+        self.run(self.now + span);
+    }
+
+    fn is_converged(&self) -> bool {
+        let first = self.sites[0].holds();
+        self.sites.iter().all(|site| site.holds() == first) && self.holds_all_counted()
+    }
+
+    fn holds_all_counted(&self) -> bool {
+        let all = self.sites.iter().enumerate().flat_map(|(dc, site)| site.own.iter().map(move |(k, v)| (dc, k, v)));
+        let first = self.sites[0].holds();
+        let has = |(dc, &(key, lane), &value): (usize, &(u32, u8), &u64)| {
+            first.get(&(cell(key), ValveId { group: group(dc), lane })).is_some_and(|&held| held >= value)
+        };
+        all.into_iter().all(has)
+    }
+
+    /// How long it takes until all views are equal, in steps of 50 ms; panics after `limit`.
+    fn converge(&mut self, limit: Span) -> Span {
+        let start = self.now;
+        while !self.is_converged() {
+            assert!(self.now - start < limit, "not equal after {:?}: {:?}", limit, self.summary());
+            self.run_for(Span::from_millis(50));
+        }
+        self.sites.iter().for_each(|site| site.view.check_all());
+        self.now - start
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let of = |s: &Site| format!("{} {:?} {:?}", s.holds().len(), s.gossip.foreign_state(), s.gossip.counts());
+        self.sites.iter().map(of).collect()
+    }
+
+    fn count_some(&mut self, steps: u64, keys: u64) {
+        for _ in 0..steps {
+            let dc = self.dice.below(self.sites.len() as u64) as usize;
+            let (key, lane) = (self.dice.below(keys) as u32, self.dice.below(3) as u8);
+            self.count(dc, key, lane, 1);
+            if self.dice.below(4) == 0 {
+                self.run_for(Span(30_000));
+            }
+        }
+    }
+}
+
+/// Small limits, so that small tests cut deltas, overrun rings and walk.
+fn small() -> GossipConfig {
+    GossipConfig {
+        delta_bytes_max: 300,
+        own_ring_events: 12,
+        relay_ring_events: 8,
+        window_deltas: 4,
+        ..Default::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn views_become_equal_over_a_network_that_loses_doubles_and_reorders(
+        seed in any::<u64>(), sites in 2usize..6, loss in 0u64..40, cut_small in any::<bool>(),
+    ) {
+        let config = if cut_small { small() } else { GossipConfig::default() };
+        let mut net = Net::mesh(sites, seed, config);
+        net.loss_per_100 = loss;
+        net.count_some(120, 40);
+        net.converge(Span::from_secs(if loss > 20 { 240 } else { 120 }));
+        net.loss_per_100 = 0;
+        net.run_for(Span::from_secs(15));
+        prop_assert!(net.is_converged());
+    }
+
+    #[test]
+    fn a_chain_relays(seed in any::<u64>(), sites in 3usize..6, cut_small in any::<bool>()) {
+        let config = if cut_small { small() } else { GossipConfig::default() };
+        let mut net = Net::new(sites, (1..sites).map(|b| (b - 1, b)), seed, config);
+        net.count_some(80, 30);
+        net.converge(Span::from_secs(30));
+        net.count(0, 3, 0, 1);
+        // Once asked for, changes are relayed as they come.
+        prop_assert!(net.converge(Span::from_secs(5)) <= Span::from_millis(150 * sites as u64));
+    }
+
+    #[test]
+    fn partitions_heal(seed in any::<u64>(), cut_small in any::<bool>()) {
+        let config = if cut_small { small() } else { GossipConfig::default() };
+        let mut net = Net::mesh(4, seed, config);
+        net.count_some(60, 20);
+        net.cut(0, 1);
+        net.cut(0, 2);
+        net.count_some(60, 20);
+        // 3 still connects all.
+        net.converge(Span::from_secs(30));
+        net.cut(0, 3);
+        net.count_some(60, 20);
+        net.run_for(Span::from_secs(30));
+        prop_assert!(!net.is_converged());
+        net.link(0, 2);
+        net.converge(Span::from_secs(30));
+        net.link(0, 1);
+        net.link(0, 3);
+        net.count_some(30, 20);
+        net.converge(Span::from_secs(30));
+    }
+
+    #[test]
+    fn restarts_with_and_without_disk_lose_nothing(
+        seed in any::<u64>(), with_disk in any::<bool>(), cut_small in any::<bool>(), loss in 0u64..15,
+    ) {
+        let config = if cut_small { small() } else { GossipConfig::default() };
+        let mut net = Net::mesh(3, seed, config);
+        net.loss_per_100 = loss;
+        for round in 0..4 {
+            net.count_some(25, 25);
+            let disk = net.checkpoint(1);
+            net.count_some(15, 25);
+            net.restart(1, with_disk.then_some(disk));
+            net.count_some(10, 25);
+            net.link(0, 1);
+            if round % 2 == 0 {
+                net.run_for(Span::from_secs(1));
+            }
+            net.link(1, 2);
+        }
+        net.converge(Span::from_secs(120));
+    }
+
+    #[test]
+    fn hostile_deltas_and_digests_change_nothing_that_is_true(
+        seed in any::<u64>(),
+        deltas in proptest::collection::vec(hostile_delta(), 1..20),
+        digests in proptest::collection::vec(hostile_digest(), 0..6),
+    ) {
+        let mut net = Net::mesh(3, seed, GossipConfig::default());
+        net.count_some(30, 10);
+        for delta in deltas {
+            if delta.validate_for_test() {
+                let site = &mut net.sites[0];
+                site.gossip.on_delta(net.now, &mut site.view, DcId(1), &delta);
+                net.drain(0);
+            }
+        }
+        for digest in digests {
+            let site = &mut net.sites[0];
+            site.gossip.on_digest(net.now, &site.view, DcId(1), &digest);
+            net.drain(0);
+        }
+        net.sites[0].view.check_all();
+        prop_assert!(net.holds_all_counted_at(0));
+    }
+}
+
+impl Delta {
+    fn validate_for_test(&self) -> bool {
+        wire::decode::<PeerMsg>(&wire::encode(&PeerMsg::Delta(self.clone()))).is_ok()
+    }
+}
+
+impl Net {
+    fn holds_all_counted_at(&self, dc: usize) -> bool {
+        let held = self.sites[dc].holds();
+        self.sites[dc].own.iter().all(|(&(key, lane), value)| {
+            held.get(&(cell(key), ValveId { group: group(dc), lane })).is_some_and(|held| held >= value)
+        })
+    }
+}
+
+prop_compose! {
+    fn hostile_delta()(
+        sender in 0u64..4, origin in 0u16..4, epoch in 0u64..3, base in 0u64..20, upto in any::<u64>(),
+        walk in proptest::option::of((0u64..9, 0u32..9, any::<u32>(), any::<bool>())),
+        names in proptest::collection::vec((any::<u32>(), 0u32..12), 0..4),
+        groups in proptest::collection::vec((0u16..4, 0u16..3), 0..4),
+        components in proptest::collection::vec((any::<u32>(), 0u16..300, any::<u64>()), 0..6),
+        small in any::<bool>(),
+    ) -> Delta {
+        Delta {
+            sender, origin: DcId(origin), epoch, base, upto: if small { upto % 30 } else { upto },
+            walk: walk.map(|(started, from_slot, next_slot, last)| DeltaWalk { started, from_slot, next_slot, last }),
+            cells: names.into_iter().map(|(number, key)| (if small { number % 20 } else { number }, cell(key))).collect(),
+            groups: groups.into_iter().map(|(dc, group)| GroupId { dc: DcId(dc), group, incarnation: 1 }).collect(),
+            components: components.into_iter().map(|(n, v, c)| (if small { n % 5 } else { n }, v, c >> 9)).collect(),
+        }
+    }
+}
+
+prop_compose! {
+    fn hostile_digest()(
+        sender in 0u64..4, reply in any::<bool>(),
+        have in proptest::collection::btree_map(0u16..5, (any::<u64>(), any::<u64>()), 0..4),
+        walks in proptest::collection::vec((0u16..4, 0u64..9, any::<u32>()), 0..3),
+        want in proptest::collection::vec(0u16..6, 0..5),
+    ) -> Digest {
+        let version = |(epoch, version)| Version { epoch, version };
+        let walk = |started, next_slot| DeltaWalk { started, from_slot: 0, next_slot, last: false };
+        Digest {
+            sender, reply,
+            have: have.into_iter().map(|(dc, v)| (DcId(dc), version(v))).collect(),
+            walks: walks.into_iter().map(|(dc, started, next)| (DcId(dc), walk(started, next))).collect(),
+            want: want.into_iter().map(DcId).collect(),
+            sums: vec![(DcId(0), 1), (DcId(1), 2)],
+        }
+    }
+}
+
+#[test]
+fn a_change_is_everywhere_after_one_flight_and_at_most_one_interval() {
+    let mut net = Net::mesh(15, 1, GossipConfig::default());
+    net.run_for(Span::from_secs(1));
+    net.count(4, 1, 0, 5);
+    assert!(net.converge(Span::from_secs(1)) <= Span::from_millis(50));
+    net.count(4, 1, 0, 5);
+    assert!(net.converge(Span::from_secs(1)) <= Span::from_millis(150));
+}
+
+#[test]
+fn with_nothing_to_tell_only_rare_digests_are_sent() {
+    let mut net = Net::mesh(3, 1, GossipConfig::default());
+    net.count_some(30, 10);
+    net.run_for(Span::from_secs(60));
+    let before = net.bytes;
+    net.run_for(Span::from_secs(100));
+    // Three pairs, both ways, a digest and its answer every ten seconds.
+    assert!(net.bytes - before <= 3 * 2 * 2 * 11 * 100, "{} bytes", net.bytes - before);
+}
+
+#[test]
+fn a_changed_cell_costs_few_bytes() {
+    let mut net = Net::mesh(2, 1, GossipConfig::default());
+    (0..10_000).for_each(|key| net.count(0, key, (key % 10) as u8, 100 + u64::from(key)));
+    net.converge(Span::from_secs(10));
+    net.run_for(Span::from_secs(60));
+    let before = net.bytes;
+    for key in 0..10_000 {
+        *net.sites[0].own.entry((key, (key % 10) as u8)).or_default() += 1;
+        net.sites[0].feed(net.now, 0, key, (key % 10) as u8);
+    }
+    net.drain(0);
+    net.converge(Span::from_secs(10));
+    let per_cell = (net.bytes - before) as f64 / 10_000.0;
+    assert!(per_cell <= 6.0, "{per_cell} bytes per changed cell and peer");
+    println!("{per_cell:.2} bytes per changed cell and receiving peer, digests included");
+}
+
+#[test]
+fn the_full_state_of_a_hot_counter_is_small() {
+    let mut net = Net::mesh(15, 1, GossipConfig::default());
+    net.run_for(Span::from_secs(30));
+    for dc in 0..15 {
+        net.sites[dc].own.extend((0..10).map(|lane| ((0, lane), 1_000_000_000 / 150)));
+        (0..10).for_each(|lane| net.sites[dc].feed(net.now, dc, 0, lane));
+    }
+    net.converge(Span::from_secs(5));
+    // A sixteenth site hears of it all from one peer: everything it is sent.
+    let mut state = 0;
+    for origin in 0..15u16 {
+        let view = &net.sites[0].view;
+        let slot = view.slot_of_total(0);
+        let mut delta = build::empty(1, DcId(origin), 1);
+        delta.upto = 1;
+        let mut named = peer::Bits::default();
+        if origin > 0 {
+            named.insert(slot);
+        }
+        build::fill(view, &mut delta, vec![slot], &named);
+        state += wire::encode(&PeerMsg::Delta(delta)).len();
+    }
+    assert!(state <= 1_500, "{state} bytes");
+    println!("{state} bytes of full state");
+}
+
+impl View {
+    fn slot_of_total(&self, key: u32) -> u32 {
+        self.table().find(&cell(key)).unwrap()
+    }
+}
+
+#[test]
+fn what_only_one_far_site_remembers_is_told_to_all() {
+    let mut net = Net::mesh(3, 5, GossipConfig::default());
+    net.count_some(20, 5);
+    net.converge(Span::from_secs(10));
+    net.cut(1, 2);
+    net.cut(0, 2);
+    net.link(0, 2);
+    // Site 0 counts something that only site 2 hears of, then loses its disk and its group's last words.
+    net.cut(0, 1);
+    net.count(0, 77, 0, 9);
+    net.run_for(Span::from_secs(2));
+    net.sites[0].own.remove(&(77, 0));
+    net.restart(0, None);
+    net.link(0, 1);
+    net.run_for(Span::from_secs(5));
+    net.link(1, 2);
+    net.link(0, 2);
+    let all_hold = |net: &Net| {
+        let key = (cell(77), ValveId { group: group(0), lane: 0 });
+        net.sites.iter().all(|site| site.holds().get(&key) == Some(&9))
+    };
+    let start = net.now;
+    while !all_hold(&net) {
+        assert!(net.now - start < Span::from_secs(120), "{:?}", net.summary());
+        net.run_for(Span::from_millis(500));
+    }
+    net.converge(Span::from_secs(60));
+}
+
+#[test]
+fn a_restart_with_its_disk_tells_only_what_peers_may_lack() {
+    let mut net = Net::mesh(2, 5, GossipConfig::default());
+    (0..3_000).for_each(|key| net.count(0, key, 0, 1));
+    net.converge(Span::from_secs(10));
+    net.run_for(Span::from_secs(5));
+    let disk = net.checkpoint(0);
+    net.count(0, 5, 0, 1);
+    net.restart(0, Some(disk));
+    let before = net.bytes;
+    net.link(0, 1);
+    net.converge(Span::from_secs(10));
+    net.run_for(Span::from_secs(5));
+    assert!(net.bytes - before < 2_000, "{} bytes", net.bytes - before);
+}
+
+#[test]
+fn a_disk_that_is_an_old_copy_begins_a_new_stream() {
+    let mut net = Net::mesh(2, 5, GossipConfig::default());
+    net.count_some(20, 5);
+    let old = net.checkpoint(0);
+    net.count_some(20, 5);
+    net.run_for(Span::from_secs(5));
+    net.restart(0, Some(old.clone()));
+    net.link(0, 1);
+    net.count_some(20, 5);
+    net.run_for(Span::from_secs(5));
+    net.restart(0, Some(old));
+    net.link(0, 1);
+    net.count_some(20, 5);
+    net.converge(Span::from_secs(60));
+}

@@ -1,0 +1,555 @@
+//! A group: the replicated state of one log inside a data centre, with its valves (lanes), their clients' dedupe, its cells, its
+//! rights and its queue of increments that await a place.
+//!
+//! [`Group::apply`] takes committed entries in log order; everything that leaves a group (answers, reports, offers, feed) is
+//! made from state that `apply` produced, never from anything proposed. Apply is deterministic: no clock, no floats, no
+//! unordered iteration. What does not fit is refused whole and changes nothing; nothing in an entry makes it panic.
+//!
+//! Positions of queued increments start at 0 for each (counter, epoch). When a counter becomes guarded again under a later
+//! epoch, what is still queued is part of the new base and so resolves as counted.
+
+mod blocks;
+mod cells;
+mod feed;
+mod guard;
+mod rows;
+mod says;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use guard::Guard;
+pub use rows::{LoadError, Row};
+
+use crate::hash::name_hash;
+use crate::ids::{CellId, ClientId, CounterName, GroupId, LogIndex};
+use crate::limits::*;
+use crate::msg::*;
+use crate::ring::ChangeRing;
+use crate::table::{CellTable, TableFull};
+use crate::teeth::{Bug, bites};
+use cells::Cells;
+use guard::{AccountChange, Queued};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use stream::{Part, Record, Streams};
+
+/// Streams (client, lane) that a group remembers; a batch of a further one is refused as overloaded.
+pub const STREAMS_MAX: u32 = 1 << 22;
+/// Counters on the spread list: those asked for and those guarded.
+const SPREAD_MAX: usize = 2 * GUARDED_COUNTERS_MAX;
+
+/// What a group is, fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    pub id: GroupId,
+    /// Valves, 1 to [`LANES_MAX`].
+    pub lanes: u8,
+    /// Changed components that the feed remembers; a consumer further behind walks the whole table.
+    pub ring_capacity: usize,
+    /// Seed of the table of names (see [`CellTable::new`]); may differ between replicas.
+    pub table_seed: u64,
+}
+
+impl GroupConfig {
+    pub fn new(id: GroupId, lanes: u8) -> GroupConfig {
+        GroupConfig { id, lanes: lanes.clamp(1, LANES_MAX), ring_capacity: 1 << 20, table_seed: 0 }
+    }
+}
+
+/// What applying an entry produced, for those outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The batch is durable, now or since earlier (a retry); items in `pending` (ascending) have no place yet, or one that the
+    /// `Placed` behind this answer says. All others are counted.
+    Acked { client: ClientId, lane: u8, seq: u64, pending: Vec<u32> },
+    /// The batch changed nothing.
+    Refused { client: ClientId, lane: u8, seq: u64, error: BatchError },
+    /// A queued item got its place; said again with the answer to a retry unless the place is plain "counted".
+    Placed { client: ClientId, lane: u8, seq: u64, idx: u32, place: Place },
+    /// The stream ended; `last_seq` was its last batch.
+    Fenced { client: ClientId, lane: u8, last_seq: u64 },
+    /// The present process start is confirmed: rights may be used, reports and offers made.
+    Confirmed,
+    /// This incarnation must never serve again.
+    FencedOut,
+    /// The counters to be spread over all lanes changed.
+    Spread,
+}
+
+/// The lane of a counter that is not on the spread list. Part of the wire contract: FNV-1a (64 bits) over namespace, a zero
+/// byte and key, folded with 2^64 / golden ratio ([`name_hash`]), modulo the number of lanes.
+pub fn lane_of(counter: &CounterName, lanes: u8) -> u8 {
+    (name_hash(counter) % u64::from(lanes.max(1))) as u8
+}
+
+/// Replicated state of one group.
+#[derive(Clone, Debug)]
+pub struct Group {
+    config: GroupConfig,
+    applied: LogIndex,
+    cells: Cells,
+    streams: Streams,
+    guards: Vec<Guard>,
+    guard_of_slot: BTreeMap<u32, u32>,
+    /// A bit per slot: whether it is guarded.
+    guarded: Vec<u64>,
+    /// The last confirmed process start, if any, and all later ones.
+    boots: Vec<u64>,
+    confirmed: bool,
+    ever_confirmed: bool,
+    fenced_out: bool,
+    namespaces: BTreeSet<String>,
+    spread: BTreeSet<CounterName>,
+    /// Queued increments without a place, over all guards.
+    queued: u64,
+    /// Guards whose account or queue changed since the last [`Group::take_touched`]; not replicated.
+    touched: BTreeSet<u32>,
+    saved: rows::Saved,
+    effects: VecDeque<Effect>,
+}
+
+impl Group {
+    /// A new group that has never been registered: it refuses batches until its first [`ToGroup::Confirmed`].
+    pub fn new(config: GroupConfig) -> Group {
+        let table = CellTable::new(config.table_seed);
+        let ring = ChangeRing::new(config.ring_capacity, 0);
+        Group {
+            config,
+            applied: LogIndex(0),
+            cells: Cells::new(config.lanes, table, ring),
+            streams: Streams::default(),
+            guards: Vec::new(),
+            guard_of_slot: BTreeMap::new(),
+            guarded: Vec::new(),
+            boots: Vec::new(),
+            confirmed: false,
+            ever_confirmed: false,
+            fenced_out: false,
+            namespaces: BTreeSet::new(),
+            spread: BTreeSet::new(),
+            queued: 0,
+            touched: BTreeSet::new(),
+            saved: rows::Saved::default(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Applies the committed entry at `index`, the one after [`Group::applied`]; an earlier one is skipped. Never fails: what
+    /// does not fit changes nothing and says so in the effects.
+    pub fn apply(&mut self, index: LogIndex, entry: &GroupEntry) {
+        if index <= self.applied {
+            return;
+        }
+        debug_assert_eq!(index, self.applied.next(), "entries are applied in order");
+        self.applied = index;
+        let named = self.name_cells(entry);
+        for cmd in &entry.cmds {
+            match cmd {
+                GroupCmd::Boot { nonce } => self.on_boot(*nonce),
+                GroupCmd::Batch(batch) => self.on_batch(batch, named),
+                GroupCmd::Fence { client, lane } => self.on_fence(*client, *lane),
+                GroupCmd::Ledger(message) => self.on_ledger(message),
+            }
+        }
+    }
+
+    /// What applying produced, in order, until `None`.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    // ---- cells ----
+
+    /// Gives the entry's new cells their slots. False if the entry names other slots than the next ones.
+    fn name_cells(&mut self, entry: &GroupEntry) -> bool {
+        if entry.new_cells.is_empty() {
+            return true;
+        }
+        let table = &self.cells.table;
+        let fresh =
+            entry.first_new_slot == table.len() && entry.new_cells.iter().all(|cell| table.find(cell).is_none());
+        fresh && entry.new_cells.iter().zip(entry.first_new_slot..).all(|(cell, slot)| self.intern(cell) == Ok(slot))
+    }
+
+    fn intern(&mut self, cell: &CellId) -> Result<u32, TableFull> {
+        let before = self.cells.table.len();
+        let slot = self.cells.intern(cell)?;
+        if slot == before {
+            self.saved.name_added(slot);
+        }
+        Ok(slot)
+    }
+
+    // ---- batches ----
+
+    fn on_batch(&mut self, batch: &Batch, named: bool) {
+        let (client, lane, seq) = (batch.client, batch.lane, batch.seq);
+        if let Err(error) = self.take_batch(batch, named) {
+            self.effects.push_back(Effect::Refused { client, lane, seq, error });
+        }
+    }
+
+    fn take_batch(&mut self, batch: &Batch, named: bool) -> Result<(), BatchError> {
+        self.check_serving()?;
+        if batch.lane >= self.config.lanes {
+            return Err(BatchError::UnknownLane { lane: batch.lane, lanes: self.config.lanes });
+        }
+        let known = self.streams.find(batch.client, batch.lane);
+        let (last, fenced) = known.map_or((0, false), |number| {
+            let stream = self.streams.get(number);
+            (stream.last, stream.fenced)
+        });
+        if batch.seq != 0 && batch.seq <= last && !bites(Bug::DedupeSkipped) {
+            self.answer_again(known.expect("only known streams have a last batch"), batch.seq);
+            return Ok(());
+        }
+        if fenced {
+            return Err(BatchError::Fenced { last });
+        }
+        if batch.seq != last + 1 && !bites(Bug::DedupeSkipped) {
+            return Err(BatchError::Gap { seq: batch.seq, last });
+        }
+        self.check_room(batch, named, known.is_none())?;
+        self.add_items(batch)?;
+        let number = self.streams.find_or_new(batch.client, batch.lane);
+        self.streams.get_mut(number).last = batch.seq;
+        let pending = if self.guards.is_empty() { Vec::new() } else { self.place_items(batch, number) };
+        let (client, lane, seq) = (batch.client, batch.lane, batch.seq);
+        self.effects.push_back(Effect::Acked { client, lane, seq, pending });
+        Ok(())
+    }
+
+    fn check_serving(&self) -> Result<(), BatchError> {
+        if self.fenced_out {
+            let why = format!("group {} is fenced out: its disk is older than what the ledger knows", self.config.id);
+            return Err(BatchError::NotServing(why));
+        }
+        if !self.ever_confirmed {
+            return Err(BatchError::NotServing(format!("group {} is not yet registered", self.config.id)));
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, batch: &Batch, named: bool, new_stream: bool) -> Result<(), BatchError> {
+        let items = batch.items.len() as u64;
+        if items == 0 {
+            return Err(BatchError::Empty);
+        }
+        if new_stream && self.streams.len() >= STREAMS_MAX {
+            return Err(BatchError::Overloaded { what: "streams of clients".into(), limit: STREAMS_MAX.into() });
+        }
+        if !self.guards.is_empty() && self.queued + items > QUEUED_ITEMS_MAX {
+            return Err(BatchError::Overloaded { what: "queued increments".into(), limit: QUEUED_ITEMS_MAX });
+        }
+        if !named {
+            return Err(BatchError::NotServing("the entry names cells out of order".into()));
+        }
+        Ok(())
+    }
+
+    /// Adds all items to their components, or none.
+    fn add_items(&mut self, batch: &Batch) -> Result<(), BatchError> {
+        let slots = self.cells.table.len();
+        for (idx, item) in batch.items.iter().enumerate() {
+            let added = if item.slot >= slots {
+                Err(BatchError::UnknownNumber(item.slot))
+            } else if item.delta == 0 || item.delta > DELTA_MAX {
+                Err(BatchError::Delta { idx: idx as u32, delta: item.delta, max: DELTA_MAX })
+            } else {
+                let added = self.cells.add(item.slot, batch.lane, item.delta, self.applied.0);
+                added.map_err(|value| self.overflow(item, value))
+            };
+            if let Err(error) = added {
+                batch.items[..idx].iter().for_each(|item| self.cells.take_back(item.slot, batch.lane, item.delta));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn overflow(&self, item: &Item, value: u64) -> BatchError {
+        let counter = self.cells.table.name(item.slot).counter;
+        BatchError::Overflow { counter, value, delta: item.delta, max: COMPONENT_MAX }
+    }
+
+    /// Certifies or queues the items of guarded counters: per counter in order until the first that does not fit, from there
+    /// all are queued. The indices of the queued ones.
+    fn place_items(&mut self, batch: &Batch, stream: u32) -> Vec<u32> {
+        let usable = self.rights_usable();
+        let mut pending = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
+        let mut part_of: BTreeMap<u32, usize> = BTreeMap::new();
+        for (idx, item) in batch.items.iter().enumerate() {
+            if !self.is_guarded(item.slot) {
+                continue;
+            }
+            let number = self.guard_of_slot[&item.slot];
+            let guard = &mut self.guards[number as usize];
+            let at = *part_of.entry(number).or_insert_with(|| {
+                self.touched.insert(number);
+                parts.push(Part { guard: number, epoch: guard.epoch, certified: 0, first_pos: 0, indices: Vec::new() });
+                parts.len() - 1
+            });
+            let part = &mut parts[at];
+            if usable && part.indices.is_empty() && guard.certify(item.delta) {
+                part.certified += 1;
+                continue;
+            }
+            let (session, has_session) = (item.session.unwrap_or_default(), item.session.is_some());
+            let (seq, idx) = (batch.seq, idx as u32);
+            let queued = Queued { delta: item.delta, seq, session, stream, idx, has_session, placed: false };
+            let pos = guard.queue.push(queued);
+            if part.indices.is_empty() {
+                part.first_pos = pos;
+            }
+            part.indices.push(idx);
+            pending.push(idx);
+            self.queued += 1;
+            self.saved.queue_changed(number, pos);
+        }
+        if !pending.is_empty() {
+            parts.retain(|part| !part.indices.is_empty());
+            self.streams.get_mut(stream).remember(batch.seq, Record::new(parts));
+        }
+        pending
+    }
+
+    /// The current answer to a batch applied earlier.
+    fn answer_again(&mut self, number: u32, seq: u64) {
+        let stream = self.streams.get(number);
+        let (client, lane) = (stream.client, stream.lane);
+        let Some(record) = stream.record(seq) else {
+            return self.effects.push_back(Effect::Acked { client, lane, seq, pending: Vec::new() });
+        };
+        let told = record.placed().iter().map(|(idx, _)| *idx);
+        let mut pending: Vec<u32> = record.parts.iter().flat_map(|part| self.open_items(part)).chain(told).collect();
+        pending.sort_unstable();
+        self.effects.push_back(Effect::Acked { client, lane, seq, pending });
+        let placed = record.placed().iter();
+        self.effects.extend(placed.map(|&(idx, place)| Effect::Placed { client, lane, seq, idx, place }));
+    }
+
+    fn open_items<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = u32> + 'a {
+        let guard = &self.guards[part.guard as usize];
+        let here = guard.epoch == part.epoch;
+        let items = part.indices.iter().zip(part.first_pos..);
+        items.filter(move |&(_, pos)| here && guard.queue.is_open(pos)).map(|(&idx, _)| idx)
+    }
+
+    fn on_fence(&mut self, client: ClientId, lane: u8) {
+        if lane >= self.config.lanes {
+            return;
+        }
+        if self.streams.find(client, lane).is_none() && self.streams.len() >= STREAMS_MAX {
+            return;
+        }
+        let number = self.streams.find_or_new(client, lane);
+        if !self.streams.get(number).fenced {
+            self.streams.get_mut(number).fenced = true;
+        }
+        let last_seq = self.streams.get(number).last;
+        self.effects.push_back(Effect::Fenced { client, lane, last_seq });
+    }
+
+    // ---- process starts ----
+
+    /// With the list of unconfirmed starts full, the newest takes the place of the one before: if the ledger has answered that
+    /// one after all, it will fence this incarnation, which is safe.
+    fn on_boot(&mut self, nonce: u64) {
+        if self.boots.last() == Some(&nonce) {
+            return;
+        }
+        if self.boots.len() > BOOTS_UNCONFIRMED_MAX {
+            self.boots.pop();
+        }
+        self.boots.push(nonce);
+        self.confirmed = false;
+    }
+
+    fn on_confirmed(&mut self, nonce: u64, accounts: &[Account]) {
+        if self.boots.last() != Some(&nonce) || self.fenced_out {
+            return;
+        }
+        accounts.iter().for_each(|account| self.on_account(account));
+        self.boots = vec![nonce];
+        if !self.confirmed {
+            (self.confirmed, self.ever_confirmed) = (true, true);
+            self.effects.push_back(Effect::Confirmed);
+        }
+    }
+
+    // ---- the ledger's messages ----
+
+    fn on_ledger(&mut self, message: &ToGroup) {
+        match message {
+            ToGroup::Confirmed { group, nonce, accounts } if *group == self.config.id => {
+                self.on_confirmed(*nonce, accounts)
+            }
+            ToGroup::FencedOut { group } if *group == self.config.id && !self.fenced_out => {
+                self.fenced_out = true;
+                self.effects.push_back(Effect::FencedOut);
+            }
+            ToGroup::Confirmed { .. } | ToGroup::FencedOut { .. } => {}
+            ToGroup::Account(account) => self.on_account(account),
+            ToGroup::Placed(placed) => self.on_placed(placed),
+            // Settings only grow: what is missing comes from a replica that is behind.
+            ToGroup::Namespaces(names) => insert_bounded(&mut self.namespaces, names, NAMESPACES_MAX),
+            ToGroup::Spread(counters) => {
+                insert_bounded(&mut self.spread, counters, SPREAD_MAX);
+                self.effects.push_back(Effect::Spread);
+            }
+        }
+    }
+
+    fn on_account(&mut self, account: &Account) {
+        if account.group != self.config.id {
+            return;
+        }
+        match self.guard_of(&account.counter) {
+            None => self.guard_first(account),
+            Some(number) => match self.guards[number as usize].judge(account) {
+                AccountChange::Nothing => {}
+                AccountChange::Epoch => self.guard_again(number, account),
+                AccountChange::Acks | AccountChange::Rights => {
+                    self.guards[number as usize].on_account(account);
+                    self.touched.insert(number);
+                }
+            },
+        }
+        if bites(Bug::CertifiedFromQueue) {
+            self.certify_queued(account);
+        }
+    }
+
+    /// Only as a deliberate bug: the only way out of the queue is a place.
+    fn certify_queued(&mut self, account: &Account) {
+        let Some(number) = self.guard_of(&account.counter) else { return };
+        let guard = &mut self.guards[number as usize];
+        let (pos, queued) = (guard.placed_upto(), guard.queue.get(guard.placed_upto()).copied());
+        if queued.is_some_and(|queued| guard.certify(queued.delta)) {
+            self.place(number, pos, Place::Counted);
+            self.guards[number as usize].queue.advance();
+        }
+    }
+
+    fn guard_first(&mut self, account: &Account) {
+        if self.guards.len() >= GUARDED_COUNTERS_MAX {
+            return;
+        }
+        let Ok(slot) = self.intern(&account.counter.total()) else { return };
+        let mut guard = Guard::new(account, slot, self.cells.sum(slot));
+        guard.on_account(account);
+        let number = self.guards.len() as u32;
+        self.index_guard(slot, number);
+        self.guards.push(guard);
+        self.touched.insert(number);
+        self.effects.push_back(Effect::Spread);
+    }
+
+    fn guard_again(&mut self, number: u32, account: &Account) {
+        let guard = &self.guards[number as usize];
+        let (slot, from, to) = (guard.slot, guard.placed_upto(), guard.next_pos());
+        (from..to).for_each(|pos| self.place(number, pos, Place::Counted));
+        let mut guard = Guard::new(account, slot, self.cells.sum(slot));
+        guard.on_account(account);
+        self.guards[number as usize] = guard;
+        self.touched.insert(number);
+    }
+
+    fn index_guard(&mut self, slot: u32, number: u32) {
+        let word = slot as usize / 64;
+        if word >= self.guarded.len() {
+            self.guarded.resize(word + 1, 0);
+        }
+        self.guarded[word] |= 1 << (slot % 64);
+        self.guard_of_slot.insert(slot, number);
+    }
+
+    fn is_guarded(&self, slot: u32) -> bool {
+        self.guarded.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+
+    fn on_placed(&mut self, placed: &Placed) {
+        if placed.group != self.config.id {
+            return;
+        }
+        let Some(number) = self.guard_of(&placed.counter) else { return };
+        if self.guards[number as usize].epoch != placed.epoch {
+            return;
+        }
+        for run in &placed.runs {
+            let guard = &self.guards[number as usize];
+            let from = run.first_pos.max(guard.placed_upto());
+            let to = run.first_pos.saturating_add(run.count).min(guard.next_pos());
+            for pos in from..to {
+                self.place(number, pos, place_in_run(run, pos));
+            }
+        }
+        self.guards[number as usize].queue.advance();
+        self.touched.insert(number);
+    }
+
+    /// Gives a position its place, once.
+    fn place(&mut self, number: u32, pos: u64, place: Place) {
+        let Some(item) = self.guards[number as usize].queue.place(pos) else { return };
+        self.queued -= 1;
+        self.saved.queue_changed(number, pos);
+        let stream = self.streams.get_mut(item.stream);
+        stream.on_placed(item.seq, item.idx, place);
+        let (client, lane) = (stream.client, stream.lane);
+        self.effects.push_back(Effect::Placed { client, lane, seq: item.seq, idx: item.idx, place });
+    }
+
+    /// Whether applying the message would change rights, places or settings. Acknowledgements alone do not count: they are
+    /// said again whenever they matter, so they need no log entry of their own.
+    pub fn would_change(&self, message: &ToGroup) -> bool {
+        match message {
+            ToGroup::Confirmed { group, nonce, accounts } => {
+                let mine = *group == self.config.id && self.boots.last() == Some(nonce) && !self.fenced_out;
+                mine && (!self.confirmed || accounts.iter().any(|account| self.account_changes(account)))
+            }
+            ToGroup::FencedOut { group } => *group == self.config.id && !self.fenced_out,
+            ToGroup::Account(account) => self.account_changes(account),
+            ToGroup::Placed(placed) => self.placed_changes(placed),
+            ToGroup::Namespaces(names) => {
+                self.namespaces.len() < NAMESPACES_MAX && names.iter().any(|name| !self.namespaces.contains(name))
+            }
+            ToGroup::Spread(counters) => {
+                self.spread.len() < SPREAD_MAX && counters.iter().any(|counter| !self.spread.contains(counter))
+            }
+        }
+    }
+
+    fn account_changes(&self, account: &Account) -> bool {
+        let judge = |number: u32| self.guards[number as usize].judge(account);
+        let change = self.guard_of(&account.counter).map_or(AccountChange::Epoch, judge);
+        account.group == self.config.id && matches!(change, AccountChange::Rights | AccountChange::Epoch)
+    }
+
+    fn placed_changes(&self, placed: &Placed) -> bool {
+        let guard = self.guard_of(&placed.counter).map(|number| &self.guards[number as usize]);
+        let Some(guard) = guard.filter(|guard| guard.epoch == placed.epoch) else { return false };
+        let open = |run: &PlacedRun| {
+            let from = run.first_pos.max(guard.placed_upto());
+            let to = run.first_pos.saturating_add(run.count).min(guard.next_pos());
+            (from..to).any(|pos| guard.queue.is_open(pos))
+        };
+        placed.group == self.config.id && placed.runs.iter().any(open)
+    }
+}
+
+fn insert_bounded<T: Ord + Clone>(into: &mut BTreeSet<T>, from: &[T], max: usize) {
+    for value in from {
+        if into.len() < max {
+            into.insert(value.clone());
+        }
+    }
+}
+
+/// The place of one position of a run.
+fn place_in_run(run: &PlacedRun, pos: u64) -> Place {
+    match run.place {
+        Place::Number(first) => Place::Number(first.saturating_add(pos - run.first_pos)),
+        place => place,
+    }
+}

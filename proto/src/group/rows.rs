@@ -1,0 +1,500 @@
+//! Checkpoints: a group's state as rows of an ordered store, many cells to a row, and back.
+//!
+//! Keys: a tag, the number of a block (big endian), a side. The row `META` says which checkpoint is complete and as of which log
+//! index; it comes last, alone. Other rows say which checkpoint wrote them: of a block's two sides the later one not above
+//! `META`'s number counts. So rows may reach the disk in any number of steps before `META` does; what an unfinished checkpoint
+//! left is not seen. An empty value deletes the row.
+
+use crate::group::cells::{COMPONENTS_PER_BLOCK, Cells, Component};
+use crate::group::guard::{Guard, Queue, Queued};
+use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream};
+use crate::group::{Group, GroupConfig};
+use crate::ids::{CounterName, GroupId, LogIndex};
+use crate::limits::COMPONENT_MAX;
+use crate::ring::ChangeRing;
+use crate::table::CellTable;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A key and its value; an empty value deletes.
+pub type Row = (Vec<u8>, Vec<u8>);
+
+/// Version of the rows' format.
+const FORMAT: u8 = 1;
+const META: u8 = 0;
+const NAMES: u8 = 1;
+const COMPONENTS: u8 = 2;
+const STREAMS: u8 = 3;
+const QUEUE: u8 = 4;
+const NAMES_PER_BLOCK: u32 = 256;
+/// Positions in one row of a queue.
+const POSITIONS_PER_BLOCK: u64 = 1_024;
+
+/// Why rows are not a checkpoint of this group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    #[error("checkpoint of format {0}: this program reads {FORMAT}")]
+    Format(u8),
+    #[error("checkpoint of group {found} with {found_lanes} lanes: this is group {expected} with {expected_lanes}")]
+    Foreign { found: GroupId, found_lanes: u8, expected: GroupId, expected_lanes: u8 },
+    #[error("checkpoint rows are not in the order of their keys")]
+    Order,
+    #[error("malformed checkpoint row {key:02x?}: {what}")]
+    Malformed { key: Vec<u8>, what: &'static str },
+    #[error("incomplete checkpoint: {have} {what} of {expected}")]
+    Incomplete { what: &'static str, have: u64, expected: u64 },
+}
+
+/// What is saved of a group, and what changed since.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Saved {
+    /// Number of the last checkpoint made.
+    number: u64,
+    names: super::blocks::Blocks,
+    queue_dirty: BTreeSet<(u32, u64)>,
+    /// The side of every saved block of a queue.
+    queue_sides: BTreeMap<(u32, u64), u8>,
+    /// Blocks of queues that the last checkpoint no longer needs; the next one deletes them.
+    queue_dead: Vec<(u32, u64)>,
+}
+
+impl Saved {
+    pub fn name_added(&mut self, slot: u32) {
+        self.names.set(slot / NAMES_PER_BLOCK);
+    }
+
+    pub fn queue_changed(&mut self, guard: u32, pos: u64) {
+        self.queue_dirty.insert((guard, pos / POSITIONS_PER_BLOCK));
+    }
+}
+
+/// The row that completes a checkpoint.
+#[derive(Serialize, Deserialize)]
+struct Meta {
+    group: GroupId,
+    lanes: u8,
+    number: u64,
+    applied: LogIndex,
+    table_namespaces: Vec<String>,
+    slots: u32,
+    components: u32,
+    streams: u32,
+    guards: Vec<Guard>,
+    /// Of each guard's queue: first position, next position.
+    queues: Vec<(u64, u64)>,
+    boots: Vec<u64>,
+    confirmed: bool,
+    ever_confirmed: bool,
+    fenced_out: bool,
+    namespaces: BTreeSet<String>,
+    spread: BTreeSet<CounterName>,
+}
+
+/// A row of a queue: items from `first_pos` on.
+#[derive(Serialize, Deserialize)]
+struct QueueRow {
+    epoch: u32,
+    first_pos: u64,
+    items: Vec<Queued>,
+}
+
+impl Group {
+    /// The rows that bring the store from the last checkpoint to the present state, in order; the last one completes it. Every
+    /// call counts as persisted in the end: if that fails, the store is not used any further in this process.
+    pub fn checkpoint(&mut self) -> Vec<Row> {
+        self.saved.number += 1;
+        let mut rows = Vec::new();
+        self.save_queues(&mut rows);
+        for (block, side) in self.saved.names.take() {
+            let from = block * NAMES_PER_BLOCK;
+            let to = self.cells.table.len().min(from + NAMES_PER_BLOCK);
+            rows.push(self.row(NAMES, block, side, |value| value.extend(self.cells.table.records(from, to))));
+        }
+        for (block, side) in self.cells.dirty.take() {
+            rows.push(self.row(COMPONENTS, block, side, |value| self.put_components(block, value)));
+        }
+        for (block, side) in self.streams.dirty.take() {
+            rows.push(self.row(STREAMS, block, side, |value| put(self.streams.block(block), value)));
+        }
+        rows.push((vec![META], self.meta()));
+        rows
+    }
+
+    fn row(&self, tag: u8, block: u32, side: u8, fill: impl FnOnce(&mut Vec<u8>)) -> Row {
+        let mut value = Vec::new();
+        put_varint(self.saved.number, &mut value);
+        fill(&mut value);
+        let mut key = vec![tag];
+        key.extend(block.to_be_bytes());
+        key.push(side);
+        (key, value)
+    }
+
+    fn put_components(&self, block: u32, value: &mut Vec<u8>) {
+        let from = block * COMPONENTS_PER_BLOCK;
+        for number in from..self.cells.len().min(from + COMPONENTS_PER_BLOCK) {
+            let component = self.cells.component(number);
+            put_varint(component.slot.into(), value);
+            value.push(component.lane);
+            put_varint(component.value, value);
+        }
+    }
+
+    fn save_queues(&mut self, rows: &mut Vec<Row>) {
+        for (guard, block) in std::mem::take(&mut self.saved.queue_dead) {
+            rows.extend([0, 1].map(|side| (queue_key(guard, block, side), Vec::new())));
+        }
+        for (guard, block) in std::mem::take(&mut self.saved.queue_dirty) {
+            let (first_pos, to) = (block * POSITIONS_PER_BLOCK, (block + 1) * POSITIONS_PER_BLOCK);
+            let queue = &self.guards[guard as usize].queue;
+            let first_pos = first_pos.max(queue.head);
+            if first_pos < to {
+                let side = self.saved.queue_sides.get(&(guard, block)).map_or(0, |side| 1 - side);
+                self.saved.queue_sides.insert((guard, block), side);
+                let items = queue.range(first_pos, to).copied().collect();
+                let mut value = Vec::new();
+                put_varint(self.saved.number, &mut value);
+                put(&QueueRow { epoch: self.guards[guard as usize].epoch, first_pos, items }, &mut value);
+                rows.push((queue_key(guard, block, side), value));
+            }
+        }
+        let guards = &self.guards;
+        let dead = |&(guard, block): &(u32, u64)| {
+            let queue = &guards[guard as usize].queue;
+            (block + 1) * POSITIONS_PER_BLOCK <= queue.head || block * POSITIONS_PER_BLOCK > queue.next_pos()
+        };
+        self.saved.queue_dead = self.saved.queue_sides.keys().copied().filter(dead).collect();
+        for key in &self.saved.queue_dead {
+            self.saved.queue_sides.remove(key);
+        }
+    }
+
+    fn meta(&self) -> Vec<u8> {
+        let meta = Meta {
+            group: self.config.id,
+            lanes: self.config.lanes,
+            number: self.saved.number,
+            applied: self.applied,
+            table_namespaces: self.cells.table.namespaces().to_vec(),
+            slots: self.cells.table.len(),
+            components: self.cells.len(),
+            streams: self.streams.len(),
+            guards: self.guards.iter().map(Guard::without_queue).collect(),
+            queues: self.guards.iter().map(|guard| (guard.queue.head, guard.queue.next_pos())).collect(),
+            boots: self.boots.clone(),
+            confirmed: self.confirmed,
+            ever_confirmed: self.ever_confirmed,
+            fenced_out: self.fenced_out,
+            namespaces: self.namespaces.clone(),
+            spread: self.spread.clone(),
+        };
+        let mut value = vec![FORMAT];
+        put(&meta, &mut value);
+        value
+    }
+
+    /// The group of a checkpoint's rows, given in the order of their keys; `None` if no checkpoint was ever completed. The feed
+    /// reaches back to the checkpoint. Errors: [`LoadError`]; never panics.
+    pub fn load(config: GroupConfig, rows: impl IntoIterator<Item = Row>) -> Result<Option<Group>, LoadError> {
+        let mut rows = rows.into_iter();
+        let Some((key, value)) = rows.next() else { return Ok(None) };
+        if key != [META] {
+            return Ok(None);
+        }
+        let mut loading = Loading::new(config, &value)?;
+        let mut last = key;
+        for (key, value) in rows {
+            if key <= last {
+                return Err(LoadError::Order);
+            }
+            if !value.is_empty() {
+                loading.on_row(&key, value)?;
+            }
+            last = key;
+        }
+        loading.finish().map(Some)
+    }
+}
+
+fn queue_key(guard: u32, block: u64, side: u8) -> Vec<u8> {
+    let mut key = vec![QUEUE];
+    key.extend(guard.to_be_bytes());
+    key.extend(block.to_be_bytes());
+    key.push(side);
+    key
+}
+
+/// A group being loaded.
+struct Loading {
+    meta: Meta,
+    group: Group,
+    /// The best row so far of the block that is being read: (key, checkpoint, content).
+    best: Option<(Vec<u8>, u64, Vec<u8>)>,
+}
+
+impl Loading {
+    fn new(config: GroupConfig, meta: &[u8]) -> Result<Loading, LoadError> {
+        let meta = match meta.split_first() {
+            Some((&FORMAT, rest)) => get::<Meta>(rest).ok_or(malformed(&[META], "not the closing row"))?,
+            Some((&other, _)) => return Err(LoadError::Format(other)),
+            None => return Err(malformed(&[META], "empty")),
+        };
+        if meta.group != config.id || meta.lanes != config.lanes {
+            let (found, found_lanes) = (meta.group, meta.lanes);
+            let (expected, expected_lanes) = (config.id, config.lanes);
+            return Err(LoadError::Foreign { found, found_lanes, expected, expected_lanes });
+        }
+        let table = CellTable::with_namespaces(config.table_seed, meta.table_namespaces.clone());
+        let ring = ChangeRing::new(config.ring_capacity, meta.applied.0);
+        let cells = Cells::new(config.lanes, table, ring);
+        Ok(Loading { meta, group: Group { cells, ..Group::new(config) }, best: None })
+    }
+
+    fn on_row(&mut self, key: &[u8], value: Vec<u8>) -> Result<(), LoadError> {
+        let mut content = &value[..];
+        let number = get_varint(&mut content).ok_or(malformed(key, "no checkpoint number"))?;
+        if key.len() != 6 && key.len() != 14 {
+            return Err(malformed(key, "unknown key"));
+        }
+        let block_is = |best: &(Vec<u8>, u64, Vec<u8>)| best.0[..best.0.len() - 1] == key[..key.len() - 1];
+        if !self.best.as_ref().is_some_and(block_is) {
+            self.flush()?;
+        }
+        if number > self.meta.number {
+            return self.on_leftover(key);
+        }
+        if self.best.as_ref().is_none_or(|best| best.1 < number) {
+            let content = content.to_vec();
+            self.best = Some((key.to_vec(), number, content));
+        }
+        Ok(())
+    }
+
+    /// A row of a checkpoint that was not completed: its block is written again by the next one, which has the same number.
+    fn on_leftover(&mut self, key: &[u8]) -> Result<(), LoadError> {
+        let block = block_of(key);
+        match key[0] {
+            NAMES => self.group.saved.names.set(block),
+            COMPONENTS => self.group.cells.dirty.set(block),
+            STREAMS => self.group.streams.dirty.set(block),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), LoadError> {
+        let Some((key, _, content)) = self.best.take() else { return Ok(()) };
+        let (block, side) = (block_of(&key), key[key.len() - 1]);
+        let loaded = match key[0] {
+            NAMES => self.on_names(&content, block, side),
+            COMPONENTS => self.on_components(&content, block, side),
+            STREAMS => self.on_streams(&content, block, side),
+            QUEUE if key.len() == 14 => self.on_queue(&content, &key),
+            _ => Err("unknown tag"),
+        };
+        loaded.map_err(|what| malformed(&key, what))
+    }
+
+    fn on_names(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
+        let table = &mut self.group.cells.table;
+        if block.checked_mul(NAMES_PER_BLOCK) != Some(table.len()) {
+            return Err("names before it are missing");
+        }
+        if block == 0 {
+            let typical = content.len() / NAMES_PER_BLOCK as usize * (self.meta.slots as usize).min(1 << 27);
+            table.reserve((self.meta.slots as usize).min(1 << 27), typical.min(1 << 32));
+        }
+        table.push_records(content).map_err(|_| "a name is malformed or given twice")?;
+        self.group.saved.names.loaded(block, side);
+        Ok(())
+    }
+
+    fn on_components(&mut self, mut content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
+        self.group.cells.names_loaded();
+        let cells = &mut self.group.cells;
+        if block.checked_mul(COMPONENTS_PER_BLOCK) != Some(cells.len()) {
+            return Err("components before it are missing");
+        }
+        if block == 0 {
+            cells.reserve((self.meta.components as usize).min(1 << 27));
+        }
+        while !content.is_empty() {
+            let component = get_component(&mut content).ok_or("cut short")?;
+            let known = component.slot < cells.table.len() && component.lane < self.meta.lanes;
+            if !known || component.value > COMPONENT_MAX || cells.has(component.slot, component.lane) {
+                return Err("a component is out of bounds or given twice");
+            }
+            cells.push(component);
+        }
+        cells.dirty.loaded(block, side);
+        Ok(())
+    }
+
+    fn on_streams(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
+        let streams = &mut self.group.streams;
+        if block.checked_mul(STREAMS_PER_BLOCK) != Some(streams.len()) {
+            return Err("streams before it are missing");
+        }
+        let leftover = streams.dirty.clone();
+        for stream in get::<Vec<Stream>>(content).ok_or("not streams")? {
+            if stream.lane >= self.meta.lanes || streams.find(stream.client, stream.lane).is_some() {
+                return Err("a stream is out of bounds or given twice");
+            }
+            streams.push(stream);
+        }
+        streams.dirty = leftover;
+        streams.dirty.loaded(block, side);
+        Ok(())
+    }
+
+    fn on_queue(&mut self, content: &[u8], key: &[u8]) -> Result<(), &'static str> {
+        let number = block_of(key);
+        let block = u64::from_be_bytes(key[5..13].try_into().map_err(|_| "unknown key")?);
+        let row = get::<QueueRow>(content).ok_or("not a queue")?;
+        let at = number as usize;
+        let (Some(guard), Some(&(head, next))) = (self.meta.guards.get_mut(at), self.meta.queues.get(at)) else {
+            return Err("the queue of an unknown guard");
+        };
+        let start = block.checked_mul(POSITIONS_PER_BLOCK).ok_or("a position out of bounds")?;
+        self.group.saved.queue_sides.insert((number, block), key[13]);
+        if row.epoch != guard.epoch || start.saturating_add(POSITIONS_PER_BLOCK) <= head || start >= next {
+            return Ok(());
+        }
+        let queue = &mut guard.queue;
+        if queue.items.is_empty() {
+            queue.head = head;
+        }
+        let skip = usize::try_from(queue.next_pos().checked_sub(row.first_pos).ok_or("items before it are missing")?);
+        let items = row.items.get(skip.map_err(|_| "a position out of bounds")?..).ok_or("items are missing")?;
+        queue.items.extend(items);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Group, LoadError> {
+        self.flush()?;
+        let mut group = self.group;
+        group.cells.names_loaded();
+        let meta = self.meta;
+        complete("names", group.cells.table.len().into(), meta.slots.into())?;
+        complete("components", group.cells.len().into(), meta.components.into())?;
+        complete("streams", group.streams.len().into(), meta.streams.into())?;
+        complete("queues", meta.queues.len() as u64, meta.guards.len() as u64)?;
+        group.saved.number = meta.number;
+        group.applied = meta.applied;
+        group.boots = meta.boots;
+        (group.confirmed, group.ever_confirmed, group.fenced_out) =
+            (meta.confirmed, meta.ever_confirmed, meta.fenced_out);
+        (group.namespaces, group.spread) = (meta.namespaces, meta.spread);
+        for (mut guard, (head, next)) in meta.guards.into_iter().zip(meta.queues) {
+            finish_queue(&mut guard.queue, head, next, group.streams.len())?;
+            let number = group.guards.len() as u32;
+            if guard.slot >= meta.slots || !guard_is_sound(&guard) || group.guard_of_slot.contains_key(&guard.slot) {
+                return Err(malformed(&[META], "an account is out of bounds"));
+            }
+            group.queued += guard.queue.open;
+            group.index_guard(guard.slot, number);
+            group.guards.push(guard);
+        }
+        if !records_are_sound(&group) {
+            return Err(malformed(&[META], "queues and records of streams differ"));
+        }
+        Ok(group)
+    }
+}
+
+fn guard_is_sound(guard: &Guard) -> bool {
+    let used = guard.spent.checked_add(guard.returned);
+    let acked = guard.acked_spent <= guard.spent && guard.acked_pos <= guard.next_pos();
+    used.is_some_and(|used| used <= guard.granted) && acked
+}
+
+/// Records name guards that exist and, each, the items that are queued of its batch; together all that are.
+fn records_are_sound(group: &Group) -> bool {
+    let recorded: u64 = group.streams.iter().map(Stream::open).sum();
+    let agree = |(number, stream): (u32, &Stream)| {
+        stream.records().all(|(seq, record)| queued_of(group, number, seq, record) == Some(record.open()))
+    };
+    recorded == group.queued && (0..).zip(group.streams.iter()).all(agree)
+}
+
+/// How many items of a record are queued; `None` if it speaks of others.
+fn queued_of(group: &Group, stream: u32, seq: u64, record: &Record) -> Option<u32> {
+    let mut queued = 0;
+    for part in &record.parts {
+        let guard = group.guards.get(part.guard as usize)?;
+        let end = part.first_pos.checked_add(part.indices.len() as u64)?;
+        if part.epoch != guard.epoch {
+            continue;
+        }
+        for (pos, &idx) in (part.first_pos..end).zip(&part.indices) {
+            let Some(item) = guard.queue.get(pos).filter(|item| !item.placed) else { continue };
+            if (item.stream, item.seq, item.idx) != (stream, seq, idx) {
+                return None;
+            }
+            queued += 1;
+        }
+    }
+    Some(queued)
+}
+
+fn finish_queue(queue: &mut Queue, head: u64, next: u64, streams: u32) -> Result<(), LoadError> {
+    if queue.items.is_empty() {
+        queue.head = head;
+    }
+    complete("queued increments", queue.next_pos(), next)?;
+    let sound = queue.items.iter().all(|item| item.stream < streams);
+    if !sound || queue.items.front().is_some_and(|item| item.placed) {
+        return Err(malformed(&[QUEUE], "a queued increment is out of bounds"));
+    }
+    queue.open = queue.items.iter().filter(|item| !item.placed).count() as u64;
+    Ok(())
+}
+
+fn complete(what: &'static str, have: u64, expected: u64) -> Result<(), LoadError> {
+    if have == expected { Ok(()) } else { Err(LoadError::Incomplete { what, have, expected }) }
+}
+
+fn malformed(key: &[u8], what: &'static str) -> LoadError {
+    LoadError::Malformed { key: key.to_vec(), what }
+}
+
+/// The block (or, for a queue, the guard) of a key of at least 5 bytes.
+fn block_of(key: &[u8]) -> u32 {
+    u32::from_be_bytes([key[1], key[2], key[3], key[4]])
+}
+
+fn put<T: Serialize + ?Sized>(value: &T, into: &mut Vec<u8>) {
+    *into = postcard::to_extend(value, std::mem::take(into)).expect("rows hold only what postcard can encode");
+}
+
+fn get<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
+}
+
+fn put_varint(mut value: u64, into: &mut Vec<u8>) {
+    while value >= 0x80 {
+        into.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    into.push(value as u8);
+}
+
+fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn get_component(bytes: &mut &[u8]) -> Option<Component> {
+    let slot = u32::try_from(get_varint(bytes)?).ok()?;
+    let (&lane, rest) = bytes.split_first()?;
+    *bytes = rest;
+    Some(Component { slot, lane, value: get_varint(bytes)? })
+}

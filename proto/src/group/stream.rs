@@ -1,0 +1,179 @@
+//! Dedupe: what each stream of batches (client, lane) applied, and where its queued increments stand.
+
+use crate::group::blocks::Blocks;
+use crate::hash::bytes_hash;
+use crate::ids::ClientId;
+use crate::limits::STREAM_RECORDS_MAX;
+use crate::msg::Place;
+use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Streams in one row of a checkpoint.
+pub(super) const STREAMS_PER_BLOCK: u32 = 64;
+
+/// One client's batches in one lane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stream {
+    pub client: ClientId,
+    pub lane: u8,
+    /// The last batch applied; 0 before the first.
+    pub last: u64,
+    /// Ended for ever.
+    pub fenced: bool,
+    /// Batches that had queued items: all that still have some, and the last few others.
+    records: BTreeMap<u64, Record>,
+    /// Batches in `records` with no queued item left, in order of becoming so.
+    done: VecDeque<u64>,
+}
+
+/// Where the items of a batch stand that could not be certified at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub parts: Vec<Part>,
+    /// Items still queued.
+    open: u32,
+    /// Places of items that are more than "counted".
+    placed: Vec<(u32, Place)>,
+}
+
+/// The queued items of one guarded counter in one batch: consecutive positions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Part {
+    pub guard: u32,
+    pub epoch: u32,
+    /// Items of the counter certified before the first queued one.
+    pub certified: u32,
+    pub first_pos: u64,
+    /// Index in the batch of the items at `first_pos ..`.
+    pub indices: Vec<u32>,
+}
+
+impl Record {
+    pub fn new(parts: Vec<Part>) -> Record {
+        let open = parts.iter().map(|part| part.indices.len() as u32).sum();
+        Record { parts, open, placed: Vec::new() }
+    }
+
+    /// Items still queued.
+    pub fn open(&self) -> u32 {
+        self.open
+    }
+
+    /// Whether one of its items is a milestone: such a record is kept for ever, or a late retry would be told "counted".
+    fn won(&self) -> bool {
+        self.placed.iter().any(|(_, place)| matches!(place, Place::Milestone { .. }))
+    }
+
+    /// Places of once queued items other than plain "counted": (index in the batch, place).
+    pub fn placed(&self) -> &[(u32, Place)] {
+        &self.placed
+    }
+}
+
+impl Stream {
+    /// Remembers a batch with queued items.
+    pub fn remember(&mut self, seq: u64, record: Record) {
+        self.records.insert(seq, record);
+    }
+
+    /// Item `idx` of batch `seq` got its place.
+    pub fn on_placed(&mut self, seq: u64, idx: u32, place: Place) {
+        let Some(record) = self.records.get_mut(&seq) else { return };
+        if place != Place::Counted {
+            record.placed.push((idx, place));
+        }
+        record.open = record.open.saturating_sub(1);
+        if record.open == 0 {
+            self.done.push_back(seq);
+        }
+        if self.done.len() > STREAM_RECORDS_MAX
+            && let Some(oldest) = self.done.pop_front()
+            && self.records.get(&oldest).is_some_and(|record| !record.won())
+        {
+            self.records.remove(&oldest);
+        }
+    }
+
+    pub fn record(&self, seq: u64) -> Option<&Record> {
+        self.records.get(&seq)
+    }
+
+    pub fn records(&self) -> impl Iterator<Item = (u64, &Record)> {
+        self.records.iter().map(|(&seq, record)| (seq, record))
+    }
+
+    /// Queued items of all its batches.
+    pub fn open(&self) -> u64 {
+        self.records.values().map(|record| u64::from(record.open)).sum()
+    }
+}
+
+/// All streams of a group, numbered in order of first sight.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Streams {
+    index: HashTable<u32>,
+    streams: Vec<Stream>,
+    pub dirty: Blocks,
+}
+
+impl Streams {
+    pub fn len(&self) -> u32 {
+        self.streams.len() as u32
+    }
+
+    pub fn find(&self, client: ClientId, lane: u8) -> Option<u32> {
+        let is_it = |&number: &u32| {
+            let stream = &self.streams[number as usize];
+            stream.client == client && stream.lane == lane
+        };
+        self.index.find(stream_hash(client, lane), is_it).copied()
+    }
+
+    pub fn get(&self, number: u32) -> &Stream {
+        &self.streams[number as usize]
+    }
+
+    /// A stream to be changed.
+    pub fn get_mut(&mut self, number: u32) -> &mut Stream {
+        self.dirty.set(number / STREAMS_PER_BLOCK);
+        &mut self.streams[number as usize]
+    }
+
+    /// The number of a stream, new if there is none.
+    pub fn find_or_new(&mut self, client: ClientId, lane: u8) -> u32 {
+        self.find(client, lane).unwrap_or_else(|| {
+            let (records, done) = (BTreeMap::new(), VecDeque::new());
+            self.push(Stream { client, lane, last: 0, fenced: false, records, done })
+        })
+    }
+
+    /// Appends a stream that is not there yet.
+    pub fn push(&mut self, stream: Stream) -> u32 {
+        let number = self.len();
+        let hash = stream_hash(stream.client, stream.lane);
+        self.streams.push(stream);
+        self.dirty.set(number / STREAMS_PER_BLOCK);
+        let streams = &self.streams;
+        let rehash = |&number: &u32| {
+            let stream = &streams[number as usize];
+            stream_hash(stream.client, stream.lane)
+        };
+        self.index.insert_unique(hash, number, rehash);
+        number
+    }
+
+    /// The streams of one block of a checkpoint.
+    pub fn block(&self, block: u32) -> &[Stream] {
+        let from = (block * STREAMS_PER_BLOCK) as usize;
+        &self.streams[from..self.streams.len().min(from + STREAMS_PER_BLOCK as usize)]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.streams.iter()
+    }
+}
+
+fn stream_hash(client: ClientId, lane: u8) -> u64 {
+    bytes_hash(u64::from(lane), &client.0.to_le_bytes())
+}

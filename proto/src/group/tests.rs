@@ -1,0 +1,606 @@
+//! Laws of a group: exactly once, one way out of the queue, conservation of rights, checkpoints that equal what they were made
+//! of, a feed that misses nothing.
+
+use super::*;
+use crate::ids::{DcId, SessionId};
+use crate::time::WallMs;
+use crdts::{CmRDT, GCounter};
+use proptest::prelude::*;
+
+const LANES: u8 = 3;
+const NONCE: u64 = 7;
+
+fn id() -> GroupId {
+    GroupId { dc: DcId(2), group: 1, incarnation: 5 }
+}
+
+fn config() -> GroupConfig {
+    GroupConfig { ring_capacity: 64, ..GroupConfig::new(id(), LANES) }
+}
+
+fn name(key: usize) -> CounterName {
+    CounterName::new("test", format!("counter-{key}").as_bytes()).unwrap()
+}
+
+fn account(key: usize, granted: u64) -> Account {
+    Account {
+        counter: name(key),
+        epoch: 1,
+        group: id(),
+        generation: 0,
+        granted,
+        acked_spent: 0,
+        recall: false,
+        next_pos: 0,
+        last_report: 0,
+    }
+}
+
+fn item(slot: u32, delta: u64) -> Item {
+    Item { slot, delta, session: (delta % 2 == 1).then_some(SessionId([slot as u8; 16])) }
+}
+
+fn batch(client: u128, lane: u8, seq: u64, items: &[(u32, u64)]) -> GroupCmd {
+    let items = items.iter().map(|&(slot, delta)| item(slot, delta)).collect();
+    GroupCmd::Batch(Batch { client: ClientId(client), lane, seq, items })
+}
+
+fn entry(cmds: Vec<GroupCmd>) -> GroupEntry {
+    GroupEntry { now: WallMs(1), first_new_slot: 0, new_cells: Vec::new(), cmds }
+}
+
+fn placed(key: usize, runs: &[(u64, u64, Place)]) -> ToGroup {
+    let runs = runs.iter().map(|&(first_pos, count, place)| PlacedRun { first_pos, count, place }).collect();
+    ToGroup::Placed(Placed { counter: name(key), epoch: 1, group: id(), runs, need_items: None })
+}
+
+/// Applies one command and returns its effects.
+fn apply(group: &mut Group, cmd: GroupCmd) -> Vec<Effect> {
+    apply_entry(group, &entry(vec![cmd]))
+}
+
+fn apply_entry(group: &mut Group, entry: &GroupEntry) -> Vec<Effect> {
+    group.apply(group.applied().next(), entry);
+    group.check_invariants();
+    std::iter::from_fn(|| group.poll_effect()).collect()
+}
+
+/// A confirmed group with cells `0 .. cells`.
+fn started(cells: usize) -> Group {
+    let mut group = Group::new(config());
+    let cmds = vec![
+        GroupCmd::Boot { nonce: NONCE },
+        GroupCmd::Ledger(ToGroup::Confirmed { group: id(), nonce: NONCE, accounts: Vec::new() }),
+    ];
+    let new_cells = (0..cells).map(|key| name(key).total()).collect();
+    apply_entry(&mut group, &GroupEntry { new_cells, ..entry(cmds) });
+    group
+}
+
+fn acked(effects: &[Effect]) -> Vec<u32> {
+    match effects {
+        [Effect::Acked { pending, .. }, ..] => pending.clone(),
+        other => panic!("no answer: {other:?}"),
+    }
+}
+
+/// All replicated state, readable.
+fn dump(group: &Group) -> String {
+    let names: Vec<_> = (0..group.table().len()).map(|slot| group.table().name(slot)).collect();
+    let components: Vec<_> = (0..group.cells.len()).map(|number| group.cells.component(number)).collect();
+    let streams: Vec<_> = group.streams.iter().collect();
+    let flags = (&group.boots, group.confirmed, group.ever_confirmed, group.fenced_out, group.queued);
+    let settings = (&group.namespaces, &group.spread, &group.guard_of_slot);
+    format!("{:?} {names:?} {components:?} {streams:?} {:?} {flags:?} {settings:?}", group.applied, group.guards)
+}
+
+#[test]
+fn items_are_certified_in_order_until_one_does_not_fit_and_a_retry_gets_the_current_answer() {
+    let mut group = started(2);
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 5))));
+    let first = batch(1, 0, 1, &[(0, 2), (1, 9), (0, 4), (0, 1), (1, 1)]);
+    assert_eq!(acked(&apply(&mut group, first.clone())), [2, 3], "4 does not fit; 1 would, but comes after it");
+    assert_eq!((group.guards()[0].spent, group.guards()[0].next_pos()), (2, 2));
+    assert_eq!(group.sum(0), 7, "queued items are in the component too");
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 100))));
+    assert_eq!(group.guards()[0].pending(), 2, "a grant never certifies what is queued");
+    let effects = apply(&mut group, GroupCmd::Ledger(placed(0, &[(1, 1, Place::Number(42))])));
+    let number = Effect::Placed { client: ClientId(1), lane: 0, seq: 1, idx: 3, place: Place::Number(42) };
+    assert_eq!(effects, std::slice::from_ref(&number));
+    let again = apply(&mut group, first.clone());
+    assert_eq!(acked(&again), [2, 3], "one is queued, the place of the other follows");
+    assert_eq!(again[1..], *std::slice::from_ref(&number));
+    let milestone = Place::Milestone { at: 40, first: 38 };
+    apply(&mut group, GroupCmd::Ledger(placed(0, &[(0, 2, milestone)])));
+    let again = apply(&mut group, first);
+    assert_eq!(acked(&again), [2, 3]);
+    assert_eq!(again[1], number, "a decision never changes");
+    assert_eq!(group.guards()[0].placed_upto(), 2);
+}
+
+/// Settings come from whatever replica of the ledger is near; one that is behind must not take back what a newer one said.
+#[test]
+fn settings_of_a_replica_that_is_behind_take_nothing_back() {
+    let mut group = started(0);
+    let namespaces = |names: &[&str]| ToGroup::Namespaces(names.iter().map(|name| (*name).to_owned()).collect());
+    apply(&mut group, GroupCmd::Ledger(namespaces(&["a", "b"])));
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Spread(vec![name(0), name(1)])));
+    for late in [namespaces(&["a"]), namespaces(&[]), ToGroup::Spread(vec![name(1)])] {
+        assert!(!group.would_change(&late));
+        apply(&mut group, GroupCmd::Ledger(late));
+    }
+    assert_eq!((group.namespaces().len(), group.spread().len()), (2, 2));
+    assert!(group.would_change(&namespaces(&["c"])));
+}
+
+#[test]
+fn a_guard_begins_with_the_component_and_interns_a_counter_never_seen() {
+    let mut group = started(1);
+    apply(&mut group, batch(1, 0, 1, &[(0, 10)]));
+    apply(&mut group, batch(1, 2, 1, &[(0, 5)]));
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(9, 3))));
+    assert_eq!(group.guards().iter().map(|guard| guard.base).collect::<Vec<_>>(), [15, 0]);
+    assert_eq!(group.table().find(&name(9).total()), Some(1));
+    assert_eq!(acked(&apply(&mut group, batch(1, 0, 2, &[(1, 3), (0, 1)]))), [1]);
+}
+
+#[test]
+fn recalls_return_what_is_unspent_and_stale_ones_are_ignored() {
+    let mut group = started(1);
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 10))));
+    apply(&mut group, batch(1, 0, 1, &[(0, 3)]));
+    let recall = |granted| GroupCmd::Ledger(ToGroup::Account(Account { recall: true, ..account(0, granted) }));
+    apply(&mut group, recall(9));
+    assert_eq!(group.guards()[0].available(), 7, "it was granted more since");
+    apply(&mut group, recall(10));
+    assert_eq!((group.guards()[0].returned, group.guards()[0].available()), (7, 0));
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 12))));
+    assert_eq!(group.guards()[0].available(), 2);
+    apply(&mut group, recall(10));
+    assert_eq!(group.guards()[0].available(), 2, "an old recall");
+    let next = Account { generation: 1, acked_spent: 3, ..account(0, 4) };
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(next)));
+    let guard = &group.guards()[0];
+    assert_eq!((guard.generation, guard.granted, guard.spent, guard.returned), (1, 4, 0, 0));
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 99))));
+    assert_eq!(group.guards()[0].granted, 4, "an old generation");
+}
+
+#[test]
+fn after_a_start_rights_wait_for_the_confirmation_and_a_new_group_serves_nobody_before_it() {
+    let mut group = Group::new(config());
+    let refused = |effects: &[Effect]| matches!(effects, [Effect::Refused { error: BatchError::NotServing(_), .. }]);
+    apply(&mut group, GroupCmd::Boot { nonce: 1 });
+    assert!(refused(&apply(&mut group, batch(1, 0, 1, &[(0, 1)]))));
+    let confirm = |nonce, granted| {
+        GroupCmd::Ledger(ToGroup::Confirmed { group: id(), nonce, accounts: vec![account(0, granted)] })
+    };
+    apply(&mut group, confirm(1, 5));
+    assert_eq!(acked(&apply(&mut group, batch(1, 0, 1, &[(0, 1)]))), [] as [u32; 0]);
+    apply(&mut group, GroupCmd::Boot { nonce: 2 });
+    assert_eq!(group.hello().nonces, [1, 2]);
+    assert_eq!(acked(&apply(&mut group, batch(1, 0, 2, &[(0, 1)]))), [0], "counted, but not certified");
+    apply(&mut group, confirm(1, 5));
+    assert!(!group.rights_usable(), "an old confirmation");
+    apply(&mut group, confirm(2, 5));
+    assert_eq!(acked(&apply(&mut group, batch(1, 0, 3, &[(0, 1)]))), [] as [u32; 0]);
+    let effects = apply(&mut group, GroupCmd::Ledger(ToGroup::FencedOut { group: id() }));
+    assert_eq!(effects, [Effect::FencedOut]);
+    assert!(refused(&apply(&mut group, batch(1, 0, 4, &[(0, 1)]))));
+    (10..10 + 2 * BOOTS_UNCONFIRMED_MAX as u64).for_each(|nonce| drop(apply(&mut group, GroupCmd::Boot { nonce })));
+    assert_eq!(group.hello().nonces.len(), BOOTS_UNCONFIRMED_MAX + 1);
+}
+
+#[test]
+fn refused_batches_change_nothing() {
+    let mut group = started(2);
+    apply(&mut group, batch(1, 0, 1, &[(0, DELTA_MAX)]));
+    for seq in 2..=1 << 16 {
+        group.apply(group.applied().next(), &entry(vec![batch(1, 0, seq, &[(0, DELTA_MAX)])]));
+        while group.poll_effect().is_some() {}
+    }
+    let next = (1 << 16) + 1;
+    let before = (group.sum(0), group.sum(1), group.stream(ClientId(1), 0));
+    assert_eq!(before.0, COMPONENT_MAX);
+    let too_much = apply(&mut group, batch(1, 0, next, &[(1, 7), (0, 1)]));
+    let error = |effects: Vec<Effect>| match effects.into_iter().next() {
+        Some(Effect::Refused { error, .. }) => error,
+        other => panic!("not refused: {other:?}"),
+    };
+    let expected = BatchError::Overflow { counter: name(0), value: COMPONENT_MAX, delta: 1, max: COMPONENT_MAX };
+    assert_eq!(error(too_much), expected);
+    assert_eq!(
+        error(apply(&mut group, batch(1, 0, next + 1, &[(1, 7)]))),
+        BatchError::Gap { seq: next + 1, last: 1 << 16 }
+    );
+    assert_eq!(error(apply(&mut group, batch(2, 0, 2, &[(1, 7)]))), BatchError::Gap { seq: 2, last: 0 });
+    assert_eq!(error(apply(&mut group, batch(2, 0, 0, &[(1, 7)]))), BatchError::Gap { seq: 0, last: 0 });
+    assert_eq!(error(apply(&mut group, batch(1, 0, next, &[]))), BatchError::Empty);
+    assert_eq!(error(apply(&mut group, batch(1, 9, 1, &[(1, 7)]))), BatchError::UnknownLane { lane: 9, lanes: LANES });
+    assert_eq!(error(apply(&mut group, batch(1, 0, next, &[(1, 1), (77, 7)]))), BatchError::UnknownNumber(77));
+    let twice = DELTA_MAX / 2 + 1;
+    let delta = BatchError::Delta { idx: 1, delta: 2 * twice, max: DELTA_MAX };
+    assert_eq!(error(apply(&mut group, batch(1, 0, next, &[(1, 1), (1, 2 * twice)]))), delta);
+    assert_eq!(before, (group.sum(0), group.sum(1), group.stream(ClientId(1), 0)));
+    assert_eq!(group.stream(ClientId(2), 0), None);
+}
+
+#[test]
+fn a_later_epoch_takes_the_queue_into_its_base() {
+    let mut group = started(1);
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
+    apply(&mut group, batch(1, 0, 1, &[(0, 4), (0, 5)]));
+    let effects = apply(&mut group, GroupCmd::Ledger(ToGroup::Account(Account { epoch: 2, ..account(0, 1) })));
+    assert_eq!(effects.len(), 2, "what was queued is counted");
+    let guard = &group.guards()[0];
+    assert_eq!((guard.epoch, guard.base, guard.next_pos(), guard.available()), (2, 9, 0, 1));
+    assert_eq!(acked(&apply(&mut group, batch(1, 0, 1, &[(0, 4), (0, 5)]))), [] as [u32; 0]);
+    apply(&mut group, GroupCmd::Ledger(placed(0, &[(0, 2, Place::Number(3))])));
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 50))));
+    assert_eq!(group.guards()[0].epoch, 2, "messages of the old epoch are void");
+}
+
+#[test]
+fn rows_of_an_old_epochs_queue_are_not_taken_for_the_new_ones() {
+    let mut group = started(1);
+    let mut store = Store::default();
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
+    apply(&mut group, batch(1, 0, 1, &vec![(0, 1); 3_000]));
+    store.put(group.checkpoint());
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(Account { epoch: 2, ..account(0, 0) })));
+    apply(&mut group, batch(1, 0, 2, &vec![(0, 3); 1_500]));
+    for _ in 0..3 {
+        store.put(group.checkpoint());
+        assert_eq!(dump(&store.load().unwrap()), dump(&group));
+    }
+    let queue_rows = store.0.keys().filter(|key| key[0] == 4).count();
+    assert!(queue_rows <= 4, "rows of the old queue are deleted in the end: {queue_rows} left");
+}
+
+#[test]
+fn offers_are_items_or_blocks_of_one_weight() {
+    let mut group = started(1);
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
+    let many = vec![(0, 1); OFFER_ITEMS_MAX + 10];
+    apply(&mut group, batch(1, 0, 1, &[&[(0, 2), (0, 3)], &many[..]].concat()));
+    let body = |offer: Option<Offer>| offer.map(|offer| (offer.first_pos, offer.body));
+    let Some((0, OfferBody::Items(items))) = body(group.offer(0, 0)) else { panic!("two weights are no block") };
+    assert_eq!((items.len(), items[1].delta, items[1].idx), (OFFER_ITEMS_MAX, 3, 1));
+    let block = OfferBody::Block { count: OFFER_ITEMS_MAX as u64 + 10, delta: 1 };
+    assert_eq!(body(group.offer(0, 2)), Some((2, block)));
+    let Some((12, OfferBody::Items(items))) = body(group.offer(0, 12)) else { panic!("few enough for items") };
+    assert_eq!(items.len(), OFFER_ITEMS_MAX);
+    let Some((5, OfferBody::Items(items))) = body(group.detail(0, 5, 9)) else { panic!("no detail") };
+    assert_eq!(items.iter().map(|item| item.idx).collect::<Vec<_>>(), [5, 6, 7, 8]);
+    assert_eq!(group.offer(0, OFFER_ITEMS_MAX as u64 + 12), None);
+}
+
+/// A small generator, so that a run is a function of its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// Items of a batch: slot, delta.
+type Items = Vec<(u32, u64)>;
+
+/// What must be true of a group, kept by simpler means.
+#[derive(Default)]
+struct Oracle {
+    cells: BTreeMap<u32, GCounter<u8>>,
+    batches: BTreeMap<(u128, u8), Vec<Items>>,
+    fenced: BTreeSet<(u128, u8)>,
+    /// Items answered as pending and not placed since.
+    pending: BTreeMap<(u128, u8, u64), BTreeSet<u32>>,
+    places: BTreeMap<(u128, u8, u64, u32), Place>,
+    /// Weight placed, by slot.
+    placed_weight: BTreeMap<u32, u64>,
+    messages: Vec<ToGroup>,
+    nonce: u64,
+}
+
+const KEYS: usize = 5;
+const GUARDED: usize = 2;
+
+impl Oracle {
+    /// A command: something new, a repetition, or something out of order.
+    fn command(&mut self, dice: &mut Dice, group: &Group) -> GroupCmd {
+        let (client, lane) = (u128::from(dice.roll(3)), dice.roll(LANES.into()) as u8);
+        match dice.roll(12) {
+            0..5 => {
+                let items: Vec<_> =
+                    (0..1 + dice.roll(6)).map(|_| (dice.roll(KEYS as u64) as u32, 1 + dice.roll(4))).collect();
+                let next = self.batches.get(&(client, lane)).map_or(0, Vec::len) as u64 + 1;
+                batch(client, lane, next + dice.roll(20) / 19, &items)
+            }
+            5 => {
+                let known = self.batches.get(&(client, lane)).map_or(0, Vec::len) as u64;
+                let seq = 1 + dice.roll(known.max(1));
+                batch(client, lane, seq, &[(0, 1)])
+            }
+            6 if dice.roll(20) == 0 => GroupCmd::Fence { client: ClientId(client), lane },
+            7 if dice.roll(5) == 0 => {
+                self.nonce += 1;
+                GroupCmd::Boot { nonce: self.nonce }
+            }
+            7 => GroupCmd::Ledger(ToGroup::Confirmed { group: id(), nonce: self.nonce, accounts: Vec::new() }),
+            8 if !self.messages.is_empty() => {
+                let at = dice.roll(self.messages.len() as u64) as usize;
+                GroupCmd::Ledger(self.messages[at].clone())
+            }
+            9 | 10 => self.message(dice, group, true),
+            _ => self.message(dice, group, false),
+        }
+    }
+
+    /// A message as a ledger may send it: grants and recalls are cumulative, places never contradict each other.
+    fn message(&mut self, dice: &mut Dice, group: &Group, rights: bool) -> GroupCmd {
+        let key = dice.roll(GUARDED as u64) as usize;
+        let guard = group.guards().iter().find(|guard| guard.counter == name(key));
+        let message = match guard {
+            Some(guard) if !rights => {
+                let (from, to) = (guard.placed_upto(), guard.next_pos());
+                let first = from + dice.roll((to - from).max(1));
+                let count = 1 + dice.roll(4);
+                let place = match dice.roll(3) {
+                    0 => Place::Number(1_000 + first),
+                    _ => Place::Counted,
+                };
+                placed(key, &[(first, count.min(to.saturating_sub(first)), place)])
+            }
+            guard => {
+                let granted = guard.map_or(0, |guard| guard.granted);
+                let recall = dice.roll(4) == 0;
+                let more = if recall { 0 } else { dice.roll(12) };
+                let acked_spent = guard.map_or(0, |guard| guard.spent);
+                ToGroup::Account(Account { recall, acked_spent, ..account(key, granted + more) })
+            }
+        };
+        self.messages.push(message.clone());
+        GroupCmd::Ledger(message)
+    }
+
+    /// Checks a command's effects and notes what they say.
+    fn check(&mut self, group: &Group, cmd: &GroupCmd, effects: &[Effect]) {
+        for effect in effects {
+            match effect {
+                Effect::Acked { client, lane, seq, pending } => self.on_acked(cmd, (client.0, *lane), *seq, pending),
+                Effect::Placed { client, lane, seq, idx, place } => {
+                    self.on_placed((client.0, *lane, *seq, *idx), *place, matches!(cmd, GroupCmd::Batch(_)))
+                }
+                Effect::Refused { client, lane, error, .. } => match error {
+                    BatchError::Gap { .. } => {}
+                    BatchError::Fenced { .. } => assert!(self.fenced.contains(&(client.0, *lane))),
+                    other => panic!("{other}"),
+                },
+                Effect::Fenced { client, lane, last_seq } => {
+                    self.fenced.insert((client.0, *lane));
+                    assert_eq!(*last_seq, self.batches.get(&(client.0, *lane)).map_or(0, Vec::len) as u64);
+                }
+                Effect::Confirmed | Effect::FencedOut | Effect::Spread => {}
+            }
+        }
+        self.check_sums(group);
+    }
+
+    fn on_acked(&mut self, cmd: &GroupCmd, stream: (u128, u8), seq: u64, pending: &[u32]) {
+        let GroupCmd::Batch(batch) = cmd else { panic!("an answer to {cmd:?}") };
+        assert_eq!((batch.client.0, batch.lane, batch.seq), (stream.0, stream.1, seq));
+        let batches = self.batches.entry(stream).or_default();
+        let pending: BTreeSet<u32> = pending.iter().copied().collect();
+        if seq as usize <= batches.len() {
+            let of_batch = (stream.0, stream.1, seq, 0)..=(stream.0, stream.1, seq, u32::MAX);
+            let told =
+                self.places.range(of_batch).filter(|(_, place)| **place != Place::Counted).map(|(item, _)| item.3);
+            let mut expected = self.pending.get(&(stream.0, stream.1, seq)).cloned().unwrap_or_default();
+            expected.extend(told);
+            assert_eq!(expected, pending, "retry: what is queued, and what gets its place right behind");
+            return;
+        }
+        assert!(seq as usize == batches.len() + 1 && !self.fenced.contains(&stream), "applied out of order");
+        for item in &batch.items {
+            let cell = self.cells.entry(item.slot).or_default();
+            cell.apply(cell.inc_many(stream.1, item.delta));
+        }
+        batches.push(batch.items.iter().map(|item| (item.slot, item.delta)).collect());
+        self.pending.insert((stream.0, stream.1, seq), pending);
+    }
+
+    fn on_placed(&mut self, item: (u128, u8, u64, u32), place: Place, is_retry: bool) {
+        let (client, lane, seq, idx) = item;
+        let was_pending = self.pending.get_mut(&(client, lane, seq)).is_some_and(|items| items.remove(&idx));
+        assert!(was_pending != is_retry, "an item got a place twice, or one that was not queued: {item:?}");
+        if was_pending {
+            let (slot, delta) = self.batches[&(client, lane)][seq as usize - 1][idx as usize];
+            *self.placed_weight.entry(slot).or_default() += delta;
+        }
+        assert_eq!(*self.places.entry(item).or_insert(place), place, "a decision changed");
+    }
+
+    /// Components equal the oracle; base + spent + placed + queued is the component (I4, I9).
+    fn check_sums(&self, group: &Group) {
+        for slot in 0..group.table().len() {
+            let read = self.cells.get(&slot).map(|cell| cell.read().to_string()).unwrap_or("0".into());
+            assert_eq!(read, group.sum(slot).to_string(), "components of slot {slot}");
+        }
+        for guard in group.guards() {
+            let queued: u64 = guard.queue.items.iter().filter(|item| !item.placed).map(|item| item.delta).sum();
+            let placed = self.placed_weight.get(&guard.slot).copied().unwrap_or(0);
+            assert_eq!(guard.base + guard.spent + placed + queued, group.sum(guard.slot), "conservation");
+        }
+    }
+}
+
+/// An ordered store that may have got only a part of a checkpoint.
+#[derive(Default)]
+struct Store(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Store {
+    fn put(&mut self, rows: impl IntoIterator<Item = Row>) {
+        for (key, value) in rows {
+            if value.is_empty() {
+                self.0.remove(&key)
+            } else {
+                self.0.insert(key, value)
+            };
+        }
+    }
+
+    fn load(&self) -> Option<Group> {
+        Group::load(config(), self.0.clone()).unwrap()
+    }
+}
+
+fn run(seed: u64, steps: usize) {
+    let mut dice = Dice(seed);
+    let mut group = started(KEYS);
+    let mut oracle = Oracle { nonce: NONCE, ..Oracle::default() };
+    let mut store = Store::default();
+    let mut log: Vec<GroupEntry> = Vec::new();
+    let mut copy: Option<Group> = None;
+    store.put(group.checkpoint());
+    for _ in 0..steps {
+        let cmd = oracle.command(&mut dice, &group);
+        let entry = entry(vec![cmd.clone()]);
+        let effects = apply_entry(&mut group, &entry);
+        oracle.check(&group, &cmd, &effects);
+        if let Some(copy) = &mut copy {
+            assert_eq!(apply_entry(copy, &entry), effects, "the same entries give the same effects");
+            assert_eq!(dump(copy), dump(&group));
+        }
+        log.push(entry);
+        match dice.roll(30) {
+            0 => {
+                store.put(group.checkpoint());
+                log.clear();
+                let loaded = store.load().unwrap();
+                assert_eq!(dump(&loaded), dump(&group), "a checkpoint is what it was made of");
+                copy = Some(loaded);
+            }
+            1 => {
+                let rows = group.checkpoint();
+                let kept = dice.roll(rows.len() as u64) as usize;
+                store.put(rows.into_iter().take(kept));
+                let mut loaded = store.load().unwrap();
+                log.iter().for_each(|entry| drop(apply_entry(&mut loaded, entry)));
+                assert_eq!(dump(&loaded), dump(&group), "an unfinished checkpoint is not seen");
+                (group, copy) = (loaded, None);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A consumer of the feed.
+#[derive(Default)]
+struct Consumer {
+    cursor: LogIndex,
+    walk: Option<FeedWalk>,
+    names: Vec<CellId>,
+    components: BTreeMap<(u32, u8), u64>,
+}
+
+impl Consumer {
+    fn pull(&self, bytes_max: u32) -> FeedPull {
+        let slots_known = self.names.len() as u32;
+        FeedPull { group: id(), cursor: self.cursor, walk: self.walk, slots_known, bytes_max }
+    }
+
+    fn take(&mut self, chunk: FeedChunk) {
+        assert_eq!((chunk.base, chunk.first_slot), (self.cursor, self.names.len() as u32));
+        self.names.extend(chunk.cells);
+        (self.cursor, self.walk) = (chunk.upto, chunk.walk);
+        for (slot, lane, value) in chunk.components {
+            assert!((slot as usize) < self.names.len(), "a component before its name");
+            let known = self.components.entry((slot, lane)).or_default();
+            assert!(*known <= value, "a component went back");
+            *known = value;
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn exactly_once_one_way_out_conserved_and_recoverable(seed: u64) {
+        run(seed, 400);
+    }
+
+    #[test]
+    fn a_feed_misses_nothing(seed: u64, bytes_max in 0u32..3_000, cells in 1u64..200) {
+        let mut dice = Dice(seed);
+        let mut group = started(0);
+        let mut consumer = Consumer::default();
+        let mut seqs = [0; 3];
+        for _ in 0..60 {
+            let first_new_slot = group.table().len();
+            let new = first_new_slot..(first_new_slot + dice.roll(20) as u32).min(cells as u32);
+            let new_cells: Vec<_> = new.map(|key| name(key as usize).total()).collect();
+            let slots = u64::from(first_new_slot) + new_cells.len() as u64;
+            let mut cmds = Vec::new();
+            if slots > 0 {
+                let lane = dice.roll(3) as u8;
+                seqs[usize::from(lane)] += 1;
+                let items: Vec<_> = (0..1 + dice.roll(30)).map(|_| (dice.roll(slots) as u32, 1)).collect();
+                cmds.push(batch(1, lane, seqs[usize::from(lane)], &items));
+            }
+            apply_entry(&mut group, &GroupEntry { first_new_slot, new_cells, ..entry(cmds) });
+            for _ in 0..dice.roll(4) {
+                consumer.take(group.feed(&consumer.pull(bytes_max)));
+            }
+        }
+        let mut pulls = 0;
+        while group.has_feed(&consumer.pull(bytes_max)) {
+            consumer.take(group.feed(&consumer.pull(bytes_max)));
+            pulls += 1;
+            prop_assert!(pulls < 5_000, "the feed makes no progress");
+        }
+        let slots = 0..group.table().len();
+        let expected: BTreeMap<_, _> = slots.clone().flat_map(|slot| (0..LANES).map(move |lane| (slot, lane)))
+            .map(|(slot, lane)| ((slot, lane), group.component(slot, lane))).filter(|&(_, value)| value > 0).collect();
+        prop_assert_eq!(&consumer.components, &expected);
+        prop_assert_eq!(consumer.names.len(), group.table().len() as usize);
+        prop_assert_eq!(consumer.cursor, group.applied());
+    }
+
+    #[test]
+    fn corrupt_rows_are_refused_or_another_checkpoint(seed: u64, at: usize, byte: usize, xor in 1u8..) {
+        let mut dice = Dice(seed);
+        let mut group = started(KEYS);
+        let mut oracle = Oracle { nonce: NONCE, ..Oracle::default() };
+        for _ in 0..100 {
+            let cmd = oracle.command(&mut dice, &group);
+            apply(&mut group, cmd);
+        }
+        let mut rows = group.checkpoint();
+        rows.sort();
+        let at = at % rows.len();
+        let byte = byte % rows[at].1.len();
+        rows[at].1[byte] ^= xor;
+        if let Ok(Some(mut loaded)) = Group::load(config(), rows) {
+            apply(&mut loaded, GroupCmd::Boot { nonce: 1 });
+            (0..20).for_each(|_| drop(apply(&mut loaded, oracle.command(&mut dice, &group))));
+        }
+    }
+}
+
+#[test]
+fn foreign_checkpoints_are_refused() {
+    let mut group = started(3);
+    apply(&mut group, batch(1, 0, 1, &[(0, 1)]));
+    let rows = group.checkpoint();
+    let other = GroupConfig { id: GroupId { incarnation: 6, ..id() }, ..config() };
+    let error = Group::load(other, rows.clone().into_iter().rev()).unwrap_err();
+    assert!(matches!(error, LoadError::Foreign { .. }), "{error}");
+    assert!(Group::load(config(), []).unwrap().is_none());
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort();
+    rows.swap(1, 2);
+    assert!(matches!(Group::load(config(), rows.clone()), Err(LoadError::Order) | Err(LoadError::Malformed { .. })));
+    rows.truncate(1);
+    assert!(matches!(Group::load(config(), rows), Err(LoadError::Incomplete { .. })));
+}

@@ -1,0 +1,41 @@
+//! Fixed hashes: equal on every machine and in every release. Neither is a defence against chosen collisions by itself;
+//! tables that hold names from outside take a seed.
+
+use crate::ids::CounterName;
+
+/// FNV-1a over 64 bits with a final mix. Part of the wire contract through [`crate::group::lane_of`].
+pub fn name_hash(name: &CounterName) -> u64 {
+    let separated = name.namespace().bytes().chain(std::iter::once(0)).chain(name.key().iter().copied());
+    let hash = separated
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    mix(hash, 0x9e37_79b9_7f4a_7c15)
+}
+
+/// A seeded hash of bytes for tables in memory; eight bytes at a time. Its values never leave a process.
+pub fn bytes_hash(seed: u64, bytes: &[u8]) -> u64 {
+    let mut hash = seed ^ (bytes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        hash = mix(hash ^ u64::from_le_bytes(*word), 0xe703_7ed1_a0b4_28db);
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(hash ^ u64::from_le_bytes(last), 0x8ebc_6af0_9c88_c6e3)
+}
+
+/// Folded multiplication.
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_hash_is_what_it_was() {
+        let name = CounterName::new("search", b"queries").unwrap();
+        assert_eq!(name_hash(&name), 5_769_317_629_015_850_768);
+    }
+}

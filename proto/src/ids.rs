@@ -1,0 +1,202 @@
+//! Names and numbers of things: each its own type, one meaning each.
+
+use crate::limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A data centre, as its index in the cluster's table of data centres.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DcId(pub u16);
+
+/// One incarnation of a group: a replicated log inside a data centre with the valves that it hosts. The holder of rights
+/// (the `v` of the protocol). A group that may have lost anything comes back under a new incarnation, never as the old one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupId {
+    pub dc: DcId,
+    /// Number of the group inside its data centre.
+    pub group: u16,
+    pub incarnation: u32,
+}
+
+/// One incarnation of a valve: a lane of a group's counting, the one writer of one component of every cell it touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ValveId {
+    pub group: GroupId,
+    pub lane: u8,
+}
+
+/// A front end process; chosen at random by it (128 bits), new after every restart and every fence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct ClientId(pub u128);
+
+/// The digest of a browser session's token (the first 16 bytes of its SHA-256): what is stored and sent of a session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct SessionId(pub [u8; 16]);
+
+/// Position of an entry in a replicated log; the first is 1, 0 means "nothing yet".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LogIndex(pub u64);
+
+/// A namespace and a key: the name of a counter. Keys are ordered bytes such as `search/queries`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CounterName {
+    namespace: String,
+    #[serde(with = "serde_bytes_vec")]
+    key: Vec<u8>,
+}
+
+/// Up or down: an up/down counter is two grow-only halves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Half {
+    #[default]
+    Up,
+    Down,
+}
+
+/// The all-time total or one time bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Bucket {
+    #[default]
+    Total,
+    /// `[start_s, start_s + length_s)`, seconds since 1970 UTC.
+    Span { length_s: u32, start_s: u64 },
+}
+
+/// The id of a cell: one number of a counter. Fixed for ever: logs, feeds and gossip name cells by it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CellId {
+    pub counter: CounterName,
+    /// Changes on reset.
+    pub generation: u32,
+    pub half: Half,
+    pub bucket: Bucket,
+}
+
+/// Why a name was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    #[error("namespace of {bytes} bytes: 1 to {NAMESPACE_BYTES_MAX} allowed")]
+    NamespaceLength { bytes: usize },
+    #[error("namespace {0:?}: only a-z, 0-9, '-', '_' and '.' allowed")]
+    NamespaceCharacter(String),
+    #[error("key of {bytes} bytes: 1 to {KEY_BYTES_MAX} allowed")]
+    KeyLength { bytes: usize },
+}
+
+impl CounterName {
+    /// A counter's name. Errors: [`NameError`], with the value and the limit.
+    pub fn new(namespace: &str, key: &[u8]) -> Result<CounterName, NameError> {
+        let name = CounterName { namespace: namespace.to_owned(), key: key.to_vec() };
+        name.validate().map(|()| name)
+    }
+
+    /// Checked again on everything decoded, because derived decoding does not go through `new`.
+    pub fn validate(&self) -> Result<(), NameError> {
+        let bytes = self.namespace.len();
+        if bytes == 0 || bytes > NAMESPACE_BYTES_MAX {
+            return Err(NameError::NamespaceLength { bytes });
+        }
+        if !self.namespace.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b)) {
+            return Err(NameError::NamespaceCharacter(self.namespace.clone()));
+        }
+        if self.key.is_empty() || self.key.len() > KEY_BYTES_MAX {
+            return Err(NameError::KeyLength { bytes: self.key.len() });
+        }
+        Ok(())
+    }
+
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The cell of this counter's all-time total, first generation, up half.
+    pub fn total(&self) -> CellId {
+        CellId { counter: self.clone(), generation: 0, half: Half::Up, bucket: Bucket::Total }
+    }
+}
+
+impl fmt::Display for CounterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.namespace, String::from_utf8_lossy(&self.key))
+    }
+}
+
+impl fmt::Debug for CounterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}#{}", self.dc.0, self.group, self.incarnation)
+    }
+}
+
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client-{:x}", self.0)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session-{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl LogIndex {
+    pub fn next(self) -> LogIndex {
+        LogIndex(self.0 + 1)
+    }
+}
+
+/// Byte strings as byte strings, not as sequences of numbers.
+mod serde_bytes_vec {
+    use serde::{Deserializer, Serializer, de::Visitor};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_bytes(bytes)
+    }
+
+    struct Bytes;
+
+    impl Visitor<'_> for Bytes {
+        type Value = Vec<u8>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a byte string")
+        }
+        fn visit_bytes<E>(self, v: &[u8]) -> Result<Vec<u8>, E> {
+            Ok(v.to_vec())
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+        d.deserialize_bytes(Bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_outside_the_limits_are_refused_with_value_and_limit() {
+        let long = "x".repeat(NAMESPACE_BYTES_MAX + 1);
+        assert_eq!(CounterName::new(&long, b"k"), Err(NameError::NamespaceLength { bytes: NAMESPACE_BYTES_MAX + 1 }));
+        assert_eq!(CounterName::new("Search", b"k"), Err(NameError::NamespaceCharacter("Search".into())));
+        let err = CounterName::new("search", &[0; KEY_BYTES_MAX + 1]).unwrap_err();
+        assert_eq!(err.to_string(), "key of 256 bytes: 1 to 255 allowed");
+        assert!(CounterName::new("search", b"queries").is_ok());
+    }
+}

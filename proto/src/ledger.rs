@@ -1,0 +1,436 @@
+//! The ledger across data centres: registry, rights accounts, window, settlement, awards.
+//!
+//! A replicated state machine: every member applies the same commands in the same order and holds the same state. Apply is
+//! integers only, reads no clock, never fails and never panics on a command: what does not fit changes nothing. Which grants
+//! and recalls to propose is the leader's business ([`crate::alloc`]); apply clamps them against its own state.
+
+pub mod account;
+pub mod counter;
+pub mod milestones;
+pub mod window;
+
+pub use account::AccountState;
+pub use counter::{Awarded, CounterLedger};
+pub use milestones::{Milestones, Pending};
+
+use crate::ids::{CounterName, DcId, GroupId, LogIndex};
+use crate::limits::{
+    GROUPS_MAX, GUARDED_COUNTERS_MAX, LANES_MAX, MILESTONES_PER_COUNTER_MAX, NAMESPACES_MAX, PLACED_RUNS_MAX,
+    SIGNATURES_PER_AWARD_MAX, STARTS_REMEMBERED_MAX,
+};
+use crate::msg::{Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Placed, Report};
+use counter::Touched;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Replicated state of the ledger.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Ledger {
+    applied: LogIndex,
+    namespaces: BTreeSet<String>,
+    spread: BTreeSet<CounterName>,
+    views: BTreeSet<DcId>,
+    groups: BTreeMap<GroupId, Registered>,
+    counters: BTreeMap<CounterName, CounterLedger>,
+    #[serde(skip)]
+    changes: ChangeSets,
+}
+
+/// A registered group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    pub lanes: u8,
+    /// The last confirmed process start.
+    pub nonce: u64,
+    /// It said what cannot be, or came from an old disk: it must never serve again.
+    pub fenced: bool,
+    /// Starts before the last confirmed one, the newest last: a late copy of what they said means nothing.
+    earlier: VecDeque<u64>,
+}
+
+impl Registered {
+    fn new(hello: &Hello, nonce: u64, fenced: bool, mut earlier: VecDeque<u64>) -> Registered {
+        earlier.extend(hello.nonces.iter().filter(|&&start| start != nonce));
+        earlier.drain(..earlier.len().saturating_sub(STARTS_REMEMBERED_MAX));
+        Registered { lanes: hello.lanes, nonce, fenced, earlier }
+    }
+}
+
+/// What a run of applied commands changed, for the shell around the ledger; drained by [`Ledger::take_changes`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Accounts whose [`Ledger::account`] or [`Ledger::placed`] message changed.
+    pub accounts: Vec<(CounterName, GroupId)>,
+    /// Groups whose registration changed (confirmed or fenced out).
+    pub groups: Vec<GroupId>,
+    /// Counters whose milestones, limits or `certain` changed.
+    pub counters: Vec<CounterName>,
+    /// New awards (counter, milestone).
+    pub awards: Vec<(CounterName, u64)>,
+    /// Awards that got a further signature.
+    pub signatures: Vec<(CounterName, u64)>,
+    /// Namespaces or the spread list changed.
+    pub settings: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ChangeSets {
+    accounts: BTreeSet<(CounterName, GroupId)>,
+    groups: BTreeSet<GroupId>,
+    counters: BTreeSet<CounterName>,
+    awards: Vec<(CounterName, u64)>,
+    signatures: Vec<(CounterName, u64)>,
+    settings: bool,
+}
+
+/// Why a definition would be refused; checked by whoever proposes it, since apply only ignores.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DefineError {
+    #[error("unknown namespace {0:?}")]
+    UnknownNamespace(String),
+    #[error("milestone {at} is not above the count, which is {count}")]
+    NotAbove { at: u64, count: u64 },
+    #[error("milestone {at} was awarded already")]
+    Awarded { at: u64 },
+    #[error("{what}: {value} given, 1 to {max} allowed")]
+    Range { what: &'static str, value: u64, max: u64 },
+    #[error("a definition needs a milestone or a rule")]
+    Nothing,
+}
+
+impl Ledger {
+    /// Applies one command of the entry at `index`.
+    pub fn apply(&mut self, index: LogIndex, cmd: &LedgerCmd) {
+        self.applied = self.applied.max(index);
+        match cmd {
+            LedgerCmd::Namespace(name) => self.on_namespace(name),
+            LedgerCmd::Spread(counter) => self.on_spread(counter),
+            LedgerCmd::View(dc) => self.on_view(*dc),
+            LedgerCmd::Hello(hello) => self.on_hello(hello),
+            LedgerCmd::Define { counter, spec } => self.on_define(counter, spec),
+            LedgerCmd::Disarm { counter, at } => self.on_disarm(index, counter, *at),
+            LedgerCmd::Report(report) => self.on_report(index, report),
+            LedgerCmd::Offer(offer) => self.on_offer(index, offer),
+            LedgerCmd::Detail(detail) => self.on_detail(index, detail),
+            LedgerCmd::Grant { counter, epoch, group, amount, if_awarded } => {
+                if self.is_live(*group) && self.epoch(counter) == Some(*epoch) {
+                    self.change(counter, |state, _, touched| state.grant(*group, *amount, *if_awarded, touched));
+                }
+            }
+            LedgerCmd::ViewAck { counter, epoch, at, dc, shown_below } => {
+                self.on_view_ack(counter, *epoch, *at, *dc, *shown_below)
+            }
+            LedgerCmd::Signature { counter, at, dc, signature, certificate } => {
+                let signature =
+                    AwardSignature { dc: *dc, signature: signature.clone(), certificate: certificate.clone() };
+                self.on_signature(counter, *at, signature);
+            }
+        }
+    }
+
+    /// Takes over another replica's state (a snapshot); everything in it counts as changed.
+    pub fn replace(&mut self, snapshot: Ledger) {
+        let seen = std::mem::take(self);
+        *self = snapshot;
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for (name, counter) in &self.counters {
+            self.changes.accounts.extend(counter.accounts().keys().map(|&group| (name.clone(), group)));
+            let old = seen.counters.get(name).map(|old| old.awards());
+            let new = counter.awards().keys().filter(|at| old.is_none_or(|old| !old.contains_key(at)));
+            self.changes.awards.extend(new.map(|&at| (name.clone(), at)));
+        }
+        self.changes.counters.extend(self.counters.keys().cloned());
+        self.changes.groups.extend(groups);
+        self.changes.settings = true;
+    }
+
+    /// Records that the entry at `index` holds no command.
+    pub fn skip(&mut self, index: LogIndex) {
+        self.applied = self.applied.max(index);
+    }
+
+    // ---- registry ----
+
+    fn on_namespace(&mut self, name: &str) {
+        if self.namespaces.len() < NAMESPACES_MAX && self.namespaces.insert(name.to_owned()) {
+            self.changes.settings = true;
+        }
+    }
+
+    fn on_spread(&mut self, counter: &CounterName) {
+        if self.spread.len() < GUARDED_COUNTERS_MAX && self.spread.insert(counter.clone()) {
+            self.changes.settings = true;
+        }
+    }
+
+    fn on_view(&mut self, dc: DcId) {
+        if self.views.insert(dc) {
+            self.counters.values_mut().for_each(|counter| counter.await_view(dc));
+            self.changes.counters.extend(self.counters.keys().cloned());
+        }
+    }
+
+    fn on_hello(&mut self, hello: &Hello) {
+        let Some(&nonce) = hello.nonces.last() else { return };
+        match self.groups.get(&hello.group) {
+            None if self.groups.len() < GROUPS_MAX => self.register(hello, nonce),
+            None => return,
+            Some(known) if known.fenced || known.nonce == nonce || known.earlier.contains(&nonce) => {}
+            Some(known) if hello.nonces.contains(&known.nonce) && self.agrees(hello) => {
+                let registered = Registered::new(hello, nonce, false, known.earlier.clone());
+                self.groups.insert(hello.group, registered);
+            }
+            Some(_) => self.fence(hello.group),
+        }
+        self.changes.groups.insert(hello.group);
+    }
+
+    /// A group that the ledger has never heard of has counted nothing guarded; one that claims otherwise comes from another
+    /// ledger or a lost one.
+    fn register(&mut self, hello: &Hello, nonce: u64) {
+        let fenced = !hello.accounts.is_empty() || hello.lanes == 0 || hello.lanes > LANES_MAX;
+        self.groups.insert(hello.group, Registered::new(hello, nonce, fenced, VecDeque::new()));
+        if !fenced {
+            self.counters.values_mut().for_each(|counter| counter.add_new_group(hello.group));
+        }
+    }
+
+    fn agrees(&self, hello: &Hello) -> bool {
+        self.counters.iter().all(|(name, counter)| {
+            counter.accounts().get(&hello.group).is_none_or(|account| account.agrees_with(hello, name, counter.epoch()))
+        })
+    }
+
+    fn fence(&mut self, group: GroupId) {
+        if let Some(registered) = self.groups.get_mut(&group) {
+            registered.fenced = true;
+            self.changes.groups.insert(group);
+        }
+    }
+
+    fn is_live(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|registered| !registered.fenced)
+    }
+
+    // ---- milestones ----
+
+    fn on_define(&mut self, counter: &CounterName, spec: &MilestoneSpec) {
+        let known = self.counters.contains_key(counter);
+        if spec.at.len() > MILESTONES_PER_COUNTER_MAX || (!known && self.counters.len() >= GUARDED_COUNTERS_MAX) {
+            return;
+        }
+        let live = self.groups.iter().filter(|(_, registered)| !registered.fenced).map(|(&group, _)| group);
+        let entry = self.counters.entry(counter.clone());
+        let state = entry.or_insert_with(|| CounterLedger::new(counter.clone(), 1, live));
+        state.define(spec, &self.views);
+        let accounts = state.accounts().keys().map(|&group| (counter.clone(), group));
+        self.changes.accounts.extend(accounts);
+        self.changes.counters.insert(counter.clone());
+        self.changes.settings = true;
+    }
+
+    fn on_disarm(&mut self, index: LogIndex, counter: &CounterName, at: Option<u64>) {
+        self.change(counter, |state, views, touched| state.disarm(at, index, views, touched));
+    }
+
+    fn on_view_ack(&mut self, counter: &CounterName, epoch: u32, at: u64, dc: DcId, shown_below: bool) {
+        self.change(counter, |state, views, touched| state.on_view_ack(epoch, at, dc, shown_below, views, touched));
+    }
+
+    fn on_signature(&mut self, counter: &CounterName, at: u64, signature: AwardSignature) {
+        let state = self.counters.get_mut(counter);
+        if state.is_some_and(|state| state.sign(at, signature, SIGNATURES_PER_AWARD_MAX)) {
+            self.changes.signatures.push((counter.clone(), at));
+        }
+    }
+
+    // ---- rights ----
+
+    fn on_report(&mut self, index: LogIndex, report: &Report) {
+        if self.is_live(report.group) {
+            self.change(&report.counter, |state, views, touched| state.on_report(report, index, views, touched));
+        }
+    }
+
+    fn on_offer(&mut self, index: LogIndex, offer: &Offer) {
+        if self.is_live(offer.group) {
+            self.change(&offer.counter, |state, views, touched| state.on_offer(offer, index, views, touched));
+        }
+    }
+
+    fn on_detail(&mut self, index: LogIndex, detail: &Offer) {
+        if self.is_live(detail.group) {
+            self.change(&detail.counter, |state, views, touched| state.on_detail(detail, index, views, touched));
+        }
+    }
+
+    /// Runs `change` on one counter and notes what it touched.
+    fn change(&mut self, name: &CounterName, change: impl FnOnce(&mut CounterLedger, &BTreeSet<DcId>, &mut Touched)) {
+        let Some(state) = self.counters.get_mut(name) else { return };
+        let mut touched = Touched::default();
+        change(state, &self.views, &mut touched);
+        if cfg!(debug_assertions) {
+            touched.awards.iter().for_each(|&at| state.check_award(at));
+        }
+        self.changes.accounts.extend(touched.groups.into_iter().map(|group| (name.clone(), group)));
+        self.changes.awards.extend(touched.awards.into_iter().map(|at| (name.clone(), at)));
+        if touched.counter {
+            self.changes.counters.insert(name.clone());
+        }
+        if let Some(group) = touched.fence {
+            self.fence(group);
+        }
+    }
+
+    // ---- reading ----
+
+    /// Drains what changed since the last call. Local bookkeeping, not replicated state.
+    pub fn take_changes(&mut self) -> Changes {
+        let changes = std::mem::take(&mut self.changes);
+        Changes {
+            accounts: changes.accounts.into_iter().collect(),
+            groups: changes.groups.into_iter().collect(),
+            counters: changes.counters.into_iter().collect(),
+            awards: changes.awards,
+            signatures: changes.signatures,
+            settings: changes.settings,
+        }
+    }
+
+    /// The account message for a group, if it has an account.
+    pub fn account(&self, counter: &CounterName, group: GroupId) -> Option<Account> {
+        let state = self.counters.get(counter)?;
+        Some(state.accounts().get(&group)?.message(counter, state.epoch(), group))
+    }
+
+    /// Account messages of a group for every guarded counter.
+    pub fn accounts_of(&self, group: GroupId) -> Vec<Account> {
+        self.counters.keys().filter_map(|counter| self.account(counter, group)).collect()
+    }
+
+    /// Places the group has not acknowledged, and what the ledger needs of it; `None` when there is nothing.
+    pub fn placed(&self, counter: &CounterName, group: GroupId) -> Option<Placed> {
+        let state = self.counters.get(counter)?;
+        let account = state.accounts().get(&group)?;
+        let (runs, need_items): (Vec<_>, _) = (account.places().take(PLACED_RUNS_MAX).collect(), account.need_items);
+        let something = !runs.is_empty() || need_items.is_some();
+        something.then(|| Placed { counter: counter.clone(), epoch: state.epoch(), group, runs, need_items })
+    }
+
+    /// The last confirmed start of a registered group.
+    pub fn confirmed(&self, group: GroupId) -> Option<u64> {
+        self.groups.get(&group).filter(|registered| !registered.fenced).map(|registered| registered.nonce)
+    }
+
+    /// Whether the group must never serve again.
+    pub fn is_fenced(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|registered| registered.fenced)
+    }
+
+    /// Registered groups, fenced ones included.
+    pub fn groups(&self) -> &BTreeMap<GroupId, Registered> {
+        &self.groups
+    }
+
+    /// Registered views.
+    pub fn views(&self) -> &BTreeSet<DcId> {
+        &self.views
+    }
+
+    /// Guarded counters, in order.
+    pub fn guarded(&self) -> impl Iterator<Item = &CounterName> {
+        self.counters.keys()
+    }
+
+    /// All of one guarded counter.
+    pub fn counter(&self, counter: &CounterName) -> Option<&CounterLedger> {
+        self.counters.get(counter)
+    }
+
+    fn epoch(&self, counter: &CounterName) -> Option<u32> {
+        self.counters.get(counter).map(CounterLedger::epoch)
+    }
+
+    /// Weight that is surely counted (a lower bound of the true count); 0 when not guarded.
+    pub fn certain(&self, counter: &CounterName) -> u64 {
+        self.counters.get(counter).map_or(0, CounterLedger::certain)
+    }
+
+    /// `certain + out + weight(window)`: upper bound of what is counted or queued as far as this state knows.
+    pub fn upper(&self, counter: &CounterName) -> u64 {
+        self.counters.get(counter).map_or(0, CounterLedger::upper)
+    }
+
+    /// The least armed milestone that is not awarded: views show less.
+    pub fn next_milestone(&self, counter: &CounterName) -> Option<u64> {
+        self.counters.get(counter)?.next_armed()
+    }
+
+    /// Milestones waiting to be armed for which the view of `dc` has not answered: (counter, epoch, at).
+    pub fn awaiting_view(&self, dc: DcId) -> Vec<(CounterName, u32, u64)> {
+        let of = |(name, state): (&CounterName, &CounterLedger)| {
+            let waits = |(at, pending): (u64, &Pending)| match pending {
+                Pending::Arming { awaits, .. } if awaits.contains(&dc) => Some(at),
+                _ => None,
+            };
+            let epoch = state.epoch();
+            state.milestones().pending().filter_map(waits).map(|at| (name.clone(), epoch, at)).collect::<Vec<_>>()
+        };
+        self.counters.iter().flat_map(of).collect()
+    }
+
+    /// Namespaces of the cluster, in order.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.namespaces.iter().map(String::as_str)
+    }
+
+    /// Counters spread over all lanes: asked for, or guarded; in order.
+    pub fn spread(&self) -> Vec<CounterName> {
+        self.spread.iter().chain(self.counters.keys()).cloned().collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    pub fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
+    /// Whether a definition would be taken, given the count that the proposer's view shows. Nothing is changed.
+    pub fn check_define(&self, counter: &CounterName, spec: &MilestoneSpec, shown: u64) -> Result<(), DefineError> {
+        if !self.namespaces.contains(counter.namespace()) {
+            return Err(DefineError::UnknownNamespace(counter.namespace().to_owned()));
+        }
+        if spec.at.is_empty() && spec.every.is_none() && spec.sequence_from.is_none() {
+            return Err(DefineError::Nothing);
+        }
+        if spec.at.len() > MILESTONES_PER_COUNTER_MAX {
+            return Err(DefineError::Range {
+                what: "milestones of a counter",
+                value: spec.at.len() as u64,
+                max: MILESTONES_PER_COUNTER_MAX as u64,
+            });
+        }
+        for &at in spec.at.iter().chain(&spec.every) {
+            self.check_milestone(at)?;
+        }
+        let count = shown.max(self.certain(counter));
+        let state = self.counters.get(counter);
+        for &at in &spec.at {
+            if state.is_some_and(|state| state.is_awarded(at)) {
+                return Err(DefineError::Awarded { at });
+            }
+            if at <= count {
+                return Err(DefineError::NotAbove { at, count });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_milestone(&self, at: u64) -> Result<(), DefineError> {
+        let max = crate::limits::MILESTONE_MAX;
+        if at == 0 || at > max { Err(DefineError::Range { what: "milestone", value: at, max }) } else { Ok(()) }
+    }
+
+    /// Panics when a rule of the protocol is broken. Called after every step in debug and simulation builds.
+    pub fn check_invariants(&self) {
+        self.counters.values().for_each(CounterLedger::check_invariants);
+    }
+}

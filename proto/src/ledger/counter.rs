@@ -1,0 +1,581 @@
+//! The ledger of one guarded counter: accounts, window, settlement, awards. Source: the rights protocol, section 1.
+//!
+//! `certain` is what is surely counted, `out` the rights that are outstanding. While a milestone M is armed,
+//! `certain + out <= M - 1`, so M cannot have happened unseen. An offered increment with `ahead` weight before it in the
+//! window takes ordinals inside `[certain + ahead + 1, certain + out + ahead + its weight]`; it is decided as soon as no armed
+//! milestone lies in that interval, and the interval only shrinks.
+
+use super::account::{AccountState, Reported};
+use super::milestones::{Milestones, Pending};
+use super::window::{Body, Slot, Window};
+use crate::ids::{CounterName, DcId, GroupId, LogIndex};
+use crate::limits::{
+    CERTAIN_MAX, GRANT_MAX, GRANTED_CUMULATIVE_MAX, OFFER_ITEMS_MAX, SEQUENCED_MAX, UNDECIDED_ITEMS_MAX,
+    WINDOW_WEIGHT_MAX,
+};
+use crate::msg::{Award, AwardSignature, MilestoneSpec, Offer, OfferBody, Place, PlacedRun, Report};
+use crate::teeth::{Bug, bites};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An award with the voters' signatures that have arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Awarded {
+    pub award: Award,
+    pub signatures: Vec<AwardSignature>,
+}
+
+/// Replicated state of one guarded counter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterLedger {
+    name: CounterName,
+    epoch: u32,
+    accounts: BTreeMap<GroupId, AccountState>,
+    milestones: Milestones,
+    sequence_from: Option<u64>,
+    /// Weight placed and removed from the window.
+    sequenced: u64,
+    window: Window,
+    awards: BTreeMap<u64, Awarded>,
+    /// Σ of the accounts' `certain`, kept with every change.
+    accounts_certain: u64,
+    /// Σ of the accounts' `out`, kept with every change.
+    out: u64,
+    /// Accounts without a base.
+    bases_missing: usize,
+}
+
+/// What an operation changed, collected for the ledger's `Changes`.
+#[derive(Default)]
+pub struct Touched {
+    pub groups: BTreeSet<GroupId>,
+    pub counter: bool,
+    pub awards: Vec<u64>,
+    /// The group said what cannot be: fence it.
+    pub fence: Option<GroupId>,
+}
+
+/// How the head of the window goes on.
+enum Head {
+    Empty,
+    /// Waits for the identity of an increment inside a block.
+    Stuck,
+    Moved,
+}
+
+impl CounterLedger {
+    pub fn new(name: CounterName, epoch: u32, groups: impl Iterator<Item = GroupId>) -> CounterLedger {
+        let accounts: BTreeMap<_, _> = groups.map(|group| (group, AccountState::default())).collect();
+        CounterLedger {
+            name,
+            epoch,
+            bases_missing: accounts.len(),
+            accounts,
+            milestones: Milestones::default(),
+            sequence_from: None,
+            sequenced: 0,
+            window: Window::default(),
+            awards: BTreeMap::new(),
+            accounts_certain: 0,
+            out: 0,
+        }
+    }
+
+    // ---- reading ----
+
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Weight that is surely counted.
+    pub fn certain(&self) -> u64 {
+        self.accounts_certain + self.sequenced
+    }
+
+    /// Rights outstanding.
+    pub fn out(&self) -> u64 {
+        self.out
+    }
+
+    /// `certain + out + weight(window)`.
+    pub fn upper(&self) -> u64 {
+        self.certain() + self.out + self.window.weight()
+    }
+
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    pub fn sequenced(&self) -> u64 {
+        self.sequenced
+    }
+
+    pub fn sequence_from(&self) -> Option<u64> {
+        self.sequence_from
+    }
+
+    pub fn milestones(&self) -> &Milestones {
+        &self.milestones
+    }
+
+    pub fn accounts(&self) -> &BTreeMap<GroupId, AccountState> {
+        &self.accounts
+    }
+
+    pub fn awards(&self) -> &BTreeMap<u64, Awarded> {
+        &self.awards
+    }
+
+    /// Groups that have not reported the component at their guard: what arming waits for.
+    pub fn bases_missing(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.accounts.iter().filter(|(_, account)| account.base.is_none()).map(|(&group, _)| group)
+    }
+
+    /// The least armed milestone that is not awarded.
+    pub fn next_armed(&self) -> Option<u64> {
+        self.milestones.armed_from(0)
+    }
+
+    /// Whether rights must come back: something is undecided, or a milestone waits to be armed and rights reach it.
+    pub fn recall_wanted(&self) -> bool {
+        let arming_over =
+            || self.bases_missing == 0 && self.milestones.least_arming().is_some_and(|at| self.upper() >= at);
+        self.window.undecided() > 0 || arming_over()
+    }
+
+    /// How much may be granted in all, given every limit: nothing while rights are wanted back.
+    pub fn grantable(&self) -> u64 {
+        if self.recall_wanted() { 0 } else { self.room() }
+    }
+
+    /// Ordinals below the least milestone (and below the point from which everything is sequenced) that nobody may take yet.
+    pub fn room(&self) -> u64 {
+        let below = |limit: u64| limit.saturating_sub(1).saturating_sub(self.upper());
+        let unlimited = CERTAIN_MAX.saturating_sub(self.upper());
+        let milestone = self.milestones.least().map_or(unlimited, |at| below(at).min(unlimited));
+        milestone.min(self.sequence_from.map_or(u64::MAX, |from| below(from.saturating_add(1))))
+    }
+
+    // ---- commands ----
+
+    pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<DcId>) {
+        for &at in &spec.at {
+            if at > 0 && !self.is_awarded(at) {
+                self.milestones.add(at, views);
+            }
+        }
+        if let Some(every) = spec.every.filter(|&every| every > 0) {
+            self.milestones.set_rule(every, self.certain(), views);
+        }
+        self.sequence_from = spec.sequence_from.or(self.sequence_from);
+        self.settle_arming(views);
+    }
+
+    /// Whether `at` is a milestone that has its award.
+    pub fn is_awarded(&self, at: u64) -> bool {
+        let covering = self.awards.range(..=at).next_back().map(|(_, awarded)| &awarded.award);
+        covering.is_some_and(|award| {
+            award.at == at
+                || (award.step > 0
+                    && (at - award.at).is_multiple_of(award.step)
+                    && (at - award.at) / award.step < award.count)
+        })
+    }
+
+    /// Whether `at` is a milestone that was awarded or had passed.
+    pub fn is_settled(&self, at: u64) -> bool {
+        self.is_awarded(at) || self.milestones.passed().any(|passed| passed == at)
+    }
+
+    /// Removes a milestone that is not awarded; what was undecided because of it is decided at once.
+    pub fn disarm(&mut self, at: Option<u64>, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        match at {
+            Some(at) => self.milestones.disarm(at),
+            None => self.milestones.clear_rule(),
+        }
+        self.settle(index, views, touched);
+    }
+
+    pub fn add_new_group(&mut self, group: GroupId) {
+        self.accounts.entry(group).or_insert_with(AccountState::of_new_group);
+    }
+
+    pub fn on_report(&mut self, report: &Report, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        if report.epoch != self.epoch {
+            return;
+        }
+        let base_max = CERTAIN_MAX - self.accounts_certain - self.out;
+        match self.change_account(report.group, |account| account.on_report(report, base_max)) {
+            Some(Reported::Impossible) => touched.fence = Some(report.group),
+            Some(Reported::Changed) => {
+                touched.groups.insert(report.group);
+                self.settle(index, views, touched);
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs `change` on one account and keeps the sums over all.
+    fn change_account<R>(&mut self, group: GroupId, change: impl FnOnce(&mut AccountState) -> R) -> Option<R> {
+        let account = self.accounts.get_mut(&group)?;
+        let before = (account.certain(), account.out(), account.base.is_none());
+        let result = change(account);
+        self.accounts_certain = self.accounts_certain - before.0 + account.certain();
+        self.out = self.out - before.1 + account.out();
+        self.bases_missing -= usize::from(before.2 && account.base.is_some());
+        Some(result)
+    }
+
+    /// Takes the part of an offer that starts at the account's next position.
+    pub fn on_offer(&mut self, offer: &Offer, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        let Some(account) = self.accounts.get_mut(&offer.group) else { return };
+        if offer.epoch != self.epoch || self.window.undecided() >= UNDECIDED_ITEMS_MAX {
+            return;
+        }
+        let Some(body) = new_part(offer, account.next_pos) else { return };
+        if body.weight() > WINDOW_WEIGHT_MAX - self.window.weight() {
+            return;
+        }
+        let first_pos = account.next_pos;
+        account.next_pos += body.count();
+        self.window.push(offer.group, first_pos, body);
+        touched.groups.insert(offer.group);
+        self.settle(index, views, touched);
+    }
+
+    /// Identities of increments of a block.
+    pub fn on_detail(&mut self, detail: &Offer, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        let OfferBody::Items(items) = &detail.body else { return };
+        if detail.epoch == self.epoch && self.window.detail(detail.group, detail.first_pos, items) {
+            if let Some(account) = self.accounts.get_mut(&detail.group) {
+                account.need_items = None;
+            }
+            touched.groups.insert(detail.group);
+            self.settle(index, views, touched);
+        }
+    }
+
+    /// Grants what fits of `amount`; the proposer's state may be stale, this one is not.
+    pub fn grant(&mut self, group: GroupId, amount: u64, if_awarded: Option<u64>, touched: &mut Touched) {
+        if if_awarded.is_some_and(|at| !self.is_awarded(at)) {
+            return;
+        }
+        let fits = if bites(Bug::GrantUnclamped) { amount } else { amount.min(GRANT_MAX).min(self.grantable()) };
+        let granted = self.change_account(group, |account| {
+            let amount = fits.min(GRANTED_CUMULATIVE_MAX - account.granted);
+            account.granted += amount;
+            amount
+        });
+        if granted.is_some_and(|amount| amount > 0) {
+            touched.groups.insert(group);
+            touched.counter = true;
+        }
+    }
+
+    pub fn on_view_ack(
+        &mut self,
+        epoch: u32,
+        at: u64,
+        dc: DcId,
+        shown_below: bool,
+        views: &BTreeSet<DcId>,
+        touched: &mut Touched,
+    ) {
+        if epoch == self.epoch {
+            self.milestones.on_view_ack(at, dc, shown_below);
+            self.settle_arming(views);
+            touched.counter = true;
+        }
+    }
+
+    pub fn await_view(&mut self, dc: DcId) {
+        self.milestones.await_view(dc);
+    }
+
+    /// Keeps a signature under an award, one per data centre. True when it is new.
+    pub fn sign(&mut self, at: u64, signature: AwardSignature, max: usize) -> bool {
+        let Some(awarded) = self.awards.get_mut(&at) else { return false };
+        let fresh = awarded.signatures.len() < max && awarded.signatures.iter().all(|s| s.dc != signature.dc);
+        if fresh {
+            awarded.signatures.push(signature);
+        }
+        fresh
+    }
+
+    // ---- settlement ----
+
+    /// Decides, places and awards whatever can be, then sees what can be armed.
+    fn settle(&mut self, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        loop {
+            self.remove_decided();
+            if self.out == 0 || bites(Bug::PlacedWhileRightsOut) {
+                match self.place_head(index, touched) {
+                    Head::Moved => continue,
+                    Head::Empty | Head::Stuck => break,
+                }
+            }
+            self.decide_all(touched);
+            if !matches!(self.window.slots.front(), Some(Slot::Decided { .. })) {
+                break;
+            }
+        }
+        self.settle_arming(views);
+        touched.counter = true;
+    }
+
+    fn remove_decided(&mut self) {
+        while let Some(weights) = self.window.pop_decided() {
+            weights.into_iter().for_each(|(group, weight)| self.leave_window(group, weight));
+        }
+    }
+
+    fn leave_window(&mut self, group: GroupId, weight: u64) {
+        let weight = weight.min(SEQUENCED_MAX - self.sequenced);
+        self.sequenced += weight;
+        if let Some(account) = self.accounts.get_mut(&group) {
+            account.placed += weight;
+            account.need_items = None;
+        }
+    }
+
+    /// With nothing outstanding the head of the window has exact ordinals: numbers up to the next milestone, then the award.
+    fn place_head(&mut self, index: LogIndex, touched: &mut Touched) -> Head {
+        let Some(Slot::Open { body, .. }) = self.window.slots.front() else { return Head::Empty };
+        let room = match self.milestones.armed_from(self.certain() + 1) {
+            Some(next) => next - 1 - self.certain(),
+            None => u64::MAX,
+        };
+        match (body.fitting(room), body) {
+            (0, Body::Block { .. }) => self.need_identity(touched),
+            (0, Body::Items { .. }) => self.award_head(index, touched),
+            (count, _) => self.number_head(count, touched),
+        }
+    }
+
+    fn number_head(&mut self, count: u64, touched: &mut Touched) -> Head {
+        let first = self.certain() + 1;
+        let Some((group, first_pos, body)) = self.window.take_front(count) else { return Head::Empty };
+        self.number(group, first_pos, &body, first);
+        touched.groups.insert(group);
+        self.leave_window(group, body.weight());
+        Head::Moved
+    }
+
+    fn number(&mut self, group: GroupId, first_pos: u64, body: &Body, first: u64) {
+        let Some(account) = self.accounts.get_mut(&group) else { return };
+        if body.is_unit() {
+            return account.place(PlacedRun { first_pos, count: body.count(), place: Place::Number(first) });
+        }
+        match body {
+            Body::Block { .. } => account.place(PlacedRun { first_pos, count: body.count(), place: Place::Counted }),
+            Body::Items { items, .. } => {
+                let mut first = first;
+                for (pos, item) in (first_pos..).zip(items) {
+                    account.place(PlacedRun { first_pos: pos, count: 1, place: Place::Number(first) });
+                    first += item.delta;
+                }
+            }
+        }
+    }
+
+    fn need_identity(&mut self, touched: &mut Touched) -> Head {
+        if let Some(Slot::Open { group, first_pos, body }) = self.window.slots.front()
+            && let Some(account) = self.accounts.get_mut(group)
+        {
+            let until = first_pos + body.count().min(OFFER_ITEMS_MAX as u64);
+            account.need_items = Some((*first_pos, until));
+            touched.groups.insert(*group);
+        }
+        Head::Stuck
+    }
+
+    /// Gives every armed milestone that the head's weight covers to the head.
+    fn award_head(&mut self, index: LogIndex, touched: &mut Touched) -> Head {
+        let first = self.certain() + 1;
+        let before =
+            self.accounts.iter().map(|(&group, account)| (group, account.certain() + account.placed)).collect();
+        let Some((group, pos, Body::Items { items, weight })) = self.window.take_front(1) else { return Head::Empty };
+        let Some(item) = items.front() else { return Head::Empty };
+        let (by_rule, single) = self.milestones.take_armed(first, first + weight - 1);
+        let awards = by_rule.into_iter().chain(single.into_iter().map(|at| (at, 0, 1)));
+        let award = Award {
+            counter: self.name.clone(),
+            epoch: self.epoch,
+            at: 0,
+            step: 0,
+            count: 1,
+            first,
+            delta: item.delta,
+            group,
+            pos,
+            client: item.client,
+            lane: item.lane,
+            seq: item.seq,
+            idx: item.idx,
+            session: item.session,
+            before,
+            index,
+        };
+        let mut least = u64::MAX;
+        for (at, step, count) in awards {
+            least = least.min(at);
+            touched.awards.push(at);
+            let award = Award { at, step, count, ..award.clone() };
+            self.awards.insert(at, Awarded { award, signatures: Vec::new() });
+        }
+        if let Some(account) = self.accounts.get_mut(&group) {
+            account.place(PlacedRun { first_pos: pos, count: 1, place: Place::Milestone { at: least, first } });
+        }
+        touched.groups.insert(group);
+        self.leave_window(group, weight);
+        Head::Moved
+    }
+
+    /// With rights outstanding: decides every increment whose interval holds no armed milestone.
+    fn decide_all(&mut self, touched: &mut Touched) {
+        let (mut at, mut ahead) = (0, 0);
+        while let Some(slot) = self.window.slots.get(at) {
+            let weight = slot.weight();
+            let decision = match slot {
+                Slot::Decided { .. } => None,
+                Slot::Open { body, .. } => Some(self.decision(body, ahead)),
+            };
+            match decision {
+                None => {
+                    at += usize::from(!self.window.join_decided(at));
+                    ahead += weight;
+                }
+                Some(Decision::Open { count }) => {
+                    if count < self.open_count(at) {
+                        self.window.split(at, count);
+                    }
+                    ahead += self.window.slots[at].weight();
+                    at += 1;
+                }
+                Some(Decision::Counted { count }) => {
+                    let front_weight = self.front_weight(at, count);
+                    self.place_counted(at, count, touched);
+                    at = self.window.decide(at, count);
+                    ahead += front_weight;
+                }
+            }
+        }
+    }
+
+    fn open_count(&self, at: usize) -> u64 {
+        match self.window.slots.get(at) {
+            Some(Slot::Open { body, .. }) => body.count(),
+            _ => 0,
+        }
+    }
+
+    fn front_weight(&self, at: usize, count: u64) -> u64 {
+        match self.window.slots.get(at) {
+            Some(Slot::Open { body, .. }) if body.count() == count => body.weight(),
+            Some(Slot::Open { body: Body::Items { items, .. }, .. }) => {
+                items.iter().take(count as usize).map(|item| item.delta).sum()
+            }
+            Some(Slot::Open { body: Body::Block { delta, .. }, .. }) => count * delta,
+            _ => 0,
+        }
+    }
+
+    fn place_counted(&mut self, at: usize, count: u64, touched: &mut Touched) {
+        if let Some(Slot::Open { group, first_pos, .. }) = self.window.slots.get(at)
+            && let Some(account) = self.accounts.get_mut(group)
+        {
+            account.place(PlacedRun { first_pos: *first_pos, count, place: Place::Counted });
+            touched.groups.insert(*group);
+        }
+    }
+
+    /// What is known of the front of an open run with `ahead` weight before it: how many of its first increments are counted,
+    /// or, when the first is not, how many stay open.
+    fn decision(&self, body: &Body, ahead: u64) -> Decision {
+        let below = self.certain() + ahead;
+        let Some(milestone) = self.milestones.armed_from(below + 1) else {
+            return Decision::Counted { count: body.count() };
+        };
+        // Increments that end below the milestone even if every right outstanding is spent before them.
+        let out = if bites(Bug::DecidedTooEarly) { 0 } else { self.out };
+        let room = (milestone - 1).saturating_sub(below + out);
+        let surely_before = body.fitting(room);
+        if surely_before > 0 {
+            return Decision::Counted { count: surely_before };
+        }
+        // Those whose first ordinal may still be the milestone or less: everything before them weighs at most `reach`.
+        let reach = milestone - 1 - below;
+        Decision::Open { count: (body.fitting(reach) + 1).min(body.count()) }
+    }
+
+    /// Arms what can be armed; what happened before it could be is passed.
+    fn settle_arming(&mut self, views: &BTreeSet<DcId>) {
+        if self.bases_missing > 0 && !bites(Bug::ArmingSkipsBases) {
+            return;
+        }
+        loop {
+            let (certain, upper) = (self.certain(), self.upper());
+            let ready = self.milestones.pending().find_map(|(at, state)| match state {
+                Pending::Arming { refused, .. } if *refused || certain >= at => Some((at, false)),
+                Pending::Arming { awaits, .. } if awaits.is_empty() && upper < at => Some((at, true)),
+                _ => None,
+            });
+            match ready {
+                Some((at, true)) => self.milestones.arm(at),
+                Some((at, false)) => self.milestones.pass(at, certain, views),
+                None => break,
+            }
+        }
+    }
+
+    /// Panics when a rule of the protocol is broken (I1, I6, I9 as far as the ledger sees them).
+    pub fn check_invariants(&self) {
+        self.accounts.values().for_each(AccountState::check_invariants);
+        self.window.check_invariants();
+        let certain: u64 = self.accounts.values().map(AccountState::certain).sum();
+        let out: u64 = self.accounts.values().map(AccountState::out).sum();
+        assert_eq!((certain, out), (self.accounts_certain, self.out), "sums over accounts");
+        let placed: u64 = self.accounts.values().map(|account| account.placed).sum();
+        assert_eq!(placed, self.sequenced, "what left the window is placed under some account");
+        if let Some(next) = self.next_armed() {
+            assert!(
+                self.certain() + self.out < next,
+                "I1: certain {} + out {} reach the armed milestone {next}",
+                self.certain(),
+                self.out
+            );
+        }
+    }
+
+    /// Panics when an award does not add up (I6). Awards never change, so checking each once is enough.
+    pub fn check_award(&self, at: u64) {
+        let award = &self.awards[&at].award;
+        let before: u64 = award.before.iter().map(|(_, weight)| weight).sum();
+        assert_eq!(before, award.first - 1, "I6: weight before the award {award:?}");
+        let last = award.at + award.step * (award.count - 1);
+        assert!(
+            award.first <= award.at && last < award.first + award.delta,
+            "I6: the award covers its milestones {award:?}"
+        );
+    }
+}
+
+enum Decision {
+    Counted { count: u64 },
+    Open { count: u64 },
+}
+
+/// The part of an offer that begins at `next_pos`, if the offer reaches it and holds nothing impossible.
+fn new_part(offer: &Offer, next_pos: u64) -> Option<Body> {
+    let known = if bites(Bug::OfferTakenTwice) { 0 } else { next_pos.checked_sub(offer.first_pos)? };
+    match &offer.body {
+        OfferBody::Items(items) => {
+            let new = items.get(usize::try_from(known).ok()?..).filter(|new| !new.is_empty())?;
+            let sound = new.iter().all(|item| item.delta > 0);
+            sound.then(|| Body::items(new.iter().copied()))
+        }
+        &OfferBody::Block { count, delta } => {
+            (known < count && delta > 0).then(|| Body::Block { count: count - known, delta })
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Which milestones a counter has: a list, a rule "every k", and the state of each that is not yet awarded.
+
+use crate::ids::DcId;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// State of a milestone that is neither awarded nor passed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pending {
+    /// Not promised yet: waits for every base, for the views in `awaits`, and for rights below it.
+    Arming { awaits: BTreeSet<DcId>, refused: bool },
+    /// Promised: it cannot happen unseen.
+    Armed,
+}
+
+/// The milestones of one counter. A rule stands for all its multiples from `next` on; only `next` has a state of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Milestones {
+    pending: BTreeMap<u64, Pending>,
+    /// The rule's next milestone (always pending) and its step.
+    rule: Option<(u64, u64)>,
+    /// Milestones that had happened before they could be armed; the newest [`PASSED_KEPT_MAX`].
+    passed: BTreeSet<u64>,
+}
+
+/// Passed milestones remembered per counter; older ones are forgotten.
+pub const PASSED_KEPT_MAX: usize = 1_024;
+
+impl Milestones {
+    /// Whether `at` is pending: by itself, or as a multiple of the rule.
+    pub fn is_covered(&self, at: u64) -> bool {
+        self.pending.contains_key(&at) || self.rule.is_some_and(|(next, every)| at >= next && at.is_multiple_of(every))
+    }
+
+    /// Adds single milestones in state arming. One that is pending already, or a multiple of the rule, is left as it is.
+    pub fn add(&mut self, at: u64, awaits: &BTreeSet<DcId>) {
+        if !self.is_covered(at) {
+            self.pending.insert(at, Pending::Arming { awaits: awaits.clone(), refused: false });
+        }
+    }
+
+    /// Sets the rule; its first milestone is the least multiple above `certain`.
+    /// Setting the rule that holds already changes nothing.
+    pub fn set_rule(&mut self, every: u64, certain: u64, awaits: &BTreeSet<DcId>) {
+        if self.every() == Some(every) {
+            return;
+        }
+        self.clear_rule();
+        let next = multiple_above(every, certain);
+        self.pending.retain(|&at, _| at < next || !at.is_multiple_of(every));
+        self.rule = Some((next, every));
+        self.pending.insert(next, Pending::Arming { awaits: awaits.clone(), refused: false });
+    }
+
+    pub fn clear_rule(&mut self) {
+        if let Some((next, _)) = self.rule.take() {
+            self.pending.remove(&next);
+        }
+    }
+
+    pub fn disarm(&mut self, at: u64) {
+        if self.rule.is_none_or(|(next, _)| at != next) {
+            self.pending.remove(&at);
+        }
+    }
+
+    /// The step of the rule "every k".
+    pub fn every(&self) -> Option<u64> {
+        self.rule.map(|(_, every)| every)
+    }
+
+    pub fn pending(&self) -> impl Iterator<Item = (u64, &Pending)> {
+        self.pending.iter().map(|(&at, state)| (at, state))
+    }
+
+    /// The state of a milestone that is neither awarded nor passed.
+    pub fn get(&self, at: u64) -> Option<&Pending> {
+        self.pending.get(&at)
+    }
+
+    pub fn passed(&self) -> impl Iterator<Item = u64> + '_ {
+        self.passed.iter().copied()
+    }
+
+    /// The least armed milestone that is at least `from`, multiples of an armed rule included.
+    pub fn armed_from(&self, from: u64) -> Option<u64> {
+        let listed = self.pending.range(from..).find(|(_, state)| **state == Pending::Armed).map(|(&at, _)| at);
+        let by_rule =
+            self.armed_rule().map(|(next, every)| if from <= next { next } else { multiple_above(every, from - 1) });
+        listed.into_iter().chain(by_rule).min()
+    }
+
+    fn armed_rule(&self) -> Option<(u64, u64)> {
+        self.rule.filter(|(next, _)| self.pending.get(next) == Some(&Pending::Armed))
+    }
+
+    /// The least milestone that is not awarded, whatever its state.
+    pub fn least(&self) -> Option<u64> {
+        self.pending.keys().next().copied()
+    }
+
+    pub fn least_arming(&self) -> Option<u64> {
+        self.pending.iter().find(|(_, state)| matches!(state, Pending::Arming { .. })).map(|(&at, _)| at)
+    }
+
+    /// Takes every armed milestone in `lo..=hi` out for an award: (first, step, count) of the rule's, and the single ones.
+    pub fn take_armed(&mut self, lo: u64, hi: u64) -> (Option<(u64, u64, u64)>, Vec<u64>) {
+        let by_rule = self.armed_rule().filter(|(next, _)| *next <= hi).map(|(next, every)| {
+            let count = (hi - next) / every + 1;
+            let after = next.saturating_add(count.saturating_mul(every));
+            self.pending.remove(&next);
+            self.pending.insert(after, Pending::Armed);
+            self.rule = Some((after, every));
+            (next, if count > 1 { every } else { 0 }, count)
+        });
+        let rule_next = self.rule.map(|(next, _)| next);
+        let is_single =
+            |(at, state): (&u64, &Pending)| (*state == Pending::Armed && Some(*at) != rule_next).then_some(*at);
+        let single: Vec<u64> = self.pending.range(lo..=hi).filter_map(is_single).collect();
+        single.iter().for_each(|at| drop(self.pending.remove(at)));
+        (by_rule, single)
+    }
+
+    pub fn arm(&mut self, at: u64) {
+        self.pending.insert(at, Pending::Armed);
+    }
+
+    /// A milestone that happened before it was armed. The rule's goes on at the least multiple above `certain`, arming anew.
+    pub fn pass(&mut self, at: u64, certain: u64, views: &BTreeSet<DcId>) {
+        let rule = self.rule.filter(|(next, _)| *next == at);
+        self.pending.remove(&at);
+        self.passed.insert(at);
+        if self.passed.len() > PASSED_KEPT_MAX {
+            self.passed.pop_first();
+        }
+        if let Some((_, every)) = rule {
+            let next = multiple_above(every, certain.max(at));
+            self.rule = Some((next, every));
+            self.pending.insert(next, Pending::Arming { awaits: views.clone(), refused: false });
+        }
+    }
+
+    /// A view's answer to arming.
+    pub fn on_view_ack(&mut self, at: u64, dc: DcId, shown_below: bool) {
+        if let Some(Pending::Arming { awaits, refused }) = self.pending.get_mut(&at)
+            && awaits.remove(&dc)
+        {
+            *refused |= !shown_below;
+        }
+    }
+
+    /// A view that registers while milestones are arming must answer for them too.
+    pub fn await_view(&mut self, dc: DcId) {
+        for state in self.pending.values_mut() {
+            if let Pending::Arming { awaits, .. } = state {
+                awaits.insert(dc);
+            }
+        }
+    }
+}
+
+/// The least multiple of `every` above `count`.
+fn multiple_above(every: u64, count: u64) -> u64 {
+    (count / every + 1).saturating_mul(every)
+}

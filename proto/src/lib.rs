@@ -1,0 +1,30 @@
+//! The core of Tidemark: every rule about counting, rights, milestones, gossip and views, as plain state machines.
+//!
+//! Nothing here does IO, reads a clock, spawns a thread or draws randomness that was not passed in. The grammar is one:
+//! event-driven machines take `handle(now, input)` and are drained with `poll_output()` until `None`, `poll_timeout()` says
+//! when to come back; replicated machines have `apply(entry)` and produce effects. The shells (`node`, `aggregator`, `client`)
+//! move bytes, time and disk, and decide nothing; the simulator drives these very machines.
+//!
+//! Reading order: [`ids`] and [`limits`] for the words, [`msg`] for what crosses a process boundary, `group` (valves and
+//! rights inside a data centre), `ledger` (the accounts across data centres), `view` and `gossip`, then the three
+//! event-driven machines `node`, `aggregator` and `client` that put them together.
+
+pub mod aggregator;
+pub mod alloc;
+pub mod client;
+pub mod gossip;
+pub mod group;
+pub mod hash;
+pub mod ids;
+pub mod leader;
+pub mod ledger;
+pub mod limits;
+pub mod msg;
+pub mod node;
+pub mod read;
+pub mod ring;
+pub mod table;
+pub mod teeth;
+pub mod time;
+pub mod view;
+pub mod wire;

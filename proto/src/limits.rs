@@ -1,0 +1,76 @@
+//! Every limit of the core: its name, its reason, and what happens when it is reached.
+
+/// Bytes of a namespace's name. Longer: [`crate::ids::NameError`].
+pub const NAMESPACE_BYTES_MAX: usize = 64;
+/// Bytes of a counter's key. Longer: [`crate::ids::NameError`].
+pub const KEY_BYTES_MAX: usize = 255;
+/// Largest weight of one increment (2^40). More: the batch is refused before it is logged.
+pub const DELTA_MAX: u64 = 1 << 40;
+/// Largest value of one component (2^56), so that the sum over 2^6 groups of a guarded cell stays below [`MILESTONE_MAX`].
+/// A batch that would pass it is refused by apply, whole.
+pub const COMPONENT_MAX: u64 = 1 << 56;
+/// Largest milestone (2^62): sums of base, spent, outstanding and queued weight stay inside `u64`.
+pub const MILESTONE_MAX: u64 = 1 << 62;
+/// Components and rights that the ledger adds up for one counter (2^63), far beyond every milestone: bases past it are cut to
+/// what is left, and nothing is granted past it, so that no sum leaves `u64` whatever groups report.
+pub const CERTAIN_MAX: u64 = 1 << 63;
+/// Weight that the ledger counts as sequenced for one counter (2^62): no milestone lies beyond. More is placed, and not added.
+pub const SEQUENCED_MAX: u64 = MILESTONE_MAX;
+/// Weight in the ledger's window of one counter; further offers stay queued at their groups and are offered again.
+pub const WINDOW_WEIGHT_MAX: u64 = 1 << 61;
+/// Largest single grant of rights. More is clamped by the ledger's apply.
+pub const GRANT_MAX: u64 = 1 << 32;
+/// Largest cumulative grant of one account generation; past it nothing is granted and everything is sequenced.
+pub const GRANTED_CUMULATIVE_MAX: u64 = 1 << 62;
+/// Items in one client batch. More: refused at decode.
+pub const BATCH_ITEMS_MAX: usize = 65_536;
+/// Client batches in one group log entry; the rest waits for the next entry.
+pub const ENTRY_BATCHES_MAX: usize = 65_536;
+/// Bytes of one message between processes, and of one log entry. More: refused at decode, and no sender builds one.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Lanes (valves) of one group.
+pub const LANES_MAX: u8 = 64;
+/// Data centres of a cluster.
+pub const DCS_MAX: u16 = 256;
+/// Groups whose components one gossip delta names; a delta that needs more is cut.
+pub const DELTA_GROUPS_MAX: usize = 1_023;
+/// Groups registered in the ledger, closed ones included.
+pub const GROUPS_MAX: usize = 4_096;
+/// Guarded counters of a cluster. More: `define` is refused.
+pub const GUARDED_COUNTERS_MAX: usize = 4_096;
+/// Milestones listed for one counter at a time. More: `define` is refused. (A rule "every k" is one.)
+pub const MILESTONES_PER_COUNTER_MAX: usize = 1_024;
+/// Batches of one client stream that may be unacknowledged.
+pub const STREAM_BATCHES_IN_FLIGHT_MAX: usize = 64;
+/// Batches of one client stream whose placement detail a group remembers; an older one is answered without ordinals.
+pub const STREAM_RECORDS_MAX: usize = 64;
+/// Items of one offer that carry their sessions; a longer queue is offered as a block (weight only).
+pub const OFFER_ITEMS_MAX: usize = 2_048;
+/// Items one block offer may cover.
+pub const BLOCK_ITEMS_MAX: u64 = 1 << 20;
+/// Runs of places in one message to a group; the rest follows when these are acknowledged.
+pub const PLACED_RUNS_MAX: usize = 8_192;
+/// Undecided items in the ledger's window of one counter; further offers stay queued at their groups and are offered again.
+pub const UNDECIDED_ITEMS_MAX: u64 = 1 << 17;
+/// Items queued at one group, pending placement (24 h of 70,000/s over 15 groups). Past it batches are refused as `Overloaded`.
+pub const QUEUED_ITEMS_MAX: u64 = 400_000_000;
+/// Weight of the largest block: `BLOCK_ITEMS_MAX` × `DELTA_MAX` stays below [`MILESTONE_MAX`].
+pub const BLOCK_WEIGHT_MAX: u64 = BLOCK_ITEMS_MAX * DELTA_MAX;
+/// Process starts that a group may have made without an answer from the ledger.
+pub const BOOTS_UNCONFIRMED_MAX: usize = 64;
+/// Earlier process starts of a group that the ledger remembers, to tell a late greeting from a copied disk.
+pub const STARTS_REMEMBERED_MAX: usize = 256;
+/// Signatures kept per award (voters of the ledger).
+pub const SIGNATURES_PER_AWARD_MAX: usize = 31;
+/// Bytes of one certificate chain or signature kept with an award.
+pub const SIGNATURE_BYTES_MAX: usize = 4_096;
+/// Namespaces of a cluster.
+pub const NAMESPACES_MAX: usize = 1_024;
+
+const _: () = assert!(MILESTONE_MAX as u128 + GRANTED_CUMULATIVE_MAX as u128 <= u64::MAX as u128);
+const _: () = assert!(CERTAIN_MAX as u128 + SEQUENCED_MAX as u128 + WINDOW_WEIGHT_MAX as u128 <= u64::MAX as u128);
+const _: () = assert!(BLOCK_WEIGHT_MAX <= WINDOW_WEIGHT_MAX);
+const _: () = assert!(DELTA_MAX <= COMPONENT_MAX);
+const _: () = assert!(OFFER_ITEMS_MAX as u64 <= BLOCK_ITEMS_MAX);
+const _: () = assert!(BLOCK_WEIGHT_MAX < MILESTONE_MAX);
+const _: () = assert!(DELTA_GROUPS_MAX * (LANES_MAX as usize) < u16::MAX as usize);

@@ -1,0 +1,531 @@
+//! What crosses a process boundary or enters a replicated log. All messages are idempotent: cumulative or positional, so any
+//! loss, duplication or order is harmless. Encoding and bounds: [`crate::wire`].
+
+use crate::ids::{CellId, ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
+use crate::time::WallMs;
+use serde::{Deserialize, Serialize};
+
+// ---- increments: client ↔ node -----------------------------------------------------------------------------------------
+
+/// One increment of a batch on the wire: the counter by the number that this connection gave it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireItem {
+    pub number: u32,
+    /// Weight, 1 to [`crate::limits::DELTA_MAX`].
+    pub delta: u64,
+    pub session: Option<SessionId>,
+}
+
+/// From a client to its node. Counters are named once per connection (`defs`) and numbered from then on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromClient {
+    /// Opens the connection: who speaks.
+    Open { client: ClientId },
+    /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps.
+    Batch { lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem> },
+    /// Ends the stream (`of`, lane) for ever and asks for the last sequence number applied. `of` may be an earlier id of the
+    /// same process; every later batch of it is refused.
+    Fence { of: ClientId, lane: u8 },
+}
+
+/// From a node to a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToClient {
+    /// Answer to `Open`: the valve (lane) of this client for counters on the spread list; `lanes` for the others, by hash
+    /// (`group::lane_of`).
+    Welcome { group: GroupId, own_lane: u8, lanes: u8 },
+    /// The spread list as it is now (guarded or hot counters): they go to the client's own lane. Affects new batches only.
+    Spread { counters: Vec<CounterName> },
+    /// The batch is durable. Items whose index is in `pending` are not yet placed, or (in the answer to a retry) get their
+    /// place by the `Placed` that follows; all others are counted.
+    Durable { lane: u8, seq: u64, pending: Vec<u32> },
+    /// The batch was refused and changed nothing.
+    Refused { lane: u8, seq: u64, error: BatchError },
+    /// Item `idx` of batch `seq` is placed.
+    Placed { lane: u8, seq: u64, idx: u32, place: Place },
+    /// Answer to `Fence`: every batch up to `last_seq` was applied (exactly once), no later one ever will be.
+    Fenced { of: ClientId, lane: u8, last_seq: u64 },
+}
+
+/// Where an increment stands in the published order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Place {
+    /// Counted, on a known side of every milestone.
+    Counted,
+    /// Counted as exactly number `n` (the first of its weight).
+    Number(u64),
+    /// The milestone `at`: its weight covers ordinals `first ..= first + delta - 1`, which contain `at`.
+    Milestone { at: u64, first: u64 },
+}
+
+/// Why a batch was refused; the state is unchanged in every case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum BatchError {
+    #[error("sequence gap: batch {seq} came after {last}; {} expected", last + 1)]
+    Gap { seq: u64, last: u64 },
+    #[error("stream fenced after batch {last}: open a new client id")]
+    Fenced { last: u64 },
+    #[error("unknown namespace {0:?}")]
+    UnknownNamespace(String),
+    #[error("counter number {0} was not defined on this connection")]
+    UnknownNumber(u32),
+    #[error("delta {delta} of item {idx}: 1 to {max} allowed")]
+    Delta { idx: u32, delta: u64, max: u64 },
+    #[error("empty batch")]
+    Empty,
+    #[error("{items} items in a batch: at most {max} allowed")]
+    TooManyItems { items: u64, max: u64 },
+    #[error("lane {lane}: this group has {lanes}")]
+    UnknownLane { lane: u8, lanes: u8 },
+    #[error("component of {counter} is {value}; adding {delta} would pass {max}")]
+    Overflow { counter: CounterName, value: u64, delta: u64, max: u64 },
+    #[error("overloaded: {what} is at its limit of {limit}")]
+    Overloaded { what: String, limit: u64 },
+    #[error("not serving: {0}")]
+    NotServing(String),
+}
+
+// ---- the group's log ---------------------------------------------------------------------------------------------------
+
+/// One increment in the log: the cell by its slot in the group's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    pub slot: u32,
+    pub delta: u64,
+    pub session: Option<SessionId>,
+}
+
+/// A client's batch in the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    pub client: ClientId,
+    pub lane: u8,
+    pub seq: u64,
+    pub items: Vec<Item>,
+}
+
+/// One command of a group's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupCmd {
+    /// A process start. `nonce` was drawn at random by the starting process.
+    Boot {
+        nonce: u64,
+    },
+    Batch(Batch),
+    Fence {
+        client: ClientId,
+        lane: u8,
+    },
+    /// What the ledger says; from applied ledger state only.
+    Ledger(ToGroup),
+}
+
+/// One entry of a group's log: a group commit of many clients' batches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupEntry {
+    /// The proposer's clock. Informative.
+    pub now: WallMs,
+    /// Cells first named by this entry; they get the next slots in order, the first being `first_new_slot`.
+    pub first_new_slot: u32,
+    pub new_cells: Vec<CellId>,
+    pub cmds: Vec<GroupCmd>,
+}
+
+// ---- group ↔ ledger (by way of the data centre's aggregator) -------------------------------------------------------------
+
+/// What the ledger says to a group. Any replica's applied state may serve it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToGroup {
+    /// The group is registered, its start `nonce` is known and its state agrees with the ledger's: rights may be used.
+    /// `accounts` are all of the group's: one entry of its log takes both, so that a new group cannot count a guarded counter
+    /// before it knows of the guard.
+    Confirmed {
+        group: GroupId,
+        nonce: u64,
+        accounts: Vec<Account>,
+    },
+    /// The ledger knows more than this group's disk: it must never serve again under this incarnation.
+    FencedOut {
+        group: GroupId,
+    },
+    Account(Account),
+    Placed(Placed),
+    /// The namespaces known to the cluster, complete.
+    Namespaces(Vec<String>),
+    /// Counters spread over all lanes although not guarded, complete.
+    Spread(Vec<CounterName>),
+}
+
+/// Rights of one group for one counter: grant, recall and guard in one cumulative message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    pub counter: CounterName,
+    /// Guard epoch: counts up when the counter becomes guarded again.
+    pub epoch: u32,
+    pub group: GroupId,
+    pub generation: u32,
+    /// Cumulative rights granted in this generation.
+    pub granted: u64,
+    /// What the ledger has applied of this group's spending in this generation.
+    pub acked_spent: u64,
+    /// Give back what is unspent (valid only with this `granted`).
+    pub recall: bool,
+    /// Offers applied so far: positions below are in the ledger's window or placed.
+    pub next_pos: u64,
+    /// The highest `report_no` applied of this group and counter: acknowledges all that the report said.
+    pub last_report: u64,
+}
+
+/// Places of queued items, by position.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    pub counter: CounterName,
+    pub epoch: u32,
+    pub group: GroupId,
+    pub runs: Vec<PlacedRun>,
+    /// Positions of a block whose items the ledger needs one by one.
+    pub need_items: Option<(u64, u64)>,
+}
+
+/// Positions `first_pos .. first_pos + count` have this place; with [`Place::Number`], consecutive numbers from it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedRun {
+    pub first_pos: u64,
+    pub count: u64,
+    pub place: Place,
+}
+
+/// What a group says of one guarded counter; from applied state only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    pub counter: CounterName,
+    pub epoch: u32,
+    pub group: GroupId,
+    pub generation: u32,
+    pub spent: u64,
+    pub returned: u64,
+    /// The component (sum over the group's lanes) when the guard began.
+    pub base: u64,
+    /// Counts up with every report of this group and counter.
+    pub report_no: u64,
+    /// Every position below has a place known to the group.
+    pub placed_upto: u64,
+    /// Rate of increments, weight per second. Informative.
+    pub rate_per_s: u64,
+}
+
+/// One queued increment, offered for a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferItem {
+    pub delta: u64,
+    pub session: Option<SessionId>,
+    pub client: ClientId,
+    pub lane: u8,
+    pub seq: u64,
+    pub idx: u32,
+}
+
+/// The content of an offer: items, or, when there are very many, a block of `count` items of the same weight `delta` each,
+/// without their identities.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OfferBody {
+    Items(Vec<OfferItem>),
+    Block { count: u64, delta: u64 },
+}
+
+/// Queued increments of a group, from position `first_pos` on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    pub counter: CounterName,
+    pub epoch: u32,
+    pub group: GroupId,
+    pub first_pos: u64,
+    pub body: OfferBody,
+}
+
+/// Answer to `need_items`: the items of a part of a block that the ledger holds. They replace that part.
+pub type Detail = Offer;
+
+/// What a group knows of one counter's account, said after a process start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelloAccount {
+    pub counter: CounterName,
+    pub epoch: u32,
+    pub generation: u32,
+    pub granted: u64,
+    pub spent: u64,
+    pub returned: u64,
+    pub next_pos: u64,
+}
+
+/// Said by a group after every process start, until confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub group: GroupId,
+    pub lanes: u8,
+    /// The last confirmed start and all later ones, in order; the last is this process. The ledger's last known start must be
+    /// among them: two copies of one disk cannot both satisfy that.
+    pub nonces: Vec<u64>,
+    pub accounts: Vec<HelloAccount>,
+}
+
+/// From a group to the aggregator of its data centre.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromGroup {
+    Hello(Hello),
+    Report(Report),
+    Offer(Offer),
+    Detail(Detail),
+    Feed(FeedChunk),
+}
+
+/// From an aggregator to a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ForGroup {
+    Ledger(ToGroup),
+    Feed(FeedPull),
+}
+
+// ---- feed ----------------------------------------------------------------------------------------------------------------
+
+/// Asks for what changed after `cursor` (a log index of this group; 0: from the beginning). At most one is outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeedPull {
+    pub group: GroupId,
+    pub cursor: LogIndex,
+    /// Where a walk over all cells stands (slot), when the change ring no longer reaches back to `cursor`.
+    pub walk: Option<FeedWalk>,
+    /// Slots below are known to the consumer by name.
+    pub slots_known: u32,
+    pub bytes_max: u32,
+}
+
+/// A walk over the whole table, begun at log index `started`; after it the consumer's cursor is `started`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeedWalk {
+    pub started: LogIndex,
+    pub next_slot: u32,
+}
+
+/// Components of committed state, cumulative. Idempotent: merging is maximum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeedChunk {
+    pub group: GroupId,
+    /// The cursor this chunk continues; a consumer whose cursor differs ignores it.
+    pub base: LogIndex,
+    /// The cursor after this chunk.
+    pub upto: LogIndex,
+    /// Set while a walk is under way.
+    pub walk: Option<FeedWalk>,
+    /// The group's last applied index when this was made: `applied − upto` is the feed's lag in entries.
+    pub applied: LogIndex,
+    /// Names of the slots `first_slot ..`.
+    pub first_slot: u32,
+    pub cells: Vec<CellId>,
+    /// (slot, lane, component).
+    pub components: Vec<(u32, u8, u64)>,
+}
+
+// ---- gossip: aggregator ↔ aggregator ---------------------------------------------------------------------------------------
+
+/// What an aggregator has told or learnt of one data centre's components: (epoch of its aggregator, version inside it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Version {
+    /// Random-free, increasing: minted by the data centre's aggregator at each start from its own durable counter.
+    pub epoch: u64,
+    pub version: u64,
+}
+
+/// Between two aggregators.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerMsg {
+    Digest(Digest),
+    Delta(Delta),
+    /// Commands for the ledger, sent to its leader's data centre. Lost ones are said again from state.
+    Propose(Vec<LedgerCmd>),
+    /// The ledger's leader asks a group for its unspent rights; it says so again until they are back.
+    Recall(Recall),
+}
+
+/// A recall of unspent rights, valid only while the group was granted no more than `granted` (cumulative).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recall {
+    pub counter: CounterName,
+    pub epoch: u32,
+    pub generation: u32,
+    pub group: GroupId,
+    pub granted: u64,
+}
+
+/// The version vector: for each origin, up to where the sender has merged. It says nothing of origins that are not listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Digest {
+    /// The start of the sending process: what an earlier one said is void.
+    pub sender: u64,
+    /// Sorted by data centre.
+    pub have: Vec<(DcId, Version)>,
+    /// Walks that the sender is receiving from the receiver, and where they stand.
+    pub walks: Vec<(DcId, DeltaWalk)>,
+    /// Origins that the receiver shall relay to the sender from now on; complete, so an empty list ends all relaying.
+    pub want: Vec<DcId>,
+    /// For each data centre a sum over hashes of all its components, when the digest is complete. Where versions are equal
+    /// and sums are not, each side tells the other everything.
+    pub sums: Vec<(DcId, u64)>,
+    /// Digest of an answer: it asks for no answer.
+    pub reply: bool,
+}
+
+/// Components of one origin, ascending by version, cut to a byte limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delta {
+    /// The start of the sending process: numbers given out by an earlier one mean nothing now.
+    pub sender: u64,
+    pub origin: DcId,
+    /// 0 (with a walk): a repair, which claims nothing about versions.
+    pub epoch: u64,
+    /// The receiver must have merged the origin up to here (or be in the walk below), else it ignores the delta.
+    pub base: u64,
+    /// After merging, the receiver has the origin up to here.
+    pub upto: u64,
+    /// A walk over all of the origin's components, when the sender's change ring does not reach back to `base`: the walk's
+    /// first version and where it stands. `upto` counts only when the walk is complete.
+    pub walk: Option<DeltaWalk>,
+    /// Names for numbers first used on this connection and in this direction.
+    pub cells: Vec<(u32, CellId)>,
+    /// The groups of the components' valves, at most [`crate::limits::DELTA_GROUPS_MAX`].
+    pub groups: Vec<GroupId>,
+    /// (difference of the cell's number to the one before, valve, component), sorted by number. A valve is
+    /// `lane × groups.len() + index of its group`: one byte for up to 127.
+    pub components: Vec<(u32, u16, u64)>,
+}
+
+/// State of a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeltaWalk {
+    pub started: u64,
+    pub from_slot: u32,
+    pub next_slot: u32,
+    pub last: bool,
+}
+
+// ---- the ledger's log ------------------------------------------------------------------------------------------------------
+
+/// A milestone policy. Others (`timely`) come with leases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Policy {
+    /// Nothing is reclaimed without a return: an unreachable holder of rights delays the answers of at most its outstanding
+    /// rights + 1 increments, and nothing that was placed before the milestone's increment began stands after it.
+    #[default]
+    Strict,
+}
+
+/// What `define` asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MilestoneSpec {
+    /// Single milestones, each 1 to [`crate::limits::MILESTONE_MAX`].
+    pub at: Vec<u64>,
+    /// Every multiple of this, from the first above the count on.
+    pub every: Option<u64>,
+    pub policy: Policy,
+    /// The simple mode: from this count on grant no rights and sequence every increment.
+    pub sequence_from: Option<u64>,
+}
+
+/// One command of the ledger's log. Apply never fails and never panics on one: what does not fit changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LedgerCmd {
+    Namespace(String),
+    Spread(CounterName),
+    /// A view (an aggregator's) that arming must wait for.
+    View(DcId),
+    Hello(Hello),
+    Define {
+        counter: CounterName,
+        spec: MilestoneSpec,
+    },
+    /// Removes a milestone that is not yet awarded (`at`), or the rule (`None`).
+    Disarm {
+        counter: CounterName,
+        at: Option<u64>,
+    },
+    Report(Report),
+    Offer(Offer),
+    Detail(Detail),
+    /// Raises a group's rights, by what apply finds to fit. With `if_awarded` only once that milestone is awarded: such grants
+    /// ride in the entry that may award it.
+    Grant {
+        counter: CounterName,
+        epoch: u32,
+        group: GroupId,
+        amount: u64,
+        if_awarded: Option<u64>,
+    },
+    /// A view's answer to arming: it showed less than `at` and clamps from now on (`shown_below`), or it has shown `at`.
+    ViewAck {
+        counter: CounterName,
+        epoch: u32,
+        at: u64,
+        dc: DcId,
+        shown_below: bool,
+    },
+    /// A voter's signature under an award, with its certificate (DER).
+    Signature {
+        counter: CounterName,
+        at: u64,
+        dc: DcId,
+        signature: Vec<u8>,
+        certificate: Vec<u8>,
+    },
+}
+
+// ---- awards --------------------------------------------------------------------------------------------------------------
+
+/// The record of the one increment that reached a milestone; what voters sign is [`crate::wire::encode`] of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Award {
+    pub counter: CounterName,
+    pub epoch: u32,
+    /// The (first) milestone awarded.
+    pub at: u64,
+    /// Milestones awarded to this increment: `at, at + step, …`, `count` of them. 1 with step 0 for a single one.
+    pub step: u64,
+    pub count: u64,
+    /// The increment covers ordinals `first ..= first + delta - 1`; the weight before it in the published order is `first - 1`.
+    pub first: u64,
+    pub delta: u64,
+    /// Where it was counted and who it is.
+    pub group: GroupId,
+    pub pos: u64,
+    pub client: ClientId,
+    pub lane: u8,
+    pub seq: u64,
+    pub idx: u32,
+    pub session: Option<SessionId>,
+    /// Weight before it by group; the sum is `first - 1`.
+    pub before: Vec<(GroupId, u64)>,
+    /// The ledger entry that decided.
+    pub index: LogIndex,
+}
+
+/// A voter's signature under an award.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwardSignature {
+    pub dc: DcId,
+    pub signature: Vec<u8>,
+    /// The voter's certificate (DER).
+    pub certificate: Vec<u8>,
+}
+
+// ---- reads -----------------------------------------------------------------------------------------------------------------
+
+/// The value of one counter as a view shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Never goes back at one aggregator, never exceeds what happened, never shows an unawarded armed milestone.
+    pub value: u64,
+    /// Durable here or heard of, but not yet shown in `value`.
+    pub pending: u64,
+    /// Upper bound of the true count as of ledger index `ledger_index`, where one exists (guarded counters).
+    pub at_most: Option<u64>,
+    pub ledger_index: u64,
+}

@@ -1,0 +1,288 @@
+//! A node: one group with everything around its log. Clients' connections and their numbering of counters, admission, group
+//! commit, answers, the feed, reports and offers with their repetitions, checkpoints, recovery.
+//!
+//! Event-driven: [`NodeCore::handle`] takes an input, [`NodeCore::poll_output`] is drained until `None` after every input,
+//! [`NodeCore::poll_timeout`] says when an [`Input::Tick`] is due at the latest. An entry is applied only when it is durable, and
+//! everything that leaves is made from applied state. With nothing to do there is no timeout.
+
+mod checkpoint;
+mod clients;
+mod commit;
+mod pulse;
+mod recover;
+#[cfg(test)]
+mod tests;
+
+pub use checkpoint::CheckpointPart;
+pub use recover::RecoverError;
+
+use crate::client::CLIENT_COUNTERS_MAX;
+use crate::group::{Effect, Group, GroupConfig};
+use crate::ids::{GroupId, LogIndex};
+use crate::limits::MESSAGE_BYTES_MAX;
+use crate::msg::*;
+use crate::time::{Span, Time, WallMs};
+use std::collections::VecDeque;
+
+/// A client's connection, numbered by the shell; a number is never used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// What a process may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    pub group: GroupConfig,
+    /// The wall clock at `Time(0)`; stamps entries, informative.
+    pub wall_origin: WallMs,
+    /// The least time between two commits.
+    pub commit_interval: Span,
+    /// Commits that may be on their way to the disk.
+    pub commits_in_flight_max: usize,
+    /// Bytes of one commit; it may be several entries.
+    pub commit_bytes_max: usize,
+    /// Bytes of one log entry, at most [`MESSAGE_BYTES_MAX`].
+    pub entry_bytes_max: usize,
+    /// Bytes of batches waiting for a commit; past it batches are refused as overloaded.
+    pub waiting_bytes_max: usize,
+    /// Cells of the group; a batch that names a further one is refused as overloaded.
+    pub cells_max: u32,
+    /// Counter numbers of one connection: numbers below this.
+    pub numbers_max: u32,
+    /// The least time between two reports on a counter whose rights are low, wanted back or used up.
+    pub report_interval_near: Span,
+    /// The same with plenty of rights.
+    pub report_interval_far: Span,
+    /// After this time without acknowledgement a report, offer or greeting is said again; doubles every time.
+    pub repeat_first: Span,
+    /// The longest time until something unacknowledged is said again.
+    pub repeat_max: Span,
+    /// Positions offered and not yet acknowledged, per counter.
+    pub offers_in_flight_max: u64,
+    /// The least time between two chunks of the feed that are not full.
+    pub feed_interval: Span,
+    /// Bytes of log after which a checkpoint is made.
+    pub checkpoint_log_bytes: u64,
+    /// Time after which a checkpoint is made if anything was applied.
+    pub checkpoint_interval: Span,
+    /// Bytes of one part of a checkpoint, about.
+    pub checkpoint_part_bytes: usize,
+}
+
+impl NodeConfig {
+    pub fn new(group: GroupId, lanes: u8) -> NodeConfig {
+        NodeConfig {
+            group: GroupConfig::new(group, lanes),
+            wall_origin: WallMs(0),
+            commit_interval: Span::from_millis(5),
+            commits_in_flight_max: 2,
+            commit_bytes_max: 8 << 20,
+            entry_bytes_max: MESSAGE_BYTES_MAX,
+            waiting_bytes_max: 64 << 20,
+            cells_max: 1 << 26,
+            numbers_max: CLIENT_COUNTERS_MAX as u32,
+            report_interval_near: Span::from_millis(10),
+            report_interval_far: Span::from_millis(100),
+            repeat_first: Span::from_millis(500),
+            repeat_max: Span::from_secs(8),
+            offers_in_flight_max: 1 << 21,
+            feed_interval: Span::from_millis(20),
+            checkpoint_log_bytes: 64 << 20,
+            checkpoint_interval: Span::from_secs(60),
+            checkpoint_part_bytes: 4 << 20,
+        }
+    }
+}
+
+/// What happens to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A client's message. A connection that was not opened ([`FromClient::Open`]) is answered with refusals only.
+    Client {
+        conn: ConnId,
+        msg: FromClient,
+    },
+    ClientGone {
+        conn: ConnId,
+    },
+    /// A message of the data centre's aggregator.
+    Aggregator(ForGroup),
+    /// The aggregator is connected, anew.
+    AggregatorUp,
+    AggregatorGone,
+    /// All entries up to this one are durable.
+    Durable {
+        upto: LogIndex,
+    },
+    /// The part of the checkpoint last given out is persisted.
+    Persisted,
+    /// The time of [`NodeCore::poll_timeout`] has come.
+    Tick,
+}
+
+/// What a node wants done. `Append`s that follow one another without a pause may be made durable by one flush.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    Append {
+        index: LogIndex,
+        entry: Vec<u8>,
+    },
+    Client {
+        conn: ConnId,
+        msg: ToClient,
+    },
+    Aggregator(FromGroup),
+    /// A part of a checkpoint, to be answered with [`Input::Persisted`]; one is out at a time.
+    Persist(CheckpointPart),
+    /// Entries below are no longer needed.
+    CutLog {
+        before: LogIndex,
+    },
+}
+
+/// One group and everything around its log.
+#[derive(Debug)]
+pub struct NodeCore {
+    config: NodeConfig,
+    nonce: u64,
+    group: Group,
+    clients: clients::Clients,
+    log: commit::Log,
+    pulses: pulse::Pulses,
+    feed: Feed,
+    checkpoint: checkpoint::Checkpointer,
+    outputs: VecDeque<Output>,
+}
+
+/// The aggregator's pull that waits for something new.
+#[derive(Debug, Default)]
+struct Feed {
+    parked: Option<FeedPull>,
+    last: Option<Time>,
+    /// The last chunk was cut: the next one need not wait.
+    more: bool,
+}
+
+impl NodeCore {
+    /// A node with a new group (nothing on disk). Starts by logging its process start, `nonce`, drawn at random by the caller.
+    pub fn new(config: NodeConfig, nonce: u64) -> NodeCore {
+        NodeCore::with_group(config, nonce, Group::new(config.group), 0)
+    }
+
+    fn with_group(config: NodeConfig, nonce: u64, mut group: Group, log_bytes: u64) -> NodeCore {
+        while group.poll_effect().is_some() {}
+        group.take_touched();
+        let mut log = commit::Log::new(group.applied(), group.table().len());
+        log.push_cmd(&config, GroupCmd::Boot { nonce });
+        let checkpoint = checkpoint::Checkpointer::new(log_bytes);
+        let pulses = pulse::Pulses::new(group.guards().len());
+        let (clients, feed, outputs) = (clients::Clients::default(), Feed::default(), VecDeque::new());
+        NodeCore { config, nonce, group, clients, log, pulses, feed, checkpoint, outputs }
+    }
+
+    /// Takes an input. The outputs of the one before have been drained.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        debug_assert!(self.outputs.is_empty(), "outputs are drained after every input");
+        match input {
+            Input::Client { conn, msg } => self.on_client(conn, msg),
+            Input::ClientGone { conn } => self.clients.remove(conn),
+            Input::Aggregator(ForGroup::Feed(pull)) => self.feed.parked = Some(pull),
+            Input::Aggregator(ForGroup::Ledger(message)) => self.on_ledger(now, message),
+            Input::AggregatorUp => self.on_aggregator_up(now),
+            Input::AggregatorGone => self.on_aggregator_gone(),
+            Input::Durable { upto } => self.on_durable(now, upto),
+            Input::Persisted => self.on_persisted(),
+            Input::Tick => {}
+        }
+        self.commit(now);
+        self.run_pulses(now);
+        self.serve_feed(now);
+        self.start_checkpoint(now);
+    }
+
+    /// What is to be done, in order, until `None`.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When an [`Input::Tick`] is due at the latest; `None`: only other inputs matter.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let times = [self.commit_due(), self.pulses_due(), self.feed_due(), self.checkpoint_due()];
+        times.into_iter().flatten().min()
+    }
+
+    /// The applied state.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    pub fn config(&self) -> &NodeConfig {
+        &self.config
+    }
+
+    /// Bytes of batches that wait for a commit.
+    pub fn waiting_bytes(&self) -> usize {
+        self.log.waiting_bytes()
+    }
+
+    /// Connections open.
+    pub fn connections(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Panics when parts of the node contradict each other. Costs time in proportion to queues and streams.
+    pub fn check_invariants(&self) {
+        self.group.check_invariants();
+        self.log.check_invariants(self.group.applied(), self.group.table().len());
+    }
+
+    // ---- effects of applied entries ----
+
+    fn on_durable(&mut self, now: Time, upto: LogIndex) {
+        while let Some((index, entry, bytes)) = self.log.next_durable(upto) {
+            self.group.apply(index, &entry);
+            self.checkpoint.applied(now, &self.config, bytes);
+            while let Some(effect) = self.group.poll_effect() {
+                self.on_effect(now, effect);
+            }
+        }
+        for guard in self.group.take_touched() {
+            self.pulses.touch(guard, now);
+        }
+    }
+
+    fn on_effect(&mut self, now: Time, effect: Effect) {
+        match effect {
+            Effect::Acked { client, lane, seq, pending } => {
+                self.tell(client, ToClient::Durable { lane, seq, pending });
+            }
+            Effect::Refused { client, lane, seq, error } => self.tell(client, ToClient::Refused { lane, seq, error }),
+            Effect::Placed { client, lane, seq, idx, place } => {
+                self.tell(client, ToClient::Placed { lane, seq, idx, place });
+            }
+            Effect::Fenced { client, lane, last_seq } => self.on_fenced(client, lane, last_seq),
+            Effect::Confirmed => self.pulses.touch_all(now),
+            Effect::FencedOut => {}
+            Effect::Spread => self.broadcast_spread(),
+        }
+    }
+
+    // ---- feed ----
+
+    fn feed_due(&self) -> Option<Time> {
+        let pull = self.feed.parked.as_ref().filter(|pull| self.group.has_feed(pull))?;
+        debug_assert_eq!(pull.group, self.config.group.id);
+        let last = self.feed.last.filter(|_| !self.feed.more);
+        Some(last.map_or(Time(0), |last| last + self.config.feed_interval))
+    }
+
+    fn serve_feed(&mut self, now: Time) {
+        if self.feed_due().is_none_or(|due| due > now) {
+            return;
+        }
+        let Some(pull) = self.feed.parked.take() else { return };
+        let chunk = self.group.feed(&pull);
+        self.feed.last = Some(now);
+        self.feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
+        self.outputs.push_back(Output::Aggregator(FromGroup::Feed(chunk)));
+    }
+}

@@ -1,0 +1,328 @@
+//! Clients' connections: who speaks, how counters are numbered, which batches are admitted to the log.
+//!
+//! A definition of a counter's number is a fact about the connection and stands even if its batch is refused. A refusal says
+//! that this copy of the batch changed nothing: an earlier copy may have been applied, and a retry would say so.
+
+use crate::ids::{ClientId, CounterName};
+use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX};
+use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, ToClient, WireItem};
+use crate::node::commit::{batch_bytes, batch_bytes_max};
+use crate::node::{ConnId, NodeCore, Output};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Clients whose own lane is remembered after they went away; past it those without a connection are forgotten.
+const CLIENTS_REMEMBERED_MAX: usize = 65_536;
+/// Counters of one connection that have a number but were never counted; past it a definition is refused as overloaded.
+const UNBOUND_MAX: usize = 1 << 17;
+/// Fences waiting for the log; past it a fence is dropped and the client asks again.
+const FENCES_WAITING_MAX: usize = 65_536;
+/// The number is not defined.
+const UNDEFINED: u32 = u32::MAX;
+/// The number's counter has no slot yet; the other bits are its place in `Conn::unbound`.
+const UNBOUND: u32 = 1 << 31;
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    conns: BTreeMap<ConnId, Conn>,
+    /// The present connection of every client.
+    by_client: BTreeMap<ClientId, ConnId>,
+    lanes: BTreeMap<ClientId, u8>,
+    /// Who asked for a fence that is not applied yet.
+    fences: BTreeMap<(ClientId, u8), ConnId>,
+}
+
+/// An open connection.
+#[derive(Debug)]
+struct Conn {
+    client: ClientId,
+    own_lane: u8,
+    /// By number: a slot, or what the constants say.
+    numbers: Vec<u32>,
+    unbound: Unbound,
+}
+
+/// Names of counters that have a number but no slot yet: defined and not used so far.
+#[derive(Debug, Default)]
+struct Unbound {
+    names: Vec<Option<CounterName>>,
+    /// Places in `names` that hold nothing.
+    free: Vec<u32>,
+    held: usize,
+}
+
+impl Unbound {
+    /// The value of a number that stands for the name.
+    fn hold(&mut self, name: CounterName) -> u32 {
+        self.held += 1;
+        if let Some(at) = self.free.pop() {
+            self.names[at as usize] = Some(name);
+            return UNBOUND | at;
+        }
+        self.names.push(Some(name));
+        UNBOUND | (self.names.len() - 1) as u32
+    }
+
+    /// The name that a number's value stands for; it is held no longer.
+    fn release(&mut self, value: u32) -> Option<CounterName> {
+        let name = self.names.get_mut((value & !UNBOUND) as usize)?.take()?;
+        self.held -= 1;
+        self.free.push(value & !UNBOUND);
+        if self.held == 0 {
+            (self.names, self.free) = (Vec::new(), Vec::new());
+        }
+        Some(name)
+    }
+}
+
+impl Clients {
+    pub fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    pub fn remove(&mut self, conn: ConnId) {
+        let Some(gone) = self.conns.remove(&conn) else { return };
+        if self.by_client.get(&gone.client) == Some(&conn) {
+            self.by_client.remove(&gone.client);
+        }
+        self.fences.retain(|_, asked| *asked != conn);
+    }
+
+    /// The client's lane: as before, else the one with the fewest connections.
+    fn own_lane(&mut self, client: ClientId, lanes: u8) -> u8 {
+        if let Some(&lane) = self.lanes.get(&client) {
+            return lane;
+        }
+        let mut load = vec![0_usize; lanes.into()];
+        self.conns.values().for_each(|conn| load[usize::from(conn.own_lane)] += 1);
+        let lane = (0..lanes).min_by_key(|&lane| load[usize::from(lane)]).unwrap_or(0);
+        if self.lanes.len() >= CLIENTS_REMEMBERED_MAX {
+            let connected = &self.by_client;
+            self.lanes.retain(|client, _| connected.contains_key(client));
+        }
+        self.lanes.insert(client, lane);
+        lane
+    }
+}
+
+impl Conn {
+    fn define(&mut self, number: u32, value: u32) {
+        let at = number as usize;
+        if at >= self.numbers.len() {
+            self.numbers.resize(at + 1, UNDEFINED);
+        }
+        let before = std::mem::replace(&mut self.numbers[at], value);
+        if before != UNDEFINED && before & UNBOUND != 0 {
+            self.unbound.release(before);
+        }
+    }
+
+    fn number(&self, number: u32) -> u32 {
+        self.numbers.get(number as usize).copied().unwrap_or(UNDEFINED)
+    }
+}
+
+impl NodeCore {
+    pub(super) fn on_client(&mut self, conn: ConnId, msg: FromClient) {
+        match msg {
+            FromClient::Open { client } => self.on_open(conn, client),
+            FromClient::Fence { of, lane } => self.on_fence(conn, of, lane),
+            FromClient::Batch { lane, seq, defs, items } => {
+                if let Err(error) = self.on_batch(conn, lane, seq, defs, &items) {
+                    let msg = ToClient::Refused { lane, seq, error };
+                    self.outputs.push_back(Output::Client { conn, msg });
+                }
+            }
+        }
+    }
+
+    fn on_open(&mut self, conn: ConnId, client: ClientId) {
+        self.clients.remove(conn);
+        let lanes = self.config.group.lanes;
+        let own_lane = self.clients.own_lane(client, lanes);
+        self.clients.conns.insert(conn, Conn { client, own_lane, numbers: Vec::new(), unbound: Unbound::default() });
+        self.clients.by_client.insert(client, conn);
+        let msg = ToClient::Welcome { group: self.config.group.id, own_lane, lanes };
+        self.outputs.push_back(Output::Client { conn, msg });
+        let msg = ToClient::Spread { counters: self.group.spread() };
+        self.outputs.push_back(Output::Client { conn, msg });
+    }
+
+    fn on_fence(&mut self, conn: ConnId, of: ClientId, lane: u8) {
+        if lane >= self.config.group.lanes {
+            let msg = ToClient::Fenced { of, lane, last_seq: 0 };
+            return self.outputs.push_back(Output::Client { conn, msg });
+        }
+        let full = self.clients.fences.len() >= FENCES_WAITING_MAX;
+        if full || self.log.waiting_bytes() >= self.config.waiting_bytes_max {
+            return;
+        }
+        self.clients.fences.insert((of, lane), conn);
+        self.log.push_cmd(&self.config, GroupCmd::Fence { client: of, lane });
+    }
+
+    pub(super) fn on_fenced(&mut self, of: ClientId, lane: u8, last_seq: u64) {
+        if let Some(conn) = self.clients.fences.remove(&(of, lane)) {
+            let msg = ToClient::Fenced { of, lane, last_seq };
+            self.outputs.push_back(Output::Client { conn, msg });
+        }
+    }
+
+    /// To a client's present connection, if it has one.
+    pub(super) fn tell(&mut self, client: ClientId, msg: ToClient) {
+        if let Some(&conn) = self.clients.by_client.get(&client) {
+            self.outputs.push_back(Output::Client { conn, msg });
+        }
+    }
+
+    pub(super) fn broadcast_spread(&mut self) {
+        let counters = self.group.spread();
+        let msg = |&conn| Output::Client { conn, msg: ToClient::Spread { counters: counters.clone() } };
+        self.outputs.extend(self.clients.conns.keys().map(msg));
+    }
+
+    fn on_batch(
+        &mut self,
+        conn: ConnId,
+        lane: u8,
+        seq: u64,
+        defs: Vec<(u32, CounterName)>,
+        items: &[WireItem],
+    ) -> Result<(), BatchError> {
+        let defined = self.define(conn, defs);
+        self.check_room(lane, items)?;
+        defined?;
+        let unnamed = self.check_items(conn, items)?;
+        self.check_size(items.len(), &unnamed)?;
+        let items = self.bind(conn, items);
+        let Some(open) = self.clients.conns.get(&conn) else { return Err(not_opened()) };
+        let client = open.client;
+        self.propose(Batch { client, lane, seq, items });
+        Ok(())
+    }
+
+    /// Notes the connection's numbers for counters. The first error; the other definitions stand.
+    fn define(&mut self, conn: ConnId, defs: Vec<(u32, CounterName)>) -> Result<(), BatchError> {
+        let Some(open) = self.clients.conns.get_mut(&conn) else { return Err(not_opened()) };
+        let mut first_error = Ok(());
+        for (number, counter) in defs {
+            if number >= self.config.numbers_max {
+                let (what, limit) = ("counter numbers of a connection".into(), self.config.numbers_max.into());
+                first_error = first_error.and(Err(BatchError::Overloaded { what, limit }));
+            } else if !self.group.namespaces().contains(counter.namespace()) {
+                first_error = first_error.and(Err(BatchError::UnknownNamespace(counter.namespace().to_owned())));
+            } else {
+                let cell = counter.total();
+                let slot = self.group.table().find(&cell).or_else(|| self.log.pending_slot(&cell));
+                if slot.is_none() && open.unbound.held >= UNBOUND_MAX {
+                    let (what, limit) = ("counters defined and not used".into(), UNBOUND_MAX as u64);
+                    first_error = first_error.and(Err(BatchError::Overloaded { what, limit }));
+                    continue;
+                }
+                let value = slot.unwrap_or_else(|| open.unbound.hold(counter));
+                open.define(number, value);
+            }
+        }
+        first_error
+    }
+
+    fn check_room(&self, lane: u8, items: &[WireItem]) -> Result<(), BatchError> {
+        if let Some(error) = self.group.not_serving() {
+            return Err(error);
+        }
+        if lane >= self.config.group.lanes {
+            return Err(BatchError::UnknownLane { lane, lanes: self.config.group.lanes });
+        }
+        if items.is_empty() {
+            return Err(BatchError::Empty);
+        }
+        if items.len() > BATCH_ITEMS_MAX {
+            return Err(BatchError::TooManyItems { items: items.len() as u64, max: BATCH_ITEMS_MAX as u64 });
+        }
+        if self.log.waiting_bytes() >= self.config.waiting_bytes_max {
+            let (what, limit) = ("bytes waiting for the log".into(), self.config.waiting_bytes_max as u64);
+            return Err(BatchError::Overloaded { what, limit });
+        }
+        Ok(())
+    }
+
+    /// Checks deltas and numbers; the numbers whose counters have no slot yet.
+    fn check_items(&self, conn: ConnId, items: &[WireItem]) -> Result<BTreeSet<u32>, BatchError> {
+        let Some(open) = self.clients.conns.get(&conn) else { return Err(not_opened()) };
+        let mut unnamed = BTreeSet::new();
+        for (idx, item) in items.iter().enumerate() {
+            if item.delta == 0 || item.delta > DELTA_MAX {
+                return Err(BatchError::Delta { idx: idx as u32, delta: item.delta, max: DELTA_MAX });
+            }
+            match open.number(item.number) {
+                UNDEFINED => return Err(BatchError::UnknownNumber(item.number)),
+                value if value & UNBOUND != 0 => drop(unnamed.insert(value)),
+                _ => {}
+            }
+        }
+        let cells = self.log.slots() as usize + unnamed.len();
+        if !unnamed.is_empty() && (cells > self.config.cells_max as usize || !self.has_room(unnamed.len())) {
+            return Err(BatchError::Overloaded {
+                what: "cells of this group".into(),
+                limit: self.config.cells_max.into(),
+            });
+        }
+        Ok(unnamed)
+    }
+
+    fn has_room(&self, cells: usize) -> bool {
+        self.group.table().has_room(self.log.pending_cells() + cells)
+    }
+
+    /// Reserves room in the entry being filled, or refuses a batch that no entry can take.
+    fn check_size(&mut self, items: usize, unnamed: &BTreeSet<u32>) -> Result<(), BatchError> {
+        let bytes = batch_bytes(items, unnamed.len(), unnamed.len() * crate::limits::KEY_BYTES_MAX);
+        let max = batch_bytes_max(&self.config);
+        if bytes > max {
+            let fitting = (items as u64 * max as u64 / bytes as u64).max(1);
+            return Err(BatchError::TooManyItems { items: items as u64, max: fitting });
+        }
+        self.log.reserve(&self.config, bytes);
+        Ok(())
+    }
+
+    /// The items with slots instead of numbers; counters without a slot get one.
+    fn bind(&mut self, conn: ConnId, items: &[WireItem]) -> Vec<Item> {
+        let Some(mut open) = self.clients.conns.remove(&conn) else { return Vec::new() };
+        let mut bound = Vec::with_capacity(items.len());
+        for item in items {
+            let mut slot = open.number(item.number);
+            if slot & UNBOUND != 0
+                && let Some(name) = open.unbound.names[(slot & !UNBOUND) as usize].as_ref()
+            {
+                slot = self.slot_of(name.total());
+                open.define(item.number, slot);
+            }
+            bound.push(Item { slot, delta: item.delta, session: item.session });
+        }
+        self.clients.conns.insert(conn, open);
+        bound
+    }
+}
+
+fn not_opened() -> BatchError {
+    BatchError::NotServing("the connection was not opened".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defining_a_number_again_and_again_takes_no_more_room() {
+        let mut unbound = Unbound::default();
+        let name = |key: u32| CounterName::new("test", &key.to_be_bytes()).unwrap();
+        let kept = unbound.hold(name(0));
+        for key in 1..1_000 {
+            let value = unbound.hold(name(key));
+            assert_eq!(unbound.release(value), Some(name(key)));
+        }
+        assert_eq!((unbound.names.len(), unbound.held), (2, 1));
+        assert_eq!(unbound.release(kept), Some(name(0)));
+    }
+}

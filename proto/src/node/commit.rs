@@ -1,0 +1,245 @@
+//! Group commit: what waits for the log, what is on its way to the disk, and which slots it gives to new cells.
+
+use crate::group::Group;
+use crate::ids::{CellId, LogIndex};
+use crate::limits::{BATCH_ITEMS_MAX, ENTRY_BATCHES_MAX, NAMESPACE_BYTES_MAX};
+use crate::msg::{Batch, GroupCmd, GroupEntry, Item, ToGroup};
+use crate::node::{NodeConfig, NodeCore, Output};
+use crate::time::{Time, WallMs};
+use crate::wire::encode;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Most bytes of an item: slot, delta, session.
+const ITEM_BYTES: usize = 5 + 6 + 17;
+/// Most bytes of a batch beside its items: tag, client, lane, sequence number, count.
+const BATCH_BYTES: usize = 1 + 19 + 1 + 10 + 5;
+/// Most bytes of an entry beside its commands and cells.
+const ENTRY_BYTES: usize = 64;
+/// Most bytes of a total's name beside its key.
+const CELL_BYTES: usize = NAMESPACE_BYTES_MAX + 16;
+
+const _: () = assert!(ENTRY_BATCHES_MAX <= BATCH_ITEMS_MAX);
+
+/// The log as its proposer sees it.
+#[derive(Debug)]
+pub(super) struct Log {
+    open: Building,
+    sealed: VecDeque<Building>,
+    waiting_bytes: usize,
+    /// Cells named by entries that are not applied yet.
+    pending: BTreeMap<CellId, u32>,
+    next_slot: u32,
+    /// Appended and not yet durable, with their sizes.
+    flying: VecDeque<(LogIndex, GroupEntry, usize)>,
+    /// The last entry of every commit on its way.
+    commits: VecDeque<LogIndex>,
+    last_index: LogIndex,
+    last_commit: Option<Time>,
+    /// The ledger's messages in entries that are not applied yet.
+    ledger: VecDeque<ToGroup>,
+}
+
+/// An entry being filled; `bytes` is an upper bound of its encoded size.
+#[derive(Debug, Default)]
+struct Building {
+    first_new_slot: u32,
+    new_cells: Vec<CellId>,
+    cmds: Vec<GroupCmd>,
+    bytes: usize,
+}
+
+impl Building {
+    fn is_empty(&self) -> bool {
+        self.cmds.is_empty()
+    }
+}
+
+/// An upper bound of the encoded size of a batch.
+pub(super) fn batch_bytes(items: usize, new_cells: usize, key_bytes: usize) -> usize {
+    BATCH_BYTES + items * ITEM_BYTES + new_cells * CELL_BYTES + key_bytes
+}
+
+/// The most that a batch may take so that it fits an entry.
+pub(super) fn batch_bytes_max(config: &NodeConfig) -> usize {
+    config.entry_bytes_max.saturating_sub(ENTRY_BYTES)
+}
+
+impl Log {
+    pub fn new(applied: LogIndex, slots: u32) -> Log {
+        Log {
+            open: Building::default(),
+            sealed: VecDeque::new(),
+            waiting_bytes: 0,
+            pending: BTreeMap::new(),
+            next_slot: slots,
+            flying: VecDeque::new(),
+            commits: VecDeque::new(),
+            last_index: applied,
+            last_commit: None,
+            ledger: VecDeque::new(),
+        }
+    }
+
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// Slots given out, those of entries not yet applied included.
+    pub fn slots(&self) -> u32 {
+        self.next_slot
+    }
+
+    /// Cells named and not yet applied.
+    pub fn pending_cells(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The slot that an entry not yet applied gave to a cell.
+    pub fn pending_slot(&self, cell: &CellId) -> Option<u32> {
+        self.pending.get(cell).copied()
+    }
+
+    /// Makes room in the entry being filled.
+    pub fn reserve(&mut self, config: &NodeConfig, bytes: usize) {
+        let full = self.open.cmds.len() >= ENTRY_BATCHES_MAX;
+        if !self.open.is_empty() && (full || self.open.bytes + bytes + ENTRY_BYTES > config.entry_bytes_max) {
+            self.sealed.push_back(std::mem::take(&mut self.open));
+        }
+        self.open.bytes += bytes;
+        self.waiting_bytes += bytes;
+    }
+
+    /// Gives a cell the next slot, in the entry being filled.
+    pub fn name(&mut self, cell: CellId) -> u32 {
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        if self.open.new_cells.is_empty() {
+            self.open.first_new_slot = slot;
+        }
+        self.open.new_cells.push(cell.clone());
+        self.pending.insert(cell, slot);
+        slot
+    }
+
+    /// Adds a batch to the entry being filled; room was reserved.
+    pub fn push_batch(&mut self, batch: Batch) {
+        self.open.cmds.push(GroupCmd::Batch(batch));
+    }
+
+    /// Adds a small command.
+    pub fn push_cmd(&mut self, config: &NodeConfig, cmd: GroupCmd) {
+        self.reserve(config, BATCH_BYTES);
+        self.open.cmds.push(cmd);
+    }
+
+    /// Adds a message of the ledger, unless the same is on its way.
+    pub fn push_ledger(&mut self, config: &NodeConfig, group: &Group, message: ToGroup) {
+        if self.ledger.contains(&message) {
+            return;
+        }
+        let cells =
+            unknown_cells(&message, |cell| group.table().find(cell).is_none() && !self.pending.contains_key(cell));
+        let keys: usize = cells.iter().map(|cell| cell.counter.key().len()).sum();
+        let size = encode(&crate::msg::ForGroup::Ledger(message.clone())).len();
+        self.reserve(config, size + cells.len() * CELL_BYTES + keys);
+        for cell in cells {
+            self.name(cell);
+        }
+        self.ledger.push_back(message.clone());
+        self.open.cmds.push(GroupCmd::Ledger(message));
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.open.is_empty() || !self.sealed.is_empty()
+    }
+
+    /// The next entry of a commit.
+    fn next_entry(&mut self, now: WallMs) -> Option<(LogIndex, GroupEntry)> {
+        let building = match self.sealed.pop_front() {
+            Some(building) => building,
+            None if self.open.is_empty() => return None,
+            None => std::mem::take(&mut self.open),
+        };
+        self.waiting_bytes -= building.bytes;
+        self.last_index = self.last_index.next();
+        let Building { first_new_slot, new_cells, cmds, .. } = building;
+        Some((self.last_index, GroupEntry { now, first_new_slot, new_cells, cmds }))
+    }
+
+    /// The next entry that is durable, to be applied, with its size.
+    pub fn next_durable(&mut self, upto: LogIndex) -> Option<(LogIndex, GroupEntry, usize)> {
+        let durable = self.flying.front().is_some_and(|(index, _, _)| *index <= upto);
+        let (index, entry, bytes) = durable.then(|| self.flying.pop_front()).flatten()?;
+        for cell in &entry.new_cells {
+            self.pending.remove(cell);
+        }
+        let ledger = entry.cmds.iter().filter(|cmd| matches!(cmd, GroupCmd::Ledger(_))).count();
+        self.ledger.drain(..ledger);
+        while self.commits.front().is_some_and(|last| *last <= index) {
+            self.commits.pop_front();
+        }
+        Some((index, entry, bytes))
+    }
+
+    /// Panics when the slots or indices of waiting entries do not continue what is applied.
+    pub fn check_invariants(&self, applied: LogIndex, slots: u32) {
+        assert_eq!(self.next_slot, slots + self.pending.len() as u32, "slots of cells not yet applied");
+        assert_eq!(self.last_index.0, applied.0 + self.flying.len() as u64, "entries in flight");
+        let waiting = self.sealed.iter().map(|entry| entry.bytes).sum::<usize>() + self.open.bytes;
+        assert_eq!(waiting, self.waiting_bytes, "bytes waiting for a commit");
+    }
+}
+
+/// Cells of guarded counters that the message would be the first to name.
+fn unknown_cells(message: &ToGroup, unknown: impl Fn(&CellId) -> bool) -> Vec<CellId> {
+    let accounts = match message {
+        ToGroup::Account(account) => std::slice::from_ref(account),
+        ToGroup::Confirmed { accounts, .. } => accounts,
+        _ => &[],
+    };
+    let mut cells: Vec<_> = accounts.iter().map(|account| account.counter.total()).filter(unknown).collect();
+    cells.sort();
+    cells.dedup();
+    cells
+}
+
+impl NodeCore {
+    pub(super) fn commit_due(&self) -> Option<Time> {
+        if !self.log.is_waiting() || self.log.commits.len() >= self.config.commits_in_flight_max {
+            return None;
+        }
+        Some(self.log.last_commit.map_or(Time(0), |last| last + self.config.commit_interval))
+    }
+
+    /// Gives out what waits, if a commit is due.
+    pub(super) fn commit(&mut self, now: Time) {
+        if self.commit_due().is_none_or(|due| due > now) {
+            return;
+        }
+        let wall = WallMs(self.config.wall_origin.0 + now.0 / 1_000);
+        let mut bytes = 0;
+        while bytes < self.config.commit_bytes_max
+            && let Some((index, entry)) = self.log.next_entry(wall)
+        {
+            let encoded = encode(&entry);
+            debug_assert!(encoded.len() <= self.config.entry_bytes_max, "an entry of {} bytes", encoded.len());
+            bytes += encoded.len();
+            self.log.flying.push_back((index, entry, encoded.len()));
+            self.outputs.push_back(Output::Append { index, entry: encoded });
+        }
+        self.log.commits.push_back(self.log.last_index);
+        self.log.last_commit = Some(now);
+    }
+
+    /// The slot of a cell, named by the entry being filled if it has none.
+    pub(super) fn slot_of(&mut self, cell: CellId) -> u32 {
+        let known = self.group.table().find(&cell).or_else(|| self.log.pending_slot(&cell));
+        known.unwrap_or_else(|| self.log.name(cell))
+    }
+
+    /// Queues an admitted batch for the log.
+    pub(super) fn propose(&mut self, batch: Batch) {
+        debug_assert!(batch.items.iter().all(|item: &Item| item.slot < self.log.slots()));
+        self.log.push_batch(batch);
+    }
+}

@@ -1,0 +1,316 @@
+//! What a group says to the ledger, and how often: greetings, reports, offers. All are said from applied state, only after the
+//! process start was confirmed (greetings: until then), and again until they are acknowledged.
+
+use crate::alloc::{RateEstimator, report_interval_us};
+use crate::group::Group;
+use crate::msg::{Account, FromGroup, Offer, OfferBody, Placed, Report, ToGroup};
+use crate::node::{NodeConfig, NodeCore, Output};
+use crate::time::{Span, Time};
+use std::collections::BTreeSet;
+
+/// How often a rate is looked at while nothing happens, and the least time between reports for its sake alone.
+const RATE_INTERVAL: Span = Span::from_secs(1);
+
+/// The state of everything that is said again and again.
+#[derive(Debug)]
+pub(super) struct Pulses {
+    up: bool,
+    guards: Vec<Pulse>,
+    /// When which guard is looked at again.
+    agenda: BTreeSet<(Time, u32)>,
+    hello: Option<Repeat>,
+}
+
+/// Something said, and when it is said again.
+#[derive(Clone, Copy, Debug)]
+struct Repeat {
+    at: Time,
+    after: Span,
+}
+
+impl Repeat {
+    fn first(now: Time, config: &NodeConfig) -> Repeat {
+        Repeat { at: now + config.repeat_first, after: config.repeat_first }
+    }
+
+    fn again(self, now: Time, config: &NodeConfig) -> Repeat {
+        let after = Span((self.after.0 * 2).min(config.repeat_max.0));
+        Repeat { at: now + after, after }
+    }
+}
+
+/// What was said of one guard.
+#[derive(Debug, Default)]
+struct Pulse {
+    epoch: u32,
+    due: Option<Time>,
+    /// The report last said, with its number.
+    said: Option<Report>,
+    said_at: Time,
+    /// Set while the report last said is not acknowledged.
+    report_repeat: Option<Repeat>,
+    /// The highest report acknowledged.
+    acked_report: u64,
+    /// Positions below were offered.
+    offered: u64,
+    /// Positions below were acknowledged by the ledger.
+    acked_pos: u64,
+    offer_repeat: Option<Repeat>,
+    rate: Rate,
+}
+
+/// The rate of increments, forecast, and when it was last looked at.
+#[derive(Debug, Default)]
+struct Rate {
+    estimator: RateEstimator,
+    at: Time,
+    per_s: u64,
+}
+
+impl Rate {
+    fn observe(&mut self, now: Time, count: u64) {
+        self.estimator.observe(now.0, count);
+        (self.at, self.per_s) = (now, self.estimator.rate_per_s() as u64);
+    }
+
+    /// Whether the estimate is less than half or more than twice what was said: worth a report of its own.
+    fn is_other_than(&self, said: u64) -> bool {
+        self.per_s / 2 > said || said / 2 > self.per_s || (self.per_s == 0) != (said == 0)
+    }
+}
+
+impl Pulses {
+    pub fn new(guards: usize) -> Pulses {
+        let mut pulses = Pulses { up: false, guards: Vec::new(), agenda: BTreeSet::new(), hello: None };
+        pulses.guards.resize_with(guards, Pulse::default);
+        pulses
+    }
+
+    /// The guard's state changed: look at it now.
+    pub fn touch(&mut self, guard: u32, now: Time) {
+        if guard as usize >= self.guards.len() {
+            self.guards.resize_with(guard as usize + 1, Pulse::default);
+        }
+        self.set_due(guard, Some(now));
+    }
+
+    pub fn touch_all(&mut self, now: Time) {
+        (0..self.guards.len() as u32).for_each(|guard| self.touch(guard, now));
+    }
+
+    fn set_due(&mut self, guard: u32, due: Option<Time>) {
+        let pulse = &mut self.guards[guard as usize];
+        if let Some(before) = pulse.due.take() {
+            self.agenda.remove(&(before, guard));
+        }
+        pulse.due = due;
+        self.agenda.extend(due.map(|due| (due, guard)));
+    }
+}
+
+impl NodeCore {
+    pub(super) fn pulses_due(&self) -> Option<Time> {
+        if !self.pulses.up {
+            return None;
+        }
+        let hello = self.pulses.hello.filter(|_| self.hello_wanted()).map(|hello| hello.at);
+        let first = self.pulses.agenda.first().filter(|_| self.group.rights_usable()).map(|&(due, _)| due);
+        hello.into_iter().chain(first).min()
+    }
+
+    /// Says what is due.
+    pub(super) fn run_pulses(&mut self, now: Time) {
+        if !self.pulses.up {
+            return;
+        }
+        self.greet(now);
+        while self.group.rights_usable()
+            && let Some(&(due, guard)) = self.pulses.agenda.first()
+            && due <= now
+        {
+            let next = self.pulse(now, guard);
+            debug_assert!(next.is_none_or(|next| next > now));
+            self.pulses.set_due(guard, next);
+        }
+    }
+
+    /// The aggregator is new or was away: it knows nothing of what was said.
+    pub(super) fn on_aggregator_up(&mut self, now: Time) {
+        self.pulses.up = true;
+        self.pulses.hello = None;
+        self.feed = super::Feed::default();
+        for pulse in &mut self.pulses.guards {
+            (pulse.said, pulse.report_repeat) = (None, None);
+            (pulse.offered, pulse.offer_repeat) = (0, None);
+        }
+        self.pulses.touch_all(now);
+    }
+
+    pub(super) fn on_aggregator_gone(&mut self) {
+        self.pulses.up = false;
+        self.feed = super::Feed::default();
+    }
+
+    /// A message of the ledger: acknowledgements count at once, the rest goes through the log if it changes anything.
+    pub(super) fn on_ledger(&mut self, now: Time, message: ToGroup) {
+        match &message {
+            ToGroup::Account(account) => self.on_acks(now, account),
+            ToGroup::Confirmed { accounts, .. } => accounts.iter().for_each(|account| self.on_acks(now, account)),
+            ToGroup::Placed(placed) => self.on_need_items(placed),
+            _ => {}
+        }
+        if self.group.would_change(&message) {
+            self.log.push_ledger(&self.config, &self.group, message);
+        }
+    }
+
+    fn on_acks(&mut self, now: Time, account: &Account) {
+        if account.group != self.config.group.id {
+            return;
+        }
+        let Some(number) = self.group.guard_of(&account.counter) else { return };
+        self.pulses.touch(number, now);
+        let pulse = &mut self.pulses.guards[number as usize];
+        let guard = &self.group.guards()[number as usize];
+        if account.epoch != guard.epoch || pulse.epoch != guard.epoch {
+            return;
+        }
+        pulse.acked_report = pulse.acked_report.max(account.last_report);
+        if account.next_pos > pulse.acked_pos {
+            pulse.acked_pos = account.next_pos.min(guard.next_pos());
+            pulse.offer_repeat = None;
+        }
+    }
+
+    /// The ledger holds a block and needs its items one by one; it says so until it has them.
+    fn on_need_items(&mut self, placed: &Placed) {
+        let (Some((from, to)), true, true) = (placed.need_items, self.pulses.up, self.group.rights_usable()) else {
+            return;
+        };
+        let number = self.group.guard_of(&placed.counter).filter(|_| placed.group == self.config.group.id);
+        let Some(number) = number else { return };
+        if self.group.guards()[number as usize].epoch != placed.epoch {
+            return;
+        }
+        let detail = self.group.detail(number, from, to).map(|detail| Output::Aggregator(FromGroup::Detail(detail)));
+        self.outputs.extend(detail);
+    }
+
+    fn hello_wanted(&self) -> bool {
+        !self.group.rights_usable() && !self.group.is_fenced_out() && self.group.is_last_boot(self.nonce)
+    }
+
+    fn greet(&mut self, now: Time) {
+        let hello = self.pulses.hello;
+        if !self.hello_wanted() || hello.is_some_and(|hello| hello.at > now) {
+            return;
+        }
+        let next = hello.map_or_else(|| Repeat::first(now, &self.config), |hello| hello.again(now, &self.config));
+        self.pulses.hello = Some(next);
+        self.outputs.push_back(Output::Aggregator(FromGroup::Hello(self.group.hello())));
+    }
+
+    /// Says what is due of one guard; when to look at it again.
+    fn pulse(&mut self, now: Time, number: u32) -> Option<Time> {
+        let guard = &self.group.guards()[number as usize];
+        let (epoch, count) = (guard.epoch, self.group.sum(guard.slot));
+        let pulse = &mut self.pulses.guards[number as usize];
+        if pulse.epoch != epoch {
+            *pulse = Pulse { epoch, due: pulse.due, ..Pulse::default() };
+        }
+        pulse.rate.observe(now, count);
+        let offers = pulse.offers(now, &self.config, &self.group, number);
+        let report = pulse.report(now, &self.config, &self.group, number);
+        let next = pulse.next_due(&self.config, &self.group, number);
+        self.outputs.extend(offers.into_iter().map(|offer| Output::Aggregator(FromGroup::Offer(offer))));
+        self.outputs.extend(report.map(|report| Output::Aggregator(FromGroup::Report(report))));
+        next.map(|next| next.max(Time(now.0 + 1)))
+    }
+}
+
+impl Pulse {
+    /// Offers what is queued and not offered yet, or not acknowledged in time.
+    fn offers(&mut self, now: Time, config: &NodeConfig, group: &Group, number: u32) -> Vec<Offer> {
+        let guard = &group.guards()[number as usize];
+        let acked = self.acked_pos.max(guard.acked_pos).max(guard.placed_upto());
+        if acked >= self.offered {
+            self.offer_repeat = None;
+        } else if let Some(repeat) = self.offer_repeat.filter(|repeat| repeat.at <= now) {
+            self.offered = acked;
+            self.offer_repeat = Some(repeat.again(now, config));
+        }
+        self.offered = self.offered.max(acked);
+        let mut offers = Vec::new();
+        while self.offered < acked + config.offers_in_flight_max
+            && let Some(offer) = group.offer(number, self.offered)
+        {
+            self.offered = offer.first_pos + count(&offer.body);
+            offers.push(offer);
+        }
+        if self.offered > acked && self.offer_repeat.is_none() {
+            self.offer_repeat = Some(Repeat::first(now, config));
+        }
+        offers
+    }
+
+    /// A report, if what was last said is out of date and it is time, or not acknowledged in time.
+    fn report(&mut self, now: Time, config: &NodeConfig, group: &Group, number: u32) -> Option<Report> {
+        if self.acked_report >= self.said_no() {
+            self.report_repeat = None;
+        }
+        if self.report_due(config, group, number).is_none_or(|due| due > now) {
+            return None;
+        }
+        let mut report = group.report(number);
+        let repeat = self.report_repeat.filter(|_| self.said.as_ref().is_some_and(|said| !is_news(said, &report)));
+        self.report_repeat =
+            Some(repeat.map_or_else(|| Repeat::first(now, config), |repeat| repeat.again(now, config)));
+        report.report_no = (self.said_no().max(self.acked_report) + 1).max(group.applied().0 << REPORTS_PER_ENTRY_BITS);
+        report.rate_per_s = self.rate.per_s;
+        self.said = Some(report.clone());
+        self.said_at = now;
+        Some(report)
+    }
+
+    fn said_no(&self) -> u64 {
+        self.said.as_ref().map_or(0, |said| said.report_no)
+    }
+
+    fn report_due(&self, config: &NodeConfig, group: &Group, number: u32) -> Option<Time> {
+        let Some(said) = &self.said else { return Some(Time(0)) };
+        let report = group.report(number);
+        if report.returned != said.returned || report.generation != said.generation {
+            return Some(Time(0));
+        }
+        if !is_news(said, &report) {
+            let rate = self.rate.is_other_than(said.rate_per_s).then(|| self.said_at + RATE_INTERVAL);
+            return self.report_repeat.map(|repeat| repeat.at).into_iter().chain(rate).min();
+        }
+        let guard = &group.guards()[number as usize];
+        let (near, far) = (config.report_interval_near.0, config.report_interval_far.0);
+        let wanted =
+            if guard.pending() > 0 { 0 } else { report_interval_us(guard.available(), self.rate.per_s as f64) };
+        Some(self.said_at + Span(wanted.min(far).max(near)))
+    }
+
+    fn next_due(&self, config: &NodeConfig, group: &Group, number: u32) -> Option<Time> {
+        let offer = self.offer_repeat.map(|repeat| repeat.at);
+        let rate = (self.rate.per_s > 0).then(|| self.rate.at + RATE_INTERVAL);
+        offer.into_iter().chain(rate).chain(self.report_due(config, group, number)).min()
+    }
+}
+
+/// Reports of one process start get numbers above all earlier ones: its first entry has a later index than any before.
+const REPORTS_PER_ENTRY_BITS: u32 = 20;
+
+fn is_news(said: &Report, report: &Report) -> bool {
+    (said.spent, said.returned, said.placed_upto, said.generation, said.base, said.epoch)
+        != (report.spent, report.returned, report.placed_upto, report.generation, report.base, report.epoch)
+}
+
+fn count(body: &OfferBody) -> u64 {
+    match body {
+        OfferBody::Items(items) => items.len() as u64,
+        OfferBody::Block { count, .. } => *count,
+    }
+}

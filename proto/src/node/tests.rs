@@ -1,0 +1,555 @@
+//! A node with a disk that loses what was not flushed, clients that retry, and the real ledger: whatever is cut off between two
+//! outputs, every increment is counted once and one of them is the milestone.
+
+use super::*;
+use crate::ids::{ClientId, CounterName, DcId, SessionId};
+use crate::ledger::Ledger;
+use crate::limits::DELTA_MAX;
+use crate::wire::decode;
+use std::collections::{BTreeMap, BTreeSet};
+
+const LANES: u8 = 2;
+const MILESTONE: u64 = 60;
+const GUARDED: usize = 0;
+
+fn id() -> GroupId {
+    GroupId { dc: DcId(1), group: 0, incarnation: 1 }
+}
+
+fn config() -> NodeConfig {
+    NodeConfig {
+        entry_bytes_max: 4_096,
+        checkpoint_log_bytes: 2_000,
+        checkpoint_part_bytes: 200,
+        ..NodeConfig::new(id(), LANES)
+    }
+}
+
+fn name(key: usize) -> CounterName {
+    CounterName::new("test", format!("counter-{key}").as_bytes()).unwrap()
+}
+
+fn batch(lane: u8, seq: u64, items: &[(usize, u64)]) -> FromClient {
+    let defs: BTreeMap<u32, CounterName> = items.iter().map(|&(key, _)| (key as u32, name(key))).collect();
+    let session = |key: usize| (key == GUARDED).then_some(SessionId([seq as u8; 16]));
+    let items = items.iter().map(|&(key, delta)| WireItem { number: key as u32, delta, session: session(key) });
+    FromClient::Batch { lane, seq, defs: defs.into_iter().collect(), items: items.collect() }
+}
+
+/// What survives a crash.
+#[derive(Default)]
+struct Disk {
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    log: BTreeMap<LogIndex, Vec<u8>>,
+    /// Appended, not flushed.
+    unflushed: Vec<(LogIndex, Vec<u8>)>,
+}
+
+/// One client: a stream of batches per lane, the present connection, the answers.
+#[derive(Default)]
+struct Stream {
+    batches: Vec<Vec<(usize, u64)>>,
+    acked: BTreeSet<u64>,
+    sent: u64,
+}
+
+struct World {
+    core: NodeCore,
+    config: NodeConfig,
+    now: Time,
+    disk: Disk,
+    ledger: Ledger,
+    ledger_index: u64,
+    inbox: VecDeque<Input>,
+    streams: BTreeMap<(ClientId, u8), Stream>,
+    conns: BTreeMap<ConnId, ClientId>,
+    next_conn: u64,
+    nonce: u64,
+    /// Outputs until the crash.
+    fuse: Option<usize>,
+    outputs: usize,
+    commits: usize,
+    crashes: usize,
+    milestones: BTreeSet<(ClientId, u8, u64, u32)>,
+    pending: BTreeSet<(ClientId, u8, u64, u32)>,
+    consumer: BTreeMap<(u32, u8), u64>,
+    pull: FeedPull,
+}
+
+impl World {
+    fn new(config: NodeConfig) -> World {
+        let pull = FeedPull { group: id(), cursor: LogIndex(0), walk: None, slots_known: 0, bytes_max: 300 };
+        let mut world = World {
+            core: NodeCore::new(config, 1),
+            config,
+            now: Time(0),
+            disk: Disk::default(),
+            ledger: Ledger::default(),
+            ledger_index: 0,
+            inbox: VecDeque::new(),
+            streams: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            next_conn: 1,
+            nonce: 1,
+            fuse: None,
+            outputs: 0,
+            commits: 0,
+            crashes: 0,
+            milestones: BTreeSet::new(),
+            pending: BTreeSet::new(),
+            consumer: BTreeMap::new(),
+            pull,
+        };
+        world.propose(LedgerCmd::Namespace("test".into()));
+        world.connect_aggregator();
+        world
+    }
+
+    /// Handles inputs until none is left.
+    fn settle(&mut self) {
+        while let Some(input) = self.inbox.pop_front() {
+            self.core.handle(self.now, input);
+            self.core.check_invariants();
+            let mut appended = None;
+            while let Some(output) = self.core.poll_output() {
+                if self.fuse == Some(0) {
+                    self.crash();
+                    break;
+                }
+                self.fuse = self.fuse.map(|left| left - 1);
+                self.outputs += 1;
+                appended = self.on_output(output).or(appended);
+            }
+            if let Some(upto) = appended.filter(|_| !self.disk.unflushed.is_empty()) {
+                self.commits += 1;
+                self.disk.log.extend(self.disk.unflushed.drain(..));
+                self.inbox.push_back(Input::Durable { upto });
+            }
+        }
+    }
+
+    fn on_output(&mut self, output: Output) -> Option<LogIndex> {
+        match output {
+            Output::Append { index, entry } => {
+                assert!(decode::<GroupEntry>(&entry).is_ok() && entry.len() <= self.config.entry_bytes_max);
+                self.disk.unflushed.push((index, entry));
+                return Some(index);
+            }
+            Output::Persist(part) => {
+                for (key, value) in part.rows {
+                    if value.is_empty() {
+                        self.disk.rows.remove(&key)
+                    } else {
+                        self.disk.rows.insert(key, value)
+                    };
+                }
+                self.inbox.push_back(Input::Persisted);
+            }
+            Output::CutLog { before } => self.disk.log.retain(|&index, _| index >= before),
+            Output::Client { conn, msg } => self.on_answer(conn, msg),
+            Output::Aggregator(msg) => self.on_group(msg),
+        }
+        None
+    }
+
+    /// Loses what was not flushed (or, every other time, keeps the first entry of it) and starts again.
+    fn crash(&mut self) {
+        let kept = self.fuse.take().is_some() && self.crashes % 2 == 1;
+        self.crashes += 1;
+        self.disk.log.extend(self.disk.unflushed.drain(..).take(usize::from(kept)));
+        self.nonce += 1;
+        self.core = self.recovered(self.nonce);
+        self.inbox.clear();
+        self.conns.clear();
+        self.connect_aggregator();
+        self.streams.values_mut().for_each(|stream| stream.sent = 0);
+        let clients: BTreeSet<_> = self.streams.keys().map(|&(client, _)| client).collect();
+        clients.into_iter().for_each(|client| self.connect(client));
+    }
+
+    fn recovered(&self, nonce: u64) -> NodeCore {
+        NodeCore::recover(self.config, nonce, self.disk.rows.clone(), self.disk.log.clone()).unwrap()
+    }
+
+    // ---- clients ----
+
+    fn connect(&mut self, client: ClientId) {
+        let conn = ConnId(self.next_conn);
+        self.next_conn += 1;
+        self.conns.insert(conn, client);
+        self.inbox.push_back(Input::Client { conn, msg: FromClient::Open { client } });
+        self.send(client);
+    }
+
+    fn add(&mut self, client: ClientId, lane: u8, items: &[(usize, u64)]) {
+        self.streams.entry((client, lane)).or_default().batches.push(items.to_vec());
+        if !self.conns.values().any(|&known| known == client) {
+            self.connect(client);
+        }
+        self.send(client);
+    }
+
+    /// Sends every batch that is not acknowledged or still has pending items, in order, once per connection.
+    fn send(&mut self, client: ClientId) {
+        let Some((&conn, _)) = self.conns.iter().find(|&(_, &known)| known == client) else { return };
+        for (&(_, lane), stream) in self.streams.iter_mut().filter(|((of, _), _)| *of == client) {
+            for (items, seq) in stream.batches.iter().zip(1..) {
+                let open = self.pending.range((client, lane, seq, 0)..=(client, lane, seq, u32::MAX)).next().is_some();
+                if seq > stream.sent && (!stream.acked.contains(&seq) || open) {
+                    self.inbox.push_back(Input::Client { conn, msg: batch(lane, seq, items) });
+                }
+            }
+            stream.sent = stream.batches.len() as u64;
+        }
+    }
+
+    fn on_answer(&mut self, conn: ConnId, msg: ToClient) {
+        let Some(&client) = self.conns.get(&conn) else { return };
+        match msg {
+            ToClient::Durable { lane, seq, pending } => {
+                let key = |idx| (client, lane, seq, idx);
+                let items = self.streams[&(client, lane)].batches[seq as usize - 1].len() as u32;
+                self.pending.retain(|&(of, on, at, idx)| (of, on, at) != (client, lane, seq) || idx >= items);
+                self.pending.extend(pending.into_iter().map(key));
+                self.streams.get_mut(&(client, lane)).unwrap().acked.insert(seq);
+            }
+            ToClient::Placed { lane, seq, idx, place } => {
+                self.pending.remove(&(client, lane, seq, idx));
+                if matches!(place, Place::Milestone { .. }) {
+                    self.milestones.insert((client, lane, seq, idx));
+                }
+            }
+            ToClient::Refused { lane, seq, error } => match error {
+                BatchError::NotServing(_) | BatchError::UnknownNamespace(_) | BatchError::Gap { .. } => {
+                    let stream = self.streams.get_mut(&(client, lane)).unwrap();
+                    stream.sent = stream.sent.min(seq - 1);
+                }
+                error => panic!("{error}"),
+            },
+            ToClient::Welcome { .. } | ToClient::Spread { .. } | ToClient::Fenced { .. } => {}
+        }
+    }
+
+    // ---- the aggregator and the ledger ----
+
+    fn connect_aggregator(&mut self) {
+        self.inbox.push_back(Input::AggregatorUp);
+        let namespaces = self.ledger.namespaces().map(str::to_owned).collect();
+        self.say(ToGroup::Namespaces(namespaces));
+        self.inbox.push_back(Input::Aggregator(ForGroup::Feed(self.pull)));
+    }
+
+    fn say(&mut self, message: ToGroup) {
+        self.inbox.push_back(Input::Aggregator(ForGroup::Ledger(message)));
+    }
+
+    fn on_group(&mut self, msg: FromGroup) {
+        match msg {
+            FromGroup::Hello(hello) => self.propose(LedgerCmd::Hello(hello)),
+            FromGroup::Report(report) => self.propose(LedgerCmd::Report(report)),
+            FromGroup::Offer(offer) => self.propose(LedgerCmd::Offer(offer)),
+            FromGroup::Detail(detail) => self.propose(LedgerCmd::Detail(detail)),
+            FromGroup::Feed(chunk) => self.on_feed(chunk),
+        }
+    }
+
+    fn propose(&mut self, cmd: LedgerCmd) {
+        self.ledger_index += 1;
+        self.ledger.apply(LogIndex(self.ledger_index), &cmd);
+        let changes = self.ledger.take_changes();
+        for group in changes.groups {
+            if self.ledger.is_fenced(group) {
+                self.say(ToGroup::FencedOut { group });
+            } else if let Some(nonce) = self.ledger.confirmed(group) {
+                self.say(ToGroup::Confirmed { group, nonce, accounts: self.ledger.accounts_of(group) });
+            }
+        }
+        changes.accounts.into_iter().for_each(|(counter, _)| self.say_account(&counter));
+    }
+
+    fn say_account(&mut self, counter: &CounterName) {
+        if let Some(account) = self.ledger.account(counter, id()) {
+            self.say(ToGroup::Account(account));
+        }
+        if let Some(placed) = self.ledger.placed(counter, id()) {
+            self.say(ToGroup::Placed(placed));
+        }
+    }
+
+    /// What the ledger's leader does: grants while it may, recalls when it must.
+    fn lead(&mut self, amount: u64) {
+        let Some(state) = self.ledger.counter(&name(GUARDED)) else { return };
+        if state.recall_wanted() {
+            let account = self.ledger.account(&name(GUARDED), id()).unwrap();
+            return self.say(ToGroup::Account(Account { recall: true, ..account }));
+        }
+        let (counter, group) = (name(GUARDED), id());
+        self.propose(LedgerCmd::Grant { counter, epoch: 1, group, amount, if_awarded: None });
+    }
+
+    fn on_feed(&mut self, chunk: FeedChunk) {
+        assert_eq!((chunk.base, chunk.first_slot), (self.pull.cursor, self.pull.slots_known));
+        self.pull.cursor = chunk.upto;
+        self.pull.walk = chunk.walk;
+        self.pull.slots_known += chunk.cells.len() as u32;
+        for (slot, lane, value) in chunk.components {
+            let known = self.consumer.entry((slot, lane)).or_default();
+            *known = value.max(*known);
+        }
+        self.inbox.push_back(Input::Aggregator(ForGroup::Feed(self.pull)));
+    }
+
+    // ---- time ----
+
+    /// Goes on by `span`, ticking whenever the node asks for it.
+    fn pass(&mut self, span: Span) {
+        let end = self.now + span;
+        self.settle();
+        while let Some(due) = self.core.poll_timeout().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            self.inbox.push_back(Input::Tick);
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    fn clients(&self) -> BTreeSet<ClientId> {
+        self.streams.keys().map(|&(client, _)| client).collect()
+    }
+
+    /// Goes on until everything is answered and placed.
+    fn finish(&mut self) {
+        for _ in 0..400 {
+            self.lead(7);
+            self.pass(Span::from_millis(100));
+            self.clients().into_iter().for_each(|client| self.send(client));
+        }
+        for stream in self.streams.values() {
+            assert_eq!(stream.acked.len(), stream.batches.len(), "every batch is answered in the end");
+        }
+        assert!(self.pending.is_empty(), "every increment is placed in the end: {:?}", self.pending);
+        assert_eq!(self.core.group().queued(), 0);
+    }
+
+    /// Every increment is counted once, in its lane, and the feed has told of it.
+    fn check_counts(&self) {
+        let mut expected: BTreeMap<(CounterName, u8), u64> = BTreeMap::new();
+        for (&(_, lane), stream) in &self.streams {
+            for &(key, delta) in stream.batches.iter().flatten() {
+                *expected.entry((name(key), lane)).or_default() += delta;
+            }
+        }
+        let group = self.core.group();
+        for slot in 0..group.table().len() {
+            for lane in 0..LANES {
+                let counted = group.component(slot, lane);
+                let counter = group.table().name(slot).counter;
+                assert_eq!(counted, expected.remove(&(counter.clone(), lane)).unwrap_or(0), "{counter} in lane {lane}");
+                assert_eq!(counted, self.consumer.get(&(slot, lane)).copied().unwrap_or(0), "feed of {counter}");
+            }
+        }
+        assert!(expected.is_empty(), "cells are missing: {expected:?}");
+    }
+}
+
+/// A workload of some 120 increments around a milestone.
+fn workload(world: &mut World) {
+    world.pass(Span::from_millis(50));
+    for round in 0..20_u64 {
+        if round == 4 {
+            let spec = MilestoneSpec { at: vec![MILESTONE], ..MilestoneSpec::default() };
+            world.propose(LedgerCmd::Define { counter: name(GUARDED), spec });
+        }
+        let client = ClientId(u128::from(round % 3));
+        let cold = 1 + round as usize % 7;
+        world.add(client, (round % 2) as u8, &[(GUARDED, 1), (cold, 3), (GUARDED, 1 + round % 4), (GUARDED, 1)]);
+        world.lead(9);
+        world.pass(Span::from_millis(3 + round % 5));
+    }
+}
+
+#[test]
+fn whatever_is_cut_off_between_two_outputs_every_increment_counts_once_and_one_is_the_milestone() {
+    let mut whole = World::new(config());
+    workload(&mut whole);
+    whole.finish();
+    whole.check_counts();
+    assert_eq!(whole.milestones.len(), 1);
+    assert!(whole.outputs > 200 && whole.commits > 20, "{} outputs", whole.outputs);
+    for fuse in 0..whole.outputs {
+        let mut world = World::new(config());
+        world.fuse = Some(fuse);
+        world.crashes = fuse;
+        workload(&mut world);
+        world.finish();
+        world.check_counts();
+        assert_eq!(world.milestones.len(), 1, "crash after {fuse} outputs");
+        let award = &world.ledger.counter(&name(GUARDED)).unwrap().awards()[&MILESTONE].award;
+        assert!(world.milestones.contains(&(award.client, award.lane, award.seq, award.idx)));
+        assert_eq!(world.ledger.certain(&name(GUARDED)), world.core.group().sum(0), "all is placed");
+    }
+}
+
+#[test]
+fn recovery_at_every_entry_gives_the_state_that_was() {
+    let mut world = World::new(config());
+    world.config.checkpoint_log_bytes = u64::MAX;
+    world.core = NodeCore::new(world.config, 1);
+    workload(&mut world);
+    let mut live = Group::new(world.config.group);
+    for (&index, bytes) in &world.disk.log {
+        live.apply(index, &decode::<GroupEntry>(bytes).unwrap());
+        let log = world.disk.log.range(..=index).map(|(&index, bytes)| (index, bytes.clone()));
+        let recovered = NodeCore::recover(world.config, 9, [], log).unwrap();
+        assert_eq!(recovered.group().applied(), index);
+        assert_eq!(recovered.group().clone().checkpoint(), live.clone().checkpoint());
+    }
+    assert_eq!(world.core.group().clone().checkpoint(), live.checkpoint());
+    let mut torn = world.disk.log.clone();
+    torn.remove(&LogIndex(3));
+    let gap = NodeCore::recover(world.config, 9, [], torn).unwrap_err();
+    assert_eq!(gap, RecoverError::Gap { expected: 3, found: 4 });
+    let bad = NodeCore::recover(world.config, 9, [], [(LogIndex(1), vec![1, 2, 3])]).unwrap_err();
+    assert!(matches!(bad, RecoverError::Entry { index: 1, .. }), "{bad}");
+}
+
+#[test]
+fn an_idle_node_asks_for_no_ticks() {
+    let mut world = World::new(config());
+    workload(&mut world);
+    world.finish();
+    world.pass(Span::from_secs(200));
+    assert_eq!(world.core.poll_timeout(), None);
+}
+
+#[test]
+fn commits_are_paced_and_a_batch_on_an_idle_node_waits_for_none() {
+    let mut world = World::new(config());
+    world.pass(Span::from_secs(1));
+    world.commits = 0;
+    let start = world.now;
+    world.add(ClientId(1), 0, &[(1, 1)]);
+    world.pass(Span(0));
+    assert!(world.streams[&(ClientId(1), 0)].acked.contains(&1), "answered at once");
+    for _ in 0..1_000 {
+        world.add(ClientId(1), 0, &[(1, 1)]);
+        world.pass(Span::from_millis(1));
+    }
+    let seconds = (world.now - start).as_secs_f64();
+    assert!(world.commits as f64 <= 200.0 * seconds + 1.0, "{} commits in {seconds} s", world.commits);
+    world.pass(Span::from_millis(50));
+    world.check_counts();
+}
+
+#[test]
+fn a_long_queue_is_offered_as_blocks_and_the_ledger_asks_for_the_items_it_needs() {
+    let mut world = World::new(NodeConfig::new(id(), LANES));
+    world.pass(Span::from_millis(50));
+    let spec = MilestoneSpec { at: vec![6_000], ..MilestoneSpec::default() };
+    world.propose(LedgerCmd::Define { counter: name(GUARDED), spec });
+    world.pass(Span::from_millis(50));
+    world.inbox.push_back(Input::AggregatorGone);
+    for _ in 0..20 {
+        world.add(ClientId(1), 0, &[(GUARDED, 1); 500]);
+        world.pass(Span::from_millis(6));
+    }
+    assert_eq!((world.core.group().queued(), world.pending.len()), (10_000, 10_000));
+    world.connect_aggregator();
+    world.finish();
+    world.check_counts();
+    let award = &world.ledger.counter(&name(GUARDED)).unwrap().awards()[&6_000].award;
+    assert_eq!((award.seq, award.idx), (12, 499), "the 6,000th");
+    assert!(world.milestones.contains(&(award.client, award.lane, award.seq, award.idx)));
+}
+
+#[test]
+fn a_fence_answers_the_connection_that_asked_and_ends_the_stream() {
+    let mut world = World::new(config());
+    world.pass(Span::from_secs(1));
+    world.add(ClientId(1), 0, &[(1, 1)]);
+    world.pass(Span::from_secs(1));
+    let conn = ConnId(500);
+    let mut answers = Vec::new();
+    let ask = |msg| Input::Client { conn, msg };
+    let batch = |seq| batch(0, seq, &[(1, 1)]);
+    let inputs = [
+        ask(FromClient::Open { client: ClientId(2) }),
+        ask(FromClient::Fence { of: ClientId(1), lane: 0 }),
+        ask(FromClient::Open { client: ClientId(1) }),
+        ask(batch(2)),
+    ];
+    for input in inputs {
+        world.inbox.push_back(input);
+        while let Some(input) = world.inbox.pop_front() {
+            world.now = world.now + Span::from_millis(10);
+            world.core.handle(world.now, input);
+            while let Some(output) = world.core.poll_output() {
+                match output {
+                    Output::Client { conn: to, msg } if to == conn => answers.push(msg),
+                    Output::Append { index, .. } => world.inbox.push_back(Input::Durable { upto: index }),
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(answers.contains(&ToClient::Fenced { of: ClientId(1), lane: 0, last_seq: 1 }));
+    let refused = ToClient::Refused { lane: 0, seq: 2, error: BatchError::Fenced { last: 1 } };
+    assert_eq!(answers.last(), Some(&refused));
+}
+
+#[test]
+fn a_client_is_told_its_lane_again_and_lanes_are_shared_out() {
+    let mut world = World::new(config());
+    world.pass(Span::from_secs(1));
+    let mut lane = |client: u128, conn: u64| {
+        let msg = FromClient::Open { client: ClientId(client) };
+        world.core.handle(world.now, Input::Client { conn: ConnId(conn), msg });
+        let outputs: Vec<_> = std::iter::from_fn(|| world.core.poll_output()).collect();
+        match &outputs[..] {
+            [Output::Client { msg: ToClient::Welcome { own_lane, .. }, .. }, ..] => *own_lane,
+            other => panic!("no welcome: {other:?}"),
+        }
+    };
+    let first: Vec<u8> = (0..4).map(|client| lane(client, client as u64)).collect();
+    assert_eq!(first, [0, 1, 0, 1]);
+    assert_eq!((lane(1, 50), lane(2, 51)), (1, 0));
+}
+
+fn refusal(world: &mut World, msg: FromClient) -> BatchError {
+    let conn = ConnId(1_000);
+    world.core.handle(world.now, Input::Client { conn, msg: FromClient::Open { client: ClientId(77) } });
+    while world.core.poll_output().is_some() {}
+    world.core.handle(world.now, Input::Client { conn, msg });
+    match std::iter::from_fn(|| world.core.poll_output()).next() {
+        Some(Output::Client { msg: ToClient::Refused { error, .. }, .. }) => error,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn bad_batches_are_refused_before_the_log() {
+    let mut world = World::new(config());
+    assert!(matches!(refusal(&mut world, batch(0, 1, &[(1, 1)])), BatchError::NotServing(_)), "not registered");
+    world.pass(Span::from_secs(1));
+    let commits = world.commits;
+    let delta = BatchError::Delta { idx: 1, delta: DELTA_MAX + 1, max: DELTA_MAX };
+    assert_eq!(refusal(&mut world, batch(0, 1, &[(1, 1), (2, DELTA_MAX + 1)])), delta);
+    assert_eq!(refusal(&mut world, batch(0, 1, &[])), BatchError::Empty);
+    assert_eq!(refusal(&mut world, batch(9, 1, &[(1, 1)])), BatchError::UnknownLane { lane: 9, lanes: LANES });
+    let items = vec![WireItem { number: 3, delta: 1, session: None }];
+    let undefined = FromClient::Batch { lane: 0, seq: 1, defs: Vec::new(), items };
+    assert_eq!(refusal(&mut world, undefined), BatchError::UnknownNumber(3));
+    let defs = vec![(u32::MAX, name(1))];
+    let far = FromClient::Batch { lane: 0, seq: 1, defs, items: vec![WireItem { number: 3, delta: 1, session: None }] };
+    assert!(matches!(refusal(&mut world, far), BatchError::Overloaded { .. }));
+    let other = CounterName::new("other", b"x").unwrap();
+    let items = vec![WireItem { number: 3, delta: 1, session: None }];
+    let unknown = FromClient::Batch { lane: 0, seq: 1, defs: vec![(3, other)], items };
+    assert_eq!(refusal(&mut world, unknown), BatchError::UnknownNamespace("other".into()));
+    let many = vec![(1, 1); 1_000];
+    assert!(matches!(refusal(&mut world, batch(0, 1, &many)), BatchError::TooManyItems { items: 1_000, max: 1..200 }));
+    world.pass(Span::from_secs(1));
+    assert_eq!(world.commits, commits, "nothing was logged");
+    world.core.config.waiting_bytes_max = 0;
+    assert!(matches!(refusal(&mut world, batch(0, 1, &[(1, 1)])), BatchError::Overloaded { .. }));
+}

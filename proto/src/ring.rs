@@ -1,0 +1,205 @@
+//! What changed since when: a bounded record of changed components, by version.
+//!
+//! A component that changes again moves to the end, so a consumer that asks `since(version)` gets each once, ascending by the
+//! version of its last change. When more distinct components changed than the ring holds, the oldest fall out and the ring no
+//! longer reaches back behind them: such a consumer walks the whole table instead.
+
+use std::collections::VecDeque;
+
+/// A bounded record of changes. Components are dense numbers given by the user; versions only grow (a log index, or a
+/// counter of one's own).
+#[derive(Clone, Debug)]
+pub struct ChangeRing {
+    capacity: usize,
+    /// For each component the number (modulo 2^32) of its last event; stale events are skipped by comparing with it.
+    last: Vec<u32>,
+    events: VecDeque<u32>,
+    /// Runs of events of one version: (version, number of its first event), ascending in both.
+    runs: VecDeque<(u64, u64)>,
+    /// Number of the first event in `events`.
+    first: u64,
+    /// Events that are the last of their component.
+    live: usize,
+    /// Every change after this version is here.
+    reaches: u64,
+}
+
+impl ChangeRing {
+    /// A ring for at most `capacity` events (4 bytes each, up to 2^31), empty as of `version`.
+    pub fn new(capacity: usize, version: u64) -> ChangeRing {
+        assert!((1..=1 << 31).contains(&capacity), "capacity of a change ring");
+        let (last, events, runs) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        ChangeRing { capacity, last, events, runs, first: 0, live: 0, reaches: version }
+    }
+
+    /// Records that `component` changed at `version`. Panics in debug builds if versions go back.
+    #[inline]
+    pub fn touch(&mut self, component: u32, version: u64) {
+        let next = self.first + self.events.len() as u64;
+        let current = match self.runs.back() {
+            Some(&(last, first)) if last == version => first,
+            back => {
+                debug_assert!(back.is_none_or(|&(last, _)| last < version) && version > self.reaches);
+                self.runs.push_back((version, next));
+                next
+            }
+        };
+        let at = component as usize;
+        if at >= self.last.len() {
+            self.last.resize(at + 1, 0);
+        }
+        match self.last_event(component, next) {
+            Some(number) if number >= current => return,
+            Some(_) => {}
+            None => self.live += 1,
+        }
+        self.last[at] = next as u32;
+        self.events.push_back(component);
+        if self.events.len() > self.capacity {
+            self.shrink();
+        }
+    }
+
+    /// The number of the component's last event, if it is still here.
+    #[inline]
+    fn last_event(&self, component: u32, next: u64) -> Option<u64> {
+        let ago = u64::from((next as u32).wrapping_sub(self.last[component as usize]));
+        let here = ago != 0 && ago <= self.events.len() as u64 && self.event(next - ago) == component;
+        here.then(|| next - ago)
+    }
+
+    /// Drops stale events when they are many (amortized constant time), else the oldest event.
+    fn shrink(&mut self) {
+        if self.live > self.capacity / 2 {
+            return self.drop_first();
+        }
+        let old = std::mem::take(&mut self.runs);
+        let events = std::mem::replace(&mut self.events, VecDeque::with_capacity(self.capacity + 1));
+        let old_first = self.first;
+        self.first += events.len() as u64;
+        for (run, &(version, from)) in old.iter().enumerate() {
+            let to = old.get(run + 1).map_or(self.first, |&(_, next)| next);
+            let start = self.first + self.events.len() as u64;
+            for number in from.max(old_first)..to {
+                let component = events[(number - old_first) as usize];
+                if self.last[component as usize] == number as u32 {
+                    self.last[component as usize] = (self.first + self.events.len() as u64) as u32;
+                    self.events.push_back(component);
+                }
+            }
+            if self.first + self.events.len() as u64 > start {
+                self.runs.push_back((version, start));
+            }
+        }
+    }
+
+    /// Whether every change after `version` is here; else walk the table.
+    pub fn reaches(&self, version: u64) -> bool {
+        version >= self.reaches
+    }
+
+    /// The components changed after `version` with the version of their last change, ascending; each once. Meaningful only if
+    /// the ring [`reaches`](Self::reaches) the version.
+    pub fn since(&self, version: u64) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let run = self.runs.partition_point(|&(at, _)| at <= version);
+        (run..self.runs.len()).flat_map(move |run| self.run(run))
+    }
+
+    /// Whether anything changed after `version`.
+    pub fn changed_since(&self, version: u64) -> bool {
+        self.runs.back().is_some_and(|&(last, _)| last > version)
+    }
+
+    /// Forgets everything at or before `version`, which every consumer has.
+    pub fn forget(&mut self, version: u64) {
+        while self.runs.front().is_some_and(|&(first, _)| first <= version) {
+            self.drop_first();
+        }
+        self.reaches = self.reaches.max(version);
+    }
+
+    /// Bytes allocated.
+    pub fn heap_bytes(&self) -> usize {
+        4 * (self.last.capacity() + self.events.capacity()) + 16 * self.runs.capacity()
+    }
+
+    fn run(&self, run: usize) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let (version, from) = self.runs[run];
+        let end = self.first + self.events.len() as u64;
+        let to = self.runs.get(run + 1).map_or(end, |&(_, next)| next);
+        (from.max(self.first)..to).filter(|&number| self.is_last(number)).map(move |n| (self.event(n), version))
+    }
+
+    fn event(&self, number: u64) -> u32 {
+        self.events[(number - self.first) as usize]
+    }
+
+    fn is_last(&self, number: u64) -> bool {
+        self.last[self.event(number) as usize] == number as u32
+    }
+
+    fn drop_first(&mut self) {
+        let end = self.first + self.events.len() as u64;
+        let (version, _) = self.runs[0];
+        if self.first < end && self.is_last(self.first) {
+            self.live -= 1;
+            self.reaches = self.reaches.max(version);
+        }
+        if self.events.pop_front().is_some() {
+            self.first += 1;
+        }
+        let run_end = self.runs.get(1).map_or(self.first + self.events.len() as u64, |&(_, next)| next);
+        if run_end <= self.first {
+            self.runs.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn equals_a_map_of_last_changes(
+            steps in proptest::collection::vec((0u32..20, 0u64..3), 1..300),
+            capacity in 1usize..44,
+            forget in proptest::option::of(0usize..300),
+        ) {
+            let mut ring = ChangeRing::new(capacity, 0);
+            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+            let mut version = 1;
+            for (step, &(component, ahead)) in steps.iter().enumerate() {
+                version += ahead;
+                ring.touch(component, version);
+                model.insert(component, version);
+                if forget == Some(step) {
+                    ring.forget(version - 1);
+                }
+                for from in (0..=version).filter(|&from| ring.reaches(from)) {
+                    let mut expected: Vec<_> = model.iter().map(|(&c, &v)| (c, v)).filter(|&(_, v)| v > from).collect();
+                    let mut got: Vec<_> = ring.since(from).collect();
+                    prop_assert!(got.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+                    got.sort();
+                    expected.sort();
+                    prop_assert_eq!(got, expected);
+                    prop_assert_eq!(ring.changed_since(from), version > from);
+                }
+                prop_assert!(ring.reaches(version));
+                prop_assert!(forget.is_some() || capacity < 40 || ring.reaches(0), "room for all, and all are here");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hot_component_does_not_push_out_the_others() {
+        let mut ring = ChangeRing::new(8, 0);
+        ring.touch(1, 1);
+        (2..100).for_each(|version| ring.touch(0, version));
+        assert_eq!(ring.since(0).collect::<Vec<_>>(), [(1, 1), (0, 99)]);
+        (1..20).for_each(|component| ring.touch(component, 100));
+        assert!(!ring.reaches(99) && ring.reaches(100));
+    }
+}

@@ -1,0 +1,47 @@
+//! Deliberate bugs, for the simulator's tests that its checkers bite. Without the `teeth` feature, as in every shipped build,
+//! [`bites`] is `false` at compile time.
+
+/// One rule left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A batch that is sent again is counted again.
+    DedupeSkipped,
+    /// A queued increment is certified when rights arrive.
+    CertifiedFromQueue,
+    /// The ledger grants what a stale proposer asked for.
+    GrantUnclamped,
+    /// A milestone is armed before every group has reported its base.
+    ArmingSkipsBases,
+    /// An offer that is said again is taken again.
+    OfferTakenTwice,
+    /// The head of the window gets exact ordinals, and awards, while rights are out.
+    PlacedWhileRightsOut,
+    /// A place is decided as if nothing were out.
+    DecidedTooEarly,
+    /// Reports are believed in the order of their arrival.
+    ReportGoesBack,
+}
+
+#[cfg(feature = "teeth")]
+thread_local! {
+    static BUG: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether the rule is left out in this run.
+#[cfg(feature = "teeth")]
+pub fn bites(bug: Bug) -> bool {
+    BUG.get() == Some(bug)
+}
+
+/// Whether the rule is left out: never.
+#[cfg(not(feature = "teeth"))]
+#[inline(always)]
+pub const fn bites(_: Bug) -> bool {
+    false
+}
+
+/// Leaves a rule out on this thread, or none.
+#[cfg(feature = "teeth")]
+pub fn leave_out(bug: Option<Bug>) {
+    BUG.set(bug);
+}

@@ -1,0 +1,375 @@
+//! The view of one data centre's aggregator: components of all cells, merged by maximum, and readings of them.
+//!
+//! A reading never goes back, never exceeds what happened, and never reaches an armed milestone before it is awarded: below
+//! the least such milestone M, `value = max(certain, min(sum of components, M - 1))`.
+
+mod components;
+mod limits;
+
+pub use limits::{NotedLimit, ReadLimits};
+
+use crate::hash::{bytes_hash, name_hash};
+use crate::ids::{Bucket, CellId, CounterName, DcId, Half, ValveId};
+use crate::ledger::{Changes, Ledger};
+use crate::msg::Reading;
+use crate::table::{CellTable, TableFull};
+use components::Components;
+use std::collections::BTreeMap;
+
+/// Valves that one view can tell apart; components of further ones are refused.
+pub const VALVES_MAX: usize = 1 << 16;
+/// Cells of one view; components of further ones are refused.
+pub const CELLS_MAX: u32 = 1 << 26;
+
+/// Whether a merge changed anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    Unchanged,
+    Raised,
+}
+
+/// Components of all cells, by slot.
+#[derive(Clone, Debug)]
+pub struct View {
+    dc: DcId,
+    cells: CellTable,
+    components: Components,
+    /// Hashes of the cells' names, equal in every data centre.
+    cell_hashes: Vec<u64>,
+    valves: Vec<ValveId>,
+    valve_hashes: Vec<u64>,
+    valve_numbers: BTreeMap<ValveId, u16>,
+    /// Sum over hashes of all components of a data centre.
+    sums: Vec<u64>,
+    limits: ReadLimits,
+}
+
+/// Why a component was not merged. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MergeError {
+    #[error(transparent)]
+    Table(#[from] TableFull),
+    #[error("valves of a view: at most {VALVES_MAX}")]
+    Valves,
+    #[error("cells of a view: at most {CELLS_MAX}")]
+    Cells,
+}
+
+impl View {
+    /// The empty view of a data centre; `seed` hashes names in memory.
+    pub fn new(dc: DcId, seed: u64) -> View {
+        View::load(dc, CellTable::new(seed), &[])
+    }
+
+    /// A view with valves but no cells yet: the first step of loading.
+    pub fn load(dc: DcId, cells: CellTable, valves: &[ValveId]) -> View {
+        let mut view = View {
+            dc,
+            cells,
+            components: Components::default(),
+            cell_hashes: Vec::new(),
+            valves: Vec::new(),
+            valve_hashes: Vec::new(),
+            valve_numbers: BTreeMap::new(),
+            sums: Vec::new(),
+            limits: ReadLimits::default(),
+        };
+        valves.iter().take(VALVES_MAX).for_each(|&valve| view.push_valve(valve));
+        view
+    }
+
+    /// Appends names as given by [`CellTable::records`].
+    pub fn load_names(&mut self, records: &[u8]) -> Result<(), crate::table::BadNames> {
+        let loaded = self.cells.push_records(records);
+        self.take_in_new_cells();
+        loaded
+    }
+
+    /// Number of cells; slots are below it.
+    pub fn cells(&self) -> u32 {
+        self.cells.len()
+    }
+
+    pub fn name(&self, slot: u32) -> CellId {
+        self.cells.name(slot)
+    }
+
+    /// An upper bound of the encoded size of a slot's name, bytes.
+    pub fn name_bytes(&self, slot: u32) -> usize {
+        self.cells.name_bytes(slot)
+    }
+
+    pub fn table(&self) -> &CellTable {
+        &self.cells
+    }
+
+    pub fn slot(&mut self, cell: &CellId) -> Result<u32, MergeError> {
+        if let Some(slot) = self.cells.find(cell) {
+            return Ok(slot);
+        }
+        if self.cells.len() >= CELLS_MAX {
+            return Err(MergeError::Cells);
+        }
+        let slot = self.cells.intern(cell)?;
+        self.components.grow(slot + 1);
+        self.cell_hashes.push(cell_hash(cell));
+        Ok(slot)
+    }
+
+    fn take_in_new_cells(&mut self) {
+        self.components.grow(self.cells.len());
+        let new = self.cell_hashes.len() as u32..self.cells.len();
+        self.cell_hashes.extend(new.map(|slot| cell_hash(&self.cells.name(slot))));
+    }
+
+    /// The dense number of a valve.
+    pub fn valve(&mut self, valve: ValveId) -> Result<u16, MergeError> {
+        if let Some(&number) = self.valve_numbers.get(&valve) {
+            return Ok(number);
+        }
+        if self.valves.len() >= VALVES_MAX {
+            return Err(MergeError::Valves);
+        }
+        let number = self.valves.len() as u16;
+        self.push_valve(valve);
+        Ok(number)
+    }
+
+    fn push_valve(&mut self, valve: ValveId) {
+        self.valve_numbers.insert(valve, self.valves.len() as u16);
+        self.valves.push(valve);
+        self.valve_hashes.push(valve_hash(valve));
+        let dcs = usize::from(valve.group.dc.0) + 1;
+        self.sums.resize(self.sums.len().max(dcs), 0);
+    }
+
+    pub fn valves(&self) -> &[ValveId] {
+        &self.valves
+    }
+
+    /// Merges one component: the maximum of both. Says whether that changed anything. Panics on a slot or a valve that was
+    /// never given.
+    #[inline]
+    pub fn merge(&mut self, slot: u32, valve: u16, value: u64) -> Merged {
+        let Some(before) = self.components.merge(slot, valve, value) else { return Merged::Unchanged };
+        let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
+        let sum = &mut self.sums[usize::from(self.valves[usize::from(valve)].group.dc.0)];
+        let was = if before == 0 { 0 } else { component_hash(key, before) };
+        *sum = sum.wrapping_add(component_hash(key, value)).wrapping_sub(was);
+        Merged::Raised
+    }
+
+    /// Sum over all components of a data centre of a hash of (cell, valve, value): equal in two views that hold the same.
+    pub fn hash_of(&self, dc: DcId) -> u64 {
+        self.sums.get(usize::from(dc.0)).copied().unwrap_or(0)
+    }
+
+    /// The components of a slot: (valve, value), ascending by valve.
+    pub fn components(&self, slot: u32) -> impl Iterator<Item = (u16, u64)> + '_ {
+        self.components.of(slot)
+    }
+
+    /// The components of a slot that belong to valves of one data centre.
+    pub fn components_of(&self, slot: u32, dc: DcId) -> impl Iterator<Item = (u16, u64)> + '_ {
+        self.components.of(slot).filter(move |(valve, _)| self.valves[usize::from(*valve)].group.dc == dc)
+    }
+
+    /// Sum of a slot's components.
+    pub fn sum(&self, slot: u32) -> u64 {
+        self.components.sum(slot)
+    }
+
+    /// Sum of the components of a counter's total, unclamped.
+    pub fn sum_of(&self, counter: &CounterName) -> u64 {
+        self.cells.find_total(counter).map_or(0, |slot| self.sum(slot))
+    }
+
+    /// Takes over the ledger after a start, when nobody has read anything yet.
+    pub fn on_start(&mut self, ledger: &Ledger) {
+        ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.dc, 0));
+    }
+
+    /// Takes over what changed in the ledger applied here: what limits the readings of the counters named.
+    pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger) {
+        for counter in &changes.counters {
+            let shown = self.read(counter, ledger).value;
+            self.limits.update(counter, ledger, self.dc, shown);
+        }
+    }
+
+    pub fn limits(&self) -> &ReadLimits {
+        &self.limits
+    }
+
+    pub fn limits_mut(&mut self) -> &mut ReadLimits {
+        &mut self.limits
+    }
+
+    /// The value of a counter as this view shows it; `ledger` is the state applied here. While that does not know of this
+    /// view, milestones are armed without asking it, so it shows nothing (all is `pending`).
+    pub fn read(&self, counter: &CounterName, ledger: &Ledger) -> Reading {
+        self.reading(counter, self.sum_of(counter), ledger)
+    }
+
+    /// The same for a slot that holds a counter's total.
+    pub fn reading(&self, counter: &CounterName, sum: u64, ledger: &Ledger) -> Reading {
+        let ledger_index = ledger.applied().0;
+        if !ledger.views().contains(&self.dc) {
+            return Reading { value: 0, pending: sum, at_most: None, ledger_index };
+        }
+        let below = self.limits.limit(counter, ledger).map_or(u64::MAX, |limit| limit - 1);
+        match ledger.counter(counter) {
+            None => Reading { value: sum.min(below), pending: sum.saturating_sub(below), at_most: None, ledger_index },
+            Some(state) => {
+                let value = state.certain().max(sum.min(below));
+                let bases_known = state.bases_missing().next().is_none();
+                let at_most = bases_known.then(|| state.upper().max(value));
+                Reading { value, pending: sum.saturating_sub(value), at_most, ledger_index }
+            }
+        }
+    }
+
+    /// Bytes allocated.
+    pub fn heap_bytes(&self) -> usize {
+        self.cells.heap_bytes() + self.components.heap_bytes() + 8 * self.cell_hashes.capacity()
+    }
+
+    /// Panics when components or sums are out of order. Walks every cell.
+    pub fn check_all(&self) {
+        self.check_invariants();
+        self.components.check_invariants();
+        let hash = |(slot, valve, value): (u32, u16, u64)| {
+            let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
+            (self.valves[usize::from(valve)].group.dc, component_hash(key, value))
+        };
+        let all =
+            (0..self.cells()).flat_map(|slot| self.components(slot).map(move |(valve, value)| (slot, valve, value)));
+        let mut sums = vec![0u64; self.sums.len()];
+        for (dc, hash) in all.map(hash) {
+            sums[usize::from(dc.0)] = sums[usize::from(dc.0)].wrapping_add(hash);
+        }
+        assert_eq!(sums, self.sums, "sums of hashes");
+    }
+
+    /// Panics when names and table disagree.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.cell_hashes.len(), self.cells.len() as usize, "every cell has a hash");
+        assert_eq!(self.valves.len(), self.valve_numbers.len(), "valves are numbered once");
+    }
+}
+
+/// A hash of a cell's name, equal on every machine.
+fn cell_hash(cell: &CellId) -> u64 {
+    let mut rest = [0; 17];
+    rest[..4].copy_from_slice(&cell.generation.to_le_bytes());
+    rest[4] = u8::from(cell.half == Half::Down);
+    if let Bucket::Span { length_s, start_s } = cell.bucket {
+        rest[5..9].copy_from_slice(&length_s.to_le_bytes());
+        rest[9..].copy_from_slice(&start_s.to_le_bytes());
+    }
+    bytes_hash(name_hash(&cell.counter), &rest)
+}
+
+fn valve_hash(id: ValveId) -> u64 {
+    let mut bytes = [0; 9];
+    bytes[..2].copy_from_slice(&id.group.dc.0.to_le_bytes());
+    bytes[2..4].copy_from_slice(&id.group.group.to_le_bytes());
+    bytes[4..8].copy_from_slice(&id.group.incarnation.to_le_bytes());
+    bytes[8] = id.lane;
+    bytes_hash(0, &bytes)
+}
+
+/// `key` names cell and valve.
+#[inline]
+fn component_hash(key: u64, value: u64) -> u64 {
+    let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * u128::from(value.wrapping_mul(0xd6e8_feb8_6659_fd93) | 1);
+    ((product >> 64) as u64) ^ (product as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{GroupId, LogIndex};
+    use crate::msg::LedgerCmd;
+    use crdts::{CmRDT, CvRDT, GCounter};
+    use proptest::prelude::*;
+
+    fn valve(i: u16) -> ValveId {
+        ValveId { group: GroupId { dc: DcId(i % 5), group: 0, incarnation: 1 }, lane: (i / 5) as u8 }
+    }
+
+    fn counter() -> CounterName {
+        CounterName::new("t", b"k").unwrap()
+    }
+
+    fn merged(components: &[(u16, u64)]) -> View {
+        let mut view = View::new(DcId(0), 7);
+        let slot = view.slot(&counter().total()).unwrap();
+        for &(i, value) in components {
+            let number = view.valve(valve(i)).unwrap();
+            view.merge(slot, number, value);
+        }
+        view
+    }
+
+    fn shown(view: &View) -> Vec<(ValveId, u64)> {
+        let mut all: Vec<_> =
+            view.components(0).map(|(number, value)| (view.valves()[usize::from(number)], value)).collect();
+        all.sort();
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn merging_is_commutative_associative_and_idempotent(
+            mut components in proptest::collection::vec((0u16..12, 1u64..1_000), 0..40), seed in any::<u64>()
+        ) {
+            let view = merged(&components);
+            let doubled: Vec<_> = components.iter().chain(&components).copied().collect();
+            prop_assert_eq!(shown(&merged(&doubled)), shown(&view));
+            components.sort_by_key(|(i, value)| (u64::from(*i) ^ value).wrapping_mul(seed | 1));
+            prop_assert_eq!(shown(&merged(&components)), shown(&view));
+        }
+
+        /// The rows equal the G-counter of the `crdts` crate with a valve as the actor.
+        #[test]
+        fn rows_equal_the_grow_only_counter(steps in proptest::collection::vec((0u16..12, 1u64..50), 0..60)) {
+            let mut left: GCounter<u16> = GCounter::new();
+            let mut right: GCounter<u16> = GCounter::new();
+            let mut views = [View::new(DcId(0), 1), View::new(DcId(1), 2)];
+            let slots: Vec<u32> = views.iter_mut().map(|view| view.slot(&counter().total()).unwrap()).collect();
+            let mut values: BTreeMap<u16, u64> = BTreeMap::new();
+            for (step, &(i, n)) in steps.iter().enumerate() {
+                *values.entry(i).or_default() += n;
+                let side = step % 2;
+                let oracle = if side == 0 { &mut left } else { &mut right };
+                let op = oracle.inc_many(i, values[&i] - oracle_component(oracle, i));
+                oracle.apply(op);
+                let number = views[side].valve(valve(i)).unwrap();
+                views[side].merge(slots[side], number, values[&i]);
+            }
+            left.merge(right);
+            let components: Vec<_> = views[1].components(slots[1]).map(|(n, v)| (views[1].valves()[usize::from(n)], v)).collect();
+            for (id, value) in components {
+                let number = views[0].valve(id).unwrap();
+                views[0].merge(slots[0], number, value);
+            }
+            prop_assert_eq!(left.read().to_string(), views[0].sum(slots[0]).to_string());
+        }
+    }
+
+    fn oracle_component(oracle: &GCounter<u16>, actor: u16) -> u64 {
+        oracle.inc(actor).counter - 1
+    }
+
+    #[test]
+    fn a_reading_of_an_unguarded_counter_is_the_sum() {
+        let view = merged(&[(0, 5), (1, 7), (0, 6)]);
+        let mut ledger = Ledger::default();
+        let reading = view.read(&counter(), &ledger);
+        assert_eq!((reading.value, reading.pending), (0, 13), "nothing is shown before the ledger knows of the view");
+        ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0)));
+        let reading = view.read(&counter(), &ledger);
+        assert_eq!((reading.value, reading.pending, reading.at_most), (13, 0, None));
+    }
+}

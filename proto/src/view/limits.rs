@@ -1,0 +1,116 @@
+//! Up to where a view may show each guarded counter: below the least milestone that is armed, or that this view has promised
+//! not to reach while it is being armed.
+//!
+//! A promise must outlive the process that made it: the limit is persisted before the ledger hears of it, and after a restart
+//! a persisted limit holds until the replica here has applied at least as much as when the limit was noted.
+
+use crate::ids::{CounterName, DcId};
+use crate::ledger::{Ledger, Pending};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A persisted limit: show less than `at` until the ledger's entry `index` is applied here, and less than each of `promised`
+/// until the ledger shows that it is no longer being armed (the answer about it may still be on its way).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotedLimit {
+    pub at: u64,
+    pub index: u64,
+    pub promised: Vec<u64>,
+}
+
+/// Limits of one view.
+#[derive(Clone, Debug, Default)]
+pub struct ReadLimits {
+    /// Milestones (being armed) below which this view has promised to stay.
+    promised: BTreeMap<CounterName, BTreeSet<u64>>,
+    noted: BTreeMap<CounterName, NotedLimit>,
+    /// Counters whose noted limit is not persisted as it is now.
+    dirty: BTreeSet<CounterName>,
+}
+
+impl ReadLimits {
+    /// The least milestone that this view must not reach.
+    pub fn limit(&self, counter: &CounterName, ledger: &Ledger) -> Option<u64> {
+        let noted = self.noted.get(counter).filter(|_| self.is_ahead(counter, ledger)).map(|noted| noted.at);
+        let promised = self.promised.get(counter).into_iter().flatten().copied();
+        let promised = promised.filter(|&at| self.holds(counter, at, ledger)).min();
+        [ledger.next_milestone(counter), promised, noted].into_iter().flatten().min()
+    }
+
+    /// A promise holds until its milestone is seen armed (the ledger's state limits then) or gone, by a replica that knows of it.
+    fn holds(&self, counter: &CounterName, at: u64, ledger: &Ledger) -> bool {
+        let pending = ledger.counter(counter).and_then(|state| state.milestones().get(at));
+        matches!(pending, Some(Pending::Arming { .. })) || self.is_ahead(counter, ledger)
+    }
+
+    /// Promises to show less than `at` from now on.
+    pub fn promise(&mut self, counter: &CounterName, at: u64, ledger: &Ledger) {
+        self.promised.entry(counter.clone()).or_default().insert(at);
+        self.note(counter, ledger);
+    }
+
+    pub fn has_promised(&self, counter: &CounterName, at: u64) -> bool {
+        self.promised.get(counter).is_some_and(|promised| promised.contains(&at))
+    }
+
+    /// Takes over the ledger's state of a counter of which this view shows `shown`. Promises about milestones that are armed by
+    /// now (the ledger's state limits) or gone are dropped, unless the replica here has not yet come to where they were made. A
+    /// milestone that is being armed and that this view has answered, in an earlier life and with its disk lost, counts as
+    /// promised.
+    pub fn update(&mut self, counter: &CounterName, ledger: &Ledger, dc: DcId, shown: u64) {
+        let (Some(state), false) = (ledger.counter(counter), self.is_ahead(counter, ledger)) else { return };
+        let promised = self.promised.remove(counter).unwrap_or_default();
+        let still = |(at, pending): (u64, &Pending)| match pending {
+            Pending::Arming { awaits, refused } => {
+                let answered = !awaits.contains(&dc) && !refused && shown < at;
+                (promised.contains(&at) || answered).then_some(at)
+            }
+            Pending::Armed => None,
+        };
+        let promised: BTreeSet<u64> = state.milestones().pending().filter_map(still).collect();
+        if !promised.is_empty() {
+            self.promised.insert(counter.clone(), promised);
+        }
+        self.note(counter, ledger);
+    }
+
+    /// Whether the replica has not yet come to where the limit was noted.
+    fn is_ahead(&self, counter: &CounterName, ledger: &Ledger) -> bool {
+        self.noted.get(counter).is_some_and(|noted| ledger.applied().0 < noted.index)
+    }
+
+    fn note(&mut self, counter: &CounterName, ledger: &Ledger) {
+        let old = self.noted.get(counter);
+        // That a limit or promise is gone must be noted too, or it would come back with the disk.
+        let Some(at) = self.limit(counter, ledger).or(old.map(|_| u64::MAX)) else { return };
+        let promised: Vec<u64> = self.promised.get(counter).into_iter().flatten().copied().collect();
+        let index = ledger.applied().0.max(old.map_or(0, |noted| noted.index));
+        if old.is_none_or(|noted| noted.at != at || noted.promised != promised) {
+            self.noted.insert(counter.clone(), NotedLimit { at, index, promised });
+            self.dirty.insert(counter.clone());
+        }
+    }
+
+    /// Limits to persist; drained.
+    pub fn take_dirty(&mut self) -> Vec<(CounterName, NotedLimit)> {
+        let dirty = std::mem::take(&mut self.dirty);
+        dirty.into_iter().filter_map(|counter| Some((counter.clone(), self.noted.get(&counter)?.clone()))).collect()
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Whether the counter's limit has changed since it was last given out to be persisted.
+    pub fn has_changed(&self, counter: &CounterName) -> bool {
+        self.dirty.contains(counter)
+    }
+
+    /// Takes over a persisted limit.
+    pub fn restore(&mut self, counter: CounterName, limit: NotedLimit) {
+        if !limit.promised.is_empty() {
+            self.promised.insert(counter.clone(), limit.promised.iter().copied().collect());
+        }
+        self.noted.insert(counter, limit);
+    }
+}

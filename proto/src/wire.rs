@@ -1,0 +1,280 @@
+//! The encoding of messages: one version byte, then postcard. Decoding checks version, length and every name and bound, so
+//! that what comes out is valid and is not checked again.
+
+use crate::ids::{CellId, CounterName, NameError};
+use crate::limits::*;
+use crate::msg::*;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Version of the encoding; both ends must agree.
+pub const WIRE_VERSION: u8 = 1;
+
+/// What a channel between two processes carries; its first byte.
+pub mod channel {
+    /// Client and node: [`FromClient`](crate::msg::FromClient), [`ToClient`](crate::msg::ToClient).
+    pub const INCREMENTS: u8 = 1;
+    /// Client and aggregator: reads.
+    pub const READS: u8 = 2;
+    /// Aggregator and group: [`ForGroup`](crate::msg::ForGroup), [`FromGroup`](crate::msg::FromGroup).
+    pub const GROUP: u8 = 3;
+    /// Aggregator and aggregator: [`PeerMsg`](crate::msg::PeerMsg).
+    pub const PEER: u8 = 4;
+    /// Aggregator and aggregator: one call of the ledger's Raft and its answer.
+    pub const RAFT_CALL: u8 = 5;
+    /// Aggregator and aggregator: a stream of the ledger's Raft.
+    pub const RAFT_STREAM: u8 = 6;
+}
+
+/// Why bytes are not a message. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("empty message")]
+    Empty,
+    #[error("wire version {0}: this process speaks {WIRE_VERSION}")]
+    Version(u8),
+    #[error("message of {bytes} bytes: at most {MESSAGE_BYTES_MAX} allowed")]
+    TooLong { bytes: usize },
+    #[error("malformed message: {0}")]
+    Malformed(String),
+    #[error("{0} bytes after the end of the message")]
+    Trailing(usize),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("{what} is {value}: at most {max} allowed")]
+    Limit { what: &'static str, value: u64, max: u64 },
+}
+
+/// A message of the wire or of a log.
+pub trait Message: Serialize + DeserializeOwned {
+    /// Bounds that the type does not express.
+    fn validate(&self) -> Result<(), WireError>;
+}
+
+/// Encodes a message. Only a sender that ignores its limits gets more than [`MESSAGE_BYTES_MAX`].
+pub fn encode<M: Message>(message: &M) -> Vec<u8> {
+    postcard::to_extend(message, vec![WIRE_VERSION]).expect("messages hold only what postcard can encode")
+}
+
+/// Decodes and validates. Errors: [`WireError`]; never panics.
+pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, WireError> {
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return Err(WireError::TooLong { bytes: bytes.len() });
+    }
+    match bytes.split_first() {
+        None => Err(WireError::Empty),
+        Some((&WIRE_VERSION, body)) => decode_body(body),
+        Some((&other, _)) => Err(WireError::Version(other)),
+    }
+}
+
+fn decode_body<M: Message>(body: &[u8]) -> Result<M, WireError> {
+    let (message, rest) = postcard::take_from_bytes::<M>(body).map_err(|e| WireError::Malformed(e.to_string()))?;
+    if !rest.is_empty() {
+        return Err(WireError::Trailing(rest.len()));
+    }
+    message.validate().map(|()| message)
+}
+
+fn at_most(what: &'static str, value: u64, max: u64) -> Result<(), WireError> {
+    if value > max { Err(WireError::Limit { what, value, max }) } else { Ok(()) }
+}
+
+fn cells_valid(cells: &[CellId]) -> Result<(), WireError> {
+    cells.iter().try_for_each(|cell| Ok(cell.counter.validate()?))
+}
+
+fn name(counter: &CounterName) -> Result<(), WireError> {
+    Ok(counter.validate()?)
+}
+
+impl Message for FromClient {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            FromClient::Open { .. } | FromClient::Fence { .. } => Ok(()),
+            FromClient::Batch { defs, items, .. } => {
+                at_most("items of a batch", items.len() as u64, BATCH_ITEMS_MAX as u64)?;
+                defs.iter().try_for_each(|(_, counter)| name(counter))
+            }
+        }
+    }
+}
+
+impl Message for ToClient {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            ToClient::Spread { counters } => counters.iter().try_for_each(name),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Message for GroupEntry {
+    fn validate(&self) -> Result<(), WireError> {
+        cells_valid(&self.new_cells)
+    }
+}
+
+impl Message for FromGroup {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            FromGroup::Hello(hello) => hello_valid(hello),
+            FromGroup::Report(report) => report_valid(report),
+            FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer_valid(offer),
+            FromGroup::Feed(chunk) => cells_valid(&chunk.cells),
+        }
+    }
+}
+
+impl Message for ForGroup {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            ForGroup::Ledger(ToGroup::Account(account)) => name(&account.counter),
+            ForGroup::Ledger(ToGroup::Confirmed { accounts, .. }) => accounts.iter().try_for_each(|a| name(&a.counter)),
+            ForGroup::Ledger(ToGroup::Placed(placed)) => name(&placed.counter),
+            ForGroup::Ledger(ToGroup::Spread(counters)) => counters.iter().try_for_each(name),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Message for Award {
+    fn validate(&self) -> Result<(), WireError> {
+        at_most("groups of an award", self.before.len() as u64, GROUPS_MAX as u64)?;
+        name(&self.counter)
+    }
+}
+
+impl Message for PeerMsg {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            PeerMsg::Digest(digest) => digest_valid(digest),
+            PeerMsg::Delta(delta) => delta_valid(delta),
+            PeerMsg::Propose(cmds) => cmds.iter().try_for_each(LedgerCmd::validate),
+            PeerMsg::Recall(recall) => name(&recall.counter),
+        }
+    }
+}
+
+impl Message for LedgerCmd {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            LedgerCmd::Namespace(namespace) => Ok(CounterName::new(namespace, b"-").map(|_| ())?),
+            LedgerCmd::View(_) => Ok(()),
+            LedgerCmd::Hello(hello) => hello_valid(hello),
+            LedgerCmd::Report(report) => report_valid(report),
+            LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer_valid(offer),
+            LedgerCmd::Define { counter, spec } => name(counter).and_then(|()| spec_valid(spec)),
+            LedgerCmd::Signature { counter, signature, certificate, .. } => {
+                at_most("bytes of a signature", signature.len() as u64, SIGNATURE_BYTES_MAX as u64)?;
+                at_most("bytes of a certificate", certificate.len() as u64, SIGNATURE_BYTES_MAX as u64)?;
+                name(counter)
+            }
+            LedgerCmd::Spread(counter)
+            | LedgerCmd::Disarm { counter, .. }
+            | LedgerCmd::Grant { counter, .. }
+            | LedgerCmd::ViewAck { counter, .. } => name(counter),
+        }
+    }
+}
+
+fn hello_valid(hello: &Hello) -> Result<(), WireError> {
+    at_most("lanes", hello.lanes.into(), LANES_MAX.into())?;
+    at_most("unconfirmed starts", hello.nonces.len() as u64, BOOTS_UNCONFIRMED_MAX as u64 + 1)?;
+    hello.accounts.iter().try_for_each(|account| name(&account.counter))
+}
+
+fn report_valid(report: &Report) -> Result<(), WireError> {
+    at_most("spent rights", report.spent, GRANTED_CUMULATIVE_MAX)?;
+    at_most("returned rights", report.returned, GRANTED_CUMULATIVE_MAX)?;
+    at_most("base", report.base, COMPONENT_MAX * u64::from(LANES_MAX))?;
+    name(&report.counter)
+}
+
+fn offer_valid(offer: &Offer) -> Result<(), WireError> {
+    name(&offer.counter)?;
+    at_most("position", offer.first_pos, MILESTONE_MAX)?;
+    match &offer.body {
+        OfferBody::Items(items) => {
+            at_most("items of an offer", items.len() as u64, OFFER_ITEMS_MAX as u64)?;
+            items.iter().try_for_each(|item| at_most("delta", item.delta, DELTA_MAX))
+        }
+        OfferBody::Block { count, delta } => {
+            at_most("items of a block", *count, BLOCK_ITEMS_MAX)?;
+            at_most("delta", *delta, DELTA_MAX)
+        }
+    }
+}
+
+fn spec_valid(spec: &MilestoneSpec) -> Result<(), WireError> {
+    at_most("milestones of a counter", spec.at.len() as u64, MILESTONES_PER_COUNTER_MAX as u64)?;
+    let all = spec.at.iter().chain(&spec.every).chain(&spec.sequence_from);
+    all.copied().try_for_each(|at| at_most("milestone", at, MILESTONE_MAX))
+}
+
+fn digest_valid(digest: &Digest) -> Result<(), WireError> {
+    for origins in [digest.have.len(), digest.walks.len(), digest.want.len(), digest.sums.len()] {
+        at_most("origins of a digest", origins as u64, DCS_MAX.into())?;
+    }
+    digest.have.iter().try_for_each(|(dc, _)| at_most("data centre, plus one", u64::from(dc.0) + 1, DCS_MAX.into()))
+}
+
+fn delta_valid(delta: &Delta) -> Result<(), WireError> {
+    at_most("data centre, plus one", u64::from(delta.origin.0) + 1, DCS_MAX.into())?;
+    at_most("groups of a delta", delta.groups.len() as u64, DELTA_GROUPS_MAX as u64)?;
+    delta.cells.iter().try_for_each(|(_, cell)| name(&cell.counter))?;
+    let valves = delta.groups.len() as u64 * u64::from(LANES_MAX);
+    delta.components.iter().try_for_each(|&(_, valve, value)| {
+        at_most("valve of a delta, plus one", u64::from(valve) + 1, valves)?;
+        at_most("component", value, COMPONENT_MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut versioned = bytes.clone();
+            versioned.insert(0, WIRE_VERSION);
+            for bytes in [&bytes, &versioned] {
+                let _ = decode::<FromClient>(bytes);
+                let _ = decode::<ToClient>(bytes);
+                let _ = decode::<GroupEntry>(bytes);
+                let _ = decode::<FromGroup>(bytes);
+                let _ = decode::<ForGroup>(bytes);
+                let _ = decode::<PeerMsg>(bytes);
+                let _ = decode::<LedgerCmd>(bytes);
+            }
+        }
+
+        #[test]
+        fn a_changed_or_cut_message_is_refused_or_valid_again(at in 0usize..60, xor in 1u8..255, cut in 0usize..60) {
+            let counter = CounterName::new("search", b"queries").unwrap();
+            let item = WireItem { number: 3, delta: 7, session: Some(Default::default()) };
+            let message = FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter)], items: vec![item] };
+            let mut bytes = encode(&message);
+            prop_assert_eq!(decode::<FromClient>(&bytes), Ok(message));
+            let _ = decode::<FromClient>(&bytes[..cut.min(bytes.len())]);
+            let at = at % bytes.len();
+            bytes[at] ^= xor;
+            if let Ok(other) = decode::<FromClient>(&bytes) {
+                prop_assert!(other.validate().is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_name_value_and_limit() {
+        let counter = CounterName::new("search", b"queries").unwrap();
+        let spec = MilestoneSpec { at: vec![MILESTONE_MAX + 1], ..Default::default() };
+        let error = decode::<LedgerCmd>(&encode(&LedgerCmd::Define { counter, spec })).unwrap_err();
+        let expected = WireError::Limit { what: "milestone", value: MILESTONE_MAX + 1, max: MILESTONE_MAX };
+        assert_eq!(error, expected);
+        assert_eq!(decode::<LedgerCmd>(&[9]), Err(WireError::Version(9)));
+        let long = vec![WIRE_VERSION; MESSAGE_BYTES_MAX + 1];
+        assert_eq!(decode::<LedgerCmd>(&long), Err(WireError::TooLong { bytes: MESSAGE_BYTES_MAX + 1 }));
+    }
+}

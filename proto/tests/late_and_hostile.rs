@@ -1,0 +1,303 @@
+//! What comes late, twice, or from somebody who means harm: nobody is fenced for it, nothing panics, nothing waits for ever, and no
+//! view goes back.
+
+use std::collections::BTreeMap;
+use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
+use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::*;
+use tidemark_proto::time::{Span, Time};
+
+fn counter() -> CounterName {
+    CounterName::new("t", b"k").unwrap()
+}
+
+fn group(number: u16) -> GroupId {
+    GroupId { dc: DcId(0), group: number, incarnation: 1 }
+}
+
+fn hello(number: u16, nonces: &[u64]) -> LedgerCmd {
+    LedgerCmd::Hello(Hello { group: group(number), lanes: 64, nonces: nonces.to_vec(), accounts: Vec::new() })
+}
+
+fn define(at: &[u64]) -> LedgerCmd {
+    LedgerCmd::Define { counter: counter(), spec: MilestoneSpec { at: at.to_vec(), ..MilestoneSpec::default() } }
+}
+
+fn report(number: u16, base: u64, report_no: u64) -> LedgerCmd {
+    LedgerCmd::Report(Report {
+        counter: counter(),
+        epoch: 1,
+        group: group(number),
+        generation: 0,
+        spent: 0,
+        returned: 0,
+        base,
+        report_no,
+        placed_upto: 0,
+        rate_per_s: 0,
+    })
+}
+
+fn offer(number: u16, first_pos: u64, body: OfferBody) -> LedgerCmd {
+    LedgerCmd::Offer(Offer { counter: counter(), epoch: 1, group: group(number), first_pos, body })
+}
+
+fn view_ack(dc: u16, at: u64) -> LedgerCmd {
+    LedgerCmd::ViewAck { counter: counter(), epoch: 1, at, dc: DcId(dc), shown_below: true }
+}
+
+struct Log {
+    ledger: Ledger,
+    index: u64,
+}
+
+impl Log {
+    fn new(cmds: &[LedgerCmd]) -> Log {
+        let mut log = Log { ledger: Ledger::default(), index: 0 };
+        log.apply(&[LedgerCmd::Namespace("t".into())]);
+        log.apply(cmds);
+        log
+    }
+
+    fn apply(&mut self, cmds: &[LedgerCmd]) {
+        for cmd in cmds {
+            self.index += 1;
+            self.ledger.apply(LogIndex(self.index), cmd);
+            self.ledger.check_invariants();
+        }
+    }
+}
+
+/// An aggregator with its disk.
+struct Dc {
+    core: AggregatorCore,
+    config: AggregatorConfig,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    said: Vec<LedgerCmd>,
+    told: Vec<ToGroup>,
+    now: Time,
+    /// Rows that are on their way to the disk.
+    unpersisted: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
+    hold: bool,
+}
+
+impl Dc {
+    fn new(leader: u16) -> Dc {
+        let config = AggregatorConfig::new(DcId(0), 1);
+        let core = AggregatorCore::new(config.clone());
+        let (rows, said, told, unpersisted) = Default::default();
+        let mut dc = Dc { core, config, rows, said, told, now: Time(1), unpersisted, hold: false };
+        dc.input(Input::Leader(Some(DcId(leader))), &Ledger::default());
+        dc
+    }
+
+    fn input(&mut self, input: Input, ledger: &Ledger) {
+        self.core.handle(self.now, input, ledger);
+        self.drain(ledger);
+    }
+
+    fn drain(&mut self, ledger: &Ledger) {
+        while let Some(output) = self.core.poll_output() {
+            match output {
+                Output::Persist(rows) if self.hold => self.unpersisted.push(rows),
+                Output::Persist(rows) => {
+                    self.rows.extend(rows);
+                    self.core.handle(self.now, Input::Persisted, ledger);
+                }
+                Output::Peer { msg: PeerMsg::Propose(cmds), .. } | Output::Propose(cmds) => self.said.extend(cmds),
+                Output::Group { msg: ForGroup::Ledger(message), .. } => self.told.push(message),
+                _ => {}
+            }
+        }
+    }
+
+    fn pass(&mut self, span: Span, ledger: &Ledger) {
+        let end = self.now + span;
+        while let Some(at) = self.core.poll_timeout().filter(|&at| at <= end) {
+            self.now = self.now.max(at) + Span(1);
+            self.input(Input::Tick, ledger);
+        }
+        self.now = end;
+    }
+
+    fn catch_up(&mut self, log: &mut Log) {
+        let changes = log.ledger.take_changes();
+        self.input(Input::Ledger(changes), &log.ledger);
+        self.pass(Span::from_millis(50), &log.ledger);
+    }
+
+    fn persisted(&mut self, ledger: &Ledger) {
+        for rows in std::mem::take(&mut self.unpersisted) {
+            self.rows.extend(rows);
+        }
+        self.core.handle(self.now, Input::Persisted, ledger);
+        self.drain(ledger);
+    }
+
+    fn restart(&mut self) {
+        self.config.epoch += 1;
+        self.core = AggregatorCore::recover(self.config.clone(), self.rows.clone()).unwrap();
+        self.said.clear();
+    }
+
+    /// The group of this data centre has counted so much.
+    fn feed(&mut self, value: u64, ledger: &Ledger) {
+        self.input(Input::GroupUp { group: group(0) }, ledger);
+        let chunk = FeedChunk {
+            group: group(0),
+            base: LogIndex(0),
+            upto: LogIndex(0),
+            walk: None,
+            applied: LogIndex(9),
+            first_slot: 0,
+            cells: vec![counter().total()],
+            components: vec![(0, 0, value)],
+        };
+        self.input(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) }, ledger);
+    }
+
+    fn shown(&self, ledger: &Ledger) -> u64 {
+        self.core.read(&counter(), ledger).value
+    }
+
+    fn has_acked(&self, at: u64) -> bool {
+        self.said.iter().any(|cmd| matches!(cmd, LedgerCmd::ViewAck { at: a, .. } if *a == at))
+    }
+}
+
+#[test]
+fn a_late_greeting_of_an_earlier_start_fences_nobody() {
+    let mut log = Log::new(&[hello(0, &[1]), hello(0, &[1, 2, 3])]);
+    log.apply(&[hello(0, &[1]), hello(0, &[1, 2])]);
+    assert!(!log.ledger.is_fenced(group(0)));
+    assert_eq!(log.ledger.confirmed(group(0)), Some(3));
+    log.apply(&[hello(0, &[1, 4])]);
+    assert!(log.ledger.is_fenced(group(0)), "a copy of the disk draws a start of its own");
+}
+
+#[test]
+fn no_weight_that_groups_may_report_is_too_much_for_the_ledger() {
+    let groups: Vec<LedgerCmd> = (0..8).map(|number| hello(number, &[1])).collect();
+    let mut log = Log::new(&groups);
+    log.apply(&[define(&[1000])]);
+    let bases: Vec<LedgerCmd> = (0..8).map(|number| report(number, 1 << 62, 1)).collect();
+    log.apply(&bases);
+    let state = log.ledger.counter(&counter()).unwrap();
+    assert!(state.is_settled(1000), "passed long ago");
+    for number in 0..8 {
+        let grant =
+            LedgerCmd::Grant { counter: counter(), epoch: 1, group: group(number), amount: u64::MAX, if_awarded: None };
+        log.apply(&[grant]);
+    }
+    assert!(log.ledger.upper(&counter()) >= 1 << 62);
+}
+
+#[test]
+fn no_weight_that_groups_may_offer_is_too_much_for_the_ledger() {
+    let mut log = Log::new(&[hello(0, &[1]), hello(1, &[1]), define(&[1000, 1 << 61])]);
+    log.apply(&[report(0, 0, 1), report(1, 0, 1)]);
+    log.apply(&[LedgerCmd::Grant { counter: counter(), epoch: 1, group: group(1), amount: 900, if_awarded: None }]);
+    let block = || OfferBody::Block { count: 1 << 20, delta: 1 << 40 };
+    (0..40).for_each(|i| log.apply(&[offer(0, i << 20, block())]));
+    log.apply(&[LedgerCmd::Disarm { counter: counter(), at: Some(1000) }]);
+    log.apply(&[LedgerCmd::Disarm { counter: counter(), at: Some(1 << 61) }]);
+    for _ in 0..40 {
+        let next = log.ledger.account(&counter(), group(0)).unwrap().next_pos;
+        log.apply(&[offer(0, next, block())]);
+    }
+    assert!(log.ledger.certain(&counter()) >= 1 << 62);
+    log.apply(&[LedgerCmd::Define {
+        counter: counter(),
+        spec: MilestoneSpec { every: Some(1 << 62), ..MilestoneSpec::default() },
+    }]);
+    let next = log.ledger.account(&counter(), group(0)).unwrap().next_pos;
+    log.apply(&[offer(0, next, block())]);
+}
+
+#[test]
+fn a_promise_outlives_the_view_for_as_long_as_its_milestone_is_being_armed() {
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), LedgerCmd::View(DcId(1)), define(&[1000])]);
+    let mut dc = Dc::new(1);
+    dc.catch_up(&mut log);
+    assert!(dc.has_acked(1000));
+    dc.restart();
+    dc.feed(1003, &log.ledger);
+    assert_eq!(dc.shown(&log.ledger), 999, "promised, and not yet applied by the ledger");
+    log.apply(&[view_ack(0, 1000)]);
+    dc.restart();
+    dc.feed(1003, &log.ledger);
+    assert_eq!(dc.shown(&log.ledger), 999, "promised, and the other view has not answered");
+    log.apply(&[LedgerCmd::Disarm { counter: counter(), at: Some(1000) }]);
+    assert_eq!(dc.shown(&log.ledger), 1003, "gone, also when the view was not told of the change");
+}
+
+#[test]
+fn a_promise_that_was_dropped_does_not_come_back_with_the_disk() {
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), LedgerCmd::View(DcId(1)), define(&[1000])]);
+    let mut dc = Dc::new(1);
+    dc.feed(1, &log.ledger);
+    dc.catch_up(&mut log);
+    log.apply(&[view_ack(0, 1000), LedgerCmd::Disarm { counter: counter(), at: Some(1000) }]);
+    dc.catch_up(&mut log);
+    dc.feed(1003, &log.ledger);
+    dc.pass(Span::from_secs(5), &log.ledger);
+    assert_eq!(dc.shown(&log.ledger), 1003);
+    dc.restart();
+    assert_eq!(dc.shown(&log.ledger), 1003, "a view never goes back");
+    log.apply(&[define(&[1000])]);
+    dc.catch_up(&mut log);
+    let promised = |cmd: &LedgerCmd| matches!(cmd, LedgerCmd::ViewAck { shown_below: true, .. });
+    assert!(!dc.said.iter().any(promised), "it has shown more");
+}
+
+#[test]
+fn each_promise_is_durable_before_the_ledger_hears_of_it() {
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), LedgerCmd::View(DcId(1)), define(&[500])]);
+    let mut dc = Dc::new(1);
+    dc.hold = true;
+    dc.catch_up(&mut log);
+    assert!(!dc.has_acked(500) && !dc.unpersisted.is_empty());
+    log.apply(&[define(&[1000])]);
+    dc.catch_up(&mut log);
+    dc.persisted(&log.ledger);
+    dc.pass(Span::from_millis(50), &log.ledger);
+    assert!(!dc.has_acked(1000), "what was persisted does not hold it");
+    dc.persisted(&log.ledger);
+    dc.pass(Span::from_millis(50), &log.ledger);
+    assert!(dc.has_acked(500) && dc.has_acked(1000));
+    log.apply(&[view_ack(0, 500), view_ack(1, 500), view_ack(0, 1000)]);
+    log.apply(&[LedgerCmd::Disarm { counter: counter(), at: Some(500) }]);
+    dc.restart();
+    dc.feed(1003, &log.ledger);
+    assert_eq!(dc.shown(&log.ledger), 999, "the second promise outlives the view too");
+}
+
+#[test]
+fn the_items_of_a_block_are_asked_for_until_they_are_there() {
+    let mut log = Log::new(&[hello(0, &[1]), define(&[10])]);
+    log.apply(&[report(0, 0, 1)]);
+    let mut dc = Dc::new(1);
+    dc.input(Input::GroupUp { group: group(0) }, &log.ledger);
+    log.apply(&[offer(0, 0, OfferBody::Block { count: 5_000, delta: 1 })]);
+    dc.catch_up(&mut log);
+    let asks = |message: &ToGroup| matches!(message, ToGroup::Placed(Placed { need_items: Some(_), .. }));
+    assert!(dc.told.iter().any(asks));
+    dc.told.clear();
+    dc.pass(Span::from_secs(5), &log.ledger);
+    assert!(dc.told.iter().any(asks), "the answer may have been lost, and nobody else has anything to say");
+}
+
+#[test]
+fn only_the_leader_may_ask_for_rights() {
+    let mut log = Log::new(&[hello(0, &[1]), define(&[1000])]);
+    let mut dc = Dc::new(1);
+    dc.input(Input::GroupUp { group: group(0) }, &log.ledger);
+    dc.catch_up(&mut log);
+    let recall = Recall { counter: counter(), epoch: 1, generation: 0, group: group(0), granted: 1 << 60 };
+    let recalls = |dc: &Dc| dc.told.iter().filter(|m| matches!(m, ToGroup::Account(a) if a.recall)).count();
+    dc.input(Input::Peer { dc: DcId(2), msg: PeerMsg::Recall(recall.clone()) }, &log.ledger);
+    assert_eq!(recalls(&dc), 0, "the group would claim to have returned what it never had, and be fenced");
+    dc.input(Input::Peer { dc: DcId(1), msg: PeerMsg::Recall(recall) }, &log.ledger);
+    assert_eq!(recalls(&dc), 1);
+}
