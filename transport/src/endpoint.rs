@@ -1,0 +1,488 @@
+//! An endpoint: one UDP socket that dials and is dialled.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use quinn::udp::UdpSocketState;
+use quinn::{AsyncUdpSocket, ConnectionError, Incoming, Runtime, TokioRuntime, TransportConfig};
+use rustls::pki_types::CertificateDer;
+use thiserror::Error;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::certs::trust::identity_of;
+use crate::certs::{CertificateRefusal, Credentials, Identity, PeerName};
+use crate::connection::{CLOSE_CODE, Connection, ConnectionLost};
+use crate::link::LinkSocket;
+use crate::options::{EndpointOptions, OptionError};
+use crate::recognition;
+use crate::tls::{self, Verdict};
+
+/// Connections, and failures, that wait to be accepted.
+pub const ACCEPT_QUEUE_MAX: usize = 64;
+/// Handshakes of diallers under way at once, those that wait for room in the accept queue included. More are refused:
+/// [`ConnectError::Overloaded`].
+pub const HANDSHAKES_MAX: usize = 256;
+/// Dialling attempts that wait for the first look at them.
+const INCOMING_MAX: usize = 1024;
+/// What such attempts may hold in memory, together.
+const INCOMING_BYTES_MAX: u64 = 8 << 20;
+/// What the dialled side says when it has checked the dialler: TLS 1.3 alone lets a dialler believe that it is
+/// connected before its certificate was looked at.
+const WELCOME: u8 = 1;
+
+/// An endpoint was not opened.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// Another socket has the address.
+    #[error("{addr} is in use by another process")]
+    InUse {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// The operating system refused.
+    #[error("cannot open {addr}: {source}")]
+    Io {
+        /// The address.
+        addr: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// An option is out of range.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// TLS does not take the credentials.
+    #[error("the credentials are not usable: {0}")]
+    Credentials(String),
+}
+
+/// What the other side said, as a TLS alert (RFC 8446, 6), when it did not want us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerAlert {
+    /// It wants a certificate, and we showed none.
+    CertificateRequired,
+    /// Its CA is not ours.
+    UnknownCa,
+    /// Our certificate is expired, or not yet valid, by its clock.
+    CertificateExpired,
+    /// It expected somebody else, or cannot read our certificate.
+    BadCertificate,
+    /// It does not speak `tidemark/1`.
+    NoCommonProtocol,
+    /// Any other alert.
+    Other(u8),
+}
+
+impl PeerAlert {
+    fn new(alert: u8) -> Self {
+        match alert {
+            42 => Self::BadCertificate,
+            45 => Self::CertificateExpired,
+            48 => Self::UnknownCa,
+            116 => Self::CertificateRequired,
+            120 => Self::NoCommonProtocol,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for PeerAlert {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CertificateRequired => f.write_str("a certificate is required"),
+            Self::UnknownCa => f.write_str("unknown CA"),
+            Self::CertificateExpired => f.write_str("certificate expired or not yet valid"),
+            Self::BadCertificate => f.write_str("bad certificate"),
+            Self::NoCommonProtocol => f.write_str("no common protocol, expected tidemark/1"),
+            Self::Other(alert) => write!(f, "TLS alert {alert}"),
+        }
+    }
+}
+
+/// A connection was not made by dialling.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConnectError {
+    /// We do not believe the peer's certificate.
+    #[error("{addr} is refused: {refusal}")]
+    Refused {
+        /// Whom we dialled.
+        addr: SocketAddr,
+        /// Why.
+        refusal: CertificateRefusal,
+    },
+    /// The peer does not believe ours.
+    #[error("{addr} refuses us, {us} with the CA of {cluster}: {alert} ({reason})", cluster = us.cluster())]
+    RefusedByPeer {
+        /// Whom we dialled.
+        addr: SocketAddr,
+        /// Who we said we are.
+        us: Identity,
+        /// The kind of refusal.
+        alert: PeerAlert,
+        /// The peer's words.
+        reason: String,
+    },
+    /// Nobody answered in time.
+    #[error("{addr} (expected {expected}) did not answer within {waited_ms} ms")]
+    TimedOut {
+        /// Whom we dialled.
+        addr: SocketAddr,
+        /// Whom we expected there.
+        expected: String,
+        /// How long we waited.
+        waited_ms: u64,
+    },
+    /// The peer has as many handshakes under way as it allows.
+    #[error("{addr} has too many handshakes under way")]
+    Overloaded {
+        /// Whom we dialled.
+        addr: SocketAddr,
+    },
+    /// The address cannot be dialled from this endpoint.
+    #[error("{addr} cannot be dialled: {reason}")]
+    Address {
+        /// The address.
+        addr: SocketAddr,
+        /// Why not.
+        reason: String,
+    },
+    /// The connection was lost during the handshake.
+    #[error("{addr}: {lost}")]
+    Lost {
+        /// Whom we dialled.
+        addr: SocketAddr,
+        /// How.
+        lost: ConnectionLost,
+    },
+}
+
+/// A dialler was not admitted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AcceptError {
+    /// The dialler shows no certificate.
+    #[error("{addr} shows no certificate, expected one of the cluster {cluster}")]
+    NoCertificate {
+        /// Who dialled.
+        addr: SocketAddr,
+        /// Our cluster.
+        cluster: String,
+    },
+    /// We do not believe the dialler's certificate.
+    #[error("{addr} is refused: {refusal}")]
+    Refused {
+        /// Who dialled.
+        addr: SocketAddr,
+        /// Why.
+        refusal: CertificateRefusal,
+    },
+    /// The dialler speaks something else.
+    #[error("{addr} does not speak tidemark/1")]
+    Protocol {
+        /// Who dialled.
+        addr: SocketAddr,
+    },
+    /// The dialler does not believe our certificate.
+    #[error("{addr} refuses us: {alert} ({reason})")]
+    RefusedByPeer {
+        /// Who dialled.
+        addr: SocketAddr,
+        /// The kind of refusal.
+        alert: PeerAlert,
+        /// The dialler's words.
+        reason: String,
+    },
+    /// The handshake took too long.
+    #[error("{addr} did not complete its handshake within {waited_ms} ms")]
+    TimedOut {
+        /// Who dialled.
+        addr: SocketAddr,
+        /// How long we waited.
+        waited_ms: u64,
+    },
+    /// The connection was lost during the handshake.
+    #[error("{addr}: {lost}")]
+    Lost {
+        /// Who dialled.
+        addr: SocketAddr,
+        /// How.
+        lost: ConnectionLost,
+    },
+}
+
+/// One UDP socket, client and server in one. Clones are the same endpoint; with the last one, or
+/// [`close`](Self::close), its connections end.
+#[derive(Clone)]
+pub struct Endpoint {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    quic: quinn::Endpoint,
+    setup: Arc<Setup>,
+    local_addr: SocketAddr,
+    accepted: Mutex<mpsc::Receiver<Result<Connection, AcceptError>>>,
+}
+
+/// What every handshake needs.
+struct Setup {
+    credentials: Credentials,
+    options: EndpointOptions,
+    transport: Arc<TransportConfig>,
+    server: quinn::ServerConfig,
+}
+
+impl Endpoint {
+    /// Opens the socket and begins to admit diallers. To be called within a tokio runtime.
+    pub fn bind(addr: SocketAddr, credentials: Credentials, options: EndpointOptions) -> Result<Self, BindError> {
+        options.check()?;
+        let setup = Arc::new(Setup::new(credentials, options)?);
+        let io = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse { addr },
+            _ => BindError::Io { addr, source },
+        };
+        let socket = open_socket(addr, &setup.options).map_err(io)?;
+        Self::start(socket, setup).map_err(io)
+    }
+
+    /// Dials a peer and waits until both sides have checked each other: two round trips.
+    ///
+    /// Nothing is tried twice. On an error nothing is left behind.
+    pub async fn connect(&self, addr: SocketAddr, expected: &PeerName) -> Result<Connection, ConnectError> {
+        let setup = &self.inner.setup;
+        let name = expected.dns_name(setup.credentials.identity().cluster());
+        match timeout(setup.options.handshake_timeout(), self.dial(addr, &name)).await {
+            Ok(result) => result,
+            Err(_) => Err(setup.timed_out(addr, name)),
+        }
+    }
+
+    /// The next dialler that was admitted, or why one was not; `None` when the endpoint is closed.
+    ///
+    /// May be cancelled, and called from many tasks. An endpoint that never accepts admits
+    /// [`ACCEPT_QUEUE_MAX`] + [`HANDSHAKES_MAX`] diallers, then none.
+    pub async fn accept(&self) -> Option<Result<Connection, AcceptError>> {
+        self.inner.accepted.lock().await.recv().await
+    }
+
+    /// Where the endpoint listens; the port that the system chose if 0 was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr
+    }
+
+    /// Who we are.
+    pub fn identity(&self) -> &Identity {
+        self.inner.setup.credentials.identity()
+    }
+
+    /// Closes all connections, and waits until their peers know or three timeouts of the longest round trip have
+    /// passed.
+    pub async fn close(&self, reason: &str) {
+        self.inner.quic.close(CLOSE_CODE, reason.as_bytes());
+        self.inner.quic.wait_idle().await;
+    }
+
+    /// Runs the endpoint on a socket.
+    fn start(socket: Arc<dyn AsyncUdpSocket>, setup: Arc<Setup>) -> io::Result<Self> {
+        let config = recognition::endpoint_config(&setup.credentials, setup.options.rng_seed);
+        let (server, runtime) = (setup.server.clone(), Arc::new(TokioRuntime));
+        let quic = quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime)?;
+        let local_addr = quic.local_addr()?;
+        let (admitted, accepted) = mpsc::channel(ACCEPT_QUEUE_MAX);
+        tokio::spawn(admit_all(quic.clone(), setup.clone(), admitted));
+        let inner = Inner { quic, setup, local_addr, accepted: Mutex::new(accepted) };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    async fn dial(&self, addr: SocketAddr, name: &str) -> Result<Connection, ConnectError> {
+        let setup = &self.inner.setup;
+        let verdict = Verdict::default();
+        let config = setup.client(&verdict).map_err(|reason| ConnectError::Address { addr, reason })?;
+        let dialled = self.inner.quic.connect_with(config, addr, name);
+        let dialled = dialled.map_err(|error| ConnectError::Address { addr, reason: error.to_string() })?;
+        let failed = |error| setup.connect_error(addr, name, &verdict, error);
+        let quic = dialled.await.map_err(failed)?;
+        await_welcome(&quic).await.map_err(failed)?;
+        match peer_of(&quic) {
+            Ok(peer) => Ok(Connection::new(quic, peer, setup.options.frame_bytes_max)),
+            Err(refusal) => Err(ConnectError::Refused { addr, refusal }),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.quic.close(CLOSE_CODE, b"endpoint dropped");
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({} at {})", self.identity(), self.local_addr())
+    }
+}
+
+impl Setup {
+    fn new(credentials: Credentials, options: EndpointOptions) -> Result<Self, BindError> {
+        let refused = |error: rustls::Error| BindError::Credentials(error.to_string());
+        let transport = options.transport();
+        let crypto = tls::server(&credentials, &Verdict::default()).map_err(refused)?;
+        let mut server = quinn::ServerConfig::with_crypto(crypto);
+        server.transport_config(transport.clone());
+        server.max_incoming(INCOMING_MAX).incoming_buffer_size_total(INCOMING_BYTES_MAX);
+        Ok(Self { credentials, options, transport, server })
+    }
+
+    fn client(&self, verdict: &Verdict) -> Result<quinn::ClientConfig, String> {
+        let crypto = tls::client(&self.credentials, verdict).map_err(|error| error.to_string())?;
+        let mut config = quinn::ClientConfig::new(crypto);
+        config.transport_config(self.transport.clone());
+        Ok(config)
+    }
+
+    fn server(&self, verdict: &Verdict) -> Result<Arc<quinn::ServerConfig>, rustls::Error> {
+        let mut config = self.server.clone();
+        config.crypto = tls::server(&self.credentials, verdict)?;
+        Ok(Arc::new(config))
+    }
+
+    fn timed_out(&self, addr: SocketAddr, expected: String) -> ConnectError {
+        ConnectError::TimedOut { addr, expected, waited_ms: self.options.handshake_timeout_ms }
+    }
+
+    fn connect_error(&self, addr: SocketAddr, name: &str, verdict: &Verdict, error: ConnectionError) -> ConnectError {
+        if let Some(refusal) = verdict.take() {
+            return ConnectError::Refused { addr, refusal };
+        }
+        if let Some((alert, reason)) = alert_of_peer(&error) {
+            let us = self.credentials.identity().clone();
+            return ConnectError::RefusedByPeer { addr, us, alert, reason };
+        }
+        match error {
+            ConnectionError::TimedOut => self.timed_out(addr, name.to_owned()),
+            ConnectionError::ConnectionClosed(close)
+                if close.error_code == quinn::TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                ConnectError::Overloaded { addr }
+            }
+            other => ConnectError::Lost { addr, lost: other.into() },
+        }
+    }
+
+    fn accept_error(&self, addr: SocketAddr, verdict: &Verdict, error: ConnectionError) -> AcceptError {
+        if let Some(refusal) = verdict.take() {
+            return AcceptError::Refused { addr, refusal };
+        }
+        if let Some((alert, reason)) = alert_of_peer(&error) {
+            return AcceptError::RefusedByPeer { addr, alert, reason };
+        }
+        match (alert_of_ours(&error), error) {
+            (Some(PeerAlert::CertificateRequired), _) => {
+                AcceptError::NoCertificate { addr, cluster: self.credentials.identity().cluster().to_owned() }
+            }
+            (Some(PeerAlert::NoCommonProtocol), _) => AcceptError::Protocol { addr },
+            (_, error) => AcceptError::Lost { addr, lost: error.into() },
+        }
+    }
+
+    async fn admit(&self, incoming: Incoming) -> Result<Connection, AcceptError> {
+        let addr = incoming.remote_address();
+        let waited_ms = self.options.handshake_timeout_ms;
+        let shaken = timeout(self.options.handshake_timeout(), self.shake_hands(addr, incoming)).await;
+        shaken.unwrap_or(Err(AcceptError::TimedOut { addr, waited_ms }))
+    }
+
+    async fn shake_hands(&self, addr: SocketAddr, incoming: Incoming) -> Result<Connection, AcceptError> {
+        let verdict = Verdict::default();
+        let failed = |error| self.accept_error(addr, &verdict, error);
+        let config = self.server(&verdict).expect("the credentials were usable when the endpoint was opened");
+        let quic = incoming.accept_with(config).map_err(failed)?.await.map_err(failed)?;
+        let peer = peer_of(&quic).map_err(|refusal| AcceptError::Refused { addr, refusal })?;
+        welcome(&quic).await.map_err(failed)?;
+        Ok(Connection::new(quic, peer, self.options.frame_bytes_max))
+    }
+}
+
+/// Admits diallers until the endpoint is closed or nobody can accept them any more.
+async fn admit_all(quic: quinn::Endpoint, setup: Arc<Setup>, admitted: mpsc::Sender<Result<Connection, AcceptError>>) {
+    let mut handshakes = JoinSet::new();
+    while let Some(incoming) = quic.accept().await {
+        while handshakes.try_join_next().is_some() {}
+        if handshakes.len() >= HANDSHAKES_MAX {
+            incoming.refuse();
+            continue;
+        }
+        let (setup, admitted) = (setup.clone(), admitted.clone());
+        handshakes.spawn(async move {
+            // Fails when the endpoint is gone, and the connection with it.
+            let _ = admitted.send(setup.admit(incoming).await).await;
+        });
+    }
+}
+
+fn open_socket(addr: SocketAddr, options: &EndpointOptions) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+    let socket = UdpSocket::bind(addr)?;
+    let state = UdpSocketState::new((&socket).into())?;
+    let bytes = options.socket_buffer_bytes as usize;
+    for set in
+        [state.set_send_buffer_size((&socket).into(), bytes), state.set_recv_buffer_size((&socket).into(), bytes)]
+    {
+        if let Err(error) = set {
+            tracing::warn!(%addr, bytes, %error, "the kernel does not give the socket its buffers");
+        }
+    }
+    let socket = TokioRuntime.wrap_udp_socket(socket)?;
+    match &options.link_plan {
+        Some(plan) => Ok(LinkSocket::wrap(socket, plan.clone())?),
+        None => Ok(socket),
+    }
+}
+
+async fn welcome(quic: &quinn::Connection) -> Result<(), ConnectionError> {
+    let mut stream = quic.open_uni().await?;
+    // Either write fails only with the connection, which its next use reports.
+    let _ = stream.write_all(&[WELCOME]).await;
+    let _ = stream.finish();
+    Ok(())
+}
+
+async fn await_welcome(quic: &quinn::Connection) -> Result<(), ConnectionError> {
+    let mut stream = quic.accept_uni().await?;
+    match stream.read_exact(&mut [0]).await {
+        Err(quinn::ReadExactError::ReadError(quinn::ReadError::ConnectionLost(error))) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whom the peer's certificate names, which TLS has checked.
+fn peer_of(quic: &quinn::Connection) -> Result<Identity, CertificateRefusal> {
+    let shown = quic.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let chain = shown.unwrap_or_default();
+    let first = chain.first().ok_or_else(|| CertificateRefusal::Malformed("none was shown".into()))?;
+    identity_of(first)
+}
+
+/// The TLS alert with which the peer ended the handshake, and its words.
+fn alert_of_peer(error: &ConnectionError) -> Option<(PeerAlert, String)> {
+    let ConnectionError::ConnectionClosed(close) = error else {
+        return None;
+    };
+    let alert = tls_alert(close.error_code)?;
+    Some((alert, String::from_utf8_lossy(&close.reason).into_owned()))
+}
+
+/// The TLS alert with which we ended the handshake.
+fn alert_of_ours(error: &ConnectionError) -> Option<PeerAlert> {
+    let ConnectionError::TransportError(error) = error else {
+        return None;
+    };
+    tls_alert(error.code)
+}
+
+/// QUIC carries alerts as 0x100 + alert (RFC 9001, 4.8).
+fn tls_alert(code: quinn::TransportErrorCode) -> Option<PeerAlert> {
+    let code = u64::from(code).checked_sub(0x100)?;
+    u8::try_from(code).ok().map(PeerAlert::new)
+}

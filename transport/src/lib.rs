@@ -1,0 +1,27 @@
+//! How Tidemark's processes talk: QUIC with mutual TLS, channels of frames, and links that can be made slow.
+//!
+//! * [`certs`]: the cluster's CA, the identities it vouches for, signatures that are checked offline;
+//! * [`Endpoint`], [`Connection`], [`Channel`]: who may connect to whom, and ordered frames between them;
+//! * [`frame`]: the framing itself, without IO;
+//! * [`link`]: delay, jitter, loss and cuts per UDP datagram, for demonstrations and tests, and counts of what was sent.
+//!
+//! This crate never looks into a frame, never decides anything about counting, never retries a connection, and never
+//! speaks to a peer whose certificate the cluster's own CA did not sign.
+
+pub mod certs;
+mod channel;
+mod connection;
+mod endpoint;
+pub mod frame;
+pub mod link;
+mod options;
+mod recognition;
+mod tls;
+
+pub use certs::{Credentials, Identity, PeerName, Role};
+pub use channel::{Channel, FrameReader, FrameWriter, ReceiveError, SendError, WRITE_BATCH_BYTES};
+pub use connection::{ChannelError, Connection, ConnectionLost};
+pub use endpoint::{ACCEPT_QUEUE_MAX, AcceptError, BindError, ConnectError, Endpoint, HANDSHAKES_MAX, PeerAlert};
+pub use frame::FRAME_BYTES_MAX;
+pub use link::{Link, LinkCounters, LinkPlan};
+pub use options::{EndpointOptions, OptionError};

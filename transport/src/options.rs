@@ -1,0 +1,160 @@
+//! What an endpoint may be told, and the QUIC settings that follow from it, each with its reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::congestion::CubicConfig;
+use quinn::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
+use thiserror::Error;
+
+use crate::frame::FRAME_BYTES_MAX;
+use crate::link::LinkPlan;
+
+/// Congestion window at the start, in bytes. RFC 6928 allows 14,720; our peers are few, known and long connected, and at
+/// 250 ms each doubling that is skipped saves a quarter of a second after a reconnect.
+const INITIAL_WINDOW_BYTES: u64 = 64 * 1024;
+/// Round trip assumed before one is measured (RFC 9002): three times it pass before a lost first datagram is sent
+/// again. The longest of the reference round trips is close to it, and a shorter one would send twice over those.
+const INITIAL_RTT_MS: u64 = 333;
+/// A receiver acknowledges when more datagrams than this have come, or after 25 ms: each second one, as is usual, would
+/// add half as many datagrams again to every flow, delayed and counted like all others.
+const ACK_THRESHOLD: u32 = 9;
+/// The dialled side tells the dialler, on the only one-way stream, that it is admitted.
+const ONE_WAY_STREAMS_MAX: u32 = 1;
+
+const TIME_MS_MAX: u64 = 600_000;
+const WINDOW_BYTES_MIN: u32 = 16 * 1024;
+const WINDOW_BYTES_MAX: u32 = 1 << 30;
+const CHANNELS_MAX: u32 = 65_536;
+
+/// An option outside its range. Nothing was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{name} is {value}, allowed are {min} to {max}")]
+pub struct OptionError {
+    /// Which option.
+    pub name: &'static str,
+    /// What was asked.
+    pub value: u64,
+    /// The least that is allowed.
+    pub min: u64,
+    /// The most that is allowed.
+    pub max: u64,
+}
+
+/// How an endpoint behaves. The defaults suit connections between continents at some megabytes a second.
+///
+/// Memory: a connection whose application reads nothing holds at most `connection_window_bytes`, and one whose peer
+/// acknowledges nothing at most `send_window_bytes`.
+#[derive(Debug, Clone)]
+pub struct EndpointOptions {
+    /// A connection over which nothing comes for so long is lost. 10,000 ms; the smaller of both ends' counts.
+    pub idle_timeout_ms: u64,
+    /// An idle connection says something so often. 3,000 ms; below the idle timeout.
+    pub keep_alive_ms: u64,
+    /// A handshake takes at most so long, on either side. 10,000 ms.
+    pub handshake_timeout_ms: u64,
+    /// Channels that the peer may have open at once on a connection; more wait. 256.
+    pub channels_max: u32,
+    /// Largest frame on new channels, in both directions. [`FRAME_BYTES_MAX`].
+    pub frame_bytes_max: usize,
+    /// Bytes under way to us on one channel: its rate is at most this per round trip (2 MiB: 8 MiB/s at 250 ms).
+    pub stream_window_bytes: u32,
+    /// Bytes under way to us on all channels of a connection. 8 MiB.
+    pub connection_window_bytes: u32,
+    /// Bytes from us on all channels of a connection that the peer has not acknowledged. 8 MiB.
+    pub send_window_bytes: u32,
+    /// The kernel's buffers for the socket, as far as it allows. 4 MiB: some 50 ms at 60,000 full datagrams a second.
+    pub socket_buffer_bytes: u32,
+    /// Links to obey and counters to keep; none, and the socket is used as it is.
+    pub link_plan: Option<LinkPlan>,
+    /// Seed of quinn's endpoint, for runs that must repeat. (Keys of TLS stay random.)
+    pub rng_seed: Option<[u8; 32]>,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self {
+            idle_timeout_ms: 10_000,
+            keep_alive_ms: 3_000,
+            handshake_timeout_ms: 10_000,
+            channels_max: 256,
+            frame_bytes_max: FRAME_BYTES_MAX,
+            stream_window_bytes: 2 << 20,
+            connection_window_bytes: 8 << 20,
+            send_window_bytes: 8 << 20,
+            socket_buffer_bytes: 4 << 20,
+            link_plan: None,
+            rng_seed: None,
+        }
+    }
+}
+
+impl EndpointOptions {
+    /// Checks every option's range.
+    pub fn check(&self) -> Result<(), OptionError> {
+        let window = u64::from(WINDOW_BYTES_MIN)..=u64::from(WINDOW_BYTES_MAX);
+        let (least, most) = (*window.start(), *window.end());
+        within("idle_timeout_ms", self.idle_timeout_ms, 1, TIME_MS_MAX)?;
+        within("keep_alive_ms", self.keep_alive_ms, 1, self.idle_timeout_ms - 1)?;
+        within("handshake_timeout_ms", self.handshake_timeout_ms, 1, TIME_MS_MAX)?;
+        within("channels_max", self.channels_max.into(), 1, CHANNELS_MAX.into())?;
+        within("frame_bytes_max", self.frame_bytes_max as u64, 1, u32::MAX.into())?;
+        within("stream_window_bytes", self.stream_window_bytes.into(), least, most)?;
+        within("connection_window_bytes", self.connection_window_bytes.into(), least, most)?;
+        within("send_window_bytes", self.send_window_bytes.into(), least, most)?;
+        within("socket_buffer_bytes", self.socket_buffer_bytes.into(), least, most)
+    }
+
+    pub(crate) fn handshake_timeout(&self) -> Duration {
+        Duration::from_millis(self.handshake_timeout_ms)
+    }
+
+    /// Congestion control is CUBIC (RFC 9438): quinn's BBR is marked experimental, and our links are loaded far below
+    /// their capacity, where the two hardly differ. MTU discovery and segmentation offload stay on, as is quinn's
+    /// default.
+    pub(crate) fn transport(&self) -> Arc<TransportConfig> {
+        let mut cubic = CubicConfig::default();
+        cubic.initial_window(INITIAL_WINDOW_BYTES);
+        let mut ack = AckFrequencyConfig::default();
+        ack.ack_eliciting_threshold(ACK_THRESHOLD.into());
+        let mut transport = TransportConfig::default();
+        transport
+            .max_idle_timeout(Some(self.idle_timeout()))
+            .keep_alive_interval(Some(Duration::from_millis(self.keep_alive_ms)))
+            .max_concurrent_bidi_streams(self.channels_max.into())
+            .max_concurrent_uni_streams(ONE_WAY_STREAMS_MAX.into())
+            .stream_receive_window(self.stream_window_bytes.into())
+            .receive_window(self.connection_window_bytes.into())
+            .send_window(self.send_window_bytes.into())
+            .congestion_controller_factory(Arc::new(cubic))
+            .initial_rtt(Duration::from_millis(INITIAL_RTT_MS))
+            .ack_frequency_config(Some(ack))
+            .datagram_receive_buffer_size(None);
+        Arc::new(transport)
+    }
+
+    fn idle_timeout(&self) -> IdleTimeout {
+        VarInt::from_u32(u32::try_from(self.idle_timeout_ms).unwrap_or(u32::MAX)).into()
+    }
+}
+
+fn within(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), OptionError> {
+    if (min..=max).contains(&value) { Ok(()) } else { Err(OptionError { name, value, min, max }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_allowed() {
+        assert_eq!(EndpointOptions::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_keep_alive_that_comes_too_late_is_refused() {
+        let options = EndpointOptions { idle_timeout_ms: 500, keep_alive_ms: 500, ..Default::default() };
+        let error = OptionError { name: "keep_alive_ms", value: 500, min: 1, max: 499 };
+        assert_eq!(options.check(), Err(error));
+    }
+}
