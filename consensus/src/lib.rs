@@ -1,0 +1,13 @@
+//! Replicated logs of opaque commands.
+//!
+//! Two logs with one contract: commands go in as bytes, come out in one order, and are never reported before they
+//! are durable. [`local`] is the log of a data centre with one node; [`raft`] replicates over several.
+//!
+//! This crate never looks into a command, knows nothing about counters, and opens no socket: messages leave through
+//! [`raft::RaftTransport`], which a shell implements.
+
+pub mod local;
+pub mod raft;
+
+pub mod storage;
+pub mod testing;

@@ -1,0 +1,294 @@
+//! The log of a data centre with one node: durable means on this node's disk.
+//!
+//! One redb file holds the log and the state machine's rows, so that a checkpoint and the log index it stands for
+//! change together. A writer thread merges all waiting requests into one transaction (the group commit). Indices
+//! start at 1 and have no gaps. The log never waits on its own account: pacing is the caller's business.
+
+mod store;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use redb::{Database, ReadableDatabase, ReadableTable};
+
+pub use crate::storage::{CommitStats, Execution, Identity, OpenError, PersistError, Source, SubmitError};
+use crate::storage::{Committer, CommitterOptions, Schema, open};
+use store::{LOG, LocalStore, Op, Positions, row_table_name, rows};
+
+const FORMAT: &str = "tidemark-local-1";
+
+/// Settings of a [`LocalLog`].
+#[derive(Clone, Debug)]
+pub struct LocalLogOptions {
+    /// Whose log this is; a file of another cluster or owner is refused.
+    pub identity: Identity,
+    /// Slept after each durable commit and before it is reported, to model slower disks.
+    pub flush_delay: Duration,
+    /// Requests that may wait for the writer; past it they are refused as `Overloaded`.
+    pub requests_max: usize,
+    /// A transaction takes no further request once it carries this many bytes.
+    pub commit_bytes_max: usize,
+    /// Memory that redb may use as page cache.
+    pub cache_bytes: usize,
+    /// Who runs the transactions.
+    pub execution: Execution,
+}
+
+impl LocalLogOptions {
+    /// Defaults: no delay, 1,024 requests, 8 MiB per transaction, 64 MiB of cache, a thread.
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            flush_delay: Duration::ZERO,
+            requests_max: 1024,
+            commit_bytes_max: 8 << 20,
+            cache_bytes: 64 << 20,
+            execution: Execution::Thread,
+        }
+    }
+}
+
+/// What the writer reports, in the order of the requests, from its own thread. The receiver must not block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogEvent {
+    /// All entries up to and including this index are durable.
+    Durable {
+        /// Index of the last durable entry.
+        upto: u64,
+    },
+    /// The checkpoint of this applied index is durable as a whole; the log may be cut behind it.
+    Checkpointed {
+        /// The applied index that rows now stand for.
+        applied: u64,
+    },
+    /// A transaction failed: nothing of it is durable and the log has stopped.
+    Failed(PersistError),
+}
+
+/// One row of the state machine; a value of `None` deletes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Name of the table.
+    pub table: &'static str,
+    /// Key; tables are scanned in its byte order.
+    pub key: Bytes,
+    /// New value.
+    pub value: Option<Bytes>,
+}
+
+/// Rows to persist in one transaction.
+///
+/// A checkpoint too big for one transaction goes in several parts; only the last one moves the applied index. After
+/// a crash between parts, entries from the old applied index on are replayed over newer rows: split a checkpoint
+/// only if that is idempotent (as with rows of cumulative values that are merged by maximum).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointPart {
+    /// Index of the last entry whose effects the whole checkpoint contains.
+    pub applied: u64,
+    /// Whether this part completes the checkpoint.
+    pub last: bool,
+    /// Rows in any order; within one part the later of two equal keys wins.
+    pub rows: Vec<Row>,
+}
+
+/// Why a checkpoint was not taken. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckpointError {
+    /// It claims entries that were never appended.
+    #[error("checkpoint of index {applied} is beyond the last entry {last}")]
+    BeyondLog {
+        /// What was claimed.
+        applied: u64,
+        /// Last appended index.
+        last: u64,
+    },
+    /// It is older than the previous one.
+    #[error("checkpoint of index {applied} is older than that of {previous}")]
+    Backwards {
+        /// What was claimed.
+        applied: u64,
+        /// Applied index of the previous checkpoint.
+        previous: u64,
+    },
+    /// The log refused the request.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+}
+
+/// Why the log was not cut. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TruncateError {
+    /// Entries would go that no checkpoint contains.
+    #[error("cannot cut the log before {before}: the last checkpoint stands at {applied}")]
+    Unprotected {
+        /// First index to keep.
+        before: u64,
+        /// Applied index of the last checkpoint handed in.
+        applied: u64,
+    },
+    /// The log refused the request.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+}
+
+/// What a log held when it was opened.
+pub struct Recovered {
+    /// Index that the rows stand for; 0 before the first checkpoint.
+    pub applied: u64,
+    /// First index that is still there, or the next to be given out.
+    pub first: u64,
+    /// Last index, or `first - 1` when the log is empty.
+    pub last: u64,
+    db: Arc<Database>,
+}
+
+impl Recovered {
+    /// Entries after `index`, in order, without gaps.
+    pub fn entries_after(&self, index: u64) -> Result<Entries, PersistError> {
+        Entries::open(&self.db, index.saturating_add(1), self.last)
+    }
+}
+
+/// An iterator over entries as (index, command); it keeps its snapshot of the file while it lives.
+pub struct Entries(redb::Range<'static, u64, &'static [u8]>);
+
+impl Entries {
+    fn open(db: &Database, first: u64, last: u64) -> Result<Self, PersistError> {
+        let table = db.begin_read()?.open_table(LOG)?;
+        let end = last.max(first.saturating_sub(1));
+        Ok(Self(table.range(first..end.saturating_add(1))?))
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<(u64, Bytes), PersistError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let row = self.0.next()?;
+        Some(row.map_err(PersistError::from).map(|(key, value)| (key.value(), Bytes::copy_from_slice(value.value()))))
+    }
+}
+
+/// A single-member log. See the [module](self) for its contract.
+///
+/// Dropping it persists what was accepted and joins the writer; the file is released once its [`Recovered`] and
+/// every [`Entries`] are gone too.
+pub struct LocalLog {
+    positions: Mutex<Positions>,
+    committer: Committer<LocalStore>,
+    db: Arc<Database>,
+}
+
+impl LocalLog {
+    /// Opens or creates the log. `on_event` is called on the writer's thread (on the caller's with
+    /// [`Execution::Inline`], while the log is locked: it must not call back into it).
+    pub fn open(
+        source: impl Into<Source>,
+        options: LocalLogOptions,
+        on_event: impl FnMut(LogEvent) + Send + 'static,
+    ) -> Result<(Self, Recovered), OpenError> {
+        let source = source.into();
+        let name = source.to_string();
+        let schema = Schema {
+            format: FORMAT,
+            identity: &options.identity,
+            cache_bytes: options.cache_bytes,
+            create_tables: store::create_tables,
+        };
+        let db = Arc::new(open(source, &schema)?);
+        let positions = store::read_positions(&db).map_err(|error| OpenError::from_persist(&name, error))?;
+        let recovered =
+            Recovered { applied: positions.applied, first: positions.first, last: positions.last, db: db.clone() };
+        let store = LocalStore::new(db.clone(), Box::new(on_event));
+        let committer = Committer::new(store, committer_options(&options));
+        Ok((Self { positions: Mutex::new(positions), committer, db }, recovered))
+    }
+
+    /// Appends commands and returns the index of the last one. They are durable when `Durable` says so.
+    ///
+    /// Never waits. With nothing to append it returns the last index.
+    pub fn append(&self, commands: Vec<Bytes>) -> Result<u64, SubmitError> {
+        let mut positions = self.lock();
+        if commands.is_empty() {
+            return Ok(positions.last);
+        }
+        let first = positions.last + 1;
+        let last = positions.last + commands.len() as u64;
+        self.committer.try_submit(Op::Append { first, commands })?;
+        positions.last = last;
+        Ok(last)
+    }
+
+    /// Hands in one part of a checkpoint; `Checkpointed` says when the whole of it is durable. Never waits.
+    pub fn checkpoint(&self, part: CheckpointPart) -> Result<(), CheckpointError> {
+        let mut positions = self.lock();
+        let (applied, last) = (part.applied, part.last);
+        if applied > positions.last {
+            return Err(CheckpointError::BeyondLog { applied, last: positions.last });
+        }
+        if applied < positions.applied {
+            return Err(CheckpointError::Backwards { applied, previous: positions.applied });
+        }
+        self.committer.try_submit(Op::Checkpoint(part))?;
+        if last {
+            positions.applied = applied;
+        }
+        Ok(())
+    }
+
+    /// Removes entries below `before`. Requests are persisted in order, so it may follow its checkpoint at once.
+    pub fn truncate_before(&self, before: u64) -> Result<(), TruncateError> {
+        let mut positions = self.lock();
+        if before > positions.applied + 1 {
+            return Err(TruncateError::Unprotected { before, applied: positions.applied });
+        }
+        if before > positions.first {
+            self.committer.try_submit(Op::Truncate { before })?;
+            positions.first = before;
+        }
+        Ok(())
+    }
+
+    /// Calls `visit(key, value)` for each durable row of `table`, in key order; a missing table has no rows.
+    pub fn scan(&self, table: &str, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
+        let read = self.db.begin_read()?;
+        let rows = match read.open_table(rows(&row_table_name(table))) {
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
+            table => table?,
+        };
+        for row in rows.iter()? {
+            let (key, value) = row?;
+            visit(key.value(), value.value());
+        }
+        Ok(())
+    }
+
+    /// Durable entries from `first` to `last` that are still in the log, in order.
+    pub fn entries(&self, first: u64, last: u64) -> Result<Entries, PersistError> {
+        Entries::open(&self.db, first, last)
+    }
+
+    /// Index of the last entry handed in; it may not be durable yet.
+    pub fn last_index(&self) -> u64 {
+        self.lock().last
+    }
+
+    /// Counters of the writer.
+    pub fn stats(&self) -> &CommitStats {
+        self.committer.stats()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Positions> {
+        self.positions.lock().expect("a writer panicked")
+    }
+}
+
+fn committer_options(options: &LocalLogOptions) -> CommitterOptions {
+    CommitterOptions {
+        execution: options.execution,
+        requests_max: options.requests_max,
+        commit_bytes_max: options.commit_bytes_max,
+        flush_delay: options.flush_delay,
+    }
+}

@@ -1,0 +1,165 @@
+//! The tables of a local log, and how requests change them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransaction};
+
+use super::{CheckpointPart, LogEvent};
+use crate::storage::{Cost, Persist, PersistError};
+
+pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+const POSITIONS: TableDefinition<&str, u64> = TableDefinition::new("positions");
+
+/// Row tables are kept apart from our own by a prefix.
+pub(super) fn row_table_name(table: &str) -> String {
+    format!("rows/{table}")
+}
+
+pub(super) fn rows(name: &str) -> TableDefinition<'_, &'static [u8], &'static [u8]> {
+    TableDefinition::new(name)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Positions {
+    pub applied: u64,
+    pub first: u64,
+    pub last: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Op {
+    Append { first: u64, commands: Vec<Bytes> },
+    Checkpoint(CheckpointPart),
+    Truncate { before: u64 },
+}
+
+pub(super) fn create_tables(write: &WriteTransaction) -> Result<(), PersistError> {
+    write.open_table(LOG)?;
+    let mut positions = write.open_table(POSITIONS)?;
+    positions.insert("first", 1)?;
+    positions.insert("applied", 0)?;
+    Ok(())
+}
+
+/// Reads where the log stands and checks that it has no gaps.
+pub(super) fn read_positions(db: &Database) -> Result<Positions, PersistError> {
+    let read = db.begin_read()?;
+    let table = read.open_table(POSITIONS)?;
+    let get = |name| -> Result<u64, PersistError> {
+        let value = table.get(name)?.ok_or_else(|| PersistError::corrupt(format!("`{name}` is missing")))?;
+        Ok(value.value())
+    };
+    let (first, applied) = (get("first")?, get("applied")?);
+    let log = read.open_table(LOG)?;
+    let last = log.last()?.map_or(first.wrapping_sub(1), |(key, _)| key.value());
+    let start = log.first()?.map_or(first, |(key, _)| key.value());
+    let contiguous = first >= 1 && start == first && log.len()? == last.wrapping_add(1).wrapping_sub(first);
+    if !contiguous || applied > last || first > applied + 1 {
+        let reason = format!("log of {} rows from {start} to {last}, first {first}, applied {applied}", log.len()?);
+        return Err(PersistError::corrupt(reason));
+    }
+    Ok(Positions { applied, first, last })
+}
+
+pub(super) struct LocalStore {
+    db: Arc<Database>,
+    on_event: Box<dyn FnMut(LogEvent) + Send>,
+}
+
+impl LocalStore {
+    pub fn new(db: Arc<Database>, on_event: Box<dyn FnMut(LogEvent) + Send>) -> Self {
+        Self { db, on_event }
+    }
+}
+
+impl Persist for LocalStore {
+    type Op = Op;
+
+    fn cost(op: &Op) -> Cost {
+        match op {
+            Op::Append { commands, .. } => {
+                Cost { entries: commands.len(), bytes: commands.iter().map(Bytes::len).sum() }
+            }
+            Op::Checkpoint(part) => {
+                let row_bytes = |row: &super::Row| row.key.len() + row.value.as_ref().map_or(0, Bytes::len);
+                Cost { entries: 0, bytes: part.rows.iter().map(row_bytes).sum() }
+            }
+            Op::Truncate { .. } => Cost::default(),
+        }
+    }
+
+    fn persist(&mut self, ops: &[Op]) -> Result<(), PersistError> {
+        let write = self.db.begin_write()?;
+        for op in ops {
+            match op {
+                Op::Append { first, commands } => append(&write, *first, commands)?,
+                Op::Checkpoint(part) => checkpoint(&write, part)?,
+                Op::Truncate { before } => truncate(&write, *before)?,
+            }
+        }
+        write.commit()?;
+        Ok(())
+    }
+
+    fn complete(&mut self, ops: Vec<Op>, outcome: Result<(), PersistError>) {
+        if let Err(error) = outcome {
+            return (self.on_event)(LogEvent::Failed(error));
+        }
+        let durable = ops.iter().filter_map(Op::last_index).max();
+        if let Some(upto) = durable {
+            (self.on_event)(LogEvent::Durable { upto });
+        }
+        let checkpointed = ops.iter().filter_map(Op::completed_checkpoint).max();
+        if let Some(applied) = checkpointed {
+            (self.on_event)(LogEvent::Checkpointed { applied });
+        }
+    }
+}
+
+impl Op {
+    fn last_index(&self) -> Option<u64> {
+        match self {
+            Self::Append { first, commands } => Some(first + commands.len() as u64 - 1),
+            Self::Checkpoint(_) | Self::Truncate { .. } => None,
+        }
+    }
+
+    fn completed_checkpoint(&self) -> Option<u64> {
+        match self {
+            Self::Checkpoint(part) if part.last => Some(part.applied),
+            Self::Checkpoint(_) | Self::Append { .. } | Self::Truncate { .. } => None,
+        }
+    }
+}
+
+fn append(write: &WriteTransaction, first: u64, commands: &[Bytes]) -> Result<(), PersistError> {
+    let mut log = write.open_table(LOG)?;
+    for (index, command) in (first..).zip(commands) {
+        log.insert(index, command.as_ref())?;
+    }
+    Ok(())
+}
+
+fn checkpoint(write: &WriteTransaction, part: &CheckpointPart) -> Result<(), PersistError> {
+    for run in part.rows.chunk_by(|a, b| a.table == b.table) {
+        let name = row_table_name(run[0].table);
+        let mut table = write.open_table(rows(&name))?;
+        for row in run {
+            match &row.value {
+                Some(value) => table.insert(row.key.as_ref(), value.as_ref())?,
+                None => table.remove(row.key.as_ref())?,
+            };
+        }
+    }
+    if part.last {
+        write.open_table(POSITIONS)?.insert("applied", part.applied)?;
+    }
+    Ok(())
+}
+
+fn truncate(write: &WriteTransaction, before: u64) -> Result<(), PersistError> {
+    write.open_table(LOG)?.retain_in(..before, |_, _| false)?;
+    write.open_table(POSITIONS)?.insert("first", before)?;
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! A replicated log: openraft on redb, over a transport that a shell provides.
+//!
+//! Proposals are batched into entries, entries are pipelined to the followers, and every member applies the same
+//! commands in the same order. Committed means: durable on a majority of voters. Learners receive and apply the log
+//! without a vote. See [`RaftNode`].
+
+mod config;
+mod log_store;
+mod network;
+mod node;
+mod propose;
+mod serve;
+mod state_machine;
+mod tables;
+mod transport;
+mod types;
+mod wire;
+
+pub use crate::storage::{CommitStats, Execution, OpenError, Source};
+pub use config::{Config, Timing};
+pub use log_store::LogStore;
+pub use node::{ChangeError, Metrics, MetricsWatch, RaftNode, ReadError, StartError};
+pub use propose::ProposeError;
+pub use state_machine::{App, Builder, OnApplied, RestoreError, StateMachine};
+pub use transport::{CallKind, DUPLEX_MESSAGES_MAX, Duplex, RaftService, RaftTransport, ServeError, Unreachable};
+pub use types::{Batch, TornBatch, TypeConfig};

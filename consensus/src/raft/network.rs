@@ -1,0 +1,329 @@
+//! openraft's network on a [`RaftTransport`]: calls for single messages, one ordered stream per follower for entries.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
+use openraft::errors::{
+    NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable as RaftUnreachable,
+};
+use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, VoteRequest, VoteResponse,
+};
+use openraft::raft::{TransferLeaderRequest, TransferLeaderResponse};
+use openraft::{EmptyNode, RPCTypes};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::Config;
+use super::transport::{CallKind, DUPLEX_MESSAGES_MAX, Duplex, RaftTransport, ServeError, Unreachable};
+use super::types::{LogId, Snapshot, TypeConfig, Vote};
+use super::wire::{self, SnapshotChunk, SnapshotInstall};
+
+type RpcError = RPCError<TypeConfig>;
+type AppendRequest = AppendEntriesRequest<TypeConfig>;
+type AppendResult = StreamAppendResult<TypeConfig>;
+
+/// Pieces of a snapshot that travel at the same time.
+const SNAPSHOT_CHUNKS_IN_FLIGHT: usize = 8;
+
+/// Makes a [`Peer`] for each member that openraft talks to.
+pub struct Network {
+    pub(super) id: u64,
+    pub(super) transport: Arc<dyn RaftTransport>,
+    pub(super) limits: Limits,
+    pub(super) transfers: Arc<AtomicU64>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    message_bytes_max: usize,
+    window_bytes_max: usize,
+    snapshot_chunk_bytes: usize,
+    stall: Duration,
+}
+
+impl Limits {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            message_bytes_max: config.message_bytes_max,
+            window_bytes_max: config.window_bytes_max,
+            snapshot_chunk_bytes: config.snapshot_chunk_bytes,
+            stall: Duration::from_millis(config.stall_ms),
+        }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for Network {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: u64, _node: &EmptyNode) -> Peer {
+        Peer {
+            id: self.id,
+            target,
+            transport: self.transport.clone(),
+            limits: self.limits,
+            transfers: self.transfers.clone(),
+        }
+    }
+}
+
+/// The way to one other member.
+pub struct Peer {
+    id: u64,
+    target: u64,
+    transport: Arc<dyn RaftTransport>,
+    limits: Limits,
+    transfers: Arc<AtomicU64>,
+}
+
+impl Peer {
+    async fn call<Q: Serialize, A: DeserializeOwned>(&self, kind: CallKind, request: &Q) -> Result<A, RpcError> {
+        let answer = self.transport.call(self.target, kind, wire::encode(request)).await.map_err(unreachable)?;
+        wire::decode(&answer, self.limits.message_bytes_max).map_err(garbled)
+    }
+
+    async fn call_within<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        kind: CallKind,
+        request: &Q,
+        limit: Duration,
+    ) -> Result<A, RpcError> {
+        let answer = tokio::time::timeout(limit, self.call(kind, request)).await;
+        answer.unwrap_or_else(|_| Err(self.timed_out(rpc_type(kind), limit)))
+    }
+
+    fn timed_out(&self, action: RPCTypes, timeout: Duration) -> RpcError {
+        RPCError::Timeout(Timeout { action, id: self.id, target: self.target, timeout })
+    }
+
+    async fn send_snapshot(&self, vote: Vote, snapshot: Snapshot) -> Result<SnapshotResponse<TypeConfig>, RpcError> {
+        let transfer = self.transfers.fetch_add(1, Ordering::Relaxed);
+        let chunks = chunks(transfer, &snapshot.snapshot, self.limits.snapshot_chunk_bytes);
+        let sending = stream::iter(chunks).map(|chunk| async move { self.send_chunk(&chunk).await });
+        sending.buffer_unordered(SNAPSHOT_CHUNKS_IN_FLIGHT).try_collect::<()>().await?;
+        self.call(CallKind::SnapshotInstall, &SnapshotInstall { transfer, vote, meta: snapshot.meta }).await
+    }
+
+    async fn send_chunk(&self, chunk: &SnapshotChunk) -> Result<(), RpcError> {
+        self.call_within(CallKind::SnapshotChunk, chunk, self.limits.stall * 4).await
+    }
+}
+
+fn chunks(transfer: u64, data: &Bytes, size: usize) -> impl Iterator<Item = SnapshotChunk> + use<> {
+    let data = data.clone();
+    (0..data.len().div_ceil(size).max(1)).map(move |n| {
+        let (start, end) = (n * size, data.len().min((n + 1) * size));
+        SnapshotChunk { transfer, total_bytes: data.len() as u64, offset: start as u64, data: data.slice(start..end) }
+    })
+}
+
+impl RaftNetworkV2<TypeConfig> for Peer {
+    type SnapshotData = Bytes;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendRequest,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, RpcError> {
+        self.call_within(CallKind::Append, &request, option.hard_ttl()).await
+    }
+
+    /// A lone message (a heartbeat, a probe) goes as a call; as soon as a second one may follow, a stream is opened.
+    fn stream_append<'s, S>(
+        &'s mut self,
+        mut input: S,
+        _option: RPCOption,
+    ) -> BoxFuture<'s, Result<BoxStream<'s, Result<AppendResult, RpcError>>, RpcError>>
+    where
+        S: Stream<Item = AppendRequest> + Send + Unpin + 'static,
+    {
+        async move {
+            let Some(first) = input.next().await else {
+                return Ok(stream::empty().boxed());
+            };
+            match input.next().now_or_never() {
+                Some(None) => Ok(stream::once(self.append_alone(first)).boxed()),
+                Some(Some(second)) => self.append_stream(vec![first, second], input).await,
+                None => self.append_stream(vec![first], input).await,
+            }
+        }
+        .boxed()
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        self.call_within(CallKind::Vote, &request, option.soft_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        self.call_within(CallKind::PreVote, &request, option.soft_ttl()).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        tokio::select! {
+            closed = cancel => Err(closed.into()),
+            sent = tokio::time::timeout(option.soft_ttl(), self.send_snapshot(vote, snapshot)) => {
+                let late = || Err(self.timed_out(RPCTypes::InstallSnapshot, option.soft_ttl()));
+                sent.unwrap_or_else(|_| late()).map_err(to_streaming)
+            }
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RpcError> {
+        self.call_within(CallKind::TransferLeader, &request, option.soft_ttl()).await
+    }
+}
+
+impl Peer {
+    async fn append_alone(&self, request: AppendRequest) -> Result<AppendResult, RpcError> {
+        let (previous, last) = (request.prev_log_id, last_log_id(&request));
+        let answer: AppendEntriesResponse<TypeConfig> =
+            self.call_within(CallKind::Append, &request, self.limits.stall).await?;
+        Ok(answer.into_stream_result(previous, last))
+    }
+
+    async fn append_stream<'s, S>(
+        &'s mut self,
+        first: Vec<AppendRequest>,
+        input: S,
+    ) -> Result<BoxStream<'s, Result<AppendResult, RpcError>>, RpcError>
+    where
+        S: Stream<Item = AppendRequest> + Send + Unpin + 'static,
+    {
+        let duplex = self.transport.open(self.target).await.map_err(unreachable)?;
+        let input = stream::iter(first).chain(input).fuse();
+        let pipeline = Pipeline { peer: self, duplex, input, unanswered: VecDeque::new(), unanswered_bytes: 0 };
+        Ok(stream::unfold(Some(pipeline), |pipeline| async move { pipeline?.next().await }).boxed())
+    }
+}
+
+/// Entries on their way to one follower. Answers come in the order of the requests.
+struct Pipeline<'s, S> {
+    peer: &'s Peer,
+    duplex: Duplex,
+    input: S,
+    unanswered: VecDeque<Unanswered>,
+    unanswered_bytes: usize,
+}
+
+struct Unanswered {
+    sent_at: Instant,
+    bytes: usize,
+}
+
+impl<S: Stream<Item = AppendRequest> + futures_util::stream::FusedStream + Send + Unpin> Pipeline<'_, S> {
+    /// Sends what there is until the next answer. An error or the end of both directions ends the stream.
+    async fn next(mut self) -> Option<(Result<AppendResult, RpcError>, Option<Self>)> {
+        match self.drive().await {
+            Ok(Some(answer)) => Some((Ok(answer), Some(self))),
+            Ok(None) => None,
+            Err(error) => Some((Err(error), None)),
+        }
+    }
+
+    async fn drive(&mut self) -> Result<Option<AppendResult>, RpcError> {
+        loop {
+            let waiting = !self.unanswered.is_empty();
+            if !waiting && self.input.is_terminated() {
+                return Ok(None);
+            }
+            let oldest = self.unanswered.front().map_or_else(Instant::now, |unanswered| unanswered.sent_at);
+            let deadline = oldest + self.peer.limits.stall;
+            tokio::select! {
+                biased;
+                answer = self.duplex.receiver.recv(), if waiting => return self.on_answer(answer).map(Some),
+                request = self.input.next(), if self.may_send() => {
+                    if let Some(request) = request {
+                        self.send(&request).await?;
+                    }
+                }
+                () = tokio::time::sleep_until(deadline), if waiting => {
+                    return Err(self.peer.timed_out(RPCTypes::AppendEntries, self.peer.limits.stall));
+                }
+            }
+        }
+    }
+
+    fn may_send(&self) -> bool {
+        let room = self.unanswered.len() < DUPLEX_MESSAGES_MAX;
+        room && self.unanswered_bytes < self.peer.limits.window_bytes_max && !self.input.is_terminated()
+    }
+
+    fn on_answer(&mut self, answer: Option<Bytes>) -> Result<AppendResult, RpcError> {
+        let answer = answer.ok_or_else(|| self.broken())?;
+        self.unanswered_bytes -= self.unanswered.pop_front().map_or(0, |unanswered| unanswered.bytes);
+        wire::decode(&answer, self.peer.limits.message_bytes_max).map_err(garbled)
+    }
+
+    async fn send(&mut self, request: &AppendRequest) -> Result<(), RpcError> {
+        let message = wire::encode(request);
+        let bytes = message.len();
+        let sending = self.duplex.sender.send(message);
+        let stalled = || self.peer.timed_out(RPCTypes::AppendEntries, self.peer.limits.stall);
+        let sent = tokio::time::timeout(self.peer.limits.stall, sending).await.map_err(|_| stalled())?;
+        sent.map_err(|_| self.broken())?;
+        self.unanswered.push_back(Unanswered { sent_at: Instant::now(), bytes });
+        self.unanswered_bytes += bytes;
+        Ok(())
+    }
+
+    fn broken(&self) -> RpcError {
+        unreachable(Unreachable { target: self.peer.target, reason: "the append stream broke".into() })
+    }
+}
+
+fn last_log_id(request: &AppendRequest) -> Option<LogId> {
+    request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id)
+}
+
+fn unreachable(error: Unreachable) -> RpcError {
+    RPCError::Unreachable(RaftUnreachable::new(&error))
+}
+
+fn garbled(error: ServeError) -> RpcError {
+    RPCError::Network(NetworkError::new(&error))
+}
+
+fn to_streaming(error: RpcError) -> StreamingError<TypeConfig> {
+    match error {
+        RPCError::Timeout(error) => error.into(),
+        RPCError::Unreachable(error) => error.into(),
+        RPCError::Network(error) => error.into(),
+        RPCError::RemoteError(error) => match error.source {},
+    }
+}
+
+fn rpc_type(kind: CallKind) -> RPCTypes {
+    match kind {
+        CallKind::Append => RPCTypes::AppendEntries,
+        CallKind::Vote | CallKind::PreVote => RPCTypes::Vote,
+        CallKind::SnapshotChunk | CallKind::SnapshotInstall => RPCTypes::InstallSnapshot,
+        CallKind::TransferLeader => RPCTypes::TransferLeader,
+    }
+}

@@ -1,0 +1,342 @@
+//! One member of a Raft group: its handle, its membership and its metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use openraft::alias::WatchReceiverOf;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
+use openraft::{EmptyNode, Raft, RaftMetrics, ReadPolicy};
+
+use super::config::Config;
+use super::log_store::LogStore;
+use super::network::{Limits, Network};
+use super::propose::{ProposeError, Proposer};
+use super::serve::Server;
+use super::state_machine::{App, OnApplied, StateMachine};
+use super::transport::{RaftService, RaftTransport};
+use super::types::TypeConfig;
+use crate::storage::{CommitStats, OpenError, Source};
+
+/// A preferred leader may lack this many entries when leadership is handed to it: under load it always lacks some.
+const TRANSFER_LAG_ENTRIES_MAX: u64 = 64;
+
+/// Why a member did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its file could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Its settings contradict each other.
+    #[error("invalid configuration: {0}")]
+    Config(String),
+    /// Its log or snapshot could not be replayed.
+    #[error("the log cannot be replayed: {0}")]
+    Replay(String),
+}
+
+/// Why members did not change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// This member does not lead; nothing was changed.
+    #[error("this member is not the leader; the leader is {leader:?}")]
+    NotLeader {
+        /// Who leads, if known.
+        leader: Option<u64>,
+    },
+    /// The change is not possible now: another one is under way, a learner is unknown, no voter would remain, or the
+    /// group exists already. Nothing was changed.
+    #[error("members cannot be changed: {0}")]
+    Refused(String),
+    /// Leadership was lost on the way; look at the metrics to see what became of it.
+    #[error("leadership was lost while members were changed; the leader is {leader:?}")]
+    Unknown {
+        /// Who leads now, if known.
+        leader: Option<u64>,
+    },
+    /// This member has stopped.
+    #[error("the member has stopped")]
+    Stopped,
+}
+
+/// Why a read would not have been linearizable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// This member does not lead, as far as it knows.
+    #[error("this member is not the leader; the leader is {leader:?}")]
+    NotLeader {
+        /// Who leads, if known.
+        leader: Option<u64>,
+    },
+    /// No majority of voters confirmed that this member leads.
+    #[error("no majority of voters answers: {0}")]
+    NoQuorum(String),
+    /// This member has stopped.
+    #[error("the member has stopped")]
+    Stopped,
+}
+
+/// What a member knows of its group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// Term of Raft.
+    pub term: u64,
+    /// Who leads, if known.
+    pub leader: Option<u64>,
+    /// Whether this member leads.
+    pub is_leader: bool,
+    /// Last index in the log; it may not be committed.
+    pub last_log: Option<u64>,
+    /// Last index known to be committed.
+    pub committed: Option<u64>,
+    /// Last applied index.
+    pub applied: Option<u64>,
+    /// Last index contained in the snapshot.
+    pub snapshot: Option<u64>,
+    /// Last index removed from the log.
+    pub purged: Option<u64>,
+    /// Members that vote.
+    pub voters: BTreeSet<u64>,
+    /// Members that do not vote.
+    pub learners: BTreeSet<u64>,
+    /// On the leader: last index that each member is known to have, itself included.
+    pub matched: BTreeMap<u64, Option<u64>>,
+    /// Why the member stopped, if it did.
+    pub stopped: Option<String>,
+}
+
+impl Metrics {
+    fn new(raft: &RaftMetrics<TypeConfig>) -> Self {
+        let membership = raft.membership_config.membership();
+        let matched = raft.replication.iter().flatten();
+        Self {
+            term: raft.current_term,
+            leader: raft.current_leader,
+            is_leader: raft.current_leader == Some(raft.id) && raft.replication.is_some(),
+            last_log: raft.last_log_index,
+            committed: raft.local_committed.map(|log_id| log_id.index()),
+            applied: raft.last_applied.map(|log_id| log_id.index()),
+            snapshot: raft.snapshot.map(|log_id| log_id.index()),
+            purged: raft.purged.map(|log_id| log_id.index()),
+            voters: membership.voter_ids().collect(),
+            learners: membership.learner_ids().collect(),
+            matched: matched.map(|(id, log_id)| (*id, log_id.map(|log_id| log_id.index()))).collect(),
+            stopped: raft.running_state.as_ref().err().map(ToString::to_string),
+        }
+    }
+}
+
+/// Follows a member's metrics. Values in between may be skipped.
+#[derive(Clone)]
+pub struct MetricsWatch(WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>);
+
+impl MetricsWatch {
+    /// The newest metrics.
+    pub fn get(&self) -> Metrics {
+        Metrics::new(&self.0.borrow_watched())
+    }
+
+    /// Waits for a change; `false` when the member has gone and there will be none.
+    pub async fn changed(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+
+    /// Waits until `condition` holds; `None` when the member has gone before. It may wait for ever.
+    pub async fn until(&mut self, mut condition: impl FnMut(&Metrics) -> bool) -> Option<Metrics> {
+        loop {
+            let metrics = Metrics::new(&self.0.borrow_and_update());
+            if condition(&metrics) {
+                return Some(metrics);
+            }
+            if !self.changed().await {
+                return None;
+            }
+        }
+    }
+}
+
+/// A running member of a Raft group. Cloning gives another handle on the same member.
+///
+/// It runs on the tokio runtime it was started on, plus one thread for the disk. Call [`shutdown`](Self::shutdown)
+/// and drop every handle before its file is opened again.
+#[derive(Clone)]
+pub struct RaftNode {
+    id: u64,
+    raft: Raft<TypeConfig, StateMachine>,
+    proposer: Proposer,
+    server: Arc<Server>,
+    store: LogStore,
+}
+
+impl RaftNode {
+    /// Starts member `id` from its file, or as a blank one that waits for [`initialize`](Self::initialize) or for a
+    /// leader that adds it. Returns when snapshot and committed entries are replayed into `app`.
+    pub async fn start(
+        id: u64,
+        source: impl Into<Source>,
+        config: Config,
+        transport: Arc<dyn RaftTransport>,
+        app: impl App,
+        on_applied: OnApplied,
+    ) -> Result<Self, StartError> {
+        let raft_config = config.to_openraft()?;
+        let store = LogStore::open(source, id, &config)?;
+        let machine = StateMachine::new(Box::new(app), on_applied, store.clone());
+        let transfers = Arc::new(AtomicU64::new(0));
+        let network = Network { id, transport, limits: Limits::new(&config), transfers };
+        let raft = Raft::new(id, raft_config, network, store.clone(), machine).await;
+        let raft = raft.map_err(|error| StartError::Replay(error.to_string()))?;
+        let proposer = Proposer::start(raft.clone(), &config);
+        let server = Arc::new(Server::new(raft.clone(), config.message_bytes_max, config.snapshot_bytes_max));
+        Ok(Self { id, raft, proposer, server, store })
+    }
+
+    /// This member's number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where the transport delivers messages for this member.
+    pub fn service(&self) -> Arc<dyn RaftService> {
+        self.server.clone()
+    }
+
+    /// Proposes commands, all in one entry, and waits until they are committed and applied here. Returns the entry's
+    /// index; other proposals may share it.
+    pub async fn propose(&self, commands: Vec<Bytes>) -> Result<u64, ProposeError> {
+        self.proposer.propose(commands).await
+    }
+
+    /// Founds the group; on one member, once. Waits for nothing but the own disk.
+    pub async fn initialize(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
+        self.raft.initialize(voters).await.map_err(|error| match error {
+            RaftError::APIError(InitializeError::NotAllowed(error)) => ChangeError::Refused(error.to_string()),
+            RaftError::APIError(InitializeError::NotInMembers(error)) => ChangeError::Refused(error.to_string()),
+            RaftError::Fatal(_) => ChangeError::Stopped,
+        })
+    }
+
+    /// Adds a learner; returns when that is committed, not when the learner has caught up.
+    pub async fn add_learner(&self, id: u64) -> Result<(), ChangeError> {
+        self.raft.add_learner(id, EmptyNode {}, false).await.map(drop).map_err(to_change_error)
+    }
+
+    /// Replaces the set of voters, each a member already; removed voters stay as learners if `keep_learners`.
+    /// Returns when the last of its two steps is committed.
+    pub async fn change_voters(&self, voters: BTreeSet<u64>, keep_learners: bool) -> Result<(), ChangeError> {
+        self.raft.change_membership(voters, keep_learners).await.map(drop).map_err(to_change_error)
+    }
+
+    /// Asks voter `to` to lead. Returns at once; watch the metrics for the outcome.
+    pub async fn transfer_leader(&self, to: u64) -> Result<(), ChangeError> {
+        self.raft.trigger().transfer_leader(to).await.map_err(|_| ChangeError::Stopped)
+    }
+
+    /// Hands leadership to `preferred` if this member leads and that one votes and has nearly all entries. Returns
+    /// whether it was asked to lead. Meant to be called every few election timeouts.
+    pub async fn prefer_leader(&self, preferred: u64) -> Result<bool, ChangeError> {
+        let ready = is_ready_to_lead(&self.metrics().get(), self.id, preferred);
+        if ready {
+            self.transfer_leader(preferred).await?;
+        }
+        Ok(ready)
+    }
+
+    /// Whether this member leads, as far as it knows.
+    pub fn is_leader(&self) -> bool {
+        self.raft.is_leader()
+    }
+
+    /// Who leads, as far as this member knows.
+    pub fn leader(&self) -> Option<u64> {
+        self.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// Follows the metrics.
+    pub fn metrics(&self) -> MetricsWatch {
+        MetricsWatch(self.raft.metrics())
+    }
+
+    /// Counters of the disk.
+    pub fn disk_stats(&self) -> &CommitStats {
+        self.store.stats()
+    }
+
+    /// Waits until everything that was committed before this call is applied here; costs one quorum round trip.
+    /// Returns the index up to which that is so. Only the leader can tell.
+    pub async fn read_index(&self) -> Result<u64, ReadError> {
+        let linearizer = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await.map_err(|error| match error {
+            RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)) => {
+                ReadError::NotLeader { leader: forward.leader_id }
+            }
+            RaftError::APIError(LinearizableReadError::QuorumNotEnough(error)) => {
+                ReadError::NoQuorum(error.to_string())
+            }
+            RaftError::Fatal(_) => ReadError::Stopped,
+        })?;
+        let index = linearizer.read_log_id().index();
+        linearizer.await_ready(&self.raft).await.map_err(|_| ReadError::Stopped)?;
+        Ok(index)
+    }
+
+    /// Takes a snapshot soon, whatever the log's length.
+    pub async fn trigger_snapshot(&self) -> Result<(), ChangeError> {
+        self.raft.trigger().snapshot().await.map_err(|_| ChangeError::Stopped)
+    }
+
+    /// Stops the member: nothing is proposed, answered or applied after this returns.
+    pub async fn shutdown(&self) {
+        if let Err(error) = self.raft.shutdown().await {
+            tracing::warn!(member = self.id, %error, "the member did not stop in order");
+        }
+    }
+}
+
+fn is_ready_to_lead(metrics: &Metrics, me: u64, preferred: u64) -> bool {
+    let candidate = metrics.is_leader && preferred != me && metrics.voters.contains(&preferred);
+    let has = metrics.matched.get(&preferred).copied().flatten();
+    let lag = |has: u64| metrics.last_log.unwrap_or(0).saturating_sub(has);
+    candidate && has.is_some_and(|has| lag(has) <= TRANSFER_LAG_ENTRIES_MAX)
+}
+
+fn to_change_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> ChangeError {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
+            ChangeError::NotLeader { leader: forward.leader_id }
+        }
+        RaftError::APIError(ClientWriteError::LogEntryDiscarded(forward)) => {
+            ChangeError::Unknown { leader: forward.leader_id }
+        }
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => ChangeError::Refused(error.to_string()),
+        RaftError::APIError(ClientWriteError::PreconditionFailed(error)) => ChangeError::Refused(error.to_string()),
+        RaftError::Fatal(_) => ChangeError::Stopped,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leading(matched: Option<u64>) -> Metrics {
+        Metrics {
+            is_leader: true,
+            voters: [1, 2].into(),
+            last_log: Some(1000),
+            matched: [(1, Some(1000)), (2, matched), (3, Some(1000))].into(),
+            ..Metrics::default()
+        }
+    }
+
+    #[test]
+    fn only_a_leader_hands_over_and_only_to_a_voter_that_caught_up() {
+        assert!(is_ready_to_lead(&leading(Some(1000)), 1, 2));
+        assert!(is_ready_to_lead(&leading(Some(1000 - TRANSFER_LAG_ENTRIES_MAX)), 1, 2));
+        assert!(!is_ready_to_lead(&leading(Some(1000 - TRANSFER_LAG_ENTRIES_MAX - 1)), 1, 2));
+        assert!(!is_ready_to_lead(&leading(None), 1, 2), "never heard of");
+        assert!(!is_ready_to_lead(&leading(Some(1000)), 1, 1), "leads already");
+        assert!(!is_ready_to_lead(&leading(Some(1000)), 1, 3), "a learner");
+        assert!(!is_ready_to_lead(&Metrics { is_leader: false, ..leading(Some(1000)) }, 1, 2));
+    }
+}

@@ -1,0 +1,207 @@
+//! The receiving side: messages of other members, decoded, checked and handed to openraft.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt, pin_mut, stream};
+use openraft::Raft;
+use openraft::errors::Fatal;
+use openraft::raft::TransferLeaderRequest;
+use openraft::raft::{AppendEntriesRequest, VoteRequest};
+use openraft::vote::RaftLeaderId;
+
+use super::state_machine::StateMachine;
+use super::transport::{CallKind, Duplex, RaftService, ServeError};
+use super::types::{Snapshot, TypeConfig, Vote};
+use super::wire::{self, SnapshotChunk, SnapshotInstall};
+
+type Handle = Raft<TypeConfig, StateMachine>;
+
+/// Serves other members of one group.
+pub(super) struct Server {
+    raft: Handle,
+    message_bytes_max: usize,
+    incoming: Mutex<Incoming>,
+    snapshot_bytes_max: usize,
+}
+
+/// Unfinished snapshot transfers, at most one per sender.
+type Incoming = BTreeMap<u64, Transfer>;
+
+struct Transfer {
+    id: u64,
+    data: Vec<u8>,
+    received: BTreeMap<u64, u64>,
+}
+
+impl Server {
+    pub fn new(raft: Handle, message_bytes_max: usize, snapshot_bytes_max: usize) -> Self {
+        Self { raft, message_bytes_max, incoming: Mutex::default(), snapshot_bytes_max }
+    }
+
+    async fn answer(&self, from: u64, kind: CallKind, request: &[u8]) -> Result<Bytes, ServeError> {
+        match kind {
+            CallKind::Append => self.on_append(from, request).await,
+            CallKind::Vote => self.on_vote(from, request).await,
+            CallKind::PreVote => self.on_pre_vote(from, request).await,
+            CallKind::SnapshotChunk => self.on_chunk(from, request),
+            CallKind::SnapshotInstall => self.on_install(from, request).await,
+            CallKind::TransferLeader => self.on_transfer(from, request).await,
+        }
+    }
+
+    async fn on_append(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
+        let request = decode_append(from, request, self.message_bytes_max)?;
+        let answer = self.raft.append_entries(request).await;
+        Ok(wire::encode(&answer.map_err(stopped)?))
+    }
+
+    async fn on_vote(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
+        let request: VoteRequest<TypeConfig> = wire::decode(request, self.message_bytes_max)?;
+        check_sender(from, &request.vote)?;
+        Ok(wire::encode(&self.raft.vote(request).await.map_err(stopped)?))
+    }
+
+    async fn on_pre_vote(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
+        let request: VoteRequest<TypeConfig> = wire::decode(request, self.message_bytes_max)?;
+        check_sender(from, &request.vote)?;
+        Ok(wire::encode(&self.raft.pre_vote(request).await.map_err(stopped)?))
+    }
+
+    fn on_chunk(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
+        let chunk: SnapshotChunk = wire::decode(request, self.message_bytes_max)?;
+        let limit = self.snapshot_bytes_max;
+        if chunk.total_bytes > limit as u64 {
+            return Err(ServeError::TooLong { bytes: chunk.total_bytes as usize, limit });
+        }
+        let mut incoming = self.incoming.lock().expect("a handler panicked");
+        let transfer = incoming.entry(from).or_insert_with(|| Transfer::new(&chunk));
+        if transfer.id != chunk.transfer {
+            *transfer = Transfer::new(&chunk);
+        }
+        transfer.take(&chunk)?;
+        Ok(wire::encode(&()))
+    }
+
+    async fn on_install(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
+        let install: SnapshotInstall = wire::decode(request, self.message_bytes_max)?;
+        check_sender(from, &install.vote)?;
+        let transfer = self.incoming.lock().expect("a handler panicked").remove(&from);
+        let data = transfer.filter(|transfer| transfer.id == install.transfer).and_then(Transfer::finish);
+        let snapshot =
+            Snapshot { meta: install.meta, snapshot: data.ok_or_else(|| malformed("the snapshot is incomplete"))? };
+        let answer = self.raft.install_full_snapshot(install.vote, snapshot).await;
+        Ok(wire::encode(&answer.map_err(stopped)?))
+    }
+
+    async fn on_transfer(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
+        let request: TransferLeaderRequest<TypeConfig> = wire::decode(request, self.message_bytes_max)?;
+        check_sender(from, request.from_leader())?;
+        Ok(wire::encode(&self.raft.handle_transfer_leader(request).await.map_err(stopped)?))
+    }
+
+    /// Requests of a stream; ends at the first malformed one, which is put into `refused`.
+    fn requests(
+        &self,
+        from: u64,
+        receiver: tokio::sync::mpsc::Receiver<Bytes>,
+        refused: Arc<Mutex<Option<ServeError>>>,
+    ) -> impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + use<> {
+        let limit = self.message_bytes_max;
+        stream::unfold((receiver, refused), move |(mut receiver, refused)| async move {
+            let message = receiver.recv().await?;
+            match decode_append(from, &message, limit) {
+                Ok(request) => Some((request, (receiver, refused))),
+                Err(error) => {
+                    *refused.lock().expect("a handler panicked") = Some(error);
+                    None
+                }
+            }
+        })
+    }
+
+    async fn serve_stream(&self, from: u64, duplex: Duplex) -> Result<(), ServeError> {
+        let Duplex { sender, receiver } = duplex;
+        let refused = Arc::default();
+        let answers = self.raft.stream_append(self.requests(from, receiver, Arc::clone(&refused)));
+        pin_mut!(answers);
+        while let Some(answer) = answers.next().await {
+            let answer = answer.map_err(|error: Fatal<TypeConfig>| stopped(error))?;
+            if sender.send(wire::encode(&answer)).await.is_err() {
+                break;
+            }
+        }
+        let refused = refused.lock().expect("a handler panicked").take();
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+impl RaftService for Server {
+    fn on_call(&self, from: u64, kind: CallKind, request: Bytes) -> BoxFuture<'_, Result<Bytes, ServeError>> {
+        async move { self.answer(from, kind, &request).await }.boxed()
+    }
+
+    fn on_stream(&self, from: u64, duplex: Duplex) -> BoxFuture<'_, Result<(), ServeError>> {
+        self.serve_stream(from, duplex).boxed()
+    }
+}
+
+impl Transfer {
+    fn new(chunk: &SnapshotChunk) -> Self {
+        Self { id: chunk.transfer, data: vec![0; chunk.total_bytes as usize], received: BTreeMap::new() }
+    }
+
+    fn take(&mut self, chunk: &SnapshotChunk) -> Result<(), ServeError> {
+        let end = chunk.offset.checked_add(chunk.data.len() as u64).filter(|end| *end <= self.data.len() as u64);
+        let end = end.ok_or_else(|| malformed("a piece lies outside of its snapshot"))?;
+        self.data[chunk.offset as usize..end as usize].copy_from_slice(&chunk.data);
+        self.received.insert(chunk.offset, end);
+        Ok(())
+    }
+
+    /// The snapshot, if its pieces cover it without a gap.
+    fn finish(self) -> Option<Bytes> {
+        let covered = self.received.iter().try_fold(
+            0,
+            |covered, (start, end)| {
+                if *start <= covered { Some(covered.max(*end)) } else { None }
+            },
+        );
+        (covered? == self.data.len() as u64).then(|| self.data.into())
+    }
+}
+
+fn decode_append(from: u64, request: &[u8], limit: usize) -> Result<AppendEntriesRequest<TypeConfig>, ServeError> {
+    let request: AppendEntriesRequest<TypeConfig> = wire::decode(request, limit)?;
+    check_sender(from, &request.vote)?;
+    check_entries(&request)?;
+    Ok(request)
+}
+
+/// A member may speak in its own name only: the transport has authenticated `from`.
+fn check_sender(from: u64, vote: &Vote) -> Result<(), ServeError> {
+    let claimed = *vote.leader_id().node_id();
+    if claimed == from { Ok(()) } else { Err(ServeError::Impostor { from, claimed }) }
+}
+
+/// openraft relies on entries that follow each other.
+fn check_entries(request: &AppendEntriesRequest<TypeConfig>) -> Result<(), ServeError> {
+    let mut next = request.prev_log_id.map_or(0, |log_id| log_id.index().saturating_add(1));
+    for entry in &request.entries {
+        if entry.log_id.index() != next {
+            return Err(malformed("entries do not follow each other"));
+        }
+        next = next.saturating_add(1);
+    }
+    Ok(())
+}
+
+fn malformed(reason: &str) -> ServeError {
+    ServeError::Malformed { reason: reason.to_owned() }
+}
+
+fn stopped(error: impl std::fmt::Display) -> ServeError {
+    ServeError::Stopped { reason: error.to_string() }
+}

@@ -1,0 +1,144 @@
+//! The application's state machine behind openraft: in memory, with a durable snapshot.
+
+use std::io;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, RaftSnapshotBuilder};
+
+use super::log_store::LogStore;
+use super::types::{LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig};
+
+/// The application's replicated state machine. It lives in memory: after a restart it starts empty, is given the
+/// last snapshot and then every later committed command, each exactly once and in order.
+pub trait App: Send + 'static {
+    /// Applies a committed command. `index` is its log entry's; commands of one entry share it, in order. It must
+    /// depend on nothing but the state and the command, and cannot fail: a bad command is one that does nothing.
+    fn apply(&mut self, index: u64, command: &[u8]);
+
+    /// The whole state as bytes. Called between two commands; applying waits for it.
+    fn snapshot(&self) -> Bytes;
+
+    /// Replaces the whole state by that of a snapshot.
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError>;
+}
+
+/// A snapshot that the application cannot read. The member stops.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the snapshot cannot be restored: {0}")]
+pub struct RestoreError(pub String);
+
+/// Called with the last applied index after each run of applied commands and after each restored snapshot. It runs
+/// on Raft's own task and must not block.
+pub type OnApplied = Box<dyn FnMut(u64) + Send>;
+
+/// openraft's view of the application.
+pub struct StateMachine {
+    parts: Mutex<Parts>,
+    store: LogStore,
+}
+
+struct Parts {
+    app: Box<dyn App>,
+    on_applied: OnApplied,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+}
+
+impl StateMachine {
+    /// An empty state machine whose snapshots live in `store`.
+    pub fn new(app: Box<dyn App>, on_applied: OnApplied, store: LogStore) -> Self {
+        let parts = Parts { app, on_applied, applied: None, membership: StoredMembership::default() };
+        Self { parts: Mutex::new(parts), store }
+    }
+
+    fn parts(&mut self) -> &mut Parts {
+        self.parts.get_mut().expect("the application panicked")
+    }
+}
+
+impl Parts {
+    fn apply(&mut self, (entry, responder): EntryResponder<TypeConfig>) {
+        let index = entry.log_id.index();
+        match entry.payload {
+            EntryPayload::Blank => {}
+            EntryPayload::Normal(batch) => batch.commands().for_each(|command| self.app.apply(index, command)),
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(entry.log_id), membership);
+            }
+        }
+        self.applied = Some(entry.log_id);
+        if let Some(responder) = responder {
+            responder.send(());
+        }
+    }
+
+    fn notify(&mut self) {
+        if let Some(applied) = self.applied {
+            (self.on_applied)(applied.index());
+        }
+    }
+
+    fn restore(&mut self, meta: &SnapshotMeta, data: &[u8]) -> Result<(), io::Error> {
+        self.app.restore(data).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.notify();
+        Ok(())
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = Bytes;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        let parts = self.parts();
+        Ok((parts.applied, parts.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + Send,
+    {
+        while let Some(entry) = entries.try_next().await? {
+            self.parts().apply(entry);
+        }
+        self.parts().notify();
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        let parts = self.parts();
+        let meta = SnapshotMeta { last_log_id: parts.applied, last_membership: parts.membership.clone() };
+        let data = parts.app.snapshot();
+        Builder { snapshot: Snapshot { meta, snapshot: data }, store: self.store.clone() }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, data: Bytes) -> Result<(), io::Error> {
+        self.store.save_snapshot(meta, data.clone()).await?;
+        self.parts().restore(meta, &data)
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        let found = self.store.read_snapshot()?;
+        Ok(found.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
+    }
+}
+
+/// Makes a captured state durable.
+pub struct Builder {
+    snapshot: Snapshot,
+    store: LogStore,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for Builder {
+    type SnapshotData = Bytes;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        self.store.save_snapshot(&self.snapshot.meta, self.snapshot.snapshot.clone()).await?;
+        Ok(self.snapshot.clone())
+    }
+}

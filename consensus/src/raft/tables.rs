@@ -1,0 +1,193 @@
+//! The redb tables of a Raft member, and how requests change them.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use openraft::entry::RaftEntry;
+use openraft::storage::IOFlushed;
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+
+use super::log_store::{Tail, next_index};
+use super::types::{Entry, LogId, SnapshotMeta, TypeConfig};
+use crate::storage::{Cost, Persist, PersistError};
+
+pub(super) const FORMAT: &str = "tidemark-raft-1";
+
+const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+/// Single values: `vote`, `committed`, `purged`.
+const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("state");
+/// The current snapshot: `meta`, `data`.
+const SNAPSHOT: TableDefinition<&str, &[u8]> = TableDefinition::new("snapshot");
+
+pub(super) type Done = oneshot::Sender<Result<(), PersistError>>;
+
+pub(super) enum Op {
+    Append { rows: Vec<(u64, Vec<u8>)>, callback: IOFlushed<TypeConfig> },
+    Vote { vote: Vec<u8>, done: Done },
+    Truncate { from: u64, done: Done },
+    Purge { upto: LogId },
+    Snapshot { meta: Vec<u8>, data: Bytes, done: Done },
+}
+
+pub(super) fn create_tables(write: &WriteTransaction) -> Result<(), PersistError> {
+    write.open_table(LOG)?;
+    write.open_table(STATE)?;
+    write.open_table(SNAPSHOT)?;
+    Ok(())
+}
+
+/// Our own types always encode; only a size beyond memory could fail.
+pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, PersistError> {
+    postcard::to_allocvec(value).map_err(|error| PersistError::Io(error.to_string()))
+}
+
+fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, PersistError> {
+    postcard::from_bytes(bytes).map_err(|error| PersistError::corrupt(format!("{what}: {error}")))
+}
+
+pub(super) fn read_tail(db: &Database) -> Result<Tail, PersistError> {
+    let read = db.begin_read()?;
+    let purged: Option<LogId> = get_state(&read, "purged")?;
+    let last = match read.open_table(LOG)?.last()? {
+        Some((_, value)) => Some(decode::<Entry>("entry", value.value())?.log_id()),
+        None => None,
+    };
+    let last = last.max(purged);
+    // `committed` is written with whatever transaction comes next and may be ahead of the entries it speaks of.
+    let committed: Option<LogId> = get_state::<Option<LogId>>(&read, "committed")?.flatten();
+    let committed = if next_index(&committed) > next_index(&last) { last } else { committed };
+    let durable = last.map_or(0, |last| last.index());
+    Ok(Tail { vote: get_state(&read, "vote")?, committed, purged, last, durable, ..Tail::default() })
+}
+
+fn get_state<T: DeserializeOwned>(read: &ReadTransaction, name: &str) -> Result<Option<T>, PersistError> {
+    let value = read.open_table(STATE)?.get(name)?;
+    value.map(|value| decode(name, value.value())).transpose()
+}
+
+/// Entries of `start..end` up to and including the one that reaches `bytes_max`.
+pub(super) fn read_entries(db: &Database, start: u64, end: u64, bytes_max: usize) -> Result<Vec<Entry>, PersistError> {
+    let table = db.begin_read()?.open_table(LOG)?;
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for row in table.range(start..end)? {
+        let (_, value) = row?;
+        bytes += value.value().len();
+        entries.push(decode("entry", value.value())?);
+        if bytes >= bytes_max {
+            break;
+        }
+    }
+    Ok(entries)
+}
+
+pub(super) fn read_snapshot(db: &Database) -> Result<Option<(SnapshotMeta, Bytes)>, PersistError> {
+    let table = db.begin_read()?.open_table(SNAPSHOT)?;
+    let Some(meta) = table.get("meta")? else {
+        return Ok(None);
+    };
+    let data = table.get("data")?.ok_or_else(|| PersistError::corrupt("a snapshot without data"))?;
+    Ok(Some((decode("snapshot", meta.value())?, Bytes::copy_from_slice(data.value()))))
+}
+
+pub(super) struct RaftTables {
+    db: Arc<Database>,
+    tail: Arc<Mutex<Tail>>,
+}
+
+impl RaftTables {
+    pub fn new(db: Arc<Database>, tail: Arc<Mutex<Tail>>) -> Self {
+        Self { db, tail }
+    }
+
+    fn persist_committed(&self, write: &WriteTransaction) -> Result<(), PersistError> {
+        let committed = self.tail.lock().expect("a reader panicked").committed;
+        write.open_table(STATE)?.insert("committed", encode(&committed)?.as_slice())?;
+        Ok(())
+    }
+}
+
+impl Persist for RaftTables {
+    type Op = Op;
+
+    fn cost(op: &Op) -> Cost {
+        match op {
+            Op::Append { rows, .. } => {
+                Cost { entries: rows.len(), bytes: rows.iter().map(|(_, value)| value.len()).sum() }
+            }
+            Op::Snapshot { data, .. } => Cost { entries: 0, bytes: data.len() },
+            Op::Vote { .. } | Op::Truncate { .. } | Op::Purge { .. } => Cost::default(),
+        }
+    }
+
+    fn persist(&mut self, ops: &[Op]) -> Result<(), PersistError> {
+        let write = self.db.begin_write()?;
+        for op in ops {
+            match op {
+                Op::Append { rows, .. } => append(&write, rows)?,
+                Op::Vote { vote, .. } => put(&write, "vote", vote)?,
+                Op::Truncate { from, .. } => write.open_table(LOG)?.retain_in(*from.., |_, _| false)?,
+                Op::Purge { upto } => purge(&write, upto)?,
+                Op::Snapshot { meta, data, .. } => save_snapshot(&write, meta, data)?,
+            }
+        }
+        self.persist_committed(&write)?;
+        write.commit()?;
+        Ok(())
+    }
+
+    fn complete(&mut self, ops: Vec<Op>, outcome: Result<(), PersistError>) {
+        if outcome.is_ok() {
+            self.note_durable(&ops);
+        }
+        for op in ops {
+            match op {
+                Op::Append { callback, .. } => callback.io_completed(outcome.clone().map_err(Into::into)),
+                Op::Vote { done, .. } | Op::Truncate { done, .. } | Op::Snapshot { done, .. } => {
+                    let _ = done.send(outcome.clone());
+                }
+                Op::Purge { .. } => {}
+            }
+        }
+    }
+}
+
+impl RaftTables {
+    fn note_durable(&self, ops: &[Op]) {
+        let mut tail = self.tail.lock().expect("a reader panicked");
+        for op in ops {
+            match op {
+                Op::Append { rows, .. } => tail.durable = rows.last().map_or(tail.durable, |(index, _)| *index),
+                Op::Truncate { from, .. } => tail.durable = tail.durable.min(from.saturating_sub(1)),
+                Op::Vote { .. } | Op::Purge { .. } | Op::Snapshot { .. } => {}
+            }
+        }
+    }
+}
+
+fn append(write: &WriteTransaction, rows: &[(u64, Vec<u8>)]) -> Result<(), PersistError> {
+    let mut log = write.open_table(LOG)?;
+    for (index, entry) in rows {
+        log.insert(index, entry.as_slice())?;
+    }
+    Ok(())
+}
+
+fn put(write: &WriteTransaction, name: &str, value: &[u8]) -> Result<(), PersistError> {
+    write.open_table(STATE)?.insert(name, value)?;
+    Ok(())
+}
+
+fn purge(write: &WriteTransaction, upto: &LogId) -> Result<(), PersistError> {
+    write.open_table(LOG)?.retain_in(..=upto.index(), |_, _| false)?;
+    put(write, "purged", &encode(upto)?)
+}
+
+fn save_snapshot(write: &WriteTransaction, meta: &[u8], data: &[u8]) -> Result<(), PersistError> {
+    let mut table = write.open_table(SNAPSHOT)?;
+    table.insert("meta", meta)?;
+    table.insert("data", data)?;
+    Ok(())
+}

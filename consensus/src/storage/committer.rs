@@ -1,0 +1,252 @@
+//! Group commit: one thread persists whatever waits, in one transaction, then says so.
+//!
+//! The first failed transaction poisons the committer for ever: nothing is reported durable after it, because nobody
+//! knows what the disk holds until the file is opened again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::PersistError;
+
+/// Who runs the transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Execution {
+    /// An operating system thread of its own; what waits is merged into one transaction.
+    #[default]
+    Thread,
+    /// The caller, one transaction per request, without `flush_delay`: for deterministic simulation.
+    Inline,
+}
+
+/// Why a request was not taken. Nothing of it was or will be persisted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The queue is full; try again later.
+    #[error("the log's queue is full ({limit} requests wait)")]
+    Overloaded {
+        /// Requests that may wait.
+        limit: usize,
+    },
+    /// An earlier transaction failed; open the log again.
+    #[error("the log has stopped: {0}")]
+    Poisoned(PersistError),
+}
+
+/// Counters of one committer since it was opened. They only grow.
+#[derive(Debug, Default)]
+pub struct CommitStats {
+    /// Transactions made durable.
+    pub commits: AtomicU64,
+    /// Requests they carried.
+    pub requests: AtomicU64,
+    /// Log entries they carried.
+    pub entries: AtomicU64,
+    /// Bytes of entries and rows they carried.
+    pub bytes: AtomicU64,
+    /// Sum of their durations, in microseconds, including `flush_delay`.
+    pub micros_sum: AtomicU64,
+    /// The longest of them, in microseconds.
+    pub micros_max: AtomicU64,
+}
+
+impl CommitStats {
+    fn record(&self, cost: Cost, requests: usize, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(requests as u64, Ordering::Relaxed);
+        self.entries.fetch_add(cost.entries as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(cost.bytes as u64, Ordering::Relaxed);
+        self.micros_sum.fetch_add(micros, Ordering::Relaxed);
+        self.micros_max.fetch_max(micros, Ordering::Relaxed);
+    }
+}
+
+/// What a request weighs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    pub entries: usize,
+    pub bytes: usize,
+}
+
+impl Cost {
+    fn add(&mut self, other: Cost) {
+        self.entries += other.entries;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What a store does with the requests of one transaction.
+pub(crate) trait Persist: Send + 'static {
+    type Op: Send + 'static;
+
+    fn cost(op: &Self::Op) -> Cost;
+
+    /// Writes all of `ops`, in order, in one durable transaction; on error nothing of them may remain.
+    fn persist(&mut self, ops: &[Self::Op]) -> Result<(), PersistError>;
+
+    /// Tells whoever waits for `ops` what came of them.
+    fn complete(&mut self, ops: Vec<Self::Op>, outcome: Result<(), PersistError>);
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommitterOptions {
+    pub execution: Execution,
+    pub requests_max: usize,
+    pub commit_bytes_max: usize,
+    pub flush_delay: Duration,
+}
+
+pub(crate) struct Committer<P: Persist> {
+    queue: Queue<P>,
+    shared: Arc<Shared>,
+    requests_max: usize,
+}
+
+enum Queue<P: Persist> {
+    Thread { sender: Option<mpsc::Sender<P::Op>>, thread: Option<JoinHandle<()>> },
+    Inline(Mutex<Worker<P>>),
+}
+
+#[derive(Default)]
+struct Shared {
+    stats: CommitStats,
+    poison: OnceLock<PersistError>,
+}
+
+struct Worker<P: Persist> {
+    store: P,
+    shared: Arc<Shared>,
+    commit_bytes_max: usize,
+    flush_delay: Duration,
+}
+
+impl<P: Persist> Committer<P> {
+    pub fn new(store: P, options: CommitterOptions) -> Self {
+        let shared = Arc::new(Shared::default());
+        let mut worker = Worker {
+            store,
+            shared: shared.clone(),
+            commit_bytes_max: options.commit_bytes_max,
+            flush_delay: options.flush_delay,
+        };
+        let queue = match options.execution {
+            Execution::Inline => {
+                worker.flush_delay = Duration::ZERO;
+                Queue::Inline(Mutex::new(worker))
+            }
+            Execution::Thread => spawn(worker, options.requests_max),
+        };
+        Self { queue, shared, requests_max: options.requests_max }
+    }
+
+    pub fn stats(&self) -> &CommitStats {
+        &self.shared.stats
+    }
+
+    /// Hands `op` over without waiting; refuses when the queue is full.
+    pub fn try_submit(&self, op: P::Op) -> Result<(), SubmitError> {
+        self.check_poison()?;
+        match &self.queue {
+            Queue::Inline(worker) => worker.lock().expect("a commit panicked").run(vec![op]),
+            Queue::Thread { sender, .. } => {
+                let sent = sender.as_ref().expect("closed only by drop").try_send(op);
+                sent.map_err(|error| self.refusal(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands `op` over; waits while the queue is full.
+    pub async fn submit(&self, op: P::Op) -> Result<(), SubmitError> {
+        self.check_poison()?;
+        if let Queue::Thread { sender: Some(sender), .. } = &self.queue {
+            return sender.send(op).await.map_err(|_| SubmitError::Poisoned(self.poison()));
+        }
+        self.try_submit(op)
+    }
+
+    fn check_poison(&self) -> Result<(), SubmitError> {
+        self.shared.poison.get().map_or(Ok(()), |error| Err(SubmitError::Poisoned(error.clone())))
+    }
+
+    fn refusal(&self, error: &TrySendError<P::Op>) -> SubmitError {
+        match error {
+            TrySendError::Full(_) => SubmitError::Overloaded { limit: self.requests_max },
+            TrySendError::Closed(_) => SubmitError::Poisoned(self.poison()),
+        }
+    }
+
+    fn poison(&self) -> PersistError {
+        self.shared.poison.get().cloned().unwrap_or_else(|| PersistError::Io("the writer thread has ended".into()))
+    }
+}
+
+impl<P: Persist> Drop for Committer<P> {
+    /// Persists what waits, then closes the file, so that it can be opened again at once.
+    fn drop(&mut self) {
+        if let Queue::Thread { sender, thread } = &mut self.queue {
+            drop(sender.take());
+            let thread = thread.take().expect("joined only here");
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn spawn<P: Persist>(worker: Worker<P>, requests_max: usize) -> Queue<P> {
+    let (sender, receiver) = mpsc::channel(requests_max);
+    let thread = thread::Builder::new()
+        .name("log-writer".into())
+        .spawn(move || worker.run_until_closed(receiver))
+        .expect("the operating system refuses a thread");
+    Queue::Thread { sender: Some(sender), thread: Some(thread) }
+}
+
+impl<P: Persist> Worker<P> {
+    fn run_until_closed(mut self, mut receiver: mpsc::Receiver<P::Op>) {
+        while let Some(first) = receiver.blocking_recv() {
+            let ops = self.gather(first, &mut receiver);
+            self.run(ops);
+        }
+    }
+
+    fn gather(&self, first: P::Op, receiver: &mut mpsc::Receiver<P::Op>) -> Vec<P::Op> {
+        let mut bytes = P::cost(&first).bytes;
+        let mut ops = vec![first];
+        while bytes < self.commit_bytes_max {
+            let Ok(op) = receiver.try_recv() else { break };
+            bytes += P::cost(&op).bytes;
+            ops.push(op);
+        }
+        ops
+    }
+
+    fn run(&mut self, ops: Vec<P::Op>) {
+        let outcome = match self.shared.poison.get() {
+            Some(error) => Err(error.clone()),
+            None => self.persist(&ops),
+        };
+        if let Err(error) = &outcome {
+            let _ = self.shared.poison.set(error.clone());
+        }
+        self.store.complete(ops, outcome);
+    }
+
+    fn persist(&mut self, ops: &[P::Op]) -> Result<(), PersistError> {
+        let started = Instant::now();
+        self.store.persist(ops)?;
+        if !self.flush_delay.is_zero() {
+            thread::sleep(self.flush_delay);
+        }
+        let mut cost = Cost::default();
+        ops.iter().for_each(|op| cost.add(P::cost(op)));
+        self.shared.stats.record(cost, ops.len(), started.elapsed());
+        Ok(())
+    }
+}

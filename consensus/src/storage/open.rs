@@ -1,0 +1,313 @@
+//! Opening a redb file: whose it is, whether another process has it, whether it is whole.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+use redb::{BackendError, Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError};
+use redb::{TableDefinition, WriteTransaction};
+
+use super::{PersistError, is_full};
+
+const IDENTITY: TableDefinition<&str, &str> = TableDefinition::new("identity");
+
+/// Where a log lives.
+#[derive(Debug)]
+pub enum Source {
+    /// A file, created if missing. Its directory must exist.
+    Path(PathBuf),
+    /// Any storage; tests and the simulator bring their own.
+    Backend(Box<dyn StorageBackend>),
+}
+
+impl From<PathBuf> for Source {
+    fn from(path: PathBuf) -> Self {
+        Self::Path(path)
+    }
+}
+
+impl From<&Path> for Source {
+    fn from(path: &Path) -> Self {
+        Self::Path(path.to_owned())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.display().fmt(f),
+            Self::Backend(_) => f.write_str("storage backend"),
+        }
+    }
+}
+
+/// Who a file belongs to; written when it is created and compared whenever it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Name of the member within the cluster, such as `europe-0/group-2` or `ledger/7`.
+    pub owner: String,
+}
+
+/// Why a log could not be opened. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has the file open.
+    #[error("{source_name} is in use by another process: two processes cannot share one data directory")]
+    Locked {
+        /// Path of the file.
+        source_name: String,
+    },
+    /// The file is another cluster's, another member's, or of another format.
+    #[error("{source_name} belongs to {field} `{found}`, expected `{expected}`")]
+    Foreign {
+        /// Path of the file.
+        source_name: String,
+        /// `format`, `cluster` or `owner`.
+        field: &'static str,
+        /// What this process wants.
+        expected: String,
+        /// What the file says.
+        found: String,
+    },
+    /// The file is no database of ours, or damaged.
+    #[error("{source_name} is corrupt or not a database: {reason}")]
+    Corrupt {
+        /// Path of the file.
+        source_name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No space is left on the device.
+    #[error("{source_name} cannot be opened: no space is left on the device")]
+    Full {
+        /// Path of the file.
+        source_name: String,
+    },
+    /// The operating system refused.
+    #[error("{source_name} cannot be opened: {reason}")]
+    Io {
+        /// Path of the file.
+        source_name: String,
+        /// The operating system's words.
+        reason: String,
+    },
+}
+
+impl OpenError {
+    fn from_redb(source_name: &str, error: DatabaseError) -> Self {
+        let source_name = source_name.to_owned();
+        match error {
+            DatabaseError::DatabaseAlreadyOpen => Self::Locked { source_name },
+            DatabaseError::Storage(StorageError::Io(error)) => Self::from_io(source_name, &error),
+            other => Self::Corrupt { source_name, reason: other.to_string() },
+        }
+    }
+
+    fn from_io(source_name: String, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                Self::Corrupt { source_name, reason: error.to_string() }
+            }
+            _ if is_full(error) => Self::Full { source_name },
+            _ => Self::Io { source_name, reason: error.to_string() },
+        }
+    }
+
+    pub(crate) fn from_persist(source_name: &str, error: PersistError) -> Self {
+        let source_name = source_name.to_owned();
+        match error {
+            PersistError::Full(_) => Self::Full { source_name },
+            PersistError::Corrupt(reason) => Self::Corrupt { source_name, reason },
+            PersistError::Io(reason) => Self::Io { source_name, reason },
+        }
+    }
+}
+
+/// What makes a file ours.
+pub(crate) struct Schema<'a> {
+    pub format: &'a str,
+    pub identity: &'a Identity,
+    pub cache_bytes: usize,
+    pub create_tables: fn(&WriteTransaction) -> Result<(), PersistError>,
+}
+
+/// Opens or creates the database and checks or writes its identity; `create_tables` runs in the same transaction.
+pub(crate) fn open(source: Source, schema: &Schema) -> Result<Database, OpenError> {
+    if let Source::Path(path) = &source
+        && !path.exists()
+    {
+        create_whole(path, schema)?;
+    }
+    open_or_fill(source, schema)
+}
+
+/// redb cannot open what it had half created, so a file gets its name only once it is complete.
+fn create_whole(path: &Path, schema: &Schema) -> Result<(), OpenError> {
+    let fail = |error: io::Error| OpenError::from_io(path.display().to_string(), &error);
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".creating-{}", std::process::id()));
+    let draft = PathBuf::from(draft);
+    fs::File::create(&draft).map_err(fail)?;
+    let filled = open_or_fill(Source::Path(draft.clone()), schema).map(drop);
+    let named = filled.and_then(|()| name_file(&draft, path).map_err(fail));
+    let _ = fs::remove_file(&draft);
+    named
+}
+
+/// Linking refuses to replace a file that another process has created meanwhile; that one is then opened instead.
+fn name_file(draft: &Path, path: &Path) -> Result<(), io::Error> {
+    match fs::hard_link(draft, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        linked => linked?,
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn open_or_fill(source: Source, schema: &Schema) -> Result<Database, OpenError> {
+    let name = source.to_string();
+    let db = open_database(source, &name, schema.cache_bytes)?;
+    let fail = |error| OpenError::from_persist(&name, error);
+    if let Some(found) = read_identity(&db).map_err(fail)? {
+        check_identity(&name, schema, &found)?;
+    } else {
+        fill(&db, schema).map_err(fail)?;
+    }
+    Ok(db)
+}
+
+/// redb asserts on some damaged headers; a damaged file is an input, so that panic becomes an error.
+fn open_database(source: Source, name: &str, cache_bytes: usize) -> Result<Database, OpenError> {
+    let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut builder = Builder::new();
+        builder.set_cache_size(cache_bytes);
+        match source {
+            Source::Path(path) => builder.create(path),
+            Source::Backend(backend) => builder.create_with_backend(Boxed(backend)),
+        }
+    }));
+    match opened {
+        Ok(result) => result.map_err(|error| OpenError::from_redb(name, error)),
+        Err(_) => {
+            Err(OpenError::Corrupt { source_name: name.to_owned(), reason: "its structure is broken".to_owned() })
+        }
+    }
+}
+
+struct Found {
+    format: String,
+    cluster: String,
+    owner: String,
+}
+
+fn read_identity(db: &Database) -> Result<Option<Found>, PersistError> {
+    let read = db.begin_read()?;
+    if read.list_tables()?.next().is_none() {
+        return Ok(None);
+    }
+    let table = match read.open_table(IDENTITY) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Some(Found::stranger())),
+        Err(error) => return Err(error.into()),
+    };
+    let field = |name| -> Result<String, PersistError> {
+        Ok(table.get(name)?.map(|value| value.value().to_owned()).unwrap_or_default())
+    };
+    Ok(Some(Found { format: field("format")?, cluster: field("cluster")?, owner: field("owner")? }))
+}
+
+impl Found {
+    fn stranger() -> Self {
+        Self { format: "unknown".into(), cluster: "unknown".into(), owner: "unknown".into() }
+    }
+}
+
+fn check_identity(name: &str, schema: &Schema, found: &Found) -> Result<(), OpenError> {
+    let fields = [
+        ("format", schema.format, &found.format),
+        ("cluster", &schema.identity.cluster, &found.cluster),
+        ("owner", &schema.identity.owner, &found.owner),
+    ];
+    for (field, expected, found) in fields {
+        if expected != found {
+            return Err(OpenError::Foreign {
+                source_name: name.to_owned(),
+                field,
+                expected: expected.to_owned(),
+                found: found.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn fill(db: &Database, schema: &Schema) -> Result<(), PersistError> {
+    let write = db.begin_write()?;
+    {
+        let mut table = write.open_table(IDENTITY)?;
+        table.insert("format", schema.format)?;
+        table.insert("cluster", schema.identity.cluster.as_str())?;
+        table.insert("owner", schema.identity.owner.as_str())?;
+    }
+    (schema.create_tables)(&write)?;
+    write.commit()?;
+    Ok(())
+}
+
+/// redb takes a backend by value; this lets it take a boxed one.
+#[derive(Debug)]
+struct Boxed(Box<dyn StorageBackend>);
+
+impl StorageBackend for Boxed {
+    fn len(&self) -> Result<u64, io::Error> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), io::Error> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), io::Error> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        self.0.write(offset, data)
+    }
+
+    fn close(&self) -> Result<(), io::Error> {
+        self.0.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.query_lock_range(start, end)
+    }
+}

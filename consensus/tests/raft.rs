@@ -1,0 +1,215 @@
+//! What a Raft group promises its user, whoever dies, lags or is cut off.
+
+mod common;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Group, config, propose_all, texts, within};
+use tidemark_consensus::raft::{ChangeError, Config, ProposeError, ReadError, Source, Timing};
+use tidemark_consensus::testing::{CrashDisk, CrashPoint, Link};
+
+#[tokio::test]
+async fn the_leader_dies_and_nothing_is_lost_or_applied_twice() {
+    let mut group = Group::of_voters(3, config()).await;
+    let first = group.leader().await;
+    propose_all(group.node(first), &texts(0..20)).await;
+    group.kill(first).await;
+    let second = group.leader().await;
+    assert_ne!(first, second);
+    propose_all(group.node(second), &texts(20..40)).await;
+    group.start(first).await;
+    for id in 1..=3 {
+        group.wait_seen(id, &texts(0..40)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_group_restarted_from_disk_replays_everything_once() {
+    let mut group = Group::of_voters(3, Config { snapshot_every_entries: 15, keep_entries: 2, ..config() }).await;
+    propose_all(group.node(group.leader().await), &texts(0..50)).await;
+    for id in 1..=3 {
+        group.wait_seen(id, &texts(0..50)).await;
+        group.wait(id, "a snapshot", |metrics| metrics.snapshot.is_some()).await;
+    }
+    for id in 1..=3 {
+        group.kill(id).await;
+    }
+    for id in 1..=3 {
+        group.start(id).await;
+    }
+    propose_all(group.node(group.leader().await), &texts(50..55)).await;
+    for id in 1..=3 {
+        group.wait_seen(id, &texts(0..55)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_learner_far_behind_gets_a_snapshot_in_pieces_then_the_log() {
+    let small = Config { snapshot_every_entries: 20, keep_entries: 0, snapshot_chunk_bytes: 50, ..config() };
+    let mut group = Group::of_voters(3, small).await;
+    let leader = group.leader().await;
+    propose_all(group.node(leader), &texts(0..70)).await;
+    group.wait(leader, "a cut log", |metrics| metrics.purged >= Some(20)).await;
+    group.start(4).await;
+    group.node(leader).add_learner(4).await.unwrap();
+    propose_all(group.node(leader), &texts(70..75)).await;
+    group.wait_seen(4, &texts(0..75)).await;
+    let metrics = group.wait(4, "its snapshot", |metrics| metrics.snapshot.is_some()).await;
+    assert_eq!(metrics.learners, [4].into());
+
+    group.node(leader).change_voters([1, 2, 3, 4].into(), true).await.unwrap();
+    group.wait(4, "a vote", |metrics| metrics.voters.contains(&4)).await;
+}
+
+#[tokio::test]
+async fn a_follower_names_the_leader() {
+    let group = Group::of_voters(3, config()).await;
+    let leader = group.leader().await;
+    let follower = 1 + leader % 3;
+    group.wait(follower, "knows the leader", |metrics| metrics.leader == Some(leader)).await;
+    let error = group.node(follower).propose(vec![Bytes::from("x")]).await.unwrap_err();
+    assert_eq!(error, ProposeError::NotLeader { leader: Some(leader) });
+    let error = group.node(follower).add_learner(9).await.unwrap_err();
+    assert_eq!(error, ChangeError::NotLeader { leader: Some(leader) });
+    let error = group.node(follower).read_index().await.unwrap_err();
+    assert_eq!(error, ReadError::NotLeader { leader: Some(leader) });
+}
+
+#[tokio::test]
+async fn a_minority_commits_nothing_and_follows_the_majority_later() {
+    let group = Group::of_voters(3, config()).await;
+    let old = group.leader().await;
+    propose_all(group.node(old), &texts(0..5)).await;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != old).collect();
+    group.network.cut(&[old], &others, true);
+    let node = group.node(old).clone();
+    let lost = tokio::spawn(async move { node.propose(vec![Bytes::from("lost")]).await });
+
+    let new = group.leader_among(&others.iter().copied().collect()).await;
+    propose_all(group.node(new), &texts(5..10)).await;
+    assert_eq!(group.members[&old].seen.commands(), texts(0..5));
+    assert!(!lost.is_finished(), "neither committed nor known to be lost");
+
+    group.network.cut(&[old], &others, false);
+    let outcome = within("an answer", lost).await.unwrap();
+    assert!(matches!(outcome, Err(ProposeError::Unknown { .. })), "{outcome:?}");
+    for id in 1..=3 {
+        group.wait_seen(id, &texts(0..10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cut_off_follower_does_not_unseat_the_leader_when_it_returns() {
+    let group = Group::of_voters(3, config()).await;
+    let leader = group.leader().await;
+    let term = group.node(leader).metrics().get().term;
+    let away = 1 + leader % 3;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != away).collect();
+    group.network.cut(&[away], &others, true);
+    propose_all(group.node(leader), &texts(0..3)).await;
+    tokio::time::sleep(Duration::from_millis(config().timing.election_max_ms * 3)).await;
+    group.network.cut(&[away], &others, false);
+    group.wait_seen(away, &texts(0..3)).await;
+    let metrics = group.node(leader).metrics().get();
+    assert!(metrics.is_leader && metrics.term == term, "pre-vote keeps the term: {metrics:?}");
+}
+
+#[tokio::test]
+async fn leadership_goes_to_the_preferred_member() {
+    let group = Group::of_voters(3, config()).await;
+    let old = group.leader().await;
+    let preferred = 1 + old % 3;
+    propose_all(group.node(old), &texts(0..3)).await;
+    group.wait(old, "caught up", |metrics| metrics.matched[&preferred] == metrics.last_log).await;
+    assert!(!group.node(preferred).prefer_leader(preferred).await.unwrap());
+    assert!(group.node(old).prefer_leader(preferred).await.unwrap());
+    group.wait(preferred, "the hand over", |metrics| metrics.is_leader).await;
+    assert_eq!(group.leader().await, preferred);
+    propose_all(group.node(preferred), &texts(3..5)).await;
+}
+
+#[tokio::test]
+async fn limits_are_named_and_keep_what_is_inside() {
+    let small = Config { proposals_max: 8, entry_bytes_max: 1000, entries_in_flight_max: 2, ..config() };
+    let group = Group::of_voters(3, small).await;
+    let leader = group.leader().await;
+    let node = group.node(leader);
+    let long = node.propose(vec![Bytes::from(vec![0; 997])]).await.unwrap_err();
+    assert_eq!(long, ProposeError::TooLong { bytes: 1001, limit: 1000 });
+    assert_eq!(node.propose(vec![]).await.unwrap_err(), ProposeError::Empty);
+
+    let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+    for other in &others {
+        let slow = Link { delay: Duration::from_millis(50), ..Link::default() };
+        group.network.set_link(*other, leader, slow);
+    }
+    let proposals: Vec<_> = texts(0..20)
+        .into_iter()
+        .map(|text| (node.clone(), text))
+        .map(|(node, text)| tokio::spawn(async move { node.propose(vec![Bytes::from(text)]).await }))
+        .collect();
+    let mut outcomes = Vec::new();
+    for proposal in proposals {
+        outcomes.push(within("an outcome", proposal).await.unwrap());
+    }
+    let accepted = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let refused = outcomes.iter().filter(|outcome| **outcome == Err(ProposeError::Overloaded { limit: 8 })).count();
+    assert_eq!((accepted, refused), (8, 12));
+    group.wait_seen(leader, &texts(0..8)).await;
+    let entries: std::collections::BTreeSet<_> = outcomes.into_iter().flatten().collect();
+    assert!(entries.len() <= 4, "waiting proposals share entries: {entries:?}");
+}
+
+#[tokio::test]
+async fn lossy_and_jittery_links_only_cost_time() {
+    let group = Group::of_voters(3, Config { stall_ms: 1000, ..config() }).await;
+    for from in 1..=3 {
+        for to in 1..=3 {
+            let millis = Duration::from_millis;
+            group.network.set_link(from, to, Link { delay: millis(3), jitter: millis(5), loss: 0.05, cut: false });
+        }
+    }
+    let leader = group.leader().await;
+    propose_all(group.node(leader), &texts(0..60)).await;
+    for id in 1..=3 {
+        group.wait_seen(id, &texts(0..60)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_member_whose_disk_is_full_stops_and_says_why_and_the_others_go_on() {
+    let mut group = Group::new(config());
+    for id in [1, 2] {
+        group.start(id).await;
+    }
+    let disk = CrashDisk::new(CrashPoint::Full(200));
+    group.start_from(3, Source::Backend(Box::new(disk))).await;
+    group.node(1).initialize([1, 2, 3].into()).await.unwrap();
+    let leader = group.leader_among(&[1, 2, 3].into()).await;
+    for n in 0..200 {
+        let text = Bytes::from(format!("filler {n}"));
+        if within("an outcome", group.node(leader).propose(vec![text])).await.is_err() {
+            assert_eq!(leader, 3, "only the member with the full disk fails");
+            break;
+        }
+    }
+    let metrics = group.wait(3, "a stop", |metrics| metrics.stopped.is_some()).await;
+    assert!(metrics.stopped.as_ref().unwrap().contains("no space"), "{metrics:?}");
+    assert_eq!(group.node(3).propose(vec![Bytes::from("x")]).await.unwrap_err(), ProposeError::Stopped);
+    let leader = group.leader_among(&[1, 2].into()).await;
+    group.node(leader).propose(vec![Bytes::from("after")]).await.unwrap();
+}
+
+#[tokio::test]
+async fn followers_learn_of_a_commit_at_once_and_not_with_the_next_heartbeat() {
+    let rare = Timing { heartbeat_ms: 5_000, election_min_ms: 11_000, election_max_ms: 20_000 };
+    let group = Group::of_voters(3, Config { timing: rare, ..config() }).await;
+    let leader = group.leader().await;
+    let started = std::time::Instant::now();
+    for count in 1..=5 {
+        propose_all(group.node(leader), &texts(count - 1..count)).await;
+        group.wait_seen(1 + leader % 3, &texts(0..count)).await;
+    }
+    assert!(started.elapsed() < Duration::from_millis(rare.heartbeat_ms), "{:?}", started.elapsed());
+}
