@@ -1,0 +1,146 @@
+//! Who belongs to the cluster: what every process of it must be told alike.
+
+use std::net::SocketAddr;
+use tidemark_proto::ids::DcId;
+use tidemark_proto::limits::DCS_MAX;
+
+/// One data centre.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataCentre {
+    pub name: String,
+    /// Where its aggregator listens.
+    pub aggregator: SocketAddr,
+    /// Where its nodes listen.
+    pub nodes: Vec<SocketAddr>,
+}
+
+/// The cluster's layout. A data centre's [`DcId`] is its index here, for ever: append, never reorder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    pub name: String,
+    pub dcs: Vec<DataCentre>,
+    /// Data centres whose aggregators vote in the ledger.
+    pub voters: Vec<DcId>,
+    /// The voter that leads whenever it can.
+    pub leader: DcId,
+}
+
+/// Why a layout cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterError {
+    #[error("{dcs} data centres: 1 to {DCS_MAX} allowed")]
+    DataCentres { dcs: usize },
+    #[error("two data centres are named {0:?}")]
+    DuplicateName(String),
+    #[error("the address {0} is used twice")]
+    DuplicateAddress(SocketAddr),
+    #[error("voter {0}: there is no such data centre")]
+    UnknownVoter(u16),
+    #[error("{voters} voters: an odd number of distinct data centres is needed")]
+    Voters { voters: usize },
+    #[error("the leader {0:?} is not a voter")]
+    Leader(String),
+    #[error("no data centre is named {0:?}")]
+    UnknownDc(String),
+}
+
+impl Cluster {
+    /// Checks what the types do not express.
+    pub fn check(&self) -> Result<(), ClusterError> {
+        if self.dcs.is_empty() || self.dcs.len() > usize::from(DCS_MAX) {
+            return Err(ClusterError::DataCentres { dcs: self.dcs.len() });
+        }
+        self.check_names()?;
+        self.check_addresses()?;
+        self.check_voters()
+    }
+
+    fn check_names(&self) -> Result<(), ClusterError> {
+        let mut names: Vec<&str> = self.dcs.iter().map(|dc| dc.name.as_str()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(ClusterError::DuplicateName(pair[0].to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_addresses(&self) -> Result<(), ClusterError> {
+        let all = self.dcs.iter().flat_map(|dc| std::iter::once(&dc.aggregator).chain(&dc.nodes));
+        let mut addresses: Vec<&SocketAddr> = all.filter(|address| address.port() != 0).collect();
+        addresses.sort_unstable();
+        match addresses.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(ClusterError::DuplicateAddress(*pair[0])),
+            None => Ok(()),
+        }
+    }
+
+    fn check_voters(&self) -> Result<(), ClusterError> {
+        if let Some(unknown) = self.voters.iter().find(|voter| usize::from(voter.0) >= self.dcs.len()) {
+            return Err(ClusterError::UnknownVoter(unknown.0));
+        }
+        let mut distinct = self.voters.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() != self.voters.len() || distinct.len().is_multiple_of(2) {
+            return Err(ClusterError::Voters { voters: self.voters.len() });
+        }
+        if !self.voters.contains(&self.leader) {
+            return Err(ClusterError::Leader(self.name_of(self.leader).unwrap_or("?").to_owned()));
+        }
+        Ok(())
+    }
+
+    pub fn dc(&self, name: &str) -> Result<DcId, ClusterError> {
+        let index = self.dcs.iter().position(|dc| dc.name == name);
+        index.map(|index| DcId(index as u16)).ok_or_else(|| ClusterError::UnknownDc(name.to_owned()))
+    }
+
+    pub fn name_of(&self, dc: DcId) -> Option<&str> {
+        self.dcs.get(usize::from(dc.0)).map(|dc| dc.name.as_str())
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = DcId> {
+        (0..self.dcs.len() as u16).map(DcId)
+    }
+
+    /// The member number of a data centre in the ledger's Raft group.
+    pub fn member(dc: DcId) -> u64 {
+        u64::from(dc.0) + 1
+    }
+
+    /// The data centre of a member of the ledger's Raft group.
+    pub fn dc_of_member(member: u64) -> Option<DcId> {
+        u16::try_from(member.checked_sub(1)?).ok().map(DcId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(dcs: u16) -> Cluster {
+        let dc = |i: u16| DataCentre {
+            name: format!("dc-{i}"),
+            aggregator: SocketAddr::from(([127, 0, 0, 1], 7000 + i)),
+            nodes: vec![SocketAddr::from(([127, 0, 0, 1], 8000 + i))],
+        };
+        Cluster { name: "t".into(), dcs: (0..dcs).map(dc).collect(), voters: vec![DcId(0)], leader: DcId(0) }
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused_with_the_value() {
+        assert_eq!(cluster(3).check(), Ok(()));
+        assert_eq!(cluster(0).check(), Err(ClusterError::DataCentres { dcs: 0 }));
+        let twice = Cluster { dcs: [cluster(1).dcs, cluster(1).dcs].concat(), ..cluster(1) };
+        assert_eq!(twice.check(), Err(ClusterError::DuplicateName("dc-0".into())));
+        let even = Cluster { voters: vec![DcId(0), DcId(1)], ..cluster(3) };
+        assert_eq!(even.check(), Err(ClusterError::Voters { voters: 2 }));
+        let unknown = Cluster { voters: vec![DcId(9)], ..cluster(3) };
+        assert_eq!(unknown.check(), Err(ClusterError::UnknownVoter(9)));
+        let leader = Cluster { leader: DcId(2), ..cluster(3) };
+        assert_eq!(leader.check(), Err(ClusterError::Leader("dc-2".into())));
+        let mut address = cluster(2);
+        address.dcs[1].aggregator = address.dcs[0].nodes[0];
+        assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].nodes[0])));
+    }
+}

@@ -1,0 +1,401 @@
+//! What others in this process (HTTP, the demo, tests) may ask of a running aggregator.
+
+use crate::cluster::{Cluster, DataCentre};
+use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
+use crate::ledger::{LedgerApp, SharedLedger};
+use crate::mesh::Mesh;
+use crate::nodes;
+use crate::raft_transport::MeshTransport;
+use crate::reads;
+use crate::storage::{StoreFailure, ViewStore, ViewStoreError};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
+use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
+use tidemark_proto::ids::{CounterName, DcId};
+use tidemark_proto::ledger::{Awarded, DefineError, Pending};
+use tidemark_proto::msg::{LedgerCmd, MilestoneSpec, Reading};
+use tidemark_transport::{Connection, Credentials, Endpoint, Role};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::time::Instant;
+
+/// Live events that a subscriber may be behind; past it it is told how many it missed and asks for the present state.
+pub const LIVE_EVENTS_MAX: usize = 1_024;
+/// The ledger's file inside a data directory.
+pub const LEDGER_FILE: &str = "ledger.redb";
+/// How often the leader looks after the ledger's membership and its own place.
+const MEMBERSHIP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How an aggregator is started.
+#[derive(Clone, Debug)]
+pub struct AggregatorOptions {
+    pub data_dir: PathBuf,
+    pub cluster: Cluster,
+    pub dc: DcId,
+    /// Settings of the core; identity and epoch are filled in.
+    pub core: AggregatorConfig,
+    /// Settings of the ledger's Raft.
+    pub raft: Config,
+}
+
+/// Why an aggregator did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("data directory {path}: {source}")]
+    Directory { path: String, source: std::io::Error },
+    #[error(transparent)]
+    View(#[from] ViewStoreError),
+    #[error("the ledger: {0}")]
+    Ledger(#[from] RaftStartError),
+    #[error(transparent)]
+    Cluster(#[from] crate::cluster::ClusterError),
+    #[error("the view's rows: {0}")]
+    Rows(String),
+}
+
+/// Something that subscribers are told.
+#[derive(Clone, Debug)]
+pub enum LiveEvent {
+    Award(Arc<AwardEvent>),
+    Total { counter: CounterName, reading: Reading },
+}
+
+/// A new award, or one that got a further signature.
+#[derive(Clone, Debug)]
+pub struct AwardEvent {
+    pub awarded: Awarded,
+    pub signature: bool,
+}
+
+/// State of one milestone, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MilestoneState {
+    /// Waits for groups that have not answered, views that have not answered, or rights to come back.
+    Arming {
+        groups: Vec<String>,
+        views: Vec<String>,
+    },
+    Armed,
+    Passed,
+    Awarded,
+}
+
+/// A running aggregator. Clones are handles on the same one.
+#[derive(Clone)]
+pub struct Aggregator {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cluster: Cluster,
+    own: DcId,
+    core: SharedCore,
+    ledger: SharedLedger,
+    raft: RaftNode,
+    events: mpsc::Sender<Event>,
+    live: broadcast::Sender<LiveEvent>,
+    store_failure: StoreFailure,
+    /// Waited for by [`Aggregator::stop`]: it holds the view's file.
+    host: std::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
+    tasks: std::sync::Mutex<Vec<tokio::task::JoinHandle<()>>>,
+}
+
+impl Aggregator {
+    /// Recovers from the data directory and serves on the endpoint. To be called within a tokio runtime.
+    pub async fn start(
+        endpoint: Endpoint,
+        credentials: Credentials,
+        options: AggregatorOptions,
+    ) -> Result<Aggregator, StartError> {
+        let AggregatorOptions { data_dir, cluster, dc: own, core, raft } = options;
+        cluster.check()?;
+        let directory = |source| StartError::Directory { path: data_dir.display().to_string(), source };
+        std::fs::create_dir_all(&data_dir).map_err(directory)?;
+        let dc = cluster.dcs[usize::from(own.0)].clone();
+        let (store, epoch, rows) = ViewStore::open(&data_dir, &cluster.name, &dc.name)?;
+        let config = AggregatorConfig { dc: own, epoch, seed: rand::random(), ..core };
+        let core = AggregatorCore::recover(config, rows).map_err(|error| StartError::Rows(error.to_string()))?;
+        let core = SharedCore::new(core);
+        let (events, receiver) = mpsc::channel(EVENTS_MAX);
+        let mesh = Mesh::new(endpoint.clone(), cluster.clone(), own, events.clone());
+        let (ledger, ledger_changed) = (SharedLedger::default(), Arc::new(Notify::new()));
+        let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await?;
+        let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
+        let store_failure = store.failure();
+        let parts = HostParts {
+            own,
+            core: core.clone(),
+            ledger: ledger.clone(),
+            ledger_changed,
+            raft: raft.clone(),
+            credentials,
+            store,
+            live: live.clone(),
+            origin: Instant::now(),
+        };
+        let inner = Inner {
+            cluster,
+            own,
+            core,
+            ledger,
+            raft,
+            events,
+            live,
+            store_failure,
+            host: Default::default(),
+            tasks: Default::default(),
+        };
+        let aggregator = Aggregator { inner: Arc::new(inner) };
+        aggregator.spawn_all(endpoint, mesh, dc, Host::new(parts), receiver);
+        Ok(aggregator)
+    }
+
+    fn spawn_all(&self, endpoint: Endpoint, mesh: Mesh, dc: DataCentre, host: Host, receiver: mpsc::Receiver<Event>) {
+        let mut tasks = mesh.dial_all();
+        let host = tokio::spawn(host.run(receiver));
+        self.inner.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).replace(host);
+        tasks.push(tokio::spawn(look_after_membership(
+            self.inner.raft.clone(),
+            self.inner.cluster.clone(),
+            self.inner.own,
+        )));
+        for (node, addr) in dc.nodes.iter().enumerate() {
+            let dialling =
+                nodes::keep_dialling(endpoint.clone(), *addr, dc.name.clone(), node as u64, self.inner.events.clone());
+            tasks.push(tokio::spawn(dialling));
+        }
+        tasks.push(tokio::spawn(accept_all(endpoint, mesh, self.clone())));
+        self.tasks().extend(tasks);
+    }
+
+    fn tasks(&self) -> std::sync::MutexGuard<'_, Vec<tokio::task::JoinHandle<()>>> {
+        self.inner.tasks.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Stops: persists what is waiting, leaves the ledger, ends all connections.
+    pub async fn stop(&self) {
+        let (done, stopped) = oneshot::channel();
+        if self.inner.events.send(Event::Stop { done }).await.is_ok() {
+            let _ = stopped.await;
+        }
+        let host = self.inner.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(host) = host {
+            let _ = host.await;
+        }
+        self.inner.raft.shutdown().await;
+        self.tasks().drain(..).for_each(|task| task.abort());
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        &self.inner.cluster
+    }
+
+    pub fn dc(&self) -> DcId {
+        self.inner.own
+    }
+
+    /// The value of one counter as this view shows it.
+    pub fn get(&self, counter: &CounterName) -> Reading {
+        let ledger = self.inner.ledger.lock();
+        self.inner.core.lock().read(counter, &ledger)
+    }
+
+    /// Values of many counters, at one instant.
+    pub fn get_many<'a>(&self, counters: impl Iterator<Item = &'a CounterName>) -> Vec<Reading> {
+        let ledger = self.inner.ledger.lock();
+        let core = self.inner.core.lock();
+        counters.map(|counter| core.read(counter, &ledger)).collect()
+    }
+
+    /// Waits until this replica has applied everything that was committed before the call, anywhere. Only the ledger's leader
+    /// can say what that is; elsewhere the error names it.
+    pub async fn read_barrier(&self) -> Result<(), String> {
+        let raft = &self.inner.raft;
+        let index = raft.read_index().await.map_err(|error| match raft.leader().and_then(Cluster::dc_of_member) {
+            Some(leader) if leader != self.inner.own => format!("strong reads are served in {}", self.dc_name(leader)),
+            _ => error.to_string(),
+        })?;
+        let applied = raft.metrics().until(|metrics| metrics.applied >= Some(index)).await;
+        applied.map(drop).ok_or_else(|| "the ledger has stopped".to_owned())
+    }
+
+    /// Runs `look` on the applied ledger state.
+    pub fn with_ledger<R>(&self, look: impl FnOnce(&tidemark_proto::ledger::Ledger) -> R) -> R {
+        look(&self.inner.ledger.lock())
+    }
+
+    /// Runs `look` on the core.
+    pub fn with_core<R>(&self, look: impl FnOnce(&AggregatorCore) -> R) -> R {
+        look(&self.inner.core.lock())
+    }
+
+    /// Asks for milestones. The definition is on its way to the ledger when this returns; [`Aggregator::milestones`] shows
+    /// how far it is.
+    pub async fn define(&self, counter: &CounterName, spec: MilestoneSpec) -> Result<(), DefineError> {
+        let shown = self.get(counter).value;
+        self.inner.ledger.lock().check_define(counter, &spec, shown)?;
+        self.submit(vec![LedgerCmd::Define { counter: counter.clone(), spec }]).await;
+        Ok(())
+    }
+
+    /// Removes a milestone that is not awarded, or the rule.
+    pub async fn disarm(&self, counter: &CounterName, at: Option<u64>) {
+        self.submit(vec![LedgerCmd::Disarm { counter: counter.clone(), at }]).await;
+    }
+
+    /// Makes a namespace known to the whole cluster.
+    pub async fn add_namespace(&self, name: &str) {
+        self.submit(vec![LedgerCmd::Namespace(name.to_owned())]).await;
+    }
+
+    /// Spreads a counter over all valves, in the whole cluster.
+    pub async fn spread(&self, counter: CounterName) {
+        self.submit(vec![LedgerCmd::Spread(counter)]).await;
+    }
+
+    /// Resolves when the aggregator can no longer work, with the reason. A stopped one has not failed.
+    pub async fn failed(&self) -> String {
+        let mut raft = self.inner.raft.metrics();
+        tokio::select! {
+            () = self.inner.events.closed() => "the aggregator's task has ended".to_owned(),
+            reason = self.inner.store_failure.clone().failed() => format!("the view's file: {reason}"),
+            stopped = raft.until(|metrics| metrics.stopped.is_some()) => {
+                let reason = stopped.and_then(|metrics| metrics.stopped);
+                format!("the ledger: {}", reason.as_deref().unwrap_or("it has stopped"))
+            }
+        }
+    }
+
+    async fn submit(&self, cmds: Vec<LedgerCmd>) {
+        let _ = self.inner.events.send(Event::Submit { cmds }).await;
+    }
+
+    /// The milestones of a counter and how far each is; at most the newest awards.
+    pub fn milestones(&self, counter: &CounterName) -> Vec<(u64, MilestoneState)> {
+        let ledger = self.inner.ledger.lock();
+        let Some(state) = ledger.counter(counter) else { return Vec::new() };
+        let waiting: Vec<String> = state.bases_missing().map(|group| self.group_name(group)).collect();
+        let pending = state.milestones().pending().map(|(at, pending)| {
+            let shown = match pending {
+                Pending::Armed => MilestoneState::Armed,
+                Pending::Arming { awaits, .. } => MilestoneState::Arming {
+                    groups: waiting.clone(),
+                    views: awaits.iter().map(|&dc| self.dc_name(dc)).collect(),
+                },
+            };
+            (at, shown)
+        });
+        let passed = state.milestones().passed().map(|at| (at, MilestoneState::Passed));
+        let awarded = state.awards().keys().map(|&at| (at, MilestoneState::Awarded));
+        let mut all: Vec<_> = pending.chain(passed).chain(awarded).collect();
+        all.sort_by_key(|(at, _)| *at);
+        all
+    }
+
+    fn dc_name(&self, dc: DcId) -> String {
+        self.inner.cluster.name_of(dc).unwrap_or("?").to_owned()
+    }
+
+    fn group_name(&self, group: tidemark_proto::ids::GroupId) -> String {
+        format!("{}/{}", self.dc_name(group.dc), group.group)
+    }
+
+    /// Awards of one counter, or of all.
+    pub fn awards(&self, counter: Option<&CounterName>) -> Vec<Awarded> {
+        let ledger = self.inner.ledger.lock();
+        let wanted = |name: &&CounterName| counter.is_none_or(|counter| counter == *name);
+        let counters = ledger.guarded().filter(wanted).filter_map(|name| ledger.counter(name));
+        counters.flat_map(|state| state.awards().values().cloned()).collect()
+    }
+
+    /// Awards and totals as they happen.
+    pub fn subscribe(&self) -> broadcast::Receiver<LiveEvent> {
+        self.inner.live.subscribe()
+    }
+
+    /// What this member knows of the ledger's Raft group.
+    pub fn raft(&self) -> Metrics {
+        self.inner.raft.metrics().get()
+    }
+
+    /// Whether reads and definitions work here, and if not, why.
+    pub fn ready(&self) -> Result<(), String> {
+        let ledger = self.inner.ledger.lock();
+        match (self.raft().leader, ledger.views().contains(&self.inner.own)) {
+            (_, false) => Err("this view is not registered in the ledger yet".into()),
+            (None, true) => Err("the ledger has no leader".into()),
+            (Some(_), true) => Ok(()),
+        }
+    }
+}
+
+async fn start_raft(
+    dir: &std::path::Path,
+    own: DcId,
+    config: Config,
+    mesh: &Mesh,
+    ledger: &SharedLedger,
+    changed: &Arc<Notify>,
+) -> Result<RaftNode, StartError> {
+    let notify = changed.clone();
+    let on_applied = Box::new(move |_| notify.notify_one());
+    let transport = Arc::new(MeshTransport(mesh.clone()));
+    let path = dir.join(LEDGER_FILE);
+    let app = LedgerApp(ledger.clone());
+    let raft = RaftNode::start(Cluster::member(own), path.as_path(), config, transport, app, on_applied).await?;
+    mesh.serve_raft(raft.service());
+    Ok(raft)
+}
+
+/// Founds the ledger where nothing is yet, adds members, and hands leadership to the preferred voter.
+async fn look_after_membership(raft: RaftNode, cluster: Cluster, own: DcId) {
+    let preferred = Cluster::member(cluster.leader);
+    let wanted: BTreeSet<u64> = cluster.voters.iter().map(|&dc| Cluster::member(dc)).collect();
+    let mut interval = tokio::time::interval(MEMBERSHIP_INTERVAL);
+    loop {
+        interval.tick().await;
+        let metrics = raft.metrics().get();
+        let blank = metrics.last_log.is_none() && metrics.leader.is_none() && metrics.voters.is_empty();
+        if blank && own == cluster.leader {
+            log_change("founding the ledger", raft.initialize(wanted.clone()).await);
+        }
+        if metrics.is_leader {
+            add_learners(&raft, &cluster, &metrics).await;
+            log_change("handing over the lead", raft.prefer_leader(preferred).await.map(drop));
+        }
+    }
+}
+
+async fn add_learners(raft: &RaftNode, cluster: &Cluster, metrics: &Metrics) {
+    for member in cluster.ids().map(Cluster::member) {
+        if !metrics.voters.contains(&member) && !metrics.learners.contains(&member) {
+            log_change("adding a learner", raft.add_learner(member).await);
+        }
+    }
+}
+
+fn log_change(what: &str, result: Result<(), tidemark_consensus::raft::ChangeError>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "{what} has to wait");
+    }
+}
+
+/// Accepts peers and readers until the endpoint closes.
+async fn accept_all(endpoint: Endpoint, mesh: Mesh, aggregator: Aggregator) {
+    while let Some(accepted) = endpoint.accept().await {
+        match accepted {
+            Ok(connection) => drop(tokio::spawn(serve(connection, mesh.clone(), aggregator.clone()))),
+            Err(error) => tracing::warn!(%error, "connection refused"),
+        }
+    }
+}
+
+async fn serve(connection: Connection, mesh: Mesh, aggregator: Aggregator) {
+    match connection.peer().role() {
+        Role::Aggregator => mesh.accept(connection).await,
+        Role::Client | Role::Operator => reads::serve(connection, aggregator).await,
+        Role::Node => connection.close("nodes are dialled by their aggregator"),
+    }
+}

@@ -1,0 +1,331 @@
+//! The host of an aggregator: one task that owns the event loop around the core; readers share the core under a lock.
+
+use crate::awards;
+use crate::cluster::Cluster;
+use crate::handle::{AwardEvent, LiveEvent};
+use crate::ledger::SharedLedger;
+use crate::storage::ViewStore;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tidemark_consensus::raft::{ProposeError, RaftNode};
+use tidemark_proto::aggregator::{AggregatorCore, Event as CoreEvent, Input, Output};
+use tidemark_proto::ids::{DcId, GroupId};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::{FromGroup, LedgerCmd, PeerMsg};
+use tidemark_proto::time::{Span, Time};
+use tidemark_proto::wire;
+use tidemark_transport::{Connection, Credentials};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::time::Instant;
+
+/// Events that may wait for the core; past it readers wait, and with them their connections.
+pub const EVENTS_MAX: usize = 4_096;
+const EVENTS_BATCH: usize = 256;
+/// How often round trips and the leader are looked at.
+const SURVEY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What happens to an aggregator.
+pub enum Event {
+    PeerUp { dc: DcId, id: u64, sender: mpsc::Sender<Bytes>, connection: Connection },
+    Peer { dc: DcId, id: u64, msg: PeerMsg },
+    PeerGone { dc: DcId, id: u64 },
+    NodeUp { node: u64, sender: mpsc::Sender<Bytes> },
+    Node { node: u64, msg: FromGroup },
+    NodeGone { node: u64 },
+    Submit { cmds: Vec<LedgerCmd> },
+    Stop { done: oneshot::Sender<()> },
+}
+
+/// The core, shared with readers. Lock order: the ledger before the core.
+#[derive(Clone)]
+pub struct SharedCore(Arc<Mutex<AggregatorCore>>);
+
+impl SharedCore {
+    pub fn new(core: AggregatorCore) -> SharedCore {
+        SharedCore(Arc::new(Mutex::new(core)))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, AggregatorCore> {
+        self.0.lock().expect("the core panicked")
+    }
+}
+
+struct Peer {
+    id: u64,
+    sender: mpsc::Sender<Bytes>,
+    connection: Connection,
+}
+
+/// A node of this data centre, and the group that it turned out to hold.
+struct NodePeer {
+    sender: mpsc::Sender<Bytes>,
+    group: Option<GroupId>,
+}
+
+/// Everything the event loop needs.
+pub struct Host {
+    pub own: DcId,
+    pub core: SharedCore,
+    pub ledger: SharedLedger,
+    pub ledger_changed: Arc<Notify>,
+    pub raft: RaftNode,
+    pub credentials: Credentials,
+    pub store: ViewStore,
+    pub live: broadcast::Sender<LiveEvent>,
+    pub origin: Instant,
+    peers: HashMap<DcId, Peer>,
+    nodes: HashMap<u64, NodePeer>,
+    leader: Option<DcId>,
+    persisted: u64,
+}
+
+/// The parts that a host is made of.
+pub struct HostParts {
+    pub own: DcId,
+    pub core: SharedCore,
+    pub ledger: SharedLedger,
+    pub ledger_changed: Arc<Notify>,
+    pub raft: RaftNode,
+    pub credentials: Credentials,
+    pub store: ViewStore,
+    pub live: broadcast::Sender<LiveEvent>,
+    pub origin: Instant,
+}
+
+impl Host {
+    pub fn new(parts: HostParts) -> Host {
+        let HostParts { own, core, ledger, ledger_changed, raft, credentials, store, live, origin } = parts;
+        let (peers, nodes) = (HashMap::new(), HashMap::new());
+        Host {
+            own,
+            core,
+            ledger,
+            ledger_changed,
+            raft,
+            credentials,
+            store,
+            live,
+            origin,
+            peers,
+            nodes,
+            leader: None,
+            persisted: 0,
+        }
+    }
+
+    pub async fn run(mut self, mut events: mpsc::Receiver<Event>) {
+        let changed = self.ledger_changed.clone();
+        let persisted = self.store.changed();
+        let mut batch = Vec::with_capacity(EVENTS_BATCH);
+        let mut survey = tokio::time::interval(SURVEY_INTERVAL);
+        self.on_ledger();
+        loop {
+            let deadline = self.core.lock().poll_timeout();
+            tokio::select! {
+                taken = events.recv_many(&mut batch, EVENTS_BATCH) => {
+                    if taken == 0 || self.on_events(&mut batch) {
+                        break;
+                    }
+                }
+                () = changed.notified() => self.on_ledger(),
+                () = persisted.notified() => self.on_persisted(),
+                () = sleep_until(self.origin, deadline), if deadline.is_some() => self.handle(Input::Tick),
+                _ = survey.tick() => self.survey(),
+            }
+            self.drain();
+        }
+    }
+
+    /// Handles a batch; true when the host is to stop.
+    fn on_events(&mut self, batch: &mut Vec<Event>) -> bool {
+        for event in batch.drain(..) {
+            if let Event::Stop { done } = event {
+                let _ = done.send(());
+                return true;
+            }
+            self.on_event(event);
+        }
+        false
+    }
+
+    fn now(&self) -> Time {
+        Time(self.origin.elapsed().as_micros() as u64)
+    }
+
+    fn handle(&mut self, input: Input) {
+        let now = self.now();
+        let ledger = self.ledger.lock();
+        self.core.lock().handle(now, input, &ledger);
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::PeerUp { dc, id, sender, connection } => self.on_peer_up(dc, id, sender, connection),
+            Event::Peer { dc, id, msg } => {
+                if self.peers.get(&dc).is_some_and(|peer| peer.id == id) {
+                    self.handle(Input::Peer { dc, msg });
+                }
+            }
+            Event::PeerGone { dc, id } => {
+                if self.peers.get(&dc).is_some_and(|peer| peer.id == id) {
+                    self.peers.remove(&dc);
+                    self.handle(Input::PeerGone { dc });
+                }
+            }
+            Event::NodeUp { node, sender } => drop(self.nodes.insert(node, NodePeer { sender, group: None })),
+            Event::Node { node, msg } => self.on_node(node, msg),
+            Event::NodeGone { node } => {
+                if let Some(group) = self.nodes.remove(&node).and_then(|peer| peer.group) {
+                    self.handle(Input::GroupGone { group });
+                }
+            }
+            Event::Submit { cmds } => self.handle(Input::Submit(cmds)),
+            Event::Stop { .. } => {}
+        }
+    }
+
+    fn on_peer_up(&mut self, dc: DcId, id: u64, sender: mpsc::Sender<Bytes>, connection: Connection) {
+        if self.peers.remove(&dc).is_some() {
+            self.handle(Input::PeerGone { dc });
+        }
+        let rtt = Span(connection.rtt().as_micros() as u64);
+        self.peers.insert(dc, Peer { id, sender, connection });
+        self.handle(Input::PeerUp { dc, rtt });
+    }
+
+    /// The first message of a node's connection says which group it holds.
+    fn on_node(&mut self, node: u64, msg: FromGroup) {
+        let group = group_of(&msg);
+        if group.dc != self.own {
+            return tracing::warn!(%group, "a node of this data centre speaks for a group of another one");
+        }
+        let Some(peer) = self.nodes.get_mut(&node) else { return };
+        if peer.group.replace(group) != Some(group) {
+            self.handle(Input::GroupUp { group });
+        }
+        self.handle(Input::Group { group, msg });
+    }
+
+    /// The ledger's replica applied something.
+    fn on_ledger(&mut self) {
+        let now = self.now();
+        let mut ledger = self.ledger.lock();
+        let changes = ledger.take_changes();
+        for (counter, at) in &changes.awards {
+            self.sign(&ledger, counter, *at);
+        }
+        self.core.lock().handle(now, Input::Ledger(changes), &ledger);
+    }
+
+    /// A voter puts its signature under each award that it applied.
+    fn sign(&self, ledger: &Ledger, counter: &tidemark_proto::ids::CounterName, at: u64) {
+        let is_voter = self.raft.metrics().get().voters.contains(&Cluster::member(self.own));
+        let awarded = ledger.counter(counter).and_then(|state| state.awards().get(&at));
+        if let Some(awarded) = awarded.filter(|_| is_voter) {
+            let cmd = awards::signature(&self.credentials, self.own, &awarded.award);
+            self.core.lock().keep_proposing(cmd);
+        }
+    }
+
+    fn on_persisted(&mut self) {
+        let persisted = self.store.persisted();
+        if persisted > self.persisted {
+            self.persisted = persisted;
+            self.handle(Input::Persisted);
+        }
+    }
+
+    /// Who leads, and how far the others are away.
+    fn survey(&mut self) {
+        let leader = self.raft.leader().and_then(Cluster::dc_of_member);
+        if leader != self.leader {
+            self.leader = leader;
+            self.handle(Input::Leader(leader));
+        }
+        let rtts: Vec<(DcId, Span)> =
+            self.peers.iter().map(|(&dc, peer)| (dc, Span(peer.connection.rtt().as_micros() as u64))).collect();
+        for (dc, rtt) in rtts {
+            self.handle(Input::PeerRtt { dc, rtt });
+        }
+    }
+
+    /// Carries out everything the core wants, in its order.
+    fn drain(&mut self) {
+        loop {
+            let Some(output) = self.core.lock().poll_output() else { break };
+            match output {
+                Output::Group { group, msg } => self.send_group(group, wire::encode(&msg).into()),
+                Output::Peer { dc, msg } => self.send_peer(dc, wire::encode(&msg).into()),
+                Output::Propose(cmds) => self.propose(&cmds),
+                Output::Persist(rows) => self.store.persist(rows),
+                Output::Notify(event) => self.notify(event),
+            }
+        }
+    }
+
+    fn send_group(&mut self, group: GroupId, frame: Bytes) {
+        let found = self.nodes.iter().find(|(_, peer)| peer.group == Some(group)).map(|(&node, _)| node);
+        let Some(node) = found else { return };
+        if self.nodes[&node].sender.try_send(frame).is_err() {
+            self.nodes.remove(&node);
+            self.handle(Input::GroupGone { group });
+        }
+    }
+
+    /// A peer that does not read loses its connection; it is told again from its digest.
+    fn send_peer(&mut self, dc: DcId, frame: Bytes) {
+        metrics::counter!("tidemark_peer_bytes_total").increment(frame.len() as u64);
+        if self.peers.get(&dc).is_some_and(|peer| peer.sender.try_send(frame).is_err())
+            && let Some(peer) = self.peers.remove(&dc)
+        {
+            peer.connection.close("reads too slowly");
+            self.handle(Input::PeerGone { dc });
+        }
+    }
+
+    /// Lost proposals are said again from state, so their errors need no answer.
+    fn propose(&self, cmds: &[LedgerCmd]) {
+        let commands: Vec<Bytes> = cmds.iter().map(|cmd| wire::encode(cmd).into()).collect();
+        let raft = self.raft.clone();
+        tokio::spawn(async move {
+            match raft.propose(commands).await {
+                Ok(_) | Err(ProposeError::NotLeader { .. }) => {}
+                Err(error) => tracing::debug!(%error, "proposal lost"),
+            }
+        });
+    }
+
+    fn notify(&self, event: CoreEvent) {
+        let event = match event {
+            CoreEvent::Award { counter, at } => self.award_event(&counter, at, false),
+            CoreEvent::Signature { counter, at } => self.award_event(&counter, at, true),
+            CoreEvent::Total { counter, reading } => Some(LiveEvent::Total { counter, reading }),
+        };
+        if let Some(event) = event {
+            let _ = self.live.send(event);
+        }
+    }
+
+    fn award_event(&self, counter: &tidemark_proto::ids::CounterName, at: u64, signature: bool) -> Option<LiveEvent> {
+        let ledger = self.ledger.lock();
+        let awarded = ledger.counter(counter)?.awards().get(&at)?.clone();
+        Some(LiveEvent::Award(Arc::new(AwardEvent { awarded, signature })))
+    }
+}
+
+fn group_of(msg: &FromGroup) -> GroupId {
+    match msg {
+        FromGroup::Hello(hello) => hello.group,
+        FromGroup::Report(report) => report.group,
+        FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer.group,
+        FromGroup::Feed(chunk) => chunk.group,
+    }
+}
+
+async fn sleep_until(origin: Instant, deadline: Option<Time>) {
+    if let Some(deadline) = deadline {
+        tokio::time::sleep_until(origin + Duration::from_micros(deadline.0)).await;
+    }
+}

@@ -1,0 +1,50 @@
+//! The ledger's replica in this process: the state machine behind the ledger's Raft.
+
+use bytes::Bytes;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tidemark_consensus::raft::{App, RestoreError};
+use tidemark_proto::ids::LogIndex;
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::LedgerCmd;
+use tidemark_proto::wire;
+
+/// The applied state, shared between Raft (which applies) and the host (which reads).
+#[derive(Clone, Default)]
+pub struct SharedLedger(Arc<Mutex<Ledger>>);
+
+impl SharedLedger {
+    pub fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.0.lock().expect("apply never panics")
+    }
+}
+
+/// Raft's view of the ledger.
+pub struct LedgerApp(pub SharedLedger);
+
+impl App for LedgerApp {
+    /// A command that cannot be decoded is the same nothing on every member.
+    fn apply(&mut self, index: u64, command: &[u8]) {
+        let mut ledger = self.0.lock();
+        match wire::decode::<LedgerCmd>(command) {
+            Ok(cmd) => ledger.apply(LogIndex(index), &cmd),
+            Err(error) => {
+                tracing::error!(%error, index, "malformed command in the ledger's log");
+                ledger.skip(LogIndex(index));
+            }
+        }
+        debug_assert!({
+            ledger.check_invariants();
+            true
+        });
+    }
+
+    fn snapshot(&self) -> Bytes {
+        postcard::to_allocvec(&*self.0.lock()).expect("the ledger holds only what postcard can encode").into()
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
+        let ledger: Ledger = postcard::from_bytes(snapshot).map_err(|error| RestoreError(error.to_string()))?;
+        self.0.lock().replace(ledger);
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! Connections between the aggregators of all data centres: one per pair, dialled by the one with the lower number, dialled
+//! again for ever. Everything between the two (gossip, proposals, the ledger's Raft) travels in channels of it.
+
+use crate::cluster::Cluster;
+use crate::host::Event;
+use crate::raft_transport::{serve_raft_call, serve_raft_stream};
+use bytes::Bytes;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tidemark_consensus::raft::RaftService;
+use tidemark_proto::ids::DcId;
+use tidemark_proto::msg::PeerMsg;
+use tidemark_proto::wire::{self, channel};
+use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, PeerName, Role};
+use tokio::sync::{mpsc, watch};
+
+/// Messages that may wait for one peer's writer; a slower peer loses its connection and is told again from its digest.
+const WRITER_QUEUE_MAX: usize = 1_024;
+const WRITER_BATCH: usize = 64;
+/// Pause before dialling again: doubles from the first to the second.
+const REDIAL_MIN: Duration = Duration::from_millis(100);
+const REDIAL_MAX: Duration = Duration::from_secs(3);
+
+/// The connections of this aggregator to the others.
+#[derive(Clone)]
+pub struct Mesh {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    endpoint: Endpoint,
+    cluster: Cluster,
+    own: DcId,
+    /// By data centre: the present connection and its number.
+    connections: Vec<watch::Sender<Option<(u64, Connection)>>>,
+    next_id: AtomicU64,
+    raft: OnceLock<Arc<dyn RaftService>>,
+    events: mpsc::Sender<Event>,
+}
+
+impl Mesh {
+    pub fn new(endpoint: Endpoint, cluster: Cluster, own: DcId, events: mpsc::Sender<Event>) -> Mesh {
+        let connections = cluster.ids().map(|_| watch::channel(None).0).collect();
+        Mesh {
+            inner: Arc::new(Inner {
+                endpoint,
+                cluster,
+                own,
+                connections,
+                next_id: AtomicU64::new(1),
+                raft: OnceLock::new(),
+                events,
+            }),
+        }
+    }
+
+    /// From now on the others' Raft messages are served.
+    pub fn serve_raft(&self, service: Arc<dyn RaftService>) {
+        let _ = self.inner.raft.set(service);
+    }
+
+    /// The present connection to a data centre.
+    pub fn connection(&self, dc: DcId) -> Option<Connection> {
+        let current = self.inner.connections.get(usize::from(dc.0))?.borrow();
+        current.as_ref().map(|(_, connection)| connection.clone())
+    }
+
+    /// Dials every data centre that it is on this one to dial. Returns at once.
+    pub fn dial_all(&self) -> Vec<tokio::task::JoinHandle<()>> {
+        let own = self.inner.own;
+        let higher = self.inner.cluster.ids().filter(move |dc| *dc > own);
+        higher.map(|dc| tokio::spawn(self.clone().keep_dialling(dc))).collect()
+    }
+
+    async fn keep_dialling(self, dc: DcId) {
+        let mut pause = REDIAL_MIN;
+        loop {
+            match self.dial(dc).await {
+                Ok(connection) => {
+                    pause = REDIAL_MIN;
+                    self.run_connection(dc, connection, true).await;
+                }
+                Err(error) => tracing::debug!(dc = dc.0, %error, "peer not reached"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(REDIAL_MAX);
+        }
+    }
+
+    async fn dial(&self, dc: DcId) -> Result<Connection, String> {
+        let peer = &self.inner.cluster.dcs[usize::from(dc.0)];
+        let expected = PeerName::any(&peer.name, Role::Aggregator).map_err(|error| error.to_string())?;
+        self.inner.endpoint.connect(peer.aggregator, &expected).await.map_err(|error| error.to_string())
+    }
+
+    /// Serves a connection that an aggregator of another data centre dialled.
+    pub async fn accept(&self, connection: Connection) {
+        match self.inner.cluster.dc(connection.peer().dc()) {
+            Ok(dc) if dc < self.inner.own => self.run_connection(dc, connection, false).await,
+            Ok(dc) => tracing::warn!(dc = dc.0, "refused: this aggregator dials that one"),
+            Err(error) => tracing::warn!(%error, "refused: peer of no known data centre"),
+        }
+    }
+
+    async fn run_connection(&self, dc: DcId, connection: Connection, dialled: bool) {
+        let slot = &self.inner.connections[usize::from(dc.0)];
+        let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
+        if let Some((_, old)) = slot.send_replace(Some((id, connection.clone()))) {
+            old.close("replaced by a newer connection");
+        }
+        if dialled {
+            let mesh = self.clone();
+            let peer = connection.clone();
+            tokio::spawn(async move { mesh.open_peer_channel(dc, id, peer).await });
+        }
+        while let Ok((kind, channel)) = connection.accept_channel().await {
+            self.serve_channel(dc, id, &connection, kind, channel);
+        }
+        slot.send_if_modified(|current| {
+            let ours = current.as_ref().is_some_and(|(current, _)| *current == id);
+            if ours {
+                *current = None;
+            }
+            ours
+        });
+    }
+
+    async fn open_peer_channel(&self, dc: DcId, id: u64, connection: Connection) {
+        match connection.open_channel(channel::PEER).await {
+            Ok(channel) => self.run_peer(dc, id, connection, channel).await,
+            Err(error) => tracing::debug!(dc = dc.0, %error, "peer lost"),
+        }
+    }
+
+    fn serve_channel(&self, dc: DcId, id: u64, connection: &Connection, kind: u8, channel: Channel) {
+        let (mesh, raft, connection) = (self.clone(), self.inner.raft.get().cloned(), connection.clone());
+        let member = Cluster::member(dc);
+        match (kind, raft) {
+            (channel::PEER, _) => drop(tokio::spawn(async move { mesh.run_peer(dc, id, connection, channel).await })),
+            (channel::RAFT_CALL, Some(raft)) => drop(tokio::spawn(serve_raft_call(raft, member, channel))),
+            (channel::RAFT_STREAM, Some(raft)) => drop(tokio::spawn(serve_raft_stream(raft, member, channel))),
+            (kind, _) => tracing::debug!(dc = dc.0, kind, "channel refused"),
+        }
+    }
+
+    async fn run_peer(&self, dc: DcId, id: u64, connection: Connection, channel: Channel) {
+        let Channel { mut reader, writer } = channel;
+        let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
+        let writing = tokio::spawn(write_all(writer, receiver));
+        let up = Event::PeerUp { dc, id, sender, connection: connection.clone() };
+        if self.inner.events.send(up).await.is_ok() {
+            self.read_peer(dc, id, &mut reader).await;
+            let _ = self.inner.events.send(Event::PeerGone { dc, id }).await;
+        }
+        writing.abort();
+        connection.close("the peer channel has ended");
+    }
+
+    async fn read_peer(&self, dc: DcId, id: u64, reader: &mut FrameReader) {
+        while let Ok(Some(frame)) = reader.next().await {
+            match wire::decode::<PeerMsg>(&frame) {
+                Ok(msg) => {
+                    if self.inner.events.send(Event::Peer { dc, id, msg }).await.is_err() {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(dc = dc.0, %error, "malformed message of a peer");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Writes what is queued, as many frames per flush as there are.
+pub async fn write_all(mut writer: FrameWriter, mut frames: mpsc::Receiver<Bytes>) {
+    let mut batch = Vec::with_capacity(WRITER_BATCH);
+    while frames.recv_many(&mut batch, WRITER_BATCH).await > 0 {
+        for frame in batch.drain(..) {
+            if writer.feed_bytes(frame).await.is_err() {
+                return;
+            }
+        }
+        if writer.flush().await.is_err() {
+            return;
+        }
+    }
+}

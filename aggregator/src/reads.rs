@@ -1,0 +1,82 @@
+//! Serves reads: any number of requests per channel, each of many counters, answered from the view under its lock.
+
+use crate::handle::Aggregator;
+use bytes::Bytes;
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::msg::Reading;
+use tidemark_proto::read::{READ_NUMBERS_MAX, ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues};
+use tidemark_proto::wire::{self, channel};
+use tidemark_transport::{Channel, Connection, FrameReader, FrameWriter};
+
+/// Serves the read channels of a client's connection until it ends.
+pub async fn serve(connection: Connection, aggregator: Aggregator) {
+    while let Ok((kind, channel)) = connection.accept_channel().await {
+        if kind == channel::READS {
+            tokio::spawn(serve_channel(channel, aggregator.clone()));
+        } else {
+            tracing::debug!(kind, peer = %connection.peer(), "channel refused");
+        }
+    }
+}
+
+async fn serve_channel(channel: Channel, aggregator: Aggregator) {
+    let Channel { mut reader, mut writer } = channel;
+    let mut names = Names::default();
+    while let Ok(Some(frame)) = reader.next().await {
+        if let Err(reason) = answer_all(frame, &mut reader, &mut writer, &mut names, &aggregator).await {
+            return tracing::debug!(%reason, "read channel ended");
+        }
+    }
+}
+
+/// Answers a request and those that have come behind it, with one flush.
+async fn answer_all(
+    frame: Bytes,
+    reader: &mut FrameReader,
+    writer: &mut FrameWriter,
+    names: &mut Names,
+    aggregator: &Aggregator,
+) -> Result<(), String> {
+    let mut next = Some(frame);
+    while let Some(frame) = next {
+        let request: ReadRequest = wire::decode(&frame).map_err(|error| error.to_string())?;
+        let response = answer(request, names, aggregator).await;
+        writer.feed_bytes(wire::encode(&response).into()).await.map_err(|error| error.to_string())?;
+        next = reader.next_ready().map_err(|error| error.to_string())?;
+    }
+    writer.flush().await.map_err(|error| error.to_string())
+}
+
+/// Counters by the numbers that this channel gave them.
+#[derive(Default)]
+struct Names(Vec<Option<CounterName>>);
+
+impl Names {
+    fn define(&mut self, number: u32, counter: CounterName) {
+        debug_assert!(number < READ_NUMBERS_MAX, "checked when decoded");
+        let at = number as usize;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, None);
+        }
+        self.0[at] = Some(counter);
+    }
+
+    fn get(&self, number: u32) -> Result<&CounterName, ReadError> {
+        self.0.get(number as usize).and_then(Option::as_ref).ok_or(ReadError::UnknownNumber(number))
+    }
+}
+
+async fn answer(request: ReadRequest, names: &mut Names, aggregator: &Aggregator) -> ReadResponse {
+    let ReadRequest { id, strong, defs, numbers } = request;
+    defs.into_iter().for_each(|(number, counter)| names.define(number, counter));
+    if strong && let Err(reason) = aggregator.read_barrier().await {
+        return ReadResponse { id, result: Err(ReadError::NotServing(reason)) };
+    }
+    let counters: Result<Vec<&CounterName>, ReadError> = numbers.iter().map(|&number| names.get(number)).collect();
+    ReadResponse { id, result: counters.map(|counters| values(aggregator.get_many(counters.into_iter()))) }
+}
+
+fn values(readings: Vec<Reading>) -> ReadValues {
+    let ledger_index = readings.first().map_or(0, |reading| reading.ledger_index);
+    ReadValues { ledger_index, values: readings.into_iter().map(ReadValue::from).collect() }
+}

@@ -1,0 +1,118 @@
+//! The view's disk: rows and cursors in one redb file, written by the log's writer thread, without an entry.
+
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidemark_consensus::local::{
+    CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Row,
+};
+use tokio::sync::{Notify, watch};
+
+const ROWS: &str = "rows";
+/// Starts of this aggregator, counted: the epoch of its versions.
+const META: &str = "meta";
+const EPOCH: &[u8] = b"epoch";
+/// The file inside a data directory.
+pub const VIEW_FILE: &str = "view.redb";
+
+/// Why the view's file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewStoreError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Persist(#[from] PersistError),
+}
+
+/// Rows as they were persisted: key and value.
+pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Follows whether a view's file has failed.
+#[derive(Clone)]
+pub struct StoreFailure(watch::Receiver<Option<String>>);
+
+impl StoreFailure {
+    /// Resolves when the file has failed, with the reason; never, if it is closed in order.
+    pub async fn failed(mut self) -> String {
+        match self.0.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// The file of a view.
+pub struct ViewStore {
+    failure: StoreFailure,
+    log: LocalLog,
+    persisted: Arc<AtomicU64>,
+    changed: Arc<Notify>,
+}
+
+impl ViewStore {
+    /// Opens the file, counts this start and returns its epoch with the rows.
+    pub fn open(dir: &Path, cluster: &str, dc_name: &str) -> Result<(ViewStore, u64, Rows), ViewStoreError> {
+        let identity = Identity { cluster: cluster.to_owned(), owner: format!("{dc_name}/view") };
+        let (persisted, changed) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+        let (fail, failure) = watch::channel(None);
+        let (count, notify) = (persisted.clone(), changed.clone());
+        let on_event = move |event| match event {
+            LogEvent::Checkpointed { .. } => {
+                count.fetch_add(1, Ordering::Release);
+                notify.notify_one();
+            }
+            LogEvent::Durable { .. } => {}
+            LogEvent::Failed(error) => drop(fail.send_replace(Some(error.to_string()))),
+        };
+        let (log, _) = LocalLog::open(dir.join(VIEW_FILE).as_path(), LocalLogOptions::new(identity), on_event)?;
+        let store = ViewStore { failure: StoreFailure(failure), log, persisted, changed };
+        let epoch = store.next_epoch()?;
+        let mut rows = Vec::new();
+        store.log.scan(ROWS, |key, value| rows.push((key.to_vec(), value.to_vec())))?;
+        Ok((store, epoch, rows))
+    }
+
+    fn next_epoch(&self) -> Result<u64, PersistError> {
+        let mut last = 0u64;
+        self.log.scan(META, |key, value| {
+            if key == EPOCH {
+                last = value.try_into().map_or(0, u64::from_be_bytes);
+            }
+        })?;
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        // Larger than in every earlier life, also when the disk of that life is lost.
+        let epoch = seconds.max(last + 1);
+        let value = Bytes::copy_from_slice(&epoch.to_be_bytes());
+        self.write(vec![Row { table: META, key: Bytes::from_static(EPOCH), value: Some(value) }]);
+        Ok(epoch)
+    }
+
+    /// Writes rows in one transaction; [`ViewStore::persisted`] counts when they are durable.
+    pub fn persist(&self, rows: Rows) {
+        let row = |(key, value): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: Some(value.into()) };
+        self.write(rows.into_iter().map(row).collect());
+    }
+
+    fn write(&self, rows: Vec<Row>) {
+        if let Err(error) = self.log.checkpoint(CheckpointPart { applied: 0, last: true, rows }) {
+            tracing::error!(%error, "the view is not persisted");
+        }
+    }
+
+    /// Sets of rows that are durable since the start; the first transaction was the epoch's.
+    pub fn persisted(&self) -> u64 {
+        self.persisted.load(Ordering::Acquire).saturating_sub(1)
+    }
+
+    /// Follows whether the file has failed.
+    pub fn failure(&self) -> StoreFailure {
+        self.failure.clone()
+    }
+
+    /// Notified when [`ViewStore::persisted`] grows.
+    pub fn changed(&self) -> Arc<Notify> {
+        self.changed.clone()
+    }
+}

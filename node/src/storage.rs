@@ -1,0 +1,166 @@
+//! The node's disk: opens the group's log, brings the core back to where it was, and persists what the core says.
+
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidemark_consensus::local::{CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, Recovered, Row};
+use tidemark_consensus::local::{OpenError, PersistError};
+use tidemark_proto::ids::{DcId, GroupId, LogIndex};
+use tidemark_proto::node::{NodeConfig, NodeCore, RecoverError};
+use tokio::sync::Notify;
+
+/// The table of the core's checkpoint rows.
+const ROWS: &str = "rows";
+/// The table of what the shell itself keeps.
+const META: &str = "meta";
+const INCARNATION: &[u8] = b"incarnation";
+/// The log's file inside a data directory.
+pub const LOG_FILE: &str = "group.redb";
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("data directory {path}: {source}")]
+    Directory { path: String, source: std::io::Error },
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Persist(#[from] PersistError),
+    #[error("{path}: {source}")]
+    Recover { path: String, source: RecoverError },
+    #[error("{path}: the group's incarnation is missing or malformed")]
+    Incarnation { path: String },
+}
+
+/// What the log's writer thread has reported; read by the host's task.
+#[derive(Default)]
+pub struct Progress {
+    durable: AtomicU64,
+    checkpointed: AtomicU64,
+    failed: Mutex<Option<PersistError>>,
+    pub changed: Notify,
+    seen_failure: AtomicBool,
+}
+
+impl Progress {
+    fn on_event(&self, event: LogEvent) {
+        match event {
+            LogEvent::Durable { upto } => self.durable.store(upto, Ordering::Release),
+            LogEvent::Checkpointed { applied } => self.checkpointed.store(applied, Ordering::Release),
+            LogEvent::Failed(error) => {
+                *self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
+                self.seen_failure.store(true, Ordering::Release);
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self) -> LogIndex {
+        LogIndex(self.durable.load(Ordering::Acquire))
+    }
+
+    /// The applied index of the last checkpoint that is durable as a whole.
+    pub fn checkpointed(&self) -> u64 {
+        self.checkpointed.load(Ordering::Acquire)
+    }
+
+    /// Why the log has stopped, if it has.
+    pub fn failure(&self) -> Option<String> {
+        if !self.seen_failure.load(Ordering::Acquire) {
+            return None;
+        }
+        let failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        failed.as_ref().map(ToString::to_string)
+    }
+}
+
+/// An opened data directory.
+pub struct Storage {
+    pub log: LocalLog,
+    pub progress: Arc<Progress>,
+    pub group: GroupId,
+}
+
+/// Whose data directory it is, and how its disk behaves.
+pub struct StorageOptions<'a> {
+    pub dir: &'a Path,
+    pub cluster: &'a str,
+    pub dc_name: &'a str,
+    pub dc: DcId,
+    pub group: u16,
+    pub flush_delay: Duration,
+}
+
+/// Opens the directory (or founds it, with a new incarnation) and recovers the core from it.
+pub fn open(
+    options: &StorageOptions<'_>,
+    config: impl FnOnce(GroupId) -> NodeConfig,
+    nonce: u64,
+) -> Result<(Storage, NodeCore), StartError> {
+    let directory = |source| StartError::Directory { path: options.dir.display().to_string(), source };
+    std::fs::create_dir_all(options.dir).map_err(directory)?;
+    let path = options.dir.join(LOG_FILE);
+    let progress = Arc::new(Progress::default());
+    let reporter = progress.clone();
+    let owner = format!("{}/{}", options.dc_name, options.group);
+    let identity = Identity { cluster: options.cluster.to_owned(), owner };
+    let log_options = LocalLogOptions { flush_delay: options.flush_delay, ..LocalLogOptions::new(identity) };
+    let (log, recovered) = LocalLog::open(path.as_path(), log_options, move |event| reporter.on_event(event))?;
+    let group = GroupId { dc: options.dc, group: options.group, incarnation: incarnation(&log, &recovered, &path)? };
+    let core = recover(&log, &recovered, config(group), nonce, &path)?;
+    progress.durable.store(recovered.last, Ordering::Release);
+    Ok((Storage { log, progress, group }, core))
+}
+
+/// The incarnation that this directory was founded with; minted from the wall clock for an empty one, so that a directory
+/// that replaces a lost one is never taken for it.
+fn incarnation(log: &LocalLog, recovered: &Recovered, path: &Path) -> Result<u32, StartError> {
+    let mut found = None;
+    log.scan(META, |key, value| {
+        if key == INCARNATION {
+            found = value.try_into().ok().map(u32::from_be_bytes);
+        }
+    })?;
+    match found {
+        Some(incarnation) => Ok(incarnation),
+        None if recovered.last == 0 && recovered.applied == 0 => found_directory(log),
+        None => Err(StartError::Incarnation { path: path.display().to_string() }),
+    }
+}
+
+fn found_directory(log: &LocalLog) -> Result<u32, StartError> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
+    let incarnation = u32::try_from(seconds).unwrap_or(u32::MAX);
+    let value = Bytes::copy_from_slice(&incarnation.to_be_bytes());
+    let row = Row { table: META, key: Bytes::from_static(INCARNATION), value: Some(value) };
+    let part = CheckpointPart { applied: 0, last: true, rows: vec![row] };
+    // The first log entry is behind it in the writer's order, so nothing can be durable without it.
+    log.checkpoint(part).expect("an empty log takes its first row");
+    Ok(incarnation)
+}
+
+fn recover(
+    log: &LocalLog,
+    recovered: &Recovered,
+    config: NodeConfig,
+    nonce: u64,
+    path: &Path,
+) -> Result<NodeCore, StartError> {
+    let mut rows = Vec::new();
+    log.scan(ROWS, |key, value| rows.push((key.to_vec(), value.to_vec())))?;
+    let entries: Vec<_> = recovered
+        .entries_after(recovered.applied)?
+        .map(|entry| entry.map(|(index, bytes)| (LogIndex(index), bytes.to_vec())))
+        .collect::<Result<_, _>>()?;
+    NodeCore::recover(config, nonce, rows, entries)
+        .map_err(|source| StartError::Recover { path: path.display().to_string(), source })
+}
+
+/// The core's checkpoint rows as the log's.
+pub fn rows(rows: Vec<tidemark_proto::group::Row>) -> Vec<Row> {
+    let row = |(key, value): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: Some(value.into()) };
+    rows.into_iter().map(row).collect()
+}
