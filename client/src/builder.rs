@@ -1,0 +1,211 @@
+//! How a client is made: sites in order of preference, credentials, limits.
+
+use crate::client::Client;
+use crate::error::{AddLoss, ConnectError};
+use crate::fake::FakeCluster;
+use crate::flusher::OnLoss;
+use crate::link::Dialer;
+use crate::reads::Reads;
+use rand::TryRng;
+use rand::rngs::SysRng;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use tidemark_proto::client::{ClientConfig, HIT_BYTES};
+use tidemark_proto::limits::DCS_MAX;
+use tidemark_proto::time::Span;
+use tidemark_transport::{Credentials, Endpoint, EndpointOptions, PeerName, Role};
+
+/// A data centre that the client may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Its name, as in the certificates of its processes.
+    pub dc: String,
+    /// A node, for increments.
+    pub node: SocketAddr,
+    /// An aggregator, for reads; without one the client reads at other sites.
+    pub aggregator: Option<SocketAddr>,
+}
+
+/// Makes a [`Client`]. See [`Client::builder`].
+pub struct Builder {
+    sites: Vec<Site>,
+    credentials: Option<Credentials>,
+    fake: Option<FakeCluster>,
+    endpoint: Option<Endpoint>,
+    options: EndpointOptions,
+    flush_interval: Duration,
+    read_timeout: Duration,
+    close_timeout: Duration,
+    config: ClientConfig,
+    on_loss: OnLoss,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder {
+            sites: Vec::new(),
+            credentials: None,
+            fake: None,
+            endpoint: None,
+            options: EndpointOptions::default(),
+            flush_interval: Duration::from_millis(20),
+            read_timeout: Duration::from_secs(5),
+            close_timeout: Duration::from_secs(10),
+            // The flusher collects; what it hands to the core goes out at once.
+            config: ClientConfig { flush_interval: Span(0), ..ClientConfig::default() },
+            on_loss: Box::new(|loss| tracing::warn!(?loss, "added weight was not counted, or nobody knows")),
+        }
+    }
+
+    /// A data centre, less preferred than those before.
+    pub fn site(mut self, site: Site) -> Builder {
+        self.sites.push(site);
+        self
+    }
+
+    /// The certificate of this front end, its key, and the cluster's CA.
+    pub fn credentials(mut self, credentials: Credentials) -> Builder {
+        self.credentials = Some(credentials);
+        self
+    }
+
+    /// Options of the QUIC endpoint.
+    pub fn endpoint_options(mut self, options: EndpointOptions) -> Builder {
+        self.options = options;
+        self
+    }
+
+    /// An endpoint to share with others, instead of one of its own.
+    pub fn endpoint(mut self, endpoint: Endpoint) -> Builder {
+        self.endpoint = Some(endpoint);
+        self
+    }
+
+    /// A cluster in memory instead of sites.
+    pub fn fake(mut self, cluster: &FakeCluster) -> Builder {
+        self.fake = Some(cluster.clone());
+        self
+    }
+
+    /// How long adds and hits are collected before they are sent. 20 ms; 1 ms to 10 s.
+    pub fn flush_interval(mut self, interval: Duration) -> Builder {
+        self.flush_interval = interval;
+        self
+    }
+
+    /// Bytes of content held (waiting, in flight, in doubt). 64 MiB; 64 KiB to 64 GiB. Past it adds stay in their counters'
+    /// slots and hits wait. Slots of handles and of keys per thread come on top.
+    pub fn buffer_bytes_max(mut self, bytes: usize) -> Builder {
+        self.config.buffer_bytes_max = bytes;
+        self
+    }
+
+    /// How long a site may be out of use before the next one is used. 10 s; 100 ms to 1 h.
+    pub fn site_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.site_timeout = span(timeout);
+        self
+    }
+
+    /// How long a preferred site must be reachable before the client goes back to it. 10 s.
+    pub fn return_after(mut self, span_: Duration) -> Builder {
+        self.config.return_after = span(span_);
+        self
+    }
+
+    /// How long a read waits for its answer. 5 s.
+    pub fn read_timeout(mut self, timeout: Duration) -> Builder {
+        self.read_timeout = timeout;
+        self
+    }
+
+    /// How long `close`, or dropping the last clone of the client, waits for answers. 10 s.
+    pub fn close_timeout(mut self, timeout: Duration) -> Builder {
+        self.close_timeout = timeout;
+        self
+    }
+
+    /// Told of added weight that was refused, or of which nobody knows. Logged as a warning otherwise. It is called by the
+    /// task that moves increments, and should return soon.
+    pub fn on_loss(mut self, told: impl Fn(AddLoss) + Send + Sync + 'static) -> Builder {
+        self.on_loss = Box::new(told);
+        self
+    }
+
+    /// Makes the client; connects in the background, so that a front end starts also when nothing can be reached.
+    ///
+    /// To be called within a tokio runtime with time (and IO) enabled. Errors: what is wrong with the options.
+    pub async fn connect(mut self) -> Result<Client, ConnectError> {
+        self.check()?;
+        let mut seed = [0; 32];
+        let random = |bytes: &mut [u8]| SysRng.try_fill_bytes(bytes).map_err(|e| ConnectError::Random(e.to_string()));
+        random(&mut seed)?;
+        let mut keys_seed = [0; 8];
+        random(&mut keys_seed)?;
+        let (dialer, reads) = self.dialer()?;
+        let hits_max = self.config.buffer_bytes_max / HIT_BYTES;
+        let Builder { config, flush_interval, on_loss, read_timeout, close_timeout, .. } = self;
+        let core = tidemark_proto::client::ClientCore::new(config, seed);
+        let keys_seed = u64::from_le_bytes(keys_seed);
+        Ok(Client::start(crate::client::Parts {
+            core,
+            dialer,
+            reads,
+            keys_seed,
+            hits_max,
+            flush_interval,
+            read_timeout,
+            close_timeout,
+            on_loss,
+        }))
+    }
+
+    fn check(&self) -> Result<(), ConnectError> {
+        let in_range = |name, value: u64, min, max| match (min..=max).contains(&value) {
+            true => Ok(()),
+            false => Err(ConnectError::Option { name, value, min, max }),
+        };
+        if self.sites.len() > usize::from(DCS_MAX) {
+            return Err(ConnectError::TooManySites { sites: self.sites.len(), max: DCS_MAX.into() });
+        }
+        in_range("flush_interval_ms", self.flush_interval.as_millis() as u64, 1, 10_000)?;
+        in_range("site_timeout_ms", self.config.site_timeout.0 / 1_000, 100, 3_600_000)?;
+        in_range("buffer_bytes_max", self.config.buffer_bytes_max as u64, 64 << 10, 64 << 30)
+    }
+
+    fn dialer(&mut self) -> Result<(Dialer, Reads), ConnectError> {
+        if let Some(cluster) = self.fake.take() {
+            return Ok((Dialer::Fake(cluster.clone()), Reads::Fake(cluster)));
+        }
+        if self.sites.is_empty() {
+            return Err(ConnectError::NoSites);
+        }
+        let endpoint = self.bind()?;
+        let peer = |dc: &str, role| PeerName::any(dc, role).map_err(|error| ConnectError::Dc(error.to_string()));
+        let (mut nodes, mut aggregators) = (Vec::new(), Vec::new());
+        for site in &self.sites {
+            nodes.push((site.node, peer(&site.dc, Role::Node)?));
+            if let Some(addr) = site.aggregator {
+                aggregators.push((addr, peer(&site.dc, Role::Aggregator)?));
+            }
+        }
+        self.config.sites = nodes.len() as u16;
+        let reads = Reads::quic(endpoint.clone(), aggregators);
+        Ok((Dialer::Quic { endpoint, sites: nodes.into() }, reads))
+    }
+
+    fn bind(&mut self) -> Result<Endpoint, ConnectError> {
+        if let Some(endpoint) = self.endpoint.take() {
+            return Ok(endpoint);
+        }
+        let credentials = self.credentials.take().ok_or(ConnectError::NoCredentials)?;
+        let any: SocketAddr = match self.sites.iter().all(|site| site.node.is_ipv4()) {
+            true => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            false => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        Ok(Endpoint::bind(any, credentials, self.options.clone())?)
+    }
+}
+
+fn span(duration: Duration) -> Span {
+    Span(duration.as_micros() as u64)
+}

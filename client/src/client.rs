@@ -1,0 +1,236 @@
+//! What a program holds: the client and its counters.
+
+use crate::builder::Builder;
+use crate::error::{AddError, FlushError, GetError, HandleError, HitError};
+use crate::flusher::{Flusher, OnLoss};
+use crate::hit::{Hit, HitCell};
+use crate::link::Dialer;
+use crate::reads::Reads;
+use crate::shared::{self, CounterInner, NewHit, Shared};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemark_proto::client::{ClientCore, InDoubt};
+use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_proto::msg::Reading;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+/// A client of a cluster. Clones are the same client; when the last one is dropped it flushes in the background and ends.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    reads: Reads,
+    read_timeout: Duration,
+    close_timeout: Duration,
+    closed: watch::Receiver<Option<InDoubt>>,
+}
+
+/// A counter of a client. Clones, and further handles of the same name, are the same counter.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    counter: Arc<CounterInner>,
+    shared: Arc<Shared>,
+}
+
+/// What a hit is for: a handle or a name.
+#[derive(Debug)]
+pub struct Target(shared::Target);
+
+impl From<&Counter> for Target {
+    fn from(counter: &Counter) -> Target {
+        Target(shared::Target::Handle(counter.counter.clone()))
+    }
+}
+
+impl From<&CounterName> for Target {
+    fn from(name: &CounterName) -> Target {
+        Target(shared::Target::Name(name.clone()))
+    }
+}
+
+/// What the builder hands over.
+pub(crate) struct Parts {
+    pub core: ClientCore,
+    pub dialer: Dialer,
+    pub reads: Reads,
+    pub keys_seed: u64,
+    pub hits_max: usize,
+    pub flush_interval: Duration,
+    pub read_timeout: Duration,
+    pub close_timeout: Duration,
+    pub on_loss: OnLoss,
+}
+
+impl Counter {
+    /// Adds `n`. Never waits, never fails: what was added is sent within the flush interval, or as soon as it can be.
+    /// (A counter that is refused, for an unknown namespace say, is told to the builder's `on_loss`.)
+    ///
+    /// Adds of a closed client are lost.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.counter.slots.add(n);
+        self.shared.added();
+    }
+
+    /// The counter's name.
+    pub fn name(&self) -> &CounterName {
+        &self.counter.name
+    }
+}
+
+impl Client {
+    /// A client needs sites and credentials, or a fake cluster.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn start(parts: Parts) -> Client {
+        let shared = Arc::new(Shared::new(parts.keys_seed, parts.hits_max));
+        let (told, closed) = watch::channel(None);
+        let flusher = Flusher::new(parts.core, shared.clone(), parts.dialer, parts.flush_interval, parts.on_loss, told);
+        tokio::spawn(flusher.run());
+        let Parts { reads, read_timeout, close_timeout, .. } = parts;
+        Client(Arc::new(Inner { shared, reads, read_timeout, close_timeout, closed }))
+    }
+
+    /// A handle for a counter that is counted often. Errors: the name is outside its limits, or too many handles are held.
+    pub fn counter(&self, namespace: &str, key: impl AsRef<[u8]>) -> Result<Counter, HandleError> {
+        let name = CounterName::new(namespace, key.as_ref())?;
+        let shared = self.0.shared.clone();
+        Ok(Counter { counter: shared.handle(name)?, shared })
+    }
+
+    /// Adds `n` to a counter by name, as [`Counter::add`] does; for very many keys. Errors: nothing was counted.
+    #[inline]
+    pub fn add(&self, counter: &CounterName, n: u64) -> Result<(), AddError> {
+        self.add_key(counter.namespace(), counter.key(), n)
+    }
+
+    /// [`Client::add`] without a name made beforehand. The name is checked when this thread first uses it.
+    #[inline]
+    pub fn add_key(&self, namespace: &str, key: &[u8], n: u64) -> Result<(), AddError> {
+        self.0.shared.keys.add(namespace, key, n)?;
+        self.0.shared.added();
+        Ok(())
+    }
+
+    /// Counts 1 for a session. Waits only while too many hits wait for an answer; what it returns resolves to the place.
+    ///
+    /// `session`: a [`SessionId`] or a [`SessionToken`](crate::SessionToken).
+    pub async fn hit(&self, counter: impl Into<Target>, session: impl Into<SessionId>) -> Result<Hit, HitError> {
+        self.hit_weighted(counter, Some(session.into()), 1).await
+    }
+
+    /// [`Client::hit`] with a weight, 1 to 2^40, and perhaps without a session (a milestone without one is nobody's).
+    pub async fn hit_weighted(
+        &self,
+        counter: impl Into<Target>,
+        session: Option<SessionId>,
+        weight: u64,
+    ) -> Result<Hit, HitError> {
+        let target = counter.into();
+        self.0.shared.permits.acquire().await.map_err(|_| HitError::Closed)?.forget();
+        self.submit(target, session, weight)
+    }
+
+    /// [`Client::hit`] that does not wait: `Overloaded` instead.
+    pub fn try_hit(&self, counter: impl Into<Target>, session: impl Into<SessionId>) -> Result<Hit, HitError> {
+        let shared = &self.0.shared;
+        let overloaded = HitError::Overloaded { limit: shared.hits_max };
+        shared.permits.try_acquire().map_err(|_| overloaded)?.forget();
+        self.submit(counter.into(), Some(session.into()), 1)
+    }
+
+    fn submit(&self, target: Target, session: Option<SessionId>, delta: u64) -> Result<Hit, HitError> {
+        let cell = Arc::new(HitCell::default());
+        let hit = NewHit { counter: target.0, session, delta, cell: cell.clone() };
+        self.0.shared.submit(hit).inspect_err(|_| self.0.shared.permits.add_permits(1))?;
+        Ok(Hit(cell))
+    }
+
+    /// Waits until everything that was added before is durable. Errors: some of it was refused, or is in doubt for good.
+    pub async fn flush(&self) -> Result<(), FlushError> {
+        match self.ask_to_flush()?.await {
+            Ok((0, 0)) => Ok(()),
+            Ok((refused, unknown)) => Err(FlushError::Losses { refused, unknown }),
+            Err(_) => Err(FlushError::Closed),
+        }
+    }
+
+    fn ask_to_flush(&self) -> Result<oneshot::Receiver<(u64, u64)>, FlushError> {
+        let (answer, flushed) = oneshot::channel();
+        let mut inbox = self.0.shared.inbox();
+        if inbox.close.is_some() || inbox.ended {
+            return Err(FlushError::Closed);
+        }
+        inbox.flushes.push(answer);
+        drop(inbox);
+        self.0.shared.notify.notify_one();
+        Ok(flushed)
+    }
+
+    /// Takes nothing more, flushes, and ends the streams at the nodes, within the close timeout. Tells what is in doubt then:
+    /// counted once or not at all. Hits whose place is still open resolve to `PlaceUnknown`.
+    pub async fn close(&self) -> Result<(), InDoubtError> {
+        self.0.ask_to_close();
+        let mut closed = self.0.closed.clone();
+        let in_doubt = closed.wait_for(Option::is_some).await.map(|in_doubt| *in_doubt);
+        match in_doubt.ok().flatten() {
+            None | Some(InDoubt { weight: 0, .. }) => Ok(()),
+            Some(in_doubt) => Err(InDoubtError(in_doubt)),
+        }
+    }
+
+    /// The value of one counter, from the view of the first site whose aggregator can be reached. One that nobody counted
+    /// reads 0. At one aggregator values never go back.
+    pub async fn get(&self, counter: &CounterName) -> Result<Reading, GetError> {
+        self.0.reads.get(counter, false, self.0.read_timeout).await
+    }
+
+    /// [`Client::get`], at least as new as all that was placed anywhere before.
+    pub async fn get_strong(&self, counter: &CounterName) -> Result<Reading, GetError> {
+        self.0.reads.get(counter, true, self.0.read_timeout).await
+    }
+
+    /// Many values, in the order asked.
+    pub async fn get_many(&self, counters: &[CounterName]) -> Result<Vec<Reading>, GetError> {
+        self.0.reads.get_many(counters, false, self.0.read_timeout).await
+    }
+}
+
+/// What a close could not settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("weight {} ({} hits) is in doubt: counted once, or not at all", .0.weight, .0.hits)]
+pub struct InDoubtError(pub InDoubt);
+
+impl Inner {
+    fn ask_to_close(&self) {
+        self.shared.inbox().close.get_or_insert(Instant::now() + self.close_timeout);
+        self.shared.notify.notify_one();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.ask_to_close();
+    }
+}
+
+/// Resolves when the process is asked to end: SIGTERM or SIGINT, or ctrl-C where there are no signals.
+pub async fn terminated() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
+}

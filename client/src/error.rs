@@ -1,0 +1,101 @@
+//! What can go wrong for a caller, per operation: what it can do, and whether anything was counted.
+
+use tidemark_proto::client as core;
+use tidemark_proto::ids::NameError;
+use tidemark_proto::read::ReadError;
+use tidemark_transport::BindError;
+
+/// An add that was not taken. Nothing was counted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Wait for the next flush interval, or use handles.
+    #[error("this thread has named {} counters since the last flush", crate::keys::KEYS_PER_THREAD_MAX)]
+    TooManyKeys,
+    #[error("the thread is ending; use a handle in destructors of a thread")]
+    ThreadEnding,
+}
+
+/// A handle was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandleError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("{limit} handles are held: drop some, or add by key")]
+    TooManyHandles { limit: usize },
+}
+
+/// A hit without a place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HitError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Not counted. Wait, or use the form that waits.
+    #[error("overloaded: {limit} hits wait for an answer")]
+    Overloaded { limit: usize },
+    /// Not counted.
+    #[error("not counted: {0}")]
+    Failed(core::AddError),
+    /// Durable, counted once. If it was a milestone, the award names its session.
+    #[error("counted once, but its place can no longer be learnt")]
+    PlaceUnknown,
+    /// Its data centre is lost. It is not sent again.
+    #[error("nobody knows whether it was counted: once, or not at all")]
+    Unknown,
+    /// Not counted, or, if the client was dropped before its answer, unknown.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// A flush that cannot say that everything before it is durable. The weights include a little that came after it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlushError {
+    #[error("weight {refused} was refused and not counted, weight {unknown} is in doubt and will not be sent again")]
+    Losses { refused: u64, unknown: u64 },
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// A read without an answer. Reads change nothing: ask again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GetError {
+    #[error(transparent)]
+    Refused(#[from] ReadError),
+    #[error("no answer within {millis} ms")]
+    Timeout { millis: u64 },
+    #[error("no site of this client has an aggregator to read from")]
+    NoAggregator,
+    #[error("this client has read {limit} different counters")]
+    TooManyCounters { limit: u32 },
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// A client was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("no site: name at least one, or use a fake cluster")]
+    NoSites,
+    #[error("{sites} sites: at most {max} allowed")]
+    TooManySites { sites: usize, max: usize },
+    #[error("no credentials: the certificate of this front end, its key and the cluster's CA")]
+    NoCredentials,
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("data centre: {0}")]
+    Dc(String),
+    #[error("{name} is {value}: {min} to {max} allowed")]
+    Option { name: &'static str, value: u64, min: u64, max: u64 },
+    #[error("the operating system gives no random numbers: {0}")]
+    Random(String),
+}
+
+/// Added weight that will not be counted, or of which nobody knows. Told to the callback given to the builder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AddLoss {
+    /// Surely not counted.
+    Failed { counter: tidemark_proto::ids::CounterName, weight: u64, error: core::AddError },
+    /// Counted once or not at all: its data centre is lost.
+    Unknown { counter: tidemark_proto::ids::CounterName, weight: u64 },
+}

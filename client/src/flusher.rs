@@ -1,0 +1,432 @@
+//! The one task of a client: moves what callers counted into the core, messages between the core and its links, and the
+//! core's answers to the callers. It decides nothing about counting.
+
+use crate::error::{AddLoss, HitError};
+use crate::hit::HitCell;
+use crate::keys::KeySlots;
+use crate::link::{Dialer, EVENTS_MAX, Event, Events, Link};
+use crate::shared::{CounterInner, FlushAnswer, NewHit, Shared};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemark_proto::client::{AddError, ClientCore, CounterRef, InDoubt, Input, LinkId, Outcome, Output, Ticket};
+use tidemark_proto::limits::DELTA_MAX;
+use tidemark_proto::time::Time;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// Rounds without content before the flusher falls asleep.
+const IDLE_ROUNDS: u32 = 3;
+/// How often a sleeping flusher looks all the same.
+const ASLEEP: Duration = Duration::from_secs(1);
+/// Rounds between looks for counters whose handles are all dropped.
+const FORGET_ROUNDS: u32 = 512;
+
+pub(crate) type OnLoss = Box<dyn Fn(AddLoss) + Send + Sync>;
+
+/// Adds of one counter or one thread's table, as far as the core has them.
+enum Source {
+    Handle { counter: Arc<CounterInner>, to: Option<CounterRef>, seen: u64 },
+    Keys { slots: Arc<KeySlots>, to: Vec<Option<CounterRef>>, seen: Vec<u64> },
+}
+
+pub(crate) struct Flusher {
+    core: ClientCore,
+    shared: Arc<Shared>,
+    dialer: Dialer,
+    interval: Duration,
+    on_loss: OnLoss,
+    start: Instant,
+    links: HashMap<LinkId, Link>,
+    events: mpsc::Receiver<(LinkId, Event)>,
+    to_events: Events,
+    sources: Vec<Source>,
+    /// Hits that the core had no room for.
+    waiting: VecDeque<NewHit>,
+    cells: Vec<Option<Arc<HitCell>>>,
+    free_cells: Vec<usize>,
+    /// Flushes whose content is not yet all in the core.
+    flushes: Vec<FlushAnswer>,
+    flushing: HashMap<u64, FlushAnswer>,
+    next_flush: u64,
+    next_round: Instant,
+    idle_rounds: u32,
+    rounds: u32,
+    close: Option<Instant>,
+    close_told: bool,
+    closed: watch::Sender<Option<InDoubt>>,
+    done: Option<InDoubt>,
+}
+
+impl Flusher {
+    pub fn new(
+        core: ClientCore,
+        shared: Arc<Shared>,
+        dialer: Dialer,
+        interval: Duration,
+        on_loss: OnLoss,
+        closed: watch::Sender<Option<InDoubt>>,
+    ) -> Flusher {
+        let (to_events, events) = mpsc::channel(EVENTS_MAX);
+        let start = Instant::now();
+        Flusher {
+            core,
+            shared,
+            dialer,
+            interval,
+            on_loss,
+            start,
+            links: HashMap::new(),
+            events,
+            to_events,
+            sources: Vec::new(),
+            waiting: VecDeque::new(),
+            cells: Vec::new(),
+            free_cells: Vec::new(),
+            flushes: Vec::new(),
+            flushing: HashMap::new(),
+            next_flush: 0,
+            next_round: start,
+            idle_rounds: 0,
+            rounds: 0,
+            close: None,
+            close_told: false,
+            closed,
+            done: None,
+        }
+    }
+
+    pub async fn run(mut self) {
+        loop {
+            self.round_if_due();
+            self.core.handle(self.now(), Input::Tick);
+            self.drain_core();
+            if let Some(in_doubt) = self.done {
+                return self.end(in_doubt);
+            }
+            let wake_at = self.wake_at();
+            tokio::select! {
+                Some((link, event)) = self.events.recv() => self.on_events(link, event),
+                () = self.shared.notify.notified() => self.on_notified(),
+                () = tokio::time::sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(self.start.elapsed().as_micros() as u64)
+    }
+
+    fn wake_at(&self) -> Instant {
+        let core = self.core.poll_timeout().map(|at| self.start + Duration::from_micros(at.0));
+        core.map_or(self.next_round, |core| core.min(self.next_round))
+    }
+
+    fn on_events(&mut self, link: LinkId, event: Event) {
+        self.on_event(link, event);
+        for _ in 0..EVENTS_MAX {
+            let Ok((link, event)) = self.events.try_recv() else { break };
+            self.on_event(link, event);
+        }
+    }
+
+    fn on_event(&mut self, link: LinkId, event: Event) {
+        let input = match event {
+            Event::Connected => Input::Connected { link },
+            Event::Message(message) => Input::FromNode { link, message },
+            Event::Gone => {
+                self.links.remove(&link);
+                Input::Disconnected { link }
+            }
+        };
+        self.core.handle(self.now(), input);
+        self.drain_core();
+    }
+
+    /// Somebody woke the flusher, counts many hits, or waits for a flush.
+    fn on_notified(&mut self) {
+        self.idle_rounds = 0;
+        let inbox = self.shared.inbox();
+        let urgent = !inbox.flushes.is_empty() || inbox.close.is_some() || inbox.hits.len() > 1_000;
+        drop(inbox);
+        let now = Instant::now();
+        self.next_round = if urgent { now } else { self.next_round.clamp(now, now + self.interval) };
+    }
+
+    fn round_if_due(&mut self) {
+        let now = Instant::now();
+        if now < self.next_round {
+            return;
+        }
+        self.rounds = self.rounds.wrapping_add(1);
+        let asleep = self.shared.is_asleep();
+        if !asleep && self.idle_rounds >= IDLE_ROUNDS {
+            self.shared.set_asleep(true);
+        }
+        if self.round() {
+            self.idle_rounds = 0;
+            self.shared.set_asleep(false);
+        } else {
+            self.idle_rounds = self.idle_rounds.saturating_add(1);
+        }
+        self.next_round = now + if self.shared.is_asleep() { ASLEEP } else { self.interval };
+        if self.rounds.is_multiple_of(FORGET_ROUNDS) {
+            self.forget_handles();
+        }
+    }
+
+    /// Takes all that callers counted into the core; whether there was anything.
+    fn round(&mut self) -> bool {
+        let mut inbox = std::mem::take(&mut *self.shared.inbox());
+        if inbox.close.is_some() {
+            self.shared.inbox().close = inbox.close;
+            self.close = self.close.or(inbox.close);
+        }
+        self.waiting.extend(inbox.hits.drain(..));
+        self.flushes.append(&mut inbox.flushes);
+        let hits = !self.waiting.is_empty();
+        let all_hits = self.take_hits();
+        let (adds, all_adds) = self.take_adds();
+        if all_hits && all_adds {
+            self.start_flushes();
+        }
+        let late = self.close.is_some_and(|deadline| deadline <= Instant::now());
+        if let Some(deadline) = self.close.filter(|_| !self.close_told && (late || (all_hits && all_adds))) {
+            self.close_told = true;
+            let deadline = Time(deadline.saturating_duration_since(self.start).as_micros() as u64);
+            self.core.handle(self.now(), Input::Close { deadline });
+        }
+        hits || adds || !self.flushes.is_empty()
+    }
+
+    /// Whether the core has taken all that wait.
+    fn take_hits(&mut self) -> bool {
+        let now = self.now();
+        while let Some(hit) = self.waiting.pop_front() {
+            let counter = match self.core.counter(hit.counter.name()) {
+                Ok(counter) => counter,
+                Err(error) => {
+                    self.answer(&hit.cell, Err(HitError::Failed(error)));
+                    continue;
+                }
+            };
+            let ticket = self.ticket(&hit.cell);
+            match self.core.try_hit(now, counter, hit.session, hit.delta, ticket) {
+                Ok(()) => {}
+                Err(AddError::Overloaded { .. } | AddError::TooHeavy) => {
+                    self.cell(ticket);
+                    self.waiting.push_front(hit);
+                    return false;
+                }
+                Err(error) => {
+                    self.cell(ticket);
+                    self.answer(&hit.cell, Err(HitError::Failed(error)));
+                }
+            }
+        }
+        true
+    }
+
+    fn ticket(&mut self, cell: &Arc<HitCell>) -> Ticket {
+        let at = self.free_cells.pop().unwrap_or_else(|| {
+            self.cells.push(None);
+            self.cells.len() - 1
+        });
+        self.cells[at] = Some(cell.clone());
+        Ticket(at as u64)
+    }
+
+    fn cell(&mut self, ticket: Ticket) -> Option<Arc<HitCell>> {
+        let at = ticket.0 as usize;
+        self.free_cells.push(at);
+        self.cells[at].take()
+    }
+
+    fn answer(&self, cell: &HitCell, outcome: Result<tidemark_proto::msg::Place, HitError>) {
+        self.shared.permits.add_permits(1);
+        cell.resolve(outcome);
+    }
+
+    /// Whether there was something to take, and whether all of it was taken.
+    fn take_adds(&mut self) -> (bool, bool) {
+        let fresh = self.shared.fresh_handles().into_iter();
+        self.sources.extend(fresh.map(|counter| Source::Handle { counter, to: None, seen: 0 }));
+        let fresh = self.shared.keys.take_fresh().into_iter();
+        self.sources.extend(fresh.map(|slots| Source::Keys { slots, to: Vec::new(), seen: Vec::new() }));
+        let now = self.now();
+        let (mut any, mut all) = (false, true);
+        let mut sources = std::mem::take(&mut self.sources);
+        sources.retain_mut(|source| {
+            let taken = self.take_source(now, source);
+            any |= taken.any;
+            all &= taken.all;
+            !taken.forget
+        });
+        self.sources = sources;
+        (any, all)
+    }
+
+    fn take_source(&mut self, now: Time, source: &mut Source) -> Taken {
+        let mut taken = Taken { any: false, all: true, forget: false };
+        match source {
+            Source::Handle { counter, to, seen } => {
+                let sum = counter.slots.sum();
+                if sum != *seen {
+                    self.take(now, || counter.name.clone(), to, sum, seen, &mut taken);
+                }
+            }
+            Source::Keys { slots, to, seen } => {
+                let closed = slots.is_closed();
+                let names = slots.names_from(to.len());
+                for name in names {
+                    to.push(self.core.counter(&name).ok());
+                    seen.push(0);
+                }
+                for (slot, (to, seen)) in to.iter_mut().zip(seen.iter_mut()).enumerate() {
+                    let sum = slots.sum(slot);
+                    if sum != *seen {
+                        let name = || slots.names_from(slot).swap_remove(0);
+                        self.take(now, name, to, sum, seen, &mut taken);
+                    }
+                }
+                taken.forget = closed && taken.all;
+                if taken.forget {
+                    slots.set_taken();
+                }
+            }
+        }
+        taken
+    }
+
+    /// Moves what a slot has more than was seen into the core, as far as that has room.
+    fn take(
+        &mut self,
+        now: Time,
+        name: impl Fn() -> tidemark_proto::ids::CounterName,
+        to: &mut Option<CounterRef>,
+        sum: u64,
+        seen: &mut u64,
+        taken: &mut Taken,
+    ) {
+        taken.any = true;
+        while sum != *seen {
+            let delta = sum.wrapping_sub(*seen).min(DELTA_MAX);
+            let counter = match to {
+                Some(counter) => Ok(*counter),
+                None => self.core.counter(&name()),
+            };
+            *to = counter.as_ref().ok().copied();
+            match counter.and_then(|counter| self.core.try_add(now, counter, delta)) {
+                Ok(()) => *seen = seen.wrapping_add(delta),
+                Err(AddError::Overloaded { .. } | AddError::TooHeavy) => {
+                    taken.all = false;
+                    return;
+                }
+                Err(error) => {
+                    (self.on_loss)(AddLoss::Failed { counter: name(), weight: sum.wrapping_sub(*seen), error });
+                    *seen = sum;
+                }
+            }
+        }
+    }
+
+    fn forget_handles(&mut self) {
+        let shared = &self.shared;
+        self.sources.retain(|source| match source {
+            Source::Handle { counter, seen, .. } => !shared.forget_handle(counter, *seen),
+            Source::Keys { .. } => true,
+        });
+    }
+
+    fn start_flushes(&mut self) {
+        for answer in std::mem::take(&mut self.flushes) {
+            self.next_flush += 1;
+            self.flushing.insert(self.next_flush, answer);
+            self.core.handle(self.now(), Input::Flush { ticket: Ticket(self.next_flush) });
+        }
+    }
+
+    fn drain_core(&mut self) {
+        while let Some(output) = self.core.poll_output() {
+            self.on_output(output);
+        }
+    }
+
+    fn on_output(&mut self, output: Output) {
+        match output {
+            Output::Connect { link, site } => {
+                self.links.insert(link, Link::open(&self.dialer, link, site, self.to_events.clone()));
+            }
+            Output::Disconnect { link } => drop(self.links.remove(&link)),
+            Output::Send { link, message } => {
+                if !self.links.get(&link).is_some_and(|link| link.send(message)) && self.links.remove(&link).is_some() {
+                    self.core.handle(self.now(), Input::Disconnected { link });
+                }
+            }
+            Output::Durable { ticket } => {
+                if let Some(cell) = &self.cells[ticket.0 as usize] {
+                    cell.set_durable();
+                }
+            }
+            Output::Resolved { ticket, outcome } => {
+                if let Some(cell) = self.cell(ticket) {
+                    self.answer(&cell, resolved(outcome));
+                }
+            }
+            Output::Flushed { ticket, refused, unknown } => {
+                if let Some(answer) = self.flushing.remove(&ticket.0) {
+                    let _ = answer.send((refused, unknown));
+                }
+            }
+            Output::Failed { counter, delta, error } => {
+                let counter = self.core.name(counter).clone();
+                (self.on_loss)(AddLoss::Failed { counter, weight: delta, error });
+            }
+            Output::Unknown { counter, delta } => {
+                let counter = self.core.name(counter).clone();
+                (self.on_loss)(AddLoss::Unknown { counter, weight: delta });
+            }
+            Output::Writable => self.next_round = Instant::now(),
+            Output::Closed { in_doubt } => self.done = Some(in_doubt),
+        }
+    }
+
+    /// Nobody waits for what will never be answered.
+    fn end(mut self, in_doubt: InDoubt) {
+        let mut inbox = self.shared.inbox();
+        inbox.ended = true;
+        let late = std::mem::take(&mut inbox.hits);
+        inbox.flushes.clear();
+        drop(inbox);
+        for hit in self.waiting.drain(..).chain(late) {
+            hit.cell.resolve(Err(HitError::Closed));
+        }
+        self.shared.permits.close();
+        let _ = self.closed.send(Some(in_doubt));
+    }
+}
+
+impl Drop for Flusher {
+    /// Also when the runtime ends under it.
+    fn drop(&mut self) {
+        self.shared.inbox().ended = true;
+        let open = self.cells.iter().flatten().map(|cell| &**cell).chain(self.waiting.iter().map(|hit| &*hit.cell));
+        open.for_each(|cell| cell.resolve(Err(HitError::Closed)));
+    }
+}
+
+/// What became of a source in one round.
+struct Taken {
+    any: bool,
+    all: bool,
+    forget: bool,
+}
+
+fn resolved(outcome: Outcome) -> Result<tidemark_proto::msg::Place, HitError> {
+    match outcome {
+        Outcome::Placed(place) => Ok(place),
+        Outcome::PlaceUnknown => Err(HitError::PlaceUnknown),
+        Outcome::Failed(error) => Err(HitError::Failed(error)),
+        Outcome::Unknown => Err(HitError::Unknown),
+    }
+}

@@ -1,0 +1,50 @@
+//! The client of Tidemark: counts in nanoseconds, follows a hit until its number is known, reads.
+//!
+//! ```
+//! use tidemark_client::{Client, Place, SessionToken, fake::FakeCluster};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let cluster = FakeCluster::new();
+//! cluster.milestone("search", b"queries", 3)?;
+//! let client = Client::builder().fake(&cluster).connect().await?;
+//!
+//! let queries = client.counter("search", b"queries")?;
+//! queries.add(2); // returns at once; sent in the background
+//! client.flush().await?; // all adds before are durable now
+//! let place = client.hit(&queries, SessionToken::new("of this browser")).await?.await?;
+//! assert_eq!(place, Place::Milestone { at: 3, first: 3 });
+//! client.close().await?;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(example()).unwrap();
+//! ```
+//!
+//! [`Counter::add`] and [`Client::add`] never wait and never fail for want of a network: what cannot be sent is kept per
+//! counter, not per add, so it takes no more room the longer it lasts. [`Client::hit`] waits for room. Everything is counted
+//! exactly once across lost answers, broken connections and lost data centres, or, when a data centre's data is lost for good,
+//! is reported as unknown and never sent again. The rules for that are in [`tidemark_proto::client`]; this crate moves bytes
+//! and time, and decides nothing about counting. It uses the tokio runtime in which `connect` was called.
+
+mod builder;
+mod client;
+mod error;
+pub mod fake;
+mod flusher;
+mod hit;
+mod keys;
+mod link;
+mod reads;
+mod shared;
+mod stripe;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{Builder, Site};
+pub use client::{Client, Counter, InDoubtError, Target, terminated};
+pub use error::{AddError, AddLoss, ConnectError, FlushError, GetError, HandleError, HitError};
+pub use hit::{Hit, HitDurable, HitOutcome, SessionToken};
+pub use keys::KEYS_PER_THREAD_MAX;
+pub use shared::HANDLES_MAX;
+pub use tidemark_proto::client::InDoubt;
+pub use tidemark_proto::ids::{CounterName, SessionId};
+pub use tidemark_proto::msg::{Place, Reading};

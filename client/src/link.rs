@@ -1,0 +1,109 @@
+//! One link of the core, as a task: dials, opens the channel, moves messages.
+
+use crate::fake::FakeCluster;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tidemark_proto::client::{LinkId, SiteId};
+use tidemark_proto::msg::{FromClient, ToClient};
+use tidemark_proto::wire::{self, channel};
+use tidemark_transport::{Channel, Endpoint, FrameReader, FrameWriter, PeerName};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tracing::debug;
+
+/// Messages that wait for a link's writer. The core has fewer under way; a link that is this far behind is dropped.
+const OUTBOX_MAX: usize = 8_192;
+/// Messages of all links that wait for the core.
+pub(crate) const EVENTS_MAX: usize = 1_024;
+
+/// How to reach the sites.
+#[derive(Clone, Debug)]
+pub(crate) enum Dialer {
+    Quic { endpoint: Endpoint, sites: Arc<[(SocketAddr, PeerName)]> },
+    Fake(FakeCluster),
+}
+
+#[derive(Debug)]
+pub(crate) enum Event {
+    Connected,
+    Message(ToClient),
+    Gone,
+}
+
+pub(crate) type Events = mpsc::Sender<(LinkId, Event)>;
+
+/// A running link. Dropped, it is gone.
+#[derive(Debug)]
+pub(crate) struct Link {
+    outbox: mpsc::Sender<FromClient>,
+    task: JoinHandle<()>,
+}
+
+impl Link {
+    pub fn open(dialer: &Dialer, id: LinkId, site: SiteId, events: Events) -> Link {
+        let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
+        let dialer = dialer.clone();
+        let task = tokio::spawn(async move {
+            match dialer {
+                Dialer::Quic { endpoint, sites } => {
+                    let (addr, peer) = &sites[usize::from(site.0)];
+                    if let Err(error) = run(&endpoint, *addr, peer, id, messages, &events).await {
+                        debug!(%addr, %error, "link");
+                    }
+                }
+                Dialer::Fake(cluster) => cluster.serve(id, messages, &events).await,
+            }
+            let _ = events.send((id, Event::Gone)).await;
+        });
+        Link { outbox, task }
+    }
+
+    /// Whether the message was taken.
+    pub fn send(&self, message: FromClient) -> bool {
+        self.outbox.try_send(message).is_ok()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+type LinkError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn run(
+    endpoint: &Endpoint,
+    addr: SocketAddr,
+    peer: &PeerName,
+    id: LinkId,
+    messages: mpsc::Receiver<FromClient>,
+    events: &Events,
+) -> Result<(), LinkError> {
+    let connection = endpoint.connect(addr, peer).await?;
+    let Channel { writer, reader } = connection.open_channel(channel::INCREMENTS).await?;
+    events.send((id, Event::Connected)).await?;
+    tokio::select! {
+        written = write(writer, messages) => written,
+        read = read(reader, id, events) => read,
+    }
+}
+
+async fn write(mut writer: FrameWriter, mut messages: mpsc::Receiver<FromClient>) -> Result<(), LinkError> {
+    while let Some(message) = messages.recv().await {
+        writer.feed_bytes(wire::encode(&message).into()).await?;
+        while let Ok(message) = messages.try_recv() {
+            writer.feed_bytes(wire::encode(&message).into()).await?;
+        }
+        writer.flush().await?;
+    }
+    Ok(())
+}
+
+async fn read(mut reader: FrameReader, id: LinkId, events: &Events) -> Result<(), LinkError> {
+    while let Some(frame) = reader.next().await? {
+        let message = wire::decode::<ToClient>(&frame)?;
+        events.send((id, Event::Message(message))).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! What callers and the flusher share: slots, handles, and an inbox for what needs an answer.
+
+use crate::error::{HandleError, HitError};
+use crate::hit::HitCell;
+use crate::keys::KeyTables;
+use crate::stripe::Striped;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tidemark_proto::ids::{CounterName, SessionId};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::Instant;
+
+/// Handles of one client. More: [`HandleError::TooManyHandles`]. One takes some 2 KiB.
+pub const HANDLES_MAX: usize = 65_536;
+/// Hits in the inbox that wake the flusher before its interval is over.
+const INBOX_EARLY: usize = 2_048;
+
+/// A counter that somebody has a handle of.
+#[derive(Debug)]
+pub(crate) struct CounterInner {
+    pub name: CounterName,
+    pub slots: Striped,
+}
+
+/// A hit that the flusher has not yet seen.
+#[derive(Debug)]
+pub(crate) struct NewHit {
+    pub counter: Target,
+    pub session: Option<SessionId>,
+    pub delta: u64,
+    pub cell: Arc<HitCell>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Target {
+    Handle(Arc<CounterInner>),
+    Name(CounterName),
+}
+
+impl Target {
+    pub fn name(&self) -> &CounterName {
+        match self {
+            Target::Handle(counter) => &counter.name,
+            Target::Name(name) => name,
+        }
+    }
+}
+
+/// The answer to a flush: weights refused and unknown.
+pub(crate) type FlushAnswer = oneshot::Sender<(u64, u64)>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    pub hits: Vec<NewHit>,
+    pub flushes: Vec<FlushAnswer>,
+    /// Nothing more is taken; by then the client is to end.
+    pub close: Option<Instant>,
+    /// The flusher has ended.
+    pub ended: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    by_name: HashMap<CounterName, Arc<CounterInner>>,
+    fresh: Vec<Arc<CounterInner>>,
+}
+
+/// On a cache line of its own: every add reads it.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Asleep(AtomicBool);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    asleep: Asleep,
+    pub keys: KeyTables,
+    handles: Mutex<Handles>,
+    inbox: Mutex<Inbox>,
+    pub notify: Notify,
+    pub permits: Semaphore,
+    pub hits_max: usize,
+}
+
+impl Shared {
+    pub fn new(seed: u64, hits_max: usize) -> Shared {
+        Shared {
+            asleep: Asleep(AtomicBool::new(false)),
+            keys: KeyTables::new(seed),
+            handles: Mutex::default(),
+            inbox: Mutex::default(),
+            notify: Notify::new(),
+            permits: Semaphore::new(hits_max),
+            hits_max,
+        }
+    }
+
+    /// Called after every add. The flusher may miss one that is made while it falls asleep; it looks again once a second.
+    #[inline]
+    pub fn added(&self) {
+        if self.asleep.0.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if self.asleep.0.swap(false, Ordering::Relaxed) {
+            self.notify.notify_one();
+        }
+    }
+
+    pub fn set_asleep(&self, asleep: bool) {
+        self.asleep.0.store(asleep, Ordering::SeqCst);
+    }
+
+    pub fn is_asleep(&self) -> bool {
+        self.asleep.0.load(Ordering::Relaxed)
+    }
+
+    pub fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Hands a hit to the flusher. The caller has a permit for it, which comes back with the answer.
+    pub fn submit(&self, hit: NewHit) -> Result<(), HitError> {
+        let mut inbox = self.inbox();
+        if inbox.close.is_some() || inbox.ended {
+            return Err(HitError::Closed);
+        }
+        inbox.hits.push(hit);
+        let early = inbox.hits.len() == INBOX_EARLY;
+        drop(inbox);
+        if early {
+            self.notify.notify_one();
+        }
+        self.added();
+        Ok(())
+    }
+
+    fn lock_handles(&self) -> MutexGuard<'_, Handles> {
+        self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The counter of a name, the same for the same name as long as somebody holds it.
+    pub fn handle(&self, name: CounterName) -> Result<Arc<CounterInner>, HandleError> {
+        let mut handles = self.lock_handles();
+        if let Some(counter) = handles.by_name.get(&name) {
+            return Ok(counter.clone());
+        }
+        if handles.by_name.len() >= HANDLES_MAX {
+            return Err(HandleError::TooManyHandles { limit: HANDLES_MAX });
+        }
+        let counter = Arc::new(CounterInner { name: name.clone(), slots: Striped::new() });
+        handles.by_name.insert(name, counter.clone());
+        handles.fresh.push(counter.clone());
+        Ok(counter)
+    }
+
+    /// Counters that the flusher has not yet seen.
+    pub fn fresh_handles(&self) -> Vec<Arc<CounterInner>> {
+        std::mem::take(&mut self.lock_handles().fresh)
+    }
+
+    /// Forgets a counter that only the flusher and this registry know and of which `seen` is all; whether it did.
+    pub fn forget_handle(&self, counter: &Arc<CounterInner>, seen: u64) -> bool {
+        let mut handles = self.lock_handles();
+        // Under the lock nobody can get at it any more; the fence makes the last adds of its last holder visible.
+        if Arc::strong_count(counter) != 2 {
+            return false;
+        }
+        std::sync::atomic::fence(Ordering::Acquire);
+        counter.slots.sum() == seen && handles.by_name.remove(&counter.name).is_some()
+    }
+}
