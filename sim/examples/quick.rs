@@ -1,0 +1,29 @@
+//! Quick runs while developing.
+use tidemark_sim::{runner, teeth::Mutation};
+fn main() {
+    let a: Vec<String> = std::env::args().collect();
+    let m =
+        a.get(4).map_or(Mutation::None, |n| *tidemark_sim::teeth::ALL.iter().find(|m| format!("{m:?}") == *n).unwrap());
+    match a[1].as_str() {
+        "replay" => {
+            let t = runner::run_printing(a[2].parse().unwrap(), m, Some(&mut |l: &str| println!("{l}")));
+            println!("{}", t.json());
+        }
+        "run" => {
+            let t = runner::run(a[2].parse().unwrap(), m);
+            println!("{}", t.json());
+        }
+        _ => {
+            let first = a[2].parse().unwrap();
+            let s = runner::sweep(runner::SweepPlan { first, count: a[3].parse().unwrap(), seconds: 1e9 }, m, &|t| {
+                eprintln!(
+                    "seed {} t {} {:?}",
+                    t.outcome.seed,
+                    t.outcome.findings.violations[0].at.0 as f64 / 1e6,
+                    t.outcome.findings.violations[0]
+                )
+            });
+            println!("{}", serde_json::to_string_pretty(&s.json()).unwrap());
+        }
+    }
+}

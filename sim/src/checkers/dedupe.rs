@@ -1,0 +1,24 @@
+//! Dedupe: a batch is counted once however often it arrives, and a fenced stream takes nothing more.
+
+use super::Findings;
+use crate::oracle::Oracle;
+use tidemark_proto::ids::ClientId;
+
+const NAME: &str = "dedupe";
+
+/// What reading a committed entry found.
+pub fn read(findings: &mut Findings, read: Result<(), String>) {
+    if let Err(what) = read {
+        findings.found(NAME, what);
+    }
+}
+
+/// A node answered a fence: the log says the same, and has ended the stream.
+pub fn fenced(findings: &mut Findings, oracle: &Oracle, group: u16, of: ClientId, lane: u8, last_seq: u64) {
+    let stream = oracle.groups[usize::from(group)].streams.get(&(of, lane));
+    let agrees = stream.is_some_and(|stream| stream.fenced && stream.last == last_seq);
+    findings.check(NAME, agrees, || {
+        let known = stream.map(|stream| (stream.last, stream.fenced));
+        format!("group {group} answered fence of {of:?} lane {lane} with {last_seq}; its log says {known:?}")
+    });
+}

@@ -1,0 +1,33 @@
+//! Liveness (I10): once faults have ended, without new increments, everything offered is placed, every milestone up to the
+//! total is awarded or passed, and every client knows the place of its hits.
+
+use super::{Account, Findings};
+use crate::oracle::{Oracle, Told};
+use tidemark_proto::ledger::CounterLedger;
+
+const NAME: &str = "liveness";
+
+/// What is still to come for one counter; `None` when nothing is.
+pub fn ledger_waits(state: &CounterLedger, total: u64) -> Option<String> {
+    let due: Vec<u64> = state.milestones().pending().map(|(at, _)| at).filter(|&at| at <= total).collect();
+    let waits = state.window().undecided() > 0 || state.window().weight() > 0 || !due.is_empty();
+    waits.then(|| {
+        let window = state.window();
+        format!("undecided {}, window weight {}, due {due:?}, out {}", window.undecided(), window.weight(), state.out())
+    })
+}
+
+/// A group waits for places.
+pub fn group_waits(account: &Account) -> bool {
+    account.placed_upto < account.next_pos
+}
+
+/// The first hit of a living client without an answer.
+pub fn unanswered(oracle: &Oracle) -> Option<usize> {
+    let waits = |told| matches!(told, Told::Nothing | Told::Durable);
+    oracle.increments.iter().position(|x| waits(x.told) && !oracle.crashed[x.client as usize])
+}
+
+pub fn found(findings: &mut Findings, what: String) {
+    findings.found(NAME, what);
+}

@@ -1,0 +1,42 @@
+//! Order: what was answered as placed before the winner was asked for stands before the winner (I7).
+
+use super::Findings;
+use super::positions::Positions;
+use crate::oracle::{Increment, Oracle, number_of};
+use tidemark_proto::ids::GroupId;
+use tidemark_proto::ledger::CounterLedger;
+use tidemark_proto::msg::Award;
+
+const NAME: &str = "order";
+
+/// At an award. Certified increments stand before it because the award checker compares their sums; queued ones are looked
+/// up by position, and the weight of all of them must fit before the winner.
+pub fn awarded(
+    findings: &mut Findings,
+    oracle: &Oracle,
+    positions: &Positions,
+    groups: &[GroupId],
+    counter: u16,
+    award: &Award,
+    state: &CounterLedger,
+) {
+    let Some(winner) = award.session.and_then(|session| oracle.increments.get(number_of(session) as usize)) else {
+        return;
+    };
+    let before = |x: &&Increment| x.counter == counter && x.place.is_some_and(|(_, at)| at < winner.invoked);
+    let mut weight = 0;
+    for x in oracle.increments.iter().filter(before) {
+        weight += x.delta;
+        let (Some(pos), Some(group)) = (x.pos, x.group) else { continue };
+        let id = groups[usize::from(group)];
+        let all = award.before.iter().find(|(known, _)| *known == id).map_or(0, |(_, weight)| *weight);
+        let placed = all.saturating_sub(state.accounts().get(&id).map_or(0, |account| account.certain()));
+        let upto = positions.weight_upto(group, counter, pos);
+        findings.check(NAME, upto.is_some_and(|upto| upto <= placed), || {
+            format!("{x:?} was placed before the winner {winner:?} was asked for, and stands after it in {award:?}")
+        });
+    }
+    findings.check(NAME, weight < award.first, || {
+        format!("weight {weight} was placed before the winner {winner:?} was asked for; {award:?}")
+    });
+}

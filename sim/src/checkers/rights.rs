@@ -1,0 +1,76 @@
+//! Rights: while a milestone is armed, what is certain and what is out stay below it (I1); no group may spend more than the
+//! ledger knows to be out (I2); the milestone cannot have happened unseen (I3).
+
+use super::{Account, Findings};
+use tidemark_proto::ledger::{AccountState, CounterLedger};
+
+const NAME: &str = "rights";
+
+/// Sums over the true accounts of all groups, per counter.
+#[derive(Clone, Debug, Default)]
+pub struct Rights {
+    /// `accounts[group][counter]`, as the groups' committed states have them.
+    pub accounts: Vec<Vec<Option<Account>>>,
+    /// Σ of what the groups certified, per counter.
+    certified: Vec<u64>,
+}
+
+impl Rights {
+    pub fn new(groups: usize, counters: usize) -> Rights {
+        Rights { accounts: vec![vec![None; counters]; groups], certified: vec![0; counters] }
+    }
+
+    /// A group's account changed. Positions and cumulative numbers of one generation never go back.
+    pub fn update(&mut self, findings: &mut Findings, group: u16, counter: u16, now: Account) {
+        let known = &mut self.accounts[usize::from(group)][usize::from(counter)];
+        if let Some(before) = known.filter(|before| before.epoch == now.epoch) {
+            let grown = before.base == now.base
+                && before.next_pos <= now.next_pos
+                && before.placed_upto <= now.placed_upto
+                && (before.generation < now.generation
+                    || (before.granted <= now.granted && before.spent <= now.spent && before.returned <= now.returned));
+            findings.check(NAME, grown, || format!("group {group} counter {counter} went from {before:?} to {now:?}"));
+        }
+        let overdrawn = now.spent + now.returned > now.granted;
+        findings.check(NAME, !overdrawn, || format!("group {group} counter {counter} is overdrawn: {now:?}"));
+        self.certified[usize::from(counter)] -= known.map_or(0, |before| before.certified());
+        self.certified[usize::from(counter)] += now.certified();
+        *known = Some(now);
+    }
+
+    /// I1: after every entry of the ledger.
+    pub fn below_milestone(&self, findings: &mut Findings, counter: u16, state: &CounterLedger) {
+        let Some(next) = state.next_armed() else { return };
+        let (certain, out) = (state.certain(), state.out());
+        findings.check(NAME, certain + out < next, || {
+            format!("I1: counter {counter} certain {certain} + out {out}, and {next} is armed")
+        });
+    }
+
+    /// I2: after a step of the group or of the ledger.
+    pub fn covered(&self, findings: &mut Findings, group: u16, counter: u16, known: &AccountState) {
+        let Some(account) = self.accounts[usize::from(group)][usize::from(counter)] else { return };
+        if account.generation != known.generation || account.granted < account.returned + account.spent {
+            return;
+        }
+        let ahead = account.spent.saturating_sub(known.spent);
+        let may = account.available() + ahead;
+        findings.check(NAME, may <= known.out() && account.spent >= known.spent, || {
+            format!("I2: group {group} counter {counter}: {account:?} may spend {may}, the ledger knows {known:?}")
+        });
+    }
+
+    /// I3: the true count that is placed stays below the milestone.
+    pub fn unseen(&self, findings: &mut Findings, counter: u16, state: &CounterLedger) {
+        let Some(next) = state.next_armed() else { return };
+        let happened = self.certified[usize::from(counter)] + state.sequenced();
+        findings.check(NAME, happened < next, || {
+            format!("I3: {happened} of counter {counter} are placed, and {next} is armed and not awarded")
+        });
+    }
+
+    /// Σ of what the groups truly certified.
+    pub fn certified(&self, counter: u16) -> u64 {
+        self.certified[usize::from(counter)]
+    }
+}

@@ -1,0 +1,103 @@
+//! A node's disk: what was appended and not synced is lost at a crash, from some entry on; a checkpoint part is there whole or
+//! not at all.
+
+use crate::rng::Rng;
+use std::collections::{BTreeMap, VecDeque};
+use tidemark_proto::ids::LogIndex;
+
+/// Rows of a checkpoint by key; an empty value deletes.
+pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    log: VecDeque<(LogIndex, Vec<u8>)>,
+    synced: LogIndex,
+    /// A part that is being written.
+    writing: Option<Rows>,
+    cut: LogIndex,
+}
+
+impl Disk {
+    pub fn append(&mut self, index: LogIndex, entry: Vec<u8>) {
+        self.log.push_back((index, entry));
+    }
+
+    /// The last appended entry.
+    pub fn last(&self) -> LogIndex {
+        self.log.back().map_or(self.synced, |(index, _)| *index)
+    }
+
+    /// Everything up to `upto` is safe now; what was cut is gone.
+    pub fn sync(&mut self, upto: LogIndex) {
+        self.synced = self.synced.max(upto);
+        while self.log.front().is_some_and(|(index, _)| *index < self.cut && *index <= self.synced) {
+            self.log.pop_front();
+        }
+    }
+
+    /// Entries after `after` and up to the last synced one.
+    pub fn synced_after(&self, after: u64) -> impl Iterator<Item = &(LogIndex, Vec<u8>)> {
+        self.log.iter().filter(move |(index, _)| index.0 > after && *index <= self.synced)
+    }
+
+    pub fn write(&mut self, rows: Rows) {
+        self.writing = Some(rows);
+    }
+
+    /// The part that was being written is safe now.
+    pub fn written(&mut self) {
+        for (key, value) in self.writing.take().unwrap_or_default() {
+            if value.is_empty() {
+                self.rows.remove(&key);
+            } else {
+                self.rows.insert(key, value);
+            }
+        }
+    }
+
+    /// Lets the log forget entries before this one, some time later.
+    pub fn cut(&mut self, before: LogIndex) {
+        self.cut = self.cut.max(before);
+    }
+
+    /// The machine stops: some prefix of the unsynced entries survives, the part being written survives or not.
+    pub fn crash(&mut self, rng: &mut Rng) {
+        let unsynced = self.log.iter().filter(|(index, _)| *index > self.synced).count();
+        let lost = rng.below(unsynced as u64 + 1) as usize;
+        self.log.truncate(self.log.len() - lost);
+        if rng.per_10k(5_000) {
+            self.written();
+        }
+        self.writing = None;
+        self.synced = self.last();
+    }
+
+    pub fn rows(&self) -> Rows {
+        self.rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    pub fn entries(&self) -> Vec<(LogIndex, Vec<u8>)> {
+        self.log.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_loses_unsynced_entries_from_some_entry_on_and_no_synced_one() {
+        let mut lost_all = false;
+        for seed in 0..50 {
+            let mut disk = Disk::default();
+            (1..=5).for_each(|n| disk.append(LogIndex(n), vec![n as u8]));
+            disk.sync(LogIndex(2));
+            disk.crash(&mut Rng::new(seed));
+            let left: Vec<u64> = disk.entries().iter().map(|(index, _)| index.0).collect();
+            assert!(left.len() >= 2 && left.iter().copied().eq(1..=left.len() as u64));
+            lost_all |= left.len() == 2;
+        }
+        assert!(lost_all);
+    }
+}

@@ -1,0 +1,206 @@
+//! What really happened to every increment, known from outside the cores: from what clients asked for, from what the disks of
+//! groups hold, and from the answers that left the nodes.
+
+use std::collections::BTreeMap;
+use tidemark_proto::ids::{ClientId, SessionId};
+use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Place};
+use tidemark_proto::time::Time;
+
+/// One hit: its number is its session and its ticket.
+#[derive(Clone, Debug)]
+pub struct Increment {
+    pub counter: u16,
+    pub client: u32,
+    pub delta: u64,
+    pub invoked: Time,
+    /// Times that a committed log entry counted it.
+    pub applied: u8,
+    /// The group that counted it.
+    pub group: Option<u16>,
+    /// Position in that group's queue, once it was offered.
+    pub pos: Option<u64>,
+    /// The first place that a node answered, and when.
+    pub place: Option<(Place, Time)>,
+    /// What its client was told last.
+    pub told: Told,
+}
+
+/// What a client knows of its hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    Nothing,
+    Durable,
+    Placed(Place),
+    PlaceUnknown,
+    Failed,
+    Unknown,
+}
+
+/// Added weight (without sessions) of one client process and counter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Added {
+    pub invoked: u64,
+    pub applied: u64,
+    pub failed: u64,
+    pub unknown: u64,
+}
+
+/// A stream of batches as the committed log has it.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    pub last: u64,
+    pub fenced: bool,
+    /// Increments of each batch: `items[bounds[seq − 1] .. bounds[seq]]`; `u32::MAX` for an `add`.
+    items: Vec<u32>,
+    bounds: Vec<u32>,
+}
+
+/// An item without session.
+pub const ADD: u32 = u32::MAX;
+
+/// The committed log of one group, read by dedupe and addition alone.
+#[derive(Clone, Debug, Default)]
+pub struct GroupTruth {
+    /// Counter of each slot; `u16::MAX` for one that the workload does not know.
+    pub slots: Vec<u16>,
+    pub streams: BTreeMap<(ClientId, u8), Stream>,
+    /// Component by counter.
+    pub components: Vec<u64>,
+    /// The last log index read.
+    pub seen: u64,
+    /// Counters touched since they were last compared.
+    pub touched: Vec<u16>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    pub increments: Vec<Increment>,
+    pub added: BTreeMap<(u32, u16), Added>,
+    pub groups: Vec<GroupTruth>,
+    /// True total of each counter: durable and applied.
+    pub totals: Vec<u64>,
+    /// Client process of each client id ever used.
+    pub processes: BTreeMap<ClientId, u32>,
+    /// Clients that crashed: what they had not been told may have been counted or not.
+    pub crashed: Vec<bool>,
+    keys: BTreeMap<Vec<u8>, u16>,
+}
+
+impl Oracle {
+    pub fn new(keys: &[String], groups: usize, clients: usize) -> Oracle {
+        let truth = GroupTruth { components: vec![0; keys.len()], ..GroupTruth::default() };
+        Oracle {
+            groups: vec![truth; groups],
+            totals: vec![0; keys.len()],
+            crashed: vec![false; clients],
+            keys: keys.iter().enumerate().map(|(n, key)| (key.as_bytes().to_vec(), n as u16)).collect(),
+            ..Oracle::default()
+        }
+    }
+
+    /// A hit is about to be handed to its client; returns its number.
+    pub fn invoke(&mut self, client: u32, counter: u16, delta: u64, now: Time) -> u32 {
+        let told = Told::Nothing;
+        let (applied, group, pos, place) = (0, None, None, None);
+        self.increments.push(Increment { counter, client, delta, invoked: now, applied, group, pos, place, told });
+        self.increments.len() as u32 - 1
+    }
+
+    pub fn counter_of(&self, key: &[u8]) -> Option<u16> {
+        self.keys.get(key).copied()
+    }
+
+    /// Learns which counter a new slot of a group's table means.
+    pub fn name_slot(&mut self, group: u16, key: &[u8]) {
+        let counter = self.counter_of(key).unwrap_or(u16::MAX);
+        self.groups[usize::from(group)].slots.push(counter);
+    }
+
+    /// Reads one committed entry. Errors say which increment was counted twice.
+    pub fn read(&mut self, group: u16, index: u64, entry: &GroupEntry) -> Result<(), String> {
+        let truth = &mut self.groups[usize::from(group)];
+        if index <= truth.seen {
+            return Ok(());
+        }
+        truth.seen = index;
+        for cmd in &entry.cmds {
+            match cmd {
+                GroupCmd::Batch(batch) => self.read_batch(group, batch)?,
+                GroupCmd::Fence { client, lane } => {
+                    let streams = &mut self.groups[usize::from(group)].streams;
+                    streams.entry((*client, *lane)).or_default().fenced = true;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn read_batch(&mut self, group: u16, batch: &Batch) -> Result<(), String> {
+        let truth = &mut self.groups[usize::from(group)];
+        let stream = truth.streams.entry((batch.client, batch.lane)).or_default();
+        if stream.fenced || batch.seq != stream.last + 1 {
+            return Ok(());
+        }
+        stream.last += 1;
+        for item in &batch.items {
+            let counter = truth.slots.get(item.slot as usize).copied().unwrap_or(u16::MAX);
+            if counter == u16::MAX {
+                return Err(format!("slot {} of group {group} has no known counter", item.slot));
+            }
+            truth.components[usize::from(counter)] += item.delta;
+            self.totals[usize::from(counter)] += item.delta;
+            if !truth.touched.contains(&counter) {
+                truth.touched.push(counter);
+            }
+            stream.items.push(item.session.map_or(ADD, number_of));
+            match item.session {
+                Some(session) => count(&mut self.increments, number_of(session), group, counter, item.delta)?,
+                None => {
+                    let process = self.processes.get(&batch.client).copied().unwrap_or(u32::MAX);
+                    self.added.entry((process, counter)).or_default().applied += item.delta;
+                }
+            }
+        }
+        stream.bounds.push(stream.items.len() as u32);
+        Ok(())
+    }
+}
+
+fn count(all: &mut [Increment], number: u32, group: u16, counter: u16, delta: u64) -> Result<(), String> {
+    let Some(increment) = all.get_mut(number as usize) else {
+        return Err(format!("increment {number} was never asked for"));
+    };
+    increment.applied += 1;
+    if increment.applied > 1 || (increment.counter, increment.delta) != (counter, delta) {
+        let before = increment.group;
+        return Err(format!(
+            "increment {number} was counted {} times: by group {before:?}, then by {group} with counter {counter} delta {delta}",
+            increment.applied
+        ));
+    }
+    increment.group = Some(group);
+    Ok(())
+}
+
+impl Stream {
+    /// Increments of a committed batch, in order.
+    pub fn batch(&self, seq: u64) -> Option<&[u32]> {
+        let until = *self.bounds.get(seq.checked_sub(1)? as usize)?;
+        let from = if seq == 1 { 0 } else { self.bounds[seq as usize - 2] };
+        Some(&self.items[from as usize..until as usize])
+    }
+}
+
+/// The session that names an increment.
+pub fn session_of(number: u32) -> SessionId {
+    let mut bytes = [0; 16];
+    bytes[12..].copy_from_slice(&number.to_be_bytes());
+    SessionId(bytes)
+}
+
+/// The increment that a session names.
+pub fn number_of(session: SessionId) -> u32 {
+    let [.., a, b, c, d] = session.0;
+    u32::from_be_bytes([a, b, c, d])
+}

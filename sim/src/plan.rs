@@ -1,0 +1,325 @@
+//! What a seed means: topology, link faults, a schedule of faults, the workload and the operators' commands. Everything is
+//! drawn here, before the run begins, so that a change of the cores does not change what is asked of them.
+
+use crate::net::LinkFaults;
+use crate::rng::Rng;
+use crate::rtt::SITES;
+use tidemark_proto::time::{Span, Time};
+
+/// Shortest and longest safety phase.
+pub const SAFETY: (Span, Span) = (Span::from_secs(60), Span::from_secs(75));
+/// After the faults increments go on until a last milestone is awarded, at most for so long.
+pub const LAST_MILESTONE_MAX: Span = Span::from_secs(40);
+/// The liveness phase must have ended by then.
+pub const LIVENESS_MAX: Span = Span::from_secs(240);
+
+/// One fault, begun at its time.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    CutPair {
+        a: usize,
+        b: usize,
+        span: Span,
+    },
+    CutDc {
+        dc: usize,
+        span: Span,
+    },
+    /// The process dies after this many further outputs.
+    CrashNode {
+        node: usize,
+        outputs: u64,
+        span: Span,
+    },
+    CrashAggregator {
+        dc: usize,
+        outputs: u64,
+        span: Span,
+    },
+    /// Whichever data centre leads the ledger: its aggregator crashes.
+    CrashLeader {
+        outputs: u64,
+        span: Span,
+    },
+    CrashClient {
+        client: usize,
+    },
+    MoveClient {
+        client: usize,
+        node: usize,
+    },
+    /// Client connections of a node break.
+    BreakClients {
+        node: usize,
+    },
+    /// The connection of a node and its aggregator breaks.
+    BreakGroup {
+        node: usize,
+    },
+    BreakPeers {
+        a: usize,
+        b: usize,
+    },
+    /// An election without need.
+    Elect {
+        candidate: usize,
+    },
+    /// Cut off the leader of the ledger.
+    CutLeader {
+        span: Span,
+    },
+    /// The disk of a node answers late.
+    StallDisk {
+        node: usize,
+        span: Span,
+    },
+    /// A client is handed so many hits at once.
+    Flood {
+        client: usize,
+        hits: u64,
+    },
+    /// Cut off a data centre just when a milestone is about to be reached.
+    CutAtMilestone {
+        dc: usize,
+        span: Span,
+    },
+}
+
+/// A command of an operator.
+#[derive(Clone, Debug)]
+pub enum Admin {
+    /// The namespace of all counters.
+    Namespace,
+    /// Milestones at these counts.
+    At { counter: usize, at: Vec<u64>, every: Option<u64>, sequence_from: Option<u64> },
+    /// Milestones at these distances above what was counted when the command is given.
+    Ahead { counter: usize, ahead: Vec<u64>, every: bool },
+    /// A milestone that the run shall reach after its faults.
+    Last,
+    /// Removes the next milestone.
+    Disarm { counter: usize },
+    /// Removes the rule.
+    DisarmRule { counter: usize },
+}
+
+/// One counter of the workload.
+#[derive(Clone, Debug)]
+pub struct CounterPlan {
+    pub key: String,
+    /// Share of the hits, in 1,000.
+    pub share: u64,
+    /// Of 10,000 hits, how many weigh more than 1.
+    pub heavy_per_10k: u32,
+    /// Largest weight.
+    pub weight_max: u64,
+    /// Without sessions: `add` instead of `hit`.
+    pub adds: bool,
+}
+
+/// What the clients do.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    pub counters: Vec<CounterPlan>,
+    /// Mean time between two bursts of one client.
+    pub burst_interval: Span,
+    /// Hits of a burst.
+    pub burst_max: u64,
+    /// Bytes a client may hold.
+    pub client_bytes_max: usize,
+    /// Phases (until, factor in percent): rates swing.
+    pub swings: Vec<(Time, u64)>,
+}
+
+/// A run, as its seed means it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    /// Index in the round-trip table of each data centre.
+    pub sites: Vec<usize>,
+    /// Data centre of each node (one group each).
+    pub nodes: Vec<usize>,
+    pub lanes: u8,
+    /// Home node of each client.
+    pub clients: Vec<usize>,
+    pub voters: Vec<usize>,
+    pub links: LinkFaults,
+    /// Messages between aggregators may be lost, doubled and reordered, as if they were datagrams.
+    pub lossy_peers: bool,
+    pub sync: (Span, Span),
+    pub faults: Vec<(Time, Fault)>,
+    pub admin: Vec<(Time, Admin)>,
+    pub workload: Workload,
+    pub safety_end: Time,
+}
+
+impl Plan {
+    pub fn new(seed: u64) -> Plan {
+        let root = Rng::new(seed);
+        let mut rng = root.fork(1);
+        let sites = sites(&mut rng);
+        let dcs = sites.len();
+        let nodes = nodes(&mut rng, dcs);
+        let clients = clients(&mut rng, nodes.len());
+        let safety_end = Time(rng.between(SAFETY.0.0, SAFETY.1.0));
+        let mut plan = Plan {
+            seed,
+            lanes: *rng.pick(&[1, 2, 4]),
+            voters: voters(&mut rng, dcs),
+            links: links(&mut rng),
+            lossy_peers: rng.per_10k(5_000),
+            sync: *rng.pick(&[(Span(100), Span(400)), (Span(2_000), Span(8_000)), (Span(200), Span(30_000))]),
+            faults: Vec::new(),
+            admin: Vec::new(),
+            workload: workload(&mut root.fork(2), clients.len(), safety_end),
+            sites,
+            nodes,
+            clients,
+            safety_end,
+        };
+        plan.faults = faults(&mut root.fork(3), &plan);
+        plan.admin = admin(&mut root.fork(4), &plan);
+        plan
+    }
+}
+
+fn sites(rng: &mut Rng) -> Vec<usize> {
+    let dcs = *rng.pick(&[1, 2, 3, 3, 4, 5, 5, 6, 8, 15]);
+    let mut all: Vec<usize> = (0..SITES.len()).collect();
+    (0..dcs).map(|_| all.remove(rng.below(all.len() as u64) as usize)).collect()
+}
+
+fn nodes(rng: &mut Rng, dcs: usize) -> Vec<usize> {
+    let two = dcs <= 4 && rng.per_10k(3_000);
+    (0..dcs).flat_map(|dc| std::iter::repeat_n(dc, 1 + usize::from(two))).collect()
+}
+
+fn clients(rng: &mut Rng, nodes: usize) -> Vec<usize> {
+    let per_node = rng.between(1, if nodes > 6 { 2 } else { 4 }) as usize;
+    (0..nodes).flat_map(|node| std::iter::repeat_n(node, per_node)).collect()
+}
+
+fn voters(rng: &mut Rng, dcs: usize) -> Vec<usize> {
+    let count = match dcs {
+        1 | 2 => 1,
+        3 | 4 => 3,
+        _ => *rng.pick(&[3, 5]),
+    };
+    let mut all: Vec<usize> = (0..dcs).collect();
+    (0..count).map(|_| all.remove(rng.below(all.len() as u64) as usize)).collect()
+}
+
+fn links(rng: &mut Rng) -> LinkFaults {
+    let jitter_percent = *rng.pick(&[0, 10, 60]);
+    match rng.below(4) {
+        0 => LinkFaults { jitter_percent, ..LinkFaults::default() },
+        1 => LinkFaults { loss_per_10k: 20, duplicate_per_10k: 20, late_per_10k: 20, jitter_percent },
+        2 => LinkFaults { loss_per_10k: 200, duplicate_per_10k: 200, late_per_10k: 300, jitter_percent },
+        _ => LinkFaults { loss_per_10k: 1_000, duplicate_per_10k: 500, late_per_10k: 1_000, jitter_percent },
+    }
+}
+
+fn workload(rng: &mut Rng, clients: usize, end: Time) -> Workload {
+    let guarded = rng.between(1, 3);
+    let mut counters: Vec<CounterPlan> = (0..guarded)
+        .map(|n| CounterPlan {
+            key: format!("guarded/{n}"),
+            share: if n == 0 { 700 } else { 100 },
+            heavy_per_10k: *rng.pick(&[0, 0, 300, 3_000]),
+            weight_max: *rng.pick(&[3, 50, 5_000]),
+            adds: false,
+        })
+        .collect();
+    let cold = rng.between(2, 20);
+    counters.extend((0..cold).map(|n| CounterPlan {
+        key: format!("cold/{n}"),
+        share: 100 / cold + 1,
+        heavy_per_10k: 2_000,
+        weight_max: 1_000_000,
+        adds: n % 3 != 0,
+    }));
+    let per_client = 36_000 / clients as u64 + 1;
+    let burst_max = *rng.pick(&[4, 8, 16]);
+    let bursts = per_client * 2 / (burst_max + 1) + 1;
+    let swings = (1..=8).map(|part| (Time(end.0 * part / 8), *rng.pick(&[100, 100, 50, 180]))).collect();
+    let client_bytes_max = *rng.pick(&[48 << 10, 400 << 10, 400 << 10]);
+    Workload { counters, burst_interval: Span(end.0 / bursts), burst_max, client_bytes_max, swings }
+}
+
+fn faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
+    let count = *rng.pick(&[0, 4, 12, 30]);
+    let end = plan.safety_end.0;
+    let mut faults: Vec<(Time, Fault)> =
+        (0..count).map(|_| (Time(rng.between(end / 20, end)), fault(rng, plan))).collect();
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}
+
+fn fault(rng: &mut Rng, plan: &Plan) -> Fault {
+    let dc = rng.below(plan.sites.len() as u64) as usize;
+    let other = rng.below(plan.sites.len() as u64) as usize;
+    let node = rng.below(plan.nodes.len() as u64) as usize;
+    let client = rng.below(plan.clients.len() as u64) as usize;
+    let outputs = rng.below(12);
+    let span = Span(rng.exponential(4e6) as u64 + 20_000);
+    match rng.below(19) {
+        0 | 1 if dc != other => Fault::CutPair { a: dc, b: other, span },
+        2 => Fault::CutDc { dc, span },
+        3..=5 => Fault::CrashNode { node, outputs, span },
+        6 | 7 => Fault::CrashAggregator { dc, outputs, span },
+        8 => Fault::CrashLeader { outputs, span },
+        9 => Fault::CrashClient { client },
+        10 | 11 => Fault::MoveClient { client, node },
+        12 => Fault::BreakClients { node },
+        13 => Fault::BreakGroup { node },
+        14 if dc != other => Fault::BreakPeers { a: dc, b: other },
+        15 => Fault::Elect { candidate: dc },
+        16 => Fault::CutLeader { span },
+        17 => Fault::CutAtMilestone { dc, span },
+        18 => Fault::Flood { client, hits: rng.between(100, 3_500) },
+        _ => Fault::StallDisk { node, span: Span(span.0 / 8) },
+    }
+}
+
+fn admin(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Admin)> {
+    let end = plan.safety_end.0;
+    let guarded = plan.workload.counters.iter().take_while(|c| c.key.starts_with("guarded")).count();
+    let mut all = vec![(Time(1), Admin::Namespace)];
+    for counter in 0..guarded {
+        if counter == 0 || rng.per_10k(5_000) {
+            let at = Time(rng.below(2) * rng.below(end / 4) + 1);
+            all.push((at, first_admin(rng, counter)));
+        }
+        for _ in 0..rng.below(4) {
+            all.push((Time(rng.between(end / 10, end * 9 / 10)), later_admin(rng, counter)));
+        }
+    }
+    all.sort_by_key(|(at, _)| *at);
+    all.push((plan.safety_end + Span(1_000), Admin::Last));
+    all
+}
+
+fn first_admin(rng: &mut Rng, counter: usize) -> Admin {
+    let near = rng.between(500, 8_000);
+    match rng.below(5) {
+        0 => Admin::At {
+            counter,
+            at: vec![near, near + 1, near + rng.between(2, 3_000)],
+            every: None,
+            sequence_from: None,
+        },
+        1 => Admin::At { counter, at: vec![], every: Some(rng.between(700, 5_000)), sequence_from: None },
+        2 => Admin::At { counter, at: vec![near], every: None, sequence_from: Some(near / 2) },
+        3 => Admin::At { counter, at: vec![near, 4 * near], every: Some(20_000), sequence_from: None },
+        _ => Admin::Ahead { counter, ahead: vec![near], every: false },
+    }
+}
+
+fn later_admin(rng: &mut Rng, counter: usize) -> Admin {
+    match rng.below(6) {
+        0 => Admin::Disarm { counter },
+        1 => Admin::DisarmRule { counter },
+        2 => Admin::Ahead { counter, ahead: vec![rng.between(1, 40)], every: false },
+        3 => Admin::Ahead { counter, ahead: vec![rng.between(1_000, 4_000)], every: true },
+        _ => Admin::Ahead { counter, ahead: vec![rng.between(50, 4_000), rng.between(1, 9_000)], every: false },
+    }
+}

@@ -1,0 +1,314 @@
+//! A model of Raft for the ledger's log, faithful where the ledger could tell: terms, log matching, commitment by a majority
+//! of voters over the present links, unsynced tails lost at a crash, an uncommitted suffix that survives or not depending on
+//! which voters had it, and a deposed leader that believes in itself until it hears of a higher term. Only the vote itself is
+//! atomic: the model picks a candidate that a connected majority would elect.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use tidemark_proto::msg::LedgerCmd;
+use tidemark_proto::time::Span;
+
+/// Commands of one entry.
+pub type Cmds = Rc<Vec<LedgerCmd>>;
+
+/// One entry of a member's log.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub term: u64,
+    pub cmds: Cmds,
+}
+
+/// Between members.
+#[derive(Clone, Debug)]
+pub enum RaftMsg {
+    Append { term: u64, prev: usize, prev_term: u64, entries: Vec<Entry>, commit: usize },
+    Ack { term: u64, matched: usize, ok: bool },
+}
+
+#[derive(Clone, Debug)]
+struct Lead {
+    next: Vec<usize>,
+    matched: Vec<usize>,
+    seen: Vec<usize>,
+}
+
+/// A member: the log of one data centre's aggregator.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub voter: bool,
+    pub up: bool,
+    pub term: u64,
+    pub log: Vec<Entry>,
+    /// Entries known to be committed.
+    pub commit: usize,
+    /// Who leads, as far as this member knows.
+    pub leader: Option<usize>,
+    lead: Option<Lead>,
+    /// Entries that have reached the disk; the rest is lost at a crash.
+    synced: usize,
+}
+
+/// All members, by data centre.
+#[derive(Clone, Debug)]
+pub struct Raft {
+    pub members: Vec<Member>,
+    /// Messages to send: (from, to, after a sync of the sender's disk, message).
+    pub outbox: VecDeque<(usize, usize, bool, RaftMsg)>,
+    /// A deliberate bug: one voter is a majority.
+    pub broken_quorum: bool,
+}
+
+impl Raft {
+    pub fn new(dcs: usize, voters: &[usize]) -> Raft {
+        let member = |dc| Member {
+            voter: voters.contains(&dc),
+            up: true,
+            term: 0,
+            log: Vec::new(),
+            commit: 0,
+            leader: None,
+            lead: None,
+            synced: 0,
+        };
+        Raft { members: (0..dcs).map(member).collect(), outbox: VecDeque::new(), broken_quorum: false }
+    }
+
+    pub fn is_leader(&self, dc: usize) -> bool {
+        self.members[dc].up && self.members[dc].lead.is_some()
+    }
+
+    /// The leader of the highest term: the one that can commit, if any can.
+    pub fn leader(&self) -> Option<usize> {
+        (0..self.members.len()).filter(|&dc| self.is_leader(dc)).max_by_key(|&dc| self.members[dc].term)
+    }
+
+    fn majority(&self) -> usize {
+        if self.broken_quorum { 1 } else { self.members.iter().filter(|m| m.voter).count() / 2 + 1 }
+    }
+
+    /// Appends at a leader and sends to all; `false` when this member does not lead.
+    pub fn propose(&mut self, dc: usize, cmds: Cmds) -> bool {
+        if !self.is_leader(dc) {
+            return false;
+        }
+        let term = self.members[dc].term;
+        self.members[dc].log.push(Entry { term, cmds });
+        self.sync_own(dc);
+        (0..self.members.len()).filter(|&to| to != dc).for_each(|to| self.send_append(dc, to));
+        true
+    }
+
+    /// A leader's heartbeat: says its commit index, and sends again from what was acknowledged where nothing moved.
+    pub fn heartbeat(&mut self, dc: usize) {
+        for to in (0..self.members.len()).filter(|&to| to != dc) {
+            let Some(lead) = &mut self.members[dc].lead else { return };
+            if lead.matched[to] == lead.seen[to] {
+                lead.next[to] = lead.matched[to];
+            }
+            lead.seen[to] = lead.matched[to];
+            self.send_append(dc, to);
+        }
+    }
+
+    fn sync_own(&mut self, dc: usize) {
+        let Member { term, log, .. } = &self.members[dc];
+        let ack = RaftMsg::Ack { term: *term, matched: log.len(), ok: true };
+        self.outbox.push_back((dc, dc, true, ack));
+    }
+
+    fn send_append(&mut self, dc: usize, to: usize) {
+        let Member { term, log, commit, lead: Some(lead), .. } = &mut self.members[dc] else { return };
+        let prev = lead.next[to].min(log.len());
+        lead.next[to] = log.len();
+        let prev_term = if prev == 0 { 0 } else { log[prev - 1].term };
+        let entries = log[prev..].to_vec();
+        self.outbox.push_back((
+            dc,
+            to,
+            false,
+            RaftMsg::Append { term: *term, prev, prev_term, entries, commit: *commit },
+        ));
+    }
+
+    pub fn handle(&mut self, dc: usize, from: usize, msg: RaftMsg) {
+        match msg {
+            RaftMsg::Append { term, prev, prev_term, entries, commit } => {
+                self.on_append(dc, from, term, (prev, prev_term), entries, commit);
+            }
+            RaftMsg::Ack { term, matched, ok } => self.on_ack(dc, from, term, matched, ok),
+        }
+    }
+
+    fn on_append(&mut self, dc: usize, from: usize, term: u64, prev: (usize, u64), entries: Vec<Entry>, commit: usize) {
+        let m = &mut self.members[dc];
+        if term < m.term {
+            return self.outbox.push_back((dc, from, false, RaftMsg::Ack { term: m.term, matched: 0, ok: false }));
+        }
+        if term > m.term {
+            m.lead = None;
+            m.term = term;
+        }
+        m.leader = Some(from);
+        let (prev, prev_term) = prev;
+        if m.log.len() < prev || (prev > 0 && m.log[prev - 1].term != prev_term) {
+            let matched = prev.saturating_sub(1).min(m.log.len()).max(m.commit);
+            return self.outbox.push_back((dc, from, false, RaftMsg::Ack { term, matched, ok: false }));
+        }
+        let end = prev + entries.len();
+        m.merge(prev, entries);
+        m.commit = m.commit.max(commit.min(end));
+        let unsynced = end > m.synced;
+        self.outbox.push_back((dc, from, unsynced, RaftMsg::Ack { term, matched: end, ok: true }));
+    }
+
+    fn on_ack(&mut self, dc: usize, from: usize, term: u64, matched: usize, ok: bool) {
+        let m = &mut self.members[dc];
+        if term > m.term {
+            (m.term, m.lead, m.leader) = (term, None, None);
+        }
+        if term == m.term && from == dc {
+            m.synced = m.synced.max(matched.min(m.log.len()));
+        }
+        let (Some(lead), true) = (&mut m.lead, term == m.term) else { return };
+        if ok {
+            lead.matched[from] = lead.matched[from].max(matched);
+            self.advance(dc);
+        } else {
+            lead.next[from] = matched;
+            self.send_append(dc, from);
+        }
+    }
+
+    fn advance(&mut self, dc: usize) {
+        let majority = self.majority();
+        let voters: Vec<usize> = (0..self.members.len()).filter(|&v| self.members[v].voter).collect();
+        let m = &mut self.members[dc];
+        let Some(lead) = &m.lead else { return };
+        let mut matched: Vec<usize> = voters.iter().map(|&v| lead.matched[v]).collect();
+        matched.sort_unstable_by(|a, b| b.cmp(a));
+        let upto = matched[majority - 1];
+        if upto > m.commit && m.log[upto - 1].term == m.term {
+            m.commit = upto;
+        }
+    }
+
+    /// A disk sync of everything appended so far; called when a delayed acknowledgement leaves.
+    pub fn synced(&mut self, dc: usize, upto: usize) {
+        let m = &mut self.members[dc];
+        m.synced = m.synced.max(upto.min(m.log.len()));
+    }
+
+    pub fn crash(&mut self, dc: usize) {
+        let m = &mut self.members[dc];
+        m.log.truncate(m.synced.max(m.commit));
+        m.synced = m.log.len();
+        (m.up, m.lead, m.leader) = (false, None, None);
+    }
+
+    /// Comes back knowing `commit` entries to be committed: what its snapshot covers.
+    pub fn restart(&mut self, dc: usize, commit: usize) {
+        (self.members[dc].up, self.members[dc].commit) = (true, commit);
+    }
+
+    /// Takes another member's committed prefix over, as an installed snapshot does.
+    pub fn install(&mut self, dc: usize, prefix: Vec<Entry>) {
+        let m = &mut self.members[dc];
+        let upto = prefix.len();
+        m.merge(0, prefix);
+        m.commit = m.commit.max(upto);
+        m.synced = m.synced.max(upto);
+    }
+
+    /// Elects `candidate` if a connected majority of voters would: their logs are not newer than its own.
+    pub fn elect(&mut self, candidate: usize, connected: impl Fn(usize, usize) -> bool) -> bool {
+        let newest = |m: &Member| (m.log.last().map_or(0, |e| e.term), m.log.len());
+        let me = newest(&self.members[candidate]);
+        let would = |&v: &usize| {
+            let m = &self.members[v];
+            m.voter && m.up && (v == candidate || connected(v, candidate)) && newest(m) <= me
+        };
+        let electors: Vec<usize> = (0..self.members.len()).filter(would).collect();
+        if !self.members[candidate].voter || !self.members[candidate].up || electors.len() < self.majority() {
+            return false;
+        }
+        let term = electors.iter().map(|&v| self.members[v].term).max().unwrap_or(0) + 1;
+        for v in electors {
+            (self.members[v].term, self.members[v].lead) = (term, None);
+        }
+        self.lead(candidate);
+        true
+    }
+
+    fn lead(&mut self, dc: usize) {
+        let dcs = self.members.len();
+        let m = &mut self.members[dc];
+        m.leader = Some(dc);
+        let len = m.log.len();
+        m.lead = Some(Lead { next: vec![len; dcs], matched: vec![0; dcs], seen: vec![usize::MAX; dcs] });
+        self.propose(dc, Rc::new(Vec::new()));
+    }
+
+    /// Whether this member reaches a majority of voters, itself included.
+    pub fn reaches_majority(&self, dc: usize, connected: impl Fn(usize, usize) -> bool) -> bool {
+        let reached = |&v: &usize| self.members[v].voter && self.members[v].up && (v == dc || connected(v, dc));
+        (0..self.members.len()).filter(reached).count() >= self.majority()
+    }
+}
+
+impl Member {
+    /// Appends what is not there, replacing a conflicting tail.
+    fn merge(&mut self, prev: usize, entries: Vec<Entry>) {
+        for (at, entry) in (prev..).zip(entries) {
+            if self.log.get(at).is_some_and(|own| own.term == entry.term) {
+                continue;
+            }
+            assert!(at >= self.commit, "a committed entry would be replaced: the model is broken");
+            self.log.truncate(at);
+            self.synced = self.synced.min(at);
+            self.log.push(entry);
+        }
+    }
+}
+
+/// How long a leaderless majority waits before it elects.
+pub const ELECTION_TIMEOUT: Span = Span::from_millis(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(raft: &mut Raft, cut: &[usize]) {
+        while let Some((from, to, _, msg)) = raft.outbox.pop_front() {
+            if from == to || !(cut.contains(&from) || cut.contains(&to)) {
+                if let RaftMsg::Ack { matched, .. } = &msg {
+                    raft.synced(from, *matched);
+                }
+                raft.handle(to, from, msg);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_majority_has_survives_the_leader_and_what_it_alone_has_may_not() {
+        let mut raft = Raft::new(3, &[0, 1, 2]);
+        assert!(raft.elect(0, |_, _| true));
+        raft.propose(0, Rc::new(vec![LedgerCmd::Namespace("kept".into())]));
+        run(&mut raft, &[]);
+        assert_eq!(raft.members[0].commit, 2);
+        raft.propose(0, Rc::new(vec![LedgerCmd::Namespace("lost".into())]));
+        run(&mut raft, &[0]);
+        assert!(raft.elect(1, |a, b| a != 0 && b != 0));
+        run(&mut raft, &[0]);
+        assert!(raft.is_leader(0), "it believes in itself until it hears otherwise");
+        raft.propose(0, Rc::new(vec![LedgerCmd::Namespace("lost too".into())]));
+        run(&mut raft, &[0]);
+        raft.heartbeat(1);
+        run(&mut raft, &[]);
+        raft.heartbeat(1);
+        run(&mut raft, &[]);
+        assert!(!raft.is_leader(0));
+        let commits: Vec<usize> = raft.members.iter().map(|m| m.commit).collect();
+        assert_eq!(commits, [3, 3, 3]);
+        assert!(raft.members.iter().all(|m| Rc::ptr_eq(&m.log[1].cmds, &raft.members[0].log[1].cmds)));
+    }
+}

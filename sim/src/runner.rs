@@ -1,0 +1,222 @@
+//! Runs seeds and says how it went: one run, a replay with its trace, or a sweep on two threads. The only file of this crate
+//! that asks a clock or starts a thread; neither reaches a run.
+
+use crate::coverage::Coverage;
+use crate::teeth::Mutation;
+use crate::world::{Outcome, World};
+use serde_json::{Value, json};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+#[expect(clippy::disallowed_types, reason = "measures the simulator, not the simulated")]
+use std::time::Instant;
+use tidemark_proto::time::Time;
+
+/// Seeds that failed once; a test runs them for ever.
+pub const KEPT_SEEDS: &str = include_str!("../seeds.txt");
+
+/// Threads of a sweep.
+const THREADS: usize = 2;
+/// Failing seeds that a sweep remembers by number.
+const FAILURES_KEPT: usize = 20;
+
+/// A run and how long it took.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    pub outcome: Outcome,
+    pub seconds: f64,
+}
+
+/// Runs one seed. A panic inside a machine is a violation like any other.
+pub fn run(seed: u64, mutation: Mutation) -> Timed {
+    run_printing(seed, mutation, None)
+}
+
+/// Runs one seed and hands every line of its trace to `print`.
+pub fn run_printing(seed: u64, mutation: Mutation, print: Option<&mut dyn FnMut(&str)>) -> Timed {
+    let began = now();
+    let outcome = match print {
+        None => catch_unwind(AssertUnwindSafe(|| World::new(seed, mutation, false).run())),
+        Some(print) => catch_unwind(AssertUnwindSafe(|| replay(seed, mutation, print))),
+    };
+    let outcome = outcome.unwrap_or_else(|panic| panicked(seed, &panic));
+    Timed { outcome, seconds: seconds_since(began) }
+}
+
+fn replay(seed: u64, mutation: Mutation, print: &mut dyn FnMut(&str)) -> Outcome {
+    let mut world = World::new(seed, mutation, true);
+    loop {
+        let more = world.step();
+        world.trace.take_lines().iter().for_each(|line| print(line));
+        if !more {
+            return world.run();
+        }
+    }
+}
+
+fn panicked(seed: u64, panic: &(dyn std::any::Any + Send)) -> Outcome {
+    let text = panic.downcast_ref::<String>().cloned();
+    let what = text.or_else(|| panic.downcast_ref::<&str>().map(|&s| s.to_owned())).unwrap_or_default();
+    let mut findings = crate::checkers::Findings::default();
+    findings.found("invariants", format!("panicked: {what}"));
+    let (trace_hash, events, increments, milestones) = (0, 0, 0, 0);
+    let (virtual_time, coverage) = (Time(0), Coverage::default());
+    Outcome { seed, trace_hash, findings, events, increments, milestones, virtual_time, coverage }
+}
+
+impl Timed {
+    /// The closing line of a run.
+    pub fn json(&self) -> Value {
+        let o = &self.outcome;
+        let violations: Vec<Value> =
+            o.findings.violations.iter().map(|v| json!(format!("{}: {}", v.property, v.what))).collect();
+        json!({
+            "seed": o.seed,
+            "trace_hash": format!("{:016x}", o.trace_hash),
+            "violations": violations,
+            "events": o.events,
+            "events_per_s": rate(o.events, self.seconds),
+            "increments": o.increments,
+            "milestones": o.milestones,
+            "virtual_s": o.virtual_time.0 as f64 / 1e6,
+        })
+    }
+}
+
+/// How to see a failure again.
+pub fn replay_command(seed: u64) -> String {
+    format!("tidemark sim replay --seed {seed}")
+}
+
+/// Which seeds a sweep runs: an end, or a time limit.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepPlan {
+    pub first: u64,
+    pub count: u64,
+    pub seconds: f64,
+}
+
+/// What a sweep came to.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    pub seeds: u64,
+    pub failures: u64,
+    /// Failing seeds with their first violation, the lowest first.
+    pub failed: Vec<(u64, String)>,
+    pub events: u64,
+    pub increments: u64,
+    pub milestones: u64,
+    /// Seconds of all threads together.
+    pub busy_seconds: f64,
+    /// Least increments and virtual seconds of one seed, and seeds without a milestone.
+    pub increments_least: u64,
+    pub virtual_s_least: f64,
+    pub without_milestone: u64,
+    pub coverage: Coverage,
+}
+
+/// Runs seeds on two threads. Every failure is handed to `report` when it is found.
+#[expect(clippy::disallowed_methods, reason = "a sweep runs seeds in parallel; each run is single-threaded")]
+pub fn sweep(plan: SweepPlan, mutation: Mutation, report: &(dyn Fn(&Timed) + Sync)) -> Sweep {
+    let began = now();
+    let next = std::sync::atomic::AtomicU64::new(0);
+    let work = || {
+        let mut sweep = Sweep { increments_least: u64::MAX, virtual_s_least: f64::MAX, ..Sweep::default() };
+        loop {
+            let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if n >= plan.count || seconds_since(began) >= plan.seconds {
+                return sweep;
+            }
+            let timed = run(plan.first + n, mutation);
+            if !timed.outcome.findings.violations.is_empty() {
+                report(&timed);
+            }
+            sweep.take(&timed);
+        }
+    };
+    let parts: Vec<Sweep> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    parts.into_iter().reduce(Sweep::join).unwrap_or_default()
+}
+
+impl Sweep {
+    fn take(&mut self, timed: &Timed) {
+        let o = &timed.outcome;
+        self.seeds += 1;
+        self.events += o.events;
+        self.increments += o.increments;
+        self.milestones += o.milestones;
+        self.busy_seconds += timed.seconds;
+        self.coverage.merge(&o.coverage);
+        if let Some(first) = o.findings.violations.first() {
+            self.failures += 1;
+            self.failed.push((o.seed, format!("{}: {}", first.property, first.what)));
+            self.failed.sort();
+            self.failed.truncate(FAILURES_KEPT);
+            return;
+        }
+        self.increments_least = self.increments_least.min(o.increments);
+        self.virtual_s_least = self.virtual_s_least.min(o.virtual_time.0 as f64 / 1e6);
+        self.without_milestone += u64::from(o.milestones == 0);
+    }
+
+    fn join(mut self, other: Sweep) -> Sweep {
+        self.seeds += other.seeds;
+        self.failures += other.failures;
+        self.failed.extend(other.failed);
+        self.failed.sort();
+        self.events += other.events;
+        self.increments += other.increments;
+        self.milestones += other.milestones;
+        self.busy_seconds += other.busy_seconds;
+        self.increments_least = self.increments_least.min(other.increments_least);
+        self.virtual_s_least = self.virtual_s_least.min(other.virtual_s_least);
+        self.without_milestone += other.without_milestone;
+        self.coverage.merge(&other.coverage);
+        self
+    }
+
+    /// The closing line of a sweep. `events_per_s` is per core.
+    pub fn json(&self) -> Value {
+        let coverage: serde_json::Map<String, Value> =
+            self.coverage.counts().map(|(what, times)| (what.to_owned(), json!(times))).collect();
+        let failed: Vec<Value> = self
+            .failed
+            .iter()
+            .map(|(seed, what)| json!({ "seed": seed, "violation": what, "replay": replay_command(*seed) }))
+            .collect();
+        let none = self.seeds == self.failures;
+        json!({
+            "seeds": self.seeds,
+            "failures": self.failures,
+            "failed": failed,
+            "events": self.events,
+            "events_per_s": rate(self.events, self.busy_seconds),
+            "increments": self.increments,
+            "milestones": self.milestones,
+            "increments_least": if none { 0 } else { self.increments_least },
+            "virtual_s_least": if none { 0.0 } else { self.virtual_s_least },
+            "seeds_without_milestone": self.without_milestone,
+            "coverage": coverage,
+        })
+    }
+}
+
+/// Seeds of a list: one per line, words after a `#` say what failed.
+pub fn seeds(list: &str) -> impl Iterator<Item = u64> + '_ {
+    list.lines().filter_map(|line| line.split('#').next()?.trim().parse().ok())
+}
+
+fn rate(events: u64, seconds: f64) -> u64 {
+    if seconds > 0.0 { (events as f64 / seconds) as u64 } else { 0 }
+}
+
+#[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "measures the simulator, not the simulated")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_types, reason = "measures the simulator, not the simulated")]
+fn seconds_since(began: Instant) -> f64 {
+    began.elapsed().as_secs_f64()
+}

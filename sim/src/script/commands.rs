@@ -1,0 +1,152 @@
+//! The commands of scripts: one line each, words separated by spaces.
+
+use super::stage::{Message, Stage};
+use tidemark_proto::msg::{LedgerCmd, MilestoneSpec};
+
+/// What went wrong with a command's words.
+type Done = Result<Vec<String>, String>;
+
+impl Stage {
+    /// Runs one command and says what it did.
+    pub fn run(&mut self, line: &str) -> Done {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (command, rest) = words.split_first().ok_or("empty")?;
+        match *command {
+            "dc" => self.each(rest, Stage::add_dc),
+            "join" => self.each(rest, Stage::join),
+            "add" => self.on_add(rest, false),
+            "append" => self.on_add(rest, true),
+            "send" => self.on_send(rest),
+            "again" => self.again(one(rest)?),
+            "commit" => self.each(rest, Stage::commit),
+            "crash" => self.each(rest, Stage::crash),
+            "fence" => self.on_fence(rest),
+            "define" => self.on_define(rest),
+            "disarm" => self.on_disarm(rest),
+            "grant" => self.on_grant(rest),
+            "report" => self.each(rest, Stage::report),
+            "offer" => self.each(rest, Stage::offer),
+            "hello" => self.each(rest, Stage::hello),
+            "detail" => self.each(rest, Stage::detail),
+            "account" => self.each(rest, Stage::account),
+            "recall" => self.each(rest, Stage::recall),
+            "placed" => self.each(rest, Stage::placed),
+            "confirmed" => self.each(rest, Stage::confirmed),
+            "watch" => self.each(rest, Stage::add_view),
+            "ack" => self.each(rest, Stage::view_ack),
+            "forge" => self.on_forge(rest),
+            "deliver" => self.each_message(rest, Stage::deliver),
+            "duplicate" => self.each_message(rest, Stage::duplicate),
+            "drop" => self.each_message(rest, Stage::drop_message),
+            "exchange" => self.exchange(),
+            "partition" => self.each(rest, Stage::partition),
+            "heal" => self.each(rest, Stage::heal),
+            "ledger" => Ok(self.ledger_words()),
+            "group" => self.each(rest, Stage::group_words),
+            "view" => self.each(rest, Stage::view_words),
+            "award" => self.award_words(number(one(rest)?)?),
+            other => Err(format!("unknown command {other:?}")),
+        }
+    }
+
+    fn each(&mut self, names: &[&str], what: impl Fn(&mut Stage, &str) -> Done) -> Done {
+        let mut done = Vec::new();
+        for name in names {
+            done.extend(what(self, name)?);
+        }
+        Ok(done)
+    }
+
+    fn each_message(&mut self, names: &[&str], what: impl Fn(&mut Stage, Message) -> Done) -> Done {
+        let mut done = Vec::new();
+        for name in names {
+            let id = number(name.strip_prefix('m').ok_or_else(|| format!("{name:?} is not a message"))?)? as u32;
+            done.extend(what(self, Message(id))?);
+        }
+        Ok(done)
+    }
+
+    /// `add GROUP CLIENT WEIGHT…`
+    fn on_add(&mut self, words: &[&str], hold: bool) -> Done {
+        let (group, client, weights) = batch(words)?;
+        let cmd = self.next_batch(group, client, &weights)?;
+        let mut done = self.append(group, cmd)?;
+        if hold {
+            done.push(format!("{group} holds an entry that is not committed"));
+        } else {
+            done.extend(self.commit(group)?);
+        }
+        Ok(done)
+    }
+
+    /// `send GROUP CLIENT WEIGHT…`: the batch waits in the network.
+    fn on_send(&mut self, words: &[&str]) -> Done {
+        let (group, client, weights) = batch(words)?;
+        let cmd = self.next_batch(group, client, &weights)?;
+        self.hold_for_group(group, cmd)
+    }
+
+    /// `fence GROUP CLIENT`
+    fn on_fence(&mut self, words: &[&str]) -> Done {
+        let [group, client] = words else { return Err("fence GROUP CLIENT".into()) };
+        self.fence(group, client)
+    }
+
+    /// `define MILESTONE… [every K] [sequence-from N]`
+    fn on_define(&mut self, words: &[&str]) -> Done {
+        let mut spec = MilestoneSpec::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or("a number is missing".to_owned()).and_then(|word| number(word));
+            match *word {
+                "every" => spec.every = Some(value()?),
+                "sequence-from" => spec.sequence_from = Some(value()?),
+                at => spec.at.push(number(at)?),
+            }
+        }
+        let counter = self.counter();
+        self.ledger_applies(LedgerCmd::Define { counter, spec })
+    }
+
+    /// `disarm MILESTONE` or `disarm rule`
+    fn on_disarm(&mut self, words: &[&str]) -> Done {
+        let at = if one(words)? == "rule" { None } else { Some(number(one(words)?)?) };
+        let counter = self.counter();
+        self.ledger_applies(LedgerCmd::Disarm { counter, at })
+    }
+
+    /// `grant GROUP AMOUNT`: proposed and applied; what fits is granted.
+    fn on_grant(&mut self, words: &[&str]) -> Done {
+        let [group, amount] = words else { return Err("grant GROUP AMOUNT".into()) };
+        self.grant(group, number(amount)?)
+    }
+
+    /// `forge GROUP SPENT`: a report that claims this.
+    fn on_forge(&mut self, words: &[&str]) -> Done {
+        let [group, spent] = words else { return Err("forge GROUP SPENT".into()) };
+        self.forge(group, number(spent)?)
+    }
+}
+
+fn batch<'a>(words: &[&'a str]) -> Result<(&'a str, &'a str, Vec<u64>), String> {
+    let [group, client, weights @ ..] = words else { return Err("GROUP CLIENT WEIGHT…".into()) };
+    let weights: Vec<u64> = weights.iter().flat_map(|word| weights_of(word)).collect();
+    if weights.is_empty() { Err("no weight".into()) } else { Ok((group, client, weights)) }
+}
+
+/// `3` is one item of weight 3, `5x1` are five items of weight 1.
+fn weights_of(word: &str) -> Vec<u64> {
+    match word.split_once('x') {
+        Some((times, weight)) => vec![weight.parse().unwrap_or(0); times.parse().unwrap_or(0)],
+        None => word.parse().into_iter().collect(),
+    }
+}
+
+fn one<'a>(words: &[&'a str]) -> Result<&'a str, String> {
+    let [word] = words else { return Err("one word wanted".into()) };
+    Ok(word)
+}
+
+fn number(word: &str) -> Result<u64, String> {
+    word.parse().map_err(|error| format!("{word:?}: {error}"))
+}

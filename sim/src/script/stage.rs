@@ -1,0 +1,501 @@
+//! The stage of a script: groups with their logs, one ledger, a view per data centre, and messages that wait.
+
+use super::words;
+use std::collections::BTreeMap;
+use tidemark_proto::group::{Group, GroupConfig};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Item, LedgerCmd, Report, ToGroup};
+use tidemark_proto::time::WallMs;
+
+type Done = Result<Vec<String>, String>;
+
+/// A waiting message, by its number.
+#[derive(Clone, Copy, Debug)]
+pub struct Message(pub u32);
+
+#[derive(Clone, Debug)]
+enum Held {
+    ToLedger(LedgerCmd),
+    ToGroup(String, GroupCmd),
+}
+
+/// One data centre: a group of one lane, its log, its view's promise.
+#[derive(Debug)]
+struct Site {
+    id: GroupId,
+    group: Group,
+    log: Vec<GroupEntry>,
+    /// Appended and not committed.
+    tail: Vec<GroupEntry>,
+    boots: u64,
+    cut: bool,
+    reports: u64,
+}
+
+/// A client's stream at one group.
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    seq: u64,
+    last: Option<Batch>,
+}
+
+#[derive(Debug, Default)]
+pub struct Stage {
+    sites: BTreeMap<String, Site>,
+    ledger: Ledger,
+    index: u64,
+    held: BTreeMap<u32, Held>,
+    sent: u32,
+    streams: BTreeMap<(String, String), Stream>,
+    sessions: u64,
+}
+
+impl Stage {
+    /// The counter that every script counts.
+    pub fn counter(&self) -> CounterName {
+        CounterName::new("t", b"n").expect("a valid name")
+    }
+
+    pub fn check_invariants(&self) {
+        self.ledger.check_invariants();
+        self.sites.values().for_each(|site| site.group.check_invariants());
+    }
+
+    fn site(&mut self, name: &str) -> Result<&mut Site, String> {
+        self.sites.get_mut(name).ok_or_else(|| format!("no data centre {name:?}"))
+    }
+
+    fn name_of(&self, id: GroupId) -> String {
+        self.sites.iter().find(|(_, site)| site.id == id).map_or_else(|| id.to_string(), |(name, _)| name.clone())
+    }
+
+    // ---- data centres ----
+
+    /// A data centre that is registered from the start.
+    pub fn add_dc(&mut self, name: &str) -> Done {
+        self.join(name)?;
+        let hello = self.site(name)?.group.hello();
+        self.ledger_applies(LedgerCmd::Hello(hello))?;
+        self.confirm(name)?;
+        Ok(Vec::new())
+    }
+
+    /// A data centre whose group has started and said nothing yet.
+    pub fn join(&mut self, name: &str) -> Done {
+        let id = GroupId { dc: DcId(self.sites.len() as u16), group: 0, incarnation: 1 };
+        let group = Group::new(GroupConfig::new(id, 1));
+        let (log, tail) = (Vec::new(), Vec::new());
+        self.sites.insert(name.to_owned(), Site { id, group, log, tail, boots: 0, cut: false, reports: 0 });
+        if self.ledger.namespaces().next().is_none() {
+            self.ledger_applies(LedgerCmd::Namespace("t".into()))?;
+        }
+        self.boot(name)?;
+        Ok(vec![format!("{name} starts")])
+    }
+
+    fn boot(&mut self, name: &str) -> Done {
+        let site = self.site(name)?;
+        site.boots += 1;
+        let nonce = site.boots;
+        self.append(name, GroupCmd::Boot { nonce })?;
+        self.commit(name)
+    }
+
+    /// The ledger's answer to the group's greeting, delivered at once.
+    fn confirm(&mut self, name: &str) -> Done {
+        let id = self.site(name)?.id;
+        let accounts = self.ledger.accounts_of(id);
+        let Some(nonce) = self.ledger.confirmed(id) else { return Err(format!("{name} is not registered")) };
+        self.append(name, GroupCmd::Ledger(ToGroup::Confirmed { group: id, nonce, accounts }))?;
+        self.commit(name)
+    }
+
+    pub fn partition(&mut self, name: &str) -> Done {
+        self.site(name)?.cut = true;
+        Ok(vec![format!("{name} is cut off")])
+    }
+
+    pub fn heal(&mut self, name: &str) -> Done {
+        self.site(name)?.cut = false;
+        Ok(vec![format!("{name} is back")])
+    }
+
+    // ---- a group's log ----
+
+    /// Appends a command; it counts for nothing until it is committed.
+    pub fn append(&mut self, name: &str, cmd: GroupCmd) -> Done {
+        let counter = self.counter();
+        let site = self.site(name)?;
+        let known = site.group.table().find(&counter.total()).is_some() || !site.tail.is_empty();
+        let names = matches!(cmd, GroupCmd::Batch(_)) && !known;
+        let new_cells = if names { vec![counter.total()] } else { Vec::new() };
+        let entry = GroupEntry { now: WallMs(0), first_new_slot: site.group.table().len(), new_cells, cmds: vec![cmd] };
+        site.tail.push(entry);
+        Ok(Vec::new())
+    }
+
+    /// Commits and applies everything that was appended.
+    pub fn commit(&mut self, name: &str) -> Done {
+        let site = self.site(name)?;
+        let tail = std::mem::take(&mut site.tail);
+        for entry in tail {
+            site.log.push(entry);
+            site.group.apply(LogIndex(site.log.len() as u64), &site.log[site.log.len() - 1]);
+        }
+        let mut effects = Vec::new();
+        while let Some(effect) = site.group.poll_effect() {
+            effects.push(effect);
+        }
+        Ok(effects.iter().filter_map(|effect| words::effect(name, effect)).collect())
+    }
+
+    /// The process dies: what was not committed is lost. It starts again from its log.
+    pub fn crash(&mut self, name: &str) -> Done {
+        let site = self.site(name)?;
+        let lost = site.tail.len();
+        site.tail.clear();
+        site.group = Group::new(GroupConfig::new(site.id, 1));
+        for (at, entry) in site.log.iter().enumerate() {
+            site.group.apply(LogIndex(at as u64 + 1), entry);
+        }
+        while site.group.poll_effect().is_some() {}
+        self.boot(name)?;
+        Ok(vec![format!("{name} crashes, loses {lost} entries, starts again")])
+    }
+
+    // ---- clients ----
+
+    fn client(name: &str) -> ClientId {
+        ClientId(name.bytes().fold(0, |id, byte| id << 8 | u128::from(byte)))
+    }
+
+    /// The next batch of a client's stream at a group; every item has its own session.
+    pub fn next_batch(&mut self, group: &str, client: &str, weights: &[u64]) -> Result<GroupCmd, String> {
+        let counter = self.counter();
+        let slot = self.site(group)?.group.table().find(&counter.total()).unwrap_or(0);
+        let mut items = Vec::new();
+        for &delta in weights {
+            self.sessions += 1;
+            let session = Some(SessionId(u128::from(self.sessions).to_be_bytes()));
+            items.push(Item { slot, delta, session });
+        }
+        let stream = self.streams.entry((group.to_owned(), client.to_owned())).or_default();
+        stream.seq += 1;
+        let batch = Batch { client: Self::client(client), lane: 0, seq: stream.seq, items };
+        stream.last = Some(batch.clone());
+        Ok(GroupCmd::Batch(batch))
+    }
+
+    /// `CLIENT@GROUP`: its last batch once more.
+    pub fn again(&mut self, who: &str) -> Done {
+        let (client, group) = who.split_once('@').ok_or("CLIENT@GROUP")?;
+        let stream = self.streams.get(&(group.to_owned(), client.to_owned())).ok_or("no such stream")?;
+        let batch = stream.last.clone().ok_or("no batch")?;
+        self.append(group, GroupCmd::Batch(batch))?;
+        self.commit(group)
+    }
+
+    pub fn fence(&mut self, group: &str, client: &str) -> Done {
+        self.append(group, GroupCmd::Fence { client: Self::client(client), lane: 0 })?;
+        self.commit(group)
+    }
+
+    // ---- messages ----
+
+    fn hold(&mut self, held: Held) -> Done {
+        self.sent += 1;
+        let told = match &held {
+            Held::ToLedger(cmd) => words::to_ledger(self, cmd),
+            Held::ToGroup(name, cmd) => format!("→ {name}: {}", words::to_group(cmd)),
+        };
+        self.held.insert(self.sent, held);
+        Ok(vec![format!("m{} {told}", self.sent)])
+    }
+
+    pub fn hold_for_group(&mut self, group: &str, cmd: GroupCmd) -> Done {
+        self.hold(Held::ToGroup(group.to_owned(), cmd))
+    }
+
+    /// The message arrives, and is gone.
+    pub fn deliver(&mut self, message: Message) -> Done {
+        let done = self.duplicate(message)?;
+        let lost = done.len() == 1 && done[0].ends_with("is lost");
+        self.held.remove(&message.0);
+        debug_assert!(!lost || done.len() == 1);
+        Ok(done)
+    }
+
+    /// The message arrives, and a copy of it is still on its way.
+    pub fn duplicate(&mut self, message: Message) -> Done {
+        let held = self.held.get(&message.0).cloned().ok_or("no such message")?;
+        let cut = match &held {
+            Held::ToLedger(cmd) => {
+                words::sender(cmd).is_some_and(|id| self.sites.values().any(|s| s.id == id && s.cut))
+            }
+            Held::ToGroup(name, GroupCmd::Ledger(_)) => self.site(name)?.cut,
+            Held::ToGroup(..) => false,
+        };
+        if cut {
+            return Ok(vec![format!("m{} is lost", message.0)]);
+        }
+        match held {
+            Held::ToLedger(cmd) => self.ledger_applies(cmd),
+            Held::ToGroup(name, cmd) => {
+                self.append(&name, cmd)?;
+                self.commit(&name)
+            }
+        }
+    }
+
+    pub fn drop_message(&mut self, message: Message) -> Done {
+        self.held.remove(&message.0).ok_or("no such message")?;
+        Ok(vec![format!("m{} is lost", message.0)])
+    }
+
+    fn guard(&mut self, name: &str) -> Result<u32, String> {
+        let counter = self.counter();
+        self.site(name)?.group.guard_of(&counter).ok_or_else(|| format!("{name} does not guard yet"))
+    }
+
+    fn report_of(&mut self, name: &str) -> Result<Report, String> {
+        let guard = self.guard(name)?;
+        let site = self.site(name)?;
+        site.reports += 1;
+        Ok(Report { report_no: site.reports, ..site.group.report(guard) })
+    }
+
+    pub fn report(&mut self, name: &str) -> Done {
+        let report = self.report_of(name)?;
+        self.hold(Held::ToLedger(LedgerCmd::Report(report)))
+    }
+
+    /// A report that claims to have spent this.
+    pub fn forge(&mut self, name: &str, spent: u64) -> Done {
+        let report = Report { spent, ..self.report_of(name)? };
+        self.hold(Held::ToLedger(LedgerCmd::Report(report)))
+    }
+
+    pub fn offer(&mut self, name: &str) -> Done {
+        let guard = self.guard(name)?;
+        let from = self.site(name)?.group.guards()[guard as usize].acked_pos;
+        match self.site(name)?.group.offer(guard, from) {
+            Some(offer) => self.hold(Held::ToLedger(LedgerCmd::Offer(offer))),
+            None => Ok(vec![format!("{name} has nothing to offer")]),
+        }
+    }
+
+    pub fn hello(&mut self, name: &str) -> Done {
+        let hello = self.site(name)?.group.hello();
+        self.hold(Held::ToLedger(LedgerCmd::Hello(hello)))
+    }
+
+    /// Identities that the ledger asked for.
+    pub fn detail(&mut self, name: &str) -> Done {
+        let (counter, guard) = (self.counter(), self.guard(name)?);
+        let id = self.site(name)?.id;
+        let wanted = self.ledger.placed(&counter, id).and_then(|placed| placed.need_items);
+        let (from, to) = wanted.ok_or("the ledger wants no identities")?;
+        let detail = self.site(name)?.group.detail(guard, from, to).ok_or("nothing there")?;
+        self.hold(Held::ToLedger(LedgerCmd::Detail(detail)))
+    }
+
+    fn account_of(&mut self, name: &str) -> Result<Account, String> {
+        let (counter, id) = (self.counter(), self.site(name)?.id);
+        self.ledger.account(&counter, id).ok_or_else(|| format!("{name} has no account"))
+    }
+
+    pub fn account(&mut self, name: &str) -> Done {
+        let account = self.account_of(name)?;
+        self.hold_for_group(name, GroupCmd::Ledger(ToGroup::Account(account)))
+    }
+
+    pub fn recall(&mut self, name: &str) -> Done {
+        let account = Account { recall: true, ..self.account_of(name)? };
+        self.hold_for_group(name, GroupCmd::Ledger(ToGroup::Account(account)))
+    }
+
+    /// What the ledger answers to a greeting.
+    pub fn confirmed(&mut self, name: &str) -> Done {
+        let id = self.site(name)?.id;
+        let message = match self.ledger.confirmed(id) {
+            Some(nonce) => ToGroup::Confirmed { group: id, nonce, accounts: self.ledger.accounts_of(id) },
+            None if self.ledger.is_fenced(id) => ToGroup::FencedOut { group: id },
+            None => return Err(format!("the ledger does not know {name}")),
+        };
+        self.hold_for_group(name, GroupCmd::Ledger(message))
+    }
+
+    pub fn placed(&mut self, name: &str) -> Done {
+        let (counter, id) = (self.counter(), self.site(name)?.id);
+        match self.ledger.placed(&counter, id) {
+            Some(placed) => self.hold_for_group(name, GroupCmd::Ledger(ToGroup::Placed(placed))),
+            None => Ok(vec![format!("the ledger has no place to tell {name}")]),
+        }
+    }
+
+    pub fn view_ack(&mut self, words: &str) -> Done {
+        let (name, below) = match words.strip_suffix('!') {
+            Some(name) => (name, false),
+            None => (words, true),
+        };
+        let dc = self.site(name)?.id.dc;
+        let counter = self.counter();
+        let mut done = Vec::new();
+        for (_, epoch, at) in self.ledger.awaiting_view(dc) {
+            let counter = counter.clone();
+            let ack = LedgerCmd::ViewAck { counter, epoch, at, dc, shown_below: below };
+            done.extend(self.hold(Held::ToLedger(ack))?);
+        }
+        Ok(done)
+    }
+
+    /// A data centre's view registers: arming waits for it from now on.
+    pub fn add_view(&mut self, name: &str) -> Done {
+        let dc = self.site(name)?.id.dc;
+        self.ledger_applies(LedgerCmd::View(dc))
+    }
+
+    pub fn grant(&mut self, name: &str, amount: u64) -> Done {
+        let (counter, group) = (self.counter(), self.site(name)?.id);
+        let epoch = self.ledger.counter(&counter).map_or(1, |state| state.epoch());
+        let before = self.ledger.account(&counter, group).map_or(0, |account| account.granted);
+        let mut done =
+            self.ledger_applies(LedgerCmd::Grant { counter: counter.clone(), epoch, group, amount, if_awarded: None })?;
+        let after = self.ledger.account(&counter, group).map_or(0, |account| account.granted);
+        done.push(format!("{name} is granted {} of {amount}", after - before));
+        Ok(done)
+    }
+
+    /// Accounts, reports, offers and places go to and fro until nothing changes; who is cut off hears and says nothing.
+    pub fn exchange(&mut self) -> Done {
+        let mut done = Vec::new();
+        for _ in 0..8 {
+            for name in self.sites.keys().cloned().collect::<Vec<_>>() {
+                if !self.sites[&name].cut {
+                    done.extend(self.exchange_with(&name)?);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn exchange_with(&mut self, name: &str) -> Done {
+        let (counter, id) = (self.counter(), self.site(name)?.id);
+        let wanted = self.ledger.counter(&counter).is_some_and(|state| state.recall_wanted());
+        let mut done = Vec::new();
+        let told = self.ledger.placed(&counter, id).map(ToGroup::Placed);
+        let account =
+            self.ledger.account(&counter, id).map(|account| ToGroup::Account(Account { recall: wanted, ..account }));
+        for message in account.into_iter().chain(told) {
+            if self.site(name)?.group.would_change(&message) {
+                self.append(name, GroupCmd::Ledger(message))?;
+                done.extend(self.commit(name)?);
+            }
+        }
+        let Ok(guard) = self.guard(name) else { return Ok(done) };
+        let next = self.ledger.account(&counter, id).map_or(0, |account| account.next_pos);
+        let report = self.report_of(name)?;
+        let offer = self.site(name)?.group.offer(guard, next);
+        done.extend(self.ledger_applies(LedgerCmd::Report(report))?);
+        if let Some(offer) = offer {
+            done.extend(self.ledger_applies(LedgerCmd::Offer(offer))?);
+        }
+        Ok(done)
+    }
+
+    // ---- the ledger ----
+
+    pub fn ledger_applies(&mut self, cmd: LedgerCmd) -> Done {
+        let counter = self.counter();
+        let before = words::milestones(&self.ledger, &counter);
+        self.index += 1;
+        self.ledger.apply(LogIndex(self.index), &cmd);
+        let changes = self.ledger.take_changes();
+        let mut done = Vec::new();
+        for (name, at) in &changes.awards {
+            done.push(self.award_line(name, *at));
+        }
+        let after = words::milestones(&self.ledger, &counter);
+        if before != after {
+            done.push(format!("milestones: {after}"));
+        }
+        for group in &changes.groups {
+            if self.ledger.is_fenced(*group) {
+                done.push(format!("the ledger fences {}", self.name_of(*group)));
+            }
+        }
+        Ok(done)
+    }
+
+    fn award_line(&self, counter: &CounterName, at: u64) -> String {
+        let awarded = self.ledger.counter(counter).and_then(|state| state.awards().get(&at));
+        awarded.map_or_else(String::new, |awarded| words::award(self, &awarded.award))
+    }
+
+    pub fn award_words(&self, at: u64) -> Done {
+        Ok(vec![self.award_line(&self.counter(), at)])
+    }
+
+    pub fn ledger_words(&self) -> Vec<String> {
+        let counter = self.counter();
+        let Some(state) = self.ledger.counter(&counter) else { return vec!["not guarded".into()] };
+        let mut done = vec![format!(
+            "certain {} out {} window {} (undecided {}) milestones: {}",
+            state.certain(),
+            state.out(),
+            state.window().weight(),
+            state.window().undecided(),
+            words::milestones(&self.ledger, &counter)
+        )];
+        for (id, account) in state.accounts() {
+            let base = account.base.map_or("?".into(), |base| base.to_string());
+            done.push(format!(
+                "  {}: base {base} G {} S {} R {} placed {} next {}",
+                self.name_of(*id),
+                account.granted,
+                account.spent,
+                account.returned,
+                account.placed,
+                account.next_pos
+            ));
+        }
+        done
+    }
+
+    pub fn group_words(&mut self, name: &str) -> Done {
+        let counter = self.counter();
+        let group = &self.site(name)?.group;
+        let component = group.table().find(&counter.total()).map_or(0, |slot| group.sum(slot));
+        let Some(guard) = group.guard_of(&counter) else {
+            return Ok(vec![format!("{name}: component {component}, not guarded")]);
+        };
+        let guard = &group.guards()[guard as usize];
+        Ok(vec![format!(
+            "{name}: component {component} base {} G {} S {} R {} queue {}..{}",
+            guard.base,
+            guard.granted,
+            guard.spent,
+            guard.returned,
+            guard.placed_upto(),
+            guard.next_pos()
+        )])
+    }
+
+    /// What a view that has heard of every component would show.
+    pub fn view_words(&mut self, name: &str) -> Done {
+        self.site(name)?;
+        let counter = self.counter();
+        let sum: u64 = self
+            .sites
+            .values()
+            .map(|site| site.group.table().find(&counter.total()).map_or(0, |slot| site.group.sum(slot)))
+            .sum();
+        Ok(vec![words::reading(&self.ledger, &counter, sum)])
+    }
+
+    /// The data centre of a group, as the script names it.
+    pub fn spoken(&self, id: GroupId) -> String {
+        self.name_of(id)
+    }
+}

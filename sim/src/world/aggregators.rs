@@ -1,0 +1,330 @@
+//! Aggregators: an [`AggregatorCore`] each, its persisted rows, and its replica of the ledger behind the modelled log.
+
+use super::{Event, Timer, World};
+use crate::disk::Rows;
+use crate::rng::Rng;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
+use tidemark_proto::ids::{DcId, LogIndex};
+use tidemark_proto::ledger::{Changes, Ledger};
+use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
+use tidemark_proto::time::Span;
+
+/// A snapshot of the ledger is kept every so many entries.
+const SNAPSHOT_ENTRIES: usize = 64;
+
+pub struct AggregatorProc {
+    /// `None` while it is down.
+    core: Option<AggregatorCore>,
+    pub boot: u32,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// A part that is being written.
+    writing: Option<Rows>,
+    pub ledger: Ledger,
+    /// Entries of the log that the replica has applied.
+    pub applied: usize,
+    snapshot: (usize, Ledger),
+    leader: Option<usize>,
+    timer: Timer,
+    doom: Option<(u64, Span)>,
+}
+
+impl AggregatorProc {
+    pub fn is_up(&self) -> bool {
+        self.core.is_some()
+    }
+
+    pub fn core(&self) -> Option<&AggregatorCore> {
+        self.core.as_ref()
+    }
+}
+
+impl World {
+    pub(super) fn add_aggregator(&mut self, dc: usize) {
+        self.aggregators.push(AggregatorProc {
+            core: None,
+            boot: 0,
+            rows: BTreeMap::new(),
+            writing: None,
+            ledger: Ledger::default(),
+            applied: 0,
+            snapshot: (0, Ledger::default()),
+            leader: None,
+            timer: Timer::default(),
+            doom: None,
+        });
+        self.start_aggregator(dc);
+    }
+
+    /// A process start: the view from its rows, the ledger from its last snapshot; what was committed since comes again.
+    pub(super) fn start_aggregator(&mut self, dc: usize) {
+        if self.aggregators[dc].is_up() {
+            return;
+        }
+        let mut rng: Rng = self.rng.fork(50 + dc as u64);
+        let process = &mut self.aggregators[dc];
+        process.boot += 1;
+        (process.applied, process.ledger) = process.snapshot.clone();
+        (process.timer, process.leader) = (Timer::default(), None);
+        let rows: Rows = process.rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let boot = process.boot;
+        let applied = process.applied;
+        let config = aggregator_config(dc, boot, rng.next());
+        let core = AggregatorCore::recover(config, rows);
+        self.note(40, [dc as u64, boot.into(), 0], || format!("aggregator {dc} starts for the {boot}. time"));
+        match core {
+            Ok(core) => self.aggregators[dc].core = Some(core),
+            Err(error) => return self.audit.findings.found("recovery", format!("aggregator {dc}: {error}")),
+        }
+        self.raft.restart(dc, applied);
+        self.audit.views.restarted(dc);
+        self.aggregator_input(dc, Input::Tick);
+    }
+
+    pub(super) fn aggregator_input(&mut self, dc: usize, input: Input) {
+        let process = &mut self.aggregators[dc];
+        let Some(core) = &mut process.core else { return };
+        core.handle(self.now, input, &process.ledger);
+        core.check_invariants();
+        self.drain_aggregator(dc);
+    }
+
+    fn drain_aggregator(&mut self, dc: usize) {
+        while let Some(output) = self.aggregators[dc].core.as_mut().and_then(AggregatorCore::poll_output) {
+            if self.aggregator_dies_now(dc) {
+                return self.crash_aggregator(dc);
+            }
+            self.on_aggregator_output(dc, output);
+        }
+        let process = &mut self.aggregators[dc];
+        let wanted = process.core.as_ref().and_then(AggregatorCore::poll_timeout);
+        if let Some(at) = process.timer.arm(self.now, wanted) {
+            let boot = process.boot;
+            self.queue.push(at, Event::AggregatorTick { dc, boot });
+        }
+        self.audit_view(dc);
+    }
+
+    fn aggregator_dies_now(&mut self, dc: usize) -> bool {
+        match &mut self.aggregators[dc].doom {
+            Some((0, _)) => true,
+            Some((left, _)) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn on_aggregator_output(&mut self, dc: usize, output: Output) {
+        match output {
+            Output::Group { group, msg } => self.aggregator_says(dc, group, msg),
+            Output::Peer { dc: to, msg } => self.peer_says(dc, usize::from(to.0), msg),
+            Output::Propose(cmds) => {
+                self.propose(dc, cmds);
+            }
+            Output::Persist(rows) => {
+                self.aggregators[dc].writing = Some(rows);
+                let boot = self.aggregators[dc].boot;
+                let span = self.span(self.plan.sync.0.0, 4 * self.plan.sync.1.0);
+                self.after(span, Event::AggregatorPersisted { dc, boot });
+            }
+            Output::Notify(_) => self.coverage.saw("notification"),
+        }
+    }
+
+    fn aggregator_says(&mut self, dc: usize, group: tidemark_proto::ids::GroupId, msg: ForGroup) {
+        let Some(node) = self.groups.iter().position(|known| *known == group) else {
+            return self.audit.findings.found("routing", format!("aggregator {dc} speaks to unknown group {group}"));
+        };
+        self.audit_for_group(node, &msg);
+        let msg = match msg {
+            ForGroup::Ledger(message) => match self.mutation.to_group(message) {
+                Some(message) => ForGroup::Ledger(message),
+                None => return,
+            },
+            feed => feed,
+        };
+        if !self.links.groups[node].up {
+            return;
+        }
+        let link = self.links.groups[node].number;
+        for delay in self.net.datagram(dc, dc).into_iter().flatten() {
+            self.after(delay, Event::ToGroup { node, link, msg: msg.clone() });
+        }
+    }
+
+    pub(super) fn on_from_group(&mut self, node: usize, link: u32, msg: FromGroup) {
+        let dc = self.plan.nodes[node];
+        let group = self.groups[node];
+        if self.links.groups[node].up && self.links.groups[node].number == link {
+            self.note(41, [node as u64, 0, 0], || format!("group {node} → aggregator: {msg:?}"));
+            self.aggregator_input(dc, Input::Group { group, msg });
+        }
+    }
+
+    fn peer_says(&mut self, from: usize, to: usize, msg: PeerMsg) {
+        if from == to {
+            return self.audit.findings.found("routing", format!("aggregator {from} speaks to itself: {msg:?}"));
+        }
+        if let PeerMsg::Recall(_) = &msg {
+            self.coverage.saw("recall sent");
+        }
+        let link = *self.links.peer(from, to);
+        if !link.up {
+            return;
+        }
+        if self.plan.lossy_peers {
+            for delay in self.net.datagram(from, to).into_iter().flatten() {
+                self.after(delay, Event::ToPeer { from, to, link: link.number, msg: msg.clone() });
+            }
+            return;
+        }
+        // One ordered stream: loss is delay, until it breaks.
+        let Some(delay) = self.net.ordered(from, to) else { return };
+        let side = usize::from(from > to);
+        let arrivals = &mut self.links.peer(from, to).arrivals[side];
+        let at = (self.now + delay).max(*arrivals + Span(1));
+        *arrivals = at;
+        self.queue.push(at, Event::ToPeer { from, to, link: link.number, msg });
+    }
+
+    pub(super) fn on_to_peer(&mut self, from: usize, to: usize, link: u32, msg: PeerMsg) {
+        let current = *self.links.peer(from, to);
+        if current.up && current.number == link {
+            self.note(42, [from as u64, to as u64, 0], || format!("aggregator {from} → {to}: {msg:?}"));
+            self.aggregator_input(to, Input::Peer { dc: DcId(from as u16), msg });
+        }
+    }
+
+    pub(super) fn on_aggregator_tick(&mut self, dc: usize, boot: u32) {
+        if self.aggregators[dc].boot == boot && self.aggregators[dc].timer.fired(self.now) {
+            self.aggregator_input(dc, Input::Tick);
+        }
+    }
+
+    pub(super) fn on_aggregator_persisted(&mut self, dc: usize, boot: u32) {
+        if self.aggregators[dc].boot == boot && self.aggregators[dc].is_up() {
+            let rows = self.aggregators[dc].writing.take().unwrap_or_default();
+            self.aggregators[dc].rows.extend(rows);
+            self.aggregator_input(dc, Input::Persisted);
+        }
+    }
+
+    // ---- the replica of the ledger ----
+
+    /// Hands commands to the log; false when this member does not lead.
+    pub(super) fn propose(&mut self, dc: usize, cmds: Vec<LedgerCmd>) -> bool {
+        self.note(43, [dc as u64, cmds.len() as u64, 0], || format!("aggregator {dc} proposes {cmds:?}"));
+        let mut cmds = cmds;
+        cmds.extend(self.mutation.forged(&self.reference, &cmds));
+        let taken = self.raft.propose(dc, Rc::new(cmds));
+        self.coverage.saw_times("proposal of a deposed leader", u64::from(!taken));
+        taken
+    }
+
+    /// Applies what is committed, and tells the aggregator.
+    pub(super) fn catch_up(&mut self, dc: usize) {
+        self.advance_reference(dc);
+        if !self.aggregators[dc].is_up() {
+            return;
+        }
+        self.apply_committed(dc);
+        let leader = self.raft.members[dc].leader;
+        if self.aggregators[dc].leader != leader {
+            self.aggregators[dc].leader = leader;
+            self.aggregator_input(dc, Input::Leader(leader.map(|dc| DcId(dc as u16))));
+        }
+    }
+
+    fn apply_committed(&mut self, dc: usize) {
+        let process = &mut self.aggregators[dc];
+        let commit = self.raft.members[dc].commit;
+        if process.applied >= commit {
+            return;
+        }
+        for at in process.applied..commit {
+            let index = LogIndex(at as u64 + 1);
+            let cmds = &self.raft.members[dc].log[at].cmds;
+            cmds.iter().for_each(|cmd| process.ledger.apply(index, cmd));
+            process.ledger.skip(index);
+        }
+        process.applied = commit;
+        if commit >= process.snapshot.0 + SNAPSHOT_ENTRIES {
+            process.snapshot = (commit, process.ledger.clone());
+        }
+        let changes = process.ledger.take_changes();
+        if changes != Changes::default() {
+            self.aggregator_input(dc, Input::Ledger(changes));
+        }
+    }
+
+    /// Another member's snapshot arrives.
+    pub(super) fn on_raft_snapshot(&mut self, to: usize, boot: u32, index: usize, ledger: Ledger) {
+        if self.aggregators[to].boot != boot || !self.aggregators[to].is_up() || self.aggregators[to].applied >= index {
+            return;
+        }
+        let Some(from) = (0..self.plan.sites.len()).find(|&dc| self.raft.members[dc].commit >= index) else { return };
+        let prefix = self.raft.members[from].log[..index].to_vec();
+        self.raft.install(to, prefix);
+        self.coverage.saw("ledger snapshot installed");
+        let process = &mut self.aggregators[to];
+        (process.applied, process.snapshot) = (index, (index, ledger.clone()));
+        process.ledger.replace(ledger);
+        let changes = process.ledger.take_changes();
+        self.aggregator_input(to, Input::Ledger(changes));
+    }
+
+    /// A member that is far behind is sent a snapshot, when the seed says so.
+    pub(super) fn send_snapshot(&mut self, to: usize) {
+        let Some(leader) = self.raft.leader().filter(|&leader| leader != to) else { return };
+        let (index, ledger) = self.aggregators[leader].snapshot.clone();
+        let boot = self.aggregators[to].boot;
+        if index > 0
+            && let Some(delay) = self.net.ordered(leader, to)
+        {
+            self.after(delay, Event::RaftSnapshot { to, boot, index, ledger: Box::new(ledger) });
+        }
+    }
+
+    // ---- faults ----
+
+    pub(super) fn doom_aggregator(&mut self, dc: usize, outputs: u64, span: Span) {
+        if self.aggregators[dc].is_up() {
+            self.aggregators[dc].doom = Some((outputs, span));
+        }
+    }
+
+    pub(super) fn spare_aggregators(&mut self) {
+        self.aggregators.iter_mut().for_each(|process| process.doom = None);
+    }
+
+    fn crash_aggregator(&mut self, dc: usize) {
+        let process = &mut self.aggregators[dc];
+        let Some((_, span)) = process.doom.take() else { return };
+        process.core = None;
+        if let Some(rows) = process.writing.take().filter(|_| self.rng.per_10k(5_000)) {
+            process.rows.extend(rows);
+        }
+        process.boot += 1;
+        self.raft.crash(dc);
+        self.note(44, [dc as u64, 0, 0], || format!("aggregator {dc} crashes"));
+        self.coverage.saw("aggregator crash");
+        for node in 0..self.nodes.len() {
+            if self.plan.nodes[node] == dc {
+                self.break_group(node);
+            }
+        }
+        (0..self.plan.sites.len()).filter(|&peer| peer != dc).for_each(|peer| self.break_peers(dc, peer));
+        self.after(span, Event::AggregatorRestart { dc });
+    }
+}
+
+/// Small rings and quick retries, so that walks and repetitions happen in every run.
+fn aggregator_config(dc: usize, boot: u32, seed: u64) -> AggregatorConfig {
+    let mut config = AggregatorConfig::new(DcId(dc as u16), u64::from(boot));
+    (config.seed, config.gossip.delta_bytes_max) = (seed, 512);
+    (config.gossip.own_ring_events, config.gossip.relay_ring_events) = (16, 16);
+    config
+}

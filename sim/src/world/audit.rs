@@ -1,0 +1,305 @@
+//! The glue between a run and its checkers: what is looked at after which step.
+
+use super::World;
+use crate::checkers::positions::Positions;
+use crate::checkers::rights::Rights;
+use crate::checkers::views::Views;
+use crate::checkers::{Account, Findings, award, conservation, convergence, limits, liveness, order};
+use crate::oracle::{Oracle, Told};
+use crate::plan::Plan;
+use crate::teeth::Mutation;
+use std::rc::Rc;
+use tidemark_proto::ids::LogIndex;
+use tidemark_proto::ledger::{Changes, Pending};
+use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, Place, ToGroup};
+
+pub struct Audit {
+    pub findings: Findings,
+    pub oracle: Oracle,
+    pub rights: Rights,
+    pub positions: Positions,
+    pub awards: award::Awards,
+    pub views: Views,
+    /// Increments without session that were asked for.
+    pub adds: u64,
+    /// The next unguarded counter to look at in a view.
+    cold: usize,
+}
+
+impl Audit {
+    pub fn new(oracle: Oracle, plan: &Plan) -> Audit {
+        let (groups, counters, dcs) = (plan.nodes.len(), plan.workload.counters.len(), plan.sites.len());
+        Audit {
+            oracle,
+            rights: Rights::new(groups, counters),
+            views: Views::new(dcs, counters),
+            findings: Findings::default(),
+            positions: Positions::default(),
+            awards: award::Awards::default(),
+            adds: 0,
+            cold: 0,
+        }
+    }
+
+    /// A client was told about a hit: never something else than its node answered.
+    pub fn told(&mut self, number: u32, told: Told) {
+        let Told::Placed(place) = told else { return };
+        let answered = self.oracle.increments[number as usize].place.map(|(place, _)| place);
+        let same = answered.is_some_and(|answered| answered == place || place == Place::Counted);
+        self.findings.check("answers", same, || {
+            format!("client was told {place:?} of increment {number}; its node answered {answered:?}")
+        });
+    }
+}
+
+impl World {
+    fn counter_index(&self, key: &[u8]) -> Option<u16> {
+        self.audit.oracle.counter_of(key)
+    }
+
+    /// After a group's committed state may have changed.
+    pub(super) fn audit_node(&mut self, node: usize) {
+        let Some(core) = self.nodes[node].core() else { return };
+        let touched = std::mem::take(&mut self.audit.oracle.groups[node].touched);
+        let group = node as u16;
+        for &counter in &touched {
+            let table = core.group().table();
+            let slot = table.find(&self.names[usize::from(counter)].total());
+            let shown = slot.map_or(0, |slot| core.group().sum(slot));
+            conservation::component(&mut self.audit.findings, &self.audit.oracle, group, counter, shown);
+        }
+        let guarded: Vec<usize> = self.guarded().collect();
+        for counter in guarded {
+            self.audit_account(node, counter);
+        }
+    }
+
+    /// Counters of the workload that the ledger guards.
+    fn guarded(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.names.len()).filter(|&counter| self.reference.counter(&self.names[counter]).is_some())
+    }
+
+    fn audit_account(&mut self, node: usize, counter: usize) {
+        let Some(account) = self.group_account(node, counter) else { return };
+        let (group, id) = (node as u16, counter as u16);
+        let audit = &mut self.audit;
+        audit.rights.update(&mut audit.findings, group, id, account);
+        let Some(state) = self.reference.counter(&self.names[counter]) else { return };
+        if let Some(known) = state.accounts().get(&self.groups[node]) {
+            audit.rights.covered(&mut audit.findings, group, id, known);
+        }
+        audit.rights.unseen(&mut audit.findings, id, state);
+    }
+
+    fn group_account(&self, node: usize, counter: usize) -> Option<Account> {
+        let group = self.nodes[node].core()?.group();
+        let guard = &group.guards()[group.guard_of(&self.names[counter])? as usize];
+        Some(Account {
+            epoch: guard.epoch,
+            generation: guard.generation,
+            base: guard.base,
+            granted: guard.granted,
+            spent: guard.spent,
+            returned: guard.returned,
+            next_pos: guard.next_pos(),
+            placed_upto: guard.placed_upto(),
+        })
+    }
+
+    pub(super) fn audit_from_group(&mut self, node: usize, msg: &FromGroup) {
+        let (FromGroup::Offer(offer) | FromGroup::Detail(offer)) = msg else { return };
+        if let Some(counter) = self.counter_index(offer.counter.key()) {
+            let audit = &mut self.audit;
+            audit.positions.offered(&mut audit.findings, &mut audit.oracle, node as u16, counter, offer);
+            let block = matches!(offer.body, tidemark_proto::msg::OfferBody::Block { .. });
+            self.coverage.saw(if block { "block offered" } else { "items offered" });
+        }
+    }
+
+    pub(super) fn audit_for_group(&mut self, node: usize, msg: &ForGroup) {
+        match msg {
+            ForGroup::Ledger(ToGroup::Placed(placed)) => {
+                if let Some(counter) = self.counter_index(placed.counter.key()) {
+                    let audit = &mut self.audit;
+                    audit.positions.placed(&mut audit.findings, node as u16, counter, placed);
+                    self.coverage.saw_times("identities of a block asked for", u64::from(placed.need_items.is_some()));
+                }
+            }
+            ForGroup::Ledger(ToGroup::FencedOut { group }) => {
+                self.audit.findings.found("fencing", format!("group {group} is fenced out without reason"));
+            }
+            _ => {}
+        }
+    }
+
+    // ---- the ledger ----
+
+    /// Applies what a member knows to be committed to the reference, command by command.
+    pub(super) fn advance_reference(&mut self, dc: usize) {
+        while self.reference_index < self.raft.members[dc].commit {
+            let cmds = Rc::clone(&self.raft.members[dc].log[self.reference_index].cmds);
+            self.reference_index += 1;
+            let index = LogIndex(self.reference_index as u64);
+            for cmd in cmds.iter() {
+                self.reference.apply(index, cmd);
+                let changes = self.reference.take_changes();
+                if changes != Changes::default() {
+                    self.audit_ledger(cmd, &changes);
+                }
+            }
+            self.reference.skip(index);
+            self.admin_applied(&cmds);
+        }
+    }
+
+    fn audit_ledger(&mut self, cmd: &LedgerCmd, changes: &Changes) {
+        for name in &changes.counters {
+            let Some(counter) = self.counter_index(name.key()) else { continue };
+            let Some(state) = self.reference.counter(name) else { continue };
+            state.check_invariants();
+            let audit = &mut self.audit;
+            audit.rights.below_milestone(&mut audit.findings, counter, state);
+            audit.rights.unseen(&mut audit.findings, counter, state);
+            conservation::ledger(&mut audit.findings, &audit.oracle, counter, state);
+            limits::window(&mut audit.findings, counter, state);
+        }
+        for (name, group) in &changes.accounts {
+            let Some(counter) = self.counter_index(name.key()) else { continue };
+            let Some(node) = self.groups.iter().position(|known| known == group) else { continue };
+            let known = self.reference.counter(name).and_then(|state| state.accounts().get(group));
+            if let Some(known) = known {
+                let audit = &mut self.audit;
+                audit.rights.covered(&mut audit.findings, node as u16, counter, known);
+            }
+        }
+        changes.awards.iter().for_each(|(name, at)| self.audit_award(name, *at));
+        self.cover_ledger(cmd);
+    }
+
+    fn audit_award(&mut self, name: &tidemark_proto::ids::CounterName, at: u64) {
+        let (Some(counter), Some(state)) = (self.counter_index(name.key()), self.reference.counter(name)) else {
+            return;
+        };
+        let Some(awarded) = state.awards().get(&at) else { return };
+        let award = &awarded.award;
+        self.trace.note(self.now, 60, [at, award.first, award.pos], || format!("award {award:?}"));
+        let audit = &mut self.audit;
+        audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, counter, award, state);
+        order::awarded(&mut audit.findings, &audit.oracle, &audit.positions, &self.groups, counter, award, state);
+        self.coverage.saw("award");
+        self.coverage.saw_times("award of a heavy increment", u64::from(award.delta > 1));
+        self.coverage.saw_times("award of several milestones", u64::from(award.count > 1));
+        let next = state.next_armed().is_some_and(|next| next < at + 50);
+        self.coverage.saw_times("next milestone within 50 of an award", u64::from(next));
+    }
+
+    fn cover_ledger(&mut self, cmd: &LedgerCmd) {
+        match cmd {
+            LedgerCmd::Define { counter, .. } => {
+                self.coverage.saw("milestones defined");
+                let running = self.counter_index(counter.key()).map_or(0, |c| self.audit.oracle.totals[usize::from(c)]);
+                self.coverage.saw_times("defined on a running counter", u64::from(running > 0));
+            }
+            LedgerCmd::Disarm { .. } => self.coverage.saw("disarmed"),
+            LedgerCmd::Grant { if_awarded, .. } => {
+                self.coverage.saw(if if_awarded.is_some() { "grant with an award" } else { "grant" });
+            }
+            LedgerCmd::ViewAck { shown_below: false, .. } => self.coverage.saw("view had shown the milestone"),
+            LedgerCmd::Detail(_) => self.coverage.saw("identities given"),
+            _ => {}
+        }
+    }
+
+    // ---- views ----
+
+    /// After a step of an aggregator: every guarded counter and one other.
+    pub(super) fn audit_view(&mut self, dc: usize) {
+        self.audit.cold = (self.audit.cold + 1) % self.names.len();
+        let cold = self.audit.cold;
+        for counter in 0..self.names.len() {
+            let state = self.reference.counter(&self.names[counter]);
+            if state.is_none() && counter != cold {
+                continue;
+            }
+            let next = state.and_then(|state| state.next_armed());
+            let Some(core) = self.aggregators[dc].core() else { return };
+            let mut reading = core.read(&self.names[counter], &self.aggregators[dc].ledger);
+            if self.mutation == Mutation::ViewNotClamped {
+                reading.value += reading.pending;
+            }
+            let audit = &mut self.audit;
+            let total = audit.oracle.totals[counter];
+            audit.views.shown(&mut audit.findings, dc, counter as u16, reading.value, total, next);
+        }
+    }
+
+    // ---- the end ----
+
+    /// Nothing is on its way any more.
+    pub(super) fn is_at_rest(&mut self) -> bool {
+        let oracle = &self.audit.oracle;
+        liveness::unanswered(oracle).is_none()
+            && self.clients_settled()
+            && (0..self.names.len()).all(|counter| self.counter_at_rest(counter))
+    }
+
+    fn counter_at_rest(&self, counter: usize) -> bool {
+        let total = self.audit.oracle.totals[counter];
+        let name = &self.names[counter];
+        let ledger = self
+            .reference
+            .counter(name)
+            .is_none_or(|state| liveness::ledger_waits(state, total).is_none() && state.certain() == total);
+        let shows = |dc: usize| {
+            let process = &self.aggregators[dc];
+            process.core().is_some_and(|core| {
+                let reading = core.read(name, &process.ledger);
+                (reading.value, reading.pending) == (total, 0)
+            })
+        };
+        let placed = |node: usize| self.group_account(node, counter).is_none_or(|a| !liveness::group_waits(&a));
+        ledger && (0..self.aggregators.len()).all(shows) && (0..self.nodes.len()).all(placed)
+    }
+
+    /// Everything must have arrived.
+    pub(super) fn audit_end(&mut self) {
+        conservation::at_end(&mut self.audit.findings, &self.audit.oracle);
+        if let Some(number) = liveness::unanswered(&self.audit.oracle) {
+            let what = format!("increment {number} has no place: {:?}", self.audit.oracle.increments[number]);
+            liveness::found(&mut self.audit.findings, what);
+        }
+        for counter in 0..self.names.len() {
+            self.audit_counter_end(counter);
+        }
+    }
+
+    fn audit_counter_end(&mut self, counter: usize) {
+        let total = self.audit.oracle.totals[counter];
+        let id = counter as u16;
+        if let Some(state) = self.reference.counter(&self.names[counter]) {
+            conservation::ledger_at_rest(&mut self.audit.findings, &self.audit.oracle, id, state);
+            if let Some(waits) = liveness::ledger_waits(state, total) {
+                liveness::found(&mut self.audit.findings, format!("counter {counter}: {waits}"));
+            }
+            let passed = state.milestones().passed().count() as u64;
+            let armed = state.milestones().pending().filter(|(_, pending)| **pending == Pending::Armed).count() as u64;
+            self.coverage.saw_times("milestone passed before it was armed", passed);
+            self.coverage.saw_times("milestone armed at the end", armed);
+        }
+        for node in 0..self.nodes.len() {
+            if let Some(account) = self.group_account(node, counter).filter(liveness::group_waits) {
+                liveness::found(&mut self.audit.findings, format!("group {node} counter {counter}: {account:?}"));
+            }
+        }
+        for dc in 0..self.aggregators.len() {
+            let process = &self.aggregators[dc];
+            let reading =
+                process.core().map(|core| core.read(&self.names[counter], &process.ledger)).unwrap_or_default();
+            let findings = &mut self.audit.findings;
+            convergence::at_end(findings, dc, id, reading.value, reading.pending, total);
+            let same = process.applied != self.reference_index
+                || process.ledger.counter(&self.names[counter]) == self.reference.counter(&self.names[counter]);
+            findings.check("replicas", same, || format!("ledger {dc} differs from the log in counter {counter}"));
+        }
+    }
+}

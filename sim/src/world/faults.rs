@@ -1,0 +1,162 @@
+//! What the plan does to a run: faults begin and heal, operators define and disarm.
+
+use super::{Event, World};
+use crate::plan::{Admin, Fault};
+use std::rc::Rc;
+use tidemark_proto::client;
+use tidemark_proto::msg::{LedgerCmd, MilestoneSpec};
+use tidemark_proto::time::Span;
+
+/// An operator whose command is not in the log after this gives it again.
+const ADMIN_RETRY: Span = Span::from_secs(2);
+/// How often a fault that waits for a situation looks for it.
+const WAIT_FOR_SITUATION: Span = Span::from_millis(20);
+
+impl World {
+    pub(super) fn on_fault(&mut self, index: usize) {
+        if self.faults_over {
+            return;
+        }
+        let fault = self.plan.faults[index].1.clone();
+        self.note(50, [index as u64, 0, 0], || format!("fault {fault:?}"));
+        match fault {
+            Fault::CutPair { a, b, span } => {
+                self.net.cut_pair(a, b, true);
+                self.coverage.saw("pair cut");
+                self.after(span, Event::Heal(index));
+            }
+            Fault::CutDc { dc, span } => self.cut_dc(dc, span, index),
+            Fault::CutLeader { span } => {
+                let leader = self.raft.leader().unwrap_or(0);
+                self.plan.faults[index].1 = Fault::CutDc { dc: leader, span };
+                self.cut_dc(leader, span, index);
+            }
+            Fault::CutAtMilestone { dc, span } => self.cut_at_milestone(dc, span, index),
+            Fault::CrashNode { node, outputs, span } => self.doom_node(node, outputs, span),
+            Fault::CrashAggregator { dc, outputs, span } => self.doom_aggregator(dc, outputs, span),
+            Fault::CrashLeader { outputs, span } => {
+                let leader = self.raft.leader().unwrap_or(0);
+                self.coverage.saw("ledger leader crash");
+                self.doom_aggregator(leader, outputs, span);
+            }
+            Fault::CrashClient { client } => self.crash_client(self.slots[client]),
+            Fault::MoveClient { client, .. } => {
+                self.block_client(client, Span(self.plan.faults.len() as u64 * 400_000))
+            }
+            Fault::BreakClients { node } => self.break_clients(node),
+            Fault::BreakGroup { node } => self.break_group(node),
+            Fault::BreakPeers { a, b } => self.break_peers(a, b),
+            Fault::Elect { candidate } => drop(self.elect(candidate)),
+            Fault::Flood { client, hits } => self.flood(client, hits),
+            Fault::StallDisk { node, span } => self.stall_disk(node, span),
+        }
+    }
+
+    fn cut_dc(&mut self, dc: usize, span: Span, index: usize) {
+        self.net.cut_dc(dc, true);
+        self.coverage.saw("data centre cut off");
+        self.after(span, Event::Heal(index));
+    }
+
+    /// Waits until something is undecided while groups of `dc` hold rights.
+    fn cut_at_milestone(&mut self, dc: usize, span: Span, index: usize) {
+        let holds = self.reference.guarded().filter_map(|name| self.reference.counter(name)).any(|counter| {
+            let mine = counter.accounts().iter().filter(|(group, _)| usize::from(group.dc.0) == dc);
+            counter.next_armed().is_some_and(|next| next < counter.upper() + 200)
+                && mine.map(|(_, a)| a.out()).sum::<u64>() > 0
+        });
+        if holds {
+            self.coverage.saw("cut off holding rights at the milestone");
+            self.plan.faults[index].1 = Fault::CutDc { dc, span };
+            self.cut_dc(dc, span, index);
+        } else {
+            self.after(WAIT_FOR_SITUATION, Event::Fault(index));
+        }
+    }
+
+    fn break_clients(&mut self, node: usize) {
+        let conns = self.nodes[node].conns.clone();
+        conns.into_iter().for_each(|conn| self.break_conn(conn));
+    }
+
+    pub(super) fn on_heal(&mut self, index: usize) {
+        if self.faults_over {
+            return;
+        }
+        match self.plan.faults[index].1 {
+            Fault::CutPair { a, b, .. } => self.net.cut_pair(a, b, false),
+            Fault::CutDc { dc, .. } => self.net.cut_dc(dc, false),
+            _ => {}
+        }
+    }
+
+    /// The safety phase is over: from now on everything works, and no new increment comes.
+    pub(super) fn end_faults(&mut self) {
+        self.faults_over = true;
+        self.note(51, [0; 3], || "faults end".to_owned());
+        self.net.end_faults();
+        self.spare_nodes();
+        self.spare_aggregators();
+        self.unblock_clients();
+        for client in 0..self.clients.len() {
+            self.client_input(client, client::Input::Tick);
+        }
+    }
+
+    // ---- operators ----
+
+    pub(super) fn on_admin(&mut self, index: usize) {
+        let last = matches!(self.plan.admin[index].1, Admin::Last);
+        if self.admin_done[index] || (self.faults_over && index > 0 && !last) || self.arrivals_over() {
+            return;
+        }
+        let cmds = self.admin_commands(index);
+        if let (Some(leader), false) = (self.raft.leader(), cmds.is_empty()) {
+            self.note(52, [index as u64, 0, 0], || format!("operator: {cmds:?}"));
+            let cmds = Rc::new(cmds);
+            self.raft.propose(leader, Rc::clone(&cmds));
+            self.admin_sent.push((index, cmds));
+        }
+        let retry = if index == 0 { Span::from_millis(100) } else { ADMIN_RETRY };
+        self.after(retry, Event::Admin(index));
+    }
+
+    fn admin_commands(&self, index: usize) -> Vec<LedgerCmd> {
+        let define = |counter: usize, spec: MilestoneSpec| {
+            vec![LedgerCmd::Define { counter: self.names[counter].clone(), spec }]
+        };
+        match &self.plan.admin[index].1 {
+            Admin::Namespace => vec![LedgerCmd::Namespace(super::NAMESPACE.to_owned())],
+            Admin::At { counter, at, every, sequence_from } => {
+                let (at, every, sequence_from) = (at.clone(), *every, *sequence_from);
+                define(*counter, MilestoneSpec { at, every, sequence_from, ..MilestoneSpec::default() })
+            }
+            Admin::Ahead { counter, ahead, every } => {
+                let total = self.audit.oracle.totals[*counter];
+                let at = ahead.iter().map(|n| total + n).collect();
+                let every = every.then(|| ahead.iter().sum::<u64>().max(500));
+                define(*counter, MilestoneSpec { at, every, ..MilestoneSpec::default() })
+            }
+            Admin::Last => {
+                let total = self.audit.oracle.totals[0];
+                define(0, MilestoneSpec { at: vec![total + (total / 15).max(300)], ..MilestoneSpec::default() })
+            }
+            Admin::Disarm { counter } => {
+                let name = &self.names[*counter];
+                let next = self.reference.counter(name).and_then(|c| c.milestones().least());
+                next.map(|at| vec![LedgerCmd::Disarm { counter: name.clone(), at: Some(at) }]).unwrap_or_default()
+            }
+            Admin::DisarmRule { counter } => {
+                vec![LedgerCmd::Disarm { counter: self.names[*counter].clone(), at: None }]
+            }
+        }
+    }
+
+    /// An entry was applied: an operator's command may be done with it.
+    pub(super) fn admin_applied(&mut self, cmds: &Rc<Vec<LedgerCmd>>) {
+        if let Some(at) = self.admin_sent.iter().position(|(_, sent)| Rc::ptr_eq(sent, cmds)) {
+            let (index, _) = self.admin_sent.swap_remove(at);
+            self.admin_done[index] = true;
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Connections between nodes and their aggregator and between aggregators: they come up when both ends live and the network
+//! lets them, break, and each message belongs to one incarnation of its link. Elections of the ledger's leader live here too,
+//! because they follow from connectivity.
+
+use super::{Event, World};
+use crate::raft::{ELECTION_TIMEOUT, RaftMsg};
+use tidemark_proto::aggregator;
+use tidemark_proto::ids::DcId;
+use tidemark_proto::node;
+use tidemark_proto::time::{Span, Time};
+
+/// How often connectivity is looked at.
+const SCAN_INTERVAL: Span = Span::from_millis(100);
+/// A heartbeat of the ledger's log every so many scans.
+const HEARTBEAT_SCANS: u64 = 2;
+
+/// A member so many entries behind may be sent a snapshot instead of them.
+const SNAPSHOT_WHEN_BEHIND: usize = 100;
+
+/// One link's state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Link {
+    pub up: bool,
+    /// Counts incarnations: a message of an earlier one is dropped.
+    pub number: u32,
+    /// Since when the ends cannot reach each other, while the link is still up.
+    broken_since: Option<Time>,
+    /// Not before this.
+    up_at: Time,
+    /// Messages keep order within an incarnation: earliest next arrival at either end.
+    pub arrivals: [Time; 2],
+}
+
+#[derive(Clone, Debug)]
+pub struct Links {
+    dcs: usize,
+    /// By node.
+    pub groups: Vec<Link>,
+    /// By pair `a < b`, at `a · dcs + b`.
+    peers: Vec<Link>,
+    scans: u64,
+}
+
+impl Links {
+    pub fn new(dcs: usize, nodes: usize) -> Links {
+        Links { dcs, groups: vec![Link::default(); nodes], peers: vec![Link::default(); dcs * dcs], scans: 0 }
+    }
+
+    pub fn peer(&mut self, a: usize, b: usize) -> &mut Link {
+        &mut self.peers[a.min(b) * self.dcs + a.max(b)]
+    }
+}
+
+impl World {
+    pub(super) fn on_scan(&mut self) {
+        self.links.scans += 1;
+        (0..self.nodes.len()).for_each(|node| self.scan_group(node));
+        for a in 0..self.plan.sites.len() {
+            (a + 1..self.plan.sites.len()).for_each(|b| self.scan_peer(a, b));
+        }
+        self.scan_raft();
+        self.after(SCAN_INTERVAL, Event::Scan);
+    }
+
+    // ---- node ↔ aggregator ----
+
+    fn scan_group(&mut self, node: usize) {
+        let dc = self.plan.nodes[node];
+        let both = self.nodes[node].is_up() && self.aggregators[dc].is_up();
+        let link = &mut self.links.groups[node];
+        if !link.up && both && self.now >= link.up_at {
+            link.up = true;
+            link.number += 1;
+            link.arrivals = [self.now; 2];
+            let group = self.groups[node];
+            self.note(20, [node as u64, 0, 0], || format!("link {group} – aggregator up"));
+            self.node_input(node, node::Input::AggregatorUp);
+            self.aggregator_input(dc, aggregator::Input::GroupUp { group });
+        }
+    }
+
+    /// The link breaks; the ends that live are told.
+    pub(super) fn break_group(&mut self, node: usize) {
+        let link = &mut self.links.groups[node];
+        let was_up = std::mem::replace(&mut link.up, false);
+        link.up_at = self.now + Span::from_millis(50);
+        if was_up {
+            let (dc, group) = (self.plan.nodes[node], self.groups[node]);
+            self.note(21, [node as u64, 0, 0], || format!("link {group} – aggregator down"));
+            self.node_input(node, node::Input::AggregatorGone);
+            self.aggregator_input(dc, aggregator::Input::GroupGone { group });
+        }
+    }
+
+    // ---- aggregator ↔ aggregator ----
+
+    fn scan_peer(&mut self, a: usize, b: usize) {
+        let reachable = self.net.connected(a, b);
+        let both = self.aggregators[a].is_up() && self.aggregators[b].is_up();
+        let (now, rtt) = (self.now, self.net.rtt(a, b));
+        let patience = Span::from_millis(500);
+        let link = self.links.peer(a, b);
+        if link.up {
+            let since = if reachable { None } else { Some(*link.broken_since.get_or_insert(now)) };
+            link.broken_since = since;
+            if since.is_some_and(|since| now - since >= patience) {
+                self.break_peers(a, b);
+            }
+        } else if both && reachable && now >= link.up_at {
+            *link = super::links::Link { up: true, number: link.number + 1, arrivals: [now; 2], ..Default::default() };
+            self.note(22, [a as u64, b as u64, 0], || format!("link {a} – {b} up"));
+            for (dc, peer) in [(a, b), (b, a)] {
+                self.aggregator_input(dc, aggregator::Input::PeerUp { dc: DcId(peer as u16), rtt });
+            }
+        }
+    }
+
+    pub(super) fn break_peers(&mut self, a: usize, b: usize) {
+        let now = self.now;
+        let link = self.links.peer(a, b);
+        let was_up = std::mem::replace(&mut link.up, false);
+        (link.broken_since, link.up_at) = (None, now + Span::from_millis(100));
+        if was_up {
+            self.note(23, [a as u64, b as u64, 0], || format!("link {a} – {b} down"));
+            for (dc, peer) in [(a, b), (b, a)] {
+                self.aggregator_input(dc, aggregator::Input::PeerGone { dc: DcId(peer as u16) });
+            }
+        }
+    }
+
+    // ---- the ledger's log ----
+
+    fn scan_raft(&mut self) {
+        let beat = self.links.scans.is_multiple_of(HEARTBEAT_SCANS);
+        for dc in 0..self.plan.sites.len() {
+            if self.raft.is_leader(dc) && beat {
+                self.raft.heartbeat(dc);
+            }
+            let behind = self.reference_index.saturating_sub(self.aggregators[dc].applied);
+            if self.aggregators[dc].is_up() && behind > SNAPSHOT_WHEN_BEHIND && self.rng.per_10k(1_000) {
+                self.send_snapshot(dc);
+            }
+        }
+        let net = &self.net;
+        let leader = self.raft.leader();
+        let works = leader.is_some_and(|dc| self.raft.reaches_majority(dc, |a, b| net.connected(a, b)));
+        if works {
+            self.raft_alone_since = None;
+        } else {
+            let since = *self.raft_alone_since.get_or_insert(self.now);
+            let first = leader.is_none() && self.reference_index == 0;
+            if first || self.now - since >= ELECTION_TIMEOUT {
+                self.elect_somebody();
+            }
+        }
+    }
+
+    fn elect_somebody(&mut self) {
+        let start = self.rng.below(self.plan.voters.len() as u64) as usize;
+        for n in 0..self.plan.voters.len() {
+            let candidate = self.plan.voters[(start + n) % self.plan.voters.len()];
+            if self.elect(candidate) {
+                break;
+            }
+        }
+    }
+
+    /// True when `candidate` now leads.
+    pub(super) fn elect(&mut self, candidate: usize) -> bool {
+        let net = &self.net;
+        let elected = self.raft.elect(candidate, |a, b| net.connected(a, b));
+        if elected {
+            self.raft_alone_since = None;
+            self.note(24, [candidate as u64, 0, 0], || format!("data centre {candidate} leads the ledger"));
+            self.coverage.saw("ledger leader elected");
+            let believers = (0..self.plan.sites.len()).filter(|&dc| self.raft.is_leader(dc)).count();
+            self.coverage.saw_times("old ledger leader still believes", u64::from(believers > 1));
+        }
+        elected
+    }
+
+    /// Sends what the log's members want to send, and tells their aggregators what they learnt.
+    pub(super) fn flush_raft(&mut self) {
+        while let Some((from, to, after_sync, msg)) = self.raft.outbox.pop_front() {
+            let boot = self.aggregators[from].boot;
+            if after_sync {
+                let sync = self.span(self.plan.sync.0.0, self.plan.sync.1.0);
+                self.after(sync, Event::RaftLeaves { from, boot, to, msg });
+            } else {
+                self.send_raft(from, to, msg);
+            }
+        }
+        (0..self.plan.sites.len()).for_each(|dc| self.catch_up(dc));
+    }
+
+    pub(super) fn on_raft_leaves(&mut self, from: usize, boot: u32, to: usize, msg: RaftMsg) {
+        if self.aggregators[from].boot != boot || !self.aggregators[from].is_up() {
+            return;
+        }
+        if let RaftMsg::Ack { matched, term, .. } = &msg
+            && self.raft.members[from].term == *term
+        {
+            self.raft.synced(from, *matched);
+        }
+        if from == to {
+            self.raft.handle(to, from, msg);
+        } else {
+            self.send_raft(from, to, msg);
+        }
+    }
+
+    fn send_raft(&mut self, from: usize, to: usize, msg: RaftMsg) {
+        let boot = self.aggregators[to].boot;
+        for delay in self.net.datagram(from, to).into_iter().flatten() {
+            self.after(delay, Event::RaftArrives { from, to, boot, msg: msg.clone() });
+        }
+    }
+
+    pub(super) fn on_raft_arrives(&mut self, from: usize, to: usize, boot: u32, msg: RaftMsg) {
+        if self.aggregators[to].boot == boot && self.aggregators[to].is_up() {
+            self.raft.handle(to, from, msg);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! One run: processes, links and disks of a plan on virtual time, driven by the event queue.
+
+mod aggregators;
+mod audit;
+mod clients;
+mod faults;
+mod links;
+mod nodes;
+
+use crate::checkers::Findings;
+use crate::coverage::Coverage;
+use crate::net::Net;
+use crate::oracle::Oracle;
+use crate::plan::{LAST_MILESTONE_MAX, LIVENESS_MAX, Plan};
+use crate::queue::Queue;
+use crate::raft::{Cmds, Raft, RaftMsg};
+use crate::rng::Rng;
+use crate::teeth::Mutation;
+use crate::trace::Trace;
+use aggregators::AggregatorProc;
+use audit::Audit;
+use clients::{ClientProc, Conn};
+use links::Links;
+use nodes::NodeProc;
+use tidemark_proto::client::LinkId;
+use tidemark_proto::ids::{CounterName, GroupId};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, PeerMsg, ToClient};
+use tidemark_proto::time::{Span, Time};
+
+/// The namespace of every counter of a run.
+pub const NAMESPACE: &str = "sim";
+
+/// Something that happens at a time.
+#[derive(Debug)]
+pub enum Event {
+    // Clients.
+    Arrive { slot: usize },
+    ClientTick { client: usize },
+    ConnOpen { conn: usize },
+    ConnUp { conn: usize },
+    ConnGoneAtClient { conn: usize },
+    ConnGoneAtNode { conn: usize },
+    ToNode { conn: usize, boot: u32, msg: FromClient },
+    ToClient { conn: usize, msg: ToClient },
+    // Nodes.
+    NodeTick { node: usize, boot: u32 },
+    Synced { node: usize, boot: u32, upto: u64, lie: bool },
+    Persisted { node: usize, boot: u32 },
+    NodeRestart { node: usize },
+    // Node ↔ aggregator.
+    ToGroup { node: usize, link: u32, msg: ForGroup },
+    FromGroup { node: usize, link: u32, msg: FromGroup },
+    // Aggregators.
+    AggregatorTick { dc: usize, boot: u32 },
+    AggregatorPersisted { dc: usize, boot: u32 },
+    AggregatorRestart { dc: usize },
+    ToPeer { from: usize, to: usize, link: u32, msg: PeerMsg },
+    // The ledger's log.
+    RaftLeaves { from: usize, boot: u32, to: usize, msg: RaftMsg },
+    RaftArrives { from: usize, to: usize, boot: u32, msg: RaftMsg },
+    RaftSnapshot { to: usize, boot: u32, index: usize, ledger: Box<Ledger> },
+    // The world.
+    Scan,
+    Fault(usize),
+    Heal(usize),
+    Admin(usize),
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub seed: u64,
+    pub trace_hash: u64,
+    pub findings: Findings,
+    pub events: u64,
+    pub increments: u64,
+    /// Milestones awarded.
+    pub milestones: u64,
+    pub virtual_time: Time,
+    pub coverage: Coverage,
+}
+
+pub struct World {
+    pub plan: Plan,
+    now: Time,
+    queue: Queue<Event>,
+    rng: Rng,
+    net: Net,
+    links: Links,
+    raft: Raft,
+    /// Since when no leader reaches a majority.
+    raft_alone_since: Option<Time>,
+    /// The ledger at the newest committed entry, whoever knows of it.
+    reference: Ledger,
+    reference_index: usize,
+    nodes: Vec<NodeProc>,
+    aggregators: Vec<AggregatorProc>,
+    clients: Vec<ClientProc>,
+    /// The client process of each place in the plan: a crashed one is followed by another.
+    slots: Vec<usize>,
+    conns: Vec<Conn>,
+    names: Vec<CounterName>,
+    groups: Vec<GroupId>,
+    audit: Audit,
+    pub trace: Trace,
+    pub coverage: Coverage,
+    mutation: Mutation,
+    events: u64,
+    faults_over: bool,
+    /// Operators' commands that are in the log, and those that were given.
+    admin_done: Vec<bool>,
+    admin_sent: Vec<(usize, Cmds)>,
+}
+
+impl World {
+    /// A run of `seed`; with `print` the trace keeps its words.
+    pub fn new(seed: u64, mutation: Mutation, print: bool) -> World {
+        mutation.enter();
+        let plan = Plan::new(seed);
+        let root = Rng::new(seed);
+        let dcs = plan.sites.len();
+        let names: Vec<CounterName> = plan
+            .workload
+            .counters
+            .iter()
+            .map(|c| CounterName::new(NAMESPACE, c.key.as_bytes()).expect("valid"))
+            .collect();
+        let keys: Vec<String> = plan.workload.counters.iter().map(|c| c.key.clone()).collect();
+        let oracle = Oracle::new(&keys, plan.nodes.len(), plan.clients.len());
+        let mut world = World {
+            now: Time(1),
+            queue: Queue::default(),
+            rng: root.fork(10),
+            net: Net::new(&plan.sites, plan.links, root.fork(11)),
+            links: Links::new(dcs, plan.nodes.len()),
+            raft: Raft::new(dcs, &plan.voters),
+            raft_alone_since: None,
+            reference: Ledger::default(),
+            reference_index: 0,
+            nodes: Vec::new(),
+            aggregators: Vec::new(),
+            clients: Vec::new(),
+            slots: Vec::new(),
+            conns: Vec::new(),
+            groups: nodes::groups(&plan),
+            audit: Audit::new(oracle, &plan),
+            names,
+            trace: Trace::new(print),
+            coverage: Coverage::default(),
+            mutation,
+            events: 0,
+            faults_over: false,
+            admin_done: vec![false; plan.admin.len()],
+            admin_sent: Vec::new(),
+            plan,
+        };
+        world.raft.broken_quorum = mutation == Mutation::NoQuorum;
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        (0..self.plan.nodes.len()).for_each(|node| self.add_node(node));
+        (0..self.plan.sites.len()).for_each(|dc| self.add_aggregator(dc));
+        (0..self.plan.clients.len()).for_each(|slot| self.add_client(slot));
+        for index in 0..self.plan.faults.len() {
+            self.queue.push(self.plan.faults[index].0, Event::Fault(index));
+        }
+        for index in 0..self.plan.admin.len() {
+            self.queue.push(self.plan.admin[index].0, Event::Admin(index));
+        }
+        self.queue.push(Time(2), Event::Scan);
+    }
+
+    /// Runs to the end, or to the first violation.
+    pub fn run(mut self) -> Outcome {
+        while self.step() {}
+        self.outcome()
+    }
+
+    /// One event. False when the run is over.
+    pub fn step(&mut self) -> bool {
+        if !self.audit.findings.violations.is_empty() {
+            return false;
+        }
+        if self.now >= self.plan.safety_end && !self.faults_over {
+            self.end_faults();
+        }
+        let Some((at, event)) = self.queue.pop() else { return false };
+        self.now = self.now.max(at);
+        self.audit.findings.now = self.now;
+        self.events += 1;
+        let scanned = matches!(event, Event::Scan);
+        self.dispatch(event);
+        self.flush_raft();
+        !(scanned && self.arrivals_over() && self.is_over())
+    }
+
+    /// Whether no more increments come: the faults are over, and the last milestone is awarded or took too long.
+    fn arrivals_over(&self) -> bool {
+        let awarded = || self.audit.awards.last > self.plan.safety_end;
+        self.faults_over && (awarded() || self.now >= self.plan.safety_end + LAST_MILESTONE_MAX)
+    }
+
+    fn is_over(&mut self) -> bool {
+        let late = self.now >= self.plan.safety_end + LIVENESS_MAX;
+        let over = late || self.is_at_rest();
+        if over {
+            self.audit_end();
+        }
+        over
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Arrive { slot } => self.on_arrive(slot),
+            Event::ClientTick { client } => self.on_client_tick(client),
+            Event::ConnOpen { conn } => self.on_conn_open(conn),
+            Event::ConnUp { conn } => self.on_conn_up(conn),
+            Event::ConnGoneAtClient { conn } => self.on_conn_gone_at_client(conn),
+            Event::ConnGoneAtNode { conn } => self.on_conn_gone_at_node(conn),
+            Event::ToNode { conn, boot, msg } => self.on_to_node(conn, boot, msg),
+            Event::ToClient { conn, msg } => self.on_to_client(conn, msg),
+            Event::NodeTick { node, boot } => self.on_node_tick(node, boot),
+            Event::Synced { node, boot, upto, lie } => self.on_synced(node, boot, upto, lie),
+            Event::Persisted { node, boot } => self.on_persisted(node, boot),
+            Event::NodeRestart { node } => self.start_node(node),
+            Event::ToGroup { node, link, msg } => self.on_to_group(node, link, msg),
+            Event::FromGroup { node, link, msg } => self.on_from_group(node, link, msg),
+            Event::AggregatorTick { dc, boot } => self.on_aggregator_tick(dc, boot),
+            Event::AggregatorPersisted { dc, boot } => self.on_aggregator_persisted(dc, boot),
+            Event::AggregatorRestart { dc } => self.start_aggregator(dc),
+            Event::ToPeer { from, to, link, msg } => self.on_to_peer(from, to, link, msg),
+            Event::RaftLeaves { from, boot, to, msg } => self.on_raft_leaves(from, boot, to, msg),
+            Event::RaftArrives { from, to, boot, msg } => self.on_raft_arrives(from, to, boot, msg),
+            Event::RaftSnapshot { to, boot, index, ledger } => self.on_raft_snapshot(to, boot, index, *ledger),
+            Event::Scan => self.on_scan(),
+            Event::Fault(index) => self.on_fault(index),
+            Event::Heal(index) => self.on_heal(index),
+            Event::Admin(index) => self.on_admin(index),
+        }
+    }
+
+    /// Pushes an event after a span.
+    fn after(&mut self, span: Span, event: Event) {
+        self.queue.push(self.now + span, event);
+    }
+
+    /// A random span in microseconds, both ends included.
+    fn span(&mut self, low: u64, high: u64) -> Span {
+        Span(self.rng.between(low, high))
+    }
+
+    fn note(&mut self, kind: u8, numbers: [u64; 3], words: impl FnOnce() -> String) {
+        self.trace.note(self.now, kind, numbers, words);
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let totals: Vec<u64> = self.audit.oracle.totals.clone();
+        totals.iter().for_each(|&total| self.note(255, [total, 0, 0], String::new));
+        Outcome {
+            seed: self.plan.seed,
+            trace_hash: self.trace.hash(),
+            events: self.events,
+            increments: self.audit.oracle.increments.len() as u64 + self.audit.adds,
+            milestones: self.audit.awards.known.len() as u64,
+            virtual_time: self.now,
+            coverage: self.coverage,
+            findings: self.audit.findings,
+        }
+    }
+}
+
+/// Deadline of a machine: a tick is pending at `armed`, or none is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timer {
+    armed: Option<Time>,
+}
+
+impl Timer {
+    /// Whether a new tick has to be queued for `wanted`.
+    fn arm(&mut self, now: Time, wanted: Option<Time>) -> Option<Time> {
+        let at = wanted?.max(now + Span(1));
+        if self.armed.is_some_and(|armed| armed <= at && armed > now) {
+            return None;
+        }
+        self.armed = Some(at);
+        Some(at)
+    }
+
+    /// A tick arrived: whether it is the one that was armed last.
+    fn fired(&mut self, now: Time) -> bool {
+        let fired = self.armed.is_some_and(|armed| armed <= now);
+        if fired {
+            self.armed = None;
+        }
+        fired
+    }
+}
+
+/// A link of a client core, as the world's connection.
+type ConnOf = std::collections::BTreeMap<LinkId, usize>;

@@ -1,0 +1,272 @@
+//! Nodes: a [`NodeCore`] each, its disk, crashes between any two outputs, and recovery from what the disk kept.
+
+use super::{Event, Timer, World};
+use crate::checkers::limits;
+use crate::disk::Disk;
+use crate::plan::Plan;
+use crate::teeth::Mutation;
+use tidemark_proto::ids::{DcId, GroupId, LogIndex};
+use tidemark_proto::msg::{ForGroup, FromGroup, GroupEntry};
+use tidemark_proto::node::{Input, NodeConfig, NodeCore, Output};
+use tidemark_proto::time::{Span, Time};
+use tidemark_proto::wire;
+
+pub struct NodeProc {
+    /// `None` while it is down.
+    core: Option<NodeCore>,
+    /// Counts process starts.
+    pub boot: u32,
+    disk: Disk,
+    timer: Timer,
+    /// Connections that the node believes in.
+    pub conns: Vec<usize>,
+    /// Dies after so many further outputs, for so long.
+    doom: Option<(u64, Span)>,
+    /// The disk answers no sync before this.
+    stalled_until: Time,
+    /// Syncs are answered in order.
+    sync_at: Time,
+}
+
+impl NodeProc {
+    pub fn is_up(&self) -> bool {
+        self.core.is_some()
+    }
+
+    pub fn core(&self) -> Option<&NodeCore> {
+        self.core.as_ref()
+    }
+}
+
+/// The group of each node.
+pub fn groups(plan: &Plan) -> Vec<GroupId> {
+    let id = |(node, &dc): (usize, &usize)| {
+        let before = plan.nodes[..node].iter().filter(|&&other| other == dc).count();
+        GroupId { dc: DcId(dc as u16), group: before as u16, incarnation: 1 }
+    };
+    plan.nodes.iter().enumerate().map(id).collect()
+}
+
+/// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run.
+fn node_config(group: GroupId, lanes: u8) -> NodeConfig {
+    let mut config = NodeConfig {
+        checkpoint_log_bytes: 16 << 10,
+        checkpoint_interval: Span::from_secs(8),
+        checkpoint_part_bytes: 2 << 10,
+        ..NodeConfig::new(group, lanes)
+    };
+    config.group.ring_capacity = 16;
+    config
+}
+
+impl World {
+    pub(super) fn add_node(&mut self, node: usize) {
+        self.nodes.push(NodeProc {
+            core: None,
+            boot: 0,
+            disk: Disk::default(),
+            timer: Timer::default(),
+            conns: Vec::new(),
+            doom: None,
+            stalled_until: Time(0),
+            sync_at: Time(0),
+        });
+        self.start_node(node);
+    }
+
+    /// A process start: recovery from whatever the disk holds.
+    pub(super) fn start_node(&mut self, node: usize) {
+        if self.nodes[node].is_up() {
+            return;
+        }
+        let nonce = self.rng.next();
+        let config = node_config(self.groups[node], self.plan.lanes);
+        let process = &mut self.nodes[node];
+        process.boot += 1;
+        process.timer = Timer::default();
+        let (mut rows, entries) = (process.disk.rows(), process.disk.entries());
+        if self.mutation == Mutation::RowLost && !rows.is_empty() {
+            rows.remove(self.rng.below(rows.len() as u64) as usize);
+        }
+        let recovered = NodeCore::recover(config, nonce, rows, entries);
+        let boot = process.boot;
+        self.note(30, [node as u64, boot.into(), 0], || format!("node {node} starts for the {boot}. time"));
+        match recovered {
+            Ok(core) => self.nodes[node].core = Some(core),
+            Err(error) => return self.audit.findings.found("recovery", format!("node {node}: {error}")),
+        }
+        self.read_committed(node);
+        self.node_input(node, Input::Tick);
+        self.audit_node(node);
+    }
+
+    pub(super) fn node_input(&mut self, node: usize, input: Input) {
+        let Some(core) = &mut self.nodes[node].core else { return };
+        let committed = matches!(input, Input::Durable { .. });
+        core.handle(self.now, input);
+        core.check_invariants();
+        if committed {
+            self.read_committed(node);
+        }
+        self.drain_node(node);
+    }
+
+    /// Takes outputs one by one: a crash may fall between any two.
+    fn drain_node(&mut self, node: usize) {
+        while let Some(output) = self.nodes[node].core.as_mut().and_then(NodeCore::poll_output) {
+            if self.dies_now(node) {
+                return self.crash_node(node);
+            }
+            self.on_node_output(node, output);
+        }
+        let process = &mut self.nodes[node];
+        let wanted = process.core.as_ref().and_then(NodeCore::poll_timeout);
+        if let Some(at) = process.timer.arm(self.now, wanted) {
+            let boot = process.boot;
+            self.queue.push(at, Event::NodeTick { node, boot });
+        }
+    }
+
+    fn dies_now(&mut self, node: usize) -> bool {
+        match &mut self.nodes[node].doom {
+            Some((0, _)) => true,
+            Some((left, _)) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn on_node_output(&mut self, node: usize, output: Output) {
+        match output {
+            Output::Append { index, entry } => self.append(node, index, entry),
+            Output::Client { conn, msg } => self.node_answers(node, conn.0 as usize, msg),
+            Output::Aggregator(msg) => self.group_says(node, msg),
+            Output::Persist(part) => {
+                self.coverage.saw("checkpoint part");
+                self.nodes[node].disk.write(part.rows);
+                let boot = self.nodes[node].boot;
+                let span = self.span(self.plan.sync.0.0, 4 * self.plan.sync.1.0);
+                self.after(span, Event::Persisted { node, boot });
+            }
+            Output::CutLog { before } => {
+                self.coverage.saw("log cut");
+                self.nodes[node].disk.cut(before);
+            }
+        }
+    }
+
+    fn append(&mut self, node: usize, index: LogIndex, entry: Vec<u8>) {
+        limits::message(&mut self.audit.findings, "log entry", entry.len());
+        self.note(31, [node as u64, index.0, entry.len() as u64], || format!("node {node} appends {}", index.0));
+        let sync = self.span(self.plan.sync.0.0, self.plan.sync.1.0);
+        let process = &mut self.nodes[node];
+        process.disk.append(index, entry);
+        let at = (self.now + sync).max(process.stalled_until).max(process.sync_at);
+        process.sync_at = at;
+        let boot = process.boot;
+        self.queue.push(at, Event::Synced { node, boot, upto: index.0, lie: false });
+        if self.mutation == Mutation::AnswerBeforeCommit {
+            self.after(Span(1), Event::Synced { node, boot, upto: index.0, lie: true });
+        }
+    }
+
+    pub(super) fn on_synced(&mut self, node: usize, boot: u32, upto: u64, lie: bool) {
+        if self.nodes[node].boot != boot || !self.nodes[node].is_up() {
+            return;
+        }
+        if !lie {
+            self.nodes[node].disk.sync(LogIndex(upto));
+        }
+        self.node_input(node, Input::Durable { upto: LogIndex(upto) });
+        self.audit_node(node);
+    }
+
+    /// The oracle reads what is committed before the core's answers are looked at.
+    fn read_committed(&mut self, node: usize) {
+        let Some(core) = &self.nodes[node].core else { return };
+        let table = core.group().table();
+        for slot in self.audit.oracle.groups[node].slots.len() as u32..table.len() {
+            self.audit.oracle.name_slot(node as u16, table.name(slot).counter.key());
+        }
+        let seen = self.audit.oracle.groups[node].seen;
+        for (index, bytes) in self.nodes[node].disk.synced_after(seen) {
+            match wire::decode::<GroupEntry>(bytes) {
+                Ok(entry) => {
+                    let read = self.audit.oracle.read(node as u16, index.0, &entry);
+                    crate::checkers::dedupe::read(&mut self.audit.findings, read);
+                }
+                Err(error) => self.audit.findings.found("recovery", format!("entry {index:?} of node {node}: {error}")),
+            }
+        }
+    }
+
+    pub(super) fn on_persisted(&mut self, node: usize, boot: u32) {
+        if self.nodes[node].boot == boot && self.nodes[node].is_up() {
+            self.nodes[node].disk.written();
+            self.node_input(node, Input::Persisted);
+        }
+    }
+
+    pub(super) fn on_node_tick(&mut self, node: usize, boot: u32) {
+        if self.nodes[node].boot == boot && self.nodes[node].timer.fired(self.now) {
+            self.node_input(node, Input::Tick);
+        }
+    }
+
+    // ---- the aggregator's side ----
+
+    fn group_says(&mut self, node: usize, msg: FromGroup) {
+        self.audit_from_group(node, &msg);
+        if !self.links.groups[node].up {
+            return;
+        }
+        let link = self.links.groups[node].number;
+        let dc = self.plan.nodes[node];
+        let msg = self.mutation.from_group(msg);
+        for delay in self.net.datagram(dc, dc).into_iter().flatten() {
+            self.after(delay, Event::FromGroup { node, link, msg: msg.clone() });
+        }
+    }
+
+    pub(super) fn on_to_group(&mut self, node: usize, link: u32, msg: ForGroup) {
+        if self.links.groups[node].up && self.links.groups[node].number == link {
+            self.note(32, [node as u64, 0, 0], || format!("aggregator → group {node}: {msg:?}"));
+            self.node_input(node, Input::Aggregator(msg));
+        }
+    }
+
+    // ---- faults ----
+
+    pub(super) fn doom_node(&mut self, node: usize, outputs: u64, span: Span) {
+        if self.nodes[node].is_up() {
+            self.nodes[node].doom = Some((outputs, span));
+        }
+    }
+
+    pub(super) fn stall_disk(&mut self, node: usize, span: Span) {
+        self.nodes[node].stalled_until = self.now + span;
+        self.coverage.saw("disk stall");
+    }
+
+    pub(super) fn crash_node(&mut self, node: usize) {
+        let process = &mut self.nodes[node];
+        let Some((_, span)) = process.doom.take() else { return };
+        process.core = None;
+        process.disk.crash(&mut self.rng);
+        let conns = std::mem::take(&mut process.conns);
+        self.note(33, [node as u64, 0, 0], || format!("node {node} crashes"));
+        self.coverage.saw("node crash");
+        conns.into_iter().for_each(|conn| self.break_conn(conn));
+        self.break_group(node);
+        self.after(span, Event::NodeRestart { node });
+    }
+
+    /// After the faults: nobody is doomed any more.
+    pub(super) fn spare_nodes(&mut self) {
+        for process in &mut self.nodes {
+            (process.doom, process.stalled_until) = (None, Time(0));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Seeds that failed once, and a first few others, hold every property; a seed means the same run in every process.
+
+use std::process::Command;
+use tidemark_sim::runner::{self, KEPT_SEEDS, SweepPlan};
+use tidemark_sim::teeth::Mutation;
+
+#[test]
+fn seeds_that_failed_once_never_fail_again() {
+    for seed in runner::seeds(KEPT_SEEDS) {
+        let timed = runner::run(seed, Mutation::None);
+        assert!(timed.outcome.findings.violations.is_empty(), "seed {seed}: {:?}", timed.outcome.findings.violations);
+    }
+}
+
+#[test]
+fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
+    let plan = SweepPlan { first: 0, count: 60, seconds: f64::MAX };
+    let sweep = runner::sweep(plan, Mutation::None, &|_| {});
+    assert_eq!((sweep.failures, &sweep.failed), (0, &Vec::new()));
+    assert!(sweep.increments_least >= 20_000 && sweep.virtual_s_least >= 60.0, "{sweep:?}");
+    for situation in SITUATIONS {
+        assert!(sweep.coverage.count(situation) > 0, "no seed met: {situation}");
+    }
+}
+
+/// What a sweep must have met, or it has not tested it.
+const SITUATIONS: [&str; 14] = [
+    "award",
+    "award of a heavy increment",
+    "cut off holding rights at the milestone",
+    "recall sent",
+    "client crash",
+    "node crash",
+    "aggregator crash",
+    "ledger leader crash",
+    "ledger leader elected",
+    "defined on a running counter",
+    "milestone passed before it was armed",
+    "stream fenced",
+    "next milestone within 50 of an award",
+    "checkpoint part",
+];
+
+/// Prints the trace hash of one seed; run in fresh processes by the test below.
+#[test]
+fn print_a_trace_hash() {
+    let outcome = runner::run(7, Mutation::None).outcome;
+    println!("trace {:016x} events {}", outcome.trace_hash, outcome.events);
+}
+
+#[test]
+fn a_seed_means_the_same_run_in_two_fresh_processes() {
+    let exe = std::env::current_exe().expect("this test");
+    let run = || {
+        let args = ["--exact", "print_a_trace_hash", "--nocapture"];
+        let output = Command::new(&exe).args(args).output().expect("starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().find(|line| line.contains("trace ")).map(str::to_owned).expect("a trace hash")
+    };
+    assert_eq!(run(), run());
+}
