@@ -1,0 +1,81 @@
+//! Certificates of awards: files that prove, to whom has the cluster's CA, which increment was the n-th.
+//!
+//! A certificate holds the award in words, its canonical bytes (what was signed), and signatures of aggregators. What it
+//! proves depends only on things from outside the file: the CA and the number (or names) of the ledger's voters.
+
+mod fields;
+mod verify;
+
+pub use verify::{Certified, Refusal, Voters, verify};
+
+use crate::names::hex;
+use fields::AwardFields;
+use serde::{Deserialize, Serialize};
+use tidemark_proto::msg::{Award, AwardSignature};
+use tidemark_proto::wire;
+
+/// What the file says it is.
+pub const FORMAT: &str = "tidemark-award";
+/// Version of the file's format.
+pub const VERSION: u32 = 1;
+/// Bytes of a certificate's file. More: refused unread.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+
+/// The file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Certificate {
+    format: String,
+    version: u32,
+    award: AwardFields,
+    /// The bytes that were signed, in hexadecimal.
+    canonical: String,
+    signatures: Vec<SignatureFields>,
+}
+
+/// One aggregator's signature; who it is stands in its certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignatureFields {
+    /// Ed25519, hexadecimal.
+    signature: String,
+    /// X.509 in DER, hexadecimal.
+    certificate: String,
+}
+
+impl Certificate {
+    pub fn new(award: &Award, signatures: &[AwardSignature]) -> Certificate {
+        let fields = |signature: &AwardSignature| SignatureFields {
+            signature: hex(&signature.signature),
+            certificate: hex(&signature.certificate),
+        };
+        Certificate {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            award: AwardFields::from(award),
+            canonical: hex(&wire::encode(award)),
+            signatures: signatures.iter().map(fields).collect(),
+        }
+    }
+
+    /// The file's text.
+    pub fn to_json(&self) -> String {
+        let text = serde_json::to_string_pretty(self).expect("a certificate is JSON");
+        text + "\n"
+    }
+
+    /// Reads a file's text. What comes out is well-formed, not yet believed: [`verify`].
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`], [`Refusal::Format`] or [`Refusal::TooLong`].
+    pub fn from_json(text: &[u8]) -> Result<Certificate, Refusal> {
+        if text.len() > FILE_BYTES_MAX {
+            return Err(Refusal::TooLong { bytes: text.len() });
+        }
+        let read: Certificate = serde_json::from_slice(text).map_err(|error| Refusal::Malformed(error.to_string()))?;
+        if read.format != FORMAT || read.version != VERSION {
+            return Err(Refusal::Format { format: read.format, version: read.version });
+        }
+        Ok(read)
+    }
+}

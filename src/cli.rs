@@ -1,0 +1,94 @@
+//! The command line: one variant per subcommand, each handed on to the module that does the work.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{Outcome, add, aggregator, awards, certs, get, milestones, node, status, verify, watch};
+use crate::demo::{self, options::DemoOptions};
+use crate::serve::{self, ServeOptions};
+use crate::{plan, sim};
+
+/// Count anything, in every region, and know exactly who was the billionth.
+#[derive(Debug, Parser)]
+#[command(name = "tidemark", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs a node: it holds valves and makes increments durable
+    Node(node::NodeArgs),
+    /// Runs an aggregator: it shows the view and is a member of the ledger
+    Aggregator(aggregator::AggregatorArgs),
+    /// Counts
+    Add(add::Add),
+    /// Values of counters
+    Get(get::Get),
+    /// Totals and awards as they happen
+    Watch(watch::Watch),
+    /// Defines, lists and disarms milestones
+    Milestones(milestones::Milestones),
+    /// Lists awards and fetches their certificates
+    Awards(awards::Awards),
+    /// What a process says of itself
+    Status(status::Status),
+    /// Checks an award's certificate offline, against the cluster's CA
+    Verify(verify::Verify),
+    /// A cluster's CA, and the credentials of its processes
+    Certs(certs::Certs),
+    Serve(ServeOptions),
+    Demo(Box<DemoOptions>),
+    /// The demo's load generator
+    #[command(hide = true)]
+    DemoLoad,
+    /// Capacity, voters, latencies and prices of a cluster that is only on paper
+    Plan {
+        /// What the cluster has to carry; see deploy/plan.toml
+        file: PathBuf,
+        /// One line of JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run the deterministic simulator of the core: one seed, many, or one with everything that happens
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
+}
+
+impl Cli {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// The subcommand's own error; its text names what was wrong.
+    pub fn run(self) -> Outcome {
+        match self.command {
+            Command::Node(args) => node::run(args),
+            Command::Aggregator(args) => aggregator::run(args),
+            Command::Add(args) => add::run(args),
+            Command::Get(args) => get::run(args),
+            Command::Watch(args) => watch::run(args),
+            Command::Milestones(args) => milestones::run(args),
+            Command::Awards(args) => awards::run(args),
+            Command::Status(args) => status::run(args),
+            Command::Verify(args) => verify::run(args),
+            Command::Certs(args) => certs::run(args),
+            Command::Serve(options) => {
+                serve::run(&options)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Demo(options) => Ok(demo::run::run(&options)?),
+            Command::DemoLoad => {
+                demo::load::run()?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Plan { file, json } => {
+                println!("{}", plan::run(&file, json)?.trim_end());
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Sim(command) => sim::run(command).map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        }
+    }
+}

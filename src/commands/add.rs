@@ -1,0 +1,43 @@
+//! `tidemark add`: counts, and says where the increment stands.
+
+use super::remote::{Remote, counter_path};
+use super::{Outcome, block_on, show};
+use crate::http::body::{AddBody, AddedBody};
+use crate::names::parse_counter;
+use clap::Args;
+use hyper::Method;
+use tidemark_proto::ids::CounterName;
+
+/// Arguments of `tidemark add`.
+#[derive(Debug, Args)]
+pub struct Add {
+    /// NAMESPACE/KEY
+    #[arg(value_parser = parse_counter)]
+    counter: CounterName,
+    /// How much
+    #[arg(default_value_t = 1)]
+    delta: u64,
+    /// Token of the session that the increment belongs to
+    #[arg(long)]
+    session: Option<String>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+pub fn run(args: Add) -> Outcome {
+    block_on(async {
+        let Add { counter, delta, session, remote } = args;
+        let path = counter_path(&counter, "/add");
+        let added: AddedBody = remote.call(Method::POST, &path, Some(&AddBody { delta, session })).await?;
+        show(remote.json, &added, || text(added))
+    })
+}
+
+fn text(added: AddedBody) -> String {
+    match added {
+        AddedBody::Counted => "counted".to_owned(),
+        AddedBody::Number { number } => format!("counted as number {number}"),
+        AddedBody::Milestone { at, first } => format!("the milestone {at}, counted from number {first} on"),
+        AddedBody::Pending => "durable; its place is pending".to_owned(),
+    }
+}

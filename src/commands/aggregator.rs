@@ -1,0 +1,104 @@
+//! `tidemark aggregator`: the process in a data centre that shows the view and is a member of the ledger.
+
+use super::Outcome;
+use super::process::{self, Place, ProcessArgs};
+use crate::backend::LocalBackend;
+use crate::config::{AggregatorFile, Layout};
+use clap::Args;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemark_aggregator::{Aggregator, AggregatorOptions};
+use tidemark_client::{Client, ConnectError, Site};
+use tidemark_consensus::raft::Config;
+use tidemark_transport::{Endpoint, Role};
+
+/// Name of the ledger's Raft group.
+const LEDGER_GROUP: &str = "ledger";
+/// How often it is looked at whether the ledger knows what the layout names.
+const LAYOUT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Arguments of `tidemark aggregator`.
+#[derive(Debug, Args)]
+pub struct AggregatorArgs {
+    #[command(flatten)]
+    process: ProcessArgs,
+}
+
+pub fn run(args: AggregatorArgs) -> Outcome {
+    let settings: AggregatorFile = args.process.load()?;
+    process::start_logs();
+    process::block_on(serve(settings))
+}
+
+async fn serve(settings: AggregatorFile) -> Outcome {
+    let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Aggregator)?;
+    let address = place.cluster.dcs[usize::from(place.dc.0)].aggregator;
+    let metrics = process::start_metrics();
+    let listener = process::bind_http(&settings.http).await?;
+    let endpoint = place.bind(address)?;
+    let aggregator = Aggregator::start(endpoint.clone(), place.credentials.clone(), options(&settings, &place)).await?;
+    let client = client(&place, &endpoint).await?;
+    let backend = Arc::new(LocalBackend::new(aggregator.clone(), client.clone()));
+    let http = settings.http.options(&settings.data_dir, metrics)?;
+    let server = process::serve_http(listener, backend, http)?;
+    tracing::info!(dc = %settings.dc, %address, http = %server.address(), "aggregator serves");
+    let telling = tokio::spawn(tell_layout(aggregator.clone(), place.layout.layout()));
+    let failed = aggregator.clone();
+    process::until_end(async move { failed.failed().await }, async move {
+        telling.abort();
+        server.stop().await;
+        if let Err(error) = client.close().await {
+            tracing::warn!(%error, "increments that came over HTTP");
+        }
+        aggregator.stop().await;
+        Place::close(endpoint, "the aggregator stops").await;
+    })
+    .await
+}
+
+fn options(settings: &AggregatorFile, place: &Place) -> AggregatorOptions {
+    AggregatorOptions {
+        data_dir: settings.data_dir.clone(),
+        cluster: place.cluster.clone(),
+        dc: place.dc,
+        core: settings.core(place.dc, 0),
+        raft: Config::new(&place.cluster.name, LEDGER_GROUP),
+    }
+}
+
+/// Counts what comes over HTTP: at this data centre's nodes, or the next one's when they are gone.
+async fn client(place: &Place, endpoint: &Endpoint) -> Result<Client, ConnectError> {
+    let dcs = &place.cluster.dcs;
+    let own = usize::from(place.dc.0);
+    let order = (own..dcs.len()).chain(0..own);
+    let sites = order.flat_map(|dc| {
+        let site = move |node: &std::net::SocketAddr| Site { dc: dcs[dc].name.clone(), node: *node, aggregator: None };
+        dcs[dc].nodes.iter().map(site)
+    });
+    let builder = Client::builder().endpoint(endpoint.clone());
+    sites.fold(builder, |builder, site| builder.site(site)).connect().await
+}
+
+/// Tells the ledger the layout's namespaces and spread counters, until it knows them.
+async fn tell_layout(aggregator: Aggregator, layout: Layout) {
+    let mut interval = tokio::time::interval(LAYOUT_INTERVAL);
+    loop {
+        interval.tick().await;
+        let (namespaces, spread) = aggregator.with_ledger(|ledger| {
+            let unknown = |name: &&String| !ledger.namespaces().any(|known| known == name.as_str());
+            let namespaces: Vec<String> = layout.namespaces.iter().filter(unknown).cloned().collect();
+            let known = ledger.spread();
+            let spread: Vec<_> = layout.spread.iter().filter(|counter| !known.contains(counter)).cloned().collect();
+            (namespaces, spread)
+        });
+        if namespaces.is_empty() && spread.is_empty() {
+            return;
+        }
+        for name in &namespaces {
+            aggregator.add_namespace(name).await;
+        }
+        for counter in spread {
+            aggregator.spread(counter).await;
+        }
+    }
+}

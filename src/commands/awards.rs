@@ -1,0 +1,94 @@
+//! `tidemark awards`: lists awards, fetches their certificates.
+
+use super::remote::{Remote, RemoteError, counter_param};
+use super::{Outcome, block_on, show};
+use crate::certificate::Certificate;
+use crate::http::body::{AwardBody, AwardsBody};
+use crate::names::parse_counter;
+use clap::{Args, Subcommand};
+use percent_encoding::NON_ALPHANUMERIC;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tidemark_proto::ids::CounterName;
+
+/// Arguments of `tidemark awards`.
+#[derive(Debug, Args)]
+pub struct Awards {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Lists awards in their order
+    List {
+        /// NAMESPACE/KEY; left out: of all counters
+        #[arg(value_parser = parse_counter)]
+        counter: Option<CounterName>,
+    },
+    /// Fetches the certificate of an award; check it with `tidemark verify`
+    Certificate {
+        /// NAMESPACE/KEY
+        #[arg(value_parser = parse_counter)]
+        counter: CounterName,
+        /// The milestone
+        at: u64,
+        /// File to write, which must not exist yet; left out: standard output
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+}
+
+pub fn run(args: Awards) -> Outcome {
+    let Awards { action, remote } = args;
+    block_on(async {
+        match action {
+            Action::List { counter } => list(counter, &remote).await,
+            Action::Certificate { counter, at, out } => certificate(&counter, at, out, &remote).await,
+        }
+    })
+}
+
+async fn list(counter: Option<CounterName>, remote: &Remote) -> Outcome {
+    let wanted = counter.map_or_else(String::new, |counter| counter_param(&counter) + "&");
+    let mut after = Some("0.0".to_owned());
+    while let Some(position) = after {
+        let page: AwardsBody = remote.get(&format!("/v1/awards?{wanted}after={position}")).await?;
+        for award in &page.awards {
+            show(remote.json, award, || text(award))?;
+        }
+        after = page.next;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn certificate(counter: &CounterName, at: u64, out: Option<PathBuf>, remote: &Remote) -> Outcome {
+    let certificate = fetch(counter, at, remote).await?.to_json();
+    match out {
+        None => print!("{certificate}"),
+        Some(path) => {
+            let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
+            let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, certificate.as_bytes()));
+            written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn fetch(counter: &CounterName, at: u64, remote: &Remote) -> Result<Certificate, RemoteError> {
+    let key = percent_encoding::percent_encode(counter.key(), NON_ALPHANUMERIC);
+    remote.get(&format!("/v1/awards/{}/{key}/{at}/certificate", counter.namespace())).await
+}
+
+/// An award on one line.
+pub fn text(award: &AwardBody) -> String {
+    let session = award.session.as_deref().map_or_else(|| "no session".to_owned(), |id| format!("session {id}"));
+    let milestones = match award.count {
+        1 => format!("milestone {}", award.at),
+        count => format!("milestones {} and {} more, every {}", award.at, count - 1, award.step),
+    };
+    let AwardBody { counter, first, delta, client, .. } = award;
+    format!("{counter} {milestones}: number {first}, weight {delta}, client {client}, {session}")
+}

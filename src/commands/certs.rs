@@ -1,0 +1,144 @@
+//! `tidemark certs`: a cluster's CA, and the credentials of its processes.
+
+use crate::commands::Outcome;
+use crate::config::ClusterFile;
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tidemark_transport::certs::{ClusterCa, Identity, Role};
+
+/// Files of a credentials directory.
+const CREDENTIAL_FILES: [&str; 3] = ["ca.pem", "cert.pem", "key.pem"];
+
+/// Arguments of `tidemark certs`.
+#[derive(Debug, Args)]
+pub struct Certs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Makes a cluster's CA: ca.pem, which everybody may have, and ca-key.pem, which admits to the cluster
+    Init {
+        /// The cluster's name
+        #[arg(long)]
+        cluster: String,
+        /// Directory to write to
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Issues credentials: ca.pem, cert.pem, key.pem
+    Issue(Issue),
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("whom").required(true).args(["cluster", "dc"])))]
+struct Issue {
+    /// Directory of the CA
+    #[arg(long)]
+    ca: PathBuf,
+    /// Directory to write to
+    #[arg(long)]
+    out: PathBuf,
+    /// For all processes of this layout: OUT/DC/aggregator, OUT/DC/node-0, …
+    #[arg(long)]
+    cluster: Option<PathBuf>,
+    /// For one process of this data centre
+    #[arg(long, requires = "role")]
+    dc: Option<String>,
+    /// What that process is
+    #[arg(long, requires = "dc")]
+    role: Option<RoleArgument>,
+    /// Its name, unique among those of its role in its data centre
+    #[arg(long, default_value = "0")]
+    name: String,
+    /// How long the certificates are valid
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleArgument {
+    Node,
+    Aggregator,
+    Client,
+    Operator,
+}
+
+impl From<RoleArgument> for Role {
+    fn from(role: RoleArgument) -> Role {
+        match role {
+            RoleArgument::Node => Role::Node,
+            RoleArgument::Aggregator => Role::Aggregator,
+            RoleArgument::Client => Role::Client,
+            RoleArgument::Operator => Role::Operator,
+        }
+    }
+}
+
+pub fn run(args: Certs) -> Outcome {
+    match args.action {
+        Action::Init { cluster, out } => {
+            ClusterCa::generate(&cluster)?.save(&out)?;
+            println!(
+                "CA of the cluster {cluster} in {}; keep ca-key.pem away from the cluster's machines",
+                out.display()
+            );
+        }
+        Action::Issue(issue) => issue_all(issue)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn issue_all(args: Issue) -> Result<(), Box<dyn std::error::Error>> {
+    let ca = ClusterCa::load(&args.ca)?;
+    let wanted = match (&args.cluster, &args.dc, args.role) {
+        (Some(path), _, _) => of_layout(&ca, &ClusterFile::load(path)?, path, &args.out)?,
+        (None, Some(dc), Some(role)) => {
+            vec![(Identity::new(ca.cluster(), dc, role.into(), &args.name)?, args.out.clone())]
+        }
+        _ => return Err("either --cluster or --dc and --role are needed".into()),
+    };
+    // All before any: nothing is half issued because one directory is taken.
+    wanted.iter().try_for_each(|(_, dir)| must_be_free(dir))?;
+    for (identity, dir) in &wanted {
+        ca.issue(identity, args.days)?.save(dir)?;
+        println!("{identity} in {}", dir.display());
+    }
+    Ok(())
+}
+
+type Wanted = Vec<(Identity, PathBuf)>;
+
+fn of_layout(
+    ca: &ClusterCa,
+    file: &ClusterFile,
+    path: &Path,
+    out: &Path,
+) -> Result<Wanted, Box<dyn std::error::Error>> {
+    if file.name != ca.cluster() {
+        return Err(format!(
+            "{}: name is {}; the CA is that of the cluster {}",
+            path.display(),
+            file.name,
+            ca.cluster()
+        )
+        .into());
+    }
+    let mut wanted = Wanted::new();
+    for dc in &file.dcs {
+        let dir = out.join(&dc.name);
+        wanted.push((Identity::new(&file.name, &dc.name, Role::Aggregator, "0")?, dir.join("aggregator")));
+        for node in 0..dc.nodes.len() {
+            let identity = Identity::new(&file.name, &dc.name, Role::Node, &node.to_string())?;
+            wanted.push((identity, dir.join(format!("node-{node}"))));
+        }
+    }
+    Ok(wanted)
+}
+
+fn must_be_free(dir: &Path) -> Result<(), String> {
+    let taken = CREDENTIAL_FILES.iter().map(|file| dir.join(file)).find(|path| path.exists());
+    taken.map_or(Ok(()), |path| Err(format!("{} exists already; nothing was issued", path.display())))
+}

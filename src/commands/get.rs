@@ -1,0 +1,36 @@
+//! `tidemark get`: values of counters.
+
+use super::remote::{Remote, counter_param};
+use super::{Outcome, block_on, show};
+use crate::http::body::{ReadingBody, ReadingsBody};
+use crate::names::parse_counter;
+use clap::Args;
+use std::process::ExitCode;
+use tidemark_proto::ids::CounterName;
+
+/// Arguments of `tidemark get`.
+#[derive(Debug, Args)]
+pub struct Get {
+    /// NAMESPACE/KEY, at most 100
+    #[arg(value_parser = parse_counter, required = true)]
+    counters: Vec<CounterName>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+pub fn run(args: Get) -> Outcome {
+    block_on(async {
+        let query: Vec<String> = args.counters.iter().map(counter_param).collect();
+        let read: ReadingsBody = args.remote.get(&format!("/v1/counters?{}", query.join("&"))).await?;
+        for reading in &read.counters {
+            show(args.remote.json, reading, || text(reading))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// A reading on one line.
+pub fn text(reading: &ReadingBody) -> String {
+    let pending = if reading.pending > 0 { format!(" ({} pending)", reading.pending) } else { String::new() };
+    format!("{} {}{pending}", reading.counter, reading.value)
+}

@@ -1,0 +1,35 @@
+//! The subcommands, each in its own file, and what several of them share.
+
+pub mod add;
+pub mod aggregator;
+pub mod awards;
+pub mod certs;
+pub mod get;
+pub mod milestones;
+pub mod node;
+pub mod process;
+pub mod remote;
+pub mod status;
+pub mod verify;
+pub mod watch;
+
+use std::future::Future;
+use std::process::ExitCode;
+
+/// What a subcommand ends with; an error's text names what was wrong.
+pub type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
+
+/// Runs a client command to its end.
+fn block_on<F: Future<Output = Outcome>>(command: F) -> Outcome {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+}
+
+/// Prints one value: as one line of JSON, or as text.
+fn show(json: bool, value: &impl serde::Serialize, text: impl FnOnce() -> String) -> Outcome {
+    if json {
+        println!("{}", serde_json::to_string(value)?)
+    } else {
+        println!("{}", text().trim_end())
+    }
+    Ok(ExitCode::SUCCESS)
+}

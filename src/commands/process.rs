@@ -1,0 +1,159 @@
+//! What `tidemark node` and `tidemark aggregator` share: settings, credentials, logs, metrics, and how a process ends.
+
+use crate::config::{ClusterFile, ConfigError, HttpKeys, Overrides, Settings};
+use crate::http::{Backend, Options, Server};
+use clap::Args;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemark_aggregator::{Cluster, DataCentre};
+use tidemark_proto::ids::DcId;
+use tidemark_transport::{Credentials, Endpoint, EndpointOptions, Role};
+use tokio::net::TcpListener;
+use tracing_subscriber::EnvFilter;
+
+use super::Outcome;
+
+/// What is logged unless `TIDEMARK_LOG` says otherwise. openraft tells of every lost connection by itself.
+const LOG_DEFAULT: &str = "info,openraft=error";
+/// A process that was told to end and cannot is ended after this; nothing durable is lost.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Peers are told that a process ends for at most this long.
+const FAREWELL_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Arguments of a process with a configuration file.
+#[derive(Debug, Args)]
+pub struct ProcessArgs {
+    /// Its configuration; `deploy/` has a sample that explains every key
+    #[arg(long)]
+    config: PathBuf,
+    /// Overrides one key of the configuration, such as http.listen=127.0.0.1:0
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ProcessArgs {
+    /// The settings: file, then environment, then flags.
+    pub fn load<S: Settings>(self) -> Result<S, ConfigError> {
+        S::load(&self.config, &Overrides::from_process(self.set))
+    }
+}
+
+/// Who a process is: what the layout, its settings and its certificate agree on.
+pub struct Place {
+    pub layout: ClusterFile,
+    pub cluster: Cluster,
+    pub dc: DcId,
+    pub credentials: Credentials,
+}
+
+impl Place {
+    /// Reads layout and credentials and compares them.
+    pub fn load(layout: &Path, dc: &str, credentials: &Path, role: Role) -> Result<Place, PlaceError> {
+        let file = ClusterFile::load(layout)?;
+        let index =
+            file.index_of(dc).ok_or_else(|| PlaceError::UnknownDc { path: layout.into(), dc: dc.to_owned() })?;
+        let credentials_dir = credentials;
+        let credentials = Credentials::load(credentials_dir)?;
+        let own = credentials.identity();
+        if (own.cluster(), own.dc(), own.role()) != (file.name.as_str(), dc, role) {
+            let (path, found) = (credentials_dir.to_owned(), own.to_string());
+            let expected = format!("tidemark://{}/{dc}/{role}/…", file.name);
+            return Err(PlaceError::Certificate { path, found, expected });
+        }
+        Ok(Place { cluster: cluster_of(&file), layout: file, dc: DcId(index), credentials })
+    }
+
+    /// Says goodbye to all peers. One that is away is not waited for.
+    pub async fn close(endpoint: Endpoint, reason: &str) {
+        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, endpoint.close(reason)).await;
+    }
+
+    /// Opens the socket that the layout gives to this process.
+    pub fn bind(&self, addr: std::net::SocketAddr) -> Result<Endpoint, tidemark_transport::BindError> {
+        Endpoint::bind(addr, self.credentials.clone(), EndpointOptions::default())
+    }
+}
+
+/// Why a process is not who its settings say.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Credentials(#[from] tidemark_transport::certs::FileError),
+    #[error("{}: there is no [[dc]] named {dc}", path.display())]
+    UnknownDc { path: PathBuf, dc: String },
+    #[error("{}: the certificate is that of {found}, expected {expected}", path.display())]
+    Certificate { path: PathBuf, found: String, expected: String },
+}
+
+fn cluster_of(file: &ClusterFile) -> Cluster {
+    let layout = file.layout();
+    let dc = |dc: &crate::config::DcLayout| DataCentre {
+        name: dc.name.clone(),
+        aggregator: dc.aggregator,
+        nodes: dc.nodes.clone(),
+    };
+    Cluster {
+        name: layout.name.clone(),
+        dcs: layout.dcs.iter().map(dc).collect(),
+        voters: layout.voters.iter().map(|&voter| DcId(voter)).collect(),
+        leader: DcId(layout.leader),
+    }
+}
+
+/// Logs go to stderr, one line each.
+pub fn start_logs() {
+    let filter = EnvFilter::try_from_env("TIDEMARK_LOG").unwrap_or_else(|_| EnvFilter::new(LOG_DEFAULT));
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi);
+    // Another subscriber may be there already, in tests.
+    let _ = logs.try_init();
+}
+
+/// From now on metrics are kept, for `/metrics`.
+pub fn start_metrics() -> Option<PrometheusHandle> {
+    PrometheusBuilder::new().install_recorder().ok()
+}
+
+/// The HTTP interface's socket, bound before anything else is started: a port in use changes nothing.
+pub async fn bind_http(keys: &HttpKeys) -> Result<TcpListener, String> {
+    TcpListener::bind(keys.listen).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => format!("http.listen: {} is in use by another process", keys.listen),
+        _ => format!("http.listen: cannot open {}: {error}", keys.listen),
+    })
+}
+
+/// Serves HTTP until the process ends.
+pub fn serve_http<B: Backend>(listener: TcpListener, backend: Arc<B>, options: Options) -> std::io::Result<Server> {
+    Server::start(listener, backend, options)
+}
+
+/// Runs a process to its end on a runtime of all cores.
+pub fn block_on<F: Future<Output = Outcome>>(process: F) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(process);
+    // What is left are connections; everything that lasts has been stopped, or waited for long enough.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Waits until the process is told to end or has failed; then stops it, within a bound.
+pub async fn until_end(failed: impl Future<Output = String>, stop: impl Future<Output = ()>) -> Outcome {
+    let reason = tokio::select! {
+        signal = tidemark_client::terminated() => signal.map(|()| None)?,
+        reason = failed => Some(reason),
+    };
+    tracing::info!(reason = reason.as_deref().unwrap_or("told to end"), "stopping");
+    if tokio::time::timeout(STOP_TIMEOUT, stop).await.is_err() {
+        tracing::warn!(waited_s = STOP_TIMEOUT.as_secs(), "ended without waiting further");
+    }
+    match reason {
+        None => Ok(ExitCode::SUCCESS),
+        Some(reason) => Err(reason.into()),
+    }
+}

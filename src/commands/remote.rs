@@ -1,0 +1,173 @@
+//! A running process's HTTP interface, seen from the command line.
+
+use crate::http::{HEAD_BYTES_MAX, REQUEST_TIMEOUT};
+use crate::names::key_text;
+use crate::token::{Token, TokenError};
+use clap::Args;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+use std::time::Duration;
+use tidemark_proto::ids::CounterName;
+use tokio::net::TcpStream;
+
+/// Bytes of an answer; nothing that a process answers is longer.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// An address that takes no connection for so long is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A little longer than the server takes to say that it cannot answer in time.
+const ANSWER_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_secs(5));
+
+/// Where to ask, and with which token.
+#[derive(Clone, Debug, Args)]
+pub struct Remote {
+    /// The process to ask: http://HOST:PORT
+    #[arg(long, env = "TIDEMARK_SERVER", default_value = "http://127.0.0.1:7171", global = true)]
+    server: String,
+    /// Bearer token; others can see a command line, so prefer the variable or a file
+    #[arg(long, env = "TIDEMARK_TOKEN", hide_env_values = true, global = true)]
+    token: Option<String>,
+    /// File with the token, such as DATA_DIR/token
+    #[arg(long, env = "TIDEMARK_TOKEN_FILE", conflicts_with = "token", global = true)]
+    token_file: Option<PathBuf>,
+    /// JSON, one line per value
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    #[error("--server {0:?}: http://HOST:PORT expected (a proxy in front may speak TLS; this client does not)")]
+    Address(String),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error("cannot reach {authority}: {reason}")]
+    Unreachable { authority: String, reason: String },
+    #[error("{authority} answers {status}: {message}")]
+    Refused { authority: String, status: StatusCode, message: String },
+    #[error("{authority} gives no answer that is understood: {reason}")]
+    Answer { authority: String, reason: String },
+}
+
+/// A failure's body, as the server writes it.
+#[derive(serde::Deserialize)]
+struct FailureBody {
+    error: FailureText,
+}
+
+#[derive(serde::Deserialize)]
+struct FailureText {
+    message: String,
+}
+
+impl Remote {
+    /// Sends a request and reads the JSON it is answered with.
+    pub async fn call<A: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<A, RemoteError> {
+        let authority = self.authority()?.to_owned();
+        let exchange = tokio::time::timeout(ANSWER_TIMEOUT, self.exchange(method, path, body)).await;
+        let late = || RemoteError::Answer { authority: authority.clone(), reason: "no answer in time".to_owned() };
+        let (status, bytes) = exchange.map_err(|_| late())??;
+        if !status.is_success() {
+            let failure = serde_json::from_slice::<FailureBody>(&bytes);
+            let message =
+                failure.map_or_else(|_| String::from_utf8_lossy(&bytes).into_owned(), |body| body.error.message);
+            return Err(RemoteError::Refused { authority, status, message });
+        }
+        serde_json::from_slice(&bytes).map_err(|error| RemoteError::Answer { authority, reason: error.to_string() })
+    }
+
+    /// Reads.
+    pub async fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, RemoteError> {
+        self.call(Method::GET, path, None::<&()>).await
+    }
+
+    /// `HOST:PORT`.
+    pub fn authority(&self) -> Result<&str, RemoteError> {
+        let refused = || RemoteError::Address(self.server.clone());
+        let authority = self.server.strip_prefix("http://").ok_or_else(refused)?.trim_end_matches('/');
+        let (host, port) = authority.rsplit_once(':').ok_or_else(refused)?;
+        let valid = !host.is_empty() && !host.contains(['/', '@', '?', '#']) && port.parse::<u16>().is_ok();
+        if valid { Ok(authority) } else { Err(refused()) }
+    }
+
+    /// The `Authorization` header, if there is a token.
+    pub fn authorization(&self) -> Result<Option<String>, RemoteError> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(text), _) => Some(Token::new(text)?),
+            (None, Some(path)) => Some(Token::read(path)?),
+            (None, None) => None,
+        };
+        Ok(token.map(|token| format!("Bearer {}", token.as_str())))
+    }
+
+    pub async fn connect(&self) -> Result<TcpStream, RemoteError> {
+        let authority = self.authority()?;
+        let failed = |reason: String| RemoteError::Unreachable { authority: authority.to_owned(), reason };
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(authority)).await;
+        connected.map_err(|_| failed("no connection in time".to_owned()))?.map_err(|error| failed(error.to_string()))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<(StatusCode, Bytes), RemoteError> {
+        let authority = self.authority()?;
+        let failed = |reason: String| RemoteError::Answer { authority: authority.to_owned(), reason };
+        let request = self.request(method, path, body)?;
+        let stream = TokioIo::new(self.connect().await?);
+        let mut builder = http1::Builder::new();
+        let handshake = builder.max_buf_size(HEAD_BYTES_MAX).handshake(stream).await;
+        let (mut sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
+        let connection = tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(|error| failed(error.to_string()))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        connection.abort();
+        Ok((status, body.map_err(|error| failed(error.to_string()))?.to_bytes()))
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Request<Full<Bytes>>, RemoteError> {
+        let authority = self.authority()?;
+        let failed = |reason: String| RemoteError::Answer { authority: authority.to_owned(), reason };
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, authority);
+        if let Some(authorization) = self.authorization()? {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let bytes = body.map(serde_json::to_vec).transpose().map_err(|error| failed(error.to_string()))?;
+        if bytes.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        request.body(Full::from(bytes.unwrap_or_default())).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// A counter in a path: all of its key escaped, so that no part of it is taken for a verb.
+pub fn counter_path(counter: &CounterName, verb: &str) -> String {
+    let key = percent_encoding::percent_encode(counter.key(), NON_ALPHANUMERIC);
+    format!("/v1/counters/{}/{key}{verb}", counter.namespace())
+}
+
+/// `counter=…`, for a query.
+pub fn counter_param(counter: &CounterName) -> String {
+    let text = format!("{}/{}", counter.namespace(), key_text(counter.key()));
+    format!("counter={}", utf8_percent_encode(&text, NON_ALPHANUMERIC))
+}

@@ -1,0 +1,84 @@
+//! `tidemark verify`: checks an award's certificate offline.
+//!
+//! Ends with 0 when it is believed, 1 when it is refused, 2 when it could not be checked.
+
+use crate::certificate::{self, Certificate, Certified, Refusal, Voters};
+use crate::commands::Outcome;
+use crate::config::ClusterFile;
+use clap::{ArgGroup, Args};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidemark_transport::certs::TrustAnchor;
+
+/// It could not be checked; the certificate may be good.
+const UNCHECKED: u8 = 2;
+
+/// Arguments of `tidemark verify`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("voters_from").required(true).args(["voters", "cluster"])))]
+pub struct Verify {
+    /// The certificate's file
+    certificate: PathBuf,
+    /// The cluster's CA (ca.pem), from somebody you trust: a certificate cannot vouch for itself
+    #[arg(long)]
+    ca: PathBuf,
+    /// How many voters the ledger has, or the names of their data centres: 5 or usa-0,asia-0,europe-0
+    #[arg(long, value_parser = voters)]
+    voters: Option<Voters>,
+    /// The cluster's layout, which names the voters
+    #[arg(long)]
+    cluster: Option<PathBuf>,
+    /// When the signers' certificates must have been valid, in Unix seconds; left out: now
+    #[arg(long)]
+    at: Option<u64>,
+}
+
+pub fn run(args: Verify) -> Outcome {
+    let name = args.certificate.display().to_string();
+    match check(args) {
+        Ok(Ok(certified)) => {
+            println!("{certified}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Err(refusal)) => {
+            eprintln!("tidemark: {name} is refused: {refusal}");
+            Ok(ExitCode::FAILURE)
+        }
+        Err(error) => {
+            eprintln!("tidemark: {name} was not checked: {error}");
+            Ok(ExitCode::from(UNCHECKED))
+        }
+    }
+}
+
+/// Outside: why it could not be checked. Inside: what came out.
+fn check(args: Verify) -> Result<Result<Certified, Refusal>, Box<dyn std::error::Error>> {
+    let pem = String::from_utf8(read(&args.ca)?)?;
+    let ca = TrustAnchor::from_pem(&pem).map_err(|error| format!("{}: {error}", args.ca.display()))?;
+    let voters = match (args.voters, args.cluster) {
+        (Some(voters), _) => voters,
+        (None, Some(path)) => Voters::Named(ClusterFile::load(&path)?.voters.into_iter().collect()),
+        (None, None) => return Err("the number of voters is needed".into()),
+    };
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (text, at) = (read(&args.certificate)?, args.at.unwrap_or_else(now));
+    Ok(Certificate::from_json(&text).and_then(|certificate| certificate::verify(&certificate, &ca, &voters, at)))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(certificate::FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+fn voters(text: &str) -> Result<Voters, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("a ledger has at least one voter".to_owned()),
+        Ok(count) => Ok(Voters::Count(count)),
+        Err(_) => Ok(Voters::Named(text.split(',').map(|name| name.trim().to_owned()).collect())),
+    }
+}

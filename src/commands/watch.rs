@@ -1,0 +1,78 @@
+//! `tidemark watch`: totals and awards as they happen.
+
+use super::remote::{Remote, RemoteError, counter_param};
+use super::{Outcome, awards, block_on, get, show};
+use crate::http::LIVE_PROTOCOL;
+use crate::http::body::LiveBody;
+use crate::names::parse_counter;
+use clap::Args;
+use futures_util::StreamExt;
+use std::process::ExitCode;
+use tidemark_proto::ids::CounterName;
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
+
+/// Arguments of `tidemark watch`.
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// NAMESPACE/KEY, at most 100; none: all awards
+    #[arg(value_parser = parse_counter)]
+    counters: Vec<CounterName>,
+    /// First all awards since this position (`position` of an award); 0.0: from the beginning
+    #[arg(long)]
+    after: Option<String>,
+    /// End after so many messages
+    #[arg(long)]
+    messages: Option<u64>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+pub fn run(args: Watch) -> Outcome {
+    block_on(async {
+        let mut socket = open(&args).await?;
+        let mut left = args.messages.unwrap_or(u64::MAX);
+        while left > 0 {
+            match socket.next().await {
+                Some(Ok(Message::Text(text))) => tell(&text, args.remote.json)?,
+                Some(Ok(Message::Close(frame))) => return Err(format!("the process said goodbye: {frame:?}").into()),
+                Some(Ok(_)) => continue,
+                Some(Err(error)) => return Err(error.into()),
+                None => return Err("the connection ended".into()),
+            }
+            left -= 1;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn open(args: &Watch) -> Result<WebSocketStream<TcpStream>, Box<dyn std::error::Error>> {
+    let authority = args.remote.authority()?;
+    let mut params: Vec<String> = args.counters.iter().map(counter_param).collect();
+    params.extend(args.after.as_ref().map(|after| format!("after={after}")));
+    let mut request = format!("ws://{authority}/v1/live?{}", params.join("&")).into_client_request()?;
+    let headers = request.headers_mut();
+    headers.insert("sec-websocket-protocol", LIVE_PROTOCOL.parse()?);
+    if let Some(authorization) = args.remote.authorization()? {
+        headers.insert("authorization", authorization.parse()?);
+    }
+    match tokio_tungstenite::client_async(request, args.remote.connect().await?).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(SocketError::Http(response)) => {
+            let message = response.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
+            Err(RemoteError::Refused { authority: authority.to_owned(), status: response.status(), message }.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn tell(text: &str, json: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let body: LiveBody = serde_json::from_str(text)?;
+    show(json, &body, || match &body {
+        LiveBody::Total(reading) => get::text(reading),
+        LiveBody::Award(award) => awards::text(award),
+    })?;
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The cluster's layout: what all its processes must be told alike. `deploy/cluster.toml` explains every key.
+
+use super::process::NODES_PER_DC_MAX;
+use super::{ConfigError, read};
+use crate::names::parse_counter;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::limits::{DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX};
+use tidemark_transport::certs::Identity;
+use tidemark_transport::{PeerName, Role};
+
+/// Voters of the ledger: more cost every award and protect little more.
+const VOTERS_MAX: usize = 9;
+
+/// The file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterFile {
+    pub name: String,
+    pub namespaces: Vec<String>,
+    /// Counters (`NAMESPACE/KEY`) spread over all valves although they have no milestone.
+    #[serde(default)]
+    pub spread: Vec<String>,
+    pub voters: Vec<String>,
+    pub leader: String,
+    #[serde(rename = "dc")]
+    pub dcs: Vec<DcLayout>,
+}
+
+/// A data centre.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DcLayout {
+    pub name: String,
+    pub aggregator: SocketAddr,
+    pub nodes: Vec<SocketAddr>,
+}
+
+/// The layout as processes use it: data centres by their index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub name: String,
+    pub namespaces: Vec<String>,
+    pub spread: Vec<CounterName>,
+    pub dcs: Vec<DcLayout>,
+    /// Indices into `dcs`.
+    pub voters: Vec<u16>,
+    pub leader: u16,
+}
+
+impl ClusterFile {
+    /// Reads and checks a layout.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming key, value and limit.
+    pub fn load(path: &Path) -> Result<ClusterFile, ConfigError> {
+        ClusterFile::parse(path, &read(path)?)
+    }
+
+    /// Checks a layout's text; `path` is for errors.
+    pub fn parse(path: &Path, text: &str) -> Result<ClusterFile, ConfigError> {
+        let refused = |error: toml::de::Error| ConfigError::Toml { path: path.to_owned(), message: error.to_string() };
+        let file: ClusterFile = toml::from_str(text).map_err(refused)?;
+        file.check().map_err(|problem| problem.at(path))?;
+        Ok(file)
+    }
+
+    /// The layout, by index. It was checked when it was parsed.
+    pub fn layout(&self) -> Layout {
+        let index = |name: &String| self.index_of(name).expect("checked: voters and leader are data centres");
+        Layout {
+            name: self.name.clone(),
+            namespaces: self.namespaces.clone(),
+            spread: self.spread.iter().filter_map(|counter| parse_counter(counter).ok()).collect(),
+            dcs: self.dcs.clone(),
+            voters: self.voters.iter().map(index).collect(),
+            leader: index(&self.leader),
+        }
+    }
+
+    /// A data centre's index.
+    pub fn index_of(&self, dc: &str) -> Option<u16> {
+        let index = self.dcs.iter().position(|candidate| candidate.name == dc)?;
+        u16::try_from(index).ok()
+    }
+
+    fn check(&self) -> Result<(), Problem> {
+        if let Err(error) = Identity::new(&self.name, "dc", Role::Operator, "name") {
+            return Err(Problem::new("name", &self.name, error.to_string()));
+        }
+        self.check_namespaces()?;
+        self.check_dcs()?;
+        self.check_addresses()?;
+        self.check_voters()
+    }
+
+    fn check_namespaces(&self) -> Result<(), Problem> {
+        at_most("namespaces", self.namespaces.len(), 1, NAMESPACES_MAX)?;
+        distinct("namespaces", &self.namespaces)?;
+        for name in &self.namespaces {
+            CounterName::new(name, b"-").map_err(|error| Problem::new("namespaces", name, error.to_string()))?;
+        }
+        at_most("spread", self.spread.len(), 0, GUARDED_COUNTERS_MAX)?;
+        for text in &self.spread {
+            let counter = parse_counter(text).map_err(|error| Problem::new("spread", text, error.to_string()))?;
+            if !self.namespaces.iter().any(|name| name == counter.namespace()) {
+                return Err(Problem::new("spread", text, "its namespace is not among `namespaces`".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_dcs(&self) -> Result<(), Problem> {
+        at_most("dc", self.dcs.len(), 1, usize::from(DCS_MAX))?;
+        distinct("dc.name", &self.dcs.iter().map(|dc| dc.name.clone()).collect::<Vec<_>>())?;
+        for dc in &self.dcs {
+            let named = PeerName::any(&dc.name, Role::Aggregator);
+            named.map_err(|error| Problem::new("dc.name", &dc.name, error.to_string()))?;
+            at_most(&format!("dc.{}.nodes", dc.name), dc.nodes.len(), 1, NODES_PER_DC_MAX as usize)?;
+        }
+        Ok(())
+    }
+
+    fn check_addresses(&self) -> Result<(), Problem> {
+        let mut seen = BTreeSet::new();
+        for dc in &self.dcs {
+            for address in std::iter::once(&dc.aggregator).chain(&dc.nodes) {
+                let key = format!("dc.{}", dc.name);
+                if address.port() == 0 {
+                    return Err(Problem::new(&key, address, "a port is needed: others must find it".to_owned()));
+                }
+                if !seen.insert(address) {
+                    return Err(Problem::new(&key, address, "this address is used twice".to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_voters(&self) -> Result<(), Problem> {
+        distinct("voters", &self.voters)?;
+        let count = self.voters.len();
+        if count.is_multiple_of(2) || count > VOTERS_MAX {
+            let expected = format!("an odd number of voters, 1 to {VOTERS_MAX}, is expected");
+            return Err(Problem::new("voters", format!("a list of {count}"), expected));
+        }
+        if let Some(unknown) = self.voters.iter().find(|name| self.index_of(name).is_none()) {
+            return Err(Problem::new("voters", unknown, "there is no [[dc]] of that name".to_owned()));
+        }
+        if !self.voters.contains(&self.leader) {
+            return Err(Problem::new("leader", &self.leader, "it must be one of `voters`".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// A value that is not allowed.
+struct Problem {
+    key: String,
+    value: String,
+    expected: String,
+}
+
+impl Problem {
+    fn new(key: &str, value: impl ToString, expected: String) -> Problem {
+        Problem { key: key.to_owned(), value: value.to_string(), expected }
+    }
+
+    fn at(self, path: &Path) -> ConfigError {
+        let Problem { key, value, expected } = self;
+        ConfigError::Value { origin: PathBuf::from(path).display().to_string(), key, value, expected }
+    }
+}
+
+fn at_most(key: &str, count: usize, min: usize, max: usize) -> Result<(), Problem> {
+    let expected = || format!("{min} to {max} are allowed");
+    if count < min || count > max { Err(Problem::new(key, format!("a list of {count}"), expected())) } else { Ok(()) }
+}
+
+fn distinct(key: &str, names: &[String]) -> Result<(), Problem> {
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| !seen.insert(name.as_str())) {
+        Some(twice) => Err(Problem::new(key, twice, "it stands there twice".to_owned())),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,302 @@
+//! What one process may choose: `deploy/node.toml` and `deploy/aggregator.toml` explain every key.
+
+use super::sources::{Checks, Settings};
+use crate::http::{Access, Options};
+use crate::token::{Token, TokenError};
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tidemark_proto::aggregator::AggregatorConfig;
+use tidemark_proto::gossip::GossipConfig;
+use tidemark_proto::ids::{DcId, GroupId};
+use tidemark_proto::limits::{LANES_MAX, MESSAGE_BYTES_MAX};
+use tidemark_proto::node::NodeConfig;
+use tidemark_proto::time::Span;
+use tidemark_transport::{PeerName, Role};
+
+/// Any interval, in milliseconds.
+const INTERVAL_MS_MAX: u64 = 600_000;
+/// Connections of one kind.
+const CONNECTIONS_MAX: u64 = 1_000_000;
+/// Any amount of memory or disk, in MiB.
+const MIB_MAX: u64 = 1 << 24;
+/// Nodes of a data centre.
+pub(super) const NODES_PER_DC_MAX: u64 = 1_024;
+
+/// Settings of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeFile {
+    /// The cluster's layout.
+    pub cluster: PathBuf,
+    /// Name of this node's data centre.
+    pub dc: String,
+    /// Which of the data centre's nodes this is: index into `nodes` of the layout.
+    pub node: u16,
+    /// Directory of `ca.pem`, `cert.pem`, `key.pem`.
+    pub credentials: PathBuf,
+    pub data_dir: PathBuf,
+    pub http: HttpKeys,
+    pub group: NodeKeys,
+    pub log: LogKeys,
+}
+
+/// Settings of an aggregator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AggregatorFile {
+    /// The cluster's layout.
+    pub cluster: PathBuf,
+    /// Name of this aggregator's data centre.
+    pub dc: String,
+    /// Directory of `ca.pem`, `cert.pem`, `key.pem`.
+    pub credentials: PathBuf,
+    pub data_dir: PathBuf,
+    pub http: HttpKeys,
+    pub gossip: GossipKeys,
+    pub view: ViewKeys,
+}
+
+/// The HTTP interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpKeys {
+    pub listen: SocketAddr,
+    /// Empty: `token` in the data directory.
+    pub token_file: PathBuf,
+    pub open_reads: bool,
+    pub connections_max: u32,
+    pub live_connections_max: u32,
+}
+
+/// A node's counting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeKeys {
+    /// Valves.
+    pub lanes: u8,
+    pub commit_interval_ms: u32,
+    pub waiting_mib_max: u32,
+    pub cells_max: u32,
+    pub feed_interval_ms: u32,
+}
+
+/// A node's log and checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogKeys {
+    pub checkpoint_log_mib: u32,
+    pub checkpoint_interval_ms: u32,
+    /// Added to every flush, to model slower disks; for measurements.
+    pub flush_delay_ms: u32,
+}
+
+/// An aggregator's gossip.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GossipKeys {
+    pub interval_ms: u32,
+    pub digest_interval_ms: u32,
+    pub digest_interval_max_ms: u32,
+    pub delta_bytes_max: u32,
+}
+
+/// An aggregator's view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ViewKeys {
+    pub feed_bytes_max: u32,
+    pub checkpoint_interval_ms: u32,
+}
+
+impl Default for NodeFile {
+    fn default() -> NodeFile {
+        NodeFile {
+            cluster: "cluster.toml".into(),
+            dc: "usa-0".into(),
+            node: 0,
+            credentials: "credentials".into(),
+            data_dir: "data".into(),
+            http: HttpKeys { listen: SocketAddr::from(([127, 0, 0, 1], 7172)), ..HttpKeys::default() },
+            group: NodeKeys::default(),
+            log: LogKeys::default(),
+        }
+    }
+}
+
+impl Default for AggregatorFile {
+    fn default() -> AggregatorFile {
+        AggregatorFile {
+            cluster: "cluster.toml".into(),
+            dc: "usa-0".into(),
+            credentials: "credentials".into(),
+            data_dir: "data".into(),
+            http: HttpKeys::default(),
+            gossip: GossipKeys::default(),
+            view: ViewKeys::default(),
+        }
+    }
+}
+
+impl Default for HttpKeys {
+    fn default() -> HttpKeys {
+        HttpKeys {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7171)),
+            token_file: PathBuf::new(),
+            open_reads: false,
+            connections_max: 1_024,
+            live_connections_max: 4_096,
+        }
+    }
+}
+
+impl Default for NodeKeys {
+    fn default() -> NodeKeys {
+        NodeKeys { lanes: 10, commit_interval_ms: 5, waiting_mib_max: 64, cells_max: 1 << 26, feed_interval_ms: 20 }
+    }
+}
+
+impl Default for LogKeys {
+    fn default() -> LogKeys {
+        LogKeys { checkpoint_log_mib: 64, checkpoint_interval_ms: 60_000, flush_delay_ms: 0 }
+    }
+}
+
+impl Default for GossipKeys {
+    fn default() -> GossipKeys {
+        GossipKeys {
+            interval_ms: 100,
+            digest_interval_ms: 1_000,
+            digest_interval_max_ms: 10_000,
+            delta_bytes_max: 64 * 1024,
+        }
+    }
+}
+
+impl Default for ViewKeys {
+    fn default() -> ViewKeys {
+        ViewKeys { feed_bytes_max: 256 * 1024, checkpoint_interval_ms: 1_000 }
+    }
+}
+
+impl NodeFile {
+    /// Settings of the node's core.
+    pub fn core(&self, group: GroupId) -> NodeConfig {
+        NodeConfig {
+            commit_interval: millis(self.group.commit_interval_ms),
+            waiting_bytes_max: mib(self.group.waiting_mib_max) as usize,
+            cells_max: self.group.cells_max,
+            feed_interval: millis(self.group.feed_interval_ms),
+            checkpoint_log_bytes: mib(self.log.checkpoint_log_mib),
+            checkpoint_interval: millis(self.log.checkpoint_interval_ms),
+            ..NodeConfig::new(group, self.group.lanes)
+        }
+    }
+}
+
+impl AggregatorFile {
+    /// Settings of the aggregator's core.
+    pub fn core(&self, dc: DcId, epoch: u64) -> AggregatorConfig {
+        let gossip = GossipConfig {
+            gossip_interval: millis(self.gossip.interval_ms),
+            digest_interval: millis(self.gossip.digest_interval_ms),
+            digest_interval_max: millis(self.gossip.digest_interval_max_ms),
+            delta_bytes_max: self.gossip.delta_bytes_max as usize,
+            ..GossipConfig::default()
+        };
+        AggregatorConfig {
+            gossip,
+            feed_bytes_max: self.view.feed_bytes_max,
+            checkpoint_interval: millis(self.view.checkpoint_interval_ms),
+            ..AggregatorConfig::new(dc, epoch)
+        }
+    }
+}
+
+fn millis(ms: u32) -> Span {
+    Span::from_millis(ms.into())
+}
+
+fn mib(mib: u32) -> u64 {
+    u64::from(mib) << 20
+}
+
+impl HttpKeys {
+    /// How the server behaves. The token is that of `token_file`, or of the data directory, where it is made if needed.
+    pub fn options(&self, data_dir: &Path, metrics: Option<PrometheusHandle>) -> Result<Options, TokenError> {
+        let own = self.token_file.as_os_str().is_empty();
+        let token = if own { Token::of_dir(data_dir) } else { Token::read(&self.token_file) };
+        Ok(Options {
+            access: Access { token: token?, open_reads: self.open_reads },
+            connections_max: self.connections_max as usize,
+            live_connections_max: self.live_connections_max as usize,
+            metrics,
+        })
+    }
+
+    fn check(&self, checks: &mut Checks) {
+        checks.number("http.connections_max", self.connections_max.into(), 1, CONNECTIONS_MAX);
+        checks.number("http.live_connections_max", self.live_connections_max.into(), 0, CONNECTIONS_MAX);
+    }
+
+    fn resolve(&mut self, folder: &Path) {
+        if !self.token_file.as_os_str().is_empty() {
+            self.token_file = folder.join(&self.token_file);
+        }
+    }
+}
+
+impl Settings for NodeFile {
+    fn check(&self, checks: &mut Checks) {
+        check_place(checks, &self.dc, &self.data_dir);
+        checks.number("node", self.node.into(), 0, NODES_PER_DC_MAX - 1);
+        self.http.check(checks);
+        let NodeKeys { lanes, commit_interval_ms, waiting_mib_max, cells_max, feed_interval_ms } = self.group;
+        checks.number("group.lanes", lanes.into(), 1, LANES_MAX.into());
+        checks.number("group.commit_interval_ms", commit_interval_ms.into(), 0, INTERVAL_MS_MAX);
+        checks.number("group.waiting_mib_max", waiting_mib_max.into(), 2, MIB_MAX);
+        checks.number("group.cells_max", cells_max.into(), 1, u32::MAX.into());
+        checks.number("group.feed_interval_ms", feed_interval_ms.into(), 1, INTERVAL_MS_MAX);
+        let LogKeys { checkpoint_log_mib, checkpoint_interval_ms, flush_delay_ms } = self.log;
+        checks.number("log.checkpoint_log_mib", checkpoint_log_mib.into(), 1, MIB_MAX);
+        checks.number("log.checkpoint_interval_ms", checkpoint_interval_ms.into(), 1, 86_400_000);
+        checks.number("log.flush_delay_ms", flush_delay_ms.into(), 0, 10_000);
+    }
+
+    fn resolve(&mut self, folder: &Path) {
+        resolve_all(folder, [&mut self.cluster, &mut self.credentials, &mut self.data_dir]);
+        self.http.resolve(folder);
+    }
+}
+
+impl Settings for AggregatorFile {
+    fn check(&self, checks: &mut Checks) {
+        check_place(checks, &self.dc, &self.data_dir);
+        self.http.check(checks);
+        let GossipKeys { interval_ms, digest_interval_ms, digest_interval_max_ms, delta_bytes_max } = self.gossip;
+        checks.number("gossip.interval_ms", interval_ms.into(), 10, INTERVAL_MS_MAX);
+        checks.number("gossip.digest_interval_ms", digest_interval_ms.into(), 10, INTERVAL_MS_MAX);
+        let least = digest_interval_ms.into();
+        checks.number("gossip.digest_interval_max_ms", digest_interval_max_ms.into(), least, INTERVAL_MS_MAX);
+        checks.number("gossip.delta_bytes_max", delta_bytes_max.into(), 1_024, MESSAGE_BYTES_MAX as u64 / 2);
+        checks.number("view.feed_bytes_max", self.view.feed_bytes_max.into(), 1_024, MESSAGE_BYTES_MAX as u64 / 2);
+        checks.number("view.checkpoint_interval_ms", self.view.checkpoint_interval_ms.into(), 10, INTERVAL_MS_MAX);
+    }
+
+    fn resolve(&mut self, folder: &Path) {
+        resolve_all(folder, [&mut self.cluster, &mut self.credentials, &mut self.data_dir]);
+        self.http.resolve(folder);
+    }
+}
+
+fn check_place(checks: &mut Checks, dc: &str, data_dir: &Path) {
+    if let Err(error) = PeerName::any(dc, Role::Aggregator) {
+        checks.require("dc", format!("{dc:?}"), false, || error.to_string());
+    }
+    checks.require("data_dir", "empty", !data_dir.as_os_str().is_empty(), || "a directory is expected".to_owned());
+}
+
+fn resolve_all<const N: usize>(folder: &Path, paths: [&mut PathBuf; N]) {
+    paths.into_iter().for_each(|path| *path = folder.join(&*path));
+}

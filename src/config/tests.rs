@@ -1,0 +1,155 @@
+//! The samples say what the defaults are, later sources win, and what is wrong is named with its origin.
+
+use super::sources::{flatten, keys};
+use super::*;
+use std::collections::BTreeMap;
+use tidemark_proto::aggregator::AggregatorConfig;
+use tidemark_proto::ids::{DcId, GroupId};
+use tidemark_proto::node::NodeConfig;
+
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name)
+}
+
+fn sample_keys(name: &str) -> BTreeMap<String, toml::Value> {
+    let mut found = BTreeMap::new();
+    flatten("", toml::from_str(&std::fs::read_to_string(sample(name)).unwrap()).unwrap(), &mut found);
+    found
+}
+
+fn overrides(environment: &[(&str, &str)], flags: &[&str]) -> Overrides {
+    let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+    Overrides {
+        environment: environment.iter().map(own).collect(),
+        flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+    }
+}
+
+fn refused(text: &str, overrides: &Overrides) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("node.toml");
+    std::fs::write(&path, text).unwrap();
+    let error = NodeFile::load(&path, overrides).unwrap_err().to_string();
+    error.replace(dir.path().to_str().unwrap(), "DIR")
+}
+
+#[test]
+fn samples_hold_every_key_with_its_default() {
+    assert_eq!(sample_keys("node.toml"), keys::<NodeFile>());
+    assert_eq!(sample_keys("aggregator.toml"), keys::<AggregatorFile>());
+}
+
+#[test]
+fn samples_explain_every_key() {
+    for name in ["node.toml", "aggregator.toml", "cluster.toml"] {
+        let text = std::fs::read_to_string(sample(name)).unwrap();
+        let mut explained = std::collections::BTreeSet::new();
+        let keys = text.lines().filter(|line| line.contains(" = ") && !line.starts_with('#'));
+        for line in keys {
+            let key = line.split(" = ").next().unwrap();
+            assert!(line.contains("  # ") || explained.contains(key), "{name}: {line}");
+            explained.insert(key);
+        }
+    }
+}
+
+#[test]
+fn the_sample_cluster_and_its_processes_belong_together() {
+    let none = Overrides::default();
+    let node = NodeFile::load(&sample("node.toml"), &none).unwrap();
+    let aggregator = AggregatorFile::load(&sample("aggregator.toml"), &none).unwrap();
+    assert_eq!((&node.cluster, &aggregator.cluster), (&sample("cluster.toml"), &sample("cluster.toml")));
+    let layout = ClusterFile::load(&node.cluster).unwrap().layout();
+    assert_eq!((layout.voters, layout.leader), (vec![0, 1, 2], 0));
+    assert_eq!(layout.dcs[usize::from(node.node)].name, node.dc);
+    assert_eq!(layout.spread[0].to_string(), "search:queries");
+    assert_eq!(aggregator.data_dir, sample("data"));
+}
+
+#[test]
+fn defaults_are_those_of_the_cores() {
+    let (dc, group) = (DcId(3), GroupId { dc: DcId(3), group: 1, incarnation: 7 });
+    let node = NodeFile::default().core(group);
+    assert_eq!(format!("{node:?}"), format!("{:?}", NodeConfig::new(group, 10)));
+    let aggregator = AggregatorFile::default().core(dc, 5);
+    assert_eq!(format!("{aggregator:?}"), format!("{:?}", AggregatorConfig::new(dc, 5)));
+}
+
+#[test]
+fn the_token_is_that_of_the_data_directory_or_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = HttpKeys::default().options(dir.path(), None).unwrap().access.token;
+    let file = HttpKeys { token_file: dir.path().join("token"), ..HttpKeys::default() };
+    assert!(file.options(Path::new("nowhere"), None).unwrap().access.token.is(own.as_str()));
+    let missing = HttpKeys { token_file: dir.path().join("none"), ..file };
+    assert!(missing.options(dir.path(), None).unwrap_err().to_string().starts_with("cannot read "));
+}
+
+#[test]
+fn later_sources_win() {
+    let both = overrides(
+        &[("TIDEMARK_GROUP_LANES", "7"), ("TIDEMARK_HTTP_OPEN_READS", "true"), ("TIDEMARK_PORT", "tcp://10.0.0.1")],
+        &["group.lanes=9", "http.listen=127.0.0.1:0"],
+    );
+    let node = NodeFile::load(&sample("node.toml"), &both).unwrap();
+    assert_eq!((node.group.lanes, node.http.open_reads, node.http.listen.port()), (9, true, 0));
+    let environment = overrides(&[("TIDEMARK_GROUP_LANES", "7")], &[]);
+    assert_eq!(NodeFile::load(&sample("node.toml"), &environment).unwrap().group.lanes, 7);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_origin_value_and_limit() {
+    let none = Overrides::default();
+    assert_eq!(refused("[group]\nlanes = 65", &none), "DIR/node.toml: group.lanes is 65; it must be 1 to 64");
+    let unknown = refused("[group]\nlane = 5", &none);
+    assert!(unknown.starts_with("DIR/node.toml: ") && unknown.contains("unknown field `lane`"), "{unknown}");
+    assert!(unknown.contains("line 2"), "{unknown}");
+    assert!(refused("dc = 5", &none).contains("invalid type: integer `5`"));
+    assert!(refused("[http]\nlisten = \"here\"", &none).contains("invalid socket address"));
+    assert!(refused("dc = \"USA\"", &none).starts_with("DIR/node.toml: dc is \"USA\"; "));
+    let environment = overrides(&[("TIDEMARK_GROUP_LANES", "0")], &[]);
+    assert_eq!(refused("", &environment), "TIDEMARK_GROUP_LANES: group.lanes is 0; it must be 1 to 64");
+    let text = overrides(&[("TIDEMARK_GROUP_LANES", "ten")], &[]);
+    assert_eq!(refused("", &text), "TIDEMARK_GROUP_LANES: group.lanes is \"ten\"; an integer is expected");
+    assert_eq!(
+        refused("", &overrides(&[], &["http.connections_max=0"])),
+        "--set: http.connections_max is 0; it must be 1 to 1000000"
+    );
+    assert!(
+        refused("", &overrides(&[], &["group.colour=1"])).contains("there is no key group.colour; there are cluster, ")
+    );
+    assert_eq!(refused("", &overrides(&[], &["dc"])), "--set dc: KEY=VALUE expected");
+    let missing = NodeFile::load(Path::new("no/such.toml"), &none).unwrap_err().to_string();
+    assert!(missing.starts_with("cannot read no/such.toml: "), "{missing}");
+}
+
+#[test]
+fn impossible_layouts_are_refused_with_key_and_value() {
+    let good = std::fs::read_to_string(sample("cluster.toml")).unwrap();
+    let refused = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from}");
+        ClusterFile::parse(Path::new("c.toml"), &good.replace(from, to)).unwrap_err().to_string()
+    };
+    let cases = [
+        ("name = \"europe-0\"", "name = \"usa-0\"", "c.toml: dc.name is usa-0; it stands there twice"),
+        (
+            "[\"usa-0\", \"europe-0\", \"asia-0\"]",
+            "[\"usa-0\", \"asia-0\"]",
+            "c.toml: voters is a list of 2; an odd number",
+        ),
+        ("\"europe-0\", \"asia-0\"]", "\"usa-0\", \"asia-0\"]", "c.toml: voters is usa-0; it stands there twice"),
+        ("\"europe-0\", \"asia-0\"]", "\"mars-0\", \"asia-0\"]", "c.toml: voters is mars-0; there is no [[dc]]"),
+        ("leader = \"usa-0\"", "leader = \"mars-0\"", "c.toml: leader is mars-0; it must be one of"),
+        ("127.0.0.1:7302", "127.0.0.1:7200", "c.toml: dc.asia-0 is 127.0.0.1:7200; this address is used twice"),
+        ("127.0.0.1:7302", "127.0.0.1:0", "c.toml: dc.asia-0 is 127.0.0.1:0; a port is needed"),
+        ("nodes = [\"127.0.0.1:7302\"]", "nodes = []", "c.toml: dc.asia-0.nodes is a list of 0; 1 to 1024"),
+        ("name = \"demo\"", "name = \"De mo\"", "c.toml: name is De mo; "),
+        ("[\"search\"]", "[\"Search\"]", "c.toml: namespaces is Search; "),
+        ("search/queries", "clicks/all", "c.toml: spread is clicks/all; its namespace"),
+    ];
+    for (from, to, expected) in cases {
+        let error = refused(from, to);
+        assert!(error.starts_with(expected), "{error}");
+    }
+    assert!(refused("leader =", "color = 1\nleader =").contains("unknown field `color`"));
+}

@@ -1,0 +1,125 @@
+//! What a tree of processes costs: CPU time and resident memory of this process and all its descendants, read from `/proc`.
+//!
+//! Descendants that have ended are counted once their parent has waited for them, as the kernel adds them up there. CPU
+//! time comes in hundredths of a second. Where there is no `/proc`, there is no figure.
+
+use std::collections::HashMap;
+use std::fs;
+
+/// Clock ticks per second in `/proc`: fixed in Linux's interface to programs, whatever the kernel's own.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Fields of `/proc/<pid>/stat` behind the command's name, which ends with the last `)`; the state is the first.
+const FIELD_PARENT: usize = 1;
+const FIELD_CPU: std::ops::RangeInclusive<usize> = 11..=14;
+
+/// CPU time so far and memory at present.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// User and system time, seconds.
+    pub cpu_s: f64,
+    /// Resident memory, MiB; pages that processes share are counted in each.
+    pub rss_mib: f64,
+}
+
+/// One process as `/proc` describes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Process {
+    parent: u32,
+    cpu_ticks: u64,
+}
+
+/// What this process and its descendants have cost so far; `None` where there is no `/proc`.
+pub fn of_this_tree() -> Option<Cost> {
+    of_tree(std::process::id())
+}
+
+/// What a process and its descendants have cost so far.
+pub fn of_tree(root: u32) -> Option<Cost> {
+    let processes = all_processes();
+    processes.get(&root)?;
+    let members = tree(&processes, root);
+    let ticks: u64 = members.iter().map(|pid| processes[pid].cpu_ticks).sum();
+    let rss_mib = members.iter().filter_map(|&pid| rss_mib(pid)).sum();
+    Some(Cost { cpu_s: ticks as f64 / TICKS_PER_SECOND, rss_mib })
+}
+
+impl Cost {
+    /// CPU seconds since an earlier reading.
+    pub fn cpu_s_since(&self, earlier: &Cost) -> f64 {
+        (self.cpu_s - earlier.cpu_s).max(0.0)
+    }
+}
+
+fn all_processes() -> HashMap<u32, Process> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return HashMap::new();
+    };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Some((pid, parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))).collect()
+}
+
+fn parse_stat(stat: &str) -> Option<Process> {
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
+    let parent = fields.get(FIELD_PARENT)?.parse().ok()?;
+    let cpu = fields.get(FIELD_CPU)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some(Process { parent, cpu_ticks: cpu })
+}
+
+fn tree(processes: &HashMap<u32, Process>, root: u32) -> Vec<u32> {
+    let mut members = vec![root];
+    let mut next = 0;
+    while next < members.len() {
+        let parent = members[next];
+        members.extend(processes.iter().filter(|(_, process)| process.parent == parent).map(|(pid, _)| pid));
+        next += 1;
+    }
+    members
+}
+
+fn rss_mib(pid: u32) -> Option<f64> {
+    parse_rss_mib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+fn parse_rss_mib(status: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_and_brackets_does_not_shift_the_fields() {
+        let stat = "42 (a) b (c) S 7 42 42 0 -1 4194560 100 0 0 0 11 22 3 4 20 0 1 0 100 0 0";
+        assert_eq!(parse_stat(stat), Some(Process { parent: 7, cpu_ticks: 40 }));
+        assert_eq!(parse_stat("42 (short) S 7"), None);
+    }
+
+    #[test]
+    fn memory_is_read_in_mebibytes() {
+        assert_eq!(parse_rss_mib("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2.0));
+        assert_eq!(parse_rss_mib("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn a_tree_holds_descendants_and_nobody_else() {
+        let process = |parent| Process { parent, cpu_ticks: 1 };
+        let processes =
+            HashMap::from([(1, process(0)), (2, process(1)), (3, process(2)), (4, process(1)), (9, process(0))]);
+        let mut members = tree(&processes, 1);
+        members.sort_unstable();
+        assert_eq!(members, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn work_of_a_child_is_seen_in_the_tree() {
+        let Some(before) = of_this_tree() else { return };
+        let loops = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+        let worked = std::process::Command::new("sh").args(["-c", loops]).status().is_ok_and(|status| status.success());
+        let after = of_this_tree().unwrap();
+        assert!(worked && after.cpu_s_since(&before) > 0.0, "{before:?} {after:?}");
+        assert!(after.rss_mib > 1.0);
+    }
+}

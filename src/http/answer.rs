@@ -1,0 +1,136 @@
+//! Answers: JSON, and for every failure a status, a code for programs and a text for people.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tidemark_proto::ledger::DefineError;
+use tidemark_proto::msg::BatchError;
+
+/// Why a request was not carried out. In all cases but [`Failure::InDoubt`] nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The request is wrong; the text names the value and the limit.
+    #[error("{message}")]
+    Invalid { code: &'static str, message: String },
+    #[error("{0}")]
+    NotFound(String),
+    /// It contradicts what is already so.
+    #[error("{message}")]
+    Conflict { code: &'static str, message: String },
+    #[error("{0}")]
+    Unauthorized(&'static str),
+    #[error("{what} is {value}: at most {max} allowed")]
+    TooLarge { what: &'static str, value: String, max: usize },
+    #[error("overloaded: {what} is at its limit of {limit}")]
+    Overloaded { what: String, limit: u64 },
+    #[error("not serving: {0}")]
+    NotServing(String),
+    /// It may or may not have been carried out.
+    #[error("in doubt: {0}")]
+    InDoubt(String),
+}
+
+/// The body of every failure.
+#[derive(Debug, Serialize)]
+struct FailureBody {
+    error: FailureText,
+}
+
+#[derive(Debug, Serialize)]
+struct FailureText {
+    code: &'static str,
+    message: String,
+}
+
+impl Failure {
+    pub(super) fn invalid(code: &'static str, reason: impl ToString) -> Failure {
+        Failure::Invalid { code, message: reason.to_string() }
+    }
+
+    /// For programs; stays the same when texts change.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Failure::Invalid { code, .. } | Failure::Conflict { code, .. } => code,
+            Failure::NotFound(_) => "not_found",
+            Failure::Unauthorized(_) => "unauthorized",
+            Failure::TooLarge { .. } => "too_large",
+            Failure::Overloaded { .. } => "overloaded",
+            Failure::NotServing(_) => "not_serving",
+            Failure::InDoubt(_) => "in_doubt",
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Failure::Invalid { .. } => StatusCode::BAD_REQUEST,
+            Failure::NotFound(_) => StatusCode::NOT_FOUND,
+            Failure::Conflict { .. } => StatusCode::CONFLICT,
+            Failure::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Failure::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Failure::Overloaded { .. } | Failure::NotServing(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::InDoubt(_) => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    pub(super) fn body(&self) -> Vec<u8> {
+        let error = FailureText { code: self.code(), message: self.to_string() };
+        serde_json::to_vec(&FailureBody { error }).expect("two texts are JSON")
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = (self.status(), json_type(), self.body()).into_response();
+        let extra = match self {
+            Failure::Unauthorized(_) => Some((header::WWW_AUTHENTICATE, "Bearer")),
+            Failure::Overloaded { .. } | Failure::NotServing(_) => Some((header::RETRY_AFTER, "1")),
+            _ => None,
+        };
+        if let Some((name, value)) = extra {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+/// `value` as JSON.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    let body = serde_json::to_vec(value).expect("our answers are JSON");
+    (status, json_type(), body).into_response()
+}
+
+fn json_type() -> [(header::HeaderName, &'static str); 2] {
+    [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")]
+}
+
+impl From<BatchError> for Failure {
+    fn from(error: BatchError) -> Failure {
+        let message = error.to_string();
+        match error {
+            BatchError::UnknownNamespace(_) => Failure::NotFound(message),
+            BatchError::Delta { .. } => Failure::Invalid { code: "delta", message },
+            BatchError::Overflow { .. } => Failure::Conflict { code: "overflow", message },
+            BatchError::Overloaded { what, limit } => Failure::Overloaded { what, limit },
+            BatchError::NotServing(reason) => Failure::NotServing(reason),
+            BatchError::Gap { .. }
+            | BatchError::Fenced { .. }
+            | BatchError::UnknownNumber(_)
+            | BatchError::Empty
+            | BatchError::TooManyItems { .. }
+            | BatchError::UnknownLane { .. } => Failure::NotServing(message),
+        }
+    }
+}
+
+impl From<DefineError> for Failure {
+    fn from(error: DefineError) -> Failure {
+        let message = error.to_string();
+        match error {
+            DefineError::UnknownNamespace(_) => Failure::NotFound(message),
+            DefineError::NotAbove { .. } => Failure::Conflict { code: "not_above", message },
+            DefineError::Awarded { .. } => Failure::Conflict { code: "awarded", message },
+            DefineError::Range { .. } => Failure::Invalid { code: "milestone", message },
+            DefineError::Nothing => Failure::Invalid { code: "nothing_defined", message },
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What the HTTP interface asks of the process it stands in.
+
+use super::Failure;
+use std::future::Future;
+use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_proto::ledger::Awarded;
+use tidemark_proto::msg::{Award, MilestoneSpec, Place, Reading};
+use tokio::sync::broadcast;
+
+/// One increment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Add {
+    pub counter: CounterName,
+    /// Weight; the backend checks its limits.
+    pub delta: u64,
+    /// The digest of the session's token, where the caller gave one.
+    pub session: Option<SessionId>,
+}
+
+/// A durable increment's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    Placed(Place),
+    /// Durable; its place was not known in time.
+    Pending,
+}
+
+/// How far a milestone is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MilestoneState {
+    /// Baselines are being collected: nothing is promised yet.
+    Arming,
+    /// It cannot happen unseen.
+    Armed,
+    /// It had happened before it was armed: there will be no award.
+    Passed,
+    Awarded,
+}
+
+/// One milestone.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MilestoneStatus {
+    pub at: u64,
+    pub state: MilestoneState,
+    /// Data centres that it waits for while arming.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
+}
+
+/// A counter's milestones, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MilestoneList {
+    pub milestones: Vec<MilestoneStatus>,
+    /// The rule: every multiple of this.
+    pub every: Option<u64>,
+    /// From this count on every increment is sequenced.
+    pub sequence_from: Option<u64>,
+}
+
+/// Where an award stands among all: the ledger entry that decided it, then its first milestone. Text: `INDEX.AT`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AwardPosition {
+    pub index: u64,
+    pub at: u64,
+}
+
+/// Which awards: ascending by position, the first `limit` of those that match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwardFilter {
+    pub namespace: Option<String>,
+    pub counter: Option<CounterName>,
+    /// Only those behind this one.
+    pub after: AwardPosition,
+    pub limit: usize,
+}
+
+impl AwardPosition {
+    pub fn of(award: &Award) -> AwardPosition {
+        AwardPosition { index: award.index.0, at: award.at }
+    }
+}
+
+impl std::fmt::Display for AwardPosition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.index, self.at)
+    }
+}
+
+impl std::str::FromStr for AwardPosition {
+    type Err = String;
+    fn from_str(text: &str) -> Result<AwardPosition, String> {
+        let parts = text.split_once('.').and_then(|(index, at)| Some((index.parse().ok()?, at.parse().ok()?)));
+        let (index, at) = parts.ok_or_else(|| format!("{text:?} is no position of an award: INDEX.AT expected"))?;
+        Ok(AwardPosition { index, at })
+    }
+}
+
+impl AwardFilter {
+    /// Whether the award is of the wanted counters and behind the wanted position.
+    pub fn matches(&self, award: &Award) -> bool {
+        let namespace = self.namespace.as_deref().is_none_or(|namespace| award.counter.namespace() == namespace);
+        let counter = self.counter.as_ref().is_none_or(|counter| award.counter == *counter);
+        namespace && counter && AwardPosition::of(award) > self.after
+    }
+}
+
+/// A process that counts. Every call is answered from what is durable; none waits for another data centre except
+/// `define` and `disarm`, and an `add` at a milestone up to the backend's own patience.
+pub trait Backend: Send + Sync + 'static {
+    /// Counts. An error other than [`Failure::InDoubt`] means that nothing was counted.
+    fn add(&self, add: Add) -> impl Future<Output = Result<Added, Failure>> + Send;
+
+    /// Reads some counters, in their order. One that was never counted reads 0.
+    fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Reading>, Failure>> + Send;
+
+    /// Adds milestones; returns the counter's milestones once the ledger has applied it.
+    fn define(
+        &self,
+        counter: CounterName,
+        spec: MilestoneSpec,
+    ) -> impl Future<Output = Result<MilestoneList, Failure>> + Send;
+
+    /// Removes the milestone `at`, or with `None` the rule.
+    fn disarm(
+        &self,
+        counter: CounterName,
+        at: Option<u64>,
+    ) -> impl Future<Output = Result<MilestoneList, Failure>> + Send;
+
+    fn milestones(&self, counter: &CounterName) -> impl Future<Output = Result<MilestoneList, Failure>> + Send;
+
+    fn awards(&self, filter: AwardFilter) -> impl Future<Output = Result<Vec<Award>, Failure>> + Send;
+
+    /// The award that covers the milestone `at`, with the signatures known here.
+    fn certificate(
+        &self,
+        counter: &CounterName,
+        at: u64,
+    ) -> impl Future<Output = Result<Option<Awarded>, Failure>> + Send;
+
+    /// The process's state, for people.
+    fn status(&self) -> impl Future<Output = serde_json::Value> + Send;
+
+    /// Whether requests should be sent here; else why not.
+    fn ready(&self) -> Result<(), String>;
+
+    /// Awards from now on, in the order of their positions, each once, and the position of the last one before. A receiver
+    /// that falls behind asks `awards`.
+    fn awarded(&self) -> (AwardPosition, broadcast::Receiver<Award>);
+}

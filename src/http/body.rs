@@ -1,0 +1,185 @@
+//! The bodies of requests and answers. Apart from domain types, so that those stay free to change; the command line's
+//! client reads what the server writes by the same types.
+
+use super::{Added, AwardPosition, Failure};
+use crate::names::{hex, key_text};
+use serde::{Deserialize, Serialize};
+use tidemark_proto::ids::{CounterName, GroupId};
+use tidemark_proto::msg::{Award, MilestoneSpec, Place, Policy, Reading};
+
+/// `POST …/add`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddBody {
+    /// Weight; 1 when left out.
+    #[serde(default = "one")]
+    pub delta: u64,
+    /// The session's token; only its digest is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// Answer to [`AddBody`]: `{"place":"counted"}`, `{"place":"number","number":7}`,
+/// `{"place":"milestone","at":1000,"first":1000}` or `{"place":"pending"}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "place", rename_all = "lowercase")]
+pub enum AddedBody {
+    Counted,
+    Number { number: u64 },
+    Milestone { at: u64, first: u64 },
+    Pending,
+}
+
+/// A counter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CounterBody {
+    pub namespace: String,
+    /// As [`key_text`] writes it.
+    pub key: String,
+}
+
+/// `GET` of a counter's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadingBody {
+    pub counter: CounterBody,
+    /// Never goes back here, never exceeds what happened.
+    pub value: u64,
+    /// Durable or heard of, but not yet in `value`.
+    pub pending: u64,
+    /// Upper bound as of `ledger_index`, for counters with milestones.
+    pub at_most: Option<u64>,
+    pub ledger_index: u64,
+}
+
+/// Several values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadingsBody {
+    pub counters: Vec<ReadingBody>,
+}
+
+/// `PUT …/milestones`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DefineBody {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<u64>,
+    /// `strict`, the only policy so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyBody>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence_from: Option<u64>,
+}
+
+/// A milestone's policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyBody {
+    Strict,
+}
+
+/// An award as it is shown; the whole of it stands in its certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwardBody {
+    pub counter: CounterBody,
+    pub at: u64,
+    /// Milestones awarded to the same increment: `at, at + step, …`, `count` of them.
+    pub step: u64,
+    pub count: u64,
+    /// The increment covers `first ..= first + delta - 1`.
+    pub first: u64,
+    pub delta: u64,
+    /// The group that counted it: its data centre's number and its own.
+    pub dc: u16,
+    pub group: u16,
+    pub client: String,
+    pub session: Option<String>,
+    /// Its position, for `?after=`.
+    pub position: String,
+}
+
+/// Several awards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwardsBody {
+    pub awards: Vec<AwardBody>,
+    /// Where to go on (`?after=`), when there may be more.
+    pub next: Option<String>,
+}
+
+/// A message of the WebSocket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum LiveBody {
+    Total(ReadingBody),
+    Award(AwardBody),
+}
+
+impl From<Added> for AddedBody {
+    fn from(added: Added) -> AddedBody {
+        match added {
+            Added::Pending => AddedBody::Pending,
+            Added::Placed(Place::Counted) => AddedBody::Counted,
+            Added::Placed(Place::Number(number)) => AddedBody::Number { number },
+            Added::Placed(Place::Milestone { at, first }) => AddedBody::Milestone { at, first },
+        }
+    }
+}
+
+impl From<&CounterName> for CounterBody {
+    fn from(counter: &CounterName) -> CounterBody {
+        CounterBody { namespace: counter.namespace().to_owned(), key: key_text(counter.key()) }
+    }
+}
+
+impl std::fmt::Display for CounterBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.key)
+    }
+}
+
+impl ReadingBody {
+    pub fn new(counter: &CounterName, reading: &Reading) -> ReadingBody {
+        let Reading { value, pending, at_most, ledger_index } = *reading;
+        ReadingBody { counter: counter.into(), value, pending, at_most, ledger_index }
+    }
+}
+
+impl From<DefineBody> for MilestoneSpec {
+    fn from(body: DefineBody) -> MilestoneSpec {
+        let policy = match body.policy {
+            None | Some(PolicyBody::Strict) => Policy::Strict,
+        };
+        MilestoneSpec { at: body.at, every: body.every, policy, sequence_from: body.sequence_from }
+    }
+}
+
+impl From<&Award> for AwardBody {
+    fn from(award: &Award) -> AwardBody {
+        let GroupId { dc, group, .. } = award.group;
+        AwardBody {
+            counter: (&award.counter).into(),
+            at: award.at,
+            step: award.step,
+            count: award.count,
+            first: award.first,
+            delta: award.delta,
+            dc: dc.0,
+            group,
+            client: hex(&award.client.0.to_be_bytes()),
+            session: award.session.map(|session| hex(&session.0)),
+            position: AwardPosition::of(award).to_string(),
+        }
+    }
+}
+
+/// Reads a request's body; an empty one is an empty object.
+pub(super) fn parse<B: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<B, Failure> {
+    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    serde_json::from_slice(bytes).map_err(|error| Failure::invalid("malformed_body", format!("the body: {error}")))
+}

@@ -1,0 +1,277 @@
+//! The routes: each reads its request, asks the backend, and writes what came back.
+
+use super::answer::json;
+use super::path::{CounterPath, certificate_path, counter_path};
+use super::server::Shared;
+use super::{
+    AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, READ_COUNTERS_MAX,
+    REQUEST_TIMEOUT, body, live,
+};
+use crate::certificate::Certificate;
+use crate::names::{parse_counter, session_id};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::sync::Arc;
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::limits::MILESTONE_MAX;
+
+/// Longest idempotency key, in bytes.
+const IDEMPOTENCY_BYTES_MAX: usize = 128;
+/// The page may load nothing from elsewhere and talk to nobody but us.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
+
+pub(super) type Params = Query<Vec<(String, String)>>;
+type AppState<B> = State<Arc<Shared<B>>>;
+type Body = Result<Bytes, BytesRejection>;
+
+/// All routes.
+pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>) -> Router {
+    let counter = get(get_counter::<B>).post(post_counter::<B>).put(put_counter::<B>).delete(delete_counter::<B>);
+    Router::new()
+        .route("/", get(page))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready::<B>))
+        .route("/metrics", get(metrics_text::<B>))
+        .route("/v1/status", get(status::<B>))
+        .route("/v1/counters", get(read_counters::<B>))
+        .route("/v1/counters/{*rest}", counter)
+        .route("/v1/awards", get(awards::<B>))
+        .route("/v1/awards/{*rest}", get(certificate::<B>))
+        .route("/v1/live", get(live::upgrade::<B>))
+        .fallback(async |uri: Uri| Failure::NotFound(format!("no such path: {}", uri.path())))
+        .method_not_allowed_fallback(not_allowed)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn(in_time))
+        .with_state(shared)
+}
+
+/// Bounds the time of an answer, and counts it.
+async fn in_time(request: Request, next: Next) -> Response {
+    let method = request.method().clone();
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    let late = || Failure::InDoubt(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())).into_response();
+    let response = answer.unwrap_or_else(|_| late());
+    let labels = [("method", method_label(&method)), ("status", response.status().as_u16().to_string())];
+    metrics::counter!("tidemark_http_requests_total", &labels).increment(1);
+    response
+}
+
+/// Others would let a caller make up any number of labels.
+fn method_label(method: &Method) -> String {
+    let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD];
+    if known.contains(method) { method.to_string() } else { "other".to_owned() }
+}
+
+async fn not_allowed(method: Method, uri: Uri) -> Response {
+    let failure = Failure::invalid("method", format!("{method} is not possible on {}", uri.path()));
+    (StatusCode::METHOD_NOT_ALLOWED, failure.into_response().into_body()).into_response()
+}
+
+async fn page() -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    (headers, include_str!("page.html")).into_response()
+}
+
+async fn ready<B: Backend>(State(shared): AppState<B>) -> Response {
+    match shared.backend.ready() {
+        Ok(()) => "ready\n".into_response(),
+        Err(reason) => Failure::NotServing(reason).into_response(),
+    }
+}
+
+async fn metrics_text<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    let metrics = shared.metrics.as_ref().ok_or_else(|| Failure::NotFound("this process keeps no metrics".into()))?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render()).into_response())
+}
+
+async fn status<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    Ok(json(StatusCode::OK, &shared.backend.status().await))
+}
+
+async fn read_counters<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    Query(params): Params,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    known_params(&params, &["counter"])?;
+    let counters = counters_of(&params)?;
+    let readings = shared.backend.read(&counters).await?;
+    let counters =
+        counters.iter().zip(&readings).map(|(name, reading)| body::ReadingBody::new(name, reading)).collect();
+    Ok(json(StatusCode::OK, &body::ReadingsBody { counters }))
+}
+
+async fn get_counter<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    match counter_path(below(&uri, "/v1/counters/"), false)? {
+        CounterPath::Milestones(name) => Ok(json(StatusCode::OK, &shared.backend.milestones(&name).await?)),
+        CounterPath::Value(name) | CounterPath::Add(name) => {
+            let readings = shared.backend.read(std::slice::from_ref(&name)).await?;
+            let reading = readings.first().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
+            Ok(json(StatusCode::OK, &body::ReadingBody::new(&name, reading)))
+        }
+    }
+}
+
+async fn post_counter<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    uri: Uri,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    shared.access.write(&headers)?;
+    let CounterPath::Add(counter) = counter_path(below(&uri, "/v1/counters/"), true)? else {
+        return Err(Failure::NotFound("POST needs a path that ends in /add".to_owned()));
+    };
+    let add: body::AddBody = body::parse(&whole(bytes)?)?;
+    let session = add.session.as_deref().map(session_id).transpose();
+    let session = session.map_err(|error| Failure::invalid("session", error))?;
+    let add = Add { counter, delta: add.delta, session };
+    let added = match idempotency_of(&headers)? {
+        Some(key) => shared.once.add(&shared.backend, key, add).await?,
+        None => shared.backend.add(add).await?,
+    };
+    let status = if added == Added::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
+    Ok(json(status, &body::AddedBody::from(added)))
+}
+
+async fn put_counter<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    uri: Uri,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    shared.access.write(&headers)?;
+    let counter = milestones_path(&uri)?;
+    let define: body::DefineBody = body::parse(&whole(bytes)?)?;
+    Ok(json(StatusCode::OK, &shared.backend.define(counter, define.into()).await?))
+}
+
+/// `?at=N` removes that milestone, `?rule` the rule "every k". Neither is an error: nothing is removed by accident.
+async fn delete_counter<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    uri: Uri,
+    Query(params): Params,
+) -> Result<Response, Failure> {
+    shared.access.write(&headers)?;
+    let counter = milestones_path(&uri)?;
+    let at = match &params[..] {
+        [(name, at)] if name == "at" => Some(number("at", at, MILESTONE_MAX)?),
+        [(name, _)] if name == "rule" => None,
+        _ => return Err(Failure::invalid("parameter", "either ?at=N or ?rule is needed")),
+    };
+    Ok(json(StatusCode::OK, &shared.backend.disarm(counter, at).await?))
+}
+
+async fn awards<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    Query(params): Params,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    let filter = award_filter(&params)?;
+    let awards = shared.backend.awards(filter.clone()).await?;
+    let full = awards.len() >= filter.limit;
+    let next = awards.last().filter(|_| full).map(|last| AwardPosition::of(last).to_string());
+    Ok(json(StatusCode::OK, &body::AwardsBody { awards: awards.iter().map(Into::into).collect(), next }))
+}
+
+async fn certificate<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    let (counter, at) = certificate_path(below(&uri, "/v1/awards/"))?;
+    let awarded = shared.backend.certificate(&counter, at).await?;
+    let awarded = awarded.ok_or_else(|| Failure::NotFound(format!("milestone {at} of {counter} is not awarded")))?;
+    Ok(json(StatusCode::OK, &Certificate::new(&awarded.award, &awarded.signatures)))
+}
+
+fn milestones_path(uri: &Uri) -> Result<CounterName, Failure> {
+    match counter_path(below(uri, "/v1/counters/"), false)? {
+        CounterPath::Milestones(counter) => Ok(counter),
+        _ => Err(Failure::NotFound("PUT and DELETE need a path that ends in /milestones".to_owned())),
+    }
+}
+
+fn below<'u>(uri: &'u Uri, prefix: &str) -> &'u str {
+    uri.path().strip_prefix(prefix).unwrap_or_default()
+}
+
+fn whole(bytes: Body) -> Result<Bytes, Failure> {
+    bytes.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            Failure::TooLarge { what: "bytes of the body", value: "more".to_owned(), max: BODY_BYTES_MAX }
+        }
+        _ => Failure::invalid("malformed_body", rejection),
+    })
+}
+
+fn idempotency_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let refused = || Failure::invalid("idempotency_key", "1 to 128 visible ASCII characters are allowed");
+    let key = value.to_str().map_err(|_| refused())?;
+    if key.is_empty() || key.len() > IDEMPOTENCY_BYTES_MAX { Err(refused()) } else { Ok(Some(key.to_owned())) }
+}
+
+pub(super) fn known_params(params: &[(String, String)], known: &[&str]) -> Result<(), Failure> {
+    match params.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+        Some((name, _)) => Err(Failure::invalid("parameter", format!("unknown parameter {name:?}: {known:?} allowed"))),
+        None => Ok(()),
+    }
+}
+
+/// All of `counter=NAMESPACE/KEY`, each once.
+pub(super) fn counters_of(params: &[(String, String)]) -> Result<Vec<CounterName>, Failure> {
+    let named = params.iter().filter(|(name, _)| name == "counter");
+    let parsed = named.map(|(_, text)| parse_counter(text).map_err(|error| Failure::invalid("counter", error)));
+    let mut counters = parsed.collect::<Result<Vec<_>, _>>()?;
+    counters.sort_unstable();
+    counters.dedup();
+    if counters.len() > READ_COUNTERS_MAX {
+        let message = format!("{} counters: at most {READ_COUNTERS_MAX} allowed", counters.len());
+        return Err(Failure::invalid("too_many_counters", message));
+    }
+    Ok(counters)
+}
+
+fn award_filter(params: &[(String, String)]) -> Result<AwardFilter, Failure> {
+    known_params(params, &["namespace", "counter", "after", "limit"])?;
+    let value = |wanted: &str| params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let counter = value("counter").map(parse_counter).transpose();
+    Ok(AwardFilter {
+        namespace: value("namespace").map(str::to_owned),
+        counter: counter.map_err(|error| Failure::invalid("counter", error))?,
+        after: after_of(params)?.unwrap_or_default(),
+        limit: value("limit").map_or(Ok(AWARDS_MAX as u64), |text| number("limit", text, AWARDS_MAX as u64))? as usize,
+    })
+}
+
+pub(super) fn after_of(params: &[(String, String)]) -> Result<Option<AwardPosition>, Failure> {
+    let after = params.iter().find(|(name, _)| name == "after");
+    after.map(|(_, text)| text.parse().map_err(|error: String| Failure::invalid("after", error))).transpose()
+}
+
+fn number(what: &'static str, text: &str, max: u64) -> Result<u64, Failure> {
+    let value = text.parse().ok().filter(|&value| value >= 1 && value <= max);
+    value.ok_or_else(|| Failure::invalid(what, format!("{what} is {text:?}: 1 to {max} allowed")))
+}

@@ -1,0 +1,158 @@
+//! The server: accepts connections up to a limit, serves them, and stops without cutting requests off.
+
+use super::once::Once;
+use super::totals::Totals;
+use super::{Access, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, routes};
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use metrics_exporter_prometheus::PrometheusHandle;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// After a failed accept (too many open files) the next try waits so long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How a server behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub access: Access,
+    /// Connections at a time. More are told `overloaded` and closed.
+    pub connections_max: usize,
+    /// WebSockets at a time; they no longer count as connections. More: `503`.
+    pub live_connections_max: usize,
+    /// What `/metrics` shows.
+    pub metrics: Option<PrometheusHandle>,
+}
+
+/// What all requests share.
+pub(super) struct Shared<B> {
+    pub backend: Arc<B>,
+    pub access: Access,
+    pub metrics: Option<PrometheusHandle>,
+    pub totals: Arc<Totals>,
+    pub once: Arc<Once>,
+    pub live: Arc<Semaphore>,
+    pub live_max: usize,
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// A running server. Dropping it ends it at once.
+pub struct Server {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    live: Arc<Semaphore>,
+    live_max: usize,
+    accepting: JoinHandle<()>,
+    reading: JoinHandle<()>,
+}
+
+impl Server {
+    /// Serves on a bound listener. To be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The listener's, if it has no address.
+    pub fn start<B: Backend>(listener: TcpListener, backend: Arc<B>, options: Options) -> std::io::Result<Server> {
+        let address = listener.local_addr()?;
+        let (stop, stopping) = watch::channel(false);
+        let (totals, live_max) = (Totals::new(), options.live_connections_max);
+        let live = Arc::new(Semaphore::new(live_max));
+        let shared = Arc::new(Shared {
+            backend: backend.clone(),
+            access: options.access,
+            metrics: options.metrics,
+            totals: totals.clone(),
+            once: Arc::default(),
+            live: live.clone(),
+            live_max,
+            stopping: stopping.clone(),
+        });
+        let reading = tokio::spawn(async move { totals.run(&*backend).await });
+        let accepting = tokio::spawn(accept(listener, routes::router(shared), options.connections_max, stopping));
+        Ok(Server { address, stop, live, live_max, accepting, reading })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, lets requests under way finish for at most [`STOP_TIMEOUT`], and says goodbye to WebSockets.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        let _ = (&mut self.accepting).await;
+        let all = self.live.acquire_many(u32::try_from(self.live_max).unwrap_or(u32::MAX));
+        let _ = tokio::time::timeout(STOP_TIMEOUT, all).await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.reading.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, router: Router, max: usize, mut stopping: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            () = stopped(&mut stopping) => break,
+        };
+        match accepted {
+            Ok((stream, _)) if connections.len() < max => {
+                connections.spawn(serve(stream, router.clone(), stopping.clone()));
+            }
+            Ok((stream, _)) => turn_away(stream, max).await,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an HTTP connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(STOP_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
+}
+
+async fn serve(stream: TcpStream, router: Router, mut stopping: watch::Receiver<bool>) {
+    // Answers are small and wanted now.
+    let _ = stream.set_nodelay(true);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
+    tokio::pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = stopped(&mut stopping) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "an HTTP connection ended");
+    }
+}
+
+/// The kernel's buffer of a new connection takes this answer whole, so nobody can hold us up here.
+async fn turn_away(mut stream: TcpStream, max: usize) {
+    let body = Failure::Overloaded { what: "HTTP connections".to_owned(), limit: max as u64 }.body();
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let _ = stream.write_all(&[head.as_bytes(), &body].concat()).await;
+    let _ = stream.shutdown().await;
+}
+
+/// Until the server stops or is dropped.
+pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|&stopping| stopping).await;
+}

@@ -1,0 +1,22 @@
+//! What surrounds the cores in the `tidemark` command: configuration, certificates, HTTP, and the subcommands.
+//!
+//! It never decides anything about counting: what it is asked goes to an [`http::Backend`], what it prints came from one.
+//! [`local`] brings a whole cluster up inside this process, for [`serve`] and for [`demo`].
+
+pub mod backend;
+pub mod certificate;
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod cost;
+pub mod demo;
+pub mod figures;
+pub mod http;
+pub mod layout;
+pub mod local;
+pub mod names;
+pub mod pages;
+mod plan;
+pub mod serve;
+mod sim;
+pub mod token;

@@ -1,0 +1,384 @@
+//! A whole cluster inside this process, on this machine's loopback: one node and one aggregator per data centre, with real
+//! sockets, real certificates and the distances of a [`Layout`] injected per datagram between aggregators.
+//!
+//! Everything that lasts stands in one data directory: the CA, and a folder per data centre. Addresses do not: a restart may
+//! use other ports. Clients of a data centre are not delayed, as they stand in it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use thiserror::Error;
+use tidemark_aggregator::{Aggregator, AggregatorOptions, Cluster, DataCentre};
+use tidemark_consensus::raft::Config;
+use tidemark_node::{Node, NodeOptions};
+use tidemark_proto::aggregator::AggregatorConfig;
+use tidemark_proto::ids::{DcId, GroupId};
+use tidemark_proto::node::NodeConfig;
+use tidemark_transport::certs::{ClusterCa, FileError, IssueError, NameError};
+use tidemark_transport::link::LinkError;
+use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, Identity, Link, LinkPlan, Role};
+use tokio::time::{Instant, sleep};
+
+use crate::layout::Layout;
+
+/// Certificates are issued at every start.
+const CERTIFICATE_DAYS: u32 = 90;
+/// Lanes of a node: as many as a data centre has front ends in the reference layout.
+pub const LANES: u8 = 10;
+/// The one group of a data centre.
+const GROUP: u16 = 0;
+/// The ledger's group, as its files name it.
+const LEDGER: &str = "ledger";
+/// How often it is looked at whether everything is ready.
+const READY_POLL: Duration = Duration::from_millis(20);
+/// A cluster is ready within this: an election over the longest distances, and as many learners as there are.
+pub const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const US_PER_MS: f64 = 1_000.0;
+const PPM: f64 = 1e6;
+
+/// What is brought up.
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    pub layout: Layout,
+    pub data_dir: PathBuf,
+    /// Name of the cluster, in its certificates and data.
+    pub cluster: String,
+    pub namespaces: Vec<String>,
+    /// The first of two UDP ports per data centre; `None`: whichever are free.
+    pub base_port: Option<u16>,
+    pub jitter_ms: f64,
+    /// Share of datagrams between data centres that are lost, 0 to 1.
+    pub loss: f64,
+    pub flush_delay: Duration,
+    /// Of the links' chance.
+    pub seed: u64,
+}
+
+/// Why a cluster was not brought up. What had been started is stopped.
+#[derive(Debug, Error)]
+pub enum LocalError {
+    #[error(transparent)]
+    Certificates(#[from] FileError),
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("{dir} belongs to the cluster {found}, not to {wanted}")]
+    OtherCluster { dir: PathBuf, found: String, wanted: String },
+    #[error("{dir} has a CA for other data centres: {found}, not {wanted}")]
+    OtherLayout { dir: PathBuf, found: String, wanted: String },
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("--base-port {base}: {ports} ports from there on do not fit below 65536")]
+    Ports { base: u16, ports: usize },
+    #[error("node of {dc}: {source}")]
+    Node { dc: String, source: tidemark_node::StartError },
+    #[error("aggregator of {dc}: {source}")]
+    Aggregator { dc: String, source: tidemark_aggregator::StartError },
+    #[error("{dc} was not ready after {waited_s} s: {reason}")]
+    NotReady { dc: String, waited_s: u64, reason: String },
+}
+
+/// One data centre of a running cluster.
+pub struct LocalDc {
+    pub name: String,
+    pub node: Node,
+    pub node_addr: SocketAddr,
+    pub aggregator: Aggregator,
+    pub aggregator_addr: SocketAddr,
+    /// Its aggregator's links.
+    links: LinkPlan,
+    node_endpoint: Endpoint,
+    aggregator_endpoint: Endpoint,
+}
+
+/// A running cluster. Dropping it ends it without a farewell; nothing durable is lost.
+pub struct LocalCluster {
+    pub dcs: Vec<LocalDc>,
+    pub layout: Layout,
+    data_dir: PathBuf,
+    ca: ClusterCa,
+}
+
+/// Sockets of one data centre, before anything runs on them.
+struct Sockets {
+    node: Endpoint,
+    aggregator: Endpoint,
+    links: LinkPlan,
+    credentials: Credentials,
+}
+
+impl LocalCluster {
+    /// Brings a cluster up and waits until all of it is ready. To be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`LocalError`]; the data directory is as before, but for what has been founded in it.
+    pub async fn start(options: LocalOptions) -> Result<LocalCluster, LocalError> {
+        let ca = open_ca(&options)?;
+        let sockets = bind_all(&options, &ca)?;
+        let cluster = describe(&options, &sockets);
+        connect_links(&options, &sockets)?;
+        let mut dcs = Vec::with_capacity(sockets.len());
+        for (at, sockets) in sockets.into_iter().enumerate() {
+            dcs.push(start_dc(&options, &cluster, DcId(at as u16), sockets).await?);
+        }
+        let LocalOptions { layout, data_dir, namespaces, .. } = options;
+        let local = LocalCluster { dcs, layout, data_dir, ca };
+        local.wait_ready(&namespaces).await?;
+        Ok(local)
+    }
+
+    /// The leader's data centre.
+    pub fn leader(&self) -> &LocalDc {
+        &self.dcs[self.layout.leader]
+    }
+
+    /// Credentials of a client of a data centre.
+    ///
+    /// # Errors
+    /// A name that no certificate can carry.
+    pub fn client_credentials(&self, dc: usize, name: &str) -> Result<Credentials, LocalError> {
+        let identity = Identity::new(self.ca.cluster(), &self.dcs[dc].name, Role::Client, name)?;
+        Ok(self.ca.issue(&identity, CERTIFICATE_DAYS)?)
+    }
+
+    /// The same, written to a folder of its own for another process.
+    ///
+    /// # Errors
+    /// As [`LocalCluster::client_credentials`], and what the file system says.
+    pub fn save_client_credentials(&self, dc: usize, name: &str) -> Result<PathBuf, LocalError> {
+        let dir = self.data_dir.join("certs").join(&self.dcs[dc].name).join(name);
+        self.client_credentials(dc, name)?.save(&dir)?;
+        Ok(dir)
+    }
+
+    /// Other data centres, nearest first.
+    pub fn neighbours(&self, dc: usize) -> Vec<usize> {
+        let mut others: Vec<usize> = (0..self.dcs.len()).filter(|&other| other != dc).collect();
+        others.sort_by(|&a, &b| self.layout.rtt_ms[dc][a].total_cmp(&self.layout.rtt_ms[dc][b]));
+        others
+    }
+
+    /// Cuts a data centre off from all others. Its own clients still reach it.
+    ///
+    /// # Errors
+    /// The table of links is full.
+    pub fn cut(&self, dc: usize) -> Result<(), LocalError> {
+        self.for_links_of(dc, LinkPlan::cut)
+    }
+
+    /// Ends a cut.
+    ///
+    /// # Errors
+    /// As [`LocalCluster::cut`].
+    pub fn heal(&self, dc: usize) -> Result<(), LocalError> {
+        self.for_links_of(dc, LinkPlan::heal)
+    }
+
+    fn for_links_of(
+        &self,
+        dc: usize,
+        change: fn(&LinkPlan, SocketAddr) -> Result<(), LinkError>,
+    ) -> Result<(), LocalError> {
+        for other in (0..self.dcs.len()).filter(|&other| other != dc) {
+            change(&self.dcs[dc].links, self.dcs[other].aggregator_addr)?;
+            change(&self.dcs[other].links, self.dcs[dc].aggregator_addr)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that aggregators have sent to one another since the start.
+    pub fn wan_bytes(&self) -> u64 {
+        let sent = |dc: &LocalDc| dc.links.all_counters().0.iter().map(|(_, counters)| counters.bytes).sum::<u64>();
+        self.dcs.iter().map(sent).sum()
+    }
+
+    /// Stops everything; what was accepted is durable, and the next start goes on from there.
+    pub async fn stop(self) {
+        join_all(self.dcs.into_iter().map(LocalDc::stop)).await;
+    }
+
+    async fn wait_ready(&self, namespaces: &[String]) -> Result<(), LocalError> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        for dc in &self.dcs {
+            while let Err(reason) = dc.ready(namespaces).await {
+                if Instant::now() >= deadline {
+                    let waited_s = READY_TIMEOUT.as_secs();
+                    return Err(LocalError::NotReady { dc: dc.name.clone(), waited_s, reason });
+                }
+                sleep(READY_POLL).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LocalDc {
+    /// The durable commits of its node since the start.
+    pub fn commits(&self) -> u64 {
+        self.node.status().borrow().commits
+    }
+
+    async fn ready(&self, namespaces: &[String]) -> Result<(), String> {
+        self.aggregator.ready()?;
+        let known = self.aggregator.with_ledger(|ledger| ledger.namespaces().map(str::to_owned).collect::<Vec<_>>());
+        if let Some(missing) = namespaces.iter().find(|name| !known.contains(name)) {
+            self.aggregator.add_namespace(missing).await;
+            return Err(format!("namespace {missing} is not known yet"));
+        }
+        let status = self.node.status().borrow().clone();
+        match (status.serving, status.failed) {
+            (_, Some(reason)) => Err(format!("its node has failed: {reason}")),
+            (false, None) => Err("its node does not serve yet".to_owned()),
+            (true, None) => Ok(()),
+        }
+    }
+
+    async fn stop(self) {
+        self.node.stop().await;
+        self.aggregator.stop().await;
+        let reason = "the process ends";
+        tokio::join!(self.node_endpoint.close(reason), self.aggregator_endpoint.close(reason));
+    }
+}
+
+/// The CA of the data directory, made at the first start.
+fn open_ca(options: &LocalOptions) -> Result<ClusterCa, LocalError> {
+    let dir = options.data_dir.join("certs").join("ca");
+    if !dir.join("ca.pem").exists() {
+        let ca = ClusterCa::generate(&options.cluster)?;
+        ca.save(&dir)?;
+        remember_layout(options)?;
+        return Ok(ca);
+    }
+    let ca = ClusterCa::load(&dir)?;
+    if ca.cluster() != options.cluster {
+        let (found, wanted) = (ca.cluster().to_owned(), options.cluster.clone());
+        return Err(LocalError::OtherCluster { dir: options.data_dir.clone(), found, wanted });
+    }
+    check_layout(options)?;
+    Ok(ca)
+}
+
+fn layout_file(data_dir: &Path) -> PathBuf {
+    data_dir.join("layout")
+}
+
+fn layout_text(options: &LocalOptions) -> String {
+    options.layout.dcs.iter().map(|dc| dc.name.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// A data centre's number is its place in the layout for ever, so a directory belongs to one layout.
+fn remember_layout(options: &LocalOptions) -> Result<(), LocalError> {
+    let path = layout_file(&options.data_dir);
+    std::fs::write(&path, layout_text(options)).map_err(|source| LocalError::Io { path, source })
+}
+
+fn check_layout(options: &LocalOptions) -> Result<(), LocalError> {
+    let path = layout_file(&options.data_dir);
+    let found = std::fs::read_to_string(&path).map_err(|source| LocalError::Io { path, source })?;
+    let wanted = layout_text(options);
+    if found == wanted {
+        return Ok(());
+    }
+    Err(LocalError::OtherLayout { dir: options.data_dir.clone(), found, wanted })
+}
+
+fn bind_all(options: &LocalOptions, ca: &ClusterCa) -> Result<Vec<Sockets>, LocalError> {
+    let ports = 2 * options.layout.dcs.len();
+    if let Some(base) = options.base_port.filter(|&base| usize::from(base) + ports > usize::from(u16::MAX) + 1) {
+        return Err(LocalError::Ports { base, ports });
+    }
+    (0..options.layout.dcs.len()).map(|dc| bind(options, ca, dc)).collect()
+}
+
+fn bind(options: &LocalOptions, ca: &ClusterCa, dc: usize) -> Result<Sockets, LocalError> {
+    let issue = |role, name| -> Result<Credentials, LocalError> {
+        let identity = Identity::new(&options.cluster, &options.layout.dcs[dc].name, role, name)?;
+        Ok(ca.issue(&identity, CERTIFICATE_DAYS)?)
+    };
+    let addr = |offset: u16| {
+        let port = options.base_port.map_or(0, |base| base + 2 * dc as u16 + offset);
+        SocketAddr::from(([127, 0, 0, 1], port))
+    };
+    let links = LinkPlan::new(options.seed.wrapping_add(dc as u64));
+    let credentials = issue(Role::Aggregator, "aggregator-0")?;
+    let node = Endpoint::bind(addr(0), issue(Role::Node, "node-0")?, EndpointOptions::default())?;
+    let delayed = EndpointOptions { link_plan: Some(links.clone()), ..EndpointOptions::default() };
+    let aggregator = Endpoint::bind(addr(1), credentials.clone(), delayed)?;
+    Ok(Sockets { node, aggregator, links, credentials })
+}
+
+fn describe(options: &LocalOptions, sockets: &[Sockets]) -> Cluster {
+    let Layout { dcs, voters, leader, .. } = &options.layout;
+    let dc = |(name, sockets): (&str, &Sockets)| DataCentre {
+        name: name.to_owned(),
+        aggregator: sockets.aggregator.local_addr(),
+        nodes: vec![sockets.node.local_addr()],
+    };
+    Cluster {
+        name: options.cluster.clone(),
+        dcs: dcs.iter().map(|dc| dc.name.as_str()).zip(sockets).map(dc).collect(),
+        voters: voters.iter().map(|&voter| DcId(voter as u16)).collect(),
+        leader: DcId(*leader as u16),
+    }
+}
+
+/// Delay stands where datagrams leave, so each way is half of the round trip.
+fn connect_links(options: &LocalOptions, sockets: &[Sockets]) -> Result<(), LocalError> {
+    for (from, own) in sockets.iter().enumerate() {
+        for (to, peer) in sockets.iter().enumerate().filter(|(to, _)| *to != from) {
+            own.links.set(peer.aggregator.local_addr(), link(options, from, to))?;
+        }
+    }
+    Ok(())
+}
+
+fn link(options: &LocalOptions, from: usize, to: usize) -> Link {
+    Link {
+        one_way_us: (options.layout.rtt_ms[from][to] / 2.0 * US_PER_MS) as u64,
+        jitter_us: (options.jitter_ms * US_PER_MS) as u64,
+        loss_ppm: (options.loss * PPM) as u32,
+        ..Link::default()
+    }
+}
+
+async fn start_dc(
+    options: &LocalOptions,
+    cluster: &Cluster,
+    dc: DcId,
+    sockets: Sockets,
+) -> Result<LocalDc, LocalError> {
+    let Sockets { node: node_endpoint, aggregator: aggregator_endpoint, links, credentials } = sockets;
+    let name = cluster.dcs[usize::from(dc.0)].name.clone();
+    let dir = options.data_dir.join(&name);
+    let node_options = NodeOptions {
+        data_dir: dir.join("node-0"),
+        cluster: cluster.name.clone(),
+        dc_name: name.clone(),
+        dc,
+        group: GROUP,
+        core: NodeConfig::new(GroupId { dc, group: GROUP, incarnation: 0 }, LANES),
+        flush_delay: options.flush_delay,
+    };
+    let node = Node::start(node_endpoint.clone(), node_options)
+        .map_err(|source| LocalError::Node { dc: name.clone(), source })?;
+    let aggregator_options = AggregatorOptions {
+        data_dir: dir.join("aggregator"),
+        cluster: cluster.clone(),
+        dc,
+        core: AggregatorConfig::new(dc, 0),
+        raft: Config::new(cluster.name.clone(), LEDGER),
+    };
+    let aggregator = Aggregator::start(aggregator_endpoint.clone(), credentials, aggregator_options)
+        .await
+        .map_err(|source| LocalError::Aggregator { dc: name.clone(), source })?;
+    let (node_addr, aggregator_addr) = (node_endpoint.local_addr(), aggregator_endpoint.local_addr());
+    Ok(LocalDc { name, node, node_addr, aggregator, aggregator_addr, links, node_endpoint, aggregator_endpoint })
+}

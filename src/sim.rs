@@ -1,0 +1,124 @@
+//! `tidemark sim`: runs the deterministic simulator of the core and prints what it found.
+
+use clap::{Args, Subcommand};
+use tidemark_sim::runner::{self, SweepPlan, Timed, replay_command};
+use tidemark_sim::teeth::Mutation;
+
+/// The simulator's subcommands.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Run one seed.
+    Run(SeedArgs),
+    /// Run many seeds, on two threads.
+    Sweep(SweepArgs),
+    /// Run one seed and print everything that happens.
+    Replay(SeedArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct SeedArgs {
+    /// What the run is a function of.
+    #[arg(long)]
+    seed: u64,
+    /// Close with one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Stop after so many minutes.
+    #[arg(long, conflicts_with = "seeds", default_value_t = 1.0)]
+    minutes: f64,
+    /// First seed of a sweep by time.
+    #[arg(long, conflicts_with = "seeds", default_value_t = 0)]
+    from: u64,
+    /// Run the seeds `A..B` (B not included).
+    #[arg(long, value_parser = seed_range)]
+    seeds: Option<(u64, u64)>,
+    /// Close with one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn seed_range(text: &str) -> Result<(u64, u64), String> {
+    let parse = |part: &str| part.parse::<u64>().map_err(|error| format!("seed {part:?}: {error}"));
+    let (first, end) = text.split_once("..").ok_or_else(|| format!("{text:?} is not A..B"))?;
+    let (first, end) = (parse(first)?, parse(end)?);
+    if first < end { Ok((first, end)) } else { Err(format!("{first}..{end} holds no seed")) }
+}
+
+/// A property did not hold; the details were printed when it was found.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} of the simulated seeds failed")]
+pub struct Failed(u64);
+
+/// Runs a subcommand.
+///
+/// # Errors
+/// [`Failed`] when a property did not hold.
+pub fn run(command: SimCommand) -> Result<(), Failed> {
+    match command {
+        SimCommand::Run(args) => close(&runner::run(args.seed, Mutation::None), args.json),
+        SimCommand::Replay(args) => {
+            let mut print = |line: &str| println!("{line}");
+            close(&runner::run_printing(args.seed, Mutation::None, Some(&mut print)), args.json)
+        }
+        SimCommand::Sweep(args) => sweep(&args),
+    }
+}
+
+fn close(timed: &Timed, json: bool) -> Result<(), Failed> {
+    report(timed);
+    let closing = timed.json();
+    if json {
+        println!("{closing}");
+    } else {
+        let n = |key: &str| closing[key].to_string();
+        println!(
+            "seed {}: {} violations, {} events ({}/s), {} increments, {} milestones, {} virtual s, trace {}",
+            timed.outcome.seed,
+            timed.outcome.findings.violations.len(),
+            n("events"),
+            n("events_per_s"),
+            n("increments"),
+            n("milestones"),
+            n("virtual_s"),
+            n("trace_hash"),
+        );
+    }
+    success(u64::from(!timed.outcome.findings.violations.is_empty()))
+}
+
+fn report(timed: &Timed) {
+    for violation in &timed.outcome.findings.violations {
+        let seed = timed.outcome.seed;
+        let at = violation.at.0 as f64 / 1e6;
+        eprintln!("seed {seed} at {at:.6} s: {}: {}", violation.property, violation.what);
+        eprintln!("  replay: {}", replay_command(seed));
+    }
+}
+
+fn sweep(args: &SweepArgs) -> Result<(), Failed> {
+    let plan = match args.seeds {
+        Some((first, end)) => SweepPlan { first, count: end - first, seconds: f64::MAX },
+        None => SweepPlan { first: args.from, count: u64::MAX - args.from, seconds: args.minutes * 60.0 },
+    };
+    let sweep = runner::sweep(plan, Mutation::None, &report);
+    if args.json {
+        println!("{}", sweep.json());
+    } else {
+        println!(
+            "{} seeds, {} failures, {} events/s per core",
+            sweep.seeds,
+            sweep.failures,
+            sweep.json()["events_per_s"]
+        );
+        sweep.coverage.counts().for_each(|(what, times)| println!("{times:>12} {what}"));
+    }
+    success(sweep.failures)
+}
+
+fn success(failures: u64) -> Result<(), Failed> {
+    if failures == 0 { Ok(()) } else { Err(Failed(failures)) }
+}

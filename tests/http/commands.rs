@@ -1,0 +1,104 @@
+//! The command's clients, as processes, against a real server.
+
+use crate::memory::Memory;
+use crate::support::{Running, TOKEN, add, options, start, start_with};
+use std::process::{Output, Stdio};
+use tidemark_transport::certs::{ClusterCa, Identity, Role};
+use tokio::process::Command;
+
+async fn run(running: &Running, arguments: &[&str]) -> Output {
+    command(running, arguments).output().await.unwrap()
+}
+
+fn command(running: &Running, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark"));
+    command.args(arguments).env("TIDEMARK_SERVER", format!("http://{}", running.address)).env("TIDEMARK_TOKEN", TOKEN);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+fn text(output: &Output) -> (i32, String) {
+    let text = if output.status.success() { &output.stdout } else { &output.stderr };
+    (output.status.code().unwrap(), String::from_utf8_lossy(text).trim().to_owned())
+}
+
+#[tokio::test]
+async fn counting_from_the_shell() {
+    let running = start().await;
+    let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
+    assert_eq!(said(&["add", "search/a/milestones", "2"]).await, (0, "counted".into()));
+    assert_eq!(
+        said(&["get", "search/a/milestones", "search/b"]).await,
+        (0, "search/a/milestones 2\nsearch/b 0".into())
+    );
+    let defined = said(&["milestones", "define", "search/b", "--at", "2,5"]).await;
+    assert_eq!(defined, (0, "2 armed\n5 armed".into()));
+    assert_eq!(said(&["milestones", "disarm", "search/b", "--at", "5"]).await, (0, "2 armed".into()));
+    let won = said(&["add", "search/b", "3", "--session", "abc"]).await;
+    assert_eq!(won, (0, "the milestone 2, counted from number 1 on".into()));
+    assert_eq!(said(&["milestones", "list", "search/b"]).await, (0, "2 awarded".into()));
+    let awards = said(&["awards", "list"]).await.1;
+    assert!(awards.starts_with("search/b milestone 2: number 1, weight 3, client "), "{awards}");
+    let json = said(&["get", "search/b", "--json"]).await.1;
+    assert!(json.contains(r#""value":3"#), "{json}");
+    assert!(said(&["status"]).await.1.contains("\"awards\": 1"));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_with_a_failing_exit() {
+    let running = start().await;
+    let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
+    let zero = said(&["add", "search/a", "0"]).await;
+    assert!(zero.0 == 1 && zero.1.contains("400 Bad Request: delta 0 of item 0: 1 to"), "{zero:?}");
+    assert!(said(&["add", "search"]).await.1.contains("NAMESPACE/KEY expected"));
+    let token = said(&["get", "search/a", "--token", "another-token-of-32-characters.."]).await;
+    assert!(token.1.contains("401 Unauthorized: the token is not that of this process"), "{token:?}");
+    let watch = said(&["watch", "search/a", "--token", "another-token-of-32-characters.."]).await;
+    assert!(watch.0 == 1 && watch.1.contains("401"), "{watch:?}");
+    let address = said(&["status", "--server", "https://127.0.0.1:1"]).await;
+    assert!(address.1.contains("http://HOST:PORT expected"), "{address:?}");
+    let nobody = said(&["status", "--server", "http://127.0.0.1:1"]).await;
+    assert!(nobody.1.contains("cannot reach 127.0.0.1:1: Connection refused"), "{nobody:?}");
+}
+
+#[tokio::test]
+async fn watching_shows_totals_and_awards() {
+    let running = start().await;
+    running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[1]}"#).await;
+    running.memory.count(&add("search/q", 1));
+    let watched = run(&running, &["watch", "search/q", "--after", "0.0", "--messages", "2"]).await;
+    let (code, lines) = text(&watched);
+    assert_eq!(code, 0, "{lines}");
+    let mut lines: Vec<&str> = lines.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines[0], "search/q 1");
+    assert!(lines[1].starts_with("search/q milestone 1: number 1"), "{}", lines[1]);
+}
+
+#[tokio::test]
+async fn a_certificate_is_fetched_and_verified_with_a_ca_from_outside_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let ca = ClusterCa::generate("demo").unwrap();
+    ca.save(&dir.path().join("ca")).unwrap();
+    let signer = ca.issue(&Identity::new("demo", "usa-0", Role::Aggregator, "0").unwrap(), 1).unwrap();
+    let running = start_with(Memory::new(Some(signer)), options()).await;
+    running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[1]}"#).await;
+    running.memory.count(&add("search/q", 1));
+    let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
+    let (file, ca) = (path("award.json"), path("ca/ca.pem"));
+    assert_eq!(said(&["awards", "certificate", "search/q", "1", "--out", &file]).await.0, 0);
+    let again = said(&["awards", "certificate", "search/q", "1", "--out", &file]).await;
+    assert!(again.0 == 1 && again.1.contains("exists"), "{again:?}");
+    let good = said(&["verify", "--ca", &ca, "--voters", "1", &file]).await;
+    assert!(good.0 == 0 && good.1.contains("number 1: exactly 0 were counted before it"), "{good:?}");
+    let few = said(&["verify", "--ca", &ca, "--voters", "usa-0,asia-0,europe-0", &file]).await;
+    assert!(few.0 == 1 && few.1.contains("signed by 1 of 3 voters: 2 needed"), "{few:?}");
+    assert_eq!(said(&["verify", "--voters", "1", &file]).await.0, 2);
+    assert_eq!(said(&["verify", "--ca", &ca, &file]).await.0, 2);
+    assert_eq!(said(&["verify", "--ca", &path("none.pem"), "--voters", "1", &file]).await.0, 2);
+    let changed = std::fs::read_to_string(&file).unwrap().replace("\"delta\": 1", "\"delta\": 2");
+    std::fs::write(&file, changed).unwrap();
+    let refused = said(&["verify", "--ca", &ca, "--voters", "1", &file]).await;
+    assert!(refused.0 == 1 && refused.1.contains("is not the one that was signed"), "{refused:?}");
+}

@@ -1,0 +1,184 @@
+//! A backend in memory: one counter table, milestones that award at once, faults on demand.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidemark::http::{
+    Add, Added, AwardFilter, AwardPosition, Backend, Failure, MilestoneList, MilestoneState, MilestoneStatus,
+};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::ledger::{Awarded, DefineError};
+use tidemark_proto::limits::DELTA_MAX;
+use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Reading};
+use tidemark_proto::wire;
+use tidemark_transport::Credentials;
+use tokio::sync::broadcast;
+
+/// Few, so that a test can make a receiver miss some.
+const EVENTS_MAX: usize = 4;
+
+/// Every increment of this key is awarded.
+const EACH: &[u8] = b"each";
+
+pub struct Memory {
+    state: Mutex<State>,
+    events: broadcast::Sender<Award>,
+    signer: Option<Credentials>,
+    pub unready: AtomicBool,
+    /// Increments stay pending.
+    pub pending: AtomicBool,
+    /// An increment takes a while.
+    pub slow: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    counters: BTreeMap<CounterName, u64>,
+    milestones: BTreeMap<CounterName, Vec<u64>>,
+    awards: Vec<Award>,
+}
+
+impl Memory {
+    pub fn new(signer: Option<Credentials>) -> Memory {
+        let (events, _) = broadcast::channel(EVENTS_MAX);
+        Memory {
+            state: Mutex::default(),
+            events,
+            signer,
+            unready: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
+            slow: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts and awards, as a cluster would.
+    pub fn count(&self, add: &Add) -> Added {
+        let mut state = self.state.lock().unwrap();
+        let value = state.counters.entry(add.counter.clone()).or_default();
+        let first = *value + 1;
+        *value += add.delta;
+        let range = first..=*value;
+        let reached = state.milestones.get(&add.counter).into_iter().flatten().copied().find(|at| range.contains(at));
+        let reached = reached.or((add.counter.key() == EACH).then_some(first));
+        let Some(at) = reached else { return Added::Placed(Place::Counted) };
+        let award = award(add, at, first, state.awards.len() as u64 + 1);
+        state.milestones.entry(add.counter.clone()).or_default().retain(|&other| other != at);
+        state.awards.push(award.clone());
+        let _ = self.events.send(award);
+        Added::Placed(Place::Milestone { at, first })
+    }
+
+    pub fn count_ones(&self, counter: &str, times: u64) {
+        for _ in 0..times {
+            self.count(&crate::support::add(counter, 1));
+        }
+    }
+
+    pub fn value(&self, counter: &CounterName) -> u64 {
+        self.state.lock().unwrap().counters.get(counter).copied().unwrap_or(0)
+    }
+
+    fn list(&self, counter: &CounterName) -> MilestoneList {
+        let state = self.state.lock().unwrap();
+        let awarded = state.awards.iter().filter(|award| award.counter == *counter).map(|award| award.at);
+        let status = |at, state| MilestoneStatus { at, state, waits_for: Vec::new() };
+        let awarded = awarded.map(|at| status(at, MilestoneState::Awarded));
+        let armed = state.milestones.get(counter).into_iter().flatten().map(|&at| status(at, MilestoneState::Armed));
+        MilestoneList { milestones: awarded.chain(armed).collect(), every: None, sequence_from: None }
+    }
+}
+
+fn award(add: &Add, at: u64, first: u64, index: u64) -> Award {
+    let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
+    Award {
+        counter: add.counter.clone(),
+        epoch: 1,
+        at,
+        step: 0,
+        count: 1,
+        first,
+        delta: add.delta,
+        group,
+        pos: 0,
+        client: ClientId(1),
+        lane: 0,
+        seq: 1,
+        idx: 0,
+        session: add.session,
+        before: vec![(group, first - 1)],
+        index: LogIndex(index),
+    }
+}
+
+impl Backend for Memory {
+    async fn add(&self, add: Add) -> Result<Added, Failure> {
+        if add.counter.namespace() != "search" {
+            return Err(BatchError::UnknownNamespace(add.counter.namespace().to_owned()).into());
+        }
+        if add.delta == 0 || add.delta > DELTA_MAX {
+            return Err(BatchError::Delta { idx: 0, delta: add.delta, max: DELTA_MAX }.into());
+        }
+        if self.slow.load(Ordering::Relaxed) {
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+        let added = self.count(&add);
+        Ok(if self.pending.load(Ordering::Relaxed) { Added::Pending } else { added })
+    }
+
+    async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
+        Ok(counters.iter().map(|counter| Reading { value: self.value(counter), ..Reading::default() }).collect())
+    }
+
+    async fn define(&self, counter: CounterName, spec: MilestoneSpec) -> Result<MilestoneList, Failure> {
+        let count = self.value(&counter);
+        if let Some(&at) = spec.at.iter().find(|&&at| at <= count) {
+            return Err(DefineError::NotAbove { at, count }.into());
+        }
+        self.state.lock().unwrap().milestones.entry(counter.clone()).or_default().extend(spec.at);
+        Ok(self.list(&counter))
+    }
+
+    async fn disarm(&self, counter: CounterName, at: Option<u64>) -> Result<MilestoneList, Failure> {
+        let mut state = self.state.lock().unwrap();
+        state.milestones.entry(counter.clone()).or_default().retain(|&other| Some(other) != at);
+        drop(state);
+        Ok(self.list(&counter))
+    }
+
+    async fn milestones(&self, counter: &CounterName) -> Result<MilestoneList, Failure> {
+        Ok(self.list(counter))
+    }
+
+    async fn awards(&self, filter: AwardFilter) -> Result<Vec<Award>, Failure> {
+        let state = self.state.lock().unwrap();
+        let after = state.awards.len().min(filter.after.index as usize);
+        Ok(state.awards[after..].iter().filter(|award| filter.matches(award)).take(filter.limit).cloned().collect())
+    }
+
+    async fn certificate(&self, counter: &CounterName, at: u64) -> Result<Option<Awarded>, Failure> {
+        let state = self.state.lock().unwrap();
+        let award = state.awards.iter().find(|award| award.counter == *counter && award.at == at).cloned();
+        let sign = |award: &Award| {
+            let certificate = |signer: &Credentials| AwardSignature {
+                dc: DcId(0),
+                signature: signer.sign(&wire::encode(award)).to_vec(),
+                certificate: signer.certificate_der().to_vec(),
+            };
+            self.signer.iter().map(certificate).collect()
+        };
+        Ok(award.map(|award| Awarded { signatures: sign(&award), award }))
+    }
+
+    async fn status(&self) -> serde_json::Value {
+        serde_json::json!({ "dc": "usa-0", "awards": self.state.lock().unwrap().awards.len() })
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.unready.load(Ordering::Relaxed) { Err("the ledger has no leader".to_owned()) } else { Ok(()) }
+    }
+
+    fn awarded(&self) -> (AwardPosition, broadcast::Receiver<Award>) {
+        let state = self.state.lock().unwrap();
+        (state.awards.last().map(AwardPosition::of).unwrap_or_default(), self.events.subscribe())
+    }
+}

@@ -1,0 +1,85 @@
+//! A server to test, and requests written by hand: the server is not tested with its own client.
+
+use crate::memory::Memory;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tidemark::http::{Access, Add, Options, Server};
+use tidemark::names::parse_counter;
+use tidemark::token::Token;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+pub struct Running {
+    pub server: Server,
+    pub memory: Arc<Memory>,
+    pub address: SocketAddr,
+}
+
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+pub fn options() -> Options {
+    let access = Access { token: Token::new(TOKEN).unwrap(), open_reads: false };
+    Options { access, connections_max: 64, live_connections_max: 8, metrics: None }
+}
+
+pub async fn start_with(memory: Memory, options: Options) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let memory = Arc::new(memory);
+    let server = Server::start(listener, memory.clone(), options).unwrap();
+    Running { address: server.address(), server, memory }
+}
+
+pub async fn start() -> Running {
+    start_with(Memory::new(None), options()).await
+}
+
+pub fn add(counter: &str, delta: u64) -> Add {
+    Add { counter: parse_counter(counter).unwrap(), delta, session: None }
+}
+
+impl Running {
+    /// With the token.
+    pub async fn send(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.send_with(method, path, &format!("authorization: Bearer {TOKEN}\r\n"), body).await
+    }
+
+    /// With these header lines.
+    pub async fn send_with(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+        let length = body.len();
+        let text = format!(
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+        );
+        self.raw(text.as_bytes()).await
+    }
+
+    pub async fn raw(&self, bytes: &[u8]) -> Answer {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        // A server that has answered already may not want the rest.
+        let _ = stream.write_all(bytes).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        let text = String::from_utf8(answer).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+    }
+}
+
+impl Answer {
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    /// Status, code and text of a failure.
+    pub fn failure(&self) -> (u16, String, String) {
+        let json = self.json();
+        let text = |name: &str| json["error"][name].as_str().unwrap().to_owned();
+        (self.status, text("code"), text("message"))
+    }
+}

@@ -1,0 +1,163 @@
+//! Style as a test: the rules of this code base that a machine can check, applied to the tree.
+//!
+//! Dependency direction, the core's allow-list, determinism, bounded queues, prose on every file, short functions, no
+//! unfinished work, a tidy top folder, and an ARCHITECTURE.md whose invariants name their tests. The rules stand in
+//! `tidy/rules.rs`, each beside a test in which it fails.
+
+#[path = "tidy/rules.rs"]
+mod rules;
+#[path = "tidy/scan.rs"]
+mod scan;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Functions that were longer than the limit when the limit came. The list only shrinks.
+const LONG_FUNCTIONS: &[&str] = &[];
+
+/// Real inputs and generated files may hold anything.
+const DATA_ENDINGS: [&str; 5] = ["csv", "tsv", "log", "lock", "json"];
+
+#[test]
+fn dependencies_point_down_only() {
+    let problems = |path: &String| report(path, rules::manifest(&read(path).parse().expect("a manifest is TOML")));
+    let manifests = files().into_iter().filter(|path| is_named(path, "Cargo.toml") && !path.starts_with("tests/"));
+    refuse(manifests.collect::<Vec<_>>().iter().flat_map(problems));
+}
+
+#[test]
+fn every_source_file_opens_with_prose() {
+    refuse(sources().iter().flat_map(|(path, text)| report(path, rules::opens_with_prose(text))));
+}
+
+#[test]
+fn nothing_is_unfinished() {
+    refuse(code().iter().flat_map(|(path, code)| report(path, rules::unfinished(code))));
+}
+
+#[test]
+fn every_queue_is_bounded() {
+    refuse(code().iter().flat_map(|(path, code)| report(path, rules::unbounded(code))));
+}
+
+#[test]
+fn the_core_and_the_simulator_depend_on_their_inputs_only() {
+    let fenced = |path: &str| path.starts_with("proto/src/") || path.starts_with("sim/src/");
+    let code = code().into_iter().filter(|(path, _)| fenced(path));
+    refuse(code.flat_map(|(path, code)| report(&path, rules::nondeterministic(&path, &code))));
+}
+
+#[test]
+fn functions_fit_on_a_screen() {
+    let long = code().iter().flat_map(|(path, code)| rules::long_functions(path, code)).collect();
+    refuse(rules::ratchet(&long, LONG_FUNCTIONS));
+}
+
+#[test]
+fn the_top_folder_holds_what_the_map_says() {
+    let entries: BTreeSet<String> =
+        tracked().iter().map(|path| path.split('/').next().unwrap_or(path).to_owned()).collect();
+    refuse(rules::top_level(entries.iter().map(String::as_str)));
+}
+
+#[test]
+fn no_path_of_one_machine_is_named() {
+    let texts = files().into_iter().filter(|path| !DATA_ENDINGS.iter().any(|ending| has_ending(path, ending)));
+    let readable = texts.filter_map(|path| Some((std::fs::read_to_string(root().join(&path)).ok()?, path)));
+    refuse(readable.flat_map(|(text, path)| report(&path, rules::machine_paths(&text))));
+}
+
+#[test]
+fn the_map_is_short_and_its_invariants_are_guarded() {
+    let Ok(text) = std::fs::read_to_string(root().join("ARCHITECTURE.md")) else {
+        return;
+    };
+    let tests = code().iter().flat_map(|(_, code)| scan::tests(code)).collect();
+    refuse(report("ARCHITECTURE.md", rules::architecture(&text, &tests)));
+}
+
+#[test]
+fn the_readme_gives_the_command_that_ci_runs() {
+    let Ok(text) = std::fs::read_to_string(root().join("README.md")) else { return };
+    refuse(report("README.md", rules::readme(&text, &read(".ci/run"))));
+}
+
+#[test]
+fn the_tree_is_really_read() {
+    let sources = sources();
+    assert!(sources.iter().any(|(path, _)| path == "proto/src/lib.rs"), "{} sources", sources.len());
+    assert!(code().iter().any(|(_, code)| scan::tests(code).contains("the_tree_is_really_read")));
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn sources() -> Vec<(String, String)> {
+    let sources = files().into_iter().filter(|path| has_ending(path, "rs"));
+    sources.map(|path| (path.clone(), read(&path))).collect()
+}
+
+fn code() -> Vec<(String, String)> {
+    sources().into_iter().map(|(path, text)| (path, scan::code_only(&text))).collect()
+}
+
+fn has_ending(path: &str, ending: &str) -> bool {
+    Path::new(path).extension().is_some_and(|found| found == ending)
+}
+
+fn is_named(path: &str, name: &str) -> bool {
+    Path::new(path).file_name().is_some_and(|found| found == name)
+}
+
+/// Files that belong to the tree or are about to; from the disk where there is no git.
+fn files() -> Vec<String> {
+    git(&["ls-files", "--cached", "--others", "--exclude-standard"]).unwrap_or_else(walked)
+}
+
+fn tracked() -> Vec<String> {
+    git(&["ls-files", "--cached"]).unwrap_or_else(walked)
+}
+
+fn git(arguments: &[&str]) -> Option<Vec<String>> {
+    let output = Command::new("git").current_dir(root()).args(arguments).output().ok()?;
+    let listing = String::from_utf8(output.stdout).ok()?;
+    let listing: Vec<String> = listing.lines().map(str::to_owned).filter(|path| root().join(path).is_file()).collect();
+    (output.status.success() && !listing.is_empty()).then_some(listing)
+}
+
+fn walked() -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of the tree").flatten() {
+            let path = entry.path();
+            let skipped = is_named(&path.to_string_lossy(), ".git") || is_named(&path.to_string_lossy(), "target");
+            match path.is_dir() {
+                _ if skipped => {}
+                true => folders.push(path),
+                false => found.push(relative(&path)),
+            }
+        }
+    }
+    found
+}
+
+fn relative(path: &Path) -> String {
+    let inside: PathBuf = path.strip_prefix(root()).expect("below the root").to_owned();
+    inside.to_string_lossy().into_owned()
+}
+
+fn report(path: &str, problems: Vec<String>) -> Vec<String> {
+    problems.into_iter().map(|problem| format!("{path}: {problem}")).collect()
+}
+
+fn refuse(problems: impl IntoIterator<Item = String>) {
+    let problems: Vec<String> = problems.into_iter().collect();
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
