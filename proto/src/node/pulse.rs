@@ -1,5 +1,6 @@
-//! What a group says to the ledger, and how often: greetings, reports, offers. All are said from applied state, only after the
-//! process start was confirmed (greetings: until then), and again until they are acknowledged.
+//! What a group says to the ledger, and how often: greetings, reports, offers. All are said from applied state, and again until
+//! they are acknowledged. A greeting is the first word on every connection, since the aggregator learns from it which group it
+//! has; it is said again until the process start is confirmed, and only then come reports and offers.
 
 use crate::alloc::{RateEstimator, report_interval_us};
 use crate::group::Group;
@@ -18,6 +19,7 @@ pub(super) struct Pulses {
     guards: Vec<Pulse>,
     /// When which guard is looked at again.
     agenda: BTreeSet<(Time, u32)>,
+    /// Set once this connection was greeted.
     hello: Option<Repeat>,
 }
 
@@ -110,17 +112,16 @@ impl Pulses {
 
 impl NodeCore {
     pub(super) fn pulses_due(&self) -> Option<Time> {
-        if !self.pulses.up {
+        if !self.may_speak() {
             return None;
         }
-        let hello = self.pulses.hello.filter(|_| self.hello_wanted()).map(|hello| hello.at);
         let first = self.pulses.agenda.first().filter(|_| self.group.rights_usable()).map(|&(due, _)| due);
-        hello.into_iter().chain(first).min()
+        self.hello_due().into_iter().chain(first).min()
     }
 
     /// Says what is due.
     pub(super) fn run_pulses(&mut self, now: Time) {
-        if !self.pulses.up {
+        if !self.may_speak() {
             return;
         }
         self.greet(now);
@@ -184,7 +185,7 @@ impl NodeCore {
 
     /// The ledger holds a block and needs its items one by one; it says so until it has them.
     fn on_need_items(&mut self, placed: &Placed) {
-        let (Some((from, to)), true, true) = (placed.need_items, self.pulses.up, self.group.rights_usable()) else {
+        let (Some((from, to)), true, true) = (placed.need_items, self.may_speak(), self.group.rights_usable()) else {
             return;
         };
         let number = self.group.guard_of(&placed.counter).filter(|_| placed.group == self.config.group.id);
@@ -196,17 +197,26 @@ impl NodeCore {
         self.outputs.extend(detail);
     }
 
-    fn hello_wanted(&self) -> bool {
-        !self.group.rights_usable() && !self.group.is_fenced_out() && self.group.is_last_boot(self.nonce)
+    /// Before its own start is in the log, a process knows only what an earlier one may say.
+    fn may_speak(&self) -> bool {
+        self.pulses.up && self.group.is_last_boot(self.nonce)
+    }
+
+    /// At once on a new connection, whatever the ledger knows already; then until it has confirmed the start.
+    fn hello_due(&self) -> Option<Time> {
+        let unconfirmed = !self.group.rights_usable() && !self.group.is_fenced_out();
+        match self.pulses.hello {
+            None => Some(Time(0)),
+            Some(hello) => unconfirmed.then_some(hello.at),
+        }
     }
 
     fn greet(&mut self, now: Time) {
-        let hello = self.pulses.hello;
-        if !self.hello_wanted() || hello.is_some_and(|hello| hello.at > now) {
+        if self.hello_due().is_none_or(|due| due > now) {
             return;
         }
-        let next = hello.map_or_else(|| Repeat::first(now, &self.config), |hello| hello.again(now, &self.config));
-        self.pulses.hello = Some(next);
+        let first = || Repeat::first(now, &self.config);
+        self.pulses.hello = Some(self.pulses.hello.map_or_else(first, |hello| hello.again(now, &self.config)));
         self.outputs.push_back(Output::Aggregator(FromGroup::Hello(self.group.hello())));
     }
 

@@ -413,6 +413,60 @@ fn recovery_at_every_entry_gives_the_state_that_was() {
     assert!(matches!(bad, RecoverError::Entry { index: 1, .. }), "{bad}");
 }
 
+/// What the node says to the aggregator on a new connection, before it is asked anything.
+fn first_words(world: &mut World) -> Vec<FromGroup> {
+    world.core.handle(world.now, Input::AggregatorUp);
+    let said = std::iter::from_fn(|| world.core.poll_output()).filter_map(|output| match output {
+        Output::Aggregator(msg) => Some(msg),
+        _ => None,
+    });
+    said.collect()
+}
+
+#[test]
+fn a_group_greets_first_on_every_connection_of_its_aggregator() {
+    let mut world = World::new(config());
+    world.pass(Span::from_secs(1));
+    world.add(ClientId(1), 0, &[(1, 1)]);
+    world.pass(Span::from_secs(1));
+    assert!(world.core.group().rights_usable() && world.core.group().guards().is_empty(), "nothing else is to be said");
+    for _ in 0..2 {
+        world.core.handle(world.now, Input::AggregatorGone);
+        let said = first_words(&mut world);
+        assert!(matches!(&said[..], [FromGroup::Hello(hello)] if hello.group == id()), "{said:?}");
+    }
+    world.pass(Span::from_secs(200));
+    assert_eq!(world.core.poll_timeout(), None, "a start that is confirmed is not announced again and again");
+}
+
+#[test]
+fn with_rights_to_report_the_greeting_still_comes_first_and_also_from_a_group_that_is_fenced_out() {
+    let mut world = World::new(config());
+    workload(&mut world);
+    let said = first_words(&mut world);
+    assert!(matches!(&said[..], [FromGroup::Hello(_), FromGroup::Report(_), ..]), "{said:?}");
+    world.say(ToGroup::FencedOut { group: id() });
+    world.pass(Span::from_secs(1));
+    assert!(world.core.group().is_fenced_out());
+    let said = first_words(&mut world);
+    assert!(matches!(&said[..], [FromGroup::Hello(_)]), "its counts are true and are read on: {said:?}");
+}
+
+#[test]
+fn a_process_says_nothing_before_its_own_start_is_in_the_log() {
+    let mut world = World::new(config());
+    workload(&mut world);
+    world.core = world.recovered(9);
+    assert_eq!(first_words(&mut world), []);
+    let boot = LogIndex(world.core.group().applied().0 + 1);
+    world.core.handle(world.now, Input::Durable { upto: boot });
+    let said: Vec<_> = std::iter::from_fn(|| world.core.poll_output()).collect();
+    assert!(
+        matches!(&said[..], [Output::Aggregator(FromGroup::Hello(hello))] if hello.nonces.contains(&9)),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn an_idle_node_asks_for_no_ticks() {
     let mut world = World::new(config());
