@@ -23,6 +23,8 @@ use tokio::time::Instant;
 /// Events that may wait for the core; past it readers wait, and with them their connections.
 pub const EVENTS_MAX: usize = 4_096;
 const EVENTS_BATCH: usize = 256;
+/// Why a connection ends whose writer's queue is full.
+const READS_TOO_SLOWLY: &str = "reads too slowly";
 /// How often round trips and the leader are looked at.
 const SURVEY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -31,7 +33,7 @@ pub enum Event {
     PeerUp { dc: DcId, id: u64, sender: mpsc::Sender<Bytes>, connection: Connection },
     Peer { dc: DcId, id: u64, msg: PeerMsg },
     PeerGone { dc: DcId, id: u64 },
-    NodeUp { node: u64, sender: mpsc::Sender<Bytes> },
+    NodeUp { node: u64, sender: mpsc::Sender<Bytes>, connection: Connection },
     Node { node: u64, msg: FromGroup },
     NodeGone { node: u64 },
     Submit { cmds: Vec<LedgerCmd> },
@@ -61,6 +63,7 @@ struct Peer {
 /// A node of this data centre, and the group that it turned out to hold.
 struct NodePeer {
     sender: mpsc::Sender<Bytes>,
+    connection: Connection,
     group: Option<GroupId>,
 }
 
@@ -174,13 +177,11 @@ impl Host {
                     self.handle(Input::PeerGone { dc });
                 }
             }
-            Event::NodeUp { node, sender } => drop(self.nodes.insert(node, NodePeer { sender, group: None })),
-            Event::Node { node, msg } => self.on_node(node, msg),
-            Event::NodeGone { node } => {
-                if let Some(group) = self.nodes.remove(&node).and_then(|peer| peer.group) {
-                    self.handle(Input::GroupGone { group });
-                }
+            Event::NodeUp { node, sender, connection } => {
+                self.nodes.insert(node, NodePeer { sender, connection, group: None });
             }
+            Event::Node { node, msg } => self.on_node(node, msg),
+            Event::NodeGone { node } => self.lose_node(node, "the connection has ended"),
             Event::Submit { cmds } => self.handle(Input::Submit(cmds)),
             Event::Stop { .. } => {}
         }
@@ -197,15 +198,25 @@ impl Host {
 
     /// The first message of a node's connection says which group it holds.
     fn on_node(&mut self, node: u64, msg: FromGroup) {
+        let Some(peer) = self.nodes.get_mut(&node) else { return };
         let group = group_of(&msg);
         if group.dc != self.own {
-            return tracing::warn!(%group, "a node of this data centre speaks for a group of another one");
+            tracing::warn!(%group, "a node of this data centre speaks for a group of another one");
+            return self.lose_node(node, "the group is one of another data centre");
         }
-        let Some(peer) = self.nodes.get_mut(&node) else { return };
         if peer.group.replace(group) != Some(group) {
             self.handle(Input::GroupUp { group });
         }
         self.handle(Input::Group { group, msg });
+    }
+
+    /// Ends the connection to a node, if it has not ended, so that it is made again.
+    fn lose_node(&mut self, node: u64, reason: &str) {
+        let Some(peer) = self.nodes.remove(&node) else { return };
+        peer.connection.close(reason);
+        if let Some(group) = peer.group {
+            self.handle(Input::GroupGone { group });
+        }
     }
 
     /// The ledger's replica applied something.
@@ -267,10 +278,10 @@ impl Host {
 
     fn send_group(&mut self, group: GroupId, frame: Bytes) {
         let found = self.nodes.iter().find(|(_, peer)| peer.group == Some(group)).map(|(&node, _)| node);
-        let Some(node) = found else { return };
-        if self.nodes[&node].sender.try_send(frame).is_err() {
-            self.nodes.remove(&node);
-            self.handle(Input::GroupGone { group });
+        if let Some(node) = found
+            && self.nodes[&node].sender.try_send(frame).is_err()
+        {
+            self.lose_node(node, READS_TOO_SLOWLY);
         }
     }
 
@@ -280,7 +291,7 @@ impl Host {
         if self.peers.get(&dc).is_some_and(|peer| peer.sender.try_send(frame).is_err())
             && let Some(peer) = self.peers.remove(&dc)
         {
-            peer.connection.close("reads too slowly");
+            peer.connection.close(READS_TOO_SLOWLY);
             self.handle(Input::PeerGone { dc });
         }
     }

@@ -98,8 +98,14 @@ impl Mesh {
     pub async fn accept(&self, connection: Connection) {
         match self.inner.cluster.dc(connection.peer().dc()) {
             Ok(dc) if dc < self.inner.own => self.run_connection(dc, connection, false).await,
-            Ok(dc) => tracing::warn!(dc = dc.0, "refused: this aggregator dials that one"),
-            Err(error) => tracing::warn!(%error, "refused: peer of no known data centre"),
+            Ok(dc) => {
+                tracing::warn!(dc = dc.0, "refused: this aggregator dials that one");
+                connection.close("this aggregator dials that one: the layouts differ");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "refused: peer of no known data centre");
+                connection.close("the layout has no such data centre");
+            }
         }
     }
 

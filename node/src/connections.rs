@@ -2,8 +2,7 @@
 
 use crate::host::Event;
 use bytes::Bytes;
-use tidemark_proto::msg::{ForGroup, FromClient};
-use tidemark_proto::wire::{self, channel};
+use tidemark_proto::wire::{self, Message, channel};
 use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, Role};
 use tokio::sync::mpsc;
 
@@ -26,18 +25,38 @@ pub async fn accept_all(endpoint: Endpoint, events: mpsc::Sender<Event>) {
     }
 }
 
-/// Serves one connection by the role in its certificate.
+/// A connection as the host has it: its writer's queue, and the means to end it.
+pub struct Peer {
+    sender: mpsc::Sender<Bytes>,
+    connection: Connection,
+}
+
+impl Peer {
+    /// Queues a frame; false when the peer reads too slowly, or not at all any more.
+    pub fn send(&self, frame: Bytes) -> bool {
+        self.sender.try_send(frame).is_ok()
+    }
+
+    /// Ends the connection, so that the peer connects again instead of waiting for ever.
+    pub fn end(self, reason: &str) {
+        self.connection.close(reason);
+    }
+}
+
+/// Serves one connection by the role in its certificate, and ends it.
 async fn serve(connection: Connection, conn: u64, events: mpsc::Sender<Event>) {
     let peer = connection.peer().clone();
     match (peer.role(), connection.accept_channel().await) {
         // An aggregator counts for callers of its HTTP interface.
         (Role::Client | Role::Aggregator, Ok((channel::INCREMENTS, channel))) => {
-            let Channel { reader, writer } = channel;
-            serve_client(conn, reader, writer, events).await;
+            let up = |peer| Event::ClientUp { conn, peer };
+            let message = |msg| Event::Client { conn, msg };
+            serve_channel(&connection, channel, &events, up, message, Event::ClientGone { conn }).await;
         }
         (Role::Aggregator, Ok((channel::GROUP, channel))) => {
-            let Channel { reader, writer } = channel;
-            serve_aggregator(conn, peer.dc().to_owned(), reader, writer, events).await;
+            let up = |to| Event::AggregatorUp { conn, dc: peer.dc().to_owned(), peer: to };
+            let message = |msg| Event::Aggregator { conn, msg };
+            serve_channel(&connection, channel, &events, up, message, Event::AggregatorGone { conn }).await;
         }
         (role, Ok((kind, _))) => {
             tracing::warn!(?role, kind, peer = %peer, "channel refused");
@@ -47,64 +66,52 @@ async fn serve(connection: Connection, conn: u64, events: mpsc::Sender<Event>) {
     }
 }
 
-async fn serve_client(conn: u64, mut reader: FrameReader, writer: FrameWriter, events: mpsc::Sender<Event>) {
-    let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
-    let writing = tokio::spawn(write_all(writer, receiver));
-    if events.send(Event::ClientUp { conn, sender }).await.is_err() {
-        return;
-    }
-    while let Some(frame) = next_frame(&mut reader).await {
-        match wire::decode::<FromClient>(&frame) {
-            Ok(msg) => {
-                if events.send(Event::Client { conn, msg }).await.is_err() {
-                    break;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(conn, %error, "malformed message of a client");
-                break;
-            }
-        }
-    }
-    let _ = events.send(Event::ClientGone { conn }).await;
-    writing.abort();
-}
-
-async fn serve_aggregator(
-    conn: u64,
-    dc: String,
-    mut reader: FrameReader,
-    writer: FrameWriter,
-    events: mpsc::Sender<Event>,
+/// Hands what the peer says to the host until the peer ends or says what cannot be.
+async fn serve_channel<M: Message>(
+    connection: &Connection,
+    channel: Channel,
+    events: &mpsc::Sender<Event>,
+    up: impl FnOnce(Peer) -> Event,
+    message: impl Fn(M) -> Event,
+    gone: Event,
 ) {
+    let Channel { mut reader, writer } = channel;
     let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
     let writing = tokio::spawn(write_all(writer, receiver));
-    if events.send(Event::AggregatorUp { conn, dc, sender }).await.is_err() {
-        return;
+    if events.send(up(Peer { sender, connection: connection.clone() })).await.is_ok() {
+        let reason = read_all(connection, &mut reader, events, message).await;
+        connection.close(&reason);
+        let _ = events.send(gone).await;
     }
-    while let Some(frame) = next_frame(&mut reader).await {
-        match wire::decode::<ForGroup>(&frame) {
-            Ok(msg) => {
-                if events.send(Event::Aggregator { conn, msg }).await.is_err() {
-                    break;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(conn, %error, "malformed message of an aggregator");
-                break;
-            }
-        }
-    }
-    let _ = events.send(Event::AggregatorGone { conn }).await;
     writing.abort();
+    connection.close("the node stops");
 }
 
-async fn next_frame(reader: &mut FrameReader) -> Option<Bytes> {
-    match reader.next().await {
-        Ok(frame) => frame,
-        Err(error) => {
-            tracing::debug!(%error, "connection ended");
-            None
+/// Why reading ended.
+async fn read_all<M: Message>(
+    connection: &Connection,
+    reader: &mut FrameReader,
+    events: &mpsc::Sender<Event>,
+    message: impl Fn(M) -> Event,
+) -> String {
+    loop {
+        let frame = match reader.next().await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return "the channel has ended".to_owned(),
+            Err(error) => {
+                tracing::debug!(peer = %connection.peer(), %error, "connection ended");
+                return error.to_string();
+            }
+        };
+        let msg = match wire::decode::<M>(&frame) {
+            Ok(msg) => msg,
+            Err(error) => {
+                tracing::warn!(peer = %connection.peer(), %error, "malformed message");
+                return format!("malformed message: {error}");
+            }
+        };
+        if events.send(message(msg)).await.is_err() {
+            return "the node stops".to_owned();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The host of a group: one task that owns the core and feeds it what happens.
 
-use crate::connections::accept_all;
+use crate::connections::{Peer, accept_all};
 use crate::storage::{self, Progress, StartError, Storage, StorageOptions};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -23,6 +23,8 @@ use tokio::time::Instant;
 const EVENTS_MAX: usize = 4_096;
 /// Events handled before outputs are drained.
 const EVENTS_BATCH: usize = 512;
+/// Why a connection ends whose writer's queue is full.
+const READS_TOO_SLOWLY: &str = "reads too slowly";
 
 /// How a node is started.
 #[derive(Clone, Debug)]
@@ -41,10 +43,10 @@ pub struct NodeOptions {
 
 /// What happens to a node.
 pub enum Event {
-    ClientUp { conn: u64, sender: mpsc::Sender<Bytes> },
+    ClientUp { conn: u64, peer: Peer },
     Client { conn: u64, msg: FromClient },
     ClientGone { conn: u64 },
-    AggregatorUp { conn: u64, dc: String, sender: mpsc::Sender<Bytes> },
+    AggregatorUp { conn: u64, dc: String, peer: Peer },
     Aggregator { conn: u64, msg: ForGroup },
     AggregatorGone { conn: u64 },
     Stop { done: oneshot::Sender<()> },
@@ -118,18 +120,14 @@ impl Node {
     }
 }
 
-struct Peer {
-    conn: u64,
-    sender: mpsc::Sender<Bytes>,
-}
-
 struct Host {
     core: NodeCore,
     log: LocalLog,
     progress: Arc<Progress>,
     dc_name: String,
-    clients: HashMap<u64, mpsc::Sender<Bytes>>,
-    aggregator: Option<Peer>,
+    clients: HashMap<u64, Peer>,
+    /// The present connection of this data centre's aggregator.
+    aggregator: Option<(u64, Peer)>,
     origin: Instant,
     durable: LogIndex,
     checkpointed: u64,
@@ -204,14 +202,14 @@ impl Host {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::ClientUp { conn, sender } => drop(self.clients.insert(conn, sender)),
+            Event::ClientUp { conn, peer } => drop(self.clients.insert(conn, peer)),
             Event::Client { conn, msg } => {
                 if self.clients.contains_key(&conn) {
                     self.handle(Input::Client { conn: ConnId(conn), msg });
                 }
             }
             Event::ClientGone { conn } => self.lose_client(conn),
-            Event::AggregatorUp { conn, dc, sender } => self.on_aggregator(conn, &dc, sender),
+            Event::AggregatorUp { conn, dc, peer } => self.on_aggregator(conn, &dc, peer),
             Event::Aggregator { conn, msg } => {
                 if self.is_aggregator(conn) {
                     self.handle(Input::Aggregator(msg));
@@ -228,18 +226,19 @@ impl Host {
     }
 
     fn is_aggregator(&self, conn: u64) -> bool {
-        self.aggregator.as_ref().is_some_and(|peer| peer.conn == conn)
+        self.aggregator.as_ref().is_some_and(|(present, _)| *present == conn)
     }
 
     /// The newest connection of this data centre's aggregator counts; another data centre's is refused.
-    fn on_aggregator(&mut self, conn: u64, dc: &str, sender: mpsc::Sender<Bytes>) {
+    fn on_aggregator(&mut self, conn: u64, dc: &str, peer: Peer) {
         if dc != self.dc_name {
-            return tracing::warn!(dc, own = %self.dc_name, "aggregator of another data centre refused");
+            tracing::warn!(dc, own = %self.dc_name, "aggregator of another data centre refused");
+            return peer.end(&format!("this is a node of {}: it does not serve the aggregator of {dc}", self.dc_name));
         }
-        if self.aggregator.take().is_some() {
+        if let Some((_, before)) = self.aggregator.replace((conn, peer)) {
+            before.end("replaced by a newer connection");
             self.handle(Input::AggregatorGone);
         }
-        self.aggregator = Some(Peer { conn, sender });
         self.handle(Input::AggregatorUp);
     }
 
@@ -298,16 +297,20 @@ impl Host {
 
     /// A client that does not read loses its connection, never what was counted: it asks again.
     fn send_client(&mut self, conn: u64, frame: Bytes) {
-        if self.clients.get(&conn).is_some_and(|sender| sender.try_send(frame).is_err()) {
+        if self.clients.get(&conn).is_some_and(|peer| !peer.send(frame))
+            && let Some(peer) = self.clients.remove(&conn)
+        {
             metrics::counter!("tidemark_node_slow_clients_total").increment(1);
-            self.clients.remove(&conn);
+            peer.end(READS_TOO_SLOWLY);
             self.lost.push(Input::ClientGone { conn: ConnId(conn) });
         }
     }
 
     fn send_aggregator(&mut self, frame: Bytes) {
-        if self.aggregator.as_ref().is_some_and(|peer| peer.sender.try_send(frame).is_err()) {
-            self.aggregator = None;
+        if self.aggregator.as_ref().is_some_and(|(_, peer)| !peer.send(frame))
+            && let Some((_, peer)) = self.aggregator.take()
+        {
+            peer.end(READS_TOO_SLOWLY);
             self.lost.push(Input::AggregatorGone);
         }
     }
