@@ -63,5 +63,7 @@ macro_rules! from_redb {
 from_redb!(redb::StorageError, redb::TableError, redb::CommitError, redb::TransactionError);
 
 pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    // A limit on the size of files is, to the one who meets it, a full disk.
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

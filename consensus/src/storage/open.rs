@@ -52,7 +52,7 @@ pub struct Identity {
     pub owner: String,
 }
 
-/// Why a log could not be opened. Nothing was changed.
+/// Why a log could not be opened. Nothing that it holds was changed; a file that was not closed in order may have been repaired.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has the file open.
@@ -117,6 +117,10 @@ impl OpenError {
         }
     }
 
+    fn broken(source_name: &str) -> Self {
+        Self::Corrupt { source_name: source_name.to_owned(), reason: "its structure is broken".to_owned() }
+    }
+
     pub(crate) fn from_persist(source_name: &str, error: PersistError) -> Self {
         let source_name = source_name.to_owned();
         match error {
@@ -137,12 +141,32 @@ pub(crate) struct Schema<'a> {
 
 /// Opens or creates the database and checks or writes its identity; `create_tables` runs in the same transaction.
 pub(crate) fn open(source: Source, schema: &Schema) -> Result<Database, OpenError> {
-    if let Source::Path(path) = &source
-        && !path.exists()
-    {
-        create_whole(path, schema)?;
+    if let Source::Path(path) = &source {
+        if path.exists() {
+            check_unchanged(path, schema)?;
+        } else {
+            create_whole(path, schema)?;
+        }
     }
     open_or_fill(source, schema)
+}
+
+/// Opening for writing changes a file, so its identity is compared before. What was not closed in order cannot be read without a
+/// repair, and what is empty has no identity yet: those are compared after.
+fn check_unchanged(path: &Path, schema: &Schema) -> Result<(), OpenError> {
+    let name = path.display().to_string();
+    let is_empty = fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0);
+    if is_empty {
+        return Ok(());
+    }
+    let db = match guarded(|| Builder::new().set_cache_size(schema.cache_bytes).open_read_only(path)) {
+        Some(Ok(db)) => db,
+        Some(Err(DatabaseError::RepairAborted)) => return Ok(()),
+        Some(Err(error)) => return Err(OpenError::from_redb(&name, error)),
+        None => return Err(OpenError::broken(&name)),
+    };
+    let found = read_identity(&db).map_err(|error| OpenError::from_persist(&name, error))?;
+    found.map_or(Ok(()), |found| check_identity(&name, schema, &found))
 }
 
 /// redb cannot open what it had half created, so a file gets its name only once it is complete.
@@ -180,22 +204,21 @@ fn open_or_fill(source: Source, schema: &Schema) -> Result<Database, OpenError> 
     Ok(db)
 }
 
-/// redb asserts on some damaged headers; a damaged file is an input, so that panic becomes an error.
 fn open_database(source: Source, name: &str, cache_bytes: usize) -> Result<Database, OpenError> {
-    let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let opened = guarded(|| {
         let mut builder = Builder::new();
         builder.set_cache_size(cache_bytes);
         match source {
             Source::Path(path) => builder.create(path),
             Source::Backend(backend) => builder.create_with_backend(Boxed(backend)),
         }
-    }));
-    match opened {
-        Ok(result) => result.map_err(|error| OpenError::from_redb(name, error)),
-        Err(_) => {
-            Err(OpenError::Corrupt { source_name: name.to_owned(), reason: "its structure is broken".to_owned() })
-        }
-    }
+    });
+    opened.ok_or_else(|| OpenError::broken(name))?.map_err(|error| OpenError::from_redb(name, error))
+}
+
+/// redb asserts on some damaged headers; a damaged file is an input, so that panic becomes `None`.
+fn guarded<T>(open: impl FnOnce() -> T) -> Option<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(open)).ok()
 }
 
 struct Found {
@@ -204,7 +227,7 @@ struct Found {
     owner: String,
 }
 
-fn read_identity(db: &Database) -> Result<Option<Found>, PersistError> {
+fn read_identity(db: &impl ReadableDatabase) -> Result<Option<Found>, PersistError> {
     let read = db.begin_read()?;
     if read.list_tables()?.next().is_none() {
         return Ok(None);
