@@ -1,0 +1,278 @@
+//! A cluster of real processes: one node and one aggregator per data centre, with the files that the command's users write.
+
+use crate::http::{self, TOKEN};
+use crate::process::{Process, command, run, until};
+use serde_json::Value;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tidemark_client::{Client, Site};
+use tidemark_transport::Credentials;
+
+/// Guarded by some tests, and spread over all valves.
+pub const QUERIES: &str = "search/queries";
+/// Never guarded.
+pub const PLAIN: &str = "search/plain";
+/// A client leaves a data centre that is gone for this long.
+const SITE_TIMEOUT: Duration = Duration::from_millis(600);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Node,
+    Aggregator,
+}
+
+impl Role {
+    fn subcommand(self) -> &'static str {
+        match self {
+            Role::Node => "node",
+            Role::Aggregator => "aggregator",
+        }
+    }
+
+    fn credentials(self) -> &'static str {
+        match self {
+            Role::Node => "node-0",
+            Role::Aggregator => "aggregator",
+        }
+    }
+}
+
+pub struct Cluster {
+    dir: tempfile::TempDir,
+    names: Vec<String>,
+    pub nodes: Vec<SocketAddr>,
+    pub aggregators: Vec<SocketAddr>,
+    starts: AtomicU32,
+}
+
+/// A data centre that runs.
+pub struct Centre {
+    pub node: Process,
+    pub aggregator: Process,
+    pub http: SocketAddr,
+}
+
+/// An address on loopback that is free for UDP and TCP, outside the range that the kernel gives to sockets without a port: a
+/// process that was killed must find its own port free.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let offset = std::process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, (12_000 + offset % 20_000) as u16));
+        if UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+impl Cluster {
+    /// Files of a cluster of these data centres, all of them voters; nothing runs yet.
+    pub fn new(names: &[&str]) -> Cluster {
+        let cluster = Cluster {
+            dir: tempfile::tempdir().unwrap(),
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            nodes: names.iter().map(|_| free_address()).collect(),
+            aggregators: names.iter().map(|_| free_address()).collect(),
+            starts: AtomicU32::new(0),
+        };
+        let layout = cluster.layout_text(&cluster.aggregators);
+        std::fs::write(cluster.path("layout.toml"), layout).unwrap();
+        cluster.write_token();
+        cluster.make_certificates();
+        for dc in 0..names.len() {
+            for role in [Role::Node, Role::Aggregator] {
+                cluster.write_config(dc, role, "layout.toml");
+            }
+        }
+        cluster
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// The layout with the aggregators at these addresses.
+    pub fn layout_text(&self, aggregators: &[SocketAddr]) -> String {
+        let voters: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
+        let mut text = format!(
+            "name = \"test\"\nnamespaces = [\"search\"]\nspread = [{QUERIES:?}]\nvoters = [{}]\nleader = {:?}\n",
+            voters.join(","),
+            self.names[0]
+        );
+        for (dc, name) in self.names.iter().enumerate() {
+            let (aggregator, node) = (aggregators[dc], self.nodes[dc]);
+            text += &format!("[[dc]]\nname = {name:?}\naggregator = \"{aggregator}\"\nnodes = [\"{node}\"]\n");
+        }
+        text
+    }
+
+    fn write_token(&self) {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(self.path("token")).unwrap();
+        std::io::Write::write_all(&mut file, TOKEN.as_bytes()).unwrap();
+    }
+
+    fn make_certificates(&self) {
+        let (ca, layout, out) = (self.text("ca"), self.text("layout.toml"), self.text("credentials"));
+        let web = self.text("credentials/web");
+        for arguments in [
+            vec!["certs", "init", "--cluster", "test", "--out", &ca],
+            vec!["certs", "issue", "--ca", &ca, "--cluster", &layout, "--out", &out],
+            vec!["certs", "issue", "--ca", &ca, "--dc", "web", "--role", "client", "--out", &web],
+        ] {
+            let output = run(&arguments);
+            assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+
+    /// Writes the configuration of a process, which reads the layout of that name.
+    pub fn write_config(&self, dc: usize, role: Role, layout: &str) {
+        let name = &self.names[dc];
+        let (kind, credentials) = (role.subcommand(), role.credentials());
+        let text = format!(
+            "cluster = {layout:?}\ndc = {name:?}\ncredentials = \"credentials/{name}/{credentials}\"\n\
+             data_dir = \"data/{name}-{kind}\"\n[http]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n"
+        );
+        std::fs::write(self.config(dc, role), text).unwrap();
+    }
+
+    pub fn config(&self, dc: usize, role: Role) -> PathBuf {
+        self.path(&format!("{}-{}.toml", self.names[dc], role.subcommand()))
+    }
+
+    pub fn data(&self, dc: usize, role: Role) -> PathBuf {
+        self.path(&format!("data/{}-{}", self.names[dc], role.subcommand()))
+    }
+
+    /// The arguments that start a process.
+    pub fn arguments(&self, dc: usize, role: Role) -> Vec<String> {
+        let config = self.config(dc, role).to_str().unwrap().to_owned();
+        vec![role.subcommand().to_owned(), "--config".to_owned(), config]
+    }
+
+    /// Runs a process that is expected to refuse, with overrides.
+    pub fn refusal(&self, dc: usize, role: Role, sets: &[&str]) -> String {
+        let mut arguments = self.arguments(dc, role);
+        arguments.extend(sets.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        crate::process::complaint(&run(&arguments))
+    }
+
+    pub fn next_log(&self) -> PathBuf {
+        self.path(&format!("log-{}", self.starts.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Starts a process; it does not serve yet.
+    pub fn spawn(&self, dc: usize, role: Role) -> Process {
+        let arguments = self.arguments(dc, role);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        Process::start(command(&arguments), self.next_log())
+    }
+
+    pub async fn start(&self, dc: usize, role: Role) -> (Process, SocketAddr) {
+        let mut process = self.spawn(dc, role);
+        let http = process.until_serves().await;
+        (process, http)
+    }
+
+    pub async fn node(&self, dc: usize) -> Process {
+        self.start(dc, Role::Node).await.0
+    }
+
+    pub async fn centre(&self, dc: usize) -> Centre {
+        let ((node, _), (aggregator, http)) =
+            tokio::join!(self.start(dc, Role::Node), self.start(dc, Role::Aggregator));
+        Centre { node, aggregator, http }
+    }
+
+    /// Starts all data centres and waits until they take increments.
+    pub async fn centres(&self) -> Vec<Centre> {
+        let mut centres = Vec::new();
+        for dc in 0..self.names.len() {
+            centres.push(self.centre(dc).await);
+        }
+        for centre in &centres {
+            ready(centre.http).await;
+        }
+        centres
+    }
+
+    pub fn client_credentials(&self) -> Credentials {
+        Credentials::load(&self.path("credentials/web")).unwrap()
+    }
+
+    /// A front end that prefers the data centres in this order.
+    pub async fn client(&self, dcs: &[usize]) -> Client {
+        let builder = Client::builder().credentials(self.client_credentials()).site_timeout(SITE_TIMEOUT);
+        let site = |&dc: &usize| Site {
+            dc: self.names[dc].clone(),
+            node: self.nodes[dc],
+            aggregator: Some(self.aggregators[dc]),
+        };
+        dcs.iter().map(site).fold(builder, |builder, site| builder.site(site)).connect().await.unwrap()
+    }
+
+    pub fn name(&self, dc: usize) -> &str {
+        &self.names[dc]
+    }
+}
+
+/// Waits until an aggregator's view and ledger work.
+pub async fn ready(http: SocketAddr) {
+    until("a working view and ledger", async || http::get(http, "/readyz").await.filter(|(code, _)| *code == 200))
+        .await;
+}
+
+/// Waits until every view shows exactly this, with nothing pending. A view that shows more has counted something twice.
+pub async fn until_views_show(views: &[SocketAddr], counter: &str, total: u64) {
+    for &http in views {
+        let mut last = None;
+        let start = std::time::Instant::now();
+        loop {
+            last = http::reading(http, counter).await.or(last);
+            match last {
+                Some((value, pending)) if value + pending > total => {
+                    panic!("{counter}: {value} shown and {pending} pending of {total}: something was counted twice")
+                }
+                Some((value, 0)) if value == total => break,
+                _ => {}
+            }
+            let waited = start.elapsed();
+            assert!(waited < crate::process::WAIT_MAX, "{counter}: {last:?} shown after {waited:?}, {total} expected");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Defines milestones and waits until they are armed.
+pub async fn arm(http: SocketAddr, counter: &str, at: &[u64]) {
+    let body = serde_json::json!({ "at": at }).to_string();
+    let path = format!("/v1/counters/{counter}/milestones");
+    until("a definition", async || http::send(http, "PUT", &path, &body).await.filter(|(code, _)| *code == 200)).await;
+    until("armed milestones", async || {
+        let (_, list) = http::get(http, &path).await?;
+        let armed = |status: &Value| status["state"] == "armed";
+        let list = list["milestones"].as_array()?.clone();
+        (list.len() == at.len() && list.iter().all(armed)).then_some(())
+    })
+    .await;
+}
+
+/// The awards as a data centre knows them.
+pub async fn awards(http: SocketAddr, counter: &str) -> Option<Vec<Value>> {
+    let (_, list) = http::get(http, &format!("/v1/awards?counter={counter}")).await?;
+    list["awards"].as_array().cloned()
+}
+
+/// The data centre that leads the ledger, as one of them knows.
+pub async fn leader(http: SocketAddr) -> Option<String> {
+    let (_, status) = http::get(http, "/v1/status").await?;
+    status["ledger"]["leader"].as_str().map(str::to_owned)
+}
