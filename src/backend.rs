@@ -80,17 +80,24 @@ impl LocalBackend {
         MilestoneList { milestones, every, sequence_from }
     }
 
-    /// Waits until the ledger as applied here satisfies `done`.
+    /// Waits until the ledger as applied here satisfies `done`, or another change came before the one decided on `revision`.
     async fn applied(
         &self,
         counter: &CounterName,
+        revision: u64,
         done: impl Fn(&MilestoneList) -> bool,
     ) -> Result<MilestoneList, Failure> {
         let deadline = Instant::now() + DEFINE_PATIENCE;
         loop {
+            let moved = self.aggregator.revision(counter) > revision;
             let list = self.list(counter);
             if done(&list) {
                 return Ok(list);
+            }
+            if moved {
+                let message =
+                    format!("the milestones of {counter} were changed at the same time: look, and decide again");
+                return Err(Failure::Conflict { code: "changed", message });
             }
             if Instant::now() >= deadline {
                 return Err(Failure::InDoubt("the ledger did not answer in time".to_owned()));
@@ -117,20 +124,20 @@ impl Backend for LocalBackend {
 
     async fn define(&self, counter: CounterName, spec: MilestoneSpec) -> Result<MilestoneList, Failure> {
         let (at, every) = (spec.at.clone(), spec.every);
-        self.aggregator.define(&counter, spec).await?;
+        let revision = self.aggregator.define(&counter, spec).await?;
         let has = |list: &MilestoneList, at: &u64| list.milestones.iter().any(|milestone| milestone.at == *at);
-        self.applied(&counter, |list| at.iter().all(|at| has(list, at)) && (every.is_none() || list.every == every))
-            .await
+        let done = |list: &MilestoneList| at.iter().all(|at| has(list, at)) && (every.is_none() || list.every == every);
+        self.applied(&counter, revision, done).await
     }
 
     async fn disarm(&self, counter: CounterName, at: Option<u64>) -> Result<MilestoneList, Failure> {
-        self.aggregator.disarm(&counter, at).await;
+        let revision = self.aggregator.disarm(&counter, at).await?;
         let open = |state| matches!(state, MilestoneState::Arming | MilestoneState::Armed);
         let gone = |list: &MilestoneList| match at {
             Some(at) => !list.milestones.iter().any(|milestone| milestone.at == at && open(milestone.state)),
             None => list.every.is_none(),
         };
-        self.applied(&counter, gone).await
+        self.applied(&counter, revision, gone).await
     }
 
     async fn milestones(&self, counter: &CounterName) -> Result<MilestoneList, Failure> {

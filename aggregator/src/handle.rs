@@ -15,7 +15,7 @@ use std::time::Duration;
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
 use tidemark_proto::ids::{CounterName, DcId};
-use tidemark_proto::ledger::{Awarded, DefineError, Pending};
+use tidemark_proto::ledger::{Awarded, DefineError, DisarmError, Pending};
 use tidemark_proto::msg::{LedgerCmd, MilestoneSpec, Reading};
 use tidemark_transport::{Connection, Credentials, Endpoint, Role};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
@@ -232,17 +232,31 @@ impl Aggregator {
     }
 
     /// Asks for milestones. The definition is on its way to the ledger when this returns; [`Aggregator::milestones`] shows
-    /// how far it is.
-    pub async fn define(&self, counter: &CounterName, spec: MilestoneSpec) -> Result<(), DefineError> {
+    /// how far it is. Returns the revision it was decided on: when [`Aggregator::revision`] is larger and the milestones are not
+    /// there, another change came first and this one changed nothing.
+    pub async fn define(&self, counter: &CounterName, spec: MilestoneSpec) -> Result<u64, DefineError> {
         let shown = self.get(counter).value;
-        self.inner.ledger.lock().check_define(counter, &spec, shown)?;
-        self.submit(vec![LedgerCmd::Define { counter: counter.clone(), spec }]).await;
-        Ok(())
+        let (revision, cmd) = {
+            let ledger = self.inner.ledger.lock();
+            (ledger.revision(counter), ledger.definition(counter, spec, shown)?)
+        };
+        self.submit(cmd.into_iter().collect()).await;
+        Ok(revision)
     }
 
-    /// Removes a milestone that is not awarded, or the rule.
-    pub async fn disarm(&self, counter: &CounterName, at: Option<u64>) {
-        self.submit(vec![LedgerCmd::Disarm { counter: counter.clone(), at }]).await;
+    /// Removes a milestone that is not awarded, or the rule. Returns what [`Aggregator::define`] does.
+    pub async fn disarm(&self, counter: &CounterName, at: Option<u64>) -> Result<u64, DisarmError> {
+        let (revision, cmd) = {
+            let ledger = self.inner.ledger.lock();
+            (ledger.revision(counter), ledger.removal(counter, at)?)
+        };
+        self.submit(cmd.into_iter().collect()).await;
+        Ok(revision)
+    }
+
+    /// How many changes of a counter's milestones are applied here.
+    pub fn revision(&self, counter: &CounterName) -> u64 {
+        self.inner.ledger.lock().revision(counter)
     }
 
     /// Makes a namespace known to the whole cluster.

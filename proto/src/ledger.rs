@@ -19,7 +19,8 @@ use crate::limits::{
     SIGNATURES_PER_AWARD_MAX, STARTS_REMEMBERED_MAX,
 };
 use crate::msg::{Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Placed, Report};
-use counter::Touched;
+use crate::teeth::{Bug, bites};
+use counter::{Touched, ViewAnswer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -83,6 +84,24 @@ struct ChangeSets {
     settings: bool,
 }
 
+/// A milestone that waits for a view's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaiting {
+    pub counter: CounterName,
+    pub epoch: u32,
+    pub at: u64,
+    /// Which arming of `at` it is.
+    pub arming: u64,
+}
+
+impl Awaiting {
+    /// The answer of the view of `dc`.
+    pub fn answer(&self, dc: DcId, shown_below: bool) -> LedgerCmd {
+        let Awaiting { counter, epoch, at, arming } = self.clone();
+        LedgerCmd::ViewAck { counter, epoch, at, arming, dc, shown_below }
+    }
+}
+
 /// Why a definition would be refused; checked by whoever proposes it, since apply only ignores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefineError {
@@ -96,6 +115,15 @@ pub enum DefineError {
     Range { what: &'static str, value: u64, max: u64 },
     #[error("a definition needs a milestone or a rule")]
     Nothing,
+    #[error("{0} guarded counters, and no more are allowed: this one has no milestone yet")]
+    GuardedCounters(usize),
+}
+
+/// Why a removal would be refused; checked by whoever proposes it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DisarmError {
+    #[error("milestone {at} is a multiple of the rule \"every {every}\": remove the rule")]
+    ByRule { at: u64, every: u64 },
 }
 
 impl Ledger {
@@ -107,8 +135,8 @@ impl Ledger {
             LedgerCmd::Spread(counter) => self.on_spread(counter),
             LedgerCmd::View(dc) => self.on_view(*dc),
             LedgerCmd::Hello(hello) => self.on_hello(hello),
-            LedgerCmd::Define { counter, spec } => self.on_define(counter, spec),
-            LedgerCmd::Disarm { counter, at } => self.on_disarm(index, counter, *at),
+            LedgerCmd::Define { counter, revision, spec } => self.on_define(counter, *revision, spec),
+            LedgerCmd::Disarm { counter, revision, at } => self.on_disarm(index, counter, *revision, *at),
             LedgerCmd::Report(report) => self.on_report(index, report),
             LedgerCmd::Offer(offer) => self.on_offer(index, offer),
             LedgerCmd::Detail(detail) => self.on_detail(index, detail),
@@ -117,8 +145,10 @@ impl Ledger {
                     self.change(counter, |state, _, touched| state.grant(*group, *amount, *if_awarded, touched));
                 }
             }
-            LedgerCmd::ViewAck { counter, epoch, at, dc, shown_below } => {
-                self.on_view_ack(counter, *epoch, *at, *dc, *shown_below)
+            LedgerCmd::ViewAck { counter, epoch, at, arming, dc, shown_below } => {
+                let (epoch, at, arming, dc, shown_below) = (*epoch, *at, *arming, *dc, *shown_below);
+                let answer = ViewAnswer { epoch, at, arming, dc, shown_below };
+                self.change(counter, |state, views, touched| state.on_view_ack(&answer, views, touched));
             }
             LedgerCmd::Signature { counter, at, dc, signature, certificate } => {
                 let signature =
@@ -214,9 +244,16 @@ impl Ledger {
 
     // ---- milestones ----
 
-    fn on_define(&mut self, counter: &CounterName, spec: &MilestoneSpec) {
+    /// Decided on a state that is no more, or a copy of what was carried out already.
+    fn is_stale(&self, counter: &CounterName, revision: u64) -> bool {
+        self.revision(counter) != revision && !bites(Bug::StaleDefinition)
+    }
+
+    fn on_define(&mut self, counter: &CounterName, revision: u64, spec: &MilestoneSpec) {
         let known = self.counters.contains_key(counter);
-        if spec.at.len() > MILESTONES_PER_COUNTER_MAX || (!known && self.counters.len() >= GUARDED_COUNTERS_MAX) {
+        let too_many =
+            spec.at.len() > MILESTONES_PER_COUNTER_MAX || (!known && self.counters.len() >= GUARDED_COUNTERS_MAX);
+        if too_many || self.is_stale(counter, revision) {
             return;
         }
         let live = self.groups.iter().filter(|(_, registered)| !registered.fenced).map(|(&group, _)| group);
@@ -229,12 +266,10 @@ impl Ledger {
         self.changes.settings = true;
     }
 
-    fn on_disarm(&mut self, index: LogIndex, counter: &CounterName, at: Option<u64>) {
-        self.change(counter, |state, views, touched| state.disarm(at, index, views, touched));
-    }
-
-    fn on_view_ack(&mut self, counter: &CounterName, epoch: u32, at: u64, dc: DcId, shown_below: bool) {
-        self.change(counter, |state, views, touched| state.on_view_ack(epoch, at, dc, shown_below, views, touched));
+    fn on_disarm(&mut self, index: LogIndex, counter: &CounterName, revision: u64, at: Option<u64>) {
+        if !self.is_stale(counter, revision) {
+            self.change(counter, |state, views, touched| state.disarm(at, index, views, touched));
+        }
     }
 
     fn on_signature(&mut self, counter: &CounterName, at: u64, signature: AwardSignature) {
@@ -366,15 +401,21 @@ impl Ledger {
         self.counters.get(counter)?.next_armed()
     }
 
-    /// Milestones waiting to be armed for which the view of `dc` has not answered: (counter, epoch, at).
-    pub fn awaiting_view(&self, dc: DcId) -> Vec<(CounterName, u32, u64)> {
+    /// How many definitions and removals of the counter's milestones were carried out; 0 when it has had none.
+    pub fn revision(&self, counter: &CounterName) -> u64 {
+        self.counters.get(counter).map_or(0, |state| state.milestones().revision())
+    }
+
+    /// Milestones waiting to be armed for which the view of `dc` has not answered.
+    pub fn awaiting_view(&self, dc: DcId) -> Vec<Awaiting> {
         let of = |(name, state): (&CounterName, &CounterLedger)| {
             let waits = |(at, pending): (u64, &Pending)| match pending {
-                Pending::Arming { awaits, .. } if awaits.contains(&dc) => Some(at),
+                Pending::Arming { arming, awaits, .. } if awaits.contains(&dc) => Some((at, *arming)),
                 _ => None,
             };
-            let epoch = state.epoch();
-            state.milestones().pending().filter_map(waits).map(|at| (name.clone(), epoch, at)).collect::<Vec<_>>()
+            let (counter, epoch) = (name.clone(), state.epoch());
+            let awaiting = move |(at, arming)| Awaiting { counter: counter.clone(), epoch, at, arming };
+            state.milestones().pending().filter_map(waits).map(awaiting).collect::<Vec<_>>()
         };
         self.counters.iter().flat_map(of).collect()
     }
@@ -393,35 +434,68 @@ impl Ledger {
         self.applied
     }
 
-    /// Whether a definition would be taken, given the count that the proposer's view shows. Nothing is changed.
-    pub fn check_define(&self, counter: &CounterName, spec: &MilestoneSpec, shown: u64) -> Result<(), DefineError> {
+    /// The command that defines milestones, decided on this state, given the count that the proposer's view shows; `None` when
+    /// they stand already, so that to ask again is to do nothing. Nothing is changed here.
+    pub fn definition(
+        &self,
+        counter: &CounterName,
+        spec: MilestoneSpec,
+        shown: u64,
+    ) -> Result<Option<LedgerCmd>, DefineError> {
+        self.check_define(counter, &spec, shown)?;
+        let stands = self.counters.get(counter).is_some_and(|state| state.holds(&spec));
+        let (counter, revision) = (counter.clone(), self.revision(counter));
+        Ok((!stands).then_some(LedgerCmd::Define { counter, revision, spec }))
+    }
+
+    /// The command that removes a milestone that is not awarded, or the rule; `None` when it is not there.
+    pub fn removal(&self, counter: &CounterName, at: Option<u64>) -> Result<Option<LedgerCmd>, DisarmError> {
+        let Some(milestones) = self.counters.get(counter).map(CounterLedger::milestones) else { return Ok(None) };
+        let there = match (at, milestones.every()) {
+            (Some(at), Some(every)) if milestones.is_of_rule(at) => return Err(DisarmError::ByRule { at, every }),
+            (Some(at), _) => milestones.get(at).is_some(),
+            (None, every) => every.is_some(),
+        };
+        let (counter, revision) = (counter.clone(), milestones.revision());
+        Ok(there.then_some(LedgerCmd::Disarm { counter, revision, at }))
+    }
+
+    fn check_define(&self, counter: &CounterName, spec: &MilestoneSpec, shown: u64) -> Result<(), DefineError> {
         if !self.namespaces.contains(counter.namespace()) {
             return Err(DefineError::UnknownNamespace(counter.namespace().to_owned()));
         }
         if spec.at.is_empty() && spec.every.is_none() && spec.sequence_from.is_none() {
             return Err(DefineError::Nothing);
         }
-        if spec.at.len() > MILESTONES_PER_COUNTER_MAX {
-            return Err(DefineError::Range {
-                what: "milestones of a counter",
-                value: spec.at.len() as u64,
-                max: MILESTONES_PER_COUNTER_MAX as u64,
-            });
+        let state = self.counters.get(counter);
+        if state.is_none() && self.counters.len() >= GUARDED_COUNTERS_MAX {
+            return Err(DefineError::GuardedCounters(GUARDED_COUNTERS_MAX));
         }
+        self.check_number(state, spec)?;
         for &at in spec.at.iter().chain(&spec.every) {
             self.check_milestone(at)?;
         }
         let count = shown.max(self.certain(counter));
-        let state = self.counters.get(counter);
         for &at in &spec.at {
             if state.is_some_and(|state| state.is_awarded(at)) {
                 return Err(DefineError::Awarded { at });
             }
-            if at <= count {
+            let stands = state.is_some_and(|state| state.milestones().get(at).is_some());
+            if at <= count && !stands {
                 return Err(DefineError::NotAbove { at, count });
             }
         }
         Ok(())
+    }
+
+    /// At most so many single milestones at a time, those that stand included.
+    fn check_number(&self, state: Option<&CounterLedger>, spec: &MilestoneSpec) -> Result<(), DefineError> {
+        let stands = |at: &u64| state.is_some_and(|state| state.milestones().singles().contains(at));
+        let new: BTreeSet<u64> = spec.at.iter().copied().filter(|at| !stands(at)).collect();
+        let value = new.len() as u64 + state.map_or(0, |state| state.milestones().singles().len() as u64);
+        let max = MILESTONES_PER_COUNTER_MAX as u64;
+        let (what, value) = ("milestones of a counter", value.max(spec.at.len() as u64));
+        if value > max { Err(DefineError::Range { what, value, max }) } else { Ok(()) }
     }
 
     fn check_milestone(&self, at: u64) -> Result<(), DefineError> {

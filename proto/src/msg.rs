@@ -439,13 +439,18 @@ pub enum LedgerCmd {
     /// A view (an aggregator's) that arming must wait for.
     View(DcId),
     Hello(Hello),
+    /// Adds milestones, if `revision` is still that of the counter's milestones (0: it has none yet); else nothing. So a copy
+    /// that comes late, behind another definition or removal, means nothing.
     Define {
         counter: CounterName,
+        revision: u64,
         spec: MilestoneSpec,
     },
-    /// Removes a milestone that is not yet awarded (`at`), or the rule (`None`).
+    /// Removes a milestone that is not yet awarded (`at`), or the rule (`None`), if `revision` is still that of the counter's
+    /// milestones.
     Disarm {
         counter: CounterName,
+        revision: u64,
         at: Option<u64>,
     },
     Report(Report),
@@ -465,6 +470,8 @@ pub enum LedgerCmd {
         counter: CounterName,
         epoch: u32,
         at: u64,
+        /// Which arming of `at` it answers: one that was removed and defined again is another.
+        arming: u64,
         dc: DcId,
         shown_below: bool,
     },

@@ -20,6 +20,12 @@ pub enum Bug {
     DecidedTooEarly,
     /// Reports are believed in the order of their arrival.
     ReportGoesBack,
+    /// A definition or removal is carried out although another came between.
+    StaleDefinition,
+    /// A view's answer to an earlier arming of a milestone counts for the present one.
+    StaleAckTaken,
+    /// A rule takes over the single milestones that it covers, and arms them anew.
+    RuleUnarmsSingles,
 }
 
 #[cfg(feature = "teeth")]

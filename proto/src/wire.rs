@@ -163,7 +163,7 @@ impl Message for LedgerCmd {
             LedgerCmd::Hello(hello) => hello_valid(hello),
             LedgerCmd::Report(report) => report_valid(report),
             LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer_valid(offer),
-            LedgerCmd::Define { counter, spec } => name(counter).and_then(|()| spec_valid(spec)),
+            LedgerCmd::Define { counter, spec, .. } => name(counter).and_then(|()| spec_valid(spec)),
             LedgerCmd::Signature { counter, signature, certificate, .. } => {
                 at_most("bytes of a signature", signature.len() as u64, SIGNATURE_BYTES_MAX as u64)?;
                 at_most("bytes of a certificate", certificate.len() as u64, SIGNATURE_BYTES_MAX as u64)?;
@@ -270,7 +270,7 @@ mod tests {
     fn refusals_name_value_and_limit() {
         let counter = CounterName::new("search", b"queries").unwrap();
         let spec = MilestoneSpec { at: vec![MILESTONE_MAX + 1], ..Default::default() };
-        let error = decode::<LedgerCmd>(&encode(&LedgerCmd::Define { counter, spec })).unwrap_err();
+        let error = decode::<LedgerCmd>(&encode(&LedgerCmd::Define { counter, revision: 0, spec })).unwrap_err();
         let expected = WireError::Limit { what: "milestone", value: MILESTONE_MAX + 1, max: MILESTONE_MAX };
         assert_eq!(error, expected);
         assert_eq!(decode::<LedgerCmd>(&[9]), Err(WireError::Version(9)));

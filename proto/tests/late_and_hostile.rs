@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
-use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::*;
 use tidemark_proto::time::{Span, Time};
@@ -21,7 +21,16 @@ fn hello(number: u16, nonces: &[u64]) -> LedgerCmd {
 }
 
 fn define(at: &[u64]) -> LedgerCmd {
-    LedgerCmd::Define { counter: counter(), spec: MilestoneSpec { at: at.to_vec(), ..MilestoneSpec::default() } }
+    define_on(0, at)
+}
+
+fn define_on(revision: u64, at: &[u64]) -> LedgerCmd {
+    let spec = MilestoneSpec { at: at.to_vec(), ..MilestoneSpec::default() };
+    LedgerCmd::Define { counter: counter(), revision, spec }
+}
+
+fn disarm_on(revision: u64, at: Option<u64>) -> LedgerCmd {
+    LedgerCmd::Disarm { counter: counter(), revision, at }
 }
 
 fn report(number: u16, base: u64, report_no: u64) -> LedgerCmd {
@@ -43,8 +52,8 @@ fn offer(number: u16, first_pos: u64, body: OfferBody) -> LedgerCmd {
     LedgerCmd::Offer(Offer { counter: counter(), epoch: 1, group: group(number), first_pos, body })
 }
 
-fn view_ack(dc: u16, at: u64) -> LedgerCmd {
-    LedgerCmd::ViewAck { counter: counter(), epoch: 1, at, dc: DcId(dc), shown_below: true }
+fn view_ack(dc: u16, at: u64, arming: u64) -> LedgerCmd {
+    LedgerCmd::ViewAck { counter: counter(), epoch: 1, at, arming, dc: DcId(dc), shown_below: true }
 }
 
 struct Log {
@@ -200,17 +209,14 @@ fn no_weight_that_groups_may_offer_is_too_much_for_the_ledger() {
     log.apply(&[LedgerCmd::Grant { counter: counter(), epoch: 1, group: group(1), amount: 900, if_awarded: None }]);
     let block = || OfferBody::Block { count: 1 << 20, delta: 1 << 40 };
     (0..40).for_each(|i| log.apply(&[offer(0, i << 20, block())]));
-    log.apply(&[LedgerCmd::Disarm { counter: counter(), at: Some(1000) }]);
-    log.apply(&[LedgerCmd::Disarm { counter: counter(), at: Some(1 << 61) }]);
+    log.apply(&[disarm_on(1, Some(1000)), disarm_on(2, Some(1 << 61))]);
     for _ in 0..40 {
         let next = log.ledger.account(&counter(), group(0)).unwrap().next_pos;
         log.apply(&[offer(0, next, block())]);
     }
     assert!(log.ledger.certain(&counter()) >= 1 << 62);
-    log.apply(&[LedgerCmd::Define {
-        counter: counter(),
-        spec: MilestoneSpec { every: Some(1 << 62), ..MilestoneSpec::default() },
-    }]);
+    let spec = MilestoneSpec { every: Some(1 << 62), ..MilestoneSpec::default() };
+    log.apply(&[LedgerCmd::Define { counter: counter(), revision: 3, spec }]);
     let next = log.ledger.account(&counter(), group(0)).unwrap().next_pos;
     log.apply(&[offer(0, next, block())]);
 }
@@ -224,11 +230,11 @@ fn a_promise_outlives_the_view_for_as_long_as_its_milestone_is_being_armed() {
     dc.restart();
     dc.feed(1003, &log.ledger);
     assert_eq!(dc.shown(&log.ledger), 999, "promised, and not yet applied by the ledger");
-    log.apply(&[view_ack(0, 1000)]);
+    log.apply(&[view_ack(0, 1000, 1)]);
     dc.restart();
     dc.feed(1003, &log.ledger);
     assert_eq!(dc.shown(&log.ledger), 999, "promised, and the other view has not answered");
-    log.apply(&[LedgerCmd::Disarm { counter: counter(), at: Some(1000) }]);
+    log.apply(&[disarm_on(1, Some(1000))]);
     assert_eq!(dc.shown(&log.ledger), 1003, "gone, also when the view was not told of the change");
 }
 
@@ -238,14 +244,14 @@ fn a_promise_that_was_dropped_does_not_come_back_with_the_disk() {
     let mut dc = Dc::new(1);
     dc.feed(1, &log.ledger);
     dc.catch_up(&mut log);
-    log.apply(&[view_ack(0, 1000), LedgerCmd::Disarm { counter: counter(), at: Some(1000) }]);
+    log.apply(&[view_ack(0, 1000, 1), disarm_on(1, Some(1000))]);
     dc.catch_up(&mut log);
     dc.feed(1003, &log.ledger);
     dc.pass(Span::from_secs(5), &log.ledger);
     assert_eq!(dc.shown(&log.ledger), 1003);
     dc.restart();
     assert_eq!(dc.shown(&log.ledger), 1003, "a view never goes back");
-    log.apply(&[define(&[1000])]);
+    log.apply(&[define_on(2, &[1000])]);
     dc.catch_up(&mut log);
     let promised = |cmd: &LedgerCmd| matches!(cmd, LedgerCmd::ViewAck { shown_below: true, .. });
     assert!(!dc.said.iter().any(promised), "it has shown more");
@@ -258,7 +264,7 @@ fn each_promise_is_durable_before_the_ledger_hears_of_it() {
     dc.hold = true;
     dc.catch_up(&mut log);
     assert!(!dc.has_acked(500) && !dc.unpersisted.is_empty());
-    log.apply(&[define(&[1000])]);
+    log.apply(&[define_on(1, &[1000])]);
     dc.catch_up(&mut log);
     dc.persisted(&log.ledger);
     dc.pass(Span::from_millis(50), &log.ledger);
@@ -266,8 +272,7 @@ fn each_promise_is_durable_before_the_ledger_hears_of_it() {
     dc.persisted(&log.ledger);
     dc.pass(Span::from_millis(50), &log.ledger);
     assert!(dc.has_acked(500) && dc.has_acked(1000));
-    log.apply(&[view_ack(0, 500), view_ack(1, 500), view_ack(0, 1000)]);
-    log.apply(&[LedgerCmd::Disarm { counter: counter(), at: Some(500) }]);
+    log.apply(&[view_ack(0, 500, 1), view_ack(1, 500, 1), view_ack(0, 1000, 2), disarm_on(2, Some(500))]);
     dc.restart();
     dc.feed(1003, &log.ledger);
     assert_eq!(dc.shown(&log.ledger), 999, "the second promise outlives the view too");
@@ -300,4 +305,90 @@ fn only_the_leader_may_ask_for_rights() {
     assert_eq!(recalls(&dc), 0, "the group would claim to have returned what it never had, and be fenced");
     dc.input(Input::Peer { dc: DcId(1), msg: PeerMsg::Recall(recall) }, &log.ledger);
     assert_eq!(recalls(&dc), 1);
+}
+
+#[test]
+fn a_view_that_answered_an_earlier_arming_has_not_answered_this_one() {
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), define(&[1000])]);
+    let mut dc = Dc::new(1);
+    dc.catch_up(&mut log);
+    assert!(dc.has_acked(1000));
+    log.apply(&[disarm_on(1, Some(1000))]);
+    dc.feed(1003, &log.ledger);
+    assert_eq!(dc.shown(&log.ledger), 1003, "nothing holds it back");
+    log.apply(&[define_on(2, &[1000]), view_ack(0, 1000, 1)]);
+    assert_eq!(log.ledger.next_milestone(&counter()), None, "a late copy of the answer to the first arming");
+    assert_eq!(log.ledger.awaiting_view(DcId(0)).len(), 1);
+    dc.said.clear();
+    dc.catch_up(&mut log);
+    dc.pass(Span::from_millis(50), &log.ledger);
+    let refused = |cmd: &LedgerCmd| matches!(cmd, LedgerCmd::ViewAck { shown_below: false, arming: 2, .. });
+    assert!(
+        dc.said.iter().any(refused)
+            && dc.said.iter().all(|cmd| !matches!(cmd, LedgerCmd::ViewAck { shown_below: true, .. }))
+    );
+}
+
+#[test]
+fn a_late_copy_of_a_definition_or_removal_changes_nothing() {
+    let mut log = Log::new(&[hello(0, &[1]), define(&[1000]), report(0, 0, 1)]);
+    let armed = |log: &Log| log.ledger.next_milestone(&counter());
+    assert_eq!(armed(&log), Some(1000));
+    log.apply(&[disarm_on(1, Some(1000)), define(&[1000])]);
+    assert_eq!(armed(&log), None, "the removal stands against a copy of the definition before it");
+    log.apply(&[define_on(2, &[1000]), disarm_on(1, Some(1000))]);
+    assert_eq!(armed(&log), Some(1000), "and the next definition against a copy of the removal");
+    let spec = |at: &[u64]| MilestoneSpec { at: at.to_vec(), ..MilestoneSpec::default() };
+    assert_eq!(log.ledger.definition(&counter(), spec(&[1000]), 0), Ok(None), "to ask again is to do nothing");
+    let removal = log.ledger.removal(&counter(), Some(1000)).unwrap().unwrap();
+    assert_eq!(removal, disarm_on(3, Some(1000)));
+}
+
+#[test]
+fn a_standing_command_is_dropped_when_its_revision_is_gone_and_never_for_want_of_a_leader() {
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), hello(0, &[1])]);
+    let mut dc = Dc::new(1);
+    dc.input(Input::Leader(None), &log.ledger);
+    dc.input(Input::Submit(vec![define(&[1000])]), &log.ledger);
+    dc.pass(Span::from_secs(300), &log.ledger);
+    let says = |dc: &Dc| dc.said.iter().filter(|cmd| matches!(cmd, LedgerCmd::Define { .. })).count();
+    assert_eq!((says(&dc), dc.core.standing()), (0, 1), "nobody to tell, and not given up");
+    dc.input(Input::Leader(Some(DcId(1))), &log.ledger);
+    dc.pass(Span::from_secs(300), &log.ledger);
+    assert!(says(&dc) > 100, "not connected to the leader: what is said is lost");
+    log.apply(&[define(&[2000])]);
+    dc.said.clear();
+    dc.pass(Span::from_secs(5), &log.ledger);
+    assert_eq!((says(&dc), dc.core.standing()), (0, 0), "decided on what is no more");
+}
+
+#[test]
+fn a_rule_leaves_the_single_milestones_that_it_covers_as_they_are() {
+    let mut log = Log::new(&[hello(0, &[1]), define(&[1000, 1500]), report(0, 0, 1), hello(1, &[1])]);
+    let state = |log: &Log| log.ledger.counter(&counter()).unwrap().clone();
+    log.apply(&[LedgerCmd::View(DcId(0))]);
+    let every = |every: u64| MilestoneSpec { every: Some(every), ..MilestoneSpec::default() };
+    log.apply(&[LedgerCmd::Define { counter: counter(), revision: 1, spec: every(500) }]);
+    assert_eq!(state(&log).next_armed(), Some(1000), "500 waits for the view, 1000 goes on");
+    log.apply(&[view_ack(0, 500, 3)]);
+    assert_eq!(state(&log).next_armed(), Some(500));
+    let item = |seq| OfferItem { delta: 1_000, session: None, client: ClientId(1), lane: 0, seq, idx: 0 };
+    log.apply(&[offer(0, 0, OfferBody::Items(vec![item(1)]))]);
+    assert!(state(&log).is_awarded(500) && state(&log).is_awarded(1000));
+    assert_eq!(state(&log).awards().len(), 1, "one award for both, though 1000 was asked for twice");
+    log.apply(&[disarm_on(2, None)]);
+    assert_eq!(state(&log).next_armed(), Some(1500), "without the rule the single one stands");
+}
+
+#[test]
+fn a_rule_that_begins_at_an_armed_milestone_is_armed_with_it() {
+    let mut log = Log::new(&[hello(0, &[1]), define(&[1000]), report(0, 0, 1), LedgerCmd::View(DcId(0))]);
+    let spec = MilestoneSpec { every: Some(1000), ..MilestoneSpec::default() };
+    log.apply(&[LedgerCmd::Define { counter: counter(), revision: 1, spec }]);
+    let state = log.ledger.counter(&counter()).unwrap();
+    assert_eq!((state.next_armed(), state.milestones().armed_from(1001)), (Some(1000), Some(2000)));
+    let by_rule = log.ledger.removal(&counter(), Some(1000)).unwrap_err();
+    assert_eq!(by_rule.to_string(), "milestone 1000 is a multiple of the rule \"every 1000\": remove the rule");
+    log.apply(&[disarm_on(2, None)]);
+    assert_eq!(log.ledger.next_milestone(&counter()), Some(1000));
 }

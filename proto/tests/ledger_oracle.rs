@@ -153,10 +153,8 @@ impl Pair {
     }
 
     fn define(&mut self, at: u64) {
-        self.apply(LedgerCmd::Define {
-            counter: counter(),
-            spec: MilestoneSpec { at: vec![at], ..Default::default() },
-        });
+        let (counter, revision) = (counter(), self.ledger.revision(&counter()));
+        self.apply(LedgerCmd::Define { counter, revision, spec: MilestoneSpec { at: vec![at], ..Default::default() } });
         self.oracle.armed.push(at);
     }
 

@@ -100,6 +100,8 @@ pub enum Admin {
     Disarm { counter: usize },
     /// Removes the rule.
     DisarmRule { counter: usize },
+    /// Removes the next milestone and defines it again at once.
+    Again { counter: usize },
 }
 
 /// One counter of the workload.
@@ -315,9 +317,10 @@ fn first_admin(rng: &mut Rng, counter: usize) -> Admin {
 }
 
 fn later_admin(rng: &mut Rng, counter: usize) -> Admin {
-    match rng.below(6) {
+    match rng.below(8) {
         0 => Admin::Disarm { counter },
         1 => Admin::DisarmRule { counter },
+        6 | 7 => Admin::Again { counter },
         2 => Admin::Ahead { counter, ahead: vec![rng.between(1, 40)], every: false },
         3 => Admin::Ahead { counter, ahead: vec![rng.between(1_000, 4_000)], every: true },
         _ => Admin::Ahead { counter, ahead: vec![rng.between(50, 4_000), rng.between(1, 9_000)], every: false },

@@ -47,7 +47,7 @@ pub enum Mutation {
 }
 
 /// Every rule that a machine can leave out.
-pub const INSIDE: [Bug; 8] = [
+pub const INSIDE: [Bug; 11] = [
     Bug::DedupeSkipped,
     Bug::CertifiedFromQueue,
     Bug::GrantUnclamped,
@@ -56,6 +56,9 @@ pub const INSIDE: [Bug; 8] = [
     Bug::PlacedWhileRightsOut,
     Bug::DecidedTooEarly,
     Bug::ReportGoesBack,
+    Bug::StaleDefinition,
+    Bug::StaleAckTaken,
+    Bug::RuleUnarmsSingles,
 ];
 
 /// Every bug that needs no hook in a machine, for the tests.
@@ -179,9 +182,6 @@ fn forged_return(ledger: &Ledger, cmd: &LedgerCmd) -> Option<LedgerCmd> {
 /// Behind a definition, promises of every view.
 fn forged_acks(ledger: &Ledger, cmd: &LedgerCmd) -> Vec<LedgerCmd> {
     let LedgerCmd::Report(_) = cmd else { return Vec::new() };
-    let of = |&dc: &_| {
-        let acks = ledger.awaiting_view(dc).into_iter();
-        acks.map(move |(counter, epoch, at)| LedgerCmd::ViewAck { counter, epoch, at, dc, shown_below: true })
-    };
+    let of = |&dc: &_| ledger.awaiting_view(dc).into_iter().map(move |awaiting| awaiting.answer(dc, true));
     ledger.views().iter().flat_map(of).collect()
 }

@@ -24,7 +24,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 }
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 14] = [
+const SITUATIONS: [&str; 16] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -39,6 +39,8 @@ const SITUATIONS: [&str; 14] = [
     "stream fenced",
     "next milestone within 50 of an award",
     "checkpoint part",
+    "old entry proposed again",
+    "definition of an older revision",
 ];
 
 /// Prints the trace hash of one seed; run in fresh processes by the test below.

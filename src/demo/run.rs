@@ -260,7 +260,8 @@ impl<'a> Demo<'a> {
         match result {
             // A second run over the same data: it had happened before.
             Err(DefineError::NotAbove { .. } | DefineError::Awarded { .. }) if !old.is_empty() => return Ok(()),
-            result => result?,
+            Err(error) => return Err(error.into()),
+            Ok(_) => {}
         }
         let counter = &self.counter;
         let armed = || {

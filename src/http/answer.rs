@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidemark_proto::ledger::DefineError;
+use tidemark_proto::ledger::{DefineError, DisarmError};
 use tidemark_proto::msg::BatchError;
 
 /// Why a request was not carried out. In all cases but [`Failure::InDoubt`] nothing was changed.
@@ -131,6 +131,15 @@ impl From<DefineError> for Failure {
             DefineError::Awarded { .. } => Failure::Conflict { code: "awarded", message },
             DefineError::Range { .. } => Failure::Invalid { code: "milestone", message },
             DefineError::Nothing => Failure::Invalid { code: "nothing_defined", message },
+            DefineError::GuardedCounters(max) => {
+                Failure::Overloaded { what: "guarded counters".to_owned(), limit: max as u64 }
+            }
         }
+    }
+}
+
+impl From<DisarmError> for Failure {
+    fn from(error: DisarmError) -> Failure {
+        Failure::Conflict { code: "by_rule", message: error.to_string() }
     }
 }

@@ -148,14 +148,15 @@ impl AggregatorCore {
     /// that shows as much says that.
     pub(super) fn answer_arming(&mut self, now: Time, ledger: &Ledger) {
         let dc = self.config.dc;
-        for (counter, epoch, at) in ledger.awaiting_view(dc) {
-            if self.view.limits().has_promised(&counter, at) {
+        for awaiting in ledger.awaiting_view(dc) {
+            let (counter, at, promised) = (&awaiting.counter, awaiting.at, (awaiting.at, awaiting.arming));
+            if self.view.limits().has_promised(counter, promised) {
                 continue;
             }
-            if self.view.read(&counter, ledger).value < at {
-                self.view.limits_mut().promise(&counter, at, ledger);
+            if self.view.read(counter, ledger).value < at {
+                self.view.limits_mut().promise(counter, promised, ledger);
             } else {
-                self.standing.add(LedgerCmd::ViewAck { counter, epoch, at, dc, shown_below: false });
+                self.standing.add(awaiting.answer(dc, false));
             }
         }
         if self.view.limits().is_dirty() {
@@ -173,11 +174,11 @@ impl AggregatorCore {
     /// What was promised and is durable, the ledger may hear of.
     fn acknowledge_promises(&mut self, ledger: &Ledger) {
         let dc = self.config.dc;
-        for (counter, epoch, at) in ledger.awaiting_view(dc) {
+        for awaiting in ledger.awaiting_view(dc) {
             let limits = self.view.limits();
-            let durable = self.checkpoint.is_persisted(&counter) && !limits.has_changed(&counter);
-            if limits.has_promised(&counter, at) && durable {
-                self.standing.add(LedgerCmd::ViewAck { counter, epoch, at, dc, shown_below: true });
+            let durable = self.checkpoint.is_persisted(&awaiting.counter) && !limits.has_changed(&awaiting.counter);
+            if limits.has_promised(&awaiting.counter, (awaiting.at, awaiting.arming)) && durable {
+                self.standing.add(awaiting.answer(dc, true));
             }
         }
     }

@@ -67,7 +67,9 @@ impl AggregatorCore {
     }
 
     pub(super) fn run_standing(&mut self, now: Time, ledger: &Ledger) {
-        for cmd in self.standing.take_due(now, self.config.standing_retry, ledger, self.config.dc) {
+        let own = self.config.dc;
+        let heard = self.leader.is_some_and(|leader| leader == own || self.rtts.contains_key(&leader));
+        for cmd in self.standing.take_due(now, self.config.standing_retry, ledger, own, heard) {
             self.propose_soon(now, cmd);
         }
     }

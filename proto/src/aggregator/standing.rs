@@ -1,13 +1,13 @@
 //! Commands that are said to the ledger again and again until its state shows them.
 
 use crate::ids::DcId;
-use crate::ledger::Ledger;
+use crate::ledger::{Awaiting, Ledger};
 use crate::msg::LedgerCmd;
 use crate::time::{Span, Time};
 
 /// Standing commands of one aggregator. More are refused; whoever submitted them sees that nothing happens and tries again.
 pub const STANDING_MAX: usize = 4_096;
-/// A command is given up after so many tries: the ledger will not take it.
+/// A command is given up after so many tries that could reach the leader: the ledger will not take it.
 const TRIES_MAX: u32 = 30;
 
 #[derive(Clone, Debug)]
@@ -41,15 +41,15 @@ impl Standing {
         self.0.iter_mut().for_each(|entry| entry.due = Time(0));
     }
 
-    /// Drops what the ledger shows, returns what is due.
-    pub fn take_due(&mut self, now: Time, retry: Span, ledger: &Ledger, own: DcId) -> Vec<LedgerCmd> {
+    /// Drops what the ledger shows, returns what is due. Only a try that can reach the ledger's leader (`heard`) counts.
+    pub fn take_due(&mut self, now: Time, retry: Span, ledger: &Ledger, own: DcId, heard: bool) -> Vec<LedgerCmd> {
         if self.due().is_none_or(|due| due > now) {
             return Vec::new();
         }
         self.0.retain(|entry| !is_shown(&entry.cmd, ledger, own) && (entry.tries < TRIES_MAX || is_vital(&entry.cmd)));
         let due = self.0.iter_mut().filter(|entry| entry.due <= now);
         due.map(|entry| {
-            (entry.due, entry.tries) = (now + retry, entry.tries.saturating_add(1));
+            (entry.due, entry.tries) = (now + retry, entry.tries.saturating_add(heard.into()));
             entry.cmd.clone()
         })
         .collect()
@@ -67,22 +67,17 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: DcId) -> bool {
         LedgerCmd::View(dc) => ledger.views().contains(dc),
         LedgerCmd::Namespace(name) => ledger.namespaces().any(|known| known == name),
         LedgerCmd::Spread(counter) => ledger.spread().contains(counter),
-        LedgerCmd::ViewAck { counter, epoch, at, .. } => {
-            !ledger.awaiting_view(own).iter().any(|(c, e, a)| c == counter && e == epoch && a == at)
+        LedgerCmd::ViewAck { counter, epoch, at, arming, .. } => {
+            let waits = |a: &Awaiting| (&a.counter, a.epoch, a.at, a.arming) == (counter, *epoch, *at, *arming);
+            !ledger.awaiting_view(own).iter().any(waits)
         }
         LedgerCmd::Signature { counter, at, dc, .. } => ledger.counter(counter).is_some_and(|state| {
             state.awards().get(at).is_some_and(|awarded| awarded.signatures.iter().any(|signature| signature.dc == *dc))
         }),
-        LedgerCmd::Define { counter, spec } => ledger.counter(counter).is_some_and(|state| {
-            let has = |&at: &u64| state.is_settled(at) || state.milestones().is_covered(at);
-            let sequenced = spec.sequence_from.is_none_or(|from| state.sequence_from() == Some(from));
-            let ruled = spec.every.is_none_or(|every| state.milestones().every() == Some(every));
-            spec.at.iter().all(has) && ruled && sequenced
-        }),
-        LedgerCmd::Disarm { counter, at } => ledger.counter(counter).is_none_or(|state| match at {
-            Some(at) => state.milestones().get(*at).is_none(),
-            None => state.milestones().every().is_none(),
-        }),
+        // Carried out, or decided on what is no more.
+        LedgerCmd::Define { counter, revision, .. } | LedgerCmd::Disarm { counter, revision, .. } => {
+            ledger.revision(counter) > *revision
+        }
         _ => true,
     }
 }

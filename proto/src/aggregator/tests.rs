@@ -92,6 +92,7 @@ impl World {
     fn define(&mut self) {
         self.apply([LedgerCmd::Define {
             counter: counter(),
+            revision: self.ledger.revision(&counter()),
             spec: MilestoneSpec { at: vec![AT], ..MilestoneSpec::default() },
         }]);
     }

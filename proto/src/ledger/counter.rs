@@ -55,6 +55,16 @@ pub struct Touched {
     pub fence: Option<GroupId>,
 }
 
+/// A view's answer to an arming, as in [`LedgerCmd::ViewAck`](crate::msg::LedgerCmd::ViewAck).
+#[derive(Clone, Copy, Debug)]
+pub struct ViewAnswer {
+    pub epoch: u32,
+    pub at: u64,
+    pub arming: u64,
+    pub dc: DcId,
+    pub shown_below: bool,
+}
+
 /// How the head of the window goes on.
 enum Head {
     Empty,
@@ -159,6 +169,7 @@ impl CounterLedger {
     // ---- commands ----
 
     pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<DcId>) {
+        self.milestones.revise();
         for &at in &spec.at {
             if at > 0 && !self.is_awarded(at) {
                 self.milestones.add(at, views);
@@ -169,6 +180,14 @@ impl CounterLedger {
         }
         self.sequence_from = spec.sequence_from.or(self.sequence_from);
         self.settle_arming(views);
+    }
+
+    /// Whether everything that `spec` asks for stands already, or is settled.
+    pub fn holds(&self, spec: &MilestoneSpec) -> bool {
+        let has = |&at: &u64| self.is_settled(at) || self.milestones.singles().contains(&at);
+        let sequenced = spec.sequence_from.is_none_or(|from| self.sequence_from == Some(from));
+        let ruled = spec.every.is_none_or(|every| self.milestones.every() == Some(every));
+        spec.at.iter().all(has) && ruled && sequenced
     }
 
     /// Whether `at` is a milestone that has its award.
@@ -189,6 +208,7 @@ impl CounterLedger {
 
     /// Removes a milestone that is not awarded; what was undecided because of it is decided at once.
     pub fn disarm(&mut self, at: Option<u64>, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        self.milestones.revise();
         match at {
             Some(at) => self.milestones.disarm(at),
             None => self.milestones.clear_rule(),
@@ -272,17 +292,9 @@ impl CounterLedger {
         }
     }
 
-    pub fn on_view_ack(
-        &mut self,
-        epoch: u32,
-        at: u64,
-        dc: DcId,
-        shown_below: bool,
-        views: &BTreeSet<DcId>,
-        touched: &mut Touched,
-    ) {
-        if epoch == self.epoch {
-            self.milestones.on_view_ack(at, dc, shown_below);
+    pub fn on_view_ack(&mut self, answer: &ViewAnswer, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        if answer.epoch == self.epoch {
+            self.milestones.on_view_ack(answer.at, answer.arming, answer.dc, answer.shown_below);
             self.settle_arming(views);
             touched.counter = true;
         }

@@ -1,6 +1,8 @@
 //! Which milestones a counter has: a list, a rule "every k", and the state of each that is not yet awarded.
 
 use crate::ids::DcId;
+use crate::limits::MILESTONES_PER_COUNTER_MAX;
+use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +10,27 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pending {
     /// Not promised yet: waits for every base, for the views in `awaits`, and for rights below it.
-    Arming { awaits: BTreeSet<DcId>, refused: bool },
+    Arming {
+        /// Which arming of this counter it is: a view's answer to an earlier one does not count.
+        arming: u64,
+        awaits: BTreeSet<DcId>,
+        refused: bool,
+    },
     /// Promised: it cannot happen unseen.
     Armed,
 }
 
-/// The milestones of one counter. A rule stands for all its multiples from `next` on; only `next` has a state of its own.
+/// The milestones of one counter. A rule stands for all its multiples from `next` on; only `next` has a state of its own. A
+/// single milestone keeps its own state whatever rule comes or goes; one that a rule covers too is one milestone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Milestones {
+    /// Counts the definitions and removals that were carried out.
+    revision: u64,
+    /// The number of the last arming.
+    armings: u64,
     pending: BTreeMap<u64, Pending>,
+    /// Of `pending`, those that were asked for by themselves.
+    single: BTreeSet<u64>,
     /// The rule's next milestone (always pending) and its step.
     rule: Option<(u64, u64)>,
     /// Milestones that had happened before they could be armed; the newest [`PASSED_KEPT_MAX`].
@@ -27,38 +41,78 @@ pub struct Milestones {
 pub const PASSED_KEPT_MAX: usize = 1_024;
 
 impl Milestones {
-    /// Whether `at` is pending: by itself, or as a multiple of the rule.
-    pub fn is_covered(&self, at: u64) -> bool {
-        self.pending.contains_key(&at) || self.rule.is_some_and(|(next, every)| at >= next && at.is_multiple_of(every))
+    /// How many definitions and removals were carried out: what a further one has to be decided on.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
-    /// Adds single milestones in state arming. One that is pending already, or a multiple of the rule, is left as it is.
+    /// A definition or removal is carried out.
+    pub fn revise(&mut self) {
+        self.revision += 1;
+    }
+
+    /// Whether `at` is pending: by itself, or as a multiple of the rule.
+    pub fn is_covered(&self, at: u64) -> bool {
+        self.pending.contains_key(&at) || self.is_of_rule(at)
+    }
+
+    /// Whether the rule stands for `at`.
+    pub fn is_of_rule(&self, at: u64) -> bool {
+        self.rule.is_some_and(|(next, every)| at >= next && at.is_multiple_of(every))
+    }
+
+    /// Single milestones that are not awarded.
+    pub fn singles(&self) -> &BTreeSet<u64> {
+        &self.single
+    }
+
+    /// Adds a single milestone: armed, if an armed rule covers it, else arming. One that is pending already keeps its state.
+    /// Past the limit of singles nothing is added.
     pub fn add(&mut self, at: u64, awaits: &BTreeSet<DcId>) {
-        if !self.is_covered(at) {
-            self.pending.insert(at, Pending::Arming { awaits: awaits.clone(), refused: false });
+        if self.single.len() >= MILESTONES_PER_COUNTER_MAX || !self.single.insert(at) {
+            return;
+        }
+        if self.armed_rule().is_some() && self.is_of_rule(at) {
+            self.pending.insert(at, Pending::Armed);
+        } else {
+            self.begin_arming(at, awaits);
         }
     }
 
-    /// Sets the rule; its first milestone is the least multiple above `certain`.
-    /// Setting the rule that holds already changes nothing.
+    /// Sets the rule; its first milestone is the least multiple above `certain`. Milestones that are pending already keep their
+    /// state. Setting the rule that holds already changes nothing.
     pub fn set_rule(&mut self, every: u64, certain: u64, awaits: &BTreeSet<DcId>) {
         if self.every() == Some(every) {
             return;
         }
         self.clear_rule();
         let next = multiple_above(every, certain);
-        self.pending.retain(|&at, _| at < next || !at.is_multiple_of(every));
+        if bites(Bug::RuleUnarmsSingles) {
+            self.pending.retain(|&at, _| at < next || !at.is_multiple_of(every));
+            self.single.retain(|at| self.pending.contains_key(at));
+        }
         self.rule = Some((next, every));
-        self.pending.insert(next, Pending::Arming { awaits: awaits.clone(), refused: false });
+        self.begin_arming(next, awaits);
+    }
+
+    fn begin_arming(&mut self, at: u64, awaits: &BTreeSet<DcId>) {
+        self.armings += 1;
+        let arming = self.armings;
+        let new = || Pending::Arming { arming, awaits: awaits.clone(), refused: false };
+        self.pending.entry(at).or_insert_with(new);
     }
 
     pub fn clear_rule(&mut self) {
-        if let Some((next, _)) = self.rule.take() {
+        if let Some((next, _)) = self.rule.take()
+            && !self.single.contains(&next)
+        {
             self.pending.remove(&next);
         }
     }
 
+    /// Removes a single milestone. A rule that covers it goes on covering it.
     pub fn disarm(&mut self, at: u64) {
+        self.single.remove(&at);
         if self.rule.is_none_or(|(next, _)| at != next) {
             self.pending.remove(&at);
         }
@@ -108,7 +162,7 @@ impl Milestones {
         let by_rule = self.armed_rule().filter(|(next, _)| *next <= hi).map(|(next, every)| {
             let count = (hi - next) / every + 1;
             let after = next.saturating_add(count.saturating_mul(every));
-            self.pending.remove(&next);
+            self.pending.retain(|&at, _| at < next || at > hi || !at.is_multiple_of(every));
             self.pending.insert(after, Pending::Armed);
             self.rule = Some((after, every));
             (next, if count > 1 { every } else { 0 }, count)
@@ -118,6 +172,7 @@ impl Milestones {
             |(at, state): (&u64, &Pending)| (*state == Pending::Armed && Some(*at) != rule_next).then_some(*at);
         let single: Vec<u64> = self.pending.range(lo..=hi).filter_map(is_single).collect();
         single.iter().for_each(|at| drop(self.pending.remove(at)));
+        self.single.retain(|at| self.pending.contains_key(at));
         (by_rule, single)
     }
 
@@ -129,6 +184,7 @@ impl Milestones {
     pub fn pass(&mut self, at: u64, certain: u64, views: &BTreeSet<DcId>) {
         let rule = self.rule.filter(|(next, _)| *next == at);
         self.pending.remove(&at);
+        self.single.remove(&at);
         self.passed.insert(at);
         if self.passed.len() > PASSED_KEPT_MAX {
             self.passed.pop_first();
@@ -136,13 +192,14 @@ impl Milestones {
         if let Some((_, every)) = rule {
             let next = multiple_above(every, certain.max(at));
             self.rule = Some((next, every));
-            self.pending.insert(next, Pending::Arming { awaits: views.clone(), refused: false });
+            self.begin_arming(next, views);
         }
     }
 
-    /// A view's answer to arming.
-    pub fn on_view_ack(&mut self, at: u64, dc: DcId, shown_below: bool) {
-        if let Some(Pending::Arming { awaits, refused }) = self.pending.get_mut(&at)
+    /// A view's answer to an arming.
+    pub fn on_view_ack(&mut self, at: u64, of: u64, dc: DcId, shown_below: bool) {
+        if let Some(Pending::Arming { arming, awaits, refused }) = self.pending.get_mut(&at)
+            && (*arming == of || bites(Bug::StaleAckTaken))
             && awaits.remove(&dc)
         {
             *refused |= !shown_below;

@@ -358,7 +358,7 @@ fn workload(world: &mut World) {
     for round in 0..20_u64 {
         if round == 4 {
             let spec = MilestoneSpec { at: vec![MILESTONE], ..MilestoneSpec::default() };
-            world.propose(LedgerCmd::Define { counter: name(GUARDED), spec });
+            world.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
         }
         let client = ClientId(u128::from(round % 3));
         let cold = 1 + round as usize % 7;
@@ -500,7 +500,7 @@ fn a_long_queue_is_offered_as_blocks_and_the_ledger_asks_for_the_items_it_needs(
     let mut world = World::new(NodeConfig::new(id(), LANES));
     world.pass(Span::from_millis(50));
     let spec = MilestoneSpec { at: vec![6_000], ..MilestoneSpec::default() };
-    world.propose(LedgerCmd::Define { counter: name(GUARDED), spec });
+    world.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
     world.pass(Span::from_millis(50));
     world.inbox.push_back(Input::AggregatorGone);
     for _ in 0..20 {

@@ -15,14 +15,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct NotedLimit {
     pub at: u64,
     pub index: u64,
-    pub promised: Vec<u64>,
+    pub promised: Vec<Promised>,
 }
+
+/// A milestone that is being armed, and which arming of it.
+pub type Promised = (u64, u64);
 
 /// Limits of one view.
 #[derive(Clone, Debug, Default)]
 pub struct ReadLimits {
     /// Milestones (being armed) below which this view has promised to stay.
-    promised: BTreeMap<CounterName, BTreeSet<u64>>,
+    promised: BTreeMap<CounterName, BTreeSet<Promised>>,
     noted: BTreeMap<CounterName, NotedLimit>,
     /// Counters whose noted limit is not persisted as it is now.
     dirty: BTreeSet<CounterName>,
@@ -33,24 +36,25 @@ impl ReadLimits {
     pub fn limit(&self, counter: &CounterName, ledger: &Ledger) -> Option<u64> {
         let noted = self.noted.get(counter).filter(|_| self.is_ahead(counter, ledger)).map(|noted| noted.at);
         let promised = self.promised.get(counter).into_iter().flatten().copied();
-        let promised = promised.filter(|&at| self.holds(counter, at, ledger)).min();
+        let promised = promised.filter(|&promised| self.holds(counter, promised, ledger)).map(|(at, _)| at).min();
         [ledger.next_milestone(counter), promised, noted].into_iter().flatten().min()
     }
 
     /// A promise holds until its milestone is seen armed (the ledger's state limits then) or gone, by a replica that knows of it.
-    fn holds(&self, counter: &CounterName, at: u64, ledger: &Ledger) -> bool {
+    fn holds(&self, counter: &CounterName, (at, of): Promised, ledger: &Ledger) -> bool {
         let pending = ledger.counter(counter).and_then(|state| state.milestones().get(at));
-        matches!(pending, Some(Pending::Arming { .. })) || self.is_ahead(counter, ledger)
+        let waits = matches!(pending, Some(Pending::Arming { arming, .. }) if *arming == of);
+        waits || self.is_ahead(counter, ledger)
     }
 
-    /// Promises to show less than `at` from now on.
-    pub fn promise(&mut self, counter: &CounterName, at: u64, ledger: &Ledger) {
-        self.promised.entry(counter.clone()).or_default().insert(at);
+    /// Promises to show less than its milestone from now on.
+    pub fn promise(&mut self, counter: &CounterName, promised: Promised, ledger: &Ledger) {
+        self.promised.entry(counter.clone()).or_default().insert(promised);
         self.note(counter, ledger);
     }
 
-    pub fn has_promised(&self, counter: &CounterName, at: u64) -> bool {
-        self.promised.get(counter).is_some_and(|promised| promised.contains(&at))
+    pub fn has_promised(&self, counter: &CounterName, promised: Promised) -> bool {
+        self.promised.get(counter).is_some_and(|all| all.contains(&promised))
     }
 
     /// Takes over the ledger's state of a counter of which this view shows `shown`. Promises about milestones that are armed by
@@ -61,13 +65,13 @@ impl ReadLimits {
         let (Some(state), false) = (ledger.counter(counter), self.is_ahead(counter, ledger)) else { return };
         let promised = self.promised.remove(counter).unwrap_or_default();
         let still = |(at, pending): (u64, &Pending)| match pending {
-            Pending::Arming { awaits, refused } => {
+            Pending::Arming { arming, awaits, refused } => {
                 let answered = !awaits.contains(&dc) && !refused && shown < at;
-                (promised.contains(&at) || answered).then_some(at)
+                (promised.contains(&(at, *arming)) || answered).then_some((at, *arming))
             }
             Pending::Armed => None,
         };
-        let promised: BTreeSet<u64> = state.milestones().pending().filter_map(still).collect();
+        let promised: BTreeSet<Promised> = state.milestones().pending().filter_map(still).collect();
         if !promised.is_empty() {
             self.promised.insert(counter.clone(), promised);
         }
@@ -83,7 +87,7 @@ impl ReadLimits {
         let old = self.noted.get(counter);
         // That a limit or promise is gone must be noted too, or it would come back with the disk.
         let Some(at) = self.limit(counter, ledger).or(old.map(|_| u64::MAX)) else { return };
-        let promised: Vec<u64> = self.promised.get(counter).into_iter().flatten().copied().collect();
+        let promised: Vec<Promised> = self.promised.get(counter).into_iter().flatten().copied().collect();
         let index = ledger.applied().0.max(old.map_or(0, |noted| noted.index));
         if old.is_none_or(|noted| noted.at != at || noted.promised != promised) {
             self.noted.insert(counter.clone(), NotedLimit { at, index, promised });

@@ -6,6 +6,7 @@ pub mod award;
 pub mod conservation;
 pub mod convergence;
 pub mod dedupe;
+pub mod definitions;
 pub mod limits;
 pub mod liveness;
 pub mod order;

@@ -21,8 +21,9 @@ impl Stage {
             "commit" => self.each(rest, Stage::commit),
             "crash" => self.each(rest, Stage::crash),
             "fence" => self.on_fence(rest),
-            "define" => self.on_define(rest),
-            "disarm" => self.on_disarm(rest),
+            "define" => self.define_of(rest).and_then(|cmd| self.ledger_applies(cmd)),
+            "disarm" => self.disarm_of(rest).and_then(|cmd| self.ledger_applies(cmd)),
+            "decide" => self.on_decide(rest),
             "grant" => self.on_grant(rest),
             "report" => self.each(rest, Stage::report),
             "offer" => self.each(rest, Stage::offer),
@@ -92,8 +93,18 @@ impl Stage {
         self.fence(group, client)
     }
 
+    /// `decide define …` or `decide disarm …`: as below, and on its way to the ledger.
+    fn on_decide(&mut self, words: &[&str]) -> Done {
+        let cmd = match words.split_first() {
+            Some((&"define", rest)) => self.define_of(rest)?,
+            Some((&"disarm", rest)) => self.disarm_of(rest)?,
+            _ => return Err("decide define … or decide disarm …".into()),
+        };
+        self.hold_for_ledger(cmd)
+    }
+
     /// `define MILESTONE… [every K] [sequence-from N]`
-    fn on_define(&mut self, words: &[&str]) -> Done {
+    fn define_of(&self, words: &[&str]) -> Result<LedgerCmd, String> {
         let mut spec = MilestoneSpec::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -104,15 +115,13 @@ impl Stage {
                 at => spec.at.push(number(at)?),
             }
         }
-        let counter = self.counter();
-        self.ledger_applies(LedgerCmd::Define { counter, spec })
+        Ok(LedgerCmd::Define { counter: self.counter(), revision: self.revision(), spec })
     }
 
     /// `disarm MILESTONE` or `disarm rule`
-    fn on_disarm(&mut self, words: &[&str]) -> Done {
+    fn disarm_of(&self, words: &[&str]) -> Result<LedgerCmd, String> {
         let at = if one(words)? == "rule" { None } else { Some(number(one(words)?)?) };
-        let counter = self.counter();
-        self.ledger_applies(LedgerCmd::Disarm { counter, at })
+        Ok(LedgerCmd::Disarm { counter: self.counter(), revision: self.revision(), at })
     }
 
     /// `grant GROUP AMOUNT`: proposed and applied; what fits is granted.

@@ -213,6 +213,16 @@ impl Stage {
         Ok(vec![format!("m{} {told}", self.sent)])
     }
 
+    /// What an operator decided on the ledger's present state is still on its way.
+    pub fn hold_for_ledger(&mut self, cmd: LedgerCmd) -> Done {
+        self.hold(Held::ToLedger(cmd))
+    }
+
+    /// The revision of the counter's milestones.
+    pub fn revision(&self) -> u64 {
+        self.ledger.revision(&self.counter())
+    }
+
     pub fn hold_for_group(&mut self, group: &str, cmd: GroupCmd) -> Done {
         self.hold(Held::ToGroup(group.to_owned(), cmd))
     }
@@ -340,12 +350,9 @@ impl Stage {
             None => (words, true),
         };
         let dc = self.site(name)?.id.dc;
-        let counter = self.counter();
         let mut done = Vec::new();
-        for (_, epoch, at) in self.ledger.awaiting_view(dc) {
-            let counter = counter.clone();
-            let ack = LedgerCmd::ViewAck { counter, epoch, at, dc, shown_below: below };
-            done.extend(self.hold(Held::ToLedger(ack))?);
+        for awaiting in self.ledger.awaiting_view(dc) {
+            done.extend(self.hold(Held::ToLedger(awaiting.answer(dc, below)))?);
         }
         Ok(done)
     }

@@ -103,6 +103,14 @@ pub fn to_ledger(stage: &Stage, cmd: &LedgerCmd) -> String {
         LedgerCmd::Offer(o) => format!("{name} → ledger: offer {}", body(o.first_pos, &o.body)),
         LedgerCmd::Detail(o) => format!("{name} → ledger: identities {}", body(o.first_pos, &o.body)),
         LedgerCmd::Hello(h) => format!("{name} → ledger: hello, starts {:?}", h.nonces),
+        LedgerCmd::Define { revision, spec, .. } => {
+            let every = spec.every.map_or(String::new(), |every| format!(" every {every}"));
+            format!("→ ledger: on revision {revision}, define {:?}{every}", spec.at)
+        }
+        LedgerCmd::Disarm { revision, at, .. } => {
+            let what = at.map_or("the rule".into(), |at| at.to_string());
+            format!("→ ledger: on revision {revision}, remove {what}")
+        }
         LedgerCmd::ViewAck { at, dc, shown_below, .. } => {
             let shown = if *shown_below { "shows less than" } else { "has shown" };
             format!("view {} → ledger: {shown} {at}", dc.0)

@@ -219,7 +219,9 @@ impl World {
         self.note(43, [dc as u64, cmds.len() as u64, 0], || format!("aggregator {dc} proposes {cmds:?}"));
         let mut cmds = cmds;
         cmds.extend(self.mutation.forged(&self.reference, &cmds));
-        let taken = self.raft.propose(dc, Rc::new(cmds));
+        let cmds = Rc::new(cmds);
+        let taken = self.raft.propose(dc, Rc::clone(&cmds));
+        self.copy_later(&cmds);
         self.coverage.saw_times("proposal of a deposed leader", u64::from(!taken));
         taken
     }

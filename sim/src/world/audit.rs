@@ -1,6 +1,7 @@
 //! The glue between a run and its checkers: what is looked at after which step.
 
 use super::World;
+use crate::checkers::definitions::Definitions;
 use crate::checkers::positions::Positions;
 use crate::checkers::rights::Rights;
 use crate::checkers::views::Views;
@@ -10,7 +11,7 @@ use crate::plan::Plan;
 use crate::teeth::Mutation;
 use std::rc::Rc;
 use tidemark_proto::ids::LogIndex;
-use tidemark_proto::ledger::{Changes, Pending};
+use tidemark_proto::ledger::{Changes, CounterLedger, Pending};
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, Place, ToGroup};
 
 pub struct Audit {
@@ -20,6 +21,7 @@ pub struct Audit {
     pub positions: Positions,
     pub awards: award::Awards,
     pub views: Views,
+    pub definitions: Definitions,
     /// Increments without session that were asked for.
     pub adds: u64,
     /// The next unguarded counter to look at in a view.
@@ -34,6 +36,7 @@ impl Audit {
             rights: Rights::new(groups, counters),
             views: Views::new(dcs, counters),
             findings: Findings::default(),
+            definitions: Definitions::default(),
             positions: Positions::default(),
             awards: award::Awards::default(),
             adds: 0,
@@ -140,16 +143,36 @@ impl World {
             let cmds = Rc::clone(&self.raft.members[dc].log[self.reference_index].cmds);
             self.reference_index += 1;
             let index = LogIndex(self.reference_index as u64);
+            let mut stale = false;
             for cmd in cmds.iter() {
-                self.reference.apply(index, cmd);
+                stale |= self.apply_to_reference(index, cmd);
                 let changes = self.reference.take_changes();
                 if changes != Changes::default() {
                     self.audit_ledger(cmd, &changes);
                 }
             }
             self.reference.skip(index);
-            self.admin_applied(&cmds);
+            self.admin_applied(&cmds, stale);
         }
+    }
+
+    /// True for a definition or removal that was decided on what is no more.
+    fn apply_to_reference(&mut self, index: LogIndex, cmd: &LedgerCmd) -> bool {
+        let (LedgerCmd::Define { counter, .. }
+        | LedgerCmd::Disarm { counter, .. }
+        | LedgerCmd::ViewAck { counter, .. }) = cmd
+        else {
+            self.reference.apply(index, cmd);
+            return false;
+        };
+        let before = self.reference.counter(counter).map(|state| state.milestones().clone()).unwrap_or_default();
+        self.reference.apply(index, cmd);
+        let Some(after) = self.reference.counter(counter).map(CounterLedger::milestones) else { return false };
+        let audit = &mut self.audit;
+        audit.definitions.applied(&mut audit.findings, cmd, &before, after);
+        let stale = !matches!(cmd, LedgerCmd::ViewAck { .. }) && before.revision() == after.revision();
+        self.coverage.saw_times("definition of an older revision", u64::from(stale));
+        stale
     }
 
     fn audit_ledger(&mut self, cmd: &LedgerCmd, changes: &Changes) {

@@ -2,6 +2,7 @@
 
 use super::{Event, World};
 use crate::plan::{Admin, Fault};
+use crate::raft::Cmds;
 use std::rc::Rc;
 use tidemark_proto::client;
 use tidemark_proto::msg::{LedgerCmd, MilestoneSpec};
@@ -9,6 +10,9 @@ use tidemark_proto::time::Span;
 
 /// An operator whose command is not in the log after this gives it again.
 const ADMIN_RETRY: Span = Span::from_secs(2);
+/// Entries of the ledger's log that are proposed again, of 10,000; of those that decide something about milestones.
+const COPIES_PER_10K: u32 = 50;
+const COPIES_OF_DECISIONS_PER_10K: u32 = 3_000;
 /// How often a fault that waits for a situation looks for it.
 const WAIT_FOR_SITUATION: Span = Span::from_millis(20);
 
@@ -115,6 +119,7 @@ impl World {
             self.note(52, [index as u64, 0, 0], || format!("operator: {cmds:?}"));
             let cmds = Rc::new(cmds);
             self.raft.propose(leader, Rc::clone(&cmds));
+            self.copy_later(&cmds);
             self.admin_sent.push((index, cmds));
         }
         let retry = if index == 0 { Span::from_millis(100) } else { ADMIN_RETRY };
@@ -123,7 +128,12 @@ impl World {
 
     fn admin_commands(&self, index: usize) -> Vec<LedgerCmd> {
         let define = |counter: usize, spec: MilestoneSpec| {
-            vec![LedgerCmd::Define { counter: self.names[counter].clone(), spec }]
+            let counter = self.names[counter].clone();
+            vec![LedgerCmd::Define { revision: self.reference.revision(&counter), counter, spec }]
+        };
+        let disarm = |counter: usize, at: Option<u64>| {
+            let counter = self.names[counter].clone();
+            vec![LedgerCmd::Disarm { revision: self.reference.revision(&counter), counter, at }]
         };
         match &self.plan.admin[index].1 {
             Admin::Namespace => vec![LedgerCmd::Namespace(super::NAMESPACE.to_owned())],
@@ -142,21 +152,47 @@ impl World {
                 define(0, MilestoneSpec { at: vec![total + (total / 15).max(300)], ..MilestoneSpec::default() })
             }
             Admin::Disarm { counter } => {
-                let name = &self.names[*counter];
-                let next = self.reference.counter(name).and_then(|c| c.milestones().least());
-                next.map(|at| vec![LedgerCmd::Disarm { counter: name.clone(), at: Some(at) }]).unwrap_or_default()
+                let next = self.reference.counter(&self.names[*counter]).and_then(|c| c.milestones().least());
+                next.map(|at| disarm(*counter, Some(at))).unwrap_or_default()
             }
-            Admin::DisarmRule { counter } => {
-                vec![LedgerCmd::Disarm { counter: self.names[*counter].clone(), at: None }]
+            Admin::DisarmRule { counter } => disarm(*counter, None),
+            Admin::Again { counter } => {
+                let counter = &self.names[*counter];
+                let Some(state) = self.reference.counter(counter) else { return Vec::new() };
+                let (Some(at), revision) = (state.milestones().least(), state.milestones().revision()) else {
+                    return Vec::new();
+                };
+                let spec = MilestoneSpec { at: vec![at], ..MilestoneSpec::default() };
+                let define = LedgerCmd::Define { counter: counter.clone(), revision: revision + 1, spec };
+                vec![LedgerCmd::Disarm { counter: counter.clone(), revision, at: Some(at) }, define]
             }
         }
     }
 
-    /// An entry was applied: an operator's command may be done with it.
-    pub(super) fn admin_applied(&mut self, cmds: &Rc<Vec<LedgerCmd>>) {
+    /// What was proposed may be proposed again much later, by whoever leads then: a retry, or an old leader's last words.
+    pub(super) fn copy_later(&mut self, cmds: &Cmds) {
+        let decides = |cmd: &LedgerCmd| {
+            matches!(cmd, LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } | LedgerCmd::ViewAck { .. })
+        };
+        let per_10k = if cmds.iter().any(decides) { COPIES_OF_DECISIONS_PER_10K } else { COPIES_PER_10K };
+        if !self.faults_over && self.rng.per_10k(per_10k) {
+            let span = self.span(1_000, 20_000_000);
+            self.after(span, Event::Copy(Rc::clone(cmds)));
+        }
+    }
+
+    pub(super) fn on_copy(&mut self, cmds: &Cmds) {
+        if let (Some(leader), false) = (self.raft.leader(), self.faults_over) {
+            self.coverage.saw("old entry proposed again");
+            self.raft.propose(leader, Rc::new(cmds.to_vec()));
+        }
+    }
+
+    /// An entry was applied: an operator's command may be done with it, unless it came too late and is given again.
+    pub(super) fn admin_applied(&mut self, cmds: &Cmds, stale: bool) {
         if let Some(at) = self.admin_sent.iter().position(|(_, sent)| Rc::ptr_eq(sent, cmds)) {
             let (index, _) = self.admin_sent.swap_remove(at);
-            self.admin_done[index] = true;
+            self.admin_done[index] |= !stale;
         }
     }
 }

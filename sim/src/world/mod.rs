@@ -35,36 +35,106 @@ pub const NAMESPACE: &str = "sim";
 #[derive(Debug)]
 pub enum Event {
     // Clients.
-    Arrive { slot: usize },
-    ClientTick { client: usize },
-    ConnOpen { conn: usize },
-    ConnUp { conn: usize },
-    ConnGoneAtClient { conn: usize },
-    ConnGoneAtNode { conn: usize },
-    ToNode { conn: usize, boot: u32, msg: FromClient },
-    ToClient { conn: usize, msg: ToClient },
+    Arrive {
+        slot: usize,
+    },
+    ClientTick {
+        client: usize,
+    },
+    ConnOpen {
+        conn: usize,
+    },
+    ConnUp {
+        conn: usize,
+    },
+    ConnGoneAtClient {
+        conn: usize,
+    },
+    ConnGoneAtNode {
+        conn: usize,
+    },
+    ToNode {
+        conn: usize,
+        boot: u32,
+        msg: FromClient,
+    },
+    ToClient {
+        conn: usize,
+        msg: ToClient,
+    },
     // Nodes.
-    NodeTick { node: usize, boot: u32 },
-    Synced { node: usize, boot: u32, upto: u64, lie: bool },
-    Persisted { node: usize, boot: u32 },
-    NodeRestart { node: usize },
+    NodeTick {
+        node: usize,
+        boot: u32,
+    },
+    Synced {
+        node: usize,
+        boot: u32,
+        upto: u64,
+        lie: bool,
+    },
+    Persisted {
+        node: usize,
+        boot: u32,
+    },
+    NodeRestart {
+        node: usize,
+    },
     // Node ↔ aggregator.
-    ToGroup { node: usize, link: u32, msg: ForGroup },
-    FromGroup { node: usize, link: u32, msg: FromGroup },
+    ToGroup {
+        node: usize,
+        link: u32,
+        msg: ForGroup,
+    },
+    FromGroup {
+        node: usize,
+        link: u32,
+        msg: FromGroup,
+    },
     // Aggregators.
-    AggregatorTick { dc: usize, boot: u32 },
-    AggregatorPersisted { dc: usize, boot: u32 },
-    AggregatorRestart { dc: usize },
-    ToPeer { from: usize, to: usize, link: u32, msg: PeerMsg },
+    AggregatorTick {
+        dc: usize,
+        boot: u32,
+    },
+    AggregatorPersisted {
+        dc: usize,
+        boot: u32,
+    },
+    AggregatorRestart {
+        dc: usize,
+    },
+    ToPeer {
+        from: usize,
+        to: usize,
+        link: u32,
+        msg: PeerMsg,
+    },
     // The ledger's log.
-    RaftLeaves { from: usize, boot: u32, to: usize, msg: RaftMsg },
-    RaftArrives { from: usize, to: usize, boot: u32, msg: RaftMsg },
-    RaftSnapshot { to: usize, boot: u32, index: usize, ledger: Box<Ledger> },
+    RaftLeaves {
+        from: usize,
+        boot: u32,
+        to: usize,
+        msg: RaftMsg,
+    },
+    RaftArrives {
+        from: usize,
+        to: usize,
+        boot: u32,
+        msg: RaftMsg,
+    },
+    RaftSnapshot {
+        to: usize,
+        boot: u32,
+        index: usize,
+        ledger: Box<Ledger>,
+    },
     // The world.
     Scan,
     Fault(usize),
     Heal(usize),
     Admin(usize),
+    /// An entry of the ledger's log is proposed again.
+    Copy(Cmds),
 }
 
 /// What a run came to.
@@ -239,6 +309,7 @@ impl World {
             Event::Fault(index) => self.on_fault(index),
             Event::Heal(index) => self.on_heal(index),
             Event::Admin(index) => self.on_admin(index),
+            Event::Copy(cmds) => self.on_copy(&cmds),
         }
     }
 
