@@ -11,6 +11,7 @@ use rand::rngs::SysRng;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tidemark_proto::client::{ClientConfig, HIT_BYTES};
+use tidemark_proto::ids::OwnerId;
 use tidemark_proto::limits::DCS_MAX;
 use tidemark_proto::time::Span;
 use tidemark_transport::{Credentials, Endpoint, EndpointOptions, PeerName, Role};
@@ -189,6 +190,7 @@ impl Builder {
             }
         }
         self.config.sites = nodes.len() as u16;
+        self.config.owner = OwnerId(endpoint.identity().digest());
         let reads = Reads::quic(endpoint.clone(), aggregators);
         Ok((Dialer::Quic { endpoint, sites: nodes.into() }, reads))
     }

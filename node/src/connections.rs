@@ -2,6 +2,7 @@
 
 use crate::host::Event;
 use bytes::Bytes;
+use tidemark_proto::ids::OwnerId;
 use tidemark_proto::wire::{self, Message, channel};
 use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, Role};
 use tokio::sync::mpsc;
@@ -49,7 +50,8 @@ async fn serve(connection: Connection, conn: u64, events: mpsc::Sender<Event>) {
     match (peer.role(), connection.accept_channel().await) {
         // An aggregator counts for callers of its HTTP interface.
         (Role::Client | Role::Aggregator, Ok((channel::INCREMENTS, channel))) => {
-            let up = |peer| Event::ClientUp { conn, peer };
+            let owner = OwnerId(peer.digest());
+            let up = |peer| Event::ClientUp { conn, owner, peer };
             let message = |msg| Event::Client { conn, msg };
             serve_channel(&connection, channel, &events, up, message, Event::ClientGone { conn }).await;
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemark_consensus::local::{CheckpointPart, LocalLog};
 use tidemark_proto::group::GroupConfig;
-use tidemark_proto::ids::{DcId, GroupId, LogIndex};
+use tidemark_proto::ids::{DcId, GroupId, LogIndex, OwnerId};
 use tidemark_proto::msg::{ForGroup, FromClient};
 use tidemark_proto::node::{ConnId, Input, NodeConfig, NodeCore, Output};
 use tidemark_proto::time::{Time, WallMs};
@@ -43,7 +43,7 @@ pub struct NodeOptions {
 
 /// What happens to a node.
 pub enum Event {
-    ClientUp { conn: u64, peer: Peer },
+    ClientUp { conn: u64, owner: OwnerId, peer: Peer },
     Client { conn: u64, msg: FromClient },
     ClientGone { conn: u64 },
     AggregatorUp { conn: u64, dc: String, peer: Peer },
@@ -202,7 +202,10 @@ impl Host {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::ClientUp { conn, peer } => drop(self.clients.insert(conn, peer)),
+            Event::ClientUp { conn, owner, peer } => {
+                self.clients.insert(conn, peer);
+                self.handle(Input::ClientUp { conn: ConnId(conn), owner });
+            }
             Event::Client { conn, msg } => {
                 if self.clients.contains_key(&conn) {
                     self.handle(Input::Client { conn: ConnId(conn), msg });

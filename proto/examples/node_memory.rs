@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 use tidemark_proto::group::{Group, GroupConfig};
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId};
 use tidemark_proto::msg::*;
 use tidemark_proto::node::{ConnId, Input, NodeConfig, NodeCore, Output};
 use tidemark_proto::time::{Time, WallMs};
@@ -88,6 +88,7 @@ impl Bench {
     }
 
     fn open(&mut self, client: u64) {
+        self.input(Input::ClientUp { conn: ConnId(client), owner: OwnerId(0) });
         let msg = FromClient::Open { client: ClientId(client.into()) };
         self.input(Input::Client { conn: ConnId(client), msg });
     }

@@ -24,7 +24,7 @@ mod stay;
 #[cfg(test)]
 mod tests;
 
-use crate::ids::{ClientId, CounterName, SessionId};
+use crate::ids::{ClientId, CounterName, OwnerId, SessionId};
 use crate::limits::*;
 use crate::msg::{BatchError, FromClient, Place, ToClient};
 use crate::time::{Span, Time};
@@ -53,6 +53,8 @@ pub struct CounterRef(pub u32);
 /// What a process may choose about its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
+    /// Who the certificate says that this is: nodes take only ids of it.
+    pub owner: OwnerId,
     /// Number of sites, at least 1; site 0 is preferred.
     pub sites: u16,
     /// How long content is collected before it is sent.
@@ -100,6 +102,7 @@ const _: () = assert!(BATCH_BYTES_MAX < MESSAGE_BYTES_MAX);
 impl Default for ClientConfig {
     fn default() -> ClientConfig {
         ClientConfig {
+            owner: OwnerId(0),
             sites: 1,
             flush_interval: Span::from_millis(20),
             retry_timeout: Span::from_secs(2),
@@ -501,7 +504,7 @@ impl ClientCore {
     }
 
     fn random_client(&mut self) -> ClientId {
-        ClientId(self.rng.random())
+        ClientId::new(self.config.owner, self.rng.random())
     }
 
     /// Between half and all of `backoff_min · 2^attempt`, at most `backoff_max`.

@@ -25,7 +25,12 @@ pub struct ValveId {
     pub lane: u8,
 }
 
-/// A front end process; chosen at random by it (128 bits), new after every restart and every fence.
+/// Whose a client's streams are: the first 8 bytes of the SHA-256 of the identity in its certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OwnerId(pub u64);
+
+/// A front end process, new after every restart and every fence. The upper half says whose it is ([`OwnerId`]); a node takes it
+/// from nobody else. The lower half is drawn at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct ClientId(pub u128);
 
@@ -134,6 +139,18 @@ impl fmt::Debug for CounterName {
 impl fmt::Display for GroupId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}#{}", self.dc.0, self.group, self.incarnation)
+    }
+}
+
+impl ClientId {
+    /// One of the owner's ids.
+    pub fn new(owner: OwnerId, random: u64) -> ClientId {
+        ClientId(u128::from(owner.0) << 64 | u128::from(random))
+    }
+
+    /// Who may use it.
+    pub fn owner(self) -> OwnerId {
+        OwnerId((self.0 >> 64) as u64)
     }
 }
 

@@ -19,7 +19,7 @@ pub struct WireItem {
 /// From a client to its node. Counters are named once per connection (`defs`) and numbered from then on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromClient {
-    /// Opens the connection: who speaks.
+    /// Opens the connection: who speaks. The id must be one of the certificate's ([`ClientId::owner`]).
     Open { client: ClientId },
     /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps.
     Batch { lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem> },
@@ -45,6 +45,8 @@ pub enum ToClient {
     Placed { lane: u8, seq: u64, idx: u32, place: Place },
     /// Answer to `Fence`: every batch up to `last_seq` was applied (exactly once), no later one ever will be.
     Fenced { of: ClientId, lane: u8, last_seq: u64 },
+    /// Answer to `Open` or `Fence`: the id belongs to another certificate than this connection's. Nothing was changed.
+    NotYours { of: ClientId },
 }
 
 /// Where an increment stands in the published order.

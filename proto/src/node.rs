@@ -18,7 +18,7 @@ pub use recover::RecoverError;
 
 use crate::client::CLIENT_COUNTERS_MAX;
 use crate::group::{Effect, Group, GroupConfig};
-use crate::ids::{GroupId, LogIndex};
+use crate::ids::{GroupId, LogIndex, OwnerId};
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::msg::*;
 use crate::time::{Span, Time, WallMs};
@@ -96,6 +96,11 @@ impl NodeConfig {
 /// What happens to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
+    /// A client is connected; `owner` is who its certificate says it is.
+    ClientUp {
+        conn: ConnId,
+        owner: OwnerId,
+    },
     /// A client's message. A connection that was not opened ([`FromClient::Open`]) is answered with refusals only.
     Client {
         conn: ConnId,
@@ -184,6 +189,7 @@ impl NodeCore {
         debug_assert!(self.outputs.is_empty(), "outputs are drained after every input");
         match input {
             Input::Client { conn, msg } => self.on_client(conn, msg),
+            Input::ClientUp { conn, owner } => self.clients.add(conn, owner),
             Input::ClientGone { conn } => self.clients.remove(conn),
             Input::Aggregator(ForGroup::Feed(pull)) => self.feed.parked = Some(pull),
             Input::Aggregator(ForGroup::Ledger(message)) => self.on_ledger(now, message),

@@ -24,6 +24,8 @@ pub enum Bug {
     StaleDefinition,
     /// A view's answer to an earlier arming of a milestone counts for the present one.
     StaleAckTaken,
+    /// Whoever names a stream may speak for it.
+    OwnerIgnored,
     /// A rule takes over the single milestones that it covers, and arms them anew.
     RuleUnarmsSingles,
 }

@@ -47,7 +47,7 @@ pub enum Mutation {
 }
 
 /// Every rule that a machine can leave out.
-pub const INSIDE: [Bug; 11] = [
+pub const INSIDE: [Bug; 12] = [
     Bug::DedupeSkipped,
     Bug::CertifiedFromQueue,
     Bug::GrantUnclamped,
@@ -59,6 +59,7 @@ pub const INSIDE: [Bug; 11] = [
     Bug::StaleDefinition,
     Bug::StaleAckTaken,
     Bug::RuleUnarmsSingles,
+    Bug::OwnerIgnored,
 ];
 
 /// Every bug that needs no hook in a machine, for the tests.

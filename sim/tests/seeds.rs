@@ -24,7 +24,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 }
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 16] = [
+const SITUATIONS: [&str; 17] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -40,6 +40,7 @@ const SITUATIONS: [&str; 16] = [
     "next milestone within 50 of an award",
     "checkpoint part",
     "old entry proposed again",
+    "impostor refused",
     "definition of an older revision",
 ];
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 use tidemark_proto::client::{AddError, ClientConfig};
-use tidemark_proto::ids::{CounterName, NameError};
+use tidemark_proto::ids::{CounterName, NameError, OwnerId};
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::time::Span;
 use tidemark_transport::certs::FileError;
@@ -135,7 +135,7 @@ impl Generator {
         let endpoint = bind(&self.load.sites[at])?;
         let tally = SharedTally::default();
         let site = Site {
-            front_ends: self.front_ends(at)?,
+            front_ends: self.front_ends(at, &endpoint)?,
             arrivals: self.arrivals(at),
             cold: self.cold_cells(at)?,
             endpoint: endpoint.clone(),
@@ -149,10 +149,10 @@ impl Generator {
         Ok(())
     }
 
-    fn front_ends(&self, at: usize) -> Result<Vec<FrontEnd>, LoadError> {
+    fn front_ends(&self, at: usize, endpoint: &Endpoint) -> Result<Vec<FrontEnd>, LoadError> {
         let counter = CounterName::new(&self.load.namespace, self.load.key.as_bytes())?;
         let per_dc = self.load.clients_per_dc;
-        let config = client_config(&self.load, at);
+        let config = client_config(&self.load, at, endpoint);
         let front_end = |number: usize| {
             let replay = Replay::new(number, per_dc * self.load.sites.len(), self.load.seed);
             FrontEnd::new(config.clone(), rand::random(), &counter, replay)
@@ -226,7 +226,9 @@ impl Generator {
     async fn baseline(&self, amount: u64) -> Result<(), LoadError> {
         let first = Load { clients_per_dc: 1, ..self.load.clone() };
         let counter = CounterName::new(&first.namespace, first.key.as_bytes())?;
-        let config = ClientConfig { batch_items_max: 1, ..client_config(&first, 0) };
+        let endpoint =
+            bind(&LoadSite { credentials: baseline_credentials(&first.sites[0]), ..first.sites[0].clone() })?;
+        let config = ClientConfig { batch_items_max: 1, ..client_config(&first, 0, &endpoint) };
         let mut front_end = FrontEnd::new(config, rand::random(), &counter, Replay::new(0, 1, 0))?;
         let mut left = amount;
         while left > 0 {
@@ -239,7 +241,7 @@ impl Generator {
             front_ends: vec![front_end],
             arrivals: Arrivals::new(f64::MIN_POSITIVE, Pattern::Even, None, 0),
             cold: None,
-            endpoint: bind(&LoadSite { credentials: baseline_credentials(&first.sites[0]), ..first.sites[0].clone() })?,
+            endpoint,
             targets: Arc::new(targets(&first, 0)?),
             tally: tally.clone(),
             origin: self.origin,
@@ -340,8 +342,9 @@ pub fn baseline_credentials(site: &LoadSite) -> std::path::PathBuf {
     site.credentials.with_file_name("baseline")
 }
 
-fn client_config(load: &Load, at: usize) -> ClientConfig {
+fn client_config(load: &Load, at: usize, endpoint: &Endpoint) -> ClientConfig {
     ClientConfig {
+        owner: OwnerId(endpoint.identity().digest()),
         sites: 1 + load.sites[at].neighbours.len() as u16,
         flush_interval: Span::from_millis(load.flush_ms),
         buffer_bytes_max: BUFFER_BYTES_MAX,

@@ -40,6 +40,8 @@ impl ClientCore {
             ToClient::Durable { lane, seq, pending } => self.on_durable(id, lane, seq, pending),
             ToClient::Placed { lane, seq, idx, place } => self.on_placed(id, lane, seq, idx, place),
             ToClient::Refused { lane, seq, error } => self.on_refused(now, id, lane, seq, error),
+            // Somebody else's id: this process was given another certificate. Nothing can be asked of that node.
+            ToClient::NotYours { .. } => self.drop_link(now, id),
             ToClient::Fenced { of, lane, last_seq } => self.on_fenced(now, id, of, lane, last_seq),
         }
     }

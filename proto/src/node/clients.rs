@@ -3,11 +3,12 @@
 //! A definition of a counter's number is a fact about the connection and stands even if its batch is refused. A refusal says
 //! that this copy of the batch changed nothing: an earlier copy may have been applied, and a retry would say so.
 
-use crate::ids::{ClientId, CounterName};
+use crate::ids::{ClientId, CounterName, OwnerId};
 use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX};
 use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, ToClient, WireItem};
 use crate::node::commit::{batch_bytes, batch_bytes_max};
 use crate::node::{ConnId, NodeCore, Output};
+use crate::teeth::{Bug, bites};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Clients whose own lane is remembered after they went away; past it those without a connection are forgotten.
@@ -24,6 +25,8 @@ const UNBOUND: u32 = 1 << 31;
 /// All connections.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
+    /// Who is at the other end of every connection, opened or not.
+    owners: BTreeMap<ConnId, OwnerId>,
     conns: BTreeMap<ConnId, Conn>,
     /// The present connection of every client.
     by_client: BTreeMap<ClientId, ConnId>,
@@ -80,7 +83,22 @@ impl Clients {
         self.conns.len()
     }
 
+    pub fn add(&mut self, conn: ConnId, owner: OwnerId) {
+        self.owners.insert(conn, owner);
+    }
+
     pub fn remove(&mut self, conn: ConnId) {
+        self.owners.remove(&conn);
+        self.close(conn);
+    }
+
+    /// Whether the certificate at the other end may use the id.
+    fn may_use(&self, conn: ConnId, client: ClientId) -> bool {
+        self.owners.get(&conn) == Some(&client.owner()) || bites(Bug::OwnerIgnored)
+    }
+
+    /// Forgets what a connection said so far.
+    fn close(&mut self, conn: ConnId) {
         let Some(gone) = self.conns.remove(&conn) else { return };
         if self.by_client.get(&gone.client) == Some(&conn) {
             self.by_client.remove(&gone.client);
@@ -125,6 +143,9 @@ impl Conn {
 impl NodeCore {
     pub(super) fn on_client(&mut self, conn: ConnId, msg: FromClient) {
         match msg {
+            FromClient::Open { client: of } | FromClient::Fence { of, .. } if !self.clients.may_use(conn, of) => {
+                self.outputs.push_back(Output::Client { conn, msg: ToClient::NotYours { of } });
+            }
             FromClient::Open { client } => self.on_open(conn, client),
             FromClient::Fence { of, lane } => self.on_fence(conn, of, lane),
             FromClient::Batch { lane, seq, defs, items } => {
@@ -137,7 +158,7 @@ impl NodeCore {
     }
 
     fn on_open(&mut self, conn: ConnId, client: ClientId) {
-        self.clients.remove(conn);
+        self.clients.close(conn);
         let lanes = self.config.group.lanes;
         let own_lane = self.clients.own_lane(client, lanes);
         self.clients.conns.insert(conn, Conn { client, own_lane, numbers: Vec::new(), unbound: Unbound::default() });

@@ -2,7 +2,7 @@
 //! outputs, every increment is counted once and one of them is the milestone.
 
 use super::*;
-use crate::ids::{ClientId, CounterName, DcId, SessionId};
+use crate::ids::{ClientId, CounterName, DcId, OwnerId, SessionId};
 use crate::ledger::Ledger;
 use crate::limits::DELTA_MAX;
 use crate::wire::decode;
@@ -177,6 +177,7 @@ impl World {
         let conn = ConnId(self.next_conn);
         self.next_conn += 1;
         self.conns.insert(conn, client);
+        self.inbox.push_back(Input::ClientUp { conn, owner: client.owner() });
         self.inbox.push_back(Input::Client { conn, msg: FromClient::Open { client } });
         self.send(client);
     }
@@ -226,7 +227,10 @@ impl World {
                 }
                 error => panic!("{error}"),
             },
-            ToClient::Welcome { .. } | ToClient::Spread { .. } | ToClient::Fenced { .. } => {}
+            ToClient::Welcome { .. }
+            | ToClient::Spread { .. }
+            | ToClient::Fenced { .. }
+            | ToClient::NotYours { .. } => {}
         }
     }
 
@@ -527,6 +531,7 @@ fn a_fence_answers_the_connection_that_asked_and_ends_the_stream() {
     let ask = |msg| Input::Client { conn, msg };
     let batch = |seq| batch(0, seq, &[(1, 1)]);
     let inputs = [
+        Input::ClientUp { conn, owner: OwnerId(0) },
         ask(FromClient::Open { client: ClientId(2) }),
         ask(FromClient::Fence { of: ClientId(1), lane: 0 }),
         ask(FromClient::Open { client: ClientId(1) }),
@@ -552,10 +557,38 @@ fn a_fence_answers_the_connection_that_asked_and_ends_the_stream() {
 }
 
 #[test]
+fn a_stream_is_its_certificates_and_nobody_elses() {
+    let mut world = World::new(config());
+    world.pass(Span::from_secs(1));
+    let (mine, client) = (OwnerId(7), ClientId::new(OwnerId(7), 1));
+    world.add(client, 0, &[(1, 1)]);
+    world.pass(Span::from_secs(1));
+    let mut says = |conn: u64, owner: Option<OwnerId>, msg: FromClient| {
+        let conn = ConnId(conn);
+        owner.into_iter().for_each(|owner| world.core.handle(world.now, Input::ClientUp { conn, owner }));
+        world.core.handle(world.now, Input::Client { conn, msg });
+        let outputs = std::iter::from_fn(|| world.core.poll_output());
+        outputs
+            .filter_map(|output| if let Output::Client { conn, msg } = output { Some((conn, msg)) } else { None })
+            .collect::<Vec<_>>()
+    };
+    let refused = |conn| vec![(ConnId(conn), ToClient::NotYours { of: client })];
+    assert_eq!(says(900, Some(OwnerId(8)), FromClient::Fence { of: client, lane: 0 }), refused(900));
+    assert_eq!(says(900, None, FromClient::Open { client }), refused(900));
+    assert_eq!(says(901, None, FromClient::Open { client }), refused(901), "of whom nothing is known");
+    let batch = says(900, None, batch(0, 2, &[(1, 1)]));
+    assert!(matches!(&batch[..], [(_, ToClient::Refused { error: BatchError::NotServing(_), .. })]));
+    let opened = says(902, Some(mine), FromClient::Open { client });
+    assert!(matches!(&opened[..], [(ConnId(902), ToClient::Welcome { .. }), ..]), "{opened:?}");
+    assert_eq!(world.core.group().stream(client, 0), Some((1, false)), "not ended by others");
+}
+
+#[test]
 fn a_client_is_told_its_lane_again_and_lanes_are_shared_out() {
     let mut world = World::new(config());
     world.pass(Span::from_secs(1));
     let mut lane = |client: u128, conn: u64| {
+        world.core.handle(world.now, Input::ClientUp { conn: ConnId(conn), owner: OwnerId(0) });
         let msg = FromClient::Open { client: ClientId(client) };
         world.core.handle(world.now, Input::Client { conn: ConnId(conn), msg });
         let outputs: Vec<_> = std::iter::from_fn(|| world.core.poll_output()).collect();
@@ -571,6 +604,8 @@ fn a_client_is_told_its_lane_again_and_lanes_are_shared_out() {
 
 fn refusal(world: &mut World, msg: FromClient) -> BatchError {
     let conn = ConnId(1_000);
+    world.core.handle(world.now, Input::ClientUp { conn, owner: OwnerId(0) });
+    while world.core.poll_output().is_some() {}
     world.core.handle(world.now, Input::Client { conn, msg: FromClient::Open { client: ClientId(77) } });
     while world.core.poll_output().is_some() {}
     world.core.handle(world.now, Input::Client { conn, msg });

@@ -209,11 +209,13 @@ impl World {
         let audit = &mut self.audit;
         audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, counter, award, state);
         order::awarded(&mut audit.findings, &audit.oracle, &audit.positions, &self.groups, counter, award, state);
+        let (group, winner, lane) = (award.group, award.client, award.lane);
         self.coverage.saw("award");
         self.coverage.saw_times("award of a heavy increment", u64::from(award.delta > 1));
         self.coverage.saw_times("award of several milestones", u64::from(award.count > 1));
         let next = state.next_armed().is_some_and(|next| next < at + 50);
         self.coverage.saw_times("next milestone within 50 of an award", u64::from(next));
+        self.tempt(group, winner, lane);
     }
 
     fn cover_ledger(&mut self, cmd: &LedgerCmd) {

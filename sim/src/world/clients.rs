@@ -8,7 +8,7 @@ use crate::teeth::Mutation;
 use tidemark_proto::client::{
     AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, SiteId, Ticket,
 };
-use tidemark_proto::ids::ClientId;
+use tidemark_proto::ids::{ClientId, OwnerId};
 use tidemark_proto::msg::{FromClient, ToClient};
 use tidemark_proto::node;
 use tidemark_proto::time::{Span, Time};
@@ -59,8 +59,8 @@ impl World {
         }
         let mut seed = [0; 32];
         seed.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&rng.next().to_le_bytes()));
-        let mut core =
-            ClientCore::new(client_config(&mut rng, sites.len() as u16, self.plan.workload.client_bytes_max), seed);
+        let config = client_config(&mut rng, sites.len() as u16, self.plan.workload.client_bytes_max);
+        let mut core = ClientCore::new(ClientConfig { owner: owner_of(client), ..config }, seed);
         let counters = self.names.iter().map(|name| core.counter(name).expect("few counters")).collect();
         let dc = self.plan.nodes[home];
         let (timer, conns, blocked) = Default::default();
@@ -236,6 +236,8 @@ impl World {
             Some(back) if self.nodes[node].is_up() && !blocked && client_up => {
                 (self.conns[conn].node_up, self.conns[conn].node_boot) = (true, self.nodes[node].boot);
                 self.nodes[node].conns.push(conn);
+                let up = node::Input::ClientUp { conn: node::ConnId(conn as u64), owner: owner_of(client) };
+                self.node_input(node, up);
                 self.after(back, Event::ConnUp { conn });
             }
             Some(back) => self.after(back, Event::ConnGoneAtClient { conn }),
@@ -352,6 +354,7 @@ impl World {
                 dedupe::fenced(&mut audit.findings, &audit.oracle, node as u16, *of, *lane, *last_seq);
             }
             ToClient::Refused { error, .. } => self.coverage.saw(refusal(error)),
+            ToClient::NotYours { of } => audit.findings.found("owners", format!("{of:?} was refused its own id")),
             ToClient::Welcome { .. } | ToClient::Spread { .. } => {}
         }
     }
@@ -432,6 +435,11 @@ impl World {
     pub(super) fn unblock_clients(&mut self) {
         self.clients.iter_mut().for_each(|client| client.blocked = None);
     }
+}
+
+/// The identity in the certificate of a client process.
+fn owner_of(client: usize) -> OwnerId {
+    OwnerId(client as u64 + 1)
 }
 
 fn client_config(rng: &mut crate::rng::Rng, sites: u16, buffer_bytes_max: usize) -> ClientConfig {

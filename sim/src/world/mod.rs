@@ -4,6 +4,7 @@ mod aggregators;
 mod audit;
 mod clients;
 mod faults;
+mod impostors;
 mod links;
 mod nodes;
 
@@ -23,7 +24,7 @@ use clients::{ClientProc, Conn};
 use links::Links;
 use nodes::NodeProc;
 use tidemark_proto::client::LinkId;
-use tidemark_proto::ids::{CounterName, GroupId};
+use tidemark_proto::ids::{ClientId, CounterName, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, PeerMsg, ToClient};
 use tidemark_proto::time::{Span, Time};
@@ -135,6 +136,11 @@ pub enum Event {
     Admin(usize),
     /// An entry of the ledger's log is proposed again.
     Copy(Cmds),
+    Impostor {
+        node: usize,
+        of: ClientId,
+        lane: u8,
+    },
 }
 
 /// What a run came to.
@@ -177,6 +183,7 @@ pub struct World {
     pub coverage: Coverage,
     mutation: Mutation,
     events: u64,
+    impostors: u64,
     faults_over: bool,
     /// Operators' commands that are in the log, and those that were given.
     admin_done: Vec<bool>,
@@ -220,6 +227,7 @@ impl World {
             coverage: Coverage::default(),
             mutation,
             events: 0,
+            impostors: 0,
             faults_over: false,
             admin_done: vec![false; plan.admin.len()],
             admin_sent: Vec::new(),
@@ -309,6 +317,7 @@ impl World {
             Event::Fault(index) => self.on_fault(index),
             Event::Heal(index) => self.on_heal(index),
             Event::Admin(index) => self.on_admin(index),
+            Event::Impostor { node, of, lane } => self.on_impostor(node, of, lane),
             Event::Copy(cmds) => self.on_copy(&cmds),
         }
     }

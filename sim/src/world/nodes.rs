@@ -141,6 +141,7 @@ impl World {
     fn on_node_output(&mut self, node: usize, output: Output) {
         match output {
             Output::Append { index, entry } => self.append(node, index, entry),
+            Output::Client { conn, msg } if self.is_to_impostor(conn, &msg) => {}
             Output::Client { conn, msg } => self.node_answers(node, conn.0 as usize, msg),
             Output::Aggregator(msg) => self.group_says(node, msg),
             Output::Persist(part) => {

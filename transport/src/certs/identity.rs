@@ -168,6 +168,12 @@ impl Identity {
         &self.name
     }
 
+    /// The first 8 bytes of the SHA-256 of the identity as text: the same for every certificate of the same process.
+    pub fn digest(&self) -> u64 {
+        let digest = ring::digest::digest(&ring::digest::SHA256, self.to_string().as_bytes());
+        digest.as_ref().iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+    }
+
     /// The DNS names that a certificate of this process carries: for its role in its data centre, and for itself.
     /// Empty for roles that accept no connections.
     pub fn dns_names(&self) -> Vec<String> {
