@@ -35,7 +35,7 @@ fn group(dc: u16) -> GroupId {
 /// What the peer of a data centre tells of cells `from .. to`.
 fn delta(dc: u16, from: u32, to: u32) -> Delta {
     let cells: Vec<(u32, CellId)> = (from..to).map(|cell| (cell, name(cell).total())).collect();
-    let valve = |cell: u32| (cell % 10) as u16;
+    let valve = |cell: u32| cell % 10;
     let ahead = |cell: u32| if cell == from { from } else { 1 };
     Delta {
         sender: 1,

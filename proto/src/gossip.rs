@@ -39,6 +39,8 @@ const VERSIONS_PER_LIFE: u64 = 1 << 40;
 /// Cells that one version covers, at most.
 const CELLS_PER_VERSION: u32 = 64;
 
+/// Bytes of one delta, about, unless the process chooses less.
+const DELTA_BYTES_DEFAULT: usize = 64 << 10;
 /// Cells of the own stream that a checkpoint names because peers may lack them; with more, such peers are told by a walk.
 const RETELL_MAX: usize = 1 << 14;
 
@@ -77,7 +79,7 @@ impl Default for GossipConfig {
             gossip_interval: Span::from_millis(100),
             digest_interval: Span::from_secs(1),
             digest_interval_max: Span::from_secs(10),
-            delta_bytes_max: 64 << 10,
+            delta_bytes_max: DELTA_BYTES_DEFAULT,
             window_deltas: 16,
             direct_peers_max: 16,
             ack_delay: Span::from_millis(250),

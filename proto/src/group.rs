@@ -36,7 +36,7 @@ use stream::{Part, Record, Streams};
 /// Streams (client, lane) that a group remembers; a batch of a further one is refused as overloaded.
 pub const STREAMS_MAX: u32 = 1 << 22;
 /// Counters on the spread list: those asked for and those guarded.
-const SPREAD_MAX: usize = 2 * GUARDED_COUNTERS_MAX;
+const SPREAD_MAX: usize = GUARDED_COUNTERS_MAX + SPREAD_ASKED_MAX;
 
 /// What a group is, fixed for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

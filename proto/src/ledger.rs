@@ -16,7 +16,7 @@ pub use milestones::{Milestones, Pending};
 use crate::ids::{CounterName, DcId, GroupId, LogIndex};
 use crate::limits::{
     GROUPS_MAX, GUARDED_COUNTERS_MAX, LANES_MAX, MILESTONES_PER_COUNTER_MAX, NAMESPACES_MAX, PLACED_RUNS_MAX,
-    SIGNATURES_PER_AWARD_MAX, STARTS_REMEMBERED_MAX,
+    SIGNATURES_PER_AWARD_MAX, SPREAD_ASKED_MAX, STARTS_REMEMBERED_MAX,
 };
 use crate::msg::{Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Placed, Report};
 use crate::teeth::{Bug, bites};
@@ -188,7 +188,7 @@ impl Ledger {
     }
 
     fn on_spread(&mut self, counter: &CounterName) {
-        if self.spread.len() < GUARDED_COUNTERS_MAX && self.spread.insert(counter.clone()) {
+        if self.spread.len() < SPREAD_ASKED_MAX && self.spread.insert(counter.clone()) {
             self.changes.settings = true;
         }
     }

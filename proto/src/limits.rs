@@ -32,12 +32,15 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub const LANES_MAX: u8 = 64;
 /// Data centres of a cluster.
 pub const DCS_MAX: u16 = 256;
-/// Groups whose components one gossip delta names; a delta that needs more is cut.
-pub const DELTA_GROUPS_MAX: usize = 1_023;
-/// Groups registered in the ledger, closed ones included.
+/// Groups registered in the ledger, closed ones included; a further one stays unregistered and serves nobody. So many groups a
+/// view knows, and one gossip delta may name.
 pub const GROUPS_MAX: usize = 4_096;
-/// Guarded counters of a cluster. More: `define` is refused.
-pub const GUARDED_COUNTERS_MAX: usize = 4_096;
+/// Valves that a view knows; components of further ones are not taken, and what brought them is asked for again.
+pub const VALVES_MAX: usize = 1 << 16;
+/// Guarded counters of a cluster, so that everything about all of them fits one message. More: `define` is refused.
+pub const GUARDED_COUNTERS_MAX: usize = 1_024;
+/// Counters that a cluster spreads because somebody asked for it. More: the request is not taken.
+pub const SPREAD_ASKED_MAX: usize = 1_024;
 /// Milestones listed for one counter at a time. More: `define` is refused. (A rule "every k" is one.)
 pub const MILESTONES_PER_COUNTER_MAX: usize = 1_024;
 /// Batches of one client stream that may be unacknowledged.
@@ -50,6 +53,9 @@ pub const OFFER_ITEMS_MAX: usize = 2_048;
 pub const BLOCK_ITEMS_MAX: u64 = 1 << 20;
 /// Runs of places in one message to a group; the rest follows when these are acknowledged.
 pub const PLACED_RUNS_MAX: usize = 8_192;
+/// Runs of places of one account that its group has not acknowledged, undecided items of the counter included; past it further
+/// offers stay queued at the group and are offered again.
+pub const UNACKNOWLEDGED_RUNS_MAX: u64 = 1 << 17;
 /// Undecided items in the ledger's window of one counter; further offers stay queued at their groups and are offered again.
 pub const UNDECIDED_ITEMS_MAX: u64 = 1 << 17;
 /// Items queued at one group, pending placement (24 h of 70,000/s over 15 groups). Past it batches are refused as `Overloaded`.
@@ -67,10 +73,29 @@ pub const SIGNATURE_BYTES_MAX: usize = 4_096;
 /// Namespaces of a cluster.
 pub const NAMESPACES_MAX: usize = 1_024;
 
+/// Most bytes of a counter's name, encoded.
+pub const NAME_BYTES_MAX: usize = 1 + NAMESPACE_BYTES_MAX + 2 + KEY_BYTES_MAX;
+/// Most bytes of what is said of one account, its counter's name included.
+pub const ACCOUNT_BYTES_MAX: usize = NAME_BYTES_MAX + 5 + 11 + 5 + 10 + 10 + 1 + 10 + 10;
+/// Most bytes of the name of a cell in a log entry that guards it.
+pub const GUARDED_CELL_BYTES_MAX: usize = NAME_BYTES_MAX + 16;
+
+// The largest messages fit: a greeting and its answer (which becomes a log entry that names every guarded cell), and the counters
+// that are spread.
+const MESSAGE_HEAD_BYTES: usize = 1_024;
+const _: () = assert!(
+    MESSAGE_HEAD_BYTES + GUARDED_COUNTERS_MAX * (ACCOUNT_BYTES_MAX + GUARDED_CELL_BYTES_MAX) <= MESSAGE_BYTES_MAX
+);
+const _: () =
+    assert!(MESSAGE_HEAD_BYTES + (GUARDED_COUNTERS_MAX + SPREAD_ASKED_MAX) * NAME_BYTES_MAX <= MESSAGE_BYTES_MAX);
+const _: () = assert!(MESSAGE_HEAD_BYTES + NAMESPACES_MAX * (1 + NAMESPACE_BYTES_MAX) <= MESSAGE_BYTES_MAX);
+const _: () = assert!(MESSAGE_HEAD_BYTES + PLACED_RUNS_MAX * (10 + 10 + 1 + 20) <= MESSAGE_BYTES_MAX);
+const _: () = assert!(MESSAGE_HEAD_BYTES + OFFER_ITEMS_MAX * (6 + 17 + 19 + 1 + 10 + 5) <= MESSAGE_BYTES_MAX);
+const _: () = assert!(MESSAGE_HEAD_BYTES + GROUPS_MAX * (11 + 10) <= MESSAGE_BYTES_MAX);
+const _: () = assert!(BOOTS_UNCONFIRMED_MAX * 10 < MESSAGE_HEAD_BYTES - 64);
 const _: () = assert!(MILESTONE_MAX as u128 + GRANTED_CUMULATIVE_MAX as u128 <= u64::MAX as u128);
 const _: () = assert!(CERTAIN_MAX as u128 + SEQUENCED_MAX as u128 + WINDOW_WEIGHT_MAX as u128 <= u64::MAX as u128);
 const _: () = assert!(BLOCK_WEIGHT_MAX <= WINDOW_WEIGHT_MAX);
 const _: () = assert!(DELTA_MAX <= COMPONENT_MAX);
 const _: () = assert!(OFFER_ITEMS_MAX as u64 <= BLOCK_ITEMS_MAX);
 const _: () = assert!(BLOCK_WEIGHT_MAX < MILESTONE_MAX);
-const _: () = assert!(DELTA_GROUPS_MAX * (LANES_MAX as usize) < u16::MAX as usize);

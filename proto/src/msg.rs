@@ -394,11 +394,11 @@ pub struct Delta {
     pub walk: Option<DeltaWalk>,
     /// Names for numbers first used on this connection and in this direction.
     pub cells: Vec<(u32, CellId)>,
-    /// The groups of the components' valves, at most [`crate::limits::DELTA_GROUPS_MAX`].
+    /// The groups of the components' valves, at most [`crate::limits::GROUPS_MAX`].
     pub groups: Vec<GroupId>,
     /// (difference of the cell's number to the one before, valve, component), sorted by number. A valve is
     /// `lane × groups.len() + index of its group`: one byte for up to 127.
-    pub components: Vec<(u32, u16, u64)>,
+    pub components: Vec<(u32, u32, u64)>,
 }
 
 /// State of a walk.

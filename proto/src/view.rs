@@ -9,15 +9,14 @@ mod limits;
 pub use limits::{NotedLimit, ReadLimits};
 
 use crate::hash::{bytes_hash, name_hash};
-use crate::ids::{Bucket, CellId, CounterName, DcId, Half, ValveId};
+use crate::ids::{Bucket, CellId, CounterName, DcId, GroupId, Half, ValveId};
 use crate::ledger::{Changes, Ledger};
+use crate::limits::{GROUPS_MAX, VALVES_MAX};
 use crate::msg::Reading;
 use crate::table::{CellTable, TableFull};
 use components::Components;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Valves that one view can tell apart; components of further ones are refused.
-pub const VALVES_MAX: usize = 1 << 16;
 /// Cells of one view; components of further ones are refused.
 pub const CELLS_MAX: u32 = 1 << 26;
 
@@ -39,6 +38,7 @@ pub struct View {
     valves: Vec<ValveId>,
     valve_hashes: Vec<u64>,
     valve_numbers: BTreeMap<ValveId, u16>,
+    groups: BTreeSet<GroupId>,
     /// Sum over hashes of all components of a data centre.
     sums: Vec<u64>,
     limits: ReadLimits,
@@ -49,7 +49,7 @@ pub struct View {
 pub enum MergeError {
     #[error(transparent)]
     Table(#[from] TableFull),
-    #[error("valves of a view: at most {VALVES_MAX}")]
+    #[error("valves of a view: at most {VALVES_MAX}, of at most {GROUPS_MAX} groups")]
     Valves,
     #[error("cells of a view: at most {CELLS_MAX}")]
     Cells,
@@ -71,6 +71,7 @@ impl View {
             valves: Vec::new(),
             valve_hashes: Vec::new(),
             valve_numbers: BTreeMap::new(),
+            groups: BTreeSet::new(),
             sums: Vec::new(),
             limits: ReadLimits::default(),
         };
@@ -127,7 +128,8 @@ impl View {
         if let Some(&number) = self.valve_numbers.get(&valve) {
             return Ok(number);
         }
-        if self.valves.len() >= VALVES_MAX {
+        let new_group = !self.groups.contains(&valve.group);
+        if self.valves.len() >= VALVES_MAX || (new_group && self.groups.len() >= GROUPS_MAX) {
             return Err(MergeError::Valves);
         }
         let number = self.valves.len() as u16;
@@ -136,6 +138,7 @@ impl View {
     }
 
     fn push_valve(&mut self, valve: ValveId) {
+        self.groups.insert(valve.group);
         self.valve_numbers.insert(valve, self.valves.len() as u16);
         self.valves.push(valve);
         self.valve_hashes.push(valve_hash(valve));

@@ -220,7 +220,7 @@ fn digest_valid(digest: &Digest) -> Result<(), WireError> {
 
 fn delta_valid(delta: &Delta) -> Result<(), WireError> {
     at_most("data centre, plus one", u64::from(delta.origin.0) + 1, DCS_MAX.into())?;
-    at_most("groups of a delta", delta.groups.len() as u64, DELTA_GROUPS_MAX as u64)?;
+    at_most("groups of a delta", delta.groups.len() as u64, GROUPS_MAX as u64)?;
     delta.cells.iter().try_for_each(|(_, cell)| name(&cell.counter))?;
     let valves = delta.groups.len() as u64 * u64::from(LANES_MAX);
     delta.components.iter().try_for_each(|&(_, valve, value)| {

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{DefineError, Ledger};
+use tidemark_proto::limits::*;
 use tidemark_proto::msg::*;
-use tidemark_proto::time::{Span, Time};
+use tidemark_proto::time::{Span, Time, WallMs};
+use tidemark_proto::wire;
 
 fn counter() -> CounterName {
     CounterName::new("t", b"k").unwrap()
@@ -391,4 +393,54 @@ fn a_rule_that_begins_at_an_armed_milestone_is_armed_with_it() {
     assert_eq!(by_rule.to_string(), "milestone 1000 is a multiple of the rule \"every 1000\": remove the rule");
     log.apply(&[disarm_on(2, None)]);
     assert_eq!(log.ledger.next_milestone(&counter()), Some(1000));
+}
+
+#[test]
+fn places_that_a_group_never_acknowledges_are_bounded() {
+    let mut log = Log::new(&[hello(0, &[1]), define(&[1 << 40]), report(0, 0, 1)]);
+    // Numbers of increments that weigh two are no run: each takes room.
+    let items =
+        |seq| vec![OfferItem { delta: 2, session: None, client: ClientId(1), lane: 0, seq, idx: 0 }; OFFER_ITEMS_MAX];
+    let next = |log: &Log| log.ledger.account(&counter(), group(0)).unwrap().next_pos;
+    for seq in 0..2 * UNACKNOWLEDGED_RUNS_MAX / OFFER_ITEMS_MAX as u64 {
+        let cmd = offer(0, next(&log), OfferBody::Items(items(seq)));
+        log.ledger.apply(LogIndex(100 + seq), &cmd);
+    }
+    assert_eq!(next(&log), UNACKNOWLEDGED_RUNS_MAX, "the rest stays queued at the group");
+    let LedgerCmd::Report(said) = report(0, 0, 2) else { unreachable!() };
+    log.apply(&[LedgerCmd::Report(Report { placed_upto: 5_000, ..said })]);
+    let cmd = offer(0, next(&log), OfferBody::Items(items(1)));
+    log.apply(&[cmd]);
+    assert_eq!(next(&log), UNACKNOWLEDGED_RUNS_MAX + OFFER_ITEMS_MAX as u64, "and is taken once there is room");
+}
+
+#[test]
+fn everything_about_as_many_counters_as_may_be_guarded_fits_one_message() {
+    let name = |n: usize| {
+        let mut key = [255; KEY_BYTES_MAX];
+        key[..8].copy_from_slice(&(n as u64).to_be_bytes());
+        CounterName::new(&"n".repeat(NAMESPACE_BYTES_MAX), &key).unwrap()
+    };
+    let far = GroupId { dc: DcId(255), group: u16::MAX, incarnation: u32::MAX };
+    let greeting = LedgerCmd::Hello(Hello { group: far, lanes: 64, nonces: vec![u64::MAX], accounts: Vec::new() });
+    let namespace = LedgerCmd::Namespace("n".repeat(NAMESPACE_BYTES_MAX));
+    let mut log = Log::new(&[namespace, greeting]);
+    let spec = MilestoneSpec { at: vec![MILESTONE_MAX], ..MilestoneSpec::default() };
+    for n in 0..=GUARDED_COUNTERS_MAX {
+        let cmd = LedgerCmd::Define { counter: name(n), revision: 0, spec: spec.clone() };
+        log.ledger.apply(LogIndex(100), &cmd);
+        log.ledger.apply(LogIndex(100), &LedgerCmd::Spread(name(GUARDED_COUNTERS_MAX + n)));
+    }
+    assert_eq!(log.ledger.guarded().count(), GUARDED_COUNTERS_MAX);
+    let refused = log.ledger.definition(&name(GUARDED_COUNTERS_MAX), spec, 0).unwrap_err();
+    assert_eq!(refused, DefineError::GuardedCounters(GUARDED_COUNTERS_MAX));
+    let full = |account: Account| Account { granted: u64::MAX, acked_spent: u64::MAX, next_pos: u64::MAX, ..account };
+    let accounts = log.ledger.accounts_of(far).into_iter().map(full).collect();
+    let confirmed = ToGroup::Confirmed { group: far, nonce: u64::MAX, accounts };
+    let fits = |bytes: Vec<u8>| assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{} bytes", bytes.len());
+    fits(wire::encode(&ForGroup::Ledger(confirmed.clone())));
+    fits(wire::encode(&ToClient::Spread { counters: log.ledger.spread() }));
+    let new_cells = log.ledger.guarded().map(CounterName::total).collect();
+    let cmds = vec![GroupCmd::Ledger(confirmed)];
+    fits(wire::encode(&GroupEntry { now: WallMs(u64::MAX), first_new_slot: u32::MAX, new_cells, cmds }));
 }

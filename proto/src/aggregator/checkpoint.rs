@@ -4,10 +4,11 @@ use crate::aggregator::feed::Feed;
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
 use crate::gossip::{Gossip, StreamState};
 use crate::ids::{CounterName, DcId, GroupId, LogIndex, ValveId};
+use crate::limits::VALVES_MAX;
 use crate::msg::Version;
 use crate::table::CellTable;
 use crate::time::{Span, Time};
-use crate::view::{NotedLimit, VALVES_MAX, View};
+use crate::view::{NotedLimit, View};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -74,7 +74,8 @@ impl AggregatorCore {
         }
         feed.pulled = None;
         feed.applied = feed.applied.max(chunk.applied);
-        if !self.learn_slots(group, chunk) {
+        // What does not fit the view is not skipped: the cursor stays, and the feed's lag grows for all to see.
+        if !self.learn_slots(group, chunk) || !self.learn_valves(group, chunk) {
             return;
         }
         self.merge_chunk(now, group, chunk);
@@ -96,6 +97,11 @@ impl AggregatorCore {
             }
         }
         true
+    }
+
+    /// False when the view can take no further valve.
+    fn learn_valves(&mut self, group: GroupId, chunk: &FeedChunk) -> bool {
+        chunk.components.iter().all(|&(_, lane, _)| self.view.valve(ValveId { group, lane }).is_ok())
     }
 
     fn merge_chunk(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) {

@@ -3,12 +3,22 @@
 use super::peer::Bits;
 use super::recent::Recent;
 use crate::ids::{DcId, GroupId};
-use crate::limits::{DELTA_GROUPS_MAX, MESSAGE_BYTES_MAX};
+use crate::limits::{GROUPS_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESPACE_BYTES_MAX, VALVES_MAX};
 use crate::msg::Delta;
 use crate::view::View;
 
 /// Bytes of a delta that is told as a whole because it has one version; more is told by a walk.
 const RUN_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
+
+/// Most bytes of a component of the cell before it: difference, valve, value.
+const COMPONENT_BYTES: usize = 1 + 3 + 9;
+/// Most bytes of a group.
+const GROUP_BYTES: usize = 3 + 3 + 5;
+/// Most bytes of one cell that every valve has counted, with its name and all groups.
+const CELL_BYTES_MAX: usize =
+    VALVES_MAX * COMPONENT_BYTES + GROUPS_MAX * GROUP_BYTES + NAMESPACE_BYTES_MAX + KEY_BYTES_MAX + 64;
+// Whatever a view holds of one cell goes into one delta, behind cells that nearly fill it.
+const _: () = assert!(CELL_BYTES_MAX + super::DELTA_BYTES_DEFAULT < MESSAGE_BYTES_MAX);
 
 /// Cells for a delta, and what comes after them.
 pub struct Cut {
@@ -69,40 +79,34 @@ pub fn fill(view: &View, delta: &mut Delta, mut slots: Vec<u32>, named: &Bits) -
     slots.sort_unstable();
     slots.dedup();
     let mut named_now = Vec::new();
-    let mut found: Vec<(u32, u16, u8, u64)> = Vec::new();
+    let mut found: Vec<(u32, u32, u8, u64)> = Vec::new();
     for &slot in &slots {
         for (valve, value) in view.components_of(slot, delta.origin) {
             let valve = view.valves()[usize::from(valve)];
-            if let Some(index) = group_index(&mut delta.groups, valve.group) {
-                found.push((slot, index, valve.lane, value));
-            }
+            found.push((slot, group_index(&mut delta.groups, valve.group), valve.lane, value));
         }
         if !named.contains(slot) {
             named_now.push(slot);
             delta.cells.push((slot, view.name(slot)));
         }
     }
-    let (mut before, groups) = (0, delta.groups.len() as u16);
+    let (mut before, groups) = (0, delta.groups.len() as u32);
     delta.components.reserve_exact(found.len());
     for (slot, index, lane, value) in found {
-        delta.components.push((slot - before, u16::from(lane) * groups + index, value));
+        delta.components.push((slot - before, u32::from(lane) * groups + index, value));
         before = slot;
     }
     named_now
 }
 
-/// The group's index in the delta. A cell that more than [`DELTA_GROUPS_MAX`] incarnations of one data centre counted is
-/// told without the rest.
-fn group_index(groups: &mut Vec<GroupId>, group: GroupId) -> Option<u16> {
+/// The group's index in the delta. A view knows no more groups than a delta may name.
+fn group_index(groups: &mut Vec<GroupId>, group: GroupId) -> u32 {
     let at = groups.iter().rposition(|known| *known == group);
-    match at {
-        Some(at) => Some(at as u16),
-        None if groups.len() < DELTA_GROUPS_MAX => {
-            groups.push(group);
-            Some(groups.len() as u16 - 1)
-        }
-        None => None,
-    }
+    let at = at.unwrap_or_else(|| {
+        groups.push(group);
+        groups.len() - 1
+    });
+    at as u32
 }
 
 /// About the encoded size of a cell.
@@ -110,4 +114,32 @@ fn cell_bytes(view: &View, origin: DcId, slot: u32, named: &Bits) -> usize {
     let name = if named.contains(slot) { 0 } else { view.name_bytes(slot) + 12 };
     let component = |(_, value): (u16, u64)| 3 + (64 - value.leading_zeros() as usize).div_ceil(7);
     name + view.components_of(slot, origin).map(component).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{CounterName, ValveId};
+    use crate::msg::PeerMsg;
+    use crate::view::MergeError;
+    use crate::wire;
+
+    #[test]
+    fn a_cell_of_as_many_groups_as_there_may_be_is_told_whole_and_fits_a_message() {
+        let mut view = View::new(DcId(0), 0);
+        let slot = view.slot(&CounterName::new("t", &[7; KEY_BYTES_MAX]).unwrap().total()).unwrap();
+        let group = |n: usize| GroupId { dc: DcId(0), group: u16::MAX, incarnation: u32::MAX - n as u32 };
+        for n in 0..VALVES_MAX {
+            let lane = (n / GROUPS_MAX) as u8;
+            let valve = view.valve(ValveId { group: group(n % GROUPS_MAX), lane }).unwrap();
+            view.merge(slot, valve, crate::limits::COMPONENT_MAX - n as u64);
+        }
+        assert_eq!(view.valve(ValveId { group: group(GROUPS_MAX), lane: 0 }), Err(MergeError::Valves));
+        let mut delta = empty(u64::MAX, DcId(0), u64::MAX);
+        fill(&view, &mut delta, vec![slot], &Bits::default());
+        assert_eq!((delta.groups.len(), delta.components.len()), (GROUPS_MAX, VALVES_MAX));
+        let bytes = wire::encode(&PeerMsg::Delta(delta.clone()));
+        assert!(bytes.len() <= CELL_BYTES_MAX, "{} bytes", bytes.len());
+        assert_eq!(wire::decode::<PeerMsg>(&bytes), Ok(PeerMsg::Delta(delta)));
+    }
 }

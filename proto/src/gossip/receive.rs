@@ -100,13 +100,13 @@ impl Gossip {
         if delta.groups.iter().any(|group| group.dc != delta.origin) {
             return Err(Refusal::Bad);
         }
-        let groups = delta.groups.len() as u16;
+        let groups = delta.groups.len() as u32;
         let (mut number, mut components) = (0u32, Vec::with_capacity(delta.components.len()));
         for &(ahead, valve, value) in &delta.components {
             number = number.checked_add(ahead).ok_or(Refusal::Bad)?;
             let slot = peer.numbers.slot(number).ok_or(Refusal::UnknownNumber)?;
             let lane = valve.checked_div(groups).filter(|lane| *lane < LANES_MAX.into()).ok_or(Refusal::Bad)?;
-            let group = delta.groups[usize::from(valve % groups)];
+            let group = delta.groups[(valve % groups) as usize];
             let valve = view.valve(ValveId { group, lane: lane as u8 }).map_err(|_| Refusal::Bad)?;
             components.push((slot, valve, value));
         }

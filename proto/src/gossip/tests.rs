@@ -377,7 +377,7 @@ prop_compose! {
             walk: walk.map(|(started, from_slot, next_slot, last)| DeltaWalk { started, from_slot, next_slot, last }),
             cells: names.into_iter().map(|(number, key)| (if small { number % 20 } else { number }, cell(key))).collect(),
             groups: groups.into_iter().map(|(dc, group)| GroupId { dc: DcId(dc), group, incarnation: 1 }).collect(),
-            components: components.into_iter().map(|(n, v, c)| (if small { n % 5 } else { n }, v, c >> 9)).collect(),
+            components: components.into_iter().map(|(n, v, c)| (if small { n % 5 } else { n }, u32::from(v), c >> 9)).collect(),
         }
     }
 }

@@ -129,6 +129,11 @@ impl AccountState {
         }
     }
 
+    /// Runs of places that the group has not acknowledged.
+    pub fn unacknowledged(&self) -> u64 {
+        self.outcomes.len() as u64
+    }
+
     pub fn places(&self) -> impl Iterator<Item = PlacedRun> + '_ {
         self.outcomes.values().copied()
     }

@@ -10,8 +10,8 @@ use super::milestones::{Milestones, Pending};
 use super::window::{Body, Slot, Window};
 use crate::ids::{CounterName, DcId, GroupId, LogIndex};
 use crate::limits::{
-    CERTAIN_MAX, GRANT_MAX, GRANTED_CUMULATIVE_MAX, OFFER_ITEMS_MAX, SEQUENCED_MAX, UNDECIDED_ITEMS_MAX,
-    WINDOW_WEIGHT_MAX,
+    CERTAIN_MAX, GRANT_MAX, GRANTED_CUMULATIVE_MAX, OFFER_ITEMS_MAX, SEQUENCED_MAX, UNACKNOWLEDGED_RUNS_MAX,
+    UNDECIDED_ITEMS_MAX, WINDOW_WEIGHT_MAX,
 };
 use crate::msg::{Award, AwardSignature, MilestoneSpec, Offer, OfferBody, Place, PlacedRun, Report};
 use crate::teeth::{Bug, bites};
@@ -249,7 +249,11 @@ impl CounterLedger {
     /// Takes the part of an offer that starts at the account's next position.
     pub fn on_offer(&mut self, offer: &Offer, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
         let Some(account) = self.accounts.get_mut(&offer.group) else { return };
-        if offer.epoch != self.epoch || self.window.undecided() >= UNDECIDED_ITEMS_MAX {
+        let undecided = self.window.undecided();
+        if offer.epoch != self.epoch
+            || undecided >= UNDECIDED_ITEMS_MAX
+            || undecided + account.unacknowledged() >= UNACKNOWLEDGED_RUNS_MAX
+        {
             return;
         }
         let Some(body) = new_part(offer, account.next_pos) else { return };
