@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 use tidemark_proto::group::{Group, GroupConfig};
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId, Start};
 use tidemark_proto::msg::*;
 use tidemark_proto::node::{ConnId, Input, NodeConfig, NodeCore, Output};
 use tidemark_proto::time::{Time, WallMs};
@@ -46,7 +46,7 @@ impl Bench {
         let core = NodeCore::new(config, 1);
         let mut bench = Bench { core, time: 0, acked: 0, log_bytes: 0, rows: Vec::new(), keep_rows: false };
         bench.tick();
-        let confirmed = ToGroup::Confirmed { group: id(), nonce: 1, accounts: Vec::new() };
+        let confirmed = ToGroup::Confirmed { group: id(), start: Start { number: 1, nonce: 1 }, accounts: Vec::new() };
         bench.input(Input::Aggregator(ForGroup::Ledger(confirmed)));
         bench.input(Input::Aggregator(ForGroup::Ledger(ToGroup::Namespaces(vec!["bench".into()]))));
         bench.tick();
@@ -162,7 +162,7 @@ fn memory(cells: usize) {
 /// Apply alone, of entries in memory.
 fn apply(what: &str, sessions: bool, guarded: bool, items_per_batch: usize) {
     let mut group = Group::new(GroupConfig::new(id(), LANES));
-    let confirmed = ToGroup::Confirmed { group: id(), nonce: 1, accounts: Vec::new() };
+    let confirmed = ToGroup::Confirmed { group: id(), start: Start { number: 1, nonce: 1 }, accounts: Vec::new() };
     let mut cmds = vec![GroupCmd::Boot { nonce: 1 }, GroupCmd::Ledger(confirmed)];
     if guarded {
         let granted = 1 << 50;

@@ -53,6 +53,7 @@ fn delta(dc: u16, from: u32, to: u32) -> Delta {
 fn feed(from: u32, to: u32) -> FeedChunk {
     FeedChunk {
         group: group(0),
+        start: Start { number: 1, nonce: 1 },
         base: LogIndex(u64::from(from / PIECE)),
         upto: LogIndex(u64::from(from / PIECE) + 1),
         walk: None,

@@ -22,7 +22,7 @@ pub use guard::Guard;
 pub use rows::{LoadError, Row};
 
 use crate::hash::name_hash;
-use crate::ids::{CellId, ClientId, CounterName, GroupId, LogIndex};
+use crate::ids::{CellId, ClientId, CounterName, GroupId, LogIndex, Start};
 use crate::limits::*;
 use crate::msg::*;
 use crate::ring::ChangeRing;
@@ -95,6 +95,8 @@ pub struct Group {
     guarded: Vec<u64>,
     /// The last confirmed process start, if any, and all later ones.
     boots: Vec<u64>,
+    /// Process starts ever, in this log.
+    starts: u64,
     confirmed: bool,
     ever_confirmed: bool,
     fenced_out: bool,
@@ -122,6 +124,7 @@ impl Group {
             guard_of_slot: BTreeMap::new(),
             guarded: Vec::new(),
             boots: Vec::new(),
+            starts: 0,
             confirmed: false,
             ever_confirmed: false,
             fenced_out: false,
@@ -221,7 +224,9 @@ impl Group {
 
     fn check_serving(&self) -> Result<(), BatchError> {
         if self.fenced_out {
-            let why = format!("group {} is fenced out: its disk is older than what the ledger knows", self.config.id);
+            let id = self.config.id;
+            let why =
+                format!("group {id} is fenced out: its disk is an old one, or another process runs on a copy of it");
             return Err(BatchError::NotServing(why));
         }
         if !self.ever_confirmed {
@@ -363,18 +368,33 @@ impl Group {
             self.boots.pop();
         }
         self.boots.push(nonce);
+        self.starts += 1;
         self.confirmed = false;
     }
 
-    fn on_confirmed(&mut self, nonce: u64, accounts: &[Account]) {
-        if self.boots.last() != Some(&nonce) || self.fenced_out {
+    fn on_confirmed(&mut self, start: Start, accounts: &[Account]) {
+        if self.is_other(start) {
+            return self.on_fenced_out();
+        }
+        if self.boots.last() != Some(&start.nonce) || self.fenced_out {
             return;
         }
         accounts.iter().for_each(|account| self.on_account(account));
-        self.boots = vec![nonce];
+        self.boots = vec![start.nonce];
         if !self.confirmed {
             (self.confirmed, self.ever_confirmed) = (true, true);
             self.effects.push_back(Effect::Confirmed);
+        }
+    }
+
+    /// Whether it is a start that this log does not hold: of a process on a copy of the disk.
+    fn is_other(&self, start: Start) -> bool {
+        start.number >= self.starts && self.boots.last() != Some(&start.nonce)
+    }
+
+    fn on_fenced_out(&mut self) {
+        if !std::mem::replace(&mut self.fenced_out, true) {
+            self.effects.push_back(Effect::FencedOut);
         }
     }
 
@@ -382,13 +402,10 @@ impl Group {
 
     fn on_ledger(&mut self, message: &ToGroup) {
         match message {
-            ToGroup::Confirmed { group, nonce, accounts } if *group == self.config.id => {
-                self.on_confirmed(*nonce, accounts)
+            ToGroup::Confirmed { group, start, accounts } if *group == self.config.id => {
+                self.on_confirmed(*start, accounts)
             }
-            ToGroup::FencedOut { group } if *group == self.config.id && !self.fenced_out => {
-                self.fenced_out = true;
-                self.effects.push_back(Effect::FencedOut);
-            }
+            ToGroup::FencedOut { group } if *group == self.config.id => self.on_fenced_out(),
             ToGroup::Confirmed { .. } | ToGroup::FencedOut { .. } => {}
             ToGroup::Account(account) => self.on_account(account),
             ToGroup::Placed(placed) => self.on_placed(placed),
@@ -504,9 +521,10 @@ impl Group {
     /// said again whenever they matter, so they need no log entry of their own.
     pub fn would_change(&self, message: &ToGroup) -> bool {
         match message {
-            ToGroup::Confirmed { group, nonce, accounts } => {
-                let mine = *group == self.config.id && self.boots.last() == Some(nonce) && !self.fenced_out;
-                mine && (!self.confirmed || accounts.iter().any(|account| self.account_changes(account)))
+            ToGroup::Confirmed { group, start, accounts } => {
+                let mine = self.boots.last() == Some(&start.nonce);
+                let news = || !self.confirmed || accounts.iter().any(|account| self.account_changes(account));
+                *group == self.config.id && !self.fenced_out && (self.is_other(*start) || mine && news())
             }
             ToGroup::FencedOut { group } => *group == self.config.id && !self.fenced_out,
             ToGroup::Account(account) => self.account_changes(account),

@@ -38,6 +38,15 @@ pub struct ClientId(pub u128);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct SessionId(pub [u8; 16]);
 
+/// One process start of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Start {
+    /// How many starts the group's log holds up to and with it; 0 before the first.
+    pub number: u64,
+    /// Drawn at random by the starting process: a copy of the disk draws another.
+    pub nonce: u64,
+}
+
 /// Position of an entry in a replicated log; the first is 1, 0 means "nothing yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LogIndex(pub u64);

@@ -13,7 +13,7 @@ pub use account::AccountState;
 pub use counter::{Awarded, CounterLedger};
 pub use milestones::{Milestones, Pending};
 
-use crate::ids::{CounterName, DcId, GroupId, LogIndex};
+use crate::ids::{CounterName, DcId, GroupId, LogIndex, Start};
 use crate::limits::{
     GROUPS_MAX, GUARDED_COUNTERS_MAX, LANES_MAX, MILESTONES_PER_COUNTER_MAX, NAMESPACES_MAX, PLACED_RUNS_MAX,
     SIGNATURES_PER_AWARD_MAX, SPREAD_ASKED_MAX, STARTS_REMEMBERED_MAX,
@@ -41,8 +41,8 @@ pub struct Ledger {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     pub lanes: u8,
-    /// The last confirmed process start.
-    pub nonce: u64,
+    /// The last process start that greeted; what others say is not heard.
+    pub start: Start,
     /// It said what cannot be, or came from an old disk: it must never serve again.
     pub fenced: bool,
     /// Starts before the last confirmed one, the newest last: a late copy of what they said means nothing.
@@ -51,9 +51,17 @@ pub struct Registered {
 
 impl Registered {
     fn new(hello: &Hello, nonce: u64, fenced: bool, mut earlier: VecDeque<u64>) -> Registered {
+        let start = Start { number: hello.number, nonce };
         earlier.extend(hello.nonces.iter().filter(|&&start| start != nonce));
         earlier.drain(..earlier.len().saturating_sub(STARTS_REMEMBERED_MAX));
-        Registered { lanes: hello.lanes, nonce, fenced, earlier }
+        Registered { lanes: hello.lanes, start, fenced, earlier }
+    }
+}
+
+impl Registered {
+    /// The last start that greeted is one of the earlier ones of who greets now.
+    fn is_followed_by(&self, hello: &Hello) -> bool {
+        hello.nonces.contains(&self.start.nonce) && hello.number > self.start.number
     }
 }
 
@@ -205,8 +213,8 @@ impl Ledger {
         match self.groups.get(&hello.group) {
             None if self.groups.len() < GROUPS_MAX => self.register(hello, nonce),
             None => return,
-            Some(known) if known.fenced || known.nonce == nonce || known.earlier.contains(&nonce) => {}
-            Some(known) if hello.nonces.contains(&known.nonce) && self.agrees(hello) => {
+            Some(known) if known.fenced || known.start.nonce == nonce || known.earlier.contains(&nonce) => {}
+            Some(known) if known.is_followed_by(hello) && self.agrees(hello) => {
                 let registered = Registered::new(hello, nonce, false, known.earlier.clone());
                 self.groups.insert(hello.group, registered);
             }
@@ -236,6 +244,12 @@ impl Ledger {
             registered.fenced = true;
             self.changes.groups.insert(group);
         }
+    }
+
+    /// Whether the ledger hears what a process start of the group says.
+    fn hears(&self, group: GroupId, start: u64) -> bool {
+        let last = self.groups.get(&group).filter(|registered| !registered.fenced);
+        last.is_some_and(|registered| registered.start.nonce == start)
     }
 
     fn is_live(&self, group: GroupId) -> bool {
@@ -282,19 +296,19 @@ impl Ledger {
     // ---- rights ----
 
     fn on_report(&mut self, index: LogIndex, report: &Report) {
-        if self.is_live(report.group) {
+        if self.hears(report.group, report.start) {
             self.change(&report.counter, |state, views, touched| state.on_report(report, index, views, touched));
         }
     }
 
     fn on_offer(&mut self, index: LogIndex, offer: &Offer) {
-        if self.is_live(offer.group) {
+        if self.hears(offer.group, offer.start) {
             self.change(&offer.counter, |state, views, touched| state.on_offer(offer, index, views, touched));
         }
     }
 
     fn on_detail(&mut self, index: LogIndex, detail: &Offer) {
-        if self.is_live(detail.group) {
+        if self.hears(detail.group, detail.start) {
             self.change(&detail.counter, |state, views, touched| state.on_detail(detail, index, views, touched));
         }
     }
@@ -352,9 +366,15 @@ impl Ledger {
         something.then(|| Placed { counter: counter.clone(), epoch: state.epoch(), group, runs, need_items })
     }
 
-    /// The last confirmed start of a registered group.
-    pub fn confirmed(&self, group: GroupId) -> Option<u64> {
-        self.groups.get(&group).filter(|registered| !registered.fenced).map(|registered| registered.nonce)
+    /// The last start of a registered group that greeted.
+    pub fn confirmed(&self, group: GroupId) -> Option<Start> {
+        self.groups.get(&group).filter(|registered| !registered.fenced).map(|registered| registered.start)
+    }
+
+    /// Whether a start of the group was followed by another, as far as is known here: it must say nothing any more.
+    pub fn is_superseded(&self, group: GroupId, start: Start) -> bool {
+        let later = |known: &Registered| start.number <= known.start.number && start != known.start;
+        self.groups.get(&group).is_some_and(later)
     }
 
     /// Whether the group must never serve again.

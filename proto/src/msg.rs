@@ -1,7 +1,7 @@
 //! What crosses a process boundary or enters a replicated log. All messages are idempotent: cumulative or positional, so any
 //! loss, duplication or order is harmless. Encoding and bounds: [`crate::wire`].
 
-use crate::ids::{CellId, ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
+use crate::ids::{CellId, ClientId, CounterName, DcId, GroupId, LogIndex, SessionId, Start};
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 
@@ -138,12 +138,14 @@ pub struct GroupEntry {
 /// What the ledger says to a group. Any replica's applied state may serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGroup {
-    /// The group is registered, its start `nonce` is known and its state agrees with the ledger's: rights may be used.
+    /// The group is registered, and `start` is the last of its starts that the ledger was greeted by: if it is the receiver's,
+    /// rights may be used; if it is a later one, or another one with the receiver's number, somebody else runs on a copy of the
+    /// disk, and the receiver must stop.
     /// `accounts` are all of the group's: one entry of its log takes both, so that a new group cannot count a guarded counter
     /// before it knows of the guard.
     Confirmed {
         group: GroupId,
-        nonce: u64,
+        start: Start,
         accounts: Vec<Account>,
     },
     /// The ledger knows more than this group's disk: it must never serve again under this incarnation.
@@ -203,6 +205,8 @@ pub struct Report {
     pub counter: CounterName,
     pub epoch: u32,
     pub group: GroupId,
+    /// The nonce of the process start that says it: the ledger hears only the last that it was greeted by.
+    pub start: u64,
     pub generation: u32,
     pub spent: u64,
     pub returned: u64,
@@ -241,6 +245,8 @@ pub struct Offer {
     pub counter: CounterName,
     pub epoch: u32,
     pub group: GroupId,
+    /// As in [`Report`].
+    pub start: u64,
     pub first_pos: u64,
     pub body: OfferBody,
 }
@@ -268,6 +274,8 @@ pub struct Hello {
     /// The last confirmed start and all later ones, in order; the last is this process. The ledger's last known start must be
     /// among them: two copies of one disk cannot both satisfy that.
     pub nonces: Vec<u64>,
+    /// The number of the last of them.
+    pub number: u64,
     pub accounts: Vec<HelloAccount>,
 }
 
@@ -313,6 +321,8 @@ pub struct FeedWalk {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedChunk {
     pub group: GroupId,
+    /// The process start that says it; one before the last that the ledger was greeted by is not believed.
+    pub start: Start,
     /// The cursor this chunk continues; a consumer whose cursor differs ignores it.
     pub base: LogIndex,
     /// The cursor after this chunk.

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
 use tidemark_proto::gossip::GossipConfig;
-use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex, Start};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{FeedChunk, FromGroup, PeerMsg};
 use tidemark_proto::time::{Span, Time};
@@ -139,6 +139,7 @@ impl Net {
         let cells = (0..slots).map(|slot| name(slot).total()).collect();
         let chunk = FeedChunk {
             group: group(dc),
+            start: Start { number: 1, nonce: 1 },
             base,
             upto: index,
             walk: None,

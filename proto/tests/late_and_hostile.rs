@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Start};
 use tidemark_proto::ledger::{DefineError, Ledger};
 use tidemark_proto::limits::*;
 use tidemark_proto::msg::*;
@@ -19,7 +19,13 @@ fn group(number: u16) -> GroupId {
 }
 
 fn hello(number: u16, nonces: &[u64]) -> LedgerCmd {
-    LedgerCmd::Hello(Hello { group: group(number), lanes: 64, nonces: nonces.to_vec(), accounts: Vec::new() })
+    LedgerCmd::Hello(Hello {
+        group: group(number),
+        lanes: 64,
+        nonces: nonces.to_vec(),
+        number: nonces.len() as u64,
+        accounts: Vec::new(),
+    })
 }
 
 fn define(at: &[u64]) -> LedgerCmd {
@@ -40,6 +46,7 @@ fn report(number: u16, base: u64, report_no: u64) -> LedgerCmd {
         counter: counter(),
         epoch: 1,
         group: group(number),
+        start: 1,
         generation: 0,
         spent: 0,
         returned: 0,
@@ -51,7 +58,7 @@ fn report(number: u16, base: u64, report_no: u64) -> LedgerCmd {
 }
 
 fn offer(number: u16, first_pos: u64, body: OfferBody) -> LedgerCmd {
-    LedgerCmd::Offer(Offer { counter: counter(), epoch: 1, group: group(number), first_pos, body })
+    LedgerCmd::Offer(Offer { counter: counter(), epoch: 1, group: group(number), start: 1, first_pos, body })
 }
 
 fn view_ack(dc: u16, at: u64, arming: u64) -> LedgerCmd {
@@ -157,6 +164,7 @@ impl Dc {
         self.input(Input::GroupUp { group: group(0) }, ledger);
         let chunk = FeedChunk {
             group: group(0),
+            start: Start { number: 1, nonce: 1 },
             base: LogIndex(0),
             upto: LogIndex(0),
             walk: None,
@@ -182,7 +190,7 @@ fn a_late_greeting_of_an_earlier_start_fences_nobody() {
     let mut log = Log::new(&[hello(0, &[1]), hello(0, &[1, 2, 3])]);
     log.apply(&[hello(0, &[1]), hello(0, &[1, 2])]);
     assert!(!log.ledger.is_fenced(group(0)));
-    assert_eq!(log.ledger.confirmed(group(0)), Some(3));
+    assert_eq!(log.ledger.confirmed(group(0)), Some(Start { number: 3, nonce: 3 }));
     log.apply(&[hello(0, &[1, 4])]);
     assert!(log.ledger.is_fenced(group(0)), "a copy of the disk draws a start of its own");
 }
@@ -422,7 +430,13 @@ fn everything_about_as_many_counters_as_may_be_guarded_fits_one_message() {
         CounterName::new(&"n".repeat(NAMESPACE_BYTES_MAX), &key).unwrap()
     };
     let far = GroupId { dc: DcId(255), group: u16::MAX, incarnation: u32::MAX };
-    let greeting = LedgerCmd::Hello(Hello { group: far, lanes: 64, nonces: vec![u64::MAX], accounts: Vec::new() });
+    let greeting = LedgerCmd::Hello(Hello {
+        group: far,
+        lanes: 64,
+        nonces: vec![u64::MAX],
+        number: u64::MAX,
+        accounts: Vec::new(),
+    });
     let namespace = LedgerCmd::Namespace("n".repeat(NAMESPACE_BYTES_MAX));
     let mut log = Log::new(&[namespace, greeting]);
     let spec = MilestoneSpec { at: vec![MILESTONE_MAX], ..MilestoneSpec::default() };
@@ -436,11 +450,38 @@ fn everything_about_as_many_counters_as_may_be_guarded_fits_one_message() {
     assert_eq!(refused, DefineError::GuardedCounters(GUARDED_COUNTERS_MAX));
     let full = |account: Account| Account { granted: u64::MAX, acked_spent: u64::MAX, next_pos: u64::MAX, ..account };
     let accounts = log.ledger.accounts_of(far).into_iter().map(full).collect();
-    let confirmed = ToGroup::Confirmed { group: far, nonce: u64::MAX, accounts };
+    let confirmed = ToGroup::Confirmed { group: far, start: Start { number: u64::MAX, nonce: u64::MAX }, accounts };
     let fits = |bytes: Vec<u8>| assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{} bytes", bytes.len());
     fits(wire::encode(&ForGroup::Ledger(confirmed.clone())));
     fits(wire::encode(&ToClient::Spread { counters: log.ledger.spread() }));
     let new_cells = log.ledger.guarded().map(CounterName::total).collect();
     let cmds = vec![GroupCmd::Ledger(confirmed)];
     fits(wire::encode(&GroupEntry { now: WallMs(u64::MAX), first_new_slot: u32::MAX, new_cells, cmds }));
+}
+
+#[test]
+fn what_an_earlier_start_says_is_not_heard_once_a_later_one_has_greeted() {
+    let mut log = Log::new(&[hello(0, &[1]), define(&[1000]), report(0, 0, 1)]);
+    log.apply(&[LedgerCmd::Grant { counter: counter(), epoch: 1, group: group(0), amount: 500, if_awarded: None }]);
+    log.apply(&[hello(0, &[1, 2])]);
+    let spent = |start: u64, spent: u64| {
+        let LedgerCmd::Report(said) = report(0, 0, 7) else { unreachable!() };
+        LedgerCmd::Report(Report { start, spent, ..said })
+    };
+    log.apply(&[spent(1, 400), spent(3, 400), offer(0, 0, OfferBody::Block { count: 3_000, delta: 1 })]);
+    assert_eq!((log.ledger.certain(&counter()), log.ledger.upper(&counter())), (0, 500), "neither spent nor offered");
+    log.apply(&[spent(2, 300)]);
+    assert_eq!(log.ledger.certain(&counter()), 300);
+    assert!(!log.ledger.is_fenced(group(0)));
+    let mut dc = Dc::new(1);
+    dc.feed(50, &log.ledger);
+    assert_eq!(dc.shown(&log.ledger), 0, "nor is its feed believed: the view has heard of no cell");
+    let last = Start { number: 2, nonce: 2 };
+    assert!(
+        dc.told.iter().any(|told| matches!(told, ToGroup::Confirmed { start, .. } if *start == last)),
+        "it learns of it"
+    );
+    let same_place = Hello { group: group(0), lanes: 64, nonces: vec![1, 9], number: 2, accounts: Vec::new() };
+    log.apply(&[LedgerCmd::Hello(same_place)]);
+    assert!(log.ledger.is_fenced(group(0)), "two starts in one place of the chain");
 }

@@ -138,7 +138,13 @@ impl Pair {
             deltas: BTreeMap::new(),
         };
         for v in 0..GROUPS {
-            pair.apply(LedgerCmd::Hello(Hello { group: group(v), lanes: 1, nonces: vec![1], accounts: vec![] }));
+            pair.apply(LedgerCmd::Hello(Hello {
+                group: group(v),
+                lanes: 1,
+                nonces: vec![1],
+                number: 1,
+                accounts: vec![],
+            }));
         }
         pair.define(1_000_000);
         (0..GROUPS).for_each(|v| pair.report(v));
@@ -164,6 +170,7 @@ impl Pair {
             counter: counter(),
             epoch: 1,
             group: group(v),
+            start: 1,
             generation: 0,
             spent,
             returned,
@@ -181,7 +188,14 @@ impl Pair {
             self.oracle.window.push(Queued { group: v, pos, delta, decided: false });
         }
         self.next_pos[v] += deltas.len() as u64;
-        self.apply(LedgerCmd::Offer(Offer { counter: counter(), epoch: 1, group: group(v), first_pos, body }));
+        self.apply(LedgerCmd::Offer(Offer {
+            counter: counter(),
+            epoch: 1,
+            group: group(v),
+            start: 1,
+            first_pos,
+            body,
+        }));
         self.give_identities();
     }
 
@@ -189,8 +203,14 @@ impl Pair {
     fn give_identities(&mut self) {
         while let Some((v, (from, to))) = self.needed() {
             let items: Vec<OfferItem> = (from..to).map(|pos| item(self.deltas[&(v, pos)], pos)).collect();
-            let detail =
-                Offer { counter: counter(), epoch: 1, group: group(v), first_pos: from, body: OfferBody::Items(items) };
+            let detail = Offer {
+                counter: counter(),
+                epoch: 1,
+                group: group(v),
+                start: 1,
+                first_pos: from,
+                body: OfferBody::Items(items),
+            };
             self.apply(LedgerCmd::Detail(detail));
         }
     }

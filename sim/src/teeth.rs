@@ -157,7 +157,8 @@ impl Mutation {
 fn forged_base(ledger: &Ledger, cmd: &LedgerCmd) -> Option<LedgerCmd> {
     let LedgerCmd::Report(report) = cmd else { return None };
     let group = ledger.counter(&report.counter)?.bases_missing().find(|group| *group != report.group)?;
-    Some(LedgerCmd::Report(Report { group, base: 0, spent: 0, returned: 0, placed_upto: 0, ..report.clone() }))
+    let start = ledger.confirmed(group)?.nonce;
+    Some(LedgerCmd::Report(Report { group, start, base: 0, spent: 0, returned: 0, placed_upto: 0, ..report.clone() }))
 }
 
 /// Behind an offer, a return of everything that another group holds.
@@ -170,6 +171,7 @@ fn forged_return(ledger: &Ledger, cmd: &LedgerCmd) -> Option<LedgerCmd> {
         counter: offer.counter.clone(),
         epoch: state.epoch(),
         group,
+        start: ledger.confirmed(group)?.nonce,
         generation: account.generation,
         spent: account.spent,
         returned: account.granted - account.spent,

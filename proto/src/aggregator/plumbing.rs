@@ -33,6 +33,15 @@ impl AggregatorCore {
     pub(super) fn on_group(&mut self, now: Time, group: GroupId, msg: FromGroup, ledger: &Ledger) {
         let account = |counter: &CounterName| ledger.counter(counter).and_then(|state| state.accounts().get(&group));
         match msg {
+            // Somebody runs on a copy of the disk: who is the earlier one learns that it must stop.
+            FromGroup::Feed(FeedChunk { start, .. }) if ledger.is_superseded(group, start) => {
+                self.tell_registration(group, ledger);
+            }
+            FromGroup::Report(Report { start, .. }) | FromGroup::Offer(Offer { start, .. })
+                if ledger.confirmed(group).is_some_and(|last| last.nonce != start) =>
+            {
+                self.tell_registration(group, ledger);
+            }
             FromGroup::Feed(chunk) => self.on_feed(now, group, &chunk),
             FromGroup::Hello(hello) if hello.group == group => {
                 self.tell_registration(group, ledger);
@@ -67,9 +76,9 @@ impl AggregatorCore {
     fn tell_registration(&mut self, group: GroupId, ledger: &Ledger) {
         if ledger.is_fenced(group) {
             self.tell(group, ToGroup::FencedOut { group });
-        } else if let Some(nonce) = ledger.confirmed(group) {
+        } else if let Some(start) = ledger.confirmed(group) {
             let accounts = ledger.accounts_of(group);
-            self.tell(group, ToGroup::Confirmed { group, nonce, accounts });
+            self.tell(group, ToGroup::Confirmed { group, start, accounts });
         }
     }
 

@@ -1,7 +1,7 @@
 //! What an aggregator promises: readings below milestones whatever restarts, its rows, and what it lets others say.
 
 use super::*;
-use crate::ids::LogIndex;
+use crate::ids::{LogIndex, Start};
 use proptest::prelude::*;
 
 const DC: DcId = DcId(0);
@@ -33,7 +33,7 @@ impl World {
         let ledger = Ledger::default();
         let (rows, now) = (BTreeMap::new(), Time(1_000));
         let mut world = World { core, ledger, rows, proposed: Vec::new(), now, fed: 0, slow_disk: false };
-        let hello = Hello { group: group(0), lanes: 1, nonces: vec![1], accounts: Vec::new() };
+        let hello = Hello { group: group(0), lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
         world.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::View(DC), LedgerCmd::Hello(hello)]);
         world.say(Input::Leader(Some(DC)));
         world.say(Input::GroupUp { group: group(0) });
@@ -78,6 +78,7 @@ impl World {
         self.fed += 1;
         let msg = FromGroup::Feed(FeedChunk {
             group: group(0),
+            start: Start { number: 1, nonce: 1 },
             base,
             upto,
             walk: None,
@@ -222,6 +223,7 @@ fn another_data_centre_speaks_only_for_itself() {
             counter: counter(),
             epoch: 1,
             group: group(dc),
+            start: 1,
             generation: 0,
             spent: 0,
             returned: 0,
@@ -282,7 +284,8 @@ proptest! {
         let mut world = World::new();
         let cells = (0..names).map(|i| CounterName::new("t", &[i as u8 + 1]).unwrap().total()).collect();
         let chunk = FeedChunk {
-            group: group(0), base: LogIndex(base), upto: LogIndex(upto), walk: None, applied: LogIndex(upto), first_slot,
+            group: group(0),
+            start: Start { number: 1, nonce: 1 }, base: LogIndex(base), upto: LogIndex(upto), walk: None, applied: LogIndex(upto), first_slot,
             cells, components,
         };
         world.say(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) });

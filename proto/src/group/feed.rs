@@ -88,6 +88,7 @@ struct Filling<'a> {
 impl<'a> Filling<'a> {
     fn new(group: &'a Group, pull: &FeedPull) -> Filling<'a> {
         let chunk = FeedChunk {
+            start: group.start(),
             group: group.config.id,
             base: pull.cursor,
             upto: pull.cursor,

@@ -83,6 +83,7 @@ struct Meta {
     /// Of each guard's queue: first position, next position.
     queues: Vec<(u64, u64)>,
     boots: Vec<u64>,
+    starts: u64,
     confirmed: bool,
     ever_confirmed: bool,
     fenced_out: bool,
@@ -182,6 +183,7 @@ impl Group {
             guards: self.guards.iter().map(Guard::without_queue).collect(),
             queues: self.guards.iter().map(|guard| (guard.queue.head, guard.queue.next_pos())).collect(),
             boots: self.boots.clone(),
+            starts: self.starts,
             confirmed: self.confirmed,
             ever_confirmed: self.ever_confirmed,
             fenced_out: self.fenced_out,
@@ -381,7 +383,7 @@ impl Loading {
         complete("queues", meta.queues.len() as u64, meta.guards.len() as u64)?;
         group.saved.number = meta.number;
         group.applied = meta.applied;
-        group.boots = meta.boots;
+        (group.boots, group.starts) = (meta.boots, meta.starts);
         (group.confirmed, group.ever_confirmed, group.fenced_out) =
             (meta.confirmed, meta.ever_confirmed, meta.fenced_out);
         (group.namespaces, group.spread) = (meta.namespaces, meta.spread);

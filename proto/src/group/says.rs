@@ -2,7 +2,7 @@
 
 use crate::group::guard::Queued;
 use crate::group::{Group, GroupConfig, Guard, stream};
-use crate::ids::{ClientId, CounterName, LogIndex};
+use crate::ids::{ClientId, CounterName, LogIndex, Start};
 use crate::limits::BOOTS_UNCONFIRMED_MAX;
 use crate::msg::*;
 use crate::table::CellTable;
@@ -45,6 +45,11 @@ impl Group {
     /// Whether `nonce` is the latest process start in the log.
     pub fn is_last_boot(&self, nonce: u64) -> bool {
         self.boots.last() == Some(&nonce)
+    }
+
+    /// The latest process start in the log.
+    pub fn start(&self) -> Start {
+        Start { number: self.starts, nonce: self.boots.last().copied().unwrap_or(0) }
     }
 
     pub fn namespaces(&self) -> &BTreeSet<String> {
@@ -106,6 +111,7 @@ impl Group {
             group: self.config.id,
             lanes: self.config.lanes,
             nonces: self.boots.clone(),
+            number: self.starts,
             accounts: self.guards.iter().map(Guard::hello).collect(),
         }
     }
@@ -117,6 +123,7 @@ impl Group {
             counter: guard.counter.clone(),
             epoch: guard.epoch,
             group: self.config.id,
+            start: self.start().nonce,
             generation: guard.generation,
             spent: guard.spent,
             returned: guard.returned,
@@ -151,7 +158,8 @@ impl Group {
     }
 
     fn offer_of(&self, guard: &Guard, first_pos: u64, body: OfferBody) -> Offer {
-        Offer { counter: guard.counter.clone(), epoch: guard.epoch, group: self.config.id, first_pos, body }
+        let (counter, epoch, start) = (guard.counter.clone(), guard.epoch, self.start().nonce);
+        Offer { counter, epoch, group: self.config.id, start, first_pos, body }
     }
 
     fn offer_item(&self, queued: &Queued) -> OfferItem {

@@ -2,7 +2,7 @@
 //! of, a feed that misses nothing.
 
 use super::*;
-use crate::ids::{DcId, SessionId};
+use crate::ids::{DcId, SessionId, Start};
 use crate::time::WallMs;
 use crdts::{CmRDT, GCounter};
 use proptest::prelude::*;
@@ -70,7 +70,11 @@ fn started(cells: usize) -> Group {
     let mut group = Group::new(config());
     let cmds = vec![
         GroupCmd::Boot { nonce: NONCE },
-        GroupCmd::Ledger(ToGroup::Confirmed { group: id(), nonce: NONCE, accounts: Vec::new() }),
+        GroupCmd::Ledger(ToGroup::Confirmed {
+            group: id(),
+            start: Start { number: 1, nonce: NONCE },
+            accounts: Vec::new(),
+        }),
     ];
     let new_cells = (0..cells).map(|key| name(key).total()).collect();
     apply_entry(&mut group, &GroupEntry { new_cells, ..entry(cmds) });
@@ -89,7 +93,7 @@ fn dump(group: &Group) -> String {
     let names: Vec<_> = (0..group.table().len()).map(|slot| group.table().name(slot)).collect();
     let components: Vec<_> = (0..group.cells.len()).map(|number| group.cells.component(number)).collect();
     let streams: Vec<_> = group.streams.iter().collect();
-    let flags = (&group.boots, group.confirmed, group.ever_confirmed, group.fenced_out, group.queued);
+    let flags = (&group.boots, group.starts, group.confirmed, group.ever_confirmed, group.fenced_out, group.queued);
     let settings = (&group.namespaces, &group.spread, &group.guard_of_slot);
     format!("{:?} {names:?} {components:?} {streams:?} {:?} {flags:?} {settings:?}", group.applied, group.guards)
 }
@@ -174,7 +178,11 @@ fn after_a_start_rights_wait_for_the_confirmation_and_a_new_group_serves_nobody_
     apply(&mut group, GroupCmd::Boot { nonce: 1 });
     assert!(refused(&apply(&mut group, batch(1, 0, 1, &[(0, 1)]))));
     let confirm = |nonce, granted| {
-        GroupCmd::Ledger(ToGroup::Confirmed { group: id(), nonce, accounts: vec![account(0, granted)] })
+        GroupCmd::Ledger(ToGroup::Confirmed {
+            group: id(),
+            start: Start { number: 0, nonce },
+            accounts: vec![account(0, granted)],
+        })
     };
     apply(&mut group, confirm(1, 5));
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 1, &[(0, 1)]))), [] as [u32; 0]);
@@ -328,7 +336,11 @@ impl Oracle {
                 self.nonce += 1;
                 GroupCmd::Boot { nonce: self.nonce }
             }
-            7 => GroupCmd::Ledger(ToGroup::Confirmed { group: id(), nonce: self.nonce, accounts: Vec::new() }),
+            7 => GroupCmd::Ledger(ToGroup::Confirmed {
+                group: id(),
+                start: Start { number: 0, nonce: self.nonce },
+                accounts: Vec::new(),
+            }),
             8 if !self.messages.is_empty() => {
                 let at = dice.roll(self.messages.len() as u64) as usize;
                 GroupCmd::Ledger(self.messages[at].clone())

@@ -19,6 +19,7 @@ impl Stage {
             "send" => self.on_send(rest),
             "again" => self.again(one(rest)?),
             "commit" => self.each(rest, Stage::commit),
+            "copy" => self.each(rest, Stage::copy),
             "crash" => self.each(rest, Stage::crash),
             "fence" => self.on_fence(rest),
             "define" => self.define_of(rest).and_then(|cmd| self.ledger_applies(cmd)),

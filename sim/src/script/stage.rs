@@ -49,6 +49,7 @@ pub struct Stage {
     sent: u32,
     streams: BTreeMap<(String, String), Stream>,
     sessions: u64,
+    copies: u64,
 }
 
 impl Stage {
@@ -106,9 +107,22 @@ impl Stage {
     fn confirm(&mut self, name: &str) -> Done {
         let id = self.site(name)?.id;
         let accounts = self.ledger.accounts_of(id);
-        let Some(nonce) = self.ledger.confirmed(id) else { return Err(format!("{name} is not registered")) };
-        self.append(name, GroupCmd::Ledger(ToGroup::Confirmed { group: id, nonce, accounts }))?;
+        let Some(start) = self.ledger.confirmed(id) else { return Err(format!("{name} is not registered")) };
+        self.append(name, GroupCmd::Ledger(ToGroup::Confirmed { group: id, start, accounts }))?;
         self.commit(name)
+    }
+
+    /// `GROUP@COPY`: a copy of the group's disk, on which a process starts while the original runs on.
+    pub fn copy(&mut self, words: &str) -> Done {
+        let (from, to) = words.split_once('@').ok_or("GROUP@COPY")?;
+        self.copies += 1;
+        let boots = 100 * self.copies;
+        let original = self.site(from)?;
+        let (id, log, reports) = (original.id, original.log.clone(), original.reports);
+        let group = Group::new(GroupConfig::new(id, 1));
+        self.sites.insert(to.to_owned(), Site { id, group, log, tail: Vec::new(), boots, cut: false, reports });
+        self.crash(to)?;
+        Ok(vec![format!("{to} starts on a copy of the disk of {from}")])
     }
 
     pub fn partition(&mut self, name: &str) -> Done {
@@ -329,7 +343,7 @@ impl Stage {
     pub fn confirmed(&mut self, name: &str) -> Done {
         let id = self.site(name)?.id;
         let message = match self.ledger.confirmed(id) {
-            Some(nonce) => ToGroup::Confirmed { group: id, nonce, accounts: self.ledger.accounts_of(id) },
+            Some(start) => ToGroup::Confirmed { group: id, start, accounts: self.ledger.accounts_of(id) },
             None if self.ledger.is_fenced(id) => ToGroup::FencedOut { group: id },
             None => return Err(format!("the ledger does not know {name}")),
         };

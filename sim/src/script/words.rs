@@ -75,7 +75,7 @@ pub fn to_group(cmd: &GroupCmd) -> String {
             let need = placed.need_items.map_or(String::new(), |(from, to)| format!("; who are {from}..{to}?"));
             format!("placed {}{need}", runs.join(", "))
         }
-        GroupCmd::Ledger(ToGroup::Confirmed { nonce, .. }) => format!("start {nonce} is confirmed"),
+        GroupCmd::Ledger(ToGroup::Confirmed { start, .. }) => format!("start {} is confirmed", start.nonce),
         GroupCmd::Ledger(ToGroup::FencedOut { .. }) => "fenced out".into(),
         GroupCmd::Ledger(_) => "settings".into(),
     }
