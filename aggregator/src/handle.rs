@@ -25,6 +25,8 @@ use tokio::time::Instant;
 pub const LIVE_EVENTS_MAX: usize = 1_024;
 /// The ledger's file inside a data directory.
 pub const LEDGER_FILE: &str = "ledger.redb";
+/// How often the founding of the ledger is tried.
+const FOUNDING_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the leader looks after the ledger's membership and its own place.
 const MEMBERSHIP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -373,12 +375,21 @@ async fn look_after_membership(raft: RaftNode, cluster: Cluster, own: DcId) {
         let metrics = raft.metrics().get();
         let blank = metrics.last_log.is_none() && metrics.leader.is_none() && metrics.voters.is_empty();
         if blank && own == cluster.leader {
-            log_change("founding the ledger", raft.initialize(wanted.clone()).await);
+            found(&raft, wanted.clone(), &cluster).await;
+            interval.reset_after(FOUNDING_INTERVAL);
         }
         if metrics.is_leader {
             add_learners(&raft, &cluster, &metrics).await;
             log_change("handing over the lead", raft.prefer_leader(preferred).await.map(drop));
         }
+    }
+}
+
+/// The ledger is founded once in a cluster's life: not by one that has lost its disk and is asked by nobody yet.
+async fn found(raft: &RaftNode, voters: BTreeSet<u64>, cluster: &Cluster) {
+    match raft.found(voters, &cluster.ids().map(Cluster::member).collect()).await {
+        Ok(()) => tracing::info!("the ledger is founded"),
+        Err(error) => tracing::debug!(%error, "the ledger is not founded here"),
     }
 }
 

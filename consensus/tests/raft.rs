@@ -45,6 +45,42 @@ async fn a_group_restarted_from_disk_replays_everything_once() {
 }
 
 #[tokio::test]
+async fn who_has_lost_its_disk_founds_no_second_group() {
+    let mut group = Group::of_voters(3, config()).await;
+    propose_all(group.node(group.leader().await), &texts(0..5)).await;
+    group.kill(1).await;
+    std::fs::remove_file(group.path(1)).unwrap();
+    group.network.cut(&[1], &[2, 3], true);
+    group.start(1).await;
+    let (voters, members) = ([1, 2, 3].into(), [1, 2, 3, 4].into());
+    let error = group.node(1).found(voters, &members).await.unwrap_err();
+    assert!(error.to_string().contains("has not said that it knows no group"), "{error}");
+    group.network.cut(&[1], &[2, 3], false);
+    let error = group.node(1).found([1, 2, 3].into(), &members).await.unwrap_err();
+    assert!(error.to_string().contains("knows a group already"), "{error}");
+    group.wait_seen(1, &texts(0..5)).await;
+}
+
+#[tokio::test]
+async fn a_single_voter_that_lost_its_disk_hears_of_its_group_from_learners() {
+    let mut group = Group::of_voters(1, config()).await;
+    for id in [2, 3] {
+        group.start(id).await;
+        group.node(1).add_learner(id).await.unwrap();
+    }
+    propose_all(group.node(1), &texts(0..5)).await;
+    group.wait_seen(2, &texts(0..5)).await;
+    group.kill(1).await;
+    std::fs::remove_file(group.path(1)).unwrap();
+    group.start(1).await;
+    assert!(group.node(1).found([1].into(), &[1, 2, 3].into()).await.is_err());
+    group.kill(2).await;
+    group.kill(3).await;
+    let error = group.node(1).found([1].into(), &[1, 2, 3].into()).await.unwrap_err();
+    assert!(error.to_string().contains("1 of 3 members"), "{error}");
+}
+
+#[tokio::test]
 async fn a_learner_far_behind_gets_a_snapshot_in_pieces_then_the_log() {
     let small = Config { snapshot_every_entries: 20, keep_entries: 0, snapshot_chunk_bytes: 50, ..config() };
     let mut group = Group::of_voters(3, small).await;

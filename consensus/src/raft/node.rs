@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
@@ -16,8 +18,9 @@ use super::network::{Limits, Network};
 use super::propose::{ProposeError, Proposer};
 use super::serve::Server;
 use super::state_machine::{App, OnApplied, StateMachine};
-use super::transport::{RaftService, RaftTransport};
+use super::transport::{CallKind, RaftService, RaftTransport};
 use super::types::TypeConfig;
+use super::wire;
 use crate::storage::{CommitStats, OpenError, Source};
 
 /// A preferred leader may lack this many entries when leadership is handed to it: under load it always lacks some.
@@ -168,7 +171,13 @@ pub struct RaftNode {
     proposer: Proposer,
     server: Arc<Server>,
     store: LogStore,
+    transport: Arc<dyn RaftTransport>,
 }
+
+/// Bytes of the answer.
+const KNOWS_BYTES_MAX: usize = 16;
+/// How long a member may take to say whether it knows a group.
+const KNOWS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl RaftNode {
     /// Starts member `id` from its file, or as a blank one that waits for [`initialize`](Self::initialize) or for a
@@ -185,12 +194,12 @@ impl RaftNode {
         let store = LogStore::open(source, id, &config)?;
         let machine = StateMachine::new(Box::new(app), on_applied, store.clone());
         let transfers = Arc::new(AtomicU64::new(0));
-        let network = Network { id, transport, limits: Limits::new(&config), transfers };
+        let network = Network { id, transport: transport.clone(), limits: Limits::new(&config), transfers };
         let raft = Raft::new(id, raft_config, network, store.clone(), machine).await;
         let raft = raft.map_err(|error| StartError::Replay(error.to_string()))?;
         let proposer = Proposer::start(raft.clone(), &config);
         let server = Arc::new(Server::new(raft.clone(), config.message_bytes_max, config.snapshot_bytes_max));
-        Ok(Self { id, raft, proposer, server, store })
+        Ok(Self { id, raft, proposer, server, store, transport })
     }
 
     /// This member's number.
@@ -209,13 +218,44 @@ impl RaftNode {
         self.proposer.propose(commands).await
     }
 
-    /// Founds the group; on one member, once. Waits for nothing but the own disk.
+    /// Founds the group; on one member, once. Waits for nothing but the own disk, and asks nobody: see [`RaftNode::found`].
     pub async fn initialize(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
         self.raft.initialize(voters).await.map_err(|error| match error {
             RaftError::APIError(InitializeError::NotAllowed(error)) => ChangeError::Refused(error.to_string()),
             RaftError::APIError(InitializeError::NotInMembers(error)) => ChangeError::Refused(error.to_string()),
             RaftError::Fatal(_) => ChangeError::Stopped,
         })
+    }
+
+    /// Founds the group unless some member knows one already: this one may have lost its disk. `members` are all that there
+    /// may be. Every voter and a majority of all members must say that they know none; who does not answer is asked again with
+    /// the next call. Errors change nothing.
+    pub async fn found(&self, voters: BTreeSet<u64>, members: &BTreeSet<u64>) -> Result<(), ChangeError> {
+        let others = members.union(&voters).copied().filter(|&member| member != self.id);
+        let answers = join_all(others.map(|member| async move { (member, self.knows(member).await) })).await;
+        if let Some((member, _)) = answers.iter().find(|(_, knows)| *knows == Some(true)) {
+            return Err(ChangeError::Refused(format!(
+                "member {member} knows a group already: this one must be added to it"
+            )));
+        }
+        let silent =
+            |&(member, knows): &(u64, Option<bool>)| (knows.is_none() && voters.contains(&member)).then_some(member);
+        if let Some(member) = answers.iter().find_map(silent) {
+            return Err(ChangeError::Refused(format!("voter {member} has not said that it knows no group")));
+        }
+        let blank = 1 + answers.iter().filter(|(_, knows)| knows.is_some()).count();
+        let all = 1 + answers.len();
+        if blank * 2 <= all {
+            return Err(ChangeError::Refused(format!("{blank} of {all} members have said that they know no group")));
+        }
+        self.initialize(voters).await
+    }
+
+    /// `None`: no answer.
+    async fn knows(&self, member: u64) -> Option<bool> {
+        let answer = self.transport.call(member, CallKind::Knows, Bytes::new());
+        let answer = tokio::time::timeout(KNOWS_PATIENCE, answer).await.ok()?.ok()?;
+        wire::decode(&answer, KNOWS_BYTES_MAX).ok()
     }
 
     /// Adds a learner; returns when that is committed, not when the learner has caught up.

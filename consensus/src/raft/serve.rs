@@ -49,6 +49,7 @@ impl Server {
             CallKind::SnapshotChunk => self.on_chunk(from, request),
             CallKind::SnapshotInstall => self.on_install(from, request).await,
             CallKind::TransferLeader => self.on_transfer(from, request).await,
+            CallKind::Knows => Ok(wire::encode(&self.raft.is_initialized().await.map_err(stopped)?)),
         }
     }
 

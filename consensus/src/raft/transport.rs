@@ -30,14 +30,23 @@ pub enum CallKind {
     SnapshotInstall = 5,
     /// Hand over of leadership.
     TransferLeader = 6,
+    /// Question whether the member knows a group already. The request is empty, the answer yes or no.
+    Knows = 7,
 }
 
 impl TryFrom<u8> for CallKind {
     type Error = ServeError;
 
     fn try_from(code: u8) -> Result<Self, ServeError> {
-        let kinds =
-            [Self::Append, Self::Vote, Self::PreVote, Self::SnapshotChunk, Self::SnapshotInstall, Self::TransferLeader];
+        let kinds = [
+            Self::Append,
+            Self::Vote,
+            Self::PreVote,
+            Self::SnapshotChunk,
+            Self::SnapshotInstall,
+            Self::TransferLeader,
+            Self::Knows,
+        ];
         kinds.into_iter().find(|kind| *kind as u8 == code).ok_or(ServeError::UnknownKind { code })
     }
 }

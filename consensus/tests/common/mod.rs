@@ -77,7 +77,7 @@ impl Group {
         for id in 1..=count {
             group.start(id).await;
         }
-        group.node(1).initialize((1..=count).collect()).await.unwrap();
+        group.node(1).found((1..=count).collect(), &(1..=count).collect()).await.unwrap();
         group.leader().await;
         group
     }
