@@ -1,9 +1,10 @@
 //! What comes late, twice, or from somebody who means harm: nobody is fenced for it, nothing panics, nothing waits for ever, and no
 //! view goes back.
 
+use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Start};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId, Start};
 use tidemark_proto::ledger::{DefineError, Ledger};
 use tidemark_proto::limits::*;
 use tidemark_proto::msg::*;
@@ -484,4 +485,96 @@ fn what_an_earlier_start_says_is_not_heard_once_a_later_one_has_greeted() {
     let same_place = Hello { group: group(0), lanes: 64, nonces: vec![1, 9], number: 2, accounts: Vec::new() };
     log.apply(&[LedgerCmd::Hello(same_place)]);
     assert!(log.ledger.is_fenced(group(0)), "two starts in one place of the chain");
+}
+
+/// One of every command of the ledger's log, with everything that a command may hold.
+fn one_of_every_command() -> Vec<LedgerCmd> {
+    let item = OfferItem { delta: 3, session: Some(SessionId([7; 16])), client: ClientId(1), lane: 1, seq: 9, idx: 2 };
+    let account =
+        HelloAccount { counter: counter(), epoch: 1, generation: 0, granted: 9, spent: 3, returned: 1, next_pos: 5 };
+    let greeting = Hello { group: group(1), lanes: 2, nonces: vec![1, 2], number: 2, accounts: vec![account] };
+    let (signature, certificate) = (vec![1; 64], vec![2; 200]);
+    let spec = MilestoneSpec { at: vec![1_500], every: Some(500), sequence_from: Some(90), ..MilestoneSpec::default() };
+    let detail = offer(0, 0, OfferBody::Items(vec![item; 3]));
+    let detail = if let LedgerCmd::Offer(detail) = detail { LedgerCmd::Detail(detail) } else { unreachable!() };
+    vec![
+        LedgerCmd::Namespace("other".into()),
+        LedgerCmd::Spread(counter()),
+        LedgerCmd::View(DcId(2)),
+        LedgerCmd::Hello(greeting),
+        LedgerCmd::Define { counter: counter(), revision: 1, spec },
+        disarm_on(1, Some(1000)),
+        report(0, 10, 2),
+        offer(0, 0, OfferBody::Items(vec![item; 3])),
+        offer(0, 0, OfferBody::Block { count: 5_000, delta: 2 }),
+        detail,
+        LedgerCmd::Grant { counter: counter(), epoch: 1, group: group(0), amount: 900, if_awarded: Some(1000) },
+        view_ack(0, 1000, 1),
+        LedgerCmd::Signature { counter: counter(), at: 1000, dc: DcId(1), signature, certificate },
+    ]
+}
+
+proptest! {
+    #[test]
+    fn changed_commands_are_refused_or_harmless(
+        changes in proptest::collection::vec((0usize..13, any::<usize>(), 0u8..=255, any::<bool>()), 1..20),
+    ) {
+        let commands = one_of_every_command();
+        let mut log = Log::new(&[hello(0, &[1]), hello(1, &[1]), LedgerCmd::View(DcId(0)), define(&[1000])]);
+        for (which, at, xor, cut) in changes {
+            let mut bytes = wire::encode(&commands[which]);
+            let at = at % bytes.len();
+            bytes[at] ^= xor;
+            bytes.truncate(if cut { at } else { bytes.len() });
+            if let Ok(cmd) = wire::decode::<LedgerCmd>(&bytes) {
+                prop_assert_eq!(wire::decode::<LedgerCmd>(&wire::encode(&cmd)), Ok(cmd.clone()));
+                log.apply(&[cmd]);
+            }
+        }
+    }
+
+    #[test]
+    fn changed_messages_to_and_from_groups_and_clients_are_refused_or_valid(at in any::<usize>(), xor in 1u8..=255) {
+        let start = Start { number: 3, nonce: u64::MAX };
+        let mut log = Log::new(&[hello(0, &[1]), define(&[1000])]);
+        log.apply(&[report(0, 0, 1)]);
+        let confirmed = ToGroup::Confirmed { group: group(0), start, accounts: log.ledger.accounts_of(group(0)) };
+        let chunk = FeedChunk {
+            group: group(0),
+            start,
+            base: LogIndex(0),
+            upto: LogIndex(9),
+            walk: None,
+            applied: LogIndex(9),
+            first_slot: 0,
+            cells: vec![counter().total()],
+            components: vec![(0, 0, 7)],
+        };
+        let delta = Delta {
+            sender: 1,
+            origin: DcId(0),
+            epoch: 1,
+            base: 0,
+            upto: 1,
+            walk: None,
+            cells: vec![(0, counter().total())],
+            groups: vec![group(0), group(1)],
+            components: vec![(0, 100, 5)],
+        };
+        fn change<M: wire::Message + PartialEq + std::fmt::Debug>(message: M, at: usize, xor: u8) {
+            let mut bytes = wire::encode(&message);
+            assert_eq!(wire::decode::<M>(&bytes), Ok(message));
+            let at = at % bytes.len();
+            let _ = wire::decode::<M>(&bytes[..at]);
+            bytes[at] ^= xor;
+            if let Ok(other) = wire::decode::<M>(&bytes) {
+                assert!(other.validate().is_ok());
+            }
+        }
+        change(ForGroup::Ledger(confirmed), at, xor);
+        change(FromGroup::Feed(chunk), at, xor);
+        change(PeerMsg::Delta(delta), at, xor);
+        change(PeerMsg::Propose(one_of_every_command()), at, xor);
+        change(ToClient::NotYours { of: ClientId(u128::MAX) }, at, xor);
+    }
 }
