@@ -26,8 +26,6 @@ pub enum Bug {
     StaleAckTaken,
     /// Whoever names a stream may speak for it.
     OwnerIgnored,
-    /// A rule takes over the single milestones that it covers, and arms them anew.
-    RuleUnarmsSingles,
 }
 
 #[cfg(feature = "teeth")]

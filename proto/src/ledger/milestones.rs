@@ -87,10 +87,6 @@ impl Milestones {
         }
         self.clear_rule();
         let next = multiple_above(every, certain);
-        if bites(Bug::RuleUnarmsSingles) {
-            self.pending.retain(|&at, _| at < next || !at.is_multiple_of(every));
-            self.single.retain(|at| self.pending.contains_key(at));
-        }
         self.rule = Some((next, every));
         self.begin_arming(next, awaits);
     }
