@@ -1,0 +1,143 @@
+//! The properties that the fuzz targets hunt, on stable and for a fixed effort: arbitrary bytes, and valid ones with a few changed.
+
+mod properties;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tidemark_proto::group::{Group, GroupConfig};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::msg::*;
+use tidemark_proto::time::WallMs;
+use tidemark_proto::wire::encode;
+
+const LANES: u8 = 2;
+
+fn counter(number: u8) -> CounterName {
+    CounterName::new("search", &[b'a' + number]).unwrap()
+}
+
+fn group() -> GroupId {
+    GroupId { dc: DcId(1), group: 0, incarnation: 1 }
+}
+
+/// Each piece led by its length in two bytes, as the properties take them apart.
+fn joined(pieces: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    pieces.into_iter().flat_map(|piece| [(piece.len() as u16).to_le_bytes().to_vec(), piece].concat()).collect()
+}
+
+/// A piece with one byte changed; `xor` 0 leaves it as it is.
+fn changed(mut piece: Vec<u8>, at: usize, xor: u8) -> Vec<u8> {
+    let at = at % piece.len().max(1);
+    piece.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= xor);
+    piece
+}
+
+const START: u64 = 1;
+
+fn milestone(at: u64) -> MilestoneSpec {
+    MilestoneSpec { at: vec![at], ..MilestoneSpec::default() }
+}
+
+fn report(counter: CounterName, amount: u64) -> Report {
+    let (epoch, generation, group, start, base) = (1, 0, group(), START, 0);
+    let (spent, returned) = (amount / 2, amount / 4);
+    Report {
+        counter,
+        epoch,
+        group,
+        start,
+        generation,
+        spent,
+        returned,
+        base,
+        report_no: amount,
+        placed_upto: 0,
+        rate_per_s: amount,
+    }
+}
+
+/// A life of the ledger with one group: numbers are drawn, most of them wrong.
+fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
+    let (counter, epoch, group) = (counter(number % 2), 1, group());
+    match kind % 10 {
+        0 => LedgerCmd::Namespace("search".into()),
+        1 => LedgerCmd::View(DcId(u16::from(number % 3))),
+        2 => LedgerCmd::Grant { counter, epoch, group, amount, if_awarded: None },
+        3 => LedgerCmd::Offer(Offer {
+            counter,
+            epoch,
+            group,
+            start: START,
+            first_pos: 0,
+            body: OfferBody::Block { count: amount.clamp(1, 99), delta: 1 },
+        }),
+        4 => LedgerCmd::ViewAck {
+            counter,
+            epoch,
+            at: amount,
+            arming: 1,
+            dc: DcId(1),
+            shown_below: number.is_multiple_of(2),
+        },
+        5 => LedgerCmd::Spread(counter),
+        6 => LedgerCmd::Hello(Hello { group, lanes: LANES, nonces: vec![START], number: 1, accounts: Vec::new() }),
+        7 => LedgerCmd::Define { counter, revision: u64::from(number % 3), spec: milestone(amount) },
+        8 => LedgerCmd::Report(report(counter, amount)),
+        _ => LedgerCmd::Namespace("x".repeat(usize::from(number % 40))),
+    }
+}
+
+/// Rows of a group that has counted a little.
+fn group_rows() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut group = Group::new(GroupConfig::new(group(), LANES));
+    let cells = (0..3).map(|number| counter(number).total()).collect();
+    let cmds = vec![GroupCmd::Boot { nonce: 1 }, GroupCmd::Ledger(ToGroup::Namespaces(vec!["search".into()]))];
+    group.apply(LogIndex(1), &GroupEntry { now: WallMs(1), first_new_slot: 0, new_cells: cells, cmds });
+    while group.poll_effect().is_some() {}
+    group.checkpoint().into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn arbitrary_bytes_are_refused_or_understood(bytes in vec(any::<u8>(), 0..300)) {
+        let versioned = [&[1], &bytes[..]].concat();
+        for bytes in [&bytes, &versioned] {
+            properties::wire(bytes);
+            properties::ledger(&joined([bytes.clone()]));
+            properties::group_rows(bytes);
+            properties::view_rows(bytes);
+            properties::frames(bytes);
+            properties::texts(bytes);
+        }
+    }
+
+    #[test]
+    fn the_ledger_takes_whatever_a_peer_may_say(said in vec((any::<u8>(), any::<u8>(), 0u64..200, any::<usize>(), prop_oneof![4 => Just(0u8), 1 => any::<u8>()]), 0..40)) {
+        let pieces = said.into_iter().map(|(kind, number, amount, at, xor)| changed(encode(&command(kind, number, amount)), at, xor));
+        properties::ledger(&joined(pieces));
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_of_a_group_is_refused_or_whole(row in any::<usize>(), at in any::<usize>(), xor in any::<u8>()) {
+        let mut rows = group_rows();
+        let row = row % rows.len();
+        rows[row].1 = changed(std::mem::take(&mut rows[row].1), at, xor);
+        properties::group_rows(&joined(rows.into_iter().flat_map(|(key, value)| [key, value])));
+    }
+
+    #[test]
+    fn damaged_rows_of_a_view_are_refused_or_whole(rows in vec((0u8..9, vec(any::<u8>(), 0..12), vec(any::<u8>(), 0..60)), 0..8)) {
+        let rows = rows.into_iter().flat_map(|(kind, key, value)| [[&[kind], &key[..]].concat(), value]);
+        properties::view_rows(&joined(rows));
+    }
+}
+
+#[test]
+fn an_undamaged_checkpoint_loads() {
+    let rows = group_rows();
+    let loaded = Group::load(GroupConfig::new(group(), LANES), rows).unwrap().unwrap();
+    assert_eq!(loaded.applied(), LogIndex(1));
+    assert!(loaded.stream(ClientId::default(), 0).is_none());
+}

@@ -1,0 +1,101 @@
+//! What must hold of every decoder, whatever the bytes: it answers or refuses, and never panics; and what it accepts, the
+//! replicated machines take without panicking either. The fuzz targets and the tests on stable call the same functions.
+#![allow(dead_code, reason = "each fuzz target calls one of them")]
+
+use bytes::Bytes;
+use std::path::Path;
+use tidemark::certificate::Certificate;
+use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
+use tidemark_proto::group::{Group, GroupConfig};
+use tidemark_proto::ids::{DcId, GroupId, LogIndex};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, GroupEntry, LedgerCmd, PeerMsg, ToClient};
+use tidemark_proto::read::{ReadRequest, ReadResponse};
+use tidemark_proto::wire::{Message, decode, encode};
+use tidemark_transport::frame::FrameDecoder;
+
+const FRAME_BYTES_MAX: usize = 1 << 12;
+
+/// Messages: what is accepted is encoded and accepted again.
+pub fn wire(bytes: &[u8]) {
+    fn again<M: Message>(bytes: &[u8]) {
+        if let Ok(message) = decode::<M>(bytes) {
+            assert!(decode::<M>(&encode(&message)).is_ok(), "what was accepted is refused when it is sent on");
+        }
+    }
+    again::<FromClient>(bytes);
+    again::<ToClient>(bytes);
+    again::<GroupEntry>(bytes);
+    again::<FromGroup>(bytes);
+    again::<ForGroup>(bytes);
+    again::<PeerMsg>(bytes);
+    again::<LedgerCmd>(bytes);
+    again::<ReadRequest>(bytes);
+    again::<ReadResponse>(bytes);
+}
+
+/// Commands that a peer may put into the ledger's log.
+pub fn ledger(bytes: &[u8]) {
+    let mut ledger = Ledger::default();
+    for (index, piece) in (1..).zip(pieces(bytes)) {
+        match decode::<LedgerCmd>(piece) {
+            Ok(cmd) => ledger.apply(LogIndex(index), &cmd),
+            Err(_) => ledger.skip(LogIndex(index)),
+        }
+        ledger.check_invariants();
+    }
+}
+
+/// Rows of a group's checkpoint: a damaged file is refused, not believed halfway.
+pub fn group_rows(bytes: &[u8]) {
+    if let Ok(Some(group)) = Group::load(group_config(), rows(bytes)) {
+        group.check_invariants();
+    }
+}
+
+/// Rows of a view's checkpoint.
+pub fn view_rows(bytes: &[u8]) {
+    if let Ok(core) = AggregatorCore::recover(AggregatorConfig::new(DcId(1), 2), rows(bytes)) {
+        core.check_invariants();
+    }
+}
+
+/// A stream of frames, however it is cut.
+pub fn frames(bytes: &[u8]) {
+    let mut decoder = FrameDecoder::new(FRAME_BYTES_MAX);
+    for piece in pieces(bytes) {
+        decoder.push(Bytes::copy_from_slice(piece));
+        while let Ok(Some(frame)) = decoder.next_frame() {
+            assert!(frame.len() <= FRAME_BYTES_MAX);
+        }
+    }
+    let _ = decoder.finish();
+}
+
+/// Texts that people hand in: certificates, configuration, names.
+pub fn texts(bytes: &[u8]) {
+    let _ = Certificate::from_json(bytes);
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let _ = tidemark::config::ClusterFile::parse(Path::new("cluster.toml"), text);
+    let _ = tidemark::names::parse_counter(text);
+}
+
+fn group_config() -> GroupConfig {
+    GroupConfig::new(GroupId { dc: DcId(1), group: 0, incarnation: 1 }, 2)
+}
+
+/// Cuts bytes into pieces, each led by its length in two bytes.
+fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = bytes.split_first_chunk::<2>()?;
+        let (piece, rest) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
+        bytes = rest;
+        Some(piece)
+    })
+}
+
+/// Pieces by pairs: key and value.
+fn rows(bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pieces = pieces(bytes).map(<[u8]>::to_vec);
+    std::iter::from_fn(|| Some((pieces.next()?, pieces.next()?))).collect()
+}
