@@ -76,7 +76,7 @@ pub struct GossipConfig {
 impl Default for GossipConfig {
     fn default() -> GossipConfig {
         GossipConfig {
-            gossip_interval: Span::from_millis(100),
+            gossip_interval: Span::from_millis(200),
             digest_interval: Span::from_secs(1),
             digest_interval_max: Span::from_secs(10),
             delta_bytes_max: DELTA_BYTES_DEFAULT,
