@@ -167,9 +167,18 @@ fn apply(what: &str, sessions: bool, guarded: bool, items_per_batch: usize) {
     if guarded {
         let granted = 1 << 50;
         let (counter, group) = (name(0), id());
-        let (epoch, generation, acked_spent, recall, next_pos, last_report) = (1, 0, 0, false, 0, 0);
-        let account =
-            Account { counter, epoch, group, generation, granted, acked_spent, recall, next_pos, last_report };
+        let account = Account {
+            counter,
+            epoch: 1,
+            group,
+            generation: 0,
+            granted,
+            acked_spent: 0,
+            recall: false,
+            next_pos: 0,
+            last_report: 0,
+            identities_wanted: true,
+        };
         cmds.push(GroupCmd::Ledger(ToGroup::Account(account)));
     }
     let new_cells: Vec<_> = (0..10_000).map(|key| name(key).total()).collect();

@@ -349,7 +349,7 @@ impl Ledger {
     /// The account message for a group, if it has an account.
     pub fn account(&self, counter: &CounterName, group: GroupId) -> Option<Account> {
         let state = self.counters.get(counter)?;
-        Some(state.accounts().get(&group)?.message(counter, state.epoch(), group))
+        Some(state.accounts().get(&group)?.message(counter, state.epoch(), group, state.identities_wanted()))
     }
 
     /// Account messages of a group for every guarded counter.

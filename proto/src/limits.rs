@@ -51,6 +51,10 @@ pub const STREAM_RECORDS_MAX: usize = 64;
 pub const OFFER_ITEMS_MAX: usize = 2_048;
 /// Items one block offer may cover.
 pub const BLOCK_ITEMS_MAX: u64 = 1 << 20;
+/// Fewer increments of one weight than this are offered with their identities even where nobody wants these.
+pub const BLOCK_ITEMS_MIN: usize = 8;
+/// Identities are wanted when the next milestone is nearer than this, in seconds of the present rate.
+pub const IDENTITIES_AHEAD_S: u64 = 2;
 /// Runs of places in one message to a group; the rest follows when these are acknowledged.
 pub const PLACED_RUNS_MAX: usize = 8_192;
 /// Runs of places of one account that its group has not acknowledged, undecided items of the counter included; past it further

@@ -178,6 +178,8 @@ pub struct Account {
     pub next_pos: u64,
     /// The highest `report_no` applied of this group and counter: acknowledges all that the report said.
     pub last_report: u64,
+    /// What is offered next may be the milestone, so that offers should name their increments; else blocks will do.
+    pub identities_wanted: bool,
 }
 
 /// Places of queued items, by position.

@@ -24,7 +24,7 @@ pub const GRANT_MAX: u64 = u32::MAX as u64;
 const RATE_MAX: f64 = 1e12;
 const RECONSIDER_MIN_US: u64 = 2_000;
 const RECONSIDER_MAX_US: u64 = 100_000;
-const REPORT_INTERVAL_MAX_US: u64 = 100_000;
+const REPORT_INTERVAL_MAX_US: u64 = 500_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -97,6 +97,11 @@ pub struct PolicyConfig {
     /// Largest part of the remainder that one grant may take (inflated rates).
     pub remainder_share_max: f64,
     pub rights_floor: u64,
+    /// Far from a milestone the floor of each group is its even share of this part of what may be granted: a group whose rate
+    /// nobody knows yet, or that wakes up, counts on its own at once. But never more than `floor_max`, as one that is cut
+    /// off withholds it.
+    pub floor_part: f64,
+    pub floor_max: u64,
     pub arming_grant_max: u64,
 }
 
@@ -107,9 +112,9 @@ impl Default for PolicyConfig {
             horizon_min_us: 2_000_000,
             horizon_max_us: 30_000_000,
             arming_horizon_us: 500_000,
-            group_commit_us: 6_000,
+            group_commit_us: 8_000,
             recall_logged: false,
-            leader_batch_us: 2_000,
+            leader_batch_us: 5_000,
             stale_us: 1_000_000,
             undecided_wait_us: 300_000,
             last_share_us: 60_000,
@@ -117,6 +122,8 @@ impl Default for PolicyConfig {
             share_of_rest: 0.7,
             remainder_share_max: 0.5,
             rights_floor: 16,
+            floor_part: 1.0 / 64.0,
+            floor_max: 4_096,
             arming_grant_max: 1 << 20,
         }
     }
@@ -316,8 +323,11 @@ impl<'a> Outlook<'a> {
 
     /// An idle group keeps a few rights, so that its first hit far from a milestone is local.
     fn floor(&self, holder: &Holder) -> u64 {
-        let floor = self.situation.policy.rights_floor;
-        let all = floor.saturating_mul(self.holders.len() as u64);
+        let policy = &self.situation.policy;
+        let holders = self.holders.len() as u64;
+        let share = (self.pool as f64 * policy.floor_part.clamp(0.0, 1.0)) as u64 / holders.max(1);
+        let floor = share.min(policy.floor_max).max(policy.rights_floor);
+        let all = floor.saturating_mul(holders);
         let near = self.due_s < 4.0 * self.lead_max_s();
         if near || holder.out > floor / 2 || self.pool <= all.saturating_mul(4) { 0 } else { floor }
     }

@@ -162,7 +162,10 @@ fn a_group_that_holds_enough_is_left_alone() {
 #[test]
 fn an_idle_far_group_keeps_its_floor() {
     let accounts = vec![account(0, 40_000, 1_000.0, 1_000), account(1, 0, 0.0, 250_000)];
-    assert_eq!(grant_to(&plan(&situation(1_000_000, accounts)), 1), Some(PolicyConfig::default().rights_floor));
+    let granted = |remaining| grant_to(&plan(&situation(remaining, accounts.clone())), 1);
+    let policy = PolicyConfig::default();
+    assert_eq!(granted(60_000), Some((60_000.0 * policy.floor_part) as u64 / 2));
+    assert_eq!(granted(1 << 40), Some(policy.floor_max));
 }
 
 #[test]

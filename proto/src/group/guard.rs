@@ -216,16 +216,16 @@ impl Queue {
         }
     }
 
-    /// Items of one weight from `pos` on, if they are too many to be offered one by one: their number and weight.
-    pub fn block(&self, pos: u64) -> Option<(u64, u64)> {
+    /// Items of one weight from `pos` on, if there are at least `items_min`: their number and weight.
+    pub fn block(&self, pos: u64, items_min: usize) -> Option<(u64, u64)> {
         let from = usize::try_from(pos.checked_sub(self.head)?).ok()?;
-        if self.items.len().saturating_sub(from) <= OFFER_ITEMS_MAX {
+        if self.items.len().saturating_sub(from) < items_min {
             return None;
         }
         let delta = self.items[from].delta;
         let same = self.items.range(from..).take(BLOCK_ITEMS_MAX as usize).take_while(|item| item.delta == delta);
         let count = same.count();
-        (count > OFFER_ITEMS_MAX).then_some((count as u64, delta))
+        (count >= items_min).then_some((count as u64, delta))
     }
 
     /// At most [`OFFER_ITEMS_MAX`] items of positions `from .. to`.

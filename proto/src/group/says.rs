@@ -3,7 +3,7 @@
 use crate::group::guard::Queued;
 use crate::group::{Group, GroupConfig, Guard, stream};
 use crate::ids::{ClientId, CounterName, LogIndex, Start};
-use crate::limits::BOOTS_UNCONFIRMED_MAX;
+use crate::limits::{BLOCK_ITEMS_MIN, BOOTS_UNCONFIRMED_MAX, OFFER_ITEMS_MAX};
 use crate::msg::*;
 use crate::table::CellTable;
 use std::collections::BTreeSet;
@@ -135,11 +135,12 @@ impl Group {
     }
 
     /// The offer of queued increments from position `from` on (not below what is placed): their identities, or a block if they
-    /// are many and alike. `None` when there are none.
-    pub fn offer(&self, guard: u32, from: u64) -> Option<Offer> {
+    /// are alike and many, or nobody wants identities. `None` when there are none.
+    pub fn offer(&self, guard: u32, from: u64, identities_wanted: bool) -> Option<Offer> {
         let guard = &self.guards[guard as usize];
         let first_pos = from.max(guard.placed_upto());
-        match guard.queue.block(first_pos) {
+        let block_items_min = if identities_wanted { OFFER_ITEMS_MAX + 1 } else { BLOCK_ITEMS_MIN };
+        match guard.queue.block(first_pos, block_items_min) {
             Some((count, delta)) => Some(self.offer_of(guard, first_pos, OfferBody::Block { count, delta })),
             None => self.items(guard, first_pos, guard.next_pos()),
         }

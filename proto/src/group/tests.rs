@@ -33,6 +33,7 @@ fn account(key: usize, granted: u64) -> Account {
         recall: false,
         next_pos: 0,
         last_report: 0,
+        identities_wanted: true,
     }
 }
 
@@ -273,15 +274,17 @@ fn offers_are_items_or_blocks_of_one_weight() {
     let many = vec![(0, 1); OFFER_ITEMS_MAX + 10];
     apply(&mut group, batch(1, 0, 1, &[&[(0, 2), (0, 3)], &many[..]].concat()));
     let body = |offer: Option<Offer>| offer.map(|offer| (offer.first_pos, offer.body));
-    let Some((0, OfferBody::Items(items))) = body(group.offer(0, 0)) else { panic!("two weights are no block") };
+    let Some((0, OfferBody::Items(items))) = body(group.offer(0, 0, true)) else { panic!("two weights are no block") };
     assert_eq!((items.len(), items[1].delta, items[1].idx), (OFFER_ITEMS_MAX, 3, 1));
     let block = OfferBody::Block { count: OFFER_ITEMS_MAX as u64 + 10, delta: 1 };
-    assert_eq!(body(group.offer(0, 2)), Some((2, block)));
-    let Some((12, OfferBody::Items(items))) = body(group.offer(0, 12)) else { panic!("few enough for items") };
+    assert_eq!(body(group.offer(0, 2, true)), Some((2, block)));
+    let Some((12, OfferBody::Items(items))) = body(group.offer(0, 12, true)) else { panic!("few enough for items") };
     assert_eq!(items.len(), OFFER_ITEMS_MAX);
     let Some((5, OfferBody::Items(items))) = body(group.detail(0, 5, 9)) else { panic!("no detail") };
     assert_eq!(items.iter().map(|item| item.idx).collect::<Vec<_>>(), [5, 6, 7, 8]);
-    assert_eq!(group.offer(0, OFFER_ITEMS_MAX as u64 + 12), None);
+    let block = OfferBody::Block { count: OFFER_ITEMS_MAX as u64, delta: 1 };
+    assert_eq!(body(group.offer(0, 12, false)), Some((12, block)), "nobody wants names");
+    assert_eq!(group.offer(0, OFFER_ITEMS_MAX as u64 + 12, true), None);
 }
 
 /// A small generator, so that a run is a function of its seed.

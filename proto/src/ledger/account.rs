@@ -138,7 +138,7 @@ impl AccountState {
         self.outcomes.values().copied()
     }
 
-    pub fn message(&self, counter: &CounterName, epoch: u32, group: GroupId) -> Account {
+    pub fn message(&self, counter: &CounterName, epoch: u32, group: GroupId, identities_wanted: bool) -> Account {
         Account {
             counter: counter.clone(),
             epoch,
@@ -149,6 +149,7 @@ impl AccountState {
             recall: false,
             next_pos: self.next_pos,
             last_report: self.report_no,
+            identities_wanted,
         }
     }
 

@@ -10,8 +10,8 @@ use super::milestones::{Milestones, Pending};
 use super::window::{Body, Slot, Window};
 use crate::ids::{CounterName, DcId, GroupId, LogIndex};
 use crate::limits::{
-    CERTAIN_MAX, GRANT_MAX, GRANTED_CUMULATIVE_MAX, OFFER_ITEMS_MAX, SEQUENCED_MAX, UNACKNOWLEDGED_RUNS_MAX,
-    UNDECIDED_ITEMS_MAX, WINDOW_WEIGHT_MAX,
+    CERTAIN_MAX, GRANT_MAX, GRANTED_CUMULATIVE_MAX, IDENTITIES_AHEAD_S, OFFER_ITEMS_MAX, SEQUENCED_MAX,
+    UNACKNOWLEDGED_RUNS_MAX, UNDECIDED_ITEMS_MAX, WINDOW_WEIGHT_MAX,
 };
 use crate::msg::{Award, AwardSignature, MilestoneSpec, Offer, OfferBody, Place, PlacedRun, Report};
 use crate::teeth::{Bug, bites};
@@ -167,6 +167,15 @@ impl CounterLedger {
     }
 
     // ---- commands ----
+
+    /// Whether what is offered within the next seconds may be the next milestone. Where it cannot, a block of increments
+    /// without names is placed as well, at a fraction of the cost on every replica.
+    pub fn identities_wanted(&self) -> bool {
+        let Some(least) = self.milestones.least() else { return false };
+        let rate = self.accounts.values().fold(0u64, |sum, account| sum.saturating_add(account.rate_per_s));
+        let reach = rate.saturating_mul(IDENTITIES_AHEAD_S).max((self.accounts.len() * OFFER_ITEMS_MAX) as u64);
+        self.certain().saturating_add(self.window.weight()).saturating_add(reach) >= least
+    }
 
     pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<DcId>) {
         self.milestones.revise();

@@ -58,6 +58,8 @@ struct Pulse {
     /// Positions below were acknowledged by the ledger.
     acked_pos: u64,
     offer_repeat: Option<Repeat>,
+    /// Far from every milestone, as the ledger said last; a hint.
+    blocks_will_do: bool,
     rate: Rate,
 }
 
@@ -177,6 +179,7 @@ impl NodeCore {
             return;
         }
         pulse.acked_report = pulse.acked_report.max(account.last_report);
+        pulse.blocks_will_do = !account.identities_wanted;
         if account.next_pos > pulse.acked_pos {
             pulse.acked_pos = account.next_pos.min(guard.next_pos());
             pulse.offer_repeat = None;
@@ -252,7 +255,7 @@ impl Pulse {
         self.offered = self.offered.max(acked);
         let mut offers = Vec::new();
         while self.offered < acked + config.offers_in_flight_max
-            && let Some(offer) = group.offer(number, self.offered)
+            && let Some(offer) = group.offer(number, self.offered, !self.blocks_will_do)
         {
             self.offered = offer.first_pos + count(&offer.body);
             offers.push(offer);

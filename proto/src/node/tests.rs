@@ -5,6 +5,7 @@ use super::*;
 use crate::ids::{ClientId, CounterName, DcId, OwnerId, SessionId};
 use crate::ledger::Ledger;
 use crate::limits::DELTA_MAX;
+use crate::msg::OfferBody;
 use crate::wire::decode;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,6 +75,8 @@ struct World {
     pending: BTreeSet<(ClientId, u8, u64, u32)>,
     consumer: BTreeMap<(u32, u8), u64>,
     pull: FeedPull,
+    /// Increments offered with their identities, and as blocks.
+    offered: (usize, u64),
 }
 
 impl World {
@@ -99,6 +102,7 @@ impl World {
             pending: BTreeSet::new(),
             consumer: BTreeMap::new(),
             pull,
+            offered: (0, 0),
         };
         world.propose(LedgerCmd::Namespace("test".into()));
         world.connect_aggregator();
@@ -251,7 +255,13 @@ impl World {
         match msg {
             FromGroup::Hello(hello) => self.propose(LedgerCmd::Hello(hello)),
             FromGroup::Report(report) => self.propose(LedgerCmd::Report(report)),
-            FromGroup::Offer(offer) => self.propose(LedgerCmd::Offer(offer)),
+            FromGroup::Offer(offer) => {
+                match &offer.body {
+                    OfferBody::Items(items) => self.offered.0 += items.len(),
+                    OfferBody::Block { count, .. } => self.offered.1 += count,
+                }
+                self.propose(LedgerCmd::Offer(offer));
+            }
             FromGroup::Detail(detail) => self.propose(LedgerCmd::Detail(detail)),
             FromGroup::Feed(chunk) => self.on_feed(chunk),
         }
@@ -518,6 +528,24 @@ fn a_long_queue_is_offered_as_blocks_and_the_ledger_asks_for_the_items_it_needs(
     let award = &world.ledger.counter(&name(GUARDED)).unwrap().awards()[&6_000].award;
     assert_eq!((award.seq, award.idx), (12, 499), "the 6,000th");
     assert!(world.milestones.contains(&(award.client, award.lane, award.seq, award.idx)));
+}
+
+#[test]
+fn only_near_a_milestone_increments_are_offered_by_name() {
+    let mut world = World::new(NodeConfig::new(id(), LANES));
+    world.pass(Span::from_millis(50));
+    let spec = MilestoneSpec { at: vec![20_000], ..MilestoneSpec::default() };
+    world.propose(LedgerCmd::Define { counter: name(GUARDED), spec });
+    for _ in 0..40 {
+        world.add(ClientId(1), 0, &[(GUARDED, 1); 500]);
+        world.pass(Span::from_millis(500));
+    }
+    world.finish();
+    world.check_counts();
+    // At 1,000/s identities are wanted some 2,000 before the milestone, and while the rate is not known yet.
+    let (by_name, in_blocks) = world.offered;
+    assert!((500..6_000).contains(&by_name) && in_blocks > 14_000, "{by_name} {in_blocks}");
+    assert!(world.ledger.counter(&name(GUARDED)).unwrap().awards().contains_key(&20_000));
 }
 
 #[test]

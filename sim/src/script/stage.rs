@@ -303,7 +303,7 @@ impl Stage {
     pub fn offer(&mut self, name: &str) -> Done {
         let guard = self.guard(name)?;
         let from = self.site(name)?.group.guards()[guard as usize].acked_pos;
-        match self.site(name)?.group.offer(guard, from) {
+        match self.site(name)?.group.offer(guard, from, true) {
             Some(offer) => self.hold(Held::ToLedger(LedgerCmd::Offer(offer))),
             None => Ok(vec![format!("{name} has nothing to offer")]),
         }
@@ -417,7 +417,7 @@ impl Stage {
         let Ok(guard) = self.guard(name) else { return Ok(done) };
         let next = self.ledger.account(&counter, id).map_or(0, |account| account.next_pos);
         let report = self.report_of(name)?;
-        let offer = self.site(name)?.group.offer(guard, next);
+        let offer = self.site(name)?.group.offer(guard, next, true);
         done.extend(self.ledger_applies(LedgerCmd::Report(report))?);
         if let Some(offer) = offer {
             done.extend(self.ledger_applies(LedgerCmd::Offer(offer))?);
