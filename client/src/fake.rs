@@ -147,7 +147,7 @@ impl State {
             self.streams.entry((link.client, lane)).or_default().places.push(places);
         }
         let places = &self.streams[&(link.client, lane)].places[seq as usize - 1];
-        let placed = places.iter().map(|&(idx, place)| ToClient::Placed { lane, seq, idx, place });
+        let placed = places.iter().map(|&(idx, place)| ToClient::Placed { lane, seq, idx, count: 1, place });
         placed.chain([ToClient::Durable { lane, seq, pending: Vec::new() }]).collect()
     }
 

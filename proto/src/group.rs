@@ -566,8 +566,5 @@ fn insert_bounded<T: Ord + Clone>(into: &mut BTreeSet<T>, from: &[T], max: usize
 
 /// The place of one position of a run.
 fn place_in_run(run: &PlacedRun, pos: u64) -> Place {
-    match run.place {
-        Place::Number(first) => Place::Number(first.saturating_add(pos - run.first_pos)),
-        place => place,
-    }
+    run.place.after(pos - run.first_pos)
 }

@@ -41,8 +41,8 @@ pub enum ToClient {
     Durable { lane: u8, seq: u64, pending: Vec<u32> },
     /// The batch was refused and changed nothing.
     Refused { lane: u8, seq: u64, error: BatchError },
-    /// Item `idx` of batch `seq` is placed.
-    Placed { lane: u8, seq: u64, idx: u32, place: Place },
+    /// Items `idx .. idx + count` of batch `seq` are placed: the first at `place`, each other as [`Place::after`] says.
+    Placed { lane: u8, seq: u64, idx: u32, count: u32, place: Place },
     /// Answer to `Fence`: every batch up to `last_seq` was applied (exactly once), no later one ever will be.
     Fenced { of: ClientId, lane: u8, last_seq: u64 },
     /// Answer to `Open` or `Fence`: the id belongs to another certificate than this connection's. Nothing was changed.
@@ -58,6 +58,16 @@ pub enum Place {
     Number(u64),
     /// The milestone `at`: its weight covers ordinals `first ..= first + delta - 1`, which contain `at`.
     Milestone { at: u64, first: u64 },
+}
+
+impl Place {
+    /// The place of the increment that stands `n` further on in a run of weight one.
+    pub fn after(self, n: u64) -> Place {
+        match self {
+            Place::Number(first) => Place::Number(first.saturating_add(n)),
+            place => place,
+        }
+    }
 }
 
 /// Why a batch was refused; the state is unchanged in every case.

@@ -262,9 +262,7 @@ impl NodeCore {
                 self.tell(client, ToClient::Durable { lane, seq, pending });
             }
             Effect::Refused { client, lane, seq, error } => self.tell(client, ToClient::Refused { lane, seq, error }),
-            Effect::Placed { client, lane, seq, idx, place } => {
-                self.tell(client, ToClient::Placed { lane, seq, idx, place });
-            }
+            Effect::Placed { client, lane, seq, idx, place } => self.tell_placed(client, lane, seq, idx, place),
             Effect::Fenced { client, lane, last_seq } => self.on_fenced(client, lane, last_seq),
             Effect::Confirmed => self.pulses.touch_all(now),
             Effect::FencedOut => {}

@@ -103,6 +103,10 @@ impl Message for ToClient {
     fn validate(&self) -> Result<(), WireError> {
         match self {
             ToClient::Spread { counters } => counters.iter().try_for_each(name),
+            ToClient::Placed { idx, count, .. } => {
+                let upto = u64::from(*idx) + u64::from(*count);
+                at_most("items of a batch that are placed", upto, BATCH_ITEMS_MAX as u64)
+            }
             _ => Ok(()),
         }
     }

@@ -38,7 +38,7 @@ impl ClientCore {
             ToClient::Welcome { group, own_lane, lanes } => self.on_welcome(now, id, Home { group, own_lane, lanes }),
             ToClient::Spread { counters } => self.on_spread(id, counters),
             ToClient::Durable { lane, seq, pending } => self.on_durable(id, lane, seq, pending),
-            ToClient::Placed { lane, seq, idx, place } => self.on_placed(id, lane, seq, idx, place),
+            ToClient::Placed { lane, seq, idx, count, place } => self.on_placed(id, lane, seq, idx, count, place),
             ToClient::Refused { lane, seq, error } => self.on_refused(now, id, lane, seq, error),
             // Somebody else's id: this process was given another certificate. Nothing can be asked of that node.
             ToClient::NotYours { .. } => self.drop_link(now, id),
@@ -105,13 +105,18 @@ impl ClientCore {
         self.drop_settled(id, lane, at);
     }
 
-    fn on_placed(&mut self, id: StayId, lane: u8, seq: u64, idx: u32, place: Place) {
+    fn on_placed(&mut self, id: StayId, lane: u8, seq: u64, idx: u32, count: u32, place: Place) {
         let Some(stream) = self.stay_mut(id).streams.get_mut(&lane) else { return };
         let Some(at) = stream.find(seq) else { return };
         let hits = &mut stream.batches[at].hits;
-        let Ok(hit) = hits.binary_search_by_key(&idx, |hit| hit.idx) else { return };
-        let ticket = hits.remove(hit).ticket;
-        self.outputs.push_back(resolved(ticket, place));
+        let from = hits.partition_point(|hit| hit.idx < idx);
+        let upto = hits.partition_point(|hit| u64::from(hit.idx) < u64::from(idx) + u64::from(count));
+        if from == upto {
+            return;
+        }
+        let placed: Vec<_> = hits.drain(from..upto).collect();
+        let told = placed.into_iter().map(|hit| resolved(hit.ticket, place.after(u64::from(hit.idx - idx))));
+        self.outputs.extend(told);
         self.become_durable(id, lane, at);
         self.drop_settled(id, lane, at);
     }

@@ -5,7 +5,7 @@
 
 use crate::ids::{ClientId, CounterName, OwnerId};
 use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX};
-use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, ToClient, WireItem};
+use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, Place, ToClient, WireItem};
 use crate::node::commit::{batch_bytes, batch_bytes_max};
 use crate::node::{ConnId, NodeCore, Output};
 use crate::teeth::{Bug, bites};
@@ -194,6 +194,21 @@ impl NodeCore {
         if let Some(&conn) = self.clients.by_client.get(&client) {
             self.outputs.push_back(Output::Client { conn, msg });
         }
+    }
+
+    /// Places of neighbours in a batch are one message: near a milestone every increment is told its place.
+    pub(super) fn tell_placed(&mut self, client: ClientId, lane: u8, seq: u64, idx: u32, place: Place) {
+        if let (
+            Some(to),
+            Some(Output::Client { conn, msg: ToClient::Placed { lane: l, seq: s, idx: from, count, place: first } }),
+        ) = (self.clients.by_client.get(&client), self.outputs.back_mut())
+            && (*conn, *l, *s, *from + *count) == (*to, lane, seq, idx)
+            && first.after(u64::from(*count)) == place
+        {
+            *count += 1;
+            return;
+        }
+        self.tell(client, ToClient::Placed { lane, seq, idx, count: 1, place });
     }
 
     pub(super) fn broadcast_spread(&mut self) {

@@ -77,6 +77,8 @@ struct World {
     pull: FeedPull,
     /// Increments offered with their identities, and as blocks.
     offered: (usize, u64),
+    /// Messages that told clients of places.
+    told_placed: usize,
 }
 
 impl World {
@@ -103,6 +105,7 @@ impl World {
             consumer: BTreeMap::new(),
             pull,
             offered: (0, 0),
+            told_placed: 0,
         };
         world.propose(LedgerCmd::Namespace("test".into()));
         world.connect_aggregator();
@@ -218,11 +221,14 @@ impl World {
                 self.pending.extend(pending.into_iter().map(key));
                 self.streams.get_mut(&(client, lane)).unwrap().acked.insert(seq);
             }
-            ToClient::Placed { lane, seq, idx, place } => {
-                self.pending.remove(&(client, lane, seq, idx));
-                if matches!(place, Place::Milestone { .. }) {
-                    self.milestones.insert((client, lane, seq, idx));
+            ToClient::Placed { lane, seq, idx, count, place } => {
+                for idx in idx..idx + count {
+                    self.pending.remove(&(client, lane, seq, idx));
+                    if matches!(place, Place::Milestone { .. }) {
+                        self.milestones.insert((client, lane, seq, idx));
+                    }
                 }
+                self.told_placed += 1;
             }
             ToClient::Refused { lane, seq, error } => match error {
                 BatchError::NotServing(_) | BatchError::UnknownNamespace(_) | BatchError::Gap { .. } => {
@@ -474,11 +480,13 @@ fn a_process_says_nothing_before_its_own_start_is_in_the_log() {
     assert_eq!(first_words(&mut world), []);
     let boot = LogIndex(world.core.group().applied().0 + 1);
     world.core.handle(world.now, Input::Durable { upto: boot });
-    let said: Vec<_> = std::iter::from_fn(|| world.core.poll_output()).collect();
-    assert!(
-        matches!(&said[..], [Output::Aggregator(FromGroup::Hello(hello))] if hello.nonces.contains(&9)),
-        "{said:?}"
-    );
+    let outputs: Vec<_> = std::iter::from_fn(|| world.core.poll_output()).collect();
+    let words = outputs.into_iter().filter_map(|output| match output {
+        Output::Aggregator(said) => Some(said),
+        _ => None,
+    });
+    let said: Vec<_> = words.collect();
+    assert!(matches!(&said[..], [FromGroup::Hello(hello)] if hello.nonces.contains(&9)), "{said:?}");
 }
 
 #[test]
@@ -535,7 +543,7 @@ fn only_near_a_milestone_increments_are_offered_by_name() {
     let mut world = World::new(NodeConfig::new(id(), LANES));
     world.pass(Span::from_millis(50));
     let spec = MilestoneSpec { at: vec![20_000], ..MilestoneSpec::default() };
-    world.propose(LedgerCmd::Define { counter: name(GUARDED), spec });
+    world.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
     for _ in 0..40 {
         world.add(ClientId(1), 0, &[(GUARDED, 1); 500]);
         world.pass(Span::from_millis(500));
@@ -545,6 +553,8 @@ fn only_near_a_milestone_increments_are_offered_by_name() {
     // At 1,000/s identities are wanted some 2,000 before the milestone, and while the rate is not known yet.
     let (by_name, in_blocks) = world.offered;
     assert!((500..6_000).contains(&by_name) && in_blocks > 14_000, "{by_name} {in_blocks}");
+    // Neighbours are told together: a batch of 500 takes one message, two or three around the milestone.
+    assert!((40..60).contains(&world.told_placed), "{}", world.told_placed);
     assert!(world.ledger.counter(&name(GUARDED)).unwrap().awards().contains_key(&20_000));
 }
 

@@ -341,12 +341,14 @@ impl World {
                 let from = answers::From { group: node as u16, client, lane: *lane };
                 answers::durable(&mut audit.findings, &mut audit.oracle, from, *seq, pending, now);
             }
-            ToClient::Placed { lane, seq, idx, place } => {
+            ToClient::Placed { lane, seq, idx, count, place } => {
                 let from = answers::From { group: node as u16, client, lane: *lane };
-                let at = (*seq, *idx);
-                let placed = answers::placed(&mut audit.findings, &mut audit.oracle, from, at, *place, now);
-                if let Some(number) = placed {
-                    audit.awards.placed(&mut audit.findings, &audit.oracle, number, *place);
+                for n in 0..*count {
+                    let (at, place) = ((*seq, idx + n), place.after(u64::from(n)));
+                    let placed = answers::placed(&mut audit.findings, &mut audit.oracle, from, at, place, now);
+                    if let Some(number) = placed {
+                        audit.awards.placed(&mut audit.findings, &audit.oracle, number, place);
+                    }
                 }
             }
             ToClient::Fenced { of, lane, last_seq } => {

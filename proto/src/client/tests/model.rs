@@ -289,7 +289,7 @@ impl World {
         let (client, lane, seq, idx) = key;
         let listening = |link: &Link| link.up && link.client == Some(client) && usize::from(link.site.0) == site;
         let to: Vec<LinkId> = self.links.iter().filter(|(_, link)| listening(link)).map(|(id, _)| *id).collect();
-        to.into_iter().for_each(|id| self.answer(id, ToClient::Placed { lane, seq, idx, place }));
+        to.into_iter().for_each(|id| self.answer(id, ToClient::Placed { lane, seq, idx, count: 1, place }));
     }
 
     fn answer(&mut self, id: LinkId, message: ToClient) {
@@ -379,7 +379,7 @@ impl World {
         let (mut pending, mut placed) = (Vec::new(), Vec::new());
         for (idx, place) in guarded {
             match place {
-                Some(place) => placed.push(ToClient::Placed { lane, seq, idx, place }),
+                Some(place) => placed.push(ToClient::Placed { lane, seq, idx, count: 1, place }),
                 None => pending.push(idx),
             }
         }
