@@ -23,7 +23,7 @@ const FORMAT: &str = "tidemark-local-1";
 pub struct LocalLogOptions {
     /// Whose log this is; a file of another cluster or owner is refused.
     pub identity: Identity,
-    /// Slept after each durable commit and before it is reported, to model slower disks.
+    /// Slept after every sync of the file, to model slower disks.
     pub flush_delay: Duration,
     /// Requests that may wait for the writer; past it they are refused as `Overloaded`.
     pub requests_max: usize,
@@ -194,6 +194,7 @@ impl LocalLog {
             format: FORMAT,
             identity: &options.identity,
             cache_bytes: options.cache_bytes,
+            flush_delay: options.flush_delay,
             create_tables: store::create_tables,
         };
         let db = Arc::new(open(source, &schema)?);
@@ -289,6 +290,5 @@ fn committer_options(options: &LocalLogOptions) -> CommitterOptions {
         execution: options.execution,
         requests_max: options.requests_max,
         commit_bytes_max: options.commit_bytes_max,
-        flush_delay: options.flush_delay,
     }
 }

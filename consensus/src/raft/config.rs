@@ -63,7 +63,7 @@ pub struct Config {
     pub recent_bytes_max: usize,
     /// Memory that redb may use as page cache.
     pub cache_bytes: usize,
-    /// Slept after each durable commit and before it is reported, to model slower disks.
+    /// Slept after every sync of the file, to model slower disks.
     pub flush_delay: Duration,
     /// Who runs storage transactions.
     pub execution: Execution,

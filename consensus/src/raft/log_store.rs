@@ -246,16 +246,17 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 }
 
 fn schema<'a>(identity: &'a crate::storage::Identity, config: &Config) -> Schema<'a> {
-    Schema { format: tables::FORMAT, identity, cache_bytes: config.cache_bytes, create_tables: tables::create_tables }
+    Schema {
+        format: tables::FORMAT,
+        identity,
+        cache_bytes: config.cache_bytes,
+        flush_delay: config.flush_delay,
+        create_tables: tables::create_tables,
+    }
 }
 
 fn committer_options(config: &Config) -> CommitterOptions {
-    CommitterOptions {
-        execution: config.execution,
-        requests_max: 1024,
-        commit_bytes_max: 8 << 20,
-        flush_delay: config.flush_delay,
-    }
+    CommitterOptions { execution: config.execution, requests_max: 1024, commit_bytes_max: 8 << 20 }
 }
 
 fn refused(error: SubmitError) -> io::Error {

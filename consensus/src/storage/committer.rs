@@ -19,7 +19,7 @@ pub enum Execution {
     /// An operating system thread of its own; what waits is merged into one transaction.
     #[default]
     Thread,
-    /// The caller, one transaction per request, without `flush_delay`: for deterministic simulation.
+    /// The caller, one transaction per request: for deterministic simulation.
     Inline,
 }
 
@@ -48,7 +48,7 @@ pub struct CommitStats {
     pub entries: AtomicU64,
     /// Bytes of entries and rows they carried.
     pub bytes: AtomicU64,
-    /// Sum of their durations, in microseconds, including `flush_delay`.
+    /// Sum of their durations, in microseconds.
     pub micros_sum: AtomicU64,
     /// The longest of them, in microseconds.
     pub micros_max: AtomicU64,
@@ -98,7 +98,6 @@ pub(crate) struct CommitterOptions {
     pub execution: Execution,
     pub requests_max: usize,
     pub commit_bytes_max: usize,
-    pub flush_delay: Duration,
 }
 
 pub(crate) struct Committer<P: Persist> {
@@ -122,23 +121,14 @@ struct Worker<P: Persist> {
     store: P,
     shared: Arc<Shared>,
     commit_bytes_max: usize,
-    flush_delay: Duration,
 }
 
 impl<P: Persist> Committer<P> {
     pub fn new(store: P, options: CommitterOptions) -> Self {
         let shared = Arc::new(Shared::default());
-        let mut worker = Worker {
-            store,
-            shared: shared.clone(),
-            commit_bytes_max: options.commit_bytes_max,
-            flush_delay: options.flush_delay,
-        };
+        let worker = Worker { store, shared: shared.clone(), commit_bytes_max: options.commit_bytes_max };
         let queue = match options.execution {
-            Execution::Inline => {
-                worker.flush_delay = Duration::ZERO;
-                Queue::Inline(Mutex::new(worker))
-            }
+            Execution::Inline => Queue::Inline(Mutex::new(worker)),
             Execution::Thread => spawn(worker, options.requests_max),
         };
         Self { queue, shared, requests_max: options.requests_max }
@@ -241,9 +231,6 @@ impl<P: Persist> Worker<P> {
     fn persist(&mut self, ops: &[P::Op]) -> Result<(), PersistError> {
         let started = Instant::now();
         self.store.persist(ops)?;
-        if !self.flush_delay.is_zero() {
-            thread::sleep(self.flush_delay);
-        }
         let mut cost = Cost::default();
         ops.iter().for_each(|op| cost.add(P::cost(op)));
         self.shared.stats.record(cost, ops.len(), started.elapsed());

@@ -5,7 +5,10 @@ use std::fs;
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
+use redb::backends::FileBackend;
 use redb::{BackendError, Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError};
 use redb::{TableDefinition, WriteTransaction};
 
@@ -136,6 +139,8 @@ pub(crate) struct Schema<'a> {
     pub format: &'a str,
     pub identity: &'a Identity,
     pub cache_bytes: usize,
+    /// Slept after every sync of the file; see [`Disk`].
+    pub flush_delay: Duration,
     pub create_tables: fn(&WriteTransaction) -> Result<(), PersistError>,
 }
 
@@ -194,7 +199,7 @@ fn name_file(draft: &Path, path: &Path) -> Result<(), io::Error> {
 
 fn open_or_fill(source: Source, schema: &Schema) -> Result<Database, OpenError> {
     let name = source.to_string();
-    let db = open_database(source, &name, schema.cache_bytes)?;
+    let db = open_database(source, &name, schema)?;
     let fail = |error| OpenError::from_persist(&name, error);
     if let Some(found) = read_identity(&db).map_err(fail)? {
         check_identity(&name, schema, &found)?;
@@ -204,14 +209,11 @@ fn open_or_fill(source: Source, schema: &Schema) -> Result<Database, OpenError> 
     Ok(db)
 }
 
-fn open_database(source: Source, name: &str, cache_bytes: usize) -> Result<Database, OpenError> {
+fn open_database(source: Source, name: &str, schema: &Schema) -> Result<Database, OpenError> {
     let opened = guarded(|| {
         let mut builder = Builder::new();
-        builder.set_cache_size(cache_bytes);
-        match source {
-            Source::Path(path) => builder.create(path),
-            Source::Backend(backend) => builder.create_with_backend(Boxed(backend)),
-        }
+        builder.set_cache_size(schema.cache_bytes);
+        builder.create_with_backend(Disk { storage: storage(source)?, flush_delay: schema.flush_delay })
     });
     opened.ok_or_else(|| OpenError::broken(name))?.map_err(|error| OpenError::from_redb(name, error))
 }
@@ -219,6 +221,16 @@ fn open_database(source: Source, name: &str, cache_bytes: usize) -> Result<Datab
 /// redb asserts on some damaged headers; a damaged file is an input, so that panic becomes `None`.
 fn guarded<T>(open: impl FnOnce() -> T) -> Option<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(open)).ok()
+}
+
+fn storage(source: Source) -> Result<Box<dyn StorageBackend>, DatabaseError> {
+    match source {
+        Source::Path(path) => {
+            let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+            Ok(Box::new(FileBackend::new(file)?))
+        }
+        Source::Backend(backend) => Ok(backend),
+    }
 }
 
 struct Found {
@@ -281,56 +293,64 @@ fn fill(db: &Database, schema: &Schema) -> Result<(), PersistError> {
     Ok(())
 }
 
-/// redb takes a backend by value; this lets it take a boxed one.
+/// What redb reads and writes: a storage whose syncs may be made as slow as those of other disks. The delay stands in the sync
+/// itself, so everything that waits for durability pays it, as often as redb asks for it.
 #[derive(Debug)]
-struct Boxed(Box<dyn StorageBackend>);
+struct Disk {
+    storage: Box<dyn StorageBackend>,
+    flush_delay: Duration,
+}
 
-impl StorageBackend for Boxed {
+impl StorageBackend for Disk {
     fn len(&self) -> Result<u64, io::Error> {
-        self.0.len()
+        self.storage.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
-        self.0.read(offset, out)
+        self.storage.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> Result<(), io::Error> {
-        self.0.set_len(len)
+        self.storage.set_len(len)
     }
 
     fn sync_data(&self) -> Result<(), io::Error> {
-        self.0.sync_data()
+        self.storage.sync_data()?;
+        if !self.flush_delay.is_zero() {
+            thread::sleep(self.flush_delay);
+        }
+        Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
-        self.0.write(offset, data)
+        self.storage.write(offset, data)
     }
 
     fn close(&self) -> Result<(), io::Error> {
-        self.0.close()
+        self.storage.close()
     }
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_range(start, end)
+        self.storage.try_lock_range(start, end)
     }
 
     fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_shared_range(start, end)
+        self.storage.try_lock_shared_range(start, end)
     }
 
     fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.lock_range(start, end)
+        self.storage.lock_range(start, end)
     }
 
     fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.lock_shared_range(start, end)
+        self.storage.lock_shared_range(start, end)
     }
 
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.unlock_range(start, end)
+        self.storage.unlock_range(start, end)
     }
 
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.query_lock_range(start, end)
+        self.storage.query_lock_range(start, end)
     }
 }
