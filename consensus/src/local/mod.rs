@@ -201,7 +201,7 @@ impl LocalLog {
         let positions = store::read_positions(&db).map_err(|error| OpenError::from_persist(&name, error))?;
         let recovered =
             Recovered { applied: positions.applied, first: positions.first, last: positions.last, db: db.clone() };
-        let store = LocalStore::new(db.clone(), Box::new(on_event));
+        let store = LocalStore::new(db.clone(), positions.first, Box::new(on_event));
         let committer = Committer::new(store, committer_options(&options));
         Ok((Self { positions: Mutex::new(positions), committer, db }, recovered))
     }
@@ -238,7 +238,8 @@ impl LocalLog {
         Ok(())
     }
 
-    /// Removes entries below `before`. Requests are persisted in order, so it may follow its checkpoint at once.
+    /// Removes entries below `before`, little by little with the transactions that follow. Requests are persisted in order, so
+    /// it may follow its checkpoint at once. What is not removed when the log is closed goes with the next cut.
     pub fn truncate_before(&self, before: u64) -> Result<(), TruncateError> {
         let mut positions = self.lock();
         if before > positions.applied + 1 {

@@ -62,14 +62,28 @@ pub(super) fn read_positions(db: &Database) -> Result<Positions, PersistError> {
     Ok(Positions { applied, first, last })
 }
 
+/// Entries that one transaction removes, at least; it removes twice as many as it appends, so that a cut always ends. Removing
+/// 64 MiB at once takes longer than an answer may.
+const CUT_ENTRIES: u64 = 8;
+
 pub(super) struct LocalStore {
     db: Arc<Database>,
     on_event: Box<dyn FnMut(LogEvent) + Send>,
+    /// The first entry on the disk.
+    first: u64,
+    /// The first entry to keep: those before go little by little, with whatever else is persisted.
+    keep: u64,
 }
 
 impl LocalStore {
-    pub fn new(db: Arc<Database>, on_event: Box<dyn FnMut(LogEvent) + Send>) -> Self {
-        Self { db, on_event }
+    pub fn new(db: Arc<Database>, first: u64, on_event: Box<dyn FnMut(LogEvent) + Send>) -> Self {
+        Self { db, on_event, first, keep: first }
+    }
+
+    /// The first entry that a transaction with these requests leaves on the disk.
+    fn first_after(&self, ops: &[Op]) -> u64 {
+        let appended: usize = ops.iter().map(|op| Self::cost(op).entries).sum();
+        self.keep.min(self.first + CUT_ENTRIES.max(2 * appended as u64))
     }
 }
 
@@ -95,10 +109,15 @@ impl Persist for LocalStore {
             match op {
                 Op::Append { first, commands } => append(&write, *first, commands)?,
                 Op::Checkpoint(part) => checkpoint(&write, part)?,
-                Op::Truncate { before } => truncate(&write, *before)?,
+                Op::Truncate { before } => self.keep = self.keep.max(*before),
             }
         }
+        let first = self.first_after(ops);
+        if first > self.first {
+            truncate(&write, first)?;
+        }
         write.commit()?;
+        self.first = first;
         Ok(())
     }
 
