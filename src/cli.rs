@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{Outcome, add, aggregator, awards, certs, get, milestones, node, status, verify, watch};
+use crate::commands::{Outcome, add, aggregator, awards, bench, certs, get, milestones, node, status, verify, watch};
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
 use crate::{plan, sim};
@@ -45,6 +45,11 @@ enum Command {
     /// The demo's load generator
     #[command(hide = true)]
     DemoLoad,
+    /// Measures what is promised on this machine; without a name, says what there is
+    Bench(bench::BenchArgs),
+    /// What a bench has done in another process
+    #[command(hide = true)]
+    BenchChild,
     /// Capacity, voters, latencies and prices of a cluster that is only on paper
     Plan {
         /// What the cluster has to carry; see deploy/plan.toml
@@ -84,6 +89,8 @@ impl Cli {
                 demo::load::run()?;
                 Ok(ExitCode::SUCCESS)
             }
+            Command::Bench(args) => bench::run(args),
+            Command::BenchChild => crate::bench::task::run().map(|()| ExitCode::SUCCESS),
             Command::Plan { file, json } => {
                 println!("{}", plan::run(&file, json)?.trim_end());
                 Ok(ExitCode::SUCCESS)

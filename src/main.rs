@@ -4,9 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// A process frees on other threads than it allocates on, all the time: messages go from a connection's task to a core to a log.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tidemark::bench::allocations::Counting = tidemark::bench::allocations::Counting;
 
 fn main() -> ExitCode {
     tidemark::cli::Cli::parse().run().unwrap_or_else(|error| {

@@ -3,6 +3,7 @@
 pub mod add;
 pub mod aggregator;
 pub mod awards;
+pub mod bench;
 pub mod certs;
 pub mod get;
 pub mod milestones;

@@ -1,0 +1,252 @@
+//! One data centre of real processes, as a user would start them: certificates, configuration files, `tidemark node` and
+//! `tidemark aggregator` on this machine's loopback, in a folder that goes with it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use tidemark_transport::certs::ClusterCa;
+use tidemark_transport::{Identity, Role};
+
+use super::BenchError;
+use super::child::{PATIENCE, Process};
+use super::task::Place;
+use crate::token::Token;
+
+/// Its one data centre.
+pub const DC: &str = "bench-0";
+/// Its one namespace.
+pub const NAMESPACE: &str = "bench";
+const CLUSTER: &str = "bench";
+const POLL: Duration = Duration::from_millis(10);
+const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
+const CERTIFICATE_DAYS: u32 = 30;
+
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+/// A temporary folder; removed when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A new one.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn new() -> Result<Folder, BenchError> {
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tidemark-bench-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(BenchError::io(path.display().to_string()))?;
+        Ok(Folder(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A node and an aggregator. Dropping it kills both.
+pub struct Cluster {
+    node: Process,
+    aggregator: Process,
+    sockets: Sockets,
+    flush_delay: Duration,
+    ca: ClusterCa,
+    folder: Folder,
+}
+
+/// Where the processes listen.
+#[derive(Clone, Copy)]
+struct Sockets {
+    node: SocketAddr,
+    aggregator: SocketAddr,
+    node_http: SocketAddr,
+    aggregator_http: SocketAddr,
+}
+
+impl Cluster {
+    /// Starts both processes and waits until both are ready.
+    ///
+    /// # Errors
+    /// A [`BenchError`] with the log of what failed.
+    pub fn start(flush_delay: Duration) -> Result<Cluster, BenchError> {
+        let folder = Folder::new()?;
+        let sockets = Sockets::free().map_err(BenchError::io("a free port"))?;
+        let ca = ClusterCa::generate(CLUSTER).map_err(BenchError::setup)?;
+        issue(&ca, Role::Node, &folder.0.join("node-credentials"))?;
+        issue(&ca, Role::Aggregator, &folder.0.join("aggregator-credentials"))?;
+        issue(&ca, Role::Client, &folder.0.join("client-credentials"))?;
+        write(&folder.0.join("cluster.toml"), &layout(&sockets))?;
+        write(&folder.0.join("node.toml"), &process_file("node", sockets.node_http))?;
+        write(&folder.0.join("aggregator.toml"), &process_file("aggregator", sockets.aggregator_http))?;
+        let aggregator = start_aggregator(&folder.0)?;
+        let node = start_node(&folder.0, flush_delay)?;
+        let mut cluster = Cluster { node, aggregator, sockets, flush_delay, ca, folder };
+        cluster.wait_ready()?;
+        Ok(cluster)
+    }
+
+    /// For a child of this bench.
+    pub fn place(&self) -> Place {
+        let Sockets { node, aggregator, .. } = self.sockets;
+        Place { dc: DC.to_owned(), node, aggregator, credentials: self.folder.0.join("client-credentials") }
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder.0
+    }
+
+    /// The cluster's name and CA.
+    pub fn ca(&self) -> &ClusterCa {
+        &self.ca
+    }
+
+    pub fn kill_node(&mut self) {
+        self.node.kill();
+    }
+
+    pub fn kill_aggregator(&mut self) {
+        self.aggregator.kill();
+    }
+
+    /// Starts the node again on its data.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_node(&mut self) -> Result<(), BenchError> {
+        self.node = start_node(&self.folder.0, self.flush_delay)?;
+        Ok(())
+    }
+
+    /// Starts the aggregator again on its data.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_aggregator(&mut self) -> Result<(), BenchError> {
+        self.aggregator = start_aggregator(&self.folder.0)?;
+        Ok(())
+    }
+
+    /// An error if a process has ended by itself.
+    ///
+    /// # Errors
+    /// With the end of its log.
+    pub fn check(&mut self) -> Result<(), BenchError> {
+        self.node.check()?;
+        self.aggregator.check()
+    }
+
+    /// Waits until both processes say that they are ready.
+    ///
+    /// # Errors
+    /// One has ended, or takes too long.
+    pub fn wait_ready(&mut self) -> Result<(), BenchError> {
+        let deadline = Instant::now() + PATIENCE;
+        for address in [self.sockets.node_http, self.sockets.aggregator_http] {
+            while !ask(address, "GET", "/readyz", None, "").is_ok_and(|answer| answer.contains(" 200 ")) {
+                self.check()?;
+                if Instant::now() > deadline {
+                    let what = format!("{address} being ready");
+                    return Err(BenchError::Patience { what, waited_s: PATIENCE.as_secs() });
+                }
+                std::thread::sleep(POLL);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a counter guarded by a milestone, and waits until that is armed.
+    ///
+    /// # Errors
+    /// It was refused, or takes too long.
+    pub fn arm(&mut self, key: &str, at: u64) -> Result<(), BenchError> {
+        let token = Token::read(&self.folder.0.join("aggregator").join("token")).map_err(BenchError::setup)?;
+        let path = format!("/v1/counters/{NAMESPACE}/{key}/milestones");
+        let deadline = Instant::now() + PATIENCE;
+        let (mut method, mut body) = ("PUT", format!("{{\"at\":[{at}]}}"));
+        loop {
+            let answer = ask(self.sockets.aggregator_http, method, &path, Some(&token), &body);
+            let answer = answer.map_err(BenchError::io("the aggregator"))?;
+            if answer.contains("\"armed\"") {
+                return Ok(());
+            }
+            if !answer.contains("\"arming\"") || Instant::now() > deadline {
+                return Err(BenchError::Failed { who: "the aggregator".to_owned(), reason: answer });
+            }
+            (method, body) = ("GET", String::new());
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Sockets {
+    /// Ports that were free a moment ago: others must find them in a file, so the system cannot choose.
+    fn free() -> std::io::Result<Sockets> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (node, aggregator) = (UdpSocket::bind(any)?, UdpSocket::bind(any)?);
+        let (node_http, aggregator_http) = (TcpListener::bind(any)?, TcpListener::bind(any)?);
+        Ok(Sockets {
+            node: node.local_addr()?,
+            aggregator: aggregator.local_addr()?,
+            node_http: node_http.local_addr()?,
+            aggregator_http: aggregator_http.local_addr()?,
+        })
+    }
+}
+
+fn layout(sockets: &Sockets) -> String {
+    let Sockets { node, aggregator, .. } = sockets;
+    format!(
+        "name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [\"{DC}\"]\nleader = \"{DC}\"\n\n[[dc]]\nname = \"{DC}\"\n\
+         aggregator = \"{aggregator}\"\nnodes = [\"{node}\"]\n"
+    )
+}
+
+fn process_file(who: &str, http: SocketAddr) -> String {
+    format!(
+        "cluster = \"cluster.toml\"\ndc = \"{DC}\"\ncredentials = \"{who}-credentials\"\ndata_dir = \"{who}\"\n\n[http]\n\
+         listen = \"{http}\"\n"
+    )
+}
+
+fn start_node(folder: &Path, flush_delay: Duration) -> Result<Process, BenchError> {
+    let config = folder.join("node.toml").display().to_string();
+    let delay = format!("log.flush_delay_ms={}", flush_delay.as_millis());
+    Process::start("node", &["node", "--config", &config, "--set", &delay], &folder.join("node.log"))
+}
+
+fn start_aggregator(folder: &Path) -> Result<Process, BenchError> {
+    let config = folder.join("aggregator.toml").display().to_string();
+    Process::start("aggregator", &["aggregator", "--config", &config], &folder.join("aggregator.log"))
+}
+
+fn issue(ca: &ClusterCa, role: Role, folder: &Path) -> Result<(), BenchError> {
+    let identity = Identity::new(CLUSTER, DC, role, "0").map_err(BenchError::setup)?;
+    let credentials = ca.issue(&identity, CERTIFICATE_DAYS).map_err(BenchError::setup)?;
+    credentials.save(folder).map_err(BenchError::setup)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), BenchError> {
+    std::fs::write(path, text).map_err(BenchError::io(path.display().to_string()))
+}
+
+/// One request; the whole answer as text.
+fn ask(address: SocketAddr, method: &str, path: &str, token: Option<&Token>, body: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, HTTP_TIMEOUT)?;
+    stream.set_read_timeout(Some(HTTP_TIMEOUT))?;
+    let token = token.map_or(String::new(), |token| format!("authorization: Bearer {}\r\n", token.as_str()));
+    let length = body.len();
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n{token}content-length: {length}");
+    stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}

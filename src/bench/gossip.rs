@@ -1,0 +1,130 @@
+//! What data centres tell one another, in bytes of encoded messages: two aggregators' cores in this process, and whatever one has
+//! for the other, delivered at once.
+
+use std::ops::Range;
+
+use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
+use tidemark_proto::ids::{DcId, GroupId, LogIndex, Start};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::{FeedChunk, FromGroup, LedgerCmd, PeerMsg};
+use tidemark_proto::time::{Span, Time};
+use tidemark_proto::wire::encode;
+
+use super::line::{Asked, Sample};
+use super::load::name;
+use super::{BenchError, Plan};
+
+const CELLS: usize = 10_000;
+/// Rounds in which all cells change, after the one that names them.
+const ROUNDS: u64 = 10;
+const STEP: Span = Span::from_millis(20);
+/// Steps in which a round has been told.
+const STEPS_MAX: usize = 500;
+/// Cells of one chunk of the feed.
+const CHUNK: usize = 2_000;
+
+/// `gossip`.
+pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
+    let cells = plan.size_or(CELLS);
+    let mut pair = Pair::new(0, 1);
+    let naming = pair.round(0, 0..cells, 1)?;
+    let mut told = 0;
+    for round in 1..=ROUNDS {
+        told += pair.round(round, 0..cells, 1 + round * 7)?;
+    }
+    let per_cell = |bytes: usize, rounds: u64| bytes as f64 / (cells as u64 * rounds) as f64;
+    Ok(vec![
+        Asked::cost("per changed cell and peer, 10,000 changed cells a round", "B")
+            .must(12.0)
+            .aim(6.0)
+            .is(per_cell(told, ROUNDS)),
+        Asked::cost("per cell told for the first time, its name of 24 bytes included", "B").is(per_cell(naming, 1)),
+    ])
+}
+
+/// One that counts and one that is told.
+struct Pair {
+    dcs: [DcId; 2],
+    cores: [AggregatorCore; 2],
+    ledger: Ledger,
+    now: Time,
+    fed: u64,
+}
+
+impl Pair {
+    fn new(counting: u16, told: u16) -> Pair {
+        let mut ledger = Ledger::default();
+        let dcs = [DcId(counting), DcId(told)];
+        for (index, dc) in (1..).zip(dcs) {
+            ledger.apply(LogIndex(index), &LedgerCmd::View(dc));
+        }
+        let core = |dc: DcId| AggregatorCore::new(AggregatorConfig::new(dc, 1));
+        let mut pair = Pair { dcs, cores: dcs.map(core), ledger, now: Time(1), fed: 0 };
+        pair.say(0, Input::GroupUp { group: group(dcs[0]) });
+        pair.say(0, Input::PeerUp { dc: dcs[1], rtt: Span::from_millis(80) });
+        pair.say(1, Input::PeerUp { dc: dcs[0], rtt: Span::from_millis(80) });
+        pair
+    }
+
+    /// The group counts; then time passes until the other one shows it. Bytes of the deltas that it took.
+    fn round(&mut self, round: u64, cells: Range<usize>, value: u64) -> Result<usize, BenchError> {
+        let mut bytes = 0;
+        let last = cells.end - 1;
+        for from in cells.clone().step_by(CHUNK) {
+            let chunk = from..(from + CHUNK).min(cells.end);
+            let msg = FromGroup::Feed(self.chunk(round == 0, chunk, value));
+            bytes += self.say(0, Input::Group { group: group(self.dcs[0]), msg });
+        }
+        for _ in 0..STEPS_MAX {
+            let name = name(last).map_err(BenchError::setup)?;
+            if self.cores[1].read(&name, &self.ledger).value == value {
+                return Ok(bytes);
+            }
+            self.now = self.now + STEP;
+            bytes += self.say(0, Input::Tick) + self.say(1, Input::Tick);
+        }
+        Err(BenchError::Setup(format!("round {round} of {value} was not told within {STEPS_MAX} steps")))
+    }
+
+    fn chunk(&mut self, naming: bool, cells: Range<usize>, value: u64) -> FeedChunk {
+        let (base, upto) = (LogIndex(self.fed), LogIndex(self.fed + 1));
+        self.fed += 1;
+        let named = if naming { cells.clone() } else { 0..0 };
+        FeedChunk {
+            start: Start { number: 1, nonce: 1 },
+            group: group(self.dcs[0]),
+            base,
+            upto,
+            walk: None,
+            applied: upto,
+            first_slot: cells.start as u32,
+            cells: named.map(|cell| name(cell).expect("a key of 24 bytes").total()).collect(),
+            components: cells.map(|cell| (cell as u32, 0, value)).collect(),
+        }
+    }
+
+    /// Puts something into one of them, and what follows into whom it is for; bytes of the deltas among that.
+    fn say(&mut self, to: usize, input: Input) -> usize {
+        let (mut bytes, mut inputs) = (0, vec![(to, input)]);
+        while let Some((to, input)) = inputs.pop() {
+            self.cores[to].handle(self.now, input, &self.ledger);
+            while let Some(output) = self.cores[to].poll_output() {
+                match output {
+                    Output::Peer { msg, .. } => {
+                        if let PeerMsg::Delta(_) = msg {
+                            bytes += encode(&msg).len();
+                        }
+                        inputs.insert(0, (1 - to, Input::Peer { dc: self.dcs[to], msg }));
+                    }
+                    Output::Persist(_) => inputs.insert(0, (to, Input::Persisted)),
+                    _ => {}
+                }
+            }
+        }
+        bytes
+    }
+}
+
+fn group(dc: DcId) -> GroupId {
+    GroupId { dc, group: 0, incarnation: 1 }
+}

@@ -1,0 +1,153 @@
+//! `tidemark bench`: the figures that the project promises, measured on this machine and printed as one line of JSON.
+//!
+//! What is measured runs in processes of its own, started from this very program: nodes, aggregators, load generators. Loads are
+//! open loops where a rate is named: what is late is sent late, and measured from when it was due. Beside a rate stands the
+//! CPU time of the whole tree of processes.
+
+pub mod allocations;
+mod child;
+pub mod cluster;
+mod gossip;
+mod hot_path;
+pub mod line;
+pub mod load;
+mod memory;
+mod node;
+mod reads;
+mod recovery;
+pub mod report;
+pub mod task;
+mod whole;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use self::line::{Line, Sample};
+use crate::cost::{self, Cost};
+
+/// One figure, or a few that belong together.
+pub struct Bench {
+    pub name: &'static str,
+    /// One line for the list.
+    pub about: &'static str,
+    /// One run.
+    pub run: fn(&Plan) -> Result<Vec<Sample>, BenchError>,
+}
+
+/// All benches, in the order of the list.
+pub const BENCHES: &[Bench] = &[
+    Bench { name: "hot-path", about: "what counting costs a caller", run: hot_path::run },
+    Bench { name: "node-deltas", about: "one node: distinct cell deltas over 10,000 keys, durable", run: node::deltas },
+    Bench { name: "node-hits", about: "one node: single hits with sessions, durable", run: node::hits },
+    Bench { name: "reads", about: "one aggregator: get, get_many, and gets at a fixed rate", run: reads::run },
+    Bench {
+        name: "recovery",
+        about: "kill -9 under load with 1,000,000 cells: start to first answer",
+        run: recovery::run,
+    },
+    Bench { name: "memory", about: "bytes per cell of a node and of a view", run: memory::run },
+    Bench { name: "gossip", about: "bytes that data centres tell one another", run: gossip::run },
+    Bench { name: "converged", about: "demo: a minute at 70,000/s, until all views are equal", run: whole::converged },
+    Bench { name: "idle", about: "demo: what 15 data centres cost that have nothing to do", run: whole::idle },
+    Bench { name: "sequence-all", about: "demo: the ledger places every increment", run: whole::sequence_all },
+    Bench { name: "sim", about: "events of the simulator per second", run: whole::sim },
+];
+
+/// How a bench is run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Seconds that are measured per load, instead of as many as the promise names.
+    pub seconds: Option<f64>,
+    /// Instead of the rate that the promise names.
+    pub rate: Option<f64>,
+    /// Cells, keys or events, instead of as many as the promise names.
+    pub size: Option<usize>,
+    /// Slept after every sync of a node's disk.
+    pub flush_delay: Duration,
+    /// From 0; a source of chance.
+    pub run: u32,
+}
+
+impl Plan {
+    /// The rate that is asked for, or else the promise's.
+    pub fn rate_or(&self, promised: f64) -> f64 {
+        self.rate.unwrap_or(promised)
+    }
+
+    /// The time that is asked for, or else the promise's.
+    pub fn seconds_or(&self, promised: f64) -> f64 {
+        self.seconds.unwrap_or(promised)
+    }
+
+    /// The size that is asked for, or else the promise's.
+    pub fn size_or(&self, promised: usize) -> usize {
+        self.size.unwrap_or(promised)
+    }
+}
+
+/// Why nothing was measured.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    #[error("there is no bench {name:?}; there are {known}")]
+    Unknown { name: String, known: String },
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    #[error("{who} has ended: {log}")]
+    Ended { who: String, log: String },
+    #[error("{who} says: {reason}")]
+    Failed { who: String, reason: String },
+    #[error("{what} did not happen within {waited_s} s")]
+    Patience { what: String, waited_s: u64 },
+    #[error("{} is no line of a bench: {reason}", path.display())]
+    Line { path: PathBuf, reason: String },
+    #[error("{0}")]
+    Setup(String),
+}
+
+impl BenchError {
+    fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> BenchError {
+        let what = what.into();
+        move |source| BenchError::Io { what, source }
+    }
+
+    fn setup(error: impl std::fmt::Display) -> BenchError {
+        BenchError::Setup(error.to_string())
+    }
+}
+
+/// Finds a bench by its name.
+///
+/// # Errors
+/// There is none of that name.
+pub fn find(name: &str) -> Result<&'static Bench, BenchError> {
+    let known = || BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>().join(", ");
+    let found = BENCHES.iter().find(|bench| bench.name == name);
+    found.ok_or_else(|| BenchError::Unknown { name: name.to_owned(), known: known() })
+}
+
+/// Runs a bench `runs` times.
+///
+/// # Errors
+/// The first [`BenchError`] of a run.
+pub fn measure(bench: &Bench, plan: &Plan, runs: u32, command: String) -> Result<Line, BenchError> {
+    let runs = (0..runs.max(1)).map(|run| (bench.run)(&Plan { run, ..plan.clone() }));
+    let samples = runs.collect::<Result<Vec<_>, _>>()?;
+    Ok(Line::new(bench.name, command, plan.flush_delay, &samples))
+}
+
+/// The cost of this tree of processes between two moments.
+pub(crate) struct Meter(Option<Cost>);
+
+impl Meter {
+    pub fn start() -> Meter {
+        Meter(cost::of_this_tree())
+    }
+
+    /// CPU seconds since the start; `None` where there is no `/proc`.
+    pub fn cpu_s(&self) -> Option<f64> {
+        Some(cost::of_this_tree()?.cpu_s_since(self.0.as_ref()?))
+    }
+}

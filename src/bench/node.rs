@@ -1,0 +1,121 @@
+//! One node with its aggregator beside it: what it makes durable per second, and how soon.
+
+use std::time::Duration;
+
+use super::child::TaskChild;
+use super::cluster::Cluster;
+use super::line::{Asked, Sample};
+use super::load::{Content, LoadReport, LoadTask, Pace};
+use super::task::{Said, Task};
+use super::{BenchError, Meter, Plan};
+
+/// Front ends of a data centre in the reference layout.
+pub const CLIENTS: usize = 10;
+/// Measured, per load.
+pub const LOAD_S: f64 = 5.0;
+const WARM_S: f64 = 1.0;
+/// Under way in a closed loop: enough to keep the node busy, and few enough to say something about its time.
+const HITS_WINDOW: usize = 20_000;
+const DELTAS_WINDOW: usize = 200_000;
+const DELTA_KEYS: usize = 10_000;
+/// The client library's flush interval.
+const ROUND_MS: u64 = 20;
+const GUARDED: &str = "queries";
+/// Never reached.
+const MILESTONE: u64 = 1 << 50;
+/// Of the rate without a delay that must be left with it, per cent.
+const SLOW_DISK_SHARE: f64 = 80.0;
+
+/// A load, and what the whole tree of processes spent on it while it was measured.
+pub struct Measured {
+    pub report: LoadReport,
+    pub cpu_s: Option<f64>,
+    pub seconds: f64,
+}
+
+/// Brings a load and waits for its end.
+///
+/// # Errors
+/// The load, or the cluster under it, has failed; or something was refused.
+pub fn load(cluster: &mut Cluster, plan: &Plan, content: Content, pace: Pace) -> Result<Measured, BenchError> {
+    let task = task(cluster, plan, content, pace);
+    let seconds = task.seconds;
+    let within = Duration::from_secs_f64(task.warm_s + seconds);
+    let mut child = TaskChild::start("load", &Task::Load(task), cluster.folder())?;
+    child.wait_ready()?;
+    child.go()?;
+    child.wait_for(within, |said| matches!(said, Said::Measuring).then_some(()))?;
+    let meter = Meter::start();
+    child.wait_for(within, |said| matches!(said, Said::Measured).then_some(()))?;
+    let cpu_s = meter.cpu_s();
+    let report = child.wait_loaded(within)?;
+    cluster.check()?;
+    check(&report)?;
+    Ok(Measured { report, cpu_s, seconds })
+}
+
+/// The task of a load of this plan.
+pub fn task(cluster: &Cluster, plan: &Plan, content: Content, pace: Pace) -> LoadTask {
+    let seconds = plan.seconds_or(LOAD_S);
+    let warm_s = WARM_S.min(seconds);
+    let seed = u64::from(plan.run);
+    LoadTask { place: cluster.place(), clients: CLIENTS, content, pace, warm_s, seconds, seed }
+}
+
+/// A figure of increments that were not all counted once would be worth nothing.
+fn check(report: &LoadReport) -> Result<(), BenchError> {
+    if report.acknowledged == report.sent {
+        return Ok(());
+    }
+    Err(BenchError::Failed { who: "the load".to_owned(), reason: format!("not all was acknowledged: {report:?}") })
+}
+
+fn rate(asked: Asked, measured: &Measured) -> Sample {
+    asked.is(measured.report.acknowledged_per_s).costing(measured.cpu_s, measured.seconds)
+}
+
+/// `node-hits`.
+pub fn hits(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
+    let mut cluster = Cluster::start(plan.flush_delay)?;
+    cluster.arm(GUARDED, MILESTONE)?;
+    let content = || Content::Hits { key: GUARDED.to_owned() };
+    let per_s = plan.rate_or(150_000.0);
+    let open = load(&mut cluster, plan, content(), Pace::Rate { per_s })?;
+    let most = load(&mut cluster, plan, content(), Pace::Window { items: HITS_WINDOW })?;
+    let promised = |asked: Asked, must: f64| if plan.rate.is_some() { asked } else { asked.must(must) };
+    Ok(vec![
+        rate(promised(Asked::rate("hits with sessions, durable, at most", "/s"), 150_000.0).aim(400_000.0), &most),
+        rate(Asked::rate("hits of an open loop", "/s"), &open),
+        promised(Asked::cost("durable answer at that rate, p99", "ms"), 20.0).is(open.report.ack.p99_ms),
+        Asked::cost("durable answer at that rate, p50", "ms").is(open.report.ack.p50_ms),
+        Asked::cost("the generator's lateness, p99", "ms").is(open.report.lateness.p99_ms),
+    ])
+}
+
+/// `node-deltas`.
+pub fn deltas(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
+    let keys = plan.size_or(DELTA_KEYS);
+    let content = || Content::Deltas { keys, round_ms: ROUND_MS };
+    let mut cluster = Cluster::start(Duration::ZERO)?;
+    let per_s = plan.rate_or(1_000_000.0);
+    let most = load(&mut cluster, plan, content(), Pace::Window { items: DELTAS_WINDOW.min(keys * CLIENTS) })?;
+    let open = load(&mut cluster, plan, content(), Pace::Rate { per_s })?;
+    drop(cluster);
+    let promised = |asked: Asked, must: f64| if plan.rate.is_some() { asked } else { asked.must(must) };
+    let mut samples = vec![
+        rate(promised(Asked::rate("distinct deltas, durable, at most", "/s"), 1_000_000.0).aim(3_000_000.0), &most),
+        rate(Asked::rate("deltas of an open loop", "/s"), &open),
+        promised(Asked::cost("durable answer at that rate, p99", "ms"), 20.0).is(open.report.ack.p99_ms),
+        Asked::cost("durable answer at that rate, p50", "ms").is(open.report.ack.p50_ms),
+        Asked::cost("the generator's lateness, p99", "ms").is(open.report.lateness.p99_ms),
+    ];
+    if !plan.flush_delay.is_zero() {
+        let mut slow = Cluster::start(plan.flush_delay)?;
+        let slow = load(&mut slow, plan, content(), Pace::Window { items: DELTAS_WINDOW.min(keys * CLIENTS) })?;
+        let share = slow.report.acknowledged_per_s / most.report.acknowledged_per_s * 100.0;
+        let delayed = format!("with {} ms per flush", plan.flush_delay.as_millis());
+        samples.push(rate(Asked::rate(format!("distinct deltas {delayed}, at most"), "/s"), &slow));
+        samples.push(promised(Asked::rate(format!("share left {delayed}"), "%"), SLOW_DISK_SHARE).is(share));
+    }
+    Ok(samples)
+}

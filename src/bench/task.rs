@@ -1,0 +1,123 @@
+//! What a bench has done by another process, `tidemark bench-child`: one task on its standard input, then what it says as lines of
+//! JSON on its standard output. A task that has a beginning waits for the line `start`.
+
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::hot_path::{self, HotPathReport};
+use super::load::{self, LoadReport, LoadTask};
+use super::reads::{ReadReport, ReadTask};
+use super::{memory, recovery};
+
+/// The hidden subcommand.
+pub const SUBCOMMAND: &str = "bench-child";
+
+/// What the child is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    Load(LoadTask),
+    Read(ReadTask),
+    /// Count once as soon as the node answers, and say when.
+    ProbeNode(Place),
+    /// Read once as soon as the aggregator answers, and say when.
+    ProbeAggregator(Place),
+    /// Count in this process only, and say what it costs.
+    HotPath {
+        adds: usize,
+    },
+    /// Fill a node's core, and say what a cell takes.
+    HoldNode {
+        cells: usize,
+    },
+    /// The same of a view that hears of so many data centres.
+    HoldView {
+        cells: usize,
+        dcs: u16,
+    },
+}
+
+/// Where a data centre is, and who the child is there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Place {
+    pub dc: String,
+    pub node: SocketAddr,
+    pub aggregator: SocketAddr,
+    pub credentials: PathBuf,
+}
+
+/// What the child says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// Everything is connected; it waits for `start`.
+    Ready,
+    /// From here on it measures.
+    Measuring,
+    /// Up to here.
+    Measured,
+    Loaded(LoadReport),
+    Read(ReadReport),
+    /// When the first answer came, microseconds since 1970.
+    Answered {
+        unix_us: u64,
+    },
+    HotPath(HotPathReport),
+    BytesPerCell(f64),
+    /// The last line.
+    Failed {
+        reason: String,
+    },
+}
+
+/// Runs the child: reads its task and does it.
+///
+/// # Errors
+/// What went wrong, which has also been said.
+pub fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let done = read_task().and_then(|task| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(perform(task))
+    });
+    if let Err(error) = &done {
+        say(&Said::Failed { reason: error.to_string() })?;
+    }
+    done
+}
+
+async fn perform(task: Task) -> Result<(), Box<dyn std::error::Error>> {
+    match task {
+        Task::Load(task) => say(&Said::Loaded(load::run(task).await?))?,
+        Task::Read(task) => say(&Said::Read(super::reads::read(task).await?))?,
+        Task::HotPath { adds } => say(&Said::HotPath(hot_path::count(adds).await?))?,
+        Task::HoldNode { cells } => say(&Said::BytesPerCell(memory::hold_node(cells)?))?,
+        Task::HoldView { cells, dcs } => say(&Said::BytesPerCell(memory::hold_view(cells, dcs)?))?,
+        Task::ProbeNode(place) => say(&Said::Answered { unix_us: recovery::probe_node(&place).await? })?,
+        Task::ProbeAggregator(place) => say(&Said::Answered { unix_us: recovery::probe_aggregator(&place).await? })?,
+    }
+    Ok(())
+}
+
+fn read_task() -> Result<Task, Box<dyn std::error::Error>> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// Says something to the parent.
+pub(super) fn say(said: &Said) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, said)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Says that everything is ready and waits until the parent says `start`; false when the parent is gone.
+pub(super) async fn wait_for_start() -> std::io::Result<bool> {
+    say(&Said::Ready)?;
+    let read = tokio::task::spawn_blocking(|| std::io::stdin().lock().read_line(&mut String::new()));
+    Ok(read.await.map_err(std::io::Error::other)?? > 0)
+}

@@ -1,0 +1,107 @@
+//! Benches as a user runs them, tiny: that they run, that what they print has its fields, and that what they counted adds up
+//! (a bench of increments that were not all counted once fails by itself). Never how fast.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark"));
+    command.arg("bench").args(arguments).output().expect("the program was built for this test")
+}
+
+/// The line of a bench, after what every line has is checked.
+fn line(arguments: &[&str], figures: &[&str]) -> Value {
+    let output = bench(&[arguments, &["--json", "--runs", "1"]].concat());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.lines().count(), 1, "one line: {said}");
+    let line: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!((&line["bench"], &line["runs"]), (&arguments[0].into(), &1.into()), "{line}");
+    for figure in figures {
+        let rows = line["figures"].as_array().expect("figures");
+        let row = rows.iter().find(|row| row["name"].as_str().is_some_and(|name| name.contains(figure)));
+        let row = row.unwrap_or_else(|| panic!("{figure} in {line}"));
+        assert!(row["median"].as_f64().is_some_and(|median| median >= 0.0), "{row}");
+        assert!(row["worst"].is_number() && row["unit"].is_string() && !row["values"].as_array().unwrap().is_empty());
+    }
+    line
+}
+
+#[test]
+fn hits_of_a_real_node_are_all_counted() {
+    line(&["node-hits", "--seconds", "0.3", "--rate", "500"], &["at most", "open loop", "p99"]);
+}
+
+#[test]
+fn deltas_are_all_counted_also_on_a_slow_disk() {
+    let arguments = ["node-deltas", "--seconds", "0.3", "--rate", "2000", "--size", "200", "--flush-delay", "5ms"];
+    let line = line(&arguments, &["at most", "open loop", "share left with 5 ms per flush"]);
+    assert_eq!(line["flush_delay_ms"], 5);
+}
+
+#[test]
+fn reads_of_a_real_aggregator_are_all_answered() {
+    line(&["reads", "--seconds", "0.3", "--rate", "200", "--size", "300"], &["256 concurrent", "get_many", "p99"]);
+}
+
+#[test]
+fn counting_allocates_nothing() {
+    let line = line(&["hot-path", "--size", "100000"], &["on a handle", "10,000 keys", "fetch_add"]);
+    let rows = line["figures"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["unit"] == "").expect("a number without a unit");
+    assert_eq!((&row["name"], &row["worst"]), (&"allocations while counting".into(), &0.0.into()));
+}
+
+#[test]
+fn cells_are_all_held() {
+    line(&["memory", "--size", "2000"], &["node, per cell", "1 data centre", "15 data centres"]);
+}
+
+#[test]
+fn what_is_told_arrives() {
+    line(&["gossip", "--size", "300"], &["per changed cell and peer", "first time"]);
+}
+
+#[test]
+fn figures_of_the_demo_are_taken_over() {
+    line(&["sequence-all", "--seconds", "1", "--rate", "100"], &["acknowledged and counted", "numbered", "overloaded"]);
+}
+
+#[test]
+fn killed_processes_answer_again() {
+    let line = line(&["recovery", "--seconds", "0.2", "--rate", "2000", "--size", "1000"], &["durable", "first read"]);
+    assert_eq!(line["figures"][0]["values"].as_array().unwrap().len(), 4, "{line}");
+}
+
+#[test]
+fn benches_are_listed_and_unknown_ones_are_refused_with_the_list() {
+    let listed = bench(&[]);
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.status.success() && text.lines().all(|line| line.split_whitespace().count() > 1), "{text}");
+    let refused = bench(&["no-such"]);
+    let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && complaint.contains("node-hits"), "{complaint}");
+}
+
+#[test]
+fn lines_become_a_table_and_other_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, bad) = (folder.path().join("good"), folder.path().join("bad"));
+    let line = r#"{"bench":"b","command":"c","runs":1,"flush_delay_ms":0,"machine_cores":2,"figures":[{"name":"n","unit":"ms","rate":false,"must":2.0,"aim":null,"median":1.0,"worst":1.5,"values":[1.0],"cpu_s":null,"cores":null,"reached":true}]}"#;
+    std::fs::write(&good, line).unwrap();
+    std::fs::write(&bad, "{}").unwrap();
+    let table = bench(&["report", &good.display().to_string()]);
+    let text = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.status.success() && text.contains("| n | 2 ms |  | 1 ms | 1.50 ms |  | yes |"), "{text}");
+    let refused = bench(&["report", &bad.display().to_string()]);
+    assert!(!refused.status.success() && refused.stdout.is_empty());
+}
+
+#[test]
+fn the_documented_table_is_made_of_the_documented_lines() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let table = bench(&["report", &docs.join("figures.json").display().to_string()]);
+    let page = std::fs::read_to_string(docs.join("figures.md")).expect("docs/figures.md");
+    assert!(table.status.success() && page.ends_with(&*String::from_utf8_lossy(&table.stdout)), "make it again");
+}
