@@ -281,9 +281,9 @@ mod tests {
             (bench.tally.counts.pending(), bench.front_end.unanswered(), bench.front_end.unacknowledged()),
             (2, 2, 0)
         );
-        bench.answer(300_000, |lane, seq| ToClient::Placed { lane, seq, idx: 1, place: Place::Number(9) });
+        bench.answer(300_000, |lane, seq| ToClient::Placed { lane, seq, idx: 1, count: 1, place: Place::Number(9) });
         let milestone = Place::Milestone { at: 10, first: 10 };
-        bench.answer(301_000, |lane, seq| ToClient::Placed { lane, seq, idx: 2, place: milestone });
+        bench.answer(301_000, |lane, seq| ToClient::Placed { lane, seq, idx: 2, count: 1, place: milestone });
         let counts = &bench.tally.counts;
         assert_eq!((counts.numbered, counts.milestones, counts.pending(), counts.answered()), (1, 1, 0, 3));
         let found = &bench.tally.milestones[0];
