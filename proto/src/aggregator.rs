@@ -65,7 +65,7 @@ impl AggregatorConfig {
             feed_bytes_max: 256 << 10,
             feed_retry: Span::from_secs(1),
             feed_retry_max: Span::from_secs(10),
-            proposal_interval_near: Span::from_millis(6),
+            proposal_interval_near: Span::from_millis(10),
             proposal_interval_far: Span::from_millis(100),
             standing_retry: Span::from_secs(1),
             settings_retry: Span::from_secs(10),
