@@ -99,6 +99,22 @@ async fn a_learner_far_behind_gets_a_snapshot_in_pieces_then_the_log() {
 }
 
 #[tokio::test]
+async fn a_learner_that_gathers_flushes_applies_what_is_committed_all_the_same() {
+    let mut group = Group::of_voters(1, config()).await;
+    group.config.flush_gather = Duration::from_millis(500);
+    group.start(2).await;
+    group.node(1).add_learner(2).await.unwrap();
+    propose_all(group.node(1), &texts(0..100)).await;
+    group.wait_seen(2, &texts(0..100)).await;
+    group.wait(1, "all of it on the learner's disk", |metrics| metrics.matched[&2] == metrics.last_log).await;
+    let commits = |id| group.node(id).disk_stats().commits.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(commits(2) < commits(1) / 2, "{} {}", commits(2), commits(1));
+    drop(group.kill(2).await);
+    group.start(2).await;
+    group.wait_seen(2, &texts(0..100)).await;
+}
+
+#[tokio::test]
 async fn a_follower_names_the_leader() {
     let group = Group::of_voters(3, config()).await;
     let leader = group.leader().await;

@@ -291,5 +291,6 @@ fn committer_options(options: &LocalLogOptions) -> CommitterOptions {
         execution: options.execution,
         requests_max: options.requests_max,
         commit_bytes_max: options.commit_bytes_max,
+        gather: Duration::ZERO,
     }
 }

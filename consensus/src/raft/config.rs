@@ -65,6 +65,9 @@ pub struct Config {
     pub cache_bytes: usize,
     /// Slept after every sync of the file, to model slower disks.
     pub flush_delay: Duration,
+    /// Entries wait so long for others before they are made durable together. Nothing for a voter, whose answer others wait
+    /// for; a learner applies what is committed without its own disk, so that its flushes only cost.
+    pub flush_gather: Duration,
     /// Who runs storage transactions.
     pub execution: Execution,
 }
@@ -90,6 +93,7 @@ impl Config {
             recent_bytes_max: 32 << 20,
             cache_bytes: 64 << 20,
             flush_delay: Duration::ZERO,
+            flush_gather: Duration::ZERO,
             execution: Execution::Thread,
         }
     }

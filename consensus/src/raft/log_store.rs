@@ -256,7 +256,12 @@ fn schema<'a>(identity: &'a crate::storage::Identity, config: &Config) -> Schema
 }
 
 fn committer_options(config: &Config) -> CommitterOptions {
-    CommitterOptions { execution: config.execution, requests_max: 1024, commit_bytes_max: 8 << 20 }
+    CommitterOptions {
+        execution: config.execution,
+        requests_max: 1024,
+        commit_bytes_max: 8 << 20,
+        gather: config.flush_gather,
+    }
 }
 
 fn refused(error: SubmitError) -> io::Error {

@@ -98,6 +98,8 @@ pub(crate) struct CommitterOptions {
     pub execution: Execution,
     pub requests_max: usize,
     pub commit_bytes_max: usize,
+    /// The writer's thread waits so long for further requests before it begins a transaction.
+    pub gather: Duration,
 }
 
 pub(crate) struct Committer<P: Persist> {
@@ -121,12 +123,14 @@ struct Worker<P: Persist> {
     store: P,
     shared: Arc<Shared>,
     commit_bytes_max: usize,
+    gather: Duration,
 }
 
 impl<P: Persist> Committer<P> {
     pub fn new(store: P, options: CommitterOptions) -> Self {
         let shared = Arc::new(Shared::default());
-        let worker = Worker { store, shared: shared.clone(), commit_bytes_max: options.commit_bytes_max };
+        let CommitterOptions { commit_bytes_max, gather, .. } = options;
+        let worker = Worker { store, shared: shared.clone(), commit_bytes_max, gather };
         let queue = match options.execution {
             Execution::Inline => Queue::Inline(Mutex::new(worker)),
             Execution::Thread => spawn(worker, options.requests_max),
@@ -201,6 +205,9 @@ fn spawn<P: Persist>(worker: Worker<P>, requests_max: usize) -> Queue<P> {
 impl<P: Persist> Worker<P> {
     fn run_until_closed(mut self, mut receiver: mpsc::Receiver<P::Op>) {
         while let Some(first) = receiver.blocking_recv() {
+            if !self.gather.is_zero() {
+                thread::sleep(self.gather);
+            }
             let ops = self.gather(first, &mut receiver);
             self.run(ops);
         }
