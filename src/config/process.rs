@@ -153,7 +153,7 @@ impl Default for HttpKeys {
 
 impl Default for NodeKeys {
     fn default() -> NodeKeys {
-        NodeKeys { lanes: 10, commit_interval_ms: 5, waiting_mib_max: 64, cells_max: 1 << 26, feed_interval_ms: 20 }
+        NodeKeys { lanes: 10, commit_interval_ms: 10, waiting_mib_max: 64, cells_max: 1 << 26, feed_interval_ms: 50 }
     }
 }
 
@@ -166,7 +166,7 @@ impl Default for LogKeys {
 impl Default for GossipKeys {
     fn default() -> GossipKeys {
         GossipKeys {
-            interval_ms: 100,
+            interval_ms: 200,
             digest_interval_ms: 1_000,
             digest_interval_max_ms: 10_000,
             delta_bytes_max: 64 * 1024,
