@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input as ViewInput, Output as ViewOutput};
-use tidemark_proto::ids::{CellId, ClientId, CounterName, DcId, GroupId, LogIndex, Start};
+use tidemark_proto::ids::{CellId, ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, Start};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{
     Delta, FeedChunk, ForGroup, FromClient, FromGroup, LedgerCmd, PeerMsg, ToClient, ToGroup, WireItem,
@@ -100,6 +100,7 @@ pub fn hold_node(cells: usize) -> Result<f64, Box<dyn Error>> {
     node.tick()?;
     let clients = cells.div_ceil(CELLS_PER_CLIENT);
     for client in 0..clients as u64 {
+        node.put_in(Input::ClientUp { conn: ConnId(client), owner: OwnerId(0) })?;
         let msg = FromClient::Open { client: ClientId(client.into()) };
         node.put_in(Input::Client { conn: ConnId(client), msg })?;
     }

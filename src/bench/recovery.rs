@@ -6,7 +6,7 @@ use std::error::Error;
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tidemark_proto::ids::ClientId;
+use tidemark_proto::ids::{ClientId, OwnerId};
 use tidemark_proto::msg::{FromClient, ToClient, WireItem};
 use tidemark_proto::read::{ReadRequest, ReadResponse};
 use tidemark_proto::wire::{self, channel};
@@ -157,7 +157,7 @@ async fn open(endpoint: &Endpoint, place: &Place, role: Role, kind: u8) -> Optio
 
 async fn count_once(endpoint: Endpoint, place: Place) -> Option<()> {
     let Channel { mut writer, mut reader } = open(&endpoint, &place, Role::Node, channel::INCREMENTS).await?;
-    let client = ClientId(rand::random());
+    let client = ClientId::new(OwnerId(endpoint.identity().digest()), rand::random());
     writer.send_bytes(wire::encode(&FromClient::Open { client }).into()).await.ok()?;
     let items = vec![WireItem { number: 0, delta: 1, session: None }];
     let batch = FromClient::Batch { lane: 0, seq: 1, defs: vec![(0, name(0).ok()?)], items };

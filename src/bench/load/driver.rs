@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use tidemark_proto::client::{AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, Ticket};
-use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_proto::ids::{CounterName, OwnerId, SessionId};
 use tidemark_proto::msg::{BatchError, ToClient};
 use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire::{self, channel};
@@ -79,6 +79,7 @@ impl Driver {
     /// A client that is not connected yet.
     pub fn new(task: &LoadTask, at: usize, endpoint: Endpoint, origin: Instant) -> Result<Driver, Box<dyn Error>> {
         let config = ClientConfig {
+            owner: OwnerId(endpoint.identity().digest()),
             flush_interval: Span(0),
             buffer_bytes_max: BUFFER_BYTES_MAX,
             bar_for: BAR_FOR,
