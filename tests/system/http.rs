@@ -16,17 +16,20 @@ pub async fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> 
          content-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let text = raw(address, request.as_bytes()).await?;
+    let text = raw(address, request.as_bytes(), false).await?;
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
 }
 
-/// Sends bytes and reads to the end.
-pub async fn raw(address: SocketAddr, bytes: &[u8]) -> Option<String> {
+/// Sends bytes, ends its own side if that is `all`, and reads to the end.
+pub async fn raw(address: SocketAddr, bytes: &[u8], all: bool) -> Option<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await.ok()?;
         let _ = stream.write_all(bytes).await;
+        if all {
+            let _ = stream.shutdown().await;
+        }
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.ok()?;
         Some(String::from_utf8_lossy(&answer).into_owned())
