@@ -146,7 +146,7 @@ impl Group {
         }
     }
 
-    /// At most [`OFFER_ITEMS_MAX`](crate::limits::OFFER_ITEMS_MAX) of the increments at positions `from .. to` with their identities, from `from` (not below what
+    /// At most [`OFFER_ITEMS_MAX`] of the increments at positions `from .. to` with their identities, from `from` (not below what
     /// is placed) on.
     pub fn detail(&self, guard: u32, from: u64, to: u64) -> Option<Detail> {
         let guard = &self.guards[guard as usize];
