@@ -150,7 +150,8 @@ impl Ledger {
             LedgerCmd::Detail(detail) => self.on_detail(index, detail),
             LedgerCmd::Grant { counter, epoch, group, amount, if_awarded } => {
                 if self.is_live(*group) && self.epoch(counter) == Some(*epoch) {
-                    self.change(counter, |state, _, touched| state.grant(*group, *amount, *if_awarded, touched));
+                    let rider = if_awarded.map(|at| (at, index));
+                    self.change(counter, |state, _, touched| state.grant(*group, *amount, rider, touched));
                 }
             }
             LedgerCmd::ViewAck { counter, epoch, at, arming, dc, shown_below } => {

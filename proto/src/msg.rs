@@ -480,8 +480,8 @@ pub enum LedgerCmd {
     Report(Report),
     Offer(Offer),
     Detail(Detail),
-    /// Raises a group's rights, by what apply finds to fit. With `if_awarded` only once that milestone is awarded: such grants
-    /// ride in the entry that may award it.
+    /// Raises a group's rights, by what apply finds to fit. With `if_awarded` only if the entry that it stands in awards that
+    /// milestone, and once.
     Grant {
         counter: CounterName,
         epoch: u32,

@@ -79,6 +79,13 @@ impl Log {
         log
     }
 
+    /// All in one entry.
+    fn apply_together(&mut self, cmds: &[LedgerCmd]) {
+        self.index += 1;
+        cmds.iter().for_each(|cmd| self.ledger.apply(LogIndex(self.index), cmd));
+        self.ledger.check_invariants();
+    }
+
     fn apply(&mut self, cmds: &[LedgerCmd]) {
         for cmd in cmds {
             self.index += 1;
@@ -230,6 +237,28 @@ fn no_weight_that_groups_may_offer_is_too_much_for_the_ledger() {
     log.apply(&[LedgerCmd::Define { counter: counter(), revision: 3, spec }]);
     let next = log.ledger.account(&counter(), group(0)).unwrap().next_pos;
     log.apply(&[offer(0, next, block())]);
+}
+
+#[test]
+fn rights_ride_in_the_entry_that_awards_and_in_no_other() {
+    let mut log = Log::new(&[hello(0, &[1]), hello(1, &[1]), define(&[3, 1000]), report(0, 0, 1), report(1, 0, 1)]);
+    let item = OfferItem { delta: 1, session: None, client: ClientId(1), lane: 1, seq: 9, idx: 2 };
+    let items = |first_pos, count| offer(0, first_pos, OfferBody::Items(vec![item; count]));
+    let rider = |number| LedgerCmd::Grant {
+        counter: counter(),
+        epoch: 1,
+        group: group(number),
+        amount: 50,
+        if_awarded: Some(3),
+    };
+    let out = |log: &Log| log.ledger.counter(&counter()).unwrap().out();
+    log.apply_together(&[items(0, 2), rider(0), rider(1)]);
+    assert_eq!(out(&log), 0, "the second is no milestone");
+    log.apply_together(&[items(2, 1), rider(0), rider(1), rider(0)]);
+    assert!(log.ledger.counter(&counter()).unwrap().is_awarded(3));
+    assert_eq!(out(&log), 100, "once for each, though two proposals share the entry");
+    log.apply_together(&[items(3, 1), rider(0), rider(1)]);
+    assert_eq!(out(&log), 100, "this one was under way when the one before it awarded");
 }
 
 #[test]

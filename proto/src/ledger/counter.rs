@@ -288,9 +288,10 @@ impl CounterLedger {
         }
     }
 
-    /// Grants what fits of `amount`; the proposer's state may be stale, this one is not.
-    pub fn grant(&mut self, group: GroupId, amount: u64, if_awarded: Option<u64>, touched: &mut Touched) {
-        if if_awarded.is_some_and(|at| !self.is_awarded(at)) {
+    /// Grants what fits of `amount`; the proposer's state may be stale, this one is not. A rider names a milestone and the
+    /// entry that it stands in.
+    pub fn grant(&mut self, group: GroupId, amount: u64, rider: Option<(u64, LogIndex)>, touched: &mut Touched) {
+        if rider.is_some_and(|(at, index)| !self.takes_rider(group, at, index)) {
             return;
         }
         let fits = if bites(Bug::GrantUnclamped) { amount } else { amount.min(GRANT_MAX).min(self.grantable()) };
@@ -303,6 +304,13 @@ impl CounterLedger {
             touched.groups.insert(group);
             touched.counter = true;
         }
+    }
+
+    /// Every entry on its way carries riders, and only those of the one that awarded count: the others were decided on the same
+    /// state. An entry may hold several proposals; when it awarded nobody had rights left.
+    fn takes_rider(&self, group: GroupId, at: u64, index: LogIndex) -> bool {
+        let awarded_here = self.awards.get(&at).is_some_and(|awarded| awarded.award.index == index);
+        awarded_here && self.accounts.get(&group).is_some_and(|account| account.out() == 0)
     }
 
     pub fn on_view_ack(&mut self, answer: &ViewAnswer, views: &BTreeSet<DcId>, touched: &mut Touched) {
