@@ -83,7 +83,7 @@ impl Bench {
     }
 
     fn tick(&mut self) {
-        self.time += 5_000;
+        self.time += self.core.config().commit_interval.0;
         self.input(Input::Tick);
     }
 

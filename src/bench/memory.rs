@@ -29,7 +29,6 @@ const PIECE: usize = 1_000;
 const CELLS_PER_CLIENT: usize = 10_000;
 /// Messages of the feed and of gossip come so far apart.
 const ROUND: Span = Span::from_millis(10);
-const TICK_US: u64 = 5_000;
 const PATIENCE: Duration = Duration::from_secs(240);
 const BYTES_PER_MIB: f64 = (1 << 20) as f64;
 
@@ -124,7 +123,7 @@ pub fn hold_node(cells: usize) -> Result<f64, Box<dyn Error>> {
 
 impl Node {
     fn tick(&mut self) -> Result<(), String> {
-        self.now = Time(self.now.0 + TICK_US);
+        self.now = self.now + self.core.config().commit_interval;
         self.put_in(Input::Tick)
     }
 
