@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tidemark_consensus::raft::{ProposeError, RaftNode};
+use tidemark_consensus::raft::RaftNode;
 use tidemark_proto::aggregator::{AggregatorCore, Event as CoreEvent, Input, Output};
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::ledger::Ledger;
@@ -296,16 +296,13 @@ impl Host {
         }
     }
 
-    /// Lost proposals are said again from state, so their errors need no answer.
+    /// In order: an offer that overtakes the one before it would be refused, and what is queued behind would wait to be offered
+    /// again. Lost proposals are said again from state, so nobody waits for what they come to.
     fn propose(&self, cmds: &[LedgerCmd]) {
         let commands: Vec<Bytes> = cmds.iter().map(|cmd| wire::encode(cmd).into()).collect();
-        let raft = self.raft.clone();
-        tokio::spawn(async move {
-            match raft.propose(commands).await {
-                Ok(_) | Err(ProposeError::NotLeader { .. }) => {}
-                Err(error) => tracing::debug!(%error, "proposal lost"),
-            }
-        });
+        if let Err(error) = self.raft.submit(commands) {
+            tracing::debug!(%error, "proposal lost");
+        }
     }
 
     fn notify(&self, event: CoreEvent) {

@@ -213,6 +213,19 @@ async fn limits_are_named_and_keep_what_is_inside() {
     assert!(entries.len() <= 4, "waiting proposals share entries: {entries:?}");
 }
 
+/// On a runtime with several threads, with entries that wait and gather: what is submitted first stands first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_one_caller_submits_stands_in_the_log_in_its_order() {
+    let group = Group::of_voters(3, Config { entries_in_flight_max: 2, ..config() }).await;
+    let leader = group.leader().await;
+    for text in texts(0..500) {
+        group.node(leader).submit(vec![Bytes::from(text)]).unwrap();
+    }
+    for id in 1..=3 {
+        group.wait_seen(id, &texts(0..500)).await;
+    }
+}
+
 #[tokio::test]
 async fn lossy_and_jittery_links_only_cost_time() {
     let group = Group::of_voters(3, Config { stall_ms: 1000, ..config() }).await;

@@ -218,6 +218,15 @@ impl RaftNode {
         self.proposer.propose(commands).await
     }
 
+    /// Proposes commands, all in one entry, and waits for nothing. What one caller submits stands in the log in the order of the
+    /// calls, as far as it gets there.
+    ///
+    /// # Errors
+    /// Those of [`RaftNode::propose`] that are known at once; a leader that is lost later is not told.
+    pub fn submit(&self, commands: Vec<Bytes>) -> Result<(), ProposeError> {
+        self.proposer.submit(commands).map(drop)
+    }
+
     /// Founds the group; on one member, once. Waits for nothing but the own disk, and asks nobody: see [`RaftNode::found`].
     pub async fn initialize(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
         self.raft.initialize(voters).await.map_err(|error| match error {

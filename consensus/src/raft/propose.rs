@@ -10,6 +10,7 @@ use openraft::Raft;
 use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::Config;
@@ -54,6 +55,9 @@ pub enum ProposeError {
     Stopped,
 }
 
+/// What a proposal comes to; may be dropped.
+type Outcome = oneshot::Receiver<Result<u64, ProposeError>>;
+
 struct Waiting {
     commands: Vec<Bytes>,
     answer: oneshot::Sender<Result<u64, ProposeError>>,
@@ -83,14 +87,22 @@ impl Proposer {
         }
     }
 
-    pub async fn propose(&self, commands: Vec<Bytes>) -> Result<u64, ProposeError> {
+    /// Puts a proposal into the queue; what it comes to is the answer's.
+    pub fn submit(&self, commands: Vec<Bytes>) -> Result<Outcome, ProposeError> {
         self.check(&commands)?;
         let limit = self.proposals_max;
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| ProposeError::Overloaded { limit })?;
         let (answer, outcome) = oneshot::channel();
         let waiting = Waiting { commands, answer, _permit: permit };
-        self.queue.send(waiting).await.map_err(|_| ProposeError::Stopped)?;
-        outcome.await.unwrap_or(Err(ProposeError::Stopped))
+        self.queue.try_send(waiting).map_err(|error| match error {
+            TrySendError::Full(_) => ProposeError::Overloaded { limit },
+            TrySendError::Closed(_) => ProposeError::Stopped,
+        })?;
+        Ok(outcome)
+    }
+
+    pub async fn propose(&self, commands: Vec<Bytes>) -> Result<u64, ProposeError> {
+        self.submit(commands)?.await.unwrap_or(Err(ProposeError::Stopped))
     }
 
     fn check(&self, commands: &[Bytes]) -> Result<(), ProposeError> {
