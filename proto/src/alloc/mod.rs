@@ -86,6 +86,11 @@ pub struct PolicyConfig {
     pub leader_batch_us: u64,
     /// A group not heard of for longer (beyond its round trip) is taken for cut off.
     pub stale_us: u64,
+    /// With less time than this left until the milestone, and enough to hand it out again, a group is asked for what it will not
+    /// use until then: others would run dry for want of it, and all that they count meanwhile would be sequenced.
+    pub surplus_recall_us: u64,
+    /// But not for less than all groups use in this time.
+    pub surplus_min_us: u64,
     /// Longest time that recalls are held back while something is undecided.
     pub undecided_wait_us: u64,
     /// With less useful time than this left, a group gets its whole share of the rest.
@@ -116,6 +121,8 @@ impl Default for PolicyConfig {
             recall_logged: false,
             leader_batch_us: 5_000,
             stale_us: 1_000_000,
+            surplus_recall_us: 2_000_000,
+            surplus_min_us: 10_000,
             undecided_wait_us: 300_000,
             last_share_us: 60_000,
             step_min_us: 10_000,
@@ -268,7 +275,19 @@ impl<'a> Outlook<'a> {
         let waited_s = seconds(self.situation.undecided_since_us) + (self.due_s - holder.back_s);
         let too_long = waited_s > seconds(self.situation.policy.undecided_wait_us);
         let surplus = holder.dry_s > self.due_s + holder.back_s;
-        last_call || self.situation.undecided && (too_long || surplus || holder.stale)
+        last_call
+            || self.situation.undecided && (too_long || surplus || holder.stale)
+            || self.withholds_from_others(holder)
+    }
+
+    /// Whether the holder has far more than it will use, soon before the milestone but not too late to hand it out again. What
+    /// it counts itself until new rights arrive is sequenced, so it must be worth that.
+    fn withholds_from_others(&self, holder: &Holder) -> bool {
+        let policy = &self.situation.policy;
+        let in_time = self.due_s < seconds(policy.surplus_recall_us) && self.due_s > holder.back_s + self.lead_max_s();
+        let used = if holder.rate > 0.0 { holder.out as f64 * (self.due_s / holder.dry_s).min(1.0) } else { 0.0 };
+        let cost = 2.0 * holder.rate * holder.lead_s + self.rate * seconds(policy.surplus_min_us);
+        in_time && !holder.stale && holder.out as f64 - used > cost
     }
 
     fn grants(&self) -> Vec<Grant> {

@@ -193,6 +193,29 @@ fn the_last_recall_leaves_a_round_trip_before_the_milestone_is_due() {
 }
 
 /// PROTOCOL C10: with less left than a grant and a recall need to travel, the drained stay drained.
+/// Of 150,000 left, one of three equal groups holds ten seconds' worth. In two seconds it is due: the others need what that one
+/// will not use.
+#[test]
+fn what_a_group_will_not_use_is_asked_back_in_time_to_hand_it_out_again() {
+    let left = |pool: u64, hoarded: u64| {
+        situation(
+            pool,
+            vec![
+                account(0, hoarded, 25_000.0, 40_000),
+                account(1, 20_000, 25_000.0, 40_000),
+                account(2, 20_000, 25_000.0, 200_000),
+            ],
+        )
+    };
+    let soon = plan(&left(10_000, 90_000));
+    assert!(recalls(&soon, 0) && !recalls(&soon, 1) && !recalls(&soon, 2), "{soon:?}");
+    assert!(!recalls(&plan(&left(200_000, 90_000)), 0), "far from the milestone it may keep it");
+    assert!(!recalls(&plan(&left(10_000, 30_000)), 0), "what it will use it keeps");
+    let mut back = left(100_000, 0);
+    back.accounts[0].recall_age_us = Some(90_000);
+    assert!(grant_to(&plan(&back), 0).is_some_and(|amount| amount < 40_000), "what came back is shared out");
+}
+
 #[test]
 fn after_a_drain_a_short_rest_is_sequenced() {
     let drained =
