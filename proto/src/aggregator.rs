@@ -259,7 +259,7 @@ impl AggregatorCore {
         self.run_leader(now, ledger);
         self.run_standing(now, ledger);
         self.run_reminders(now, ledger);
-        self.run_proposals(now);
+        self.run_proposals(now, ledger);
         self.run_notifications(now, ledger);
         self.run_checkpoint(now);
     }

@@ -7,7 +7,8 @@
 use crate::alloc::{self, AccountView, Action, Mode, PolicyConfig, Situation};
 use crate::ids::{CounterName, DcId, GroupId};
 use crate::ledger::{AccountState, CounterLedger, Ledger};
-use crate::msg::{LedgerCmd, Recall};
+use crate::limits::BLOCK_ITEMS_MIN;
+use crate::msg::{LedgerCmd, OfferBody, Recall};
 use crate::time::{Span, Time};
 use std::collections::BTreeMap;
 
@@ -97,6 +98,25 @@ impl LeaderCore {
             LedgerCmd::Report(report) => Some((report.counter.clone(), report.group, report.report_no, now)),
             _ => None,
         });
+    }
+
+    /// An offer as it goes into the log: without identities where no milestone can be among its increments. Each of them would be
+    /// kept in every replica's log and state; of what is sequenced around a milestone all but a few are never asked for. Should
+    /// one be wanted after all, the ledger asks the group.
+    pub fn for_the_log(&self, cmd: LedgerCmd, ledger: &Ledger) -> LedgerCmd {
+        let LedgerCmd::Offer(mut offer) = cmd else { return cmd };
+        if let OfferBody::Items(items) = &offer.body
+            && items.len() >= BLOCK_ITEMS_MIN
+            && items.iter().all(|item| item.delta == 1)
+            && let Some(counter) = ledger.counter(&offer.counter)
+        {
+            let count = items.len() as u64;
+            let under_way = u128::from(counter.rate_per_s()) * u128::from(2 * self.quorum_rtt.0) / 1_000_000;
+            if !counter.may_award(count, under_way as u64) {
+                offer.body = OfferBody::Block { count, delta: 1 };
+            }
+        }
+        LedgerCmd::Offer(offer)
     }
 
     /// Grants to put behind reports and offers of `counter` in the same entry: they take effect only if it awards.

@@ -103,7 +103,7 @@ impl AggregatorCore {
     }
 
     /// Without a leader nothing is kept: what matters is said again.
-    pub(super) fn run_proposals(&mut self, now: Time) {
+    pub(super) fn run_proposals(&mut self, now: Time, ledger: &Ledger) {
         if self.proposals.due().is_none_or(|due| due > now) {
             return;
         }
@@ -112,6 +112,7 @@ impl AggregatorCore {
         self.proposals.last = now;
         for part in parts(cmds) {
             if leader == self.config.dc {
+                let part = part.into_iter().map(|cmd| self.leader_core.for_the_log(cmd, ledger)).collect();
                 self.propose(now, part);
             } else {
                 self.outputs.push_back(Output::Peer { dc: leader, msg: PeerMsg::Propose(part) });

@@ -168,13 +168,25 @@ impl CounterLedger {
 
     // ---- commands ----
 
+    /// The sum of the groups' rates, weight per second. Informative.
+    pub fn rate_per_s(&self) -> u64 {
+        self.accounts.values().fold(0u64, |sum, account| sum.saturating_add(account.rate_per_s))
+    }
+
     /// Whether what is offered within the next seconds may be the next milestone. Where it cannot, a block of increments
     /// without names is placed as well, at a fraction of the cost on every replica.
     pub fn identities_wanted(&self) -> bool {
         let Some(least) = self.milestones.least() else { return false };
-        let rate = self.accounts.values().fold(0u64, |sum, account| sum.saturating_add(account.rate_per_s));
-        let reach = rate.saturating_mul(IDENTITIES_AHEAD_S).max((self.accounts.len() * OFFER_ITEMS_MAX) as u64);
+        let reach =
+            self.rate_per_s().saturating_mul(IDENTITIES_AHEAD_S).max((self.accounts.len() * OFFER_ITEMS_MAX) as u64);
         self.certain().saturating_add(self.window.weight()).saturating_add(reach) >= least
+    }
+
+    /// Whether one of the increments of `weight` that are put into the log now may be a milestone, as far as can be foreseen;
+    /// `under_way` is about what stands before them in the log and is not applied here.
+    pub fn may_award(&self, weight: u64, under_way: u64) -> bool {
+        let hi = self.upper().saturating_add(under_way).saturating_add(weight);
+        self.milestones.any_within(self.certain() + self.window.weight() + 1, hi)
     }
 
     pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<DcId>) {

@@ -140,6 +140,11 @@ impl Milestones {
         listed.into_iter().chain(by_rule).min()
     }
 
+    /// Whether a milestone that is not awarded lies in `lo..=hi`, armed or not.
+    pub fn any_within(&self, lo: u64, hi: u64) -> bool {
+        lo <= hi && (self.pending.range(lo..=hi).next().is_some() || self.armed_from(lo).is_some_and(|at| at <= hi))
+    }
+
     fn armed_rule(&self) -> Option<(u64, u64)> {
         self.rule.filter(|(next, _)| self.pending.get(next) == Some(&Pending::Armed))
     }
