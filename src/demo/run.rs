@@ -29,7 +29,7 @@ use crate::token::{Token, TokenError};
 const CLUSTER: &str = "demo";
 const NAMESPACE: &str = "search";
 const KEY: &str = "queries";
-const CLIENT_FLUSH_MS: u64 = 20;
+const CLIENT_FLUSH_MS: u64 = 13;
 /// Something that is asked of the whole cluster is done within this.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);

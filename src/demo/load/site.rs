@@ -95,7 +95,7 @@ pub async fn run(site: Site, mut phases: watch::Receiver<Phase>) {
     let mut running = Running { site, links: HashMap::new(), events, next: 0 };
     let mut batch = Vec::with_capacity(EVENTS_BATCH);
     let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     running.start();
     loop {
         tokio::select! {
