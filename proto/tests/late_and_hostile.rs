@@ -333,6 +333,30 @@ fn the_items_of_a_block_are_asked_for_until_they_are_there() {
     assert!(dc.told.iter().any(asks), "the answer may have been lost, and nobody else has anything to say");
 }
 
+/// What the leader puts into the log of an offer of a hundred increments while the milestone is at `milestone`.
+fn logged(milestone: u64, delta: u64) -> OfferBody {
+    let mut log = Log::new(&[hello(0, &[1]), define(&[milestone]), report(0, 0, 1)]);
+    let mut dc = Dc::new(0);
+    dc.input(Input::GroupUp { group: group(0) }, &log.ledger);
+    dc.catch_up(&mut log);
+    let item = |idx| OfferItem { delta, session: None, client: ClientId(7), lane: 0, seq: 1, idx };
+    let LedgerCmd::Offer(offer) = offer(0, 0, OfferBody::Items((0..100).map(item).collect())) else { unreachable!() };
+    dc.input(Input::Group { group: group(0), msg: FromGroup::Offer(offer) }, &log.ledger);
+    dc.pass(Span::from_millis(50), &log.ledger);
+    let body = |cmd: &LedgerCmd| if let LedgerCmd::Offer(offer) = cmd { Some(offer.body.clone()) } else { None };
+    dc.said.iter().find_map(body).unwrap()
+}
+
+#[test]
+fn increments_that_cannot_be_a_milestone_go_into_the_log_without_identities() {
+    let block = OfferBody::Block { count: 100, delta: 1 };
+    assert_eq!(logged(101, 1), block, "the hundredth is the last before it");
+    for milestone in [1, 50, 100] {
+        assert!(matches!(logged(milestone, 1), OfferBody::Items(items) if items.len() == 100), "{milestone}");
+    }
+    assert!(matches!(logged(100_000, 2), OfferBody::Items(_)), "each of these gets a number of its own");
+}
+
 #[test]
 fn only_the_leader_may_ask_for_rights() {
     let mut log = Log::new(&[hello(0, &[1]), define(&[1000])]);

@@ -174,12 +174,13 @@ impl CounterLedger {
     }
 
     /// Whether what is offered within the next seconds may be the next milestone. Where it cannot, a block of increments
-    /// without names is placed as well, at a fraction of the cost on every replica.
+    /// without names is placed as well, at a fraction of the cost on every replica. While one milestone waits for rights that
+    /// are out of reach, what is offered comes after it.
     pub fn identities_wanted(&self) -> bool {
-        let Some(least) = self.milestones.least() else { return false };
-        let reach =
-            self.rate_per_s().saturating_mul(IDENTITIES_AHEAD_S).max((self.accounts.len() * OFFER_ITEMS_MAX) as u64);
-        self.certain().saturating_add(self.window.weight()).saturating_add(reach) >= least
+        let reach = self.rate_per_s().saturating_mul(IDENTITIES_AHEAD_S);
+        let reach = reach.max((self.accounts.len() * OFFER_ITEMS_MAX) as u64);
+        let lo = self.certain().saturating_add(self.window.weight()).saturating_add(1);
+        self.milestones.any_within(lo, lo.saturating_add(reach))
     }
 
     /// Whether one of the increments of `weight` that are put into the log now may be a milestone, as far as can be foreseen;
