@@ -53,6 +53,11 @@ pub const BENCHES: &[Bench] = &[
     Bench { name: "converged", about: "demo: a minute at 70,000/s, until all views are equal", run: whole::converged },
     Bench { name: "idle", about: "demo: what 15 data centres cost that have nothing to do", run: whole::idle },
     Bench { name: "sequence-all", about: "demo: the ledger places every increment", run: whole::sequence_all },
+    Bench {
+        name: "cut-off",
+        about: "demo: a data centre that holds rights is cut off for five minutes at the milestone",
+        run: whole::cut_off,
+    },
     Bench { name: "sim", about: "events of the simulator per second", run: whole::sim },
 ];
 

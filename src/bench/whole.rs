@@ -17,6 +17,14 @@ const IDLE_S: f64 = 30.0;
 const IDLE_PER_S: f64 = 1.0;
 /// Never reached.
 const FAR: &str = "1000000000000000";
+/// The data centre that is cut off, its share of the rate, from when, for how long, and how long the run goes on after.
+const CUT_DC: &str = "asia-1";
+const CUT_DC_SHARE: f64 = 0.1;
+const CUT_FROM_S: f64 = 10.0;
+const CUT_S: f64 = 300.0;
+const AFTER_CUT_S: f64 = 10.0;
+/// The milestone is so many increments away when it is cut off.
+const CUT_AHEAD: u64 = 50_000;
 /// Seeds of the simulator in one run.
 const SEEDS: u64 = 3;
 
@@ -44,11 +52,33 @@ pub fn idle(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 /// `sequence-all`.
 pub fn sequence_all(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let line = demo(plan, RATE_PER_S, MINUTE_S, &["--sequence-all", "--milestone", FAR])?;
-    let sequenced = field(&line, "numbered")? / field(&line, "acknowledged")?.max(1.0) * 100.0;
+    let sequenced = field(&line, "numbered")? / field(&line, "sent")?.max(1.0) * 100.0;
     Ok(vec![
         rate_of(&line)?,
-        Asked::rate("of them numbered by the ledger one by one", "%").is(sequenced),
+        Asked::rate("of all that were sent, numbered by the ledger one by one", "%").must(100.0).is(sequenced),
         Asked::cost("place known, p99", "ms").is(field(&line, "place_ms_p99")?),
+        Asked::cost("refused as overloaded", "").must(0.0).is(field(&line, "overloaded")?),
+    ])
+}
+
+/// `cut-off`: far away a data centre is cut off just before the milestone, and counts on.
+pub fn cut_off(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
+    let cut = format!("{CUT_DC}:{CUT_FROM_S}:{}", CUT_FROM_S + plan.seconds_or(CUT_S));
+    let seconds = CUT_FROM_S + plan.seconds_or(CUT_S) + AFTER_CUT_S;
+    // Everybody else counts as much as the promise names.
+    let rate = plan.rate_or(RATE_PER_S) / (1.0 - CUT_DC_SHARE);
+    let milestone = ((rate * CUT_FROM_S) as u64 + CUT_AHEAD).to_string();
+    let plan = Plan { rate: Some(rate), seconds: Some(seconds), ..plan.clone() };
+    let line = demo(&plan, rate, seconds, &["--milestone", &milestone, "--cut", &cut])?;
+    let cut = &line["cuts"][0];
+    Ok(vec![
+        Asked::cost("most increments undecided at a time while it was cut off", "").is(field(cut, "pending_max")?),
+        Asked::cost("rights that it held", "").is(field(cut, "outstanding")?),
+        Asked::cost("moments (100 a second) with more undecided than rights out, plus one", "")
+            .must(0.0)
+            .is(field(cut, "pending_over")?),
+        Asked::cost("award after its return", "ms").must(2_000.0).is(field(cut, "award_after_ms")?),
+        rate_of(&line)?,
         Asked::cost("refused as overloaded", "").must(0.0).is(field(&line, "overloaded")?),
     ])
 }

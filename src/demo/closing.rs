@@ -23,6 +23,26 @@ pub struct AwardSeen {
     pub sequenced: u64,
     /// When a frame about it reached a subscribed WebSocket at the winner's data centre.
     pub frame_unix_us: Option<u64>,
+    /// When this run heard of it.
+    pub seen_unix_us: u64,
+}
+
+/// A data centre that was cut off from all others, and what waited for it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CutSeen {
+    pub dc: String,
+    pub from_s: f64,
+    pub to_s: f64,
+    /// Rights that it held, as the ledger knew, when it was cut off.
+    pub outstanding: u64,
+    /// The most increments of all data centres that the ledger could not decide at one moment.
+    pub pending_max: u64,
+    /// Moments (one every 10 ms while it was cut off) at which more were undecided than rights outstanding anywhere, plus one.
+    pub pending_over: u64,
+    /// From its return to the next award.
+    pub award_after_ms: Option<f64>,
+    #[serde(skip)]
+    pub healed_unix_us: Option<u64>,
 }
 
 /// Everything that the closing line is made of.
@@ -44,6 +64,7 @@ pub struct Record {
     /// Durable commits per second of each node while the load ran.
     pub commits_per_s: Vec<f64>,
     pub rate_per_s: f64,
+    pub cuts: Vec<CutSeen>,
 }
 
 /// The closing line. Latencies in milliseconds.
@@ -94,6 +115,7 @@ pub struct Closing {
     /// `award − RTT_i − 2q`: its median may be at most 60.
     pub award_over_round_trips: Option<Figure>,
     pub award_over_round_trips_limit: f64,
+    pub cuts: Vec<CutSeen>,
 }
 
 impl Record {
@@ -144,6 +166,7 @@ impl Record {
             award_from_sending: Figure::of_costs(self.award_ms(|winner| winner.sent_unix_us).collect()),
             award_over_round_trips: self.over_round_trips(layout),
             award_over_round_trips_limit: AWARD_ALLOWANCE_MS,
+            cuts: self.cuts.iter().map(|cut| self.close_cut(cut)).collect(),
         }
     }
 
@@ -158,6 +181,12 @@ impl Record {
             let winner = self.winners.iter().find(|winner| winner.at == award.at)?;
             Some((winner, award.frame_unix_us?))
         })
+    }
+
+    fn close_cut(&self, cut: &CutSeen) -> CutSeen {
+        let healed = cut.healed_unix_us.unwrap_or(u64::MAX);
+        let next = self.awards.iter().map(|award| award.seen_unix_us).filter(|&seen| seen >= healed).min();
+        CutSeen { award_after_ms: next.map(|seen| ms_between(healed, seen)), ..cut.clone() }
     }
 
     fn over_round_trips(&self, layout: &Layout) -> Option<Figure> {
@@ -209,6 +238,13 @@ impl Closing {
             lines.push(format!("award on a WebSocket: median {:.0} ms, worst {:.0} ms", award.median, award.worst));
         }
         let converged = self.converged_ms.map_or("never".to_owned(), |ms| format!("{ms:.0} ms after the last answer"));
+        for cut in &self.cuts {
+            let award = cut.award_after_ms.map_or("none".to_owned(), |ms| format!("{ms:.0} ms after its return"));
+            lines.push(format!(
+                "{} was cut off holding {} rights: at most {} increments undecided, next award {award}",
+                cut.dc, cut.outstanding, cut.pending_max
+            ));
+        }
         lines.push(format!(
             "durable answer: p50 {:.1} ms, p99 {:.1} ms; views equal {converged}; {:.2} cores, {:.0} MiB",
             self.ack_ms_p50, self.ack_ms_p99, self.cores, self.rss_mb
@@ -238,6 +274,7 @@ mod tests {
             dc,
             sequenced,
             frame_unix_us: frame_ms.map(|ms| ms * 1_000),
+            seen_unix_us: at * 1_000,
         };
         let counts = Counts { sent: 100, acknowledged: 100, counted: 97, milestones: 3, ..Counts::default() };
         Record {
@@ -282,6 +319,15 @@ mod tests {
             over.iter().zip(expected).all(|(found, wanted)| (found - wanted).abs() < 0.02),
             "{over:?} {expected:?}"
         );
+    }
+
+    #[test]
+    fn after_a_cut_the_next_award_counts() {
+        let cut = CutSeen { dc: "asia-0".into(), healed_unix_us: Some(150_000), ..CutSeen::default() };
+        let record = Record { cuts: vec![cut], ..record() };
+        let closing = record.close(&Layout::part(&["usa-1", "europe-1", "asia-0"]).unwrap());
+        assert_eq!(closing.cuts[0].award_after_ms, Some(50.0));
+        assert!(closing.text().contains("asia-0 was cut off"));
     }
 
     #[test]

@@ -13,12 +13,12 @@ use tidemark_proto::msg::{MilestoneSpec, Policy};
 use tokio::sync::broadcast;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-use super::closing::{AwardSeen, Closing, Record};
+use super::closing::{AwardSeen, Closing, CutSeen, Record};
 use super::converge::{self, Target};
 use super::generator::{Generator, GeneratorError};
 use super::messages::{FromLoad, Load, LoadSite, Tally, ToLoad};
 use super::options::{CLIENTS_PER_DC, DemoOptions, OptionsError};
-use super::subscribers::{AwardFrame, SubscribeError, Subscribers};
+use super::subscribers::{AwardFrame, SubscribeError, Subscribers, unix_us};
 use super::table::{self, Mode, Picture, Row};
 use crate::cost::{self, Cost};
 use crate::layout::Layout;
@@ -312,6 +312,8 @@ impl<'a> Demo<'a> {
         tokio::pin!(terminated);
         let ends_at = self.options.for_s.map(|for_s| self.started + Duration::from_secs_f64(for_s));
         let mut awarded_at = None;
+        let mut polls = interval(POLL);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             let next_cut = self.next_cut();
             tokio::select! {
@@ -325,6 +327,7 @@ impl<'a> Demo<'a> {
                 }
                 _ = ticks.tick() => self.on_tick(),
                 () = at(next_cut) => self.change_cuts()?,
+                _ = polls.tick(), if !self.cut.is_empty() => self.look_at_cuts(),
                 () = at(ends_at) => return Ok(End::Time),
                 () = at(awarded_at.map(|at| at + AFTERMATH)) => return Ok(End::Award),
                 _ = &mut terminated => return Ok(End::Signal),
@@ -359,6 +362,7 @@ impl<'a> Demo<'a> {
                 dc: frame.dc,
                 sequenced: 0,
                 frame_unix_us: Some(frame.received_unix_us),
+                seen_unix_us: unix_us(),
             }),
         }
     }
@@ -379,6 +383,7 @@ impl<'a> Demo<'a> {
                 dc: award.group.dc.0.into(),
                 sequenced,
                 frame_unix_us: None,
+                seen_unix_us: unix_us(),
             }),
         }
     }
@@ -491,11 +496,29 @@ impl<'a> Demo<'a> {
             let wanted = self.options.cut.iter().any(|cut| cut.dc == *name && (cut.from_s..cut.to_s).contains(&now));
             if wanted && self.cut.insert(dc) {
                 self.cluster.cut(dc)?;
+                let cut = self.options.cut.iter().find(|cut| cut.dc == *name && (cut.from_s..cut.to_s).contains(&now));
+                let (from_s, to_s) = cut.map_or((now, now), |cut| (cut.from_s, cut.to_s));
+                let outstanding = self.rights(dc).unwrap_or(0);
+                let seen = CutSeen { dc: name.clone(), from_s, to_s, outstanding, ..CutSeen::default() };
+                self.record.cuts.push(seen);
             } else if !wanted && self.cut.remove(&dc) {
                 self.cluster.heal(dc)?;
+                let ended = self.record.cuts.iter_mut().rfind(|cut| cut.dc == *name);
+                ended.into_iter().for_each(|cut| cut.healed_unix_us = Some(unix_us()));
             }
         }
         Ok(())
+    }
+
+    /// How much waits while some data centre is cut off.
+    fn look_at_cuts(&mut self) {
+        let (undecided, out) = self.cluster.leader().aggregator.with_ledger(|ledger| {
+            ledger.counter(&self.counter).map_or((0, 0), |counter| (counter.window().undecided(), counter.out()))
+        });
+        for cut in self.record.cuts.iter_mut().filter(|cut| cut.healed_unix_us.is_none()) {
+            cut.pending_max = cut.pending_max.max(undecided);
+            cut.pending_over += u64::from(undecided > out + 1);
+        }
     }
 
     fn heal_all(&mut self) -> Result<(), DemoError> {
@@ -535,7 +558,7 @@ impl<'a> Demo<'a> {
                     && self.record.converged_ms.is_none()
                     && converge::reached(&self.cluster, &self.counter, &cold, target)
                 {
-                    let now = super::subscribers::unix_us();
+                    let now = unix_us();
                     self.record.converged_ms = Some(now.saturating_sub(last_ack_unix_us) as f64 / 1_000.0);
                 },
                 () = sleep_until(deadline) => break,
