@@ -53,6 +53,11 @@ impl Arrivals {
         Some(due_us as u64)
     }
 
+    /// When the next arrival is due.
+    pub fn next_us(&self) -> u64 {
+        self.next_us as u64
+    }
+
     fn gap_us(&mut self) -> f64 {
         let mean_us = US_PER_S / self.rate_now();
         match self.pattern {

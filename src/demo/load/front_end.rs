@@ -89,9 +89,14 @@ impl FrontEnd {
         self.core.handle(Time(now_us), input);
     }
 
+    /// When [`FrontEnd::tick`] has something to do, if nothing happens before.
+    pub fn due_us(&self) -> Option<u64> {
+        self.core.poll_timeout().map(|due| due.0)
+    }
+
     /// Time passed.
     pub fn tick(&mut self, now_us: u64) {
-        if self.core.poll_timeout().is_some_and(|due| due <= Time(now_us)) {
+        if self.due_us().is_some_and(|due_us| due_us <= now_us) {
             self.core.handle(Time(now_us), Input::Tick);
         }
     }

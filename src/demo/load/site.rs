@@ -12,14 +12,16 @@ use tidemark_proto::msg::ToClient;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Endpoint, FrameWriter, PeerName};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::sleep_until;
 
 use super::front_end::{FrontEnd, LinkAction};
 use super::tally::SiteTally;
 use crate::demo::arrivals::Arrivals;
 
-/// How often what is due is sent.
+/// What is due is sent at multiples of this.
 const TICK: Duration = Duration::from_millis(5);
+/// With nothing due, sums are told so often.
+const IDLE_TICK: Duration = Duration::from_millis(200);
 /// Events of links that wait for the site's task; past it readers wait, and with them the nodes.
 const EVENTS_MAX: usize = 4_096;
 const EVENTS_BATCH: usize = 512;
@@ -94,13 +96,17 @@ pub async fn run(site: Site, mut phases: watch::Receiver<Phase>) {
     let (events, mut incoming) = mpsc::channel(EVENTS_MAX);
     let mut running = Running { site, links: HashMap::new(), events, next: 0 };
     let mut batch = Vec::with_capacity(EVENTS_BATCH);
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut last_tick_us = running.now_us();
     running.start();
     loop {
+        let phase = *phases.borrow_and_update();
+        let wakes_us = running.wakes_us(phase, last_tick_us);
         tokio::select! {
             _ = incoming.recv_many(&mut batch, EVENTS_BATCH) => running.on_events(&mut batch),
-            _ = ticks.tick() => running.on_tick(*phases.borrow_and_update()),
+            () = sleep_until((running.site.origin + Duration::from_micros(wakes_us)).into()) => {
+                last_tick_us = running.now_us();
+                running.on_tick(phase);
+            }
             ended = phases.changed() => if ended.is_err() { return },
         }
     }
@@ -109,6 +115,26 @@ pub async fn run(site: Site, mut phases: watch::Receiver<Phase>) {
 impl Running {
     fn now_us(&self) -> u64 {
         self.site.origin.elapsed().as_micros() as u64
+    }
+
+    /// When the next tick is: the first multiple of [`TICK`] at which something is due.
+    fn wakes_us(&self, phase: Phase, last_tick_us: u64) -> u64 {
+        let (step_us, earliest_us) = (TICK.as_micros() as u64, last_tick_us + 1);
+        let on_grid = |us: u64| us.max(earliest_us).div_ceil(step_us) * step_us;
+        let Site { arrivals, cold, front_ends, .. } = &self.site;
+        let arrival_us = match phase {
+            Phase::Running { since_us } => {
+                let cold_us = cold.as_ref().map_or(u64::MAX, |cold| cold.arrivals.next_us());
+                since_us.saturating_add(arrivals.next_us().min(cold_us))
+            }
+            Phase::Connecting | Phase::Draining => u64::MAX,
+        };
+        if arrival_us <= on_grid(earliest_us) {
+            return on_grid(earliest_us);
+        }
+        let timeout = |front_end: &FrontEnd| front_end.due_us().unwrap_or(u64::MAX);
+        let due_us = front_ends.iter().map(timeout).fold(arrival_us, u64::min);
+        on_grid(due_us.min(last_tick_us + IDLE_TICK.as_micros() as u64))
     }
 
     fn start(&mut self) {
