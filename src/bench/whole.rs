@@ -13,8 +13,6 @@ const COLD_CELLS: usize = 10_000;
 const RATE_PER_S: f64 = 70_000.0;
 const MINUTE_S: f64 = 60.0;
 const IDLE_S: f64 = 30.0;
-/// The demo's smallest rate: it counts one a second.
-const IDLE_PER_S: f64 = 1.0;
 /// Never reached.
 const FAR: &str = "1000000000000000";
 /// The data centre that is cut off, its share of the rate, from when, for how long, and how long the run goes on after.
@@ -44,8 +42,8 @@ pub fn converged(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 
 /// `idle`.
 pub fn idle(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
-    let line = demo(plan, IDLE_PER_S, IDLE_S, &["--milestone", FAR])?;
-    let share = Asked::cost("15 data centres that count once a second, of a core", "%").must(5.0).aim(2.0);
+    let line = demo(plan, 0.0, IDLE_S, &["--milestone", FAR])?;
+    let share = Asked::cost("15 data centres and 150 front ends with nothing to do, of a core", "%").must(5.0).aim(2.0);
     Ok(vec![share.is(field(&line, "cores")? * 100.0)])
 }
 

@@ -127,7 +127,7 @@ impl FromStr for Cut {
 impl DemoOptions {
     /// The layout to run, after everything else has been checked.
     pub fn check(&self) -> Result<Layout, OptionsError> {
-        within("--rate", self.rate, 1.0, RATE_PER_S_MAX)?;
+        within("--rate", self.rate, 0.0, RATE_PER_S_MAX)?;
         within("--jitter", self.jitter, 0.0, JITTER_MS_MAX)?;
         within("--loss", self.loss, 0.0, 1.0)?;
         within("--flush-delay-ms", self.flush_delay_ms, 0.0, JITTER_MS_MAX)?;
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_the_value_and_the_limit() {
-        assert_eq!(error_of("--rate 0"), "--rate is 0: 1 to 10000000 allowed");
+        assert_eq!(error_of("--rate=-1"), "--rate is -1: 0 to 10000000 allowed");
         assert_eq!(error_of("--loss 1.5"), "--loss is 1.5: 0 to 1 allowed");
         assert!(error_of("--milestone 10 --start-at 10").starts_with("--milestone 10: above --start-at (10)"));
         assert_eq!(error_of("--milestone 10 --milestone 10"), "--milestone 10 is given twice");

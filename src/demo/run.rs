@@ -558,8 +558,9 @@ impl<'a> Demo<'a> {
                     && self.record.converged_ms.is_none()
                     && converge::reached(&self.cluster, &self.counter, &cold, target)
                 {
-                    let now = unix_us();
-                    self.record.converged_ms = Some(now.saturating_sub(last_ack_unix_us) as f64 / 1_000.0);
+                    let counted = *target != self.before;
+                    let since_us = if counted { unix_us().saturating_sub(last_ack_unix_us) } else { 0 };
+                    self.record.converged_ms = Some(since_us as f64 / 1_000.0);
                 },
                 () = sleep_until(deadline) => break,
             }
