@@ -230,7 +230,8 @@ struct Inner {
 struct Setup {
     credentials: Credentials,
     options: EndpointOptions,
-    transport: Arc<TransportConfig>,
+    /// Settings of the connections that it dials.
+    dialler: Arc<TransportConfig>,
     server: quinn::ServerConfig,
 }
 
@@ -327,18 +328,18 @@ impl fmt::Debug for Endpoint {
 impl Setup {
     fn new(credentials: Credentials, options: EndpointOptions) -> Result<Self, BindError> {
         let refused = |error: rustls::Error| BindError::Credentials(error.to_string());
-        let transport = options.transport();
         let crypto = tls::server(&credentials, &Verdict::default()).map_err(refused)?;
         let mut server = quinn::ServerConfig::with_crypto(crypto);
-        server.transport_config(transport.clone());
+        server.transport_config(options.transport(false));
         server.max_incoming(INCOMING_MAX).incoming_buffer_size_total(INCOMING_BYTES_MAX);
-        Ok(Self { credentials, options, transport, server })
+        let dialler = options.transport(true);
+        Ok(Self { credentials, options, dialler, server })
     }
 
     fn client(&self, verdict: &Verdict) -> Result<quinn::ClientConfig, String> {
         let crypto = tls::client(&self.credentials, verdict).map_err(|error| error.to_string())?;
         let mut config = quinn::ClientConfig::new(crypto);
-        config.transport_config(self.transport.clone());
+        config.transport_config(self.dialler.clone());
         Ok(config)
     }
 

@@ -51,7 +51,7 @@ pub struct OptionError {
 pub struct EndpointOptions {
     /// A connection over which nothing comes for so long is lost. 10,000 ms; the smaller of both ends' counts.
     pub idle_timeout_ms: u64,
-    /// An idle connection says something so often. 3,000 ms; below the idle timeout.
+    /// On an idle connection the dialler says something so often, and is answered. 4,000 ms; below the idle timeout.
     pub keep_alive_ms: u64,
     /// A handshake takes at most so long, on either side. 10,000 ms.
     pub handshake_timeout_ms: u64,
@@ -77,7 +77,7 @@ impl Default for EndpointOptions {
     fn default() -> Self {
         Self {
             idle_timeout_ms: 10_000,
-            keep_alive_ms: 3_000,
+            keep_alive_ms: 4_000,
             handshake_timeout_ms: 10_000,
             channels_max: 256,
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -114,7 +114,9 @@ impl EndpointOptions {
     /// Congestion control is CUBIC (RFC 9438): quinn's BBR is marked experimental, and our links are loaded far below
     /// their capacity, where the two hardly differ. MTU discovery and segmentation offload stay on, as is quinn's
     /// default.
-    pub(crate) fn transport(&self) -> Arc<TransportConfig> {
+    ///
+    /// Only a dialler keeps its connections alive: both sides would each ping, at the same moment.
+    pub(crate) fn transport(&self, dials: bool) -> Arc<TransportConfig> {
         let mut cubic = CubicConfig::default();
         cubic.initial_window(INITIAL_WINDOW_BYTES);
         let mut ack = AckFrequencyConfig::default();
@@ -122,7 +124,7 @@ impl EndpointOptions {
         let mut transport = TransportConfig::default();
         transport
             .max_idle_timeout(Some(self.idle_timeout()))
-            .keep_alive_interval(Some(Duration::from_millis(self.keep_alive_ms)))
+            .keep_alive_interval(dials.then(|| Duration::from_millis(self.keep_alive_ms)))
             .max_concurrent_bidi_streams(self.channels_max.into())
             .max_concurrent_uni_streams(ONE_WAY_STREAMS_MAX.into())
             .stream_receive_window(self.stream_window_bytes.into())

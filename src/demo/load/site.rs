@@ -21,7 +21,7 @@ use crate::demo::arrivals::Arrivals;
 /// What is due is sent at multiples of this.
 const TICK: Duration = Duration::from_millis(5);
 /// With nothing due, sums are told so often.
-const IDLE_TICK: Duration = Duration::from_millis(200);
+const IDLE_TICK: Duration = Duration::from_millis(500);
 /// Events of links that wait for the site's task; past it readers wait, and with them the nodes.
 const EVENTS_MAX: usize = 4_096;
 const EVENTS_BATCH: usize = 512;
