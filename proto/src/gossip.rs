@@ -77,8 +77,8 @@ impl Default for GossipConfig {
     fn default() -> GossipConfig {
         GossipConfig {
             gossip_interval: Span::from_millis(200),
-            digest_interval: Span::from_secs(2),
-            digest_interval_max: Span::from_secs(20),
+            digest_interval: Span::from_secs(1),
+            digest_interval_max: Span::from_secs(10),
             delta_bytes_max: DELTA_BYTES_DEFAULT,
             window_deltas: 16,
             direct_peers_max: 16,

@@ -5,10 +5,11 @@
 //! rights is asked for them again and again.
 
 use crate::alloc::{self, AccountView, Action, Mode, PolicyConfig, Situation};
+use crate::identities::Identities;
 use crate::ids::{CounterName, DcId, GroupId};
 use crate::ledger::{AccountState, CounterLedger, Ledger};
 use crate::limits::BLOCK_ITEMS_MIN;
-use crate::msg::{LedgerCmd, OfferBody, Recall};
+use crate::msg::{LedgerCmd, OfferBody, OfferItem, Recall};
 use crate::time::{Span, Time};
 use std::collections::BTreeMap;
 
@@ -20,9 +21,6 @@ const RTT_DEFAULT: Span = Span::from_millis(200);
 const GRANT_LOST_AFTER: Span = Span::from_secs(1);
 /// Weight of a new sample in the estimate of the quorum round trip: 1 / this.
 const QUORUM_RTT_SMOOTHING: u64 = 8;
-
-/// A plan that wants to be reconsidered sooner than this is about a milestone that is near.
-const NEAR: Span = Span::from_millis(50);
 
 /// The leader's memory of one account.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +43,11 @@ pub struct LeaderPlan {
     pub wake: Option<Time>,
 }
 
+/// Increments of larger weights get a number each, which a block does not give.
+fn can_be_block(items: &[OfferItem]) -> bool {
+    items.len() >= BLOCK_ITEMS_MIN && items.iter().all(|item| item.delta == 1)
+}
+
 /// The leader's side of rights allocation, for every guarded counter.
 #[derive(Clone, Debug)]
 pub struct LeaderCore {
@@ -52,8 +55,10 @@ pub struct LeaderCore {
     watches: BTreeMap<(CounterName, GroupId), Watch>,
     undecided_since: BTreeMap<CounterName, Time>,
     on_award: BTreeMap<CounterName, Vec<LedgerCmd>>,
+    identities: Identities,
     quorum_rtt: Span,
-    near: bool,
+    /// Until the first milestone is due.
+    due: Span,
     /// A report whose way through the log is being timed.
     timing: Option<(CounterName, GroupId, u64, Time)>,
 }
@@ -65,8 +70,9 @@ impl LeaderCore {
             watches: BTreeMap::new(),
             undecided_since: BTreeMap::new(),
             on_award: BTreeMap::new(),
+            identities: Identities::default(),
             quorum_rtt: QUORUM_RTT_DEFAULT,
-            near: false,
+            due: Span(u64::MAX),
             timing: None,
         }
     }
@@ -81,12 +87,13 @@ impl LeaderCore {
         self.watches.clear();
         self.undecided_since.clear();
         self.on_award.clear();
+        self.identities = Identities::default();
         self.timing = None;
     }
 
-    /// Whether some milestone is decided so soon that reports must not wait.
-    pub fn is_near(&self) -> bool {
-        self.near
+    /// How long a report may wait for others, as the first milestone is so far away.
+    pub fn patience(&self) -> Span {
+        Span(alloc::patience_us(self.due.0))
     }
 
     /// To be called with what is handed to the log; starts a measurement of the quorum round trip.
@@ -102,20 +109,22 @@ impl LeaderCore {
 
     /// An offer as it goes into the log: without identities where no milestone can be among its increments. Each of them would be
     /// kept in every replica's log and state; of what is sequenced around a milestone all but a few are never asked for. Should
-    /// one be wanted after all, the ledger asks the group.
-    pub fn for_the_log(&self, cmd: LedgerCmd, ledger: &Ledger) -> LedgerCmd {
+    /// one be wanted after all, this leader gives it; another one lets the group be asked.
+    pub fn for_the_log(&mut self, cmd: LedgerCmd, ledger: &Ledger) -> LedgerCmd {
         let LedgerCmd::Offer(mut offer) = cmd else { return cmd };
-        if let OfferBody::Items(items) = &offer.body
-            && items.len() >= BLOCK_ITEMS_MIN
-            && items.iter().all(|item| item.delta == 1)
-            && let Some(counter) = ledger.counter(&offer.counter)
-        {
-            let count = items.len() as u64;
-            let under_way = u128::from(counter.rate_per_s()) * u128::from(2 * self.quorum_rtt.0) / 1_000_000;
-            if !counter.may_award(count, under_way as u64) {
-                offer.body = OfferBody::Block { count, delta: 1 };
-            }
+        let Some(counter) = ledger.counter(&offer.counter) else { return LedgerCmd::Offer(offer) };
+        let count = offer.count();
+        let expected = u128::from(counter.rate_per_s()) * u128::from(2 * self.quorum_rtt.0) / 1_000_000;
+        let under_way = self.identities.under_way(&offer.counter, counter).max(expected.min(1 << 62) as u64);
+        let nameless = matches!(&offer.body, OfferBody::Items(items) if can_be_block(items))
+            && self.identities.has_room(count as usize)
+            && !counter.may_award(count, under_way);
+        let mut unnamed = None;
+        if nameless && let OfferBody::Items(items) = &mut offer.body {
+            unnamed = Some(std::mem::take(items));
+            offer.body = OfferBody::Block { count, delta: 1 };
         }
+        self.identities.on_proposed(&offer, count, unnamed);
         LedgerCmd::Offer(offer)
     }
 
@@ -127,8 +136,9 @@ impl LeaderCore {
     /// Decides for every guarded counter. `rtts`: measured round trips to the data centres that are connected.
     pub fn plan(&mut self, now: Time, ledger: &Ledger, rtts: &BTreeMap<DcId, Span>, own: DcId) -> LeaderPlan {
         self.take_measurement(now, ledger);
-        let mut plan = LeaderPlan::default();
-        self.near = false;
+        self.identities.forget_decided(ledger);
+        let mut plan = LeaderPlan { propose: self.identities.answers(now, ledger), ..LeaderPlan::default() };
+        self.due = Span(u64::MAX);
         for name in ledger.guarded() {
             if let Some(counter) = ledger.counter(name) {
                 self.plan_counter(now, ledger, name, counter, (rtts, own), &mut plan);
@@ -176,7 +186,7 @@ impl LeaderCore {
         let next = counter.next_armed();
         let rider = |g: &alloc::Grant| grant(name, counter, groups[g.group as usize], g.amount, next);
         self.on_award.insert(name.clone(), decided.on_award.iter().map(rider).collect());
-        self.near |= decided.reconsider_in_us < NEAR.0 || situation.undecided;
+        self.due = self.due.min(Span(decided.due_us));
         let wake = now + Span(decided.reconsider_in_us);
         plan.wake = Some(plan.wake.map_or(wake, |earlier| earlier.min(wake)));
     }

@@ -15,6 +15,7 @@ pub mod client;
 pub mod gossip;
 pub mod group;
 pub mod hash;
+mod identities;
 pub mod ids;
 pub mod leader;
 pub mod ledger;

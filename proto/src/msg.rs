@@ -263,6 +263,16 @@ pub struct Offer {
     pub body: OfferBody,
 }
 
+impl Offer {
+    /// Number of increments.
+    pub fn count(&self) -> u64 {
+        match &self.body {
+            OfferBody::Items(items) => items.len() as u64,
+            OfferBody::Block { count, .. } => *count,
+        }
+    }
+}
+
 /// Answer to `need_items`: the items of a part of a block that the ledger holds. They replace that part.
 pub type Detail = Offer;
 

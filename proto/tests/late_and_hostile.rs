@@ -333,28 +333,72 @@ fn the_items_of_a_block_are_asked_for_until_they_are_there() {
     assert!(dc.told.iter().any(asks), "the answer may have been lost, and nobody else has anything to say");
 }
 
-/// What the leader puts into the log of an offer of a hundred increments while the milestone is at `milestone`.
-fn logged(milestone: u64, delta: u64) -> OfferBody {
-    let mut log = Log::new(&[hello(0, &[1]), define(&[milestone]), report(0, 0, 1)]);
-    let mut dc = Dc::new(0);
-    dc.input(Input::GroupUp { group: group(0) }, &log.ledger);
-    dc.catch_up(&mut log);
-    let item = |idx| OfferItem { delta, session: None, client: ClientId(7), lane: 0, seq: 1, idx };
-    let LedgerCmd::Offer(offer) = offer(0, 0, OfferBody::Items((0..100).map(item).collect())) else { unreachable!() };
-    dc.input(Input::Group { group: group(0), msg: FromGroup::Offer(offer) }, &log.ledger);
-    dc.pass(Span::from_millis(50), &log.ledger);
-    let body = |cmd: &LedgerCmd| if let LedgerCmd::Offer(offer) = cmd { Some(offer.body.clone()) } else { None };
-    dc.said.iter().find_map(body).unwrap()
+/// A leader whose own group offers increments of one weight, a hundred at a time.
+struct Offering {
+    log: Log,
+    dc: Dc,
+    next: u64,
+}
+
+impl Offering {
+    fn before(milestone: u64) -> Offering {
+        let mut log = Log::new(&[hello(0, &[1]), define(&[milestone]), report(0, 0, 1)]);
+        let mut dc = Dc::new(0);
+        dc.input(Input::GroupUp { group: group(0) }, &log.ledger);
+        dc.catch_up(&mut log);
+        Offering { log, dc, next: 0 }
+    }
+
+    /// What the leader puts into the log of the next hundred.
+    fn offer(&mut self, delta: u64) -> LedgerCmd {
+        let item = |idx| OfferItem { delta, session: None, client: ClientId(7), lane: 0, seq: 1, idx };
+        let items = (self.next as u32..self.next as u32 + 100).map(item).collect();
+        let LedgerCmd::Offer(offer) = offer(0, self.next, OfferBody::Items(items)) else { unreachable!() };
+        self.next += 100;
+        self.dc.said.clear();
+        self.dc.input(Input::Group { group: group(0), msg: FromGroup::Offer(offer) }, &self.log.ledger);
+        self.dc.pass(Span::from_millis(50), &self.log.ledger);
+        self.dc.said.iter().find(|cmd| matches!(cmd, LedgerCmd::Offer(_))).unwrap().clone()
+    }
+}
+
+fn is_block(cmd: &LedgerCmd) -> bool {
+    matches!(cmd, LedgerCmd::Offer(Offer { body: OfferBody::Block { count: 100, delta: 1 }, .. }))
 }
 
 #[test]
 fn increments_that_cannot_be_a_milestone_go_into_the_log_without_identities() {
-    let block = OfferBody::Block { count: 100, delta: 1 };
-    assert_eq!(logged(101, 1), block, "the hundredth is the last before it");
+    assert!(is_block(&Offering::before(101).offer(1)), "the hundredth is the last before it");
     for milestone in [1, 50, 100] {
-        assert!(matches!(logged(milestone, 1), OfferBody::Items(items) if items.len() == 100), "{milestone}");
+        assert!(!is_block(&Offering::before(milestone).offer(1)), "{milestone}");
     }
-    assert!(matches!(logged(100_000, 2), OfferBody::Items(_)), "each of these gets a number of its own");
+    assert!(!is_block(&Offering::before(100_000).offer(2)), "each of these gets a number of its own");
+    let mut offering = Offering::before(150);
+    assert!(is_block(&offering.offer(1)));
+    assert!(!is_block(&offering.offer(1)), "those under way are not applied, but stand before these");
+}
+
+#[test]
+fn a_leader_that_left_an_identity_out_gives_it_when_the_ledger_asks() {
+    let mut offering = Offering::before(1_000);
+    let block = offering.offer(1);
+    offering.log.apply(&[define_on(1, &[50]), block]);
+    let needed =
+        |offering: &Offering| offering.log.ledger.placed(&counter(), group(0)).and_then(|placed| placed.need_items);
+    assert_eq!(needed(&offering), Some((49, 50)), "the fiftieth and no other");
+    offering.dc.said.clear();
+    offering.dc.catch_up(&mut offering.log);
+    let details: Vec<LedgerCmd> =
+        offering.dc.said.iter().filter(|cmd| matches!(cmd, LedgerCmd::Detail(_))).cloned().collect();
+    let [LedgerCmd::Detail(detail)] = &details[..] else { panic!("one answer: {details:?}") };
+    assert!(matches!(&detail.body, OfferBody::Items(items) if items.len() == 1 && items[0].idx == 49), "{detail:?}");
+    offering.log.apply(&details);
+    let state = offering.log.ledger.counter(&counter()).unwrap();
+    assert_eq!(
+        (state.awards()[&50].award.idx, state.certain()),
+        (49, 100),
+        "the fiftieth has it, and the rest goes on"
+    );
 }
 
 #[test]

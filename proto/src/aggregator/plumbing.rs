@@ -1,7 +1,7 @@
 //! Between the groups of this data centre and the ledger: reports and offers one way, accounts and places the other.
 
+use crate::aggregator::Output;
 use crate::aggregator::{AggregatorCore, Event};
-use crate::aggregator::{Output, propose};
 use crate::ids::{CounterName, GroupId};
 use crate::ledger::{Changes, Ledger};
 use crate::msg::*;
@@ -52,7 +52,7 @@ impl AggregatorCore {
                 _ => self.propose_report(now, report, ledger),
             },
             FromGroup::Offer(offer) if offer.group == group => match account(&offer.counter) {
-                Some(known) if known.next_pos >= offer.first_pos + propose::offered(&offer) => {
+                Some(known) if known.next_pos >= offer.first_pos + offer.count() => {
                     self.tell_account(&offer.counter, group, ledger);
                 }
                 _ => self.propose_soon(now, LedgerCmd::Offer(offer)),

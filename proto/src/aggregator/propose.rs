@@ -2,6 +2,7 @@
 //! into the log, together with the leader's own.
 
 use crate::aggregator::{AggregatorCore, Output};
+use crate::alloc;
 use crate::ids::{CounterName, DcId, GroupId};
 use crate::ledger::{CounterLedger, Ledger};
 use crate::limits::MESSAGE_BYTES_MAX;
@@ -78,11 +79,14 @@ impl AggregatorCore {
         self.propose_within(now, cmd, self.config.proposal_interval_near);
     }
 
-    /// A report far from every milestone may wait for others.
+    /// A report may wait for others, the longer the longer its group's rights last.
     pub(super) fn propose_report(&mut self, now: Time, report: Report, ledger: &Ledger) {
-        let near = ledger.counter(&report.counter).is_none_or(|state| is_near(state, &report));
-        let interval = if near { self.config.proposal_interval_near } else { self.config.proposal_interval_far };
-        self.propose_within(now, LedgerCmd::Report(report), interval);
+        let patience = ledger.counter(&report.counter).map_or(Span(0), |state| patience(state, &report));
+        self.propose_within(now, LedgerCmd::Report(report), self.report_interval(patience));
+    }
+
+    fn report_interval(&self, patience: Span) -> Span {
+        patience.max(self.config.proposal_interval_near).min(self.config.proposal_interval_far)
     }
 
     fn propose_within(&mut self, now: Time, cmd: LedgerCmd, interval: Span) {
@@ -96,9 +100,8 @@ impl AggregatorCore {
             return;
         }
         for cmd in cmds.into_iter().filter(|cmd| may_propose(dc, cmd)) {
-            let near = !matches!(cmd, LedgerCmd::Report(_)) || self.leader_core.is_near();
-            let interval = if near { self.config.proposal_interval_near } else { self.config.proposal_interval_far };
-            self.propose_within(now, cmd, interval);
+            let patience = if matches!(cmd, LedgerCmd::Report(_)) { self.leader_core.patience() } else { Span(0) };
+            self.propose_within(now, cmd, self.report_interval(patience));
         }
     }
 
@@ -165,19 +168,14 @@ impl AggregatorCore {
     }
 }
 
-/// Number of increments in an offer.
-pub fn offered(offer: &Offer) -> u64 {
-    match &offer.body {
-        OfferBody::Items(items) => items.len() as u64,
-        OfferBody::Block { count, .. } => *count,
+/// How long a report may wait: not at all when something waits for it.
+fn patience(state: &CounterLedger, report: &Report) -> Span {
+    if state.window().weight() > 0 {
+        return Span(0);
     }
-}
-
-/// Whether a report matters within the next second or so: its rights are nearly spent, or something waits for it.
-fn is_near(state: &CounterLedger, report: &Report) -> bool {
     let granted = state.accounts().get(&report.group).map_or(0, |account| account.granted);
     let left = granted.saturating_sub(report.spent.saturating_add(report.returned));
-    left < report.rate_per_s || state.window().weight() > 0
+    Span(alloc::patience_us(left.saturating_mul(1_000_000) / report.rate_per_s.max(1)))
 }
 
 /// The counter that a command may decide.

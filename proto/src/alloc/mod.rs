@@ -157,6 +157,8 @@ pub struct Plan {
     pub on_award: Vec<Grant>,
     /// Plan again after this time, or as soon as something is applied.
     pub reconsider_in_us: u64,
+    /// Until the milestone is due, if rates stay; 0 while something is undecided, the largest when nothing is counted.
+    pub due_us: u64,
 }
 
 /// Decides from what the leader knows. Deterministic.
@@ -164,13 +166,23 @@ pub fn plan(situation: &Situation) -> Plan {
     let outlook = Outlook::of(situation);
     let mut actions = outlook.recalls();
     actions.extend(outlook.grants().into_iter().map(|g| Action::Grant { group: g.group, amount: g.amount }));
-    Plan { actions, on_award: outlook.on_award(), reconsider_in_us: outlook.reconsider_in_us() }
+    Plan {
+        actions,
+        on_award: outlook.on_award(),
+        reconsider_in_us: outlook.reconsider_in_us(),
+        due_us: if situation.undecided { 0 } else { (outlook.due_s * 1e6) as u64 },
+    }
 }
 
 /// How long a group may wait between reports: the nearer it is to running dry, the more often it reports.
 pub fn report_interval_us(avail: u64, rate_per_s: f64) -> u64 {
     let dry_us = avail as f64 / sane_rate(rate_per_s).max(1e-6) * 1e6;
     ((dry_us / 16.0) as u64).min(REPORT_INTERVAL_MAX_US)
+}
+
+/// How long what is known about an event that is `due_us` away may wait for company on its way to the ledger.
+pub fn patience_us(due_us: u64) -> u64 {
+    due_us / 32
 }
 
 /// One group in leader time: seconds from now at which something of it becomes known at the leader.
@@ -287,7 +299,8 @@ impl<'a> Outlook<'a> {
         let in_time = self.due_s < seconds(policy.surplus_recall_us) && self.due_s > holder.back_s + self.lead_max_s();
         let used = if holder.rate > 0.0 { holder.out as f64 * (self.due_s / holder.dry_s).min(1.0) } else { 0.0 };
         let cost = 2.0 * holder.rate * holder.lead_s + self.rate * seconds(policy.surplus_min_us);
-        in_time && !holder.stale && holder.out as f64 - used > cost
+        // A floor is no surplus: it would be handed out and asked back again and again.
+        in_time && holder.out as f64 - used > cost + 2.0 * self.floor_size() as f64
     }
 
     fn grants(&self) -> Vec<Grant> {
@@ -342,13 +355,16 @@ impl<'a> Outlook<'a> {
 
     /// An idle group keeps a few rights, so that its first hit far from a milestone is local.
     fn floor(&self, holder: &Holder) -> u64 {
-        let policy = &self.situation.policy;
-        let holders = self.holders.len() as u64;
-        let share = (self.pool as f64 * policy.floor_part.clamp(0.0, 1.0)) as u64 / holders.max(1);
-        let floor = share.min(policy.floor_max).max(policy.rights_floor);
-        let all = floor.saturating_mul(holders);
+        let floor = self.floor_size();
+        let all = floor.saturating_mul(self.holders.len() as u64);
         let near = self.due_s < 4.0 * self.lead_max_s();
         if near || holder.out > floor / 2 || self.pool <= all.saturating_mul(4) { 0 } else { floor }
+    }
+
+    fn floor_size(&self) -> u64 {
+        let policy = &self.situation.policy;
+        let share = (self.pool as f64 * policy.floor_part.clamp(0.0, 1.0)) as u64 / self.holders.len().max(1) as u64;
+        share.min(policy.floor_max).max(policy.rights_floor)
     }
 
     fn cap(&self) -> u64 {

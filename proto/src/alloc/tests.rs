@@ -216,6 +216,22 @@ fn what_a_group_will_not_use_is_asked_back_in_time_to_hand_it_out_again() {
     assert!(grant_to(&plan(&back), 0).is_some_and(|amount| amount < 40_000), "what came back is shared out");
 }
 
+/// One group is busy, the others have been silent for so long that they might be cut off: what they hold is asked for in time.
+#[test]
+fn what_silent_groups_hold_is_asked_back_in_time_too() {
+    let mut idle = situation(40_000, vec![account(0, 20_000, 70_000.0, 40_000), account(1, 4_096, 0.0, 40_000)]);
+    idle.accounts[1].report_age_us = 60_000_000;
+    assert!(recalls(&plan(&idle), 1) && !recalls(&plan(&idle), 0));
+}
+
+/// A slow cluster near its milestone: a floor that was just given is not taken back for being more than a trickle uses.
+#[test]
+fn a_floor_is_no_surplus() {
+    let groups = vec![account(0, 1_000, 800.0, 1_000), account(1, 16, 1.0, 1_000), account(2, 16, 0.0, 1_000)];
+    let slow = plan(&situation(400, groups));
+    assert!(!recalls(&slow, 1) && !recalls(&slow, 2), "{slow:?}");
+}
+
 #[test]
 fn after_a_drain_a_short_rest_is_sequenced() {
     let drained =

@@ -180,7 +180,7 @@ impl CounterLedger {
         let reach = self.rate_per_s().saturating_mul(IDENTITIES_AHEAD_S);
         let reach = reach.max((self.accounts.len() * OFFER_ITEMS_MAX) as u64);
         let lo = self.certain().saturating_add(self.window.weight()).saturating_add(1);
-        self.milestones.any_within(lo, lo.saturating_add(reach))
+        self.milestones.any_within(lo, self.upper().saturating_add(reach))
     }
 
     /// Whether one of the increments of `weight` that are put into the log now may be a milestone, as far as can be foreseen;
@@ -424,12 +424,17 @@ impl CounterLedger {
         }
     }
 
+    /// Asks for the increment at the head, which is a milestone, and for those behind it if there is another one among them. Said
+    /// once: groups are reminded of what is not answered.
     fn need_identity(&mut self, touched: &mut Touched) -> Head {
-        if let Some(Slot::Open { group, first_pos, body }) = self.window.slots.front()
-            && let Some(account) = self.accounts.get_mut(group)
-        {
-            let until = first_pos + body.count().min(OFFER_ITEMS_MAX as u64);
-            account.need_items = Some((*first_pos, until));
+        let certain = self.certain();
+        let Some(Slot::Open { group, first_pos, body }) = self.window.slots.front() else { return Head::Stuck };
+        let delta = body.weight() / body.count();
+        let another = self.milestones.armed_from(certain + delta + 1).is_some_and(|at| at <= certain + body.weight());
+        let count = if another { body.count().min(OFFER_ITEMS_MAX as u64) } else { 1 };
+        let needed = Some((*first_pos, first_pos + count));
+        if let Some(account) = self.accounts.get_mut(group).filter(|account| account.need_items != needed) {
+            account.need_items = needed;
             touched.groups.insert(*group);
         }
         Head::Stuck

@@ -120,6 +120,14 @@ impl Window {
         self.undecided
     }
 
+    /// The first undecided position of a group.
+    pub fn first_open(&self, of: GroupId) -> Option<u64> {
+        self.slots.iter().find_map(|slot| match slot {
+            Slot::Open { group, first_pos, .. } if *group == of => Some(*first_pos),
+            _ => None,
+        })
+    }
+
     pub fn push(&mut self, group: GroupId, first_pos: u64, body: Body) {
         self.weight += body.weight();
         self.undecided += body.count();
