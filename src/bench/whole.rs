@@ -70,8 +70,10 @@ pub fn cut_off(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let line = demo(&plan, rate, seconds, &["--milestone", &milestone, "--cut", &cut])?;
     let cut = &line["cuts"][0];
     Ok(vec![
-        Asked::cost("most increments undecided at a time while it was cut off", "").is(field(cut, "pending_max")?),
         Asked::cost("rights that it held", "").is(field(cut, "outstanding")?),
+        Asked::cost("most increments undecided in the ledger while it was cut off", "").is(field(cut, "pending_max")?),
+        Asked::cost("most answers without a place in the other data centres, under way included", "")
+            .is(field(cut, "pending_elsewhere_max")?),
         Asked::cost("moments (100 a second) with more undecided than rights out, plus one", "")
             .must(0.0)
             .is(field(cut, "pending_over")?),

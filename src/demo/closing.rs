@@ -35,8 +35,11 @@ pub struct CutSeen {
     pub to_s: f64,
     /// Rights that it held, as the ledger knew, when it was cut off.
     pub outstanding: u64,
-    /// The most increments of all data centres that the ledger could not decide at one moment.
+    /// The most increments that the ledger held and could not decide at one moment.
     pub pending_max: u64,
+    /// The most answers that waited for a place at one moment (of one a second) in the other data centres, those on their way to
+    /// the ledger and back included.
+    pub pending_elsewhere_max: u64,
     /// Moments (one every 10 ms while it was cut off) at which more were undecided than rights outstanding anywhere, plus one.
     pub pending_over: u64,
     /// From its return to the next award.

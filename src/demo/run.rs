@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use super::closing::{AwardSeen, Closing, CutSeen, Record};
 use super::converge::{self, Target};
 use super::generator::{Generator, GeneratorError};
-use super::messages::{FromLoad, Load, LoadSite, Tally, ToLoad};
+use super::messages::{Counts, FromLoad, Load, LoadSite, Tally, ToLoad};
 use super::options::{CLIENTS_PER_DC, DemoOptions, OptionsError};
 use super::subscribers::{AwardFrame, SubscribeError, Subscribers, unix_us};
 use super::table::{self, Mode, Picture, Row};
@@ -341,7 +341,10 @@ impl<'a> Demo<'a> {
 
     fn on_report(&mut self, report: FromLoad) {
         match report {
-            FromLoad::Tick(tally) => self.last_tally = std::mem::replace(&mut self.tally, tally),
+            FromLoad::Tick(tally) => {
+                self.last_tally = std::mem::replace(&mut self.tally, tally);
+                self.look_at_pending();
+            }
             FromLoad::Milestone(hit) => self.record.winners.push(hit),
             _ => {}
         }
@@ -482,31 +485,43 @@ impl<'a> Demo<'a> {
         self.started.elapsed().as_secs_f64()
     }
 
+    /// What is to be cut off at a moment, seconds after the beginning.
+    fn cuts_at(&self, now_s: f64) -> BTreeSet<usize> {
+        let is_cut = |dc: &usize| {
+            let name = &self.cluster.dcs[*dc].name;
+            self.options.cut.iter().any(|cut| cut.dc == *name && (cut.from_s..cut.to_s).contains(&now_s))
+        };
+        (0..self.cluster.dcs.len()).filter(is_cut).collect()
+    }
+
+    /// When cuts have to be changed: at once, if they are not what they should be by now.
     fn next_cut(&self) -> Option<Instant> {
-        let now = self.elapsed_s();
+        let now_s = self.elapsed_s();
+        if self.cuts_at(now_s) != self.cut {
+            return Some(Instant::now());
+        }
         let moments = self.options.cut.iter().flat_map(|cut| [cut.from_s, cut.to_s]);
-        let next = moments.filter(|&moment| moment > now).min_by(f64::total_cmp)?;
+        let next = moments.filter(|&moment| moment > now_s).min_by(f64::total_cmp)?;
         Some(self.started + Duration::from_secs_f64(next) + Duration::from_millis(1))
     }
 
     fn change_cuts(&mut self) -> Result<(), DemoError> {
-        let now = self.elapsed_s();
-        for dc in 0..self.cluster.dcs.len() {
+        let now_s = self.elapsed_s();
+        let wanted = self.cuts_at(now_s);
+        for &dc in wanted.difference(&self.cut) {
+            self.cluster.cut(dc)?;
+            let dc_name = self.dc_name(dc).to_owned();
+            let outstanding = self.rights(dc).unwrap_or(0);
+            self.record.cuts.push(CutSeen { dc: dc_name, from_s: now_s, outstanding, ..CutSeen::default() });
+        }
+        for &dc in self.cut.difference(&wanted) {
+            self.cluster.heal(dc)?;
             let name = &self.cluster.dcs[dc].name;
-            let wanted = self.options.cut.iter().any(|cut| cut.dc == *name && (cut.from_s..cut.to_s).contains(&now));
-            if wanted && self.cut.insert(dc) {
-                self.cluster.cut(dc)?;
-                let cut = self.options.cut.iter().find(|cut| cut.dc == *name && (cut.from_s..cut.to_s).contains(&now));
-                let (from_s, to_s) = cut.map_or((now, now), |cut| (cut.from_s, cut.to_s));
-                let outstanding = self.rights(dc).unwrap_or(0);
-                let seen = CutSeen { dc: name.clone(), from_s, to_s, outstanding, ..CutSeen::default() };
-                self.record.cuts.push(seen);
-            } else if !wanted && self.cut.remove(&dc) {
-                self.cluster.heal(dc)?;
-                let ended = self.record.cuts.iter_mut().rfind(|cut| cut.dc == *name);
-                ended.into_iter().for_each(|cut| cut.healed_unix_us = Some(unix_us()));
+            if let Some(cut) = self.record.cuts.iter_mut().rfind(|cut| cut.dc == *name) {
+                (cut.to_s, cut.healed_unix_us) = (now_s, Some(unix_us()));
             }
         }
+        self.cut = wanted;
         Ok(())
     }
 
@@ -518,6 +533,15 @@ impl<'a> Demo<'a> {
         for cut in self.record.cuts.iter_mut().filter(|cut| cut.healed_unix_us.is_none()) {
             cut.pending_max = cut.pending_max.max(undecided);
             cut.pending_over += u64::from(undecided > out + 1);
+        }
+    }
+
+    /// How many answers wait for a place in the data centres that are not cut off.
+    fn look_at_pending(&mut self) {
+        let of = |(dc, counts): (usize, &Counts)| if self.cut.contains(&dc) { 0 } else { counts.pending() };
+        let elsewhere = self.tally.sites.iter().enumerate().map(of).sum();
+        for cut in self.record.cuts.iter_mut().filter(|cut| cut.healed_unix_us.is_none()) {
+            cut.pending_elsewhere_max = cut.pending_elsewhere_max.max(elsewhere);
         }
     }
 

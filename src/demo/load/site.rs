@@ -129,7 +129,7 @@ impl Running {
             }
             Phase::Connecting | Phase::Draining => u64::MAX,
         };
-        if arrival_us <= on_grid(earliest_us) {
+        if phase == Phase::Draining || arrival_us <= on_grid(earliest_us) {
             return on_grid(earliest_us);
         }
         let timeout = |front_end: &FrontEnd| front_end.due_us().unwrap_or(u64::MAX);
