@@ -18,9 +18,15 @@ use tokio::sync::{mpsc, watch};
 /// Messages that may wait for one peer's writer; a slower peer loses its connection and is told again from its digest.
 const WRITER_QUEUE_MAX: usize = 1_024;
 const WRITER_BATCH: usize = 64;
-/// Pause before dialling again: doubles from the first to the second.
+/// Pause before dialling again: doubles from the first to the second while the peer, or this side, refuses.
 const REDIAL_MIN: Duration = Duration::from_millis(100);
 const REDIAL_MAX: Duration = Duration::from_secs(3);
+/// An attempt without an answer is given up for a new one after this: QUIC sends its first datagram again after 1 s, then after 2
+/// and 4 more, and a data centre that is back would have to wait for the next. Round trips up to 0.9 s are fast enough.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+/// Where the distance is known, two of three attempts take so many round trips (a handshake is two), and this, at most.
+const ATTEMPT_ROUND_TRIPS: u32 = 3;
+const ATTEMPT_SLACK: Duration = Duration::from_millis(100);
 
 /// The connections of this aggregator to the others.
 #[derive(Clone)]
@@ -74,17 +80,22 @@ impl Mesh {
     }
 
     async fn keep_dialling(self, dc: DcId) {
-        let mut pause = REDIAL_MIN;
+        let (mut pause, mut known, mut missed) = (REDIAL_MIN, ATTEMPT_MAX, 0u32);
         loop {
-            match self.dial(dc).await {
-                Ok(connection) => {
-                    pause = REDIAL_MIN;
+            let patience = if missed % 3 == 2 { ATTEMPT_MAX } else { known };
+            match tokio::time::timeout(patience, self.dial(dc)).await {
+                Ok(Ok(connection)) => {
+                    known = ATTEMPT_MAX.min(connection.rtt() * ATTEMPT_ROUND_TRIPS + ATTEMPT_SLACK);
+                    (pause, missed) = (REDIAL_MIN, 0);
                     self.run_connection(dc, connection, true).await;
                 }
-                Err(error) => tracing::debug!(dc = dc.0, %error, "peer not reached"),
+                Ok(Err(error)) => {
+                    tracing::debug!(dc = dc.0, %error, "peer not reached");
+                    pause = (pause * 2).min(REDIAL_MAX);
+                }
+                Err(_) => (pause, missed) = (REDIAL_MIN, missed.wrapping_add(1)),
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(REDIAL_MAX);
         }
     }
 

@@ -230,6 +230,8 @@ impl AggregatorCore {
             Input::PeerUp { dc, rtt } => {
                 self.rtts.insert(dc, rtt);
                 self.gossip.on_peer_up(now, dc, rtt);
+                self.leader_core.on_peer_up(dc);
+                self.leader_wake = Some(now);
             }
             Input::PeerRtt { dc, rtt } => {
                 self.rtts.insert(dc, rtt);

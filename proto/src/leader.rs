@@ -91,6 +91,11 @@ impl LeaderCore {
         self.timing = None;
     }
 
+    /// A data centre is back: what it was asked for meanwhile is asked again at once.
+    pub fn on_peer_up(&mut self, dc: DcId) {
+        self.watches.iter_mut().filter(|((_, group), _)| group.dc == dc).for_each(|(_, watch)| watch.recalled = None);
+    }
+
     /// How long a report may wait for others, as the first milestone is so far away.
     pub fn patience(&self) -> Span {
         Span(alloc::patience_us(self.due.0))
