@@ -62,9 +62,18 @@ fn a_second_run_goes_on_where_the_first_ended() {
 }
 
 #[test]
+fn a_cut_at_a_whole_second_takes_place_and_the_award_comes_after() {
+    let line =
+        closing_line(&demo(None, &["--rate", "2000", "--milestone", "5000", "--cut", "asia-0:2:4", "--for", "8"]));
+    let cut = &line["cuts"][0];
+    assert_eq!((&cut["dc"], &cut["pending_over"]), (&"asia-0".into(), &0.into()), "{line}");
+    assert!(cut["to_s"].as_f64().is_some_and(|to_s| to_s >= 4.0) && line["awards"] == 1, "{line}");
+}
+
+#[test]
 fn options_that_cannot_be_are_refused_before_anything_starts() {
-    let output = demo(None, &["--rate", "0"]);
+    let output = demo(None, &["--rate=-1"]);
     assert!(!output.status.success() && output.stdout.is_empty());
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(complaint, "tidemark: --rate is 0: 1 to 10000000 allowed\n");
+    assert_eq!(complaint, "tidemark: --rate is -1: 0 to 10000000 allowed\n");
 }

@@ -24,9 +24,11 @@ const REDIAL_MAX: Duration = Duration::from_secs(3);
 /// An attempt without an answer is given up for a new one after this: QUIC sends its first datagram again after 1 s, then after 2
 /// and 4 more, and a data centre that is back would have to wait for the next. Round trips up to 0.9 s are fast enough.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-/// Where the distance is known, two of three attempts take so many round trips (a handshake is two), and this, at most.
+/// Where the distance is known, an attempt takes so many round trips (a handshake is two), and this, at most; now and then one may
+/// take longer, as distances change.
 const ATTEMPT_ROUND_TRIPS: u32 = 3;
-const ATTEMPT_SLACK: Duration = Duration::from_millis(100);
+const ATTEMPT_SLACK: Duration = Duration::from_millis(50);
+const LONG_ATTEMPT_EVERY: u32 = 8;
 
 /// The connections of this aggregator to the others.
 #[derive(Clone)]
@@ -82,7 +84,7 @@ impl Mesh {
     async fn keep_dialling(self, dc: DcId) {
         let (mut pause, mut known, mut missed) = (REDIAL_MIN, ATTEMPT_MAX, 0u32);
         loop {
-            let patience = if missed % 3 == 2 { ATTEMPT_MAX } else { known };
+            let patience = if (missed + 1).is_multiple_of(LONG_ATTEMPT_EVERY) { ATTEMPT_MAX } else { known };
             match tokio::time::timeout(patience, self.dial(dc)).await {
                 Ok(Ok(connection)) => {
                     known = ATTEMPT_MAX.min(connection.rtt() * ATTEMPT_ROUND_TRIPS + ATTEMPT_SLACK);
@@ -93,7 +95,7 @@ impl Mesh {
                     tracing::debug!(dc = dc.0, %error, "peer not reached");
                     pause = (pause * 2).min(REDIAL_MAX);
                 }
-                Err(_) => (pause, missed) = (REDIAL_MIN, missed.wrapping_add(1)),
+                Err(_) => (pause, missed) = (REDIAL_MIN, (missed + 1) % LONG_ATTEMPT_EVERY),
             }
             tokio::time::sleep(pause).await;
         }
