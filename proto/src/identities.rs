@@ -46,6 +46,12 @@ impl Identities {
         self.held + count <= IDENTITIES_HELD_MAX
     }
 
+    /// Whether an offer goes on where what is in the log, or on its way there, ends. Another one is refused by apply, or is a lie.
+    pub fn continues(&self, offer: &Offer, next_pos: u64) -> bool {
+        let offered = self.offered.get(&(offer.counter.clone(), offer.group));
+        offer.first_pos <= next_pos.max(offered.map_or(0, |offered| offered.upto))
+    }
+
     /// `count` increments of an offer go into the log; with `unnamed`, these are theirs and stand there without identities.
     pub fn on_proposed(&mut self, offer: &Offer, count: u64, unnamed: Option<Vec<OfferItem>>) {
         let key = (offer.counter.clone(), offer.group);

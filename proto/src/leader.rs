@@ -118,6 +118,10 @@ impl LeaderCore {
     pub fn for_the_log(&mut self, cmd: LedgerCmd, ledger: &Ledger) -> LedgerCmd {
         let LedgerCmd::Offer(mut offer) = cmd else { return cmd };
         let Some(counter) = ledger.counter(&offer.counter) else { return LedgerCmd::Offer(offer) };
+        let next_pos = counter.accounts().get(&offer.group).map_or(0, |account| account.next_pos);
+        if !self.identities.continues(&offer, next_pos) {
+            return LedgerCmd::Offer(offer);
+        }
         let count = offer.count();
         let expected = u128::from(counter.rate_per_s()) * u128::from(2 * self.quorum_rtt.0) / 1_000_000;
         let under_way = self.identities.under_way(&offer.counter, counter).max(expected.min(1 << 62) as u64);

@@ -379,6 +379,15 @@ fn increments_that_cannot_be_a_milestone_go_into_the_log_without_identities() {
 }
 
 #[test]
+fn an_offer_from_nowhere_is_not_counted_as_under_way() {
+    let mut offering = Offering::before(150);
+    offering.next = 1 << 40;
+    assert!(!is_block(&offering.offer(1)), "apply refuses it as it is");
+    offering.next = 0;
+    assert!(is_block(&offering.offer(1)));
+}
+
+#[test]
 fn a_leader_that_left_an_identity_out_gives_it_when_the_ledger_asks() {
     let mut offering = Offering::before(1_000);
     let block = offering.offer(1);

@@ -1,7 +1,6 @@
 //! Between the groups of this data centre and the ledger: reports and offers one way, accounts and places the other.
 
-use crate::aggregator::Output;
-use crate::aggregator::{AggregatorCore, Event};
+use crate::aggregator::{AggregatorCore, Event, Output};
 use crate::ids::{CounterName, GroupId};
 use crate::ledger::{Changes, Ledger};
 use crate::msg::*;

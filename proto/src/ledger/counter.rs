@@ -179,15 +179,19 @@ impl CounterLedger {
     pub fn identities_wanted(&self) -> bool {
         let reach = self.rate_per_s().saturating_mul(IDENTITIES_AHEAD_S);
         let reach = reach.max((self.accounts.len() * OFFER_ITEMS_MAX) as u64);
-        let lo = self.certain().saturating_add(self.window.weight()).saturating_add(1);
-        self.milestones.any_within(lo, self.upper().saturating_add(reach))
+        self.milestones.any_within(self.first_beyond_window(), self.upper().saturating_add(reach))
     }
 
     /// Whether one of the increments of `weight` that are put into the log now may be a milestone, as far as can be foreseen;
     /// `under_way` is about what stands before them in the log and is not applied here.
     pub fn may_award(&self, weight: u64, under_way: u64) -> bool {
         let hi = self.upper().saturating_add(under_way).saturating_add(weight);
-        self.milestones.any_within(self.certain() + self.window.weight() + 1, hi)
+        self.milestones.any_within(self.first_beyond_window(), hi)
+    }
+
+    /// The least ordinal that an increment behind the window can take.
+    fn first_beyond_window(&self) -> u64 {
+        self.certain() + self.window.weight() + 1
     }
 
     pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<DcId>) {
