@@ -301,7 +301,7 @@ impl<'a> Demo<'a> {
         self.record.cost = Cost { cpu_s: cost.cpu_s_since(&cost_before), ..cost };
         let per_s = |(now, before): (u64, &u64)| (now - before) as f64 / self.record.wall_s;
         self.record.commits_per_s = self.commits().into_iter().zip(&commits_before).map(per_s).collect();
-        self.heal_all()?;
+        self.set_cuts(BTreeSet::new())?;
         Ok(end)
     }
 
@@ -506,13 +506,15 @@ impl<'a> Demo<'a> {
     }
 
     fn change_cuts(&mut self) -> Result<(), DemoError> {
+        self.set_cuts(self.cuts_at(self.elapsed_s()))
+    }
+
+    fn set_cuts(&mut self, wanted: BTreeSet<usize>) -> Result<(), DemoError> {
         let now_s = self.elapsed_s();
-        let wanted = self.cuts_at(now_s);
         for &dc in wanted.difference(&self.cut) {
             self.cluster.cut(dc)?;
-            let dc_name = self.dc_name(dc).to_owned();
-            let outstanding = self.rights(dc).unwrap_or(0);
-            self.record.cuts.push(CutSeen { dc: dc_name, from_s: now_s, outstanding, ..CutSeen::default() });
+            let (name, outstanding) = (self.dc_name(dc).to_owned(), self.rights(dc).unwrap_or(0));
+            self.record.cuts.push(CutSeen { dc: name, from_s: now_s, outstanding, ..CutSeen::default() });
         }
         for &dc in self.cut.difference(&wanted) {
             self.cluster.heal(dc)?;
@@ -543,13 +545,6 @@ impl<'a> Demo<'a> {
         for cut in self.record.cuts.iter_mut().filter(|cut| cut.healed_unix_us.is_none()) {
             cut.pending_elsewhere_max = cut.pending_elsewhere_max.max(elsewhere);
         }
-    }
-
-    fn heal_all(&mut self) -> Result<(), DemoError> {
-        for dc in std::mem::take(&mut self.cut) {
-            self.cluster.heal(dc)?;
-        }
-        Ok(())
     }
 
     // ---- after the load ----
