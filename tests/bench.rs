@@ -36,7 +36,7 @@ fn hits_of_a_real_node_are_all_counted() {
 #[test]
 fn deltas_are_all_counted_also_on_a_slow_disk() {
     let arguments = ["node-deltas", "--seconds", "0.3", "--rate", "2000", "--size", "200", "--flush-delay", "5ms"];
-    let line = line(&arguments, &["at most", "open loop", "distinct deltas with 5 ms per flush, at most"]);
+    let line = line(&arguments, &["at most", "open loop", "share left with 5 ms per flush"]);
     assert_eq!(line["flush_delay_ms"], 5);
 }
 
