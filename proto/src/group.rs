@@ -12,6 +12,7 @@ mod blocks;
 mod cells;
 mod feed;
 mod guard;
+mod queue;
 mod rows;
 mod says;
 mod stream;
@@ -29,7 +30,8 @@ use crate::ring::ChangeRing;
 use crate::table::{CellTable, TableFull};
 use crate::teeth::{Bug, bites};
 use cells::Cells;
-use guard::{AccountChange, Queued};
+use guard::AccountChange;
+use queue::Queued;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::{Part, Record, Streams};
 
@@ -338,7 +340,7 @@ impl Group {
         let guard = &self.guards[part.guard as usize];
         let here = guard.epoch == part.epoch;
         let items = part.indices.iter().zip(part.first_pos..);
-        items.filter(move |&(_, pos)| here && guard.queue.is_open(pos)).map(|(&idx, _)| idx)
+        items.filter(move |&(_, pos)| here && guard.queue.get_open(pos).is_some()).map(|(&idx, _)| idx)
     }
 
     fn on_fence(&mut self, client: ClientId, lane: u8) {
@@ -442,7 +444,7 @@ impl Group {
     fn certify_queued(&mut self, account: &Account) {
         let Some(number) = self.guard_of(&account.counter) else { return };
         let guard = &mut self.guards[number as usize];
-        let (pos, queued) = (guard.placed_upto(), guard.queue.get(guard.placed_upto()).copied());
+        let (pos, queued) = (guard.placed_upto(), guard.queue.get_open(guard.placed_upto()).copied());
         if queued.is_some_and(|queued| guard.certify(queued.delta)) {
             self.place(number, pos, Place::Counted);
             self.guards[number as usize].queue.advance();
@@ -465,8 +467,8 @@ impl Group {
 
     fn guard_again(&mut self, number: u32, account: &Account) {
         let guard = &self.guards[number as usize];
-        let (slot, from, to) = (guard.slot, guard.placed_upto(), guard.next_pos());
-        (from..to).for_each(|pos| self.place(number, pos, Place::Counted));
+        let slot = guard.slot;
+        self.place_open(number, 0, guard.next_pos(), |_| Place::Counted);
         let mut guard = Guard::new(account, slot, self.cells.sum(slot));
         guard.on_account(account);
         self.guards[number as usize] = guard;
@@ -495,15 +497,20 @@ impl Group {
             return;
         }
         for run in &placed.runs {
-            let guard = &self.guards[number as usize];
-            let from = run.first_pos.max(guard.placed_upto());
-            let to = run.first_pos.saturating_add(run.count).min(guard.next_pos());
-            for pos in from..to {
-                self.place(number, pos, place_in_run(run, pos));
-            }
+            let to = run.first_pos.saturating_add(run.count);
+            self.place_open(number, run.first_pos, to, |pos| run.place.after(pos - run.first_pos));
         }
         self.guards[number as usize].queue.advance();
         self.touched.insert(number);
+    }
+
+    /// Gives those of the positions `from .. to` a place that have none.
+    fn place_open(&mut self, number: u32, from: u64, to: u64, place: impl Fn(u64) -> Place) {
+        let mut from = from;
+        while let Some(pos) = self.guards[number as usize].queue.next_open(from).filter(|&pos| pos < to) {
+            self.place(number, pos, place(pos));
+            from = pos + 1;
+        }
     }
 
     /// Gives a position its place, once.
@@ -548,9 +555,8 @@ impl Group {
         let guard = self.guard_of(&placed.counter).map(|number| &self.guards[number as usize]);
         let Some(guard) = guard.filter(|guard| guard.epoch == placed.epoch) else { return false };
         let open = |run: &PlacedRun| {
-            let from = run.first_pos.max(guard.placed_upto());
-            let to = run.first_pos.saturating_add(run.count).min(guard.next_pos());
-            (from..to).any(|pos| guard.queue.is_open(pos))
+            let to = run.first_pos.saturating_add(run.count);
+            guard.queue.next_open(run.first_pos).is_some_and(|pos| pos < to)
         };
         placed.group == self.config.id && placed.runs.iter().any(open)
     }
@@ -562,9 +568,4 @@ fn insert_bounded<T: Ord + Clone>(into: &mut BTreeSet<T>, from: &[T], max: usize
             into.insert(value.clone());
         }
     }
-}
-
-/// The place of one position of a run.
-fn place_in_run(run: &PlacedRun, pos: u64) -> Place {
-    run.place.after(pos - run.first_pos)
 }

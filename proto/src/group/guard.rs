@@ -3,11 +3,11 @@
 //! PROTOCOL section 1, "Valve apply". The account is cumulative (granted, spent, returned); an increment that does not fit is
 //! queued at the next position, and only `Placed` resolves it.
 
-use crate::ids::{CounterName, SessionId};
-use crate::limits::{BLOCK_ITEMS_MAX, GRANTED_CUMULATIVE_MAX, OFFER_ITEMS_MAX};
+use crate::group::queue::Queue;
+use crate::ids::CounterName;
+use crate::limits::GRANTED_CUMULATIVE_MAX;
 use crate::msg::{Account, HelloAccount};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 
 /// The account of one guarded counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl Guard {
 
     /// The first position whose place is not known; every position below is placed.
     pub fn placed_upto(&self) -> u64 {
-        self.queue.head
+        self.queue.head()
     }
 
     /// The next position to be given.
@@ -83,7 +83,7 @@ impl Guard {
 
     /// Queued increments without a place.
     pub fn pending(&self) -> u64 {
-        self.queue.open
+        self.queue.open()
     }
 
     /// Spends rights on an increment if it fits whole.
@@ -153,92 +153,5 @@ impl Guard {
             "acknowledged the unsaid: {self:?}"
         );
         self.queue.check_invariants();
-    }
-}
-
-/// Queued increments from the first unplaced one on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Queue {
-    /// Position of the first item.
-    pub head: u64,
-    pub items: VecDeque<Queued>,
-    /// Items without a place.
-    pub open: u64,
-}
-
-/// One queued increment (48 bytes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Queued {
-    pub delta: u64,
-    pub seq: u64,
-    pub session: SessionId,
-    /// Number of its stream.
-    pub stream: u32,
-    pub idx: u32,
-    pub has_session: bool,
-    pub placed: bool,
-}
-
-impl Queue {
-    pub fn next_pos(&self) -> u64 {
-        self.head + self.items.len() as u64
-    }
-
-    pub fn push(&mut self, item: Queued) -> u64 {
-        self.items.push_back(item);
-        self.open += 1;
-        self.next_pos() - 1
-    }
-
-    /// Whether the item at a position awaits its place.
-    pub fn is_open(&self, pos: u64) -> bool {
-        self.get(pos).is_some_and(|item| !item.placed)
-    }
-
-    pub fn get(&self, pos: u64) -> Option<&Queued> {
-        self.items.get(usize::try_from(pos.checked_sub(self.head)?).ok()?)
-    }
-
-    /// Marks the item as placed, once; its content, if it was open.
-    pub fn place(&mut self, pos: u64) -> Option<Queued> {
-        let at = usize::try_from(pos.checked_sub(self.head)?).ok()?;
-        let item = self.items.get_mut(at).filter(|item| !item.placed)?;
-        item.placed = true;
-        self.open -= 1;
-        Some(*item)
-    }
-
-    /// Drops the placed items at the head.
-    pub fn advance(&mut self) {
-        while self.items.front().is_some_and(|item| item.placed) {
-            self.items.pop_front();
-            self.head += 1;
-        }
-    }
-
-    /// Items of one weight from `pos` on, if there are at least `items_min`: their number and weight.
-    pub fn block(&self, pos: u64, items_min: usize) -> Option<(u64, u64)> {
-        let from = usize::try_from(pos.checked_sub(self.head)?).ok()?;
-        if self.items.len().saturating_sub(from) < items_min {
-            return None;
-        }
-        let delta = self.items[from].delta;
-        let same = self.items.range(from..).take(BLOCK_ITEMS_MAX as usize).take_while(|item| item.delta == delta);
-        let count = same.count();
-        (count >= items_min).then_some((count as u64, delta))
-    }
-
-    /// At most [`OFFER_ITEMS_MAX`] items of positions `from .. to`.
-    pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = &Queued> {
-        let len = self.items.len() as u64;
-        let from = from.saturating_sub(self.head).min(len);
-        let to = to.saturating_sub(self.head).clamp(from, len).min(from + OFFER_ITEMS_MAX as u64);
-        self.items.range(from as usize..to as usize)
-    }
-
-    fn check_invariants(&self) {
-        let open = self.items.iter().filter(|item| !item.placed).count() as u64;
-        assert_eq!(self.open, open, "open items of a queue");
-        assert!(self.items.front().is_none_or(|item| !item.placed), "a placed item heads the queue");
     }
 }

@@ -6,7 +6,8 @@
 //! left is not seen. An empty value deletes the row.
 
 use crate::group::cells::{COMPONENTS_PER_BLOCK, Cells, Component};
-use crate::group::guard::{Guard, Queue, Queued};
+use crate::group::guard::Guard;
+use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
 use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream};
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
@@ -20,15 +21,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const META: u8 = 0;
 const NAMES: u8 = 1;
 const COMPONENTS: u8 = 2;
 const STREAMS: u8 = 3;
 const QUEUE: u8 = 4;
 const NAMES_PER_BLOCK: u32 = 256;
-/// Positions in one row of a queue.
-const POSITIONS_PER_BLOCK: u64 = 1_024;
 
 /// Why rows are not a checkpoint of this group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,8 +53,9 @@ pub(super) struct Saved {
     queue_dirty: BTreeSet<(u32, u64)>,
     /// The side of every saved block of a queue.
     queue_sides: BTreeMap<(u32, u64), u8>,
-    /// Blocks of queues that the last checkpoint no longer needs; the next one deletes them.
-    queue_dead: Vec<(u32, u64)>,
+    /// Blocks of queues that the last checkpoint no longer needs, and the side that says so; the next one deletes them, that side
+    /// last.
+    queue_dead: Vec<((u32, u64), u8)>,
 }
 
 impl Saved {
@@ -91,7 +91,7 @@ struct Meta {
     spread: BTreeSet<CounterName>,
 }
 
-/// A row of a queue: items from `first_pos` on.
+/// A row of a queue: items from `first_pos` on. Without any, nothing in the block awaits a place any more; so it is without a row.
 #[derive(Serialize, Deserialize)]
 struct QueueRow {
     epoch: u32,
@@ -142,32 +142,29 @@ impl Group {
     }
 
     fn save_queues(&mut self, rows: &mut Vec<Row>) {
-        for (guard, block) in std::mem::take(&mut self.saved.queue_dead) {
-            rows.extend([0, 1].map(|side| (queue_key(guard, block, side), Vec::new())));
+        for ((guard, block), side) in std::mem::take(&mut self.saved.queue_dead) {
+            rows.extend([1 - side, side].map(|side| (queue_key(guard, block, side), Vec::new())));
         }
         for (guard, block) in std::mem::take(&mut self.saved.queue_dirty) {
-            let (first_pos, to) = (block * POSITIONS_PER_BLOCK, (block + 1) * POSITIONS_PER_BLOCK);
-            let queue = &self.guards[guard as usize].queue;
-            let first_pos = first_pos.max(queue.head);
-            if first_pos < to {
-                let side = self.saved.queue_sides.get(&(guard, block)).map_or(0, |side| 1 - side);
-                self.saved.queue_sides.insert((guard, block), side);
-                let items = queue.range(first_pos, to).copied().collect();
-                let mut value = Vec::new();
-                put_varint(self.saved.number, &mut value);
-                put(&QueueRow { epoch: self.guards[guard as usize].epoch, first_pos, items }, &mut value);
-                rows.push((queue_key(guard, block, side), value));
+            let (epoch, row) = {
+                let guard = &self.guards[guard as usize];
+                (guard.epoch, guard.queue.block_row(block))
+            };
+            let saved = self.saved.queue_sides.get(&(guard, block)).copied();
+            if row.is_none() && saved.is_none() {
+                continue;
             }
+            let side = saved.map_or(0, |side| 1 - side);
+            self.saved.queue_sides.insert((guard, block), side);
+            let (first_pos, items) = row.unwrap_or_default();
+            let mut value = Vec::new();
+            put_varint(self.saved.number, &mut value);
+            put(&QueueRow { epoch, first_pos, items }, &mut value);
+            rows.push((queue_key(guard, block, side), value));
         }
         let guards = &self.guards;
-        let dead = |&(guard, block): &(u32, u64)| {
-            let queue = &guards[guard as usize].queue;
-            (block + 1) * POSITIONS_PER_BLOCK <= queue.head || block * POSITIONS_PER_BLOCK > queue.next_pos()
-        };
-        self.saved.queue_dead = self.saved.queue_sides.keys().copied().filter(dead).collect();
-        for key in &self.saved.queue_dead {
-            self.saved.queue_sides.remove(key);
-        }
+        let dead = |&(guard, block): &(u32, u64), _: &mut u8| !guards[guard as usize].queue.has_block(block);
+        self.saved.queue_dead = self.saved.queue_sides.extract_if(.., dead).collect();
     }
 
     fn meta(&self) -> Vec<u8> {
@@ -181,7 +178,7 @@ impl Group {
             components: self.cells.len(),
             streams: self.streams.len(),
             guards: self.guards.iter().map(Guard::without_queue).collect(),
-            queues: self.guards.iter().map(|guard| (guard.queue.head, guard.queue.next_pos())).collect(),
+            queues: self.guards.iter().map(|guard| (guard.queue.head(), guard.queue.next_pos())).collect(),
             boots: self.boots.clone(),
             starts: self.starts,
             confirmed: self.confirmed,
@@ -255,7 +252,7 @@ impl Loading {
     fn on_row(&mut self, key: &[u8], value: Vec<u8>) -> Result<(), LoadError> {
         let mut content = &value[..];
         let number = get_varint(&mut content).ok_or(malformed(key, "no checkpoint number"))?;
-        if key.len() != 6 && key.len() != 14 {
+        if !matches!((key.len(), key.last()), (6 | 14, Some(0 | 1))) {
             return Err(malformed(key, "unknown key"));
         }
         let block_is = |best: &(Vec<u8>, u64, Vec<u8>)| best.0[..best.0.len() - 1] == key[..key.len() - 1];
@@ -279,6 +276,11 @@ impl Loading {
             NAMES => self.group.saved.names.set(block),
             COMPONENTS => self.group.cells.dirty.set(block),
             STREAMS => self.group.streams.dirty.set(block),
+            QUEUE if key.len() == 14 => {
+                let place = (block, queue_block_of(key)?);
+                self.group.saved.queue_dirty.insert(place);
+                self.group.saved.queue_sides.insert(place, 1 - key[13]);
+            }
             _ => {}
         }
         Ok(())
@@ -351,25 +353,20 @@ impl Loading {
 
     fn on_queue(&mut self, content: &[u8], key: &[u8]) -> Result<(), &'static str> {
         let number = block_of(key);
-        let block = u64::from_be_bytes(key[5..13].try_into().map_err(|_| "unknown key")?);
+        let block = queue_block_of(key).map_err(|_| "unknown key")?;
         let row = get::<QueueRow>(content).ok_or("not a queue")?;
         let at = number as usize;
         let (Some(guard), Some(&(head, next))) = (self.meta.guards.get_mut(at), self.meta.queues.get(at)) else {
             return Err("the queue of an unknown guard");
         };
-        let start = block.checked_mul(POSITIONS_PER_BLOCK).ok_or("a position out of bounds")?;
         self.group.saved.queue_sides.insert((number, block), key[13]);
-        if row.epoch != guard.epoch || start.saturating_add(POSITIONS_PER_BLOCK) <= head || start >= next {
+        if row.epoch != guard.epoch || row.items.is_empty() {
             return Ok(());
         }
-        let queue = &mut guard.queue;
-        if queue.items.is_empty() {
-            queue.head = head;
+        if guard.queue == Queue::default() {
+            guard.queue = Queue::to_load(head, next);
         }
-        let skip = usize::try_from(queue.next_pos().checked_sub(row.first_pos).ok_or("items before it are missing")?);
-        let items = row.items.get(skip.map_err(|_| "a position out of bounds")?..).ok_or("items are missing")?;
-        queue.items.extend(items);
-        Ok(())
+        guard.queue.load_block(block, row.first_pos, row.items)
     }
 
     fn finish(mut self) -> Result<Group, LoadError> {
@@ -393,7 +390,7 @@ impl Loading {
             if guard.slot >= meta.slots || !guard_is_sound(&guard) || group.guard_of_slot.contains_key(&guard.slot) {
                 return Err(malformed(&[META], "an account is out of bounds"));
             }
-            group.queued += guard.queue.open;
+            group.queued += guard.queue.open();
             group.index_guard(guard.slot, number);
             group.guards.push(guard);
         }
@@ -429,7 +426,7 @@ fn queued_of(group: &Group, stream: u32, seq: u64, record: &Record) -> Option<u3
             continue;
         }
         for (pos, &idx) in (part.first_pos..end).zip(&part.indices) {
-            let Some(item) = guard.queue.get(pos).filter(|item| !item.placed) else { continue };
+            let Some(item) = guard.queue.get_open(pos) else { continue };
             if (item.stream, item.seq, item.idx) != (stream, seq, idx) {
                 return None;
             }
@@ -440,15 +437,14 @@ fn queued_of(group: &Group, stream: u32, seq: u64, record: &Record) -> Option<u3
 }
 
 fn finish_queue(queue: &mut Queue, head: u64, next: u64, streams: u32) -> Result<(), LoadError> {
-    if queue.items.is_empty() {
-        queue.head = head;
+    if queue.open() == 0 {
+        *queue = Queue::to_load(head, next);
     }
-    complete("queued increments", queue.next_pos(), next)?;
-    let sound = queue.items.iter().all(|item| item.stream < streams);
-    if !sound || queue.items.front().is_some_and(|item| item.placed) {
+    queue.advance();
+    complete("positions before the first increment without a place", queue.head(), head)?;
+    if queue.items().any(|item| item.stream >= streams) {
         return Err(malformed(&[QUEUE], "a queued increment is out of bounds"));
     }
-    queue.open = queue.items.iter().filter(|item| !item.placed).count() as u64;
     Ok(())
 }
 
@@ -463,6 +459,11 @@ fn malformed(key: &[u8], what: &'static str) -> LoadError {
 /// The block (or, for a queue, the guard) of a key of at least 5 bytes.
 fn block_of(key: &[u8]) -> u32 {
     u32::from_be_bytes([key[1], key[2], key[3], key[4]])
+}
+
+fn queue_block_of(key: &[u8]) -> Result<u64, LoadError> {
+    let number = key.get(5..13).and_then(|number| number.try_into().ok());
+    number.map(u64::from_be_bytes).ok_or(malformed(key, "unknown key"))
 }
 
 fn put<T: Serialize + ?Sized>(value: &T, into: &mut Vec<u8>) {

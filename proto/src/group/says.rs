@@ -1,6 +1,6 @@
 //! What a group says, from applied state only: its numbers, its greeting, reports and offers.
 
-use crate::group::guard::Queued;
+use crate::group::queue::Queued;
 use crate::group::{Group, GroupConfig, Guard, stream};
 use crate::ids::{ClientId, CounterName, LogIndex, Start};
 use crate::limits::{BLOCK_ITEMS_MIN, BOOTS_UNCONFIRMED_MAX, OFFER_ITEMS_MAX};
@@ -134,11 +134,12 @@ impl Group {
         }
     }
 
-    /// The offer of queued increments from position `from` on (not below what is placed): their identities, or a block if they
-    /// are alike and many, or nobody wants identities. `None` when there are none.
+    /// The offer of increments that await a place, the first ones from position `from` on: their identities, or a block if they are
+    /// alike and many, or nobody wants identities. What has its place was offered, or it would have none. `None` when there are
+    /// none.
     pub fn offer(&self, guard: u32, from: u64, identities_wanted: bool) -> Option<Offer> {
         let guard = &self.guards[guard as usize];
-        let first_pos = from.max(guard.placed_upto());
+        let first_pos = guard.queue.next_open(from)?;
         let block_items_min = if identities_wanted { OFFER_ITEMS_MAX + 1 } else { BLOCK_ITEMS_MIN };
         match guard.queue.block(first_pos, block_items_min) {
             Some((count, delta)) => Some(self.offer_of(guard, first_pos, OfferBody::Block { count, delta })),
@@ -146,11 +147,11 @@ impl Group {
         }
     }
 
-    /// At most [`OFFER_ITEMS_MAX`] of the increments at positions `from .. to` with their identities, from `from` (not below what
-    /// is placed) on.
+    /// At most [`OFFER_ITEMS_MAX`] of the increments at positions `from .. to` that await a place, with their identities, from the
+    /// first one on.
     pub fn detail(&self, guard: u32, from: u64, to: u64) -> Option<Detail> {
         let guard = &self.guards[guard as usize];
-        self.items(guard, from.max(guard.placed_upto()), to)
+        self.items(guard, guard.queue.next_open(from)?, to)
     }
 
     fn items(&self, guard: &Guard, first_pos: u64, to: u64) -> Option<Offer> {

@@ -444,7 +444,7 @@ impl Oracle {
             assert_eq!(read, group.sum(slot).to_string(), "components of slot {slot}");
         }
         for guard in group.guards() {
-            let queued: u64 = guard.queue.items.iter().filter(|item| !item.placed).map(|item| item.delta).sum();
+            let queued: u64 = guard.queue.items().filter(|item| !item.placed).map(|item| item.delta).sum();
             let placed = self.placed_weight.get(&guard.slot).copied().unwrap_or(0);
             assert_eq!(guard.base + guard.spent + placed + queued, group.sum(guard.slot), "conservation");
         }
