@@ -115,6 +115,35 @@ async fn a_learner_that_gathers_flushes_applies_what_is_committed_all_the_same()
 }
 
 #[tokio::test]
+async fn a_learner_of_a_quiet_group_gets_few_heartbeats_and_all_news() {
+    let mut group = Group::of_voters(3, config()).await;
+    let leader = group.leader().await;
+    group.start(4).await;
+    group.node(leader).add_learner(4).await.unwrap();
+    propose_all(group.node(leader), &texts(0..10)).await;
+    group.wait_seen(4, &texts(0..10)).await;
+    let follower = (1..=3).find(|&id| id != leader).unwrap();
+    let sent = |to| group.network.messages_between(leader, to);
+    let quiet_for = async |heartbeats: u64| {
+        let (voter, learner) = (sent(follower), sent(4));
+        while sent(follower) < voter + heartbeats {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        (sent(follower) - voter, sent(4) - learner)
+    };
+    within("the end of what was under way", quiet_for(5)).await;
+    let (voter, learner) = within("heartbeats", quiet_for(25)).await;
+    assert!(learner > 0 && learner <= voter / 5 + 2, "{learner} beside {voter}");
+    propose_all(group.node(leader), &texts(10..20)).await;
+    group.wait_seen(4, &texts(0..20)).await;
+    assert_eq!(group.node(4).leader(), Some(leader));
+    group.node(leader).change_voters([1, 2, 3, 4].into(), true).await.unwrap();
+    group.wait(4, "a vote", |metrics| metrics.voters.contains(&4)).await;
+    let (voter, new_voter) = within("heartbeats", quiet_for(25)).await;
+    assert!(new_voter + 3 > voter, "{new_voter} beside {voter}: a voter gets all");
+}
+
+#[tokio::test]
 async fn a_follower_names_the_leader() {
     let group = Group::of_voters(3, config()).await;
     let leader = group.leader().await;

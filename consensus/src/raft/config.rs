@@ -59,6 +59,8 @@ pub struct Config {
     pub snapshot_bytes_max: usize,
     /// An append stream without an answer for this long is given up and opened anew.
     pub stall_ms: u64,
+    /// While nothing is new, a learner gets one heartbeat of so many; voters get all.
+    pub learner_heartbeats: u32,
     /// Memory for recent entries, so that replication does not read the disk.
     pub recent_bytes_max: usize,
     /// Memory that redb may use as page cache.
@@ -90,6 +92,7 @@ impl Config {
             snapshot_chunk_bytes: 256 << 10,
             snapshot_bytes_max: 1 << 30,
             stall_ms: 2_000,
+            learner_heartbeats: 5,
             recent_bytes_max: 32 << 20,
             cache_bytes: 64 << 20,
             flush_delay: Duration::ZERO,

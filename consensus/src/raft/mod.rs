@@ -19,7 +19,7 @@ mod wire;
 pub use crate::storage::{CommitStats, Execution, OpenError, Source};
 pub use config::{Config, Timing};
 pub use log_store::LogStore;
-pub use node::{ChangeError, Metrics, MetricsWatch, RaftNode, ReadError, StartError};
+pub use node::{ChangeError, LeaderWatch, Metrics, MetricsWatch, RaftNode, ReadError, StartError};
 pub use propose::ProposeError;
 pub use state_machine::{App, Builder, OnApplied, RestoreError, StateMachine};
 pub use transport::{CallKind, DUPLEX_MESSAGES_MAX, Duplex, RaftService, RaftTransport, ServeError, Unreachable};

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::Config;
+use super::node::MetricsWatch;
 use super::transport::{CallKind, DUPLEX_MESSAGES_MAX, Duplex, RaftTransport, ServeError, Unreachable};
 use super::types::{LogId, Snapshot, TypeConfig, Vote};
 use super::wire::{self, SnapshotChunk, SnapshotInstall};
@@ -41,6 +42,8 @@ pub struct Network {
     pub(super) transport: Arc<dyn RaftTransport>,
     pub(super) limits: Limits,
     pub(super) transfers: Arc<AtomicU64>,
+    /// Set when the member has started.
+    pub(super) metrics: Arc<OnceLock<MetricsWatch>>,
 }
 
 #[derive(Clone, Copy)]
@@ -49,6 +52,7 @@ pub(super) struct Limits {
     window_bytes_max: usize,
     snapshot_chunk_bytes: usize,
     stall: Duration,
+    learner_heartbeats: u32,
 }
 
 impl Limits {
@@ -58,6 +62,7 @@ impl Limits {
             window_bytes_max: config.window_bytes_max,
             snapshot_chunk_bytes: config.snapshot_chunk_bytes,
             stall: Duration::from_millis(config.stall_ms),
+            learner_heartbeats: config.learner_heartbeats,
         }
     }
 }
@@ -72,6 +77,8 @@ impl RaftNetworkFactory<TypeConfig> for Network {
             transport: self.transport.clone(),
             limits: self.limits,
             transfers: self.transfers.clone(),
+            metrics: self.metrics.clone(),
+            quiet: None,
         }
     }
 }
@@ -83,6 +90,9 @@ pub struct Peer {
     transport: Arc<dyn RaftTransport>,
     limits: Limits,
     transfers: Arc<AtomicU64>,
+    metrics: Arc<OnceLock<MetricsWatch>>,
+    /// The last heartbeat, if it was agreed to, and how many like it were not sent since.
+    quiet: Option<(AppendRequest, u32)>,
 }
 
 impl Peer {
@@ -151,7 +161,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
                 return Ok(stream::empty().boxed());
             };
             match input.next().now_or_never() {
-                Some(None) => Ok(stream::once(self.append_alone(first)).boxed()),
+                Some(None) => Ok(stream::once(async move { self.append_alone(first).await }).boxed()),
                 Some(Some(second)) => self.append_stream(vec![first, second], input).await,
                 None => self.append_stream(vec![first], input).await,
             }
@@ -201,11 +211,31 @@ impl RaftNetworkV2<TypeConfig> for Peer {
 }
 
 impl Peer {
-    async fn append_alone(&self, request: AppendRequest) -> Result<AppendResult, RpcError> {
+    async fn append_alone(&mut self, request: AppendRequest) -> Result<AppendResult, RpcError> {
         let (previous, last) = (request.prev_log_id, last_log_id(&request));
-        let answer: AppendEntriesResponse<TypeConfig> =
-            self.call_within(CallKind::Append, &request, self.limits.stall).await?;
+        let answer = match self.need_not_send(&request) {
+            true => AppendEntriesResponse::Success,
+            false => {
+                self.quiet = None;
+                let sent = self.call_within(CallKind::Append, &request, self.limits.stall).await?;
+                let agreed = request.entries.is_empty() && matches!(sent, AppendEntriesResponse::Success);
+                self.quiet = agreed.then_some((request, 0));
+                sent
+            }
+        };
         Ok(answer.into_stream_result(previous, last))
+    }
+
+    /// A heartbeat to a learner that says nothing new: it counts for no majority and never stands for election, so that most of
+    /// these can be left out.
+    fn need_not_send(&mut self, request: &AppendRequest) -> bool {
+        let Some((said, left_out)) = &mut self.quiet else { return false };
+        let is_voter = self.metrics.get().is_none_or(|metrics| metrics.is_voter(self.target));
+        let says = |request: &AppendRequest| (request.vote, request.prev_log_id, request.leader_commit);
+        let says_nothing_new = request.entries.is_empty() && says(request) == says(said);
+        let leave_out = says_nothing_new && !is_voter && *left_out + 1 < self.limits.learner_heartbeats;
+        *left_out += u32::from(leave_out);
+        leave_out
     }
 
     async fn append_stream<'s, S>(

@@ -1,8 +1,8 @@
 //! One member of a Raft group: its handle, its membership and its metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use futures_util::future::join_all;
 use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
+use openraft::metrics::RaftServerMetrics;
 use openraft::{EmptyNode, Raft, RaftMetrics, ReadPolicy};
 
 use super::config::Config;
@@ -141,6 +142,11 @@ impl MetricsWatch {
         Metrics::new(&self.0.borrow_watched())
     }
 
+    /// Whether a member votes.
+    pub fn is_voter(&self, id: u64) -> bool {
+        self.0.borrow_watched().membership_config.membership().voter_ids().any(|voter| voter == id)
+    }
+
     /// Waits for a change; `false` when the member has gone and there will be none.
     pub async fn changed(&mut self) -> bool {
         self.0.changed().await.is_ok()
@@ -160,6 +166,23 @@ impl MetricsWatch {
     }
 }
 
+/// Follows who leads the group, as far as a member knows.
+pub struct LeaderWatch(WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>);
+
+impl LeaderWatch {
+    /// Who leads now.
+    pub fn get(&self) -> Option<u64> {
+        self.0.borrow_watched().current_leader
+    }
+
+    /// Waits until it may be another one; for ever when the member has gone. May be cancelled.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
 /// A running member of a Raft group. Cloning gives another handle on the same member.
 ///
 /// It runs on the tokio runtime it was started on, plus one thread for the disk. Call [`shutdown`](Self::shutdown)
@@ -172,6 +195,23 @@ pub struct RaftNode {
     server: Arc<Server>,
     store: LogStore,
     transport: Arc<dyn RaftTransport>,
+}
+
+/// A member that does not vote stands for no election and sends no heartbeats: it needs no clock, which would wake it twelve times
+/// a second. Ends when the member is shut down.
+async fn tick_while_voting(id: u64, raft: Raft<TypeConfig, StateMachine>) {
+    let mut server = raft.server_metrics();
+    loop {
+        let votes = {
+            let known = server.borrow_and_update();
+            let memberships = [known.membership_config.membership(), known.committed_membership_config.membership()];
+            memberships.iter().any(|membership| membership.voter_ids().any(|voter| voter == id))
+        };
+        raft.runtime_config().tick(votes);
+        if server.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Bytes of the answer.
@@ -194,9 +234,12 @@ impl RaftNode {
         let store = LogStore::open(source, id, &config)?;
         let machine = StateMachine::new(Box::new(app), on_applied, store.clone());
         let transfers = Arc::new(AtomicU64::new(0));
-        let network = Network { id, transport: transport.clone(), limits: Limits::new(&config), transfers };
+        let (limits, metrics) = (Limits::new(&config), Arc::new(OnceLock::new()));
+        let network = Network { id, transport: transport.clone(), limits, transfers, metrics: metrics.clone() };
         let raft = Raft::new(id, raft_config, network, store.clone(), machine).await;
         let raft = raft.map_err(|error| StartError::Replay(error.to_string()))?;
+        let _ = metrics.set(MetricsWatch(raft.metrics()));
+        tokio::spawn(tick_while_voting(id, raft.clone()));
         let proposer = Proposer::start(raft.clone(), &config);
         let server = Arc::new(Server::new(raft.clone(), config.message_bytes_max, config.snapshot_bytes_max));
         Ok(Self { id, raft, proposer, server, store, transport })
@@ -301,6 +344,11 @@ impl RaftNode {
     /// Who leads, as far as this member knows.
     pub fn leader(&self) -> Option<u64> {
         self.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// Follows who leads.
+    pub fn leaders(&self) -> LeaderWatch {
+        LeaderWatch(self.raft.server_metrics())
     }
 
     /// Follows the metrics.

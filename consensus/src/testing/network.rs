@@ -41,14 +41,15 @@ struct State {
     links: BTreeMap<(u64, u64), Link>,
     default: Link,
     random: u64,
-    messages: u64,
+    /// By sender and receiver.
+    messages: BTreeMap<(u64, u64), u64>,
 }
 
 impl MemoryNetwork {
     /// A network on which every link is `default` until told otherwise.
     pub fn new(seed: u64, default: Link) -> Self {
         let (services, links) = (BTreeMap::new(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(State { services, links, default, random: seed | 1, messages: 0 })))
+        Self(Arc::new(Mutex::new(State { services, links, default, random: seed | 1, messages: BTreeMap::new() })))
     }
 
     /// The transport of member `id`.
@@ -84,7 +85,12 @@ impl MemoryNetwork {
 
     /// Messages sent so far, answers included.
     pub fn messages(&self) -> u64 {
-        self.state().messages
+        self.state().messages.values().sum()
+    }
+
+    /// Of these, from one member to another.
+    pub fn messages_between(&self, from: u64, to: u64) -> u64 {
+        self.state().messages.get(&(from, to)).copied().unwrap_or(0)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -98,7 +104,7 @@ impl MemoryNetwork {
     /// When a message sent now arrives; `None` if the link is cut.
     fn arrival(&self, from: u64, to: u64) -> Option<Fate> {
         let mut state = self.state();
-        state.messages += 1;
+        *state.messages.entry((from, to)).or_default() += 1;
         let link = state.link((from, to));
         if link.cut {
             return None;
