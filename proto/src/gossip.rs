@@ -78,7 +78,7 @@ impl Default for GossipConfig {
         GossipConfig {
             gossip_interval: Span::from_millis(200),
             digest_interval: Span::from_secs(1),
-            digest_interval_max: Span::from_secs(10),
+            digest_interval_max: Span::from_secs(20),
             delta_bytes_max: DELTA_BYTES_DEFAULT,
             window_deltas: 16,
             direct_peers_max: 16,
@@ -371,17 +371,19 @@ impl Gossip {
         }
     }
 
-    /// Everything this side has. The next one comes later if there is nothing to tell.
+    /// Everything this side has. The next one comes later if there is nothing to tell; then an answer stands for it.
     fn send_full_digest(&mut self, now: Time, view: &View, to: DcId, reply: bool) {
         let have: Vec<(DcId, Version)> = self.have().collect();
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let equal = have.iter().all(|&(dc, version)| peer.have(dc) == version);
-        if !reply {
+        if !reply || equal {
             peer.digest_interval = match equal {
                 true => Span((peer.digest_interval.0 * 2).min(self.config.digest_interval_max.0)),
                 false => self.config.digest_interval,
             };
-            peer.digest_at = now + peer.digest_interval;
+            // One of the two is a little later, lest digests cross and both are answered.
+            let later = if equal && self.dc > to { peer.digest_interval.0 / 4 } else { 0 };
+            peer.digest_at = now + Span(peer.digest_interval.0 + later);
         }
         let sums = have.iter().map(|&(dc, _)| (dc, view.hash_of(dc))).collect();
         let digest = self.digest(to, have, sums, reply);

@@ -33,6 +33,7 @@ struct Net {
     config: GossipConfig,
     faults: bool,
     delta_bytes: usize,
+    digests: usize,
 }
 
 fn name(slot: u32) -> CounterName {
@@ -59,7 +60,17 @@ impl Net {
         let links = (0..dcs).map(|a| (0..dcs).map(|b| a != b && linked(a, b)).collect()).collect();
         let all = (0..dcs).map(dc).collect();
         let rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut net = Net { dcs: all, links, flying: vec![], now: Time(1), rng, config, faults: false, delta_bytes: 0 };
+        let mut net = Net {
+            dcs: all,
+            links,
+            flying: vec![],
+            now: Time(1),
+            rng,
+            config,
+            faults: false,
+            delta_bytes: 0,
+            digests: 0,
+        };
         (0..dcs).for_each(|dc| net.start(dc));
         net
     }
@@ -97,8 +108,10 @@ impl Net {
     }
 
     fn send(&mut self, from: usize, to: usize, msg: PeerMsg) {
-        if let PeerMsg::Delta(_) = &msg {
-            self.delta_bytes += wire::encode(&msg).len();
+        match &msg {
+            PeerMsg::Delta(_) => self.delta_bytes += wire::encode(&msg).len(),
+            PeerMsg::Digest(_) => self.digests += 1,
+            _ => {}
         }
         let copies = if self.faults { [0, 1, 1, 1, 2][self.rng.random_range(0..5)] } else { 1 };
         for _ in 0..copies {
@@ -321,4 +334,16 @@ fn silence_is_cheap() {
     }
     assert_eq!(net.delta_bytes, 0);
     assert!(messages <= 3 * 2 * 7 * 2, "{messages} messages in a silent minute between three peers");
+}
+
+#[test]
+fn where_nothing_is_new_little_is_said() {
+    let mut net = Net::new(15, 1, GossipConfig::default(), |_, _| true);
+    (0..15).for_each(|dc| net.feed(dc, 0, 0, 1));
+    (0..600).for_each(|_| net.step());
+    let before = net.digests;
+    (0..1_200).for_each(|_| net.step());
+    let (pairs, intervals) = (15 * 14 / 2, 60 / 20);
+    let said = net.digests - before;
+    assert!(said <= pairs * (intervals + 1) * 2, "a digest and its answer per pair and interval: {said}");
 }
