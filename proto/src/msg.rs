@@ -316,6 +316,8 @@ pub enum FromGroup {
 pub enum ForGroup {
     Ledger(ToGroup),
     Feed(FeedPull),
+    /// Reports and offers may not have reached the ledger's leader: whatever is not acknowledged is to be said again.
+    Again,
 }
 
 // ---- feed ----------------------------------------------------------------------------------------------------------------

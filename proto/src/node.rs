@@ -193,6 +193,7 @@ impl NodeCore {
             Input::ClientGone { conn } => self.clients.remove(conn),
             Input::Aggregator(ForGroup::Feed(pull)) => self.feed.parked = Some(pull),
             Input::Aggregator(ForGroup::Ledger(message)) => self.on_ledger(now, message),
+            Input::Aggregator(ForGroup::Again) => self.say_again(now),
             Input::AggregatorUp => self.on_aggregator_up(now),
             Input::AggregatorGone => self.on_aggregator_gone(),
             Input::Durable { upto } => self.on_durable(now, upto),

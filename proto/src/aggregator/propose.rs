@@ -68,11 +68,22 @@ impl AggregatorCore {
     }
 
     pub(super) fn run_standing(&mut self, now: Time, ledger: &Ledger) {
-        let own = self.config.dc;
-        let heard = self.leader.is_some_and(|leader| leader == own || self.rtts.contains_key(&leader));
+        let (own, heard) = (self.config.dc, self.reaches_leader());
         for cmd in self.standing.take_due(now, self.config.standing_retry, ledger, own, heard) {
             self.propose_soon(now, cmd);
         }
+    }
+
+    fn reaches_leader(&self) -> bool {
+        self.leader.is_some_and(|leader| leader == self.config.dc || self.rtts.contains_key(&leader))
+    }
+
+    /// The leader can be reached from now on. Nobody kept what was said before: whoever said it says it again, now and not when
+    /// its patience ends, since a whole cluster may wait for the rights of this data centre.
+    pub(super) fn on_leader_reached(&mut self) {
+        self.standing.hurry();
+        let groups = self.groups.iter();
+        self.outputs.extend(groups.map(|&group| Output::Group { group, msg: ForGroup::Again }));
     }
 
     pub(super) fn propose_soon(&mut self, now: Time, cmd: LedgerCmd) {
@@ -85,6 +96,19 @@ impl AggregatorCore {
         self.propose_within(now, LedgerCmd::Report(report), self.report_interval(patience));
     }
 
+    pub(super) fn propose_offer(&mut self, now: Time, offer: Offer, ledger: &Ledger) {
+        let interval = self.offer_interval(&offer, ledger);
+        self.propose_within(now, LedgerCmd::Offer(offer), interval);
+    }
+
+    /// Where no milestone can be among what is offered, only its place waits for it.
+    fn offer_interval(&self, offer: &Offer, ledger: &Ledger) -> Span {
+        match ledger.counter(&offer.counter) {
+            Some(state) if !state.identities_wanted() => self.config.offer_interval_far,
+            _ => self.config.proposal_interval_near,
+        }
+    }
+
     fn report_interval(&self, patience: Span) -> Span {
         patience.max(self.config.proposal_interval_near).min(self.config.proposal_interval_far)
     }
@@ -95,13 +119,17 @@ impl AggregatorCore {
     }
 
     /// Commands of another data centre: only what it may say.
-    pub(super) fn on_proposed_by(&mut self, now: Time, dc: DcId, cmds: Vec<LedgerCmd>) {
+    pub(super) fn on_proposed_by(&mut self, now: Time, dc: DcId, cmds: Vec<LedgerCmd>, ledger: &Ledger) {
         if self.leader != Some(self.config.dc) {
             return;
         }
         for cmd in cmds.into_iter().filter(|cmd| may_propose(dc, cmd)) {
-            let patience = if matches!(cmd, LedgerCmd::Report(_)) { self.leader_core.patience() } else { Span(0) };
-            self.propose_within(now, cmd, self.report_interval(patience));
+            let interval = match &cmd {
+                LedgerCmd::Report(_) => self.report_interval(self.leader_core.patience()),
+                LedgerCmd::Offer(offer) => self.offer_interval(offer, ledger),
+                _ => self.config.proposal_interval_near,
+            };
+            self.propose_within(now, cmd, interval);
         }
     }
 
@@ -140,8 +168,10 @@ impl AggregatorCore {
             self.leader = leader;
             self.gossip.on_leader(leader);
             self.leader_core.forget();
-            self.standing.hurry();
             self.leader_wake = Some(now);
+            if self.reaches_leader() {
+                self.on_leader_reached();
+            }
         }
     }
 

@@ -36,7 +36,7 @@ impl Standing {
         self.0.iter().map(|entry| entry.due).min()
     }
 
-    /// Says everything again soon: there is a new leader.
+    /// Says everything again soon: the leader is new, or can be reached again.
     pub fn hurry(&mut self) {
         self.0.iter_mut().for_each(|entry| entry.due = Time(0));
     }

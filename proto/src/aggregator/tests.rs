@@ -23,6 +23,8 @@ struct World {
     proposed: Vec<LedgerCmd>,
     now: Time,
     fed: u64,
+    /// Groups that were asked to say again what may be lost.
+    asked_again: Vec<GroupId>,
     /// Rows are written but not acknowledged.
     slow_disk: bool,
 }
@@ -32,7 +34,8 @@ impl World {
         let core = AggregatorCore::new(AggregatorConfig::new(DC, 1));
         let ledger = Ledger::default();
         let (rows, now) = (BTreeMap::new(), Time(1_000));
-        let mut world = World { core, ledger, rows, proposed: Vec::new(), now, fed: 0, slow_disk: false };
+        let mut world =
+            World { core, ledger, rows, proposed: Vec::new(), now, fed: 0, asked_again: Vec::new(), slow_disk: false };
         let hello = Hello { group: group(0), lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
         world.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::View(DC), LedgerCmd::Hello(hello)]);
         world.say(Input::Leader(Some(DC)));
@@ -46,6 +49,7 @@ impl World {
         while let Some(output) = self.core.poll_output() {
             match output {
                 Output::Propose(cmds) => self.proposed.extend(cmds),
+                Output::Group { group, msg: ForGroup::Again } => self.asked_again.push(group),
                 Output::Persist(rows) if self.slow_disk => drop(rows),
                 Output::Persist(rows) => {
                     self.rows.extend(rows);
@@ -212,6 +216,24 @@ fn rows_bring_back_the_view() {
     config.seed = 77;
     let other = AggregatorCore::recover(config, world.rows.clone()).unwrap();
     assert_eq!(other.read(&counter(), &world.ledger).value, 43, "whatever the seed of its tables");
+}
+
+#[test]
+fn groups_say_again_what_is_lost_as_soon_as_the_leader_can_be_reached() {
+    let mut world = World::new();
+    world.wait();
+    world.asked_again.clear();
+    world.say(Input::Leader(Some(DcId(3))));
+    world.say(Input::PeerUp { dc: DcId(4), rtt: Span::from_millis(50) });
+    world.wait();
+    assert_eq!(world.asked_again, [], "the leader is not connected");
+    world.say(Input::PeerUp { dc: DcId(3), rtt: Span::from_millis(50) });
+    assert_eq!(world.asked_again, [group(0)]);
+    world.say(Input::Leader(Some(DcId(4))));
+    assert_eq!(world.asked_again, [group(0); 2], "another leader, which is connected");
+    world.say(Input::Leader(None));
+    world.say(Input::Leader(Some(DC)));
+    assert_eq!(world.asked_again, [group(0); 3], "this data centre leads");
 }
 
 #[test]

@@ -142,6 +142,14 @@ impl NodeCore {
         self.pulses.up = true;
         self.pulses.hello = None;
         self.feed = super::Feed::default();
+        self.say_again(now);
+    }
+
+    /// What is not acknowledged may be lost, and is said at once instead of when its time comes.
+    pub(super) fn say_again(&mut self, now: Time) {
+        if !self.group.rights_usable() {
+            self.pulses.hello = None;
+        }
         for pulse in &mut self.pulses.guards {
             (pulse.said, pulse.report_repeat) = (None, None);
             (pulse.offered, pulse.offer_repeat) = (0, None);

@@ -79,6 +79,8 @@ struct World {
     offered: (usize, u64),
     /// Messages that told clients of places.
     told_placed: usize,
+    /// The ledger's leader cannot be reached: what is said to it is lost.
+    leader_away: bool,
 }
 
 impl World {
@@ -106,6 +108,7 @@ impl World {
             pull,
             offered: (0, 0),
             told_placed: 0,
+            leader_away: false,
         };
         world.propose(LedgerCmd::Namespace("test".into()));
         world.connect_aggregator();
@@ -274,6 +277,9 @@ impl World {
     }
 
     fn propose(&mut self, cmd: LedgerCmd) {
+        if self.leader_away {
+            return;
+        }
         self.ledger_index += 1;
         self.ledger.apply(LogIndex(self.ledger_index), &cmd);
         let changes = self.ledger.take_changes();
@@ -536,6 +542,28 @@ fn a_long_queue_is_offered_as_blocks_and_the_ledger_asks_for_the_items_it_needs(
     let award = &world.ledger.counter(&name(GUARDED)).unwrap().awards()[&6_000].award;
     assert_eq!((award.seq, award.idx), (12, 499), "the 6,000th");
     assert!(world.milestones.contains(&(award.client, award.lane, award.seq, award.idx)));
+}
+
+#[test]
+fn what_the_leader_could_not_hear_is_said_again_at_once_when_it_can() {
+    let mut world = World::new(NodeConfig::new(id(), LANES));
+    world.pass(Span::from_millis(50));
+    let spec = MilestoneSpec { at: vec![50], ..MilestoneSpec::default() };
+    world.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
+    world.pass(Span::from_millis(50));
+    world.leader_away = true;
+    for _ in 0..60 {
+        world.add(ClientId(1), 0, &[(GUARDED, 1)]);
+        world.pass(Span::from_secs(1));
+    }
+    assert_eq!(world.core.group().queued(), 60);
+    world.leader_away = false;
+    world.inbox.push_back(Input::Aggregator(ForGroup::Again));
+    world.pass(Span::from_millis(50));
+    assert_eq!(world.core.group().queued(), 0, "and not when the patience of some seconds ends");
+    world.finish();
+    world.check_counts();
+    assert_eq!(world.milestones.len(), 1);
 }
 
 #[test]

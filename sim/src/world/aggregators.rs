@@ -138,13 +138,16 @@ impl World {
         let Some(node) = self.groups.iter().position(|known| *known == group) else {
             return self.audit.findings.found("routing", format!("aggregator {dc} speaks to unknown group {group}"));
         };
+        if matches!(msg, ForGroup::Again) {
+            self.coverage.saw("leader reached: said again");
+        }
         self.audit_for_group(node, &msg);
         let msg = match msg {
             ForGroup::Ledger(message) => match self.mutation.to_group(message) {
                 Some(message) => ForGroup::Ledger(message),
                 None => return,
             },
-            feed => feed,
+            ForGroup::Feed(_) | ForGroup::Again => msg,
         };
         if !self.links.groups[node].up {
             return;
