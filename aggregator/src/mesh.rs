@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use crate::host::Event;
 use crate::raft_transport::{serve_raft_call, serve_raft_stream};
 use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,14 +22,11 @@ const WRITER_BATCH: usize = 64;
 /// Pause before dialling again: doubles from the first to the second while the peer, or this side, refuses.
 const REDIAL_MIN: Duration = Duration::from_millis(100);
 const REDIAL_MAX: Duration = Duration::from_secs(3);
-/// An attempt without an answer is given up for a new one after this: QUIC sends its first datagram again after 1 s, then after 2
-/// and 4 more, and a data centre that is back would have to wait for the next. Round trips up to 0.9 s are fast enough.
+/// While a peer does not answer, another attempt begins so often beside those before it: QUIC sends the first datagram of one again
+/// only after 1 s, then after 2 and 4 more, and a data centre that is back would have to wait for the next.
+const ATTEMPT_EVERY: Duration = Duration::from_millis(200);
+/// An attempt without an answer is given up after this. A handshake takes two round trips: up to 0.9 s are fast enough.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-/// Where the distance is known, an attempt takes so many round trips (a handshake is two), and this, at most; now and then one may
-/// take longer, as distances change.
-const ATTEMPT_ROUND_TRIPS: u32 = 3;
-const ATTEMPT_SLACK: Duration = Duration::from_millis(50);
-const LONG_ATTEMPT_EVERY: u32 = 8;
 
 /// The connections of this aggregator to the others.
 #[derive(Clone)]
@@ -82,20 +80,17 @@ impl Mesh {
     }
 
     async fn keep_dialling(self, dc: DcId) {
-        let (mut pause, mut known, mut missed) = (REDIAL_MIN, ATTEMPT_MAX, 0u32);
+        let mut pause = REDIAL_MIN;
         loop {
-            let patience = if (missed + 1).is_multiple_of(LONG_ATTEMPT_EVERY) { ATTEMPT_MAX } else { known };
-            match tokio::time::timeout(patience, self.dial(dc)).await {
-                Ok(Ok(connection)) => {
-                    known = ATTEMPT_MAX.min(connection.rtt() * ATTEMPT_ROUND_TRIPS + ATTEMPT_SLACK);
-                    (pause, missed) = (REDIAL_MIN, 0);
-                    self.run_connection(dc, connection, true).await;
+            match until_answered(|| self.dial(dc)).await {
+                Ok(connection) => {
+                    pause = REDIAL_MIN;
+                    self.run_dialled(dc, connection).await;
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     tracing::debug!(dc = dc.0, %error, "peer not reached");
                     pause = (pause * 2).min(REDIAL_MAX);
                 }
-                Err(_) => (pause, missed) = (REDIAL_MIN, (missed + 1) % LONG_ATTEMPT_EVERY),
             }
             tokio::time::sleep(pause).await;
         }
@@ -110,7 +105,7 @@ impl Mesh {
     /// Serves a connection that an aggregator of another data centre dialled.
     pub async fn accept(&self, connection: Connection) {
         match self.inner.cluster.dc(connection.peer().dc()) {
-            Ok(dc) if dc < self.inner.own => self.run_connection(dc, connection, false).await,
+            Ok(dc) if dc < self.inner.own => self.run_if_used(dc, connection).await,
             Ok(dc) => {
                 tracing::warn!(dc = dc.0, "refused: this aggregator dials that one");
                 connection.close("this aggregator dials that one: the layouts differ");
@@ -122,21 +117,37 @@ impl Mesh {
         }
     }
 
-    async fn run_connection(&self, dc: DcId, connection: Connection, dialled: bool) {
-        let slot = &self.inner.connections[usize::from(dc.0)];
+    async fn run_dialled(&self, dc: DcId, connection: Connection) {
+        let id = self.put_in_slot(dc, &connection);
+        let (mesh, peer) = (self.clone(), connection.clone());
+        tokio::spawn(async move { mesh.open_peer_channel(dc, id, peer).await });
+        self.run_connection(dc, id, &connection).await;
+    }
+
+    /// Of attempts that overlap, the dialler uses one. Another one must not replace it here, and never gets a channel.
+    async fn run_if_used(&self, dc: DcId, connection: Connection) {
+        if let Ok((kind, channel)) = connection.accept_channel().await {
+            let id = self.put_in_slot(dc, &connection);
+            self.serve_channel(dc, id, &connection, kind, channel);
+            self.run_connection(dc, id, &connection).await;
+        }
+    }
+
+    /// From now on this is the connection to that data centre.
+    fn put_in_slot(&self, dc: DcId, connection: &Connection) -> u64 {
         let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
+        let slot = &self.inner.connections[usize::from(dc.0)];
         if let Some((_, old)) = slot.send_replace(Some((id, connection.clone()))) {
             old.close("replaced by a newer connection");
         }
-        if dialled {
-            let mesh = self.clone();
-            let peer = connection.clone();
-            tokio::spawn(async move { mesh.open_peer_channel(dc, id, peer).await });
-        }
+        id
+    }
+
+    async fn run_connection(&self, dc: DcId, id: u64, connection: &Connection) {
         while let Ok((kind, channel)) = connection.accept_channel().await {
-            self.serve_channel(dc, id, &connection, kind, channel);
+            self.serve_channel(dc, id, connection, kind, channel);
         }
-        slot.send_if_modified(|current| {
+        self.inner.connections[usize::from(dc.0)].send_if_modified(|current| {
             let ours = current.as_ref().is_some_and(|(current, _)| *current == id);
             if ours {
                 *current = None;
@@ -193,6 +204,23 @@ impl Mesh {
     }
 }
 
+/// What the first attempt comes to that is answered, of as many as it takes.
+async fn until_answered<T, E, F: Future<Output = Result<T, E>>>(attempt: impl Fn() -> F) -> Result<T, E> {
+    let mut attempts = FuturesUnordered::new();
+    let mut due = tokio::time::interval(ATTEMPT_EVERY);
+    loop {
+        tokio::select! {
+            biased;
+            Some(ended) = attempts.next(), if !attempts.is_empty() => {
+                if let Ok(answered) = ended {
+                    return answered;
+                }
+            }
+            _ = due.tick() => attempts.push(tokio::time::timeout(ATTEMPT_MAX, attempt())),
+        }
+    }
+}
+
 /// Writes what is queued, as many frames per flush as there are.
 pub async fn write_all(mut writer: FrameWriter, mut frames: mpsc::Receiver<Bytes>) {
     let mut batch = Vec::with_capacity(WRITER_BATCH);
@@ -205,5 +233,42 @@ pub async fn write_all(mut writer: FrameWriter, mut frames: mpsc::Receiver<Bytes
         if writer.flush().await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Attempts begun before `back` are never answered.
+    async fn reached_after(back: Duration, round_trips: Duration) -> Duration {
+        let (from, begun) = (tokio::time::Instant::now(), Cell::new(0u32));
+        let attempt = || {
+            begun.set(begun.get() + 1);
+            async move {
+                if from.elapsed() < back {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(round_trips).await;
+                Ok::<_, ()>(())
+            }
+        };
+        until_answered(attempt).await.unwrap();
+        from.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_is_back_is_reached_at_once_even_if_it_is_far_away() {
+        let back = Duration::from_secs(300) + Duration::from_millis(1);
+        let round_trips = Duration::from_millis(750);
+        assert!(reached_after(back, round_trips).await <= back + ATTEMPT_EVERY + round_trips);
+        assert_eq!(reached_after(Duration::ZERO, round_trips).await, round_trips, "the first attempt is made at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_an_answer() {
+        let refused = until_answered(|| async { Err::<(), _>("refused") }).await;
+        assert_eq!(refused, Err("refused"));
     }
 }
