@@ -29,6 +29,8 @@ pub const LEDGER_FILE: &str = "ledger.redb";
 const FOUNDING_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the leader looks after the ledger's membership and its own place.
 const MEMBERSHIP_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the others look whether they lead.
+const FOLLOWER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A member of the ledger that does not vote makes entries durable in lots of this time: near a milestone there are a hundred
 /// a second, and nobody waits for its disk.
@@ -376,14 +378,20 @@ async fn start_raft(
 async fn look_after_membership(raft: RaftNode, cluster: Cluster, own: DcId) {
     let preferred = Cluster::member(cluster.leader);
     let wanted: BTreeSet<u64> = cluster.voters.iter().map(|&dc| Cluster::member(dc)).collect();
-    let mut interval = tokio::time::interval(MEMBERSHIP_INTERVAL);
+    let (mut interval, mut leaders) = (tokio::time::interval(MEMBERSHIP_INTERVAL), raft.leaders());
     loop {
-        interval.tick().await;
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = leaders.changed() => interval.reset(),
+        }
         let metrics = raft.metrics().get();
         let blank = metrics.last_log.is_none() && metrics.leader.is_none() && metrics.voters.is_empty();
         if blank && own == cluster.leader {
             found(&raft, wanted.clone(), &cluster).await;
             interval.reset_after(FOUNDING_INTERVAL);
+        }
+        if !blank && !metrics.is_leader {
+            interval.reset_after(FOLLOWER_INTERVAL);
         }
         if metrics.is_leader {
             add_learners(&raft, &cluster, &metrics).await;

@@ -25,8 +25,8 @@ pub const EVENTS_MAX: usize = 4_096;
 const EVENTS_BATCH: usize = 256;
 /// Why a connection ends whose writer's queue is full.
 const READS_TOO_SLOWLY: &str = "reads too slowly";
-/// How often round trips and the leader are looked at.
-const SURVEY_INTERVAL: Duration = Duration::from_millis(200);
+/// How often round trips are looked at.
+const SURVEY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What happens to an aggregator.
 pub enum Event {
@@ -122,8 +122,9 @@ impl Host {
         let changed = self.ledger_changed.clone();
         let persisted = self.store.changed();
         let mut batch = Vec::with_capacity(EVENTS_BATCH);
-        let mut survey = tokio::time::interval(SURVEY_INTERVAL);
+        let (mut survey, mut leaders) = (tokio::time::interval(SURVEY_INTERVAL), self.raft.leaders());
         self.on_ledger();
+        self.on_leader(leaders.get());
         loop {
             let deadline = self.core.lock().poll_timeout();
             tokio::select! {
@@ -135,6 +136,7 @@ impl Host {
                 () = changed.notified() => self.on_ledger(),
                 () = persisted.notified() => self.on_persisted(),
                 () = sleep_until(self.origin, deadline), if deadline.is_some() => self.handle(Input::Tick),
+                () = leaders.changed() => self.on_leader(leaders.get()),
                 _ = survey.tick() => self.survey(),
             }
             self.drain();
@@ -248,13 +250,16 @@ impl Host {
         }
     }
 
-    /// Who leads, and how far the others are away.
-    fn survey(&mut self) {
-        let leader = self.raft.leader().and_then(Cluster::dc_of_member);
+    fn on_leader(&mut self, member: Option<u64>) {
+        let leader = member.and_then(Cluster::dc_of_member);
         if leader != self.leader {
             self.leader = leader;
             self.handle(Input::Leader(leader));
         }
+    }
+
+    /// How far the others are away.
+    fn survey(&mut self) {
         let rtts: Vec<(DcId, Span)> =
             self.peers.iter().map(|(&dc, peer)| (dc, Span(peer.connection.rtt().as_micros() as u64))).collect();
         for (dc, rtt) in rtts {

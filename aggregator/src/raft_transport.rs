@@ -3,12 +3,13 @@
 use crate::cluster::Cluster;
 use crate::mesh::Mesh;
 use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::FutureExt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tidemark_consensus::raft::{CallKind, Duplex, RaftService, RaftTransport, Unreachable};
 use tidemark_proto::wire::channel;
-use tidemark_transport::{Channel, FrameReader, FrameWriter};
+use tidemark_transport::{Channel, FrameReader, FrameWriter, ReceiveError, SendError};
 use tokio::sync::mpsc;
 
 /// Largest frame of Raft: an append request with its entries, or a piece of a snapshot.
@@ -37,8 +38,8 @@ impl RaftTransport for MeshTransport {
             let mut frame = BytesMut::with_capacity(request.len() + 1);
             frame.put_u8(kind as u8);
             frame.put(request);
-            writer.send_bytes(frame.freeze()).await.map_err(|error| unreachable(error.to_string()))?;
-            match reader.next().await {
+            send_only(&mut writer, frame.freeze()).await.map_err(|error| unreachable(error.to_string()))?;
+            match next_only(&mut reader).await {
                 Ok(Some(answer)) => Ok(answer),
                 Ok(None) => Err(unreachable("the call was refused".into())),
                 Err(error) => Err(unreachable(error.to_string())),
@@ -61,6 +62,20 @@ fn split(channel: Channel) -> (FrameReader, FrameWriter) {
     reader.set_frame_bytes_max(RAFT_FRAME_BYTES_MAX);
     writer.set_frame_bytes_max(RAFT_FRAME_BYTES_MAX);
     (reader, writer)
+}
+
+/// Sends the one frame of its direction, with the end of that: one datagram, not two.
+async fn send_only(writer: &mut FrameWriter, frame: Bytes) -> Result<(), SendError> {
+    writer.feed_bytes(frame).await?;
+    writer.finish().await
+}
+
+/// The one frame of its direction. Its end, which came with it, is taken as well: a reader that has not seen the end asks the peer
+/// to send no more.
+async fn next_only(reader: &mut FrameReader) -> Result<Option<Bytes>, ReceiveError> {
+    let frame = reader.next().await?;
+    let _ = reader.next().now_or_never();
+    Ok(frame)
 }
 
 /// Carries messages between a duplex and a channel until either ends.
@@ -91,7 +106,7 @@ async fn pump_in(sender: mpsc::Sender<Bytes>, mut reader: FrameReader) {
 /// Answers one call; a refused one ends the channel without an answer.
 pub async fn serve_raft_call(raft: Arc<dyn RaftService>, from: u64, channel: Channel) {
     let (mut reader, mut writer) = split(channel);
-    let Ok(Some(mut request)) = reader.next().await else { return };
+    let Ok(Some(mut request)) = next_only(&mut reader).await else { return };
     if request.is_empty() {
         return tracing::warn!(from, "empty call of Raft");
     }
@@ -102,9 +117,7 @@ pub async fn serve_raft_call(raft: Arc<dyn RaftService>, from: u64, channel: Cha
     };
     match answer {
         Ok(answer) => {
-            if writer.send_bytes(answer).await.is_ok() {
-                let _ = writer.finish().await;
-            }
+            let _ = send_only(&mut writer, answer).await;
         }
         Err(error) => tracing::debug!(from, %error, "call of Raft refused"),
     }
