@@ -309,7 +309,7 @@ fn bind(options: &LocalOptions, ca: &ClusterCa, dc: usize) -> Result<Sockets, Lo
     };
     let links = LinkPlan::new(options.seed.wrapping_add(dc as u64));
     let credentials = issue(Role::Aggregator, "aggregator-0")?;
-    let node = Endpoint::bind(addr(0), issue(Role::Node, "node-0")?, EndpointOptions::default())?;
+    let node = Endpoint::bind(addr(0), issue(Role::Node, "node-0")?, EndpointOptions::of(Role::Node))?;
     let delayed = EndpointOptions { link_plan: Some(links.clone()), ..EndpointOptions::default() };
     let aggregator = Endpoint::bind(addr(1), credentials.clone(), delayed)?;
     Ok(Sockets { node, aggregator, links, credentials })

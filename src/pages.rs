@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 use tidemark_client::{Client, ConnectError, Site};
-use tidemark_transport::{Endpoint, EndpointOptions};
+use tidemark_transport::{Endpoint, EndpointOptions, Role};
 use tokio::net::TcpListener;
 
 use crate::backend::LocalBackend;
@@ -82,7 +82,7 @@ impl Pages {
 /// No certificate, no socket, or options that the library refuses.
 pub async fn client(cluster: &LocalCluster, dc: usize, name: &str) -> Result<Client, PageError> {
     let credentials = cluster.client_credentials(dc, name)?;
-    let endpoint = Endpoint::bind(([127, 0, 0, 1], 0).into(), credentials, EndpointOptions::default())?;
+    let endpoint = Endpoint::bind(([127, 0, 0, 1], 0).into(), credentials, EndpointOptions::of(Role::Client))?;
     let own = &cluster.dcs[dc];
     let site = Site { dc: own.name.clone(), node: own.node_addr, aggregator: Some(own.aggregator_addr) };
     Ok(Client::builder().site(site).endpoint(endpoint).connect().await?)

@@ -48,7 +48,7 @@ impl Builder {
             credentials: None,
             fake: None,
             endpoint: None,
-            options: EndpointOptions::default(),
+            options: EndpointOptions::of(Role::Client),
             flush_interval: Duration::from_millis(20),
             read_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(10),

@@ -74,7 +74,8 @@ impl Place {
 
     /// Opens the socket that the layout gives to this process.
     pub fn bind(&self, addr: std::net::SocketAddr) -> Result<Endpoint, tidemark_transport::BindError> {
-        Endpoint::bind(addr, self.credentials.clone(), EndpointOptions::default())
+        let options = EndpointOptions::of(self.credentials.identity().role());
+        Endpoint::bind(addr, self.credentials.clone(), options)
     }
 }
 

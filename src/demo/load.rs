@@ -16,7 +16,7 @@ use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::time::Span;
 use tidemark_transport::certs::FileError;
 use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, PeerName, Role};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -115,6 +115,8 @@ struct Generator {
     started_us: Option<u64>,
     phase: watch::Sender<Phase>,
     tallies: Vec<SharedTally>,
+    /// Told of every milestone.
+    found: Arc<Notify>,
     endpoints: Vec<Endpoint>,
     sites: JoinSet<()>,
 }
@@ -124,9 +126,9 @@ impl Generator {
         let origin = Instant::now();
         let origin_unix_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
         let (phase, _) = watch::channel(Phase::Connecting);
-        let (tallies, endpoints, sites) = (Vec::new(), Vec::new(), JoinSet::new());
+        let (tallies, found, endpoints, sites) = (Vec::new(), Arc::default(), Vec::new(), JoinSet::new());
         let mut generator =
-            Generator { load, origin, origin_unix_us, started_us: None, phase, tallies, endpoints, sites };
+            Generator { load, origin, origin_unix_us, started_us: None, phase, tallies, found, endpoints, sites };
         (0..generator.load.sites.len()).try_for_each(|at| generator.add_site(at))?;
         Ok(generator)
     }
@@ -134,6 +136,7 @@ impl Generator {
     fn add_site(&mut self, at: usize) -> Result<(), LoadError> {
         let endpoint = bind(&self.load.sites[at])?;
         let tally = SharedTally::default();
+        lock(&tally).found = self.found.clone();
         let site = Site {
             front_ends: self.front_ends(at, &endpoint)?,
             arrivals: self.arrivals(at),
@@ -195,8 +198,7 @@ impl Generator {
     async fn obey(&mut self, mut commands: mpsc::Receiver<ToLoad>) -> Result<Duration, LoadError> {
         let mut reports = interval(REPORT_INTERVAL);
         reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut polls = interval(POLL);
-        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let found = self.found.clone();
         loop {
             tokio::select! {
                 command = commands.recv() => match command {
@@ -207,7 +209,7 @@ impl Generator {
                     None => return Ok(Duration::ZERO),
                 },
                 _ = reports.tick() => say(&FromLoad::Tick(self.tally()))?,
-                _ = polls.tick() => self.say_milestones()?,
+                () = found.notified() => self.say_milestones()?,
             }
         }
     }
@@ -334,7 +336,7 @@ async fn until(condition: impl Fn() -> bool) {
 
 fn bind(site: &LoadSite) -> Result<Endpoint, LoadError> {
     let credentials = Credentials::load(&site.credentials)?;
-    Ok(Endpoint::bind(([127, 0, 0, 1], 0).into(), credentials, EndpointOptions::default())?)
+    Ok(Endpoint::bind(([127, 0, 0, 1], 0).into(), credentials, EndpointOptions::of(Role::Client))?)
 }
 
 /// Beside the front ends' own.

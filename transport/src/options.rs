@@ -7,6 +7,7 @@ use quinn::congestion::CubicConfig;
 use quinn::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 use thiserror::Error;
 
+use crate::Role;
 use crate::frame::FRAME_BYTES_MAX;
 use crate::link::LinkPlan;
 
@@ -92,6 +93,15 @@ impl Default for EndpointOptions {
 }
 
 impl EndpointOptions {
+    /// The defaults of a role. Between front ends and nodes there are many connections, mostly idle, and whoever waits for an
+    /// answer has a patience of its own: there silence is noticed after 20,000 ms and kept away every 8,000 ms.
+    pub fn of(role: Role) -> Self {
+        match role {
+            Role::Aggregator | Role::Operator => Self::default(),
+            Role::Node | Role::Client => Self { idle_timeout_ms: 20_000, keep_alive_ms: 8_000, ..Self::default() },
+        }
+    }
+
     /// Checks every option's range.
     pub fn check(&self) -> Result<(), OptionError> {
         let window = u64::from(WINDOW_BYTES_MIN)..=u64::from(WINDOW_BYTES_MAX);
@@ -153,6 +163,9 @@ mod tests {
     #[test]
     fn the_defaults_are_allowed() {
         assert_eq!(EndpointOptions::default().check(), Ok(()));
+        for role in [Role::Aggregator, Role::Node, Role::Client] {
+            assert_eq!(EndpointOptions::of(role).check(), Ok(()));
+        }
     }
 
     #[test]

@@ -203,6 +203,7 @@ fn place_hit(now_us: u64, hit: &Hit, place: Place, tally: &mut SiteTally) {
                 placed_unix_us: now_us,
                 sequenced: 0,
             });
+            tally.found.notify_one();
         }
     }
 }

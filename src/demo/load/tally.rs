@@ -1,6 +1,9 @@
 //! What one data centre's front ends have experienced: counts and distributions, cheap enough to keep for every hit.
 
+use std::sync::Arc;
+
 use hdrhistogram::Histogram;
+use tokio::sync::Notify;
 
 use crate::demo::messages::{Counts, Latency, MilestoneHit};
 
@@ -59,6 +62,8 @@ pub struct SiteTally {
     pub lateness: Latencies,
     /// Milestones since they were last taken.
     pub milestones: Vec<MilestoneHit>,
+    /// Told of each.
+    pub found: Arc<Notify>,
     /// When something last became durable, microseconds of the process's clock.
     pub last_ack_us: u64,
     /// Front ends that are connected.
