@@ -12,7 +12,7 @@ use super::{BenchError, Plan};
 const COLD_CELLS: usize = 10_000;
 const RATE_PER_S: f64 = 70_000.0;
 const MINUTE_S: f64 = 60.0;
-const IDLE_S: f64 = 30.0;
+const IDLE_S: f64 = 60.0;
 /// Never reached.
 const FAR: &str = "1000000000000000";
 /// The data centre that is cut off, its share of the rate, from when, for how long, and how long the run goes on after.

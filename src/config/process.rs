@@ -168,7 +168,7 @@ impl Default for GossipKeys {
         GossipKeys {
             interval_ms: 200,
             digest_interval_ms: 1_000,
-            digest_interval_max_ms: 10_000,
+            digest_interval_max_ms: 20_000,
             delta_bytes_max: 64 * 1024,
         }
     }
