@@ -159,8 +159,21 @@ fn recover(
         .map_err(|source| StartError::Recover { path: path.display().to_string(), source })
 }
 
-/// The core's checkpoint rows as the log's.
+/// The core's checkpoint rows as the log's: an empty value deletes.
 pub fn rows(rows: Vec<tidemark_proto::group::Row>) -> Vec<Row> {
-    let row = |(key, value): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: Some(value.into()) };
+    let value = |value: Vec<u8>| (!value.is_empty()).then(|| value.into());
+    let row = |(key, content): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: value(content) };
     rows.into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_value_deletes_its_row() {
+        let rows = rows(vec![(vec![1], vec![2]), (vec![3], Vec::new())]);
+        let values: Vec<_> = rows.into_iter().map(|row| row.value).collect();
+        assert_eq!(values, [Some(vec![2].into()), None]);
+    }
 }
