@@ -158,7 +158,7 @@ impl Queue {
         let start = number.checked_mul(POSITIONS_PER_BLOCK).ok_or("a position out of bounds")?;
         let end = start.saturating_add(POSITIONS_PER_BLOCK).min(self.next);
         let upto = first_pos.checked_add(items.len() as u64).ok_or("a position out of bounds")?;
-        if first_pos < start || upto > end {
+        if first_pos < start || upto != end {
             return Err("a position out of bounds");
         }
         let open = items.iter().filter(|item| !item.placed).count() as u32;

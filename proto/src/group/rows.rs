@@ -146,12 +146,11 @@ impl Group {
             rows.extend([1 - side, side].map(|side| (queue_key(guard, block, side), Vec::new())));
         }
         for (guard, block) in std::mem::take(&mut self.saved.queue_dirty) {
-            let (epoch, row) = {
-                let guard = &self.guards[guard as usize];
-                (guard.epoch, guard.queue.block_row(block))
-            };
             let saved = self.saved.queue_sides.get(&(guard, block)).copied();
-            if row.is_none() && saved.is_none() {
+            let Some(known) = self.guards.get(guard as usize) else { continue };
+            let (epoch, row) = (known.epoch, known.queue.block_row(block));
+            // Of the first checkpoint there may be parts of an earlier attempt, which nobody has read.
+            if row.is_none() && saved.is_none() && self.saved.number > 1 {
                 continue;
             }
             let side = saved.map_or(0, |side| 1 - side);
@@ -163,7 +162,9 @@ impl Group {
             rows.push((queue_key(guard, block, side), value));
         }
         let guards = &self.guards;
-        let dead = |&(guard, block): &(u32, u64), _: &mut u8| !guards[guard as usize].queue.has_block(block);
+        let dead = |&(guard, block): &(u32, u64), _: &mut u8| {
+            guards.get(guard as usize).is_none_or(|guard| !guard.queue.has_block(block))
+        };
         self.saved.queue_dead = self.saved.queue_sides.extract_if(.., dead).collect();
     }
 
