@@ -44,8 +44,6 @@ pub struct AggregatorConfig {
     pub proposal_interval_near: Span,
     /// And for this long otherwise.
     pub proposal_interval_far: Span,
-    /// Offers gather for this long where no milestone can be among them.
-    pub offer_interval_far: Span,
     /// What must reach the ledger is said again after this time.
     pub standing_retry: Span,
     /// Groups are told the settings again after this time, in case they missed them.
@@ -69,7 +67,6 @@ impl AggregatorConfig {
             feed_retry_max: Span::from_secs(10),
             proposal_interval_near: Span::from_millis(10),
             proposal_interval_far: Span::from_millis(100),
-            offer_interval_far: Span::from_millis(50),
             standing_retry: Span::from_secs(1),
             settings_retry: Span::from_secs(10),
             notify_interval: Span::from_millis(100),
@@ -163,6 +160,8 @@ pub struct AggregatorCore {
     feeds: BTreeMap<GroupId, Feed>,
     groups: BTreeSet<GroupId>,
     rtts: BTreeMap<DcId, Span>,
+    /// When groups were last asked to say again what may be lost.
+    asked_again: Option<Time>,
     leader: Option<DcId>,
     leader_core: LeaderCore,
     /// When the leader wants to think again.
@@ -205,6 +204,7 @@ impl AggregatorCore {
             feeds,
             groups: BTreeSet::new(),
             rtts: BTreeMap::new(),
+            asked_again: None,
             leader: None,
             leader_wake: None,
             proposals: Proposals::default(),
@@ -236,7 +236,7 @@ impl AggregatorCore {
                 self.leader_core.on_peer_up(dc);
                 self.leader_wake = Some(now);
                 if self.leader == Some(dc) {
-                    self.on_leader_reached();
+                    self.on_leader_reached(now);
                 }
             }
             Input::PeerRtt { dc, rtt } => {
@@ -332,7 +332,7 @@ impl AggregatorCore {
         match msg {
             PeerMsg::Digest(digest) => self.gossip.on_digest(now, &self.view, dc, &digest),
             PeerMsg::Delta(delta) => self.on_delta(now, dc, &delta),
-            PeerMsg::Propose(cmds) => self.on_proposed_by(now, dc, cmds, ledger),
+            PeerMsg::Propose(cmds) => self.on_proposed_by(now, dc, cmds),
             PeerMsg::Recall(recall) if self.leader == Some(dc) => self.forward_recall(&recall, ledger),
             // A recall names rights, and a group that returns more than it was granted is fenced: only the leader is believed.
             PeerMsg::Recall(_) => {}

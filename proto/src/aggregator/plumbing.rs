@@ -54,7 +54,7 @@ impl AggregatorCore {
                 Some(known) if known.next_pos >= offer.first_pos + offer.count() => {
                     self.tell_account(&offer.counter, group, ledger);
                 }
-                _ => self.propose_offer(now, offer, ledger),
+                _ => self.propose_soon(now, LedgerCmd::Offer(offer)),
             },
             FromGroup::Detail(detail) if detail.group == group => self.propose_soon(now, LedgerCmd::Detail(detail)),
             _ => {}

@@ -80,8 +80,13 @@ impl AggregatorCore {
 
     /// The leader can be reached from now on. Nobody kept what was said before: whoever said it says it again, now and not when
     /// its patience ends, since a whole cluster may wait for the rights of this data centre.
-    pub(super) fn on_leader_reached(&mut self) {
+    pub(super) fn on_leader_reached(&mut self, now: Time) {
         self.standing.hurry();
+        // Who was asked a moment ago has only begun to be patient.
+        if self.asked_again.is_some_and(|at| now - at < self.config.standing_retry) {
+            return;
+        }
+        self.asked_again = Some(now);
         let groups = self.groups.iter();
         self.outputs.extend(groups.map(|&group| Output::Group { group, msg: ForGroup::Again }));
     }
@@ -96,19 +101,6 @@ impl AggregatorCore {
         self.propose_within(now, LedgerCmd::Report(report), self.report_interval(patience));
     }
 
-    pub(super) fn propose_offer(&mut self, now: Time, offer: Offer, ledger: &Ledger) {
-        let interval = self.offer_interval(&offer, ledger);
-        self.propose_within(now, LedgerCmd::Offer(offer), interval);
-    }
-
-    /// Where no milestone can be among what is offered, only its place waits for it.
-    fn offer_interval(&self, offer: &Offer, ledger: &Ledger) -> Span {
-        match ledger.counter(&offer.counter) {
-            Some(state) if !state.identities_wanted() => self.config.offer_interval_far,
-            _ => self.config.proposal_interval_near,
-        }
-    }
-
     fn report_interval(&self, patience: Span) -> Span {
         patience.max(self.config.proposal_interval_near).min(self.config.proposal_interval_far)
     }
@@ -119,17 +111,13 @@ impl AggregatorCore {
     }
 
     /// Commands of another data centre: only what it may say.
-    pub(super) fn on_proposed_by(&mut self, now: Time, dc: DcId, cmds: Vec<LedgerCmd>, ledger: &Ledger) {
+    pub(super) fn on_proposed_by(&mut self, now: Time, dc: DcId, cmds: Vec<LedgerCmd>) {
         if self.leader != Some(self.config.dc) {
             return;
         }
         for cmd in cmds.into_iter().filter(|cmd| may_propose(dc, cmd)) {
-            let interval = match &cmd {
-                LedgerCmd::Report(_) => self.report_interval(self.leader_core.patience()),
-                LedgerCmd::Offer(offer) => self.offer_interval(offer, ledger),
-                _ => self.config.proposal_interval_near,
-            };
-            self.propose_within(now, cmd, interval);
+            let patience = if matches!(cmd, LedgerCmd::Report(_)) { self.leader_core.patience() } else { Span(0) };
+            self.propose_within(now, cmd, self.report_interval(patience));
         }
     }
 
@@ -170,7 +158,7 @@ impl AggregatorCore {
             self.leader_core.forget();
             self.leader_wake = Some(now);
             if self.reaches_leader() {
-                self.on_leader_reached();
+                self.on_leader_reached(now);
             }
         }
     }

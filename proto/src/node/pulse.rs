@@ -51,6 +51,8 @@ struct Pulse {
     said_at: Time,
     /// Set while the report last said is not acknowledged.
     report_repeat: Option<Repeat>,
+    /// No report so far had a higher number, as far as is remembered.
+    last_no: u64,
     /// The highest report acknowledged.
     acked_report: u64,
     /// Positions below were offered.
@@ -151,6 +153,7 @@ impl NodeCore {
             self.pulses.hello = None;
         }
         for pulse in &mut self.pulses.guards {
+            pulse.last_no = pulse.last_no.max(pulse.said_no());
             (pulse.said, pulse.report_repeat) = (None, None);
             (pulse.offered, pulse.offer_repeat) = (0, None);
         }
@@ -286,7 +289,8 @@ impl Pulse {
         let repeat = self.report_repeat.filter(|_| self.said.as_ref().is_some_and(|said| !is_news(said, &report)));
         self.report_repeat =
             Some(repeat.map_or_else(|| Repeat::first(now, config), |repeat| repeat.again(now, config)));
-        report.report_no = (self.said_no().max(self.acked_report) + 1).max(group.applied().0 << REPORTS_PER_ENTRY_BITS);
+        report.report_no = (self.said_no().max(self.acked_report).max(self.last_no) + 1)
+            .max(group.applied().0 << REPORTS_PER_ENTRY_BITS);
         report.rate_per_s = self.rate.per_s;
         self.said = Some(report.clone());
         self.said_at = now;
