@@ -61,8 +61,8 @@ pub enum ChannelError {
     /// The connection is no more.
     #[error(transparent)]
     Lost(#[from] ConnectionLost),
-    /// The peer gave the channel up before it said its kind. The next one may be accepted.
-    #[error("the peer gave a channel up before it said its kind")]
+    /// The channel was given up before its kind was said.
+    #[error("a channel was given up before its kind was said")]
     NoKind,
 }
 
@@ -110,8 +110,18 @@ impl Connection {
         }
     }
 
-    /// The next channel that the peer opened, and its kind. May be cancelled without losing one.
+    /// The next channel that the peer opened, and its kind. One that it gave up before that is passed over. May be cancelled
+    /// without losing one.
     pub async fn accept_channel(&self) -> Result<(u8, Channel), ChannelError> {
+        loop {
+            match self.accept_next().await {
+                Err(ChannelError::NoKind) => {}
+                accepted => return accepted,
+            }
+        }
+    }
+
+    async fn accept_next(&self) -> Result<(u8, Channel), ChannelError> {
         let mut arriving = self.arriving.lock().await;
         if arriving.is_none() {
             *arriving = Some(self.quic.accept_bi().await.map_err(ConnectionLost::from)?);
