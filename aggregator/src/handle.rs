@@ -382,7 +382,11 @@ async fn look_after_membership(raft: RaftNode, cluster: Cluster, own: DcId) {
     loop {
         tokio::select! {
             _ = interval.tick() => {}
-            () = leaders.changed() => interval.reset(),
+            // The member's other metrics follow a moment later.
+            () = leaders.changed() => {
+                interval.reset_after(FOUNDING_INTERVAL);
+                continue;
+            }
         }
         let metrics = raft.metrics().get();
         let blank = metrics.last_log.is_none() && metrics.leader.is_none() && metrics.voters.is_empty();

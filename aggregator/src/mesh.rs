@@ -24,8 +24,9 @@ const REDIAL_MIN: Duration = Duration::from_millis(100);
 const REDIAL_MAX: Duration = Duration::from_secs(3);
 /// While a peer does not answer, another attempt begins so often beside those before it: QUIC sends the first datagram of one again
 /// only after 1 s, then after 2 and 4 more, and a data centre that is back would have to wait for the next.
-const ATTEMPT_EVERY: Duration = Duration::from_millis(200);
-/// An attempt without an answer is given up after this. A handshake takes two round trips: up to 0.9 s are fast enough.
+const ATTEMPT_EVERY: Duration = Duration::from_millis(250);
+/// An attempt without an answer is given up after this, so that eight at most are under way to a peer. A handshake takes two to
+/// three round trips: up to 0.6 s are fast enough.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
 /// The connections of this aggregator to the others.

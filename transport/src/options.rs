@@ -94,7 +94,8 @@ impl Default for EndpointOptions {
 
 impl EndpointOptions {
     /// The defaults of a role. Between front ends and nodes there are many connections, mostly idle, and whoever waits for an
-    /// answer has a patience of its own: there silence is noticed after 20,000 ms and kept away every 8,000 ms.
+    /// answer has a patience of its own: there silence is noticed after 20,000 ms and kept away every 8,000 ms. (Those of clients to
+    /// aggregators end after the 10,000 ms of these.)
     pub fn of(role: Role) -> Self {
         match role {
             Role::Aggregator | Role::Operator => Self::default(),
