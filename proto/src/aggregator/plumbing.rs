@@ -128,17 +128,18 @@ impl AggregatorCore {
     // ---- the ledger's state ----
 
     pub(super) fn on_ledger(&mut self, now: Time, changes: &Changes, ledger: &Ledger) {
+        // First, since a group that is registered counts as ready.
+        if changes.settings {
+            for group in self.groups.clone() {
+                self.tell_settings(group, ledger);
+            }
+        }
         for group in &changes.groups {
             self.tell_registration(*group, ledger);
         }
         for (counter, group) in &changes.accounts {
             if self.groups.contains(group) {
                 self.tell_account(counter, *group, ledger);
-            }
-        }
-        if changes.settings {
-            for group in self.groups.clone() {
-                self.tell_settings(group, ledger);
             }
         }
         self.remind_soon(now);
