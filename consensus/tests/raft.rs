@@ -115,6 +115,15 @@ async fn a_learner_that_gathers_flushes_applies_what_is_committed_all_the_same()
 }
 
 #[tokio::test]
+async fn a_member_whose_handles_are_dropped_lets_go_of_its_file() {
+    let mut group = Group::of_voters(1, config()).await;
+    propose_all(group.node(1), &texts(0..5)).await;
+    group.forget(1).await;
+    group.start(1).await;
+    group.wait_seen(1, &texts(0..5)).await;
+}
+
+#[tokio::test]
 async fn a_learner_of_a_quiet_group_gets_few_heartbeats_and_all_news() {
     let mut group = Group::of_voters(3, config()).await;
     let leader = group.leader().await;

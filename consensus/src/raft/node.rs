@@ -12,6 +12,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
 use openraft::metrics::RaftServerMetrics;
 use openraft::{EmptyNode, Raft, RaftMetrics, ReadPolicy};
+use tokio::task::JoinHandle;
 
 use super::config::Config;
 use super::log_store::LogStore;
@@ -195,10 +196,20 @@ pub struct RaftNode {
     server: Arc<Server>,
     store: LogStore,
     transport: Arc<dyn RaftTransport>,
+    _ticking: Arc<Ticking>,
+}
+
+/// The task that looks after a member's clock; it ends with the last handle, since it holds openraft's.
+struct Ticking(JoinHandle<()>);
+
+impl Drop for Ticking {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A member that does not vote stands for no election and sends no heartbeats: it needs no clock, which would wake it twelve times
-/// a second. Ends when the member is shut down.
+/// a second.
 async fn tick_while_voting(id: u64, raft: Raft<TypeConfig, StateMachine>) {
     let mut server = raft.server_metrics();
     loop {
@@ -239,10 +250,10 @@ impl RaftNode {
         let raft = Raft::new(id, raft_config, network, store.clone(), machine).await;
         let raft = raft.map_err(|error| StartError::Replay(error.to_string()))?;
         let _ = metrics.set(MetricsWatch(raft.metrics()));
-        tokio::spawn(tick_while_voting(id, raft.clone()));
+        let ticking = Arc::new(Ticking(tokio::spawn(tick_while_voting(id, raft.clone()))));
         let proposer = Proposer::start(raft.clone(), &config);
         let server = Arc::new(Server::new(raft.clone(), config.message_bytes_max, config.snapshot_bytes_max));
-        Ok(Self { id, raft, proposer, server, store, transport })
+        Ok(Self { id, raft, proposer, server, store, transport, _ticking: ticking })
     }
 
     /// This member's number.

@@ -18,6 +18,11 @@ pub trait App: Send + 'static {
     /// depend on nothing but the state and the command, and cannot fail: a bad command is one that does nothing.
     fn apply(&mut self, index: u64, command: &[u8]);
 
+    /// Applies all commands of one entry, for an application that others look at meanwhile.
+    fn apply_entry(&mut self, index: u64, commands: &mut dyn Iterator<Item = &[u8]>) {
+        commands.for_each(|command| self.apply(index, command));
+    }
+
     /// The whole state as bytes. Called between two commands; applying waits for it.
     fn snapshot(&self) -> Bytes;
 
@@ -64,7 +69,7 @@ impl Parts {
         let index = entry.log_id.index();
         match entry.payload {
             EntryPayload::Blank => {}
-            EntryPayload::Normal(batch) => batch.commands().for_each(|command| self.app.apply(index, command)),
+            EntryPayload::Normal(batch) => self.app.apply_entry(index, &mut batch.commands()),
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(entry.log_id), membership);
             }

@@ -107,6 +107,13 @@ impl Group {
         seen
     }
 
+    /// Every handle is dropped, and nobody has said that the member is to stop.
+    pub async fn forget(&mut self, id: u64) {
+        self.network.detach(id);
+        drop(self.members.remove(&id).unwrap());
+        within("file closed", closed(&self.path(id))).await;
+    }
+
     pub fn node(&self, id: u64) -> &RaftNode {
         &self.members[&id].node
     }
