@@ -103,6 +103,13 @@ pub struct StreamState {
     retell: Vec<u32>,
 }
 
+impl StreamState {
+    /// Whether the versions of another life fit above those that were given out.
+    pub fn has_room(&self) -> bool {
+        self.reserved.max(self.floor).checked_add(2 * VERSIONS_PER_LIFE).is_some()
+    }
+}
+
 /// Up to where foreign origins are merged; goes into the last part of a checkpoint that was begun when this was taken.
 pub type ForeignState = Vec<(DcId, Version)>;
 
@@ -223,6 +230,11 @@ impl Gossip {
     /// The version vector.
     pub fn have(&self) -> impl Iterator<Item = (DcId, Version)> + '_ {
         self.origins.iter().map(|(&dc, origin)| (dc, origin.have))
+    }
+
+    /// When something new of a data centre was merged last; `None` if nothing was since the start, and for the own one.
+    pub fn progressed(&self, dc: DcId) -> Option<Time> {
+        self.origins.get(&dc).map(|origin| origin.progressed).filter(|&at| at > Time::default())
     }
 
     pub fn counts(&self) -> GossipCounts {

@@ -205,7 +205,13 @@ impl Loaded {
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
         match key {
             [CURSORS] => self.cursors = parse(key, value)?,
-            [STREAM] => self.stream = Some(parse(key, value)?),
+            [STREAM] => {
+                let stream: StreamState = parse(key, value)?;
+                if !stream.has_room() {
+                    return Err(malformed(key, &"no versions are left above those that were given out"));
+                }
+                self.stream = Some(stream);
+            }
             [VERSIONS] => self.versions = parse(key, value)?,
             [LIMIT, counter @ ..] => {
                 let (counter, limit): (CounterName, NotedLimit) = (parse(key, counter)?, parse(key, value)?);

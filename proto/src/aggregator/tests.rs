@@ -25,6 +25,8 @@ struct World {
     fed: u64,
     /// Groups that were asked to say again what may be lost.
     asked_again: Vec<GroupId>,
+    /// What groups were told of the ledger.
+    told: Vec<ToGroup>,
     /// Rows are written but not acknowledged.
     slow_disk: bool,
 }
@@ -34,8 +36,17 @@ impl World {
         let core = AggregatorCore::new(AggregatorConfig::new(DC, 1));
         let ledger = Ledger::default();
         let (rows, now) = (BTreeMap::new(), Time(1_000));
-        let mut world =
-            World { core, ledger, rows, proposed: Vec::new(), now, fed: 0, asked_again: Vec::new(), slow_disk: false };
+        let mut world = World {
+            core,
+            ledger,
+            rows,
+            proposed: Vec::new(),
+            now,
+            fed: 0,
+            asked_again: Vec::new(),
+            told: Vec::new(),
+            slow_disk: false,
+        };
         let hello = Hello { group: group(0), lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
         world.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::View(DC), LedgerCmd::Hello(hello)]);
         world.say(Input::Leader(Some(DC)));
@@ -50,6 +61,7 @@ impl World {
             match output {
                 Output::Propose(cmds) => self.proposed.extend(cmds),
                 Output::Group { group, msg: ForGroup::Again } => self.asked_again.push(group),
+                Output::Group { msg: ForGroup::Ledger(message), .. } => self.told.push(message),
                 Output::Persist(rows) if self.slow_disk => drop(rows),
                 Output::Persist(rows) => {
                     self.rows.extend(rows);
@@ -216,6 +228,36 @@ fn rows_bring_back_the_view() {
     config.seed = 77;
     let other = AggregatorCore::recover(config, world.rows.clone()).unwrap();
     assert_eq!(other.read(&counter(), &world.ledger).value, 43, "whatever the seed of its tables");
+}
+
+#[test]
+fn a_stream_without_versions_left_is_refused() {
+    let mut world = World::new();
+    world.count(42);
+    world.wait();
+    const STREAM: [u8; 1] = [7];
+    let recovered = |floor: u64, reserved: u64| {
+        let stream = postcard::to_allocvec(&(1u64, floor, reserved, vec![0u32])).unwrap();
+        let mut rows = world.rows.clone();
+        assert!(rows.insert(STREAM.to_vec(), stream).is_some(), "the row is the stream's");
+        AggregatorCore::recover(AggregatorConfig::new(DC, 2), rows).map(|core| core.check_invariants())
+    };
+    assert!(recovered(1, 1 << 40).is_ok());
+    for (floor, reserved) in [(u64::MAX, 1 << 40), (1, u64::MAX), (1, u64::MAX - 1), (1, u64::MAX - (1 << 40))] {
+        assert!(recovered(floor, reserved).unwrap_err().to_string().contains("no versions are left"));
+    }
+}
+
+#[test]
+fn a_group_hears_of_namespaces_before_it_is_confirmed_and_so_ready() {
+    let mut world = World::new();
+    world.told.clear();
+    let hello = Hello { group: group(0), lanes: 1, nonces: vec![1, 2], number: 2, accounts: Vec::new() };
+    world.apply([LedgerCmd::Hello(hello), LedgerCmd::Namespace("u".into())]);
+    let at = |wanted: fn(&ToGroup) -> bool| world.told.iter().position(wanted).expect("told");
+    let named = at(|message| matches!(message, ToGroup::Namespaces(names) if names.contains(&"u".to_owned())));
+    let confirmed = at(|message| matches!(message, ToGroup::Confirmed { start, .. } if start.nonce == 2));
+    assert!(named < confirmed, "{:?}", world.told);
 }
 
 #[test]

@@ -61,11 +61,13 @@ pub struct Sending {
 }
 
 /// A walk over an origin's components that is being told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
     pub started: u64,
     pub next_slot: u32,
     pub acked_slot: u32,
+    /// What the peer said last, which is less than before when it speaks of another walk: from there it goes on after a loss.
+    pub reported_slot: u32,
     /// All of it was sent; it stays until the peer says that it has it.
     pub done: bool,
 }
@@ -100,7 +102,8 @@ impl Peer {
         sending.resend_at = None;
         sending.retries += 1;
         if let Some(walk) = &mut sending.walk {
-            (walk.next_slot, walk.done) = (walk.acked_slot, false);
+            walk.acked_slot = walk.reported_slot;
+            (walk.next_slot, walk.done) = (walk.reported_slot, false);
         }
     }
 
@@ -130,13 +133,16 @@ impl Peer {
         true
     }
 
-    /// Takes note of where a walk stands at the peer. True if that is further than before.
+    /// Takes note of where a walk stands at the peer, which may be further than what was sent since it was last begun again.
+    /// True if that is further than before.
     pub fn acknowledge_walk(&mut self, origin: DcId, at: DeltaWalk) -> bool {
         let Some(sending) = self.sending.get_mut(&origin) else { return false };
         let Some(walk) = sending.walk.as_mut().filter(|walk| walk.started == at.started) else { return false };
-        let further = at.next_slot > walk.acked_slot && at.next_slot <= walk.next_slot;
+        walk.reported_slot = at.next_slot;
+        let further = at.next_slot > walk.acked_slot;
         if further {
             walk.acked_slot = at.next_slot;
+            walk.next_slot = walk.next_slot.max(at.next_slot);
             let is_there = |flying: &InFlight| flying.walk.is_some_and(|w| w.next_slot <= at.next_slot && !w.last);
             sending.in_flight.retain(|flying| !is_there(flying));
         }
@@ -203,5 +209,22 @@ impl Numbers {
             self.pages.resize(page + 1, None);
         }
         self.pages[page].get_or_insert_with(|| Box::new([UNKNOWN; PAGE]))[number as usize % PAGE] = slot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_about_an_earlier_epochs_walk_of_the_same_number_costs_time_only() {
+        let (origin, mut peer) = (DcId(1), Peer::default());
+        let said = |next_slot| DeltaWalk { started: 17, from_slot: 0, next_slot, last: false };
+        let walk = Walk { started: 17, next_slot: 30, ..Walk::default() };
+        peer.sending_in(origin, 2).walk = Some(walk);
+        assert!(peer.acknowledge_walk(origin, said(900)), "of the epoch before, which the message does not name");
+        assert!(!peer.acknowledge_walk(origin, said(10)));
+        peer.fall_back(origin);
+        assert_eq!(peer.sending[&origin].walk.map(|walk| walk.next_slot), Some(10));
     }
 }

@@ -105,7 +105,7 @@ fn fill_from(view: &View, origin: &Origin, delta: &mut Delta, peer: &mut Peer, m
             cut.slots
         }
         None => {
-            let fresh = Walk { started: delta.upto, next_slot: 0, acked_slot: 0, done: false };
+            let fresh = Walk { started: delta.upto, ..Walk::default() };
             walk_on(view, delta, walking.unwrap_or(fresh), peer, max)
         }
     }
