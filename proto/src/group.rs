@@ -343,8 +343,10 @@ impl Group {
         items.filter(move |&(_, pos)| here && guard.queue.get_open(pos).is_some()).map(|(&idx, _)| idx)
     }
 
+    /// A start that the ledger has not confirmed may stand on an old copy of the disk, which does not know what was applied since:
+    /// it says nothing, and the client asks again.
     fn on_fence(&mut self, client: ClientId, lane: u8) {
-        if lane >= self.config.lanes {
+        if lane >= self.config.lanes || !self.confirmed || self.fenced_out {
             return;
         }
         if self.streams.find(client, lane).is_none() && self.streams.len() >= STREAMS_MAX {

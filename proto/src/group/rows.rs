@@ -11,7 +11,7 @@ use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
 use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream};
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
-use crate::limits::COMPONENT_MAX;
+use crate::limits::{COMPONENT_MAX, NAME_BYTES_MAX};
 use crate::ring::ChangeRing;
 use crate::table::CellTable;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,10 @@ const COMPONENTS: u8 = 2;
 const STREAMS: u8 = 3;
 const QUEUE: u8 = 4;
 const NAMES_PER_BLOCK: u32 = 256;
+/// Most bytes of a block of names.
+const NAMES_BYTES_MAX: usize = NAMES_PER_BLOCK as usize * NAME_BYTES_MAX;
+/// Room for so many slots or components is made without evidence that there are any.
+const ROOM_MIN: usize = 1 << 16;
 
 /// Why rows are not a checkpoint of this group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -230,11 +234,13 @@ struct Loading {
     group: Group,
     /// The best row so far of the block that is being read: (key, checkpoint, content).
     best: Option<(Vec<u8>, u64, Vec<u8>)>,
+    /// Room was made for so many slots and components.
+    roomy: (usize, usize),
 }
 
 impl Loading {
     fn new(config: GroupConfig, meta: &[u8]) -> Result<Loading, LoadError> {
-        let meta = match meta.split_first() {
+        let mut meta = match meta.split_first() {
             Some((&FORMAT, rest)) => get::<Meta>(rest).ok_or(malformed(&[META], "not the closing row"))?,
             Some((&other, _)) => return Err(LoadError::Format(other)),
             None => return Err(malformed(&[META], "empty")),
@@ -244,10 +250,13 @@ impl Loading {
             let (expected, expected_lanes) = (config.id, config.lanes);
             return Err(LoadError::Foreign { found, found_lanes, expected, expected_lanes });
         }
+        for (guard, &(head, next)) in meta.guards.iter_mut().zip(&meta.queues) {
+            guard.queue = Queue::to_load(head, next);
+        }
         let table = CellTable::with_namespaces(config.table_seed, meta.table_namespaces.clone());
         let ring = ChangeRing::new(config.ring_capacity, meta.applied.0);
         let cells = Cells::new(config.lanes, table, ring);
-        Ok(Loading { meta, group: Group { cells, ..Group::new(config) }, best: None })
+        Ok(Loading { meta, group: Group { cells, ..Group::new(config) }, best: None, roomy: (0, 0) })
     }
 
     fn on_row(&mut self, key: &[u8], value: Vec<u8>) -> Result<(), LoadError> {
@@ -305,9 +314,8 @@ impl Loading {
         if block.checked_mul(NAMES_PER_BLOCK) != Some(table.len()) {
             return Err("names before it are missing");
         }
-        if block == 0 {
-            let typical = content.len() / NAMES_PER_BLOCK as usize * (self.meta.slots as usize).min(1 << 27);
-            table.reserve((self.meta.slots as usize).min(1 << 27), typical.min(1 << 32));
+        if let Some(more) = room(&mut self.roomy.0, table.len(), self.meta.slots) {
+            table.reserve(more, content.len().min(NAMES_BYTES_MAX) / NAMES_PER_BLOCK as usize * more);
         }
         table.push_records(content).map_err(|_| "a name is malformed or given twice")?;
         self.group.saved.names.loaded(block, side);
@@ -320,8 +328,8 @@ impl Loading {
         if block.checked_mul(COMPONENTS_PER_BLOCK) != Some(cells.len()) {
             return Err("components before it are missing");
         }
-        if block == 0 {
-            cells.reserve((self.meta.components as usize).min(1 << 27));
+        if let Some(more) = room(&mut self.roomy.1, cells.len(), self.meta.components) {
+            cells.reserve(more);
         }
         while !content.is_empty() {
             let component = get_component(&mut content).ok_or("cut short")?;
@@ -356,16 +364,10 @@ impl Loading {
         let number = block_of(key);
         let block = queue_block_of(key).map_err(|_| "unknown key")?;
         let row = get::<QueueRow>(content).ok_or("not a queue")?;
-        let at = number as usize;
-        let (Some(guard), Some(&(head, next))) = (self.meta.guards.get_mut(at), self.meta.queues.get(at)) else {
-            return Err("the queue of an unknown guard");
-        };
+        let guard = self.meta.guards.get_mut(number as usize).ok_or("the queue of an unknown guard")?;
         self.group.saved.queue_sides.insert((number, block), key[13]);
         if row.epoch != guard.epoch || row.items.is_empty() {
             return Ok(());
-        }
-        if guard.queue == Queue::default() {
-            guard.queue = Queue::to_load(head, next);
         }
         guard.queue.load_block(block, row.first_pos, row.items)
     }
@@ -385,8 +387,8 @@ impl Loading {
         (group.confirmed, group.ever_confirmed, group.fenced_out) =
             (meta.confirmed, meta.ever_confirmed, meta.fenced_out);
         (group.namespaces, group.spread) = (meta.namespaces, meta.spread);
-        for (mut guard, (head, next)) in meta.guards.into_iter().zip(meta.queues) {
-            finish_queue(&mut guard.queue, head, next, group.streams.len())?;
+        for (mut guard, (head, _)) in meta.guards.into_iter().zip(meta.queues) {
+            finish_queue(&mut guard.queue, head, group.streams.len())?;
             let number = group.guards.len() as u32;
             if guard.slot >= meta.slots || !guard_is_sound(&guard) || group.guard_of_slot.contains_key(&guard.slot) {
                 return Err(malformed(&[META], "an account is out of bounds"));
@@ -437,10 +439,18 @@ fn queued_of(group: &Group, stream: u32, seq: u64, record: &Record) -> Option<u3
     Some(queued)
 }
 
-fn finish_queue(queue: &mut Queue, head: u64, next: u64, streams: u32) -> Result<(), LoadError> {
-    if queue.open() == 0 {
-        *queue = Queue::to_load(head, next);
-    }
+/// How much room to make now, where `len` of `total` are read and room was made for `roomy`. A damaged file may claim anything:
+/// no more is believed than twice what is there.
+fn room(roomy: &mut usize, len: u32, total: u32) -> Option<usize> {
+    let len = len as usize;
+    let more = (total as usize).saturating_sub(len).min(len.max(ROOM_MIN));
+    (len >= *roomy && more > 0).then(|| {
+        *roomy = len + more;
+        more
+    })
+}
+
+fn finish_queue(queue: &mut Queue, head: u64, streams: u32) -> Result<(), LoadError> {
     queue.advance();
     complete("positions before the first increment without a place", queue.head(), head)?;
     if queue.items().any(|item| item.stream >= streams) {
@@ -501,4 +511,23 @@ fn get_component(bytes: &mut &[u8]) -> Option<Component> {
     let (&lane, rest) = bytes.split_first()?;
     *bytes = rest;
     Some(Component { slot, lane, value: get_varint(bytes)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_made_for_what_is_there_and_never_for_more_than_twice_that() {
+        let total = 1_000_000;
+        let (mut roomy, mut made) = (0, Vec::new());
+        for len in (0..total).step_by(256) {
+            let more = room(&mut roomy, len, total).unwrap_or(0);
+            assert!(more <= ROOM_MIN.max(len as usize) && roomy > len as usize && roomy <= total as usize);
+            made.extend((more > 0).then_some(roomy));
+        }
+        assert!(made.len() < 10 && made.last() == Some(&(total as usize)), "{made:?}");
+        let mut damaged = 0;
+        assert_eq!((room(&mut damaged, 0, u32::MAX), room(&mut damaged, 256, u32::MAX)), (Some(ROOM_MIN), None));
+    }
 }

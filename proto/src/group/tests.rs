@@ -123,6 +123,23 @@ fn items_are_certified_in_order_until_one_does_not_fit_and_a_retry_gets_the_curr
     assert_eq!(group.guards()[0].placed_upto(), 2);
 }
 
+/// A start on an old copy of the disk does not know what was applied since: what it said to a fence would be believed.
+#[test]
+fn a_fence_is_answered_by_a_confirmed_start_only() {
+    let mut group = started(1);
+    apply(&mut group, batch(1, 0, 1, &[(0, 1)]));
+    let fence = || GroupCmd::Fence { client: ClientId(1), lane: 0 };
+    apply(&mut group, GroupCmd::Boot { nonce: NONCE + 1 });
+    assert_eq!(apply(&mut group, fence()), []);
+    assert_eq!(acked(&apply(&mut group, batch(1, 0, 2, &[(0, 1)]))), [0_u32; 0], "it counts on");
+    let start = Start { number: 2, nonce: NONCE + 1 };
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Confirmed { group: id(), start, accounts: Vec::new() }));
+    assert_eq!(apply(&mut group, fence()), [Effect::Fenced { client: ClientId(1), lane: 0, last_seq: 2 }]);
+    let mut old = started(1);
+    apply(&mut old, GroupCmd::Ledger(ToGroup::FencedOut { group: id() }));
+    assert_eq!(apply(&mut old, fence()), []);
+}
+
 /// Settings come from whatever replica of the ledger is near; one that is behind must not take back what a newer one said.
 #[test]
 fn settings_of_a_replica_that_is_behind_take_nothing_back() {
