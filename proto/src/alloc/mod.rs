@@ -229,9 +229,13 @@ impl Holder {
         }
     }
 
-    /// Whether a recall is on its way (or lost so recently that it may be).
+    /// For how long a recall may still be on its way; then it is taken for lost.
+    fn recall_pending_s(&self) -> Option<f64> {
+        self.recalled_s.map(|age_s| 1.5 * self.lead_s + 0.02 - age_s).filter(|&left_s| left_s > 0.0)
+    }
+
     fn recall_pending(&self) -> bool {
-        self.recalled_s.is_some_and(|age_s| age_s < 1.5 * self.lead_s + 0.02)
+        self.recall_pending_s().is_some()
     }
 
     fn can_be_granted(&self) -> bool {
@@ -409,14 +413,25 @@ impl<'a> Outlook<'a> {
         after.grants()
     }
 
+    /// Until time alone changes what is to be done. Whatever is applied, or heard of a group, is a reason of its own: nothing
+    /// is looked at every few milliseconds because somebody who counts nothing has run dry.
     fn reconsider_in_us(&self) -> u64 {
-        let recall = |h: &Holder| if h.out > 0 { self.due_s - h.back_s } else { f64::INFINITY };
-        let grant = |h: &Holder| {
-            let ahead_s = self.ahead_s((self.level_s - h.lead_s).max(0.0));
-            if ahead_s > 0.0 { h.dry_s - h.lead_s - 0.5 * ahead_s } else { f64::INFINITY }
-        };
-        let next_s = self.holders.iter().map(|h| recall(h).min(grant(h))).fold(f64::INFINITY, f64::min);
+        let next = |h: &Holder| h.recall_pending_s().unwrap_or_else(|| self.recall_in_s(h).min(self.grant_in_s(h)));
+        let next_s = self.holders.iter().map(next).fold(f64::INFINITY, f64::min);
         ((next_s.max(0.0) * 1e6) as u64).clamp(RECONSIDER_MIN_US, RECONSIDER_MAX_US)
+    }
+
+    fn recall_in_s(&self, holder: &Holder) -> f64 {
+        if holder.out > 0 { self.due_s - holder.back_s } else { f64::INFINITY }
+    }
+
+    fn grant_in_s(&self, holder: &Holder) -> f64 {
+        let none = self.pool == 0 || self.situation.undecided || self.situation.sequence_all;
+        if none || holder.rate == 0.0 || !holder.can_be_granted() {
+            return f64::INFINITY;
+        }
+        let ahead_s = self.ahead_s((self.level_s - holder.lead_s).max(0.0));
+        if ahead_s > 0.0 { holder.dry_s - holder.lead_s - 0.5 * ahead_s } else { f64::INFINITY }
     }
 }
 

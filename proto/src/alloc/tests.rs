@@ -168,6 +168,24 @@ fn an_idle_far_group_keeps_its_floor() {
     assert_eq!(granted(1 << 40), Some(policy.floor_max));
 }
 
+/// Nobody counts, and the milestone is too near for floors: only what is applied changes anything.
+#[test]
+fn time_alone_is_no_reason_to_plan_again_while_nobody_counts() {
+    let idle = situation(9, (0..15).map(|group| account(group, 0, 0.0, 100_000)).collect());
+    assert_eq!((plan(&idle).actions.as_slice(), plan(&idle).reconsider_in_us), (&[][..], RECONSIDER_MAX_US));
+    // The same once its rights are all given away, whoever has run dry.
+    let dry = situation(0, (0..15).map(|group| account(group, 0, 100.0, 100_000)).collect());
+    assert_eq!(plan(&dry).reconsider_in_us, RECONSIDER_MAX_US);
+    // But a recall that is lost is repeated when it is due, to the microsecond.
+    let mut asked = account(0, 10, 0.0, 100_000);
+    asked.recall_age_us = Some(200_000);
+    let mut undecided = Situation { undecided: true, ..situation(0, vec![asked]) };
+    let wait_us = plan(&undecided).reconsider_in_us;
+    assert!(wait_us > RECONSIDER_MIN_US && wait_us < RECONSIDER_MAX_US && !recalls(&plan(&undecided), 0));
+    undecided.accounts[0].recall_age_us = Some(200_000 + wait_us + 1);
+    assert!(recalls(&plan(&undecided), 0));
+}
+
 #[test]
 fn an_idle_holder_is_recalled_as_soon_as_something_is_undecided() {
     let accounts = vec![account(0, 0, 1_000.0, 10_000), account(1, 100_000, 0.0, 200_000)];
