@@ -83,6 +83,11 @@ impl Clients {
         self.conns.len()
     }
 
+    #[cfg(test)]
+    pub fn fences_waiting(&self) -> usize {
+        self.fences.len()
+    }
+
     pub fn add(&mut self, conn: ConnId, owner: OwnerId) {
         self.owners.insert(conn, owner);
     }
@@ -99,11 +104,12 @@ impl Clients {
 
     /// Forgets what a connection said so far.
     fn close(&mut self, conn: ConnId) {
+        // Also one that was never opened may have asked for a fence.
+        self.fences.retain(|_, asked| *asked != conn);
         let Some(gone) = self.conns.remove(&conn) else { return };
         if self.by_client.get(&gone.client) == Some(&conn) {
             self.by_client.remove(&gone.client);
         }
-        self.fences.retain(|_, asked| *asked != conn);
     }
 
     /// The client's lane: as before, else the one with the fewest connections.

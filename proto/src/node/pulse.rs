@@ -51,8 +51,8 @@ struct Pulse {
     said_at: Time,
     /// Set while the report last said is not acknowledged.
     report_repeat: Option<Repeat>,
-    /// No report so far had a higher number, as far as is remembered.
-    last_no: u64,
+    /// The highest number of a report said.
+    said_no: u64,
     /// The highest report acknowledged.
     acked_report: u64,
     /// Positions below were offered.
@@ -153,7 +153,6 @@ impl NodeCore {
             self.pulses.hello = None;
         }
         for pulse in &mut self.pulses.guards {
-            pulse.last_no = pulse.last_no.max(pulse.said_no());
             (pulse.said, pulse.report_repeat) = (None, None);
             (pulse.offered, pulse.offer_repeat) = (0, None);
         }
@@ -279,7 +278,7 @@ impl Pulse {
 
     /// A report, if what was last said is out of date and it is time, or not acknowledged in time.
     fn report(&mut self, now: Time, config: &NodeConfig, group: &Group, number: u32) -> Option<Report> {
-        if self.acked_report >= self.said_no() {
+        if self.acked_report >= self.said_no {
             self.report_repeat = None;
         }
         if self.report_due(config, group, number).is_none_or(|due| due > now) {
@@ -289,16 +288,12 @@ impl Pulse {
         let repeat = self.report_repeat.filter(|_| self.said.as_ref().is_some_and(|said| !is_news(said, &report)));
         self.report_repeat =
             Some(repeat.map_or_else(|| Repeat::first(now, config), |repeat| repeat.again(now, config)));
-        report.report_no = (self.said_no().max(self.acked_report).max(self.last_no) + 1)
-            .max(group.applied().0 << REPORTS_PER_ENTRY_BITS);
+        report.report_no = (self.said_no.max(self.acked_report) + 1).max(group.applied().0 << REPORTS_PER_ENTRY_BITS);
+        self.said_no = report.report_no;
         report.rate_per_s = self.rate.per_s;
         self.said = Some(report.clone());
         self.said_at = now;
         Some(report)
-    }
-
-    fn said_no(&self) -> u64 {
-        self.said.as_ref().map_or(0, |said| said.report_no)
     }
 
     fn report_due(&self, config: &NodeConfig, group: &Group, number: u32) -> Option<Time> {

@@ -115,6 +115,20 @@ impl World {
         world
     }
 
+    /// With the settings of a real node, and a milestone ahead.
+    fn before(at: u64) -> World {
+        let mut world = World::new(NodeConfig::new(id(), LANES));
+        world.pass(Span::from_millis(50));
+        world.define(at);
+        world.pass(Span::from_millis(50));
+        world
+    }
+
+    fn define(&mut self, at: u64) {
+        let spec = MilestoneSpec { at: vec![at], ..MilestoneSpec::default() };
+        self.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
+    }
+
     /// Handles inputs until none is left.
     fn settle(&mut self) {
         while let Some(input) = self.inbox.pop_front() {
@@ -383,8 +397,7 @@ fn workload(world: &mut World) {
     world.pass(Span::from_millis(50));
     for round in 0..20_u64 {
         if round == 4 {
-            let spec = MilestoneSpec { at: vec![MILESTONE], ..MilestoneSpec::default() };
-            world.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
+            world.define(MILESTONE);
         }
         let client = ClientId(u128::from(round % 3));
         let cold = 1 + round as usize % 7;
@@ -525,11 +538,7 @@ fn commits_are_paced_and_a_batch_on_an_idle_node_waits_for_none() {
 
 #[test]
 fn a_long_queue_is_offered_as_blocks_and_the_ledger_asks_for_the_items_it_needs() {
-    let mut world = World::new(NodeConfig::new(id(), LANES));
-    world.pass(Span::from_millis(50));
-    let spec = MilestoneSpec { at: vec![6_000], ..MilestoneSpec::default() };
-    world.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
-    world.pass(Span::from_millis(50));
+    let mut world = World::before(6_000);
     world.inbox.push_back(Input::AggregatorGone);
     for _ in 0..20 {
         world.add(ClientId(1), 0, &[(GUARDED, 1); 500]);
@@ -546,11 +555,7 @@ fn a_long_queue_is_offered_as_blocks_and_the_ledger_asks_for_the_items_it_needs(
 
 #[test]
 fn what_the_leader_could_not_hear_is_said_again_at_once_when_it_can() {
-    let mut world = World::new(NodeConfig::new(id(), LANES));
-    world.pass(Span::from_millis(50));
-    let spec = MilestoneSpec { at: vec![50], ..MilestoneSpec::default() };
-    world.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
-    world.pass(Span::from_millis(50));
+    let mut world = World::before(50);
     world.leader_away = true;
     for _ in 0..60 {
         world.add(ClientId(1), 0, &[(GUARDED, 1)]);
@@ -568,10 +573,7 @@ fn what_the_leader_could_not_hear_is_said_again_at_once_when_it_can() {
 
 #[test]
 fn only_near_a_milestone_increments_are_offered_by_name() {
-    let mut world = World::new(NodeConfig::new(id(), LANES));
-    world.pass(Span::from_millis(50));
-    let spec = MilestoneSpec { at: vec![20_000], ..MilestoneSpec::default() };
-    world.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
+    let mut world = World::before(20_000);
     for _ in 0..40 {
         world.add(ClientId(1), 0, &[(GUARDED, 1); 500]);
         world.pass(Span::from_millis(500));
@@ -620,6 +622,22 @@ fn a_fence_answers_the_connection_that_asked_and_ends_the_stream() {
     assert!(answers.contains(&ToClient::Fenced { of: ClientId(1), lane: 0, last_seq: 1 }));
     let refused = ToClient::Refused { lane: 0, seq: 2, error: BatchError::Fenced { last: 1 } };
     assert_eq!(answers.last(), Some(&refused));
+}
+
+/// Named increments are fenced over links that never open: nothing of them stays.
+#[test]
+fn a_connection_that_only_fences_leaves_nothing_behind() {
+    let mut world = World::new(config());
+    world.pass(Span::from_secs(1));
+    for conn in (500..510).map(ConnId) {
+        let fence = FromClient::Fence { of: ClientId(u128::from(conn.0)), lane: 0 };
+        let up = Input::ClientUp { conn, owner: OwnerId(0) };
+        for input in [up, Input::Client { conn, msg: fence }, Input::ClientGone { conn }] {
+            world.core.handle(world.now, input);
+            while world.core.poll_output().is_some() {}
+        }
+    }
+    assert_eq!(world.core.clients.fences_waiting(), 0);
 }
 
 #[test]
