@@ -6,11 +6,13 @@
 
 pub mod account;
 pub mod counter;
+mod fate;
 pub mod milestones;
 pub mod window;
 
 pub use account::AccountState;
 pub use counter::{Awarded, CounterLedger};
+pub use fate::Fate;
 pub use milestones::{Milestones, Pending};
 
 use crate::ids::{CounterName, DcId, GroupId, LogIndex, Start};

@@ -28,6 +28,8 @@ pub const BATCH_ITEMS_MAX: usize = 65_536;
 pub const ENTRY_BATCHES_MAX: usize = 65_536;
 /// Bytes of one message between processes, and of one log entry. More: refused at decode, and no sender builds one.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a hop token: what a query carries that is sent on to another data centre.
+pub const HOP_BYTES_MAX: usize = 4_096;
 /// Lanes (valves) of one group.
 pub const LANES_MAX: u8 = 64;
 /// Data centres of a cluster.

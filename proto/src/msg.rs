@@ -97,6 +97,24 @@ pub enum BatchError {
     NotServing(String),
 }
 
+// ---- questions: aggregator ↔ aggregator -----------------------------------------------------------------------------------
+
+/// What the process of one data centre's aggregator asks that of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerQuestion {
+    /// Of the home, to the origin: whether it has counted this hop; if not, it never shall.
+    FenceHop { token: String },
+}
+
+/// Answer to [`PeerQuestion`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerAnswer {
+    /// The origin's group has fenced the hop: it has counted it before, or never will.
+    Fenced { counted: bool },
+    /// Nothing is known; the reason is for people.
+    Unknown { reason: String },
+}
+
 // ---- the group's log ---------------------------------------------------------------------------------------------------
 
 /// One increment in the log: the cell by its slot in the group's table.
@@ -548,6 +566,17 @@ pub struct Award {
     pub before: Vec<(GroupId, u64)>,
     /// The ledger entry that decided.
     pub index: LogIndex,
+}
+
+impl Award {
+    /// Whether the milestone `at` is awarded by this.
+    pub fn covers(&self, at: u64) -> bool {
+        let Some(above) = at.checked_sub(self.at) else { return false };
+        match self.step {
+            0 => above == 0,
+            step => above.is_multiple_of(step) && above / step < self.count,
+        }
+    }
 }
 
 /// A voter's signature under an award.

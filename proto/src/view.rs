@@ -187,6 +187,16 @@ impl View {
         self.cells.find_total(counter).map_or(0, |slot| self.sum(slot))
     }
 
+    /// What each data centre contributes to a counter's total, unclamped: those that have counted it, as far as is known here.
+    pub fn parts_of(&self, counter: &CounterName) -> BTreeMap<DcId, u64> {
+        let mut parts = BTreeMap::new();
+        for (valve, value) in self.cells.find_total(counter).into_iter().flat_map(|slot| self.components(slot)) {
+            let part: &mut u64 = parts.entry(self.valves[usize::from(valve)].group.dc).or_default();
+            *part = part.saturating_add(value);
+        }
+        parts
+    }
+
     /// Takes over the ledger after a start, when nobody has read anything yet.
     pub fn on_start(&mut self, ledger: &Ledger) {
         ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.dc, 0));
@@ -363,6 +373,15 @@ mod tests {
 
     fn oracle_component(oracle: &GCounter<u16>, actor: u16) -> u64 {
         oracle.inc(actor).counter - 1
+    }
+
+    #[test]
+    fn the_parts_of_data_centres_add_up_to_the_sum() {
+        let view = merged(&[(0, 5), (5, 7), (2, 6)]);
+        let parts = view.parts_of(&counter());
+        assert_eq!(parts, BTreeMap::from([(DcId(0), 12), (DcId(2), 6)]));
+        assert_eq!(parts.values().sum::<u64>(), view.sum_of(&counter()));
+        assert!(view.parts_of(&CounterName::new("t", b"other").unwrap()).is_empty());
     }
 
     #[test]

@@ -23,6 +23,10 @@ pub mod channel {
     pub const RAFT_CALL: u8 = 5;
     /// Aggregator and aggregator: a stream of the ledger's Raft.
     pub const RAFT_STREAM: u8 = 6;
+    /// Aggregator and aggregator: one call of the processes that they stand in, and its answer.
+    pub const CALL: u8 = 7;
+    /// Client and aggregator: waits for awards, [`WaitRequest`](crate::wait::WaitRequest), [`WaitAnswer`](crate::wait::WaitAnswer).
+    pub const AWARDS: u8 = 8;
 }
 
 /// Why bytes are not a message. Nothing was changed.
@@ -155,6 +159,22 @@ impl Message for PeerMsg {
             PeerMsg::Delta(delta) => delta_valid(delta),
             PeerMsg::Propose(cmds) => cmds.iter().try_for_each(LedgerCmd::validate),
             PeerMsg::Recall(recall) => name(&recall.counter),
+        }
+    }
+}
+
+impl Message for PeerQuestion {
+    fn validate(&self) -> Result<(), WireError> {
+        let PeerQuestion::FenceHop { token } = self;
+        at_most("bytes of a hop token", token.len() as u64, HOP_BYTES_MAX as u64)
+    }
+}
+
+impl Message for PeerAnswer {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            PeerAnswer::Fenced { .. } => Ok(()),
+            PeerAnswer::Unknown { reason } => at_most("bytes of a reason", reason.len() as u64, HOP_BYTES_MAX as u64),
         }
     }
 }

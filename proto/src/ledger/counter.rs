@@ -132,6 +132,24 @@ impl CounterLedger {
         &self.accounts
     }
 
+    /// The accounts of one data centre's groups.
+    pub fn accounts_of(&self, dc: DcId) -> impl Iterator<Item = (&GroupId, &AccountState)> {
+        let first = GroupId { dc, group: 0, incarnation: 0 };
+        let last = GroupId { dc, group: u16::MAX, incarnation: u32::MAX };
+        self.accounts.range(first..=last)
+    }
+
+    /// Rights outstanding in one data centre.
+    pub fn out_of(&self, dc: DcId) -> u64 {
+        self.accounts_of(dc).map(|(_, account)| account.out()).sum()
+    }
+
+    /// Weight of one data centre that has its place; `None` while one of its groups has no base.
+    pub fn placed_of(&self, dc: DcId) -> Option<u64> {
+        let placed = |account: &AccountState| account.base.map(|_| account.certain() + account.placed);
+        self.accounts_of(dc).map(|(_, account)| placed(account)).sum()
+    }
+
     pub fn awards(&self) -> &BTreeMap<u64, Awarded> {
         &self.awards
     }
@@ -151,6 +169,11 @@ impl CounterLedger {
         let arming_over =
             || self.bases_missing == 0 && self.milestones.least_arming().is_some_and(|at| self.upper() >= at);
         self.window.undecided() > 0 || arming_over()
+    }
+
+    /// Whether increments are placed one after the other: some wait for their place, rights are wanted back, or it was asked for.
+    pub fn is_sequencing(&self) -> bool {
+        self.recall_wanted() || self.sequence_from.is_some_and(|from| self.certain() >= from)
     }
 
     /// How much may be granted in all, given every limit: nothing while rights are wanted back.
@@ -218,13 +241,7 @@ impl CounterLedger {
 
     /// Whether `at` is a milestone that has its award.
     pub fn is_awarded(&self, at: u64) -> bool {
-        let covering = self.awards.range(..=at).next_back().map(|(_, awarded)| &awarded.award);
-        covering.is_some_and(|award| {
-            award.at == at
-                || (award.step > 0
-                    && (at - award.at).is_multiple_of(award.step)
-                    && (at - award.at) / award.step < award.count)
-        })
+        self.award_of(at).is_some()
     }
 
     /// Whether `at` is a milestone that was awarded or had passed.

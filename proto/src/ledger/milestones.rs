@@ -119,6 +119,11 @@ impl Milestones {
         self.rule.map(|(_, every)| every)
     }
 
+    /// The rule's next milestone.
+    pub fn rule_next(&self) -> Option<u64> {
+        self.rule.map(|(next, _)| next)
+    }
+
     pub fn pending(&self) -> impl Iterator<Item = (u64, &Pending)> {
         self.pending.iter().map(|(&at, state)| (at, state))
     }

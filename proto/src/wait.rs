@@ -1,0 +1,152 @@
+//! Waiting for an award: client ↔ aggregator, on a channel of kind [`crate::wire::channel::AWARDS`], apart from reads, whose
+//! encoding stays as it is and whose channels are given up when nothing is heard for long.
+//!
+//! A wait is acknowledged at once with the ledger index that the aggregator has applied, and answered when its milestone is
+//! awarded, or when it is known that it will not be. Who moves to another aggregator says the index: one that lags behind
+//! says nothing about a milestone that it cannot have heard of.
+
+use crate::ids::CounterName;
+use crate::limits::MILESTONE_MAX;
+use crate::msg::Award;
+use crate::wire::{Message, WireError};
+use serde::{Deserialize, Serialize};
+
+/// Waits of one connection. More: [`WaitError::Overloaded`].
+pub const WAITS_MAX: usize = 1_024;
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitRequest {
+    /// Tell when the milestone `at` is awarded.
+    WaitAward {
+        /// Chosen by the client; distinct among its waits.
+        id: u64,
+        counter: CounterName,
+        at: u64,
+        /// The highest ledger index that an answer to this wait has named, at whatever aggregator; 0 at first.
+        after: u64,
+    },
+    /// Nobody waits any more.
+    Cancel { id: u64 },
+}
+
+/// What is known of a wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitAnswer {
+    pub id: u64,
+    /// The ledger index that the aggregator had applied.
+    pub ledger_index: u64,
+    pub outcome: WaitOutcome,
+}
+
+/// How far a wait is. All but the first end it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitOutcome {
+    /// The milestone is not awarded yet.
+    Waiting,
+    Awarded(Box<Award>),
+    Refused(WaitError),
+}
+
+/// Why a wait has ended without an award.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum WaitError {
+    #[error("the counter has no such milestone: it was never defined, or was removed")]
+    NoMilestone,
+    #[error("the count had passed the milestone before it was armed: it is nobody's")]
+    Passed,
+    #[error("overloaded: waits of this connection is at its limit of {limit}")]
+    Overloaded { limit: u64 },
+    #[error("not serving: {0}")]
+    NotServing(String),
+}
+
+impl WaitError {
+    /// Whether another aggregator may say something else.
+    pub fn is_of_this_aggregator(&self) -> bool {
+        match self {
+            WaitError::NoMilestone | WaitError::Passed => false,
+            WaitError::Overloaded { .. } | WaitError::NotServing(_) => true,
+        }
+    }
+}
+
+impl Message for WaitRequest {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            WaitRequest::WaitAward { counter, at, .. } if *at <= MILESTONE_MAX => Ok(counter.validate()?),
+            WaitRequest::WaitAward { at, .. } => {
+                Err(WireError::Limit { what: "milestone", value: *at, max: MILESTONE_MAX })
+            }
+            WaitRequest::Cancel { .. } => Ok(()),
+        }
+    }
+}
+
+impl Message for WaitAnswer {
+    fn validate(&self) -> Result<(), WireError> {
+        match &self.outcome {
+            WaitOutcome::Awarded(award) => award.validate(),
+            WaitOutcome::Waiting | WaitOutcome::Refused(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{ClientId, DcId, GroupId, LogIndex, SessionId};
+    use crate::limits::{GROUPS_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESPACE_BYTES_MAX};
+    use crate::wire::{WIRE_VERSION, decode, encode};
+    use proptest::prelude::*;
+
+    fn longest() -> CounterName {
+        CounterName::new(&"n".repeat(NAMESPACE_BYTES_MAX), &[b'k'; KEY_BYTES_MAX]).unwrap()
+    }
+
+    #[test]
+    fn the_largest_request_and_answer_fit_a_message() {
+        let request = WaitRequest::WaitAward { id: u64::MAX, counter: longest(), at: MILESTONE_MAX, after: u64::MAX };
+        assert_eq!(decode(&encode(&request)), Ok(request));
+        let group = GroupId { dc: DcId(u16::MAX), group: u16::MAX, incarnation: u32::MAX };
+        let award = Award {
+            counter: longest(),
+            epoch: u32::MAX,
+            at: u64::MAX,
+            step: u64::MAX,
+            count: u64::MAX,
+            first: u64::MAX,
+            delta: u64::MAX,
+            group,
+            pos: u64::MAX,
+            client: ClientId(u128::MAX),
+            lane: u8::MAX,
+            seq: u64::MAX,
+            idx: u32::MAX,
+            session: Some(SessionId([7; 16])),
+            before: vec![(group, u64::MAX); GROUPS_MAX],
+            index: LogIndex(u64::MAX),
+        };
+        let answer =
+            WaitAnswer { id: u64::MAX, ledger_index: u64::MAX, outcome: WaitOutcome::Awarded(Box::new(award)) };
+        let bytes = encode(&answer);
+        assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{}", bytes.len());
+        assert_eq!(decode(&bytes), Ok(answer));
+    }
+
+    #[test]
+    fn more_than_the_limit_is_refused_with_value_and_limit() {
+        let request = WaitRequest::WaitAward { id: 1, counter: longest(), at: MILESTONE_MAX + 1, after: 0 };
+        let expected = WireError::Limit { what: "milestone", value: MILESTONE_MAX + 1, max: MILESTONE_MAX };
+        assert_eq!(decode::<WaitRequest>(&encode(&request)), Err(expected));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            bytes.insert(0, WIRE_VERSION);
+            let _ = decode::<WaitRequest>(&bytes);
+            let _ = decode::<WaitAnswer>(&bytes);
+        }
+    }
+}

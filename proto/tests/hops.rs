@@ -1,0 +1,194 @@
+//! The law of a query that is sent on: whatever is lost, said twice or late, and whoever asks how often at either of the two data
+//! centres, their groups count it once together; and whoever is told that it counts is told the truth.
+
+use proptest::prelude::*;
+use tidemark_proto::group::{Effect, Group, GroupConfig};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, OwnerId, Start};
+use tidemark_proto::msg::{Batch, BatchError, FromClient, GroupCmd, GroupEntry, Item, ToClient, ToGroup};
+use tidemark_proto::named::{NamedAnswer, NamedIncrement, fence, fenced, stream_of};
+use tidemark_proto::time::WallMs;
+
+const NAME: u64 = 9;
+
+/// What is under way between visitors, the home's process and the two groups' logs.
+#[derive(Clone, Debug)]
+enum Message {
+    /// Of the home's process to the origin's group, and back.
+    Fence,
+    Fenced {
+        counted: bool,
+    },
+    CountAtHome,
+    CountAtOrigin,
+    /// To a visitor.
+    Counted,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    VisitHome,
+    VisitOrigin,
+    /// One of the messages under way, by its place.
+    Deliver(usize),
+    Repeat(usize),
+    Lose(usize),
+}
+
+fn counter() -> CounterName {
+    CounterName::new("test", b"queries").unwrap()
+}
+
+/// A confirmed group with one cell.
+fn group(dc: u16) -> Group {
+    let id = GroupId { dc: DcId(dc), group: 0, incarnation: 0 };
+    let mut group = Group::new(GroupConfig::new(id, 4));
+    let start = Start { number: 1, nonce: 7 };
+    let confirmed = ToGroup::Confirmed { group: id, start, accounts: Vec::new() };
+    let cmds = vec![GroupCmd::Boot { nonce: 7 }, GroupCmd::Ledger(confirmed)];
+    let entry = GroupEntry { now: WallMs(1), first_new_slot: 0, new_cells: vec![counter().total()], cmds };
+    group.apply(group.applied().next(), &entry);
+    while group.poll_effect().is_some() {}
+    group
+}
+
+/// What the group's node says when the command is applied.
+fn answers(group: &mut Group, cmd: GroupCmd) -> Vec<ToClient> {
+    let entry = GroupEntry { now: WallMs(1), first_new_slot: 0, new_cells: Vec::new(), cmds: vec![cmd] };
+    group.apply(group.applied().next(), &entry);
+    let said = |effect| match effect {
+        Effect::Acked { lane, seq, pending, .. } => Some(ToClient::Durable { lane, seq, pending }),
+        Effect::Refused { lane, seq, error, .. } => Some(ToClient::Refused { lane, seq, error }),
+        Effect::Fenced { client, lane, last_seq } => Some(ToClient::Fenced { of: client, lane, last_seq }),
+        _ => None,
+    };
+    std::iter::from_fn(|| group.poll_effect()).filter_map(said).collect()
+}
+
+/// The two data centres and what is under way.
+struct World {
+    /// The origin's and the home's.
+    groups: [Group; 2],
+    under_way: Vec<Message>,
+    /// Whether the home asks first.
+    asks: bool,
+    told: bool,
+}
+
+impl World {
+    fn new(asks: bool) -> World {
+        World { groups: [group(0), group(1)], under_way: Vec::new(), asks, told: false }
+    }
+
+    fn total(&self) -> u64 {
+        self.groups.iter().map(|group| group.sum(0)).sum()
+    }
+
+    fn step(&mut self, step: Step) {
+        let at = |n: usize, world: &World| n % world.under_way.len().max(1);
+        match step {
+            Step::VisitHome => self.under_way.push(if self.asks { Message::Fence } else { Message::CountAtHome }),
+            Step::VisitOrigin => self.under_way.push(Message::CountAtOrigin),
+            Step::Repeat(n) => self.under_way.extend(self.under_way.get(at(n, self)).cloned()),
+            Step::Deliver(n) | Step::Lose(n) if !self.under_way.is_empty() => {
+                let message = self.under_way.swap_remove(at(n, self));
+                if matches!(step, Step::Deliver(_)) {
+                    self.deliver(message);
+                }
+            }
+            Step::Deliver(_) | Step::Lose(_) => {}
+        }
+    }
+
+    fn deliver(&mut self, message: Message) {
+        match message {
+            Message::Fence => {
+                let stream = stream_of(OwnerId(0), NAME);
+                let FromClient::Fence { of, lane } = fence(stream) else { panic!("a fence") };
+                let said = answers(&mut self.groups[0], GroupCmd::Fence { client: of, lane });
+                let counted = said.iter().find_map(|said| fenced(stream, said)).expect("a fence is answered");
+                self.under_way.push(Message::Fenced { counted });
+            }
+            Message::Fenced { counted: true } => self.under_way.push(Message::Counted),
+            Message::Fenced { counted: false } => self.under_way.push(Message::CountAtHome),
+            Message::CountAtHome => self.count(1),
+            Message::CountAtOrigin => self.count(0),
+            Message::Counted => {
+                self.told = true;
+                assert_eq!(self.total(), 1, "a visitor was told that it counts");
+            }
+        }
+    }
+
+    fn count(&mut self, at: usize) {
+        let mut increment = NamedIncrement::new(stream_of(OwnerId(at as u64), NAME), vec![(counter(), 1)], None);
+        let [FromClient::Open { client }, FromClient::Batch { lane, seq, items, .. }] = increment.start() else {
+            panic!("it opens the link, then counts");
+        };
+        let items = items.iter().map(|item| Item { slot: 0, delta: item.delta, session: item.session }).collect();
+        let said = answers(&mut self.groups[at], GroupCmd::Batch(Batch { client, lane, seq, items }));
+        increment.on_message(ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: 4 });
+        for said in said {
+            match increment.on_message(said) {
+                NamedAnswer::Placed(_) => self.under_way.push(Message::Counted),
+                NamedAnswer::Fenced => assert_eq!((at, client), (0, ClientId::new(OwnerId(0), NAME))),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// What must hold at any time, and that it is counted once somebody comes to its home and nothing is lost any more.
+    fn check(&mut self, steps: &[Step]) -> Result<(), String> {
+        for (n, step) in steps.iter().enumerate() {
+            self.step(*step);
+            if self.total() > 1 || self.told && self.total() != 1 {
+                return Err(format!("step {n}, {step:?}: counted {} times", self.total()));
+            }
+        }
+        self.step(Step::VisitHome);
+        while !self.under_way.is_empty() {
+            self.step(Step::Deliver(0));
+        }
+        match (self.total(), self.told) {
+            (1, true) => Ok(()),
+            (total, told) => Err(format!("in the end counted {total} times, told: {told}")),
+        }
+    }
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::VisitHome),
+        2 => Just(Step::VisitOrigin),
+        6 => any::<usize>().prop_map(Step::Deliver),
+        2 => any::<usize>().prop_map(Step::Repeat),
+        1 => any::<usize>().prop_map(Step::Lose),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn it_counts_once(steps in prop::collection::vec(any_step(), 0..60)) {
+        prop_assert_eq!(World::new(true).check(&steps), Ok(()));
+    }
+}
+
+/// The check has teeth: a home that does not ask counts what the origin has counted.
+#[test]
+fn a_home_that_does_not_ask_is_found() {
+    let steps = [Step::VisitOrigin, Step::Deliver(0), Step::VisitHome, Step::Deliver(1)];
+    assert_eq!(World::new(false).check(&steps), Err("step 3, Deliver(1): counted 2 times".to_owned()));
+    assert_eq!(World::new(true).check(&steps), Ok(()));
+}
+
+/// What the origin's group says to a count that comes behind the fence, in the words that clients get.
+#[test]
+fn behind_the_fence_nothing_is_counted() {
+    let mut world = World::new(true);
+    world.step(Step::VisitHome);
+    world.step(Step::Deliver(0));
+    let stream = stream_of(OwnerId(0), NAME);
+    let batch = Batch { client: stream, lane: 0, seq: 1, items: vec![Item { slot: 0, delta: 1, session: None }] };
+    let said = answers(&mut world.groups[0], GroupCmd::Batch(batch));
+    assert_eq!(said, [ToClient::Refused { lane: 0, seq: 1, error: BatchError::Fenced { last: 0 } }]);
+}
