@@ -1,5 +1,6 @@
 //! What others in this process (HTTP, the demo, tests) may ask of a running aggregator.
 
+use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::cluster::{Cluster, DataCentre};
 use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
 use crate::ledger::{LedgerApp, SharedLedger};
@@ -17,6 +18,7 @@ use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
 use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::{Awarded, DefineError, DisarmError, Pending};
 use tidemark_proto::msg::{LedgerCmd, MilestoneSpec, Reading};
+use tidemark_proto::time::Time;
 use tidemark_transport::{Connection, Credentials, Endpoint, Role};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::time::Instant;
@@ -101,7 +103,11 @@ struct Inner {
     own: DcId,
     core: SharedCore,
     ledger: SharedLedger,
+    /// When the core's time begins.
+    origin: Instant,
     raft: RaftNode,
+    mesh: Mesh,
+    calling: Calling,
     events: mpsc::Sender<Event>,
     live: broadcast::Sender<LiveEvent>,
     store_failure: StoreFailure,
@@ -121,7 +127,7 @@ impl Aggregator {
         cluster.check()?;
         let directory = |source| StartError::Directory { path: data_dir.display().to_string(), source };
         std::fs::create_dir_all(&data_dir).map_err(directory)?;
-        let dc = cluster.dcs[usize::from(own.0)].clone();
+        let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.0)].clone());
         let (store, epoch, rows) = ViewStore::open(&data_dir, &cluster.name, &dc.name)?;
         let config = AggregatorConfig { dc: own, epoch, seed: rand::random(), ..core };
         let core = AggregatorCore::recover(config, rows).map_err(|error| StartError::Rows(error.to_string()))?;
@@ -134,6 +140,7 @@ impl Aggregator {
         }
         let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await?;
         let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
+        let origin = Instant::now();
         let store_failure = store.failure();
         let parts = HostParts {
             own,
@@ -144,14 +151,17 @@ impl Aggregator {
             credentials,
             store,
             live: live.clone(),
-            origin: Instant::now(),
+            origin,
         };
         let inner = Inner {
             cluster,
             own,
             core,
             ledger,
+            origin,
             raft,
+            mesh: mesh.clone(),
+            calling: Calling::new(dcs),
             events,
             live,
             store_failure,
@@ -237,7 +247,12 @@ impl Aggregator {
         look(&self.inner.ledger.lock())
     }
 
-    /// Runs `look` on the core.
+    /// What the core's clock shows.
+    pub fn now(&self) -> Time {
+        Time(self.inner.origin.elapsed().as_micros() as u64)
+    }
+
+    /// Runs `look` on the core; inside [`Aggregator::with_ledger`] both are looked at at one instant.
     pub fn with_core<R>(&self, look: impl FnOnce(&AggregatorCore) -> R) -> R {
         look(&self.inner.core.lock())
     }
@@ -291,6 +306,24 @@ impl Aggregator {
                 format!("the ledger: {}", reason.as_deref().unwrap_or("it has stopped"))
             }
         }
+    }
+
+    /// Serves the calls of other data centres' processes; the first service that is given stays.
+    pub fn serve_calls(&self, service: Arc<dyn PeerService>) {
+        self.inner.mesh.serve_calls(Calls::new(service));
+    }
+
+    /// Asks the process of another data centre's aggregator.
+    ///
+    /// # Errors
+    /// [`CallError`]; only some of them say that nothing was carried out.
+    pub async fn call(&self, dc: DcId, question: bytes::Bytes, within: Duration) -> Result<bytes::Bytes, CallError> {
+        self.inner.calling.call(&self.inner.mesh, dc, question, within).await
+    }
+
+    /// Whether another data centre can be reached from here at present.
+    pub fn reaches(&self, dc: DcId) -> bool {
+        dc == self.inner.own || self.inner.mesh.connection(dc).is_some()
     }
 
     async fn submit(&self, cmds: Vec<LedgerCmd>) {
@@ -394,12 +427,11 @@ async fn look_after_membership(raft: RaftNode, cluster: Cluster, own: DcId) {
             found(&raft, wanted.clone(), &cluster).await;
             interval.reset_after(FOUNDING_INTERVAL);
         }
-        if !blank && !metrics.is_leader {
-            interval.reset_after(FOLLOWER_INTERVAL);
-        }
         if metrics.is_leader {
             add_learners(&raft, &cluster, &metrics).await;
             log_change("handing over the lead", raft.prefer_leader(preferred).await.map(drop));
+        } else if !blank {
+            interval.reset_after(FOLLOWER_INTERVAL);
         }
     }
 }

@@ -22,20 +22,14 @@ impl SharedLedger {
 pub struct LedgerApp(pub SharedLedger);
 
 impl App for LedgerApp {
-    /// A command that cannot be decoded is the same nothing on every member.
     fn apply(&mut self, index: u64, command: &[u8]) {
+        apply(&mut self.0.lock(), index, command);
+    }
+
+    /// Readers see whole entries: what is awarded by one of them has one index, and comes at once.
+    fn apply_entry(&mut self, index: u64, commands: &mut dyn Iterator<Item = &[u8]>) {
         let mut ledger = self.0.lock();
-        match wire::decode::<LedgerCmd>(command) {
-            Ok(cmd) => ledger.apply(LogIndex(index), &cmd),
-            Err(error) => {
-                tracing::error!(%error, index, "malformed command in the ledger's log");
-                ledger.skip(LogIndex(index));
-            }
-        }
-        debug_assert!({
-            ledger.check_invariants();
-            true
-        });
+        commands.for_each(|command| apply(&mut ledger, index, command));
     }
 
     fn snapshot(&self) -> Bytes {
@@ -47,4 +41,19 @@ impl App for LedgerApp {
         self.0.lock().replace(ledger);
         Ok(())
     }
+}
+
+/// A command that cannot be decoded is the same nothing on every member.
+fn apply(ledger: &mut Ledger, index: u64, command: &[u8]) {
+    match wire::decode::<LedgerCmd>(command) {
+        Ok(cmd) => ledger.apply(LogIndex(index), &cmd),
+        Err(error) => {
+            tracing::error!(%error, index, "malformed command in the ledger's log");
+            ledger.skip(LogIndex(index));
+        }
+    }
+    debug_assert!({
+        ledger.check_invariants();
+        true
+    });
 }

@@ -5,6 +5,7 @@
 //! This crate never counts, never merges, never decides a grant or an award, and never answers what the core did not say.
 
 mod awards;
+mod calls;
 mod cluster;
 mod handle;
 mod host;
@@ -14,7 +15,9 @@ mod nodes;
 mod raft_transport;
 mod reads;
 mod storage;
+mod waits;
 
+pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerService};
 pub use cluster::{Cluster, ClusterError, DataCentre};
 pub use handle::{Aggregator, AggregatorOptions, AwardEvent, LiveEvent, MilestoneState, StartError};
 pub use storage::ViewStoreError;

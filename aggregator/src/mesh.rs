@@ -1,6 +1,7 @@
 //! Connections between the aggregators of all data centres: one per pair, dialled by the one with the lower number, dialled
 //! again for ever. Everything between the two (gossip, proposals, the ledger's Raft) travels in channels of it.
 
+use crate::calls::Calls;
 use crate::cluster::Cluster;
 use crate::host::Event;
 use crate::raft_transport::{serve_raft_call, serve_raft_stream};
@@ -43,6 +44,7 @@ struct Inner {
     connections: Vec<watch::Sender<Option<(u64, Connection)>>>,
     next_id: AtomicU64,
     raft: OnceLock<Arc<dyn RaftService>>,
+    calls: OnceLock<Calls>,
     events: mpsc::Sender<Event>,
 }
 
@@ -57,6 +59,7 @@ impl Mesh {
                 connections,
                 next_id: AtomicU64::new(1),
                 raft: OnceLock::new(),
+                calls: OnceLock::new(),
                 events,
             }),
         }
@@ -65,6 +68,11 @@ impl Mesh {
     /// From now on the others' Raft messages are served.
     pub fn serve_raft(&self, service: Arc<dyn RaftService>) {
         let _ = self.inner.raft.set(service);
+    }
+
+    /// From now on the others' calls are served; the first who says so does.
+    pub(crate) fn serve_calls(&self, calls: Calls) {
+        let _ = self.inner.calls.set(calls);
     }
 
     /// The present connection to a data centre.
@@ -167,6 +175,9 @@ impl Mesh {
     fn serve_channel(&self, dc: DcId, id: u64, connection: &Connection, kind: u8, channel: Channel) {
         let (mesh, raft, connection) = (self.clone(), self.inner.raft.get().cloned(), connection.clone());
         let member = Cluster::member(dc);
+        if let (channel::CALL, Some(calls)) = (kind, self.inner.calls.get()) {
+            return drop(tokio::spawn(calls.clone().serve(dc, channel)));
+        }
         match (kind, raft) {
             (channel::PEER, _) => drop(tokio::spawn(async move { mesh.run_peer(dc, id, connection, channel).await })),
             (channel::RAFT_CALL, Some(raft)) => drop(tokio::spawn(serve_raft_call(raft, member, channel))),
@@ -212,7 +223,7 @@ async fn until_answered<T, E, F: Future<Output = Result<T, E>>>(attempt: impl Fn
     loop {
         tokio::select! {
             biased;
-            Some(ended) = attempts.next(), if !attempts.is_empty() => {
+            Some(ended) = attempts.next() => {
                 if let Ok(answered) = ended {
                     return answered;
                 }
@@ -240,20 +251,16 @@ pub async fn write_all(mut writer: FrameWriter, mut frames: mpsc::Receiver<Bytes
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
 
     /// Attempts begun before `back` are never answered.
     async fn reached_after(back: Duration, round_trips: Duration) -> Duration {
-        let (from, begun) = (tokio::time::Instant::now(), Cell::new(0u32));
-        let attempt = || {
-            begun.set(begun.get() + 1);
-            async move {
-                if from.elapsed() < back {
-                    std::future::pending::<()>().await;
-                }
-                tokio::time::sleep(round_trips).await;
-                Ok::<_, ()>(())
+        let from = tokio::time::Instant::now();
+        let attempt = || async move {
+            if from.elapsed() < back {
+                std::future::pending::<()>().await;
             }
+            tokio::time::sleep(round_trips).await;
+            Ok::<_, ()>(())
         };
         until_answered(attempt).await.unwrap();
         from.elapsed()

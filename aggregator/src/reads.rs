@@ -1,6 +1,7 @@
 //! Serves reads: any number of requests per channel, each of many counters, answered from the view under its lock.
 
 use crate::handle::Aggregator;
+use crate::waits;
 use bytes::Bytes;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::msg::Reading;
@@ -8,11 +9,14 @@ use tidemark_proto::read::{READ_NUMBERS_MAX, ReadError, ReadRequest, ReadRespons
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Connection, FrameReader, FrameWriter};
 
-/// Serves the read channels of a client's connection until it ends.
+/// Serves the channels of reads and of waits of a client's connection until it ends.
 pub async fn serve(connection: Connection, aggregator: Aggregator) {
+    let waits = waits::Room::new();
     while let Ok((kind, channel)) = connection.accept_channel().await {
         if kind == channel::READS {
             tokio::spawn(serve_channel(channel, aggregator.clone()));
+        } else if kind == channel::AWARDS {
+            waits.serve(channel, aggregator.clone());
         } else {
             tracing::debug!(kind, peer = %connection.peer(), "channel refused");
         }
