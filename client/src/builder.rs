@@ -6,6 +6,7 @@ use crate::fake::FakeCluster;
 use crate::flusher::OnLoss;
 use crate::link::Dialer;
 use crate::reads::Reads;
+use crate::waits::Waits;
 use rand::TryRng;
 use rand::rngs::SysRng;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -142,7 +143,7 @@ impl Builder {
         random(&mut seed)?;
         let mut keys_seed = [0; 8];
         random(&mut keys_seed)?;
-        let (dialer, reads) = self.dialer()?;
+        let (dialer, reads, waits) = self.dialer()?;
         let hits_max = self.config.buffer_bytes_max / HIT_BYTES;
         let Builder { config, flush_interval, on_loss, read_timeout, close_timeout, .. } = self;
         let core = tidemark_proto::client::ClientCore::new(config, seed);
@@ -151,6 +152,7 @@ impl Builder {
             core,
             dialer,
             reads,
+            waits,
             keys_seed,
             hits_max,
             flush_interval,
@@ -173,9 +175,9 @@ impl Builder {
         in_range("buffer_bytes_max", self.config.buffer_bytes_max as u64, 64 << 10, 64 << 30)
     }
 
-    fn dialer(&mut self) -> Result<(Dialer, Reads), ConnectError> {
+    fn dialer(&mut self) -> Result<(Dialer, Reads, Waits), ConnectError> {
         if let Some(cluster) = self.fake.take() {
-            return Ok((Dialer::Fake(cluster.clone()), Reads::Fake(cluster)));
+            return Ok((Dialer::Fake(cluster.clone()), Reads::Fake(cluster.clone()), Waits::Fake(cluster)));
         }
         if self.sites.is_empty() {
             return Err(ConnectError::NoSites);
@@ -191,8 +193,9 @@ impl Builder {
         }
         self.config.sites = nodes.len() as u16;
         self.config.owner = OwnerId(endpoint.identity().digest());
+        let waits = Waits::quic(endpoint.clone(), aggregators.clone());
         let reads = Reads::quic(endpoint.clone(), aggregators);
-        Ok((Dialer::Quic { endpoint, sites: nodes.into() }, reads))
+        Ok((Dialer::Quic { endpoint, sites: nodes.into() }, reads, waits))
     }
 
     fn bind(&mut self) -> Result<Endpoint, ConnectError> {

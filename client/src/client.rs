@@ -1,17 +1,19 @@
 //! What a program holds: the client and its counters.
 
 use crate::builder::Builder;
-use crate::error::{AddError, FlushError, GetError, HandleError, HitError};
+use crate::error::{AddError, AwardError, FlushError, GetError, HandleError, HitError};
 use crate::flusher::{Flusher, OnLoss};
 use crate::hit::{Hit, HitCell};
 use crate::link::Dialer;
+use crate::named::{NamedError, NamedLinks, NamedOutcome, NamedPatience};
 use crate::reads::Reads;
 use crate::shared::{self, CounterInner, NewHit, Shared};
+use crate::waits::Waits;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::client::{ClientCore, InDoubt};
 use tidemark_proto::ids::{CounterName, SessionId};
-use tidemark_proto::msg::Reading;
+use tidemark_proto::msg::{Award, Reading};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -23,6 +25,8 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     shared: Arc<Shared>,
     reads: Reads,
+    named: NamedLinks,
+    waits: Waits,
     read_timeout: Duration,
     close_timeout: Duration,
     closed: watch::Receiver<Option<InDoubt>>,
@@ -56,6 +60,7 @@ pub(crate) struct Parts {
     pub core: ClientCore,
     pub dialer: Dialer,
     pub reads: Reads,
+    pub waits: Waits,
     pub keys_seed: u64,
     pub hits_max: usize,
     pub flush_interval: Duration,
@@ -90,10 +95,11 @@ impl Client {
     pub(crate) fn start(parts: Parts) -> Client {
         let shared = Arc::new(Shared::new(parts.keys_seed, parts.hits_max));
         let (told, closed) = watch::channel(None);
+        let named = NamedLinks::new(parts.dialer.clone());
         let flusher = Flusher::new(parts.core, shared.clone(), parts.dialer, parts.flush_interval, parts.on_loss, told);
         tokio::spawn(flusher.run());
-        let Parts { reads, read_timeout, close_timeout, .. } = parts;
-        Client(Arc::new(Inner { shared, reads, read_timeout, close_timeout, closed }))
+        let Parts { reads, waits, read_timeout, close_timeout, .. } = parts;
+        Client(Arc::new(Inner { shared, reads, named, waits, read_timeout, close_timeout, closed }))
     }
 
     /// A handle for a counter that is counted often. Errors: the name is outside its limits, or too many handles are held.
@@ -151,6 +157,27 @@ impl Client {
         Ok(Hit(cell))
     }
 
+    /// Adds to up to [`NAMED_ITEMS_MAX`](tidemark_proto::named::NAMED_ITEMS_MAX) counters their weights, all at once, under a
+    /// name of the caller's choice: however often, and from whichever process with this certificate, the same name is counted
+    /// at the first site, it is counted once, and the answer is that of the first time. A name is 64 bits of a digest of what it
+    /// stands for.
+    ///
+    /// The site keeps some 100 bytes for each name, and about 1 KB where one of its increments had to wait for its place. Dropping the future changes nothing: it may be counted or not.
+    pub async fn count_named(
+        &self,
+        name: u64,
+        items: &[(CounterName, u64)],
+        session: Option<SessionId>,
+        patience: NamedPatience,
+    ) -> Result<NamedOutcome, NamedError> {
+        self.0.named.count(name, items, session, patience).await
+    }
+
+    /// Whether anything was counted under a name at the first site. If not, it never will be: [`NamedError::Fenced`] from now on.
+    pub async fn fence_named(&self, name: u64, patience: Duration) -> Result<bool, NamedError> {
+        self.0.named.fence(name, patience).await
+    }
+
     /// Waits until everything that was added before is durable. Errors: some of it was refused, or is in doubt for good.
     pub async fn flush(&self) -> Result<(), FlushError> {
         match self.ask_to_flush()?.await {
@@ -198,6 +225,36 @@ impl Client {
     /// Many values, in the order asked.
     pub async fn get_many(&self, counters: &[CounterName]) -> Result<Vec<Reading>, GetError> {
         self.0.reads.get_many(counters, false, self.0.read_timeout).await
+    }
+
+    /// Waits until the milestone `at` of a counter is awarded; returns at once if it is. To wait no longer, drop the future.
+    ///
+    /// Lost connections and sites are outlived: it goes on at the next site that has an aggregator.
+    ///
+    /// ```
+    /// # use tidemark_client::{AwardError, Client, fake::FakeCluster};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = FakeCluster::new();
+    /// # cluster.milestone("search", b"queries", 1_000)?;
+    /// # let client = Client::builder().fake(&cluster).connect().await?;
+    /// let queries = client.counter("search", b"queries")?;
+    /// queries.add(1_000);
+    /// match client.award(&queries, 1_000).await {
+    ///     Ok(award) => println!("{:?} was the thousandth", award.session),
+    ///     Err(AwardError::NoMilestone) => println!("nobody has asked for the thousandth"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub async fn award(&self, counter: impl Into<Target>, at: u64) -> Result<Award, AwardError> {
+        let (target, mut closed) = (counter.into().0, self.0.closed.clone());
+        tokio::select! {
+            biased;
+            _ = closed.wait_for(Option::is_some) => Err(AwardError::Closed),
+            award = self.0.waits.award(target.name(), at) => award,
+        }
     }
 }
 

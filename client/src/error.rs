@@ -72,6 +72,24 @@ pub enum GetError {
     Closed,
 }
 
+/// There is no award to wait for. Waiting changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AwardError {
+    /// As far as the aggregator knows that was asked: one that was just defined elsewhere may be there a moment later.
+    #[error("the counter has no such milestone: it was never defined, or was removed")]
+    NoMilestone,
+    #[error("the count had passed the milestone before it was armed: it is nobody's")]
+    Passed,
+    #[error("milestone {at}: 1 to {max} allowed")]
+    Range { at: u64, max: u64 },
+    #[error("{limit} awards are waited for: no more are allowed")]
+    TooManyWaits { limit: usize },
+    #[error("no site of this client has an aggregator to wait at")]
+    NoAggregator,
+    #[error("the client is closed")]
+    Closed,
+}
+
 /// A client was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {

@@ -3,12 +3,13 @@
 //! Milestones are exact: a counter with milestones gives every hit its number in the order in which batches arrive. Batches
 //! are counted exactly once, also when the cluster was made unreachable in between.
 
+use crate::error::AwardError;
 use crate::link::{Event, Events};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidemark_proto::client::LinkId;
-use tidemark_proto::ids::{ClientId, CounterName, GroupId, NameError};
-use tidemark_proto::msg::{BatchError, FromClient, Place, Reading, ToClient, WireItem};
+use tidemark_proto::ids::{ClientId, CounterName, GroupId, LogIndex, NameError};
+use tidemark_proto::msg::{Award, BatchError, FromClient, Place, Reading, ToClient, WireItem};
 use tokio::sync::{mpsc, watch};
 
 const LANES: u8 = 1;
@@ -21,6 +22,8 @@ pub struct FakeCluster(Arc<Fake>);
 struct Fake {
     state: Mutex<State>,
     reachable: watch::Sender<bool>,
+    /// Told when a milestone is awarded or removed.
+    milestones: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +37,7 @@ struct State {
 struct FakeCounter {
     value: u64,
     milestones: BTreeSet<u64>,
+    awards: BTreeMap<u64, Award>,
 }
 
 /// Dedupe, with the places of every batch: a test is short.
@@ -45,7 +49,11 @@ struct Stream {
 
 impl Default for FakeCluster {
     fn default() -> FakeCluster {
-        FakeCluster(Arc::new(Fake { state: Mutex::default(), reachable: watch::Sender::new(true) }))
+        FakeCluster(Arc::new(Fake {
+            state: Mutex::default(),
+            reachable: watch::Sender::new(true),
+            milestones: watch::Sender::new(()),
+        }))
     }
 }
 
@@ -72,13 +80,26 @@ impl FakeCluster {
         Ok(())
     }
 
+    /// Removes a milestone that is not awarded.
+    pub fn disarm(&self, namespace: &str, key: &[u8], at: u64) -> Result<(), NameError> {
+        let name = CounterName::new(namespace, key)?;
+        if let Some(counter) = self.state().counters.get_mut(&name).filter(|counter| !counter.awards.contains_key(&at))
+        {
+            counter.milestones.remove(&at);
+        }
+        self.0.milestones.send_replace(());
+        Ok(())
+    }
+
     /// Refuses batches that name this namespace, as a cluster does that does not know it.
     pub fn refuse_namespace(&self, namespace: &str) {
         self.state().refused_namespaces.insert(namespace.to_owned());
     }
 
-    /// Makes the cluster reachable or not. When it no longer is, links break; what was counted stays.
+    /// Makes the cluster reachable or not. When it no longer is, links break; what was counted stays, and from the return of
+    /// this call on nothing more is.
     pub fn set_reachable(&self, reachable: bool) {
+        let _no_message_is_half_taken = self.state();
         self.0.reachable.send_replace(reachable);
     }
 
@@ -86,6 +107,34 @@ impl FakeCluster {
         let state = self.state();
         let value = |name| state.counters.get(name).map_or(0, |counter| counter.value);
         names.iter().map(|name| Reading { value: value(name), ..Reading::default() }).collect()
+    }
+
+    /// Until the milestone is awarded, or there is none; told only while the cluster can be reached.
+    pub(crate) async fn award(&self, name: &CounterName, at: u64) -> Result<Award, AwardError> {
+        let (mut reachable, mut milestones) = (self.0.reachable.subscribe(), self.0.milestones.subscribe());
+        loop {
+            if *reachable.borrow_and_update()
+                && let Some(known) = self.known(name, at)
+            {
+                return known;
+            }
+            tokio::select! {
+                _ = reachable.changed() => {}
+                _ = milestones.changed() => {}
+            }
+        }
+    }
+
+    fn known(&self, name: &CounterName, at: u64) -> Option<Result<Award, AwardError>> {
+        let state = self.state();
+        let Some(counter) = state.counters.get(name).filter(|counter| counter.milestones.contains(&at)) else {
+            return Some(Err(AwardError::NoMilestone));
+        };
+        match counter.awards.get(&at) {
+            Some(award) => Some(Ok(award.clone())),
+            None if at <= counter.value => Some(Err(AwardError::Passed)),
+            None => None,
+        }
     }
 
     /// One link's other end.
@@ -101,7 +150,14 @@ impl FakeCluster {
                 message = messages.recv() => message,
             };
             let Some(message) = message else { return };
-            let answers = self.state().on_message(&mut link, message);
+            let answers = {
+                let mut state = self.state();
+                if !*self.0.reachable.borrow() {
+                    return;
+                }
+                state.on_message(&mut link, message)
+            };
+            self.0.milestones.send_replace(());
             for answer in answers {
                 if events.send((id, Event::Message(answer))).await.is_err() {
                     return;
@@ -143,7 +199,9 @@ impl State {
         let known = self.streams.entry((link.client, lane)).or_default().places.len() as u64;
         if seq > known {
             let counted = items.iter().enumerate();
-            let places = counted.filter_map(|(idx, item)| Some((idx as u32, self.count(link, item)?))).collect();
+            let named = |idx: usize, item| (lane, seq, idx as u32, item);
+            let places = counted.filter_map(|(idx, item)| Some((idx as u32, self.count(link, named(idx, item))?)));
+            let places = places.collect();
             self.streams.entry((link.client, lane)).or_default().places.push(places);
         }
         let places = &self.streams[&(link.client, lane)].places[seq as usize - 1];
@@ -168,11 +226,35 @@ impl State {
     }
 
     /// Counts an item; its place, when the counter has milestones.
-    fn count(&mut self, link: &FakeLink, item: &WireItem) -> Option<Place> {
-        let counter = self.counters.entry(link.names[&item.number].clone()).or_default();
+    fn count(&mut self, link: &FakeLink, (lane, seq, idx, item): (u8, u64, u32, &WireItem)) -> Option<Place> {
+        let name = &link.names[&item.number];
+        let counter = self.counters.entry(name.clone()).or_default();
         let first = counter.value + 1;
         counter.value += item.delta;
-        let reached = counter.milestones.range(first..=counter.value).next().copied();
+        let group = GroupId::default();
+        let award = |at: u64, index: usize| Award {
+            counter: name.clone(),
+            epoch: 1,
+            at,
+            step: 0,
+            count: 1,
+            first,
+            delta: item.delta,
+            group,
+            pos: first - 1,
+            client: link.client,
+            lane,
+            seq,
+            idx,
+            session: item.session,
+            before: vec![(group, first - 1)],
+            index: LogIndex(index as u64 + 1),
+        };
+        let all: Vec<u64> = counter.milestones.range(first..=counter.value).copied().collect();
+        for &at in &all {
+            counter.awards.insert(at, award(at, counter.awards.len()));
+        }
+        let reached = all.first().copied();
         match reached {
             Some(at) => Some(Place::Milestone { at, first }),
             None if counter.milestones.is_empty() => None,

@@ -13,6 +13,8 @@
 //! client.flush().await?; // all adds before are durable now
 //! let place = client.hit(&queries, SessionToken::new("of this browser")).await?.await?;
 //! assert_eq!(place, Place::Milestone { at: 3, first: 3 });
+//! let award = client.award(&queries, 3).await?; // waits for it, if need be
+//! assert_eq!(award.session, Some(SessionToken::new("of this browser").id()));
 //! client.close().await?;
 //! # Ok(())
 //! # }
@@ -33,18 +35,21 @@ mod flusher;
 mod hit;
 mod keys;
 mod link;
+mod named;
 mod reads;
 mod shared;
 mod stripe;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 pub use builder::{Builder, Site};
 pub use client::{Client, Counter, InDoubtError, Target, terminated};
-pub use error::{AddError, AddLoss, ConnectError, FlushError, GetError, HandleError, HitError};
+pub use error::{AddError, AddLoss, AwardError, ConnectError, FlushError, GetError, HandleError, HitError};
 pub use hit::{Hit, HitDurable, HitOutcome, SessionToken};
 pub use keys::KEYS_PER_THREAD_MAX;
+pub use named::{FENCES_AT_ONCE_MAX, NAMED_AT_ONCE_MAX, NamedError, NamedOutcome, NamedPatience};
 pub use shared::HANDLES_MAX;
 pub use tidemark_proto::client::InDoubt;
 pub use tidemark_proto::ids::{CounterName, SessionId};
-pub use tidemark_proto::msg::{Place, Reading};
+pub use tidemark_proto::msg::{Award, Place, Reading};

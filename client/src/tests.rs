@@ -5,11 +5,13 @@ use crate::link::Event;
 use crate::*;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemark_proto::client::LinkId;
 use tidemark_proto::msg::FromClient;
 use tidemark_proto::read::{ReadRequest, ReadResponse, ReadValue, ReadValues};
+use tidemark_proto::wait::{WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::certs::ClusterCa;
 use tidemark_transport::{Channel, Credentials, Endpoint, EndpointOptions, Identity, Role};
@@ -261,4 +263,221 @@ async fn over_quic_hits_are_placed_reads_are_answered_and_lost_sites_are_left() 
     soon("a flush elsewhere", client.flush()).await.unwrap();
     assert_eq!((clusters[0].value("search", b"queries"), clusters[1].value("search", b"queries")), (2, 40));
     soon("the end", client.close()).await.unwrap();
+}
+
+const PATIENCE: NamedPatience = NamedPatience { durable: Duration::from_secs(20), places: Duration::from_secs(20) };
+
+fn named(key: &str) -> (CounterName, u64) {
+    (CounterName::new("search", key.as_bytes()).unwrap(), 1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_counts_once_over_whatever_link_and_not_behind_its_fence() {
+    let (cluster, client) = fake().await;
+    cluster.milestone("search", b"queries", 3).unwrap();
+    let items = [named("queries"), named("own")];
+    for name in 1..=3 {
+        for _ in 0..2 {
+            let counted = client.count_named(name, &items, Some(session(1)), PATIENCE).await.unwrap();
+            let first = if name == 3 { Place::Milestone { at: 3, first: 3 } } else { Place::Number(name) };
+            assert_eq!(counted, NamedOutcome::Placed(vec![first, Place::Counted]), "{name}");
+        }
+    }
+    assert_eq!(
+        (client.fence_named(3, PATIENCE.durable).await, client.fence_named(4, PATIENCE.durable).await),
+        (Ok(true), Ok(false))
+    );
+    assert_eq!(client.count_named(4, &items, None, PATIENCE).await, Err(NamedError::Fenced));
+    assert!(
+        client.count_named(3, &items, None, PATIENCE).await.is_ok(),
+        "what was counted is answered also behind its fence"
+    );
+    assert_eq!(client.count_named(5, &[], None, PATIENCE).await, Err(NamedError::Items { items: 0 }));
+    assert_eq!((cluster.value("search", b"queries"), cluster.value("search", b"own")), (3, 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_is_asked_for_again_when_links_break_and_refused_only_when_nothing_was_sent_before() {
+    let (cluster, client) = fake().await;
+    cluster.refuse_namespace("elsewhere");
+    let elsewhere = (CounterName::new("elsewhere", b"x").unwrap(), 1);
+    let refused = client.count_named(1, std::slice::from_ref(&elsewhere), None, PATIENCE).await;
+    assert_eq!(
+        refused,
+        Err(NamedError::Refused(tidemark_proto::msg::BatchError::UnknownNamespace("elsewhere".into())))
+    );
+    cluster.set_reachable(false);
+    let short = NamedPatience { durable: Duration::from_millis(300), ..PATIENCE };
+    assert_eq!(client.count_named(2, &[named("queries")], None, short).await, Err(NamedError::Unknown));
+    assert_eq!(client.fence_named(2, short.durable).await, Err(NamedError::Unknown));
+    // The link that was kept is gone; nothing was sent over it, so the refusal is one.
+    let items = [elsewhere];
+    let (asked, ()) = tokio::join!(client.count_named(3, &items, None, PATIENCE), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        cluster.set_reachable(true);
+    });
+    assert!(matches!(asked, Err(NamedError::Refused(_))), "{asked:?}");
+    let all = (0..300).map(|name| {
+        let client = client.clone();
+        tokio::spawn(async move { client.count_named(100 + name, &[named("queries")], None, PATIENCE).await })
+    });
+    for counted in all.collect::<Vec<_>>() {
+        soon("a named increment", counted).await.unwrap().unwrap();
+    }
+    assert_eq!(cluster.value("search", b"queries"), 300);
+}
+
+/// An aggregator's end of a channel of waits, answered from the fake cluster; how many were asked for is counted.
+async fn serve_waits(channel: Channel, cluster: &FakeCluster, asked: &AtomicUsize) {
+    let Channel { mut writer, mut reader } = channel;
+    let (answers, mut answered) = mpsc::channel(100);
+    let mut waits = tokio::task::JoinSet::new();
+    loop {
+        let answer = tokio::select! {
+            frame = reader.next() => {
+                let Ok(Some(frame)) = frame else { return };
+                let WaitRequest::WaitAward { id, counter, at, .. } = wire::decode(&frame).unwrap() else { continue };
+                asked.fetch_add(1, Ordering::Relaxed);
+                let (cluster, answers) = (cluster.clone(), answers.clone());
+                waits.spawn(async move {
+                    let outcome = match cluster.award(&counter, at).await {
+                        Ok(award) => WaitOutcome::Awarded(Box::new(award)),
+                        Err(_) => WaitOutcome::Refused(WaitError::NoMilestone),
+                    };
+                    let _ = answers.send(WaitAnswer { id, ledger_index: 0, outcome }).await;
+                });
+                WaitAnswer { id, ledger_index: 7, outcome: WaitOutcome::Waiting }
+            }
+            answer = answered.recv() => answer.unwrap(),
+        };
+        writer.send_bytes(wire::encode(&answer).into()).await.unwrap();
+    }
+}
+
+/// An aggregator that serves waits as the fake cluster does, or, without one, sends everybody elsewhere.
+async fn serve_waits_on(endpoint: Endpoint, cluster: Option<FakeCluster>, asked: Arc<AtomicUsize>) {
+    while let Some(connection) = endpoint.accept().await {
+        let (Ok(connection), cluster, asked) = (connection, cluster.clone(), asked.clone()) else { continue };
+        tokio::spawn(async move {
+            while let Ok((channel::AWARDS, mut channel)) = connection.accept_channel().await {
+                match &cluster {
+                    Some(cluster) => serve_waits(channel, cluster, &asked).await,
+                    None => {
+                        let Ok(Some(frame)) = channel.reader.next().await else { continue };
+                        let WaitRequest::WaitAward { id, .. } = wire::decode(&frame).unwrap() else { continue };
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        let outcome = WaitOutcome::Refused(WaitError::NotServing("no leader".to_owned()));
+                        let answer = WaitAnswer { id, ledger_index: 1, outcome };
+                        let _ = channel.writer.send_bytes(wire::encode(&answer).into()).await;
+                        let _ = channel.reader.next().await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn an_award_is_waited_for_and_known_at_once_afterwards() {
+    let (cluster, client) = fake().await;
+    for at in [5, 6, 100] {
+        cluster.milestone("search", b"queries", at).unwrap();
+    }
+    let queries = client.counter("search", b"queries").unwrap();
+    let waiting = tokio::spawn({
+        let (client, queries) = (client.clone(), queries.clone());
+        async move { client.award(&queries, 6).await }
+    });
+    let removed = tokio::spawn({
+        let (client, name) = (client.clone(), queries.name().clone());
+        async move { client.award(&name, 100).await }
+    });
+    queries.add(4);
+    soon("a flush", client.flush()).await.unwrap();
+    assert!(!waiting.is_finished());
+    let hit = client.hit_weighted(&queries, Some(session(9)), 3).await.unwrap();
+    assert_eq!(soon("a place", hit).await, Ok(Place::Milestone { at: 5, first: 5 }));
+    let award = soon("the award", waiting).await.unwrap().unwrap();
+    assert_eq!((award.at, award.first, award.delta, award.session), (6, 5, 3, Some(session(9))));
+    assert_eq!(client.award(&queries, 6).await, Ok(award));
+    cluster.disarm("search", b"queries", 100).unwrap();
+    assert_eq!(soon("the removal", removed).await.unwrap(), Err(AwardError::NoMilestone));
+    cluster.milestone("search", b"queries", 2).unwrap();
+    assert_eq!(client.award(&queries, 2).await, Err(AwardError::Passed));
+    let refused = client.award(&queries, 0).await.unwrap_err();
+    assert_eq!(refused.to_string(), "milestone 0: 1 to 4611686018427387904 allowed");
+    soon("the end", client.close()).await.unwrap();
+    assert_eq!(client.award(&queries, 6).await, Err(AwardError::Closed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_moves_on_when_an_aggregator_is_lost_or_cannot_say() {
+    let ca = ClusterCa::generate("demo").unwrap();
+    let bind = |dc, role| Endpoint::bind(loopback(), credentials(&ca, dc, role), EndpointOptions::default()).unwrap();
+    let (cluster, gone) = (FakeCluster::new(), FakeCluster::new());
+    let asked: [Arc<AtomicUsize>; 3] = Default::default();
+    let mut builder = Client::builder().credentials(credentials(&ca, "usa-0", Role::Client));
+    let mut aggregators = Vec::new();
+    let sites = [("usa-0", Some(gone.clone())), ("sa-0", None), ("asia-0", Some(cluster.clone()))];
+    for ((dc, cluster), asked) in sites.into_iter().zip(&asked) {
+        let (node, aggregator) = (bind(dc, Role::Node), bind(dc, Role::Aggregator));
+        let addrs = (node.local_addr(), aggregator.local_addr());
+        builder = builder.site(Site { dc: dc.into(), node: addrs.0, aggregator: Some(addrs.1) });
+        tokio::spawn(serve_waits_on(aggregator.clone(), cluster, asked.clone()));
+        aggregators.push((node, aggregator));
+    }
+    for cluster in [&cluster, &gone] {
+        cluster.milestone("search", b"queries", 1).unwrap();
+        cluster.milestone("search", b"queries", 2).unwrap();
+    }
+    let client = builder.connect().await.unwrap();
+    let name = CounterName::new("search", b"queries").unwrap();
+    let wait = |at| {
+        let (client, name) = (client.clone(), name.clone());
+        tokio::spawn(async move { client.award(&name, at).await })
+    };
+    let (first, second) = (wait(1), wait(2));
+    let until = async |asked: &AtomicUsize, count| {
+        while asked.load(Ordering::Relaxed) < count {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    soon("both are asked for", until(&asked[0], 2)).await;
+    aggregators[0].1.close("gone").await;
+    soon("the second site", until(&asked[1], 1)).await;
+    soon("the third site", until(&asked[2], 2)).await;
+    let counting = Client::builder().fake(&cluster).flush_interval(Duration::from_millis(1)).connect().await.unwrap();
+    counting.add(&name, 1).unwrap();
+    assert_eq!(soon("the award", first).await.unwrap().map(|award| award.first), Ok(1));
+    drop(second);
+    soon("the end", client.close()).await.unwrap();
+}
+
+#[tokio::test]
+async fn waits_have_a_limit_and_make_room_when_they_are_dropped() {
+    let (ca, addr) = (ClusterCa::generate("demo").unwrap(), loopback());
+    let node = Endpoint::bind(addr, credentials(&ca, "usa-0", Role::Node), EndpointOptions::default()).unwrap();
+    let site = Site { dc: "usa-0".into(), node: node.local_addr(), aggregator: Some(node.local_addr()) };
+    let client =
+        Client::builder().credentials(credentials(&ca, "usa-0", Role::Client)).site(site).connect().await.unwrap();
+    let name = CounterName::new("search", b"queries").unwrap();
+    let mut waiting = Vec::new();
+    for at in 1..=WAITS_MAX as u64 {
+        let mut wait = Box::pin(client.award(&name, at));
+        assert!(futures_poll(&mut wait).await.is_none());
+        waiting.push(wait);
+    }
+    assert_eq!(client.award(&name, 1).await, Err(AwardError::TooManyWaits { limit: WAITS_MAX }));
+    waiting.pop();
+    let mut wait = Box::pin(client.award(&name, 1));
+    assert!(futures_poll(&mut wait).await.is_none(), "there is room again");
+}
+
+/// Looks at a future once.
+async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|context| match std::pin::Pin::new(&mut *future).poll(context) {
+        std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
+        std::task::Poll::Pending => std::task::Poll::Ready(None),
+    })
+    .await
 }

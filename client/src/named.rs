@@ -1,0 +1,258 @@
+//! Increments under a name of the caller's choice: counted once, also when the process that asked has died and another asks again.
+//!
+//! Each is an exchange of its own with the node of the first site, over one of a few links that are kept for that. It is never
+//! sent to another site: elsewhere the name would be another one.
+
+use crate::link::{Dialer, EVENTS_MAX, Event, Events, Link};
+use std::sync::Mutex;
+use std::time::Duration;
+use tidemark_proto::client::{LinkId, SiteId};
+use tidemark_proto::ids::{CounterName, OwnerId, SessionId};
+use tidemark_proto::msg::{BatchError, FromClient, Place, ToClient};
+use tidemark_proto::named::{self, NAMED_ITEMS_MAX, NamedAnswer, NamedIncrement};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+/// Named increments of one client at a time; others wait.
+pub const NAMED_AT_ONCE_MAX: usize = 128;
+/// Fences of one client at a time; others wait. Apart from the increments, as other data centres wait for them.
+pub const FENCES_AT_ONCE_MAX: usize = 32;
+/// A node that has not answered after this is asked again, over another link: another process with this name may have taken its
+/// answer.
+const RESEND: Duration = Duration::from_secs(1);
+/// Pause after a link that broke, or a refusal of what may have been counted before.
+const PAUSE: Duration = Duration::from_millis(100);
+const SITE: SiteId = SiteId(0);
+
+/// How long to wait for a named increment.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedPatience {
+    /// Until it is durable.
+    pub durable: Duration,
+    /// From then on, until all places are known.
+    pub places: Duration,
+}
+
+/// A named increment that was counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamedOutcome {
+    /// In the order of the counters.
+    Placed(Vec<Place>),
+    /// Not all places were known in time. Ask again for them.
+    Pending,
+}
+
+/// A named increment, or its fence, without an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NamedError {
+    /// Nothing was counted.
+    #[error("{items} counters under one name: 1 to {NAMED_ITEMS_MAX} allowed")]
+    Items { items: usize },
+    /// Nothing was counted under this name, and nothing ever will be.
+    #[error("the name is fenced: nothing was counted under it, and nothing will be")]
+    Fenced,
+    /// This call has counted nothing. Where an earlier call with the name got no answer, ask again: that one may have.
+    #[error("not counted: {0}")]
+    Refused(BatchError),
+    /// Ask again: it will be counted once, or the answer be that of the first time.
+    #[error("no answer of the node in time: whether it was counted is to be asked again")]
+    Unknown,
+    /// Nothing was changed.
+    #[error("the name belongs to another certificate")]
+    NotYours,
+}
+
+/// The links of a client for named increments.
+#[derive(Debug)]
+pub(crate) struct NamedLinks {
+    dialer: Dialer,
+    owner: OwnerId,
+    idle: Mutex<Vec<NamedLink>>,
+    counts: Semaphore,
+    fences: Semaphore,
+}
+
+#[derive(Debug)]
+struct NamedLink {
+    link: Link,
+    events: mpsc::Receiver<(LinkId, Event)>,
+    connected: bool,
+}
+
+/// What one attempt came to.
+enum Attempt<T> {
+    Answered(T),
+    /// Nothing came in time.
+    Silent,
+    /// The link broke.
+    Broken,
+}
+
+impl NamedLinks {
+    pub fn new(dialer: Dialer) -> NamedLinks {
+        let owner = match &dialer {
+            Dialer::Quic { endpoint, .. } => OwnerId(endpoint.identity().digest()),
+            Dialer::Fake(_) => OwnerId::default(),
+        };
+        NamedLinks {
+            dialer,
+            owner,
+            idle: Mutex::default(),
+            counts: Semaphore::new(NAMED_AT_ONCE_MAX),
+            fences: Semaphore::new(FENCES_AT_ONCE_MAX),
+        }
+    }
+
+    pub async fn count(
+        &self,
+        name: u64,
+        items: &[(CounterName, u64)],
+        session: Option<SessionId>,
+        patience: NamedPatience,
+    ) -> Result<NamedOutcome, NamedError> {
+        if items.is_empty() || items.len() > NAMED_ITEMS_MAX {
+            return Err(NamedError::Items { items: items.len() });
+        }
+        let mut until = Instant::now() + patience.durable;
+        let mut increment = NamedIncrement::new(named::stream_of(self.owner, name), items.to_vec(), session);
+        // Whether an earlier copy of this call may have been counted.
+        let mut in_doubt = false;
+        while let Some(mut link) = self.link(&self.counts, until).await {
+            let (answer, sent) = self.attempt(&mut link, &mut increment, &mut until, patience.places).await;
+            match answer {
+                Attempt::Answered(answer) => {
+                    self.keep(link);
+                    match answer {
+                        NamedAnswer::Placed(places) => return Ok(NamedOutcome::Placed(places)),
+                        NamedAnswer::Fenced => return Err(NamedError::Fenced),
+                        NamedAnswer::NotYours => return Err(NamedError::NotYours),
+                        NamedAnswer::Refused(error) if !in_doubt => return Err(NamedError::Refused(error)),
+                        _ => {}
+                    }
+                }
+                Attempt::Silent => drop(link),
+                Attempt::Broken => {
+                    drop(link);
+                    self.forget_idle();
+                }
+            }
+            in_doubt |= sent;
+            sleep_until(until.min(Instant::now() + PAUSE)).await;
+        }
+        if increment.is_durable() { Ok(NamedOutcome::Pending) } else { Err(NamedError::Unknown) }
+    }
+
+    /// Says it once over a link, and whether anything was sent. Once it is durable the wait is for its places.
+    async fn attempt(
+        &self,
+        link: &mut Used<'_>,
+        increment: &mut NamedIncrement,
+        until: &mut Instant,
+        places: Duration,
+    ) -> (Attempt<NamedAnswer>, bool) {
+        let was_durable = increment.is_durable();
+        let messages = increment.start().into();
+        let take = |message| match increment.on_message(message) {
+            NamedAnswer::Nothing => None,
+            NamedAnswer::Durable if was_durable => None,
+            answer => Some(answer),
+        };
+        let deadline = (*until).min(Instant::now() + RESEND);
+        let (answer, sent) = link.exchange(messages, deadline, take).await;
+        if !matches!(answer, Attempt::Answered(NamedAnswer::Durable)) {
+            return (answer, sent);
+        }
+        *until = Instant::now() + places;
+        let take = |message| match increment.on_message(message) {
+            NamedAnswer::Placed(places) => Some(NamedAnswer::Placed(places)),
+            _ => None,
+        };
+        let deadline = (*until).min(Instant::now() + RESEND);
+        (link.exchange(Vec::new(), deadline, take).await.0, sent)
+    }
+
+    /// Whether anything was counted under the name; nothing will be from now on.
+    pub async fn fence(&self, name: u64, patience: Duration) -> Result<bool, NamedError> {
+        let until = Instant::now() + patience;
+        let stream = named::stream_of(self.owner, name);
+        while let Some(mut link) = self.link(&self.fences, until).await {
+            let deadline = until.min(Instant::now() + RESEND);
+            let take = |message| match message {
+                ToClient::NotYours { of } if of == stream => Some(None),
+                message => named::fenced(stream, &message).map(Some),
+            };
+            match link.exchange(vec![named::fence(stream)], deadline, take).await.0 {
+                Attempt::Answered(Some(counted)) => {
+                    self.keep(link);
+                    return Ok(counted);
+                }
+                Attempt::Answered(None) => return Err(NamedError::NotYours),
+                Attempt::Silent => drop(link),
+                Attempt::Broken => {
+                    drop(link);
+                    self.forget_idle();
+                }
+            }
+            sleep_until(until.min(Instant::now() + PAUSE)).await;
+        }
+        Err(NamedError::Unknown)
+    }
+
+    /// Where one link broke, the others did as well.
+    fn forget_idle(&self) {
+        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+    }
+
+    /// A link that is kept, or a new one; `None` when the time is over.
+    async fn link<'a>(&'a self, permits: &'a Semaphore, until: Instant) -> Option<Used<'a>> {
+        let permit = timeout_at(until, permits.acquire()).await.ok()?.ok()?;
+        if Instant::now() >= until {
+            return None;
+        }
+        let kept = self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop();
+        let link = kept.unwrap_or_else(|| {
+            let (sender, events): (Events, _) = mpsc::channel(EVENTS_MAX);
+            NamedLink { link: Link::open(&self.dialer, LinkId(0), SITE, sender), events, connected: false }
+        });
+        Some(Used { link, _permit: permit })
+    }
+
+    fn keep(&self, used: Used<'_>) {
+        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(used.link);
+    }
+}
+
+/// A link in use; as many are kept as may be in use at a time.
+struct Used<'a> {
+    link: NamedLink,
+    _permit: tokio::sync::SemaphorePermit<'a>,
+}
+
+impl Used<'_> {
+    /// Sends messages and waits for the one that `take` takes. Also whether they were sent.
+    async fn exchange<T>(
+        &mut self,
+        messages: Vec<FromClient>,
+        until: Instant,
+        mut take: impl FnMut(ToClient) -> Option<T>,
+    ) -> (Attempt<T>, bool) {
+        let NamedLink { link, events, connected } = &mut self.link;
+        let mut waiting = Some(messages);
+        loop {
+            if *connected && !waiting.take().into_iter().flatten().all(|message| link.send(message)) {
+                return (Attempt::Broken, true);
+            }
+            let sent = waiting.is_none();
+            match timeout_at(until, events.recv()).await {
+                Ok(Some((_, Event::Connected))) => *connected = true,
+                Ok(Some((_, Event::Message(message)))) => {
+                    if let Some(taken) = take(message) {
+                        return (Attempt::Answered(taken), sent);
+                    }
+                }
+                Ok(Some((_, Event::Gone)) | None) => return (Attempt::Broken, sent),
+                Err(_) => return (Attempt::Silent, sent),
+            }
+        }
+    }
+}
