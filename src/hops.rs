@@ -1,0 +1,316 @@
+//! Counts queries that were sent on from one data centre, the origin, to another, the home: each once, in one of the two.
+//!
+//! The home has the origin's group fence the hop's name, and counts it unless that has counted it. The origin counts it itself when
+//! the browser comes back because it cannot reach the home, unless the home has fenced it. Both remember in their groups' logs
+//! ([`tidemark_proto::named`]); nothing is remembered here.
+
+use crate::backend::{DURABLE_PATIENCE, PLACE_PATIENCE, Tally};
+use crate::hop::{Hop, HopError, HopRefusal};
+use crate::http::{Added, Failure};
+use crate::session::SessionKeys;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidemark_aggregator::{Aggregator, CallError, Cluster, PeerService};
+use tidemark_client::{Client, NamedError, NamedOutcome, NamedPatience};
+use tidemark_proto::ids::{CounterName, DcId, SessionId};
+use tidemark_proto::msg::{BatchError, PeerAnswer, PeerQuestion};
+use tidemark_proto::wire;
+use tokio::time::{Instant, sleep};
+
+/// How long the home waits for the origin; then the caller is to ask again, or to ask the origin.
+const ORIGIN_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the origin waits for its own group.
+const FENCE_PATIENCE: Duration = Duration::from_secs(4);
+/// Pause before the origin is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// Hops counted here at a time, by name; whoever else asks for one of them shares its answer. More: `503`.
+pub const HOPS_MAX: usize = 1_024;
+/// Hops of which it is remembered that their origin has fenced them; past it the oldest is asked for again.
+const FENCED_KNOWN_MAX: usize = 65_536;
+
+/// What is to be sent on.
+#[derive(Clone, Debug)]
+pub struct HopAsked {
+    /// Name of the data centre that shall count it; this one is a home like any other.
+    pub home: String,
+    pub counters: Vec<CounterName>,
+    pub session: Option<SessionId>,
+    /// The query's own id: asked again, the same query gets the same name.
+    pub id: String,
+    pub life_s: u64,
+}
+
+/// A token, and what is known of the way.
+#[derive(Clone, Debug)]
+pub struct HopIssued {
+    pub token: String,
+    /// Seconds since 1970.
+    pub expires: u64,
+    /// Whether the home can be reached from here at present. If not, count it here.
+    pub reachable: bool,
+}
+
+/// What a hop came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HopCounted {
+    pub hop: Hop,
+    /// The data centre that has counted it.
+    pub dc: String,
+    /// In the order of the hop's counters; those that the other data centre has counted are to be asked there.
+    pub places: Option<Vec<Added>>,
+}
+
+/// Counts hops at one data centre. Clones count at the same one.
+#[derive(Clone)]
+pub struct Hops {
+    aggregator: Aggregator,
+    own: String,
+    client: Client,
+    keys: SessionKeys,
+    tally: Option<Arc<Tally>>,
+    state: Arc<Mutex<State>>,
+}
+
+type Counting = Shared<BoxFuture<'static, Result<HopCounted, Failure>>>;
+
+#[derive(Default)]
+struct State {
+    under_way: HashMap<u64, Counting>,
+    fenced: BTreeSet<u64>,
+    oldest_fenced: VecDeque<u64>,
+}
+
+/// A hop's place among those under way.
+struct UnderWay {
+    state: Arc<Mutex<State>>,
+    name: u64,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        lock(&self.state).under_way.remove(&self.name);
+    }
+}
+
+impl State {
+    fn note_fenced(&mut self, name: u64) {
+        if self.fenced.insert(name) {
+            self.oldest_fenced.push_back(name);
+        }
+        while self.oldest_fenced.len() > FENCED_KNOWN_MAX {
+            let oldest = self.oldest_fenced.pop_front();
+            oldest.map(|oldest| self.fenced.remove(&oldest));
+        }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hops {
+    /// Counts hops of this data centre, and answers the homes of hops that began here.
+    pub fn start(aggregator: &Aggregator, client: &Client, keys: SessionKeys, tally: Option<Arc<Tally>>) -> Hops {
+        let cluster = aggregator.cluster().clone();
+        let own = cluster.name_of(aggregator.dc()).unwrap_or_default().to_owned();
+        let origin = Origin { cluster, own: own.clone(), client: client.clone(), keys: keys.clone() };
+        aggregator.serve_calls(Arc::new(origin));
+        Hops { aggregator: aggregator.clone(), own, client: client.clone(), keys, tally, state: Arc::default() }
+    }
+
+    /// This data centre's name.
+    pub fn own(&self) -> &str {
+        &self.own
+    }
+
+    /// A token for a query that came here first.
+    ///
+    /// # Errors
+    /// An unknown data centre, or what is wrong with the hop.
+    pub fn issue(&self, asked: HopAsked) -> Result<HopIssued, Failure> {
+        let HopAsked { home, counters, session, id, life_s } = asked;
+        let dc = self.dc(&home)?;
+        let hop = Hop { origin: self.own.clone(), home, id, session, counters };
+        let (token, expires) = hop.issue(&self.keys, life_s)?;
+        Ok(HopIssued { token, expires, reachable: self.aggregator.reaches(dc) })
+    }
+
+    /// Counts what a token says, at its home or at its origin. It goes on when its caller hangs up.
+    ///
+    /// # Errors
+    /// The token is not believed, or is for other data centres; the other data centre has it, or cannot be reached. The same token
+    /// may be tried again, here and there.
+    pub async fn count(&self, token: &str) -> Result<HopCounted, Failure> {
+        let hop = Hop::verify(&self.keys, token)?;
+        self.counting(hop, token)?.await
+    }
+
+    /// The counting of a hop: one at a time, however many ask.
+    fn counting(&self, hop: Hop, token: &str) -> Result<Counting, Failure> {
+        let name = hop.name();
+        let mut state = lock(&self.state);
+        if let Some(counting) = state.under_way.get(&name) {
+            return Ok(counting.clone());
+        }
+        if state.under_way.len() >= HOPS_MAX {
+            return Err(Failure::Overloaded { what: "hops under way".to_owned(), limit: HOPS_MAX as u64 });
+        }
+        let (hops, token) = (self.clone(), token.to_owned());
+        let under_way = UnderWay { state: self.state.clone(), name };
+        let task = tokio::spawn(async move {
+            let _under_way = under_way;
+            hops.count_believed(hop, token).await
+        });
+        let ended = async move { task.await.unwrap_or_else(|error| Err(Failure::InDoubt(error.to_string()))) };
+        let counting = ended.boxed().shared();
+        state.under_way.insert(name, counting.clone());
+        Ok(counting)
+    }
+
+    async fn count_believed(&self, hop: Hop, token: String) -> Result<HopCounted, Failure> {
+        if hop.home != self.own && hop.origin != self.own {
+            let message = format!("this is {}: the hop is from {} to {}", self.own, hop.origin, hop.home);
+            return Err(Failure::Invalid { code: "hop_elsewhere", message });
+        }
+        self.check_namespaces(&hop)?;
+        if hop.home == self.own && hop.origin != self.own && self.origin_has_counted(&hop, token).await? {
+            return Ok(HopCounted { dc: hop.origin.clone(), hop, places: None });
+        }
+        let items: Vec<(CounterName, u64)> = hop.counters.iter().map(|counter| (counter.clone(), 1)).collect();
+        let patience = NamedPatience { durable: DURABLE_PATIENCE, places: PLACE_PATIENCE };
+        let counted = self.client.count_named(hop.name(), &items, hop.session, patience).await;
+        let places = match counted {
+            Ok(NamedOutcome::Placed(places)) => places.into_iter().map(Added::Placed).collect(),
+            Ok(NamedOutcome::Pending) => vec![Added::Pending; hop.counters.len()],
+            Err(NamedError::Fenced) => {
+                let message = format!("{} has taken the hop: ask there", hop.home);
+                return Err(Failure::Conflict { code: "hop_taken", message });
+            }
+            Err(error) => return Err(named_failure(error)),
+        };
+        if let Some(tally) = &self.tally {
+            tally.note_named(hop.name(), &hop.counters);
+        }
+        Ok(HopCounted { dc: self.own.clone(), hop, places: Some(places) })
+    }
+
+    /// What could never be counted here is not taken from the origin.
+    fn check_namespaces(&self, hop: &Hop) -> Result<(), Failure> {
+        let unknown = self.aggregator.with_ledger(|ledger| {
+            let known = |counter: &&CounterName| ledger.namespaces().any(|name| name == counter.namespace());
+            hop.counters.iter().find(|counter| !known(counter)).map(|counter| counter.namespace().to_owned())
+        });
+        unknown.map_or(Ok(()), |namespace| Err(BatchError::UnknownNamespace(namespace).into()))
+    }
+
+    /// Has the origin's group fence the hop: from then on only this data centre counts it, unless that one has.
+    async fn origin_has_counted(&self, hop: &Hop, token: String) -> Result<bool, Failure> {
+        if lock(&self.state).fenced.contains(&hop.name()) {
+            return Ok(false);
+        }
+        let origin = self.dc(&hop.origin)?;
+        let question = Bytes::from(wire::encode(&PeerQuestion::FenceHop { token }));
+        let until = Instant::now() + ORIGIN_PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let reason = match self.aggregator.call(origin, question.clone(), left).await {
+                Ok(answer) => match wire::decode(&answer) {
+                    Ok(PeerAnswer::Fenced { counted: true }) => return Ok(true),
+                    Ok(PeerAnswer::Fenced { counted: false }) => {
+                        lock(&self.state).note_fenced(hop.name());
+                        return Ok(false);
+                    }
+                    Ok(PeerAnswer::Unknown { reason }) => return Err(self.silent(hop, reason)),
+                    Err(error) => return Err(self.silent(hop, error.to_string())),
+                },
+                Err(error @ CallError::TooLong { .. }) => return Err(Failure::invalid("hop", error)),
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() + ASK_AGAIN >= until {
+                return Err(self.silent(hop, reason));
+            }
+            sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// It may have been counted at an earlier visit, and the origin may have given it away.
+    fn silent(&self, hop: &Hop, reason: String) -> Failure {
+        Failure::InDoubt(format!("{} does not say whether it has counted: {reason}", hop.origin))
+    }
+
+    fn dc(&self, name: &str) -> Result<DcId, Failure> {
+        self.aggregator.cluster().dc(name).map_err(|error| Failure::invalid("home", error))
+    }
+}
+
+/// The origin's side: answers homes.
+struct Origin {
+    cluster: Cluster,
+    own: String,
+    client: Client,
+    keys: SessionKeys,
+}
+
+impl Origin {
+    async fn fence(&self, from: DcId, token: &str) -> Result<bool, String> {
+        let hop = Hop::verify_late(&self.keys, token).map_err(|refused| refused.to_string())?;
+        if hop.origin != self.own || self.cluster.name_of(from) != Some(hop.home.as_str()) || hop.home == self.own {
+            return Err(format!("the hop is from {} to {}", hop.origin, hop.home));
+        }
+        self.client.fence_named(hop.name(), FENCE_PATIENCE).await.map_err(|error| error.to_string())
+    }
+}
+
+impl PeerService for Origin {
+    fn on_call(&self, from: DcId, question: Bytes) -> Pin<Box<dyn Future<Output = Option<Bytes>> + Send + '_>> {
+        Box::pin(async move {
+            let PeerQuestion::FenceHop { token } = wire::decode(&question).ok()?;
+            let answer = match self.fence(from, &token).await {
+                Ok(counted) => PeerAnswer::Fenced { counted },
+                Err(reason) => PeerAnswer::Unknown { reason },
+            };
+            Some(wire::encode(&answer).into())
+        })
+    }
+}
+
+fn named_failure(error: NamedError) -> Failure {
+    let message = error.to_string();
+    match error {
+        NamedError::Items { .. } => Failure::Invalid { code: "hop", message },
+        NamedError::Refused(error) => error.into(),
+        NamedError::Unknown => Failure::InDoubt(message),
+        NamedError::Fenced | NamedError::NotYours => Failure::NotServing(message),
+    }
+}
+
+impl From<HopError> for Failure {
+    fn from(error: HopError) -> Failure {
+        let code = match error {
+            HopError::Counters(_) | HopError::Twice { .. } => "counters",
+            HopError::Id { .. } => "id",
+            HopError::Life(_) => "expires_s",
+            HopError::TooLong { .. } => "hop",
+        };
+        Failure::invalid(code, error)
+    }
+}
+
+impl From<HopRefusal> for Failure {
+    fn from(refusal: HopRefusal) -> Failure {
+        let message = refusal.to_string();
+        let code = match refusal {
+            HopRefusal::Malformed => "hop_malformed",
+            HopRefusal::UnknownKey => "hop_key",
+            HopRefusal::Forged => "hop_forged",
+            HopRefusal::Expired { .. } => "hop_expired",
+        };
+        Failure::Session { code, message }
+    }
+}
