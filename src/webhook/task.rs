@@ -1,0 +1,252 @@
+//! The task of one receiver: it takes awards from the ledger as there is room, sends what its queue says, and writes down what
+//! came of it before it goes on.
+
+use super::deliver::Receiver;
+use super::queue::{Delivery, Failed, NowMs, Queue};
+use super::status::{Redelivered, TestResult, WebhookStatus};
+use super::store::Store;
+use super::{Home, Since, Webhook, event};
+use crate::http::{AwardFilter, AwardPosition, Backend};
+use crate::names::{hex, key_text};
+use crate::secret;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use hyper::StatusCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidemark_proto::msg::Award;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+/// Awards looked at in one go.
+const AWARDS_AT_ONCE: usize = 256;
+/// Awards that could not be read are read again after this, and nothing is waited for any longer.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A task that ends waits so long for requests under way; what is not answered then is sent again after the next start.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest that the task sleeps: the clock may have been set.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// What an operator asks of a task.
+pub(super) enum Command {
+    Status { answer: oneshot::Sender<WebhookStatus> },
+    Redeliver { id: Option<String>, answer: oneshot::Sender<Option<Redelivered>> },
+    Hold { held: bool, answer: oneshot::Sender<WebhookStatus> },
+    Test { answer: oneshot::Sender<TestResult> },
+}
+
+/// What a task is made of.
+pub(super) struct TaskParts<B> {
+    pub home: Home,
+    pub webhook: Arc<Webhook>,
+    pub backend: Arc<B>,
+    pub queue: Queue,
+    pub store: Store,
+    pub stopping: watch::Receiver<bool>,
+}
+
+type Sent = (AwardPosition, Result<StatusCode, Failed>);
+
+pub(super) struct Task<B> {
+    parts: TaskParts<B>,
+    commands: mpsc::Receiver<Command>,
+    sending: FuturesUnordered<BoxFuture<'static, Sent>>,
+    /// Whether there may be awards behind the queue's position.
+    more: bool,
+    delivered: u64,
+}
+
+/// What happens to a task.
+enum Happened {
+    Sent(Sent),
+    /// The ledger may have more awards; or time has passed.
+    Look,
+    Asked(Command),
+    Stopping,
+}
+
+impl<B: Backend> Task<B> {
+    pub fn new(parts: TaskParts<B>, commands: mpsc::Receiver<Command>) -> Task<B> {
+        Task { parts, commands, sending: FuturesUnordered::new(), more: true, delivered: 0 }
+    }
+
+    /// Until the process stops, or the file fails: then nothing is sent that might not be remembered.
+    pub async fn run(mut self) -> Result<(), String> {
+        let name = self.parts.webhook.name.clone();
+        let ended = self.deliver().await;
+        if let Err(reason) = &ended {
+            tracing::error!(webhook = name, %reason, "nothing more is delivered until the process is started again");
+        }
+        ended
+    }
+
+    async fn deliver(&mut self) -> Result<(), String> {
+        let (_, mut awarded) = self.parts.backend.awarded();
+        loop {
+            self.take_awards().await;
+            self.persist().await?;
+            self.start();
+            match self.happened(&mut awarded).await {
+                Happened::Sent(sent) => self.on_sent(sent),
+                Happened::Look => {}
+                Happened::Asked(command) => self.on_command(command).await?,
+                Happened::Stopping => return self.say_farewell().await,
+            }
+        }
+    }
+
+    async fn happened(&mut self, awarded: &mut broadcast::Receiver<Award>) -> Happened {
+        let hold = self.parts.webhook.hold;
+        let mut wait = self.parts.queue.wait(now_ms(), hold).unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
+        if self.more && self.parts.queue.room() > 0 {
+            wait = wait.min(LOOK_INTERVAL);
+        }
+        tokio::select! {
+            biased;
+            _ = self.parts.stopping.wait_for(|&stopping| stopping) => Happened::Stopping,
+            Some(sent) = self.sending.next() => Happened::Sent(sent),
+            Some(command) = self.commands.recv() => Happened::Asked(command),
+            event = awarded.recv() => match event {
+                Ok(_) | Err(RecvError::Lagged(_)) => {
+                    self.more = true;
+                    Happened::Look
+                }
+                Err(RecvError::Closed) => Happened::Stopping,
+            },
+            () = tokio::time::sleep(wait) => Happened::Look,
+        }
+    }
+
+    /// Queues awards of this data centre while there is room; the others are passed by.
+    async fn take_awards(&mut self) {
+        let TaskParts { home, webhook, backend, queue, .. } = &mut self.parts;
+        if !queue.has_begun() {
+            match webhook.since {
+                Since::Beginning => queue.begin(AwardPosition::default()),
+                // Until it is ready, it may not have heard yet what was awarded long ago.
+                Since::FirstStart if backend.ready().is_err() => return,
+                Since::FirstStart => queue.begin(backend.awarded().0),
+            }
+        }
+        while self.more && queue.room() > 0 {
+            let limit = AWARDS_AT_ONCE.min(queue.room());
+            let (namespace, counter) =
+                (webhook.wanted.namespace().map(str::to_owned), webhook.wanted.counter().cloned());
+            let filter = AwardFilter { namespace, counter, after: queue.position(), limit };
+            let awards = match backend.awards(filter).await {
+                Ok(awards) => awards,
+                Err(error) => return tracing::debug!(webhook = webhook.name, %error, "awards are read again"),
+            };
+            self.more = awards.len() == limit;
+            for award in &awards {
+                let delivery = home.sends(award).then(|| delivery_of(&home.cluster, award));
+                queue.look_at(AwardPosition::of(award), delivery);
+            }
+        }
+    }
+
+    /// Everything that a restart must know is durable when this returns.
+    async fn persist(&mut self) -> Result<(), String> {
+        let TaskParts { webhook, queue, store, .. } = &mut self.parts;
+        let labels = [("webhook", webhook.name.clone())];
+        metrics::gauge!("tidemark_webhook_deliveries_open", &labels).set(queue.open().len() as f64);
+        metrics::gauge!("tidemark_webhook_dead_letters", &labels).set(queue.dead().len() as f64);
+        store.persist(queue.take_changes()).await
+    }
+
+    fn start(&mut self) {
+        let webhook = &self.parts.webhook;
+        for (position, delivery) in self.parts.queue.start(now_ms(), webhook.hold) {
+            let webhook = webhook.clone();
+            self.sending.push(Box::pin(async move { (position, post(&webhook.receiver, &delivery).await) }));
+        }
+    }
+
+    fn on_sent(&mut self, (position, outcome): Sent) {
+        let name = &self.parts.webhook.name;
+        let label = match outcome {
+            Ok(_) => {
+                self.delivered += 1;
+                self.parts.queue.on_delivered(position);
+                "delivered"
+            }
+            Err(failed) => {
+                tracing::debug!(webhook = name, %position, reason = failed.reason, "not delivered");
+                let reason = failed.reason.clone();
+                let given_up = self.parts.queue.on_failed(position, failed, now_ms(), rand::random());
+                if given_up {
+                    tracing::warn!(webhook = name, %position, reason, "given up: a dead letter can be sent again");
+                }
+                if given_up { "given_up" } else { "failed" }
+            }
+        };
+        let labels = [("webhook", name.clone()), ("outcome", label.to_owned())];
+        metrics::counter!("tidemark_webhook_requests_total", &labels).increment(1);
+    }
+
+    /// Answers when what was asked for is durable.
+    async fn on_command(&mut self, command: Command) -> Result<(), String> {
+        match command {
+            Command::Status { answer } => drop(answer.send(self.status())),
+            Command::Redeliver { id, answer } => {
+                let queued = self.parts.queue.redeliver(id.as_deref());
+                self.persist().await?;
+                let dead = self.parts.queue.dead().len();
+                let _ = answer.send(queued.map(|queued| Redelivered { queued, dead }));
+            }
+            Command::Hold { held, answer } => {
+                self.parts.queue.hold(held);
+                self.persist().await?;
+                let _ = answer.send(self.status());
+            }
+            Command::Test { answer } => {
+                let (webhook, cluster) = (self.parts.webhook.clone(), self.parts.home.cluster.clone());
+                tokio::spawn(async move { answer.send(test(&webhook, &cluster).await) });
+            }
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> WebhookStatus {
+        WebhookStatus::new(&self.parts.webhook, &self.parts.queue, self.delivered)
+    }
+
+    /// What is answered in time need not be sent again.
+    async fn say_farewell(&mut self) -> Result<(), String> {
+        let deadline = tokio::time::Instant::now() + FAREWELL_TIMEOUT;
+        while let Ok(Some(sent)) = tokio::time::timeout_at(deadline, self.sending.next()).await {
+            self.on_sent(sent);
+        }
+        self.persist().await
+    }
+}
+
+async fn post(receiver: &Receiver, delivery: &Delivery) -> Result<StatusCode, Failed> {
+    receiver.post(&delivery.id, &delivery.body).await
+}
+
+fn delivery_of(cluster: &str, award: &Award) -> Delivery {
+    let id = event::id_of(cluster, award);
+    let body = event::body_of(cluster, &id, award);
+    let counter = format!("{}/{}", award.counter.namespace(), key_text(award.counter.key()));
+    Delivery::new(id, counter, award.at, body)
+}
+
+async fn test(webhook: &Webhook, cluster: &str) -> TestResult {
+    let id = match secret::random::<16>() {
+        Ok(random) => format!("test_{}", hex(&random)),
+        Err(error) => return TestResult { id: String::new(), status: None, error: Some(error.to_string()), millis: 0 },
+    };
+    let start = Instant::now();
+    let outcome = webhook.receiver.post(&id, &event::test_body(cluster, &id, &webhook.name)).await;
+    let millis = start.elapsed().as_millis() as u64;
+    let (status, error) = match outcome {
+        Ok(status) => (Some(status.as_u16()), None),
+        Err(failed) => (None, Some(failed.reason)),
+    };
+    TestResult { id, status, error, millis }
+}
+
+fn now_ms() -> NowMs {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
