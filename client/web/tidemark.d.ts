@@ -1,0 +1,90 @@
+/** A counter's name. `key` is text: bytes that are not UTF-8 are written `%XX`. */
+export interface CounterName { namespace: string; key: string }
+
+/** The latest total of a counter. Numbers beyond 2^53 lose their last digits, as in all JavaScript. */
+export interface Total {
+  type: "total";
+  counter: CounterName;
+  /** Never goes back at one server, never exceeds what happened. */
+  value: number;
+  /** Durable or heard of, not yet in `value`. */
+  pending: number;
+  /** Upper bound, for counters with milestones. */
+  at_most: number | null;
+  ledger_index: number;
+}
+
+/** An award: the one increment that reached a milestone. */
+export interface Award {
+  type: "award" | "yours";
+  counter: CounterName;
+  /** The milestone; with `step` and `count`, several that one increment reached. */
+  at: number;
+  step: number;
+  count: number;
+  /** The increment was number `first`, up to `first + delta - 1`. */
+  first: number;
+  delta: number;
+  dc: number;
+  group: number;
+  client: string;
+  /** Digest of the winner's session. */
+  session: string | null;
+  /** Where it stands among all awards. */
+  position: string;
+}
+
+export type State = "connecting" | "live" | "waiting" | "closed";
+
+export interface Options {
+  /** Of the server, `https://counts.example`; the page's own when left out. */
+  url?: string | URL;
+  /** `NAMESPACE/KEY` of counters whose totals are wanted, 100 at most. */
+  counters?: string[];
+  /** Whose awards, besides the session's own. Left out: with a session none, else those of `counters`, or without any all. */
+  awards?: "all" | "watched" | "none";
+  /** The session's token, from the front end; or what gets one, asked at every connection, so that it may be renewed. */
+  session?: string | (() => string | Promise<string>);
+  /** The server's token, for pages of operators. */
+  token?: string;
+  /** Only awards behind this position. */
+  after?: string;
+  /** Only the session's own awards behind this position; left out, all of them. */
+  ownAfter?: string;
+  onTotal?(total: Total): void;
+  onAward?(award: Award): void;
+  /** An award of this session: each once. */
+  onYours?(award: Award): void;
+  onState?(state: State, reason?: string): void;
+  /** In the order in which they are tried. */
+  transports?: ("websocket" | "events")[];
+  /** For tests, and for where they are not global. */
+  WebSocket?: typeof WebSocket;
+  fetch?: typeof fetch;
+}
+
+export interface Subscription {
+  /** The last position seen of awards, and of the session's own. */
+  readonly after: string | null;
+  readonly ownAfter: string | null;
+  close(): void;
+  /** Connects anew, now. */
+  wake(): void;
+}
+
+export function subscribe(options: Options): Subscription;
+
+export interface SmoothOptions {
+  /** Milliseconds. */
+  now?: () => number;
+  /** Calls back before the next frame. */
+  frame?: (step: () => void) => unknown;
+  /** Whether numbers jump instead of moving; left out, what the person asked the browser for. */
+  still?: () => boolean;
+}
+
+/** A number that moves smoothly towards the latest total, and is never ahead of it. */
+export class SmoothNumber {
+  constructor(show: (value: number) => void, options?: SmoothOptions);
+  set(value: number): void;
+}
