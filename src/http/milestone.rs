@@ -1,0 +1,144 @@
+//! One milestone over HTTP: waiting for its award, and how far its counter is from it.
+
+use super::answer::json;
+use super::path::award_path;
+use super::routes::{known_params, number};
+use super::server::Shared;
+use super::{AWARD_WAIT_MAX, AwardState, Backend, Failure, MilestoneState, Mode, Progress, body};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::msg::Award;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+/// How often it is looked at whether there still is such a milestone.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// `GET /v1/awards/NS/KEY/AT`: with `200` the award, with `202` how far the milestone is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwardStateBody {
+    pub state: MilestoneState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub award: Option<body::AwardBody>,
+}
+
+/// `GET …/progress`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgressBody {
+    pub counter: body::CounterBody,
+    pub value: u64,
+    pub pending: u64,
+    /// The least armed milestone, or if there is none, the least that is arming; and how far it is.
+    pub next: Option<u64>,
+    pub state: Option<MilestoneState>,
+    /// From `value` to it.
+    pub remaining: Option<u64>,
+    /// Weight per second in all data centres: an estimate. Each group says its own, forecast from the last seconds, when it
+    /// reports, and else when it is off by half; one that is gone is still in the sum. `null` for what is not guarded.
+    pub rate_per_s: Option<u64>,
+    /// `remaining` at that rate, rounded up; `null` when nothing is armed, or nothing comes.
+    pub eta_s: Option<u64>,
+    pub mode: Mode,
+}
+
+/// Answers a wait: at once, or when something is known, or when the time is over.
+pub(super) async fn award<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    rest: &str,
+    params: &[(String, String)],
+) -> Result<Response, Failure> {
+    known_params(params, &["wait_s"])?;
+    let (counter, at) = award_path(rest)?;
+    let given = params.first().map(|(_, text)| number("wait_s", text, AWARD_WAIT_MAX.as_secs())).transpose()?;
+    let deadline = Instant::now() + Duration::from_secs(given.unwrap_or_default());
+    // Who waits holds a connection, as who follows events does.
+    let overloaded = |_| Failure::Overloaded { what: "waits and events".to_owned(), limit: shared.events_max as u64 };
+    let room = given.map(|_| shared.events.clone().try_acquire_owned());
+    let _room = room.transpose().map_err(overloaded)?;
+    let (_, mut awarded) = shared.backend.awarded();
+    let mut stopping = shared.stopping.clone();
+    loop {
+        let state = match shared.backend.award_state(&counter, at).await? {
+            AwardState::Awarded(award) => {
+                let (state, award) = (MilestoneState::Awarded, Some(award.as_ref().into()));
+                return Ok(json(StatusCode::OK, &AwardStateBody { state, award }));
+            }
+            AwardState::Coming(state) => state,
+            AwardState::Passed => return Err(passed(&counter, at)),
+            AwardState::Unknown => return Err(Failure::NotFound(format!("{counter} has no milestone {at}"))),
+        };
+        let over = Instant::now() >= deadline || *stopping.borrow_and_update();
+        if over {
+            return Ok(json(StatusCode::ACCEPTED, &AwardStateBody { state, award: None }));
+        }
+        tokio::select! {
+            () = next_award_of(&mut awarded, &counter) => {}
+            _ = stopping.changed() => {}
+            () = tokio::time::sleep_until(deadline.min(Instant::now() + LOOK_INTERVAL)) => {}
+        }
+    }
+}
+
+fn passed(counter: &CounterName, at: u64) -> Failure {
+    let message = format!("the count of {counter} had passed {at} before it was armed: it is nobody's");
+    Failure::Conflict { code: "passed", message }
+}
+
+/// Until the counter may have a new award.
+async fn next_award_of(awarded: &mut broadcast::Receiver<Award>, counter: &CounterName) {
+    loop {
+        match awarded.recv().await {
+            Ok(award) if award.counter != *counter => {}
+            Ok(_) | Err(RecvError::Lagged(_)) => return,
+            // The backend ends, and so does the server.
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+impl ProgressBody {
+    pub(super) fn new(counter: &CounterName, progress: &Progress) -> ProgressBody {
+        let Progress { reading, next, rate_per_s, mode } = *progress;
+        let remaining = next.map(|(at, _)| at.saturating_sub(reading.value));
+        let is_armed = next.is_some_and(|(_, state)| state == MilestoneState::Armed);
+        let rate = rate_per_s.filter(|&rate| is_armed && rate > 0);
+        ProgressBody {
+            counter: counter.into(),
+            value: reading.value,
+            pending: reading.pending,
+            next: next.map(|(at, _)| at),
+            state: next.map(|(_, state)| state),
+            remaining,
+            rate_per_s,
+            eta_s: remaining.zip(rate).map(|(remaining, rate)| remaining.div_ceil(rate)),
+            mode,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemark_proto::msg::Reading;
+
+    fn body(value: u64, next: Option<(u64, MilestoneState)>, rate_per_s: Option<u64>) -> ProgressBody {
+        let reading = Reading { value, ..Reading::default() };
+        let counter = CounterName::new("search", b"q").unwrap();
+        ProgressBody::new(&counter, &Progress { reading, next, rate_per_s, mode: Mode::Rights })
+    }
+
+    #[test]
+    fn a_time_is_said_only_of_what_is_armed_and_comes() {
+        let armed = |at| Some((at, MilestoneState::Armed));
+        assert_eq!(body(900, armed(1_000), Some(30)).eta_s, Some(4));
+        assert_eq!((body(900, armed(1_000), Some(0)).eta_s, body(900, armed(1_000), None).eta_s), (None, None));
+        assert_eq!(body(900, None, Some(30)), ProgressBody { rate_per_s: Some(30), ..body(900, None, None) });
+        let arming = body(1_200, Some((1_000, MilestoneState::Arming)), Some(30));
+        assert_eq!((arming.remaining, arming.eta_s), (Some(0), None), "never negative");
+    }
+}

@@ -1,0 +1,87 @@
+//! How each data centre stands with one counter, as one aggregator knows it: for the page of the cluster and the demo's table.
+//! The work is bounded by the data centres, their groups and the counter's components, whatever was ever awarded or counted.
+
+use tidemark_aggregator::{Aggregator, Cluster, DataCentre};
+use tidemark_proto::aggregator::AggregatorCore;
+use tidemark_proto::ids::{CounterName, DcId};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::time::Time;
+
+use crate::http::body::AwardBody;
+use crate::http::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
+use crate::places::Place;
+
+const US_PER_MS: f64 = 1_000.0;
+
+/// The data centre that leads the ledger, as far as this aggregator knows.
+pub fn leader(aggregator: &Aggregator) -> Option<String> {
+    let leader = aggregator.raft().leader.and_then(Cluster::dc_of_member)?;
+    aggregator.cluster().name_of(leader).map(str::to_owned)
+}
+
+/// Rights of a data centre as the ledger knows them; `None` where nothing is guarded.
+pub fn rights(ledger: &Ledger, counter: &CounterName, dc: DcId) -> Option<u64> {
+    ledger.next_milestone(counter)?;
+    Some(ledger.counter(counter)?.out_of(dc))
+}
+
+/// A counter in all data centres; `places` are theirs, by their numbers.
+pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<Place>]) -> ClusterBody {
+    let (cluster, leader, now) = (aggregator.cluster(), leader(aggregator), aggregator.now());
+    aggregator.with_ledger(|ledger| {
+        aggregator.with_core(|core| {
+            let (reading, parts) = (core.read(counter, ledger), core.view().parts_of(counter));
+            let known = Known { aggregator, ledger, core, counter, now };
+            let dc = |(number, layout): (u16, &DataCentre)| {
+                let place = places.get(usize::from(number)).cloned().flatten();
+                known.of(DcId(number), layout.name.clone(), place, parts.get(&DcId(number)).copied().unwrap_or(0))
+            };
+            ClusterBody {
+                dc: cluster.name_of(aggregator.dc()).unwrap_or("?").to_owned(),
+                ledger: LedgerBody { index: ledger.applied().0, leader },
+                counter: counter.into(),
+                total: reading.value,
+                pending: reading.pending,
+                next_milestone: ledger.next_milestone(counter),
+                awards: newest_awards(ledger, counter),
+                dcs: (0u16..).zip(&cluster.dcs).map(dc).collect(),
+            }
+        })
+    })
+}
+
+/// Everything that is known here at one instant.
+struct Known<'a> {
+    aggregator: &'a Aggregator,
+    ledger: &'a Ledger,
+    core: &'a AggregatorCore,
+    counter: &'a CounterName,
+    now: Time,
+}
+
+impl Known<'_> {
+    /// A data centre whose part of the counter is `counted`.
+    fn of(&self, dc: DcId, name: String, place: Option<Place>, counted: u64) -> DcBody {
+        let round_trip = self.core.rtts().get(&dc);
+        let reachable = dc == self.aggregator.dc() || round_trip.is_some();
+        let rights = rights(self.ledger, self.counter, dc);
+        let placed = self.ledger.counter(self.counter).and_then(|state| state.placed_of(dc));
+        DcBody {
+            name,
+            place,
+            voter: self.aggregator.cluster().voters.contains(&dc),
+            reachable,
+            round_trip_ms: round_trip.map(|span| span.0 as f64 / US_PER_MS),
+            heard_ms: self.core.gossip().progressed(dc).map(|at| (self.now - at).0 as f64 / US_PER_MS),
+            counted,
+            rights,
+            mode: Mode::of(reachable, rights),
+            pending: rights.zip(placed).map(|(rights, placed)| counted.saturating_sub(placed).saturating_sub(rights)),
+        }
+    }
+}
+
+fn newest_awards(ledger: &Ledger, counter: &CounterName) -> Vec<AwardBody> {
+    let awards = ledger.counter(counter).into_iter().flat_map(|state| state.awards().values().rev());
+    awards.take(CLUSTER_AWARDS_MAX).map(|awarded| (&awarded.award).into()).collect()
+}
