@@ -1,6 +1,8 @@
 //! What HTTP asks, answered by an aggregator of this process and a client of its data centre's node. It moves questions and
 //! answers; every rule is the aggregator's, the node's or the ledger's.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,21 +10,26 @@ use serde_json::json;
 use tidemark_aggregator::{Aggregator, LiveEvent, MilestoneState as State};
 use tidemark_client::{Client, HitError, HitOutcome};
 use tidemark_proto::client::AddError;
-use tidemark_proto::ids::CounterName;
-use tidemark_proto::ledger::Awarded;
+use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_proto::ledger::{Awarded, CounterLedger, Fate, Ledger};
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use crate::hops::Hops;
 use crate::http::{
-    Add, Added, AwardFilter, AwardPosition, Backend, Failure, MilestoneList, MilestoneState, MilestoneStatus,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
+    MilestoneStatus, Mode, Progress,
 };
+use crate::places::Place;
+use crate::session::SessionKeys;
+use crate::standing;
 
 /// How long an increment's place is waited for; then it is `pending`, as it may be for as long as a data centre is away.
-const PLACE_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long an increment's durability is waited for; then it is in doubt.
-const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a definition may take until it has been applied here.
 const DEFINE_PATIENCE: Duration = Duration::from_secs(20);
 const DEFINE_POLL: Duration = Duration::from_millis(10);
@@ -35,26 +42,91 @@ pub struct LocalBackend {
     client: Client,
     awarded: Arc<Mutex<AwardLine>>,
     following: JoinHandle<()>,
+    tallied: Option<Arc<Tally>>,
+    hops: Option<Hops>,
+    /// Of the data centres, by their numbers, where they are known.
+    places: Vec<Option<Place>>,
+}
+
+/// What was added here, durably, to one counter.
+pub struct Tally {
+    counter: CounterName,
+    sum: AtomicU64,
+    /// What was counted under a name is counted once, and answered often.
+    names: Mutex<BTreeSet<u64>>,
+}
+
+impl Tally {
+    /// Notes an increment.
+    pub fn note(&self, counter: &CounterName, delta: u64) {
+        if *counter == self.counter {
+            self.sum.fetch_add(delta, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes increments of 1 that were counted under a name.
+    pub fn note_named(&self, name: u64, counters: &[CounterName]) {
+        if counters.contains(&self.counter) && lock(&self.names).insert(name) {
+            self.sum.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Awards in the order of their positions, each once.
 struct AwardLine {
     last: AwardPosition,
     sender: broadcast::Sender<Award>,
+    /// Each session's awards, ascending.
+    by_session: BTreeMap<SessionId, Vec<(AwardPosition, CounterName)>>,
 }
 
 impl LocalBackend {
     /// A backend for both. To be called within a tokio runtime.
     pub fn new(aggregator: Aggregator, client: Client) -> LocalBackend {
         let mut live = aggregator.subscribe();
-        let line = AwardLine { last: AwardPosition::default(), sender: broadcast::channel(AWARDS_BEHIND_MAX).0 };
+        let sender = broadcast::channel(AWARDS_BEHIND_MAX).0;
+        let line = AwardLine { last: AwardPosition::default(), sender, by_session: BTreeMap::new() };
         let awarded = Arc::new(Mutex::new(line));
         catch_up(&awarded, &aggregator);
         let following = tokio::spawn({
             let (awarded, aggregator) = (awarded.clone(), aggregator.clone());
             async move { while follow(&mut live, &awarded, &aggregator).await {} }
         });
-        LocalBackend { aggregator, client, awarded, following }
+        LocalBackend { aggregator, client, awarded, following, tallied: None, hops: None, places: Vec::new() }
+    }
+
+    /// The newest awards of some counters, oldest first.
+    pub fn newest_awards(&self, counters: &[&CounterName], most: usize) -> Vec<Award> {
+        let mut awards: Vec<Award> = self.aggregator.with_ledger(|ledger| {
+            let counters = counters.iter().filter_map(|name| ledger.counter(name));
+            counters.flat_map(|state| state.awards().values().rev().take(most)).map(|a| a.award.clone()).collect()
+        });
+        awards.sort_by_key(AwardPosition::of);
+        awards.split_off(awards.len().saturating_sub(most))
+    }
+
+    /// Where the data centres stand, by their numbers.
+    pub fn standing_at(mut self, places: Vec<Option<Place>>) -> LocalBackend {
+        self.places = places;
+        self
+    }
+
+    /// Notes what is added to a counter here.
+    pub fn tallying(mut self, counter: CounterName) -> LocalBackend {
+        let tally = Tally { counter, sum: AtomicU64::new(0), names: Mutex::default() };
+        self.tallied = Some(Arc::new(tally));
+        self
+    }
+
+    /// Also counts queries that are sent on from one data centre to another, by tokens that these keys sign.
+    pub fn hopping(mut self, keys: SessionKeys) -> LocalBackend {
+        self.hops = Some(Hops::start(&self.aggregator, &self.client, keys, self.tallied.clone()));
+        self
+    }
+
+    /// What was added, durably, to the counter that is tallied.
+    pub fn tally(&self) -> u64 {
+        self.tallied.as_ref().map_or(0, |tally| tally.sum.load(Ordering::Relaxed))
     }
 
     async fn count(&self, add: &Add) -> Result<Added, Failure> {
@@ -115,7 +187,11 @@ impl Drop for LocalBackend {
 
 impl Backend for LocalBackend {
     async fn add(&self, add: Add) -> Result<Added, Failure> {
-        self.count(&add).await
+        let added = self.count(&add).await?;
+        if let Some(tally) = &self.tallied {
+            tally.note(&add.counter, add.delta);
+        }
+        Ok(added)
     }
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
@@ -145,20 +221,63 @@ impl Backend for LocalBackend {
     }
 
     async fn awards(&self, filter: AwardFilter) -> Result<Vec<Award>, Failure> {
-        let mut awards: Vec<Award> =
-            self.aggregator.awards(filter.counter.as_ref()).into_iter().map(|a| a.award).collect();
-        awards.retain(|award| filter.matches(award));
-        awards.sort_by_key(AwardPosition::of);
-        awards.truncate(filter.limit);
-        Ok(awards)
+        Ok(self.aggregator.with_ledger(|ledger| {
+            let mut awards = awards_behind(ledger, &filter);
+            awards.sort_unstable_by_key(|(position, _)| *position);
+            awards.into_iter().take(filter.limit).map(|(_, award)| award.clone()).collect()
+        }))
+    }
+
+    async fn awards_of(&self, session: SessionId, after: AwardPosition, limit: usize) -> Result<Vec<Award>, Failure> {
+        // In the order of their positions.
+        let known = lock(&self.awarded).by_session.get(&session).map_or_else(Vec::new, |known| {
+            let behind = known.partition_point(|(position, _)| *position <= after);
+            known[behind..].iter().take(limit).cloned().collect()
+        });
+        Ok(self.aggregator.with_ledger(|ledger| {
+            let award = |(position, counter): &(AwardPosition, CounterName)| {
+                Some(ledger.counter(counter)?.awards().get(&position.at)?.award.clone())
+            };
+            known.iter().filter_map(award).collect()
+        }))
     }
 
     async fn certificate(&self, counter: &CounterName, at: u64) -> Result<Option<Awarded>, Failure> {
-        Ok(self.aggregator.awards(Some(counter)).into_iter().find(|awarded| covers(&awarded.award, at)))
+        Ok(self.aggregator.awards(Some(counter)).into_iter().find(|awarded| awarded.award.covers(at)))
+    }
+
+    async fn award_state(&self, counter: &CounterName, at: u64) -> Result<AwardState, Failure> {
+        Ok(self.aggregator.with_ledger(|ledger| match ledger.fate(counter, at) {
+            Fate::Awarded(awarded) => AwardState::Awarded(Box::new(awarded.award.clone())),
+            Fate::Armed => AwardState::Coming(MilestoneState::Armed),
+            Fate::Arming => AwardState::Coming(MilestoneState::Arming),
+            Fate::Passed => AwardState::Passed,
+            Fate::Unknown => AwardState::Unknown,
+        }))
+    }
+
+    async fn progress(&self, counter: &CounterName) -> Result<Progress, Failure> {
+        let reading = self.aggregator.get(counter);
+        Ok(self.aggregator.with_ledger(|ledger| {
+            let Some(state) = ledger.counter(counter) else {
+                return Progress { reading, next: None, rate_per_s: None, mode: Mode::Free };
+            };
+            let armed = state.next_armed().map(|at| (at, MilestoneState::Armed));
+            let next = armed.or_else(|| state.milestones().least().map(|at| (at, MilestoneState::Arming)));
+            let mode = match next {
+                None => Mode::Free,
+                Some(_) if state.is_sequencing() => Mode::Sequenced,
+                Some(_) => Mode::Rights,
+            };
+            Progress { reading, next, rate_per_s: Some(state.rate_per_s()), mode }
+        }))
+    }
+
+    async fn cluster(&self, counter: &CounterName) -> Result<ClusterBody, Failure> {
+        Ok(standing::of_all(&self.aggregator, counter, &self.places))
     }
 
     async fn status(&self) -> serde_json::Value {
-        let raft = self.aggregator.raft();
         let cluster = self.aggregator.cluster();
         let (groups, applied) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
         json!({
@@ -169,14 +288,18 @@ impl Backend for LocalBackend {
             "groups": groups,
             "ledger": {
                 "index": applied,
-                "is_leader": raft.is_leader,
-                "leader": raft.leader.and_then(|member| cluster.name_of(tidemark_aggregator::Cluster::dc_of_member(member)?)),
+                "is_leader": self.aggregator.raft().is_leader,
+                "leader": standing::leader(&self.aggregator),
             },
         })
     }
 
     fn ready(&self) -> Result<(), String> {
         self.aggregator.ready()
+    }
+
+    fn hops(&self) -> Option<&Hops> {
+        self.hops.as_ref()
     }
 
     fn awarded(&self) -> (AwardPosition, broadcast::Receiver<Award>) {
@@ -207,25 +330,31 @@ fn catch_up(line: &Mutex<AwardLine>, aggregator: &Aggregator) {
     news.sort_by_key(AwardPosition::of);
     for award in news {
         line.last = AwardPosition::of(&award);
+        let position = line.last;
+        if let Some(session) = award.session {
+            line.by_session.entry(session).or_default().push((position, award.counter.clone()));
+        }
         let _ = line.sender.send(award);
     }
 }
 
-/// Awards behind a position. A counter's awards are in the order of their milestones, so each is read from its end.
+/// All awards behind a position.
 fn awards_after(aggregator: &Aggregator, last: AwardPosition) -> Vec<Award> {
-    aggregator.with_ledger(|ledger| {
-        let counters = ledger.guarded().filter_map(|name| ledger.counter(name));
-        let newer = |awarded: &&Awarded| AwardPosition::of(&awarded.award) > last;
-        counters.flat_map(|state| state.awards().values().rev().take_while(newer)).map(|a| a.award.clone()).collect()
-    })
+    let filter = AwardFilter { namespace: None, counter: None, after: last, limit: usize::MAX };
+    aggregator
+        .with_ledger(|ledger| awards_behind(ledger, &filter).into_iter().map(|(_, award)| award.clone()).collect())
 }
 
-fn covers(award: &Award, at: u64) -> bool {
-    let Some(above) = at.checked_sub(award.at) else { return false };
-    match award.step {
-        0 => above == 0,
-        step => above.is_multiple_of(step) && above / step < award.count,
-    }
+/// Awards that match. A counter's are in the order of their milestones, so each counter is read from its end.
+fn awards_behind<'l>(ledger: &'l Ledger, filter: &AwardFilter) -> Vec<(AwardPosition, &'l Award)> {
+    let is_wanted = |name: &&CounterName| {
+        let namespace = filter.namespace.as_deref().is_none_or(|namespace| name.namespace() == namespace);
+        namespace && filter.counter.as_ref().is_none_or(|counter| counter == *name)
+    };
+    let counters = ledger.guarded().filter(is_wanted).filter_map(|name| ledger.counter(name));
+    let positioned = |awarded: &'l Awarded| (AwardPosition::of(&awarded.award), &awarded.award);
+    let newest_first = |counter: &'l CounterLedger| counter.awards().values().rev().map(positioned);
+    counters.flat_map(|counter| newest_first(counter).take_while(|(position, _)| *position > filter.after)).collect()
 }
 
 fn status_of(at: u64, state: State) -> MilestoneStatus {

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{Outcome, add, aggregator, awards, bench, certs, get, milestones, node, status, verify, watch};
+use crate::commands::{
+    Outcome, add, aggregator, award, awards, bench, certs, get, milestones, node, status, verify, watch, webhooks,
+};
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
 use crate::{plan, sim};
@@ -32,8 +34,12 @@ enum Command {
     Watch(watch::Watch),
     /// Defines, lists and disarms milestones
     Milestones(milestones::Milestones),
+    /// Waits until a milestone is awarded
+    Award(award::Award),
     /// Lists awards and fetches their certificates
     Awards(awards::Awards),
+    /// Receivers of awards: what they have not acknowledged
+    Webhooks(webhooks::Webhooks),
     /// What a process says of itself
     Status(status::Status),
     /// Checks an award's certificate offline, against the cluster's CA
@@ -76,7 +82,9 @@ impl Cli {
             Command::Get(args) => get::run(args),
             Command::Watch(args) => watch::run(args),
             Command::Milestones(args) => milestones::run(args),
+            Command::Award(args) => award::run(args),
             Command::Awards(args) => awards::run(args),
+            Command::Webhooks(args) => webhooks::run(args),
             Command::Status(args) => status::run(args),
             Command::Verify(args) => verify::run(args),
             Command::Certs(args) => certs::run(args),

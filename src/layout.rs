@@ -4,6 +4,7 @@
 
 use thiserror::Error;
 
+use crate::places::{Place, reference_sites};
 use crate::plan::{
     Choice, Electorate, PlanError, PlanFile, RoundTrips, Rule, best_leader, choose_voters, electorate, zone,
 };
@@ -37,6 +38,8 @@ pub enum LayoutError {
 pub struct LayoutDc {
     pub name: String,
     pub region: String,
+    /// Of the reference sites only.
+    pub place: Option<Place>,
     /// Share of the cluster's rate, 0 to 1; all add up to 1.
     pub share: f64,
 }
@@ -72,9 +75,11 @@ impl Layout {
         let chosen = names.iter().map(|name| find(&file, name)).collect::<Result<Vec<_>, _>>()?;
         refuse_duplicates(names)?;
         let total: f64 = chosen.iter().map(|&at| whole.rate_per_s[at]).sum();
+        let places = reference_sites();
         let dc = |&at: &usize| LayoutDc {
             name: file.dcs[at].name.clone(),
             region: file.dcs[at].region.clone(),
+            place: places.get(&file.dcs[at].site).cloned(),
             share: whole.rate_per_s[at] / total,
         };
         let rtt_ms = chosen.iter().map(|&from| chosen.iter().map(|&to| whole.rtt_ms[from][to]).collect()).collect();
@@ -83,7 +88,7 @@ impl Layout {
 
     /// One data centre that needs no other.
     pub fn single() -> Layout {
-        let dc = LayoutDc { name: SINGLE_DC.to_owned(), region: "local".to_owned(), share: 1.0 };
+        let dc = LayoutDc { name: SINGLE_DC.to_owned(), region: "local".to_owned(), place: None, share: 1.0 };
         Layout { dcs: vec![dc], rtt_ms: vec![vec![0.0]], voters: vec![0], leader: 0, quorum_ms: 0.0 }
     }
 
@@ -166,6 +171,7 @@ mod tests {
     fn the_reference_layout_has_the_voters_and_the_zone_of_the_plan() {
         let layout = Layout::reference().unwrap();
         assert_eq!(layout.dcs.len(), 15);
+        assert!(layout.dcs.iter().all(|dc| dc.place.is_some()));
         assert_eq!(names(&layout, &layout.voters), ["usa-1", "usa-6", "usa-7", "europe-1", "asia-0"]);
         assert_eq!(names(&layout, &[layout.leader]), ["usa-1"]);
         assert!((layout.quorum_ms - 40.1).abs() < 0.2, "{}", layout.quorum_ms);

@@ -2,16 +2,18 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 use tidemark_client::{Client, ConnectError, Site};
+use tidemark_proto::ids::CounterName;
 use tidemark_transport::{Endpoint, EndpointOptions, Role};
 use tokio::net::TcpListener;
 
 use crate::backend::LocalBackend;
+use crate::front::{self, CountriesError, SiteOfFront, Sites};
 use crate::http::{Access, Options, Server};
-use crate::local::{LocalCluster, LocalError};
-use crate::token::Token;
+use crate::local::{LocalCluster, LocalDc, LocalError};
 
 /// Connections of one server at a time; everything here is one machine.
 const CONNECTIONS_MAX: usize = 1_024;
@@ -27,37 +29,101 @@ pub enum PageError {
     #[error(transparent)]
     Local(#[from] LocalError),
     #[error(transparent)]
+    Countries(#[from] CountriesError),
+    #[error(transparent)]
     Bind(#[from] tidemark_transport::BindError),
 }
 
 /// The running servers, one per data centre in the layout's order.
 pub struct Pages {
     servers: Vec<(Server, Client)>,
+    backends: Vec<Arc<LocalBackend>>,
+    /// Whether search pages count.
+    taking: Arc<AtomicBool>,
+}
+
+/// Counters of a search engine's front ends.
+#[derive(Clone, Debug)]
+pub struct SearchCounters {
+    /// Of all queries.
+    pub all: CounterName,
+    /// Of visitors' own.
+    pub visitors: CounterName,
 }
 
 impl Pages {
-    /// Serves all data centres: the leader's at `port` (0: any), the others at any port.
+    /// Serves all data centres: the leader's at `port` (0: any), the others at any port. With counters, each has a search page.
     ///
     /// # Errors
     /// The port is in use, or there is no client.
-    pub async fn start(cluster: &LocalCluster, port: u16, token: &Token) -> Result<Pages, PageError> {
-        let mut servers = Vec::with_capacity(cluster.dcs.len());
+    pub async fn start(
+        cluster: &LocalCluster,
+        port: u16,
+        access: &Access,
+        search: Option<SearchCounters>,
+    ) -> Result<Pages, PageError> {
+        let mut listeners = Vec::with_capacity(cluster.dcs.len());
         for dc in 0..cluster.dcs.len() {
             let port = if dc == cluster.layout.leader { port } else { 0 };
             let address = SocketAddr::from(([127, 0, 0, 1], port));
-            let listen = |source| PageError::Listen { address, source };
-            let listener = TcpListener::bind(address).await.map_err(listen)?;
-            let client = client(cluster, dc, "http").await?;
-            let backend = Arc::new(LocalBackend::new(cluster.dcs[dc].aggregator.clone(), client.clone()));
-            let options = Options {
-                access: Access { token: token.clone(), open_reads: true },
-                connections_max: CONNECTIONS_MAX,
-                live_connections_max: LIVE_CONNECTIONS_MAX,
-                metrics: None,
-            };
-            servers.push((Server::start(listener, backend, options).map_err(listen)?, client));
+            let failed = |source| PageError::Listen { address, source };
+            let listener = TcpListener::bind(address).await.map_err(failed)?;
+            let address = listener.local_addr().map_err(failed)?;
+            listeners.push((listener, address));
         }
-        Ok(Pages { servers })
+        let urls: Vec<String> = listeners.iter().map(|(_, address)| format!("http://{address}")).collect();
+        let sites = search.map(|counters| sites(cluster, &urls, counters)).transpose()?.map(Arc::new);
+        // A page of one data centre asks the others.
+        let access = Access { origins: access.origins.iter().cloned().chain(urls).collect(), ..access.clone() };
+        let mut pages = Pages { servers: Vec::new(), backends: Vec::new(), taking: Arc::new(AtomicBool::new(true)) };
+        for (dc, (listener, address)) in listeners.into_iter().enumerate() {
+            let client = client(cluster, dc, "http").await?;
+            let serving = pages.serve(cluster, dc, client, listener, &access, sites.clone());
+            serving.map_err(|source| PageError::Listen { address, source })?;
+        }
+        Ok(pages)
+    }
+
+    fn serve(
+        &mut self,
+        cluster: &LocalCluster,
+        dc: usize,
+        client: Client,
+        listener: TcpListener,
+        access: &Access,
+        sites: Option<Arc<Sites>>,
+    ) -> std::io::Result<()> {
+        let places = cluster.layout.dcs.iter().map(|dc| dc.place.clone()).collect();
+        let backend = LocalBackend::new(cluster.dcs[dc].aggregator.clone(), client.clone()).standing_at(places);
+        let backend = match &sites {
+            Some(sites) => backend.tallying(sites.all.clone()),
+            None => backend,
+        };
+        let backend = Arc::new(match &access.sessions {
+            Some(keys) => backend.hopping(keys.clone()),
+            None => backend,
+        });
+        let options = Options {
+            access: access.clone(),
+            connections_max: CONNECTIONS_MAX,
+            live_connections_max: LIVE_CONNECTIONS_MAX,
+            metrics: None,
+            webhooks: None,
+            front: sites.map(|sites| front::router(sites, dc, backend.clone(), access.clone(), self.taking.clone())),
+        };
+        self.servers.push((Server::start(listener, backend.clone(), options)?, client));
+        self.backends.push(backend);
+        Ok(())
+    }
+
+    /// Search pages take no more queries.
+    pub fn stop_searching(&self) {
+        self.taking.store(false, Ordering::Relaxed);
+    }
+
+    /// What was added to the counter of all queries over HTTP.
+    pub fn tally(&self) -> u64 {
+        self.backends.iter().map(|backend| backend.tally()).sum()
     }
 
     /// Where they listen.
@@ -74,6 +140,13 @@ impl Pages {
             }
         }
     }
+}
+
+fn sites(cluster: &LocalCluster, urls: &[String], counters: SearchCounters) -> Result<Sites, PageError> {
+    let site = |(dc, url): (&LocalDc, &String)| SiteOfFront { dc: dc.name.clone(), url: url.clone() };
+    let sites = cluster.dcs.iter().zip(urls).map(site).collect();
+    let SearchCounters { all, visitors } = counters;
+    Ok(Sites { sites, countries: front::homes(&cluster.layout)?, all, visitors })
 }
 
 /// A client of a data centre of a local cluster.

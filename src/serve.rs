@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::http::Access;
 use crate::layout::Layout;
 use crate::local::{LocalCluster, LocalError, LocalOptions};
 use crate::pages::{PageError, Pages};
+use crate::session::{SessionKeys, SessionKeysError};
 use crate::token::{Token, TokenError};
 
 /// Namespaces that are there from the first start.
@@ -37,6 +39,8 @@ pub enum ServeError {
     Page(#[from] PageError),
     #[error(transparent)]
     Token(#[from] TokenError),
+    #[error(transparent)]
+    Sessions(#[from] SessionKeysError),
     #[error(transparent)]
     Namespace(#[from] tidemark_proto::ids::NameError),
     #[error("the runtime: {0}")]
@@ -72,7 +76,9 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
     tokio::pin!(terminated);
     let cluster = LocalCluster::start(local).await?;
     let token = Token::of_dir(&options.data_dir)?;
-    let pages = Pages::start(&cluster, options.port, &token).await?;
+    let sessions = SessionKeys::of_dir(&options.data_dir)?;
+    let access = Access { token: token.clone(), open_reads: true, sessions: Some(sessions), origins: Vec::new() };
+    let pages = Pages::start(&cluster, options.port, &access, None).await?;
     println!("{}", greeting(&pages.addresses()[0].to_string(), token.as_str()));
     let signal = terminated.await;
     pages.stop().await;

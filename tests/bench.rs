@@ -22,7 +22,8 @@ fn line(arguments: &[&str], figures: &[&str]) -> Value {
         let rows = line["figures"].as_array().expect("figures");
         let row = rows.iter().find(|row| row["name"].as_str().is_some_and(|name| name.contains(figure)));
         let row = row.unwrap_or_else(|| panic!("{figure} in {line}"));
-        assert!(row["median"].as_f64().is_some_and(|median| median >= 0.0), "{row}");
+        // Of any sign: a tiny run's growth of memory is what the allocator gave back in between.
+        assert!(row["median"].is_number(), "{row}");
         assert!(row["worst"].is_number() && row["unit"].is_string() && !row["values"].as_array().unwrap().is_empty());
     }
     line
@@ -43,6 +44,12 @@ fn deltas_are_all_counted_also_on_a_slow_disk() {
 #[test]
 fn reads_of_a_real_aggregator_are_all_answered() {
     line(&["reads", "--seconds", "0.3", "--rate", "200", "--size", "300"], &["256 concurrent", "get_many", "p99"]);
+}
+
+#[test]
+fn subscribers_are_all_told() {
+    let figures = ["memory of the aggregator", "all have its award", "cores of the aggregator", "for the slowest"];
+    line(&["live", "--seconds", "1", "--size", "40"], &figures);
 }
 
 #[test]

@@ -63,9 +63,14 @@ fn a_second_run_goes_on_where_the_first_ended() {
 
 #[test]
 fn a_cut_at_a_whole_second_takes_place_and_the_award_comes_after() {
-    let line =
-        closing_line(&demo(None, &["--rate", "2000", "--milestone", "5000", "--cut", "asia-0:2:4", "--for", "8"]));
-    let cut = &line["cuts"][0];
+    let cuts = ["--cut", "asia-0:2:4", "--cut", "asia-0:7:60"];
+    let arguments = [&["--rate", "2000", "--milestone", "5000", "--for", "8"][..], &cuts].concat();
+    let line = closing_line(&demo(None, &arguments));
+    let (cut, lasting) = (&line["cuts"][0], &line["cuts"][1]);
+    assert!(
+        lasting["to_s"].as_f64().is_some_and(|to_s| (8.0..9.0).contains(&to_s)),
+        "the end of the load ends it: {line}"
+    );
     assert_eq!((&cut["dc"], &cut["pending_over"]), (&"asia-0".into(), &0.into()), "{line}");
     assert!(cut["to_s"].as_f64().is_some_and(|to_s| to_s >= 4.0) && line["awards"] == 1, "{line}");
 }

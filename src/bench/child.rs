@@ -51,6 +51,11 @@ impl Process {
         Ok(Process { who: who.to_owned(), child, log: log.to_owned() })
     }
 
+    /// The system's number of it.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `kill -9`, and waits until it is gone.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
@@ -122,14 +127,22 @@ impl TaskChild {
     /// It has failed, ended, or said nothing for `within` and [`PATIENCE`].
     pub fn next(&mut self, within: Duration) -> Result<Said, BenchError> {
         let wait = within + PATIENCE;
+        self.within(wait)?.ok_or_else(|| {
+            let what = format!("a word of {}", self.process.who);
+            BenchError::Patience { what, waited_s: wait.as_secs() }
+        })
+    }
+
+    /// The next thing that it says within a time, if it says something.
+    ///
+    /// # Errors
+    /// It has failed or ended.
+    pub fn within(&mut self, wait: Duration) -> Result<Option<Said>, BenchError> {
         match self.said.recv_timeout(wait) {
             Ok(Said::Failed { reason }) => Err(BenchError::Failed { who: self.process.who.clone(), reason }),
-            Ok(said) => Ok(said),
+            Ok(said) => Ok(Some(said)),
             Err(RecvTimeoutError::Disconnected) => Err(self.process.ended()),
-            Err(RecvTimeoutError::Timeout) => {
-                let what = format!("a word of {}", self.process.who);
-                Err(BenchError::Patience { what, waited_s: wait.as_secs() })
-            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
         }
     }
 

@@ -58,6 +58,8 @@ pub struct Cluster {
     aggregator: Process,
     sockets: Sockets,
     flush_delay: Duration,
+    /// Of the aggregator.
+    settings: Vec<String>,
     ca: ClusterCa,
     folder: Folder,
 }
@@ -77,6 +79,14 @@ impl Cluster {
     /// # Errors
     /// A [`BenchError`] with the log of what failed.
     pub fn start(flush_delay: Duration) -> Result<Cluster, BenchError> {
+        Cluster::start_with(flush_delay, Vec::new())
+    }
+
+    /// [`Cluster::start`], with settings of the aggregator, `KEY=VALUE`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_with(flush_delay: Duration, settings: Vec<String>) -> Result<Cluster, BenchError> {
         let folder = Folder::new()?;
         let sockets = Sockets::free().map_err(BenchError::io("a free port"))?;
         let ca = ClusterCa::generate(CLUSTER).map_err(BenchError::setup)?;
@@ -86,9 +96,9 @@ impl Cluster {
         write(&folder.0.join("cluster.toml"), &layout(&sockets))?;
         write(&folder.0.join("node.toml"), &process_file("node", sockets.node_http))?;
         write(&folder.0.join("aggregator.toml"), &process_file("aggregator", sockets.aggregator_http))?;
-        let aggregator = start_aggregator(&folder.0)?;
+        let aggregator = start_aggregator(&folder.0, &settings)?;
         let node = start_node(&folder.0, flush_delay)?;
-        let mut cluster = Cluster { node, aggregator, sockets, flush_delay, ca, folder };
+        let mut cluster = Cluster { node, aggregator, sockets, flush_delay, settings, ca, folder };
         cluster.wait_ready()?;
         Ok(cluster)
     }
@@ -130,7 +140,7 @@ impl Cluster {
     /// # Errors
     /// It cannot be started.
     pub fn start_aggregator(&mut self) -> Result<(), BenchError> {
-        self.aggregator = start_aggregator(&self.folder.0)?;
+        self.aggregator = start_aggregator(&self.folder.0, &self.settings)?;
         Ok(())
     }
 
@@ -162,12 +172,43 @@ impl Cluster {
         Ok(())
     }
 
+    /// Counts 1 over the aggregator's HTTP.
+    ///
+    /// # Errors
+    /// It was refused.
+    pub fn add(&mut self, key: &str) -> Result<(), BenchError> {
+        let path = format!("/v1/counters/{NAMESPACE}/{key}/add");
+        let answer = ask(self.sockets.aggregator_http, "POST", &path, Some(&self.token()?), "{}");
+        let answer = answer.map_err(BenchError::io("the aggregator"))?;
+        match answer.starts_with("HTTP/1.1 20") {
+            true => Ok(()),
+            false => Err(BenchError::Failed { who: "the aggregator".to_owned(), reason: answer }),
+        }
+    }
+
+    /// The bearer token of the aggregator's HTTP.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn token(&self) -> Result<Token, BenchError> {
+        Token::read(&self.folder.0.join("aggregator").join("token")).map_err(BenchError::setup)
+    }
+
+    pub fn aggregator_http(&self) -> SocketAddr {
+        self.sockets.aggregator_http
+    }
+
+    /// The aggregator's process.
+    pub fn aggregator_id(&self) -> u32 {
+        self.aggregator.id()
+    }
+
     /// Has a counter guarded by a milestone, and waits until that is armed.
     ///
     /// # Errors
     /// It was refused, or takes too long.
     pub fn arm(&mut self, key: &str, at: u64) -> Result<(), BenchError> {
-        let token = Token::read(&self.folder.0.join("aggregator").join("token")).map_err(BenchError::setup)?;
+        let token = self.token()?;
         let path = format!("/v1/counters/{NAMESPACE}/{key}/milestones");
         let deadline = Instant::now() + PATIENCE;
         let (mut method, mut body) = ("PUT", format!("{{\"at\":[{at}]}}"));
@@ -222,9 +263,11 @@ fn start_node(folder: &Path, flush_delay: Duration) -> Result<Process, BenchErro
     Process::start("node", &["node", "--config", &config, "--set", &delay], &folder.join("node.log"))
 }
 
-fn start_aggregator(folder: &Path) -> Result<Process, BenchError> {
+fn start_aggregator(folder: &Path, settings: &[String]) -> Result<Process, BenchError> {
     let config = folder.join("aggregator.toml").display().to_string();
-    Process::start("aggregator", &["aggregator", "--config", &config], &folder.join("aggregator.log"))
+    let mut arguments = vec!["aggregator", "--config", &config];
+    settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
+    Process::start("aggregator", &arguments, &folder.join("aggregator.log"))
 }
 
 fn issue(ca: &ClusterCa, role: Role, folder: &Path) -> Result<(), BenchError> {

@@ -10,6 +10,7 @@ pub mod cluster;
 mod gossip;
 mod hot_path;
 pub mod line;
+mod live;
 pub mod load;
 mod memory;
 mod node;
@@ -43,6 +44,11 @@ pub const BENCHES: &[Bench] = &[
     Bench { name: "node-deltas", about: "one node: distinct cell deltas over 10,000 keys, durable", run: node::deltas },
     Bench { name: "node-hits", about: "one node: single hits with sessions, durable", run: node::hits },
     Bench { name: "reads", about: "one aggregator: get, get_many, and gets at a fixed rate", run: reads::run },
+    Bench {
+        name: "live",
+        about: "one aggregator: 10,000 WebSockets, idle and busy, and an award to all",
+        run: live::run,
+    },
     Bench {
         name: "recovery",
         about: "kill -9 under load with 1,000,000 cells: start to first answer",

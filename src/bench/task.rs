@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::hot_path::{self, HotPathReport};
+use super::live::{SubscribeReport, SubscribeTask};
 use super::load::{self, LoadReport, LoadTask};
 use super::reads::{ReadReport, ReadTask};
 use super::{memory, recovery};
@@ -21,6 +22,7 @@ pub const SUBCOMMAND: &str = "bench-child";
 pub enum Task {
     Load(LoadTask),
     Read(ReadTask),
+    Subscribe(SubscribeTask),
     /// Count once as soon as the node answers, and say when.
     ProbeNode(Place),
     /// Read once as soon as the aggregator answers, and say when.
@@ -61,6 +63,7 @@ pub enum Said {
     Measured,
     Loaded(LoadReport),
     Read(ReadReport),
+    Subscribed(SubscribeReport),
     /// When the first answer came, microseconds since 1970.
     Answered {
         unix_us: u64,
@@ -92,6 +95,7 @@ async fn perform(task: Task) -> Result<(), Box<dyn std::error::Error>> {
     match task {
         Task::Load(task) => say(&Said::Loaded(load::run(task).await?))?,
         Task::Read(task) => say(&Said::Read(super::reads::read(task).await?))?,
+        Task::Subscribe(task) => drop(super::live::subscribe(task).await?),
         Task::HotPath { adds } => say(&Said::HotPath(hot_path::count(adds).await?))?,
         Task::HoldNode { cells } => say(&Said::BytesPerCell(memory::hold_node(cells)?))?,
         Task::HoldView { cells, dcs } => say(&Said::BytesPerCell(memory::hold_view(cells, dcs)?))?,

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::process::{self, Place, ProcessArgs};
 use crate::backend::LocalBackend;
 use crate::config::{AggregatorFile, Layout};
+use crate::webhook::{Home, Webhook, Webhooks};
 use clap::Args;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,13 +34,21 @@ pub fn run(args: AggregatorArgs) -> Outcome {
 async fn serve(settings: AggregatorFile) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Aggregator)?;
     let address = place.cluster.dcs[usize::from(place.dc.0)].aggregator;
+    let webhooks = settings.webhooks.iter().map(|keys| keys.webhook()).collect::<Result<Vec<_>, _>>()?;
     let metrics = process::start_metrics();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
     let aggregator = Aggregator::start(endpoint.clone(), place.credentials.clone(), options(&settings, &place)).await?;
     let client = client(&place, &endpoint).await?;
-    let backend = Arc::new(LocalBackend::new(aggregator.clone(), client.clone()));
-    let http = settings.http.options(&settings.data_dir, metrics)?;
+    let places = place.layout.dcs.iter().map(|dc| dc.place.clone()).collect();
+    let mut http = settings.http.options(&settings.data_dir, Some(&settings.credentials), metrics)?;
+    let backend = LocalBackend::new(aggregator.clone(), client.clone()).standing_at(places);
+    let backend = Arc::new(match &http.access.sessions {
+        Some(keys) => backend.hopping(keys.clone()),
+        None => backend,
+    });
+    let webhooks = start_webhooks(&settings, &place, webhooks, &backend)?;
+    http.webhooks = Some(webhooks.clone());
     let server = process::serve_http(listener, backend, http)?;
     tracing::info!(dc = %settings.dc, %address, http = %server.address(), "aggregator serves");
     let telling = tokio::spawn(tell_layout(aggregator.clone(), place.layout.layout()));
@@ -47,6 +56,7 @@ async fn serve(settings: AggregatorFile) -> Outcome {
     process::until_end(async move { failed.failed().await }, async move {
         telling.abort();
         server.stop().await;
+        webhooks.stop().await;
         if let Err(error) = client.close().await {
             tracing::warn!(%error, "increments that came over HTTP");
         }
@@ -64,6 +74,18 @@ fn options(settings: &AggregatorFile, place: &Place) -> AggregatorOptions {
         core: settings.core(place.dc, 0),
         raft: Config::new(&place.cluster.name, LEDGER_GROUP),
     }
+}
+
+/// Tells receivers of the awards that this data centre counts.
+fn start_webhooks(
+    settings: &AggregatorFile,
+    place: &Place,
+    webhooks: Vec<Webhook>,
+    backend: &Arc<LocalBackend>,
+) -> Result<Webhooks, crate::webhook::StartError> {
+    let (data_dir, cluster) = (settings.data_dir.clone(), place.cluster.name.clone());
+    let home = Home { data_dir, cluster, dc: place.dc, dc_name: settings.dc.clone() };
+    Webhooks::start(&home, webhooks, backend)
 }
 
 /// Counts what comes over HTTP: at this data centre's nodes, or the next one's when they are gone.

@@ -2,13 +2,15 @@
 
 use crate::commands::Outcome;
 use crate::config::ClusterFile;
+use crate::secret;
+use crate::session::{SESSION_KEYS_FILE, SessionKeys};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tidemark_transport::certs::{ClusterCa, Identity, Role};
 
 /// Files of a credentials directory.
-const CREDENTIAL_FILES: [&str; 3] = ["ca.pem", "cert.pem", "key.pem"];
+const CREDENTIAL_FILES: [&str; 4] = ["ca.pem", "cert.pem", "key.pem", SESSION_KEYS_FILE];
 
 /// Arguments of `tidemark certs`.
 #[derive(Debug, Args)]
@@ -19,7 +21,7 @@ pub struct Certs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Makes a cluster's CA: ca.pem, which everybody may have, and ca-key.pem, which admits to the cluster
+    /// Makes a cluster's CA: ca.pem, which everybody may have, ca-key.pem, which admits to the cluster, and session-keys
     Init {
         /// The cluster's name
         #[arg(long)]
@@ -28,7 +30,7 @@ enum Action {
         #[arg(long)]
         out: PathBuf,
     },
-    /// Issues credentials: ca.pem, cert.pem, key.pem
+    /// Issues credentials: ca.pem, cert.pem, key.pem, and to aggregators session-keys
     Issue(Issue),
 }
 
@@ -81,8 +83,9 @@ pub fn run(args: Certs) -> Outcome {
     match args.action {
         Action::Init { cluster, out } => {
             ClusterCa::generate(&cluster)?.save(&out)?;
+            SessionKeys::of_dir(&out)?;
             println!(
-                "CA of the cluster {cluster} in {}; keep ca-key.pem away from the cluster's machines",
+                "CA of the cluster {cluster} in {}, and session-keys; keep ca-key.pem away from the cluster's machines",
                 out.display()
             );
         }
@@ -104,6 +107,11 @@ fn issue_all(args: Issue) -> Result<(), Box<dyn std::error::Error>> {
     wanted.iter().try_for_each(|(_, dir)| must_be_free(dir))?;
     for (identity, dir) in &wanted {
         ca.issue(identity, args.days)?.save(dir)?;
+        if identity.role() == Role::Aggregator {
+            // The same for all: a session that one data centre issued is known in every other.
+            SessionKeys::of_dir(&args.ca)?;
+            secret::write(&dir.join(SESSION_KEYS_FILE), secret::read(&args.ca.join(SESSION_KEYS_FILE))?.trim_end())?;
+        }
         println!("{identity} in {}", dir.display());
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::MilestoneList;
 use crate::http::body::DefineBody;
+use crate::http::{MilestoneList, ProgressBody};
 use crate::names::parse_counter;
 use clap::{Args, Subcommand};
 use hyper::Method;
@@ -58,8 +58,14 @@ enum Action {
 pub fn run(args: Milestones) -> Outcome {
     block_on(async {
         let Milestones { action, remote } = args;
+        let progress = match &action {
+            // An older process knows no progress.
+            Action::List { counter } => remote.get::<ProgressBody>(&counter_path(counter, "/progress")).await.ok(),
+            _ => None,
+        };
         let list = carry_out(action, &remote).await?;
-        show(remote.json, &list, || text(&list))
+        let (next, eta_s) = progress.map_or((None, None), |progress| (progress.next, progress.eta_s));
+        show(remote.json, &list, || text(&list, next.zip(eta_s)))
     })
 }
 
@@ -78,7 +84,8 @@ async fn carry_out(action: Action, remote: &Remote) -> Result<MilestoneList, sup
     }
 }
 
-fn text(list: &MilestoneList) -> String {
+/// With the next milestone and in how many seconds it comes, where that is estimated.
+fn text(list: &MilestoneList, next: Option<(u64, u64)>) -> String {
     let mut lines: Vec<String> = list.every.iter().map(|every| format!("every {every}")).collect();
     lines.extend(list.sequence_from.map(|from| format!("every increment is sequenced from {from} on")));
     for milestone in &list.milestones {
@@ -87,7 +94,30 @@ fn text(list: &MilestoneList) -> String {
             [] => String::new(),
             names => format!(", waits for {}", names.join(", ")),
         };
-        lines.push(format!("{} {state}{waits}", milestone.at));
+        let eta =
+            next.filter(|(at, _)| *at == milestone.at).map(|(_, eta_s)| format!(", in about {}", span_text(eta_s)));
+        lines.push(format!("{} {state}{waits}{}", milestone.at, eta.unwrap_or_default()));
     }
     if lines.is_empty() { "no milestones".to_owned() } else { lines.join("\n") }
+}
+
+/// A span in the unit in which it has few digits.
+fn span_text(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        7_200..=172_799 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_few_digits() {
+        let texts = [0, 119, 120, 7_199, 7_200, 172_799, 172_800].map(span_text);
+        assert_eq!(texts, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days"]);
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod add;
 pub mod aggregator;
+pub mod award;
 pub mod awards;
 pub mod bench;
 pub mod certs;
@@ -13,6 +14,7 @@ pub mod remote;
 pub mod status;
 pub mod verify;
 pub mod watch;
+pub mod webhooks;
 
 use std::future::Future;
 use std::process::ExitCode;

@@ -3,14 +3,16 @@
 use super::Outcome;
 use super::process::{self, Place, ProcessArgs};
 use crate::config::NodeFile;
-use crate::http::{Add, Added, AwardFilter, AwardPosition, Backend, Failure, MilestoneList};
+use crate::http::{
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, Progress,
+};
 use clap::Args;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_node::{Node, NodeOptions, NodeStatus};
-use tidemark_proto::ids::{CounterName, GroupId};
+use tidemark_proto::ids::{CounterName, GroupId, SessionId};
 use tidemark_proto::ledger::Awarded;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tidemark_transport::Role;
@@ -37,7 +39,7 @@ async fn serve(settings: NodeFile) -> Outcome {
     let endpoint = place.bind(address)?;
     let node = Node::start(endpoint.clone(), options(&settings, &place))?;
     let backend = Arc::new(NodeBackend::new(&settings, node.group, node.status()));
-    let http = settings.http.options(&settings.data_dir, metrics)?;
+    let http = settings.http.options(&settings.data_dir, None, metrics)?;
     let server = process::serve_http(listener, backend, http)?;
     tracing::info!(dc = %settings.dc, node = settings.node, group = %node.group, %address, http = %server.address(), "node serves");
     let mut status = node.status();
@@ -122,7 +124,23 @@ impl Backend for NodeBackend {
         self.elsewhere()
     }
 
+    async fn awards_of(&self, _: SessionId, _: AwardPosition, _: usize) -> Result<Vec<Award>, Failure> {
+        self.elsewhere()
+    }
+
     async fn certificate(&self, _: &CounterName, _: u64) -> Result<Option<Awarded>, Failure> {
+        self.elsewhere()
+    }
+
+    async fn award_state(&self, _: &CounterName, _: u64) -> Result<AwardState, Failure> {
+        self.elsewhere()
+    }
+
+    async fn progress(&self, _: &CounterName) -> Result<Progress, Failure> {
+        self.elsewhere()
+    }
+
+    async fn cluster(&self, _: &CounterName) -> Result<ClusterBody, Failure> {
         self.elsewhere()
     }
 

@@ -36,13 +36,12 @@ pub fn run(args: Watch) -> Outcome {
         let mut left = args.messages.unwrap_or(u64::MAX);
         while left > 0 {
             match socket.next().await {
-                Some(Ok(Message::Text(text))) => tell(&text, args.remote.json)?,
+                Some(Ok(Message::Text(text))) => left -= u64::from(tell(&text, args.remote.json)?),
                 Some(Ok(Message::Close(frame))) => return Err(format!("the process said goodbye: {frame:?}").into()),
-                Some(Ok(_)) => continue,
+                Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 None => return Err("the connection ended".into()),
             }
-            left -= 1;
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -68,11 +67,14 @@ async fn open(args: &Watch) -> Result<WebSocketStream<TcpStream>, Box<dyn std::e
     }
 }
 
-fn tell(text: &str, json: bool) -> Result<(), Box<dyn std::error::Error>> {
+/// Whether there was something to show.
+fn tell(text: &str, json: bool) -> Result<bool, Box<dyn std::error::Error>> {
     let body: LiveBody = serde_json::from_str(text)?;
-    show(json, &body, || match &body {
+    let line = match &body {
+        LiveBody::Begin { .. } | LiveBody::Here => return Ok(false),
         LiveBody::Total(reading) => get::text(reading),
-        LiveBody::Award(award) => awards::text(award),
-    })?;
-    Ok(())
+        LiveBody::Award(award) | LiveBody::Yours(award) => awards::text(award),
+    };
+    show(json, &body, || line)?;
+    Ok(true)
 }

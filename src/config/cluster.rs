@@ -3,6 +3,7 @@
 use super::process::NODES_PER_DC_MAX;
 use super::{ConfigError, read};
 use crate::names::parse_counter;
+use crate::places::{LATITUDE_MAX, LONGITUDE_MAX, Place};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use tidemark_transport::{PeerName, Role};
 const VOTERS_MAX: usize = 9;
 
 /// The file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
     pub name: String,
@@ -31,16 +32,19 @@ pub struct ClusterFile {
 }
 
 /// A data centre.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DcLayout {
     pub name: String,
     pub aggregator: SocketAddr,
     pub nodes: Vec<SocketAddr>,
+    /// Where it stands, for the map of the cluster page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
 }
 
 /// The layout as processes use it: data centres by their index.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     pub name: String,
     pub namespaces: Vec<String>,
@@ -120,6 +124,7 @@ impl ClusterFile {
             let named = PeerName::any(&dc.name, Role::Aggregator);
             named.map_err(|error| Problem::new("dc.name", &dc.name, error.to_string()))?;
             at_most(&format!("dc.{}.nodes", dc.name), dc.nodes.len(), 1, NODES_PER_DC_MAX as usize)?;
+            dc.place.iter().try_for_each(|place| check_place(&dc.name, place))?;
         }
         Ok(())
     }
@@ -154,6 +159,17 @@ impl ClusterFile {
             return Err(Problem::new("leader", &self.leader, "it must be one of `voters`".to_owned()));
         }
         Ok(())
+    }
+}
+
+fn check_place(dc: &str, place: &Place) -> Result<(), Problem> {
+    let sides = [("latitude", place.latitude, LATITUDE_MAX), ("longitude", place.longitude, LONGITUDE_MAX)];
+    match sides.into_iter().find(|(_, value, max)| !(-max..=*max).contains(value)) {
+        Some((side, value, max)) => {
+            let expected = format!("{} to {max} degrees are expected", -max);
+            Err(Problem::new(&format!("dc.{dc}.place.{side}"), value, expected))
+        }
+        None => Ok(()),
     }
 }
 

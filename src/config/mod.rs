@@ -7,10 +7,12 @@
 mod cluster;
 mod process;
 mod sources;
+mod webhooks;
 
 pub use cluster::{ClusterFile, DcLayout, Layout};
 pub use process::{AggregatorFile, GossipKeys, HttpKeys, LogKeys, NodeFile, NodeKeys, ViewKeys};
 pub use sources::{Overrides, Settings};
+pub use webhooks::{WebhookKeys, WebhookKeysError};
 
 use std::path::{Path, PathBuf};
 

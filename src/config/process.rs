@@ -1,7 +1,9 @@
 //! What one process may choose: `deploy/node.toml` and `deploy/aggregator.toml` explain every key.
 
 use super::sources::{Checks, Settings};
-use crate::http::{Access, Options};
+use super::webhooks::{self, WebhookKeys};
+use crate::http::{Access, Options, is_origin};
+use crate::session::{SESSION_KEYS_FILE, SessionKeys, SessionKeysError};
 use crate::token::{Token, TokenError};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,15 @@ const CONNECTIONS_MAX: u64 = 1_000_000;
 const MIB_MAX: u64 = 1 << 24;
 /// Nodes of a data centre.
 pub(super) const NODES_PER_DC_MAX: u64 = 1_024;
+
+/// Why the HTTP interface has no secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpKeysError {
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error(transparent)]
+    Sessions(#[from] SessionKeysError),
+}
 
 /// Settings of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +67,9 @@ pub struct AggregatorFile {
     pub http: HttpKeys,
     pub gossip: GossipKeys,
     pub view: ViewKeys,
+    /// Not in the environment and not on the command line: there is a block of keys for each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<WebhookKeys>,
 }
 
 /// The HTTP interface.
@@ -66,6 +80,10 @@ pub struct HttpKeys {
     /// Empty: `token` in the data directory.
     pub token_file: PathBuf,
     pub open_reads: bool,
+    /// Empty: `session-keys` beside the credentials, or else in the data directory.
+    pub session_keys_file: PathBuf,
+    /// Separated by blanks.
+    pub origins: String,
     pub connections_max: u32,
     pub live_connections_max: u32,
 }
@@ -135,6 +153,7 @@ impl Default for AggregatorFile {
             http: HttpKeys::default(),
             gossip: GossipKeys::default(),
             view: ViewKeys::default(),
+            webhooks: Vec::new(),
         }
     }
 }
@@ -145,6 +164,8 @@ impl Default for HttpKeys {
             listen: SocketAddr::from(([127, 0, 0, 1], 7171)),
             token_file: PathBuf::new(),
             open_reads: false,
+            session_keys_file: PathBuf::new(),
+            origins: String::new(),
             connections_max: 1_024,
             live_connections_max: 4_096,
         }
@@ -223,26 +244,55 @@ fn mib(mib: u32) -> u64 {
 }
 
 impl HttpKeys {
-    /// How the server behaves. The token is that of `token_file`, or of the data directory, where it is made if needed.
-    pub fn options(&self, data_dir: &Path, metrics: Option<PrometheusHandle>) -> Result<Options, TokenError> {
-        let own = self.token_file.as_os_str().is_empty();
-        let token = if own { Token::of_dir(data_dir) } else { Token::read(&self.token_file) };
+    /// How the server behaves. The token is that of `token_file`, or of the data directory, where it is made if needed; so are
+    /// the keys of sessions, unless some were issued with the credentials. Without credentials it knows no sessions.
+    pub fn options(
+        &self,
+        data_dir: &Path,
+        credentials: Option<&Path>,
+        metrics: Option<PrometheusHandle>,
+    ) -> Result<Options, HttpKeysError> {
+        let is_given = |file: &Path| !file.as_os_str().is_empty();
+        let token = if is_given(&self.token_file) { Token::read(&self.token_file) } else { Token::of_dir(data_dir) };
+        let sessions = credentials.map(|credentials| self.session_keys(data_dir, credentials)).transpose();
+        let origins = self.origins.split_whitespace().map(str::to_owned).collect();
         Ok(Options {
-            access: Access { token: token?, open_reads: self.open_reads },
+            access: Access { token: token?, open_reads: self.open_reads, sessions: sessions?, origins },
             connections_max: self.connections_max as usize,
             live_connections_max: self.live_connections_max as usize,
             metrics,
+            front: None,
+            webhooks: None,
         })
+    }
+
+    fn session_keys(&self, data_dir: &Path, credentials: &Path) -> Result<SessionKeys, SessionKeysError> {
+        let issued = credentials.join(SESSION_KEYS_FILE);
+        if !self.session_keys_file.as_os_str().is_empty() {
+            SessionKeys::read(&self.session_keys_file)
+        } else if issued.exists() {
+            SessionKeys::read(&issued)
+        } else {
+            tracing::warn!("no session keys were issued: other data centres do not know the sessions of this one");
+            SessionKeys::of_dir(data_dir)
+        }
     }
 
     fn check(&self, checks: &mut Checks) {
         checks.number("http.connections_max", self.connections_max.into(), 1, CONNECTIONS_MAX);
         checks.number("http.live_connections_max", self.live_connections_max.into(), 0, CONNECTIONS_MAX);
+        if let Some(wrong) = self.origins.split_whitespace().find(|origin| !is_origin(origin)) {
+            checks.require("http.origins", wrong, false, || {
+                "pages such as https://search.example are expected".to_owned()
+            });
+        }
     }
 
     fn resolve(&mut self, folder: &Path) {
-        if !self.token_file.as_os_str().is_empty() {
-            self.token_file = folder.join(&self.token_file);
+        for file in [&mut self.token_file, &mut self.session_keys_file] {
+            if !file.as_os_str().is_empty() {
+                *file = folder.join(&*file);
+            }
         }
     }
 }
@@ -282,11 +332,13 @@ impl Settings for AggregatorFile {
         checks.number("gossip.delta_bytes_max", delta_bytes_max.into(), 1_024, MESSAGE_BYTES_MAX as u64 / 2);
         checks.number("view.feed_bytes_max", self.view.feed_bytes_max.into(), 1_024, MESSAGE_BYTES_MAX as u64 / 2);
         checks.number("view.checkpoint_interval_ms", self.view.checkpoint_interval_ms.into(), 10, INTERVAL_MS_MAX);
+        webhooks::check(&self.webhooks, checks);
     }
 
     fn resolve(&mut self, folder: &Path) {
         resolve_all(folder, [&mut self.cluster, &mut self.credentials, &mut self.data_dir]);
         self.http.resolve(folder);
+        webhooks::resolve(&mut self.webhooks, folder);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::sources::{flatten, keys};
 use super::*;
+use crate::session::SessionKeys;
 use std::collections::BTreeMap;
 use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::ids::{DcId, GroupId};
@@ -53,6 +54,85 @@ fn samples_explain_every_key() {
     }
 }
 
+/// The block of a webhook, which the sample shows as a comment.
+fn sample_webhook() -> String {
+    let text = std::fs::read_to_string(sample("aggregator.toml")).unwrap();
+    let lines = text.lines().skip_while(|line| *line != "# [[webhooks]]").map(|line| line.strip_prefix("# ").unwrap());
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn the_sample_explains_every_key_of_a_webhook_with_its_default() {
+    let block = sample_webhook();
+    let file: AggregatorFile = toml::from_str(&block).unwrap();
+    let [webhook] = &file.webhooks[..] else { panic!("{block}") };
+    let needed = |keys: &WebhookKeys| (keys.name.clone(), keys.url.clone(), keys.secret_file.clone());
+    let (name, url, secret_file) = needed(webhook);
+    assert_eq!(
+        toml::Table::try_from(webhook),
+        toml::Table::try_from(WebhookKeys { name, url, secret_file, ..WebhookKeys::default() })
+    );
+    let keys: Vec<String> = toml::Table::try_from(webhook).unwrap().keys().cloned().collect();
+    for key in keys {
+        let explained = |line: &str| line.starts_with(&format!("{key} = ")) && line.contains("  # ");
+        assert!(block.lines().any(explained), "{key}");
+    }
+}
+
+#[test]
+fn a_webhook_that_cannot_be_is_refused_without_showing_where_it_leads() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.toml");
+    let refused = |from: &str, to: &str| {
+        let block = sample_webhook();
+        assert!(block.contains(from), "{from}");
+        std::fs::write(&path, block.replacen(from, to, 1)).unwrap();
+        let error = AggregatorFile::load(&path, &Overrides::default()).unwrap_err().to_string();
+        error.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&error).to_owned()
+    };
+    let cases = [
+        (
+            "name = \"billing\"",
+            "name = \"Bill ing\"",
+            "webhooks.name is \"Bill ing\"; 1 to 64 of a-z, 0-9 and - are expected",
+        ),
+        ("name = \"billing\"", "name = \"../up\"", "webhooks.name is \"../up\"; "),
+        (
+            "https://hooks",
+            "http://hooks",
+            "webhooks.billing.url is (not shown, since it may hold a secret); http:// is for",
+        ),
+        (
+            "https://hooks",
+            "https://me:pw@hooks",
+            "webhooks.billing.url is (not shown, since it may hold a secret); names and",
+        ),
+        ("\"webhook-secret\"", "\"\"", "webhooks.billing.secret_file is empty; "),
+        ("namespace = \"\"", "namespace = \"Search\"", "webhooks.billing.namespace is Search; "),
+        ("counter = \"\"", "counter = \"search\"", "webhooks.billing.counter is search; "),
+        ("at_once_max = 4", "at_once_max = 65", "webhooks.billing.at_once_max is 65; it must be 1 to 64"),
+        ("timeout_ms = 10000", "timeout_ms = 10001", "webhooks.billing.timeout_ms is 10001; it must be 100 to 10000"),
+        (
+            "retry_max_ms = 300000",
+            "retry_max_ms = 999",
+            "webhooks.billing.retry_max_ms is 999; it must be 1000 to 3600000",
+        ),
+        ("give_up_s = 86400", "give_up_s = 0", "webhooks.billing.give_up_s is 0; it must be 1 to 2592000"),
+    ];
+    for (from, to, expected) in cases {
+        let error = refused(from, to);
+        assert!(error.starts_with(expected) && !error.contains("pw@"), "{error}");
+    }
+    let block = sample_webhook();
+    let both = block.replace("namespace = \"\"", "namespace = \"a\"").replace("counter = \"\"", "counter = \"a/b\"");
+    std::fs::write(&path, both).unwrap();
+    let error = AggregatorFile::load(&path, &Overrides::default()).unwrap_err().to_string();
+    assert!(error.ends_with("webhooks.billing.counter is a/b; either a namespace or a counter is expected"), "{error}");
+    std::fs::write(&path, block.repeat(2)).unwrap();
+    let twice = AggregatorFile::load(&path, &Overrides::default()).unwrap_err().to_string();
+    assert!(twice.ends_with("webhooks.name is \"billing\"; it stands there twice"), "{twice}");
+}
+
 #[test]
 fn the_sample_cluster_and_its_processes_belong_together() {
     let none = Overrides::default();
@@ -76,13 +156,28 @@ fn defaults_are_those_of_the_cores() {
 }
 
 #[test]
-fn the_token_is_that_of_the_data_directory_or_of_a_file() {
+fn secrets_are_those_of_the_data_directory_or_of_files() {
     let dir = tempfile::tempdir().unwrap();
-    let own = HttpKeys::default().options(dir.path(), None).unwrap().access.token;
-    let file = HttpKeys { token_file: dir.path().join("token"), ..HttpKeys::default() };
-    assert!(file.options(Path::new("nowhere"), None).unwrap().access.token.is(own.as_str()));
-    let missing = HttpKeys { token_file: dir.path().join("none"), ..file };
-    assert!(missing.options(dir.path(), None).unwrap_err().to_string().starts_with("cannot read "));
+    let (data, issued) = (dir.path().join("data"), dir.path().join("issued"));
+    for dir in [&data, &issued] {
+        std::fs::create_dir(dir).unwrap();
+    }
+    let access = |keys: &HttpKeys, data: &Path| keys.options(data, Some(&issued), None).map(|options| options.access);
+    let own = access(&HttpKeys::default(), &data).unwrap();
+    let file = HttpKeys {
+        token_file: data.join("token"),
+        session_keys_file: data.join("session-keys"),
+        ..HttpKeys::default()
+    };
+    let given = access(&file, Path::new("nowhere")).unwrap();
+    let session = own.sessions.as_ref().unwrap().issue("search", 1, 60).unwrap().0.remove(0);
+    assert!(given.token.is(own.token.as_str()) && given.sessions.as_ref().unwrap().verify(&session).is_ok());
+    let missing = HttpKeys { token_file: data.join("none"), ..file };
+    assert!(access(&missing, &data).unwrap_err().to_string().starts_with("cannot read "));
+    let all = SessionKeys::of_dir(&issued).unwrap().issue("search", 1, 60).unwrap().0.remove(0);
+    let of_cluster = access(&HttpKeys::default(), &data).unwrap().sessions.unwrap();
+    assert!(of_cluster.verify(&all).is_ok() && of_cluster.verify(&session).is_err(), "issued with the credentials");
+    assert!(HttpKeys::default().options(&data, None, None).unwrap().access.sessions.is_none(), "a node has none");
 }
 
 #[test]
@@ -143,6 +238,8 @@ fn impossible_layouts_are_refused_with_key_and_value() {
         ("127.0.0.1:7302", "127.0.0.1:7200", "c.toml: dc.asia-0 is 127.0.0.1:7200; this address is used twice"),
         ("127.0.0.1:7302", "127.0.0.1:0", "c.toml: dc.asia-0 is 127.0.0.1:0; a port is needed"),
         ("nodes = [\"127.0.0.1:7302\"]", "nodes = []", "c.toml: dc.asia-0.nodes is a list of 0; 1 to 1024"),
+        ("latitude = 53.32", "latitude = 91", "c.toml: dc.europe-0.place.latitude is 91; -90 to 90 degrees"),
+        ("longitude = -6.44", "longitude = nan", "c.toml: dc.europe-0.place.longitude is NaN; -180 to 180 degrees"),
         ("name = \"demo\"", "name = \"De mo\"", "c.toml: name is De mo; "),
         ("[\"search\"]", "[\"Search\"]", "c.toml: namespaces is Search; "),
         ("search/queries", "clicks/all", "c.toml: spread is clicks/all; its namespace"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidemark_aggregator::{LiveEvent, MilestoneState};
-use tidemark_proto::ids::{CounterName, NameError};
+use tidemark_proto::ids::{CounterName, DcId, NameError};
 use tidemark_proto::ledger::DefineError;
 use tidemark_proto::msg::{MilestoneSpec, Policy};
 use tokio::sync::broadcast;
@@ -19,16 +19,23 @@ use super::generator::{Generator, GeneratorError};
 use super::messages::{Counts, FromLoad, Load, LoadSite, Tally, ToLoad};
 use super::options::{CLIENTS_PER_DC, DemoOptions, OptionsError};
 use super::subscribers::{AwardFrame, SubscribeError, Subscribers, unix_us};
-use super::table::{self, Mode, Picture, Row};
+use super::table::{self, Picture, Row};
 use crate::cost::{self, Cost};
+use crate::http::{Access, Mode};
 use crate::layout::Layout;
 use crate::local::{LocalCluster, LocalError, LocalOptions};
-use crate::pages::{PageError, Pages};
+use crate::pages::{PageError, Pages, SearchCounters};
+use crate::session::{SessionKeys, SessionKeysError};
+use crate::standing;
 use crate::token::{Token, TokenError};
 
 const CLUSTER: &str = "demo";
 const NAMESPACE: &str = "search";
 const KEY: &str = "queries";
+/// Visitors' own queries: nobody would meet the milestone of 70,000 others a second.
+const VISITORS_KEY: &str = "visitors";
+/// Every so manieth of them is a milestone.
+const VISITORS_EVERY: u64 = 10;
 const CLIENT_FLUSH_MS: u64 = 13;
 /// Something that is asked of the whole cluster is done within this.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,6 +57,8 @@ pub enum DemoError {
     Page(#[from] PageError),
     #[error(transparent)]
     Token(#[from] TokenError),
+    #[error(transparent)]
+    Sessions(#[from] SessionKeysError),
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
     #[error(transparent)]
@@ -115,7 +124,10 @@ struct Demo<'a> {
     options: &'a DemoOptions,
     cluster: LocalCluster,
     counter: CounterName,
+    /// Of visitors' own queries.
+    visitors: CounterName,
     page: String,
+    pages: Pages,
     generator: Generator,
     subscribers: Subscribers,
     awards: broadcast::Receiver<LiveEvent>,
@@ -137,15 +149,22 @@ impl<'a> Demo<'a> {
     async fn perform(options: &'a DemoOptions, layout: Layout, data_dir: &Path) -> Result<Closing, DemoError> {
         let cluster = LocalCluster::start(local_options(options, layout, data_dir)).await?;
         let token = Token::of_dir(data_dir)?;
-        let pages = Pages::start(&cluster, options.port, &token).await?;
+        let sessions = SessionKeys::of_dir(data_dir)?;
+        let access = Access { token: token.clone(), open_reads: true, sessions: Some(sessions), origins: Vec::new() };
+        let search = SearchCounters {
+            all: CounterName::new(NAMESPACE, KEY.as_bytes())?,
+            visitors: CounterName::new(NAMESPACE, VISITORS_KEY.as_bytes())?,
+        };
+        let pages = Pages::start(&cluster, options.port, &access, Some(search.clone())).await?;
         let addresses = pages.addresses();
-        let subscribers = Subscribers::connect(&addresses, token.as_str()).await?;
+        let subscribers = Subscribers::connect(&addresses, token.as_str(), &search.all).await?;
         let page = format!("http://{}/", addresses[cluster.layout.leader]);
-        let mut demo = Demo::new(options, cluster, page, subscribers)?;
+        let mut demo = Demo::new(options, cluster, page, pages, search, subscribers)?;
         demo.prepare().await?;
+        demo.say("ready");
         let end = demo.watch().await?;
         demo.finish(end).await?;
-        let Demo { cluster, generator, subscribers, record, .. } = demo;
+        let Demo { cluster, generator, subscribers, pages, record, .. } = demo;
         generator.end().await;
         drop(subscribers);
         pages.stop().await;
@@ -158,15 +177,19 @@ impl<'a> Demo<'a> {
         options: &'a DemoOptions,
         cluster: LocalCluster,
         page: String,
+        pages: Pages,
+        search: SearchCounters,
         subscribers: Subscribers,
     ) -> Result<Demo<'a>, DemoError> {
         let leader = &cluster.leader().aggregator;
-        let counter = CounterName::new(NAMESPACE, KEY.as_bytes())?;
+        let SearchCounters { all: counter, visitors } = search;
         let old_awards = leader.awards(Some(&counter)).iter().map(|awarded| awarded.award.at).collect();
         Ok(Demo {
             options,
             counter,
+            visitors,
             page,
+            pages,
             generator: Generator::start()?,
             subscribers,
             awards: leader.subscribe(),
@@ -192,8 +215,12 @@ impl<'a> Demo<'a> {
         self.generator.tell(&ToLoad::Load(load)).await?;
         self.generator.wait_for(|report| *report == FromLoad::Ready).await?;
         self.add_baseline().await?;
+        let spec = MilestoneSpec { every: Some(VISITORS_EVERY), ..MilestoneSpec::default() };
+        self.cluster.leader().aggregator.define(&self.visitors, spec).await?;
         self.arm().await?;
+        // A visitor may have been quicker.
         self.before = converge::largest(&self.cluster, &self.counter, &self.cold_cells()?);
+        self.before.total -= self.pages.tally();
         self.sequenced = self.sequenced_now();
         Ok(())
     }
@@ -452,17 +479,11 @@ impl<'a> Demo<'a> {
     fn row(&self, dc: usize, rate_per_s: f64, total: u64, all_per_s: f64) -> Row {
         let rights = self.rights(dc);
         let behind = total.saturating_sub(converge::total(&self.cluster.dcs[dc], &self.counter));
-        let mode = match (self.cut.contains(&dc), rights) {
-            (true, _) => Mode::Cut,
-            (false, None) => Mode::Free,
-            (false, Some(0)) => Mode::Sequenced,
-            (false, Some(_)) => Mode::Rights,
-        };
         Row {
             name: self.dc_name(dc).to_owned(),
             rate_per_s,
             rights: rights.unwrap_or(0),
-            mode,
+            mode: Mode::of(!self.cut.contains(&dc), rights),
             pending: self.tally.sites.get(dc).map_or(0, |counts| counts.pending()),
             behind,
             behind_ms: if all_per_s > 0.0 { behind as f64 * 1_000.0 / all_per_s } else { 0.0 },
@@ -471,12 +492,8 @@ impl<'a> Demo<'a> {
 
     /// Rights of a data centre as the ledger knows them; `None` where nothing is guarded.
     fn rights(&self, dc: usize) -> Option<u64> {
-        self.cluster.leader().aggregator.with_ledger(|ledger| {
-            let counter = ledger.counter(&self.counter)?;
-            ledger.next_milestone(&self.counter)?;
-            let own = counter.accounts().iter().filter(|(group, _)| usize::from(group.dc.0) == dc);
-            Some(own.map(|(_, account)| account.out()).sum())
-        })
+        let leader = &self.cluster.leader().aggregator;
+        leader.with_ledger(|ledger| standing::rights(ledger, &self.counter, DcId(dc as u16)))
     }
 
     // ---- cuts ----
@@ -551,6 +568,7 @@ impl<'a> Demo<'a> {
 
     async fn finish(&mut self, end: End) -> Result<(), DemoError> {
         tracing::debug!(?end, "the load ends");
+        self.pages.stop_searching();
         self.generator.tell(&ToLoad::Stop { drain_ms: DRAIN.as_millis() as u64 }).await?;
         let cold = self.cold_cells()?;
         let (mut target, mut last_ack_unix_us) = (None, 0);
@@ -575,7 +593,7 @@ impl<'a> Demo<'a> {
                 event = self.awards.recv() => self.on_event(event),
                 _ = polls.tick() => if let Some(target) = &target
                     && self.record.converged_ms.is_none()
-                    && converge::reached(&self.cluster, &self.counter, &cold, target)
+                    && converge::reached(&self.cluster, &self.counter, &cold, &self.with_visitors(target))
                 {
                     let counted = *target != self.before;
                     let since_us = if counted { unix_us().saturating_sub(last_ack_unix_us) } else { 0 };
@@ -585,9 +603,16 @@ impl<'a> Demo<'a> {
             }
         }
         let shown = converge::smallest(&self.cluster, &self.counter);
-        self.record.counted = shown.saturating_sub(self.before.total);
+        self.record.counted = shown.saturating_sub(self.with_visitors(&self.before).total);
         self.record.views_equal = self.record.converged_ms.is_some();
         Ok(())
+    }
+}
+
+impl Demo<'_> {
+    /// What visitors have added to it over HTTP.
+    fn with_visitors(&self, target: &Target) -> Target {
+        Target { total: target.total + self.pages.tally(), ..*target }
     }
 }
 

@@ -1,17 +1,21 @@
 //! One subscriber per data centre, on a real WebSocket as a browser has one: it notes when a frame about an award came.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use thiserror::Error;
+use tidemark_proto::ids::CounterName;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, header};
 use tokio_tungstenite::tungstenite::{self, Message};
+
+use crate::http::body::CounterBody;
 
 /// Frames that may wait for the demo.
 const FRAMES_MAX: usize = 4_096;
@@ -46,6 +50,7 @@ pub struct Subscribers {
 #[derive(Debug, Deserialize)]
 struct Frame {
     r#type: String,
+    counter: Option<CounterBody>,
     #[serde(default)]
     at: u64,
     #[serde(default)]
@@ -55,12 +60,17 @@ struct Frame {
 }
 
 impl Subscribers {
-    /// Subscribes to the awards at each address.
+    /// Subscribes to a counter's awards at each address.
     ///
     /// # Errors
     /// One of them cannot be connected.
-    pub async fn connect(pages: &[SocketAddr], token: &str) -> Result<Subscribers, SubscribeError> {
+    pub async fn connect(
+        pages: &[SocketAddr],
+        token: &str,
+        counter: &CounterName,
+    ) -> Result<Subscribers, SubscribeError> {
         let (sender, frames) = mpsc::channel(FRAMES_MAX);
+        let counter = Arc::new(CounterBody::from(counter));
         let mut tasks = JoinSet::new();
         for (subscriber, page) in pages.iter().enumerate() {
             let url = format!("ws://{page}/v1/live?awards=all");
@@ -69,21 +79,25 @@ impl Subscribers {
             let bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|error| failed(error.into()))?;
             request.headers_mut().insert(header::AUTHORIZATION, bearer);
             let (socket, _) = connect_async(request).await.map_err(failed)?;
-            tasks.spawn(read(socket, subscriber, sender.clone()));
+            tasks.spawn(read(socket, subscriber, counter.clone(), sender.clone()));
         }
         Ok(Subscribers { frames, _tasks: tasks })
     }
 }
 
-async fn read<S>(socket: tokio_tungstenite::WebSocketStream<S>, subscriber: usize, frames: mpsc::Sender<AwardFrame>)
-where
+async fn read<S>(
+    socket: tokio_tungstenite::WebSocketStream<S>,
+    subscriber: usize,
+    counter: Arc<CounterBody>,
+    frames: mpsc::Sender<AwardFrame>,
+) where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let (mut sink, mut stream) = socket.split();
     while let Some(Ok(message)) = stream.next().await {
         let received_unix_us = unix_us();
         let found = match &message {
-            Message::Text(text) => parse(text, subscriber, received_unix_us),
+            Message::Text(text) => parse(text, &counter, subscriber, received_unix_us),
             // The answer to a ping has been queued by reading it, and leaves with the next flush.
             Message::Ping(_) if sink.flush().await.is_err() => return,
             _ => None,
@@ -96,10 +110,16 @@ where
     }
 }
 
-fn parse(text: &str, subscriber: usize, received_unix_us: u64) -> Option<AwardFrame> {
+fn parse(text: &str, wanted: &CounterBody, subscriber: usize, received_unix_us: u64) -> Option<AwardFrame> {
     let frame: Frame = serde_json::from_str(text).ok()?;
-    let Frame { at, first, dc, .. } = frame;
-    (frame.r#type == "award").then_some(AwardFrame { subscriber, dc, at, first, received_unix_us })
+    let Frame { r#type, counter, at, first, dc } = frame;
+    (r#type == "award" && counter.as_ref() == Some(wanted)).then_some(AwardFrame {
+        subscriber,
+        dc,
+        at,
+        first,
+        received_unix_us,
+    })
 }
 
 /// This machine's clock.
@@ -116,8 +136,11 @@ mod tests {
         let award =
             r#"{"type":"award","counter":{"namespace":"search","key":"queries"},"at":9,"first":8,"dc":3,"x":1}"#;
         let expected = AwardFrame { subscriber: 2, dc: 3, at: 9, first: 8, received_unix_us: 5 };
-        assert_eq!(parse(award, 2, 5), Some(expected));
-        assert_eq!(parse(r#"{"type":"total","value":9}"#, 2, 5), None);
-        assert_eq!(parse("nonsense", 2, 5), None);
+        let [queries, visitors] =
+            ["queries", "visitors"].map(|key| CounterBody { namespace: "search".into(), key: key.into() });
+        assert_eq!(parse(award, &queries, 2, 5), Some(expected));
+        assert_eq!(parse(award, &visitors, 2, 5), None);
+        assert_eq!(parse(r#"{"type":"total","value":9}"#, &queries, 2, 5), None);
+        assert_eq!(parse("nonsense", &queries, 2, 5), None);
     }
 }

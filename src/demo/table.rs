@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::http::Mode;
+
 /// To the top left, and clear to the end of the screen after drawing: less flicker than clearing first.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K\n";
@@ -10,19 +12,6 @@ const CLEAR_REST: &str = "\x1b[J";
 pub const CLEAR_SCREEN: &str = "\x1b[2J";
 /// Awards shown, newest first.
 const AWARDS_SHOWN: usize = 5;
-
-/// How a data centre's increments are placed at present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// No milestone concerns it.
-    Free,
-    /// Placed at once, under rights.
-    Rights,
-    /// Placed by the ledger.
-    Sequenced,
-    /// Cut off from the others.
-    Cut,
-}
 
 /// A data centre at present.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,17 +45,6 @@ pub struct Picture {
     pub rows: Vec<Row>,
     /// (milestone, ordinal, data centre), oldest first.
     pub awards: Vec<(u64, u64, String)>,
-}
-
-impl Mode {
-    fn text(self) -> &'static str {
-        match self {
-            Mode::Free => "free",
-            Mode::Rights => "rights",
-            Mode::Sequenced => "sequenced",
-            Mode::Cut => "cut off",
-        }
-    }
 }
 
 /// The picture as text for a terminal, from its top left corner.

@@ -19,6 +19,11 @@ pub enum Failure {
     Conflict { code: &'static str, message: String },
     #[error("{0}")]
     Unauthorized(&'static str),
+    /// A session's token is not believed.
+    #[error("{message}")]
+    Session { code: &'static str, message: String },
+    #[error("{0}")]
+    Forbidden(String),
     #[error("{what} is {value}: at most {max} allowed")]
     TooLarge { what: &'static str, value: String, max: usize },
     #[error("overloaded: {what} is at its limit of {limit}")]
@@ -43,16 +48,17 @@ struct FailureText {
 }
 
 impl Failure {
-    pub(super) fn invalid(code: &'static str, reason: impl ToString) -> Failure {
+    pub(crate) fn invalid(code: &'static str, reason: impl ToString) -> Failure {
         Failure::Invalid { code, message: reason.to_string() }
     }
 
     /// For programs; stays the same when texts change.
     pub fn code(&self) -> &'static str {
         match self {
-            Failure::Invalid { code, .. } | Failure::Conflict { code, .. } => code,
+            Failure::Invalid { code, .. } | Failure::Conflict { code, .. } | Failure::Session { code, .. } => code,
             Failure::NotFound(_) => "not_found",
             Failure::Unauthorized(_) => "unauthorized",
+            Failure::Forbidden(_) => "forbidden",
             Failure::TooLarge { .. } => "too_large",
             Failure::Overloaded { .. } => "overloaded",
             Failure::NotServing(_) => "not_serving",
@@ -65,7 +71,8 @@ impl Failure {
             Failure::Invalid { .. } => StatusCode::BAD_REQUEST,
             Failure::NotFound(_) => StatusCode::NOT_FOUND,
             Failure::Conflict { .. } => StatusCode::CONFLICT,
-            Failure::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Failure::Unauthorized(_) | Failure::Session { .. } => StatusCode::UNAUTHORIZED,
+            Failure::Forbidden(_) => StatusCode::FORBIDDEN,
             Failure::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Failure::Overloaded { .. } | Failure::NotServing(_) => StatusCode::SERVICE_UNAVAILABLE,
             Failure::InDoubt(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -94,7 +101,7 @@ impl IntoResponse for Failure {
 }
 
 /// `value` as JSON.
-pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     let body = serde_json::to_vec(value).expect("our answers are JSON");
     (status, json_type(), body).into_response()
 }

@@ -1,6 +1,7 @@
 //! What the HTTP interface asks of the process it stands in.
 
-use super::Failure;
+use super::{ClusterBody, Failure, Mode};
+use crate::hops::Hops;
 use std::future::Future;
 use tidemark_proto::ids::{CounterName, SessionId};
 use tidemark_proto::ledger::Awarded;
@@ -58,11 +59,37 @@ pub struct MilestoneList {
     pub sequence_from: Option<u64>,
 }
 
-/// Where an award stands among all: the ledger entry that decided it, then its first milestone. Text: `INDEX.AT`.
+/// What is known of one milestone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AwardState {
+    Awarded(Box<Award>),
+    /// Arming or armed.
+    Coming(MilestoneState),
+    /// It had happened before it was armed.
+    Passed,
+    /// Never defined, or removed.
+    Unknown,
+}
+
+/// How far a counter is from its next milestone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub reading: Reading,
+    /// The least armed milestone, or else the least that is arming.
+    pub next: Option<(u64, MilestoneState)>,
+    /// What the groups have said of their rates; of guarded counters only.
+    pub rate_per_s: Option<u64>,
+    /// Of the whole cluster; nothing is said of who is cut off.
+    pub mode: Mode,
+}
+
+/// Where an award stands among all: the ledger entry that decided it, its first milestone, and a digest of the counter, since an
+/// entry may award the same milestone of several. Text: `INDEX.AT.DIGEST`; `INDEX.AT` is behind all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AwardPosition {
     pub index: u64,
     pub at: u64,
+    pub counter: u64,
 }
 
 /// Which awards: ascending by position, the first `limit` of those that match.
@@ -77,22 +104,30 @@ pub struct AwardFilter {
 
 impl AwardPosition {
     pub fn of(award: &Award) -> AwardPosition {
-        AwardPosition { index: award.index.0, at: award.at }
+        let name = [award.counter.namespace().as_bytes(), b"/", award.counter.key()].concat();
+        let digest = ring::digest::digest(&ring::digest::SHA256, &name);
+        let counter = u64::from_be_bytes(digest.as_ref()[..8].try_into().expect("SHA-256 has 32 bytes"));
+        AwardPosition { index: award.index.0, at: award.at, counter }
     }
 }
 
 impl std::fmt::Display for AwardPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.index, self.at)
+        write!(f, "{}.{}.{:016x}", self.index, self.at, self.counter)
     }
 }
 
 impl std::str::FromStr for AwardPosition {
     type Err = String;
     fn from_str(text: &str) -> Result<AwardPosition, String> {
-        let parts = text.split_once('.').and_then(|(index, at)| Some((index.parse().ok()?, at.parse().ok()?)));
-        let (index, at) = parts.ok_or_else(|| format!("{text:?} is no position of an award: INDEX.AT expected"))?;
-        Ok(AwardPosition { index, at })
+        let mut parts = text.splitn(3, '.');
+        let mut number = || parts.next()?.parse().ok();
+        let (index, at) = (number(), number());
+        let counter = parts.next().map_or(Some(u64::MAX), |digest| u64::from_str_radix(digest, 16).ok());
+        match (index, at, counter) {
+            (Some(index), Some(at), Some(counter)) => Ok(AwardPosition { index, at, counter }),
+            _ => Err(format!("{text:?} is no position of an award: INDEX.AT.DIGEST expected")),
+        }
     }
 }
 
@@ -132,6 +167,14 @@ pub trait Backend: Send + Sync + 'static {
 
     fn awards(&self, filter: AwardFilter) -> impl Future<Output = Result<Vec<Award>, Failure>> + Send;
 
+    /// Awards of a session's increments behind a position, as far as they are known here: the first `limit`, ascending.
+    fn awards_of(
+        &self,
+        session: SessionId,
+        after: AwardPosition,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Award>, Failure>> + Send;
+
     /// The award that covers the milestone `at`, with the signatures known here.
     fn certificate(
         &self,
@@ -139,11 +182,25 @@ pub trait Backend: Send + Sync + 'static {
         at: u64,
     ) -> impl Future<Output = Result<Option<Awarded>, Failure>> + Send;
 
+    /// How far the milestone `at` is, as far as is known here.
+    fn award_state(&self, counter: &CounterName, at: u64) -> impl Future<Output = Result<AwardState, Failure>> + Send;
+
+    /// How far the next milestone is.
+    fn progress(&self, counter: &CounterName) -> impl Future<Output = Result<Progress, Failure>> + Send;
+
+    /// A counter in all data centres. One that was never counted reads 0.
+    fn cluster(&self, counter: &CounterName) -> impl Future<Output = Result<ClusterBody, Failure>> + Send;
+
     /// The process's state, for people.
     fn status(&self) -> impl Future<Output = serde_json::Value> + Send;
 
     /// Whether requests should be sent here; else why not.
     fn ready(&self) -> Result<(), String>;
+
+    /// What counts queries that were sent on from one data centre to another; a node has none.
+    fn hops(&self) -> Option<&Hops> {
+        None
+    }
 
     /// Awards from now on, in the order of their positions, each once, and the position of the last one before. A receiver
     /// that falls behind asks `awards`.

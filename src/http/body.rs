@@ -112,12 +112,57 @@ pub struct AwardsBody {
     pub next: Option<String>,
 }
 
-/// A message of the WebSocket.
+/// A message of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum LiveBody {
     Total(ReadingBody),
     Award(AwardBody),
+    /// An award of the subscriber's own session.
+    Yours(AwardBody),
+    /// Where a subscription to awards begins: those behind it follow.
+    Begin {
+        position: String,
+    },
+    /// There was nothing to tell for a while.
+    Here,
+}
+
+impl LiveBody {
+    /// As it is sent.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).expect("our messages are JSON")
+    }
+}
+
+/// `POST /v1/sessions`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IssueBody {
+    /// The namespace that the sessions are for.
+    pub namespace: String,
+    /// How many tokens.
+    #[serde(default = "one_session")]
+    pub count: usize,
+    /// How long they live, in seconds; a day when left out.
+    #[serde(default = "a_day_s")]
+    pub expires_s: u64,
+}
+
+fn one_session() -> usize {
+    1
+}
+
+fn a_day_s() -> u64 {
+    24 * 3_600
+}
+
+/// Answer to [`IssueBody`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionsBody {
+    pub sessions: Vec<String>,
+    /// When they end, in seconds since 1970.
+    pub expires: u64,
 }
 
 impl From<Added> for AddedBody {
@@ -179,7 +224,7 @@ impl From<&Award> for AwardBody {
 }
 
 /// Reads a request's body; an empty one is an empty object.
-pub(super) fn parse<B: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<B, Failure> {
+pub(crate) fn parse<B: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<B, Failure> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     serde_json::from_slice(bytes).map_err(|error| Failure::invalid("malformed_body", format!("the body: {error}")))
 }

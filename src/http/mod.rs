@@ -1,24 +1,37 @@
-//! HTTP/JSON and WebSocket in front of a [`Backend`]: routes, tokens, limits, a plain page.
+//! HTTP/JSON and WebSocket in front of a [`Backend`]: routes, tokens, sessions, limits, two pages.
 //!
 //! It speaks plain HTTP/1.1; who needs TLS puts a proxy in front. Numbers in JSON are whole numbers up to 2^62, which some
 //! languages must be told to read exactly. Keys may hold `/`; an unescaped last
-//! part `milestones` (or `add`, when posted) is the verb, so the value of a key that ends so is read with `%2Fmilestones`.
+//! part `milestones` or `progress` (or `add`, when posted) is the verb, so the value of a key that ends so is read with `%2Fmilestones`.
 
-mod answer;
+pub(crate) mod answer;
 mod auth;
 mod backend;
 pub mod body;
+mod cluster;
+mod feed;
+pub mod hop_routes;
 mod live;
+mod milestone;
 mod once;
+mod pages;
 mod path;
+mod patient;
 mod routes;
 mod server;
 mod totals;
+mod webhooks;
+mod winners;
 
 pub use answer::Failure;
-pub use auth::Access;
-pub use backend::{Add, Added, AwardFilter, AwardPosition, Backend, MilestoneList, MilestoneState, MilestoneStatus};
+pub use auth::{Access, is_origin};
+pub use backend::{
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, MilestoneList, MilestoneState, MilestoneStatus,
+    Progress,
+};
+pub use cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 pub use live::LIVE_PROTOCOL;
+pub use milestone::{AwardStateBody, ProgressBody};
 pub use once::IDEMPOTENCY_KEYS_MAX;
 pub use server::{Options, Server};
 
@@ -36,13 +49,19 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const READ_COUNTERS_MAX: usize = 100;
 /// Awards in one answer, by default and at most. The rest is asked for with `after`.
 pub const AWARDS_MAX: usize = 1_000;
-/// Totals are looked at, and sent over a WebSocket, so often at most.
+/// The longest that a request waits for an award. Longer: `400`; who wants to wait on asks again.
+pub const AWARD_WAIT_MAX: Duration = Duration::from_secs(20);
+/// Totals are looked at, and sent to subscribers, so often at most.
 pub const LIVE_INTERVAL: Duration = Duration::from_millis(100);
-/// Distinct counters that all WebSockets together may watch. More: `503`.
+/// Distinct counters that all subscribers together may watch. More: `503`.
 pub const WATCHED_COUNTERS_MAX: usize = 10_000;
-/// A WebSocket that takes no byte for so long is closed.
-pub const LIVE_SEND_TIMEOUT: Duration = Duration::from_secs(20);
-/// A WebSocket that says nothing is asked so often whether it is there.
+/// Subscriptions that one session may have, as windows of one browser. More: `503`.
+pub const SUBSCRIPTIONS_PER_SESSION_MAX: usize = 16;
+/// A connection that takes no byte for so long is closed.
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+/// A WebSocket that says nothing is asked so often whether it is there, and a subscriber who is told nothing hears so often that we are.
 pub const LIVE_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long a stopping server waits for requests under way.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+const _: () = assert!(AWARD_WAIT_MAX.as_secs() < REQUEST_TIMEOUT.as_secs());

@@ -13,7 +13,7 @@ pub const IDEMPOTENCY_KEYS_MAX: usize = 65_536;
 
 /// The answers by key.
 #[derive(Default)]
-pub(super) struct Once {
+pub(crate) struct Once {
     known: Mutex<Known>,
 }
 

@@ -1,7 +1,7 @@
 //! Counters in URLs: `{namespace}/{key}` and, after the key, what is wanted of it.
 //!
 //! A key may hold `/`, written so or as `%2F`; only an unescaped last part is a verb. The value of a counter whose key
-//! ends in `/milestones` is therefore read as `…%2Fmilestones`.
+//! ends in `/milestones` is therefore read as `…%2Fmilestones`, and so is that of one that ends in `/progress`.
 
 use super::Failure;
 use crate::names::key_bytes;
@@ -13,6 +13,7 @@ pub enum CounterPath {
     Value(CounterName),
     Add(CounterName),
     Milestones(CounterName),
+    Progress(CounterName),
 }
 
 /// Reads the part of a path after `/v1/counters/`, still escaped. `add` is a verb only where `posted`.
@@ -20,6 +21,7 @@ pub fn counter_path(rest: &str, posted: bool) -> Result<CounterPath, Failure> {
     match rest.rsplit_once('/') {
         Some((counter, "add")) if posted && counter.contains('/') => Ok(CounterPath::Add(counter_of(counter)?)),
         Some((counter, "milestones")) if counter.contains('/') => Ok(CounterPath::Milestones(counter_of(counter)?)),
+        Some((counter, "progress")) if counter.contains('/') => Ok(CounterPath::Progress(counter_of(counter)?)),
         _ => Ok(CounterPath::Value(counter_of(rest)?)),
     }
 }
@@ -29,6 +31,15 @@ pub fn certificate_path(rest: &str) -> Result<(CounterName, u64), Failure> {
     let unknown = || Failure::NotFound("no such path: {namespace}/{key}/{at}/certificate expected".to_owned());
     let (counter, at) = rest.strip_suffix("/certificate").and_then(|rest| rest.rsplit_once('/')).ok_or_else(unknown)?;
     let at = at.parse().map_err(|_| Failure::invalid("milestone", format!("{at:?} is no milestone")))?;
+    Ok((counter_of(counter)?, at))
+}
+
+/// Reads `{namespace}/{key}/{at}`, still escaped.
+pub fn award_path(rest: &str) -> Result<(CounterName, u64), Failure> {
+    let expected = "{namespace}/{key}/{at} or {namespace}/{key}/{at}/certificate expected";
+    let unknown = || Failure::NotFound(format!("no such path: {expected}"));
+    let (counter, at) =
+        rest.rsplit_once('/').and_then(|(counter, at)| Some((counter, at.parse().ok()?))).ok_or_else(unknown)?;
     Ok((counter_of(counter)?, at))
 }
 
@@ -54,6 +65,9 @@ mod tests {
         assert_eq!(value("search/a/b%2Fc%FF"), Ok(CounterPath::Value(counter(b"a/b/c\xff"))));
         assert_eq!(value("search/a/milestones"), Ok(CounterPath::Milestones(counter(b"a"))));
         assert_eq!(value("search/a%2Fmilestones"), Ok(CounterPath::Value(counter(b"a/milestones"))));
+        assert_eq!(value("search/a/progress"), Ok(CounterPath::Progress(counter(b"a"))));
+        assert_eq!(value("search/progress"), Ok(CounterPath::Value(counter(b"progress"))));
+        assert_eq!(award_path("search/a/b%2Fc/100"), Ok((counter(b"a/b/c"), 100)));
         assert_eq!(value("search/milestones"), Ok(CounterPath::Value(counter(b"milestones"))));
         assert_eq!(counter_path("search/a/b/add", true), Ok(CounterPath::Add(counter(b"a/b"))));
         assert_eq!(value("search/a/add"), Ok(CounterPath::Value(counter(b"a/add"))));
@@ -68,5 +82,6 @@ mod tests {
         assert!(message("Search/k").contains("only a-z, 0-9"));
         assert!(certificate_path("search/a/x/certificate").unwrap_err().to_string().contains("\"x\" is no milestone"));
         assert_eq!(certificate_path("search/a/1").unwrap_err().code(), "not_found");
+        assert!(award_path("search/5").is_err() && award_path("search/a/-5").is_err() && award_path("5").is_err());
     }
 }

@@ -4,49 +4,65 @@ use super::answer::json;
 use super::path::{CounterPath, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
-    AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, READ_COUNTERS_MAX,
-    REQUEST_TIMEOUT, body, live,
+    AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, hop_routes, live, milestone, pages, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{parse_counter, session_id};
+use crate::session::{IssueError, SESSION_VERSION};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use std::sync::Arc;
-use tidemark_proto::ids::CounterName;
+use tidemark_proto::ids::{CounterName, SessionId};
 use tidemark_proto::limits::MILESTONE_MAX;
 
 /// Longest idempotency key, in bytes.
 const IDEMPOTENCY_BYTES_MAX: usize = 128;
-/// The page may load nothing from elsewhere and talk to nobody but us.
-const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
+
+/// What pages of allowed origins may send.
+const PREFLIGHT: [(header::HeaderName, &str); 3] = [
+    (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
+    (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, idempotency-key, last-event-id"),
+    (header::ACCESS_CONTROL_MAX_AGE, "600"),
+];
 
 pub(super) type Params = Query<Vec<(String, String)>>;
-type AppState<B> = State<Arc<Shared<B>>>;
-type Body = Result<Bytes, BytesRejection>;
+pub(super) type AppState<B> = State<Arc<Shared<B>>>;
+pub(super) type Body = Result<Bytes, BytesRejection>;
 
-/// All routes.
-pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>) -> Router {
+/// All routes, and those of a front end.
+pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) -> Router {
     let counter = get(get_counter::<B>).post(post_counter::<B>).put(put_counter::<B>).delete(delete_counter::<B>);
-    Router::new()
-        .route("/", get(page))
+    let first = front.unwrap_or_else(|| Router::new().route("/", get(pages::totals)));
+    let first: Router<Arc<Shared<B>>> = first.with_state(());
+    first
+        .merge(pages::routes())
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready::<B>))
         .route("/metrics", get(metrics_text::<B>))
         .route("/v1/status", get(status::<B>))
+        .route("/v1/cluster", get(cluster::<B>))
         .route("/v1/counters", get(read_counters::<B>))
         .route("/v1/counters/{*rest}", counter)
         .route("/v1/awards", get(awards::<B>))
-        .route("/v1/awards/{*rest}", get(certificate::<B>))
+        .route("/v1/awards/{*rest}", get(one_award::<B>))
         .route("/v1/live", get(live::upgrade::<B>))
+        .route("/v1/events", get(live::events::<B>))
+        .route("/v1/sessions", post(issue_sessions::<B>))
+        .route("/v1/hops", post(hop_routes::issue::<B>))
+        .route("/v1/hops/count", post(hop_routes::count::<B>))
+        .route("/v1/webhooks", get(webhooks::list::<B>))
+        .route("/v1/webhooks/{*rest}", post(webhooks::ask::<B>))
         .fallback(async |uri: Uri| Failure::NotFound(format!("no such path: {}", uri.path())))
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(shared.clone(), across_origins::<B>))
         .layer(from_fn(in_time))
         .with_state(shared)
 }
@@ -62,6 +78,21 @@ async fn in_time(request: Request, next: Next) -> Response {
     response
 }
 
+/// Lets pages of allowed origins read answers (the Fetch standard's CORS protocol), and answers what browsers ask beforehand.
+async fn across_origins<B: Backend>(State(shared): AppState<B>, request: Request, next: Next) -> Response {
+    let origin = shared.access.allowed_origin(request.headers()).cloned();
+    let asks_first = request.method() == Method::OPTIONS;
+    let mut response = match &origin {
+        Some(_) if asks_first => (StatusCode::NO_CONTENT, PREFLIGHT).into_response(),
+        _ => next.run(request).await,
+    };
+    if let Some(origin) = origin {
+        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    }
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("origin"));
+    response
+}
+
 /// Others would let a caller make up any number of labels.
 fn method_label(method: &Method) -> String {
     let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD];
@@ -71,15 +102,6 @@ fn method_label(method: &Method) -> String {
 async fn not_allowed(method: Method, uri: Uri) -> Response {
     let failure = Failure::invalid("method", format!("{method} is not possible on {}", uri.path()));
     (StatusCode::METHOD_NOT_ALLOWED, failure.into_response().into_body()).into_response()
-}
-
-async fn page() -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ];
-    (headers, include_str!("page.html")).into_response()
 }
 
 async fn ready<B: Backend>(State(shared): AppState<B>) -> Response {
@@ -98,6 +120,19 @@ async fn metrics_text<B: Backend>(State(shared): AppState<B>, headers: HeaderMap
 async fn status<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
     Ok(json(StatusCode::OK, &shared.backend.status().await))
+}
+
+async fn cluster<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    Query(params): Params,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    known_params(&params, &["counter"])?;
+    let [counter] = &counters_of(&params)?[..] else {
+        return Err(Failure::invalid("counter", "one ?counter=NAMESPACE/KEY is needed"));
+    };
+    Ok(json(StatusCode::OK, &shared.backend.cluster(counter).await?))
 }
 
 async fn read_counters<B: Backend>(
@@ -122,6 +157,10 @@ async fn get_counter<B: Backend>(
     shared.access.read(&headers)?;
     match counter_path(below(&uri, "/v1/counters/"), false)? {
         CounterPath::Milestones(name) => Ok(json(StatusCode::OK, &shared.backend.milestones(&name).await?)),
+        CounterPath::Progress(name) => {
+            let progress = shared.backend.progress(&name).await?;
+            Ok(json(StatusCode::OK, &ProgressBody::new(&name, &progress)))
+        }
         CounterPath::Value(name) | CounterPath::Add(name) => {
             let readings = shared.backend.read(std::slice::from_ref(&name)).await?;
             let reading = readings.first().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
@@ -141,8 +180,7 @@ async fn post_counter<B: Backend>(
         return Err(Failure::NotFound("POST needs a path that ends in /add".to_owned()));
     };
     let add: body::AddBody = body::parse(&whole(bytes)?)?;
-    let session = add.session.as_deref().map(session_id).transpose();
-    let session = session.map_err(|error| Failure::invalid("session", error))?;
+    let session = add.session.as_deref().map(|token| session_of(&shared, token, &counter)).transpose()?;
     let add = Add { counter, delta: add.delta, session };
     let added = match idempotency_of(&headers)? {
         Some(key) => shared.once.add(&shared.backend, key, add).await?,
@@ -194,16 +232,45 @@ async fn awards<B: Backend>(
     Ok(json(StatusCode::OK, &body::AwardsBody { awards: awards.iter().map(Into::into).collect(), next }))
 }
 
-async fn certificate<B: Backend>(
+/// An award, or its certificate.
+async fn one_award<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
     uri: Uri,
+    Query(params): Params,
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
-    let (counter, at) = certificate_path(below(&uri, "/v1/awards/"))?;
+    let rest = below(&uri, "/v1/awards/");
+    if !rest.ends_with("/certificate") {
+        return milestone::award(&shared, rest, &params).await;
+    }
+    let (counter, at) = certificate_path(rest)?;
     let awarded = shared.backend.certificate(&counter, at).await?;
     let awarded = awarded.ok_or_else(|| Failure::NotFound(format!("milestone {at} of {counter} is not awarded")))?;
     Ok(json(StatusCode::OK, &Certificate::new(&awarded.award, &awarded.signatures)))
+}
+
+async fn issue_sessions<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    shared.access.write(&headers)?;
+    let body::IssueBody { namespace, count, expires_s } = body::parse(&whole(bytes)?)?;
+    let (sessions, expires) = shared.access.sessions()?.issue(&namespace, count, expires_s)?;
+    Ok(json(StatusCode::OK, &body::SessionsBody { sessions, expires }))
+}
+
+/// A session's digest. A token that says that it is signed must be good, and for the counter's namespace.
+pub(super) fn session_of<B>(shared: &Shared<B>, token: &str, counter: &CounterName) -> Result<SessionId, Failure> {
+    match token.split_once('.') {
+        Some((SESSION_VERSION, _)) => {
+            let session = shared.access.sessions()?.verify_for(token, counter.namespace()).map_err(Failure::from);
+            // Who asks is known; what it says is wrong.
+            session.map(|session| session.id).map_err(|refused| Failure::invalid(refused.code(), refused))
+        }
+        _ => session_id(token).map_err(|error| Failure::invalid("session", error)),
+    }
 }
 
 fn milestones_path(uri: &Uri) -> Result<CounterName, Failure> {
@@ -217,7 +284,7 @@ fn below<'u>(uri: &'u Uri, prefix: &str) -> &'u str {
     uri.path().strip_prefix(prefix).unwrap_or_default()
 }
 
-fn whole(bytes: Body) -> Result<Bytes, Failure> {
+pub(super) fn whole(bytes: Body) -> Result<Bytes, Failure> {
     bytes.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
             Failure::TooLarge { what: "bytes of the body", value: "more".to_owned(), max: BODY_BYTES_MAX }
@@ -261,17 +328,30 @@ fn award_filter(params: &[(String, String)]) -> Result<AwardFilter, Failure> {
     Ok(AwardFilter {
         namespace: value("namespace").map(str::to_owned),
         counter: counter.map_err(|error| Failure::invalid("counter", error))?,
-        after: after_of(params)?.unwrap_or_default(),
+        after: position_of(params, "after")?.unwrap_or_default(),
         limit: value("limit").map_or(Ok(AWARDS_MAX as u64), |text| number("limit", text, AWARDS_MAX as u64))? as usize,
     })
 }
 
-pub(super) fn after_of(params: &[(String, String)]) -> Result<Option<AwardPosition>, Failure> {
-    let after = params.iter().find(|(name, _)| name == "after");
-    after.map(|(_, text)| text.parse().map_err(|error: String| Failure::invalid("after", error))).transpose()
+/// The parameter `name`.
+pub(super) fn position_of(params: &[(String, String)], name: &'static str) -> Result<Option<AwardPosition>, Failure> {
+    let given = params.iter().find(|(given, _)| given == name);
+    given.map(|(_, text)| text.parse().map_err(|error: String| Failure::invalid(name, error))).transpose()
 }
 
-fn number(what: &'static str, text: &str, max: u64) -> Result<u64, Failure> {
+pub(super) fn number(what: &'static str, text: &str, max: u64) -> Result<u64, Failure> {
     let value = text.parse().ok().filter(|&value| value >= 1 && value <= max);
     value.ok_or_else(|| Failure::invalid(what, format!("{what} is {text:?}: 1 to {max} allowed")))
+}
+
+impl From<IssueError> for Failure {
+    fn from(error: IssueError) -> Failure {
+        let message = error.to_string();
+        match error {
+            IssueError::Name(_) => Failure::Invalid { code: "namespace", message },
+            IssueError::Count(_) => Failure::Invalid { code: "count", message },
+            IssueError::Life(_) => Failure::Invalid { code: "expires_s", message },
+            IssueError::Random(_) => Failure::NotServing(message),
+        }
+    }
 }

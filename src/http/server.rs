@@ -1,8 +1,11 @@
 //! The server: accepts connections up to a limit, serves them, and stops without cutting requests off.
 
 use super::once::Once;
+use super::patient::Patient;
 use super::totals::Totals;
+use super::winners::Winners;
 use super::{Access, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, routes};
+use crate::webhook::Webhooks;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,16 +22,23 @@ use tokio::task::{JoinHandle, JoinSet};
 /// After a failed accept (too many open files) the next try waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Server-sent events may hold one in so many connections: the others are for requests.
+const EVENTS_SHARE: usize = 2;
+
 /// How a server behaves.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub access: Access,
     /// Connections at a time. More are told `overloaded` and closed.
     pub connections_max: usize,
-    /// WebSockets at a time; they no longer count as connections. More: `503`.
+    /// Subscriptions at a time; WebSockets no longer count as connections, server-sent events do. More: `503`.
     pub live_connections_max: usize,
     /// What `/metrics` shows.
     pub metrics: Option<PrometheusHandle>,
+    /// Routes of a front end on the same port; it has its own page at `/`, and ours moves to `/totals`.
+    pub front: Option<Router>,
+    /// Receivers of awards, shown and asked for at `/v1/webhooks`.
+    pub webhooks: Option<Webhooks>,
 }
 
 /// What all requests share.
@@ -37,9 +47,13 @@ pub(super) struct Shared<B> {
     pub access: Access,
     pub metrics: Option<PrometheusHandle>,
     pub totals: Arc<Totals>,
+    pub winners: Arc<Winners>,
     pub once: Arc<Once>,
     pub live: Arc<Semaphore>,
     pub live_max: usize,
+    pub events: Arc<Semaphore>,
+    pub events_max: usize,
+    pub webhooks: Option<Webhooks>,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -51,6 +65,7 @@ pub struct Server {
     live_max: usize,
     accepting: JoinHandle<()>,
     reading: JoinHandle<()>,
+    waking: JoinHandle<()>,
 }
 
 impl Server {
@@ -61,21 +76,31 @@ impl Server {
     pub fn start<B: Backend>(listener: TcpListener, backend: Arc<B>, options: Options) -> std::io::Result<Server> {
         let address = listener.local_addr()?;
         let (stop, stopping) = watch::channel(false);
-        let (totals, live_max) = (Totals::new(), options.live_connections_max);
+        let (totals, winners, live_max) = (Totals::new(), Arc::<Winners>::default(), options.live_connections_max);
         let live = Arc::new(Semaphore::new(live_max));
+        let events_max = options.connections_max / EVENTS_SHARE;
         let shared = Arc::new(Shared {
             backend: backend.clone(),
             access: options.access,
             metrics: options.metrics,
             totals: totals.clone(),
+            winners: winners.clone(),
             once: Arc::default(),
             live: live.clone(),
             live_max,
+            events: Arc::new(Semaphore::new(events_max)),
+            events_max,
+            webhooks: options.webhooks,
             stopping: stopping.clone(),
         });
+        let waking = tokio::spawn({
+            let backend = backend.clone();
+            async move { winners.run(&*backend).await }
+        });
         let reading = tokio::spawn(async move { totals.run(&*backend).await });
-        let accepting = tokio::spawn(accept(listener, routes::router(shared), options.connections_max, stopping));
-        Ok(Server { address, stop, live, live_max, accepting, reading })
+        let accepting =
+            tokio::spawn(accept(listener, routes::router(shared, options.front), options.connections_max, stopping));
+        Ok(Server { address, stop, live, live_max, accepting, reading, waking })
     }
 
     /// Where it listens.
@@ -83,7 +108,7 @@ impl Server {
         self.address
     }
 
-    /// Takes no more connections, lets requests under way finish for at most [`STOP_TIMEOUT`], and says goodbye to WebSockets.
+    /// Takes no more connections, lets requests under way finish for at most [`STOP_TIMEOUT`], and says goodbye to subscribers.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         let _ = (&mut self.accepting).await;
@@ -96,6 +121,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.accepting.abort();
         self.reading.abort();
+        self.waking.abort();
     }
 }
 
@@ -127,7 +153,8 @@ async fn serve(stream: TcpStream, router: Router, mut stopping: watch::Receiver<
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
+    let connection =
+        builder.serve_connection(TokioIo::new(Patient::new(stream)), TowerToHyperService::new(router)).with_upgrades();
     tokio::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,

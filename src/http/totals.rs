@@ -1,6 +1,9 @@
-//! Totals for WebSockets: what anybody watches is read once per interval, whoever and however many watch it.
+//! Totals for subscribers: what anybody watches is read and written once per interval, whoever and however many watch it.
 
+use super::body::{LiveBody, ReadingBody};
+use super::feed::Frame;
 use super::{Backend, Failure, LIVE_INTERVAL, READ_COUNTERS_MAX, WATCHED_COUNTERS_MAX};
+use axum::extract::ws::Utf8Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidemark_proto::ids::CounterName;
@@ -8,7 +11,15 @@ use tidemark_proto::msg::Reading;
 use tokio::sync::{Notify, watch};
 
 /// The latest totals of everything watched.
-pub(super) type Latest = Arc<BTreeMap<CounterName, Reading>>;
+pub(super) type Latest = Arc<BTreeMap<CounterName, Total>>;
+
+/// A total as it is told.
+#[derive(Clone)]
+pub(super) struct Total {
+    /// Value and pending: a total depends on no ledger index that moved without it.
+    shown: (u64, u64),
+    text: Utf8Bytes,
+}
 
 /// What is watched, and its latest totals.
 pub(super) struct Totals {
@@ -56,7 +67,7 @@ impl Totals {
             }
             match read_all(backend, counters).await {
                 Ok(read) => self.publish(read),
-                Err(error) => tracing::debug!(%error, "no totals for WebSockets"),
+                Err(error) => tracing::debug!(%error, "no totals for subscribers"),
             }
             tokio::time::sleep(LIVE_INTERVAL).await;
         }
@@ -64,9 +75,17 @@ impl Totals {
 
     fn publish(&self, read: BTreeMap<CounterName, Reading>) {
         self.latest.send_if_modified(|latest| {
-            let changed = **latest != read;
+            let same = |(counter, reading): (&CounterName, &Reading)| {
+                latest.get(counter).is_some_and(|total| total.shown == shown(reading))
+            };
+            let changed = latest.len() != read.len() || !read.iter().all(same);
             if changed {
-                *latest = Arc::new(read);
+                let total = |(counter, reading): (CounterName, Reading)| {
+                    let known = latest.get(&counter).filter(|total| total.shown == shown(&reading));
+                    let total = known.cloned().unwrap_or_else(|| Total::new(&counter, &reading));
+                    (counter, total)
+                };
+                *latest = Arc::new(read.into_iter().map(total).collect());
             }
             changed
         });
@@ -75,6 +94,26 @@ impl Totals {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<CounterName, usize>> {
         self.watched.lock().expect("nothing panics while it holds this")
     }
+}
+
+impl Total {
+    pub fn new(counter: &CounterName, reading: &Reading) -> Total {
+        Total { shown: shown(reading), text: LiveBody::Total(ReadingBody::new(counter, reading)).text().into() }
+    }
+
+    /// What to tell somebody who was told `told`.
+    pub fn news(&self, told: &mut Option<(u64, u64)>) -> Option<Frame> {
+        // One that was read before the last one told is none.
+        let is_new = told.is_none_or(|told| told != self.shown && told.0 <= self.shown.0);
+        if is_new {
+            *told = Some(self.shown);
+        }
+        is_new.then(|| Frame { text: self.text.clone(), position: None })
+    }
+}
+
+fn shown(reading: &Reading) -> (u64, u64) {
+    (reading.value, reading.pending)
 }
 
 async fn read_all<B: Backend>(

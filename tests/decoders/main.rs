@@ -4,6 +4,9 @@ mod properties;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::time::Duration;
+use tidemark::http::AwardPosition;
+use tidemark::webhook::{Delivery, Failed, Limits, Queue};
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::msg::*;
@@ -110,6 +113,7 @@ proptest! {
             properties::view_rows(bytes);
             properties::frames(bytes);
             properties::texts(bytes);
+            properties::webhook_rows(bytes);
         }
     }
 
@@ -128,9 +132,49 @@ proptest! {
     }
 
     #[test]
+    fn a_damaged_file_of_a_webhook_is_refused_or_whole(row in any::<usize>(), at in any::<usize>(), xor in any::<u8>(), key in any::<bool>()) {
+        let mut rows = webhook_rows();
+        let row = row % rows.len();
+        let part = if key { &mut rows[row].0 } else { &mut rows[row].1 };
+        *part = changed(std::mem::take(part), at, xor);
+        properties::webhook_rows(&joined(rows.into_iter().flat_map(|(key, value)| [key, value])));
+    }
+
+    #[test]
     fn damaged_rows_of_a_view_are_refused_or_whole(rows in vec((0u8..9, vec(any::<u8>(), 0..12), vec(any::<u8>(), 0..60)), 0..8)) {
         let rows = rows.into_iter().flat_map(|(kind, key, value)| [[&[kind], &key[..]].concat(), value]);
         properties::view_rows(&joined(rows));
+    }
+}
+
+/// Rows of a webhook with an open delivery and one that was given up.
+fn webhook_rows() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (second, position) = (Duration::from_secs(1), |index| AwardPosition { index, at: 10, counter: 7 });
+    let mut queue = Queue::load(Limits::new(4, second, second, second), Vec::new()).unwrap();
+    queue.begin(position(1));
+    for index in 2..4 {
+        let id = format!("award_{index}");
+        queue.look_at(position(index), Some(Delivery::new(id, "search/q".to_owned(), 10, "{}".to_owned())));
+    }
+    queue.start(5, false);
+    queue.on_failed(position(2), Failed { reason: "gone".to_owned(), for_good: true }, 5, 0);
+    queue.take_changes().into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}
+
+#[test]
+fn an_undamaged_file_of_a_webhook_loads() {
+    let second = Duration::from_secs(1);
+    let queue = Queue::load(Limits::new(4, second, second, second), webhook_rows()).unwrap();
+    assert_eq!((queue.open().len(), queue.dead().len(), queue.position().index), (1, 1, 3));
+}
+
+/// Also if the key of one row has become another's.
+#[test]
+fn rows_of_a_webhook_that_stand_there_twice_are_refused() {
+    let rows = webhook_rows();
+    for row in &rows {
+        let twice: Vec<_> = rows.iter().chain([row]).flat_map(|(key, value)| [key.clone(), value.clone()]).collect();
+        properties::webhook_rows(&joined(twice));
     }
 }
 

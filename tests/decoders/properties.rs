@@ -4,13 +4,18 @@
 
 use bytes::Bytes;
 use std::path::Path;
+use std::time::Duration;
 use tidemark::certificate::Certificate;
+use tidemark::webhook::{Failed, Limits, Queue};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
-use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, GroupEntry, LedgerCmd, PeerMsg, ToClient};
+use tidemark_proto::msg::{
+    ForGroup, FromClient, FromGroup, GroupEntry, LedgerCmd, PeerAnswer, PeerMsg, PeerQuestion, ToClient,
+};
 use tidemark_proto::read::{ReadRequest, ReadResponse};
+use tidemark_proto::wait::{WaitAnswer, WaitRequest};
 use tidemark_proto::wire::{Message, decode, encode};
 use tidemark_transport::frame::FrameDecoder;
 
@@ -25,6 +30,8 @@ pub fn wire(bytes: &[u8]) {
     }
     again::<FromClient>(bytes);
     again::<ToClient>(bytes);
+    again::<PeerQuestion>(bytes);
+    again::<PeerAnswer>(bytes);
     again::<GroupEntry>(bytes);
     again::<FromGroup>(bytes);
     again::<ForGroup>(bytes);
@@ -32,6 +39,8 @@ pub fn wire(bytes: &[u8]) {
     again::<LedgerCmd>(bytes);
     again::<ReadRequest>(bytes);
     again::<ReadResponse>(bytes);
+    again::<WaitRequest>(bytes);
+    again::<WaitAnswer>(bytes);
 }
 
 /// Commands that a peer may put into the ledger's log.
@@ -58,6 +67,24 @@ pub fn view_rows(bytes: &[u8]) {
     if let Ok(core) = AggregatorCore::recover(AggregatorConfig::new(DcId(1), 2), rows(bytes)) {
         core.check_invariants();
     }
+}
+
+/// Rows of a webhook's file: what is believed can be gone on with.
+pub fn webhook_rows(bytes: &[u8]) {
+    let second = Duration::from_secs(1);
+    let limits = Limits { open_max: usize::MAX, dead_max: usize::MAX, ..Limits::new(4, second, second, second) };
+    let Ok(mut queue) = Queue::load(limits, rows(bytes)) else { return };
+    queue.check_invariants();
+    for (at, (position, _)) in queue.start(u64::MAX / 2, false).into_iter().enumerate() {
+        let failed = Failed { reason: "no".to_owned(), for_good: at % 2 == 0 };
+        queue.on_failed(position, failed, u64::MAX / 2, u64::MAX);
+    }
+    queue.redeliver(None);
+    queue.hold(false);
+    queue.check_invariants();
+    let rows = queue.take_changes().into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let known = Queue::load(limits, rows).map(|queue| queue.position());
+    assert!(known.is_ok(), "what was written is refused");
 }
 
 /// A stream of frames, however it is cut.

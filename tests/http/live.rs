@@ -10,9 +10,9 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-type Socket = WebSocketStream<TcpStream>;
+pub type Socket = WebSocketStream<TcpStream>;
 
-async fn connect(running: &Running, query: &str, protocols: &str) -> Result<Socket, Error> {
+pub async fn connect(running: &Running, query: &str, protocols: &str) -> Result<Socket, Error> {
     let mut request = format!("ws://{}/v1/live?{query}", running.address).into_client_request().unwrap();
     request.headers_mut().insert("sec-websocket-protocol", protocols.parse().unwrap());
     let stream = TcpStream::connect(running.address).await.unwrap();
@@ -26,10 +26,12 @@ async fn open(running: &Running, query: &str) -> Socket {
     connect(running, query, &format!("{LIVE_PROTOCOL}, bearer.{TOKEN}")).await.unwrap()
 }
 
-async fn next(socket: &mut Socket) -> serde_json::Value {
+pub async fn next(socket: &mut Socket) -> serde_json::Value {
     loop {
         let message = tokio::time::timeout(Duration::from_secs(10), socket.next()).await.expect("a message in time");
         match message.unwrap().unwrap() {
+            Message::Text(text) if [r#""type":"begin""#, r#""type":"here""#].iter().any(|kind| text.contains(kind)) => {
+            }
             Message::Text(text) => return serde_json::from_str(&text).unwrap(),
             Message::Ping(_) => {}
             other => panic!("{other:?}"),
@@ -93,6 +95,8 @@ async fn awards_that_were_missed_are_read_again_in_order_and_once() {
     for at in 21..=60 {
         assert_eq!(next(&mut live).await["at"], at);
     }
+    let begin = open(&running, "").await.next().await.unwrap().unwrap();
+    assert!(begin.to_text().unwrap().starts_with(r#"{"type":"begin","position":"60.60."#), "{begin:?}");
     let mut resumed = open(&running, "after=5.5").await;
     for at in 6..=60 {
         assert_eq!(next(&mut resumed).await["at"], at);

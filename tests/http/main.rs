@@ -1,8 +1,13 @@
 //! The HTTP interface and the commands that use it, over real loopback connections, in front of counters in memory.
 
 mod certs;
+mod cluster;
 mod commands;
 mod live;
 mod memory;
+mod receiver;
 mod requests;
+mod sessions;
 mod support;
+mod waits;
+mod webhooks;

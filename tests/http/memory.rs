@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemark::http::{
-    Add, Added, AwardFilter, AwardPosition, Backend, Failure, MilestoneList, MilestoneState, MilestoneStatus,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClusterBody, DcBody, Failure,
+    LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, Progress,
 };
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
 use tidemark_proto::ledger::{Awarded, DefineError};
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Reading};
@@ -29,6 +30,10 @@ pub struct Memory {
     pub pending: AtomicBool,
     /// An increment takes a while.
     pub slow: AtomicBool,
+    /// All awards come of one entry of the ledger.
+    pub in_one_entry: AtomicBool,
+    /// Of every counter with a milestone.
+    pub rate: AtomicU64,
 }
 
 #[derive(Default)]
@@ -48,6 +53,8 @@ impl Memory {
             unready: AtomicBool::new(false),
             pending: AtomicBool::new(false),
             slow: AtomicBool::new(false),
+            in_one_entry: AtomicBool::new(false),
+            rate: AtomicU64::new(0),
         }
     }
 
@@ -61,7 +68,8 @@ impl Memory {
         let reached = state.milestones.get(&add.counter).into_iter().flatten().copied().find(|at| range.contains(at));
         let reached = reached.or((add.counter.key() == EACH).then_some(first));
         let Some(at) = reached else { return Added::Placed(Place::Counted) };
-        let award = award(add, at, first, state.awards.len() as u64 + 1);
+        let one = self.in_one_entry.load(Ordering::Relaxed);
+        let award = award(add, at, first, if one { 1 } else { state.awards.len() as u64 + 1 });
         state.milestones.entry(add.counter.clone()).or_default().retain(|&other| other != at);
         state.awards.push(award.clone());
         let _ = self.events.send(award);
@@ -155,6 +163,13 @@ impl Backend for Memory {
         Ok(state.awards[after..].iter().filter(|award| filter.matches(award)).take(filter.limit).cloned().collect())
     }
 
+    async fn awards_of(&self, session: SessionId, after: AwardPosition, limit: usize) -> Result<Vec<Award>, Failure> {
+        let state = self.state.lock().unwrap();
+        let own =
+            state.awards.iter().filter(|award| award.session == Some(session) && AwardPosition::of(award) > after);
+        Ok(own.take(limit).cloned().collect())
+    }
+
     async fn certificate(&self, counter: &CounterName, at: u64) -> Result<Option<Awarded>, Failure> {
         let state = self.state.lock().unwrap();
         let award = state.awards.iter().find(|award| award.counter == *counter && award.at == at).cloned();
@@ -167,6 +182,59 @@ impl Backend for Memory {
             self.signer.iter().map(certificate).collect()
         };
         Ok(award.map(|award| Awarded { signatures: sign(&award), award }))
+    }
+
+    async fn cluster(&self, counter: &CounterName) -> Result<ClusterBody, Failure> {
+        let (total, state) = (self.value(counter), self.state.lock().unwrap());
+        let next_milestone = state.milestones.get(counter).and_then(|all| all.iter().min().copied());
+        let rights = next_milestone.map(|at| at - 1 - total);
+        let own = DcBody {
+            name: "usa-0".to_owned(),
+            place: None,
+            voter: true,
+            reachable: true,
+            round_trip_ms: None,
+            heard_ms: None,
+            counted: total,
+            rights,
+            mode: Mode::of(true, rights),
+            pending: rights.map(|_| 0),
+        };
+        let awards = state.awards.iter().rev().filter(|award| award.counter == *counter);
+        Ok(ClusterBody {
+            dc: own.name.clone(),
+            ledger: LedgerBody { index: state.awards.len() as u64, leader: Some(own.name.clone()) },
+            counter: counter.into(),
+            total,
+            pending: 0,
+            next_milestone,
+            awards: awards.take(CLUSTER_AWARDS_MAX).map(Into::into).collect(),
+            dcs: vec![own],
+        })
+    }
+
+    async fn award_state(&self, counter: &CounterName, at: u64) -> Result<AwardState, Failure> {
+        if let Some(awarded) = self.certificate(counter, at).await? {
+            return Ok(AwardState::Awarded(Box::new(awarded.award)));
+        }
+        let armed = self.list(counter).milestones.iter().any(|milestone| milestone.at == at);
+        Ok(match armed {
+            true if at <= self.value(counter) => AwardState::Passed,
+            true => AwardState::Coming(MilestoneState::Armed),
+            false => AwardState::Unknown,
+        })
+    }
+
+    async fn progress(&self, counter: &CounterName) -> Result<Progress, Failure> {
+        let reading = Reading { value: self.value(counter), pending: 2, ..Reading::default() };
+        let milestones = self.list(counter).milestones;
+        let next = milestones
+            .iter()
+            .filter(|milestone| milestone.state == MilestoneState::Armed)
+            .map(|milestone| milestone.at);
+        let next = next.min().map(|at| (at, MilestoneState::Armed));
+        let mode = if next.is_some() { Mode::Rights } else { Mode::Free };
+        Ok(Progress { reading, next, rate_per_s: next.map(|_| self.rate.load(Ordering::Relaxed)), mode })
     }
 
     async fn status(&self) -> serde_json::Value {

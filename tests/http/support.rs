@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tidemark::http::{Access, Add, Options, Server};
 use tidemark::names::parse_counter;
+use tidemark::session::SessionKeys;
 use tidemark::token::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,8 +25,9 @@ pub struct Answer {
 }
 
 pub fn options() -> Options {
-    let access = Access { token: Token::new(TOKEN).unwrap(), open_reads: false };
-    Options { access, connections_max: 64, live_connections_max: 8, metrics: None }
+    let sessions = Some(SessionKeys::random().unwrap());
+    let access = Access { token: Token::new(TOKEN).unwrap(), open_reads: false, sessions, origins: Vec::new() };
+    Options { access, connections_max: 64, live_connections_max: 8, metrics: None, front: None, webhooks: None }
 }
 
 pub async fn start_with(memory: Memory, options: Options) -> Running {

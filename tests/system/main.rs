@@ -6,8 +6,14 @@ mod centres;
 mod cluster;
 mod crashes;
 mod disk;
+mod hops;
 mod http;
 mod load;
 mod process;
+#[allow(dead_code, reason = "of its behaviours, only some are needed here")]
+#[path = "../http/receiver.rs"]
+mod receiver;
 mod relay;
+mod waits;
+mod webhooks;
 mod wrong_peers;

@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn the_defaults_are_allowed() {
         assert_eq!(EndpointOptions::default().check(), Ok(()));
-        for role in [Role::Aggregator, Role::Node, Role::Client] {
+        for role in [Role::Aggregator, Role::Node, Role::Client, Role::Operator] {
             assert_eq!(EndpointOptions::of(role).check(), Ok(()));
         }
     }

@@ -1,0 +1,238 @@
+//! Subscribers: what thousands of open WebSockets cost an aggregator, and how soon an award is with all of them. They are in a
+//! process of their own, which speaks just enough of the protocol to say nothing and count what it hears.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::child::TaskChild;
+use super::cluster::{Cluster, NAMESPACE};
+use super::line::{Asked, Sample};
+use super::task::{Said, Task, say, wait_for_start};
+use super::{BenchError, Plan};
+use crate::cost::{self, Cost};
+use crate::demo::subscribers::unix_us;
+
+const SUBSCRIBERS: usize = 10_000;
+/// Of them, so many watch a total that changes all the time.
+const BUSY_SHARE: usize = 2;
+/// What everybody watches.
+const KEY: &str = "watched";
+/// Sockets that are opened at a time.
+const OPENING_MAX: usize = 100;
+/// After the last one opened, and before memory is looked at.
+const SETTLE: Duration = Duration::from_secs(2);
+const BUSY_S: f64 = 10.0;
+/// As often as a subscriber is told, at most.
+const UPDATES_PER_S: f64 = 10.0;
+const WAITED_SHARE: f64 = 0.8;
+/// The total is changed so often: every look at it finds another.
+const CHANGE: Duration = Duration::from_millis(40);
+const PATIENCE: Duration = Duration::from_secs(120);
+const BUFFER_BYTES: usize = 2_048;
+const KIB_PER_MIB: f64 = 1_024.0;
+
+/// Subscribes so often, and waits until an award has come to all.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SubscribeTask {
+    pub address: SocketAddr,
+    pub token: String,
+    pub subscribers: usize,
+    /// Of the request: what is watched.
+    pub query: String,
+    /// So many messages end a subscriber's wait.
+    pub messages: usize,
+}
+
+/// When the last subscriber had all that it waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SubscribeReport {
+    pub last_unix_us: u64,
+}
+
+/// `live`.
+pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
+    let subscribers = plan.size_or(SUBSCRIBERS);
+    let settings = [("http.live_connections_max", subscribers + 16), ("http.connections_max", subscribers + 16)];
+    let mut cluster =
+        Cluster::start_with(plan.flush_delay, settings.map(|(key, value)| format!("{key}={value}")).into())?;
+    let (kib, reached_ms) = idle(&mut cluster, subscribers)?;
+    let watchers = (subscribers / BUSY_SHARE).max(1);
+    let (cores, updates_per_s) = busy(&mut cluster, watchers, plan.seconds_or(BUSY_S))?;
+    let idle_name = |what: &str| format!("{subscribers} idle subscribers, WebSocket: {what}");
+    Ok(vec![
+        Asked::cost(idle_name("memory of the aggregator for each"), "KiB").must(20.0).is(kib),
+        Asked::cost(idle_name("from the increment's sending until all have its award"), "ms")
+            .must(250.0)
+            .aim(100.0)
+            .is(reached_ms),
+        Asked::cost(format!("{watchers} subscribers of a changing total: cores of the aggregator"), "")
+            .must(0.5)
+            .is(cores),
+        Asked::rate(format!("{watchers} subscribers: updates for the slowest"), "/s").is(updates_per_s),
+    ])
+}
+
+/// Memory of each subscriber, and how soon an award is with all of them.
+fn idle(cluster: &mut Cluster, subscribers: usize) -> Result<(f64, f64), BenchError> {
+    cluster.arm(KEY, 1)?;
+    let before = aggregator_cost(cluster)?;
+    // The beginning, and the award.
+    let query = "awards=all".to_owned();
+    let mut child = TaskChild::start("subscribers", &task(cluster, subscribers, query, 2)?, cluster.folder())?;
+    child.wait_for(PATIENCE, |said| matches!(said, Said::Ready).then_some(()))?;
+    std::thread::sleep(SETTLE);
+    let kib = (aggregator_cost(cluster)?.rss_mib - before.rss_mib) * KIB_PER_MIB / subscribers as f64;
+    child.go()?;
+    let sent_unix_us = unix_us();
+    cluster.add(KEY)?;
+    let report = child.wait_for(PATIENCE, |said| subscribed(Some(said)))?;
+    Ok((kib, report.last_unix_us.saturating_sub(sent_unix_us) as f64 / 1_000.0))
+}
+
+/// Cores of the aggregator while subscribers are told of a total that changes all the time, and how often the slowest is told.
+fn busy(cluster: &mut Cluster, subscribers: usize, seconds: f64) -> Result<(f64, f64), BenchError> {
+    let query = format!("counter={NAMESPACE}/{KEY}&awards=none");
+    // Fewer than come in the time where updates come as promised; where they are late, the total changes until all have them.
+    let updates = (seconds * UPDATES_PER_S * WAITED_SHARE) as usize;
+    let mut child = TaskChild::start("watchers", &task(cluster, subscribers, query, 1 + updates)?, cluster.folder())?;
+    child.wait_for(PATIENCE, |said| matches!(said, Said::Ready).then_some(()))?;
+    child.go()?;
+    let (before, begun, begun_unix_us) = (aggregator_cost(cluster)?, Instant::now(), unix_us());
+    let mut report = None;
+    while begun.elapsed().as_secs_f64() < seconds || report.is_none() {
+        if begun.elapsed() > PATIENCE {
+            let what = format!("{updates} updates of each of {subscribers} subscribers");
+            return Err(BenchError::Patience { what, waited_s: PATIENCE.as_secs() });
+        }
+        cluster.add(KEY)?;
+        match report {
+            None => report = subscribed(child.within(CHANGE)?),
+            Some(_) => std::thread::sleep(CHANGE),
+        }
+    }
+    let cores = aggregator_cost(cluster)?.cpu_s_since(&before) / begun.elapsed().as_secs_f64();
+    let report = report.unwrap_or_default();
+    let told_s = report.last_unix_us.saturating_sub(begun_unix_us) as f64 / 1e6;
+    Ok((cores, updates as f64 / told_s.max(f64::EPSILON)))
+}
+
+fn subscribed(said: Option<Said>) -> Option<SubscribeReport> {
+    match said? {
+        Said::Subscribed(report) => Some(report),
+        _ => None,
+    }
+}
+
+fn task(cluster: &Cluster, subscribers: usize, query: String, messages: usize) -> Result<Task, BenchError> {
+    let (address, token) = (cluster.aggregator_http(), cluster.token()?.as_str().to_owned());
+    Ok(Task::Subscribe(SubscribeTask { address, token, subscribers, query, messages }))
+}
+
+fn aggregator_cost(cluster: &Cluster) -> Result<Cost, BenchError> {
+    cost::of_tree(cluster.aggregator_id()).ok_or_else(|| BenchError::Setup("this system has no /proc".to_owned()))
+}
+
+// ---- the other process ----
+
+/// Opens all sockets, says `Ready`, waits for `start`, and says when the last one had what it waits for.
+///
+/// # Errors
+/// A socket that was refused or ended; the first of them.
+pub async fn subscribe(task: SubscribeTask) -> Result<SubscribeReport, Box<dyn Error>> {
+    let (told, mut heard) = mpsc::channel(OPENING_MAX);
+    let (mut opening, mut reading) = (JoinSet::new(), JoinSet::new());
+    for _ in 0..task.subscribers {
+        if opening.len() >= OPENING_MAX
+            && let Some(stream) = opening.join_next().await
+        {
+            reading.spawn(listen(stream??, task.messages, told.clone()));
+        }
+        opening.spawn(open(task.clone()));
+    }
+    while let Some(stream) = opening.join_next().await {
+        reading.spawn(listen(stream??, task.messages, told.clone()));
+    }
+    drop(told);
+    if !wait_for_start().await? {
+        return Ok(SubscribeReport::default());
+    }
+    let mut report = SubscribeReport::default();
+    for _ in 0..task.subscribers {
+        let at = heard.recv().await.ok_or("a subscriber has lost its connection")?;
+        report.last_unix_us = report.last_unix_us.max(at);
+    }
+    say(&Said::Subscribed(report))?;
+    Ok(report)
+}
+
+async fn open(task: SubscribeTask) -> std::io::Result<TcpStream> {
+    let SubscribeTask { address, token, query, .. } = task;
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!(
+        "GET /v1/live?{query} HTTP/1.1\r\nhost: {address}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
+         sec-websocket-protocol: tidemark.v1, bearer.{token}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    // Byte by byte up to the end of the head: what follows are frames.
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    match head.starts_with(b"HTTP/1.1 101") {
+        true => Ok(stream),
+        false => Err(std::io::Error::other(String::from_utf8_lossy(&head).into_owned())),
+    }
+}
+
+/// Counts text frames until there were so many.
+async fn listen(mut stream: TcpStream, messages: usize, told: mpsc::Sender<u64>) -> std::io::Result<()> {
+    let (mut buffer, mut seen) = ([0; BUFFER_BYTES], Vec::new());
+    let (mut texts, mut all) = (0, false);
+    loop {
+        let bytes = stream.read(&mut buffer).await?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        seen.extend_from_slice(&buffer[..bytes]);
+        while let Some((is_text, length)) = frame(&seen) {
+            seen.drain(..length);
+            texts += usize::from(is_text);
+        }
+        if texts >= messages && !all {
+            all = true;
+            let _ = told.send(unix_us()).await;
+        }
+    }
+}
+
+/// Whether the first whole frame is text, and its length; servers do not mask (RFC 6455, section 5.2).
+fn frame(bytes: &[u8]) -> Option<(bool, usize)> {
+    let (&first, &second) = (bytes.first()?, bytes.get(1)?);
+    let (head, body) = match second {
+        126 => (4, usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]))),
+        length => (2, usize::from(length)),
+    };
+    (bytes.len() >= head + body).then_some((first & 0x0f == 1, head + body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_found_in_a_stream() {
+        let long = [&[0x81, 126, 1, 0][..], &[b'x'; 256]].concat();
+        assert_eq!(frame(&long), Some((true, 260)));
+        assert_eq!(frame(&long[..259]), None);
+        assert_eq!(frame(&[0x89, 0, 0x81]), Some((false, 2)), "a ping");
+        assert_eq!(frame(&[0x81]), None);
+    }
+}

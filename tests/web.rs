@@ -1,0 +1,118 @@
+//! The pages in a real browser, and the browser library in Node.js. Chromium is Debian's; npm's packages are put beside the build
+//! output. Screenshots are left there too.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web");
+
+/// Output of the build, which is not in the tree.
+fn output() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("web")
+}
+
+fn must(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{command:?}: {text}");
+    text
+}
+
+/// Debian's Chromium, installed if it is missing and this may install.
+fn chromium() -> PathBuf {
+    let path = PathBuf::from("/usr/bin/chromium");
+    if !path.exists() {
+        let _ = Command::new("apt-get").args(["update", "-qq"]).status();
+        must(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "chromium"]));
+    }
+    path
+}
+
+/// The folder whose `node_modules` has what the lock file says.
+fn modules() -> PathBuf {
+    let folder = output().join("npm");
+    std::fs::create_dir_all(&folder).unwrap();
+    for file in ["package.json", "package-lock.json"] {
+        std::fs::copy(Path::new(FOLDER).join(file), folder.join(file)).unwrap();
+    }
+    must(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&folder));
+    folder
+}
+
+/// A demo whose standard output is read line by line; stopped when dropped.
+struct Demo {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Demo {
+    fn start(arguments: &[&str]) -> Demo {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark"));
+        command.arg("demo").args(arguments).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Demo { child, lines }
+    }
+
+    fn until(&mut self, start: &str) -> String {
+        let line = self.lines.find_map(|line| line.unwrap().strip_prefix(start).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("the demo does not say {start:?}"))
+    }
+
+    /// Stops it as ctrl-C does; whether it says that all adds up.
+    fn stop(&mut self) -> bool {
+        must(Command::new("kill").arg(self.child.id().to_string()));
+        self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_browser_library_misses_nothing_and_never_runs_ahead() {
+    must(Command::new("node").args(["--test", "library.test.mjs"]).current_dir(FOLDER));
+}
+
+/// One demo and one browser at a time: they are slow enough alone, and share a folder of packages.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a file of tests in Chromium against the demo's page; prints what it measured.
+fn in_chromium(file: &str, page: &str) {
+    let (chromium, modules) = (chromium(), modules());
+    let shots = output().join("screenshots");
+    std::fs::create_dir_all(&shots).unwrap();
+    let mut tests = Command::new("node");
+    tests.args(["--test", file]).current_dir(FOLDER).env("PAGE", page).env("CHROMIUM", chromium);
+    let said = must(tests.env("MODULES", modules).env("SHOTS", shots));
+    said.lines().filter(|line| line.contains(" ms")).for_each(|line| println!("{line}"));
+}
+
+#[test]
+fn the_search_page_counts_once_and_tells_who_it_was() {
+    let _alone = alone();
+    let mut demo = Demo::start(&["--rate", "0", "--start-at", "999999998", "--headless"]);
+    let page = demo.until("page: ");
+    demo.until("ready");
+    in_chromium("search.test.mjs", &page);
+    assert!(demo.stop(), "what visitors counted is in all views, once");
+}
+
+#[test]
+fn the_cluster_page_shows_every_data_centre_and_the_way_of_an_award() {
+    let _alone = alone();
+    let mut demo = Demo::start(&["--rate", "500", "--every", "3000", "--headless"]);
+    let page = demo.until("page: ");
+    demo.until("ready");
+    in_chromium("cluster.test.mjs", &page);
+    assert!(demo.stop(), "what was counted is in all views, once");
+}

@@ -1,0 +1,180 @@
+// The page of the cluster in a real Chromium: MODULES is where npm put its packages, PAGE the first page of a demo that counts and
+// has a milestone every few seconds, SHOTS a folder for screenshots.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, afterEach, before, test } from "node:test";
+
+const { MODULES, PAGE, SHOTS } = process.env;
+const { chromium } = createRequire(`${MODULES}/`)("playwright-core");
+const axe = createRequire(`${MODULES}/`).resolve("axe-core/axe.min.js");
+const CLUSTER = new URL("/cluster?counter=search/queries", PAGE).href;
+const WAIT_MS = 15_000;
+const BYTES_MAX = 150_000;
+let browser;
+
+before(async () => {
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+});
+// A page that stays open asks on.
+afterEach(() => Promise.all(browser.contexts().map(context => context.close())));
+after(() => browser?.close());
+
+async function visit(options = {}, url = CLUSTER) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: "en-US", ...options });
+  context.setDefaultTimeout(WAIT_MS);
+  const page = await context.newPage(), errors = [], sizes = [];
+  page.on("pageerror", error => errors.push(error.message));
+  page.on("response", response => sizes.push(response.request().sizes().catch(() => null)));
+  const begun = Date.now();
+  await page.goto(url);
+  await page.locator("#state[data-state=live]").waitFor();
+  return { page, errors, sizes: sizes.slice(), ms: Date.now() - begun };
+}
+
+const numberOf = async locator => Number((await locator.textContent()).replace(/\D/g, ""));
+
+async function fits(page) {
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(overflow <= 0, `${overflow} px too wide`);
+}
+
+async function isAccessible(page) {
+  // Its own script, apart from what the page's policy lets in.
+  await page.evaluate(readFileSync(axe, "utf8"));
+  const { violations } = await page.evaluate(() => axe.run());
+  assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes.map(node => node.html)]), []);
+}
+
+test("the page is light and soon there, with the total and all data centres", async () => {
+  const { page, errors, sizes, ms } = await visit();
+  assert.equal(await page.locator("#map .dc").count(), 15);
+  assert.equal(await page.locator("#rows tr").count(), 15);
+  assert.equal(await page.locator("#map .link").count(), 14);
+  const before = await numberOf(page.locator("#total"));
+  await page.waitForFunction(before => Number(document.querySelector("#total").textContent.replaceAll(",", "")) > before, before);
+  await page.waitForFunction(() => document.querySelector("#chart .line") && /now [\d,]+ per second/.test(document.querySelector("#chart").ariaLabel));
+  // The first answer about the counter is in it too.
+  const bytes = (await Promise.all(sizes)).reduce((sum, size) => sum + size.responseBodySize + size.responseHeadersSize, 0);
+  console.log(`cluster page: ${bytes} bytes in ${sizes.length} answers, live after ${ms} ms`);
+  assert.ok(bytes < BYTES_MAX, `${bytes} bytes`);
+  assert.deepEqual(errors, []);
+});
+
+test("with the keyboard: one stop on the map, arrows go from west to east, the panel shows who has the focus", async () => {
+  const { page, errors } = await visit();
+  await page.focus("#totals");
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.dc), await page.textContent("#panel h2"));
+  await page.keyboard.press("Home");
+  assert.equal(await page.textContent("#panel h2"), "usa-7");
+  await page.keyboard.press("ArrowLeft");
+  assert.match(await page.textContent("#panel h2"), /^asia-/);
+  assert.match(await page.textContent("#panel"), /Mode(rights|sequenced).*Round trip[\d.]+ ms.*Heard[\d.]+ m?s ago/);
+  // It stays where it is when values come.
+  await page.waitForTimeout(1_500);
+  assert.match(await page.evaluate(() => document.activeElement.dataset.dc), /^asia-/);
+  await page.keyboard.press("Tab");
+  assert.notEqual(await page.evaluate(() => document.activeElement.dataset.dc), "usa-0", "no second stop on the map");
+  assert.deepEqual(errors, []);
+});
+
+test("an award goes its way on the map and is listed with its certificate", async () => {
+  const { page, errors } = await visit();
+  await page.locator("#map .dc.awarded").waitFor();
+  const winner = await page.getAttribute("#map .dc.awarded", "data-dc");
+  await page.locator("#map .way").first().waitFor({ state: "attached" });
+  const item = page.locator("#awards li").first();
+  assert.equal(await item.locator("span").textContent(), winner);
+  const certificate = await (await fetch(new URL(await item.locator("a").getAttribute("href"), PAGE))).json();
+  assert.equal(certificate.award.at, await numberOf(item.locator("b")));
+  await page.locator("#chart text.mark").waitFor({ state: "attached" });
+  await page.locator("#map .way.out").first().waitFor({ state: "attached" });
+  await page.screenshot({ path: `${SHOTS}/cluster.png` });
+  assert.deepEqual(errors, []);
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`on a phone, without movement, ${colorScheme}: it fits, a tap chooses, nothing is hard to reach or to read`, async () => {
+    const options = { viewport: { width: 360, height: 740 }, colorScheme, reducedMotion: "reduce", hasTouch: true };
+    const { page, errors } = await visit(options);
+    await fits(page);
+    await page.locator("#map [data-dc=sa-0]").tap();
+    assert.equal(await page.textContent("#panel h2"), "sa-0");
+    await page.locator("#rows button", { hasText: "europe-2" }).click();
+    assert.equal(await page.textContent("#panel h2"), "europe-2");
+    await page.locator("#map .dc.awarded").waitFor();
+    assert.equal(await page.locator("#map .spark").count(), 0, "nothing moves");
+    await isAccessible(page);
+    await fits(page);
+    await page.screenshot({ path: `${SHOTS}/cluster-phone-${colorScheme}.png`, fullPage: true });
+    assert.deepEqual(errors, []);
+  });
+}
+
+test("on a desk it is accessible too, in dark and in light", async () => {
+  for (const colorScheme of ["dark", "light"]) {
+    const { page } = await visit({ colorScheme });
+    await isAccessible(page);
+    await page.screenshot({ path: `${SHOTS}/cluster-${colorScheme}.png`, fullPage: true });
+  }
+});
+
+test("who looks away asks nothing", async () => {
+  const { page } = await visit();
+  let asked = 0;
+  page.on("request", request => { asked += request.url().includes("/v1/cluster"); });
+  const hide = hidden => page.evaluate(hidden => {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
+  await hide(true);
+  // An answer on its way asks no more.
+  await page.waitForTimeout(500);
+  asked = 0;
+  await page.waitForTimeout(2_500);
+  const hidden = asked;
+  await hide(false);
+  await page.waitForTimeout(500);
+  assert.ok(hidden <= 1 && asked > hidden, `${hidden} hidden, ${asked} in all`);
+});
+
+test("where reading needs a token, the page asks for it, keeps it behind the address, and shows it for a certificate too", async () => {
+  const context = await browser.newContext(), page = await context.newPage(), shown = [];
+  context.setDefaultTimeout(WAIT_MS);
+  await page.route(/\/v1\/(cluster|awards)/, async route => {
+    const { authorization } = await route.request().allHeaders();
+    shown.push(authorization);
+    if (authorization === "Bearer sesame") return route.continue();
+    return route.fulfill({ status: 401, json: { error: { code: "unauthorized", message: "a token is needed" } } });
+  });
+  await page.goto(CLUSTER);
+  for (const [token, seen] of [["wrong", "#ask-text:text('not the server')"], ["sesame", "#map .dc >> nth=0"]]) {
+    await page.locator("#token").waitFor();
+    await page.fill("#token", token);
+    await page.keyboard.press("Enter");
+    await page.locator(seen).waitFor();
+  }
+  assert.equal(new URL(page.url()).hash, "#token=sesame");
+  const saving = page.waitForEvent("download");
+  await page.locator("#awards a").first().click();
+  assert.match((await saving).suggestedFilename(), /^certificate-\d+\.json$/);
+  assert.deepEqual([shown[0], shown[1], shown.at(-1)], [undefined, "Bearer wrong", "Bearer sesame"]);
+});
+
+test("without a counter the page asks for one, and a wrong one is told so", async () => {
+  const context = await browser.newContext(), page = await context.newPage();
+  context.setDefaultTimeout(WAIT_MS);
+  await page.goto(new URL("/cluster", PAGE).href);
+  await page.fill("#counter", "nonsense");
+  await page.keyboard.press("Enter");
+  await page.locator("#ask-text", { hasText: "names no counter" }).waitFor();
+  await page.fill("#counter", "search/queries");
+  await page.keyboard.press("Enter");
+  await page.locator("#map .dc").first().waitFor();
+  await page.click("#totals");
+  await page.locator(".value").waitFor();
+  await page.click("#cluster");
+  await page.locator("#map .dc").first().waitFor();
+});
