@@ -432,6 +432,8 @@ impl Gossip {
         }
         let mut further = false;
         let Some(peer) = self.peers.get_mut(&from) else { return };
+        // What is new since the last flush is told with the next one.
+        let was_held_back = peer.is_held_back(self.config.window_deltas);
         for &(origin, version) in &digest.have {
             let stale = !peer.acknowledge(origin, version);
             further |= !stale;
@@ -448,11 +450,12 @@ impl Gossip {
             }
         }
         let wants = digest.want.iter().copied().collect();
-        further |= wants != peer.wants;
+        let wants_other = wants != peer.wants;
         peer.wants = wants;
         self.compare_sums(now, view, from, digest);
         self.review_sources(now);
-        if further || !digest.reply {
+        let asks = !digest.reply && self.flush_at.is_none();
+        if (further && was_held_back) || wants_other || asks {
             self.flush_peer(now, view, from);
         }
         if !digest.reply {

@@ -116,6 +116,11 @@ impl Peer {
         self.sending.entry(origin).or_insert_with(|| Sending { epoch, ..Sending::default() })
     }
 
+    /// Whether something could not be told because too much was unacknowledged, as far as can be seen.
+    pub fn is_held_back(&self, window_deltas: usize) -> bool {
+        self.sending.values().any(|sending| sending.walk.is_some() || sending.in_flight.len() >= window_deltas)
+    }
+
     /// Takes note of how far the peer has come. True if that is further than before.
     pub fn acknowledge(&mut self, origin: DcId, version: Version) -> bool {
         let have = self.have.entry(origin).or_default();

@@ -13,7 +13,14 @@ const RETRIES_BEFORE_RENAMING: u32 = 2;
 impl Gossip {
     pub(super) fn flush(&mut self, now: Time, view: &View) {
         let peers: Vec<DcId> = self.peers.keys().copied().collect();
-        peers.into_iter().for_each(|to| self.flush_peer(now, view, to));
+        for to in peers {
+            let before = self.outbox.len();
+            self.flush_peer(now, view, to);
+            // An acknowledgement that is to be sent soon goes the same way.
+            if self.outbox.len() > before && self.peers.get(&to).is_some_and(|peer| peer.ack_at.is_some()) {
+                self.send_ack(to);
+            }
+        }
     }
 
     /// Tells one peer what it lacks: own changes if it is near or asked, other origins if it asked.

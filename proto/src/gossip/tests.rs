@@ -6,6 +6,7 @@ use crate::msg::{Delta, DeltaWalk};
 use crate::view::{Merged, View};
 use crate::wire;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 /// A seeded generator for the tests.
 struct Dice(u64);
@@ -34,6 +35,8 @@ struct Net {
     dice: Dice,
     loss_per_100: u64,
     bytes: u64,
+    /// When who told whom something: messages of one moment go together.
+    told: BTreeSet<(Time, usize, DcId)>,
     config: GossipConfig,
 }
 
@@ -77,6 +80,7 @@ impl Net {
             dice: Dice(seed),
             loss_per_100: 0,
             bytes: 0,
+            told: BTreeSet::new(),
             config,
         };
         links.into_iter().for_each(|(a, b)| net.link(a, b));
@@ -144,6 +148,7 @@ impl Net {
             let bytes = wire::encode(&msg);
             assert!(bytes.len() <= crate::limits::MESSAGE_BYTES_MAX);
             self.bytes += bytes.len() as u64;
+            self.told.insert((self.now, dc, to));
             let copies = if self.loss_per_100 == 0 { 1 } else { 1 + u64::from(self.dice.below(10) == 0) };
             for _ in 0..copies {
                 if self.dice.below(100) < self.loss_per_100 {
@@ -249,6 +254,26 @@ fn small() -> GossipConfig {
         window_deltas: 4,
         ..Default::default()
     }
+}
+
+/// A peer that acknowledges is no reason to tell it what is new before its time, and acknowledgements go with what is told.
+#[test]
+fn who_counts_all_the_time_tells_a_peer_something_once_in_an_interval() {
+    let mut net = Net::mesh(3, 5, GossipConfig::default());
+    net.run_for(Span::from_secs(1));
+    net.told.clear();
+    let before = net.sites[0].gossip.counts().deltas_sent;
+    for step in 0..2_000 {
+        (0..3).for_each(|dc| net.count(dc, step % 3, 0, 1));
+        net.run_for(Span::from_millis(5));
+    }
+    let intervals = 10_000_000 / net.config.gossip_interval.0;
+    let deltas = net.sites[0].gossip.counts().deltas_sent - before;
+    assert!(deltas <= 2 * (intervals + 1), "{deltas} deltas to two peers in {intervals} intervals");
+    // Beside them a digest a second and the answer to another.
+    let moments = net.told.iter().filter(|(_, from, _)| *from == 0).count() as u64;
+    assert!(moments <= 2 * (intervals + 1 + 2 * 10), "{moments} messages to two peers in {intervals} intervals");
+    net.converge(Span::from_secs(1));
 }
 
 fn restart_and_converge(seed: u64, with_disk: bool, loss_per_100: u64, config: GossipConfig) {
