@@ -14,6 +14,7 @@ mod recover;
 mod tests;
 
 pub use checkpoint::CheckpointPart;
+pub use commit::{COMMIT_BYTES_SHARED, COMMIT_INTERVAL_MIN};
 pub use recover::RecoverError;
 
 use crate::client::CLIENT_COUNTERS_MAX;
@@ -34,7 +35,7 @@ pub struct NodeConfig {
     pub group: GroupConfig,
     /// The wall clock at `Time(0)`; stamps entries, informative.
     pub wall_origin: WallMs,
-    /// The least time between two commits.
+    /// The least time between two commits. Shorter, down to [`COMMIT_INTERVAL_MIN`], where [`COMMIT_BYTES_SHARED`] wait.
     pub commit_interval: Span,
     /// Commits that may be on their way to the disk.
     pub commits_in_flight_max: usize,
@@ -73,7 +74,7 @@ impl NodeConfig {
         NodeConfig {
             group: GroupConfig::new(group, lanes),
             wall_origin: WallMs(0),
-            commit_interval: Span::from_millis(10),
+            commit_interval: Span::from_millis(12),
             commits_in_flight_max: 2,
             commit_bytes_max: 8 << 20,
             entry_bytes_max: MESSAGE_BYTES_MAX,

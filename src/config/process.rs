@@ -174,7 +174,7 @@ impl Default for HttpKeys {
 
 impl Default for NodeKeys {
     fn default() -> NodeKeys {
-        NodeKeys { lanes: 10, commit_interval_ms: 10, waiting_mib_max: 64, cells_max: 1 << 26, feed_interval_ms: 50 }
+        NodeKeys { lanes: 10, commit_interval_ms: 12, waiting_mib_max: 64, cells_max: 1 << 26, feed_interval_ms: 50 }
     }
 }
 

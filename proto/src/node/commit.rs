@@ -5,12 +5,12 @@ use crate::ids::{CellId, LogIndex};
 use crate::limits::{BATCH_ITEMS_MAX, ENTRY_BATCHES_MAX, NAMESPACE_BYTES_MAX};
 use crate::msg::{Batch, GroupCmd, GroupEntry, Item, ToGroup};
 use crate::node::{NodeConfig, NodeCore, Output};
-use crate::time::{Time, WallMs};
+use crate::time::{Span, Time, WallMs};
 use crate::wire::encode;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Most bytes of an item: slot, delta, session.
-const ITEM_BYTES: usize = 5 + 6 + 17;
+pub(super) const ITEM_BYTES: usize = 5 + 6 + 17;
 /// Most bytes of a batch beside its items: tag, client, lane, sequence number, count.
 const BATCH_BYTES: usize = 1 + 19 + 1 + 10 + 5;
 /// Most bytes of an entry beside its commands and cells.
@@ -19,6 +19,11 @@ const ENTRY_BYTES: usize = 64;
 const CELL_BYTES: usize = NAMESPACE_BYTES_MAX + 16;
 
 const _: () = assert!(ENTRY_BATCHES_MAX <= BATCH_ITEMS_MAX);
+
+/// The least time between two commits however much waits, where the node's setting is not less: at most 200 a second.
+pub const COMMIT_INTERVAL_MIN: Span = Span::from_millis(5);
+/// So many bytes, about 1,000 hits, share the cost of a commit: they wait no longer than they must.
+pub const COMMIT_BYTES_SHARED: usize = 32 << 10;
 
 /// The log as its proposer sees it.
 #[derive(Debug)]
@@ -208,7 +213,11 @@ impl NodeCore {
         if !self.log.is_waiting() || self.log.commits.len() >= self.config.commits_in_flight_max {
             return None;
         }
-        Some(self.log.last_commit.map_or(Time(0), |last| last + self.config.commit_interval))
+        let interval = match self.config.commit_interval {
+            interval if self.log.waiting_bytes >= COMMIT_BYTES_SHARED => interval.min(COMMIT_INTERVAL_MIN),
+            interval => interval,
+        };
+        Some(self.log.last_commit.map_or(Time(0), |last| last + interval))
     }
 
     /// Gives out what waits, if a commit is due.

@@ -1,6 +1,7 @@
 //! A node with a disk that loses what was not flushed, clients that retry, and the real ledger: whatever is cut off between two
 //! outputs, every increment is counted once and one of them is the milestone.
 
+use super::commit::ITEM_BYTES;
 use super::*;
 use crate::ids::{ClientId, CounterName, DcId, OwnerId, SessionId};
 use crate::ledger::Ledger;
@@ -530,10 +531,30 @@ fn commits_are_paced_and_a_batch_on_an_idle_node_waits_for_none() {
         world.add(ClientId(1), 0, &[(1, 1)]);
         world.pass(Span::from_millis(1));
     }
-    let seconds = (world.now - start).as_secs_f64();
-    assert!(world.commits as f64 <= 200.0 * seconds + 1.0, "{} commits in {seconds} s", world.commits);
+    let config = *world.core.config();
+    let most = |interval: Span, took: Span| (took.0 / interval.0 + 2) as usize;
+    let took = world.now - start;
+    assert!(world.commits <= most(config.commit_interval, took), "{} commits in {took:?}", world.commits);
     world.pass(Span::from_millis(50));
     world.check_counts();
+}
+
+#[test]
+fn what_many_share_is_committed_sooner_but_not_all_the_time() {
+    let mut world = World::new(NodeConfig::new(id(), LANES));
+    world.pass(Span::from_secs(1));
+    let mut commits_with = |items: usize| {
+        world.commits = 0;
+        for _ in 0..100 {
+            world.add(ClientId(1), 0, &vec![(1, 1); items]);
+            world.pass(Span::from_millis(1));
+        }
+        world.commits
+    };
+    let most = |interval: Span| (100_000 / interval.0 + 2) as usize;
+    let (few, many) = (commits_with(1), commits_with(COMMIT_BYTES_SHARED / ITEM_BYTES));
+    assert!(few <= most(NodeConfig::new(id(), LANES).commit_interval), "{few}");
+    assert!(many > few && many <= most(COMMIT_INTERVAL_MIN), "{many}");
 }
 
 #[test]
