@@ -82,6 +82,11 @@ impl Memory {
         }
     }
 
+    /// How many follow the awards: those who wait for one among them.
+    pub fn followers(&self) -> usize {
+        self.events.receiver_count()
+    }
+
     pub fn value(&self, counter: &CounterName) -> u64 {
         self.state.lock().unwrap().counters.get(counter).copied().unwrap_or(0)
     }

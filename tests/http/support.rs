@@ -3,12 +3,14 @@
 use crate::memory::Memory;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemark::http::{Access, Add, Options, Server};
 use tidemark::names::parse_counter;
 use tidemark::session::SessionKeys;
 use tidemark::token::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 
 pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -46,6 +48,17 @@ pub fn add(counter: &str, delta: u64) -> Add {
 }
 
 impl Running {
+    /// Until this many more than `before` wait for an award.
+    pub async fn until_waiting(&self, before: usize, more: usize) {
+        for _ in 0..3_000 {
+            if self.memory.followers() >= before + more {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{more} shall wait: {}", self.memory.followers() - before);
+    }
+
     /// With the token.
     pub async fn send(&self, method: &str, path: &str, body: &str) -> Answer {
         self.send_with(method, path, &format!("authorization: Bearer {TOKEN}\r\n"), body).await

