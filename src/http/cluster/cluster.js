@@ -77,7 +77,7 @@ function refuse(status, message) {
   say("waiting", message);
   if (status === 401) return ask(token ? "This token is not the server’s." : "Reading needs a token here.", { needsToken: true });
   if (status >= 500) {
-    timer = setTimeout(look, 2 * POLL_MS);
+    if (!document.hidden) timer = setTimeout(look, 2 * POLL_MS);
     return undefined;
   }
   return ask(message);
