@@ -162,7 +162,8 @@ impl Client {
     /// at the first site, it is counted once, and the answer is that of the first time. A name is 64 bits of a digest of what it
     /// stands for.
     ///
-    /// The site keeps some 100 bytes for each name, and about 1 KB where one of its increments had to wait for its place. Dropping the future changes nothing: it may be counted or not.
+    /// The site keeps some 100 bytes for each name, and about 1 KB where one of its increments had to wait for its place.
+    /// Dropping the future changes nothing: it may be counted or not.
     pub async fn count_named(
         &self,
         name: u64,

@@ -1,10 +1,11 @@
-//! Increments under a name of the caller's choice: counted once, also when the process that asked has died and another asks again.
+//! Increments under a name of the caller's choice: counted once, also when the process that asked has died and another asks
+//! again.
 //!
 //! Each is an exchange of its own with the node of the first site, over one of a few links that are kept for that. It is never
 //! sent to another site: elsewhere the name would be another one.
 
 use crate::link::{Dialer, EVENTS_MAX, Event, Events, Link};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemark_proto::client::{LinkId, SiteId};
 use tidemark_proto::ids::{CounterName, OwnerId, SessionId};
@@ -118,7 +119,7 @@ impl NamedLinks {
         // Whether an earlier copy of this call may have been counted.
         let mut in_doubt = false;
         while let Some(mut link) = self.link(&self.counts, until).await {
-            let (answer, sent) = self.attempt(&mut link, &mut increment, &mut until, patience.places).await;
+            let (answer, sent) = attempt(&mut link, &mut increment, &mut until, patience.places).await;
             match answer {
                 Attempt::Answered(answer) => {
                     self.keep(link);
@@ -130,45 +131,12 @@ impl NamedLinks {
                         _ => {}
                     }
                 }
-                Attempt::Silent => drop(link),
-                Attempt::Broken => {
-                    drop(link);
-                    self.forget_idle();
-                }
+                failed => self.let_go(link, &failed),
             }
             in_doubt |= sent;
             sleep_until(until.min(Instant::now() + PAUSE)).await;
         }
         if increment.is_durable() { Ok(NamedOutcome::Pending) } else { Err(NamedError::Unknown) }
-    }
-
-    /// Says it once over a link, and whether anything was sent. Once it is durable the wait is for its places.
-    async fn attempt(
-        &self,
-        link: &mut Used<'_>,
-        increment: &mut NamedIncrement,
-        until: &mut Instant,
-        places: Duration,
-    ) -> (Attempt<NamedAnswer>, bool) {
-        let was_durable = increment.is_durable();
-        let messages = increment.start().into();
-        let take = |message| match increment.on_message(message) {
-            NamedAnswer::Nothing => None,
-            NamedAnswer::Durable if was_durable => None,
-            answer => Some(answer),
-        };
-        let deadline = (*until).min(Instant::now() + RESEND);
-        let (answer, sent) = link.exchange(messages, deadline, take).await;
-        if !matches!(answer, Attempt::Answered(NamedAnswer::Durable)) {
-            return (answer, sent);
-        }
-        *until = Instant::now() + places;
-        let take = |message| match increment.on_message(message) {
-            NamedAnswer::Placed(places) => Some(NamedAnswer::Placed(places)),
-            _ => None,
-        };
-        let deadline = (*until).min(Instant::now() + RESEND);
-        (link.exchange(Vec::new(), deadline, take).await.0, sent)
     }
 
     /// Whether anything was counted under the name; nothing will be from now on.
@@ -187,20 +155,23 @@ impl NamedLinks {
                     return Ok(counted);
                 }
                 Attempt::Answered(None) => return Err(NamedError::NotYours),
-                Attempt::Silent => drop(link),
-                Attempt::Broken => {
-                    drop(link);
-                    self.forget_idle();
-                }
+                failed => self.let_go(link, &failed),
             }
             sleep_until(until.min(Instant::now() + PAUSE)).await;
         }
         Err(NamedError::Unknown)
     }
 
-    /// Where one link broke, the others did as well.
-    fn forget_idle(&self) {
-        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+    /// Drops a link over which nothing came. Where one broke, the others did as well.
+    fn let_go<T>(&self, used: Used<'_>, failed: &Attempt<T>) {
+        drop(used);
+        if matches!(failed, Attempt::Broken) {
+            self.idle().clear();
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<NamedLink>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A link that is kept, or a new one; `None` when the time is over.
@@ -209,7 +180,7 @@ impl NamedLinks {
         if Instant::now() >= until {
             return None;
         }
-        let kept = self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop();
+        let kept = self.idle().pop();
         let link = kept.unwrap_or_else(|| {
             let (sender, events): (Events, _) = mpsc::channel(EVENTS_MAX);
             NamedLink { link: Link::open(&self.dialer, LinkId(0), SITE, sender), events, connected: false }
@@ -218,8 +189,36 @@ impl NamedLinks {
     }
 
     fn keep(&self, used: Used<'_>) {
-        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(used.link);
+        self.idle().push(used.link);
     }
+}
+
+/// Says it once over a link, and whether anything was sent. Once it is durable the wait is for its places.
+async fn attempt(
+    link: &mut Used<'_>,
+    increment: &mut NamedIncrement,
+    until: &mut Instant,
+    places: Duration,
+) -> (Attempt<NamedAnswer>, bool) {
+    let was_durable = increment.is_durable();
+    let messages = increment.start().into();
+    let take = |message| match increment.on_message(message) {
+        NamedAnswer::Nothing => None,
+        NamedAnswer::Durable if was_durable => None,
+        answer => Some(answer),
+    };
+    let deadline = (*until).min(Instant::now() + RESEND);
+    let (answer, sent) = link.exchange(messages, deadline, take).await;
+    if !matches!(answer, Attempt::Answered(NamedAnswer::Durable)) {
+        return (answer, sent);
+    }
+    *until = Instant::now() + places;
+    let take = |message| match increment.on_message(message) {
+        NamedAnswer::Placed(places) => Some(NamedAnswer::Placed(places)),
+        _ => None,
+    };
+    let deadline = (*until).min(Instant::now() + RESEND);
+    (link.exchange(Vec::new(), deadline, take).await.0, sent)
 }
 
 /// A link in use; as many are kept as may be in use at a time.
