@@ -98,8 +98,7 @@ impl LocalBackend {
     /// The newest awards of some counters, oldest first.
     pub fn newest_awards(&self, counters: &[&CounterName], most: usize) -> Vec<Award> {
         let mut awards: Vec<Award> = self.aggregator.with_ledger(|ledger| {
-            let counters = counters.iter().filter_map(|name| ledger.counter(name));
-            counters.flat_map(|state| state.awards().values().rev().take(most)).map(|a| a.award.clone()).collect()
+            counters.iter().flat_map(|counter| standing::newest_awards(ledger, counter, most)).cloned().collect()
         });
         awards.sort_by_key(AwardPosition::of);
         awards.split_off(awards.len().saturating_sub(most))
@@ -308,7 +307,7 @@ impl Backend for LocalBackend {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

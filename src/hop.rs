@@ -5,7 +5,7 @@
 //! says who may count: the home; or the origin, if the home cannot be reached. Of the two, the origin's group decides by its log
 //! ([`tidemark_proto::named`]), so that no order of visits, reloads, crashes and retries counts it twice.
 
-use crate::names::{from_hex, hex, key_text, parse_counter};
+use crate::names::{counter_text, from_hex, hex, parse_counter};
 use crate::session::{SessionKeys, SessionRefusal, now_s};
 use ring::digest;
 use serde::{Deserialize, Serialize};
@@ -152,13 +152,12 @@ impl Hop {
     }
 
     fn content(&self) -> String {
-        let counter = |name: &CounterName| format!("{}/{}", name.namespace(), key_text(name.key()));
         let content = Content {
             origin: self.origin.clone(),
             home: self.home.clone(),
             id: self.id.clone(),
             session: self.session.map(|session| session.to_string()),
-            counters: self.counters.iter().map(counter).collect(),
+            counters: self.counters.iter().map(counter_text).collect(),
         };
         serde_json::to_string(&content).expect("texts are JSON")
     }

@@ -2,19 +2,19 @@
 //!
 //! The home has the origin's group fence the hop's name, and counts it unless that has counted it. The origin counts it itself when
 //! the browser comes back because it cannot reach the home, unless the home has fenced it. Both remember in their groups' logs
-//! ([`tidemark_proto::named`]); nothing is remembered here.
+//! ([`tidemark_proto::named`]); what is kept here saves asking twice, and may be lost.
 
-use crate::backend::{DURABLE_PATIENCE, PLACE_PATIENCE, Tally};
+use crate::backend::{DURABLE_PATIENCE, PLACE_PATIENCE, Tally, lock};
 use crate::hop::{Hop, HopError, HopRefusal};
 use crate::http::{Added, Failure};
 use crate::session::SessionKeys;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemark_aggregator::{Aggregator, CallError, Cluster, PeerService};
 use tidemark_client::{Client, NamedError, NamedOutcome, NamedPatience};
@@ -31,7 +31,7 @@ const FENCE_PATIENCE: Duration = Duration::from_secs(4);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Hops counted here at a time, by name; whoever else asks for one of them shares its answer. More: `503`.
 pub const HOPS_MAX: usize = 1_024;
-/// Hops of which it is remembered that their origin has fenced them; past it the oldest is asked for again.
+/// Hops of which it is remembered that their origin has fenced them; past it all are forgotten, and asked for again.
 const FENCED_KNOWN_MAX: usize = 65_536;
 
 /// What is to be sent on.
@@ -83,7 +83,6 @@ type Counting = Shared<BoxFuture<'static, Result<HopCounted, Failure>>>;
 struct State {
     under_way: HashMap<u64, Counting>,
     fenced: BTreeSet<u64>,
-    oldest_fenced: VecDeque<u64>,
 }
 
 /// A hop's place among those under way.
@@ -100,18 +99,11 @@ impl Drop for UnderWay {
 
 impl State {
     fn note_fenced(&mut self, name: u64) {
-        if self.fenced.insert(name) {
-            self.oldest_fenced.push_back(name);
+        if self.fenced.len() >= FENCED_KNOWN_MAX {
+            self.fenced.clear();
         }
-        while self.oldest_fenced.len() > FENCED_KNOWN_MAX {
-            let oldest = self.oldest_fenced.pop_front();
-            oldest.map(|oldest| self.fenced.remove(&oldest));
-        }
+        self.fenced.insert(name);
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hops {
@@ -122,11 +114,6 @@ impl Hops {
         let origin = Origin { cluster, own: own.clone(), client: client.clone(), keys: keys.clone() };
         aggregator.serve_calls(Arc::new(origin));
         Hops { aggregator: aggregator.clone(), own, client: client.clone(), keys, tally, state: Arc::default() }
-    }
-
-    /// This data centre's name.
-    pub fn own(&self) -> &str {
-        &self.own
     }
 
     /// A token for a query that came here first.

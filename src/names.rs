@@ -31,6 +31,11 @@ pub fn parse_counter(text: &str) -> Result<CounterName, CounterTextError> {
     Ok(CounterName::new(namespace, &key_bytes(key))?)
 }
 
+/// A counter as `NAMESPACE/KEY`, which [`parse_counter`] reads.
+pub fn counter_text(counter: &CounterName) -> String {
+    format!("{}/{}", counter.namespace(), key_text(counter.key()))
+}
+
 /// A key as text.
 pub fn key_text(key: &[u8]) -> String {
     let mut text = String::with_capacity(key.len());
@@ -98,6 +103,8 @@ mod tests {
         #[test]
         fn every_key_survives_being_text(key in prop::collection::vec(any::<u8>(), 1..255)) {
             prop_assert_eq!(key_bytes(&key_text(&key)), key.clone());
+            let counter = CounterName::new("search", &key).unwrap();
+            prop_assert_eq!(parse_counter(&counter_text(&counter)), Ok(counter));
             prop_assert_eq!(from_hex(&hex(&key)), Some(key));
         }
     }

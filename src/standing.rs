@@ -5,9 +5,9 @@ use tidemark_aggregator::{Aggregator, Cluster, DataCentre};
 use tidemark_proto::aggregator::AggregatorCore;
 use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::Award;
 use tidemark_proto::time::Time;
 
-use crate::http::body::AwardBody;
 use crate::http::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 use crate::places::Place;
 
@@ -43,7 +43,7 @@ pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<P
                 total: reading.value,
                 pending: reading.pending,
                 next_milestone: ledger.next_milestone(counter),
-                awards: newest_awards(ledger, counter),
+                awards: newest_awards(ledger, counter, CLUSTER_AWARDS_MAX).map(Into::into).collect(),
                 dcs: (0u16..).zip(&cluster.dcs).map(dc).collect(),
             }
         })
@@ -63,7 +63,7 @@ impl Known<'_> {
     /// A data centre whose part of the counter is `counted`.
     fn of(&self, dc: DcId, name: String, place: Option<Place>, counted: u64) -> DcBody {
         let round_trip = self.core.rtts().get(&dc);
-        let reachable = dc == self.aggregator.dc() || round_trip.is_some();
+        let reachable = self.aggregator.reaches(dc);
         let rights = rights(self.ledger, self.counter, dc);
         let placed = self.ledger.counter(self.counter).and_then(|state| state.placed_of(dc));
         DcBody {
@@ -81,7 +81,8 @@ impl Known<'_> {
     }
 }
 
-fn newest_awards(ledger: &Ledger, counter: &CounterName) -> Vec<AwardBody> {
+/// The newest awards of a counter, newest first.
+pub fn newest_awards<'l>(ledger: &'l Ledger, counter: &CounterName, most: usize) -> impl Iterator<Item = &'l Award> {
     let awards = ledger.counter(counter).into_iter().flat_map(|state| state.awards().values().rev());
-    awards.take(CLUSTER_AWARDS_MAX).map(|awarded| (&awarded.award).into()).collect()
+    awards.take(most).map(|awarded| &awarded.award)
 }

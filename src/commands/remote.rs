@@ -1,7 +1,7 @@
 //! A running process's HTTP interface, seen from the command line.
 
 use crate::http::{HEAD_BYTES_MAX, REQUEST_TIMEOUT};
-use crate::names::key_text;
+use crate::names::counter_text;
 use crate::token::{Token, TokenError};
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
@@ -168,6 +168,5 @@ pub fn counter_path(counter: &CounterName, verb: &str) -> String {
 
 /// `counter=…`, for a query.
 pub fn counter_param(counter: &CounterName) -> String {
-    let text = format!("{}/{}", counter.namespace(), key_text(counter.key()));
-    format!("counter={}", utf8_percent_encode(&text, NON_ALPHANUMERIC))
+    format!("counter={}", utf8_percent_encode(&counter_text(counter), NON_ALPHANUMERIC))
 }

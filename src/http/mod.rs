@@ -10,7 +10,7 @@ mod backend;
 pub mod body;
 mod cluster;
 mod feed;
-pub mod hop_routes;
+mod hop_routes;
 mod live;
 mod milestone;
 mod once;
@@ -30,6 +30,7 @@ pub use backend::{
     Progress,
 };
 pub use cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
+pub use hop_routes::{CountHopBody, HopCountedBody, HopIssuedBody, HopPlaceBody, IssueHopBody};
 pub use live::LIVE_PROTOCOL;
 pub use milestone::{AwardStateBody, ProgressBody};
 pub use once::IDEMPOTENCY_KEYS_MAX;

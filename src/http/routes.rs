@@ -280,7 +280,7 @@ fn milestones_path(uri: &Uri) -> Result<CounterName, Failure> {
     }
 }
 
-fn below<'u>(uri: &'u Uri, prefix: &str) -> &'u str {
+pub(super) fn below<'u>(uri: &'u Uri, prefix: &str) -> &'u str {
     uri.path().strip_prefix(prefix).unwrap_or_default()
 }
 

@@ -2,20 +2,15 @@
 
 use super::answer::json;
 use super::body;
-use super::routes::whole;
+use super::routes::{AppState, Body, below, whole};
 use super::server::Shared;
 use super::{Backend, Failure};
 use crate::names::key_bytes;
 use crate::webhook::{HeldBody, Webhooks, WebhooksBody};
-use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use serde::Deserialize;
-use std::sync::Arc;
-
-type AppState<B> = State<Arc<Shared<B>>>;
 
 /// `POST …/redeliver`.
 #[derive(Debug, Default, Deserialize)]
@@ -45,10 +40,10 @@ pub(super) async fn ask<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
     uri: Uri,
-    bytes: Result<Bytes, BytesRejection>,
+    bytes: Body,
 ) -> Result<Response, Failure> {
     shared.access.write(&headers)?;
-    let rest = uri.path().strip_prefix("/v1/webhooks/").unwrap_or_default();
+    let rest = below(&uri, "/v1/webhooks/");
     let (name, verb) = rest.rsplit_once('/').unwrap_or((rest, ""));
     let name = String::from_utf8_lossy(&key_bytes(name)).into_owned();
     let webhooks = known(&shared, &name)?;

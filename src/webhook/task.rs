@@ -7,7 +7,7 @@ use super::status::{Redelivered, TestResult, WebhookStatus};
 use super::store::Store;
 use super::{Home, Since, Webhook, event};
 use crate::http::{AwardFilter, AwardPosition, Backend};
-use crate::names::{hex, key_text};
+use crate::names::{counter_text, hex};
 use crate::secret;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -228,8 +228,7 @@ async fn post(receiver: &Receiver, delivery: &Delivery) -> Result<StatusCode, Fa
 fn delivery_of(cluster: &str, award: &Award) -> Delivery {
     let id = event::id_of(cluster, award);
     let body = event::body_of(cluster, &id, award);
-    let counter = format!("{}/{}", award.counter.namespace(), key_text(award.counter.key()));
-    Delivery::new(id, counter, award.at, body)
+    Delivery::new(id, counter_text(&award.counter), award.at, body)
 }
 
 async fn test(webhook: &Webhook, cluster: &str) -> TestResult {
