@@ -4,8 +4,11 @@
 
 use bytes::Bytes;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 use tidemark::certificate::Certificate;
+use tidemark::hop::Hop;
+use tidemark::session::SessionKeys;
 use tidemark::webhook::{Failed, Limits, Queue};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
 use tidemark_proto::group::{Group, GroupConfig};
@@ -105,6 +108,9 @@ pub fn texts(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = tidemark::config::ClusterFile::parse(Path::new("cluster.toml"), text);
     let _ = tidemark::names::parse_counter(text);
+    static KEYS: LazyLock<SessionKeys> =
+        LazyLock::new(|| SessionKeys::random().expect("the system gives random bytes"));
+    assert!(KEYS.verify(text).is_err() && Hop::verify(&KEYS, text).is_err(), "a token that nobody has signed");
 }
 
 fn group_config() -> GroupConfig {
