@@ -27,5 +27,6 @@ pub mod serve;
 pub mod session;
 mod sim;
 pub mod standing;
+pub mod tls;
 pub mod token;
 pub mod webhook;

@@ -109,6 +109,7 @@ impl Pages {
             live_connections_max: LIVE_CONNECTIONS_MAX,
             metrics: None,
             webhooks: None,
+            tls: None,
             front: sites.map(|sites| front::router(sites, dc, backend.clone(), access.clone(), self.taking.clone())),
         };
         self.servers.push((Server::start(listener, backend.clone(), options)?, client));

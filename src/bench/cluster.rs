@@ -7,18 +7,24 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::ServerName;
 use tidemark_transport::certs::ClusterCa;
 use tidemark_transport::{Identity, Role};
 
 use super::BenchError;
 use super::child::{PATIENCE, Process};
 use super::task::Place;
+use crate::tls::Trust;
 use crate::token::Token;
 
 /// Its one data centre.
 pub const DC: &str = "bench-0";
 /// Its one namespace.
 pub const NAMESPACE: &str = "bench";
+/// Where it is reached over HTTP, also in the certificate.
+pub const HTTP_HOST: &str = "127.0.0.1";
+const HTTP_CERTIFICATE_FILE: &str = "http-certificate.pem";
+const HTTP_KEY_FILE: &str = "http-key.pem";
 const CLUSTER: &str = "bench";
 const POLL: Duration = Duration::from_millis(10);
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -60,6 +66,8 @@ pub struct Cluster {
     flush_delay: Duration,
     /// Of the aggregator.
     settings: Vec<String>,
+    /// Whom to believe to be the aggregator, where its HTTP is over TLS.
+    trust: Option<Trust>,
     ca: ClusterCa,
     folder: Folder,
 }
@@ -79,14 +87,14 @@ impl Cluster {
     /// # Errors
     /// A [`BenchError`] with the log of what failed.
     pub fn start(flush_delay: Duration) -> Result<Cluster, BenchError> {
-        Cluster::start_with(flush_delay, Vec::new())
+        Cluster::start_with(flush_delay, Vec::new(), false)
     }
 
-    /// [`Cluster::start`], with settings of the aggregator, `KEY=VALUE`.
+    /// [`Cluster::start`], with settings of the aggregator, `KEY=VALUE`, and its HTTP over TLS or not.
     ///
     /// # Errors
     /// As there.
-    pub fn start_with(flush_delay: Duration, settings: Vec<String>) -> Result<Cluster, BenchError> {
+    pub fn start_with(flush_delay: Duration, mut settings: Vec<String>, tls: bool) -> Result<Cluster, BenchError> {
         let folder = Folder::new()?;
         let sockets = Sockets::free().map_err(BenchError::io("a free port"))?;
         let ca = ClusterCa::generate(CLUSTER).map_err(BenchError::setup)?;
@@ -96,9 +104,10 @@ impl Cluster {
         write(&folder.0.join("cluster.toml"), &layout(&sockets))?;
         write(&folder.0.join("node.toml"), &process_file("node", sockets.node_http))?;
         write(&folder.0.join("aggregator.toml"), &process_file("aggregator", sockets.aggregator_http))?;
+        let trust = tls.then(|| make_certificate(&folder.0, &mut settings)).transpose()?;
         let aggregator = start_aggregator(&folder.0, &settings)?;
         let node = start_node(&folder.0, flush_delay)?;
-        let mut cluster = Cluster { node, aggregator, sockets, flush_delay, settings, ca, folder };
+        let mut cluster = Cluster { node, aggregator, sockets, flush_delay, settings, trust, ca, folder };
         cluster.wait_ready()?;
         Ok(cluster)
     }
@@ -107,6 +116,11 @@ impl Cluster {
     pub fn place(&self) -> Place {
         let Sockets { node, aggregator, .. } = self.sockets;
         Place { dc: DC.to_owned(), node, aggregator, credentials: self.folder.0.join("client-credentials") }
+    }
+
+    /// The file with whom to believe to be the aggregator, where its HTTP is over TLS.
+    pub fn http_ca_file(&self) -> Option<PathBuf> {
+        self.trust.as_ref().map(|_| self.folder.0.join(HTTP_CERTIFICATE_FILE))
     }
 
     pub fn folder(&self) -> &Path {
@@ -160,7 +174,7 @@ impl Cluster {
     pub fn wait_ready(&mut self) -> Result<(), BenchError> {
         let deadline = Instant::now() + PATIENCE;
         for address in [self.sockets.node_http, self.sockets.aggregator_http] {
-            while !ask(address, "GET", "/readyz", None, "").is_ok_and(|answer| answer.contains(" 200 ")) {
+            while !self.ask(address, "GET", "/readyz", None, "").is_ok_and(|answer| answer.contains(" 200 ")) {
                 self.check()?;
                 if Instant::now() > deadline {
                     let what = format!("{address} being ready");
@@ -178,11 +192,37 @@ impl Cluster {
     /// It was refused.
     pub fn add(&mut self, key: &str) -> Result<(), BenchError> {
         let path = format!("/v1/counters/{NAMESPACE}/{key}/add");
-        let answer = ask(self.sockets.aggregator_http, "POST", &path, Some(&self.token()?), "{}");
+        let answer = self.ask(self.sockets.aggregator_http, "POST", &path, Some(&self.token()?), "{}");
         let answer = answer.map_err(BenchError::io("the aggregator"))?;
         match answer.starts_with("HTTP/1.1 20") {
             true => Ok(()),
             false => Err(BenchError::Failed { who: "the aggregator".to_owned(), reason: answer }),
+        }
+    }
+
+    /// One request; the whole answer as text.
+    fn ask(
+        &self,
+        address: SocketAddr,
+        method: &str,
+        path: &str,
+        token: Option<&Token>,
+        body: &str,
+    ) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, HTTP_TIMEOUT)?;
+        stream.set_read_timeout(Some(HTTP_TIMEOUT))?;
+        let token = token.map_or(String::new(), |token| format!("authorization: Bearer {}\r\n", token.as_str()));
+        let length = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n{token}content-length: {length}");
+        let request = format!("{head}\r\n\r\n{body}");
+        match self.trust.as_ref().filter(|_| address == self.sockets.aggregator_http) {
+            None => exchange(&mut stream, &request),
+            Some(Trust(config)) => {
+                let name = ServerName::try_from(HTTP_HOST).map_err(std::io::Error::other)?;
+                let session = rustls::ClientConnection::new(config.clone(), name).map_err(std::io::Error::other)?;
+                exchange(&mut rustls::StreamOwned::new(session, stream), &request)
+            }
         }
     }
 
@@ -213,7 +253,7 @@ impl Cluster {
         let deadline = Instant::now() + PATIENCE;
         let (mut method, mut body) = ("PUT", format!("{{\"at\":[{at}]}}"));
         loop {
-            let answer = ask(self.sockets.aggregator_http, method, &path, Some(&token), &body);
+            let answer = self.ask(self.sockets.aggregator_http, method, &path, Some(&token), &body);
             let answer = answer.map_err(BenchError::io("the aggregator"))?;
             if answer.contains("\"armed\"") {
                 return Ok(());
@@ -280,15 +320,21 @@ fn write(path: &Path, text: &str) -> Result<(), BenchError> {
     std::fs::write(path, text).map_err(BenchError::io(path.display().to_string()))
 }
 
-/// One request; the whole answer as text.
-fn ask(address: SocketAddr, method: &str, path: &str, token: Option<&Token>, body: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, HTTP_TIMEOUT)?;
-    stream.set_read_timeout(Some(HTTP_TIMEOUT))?;
-    let token = token.map_or(String::new(), |token| format!("authorization: Bearer {}\r\n", token.as_str()));
-    let length = body.len();
-    let head =
-        format!("{method} {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n{token}content-length: {length}");
-    stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes())?;
+/// A certificate for the aggregator's HTTP, which is its own authority.
+fn make_certificate(folder: &Path, settings: &mut Vec<String>) -> Result<Trust, BenchError> {
+    let made = rcgen::generate_simple_self_signed([HTTP_HOST.to_owned()]).map_err(BenchError::setup)?;
+    let [certificate, key] = [HTTP_CERTIFICATE_FILE, HTTP_KEY_FILE].map(|name| folder.join(name));
+    write(&certificate, &made.cert.pem())?;
+    write(&key, &made.signing_key.serialize_pem())?;
+    for (name, path) in [("http.tls_certificate_file", &certificate), ("http.tls_key_file", &key)] {
+        settings.push(format!("{name}={}", path.display()));
+    }
+    Trust::new(Some(&certificate)).map_err(BenchError::setup)
+}
+
+/// Writes a request and reads the whole answer as text.
+fn exchange(stream: &mut (impl Read + Write), request: &str) -> std::io::Result<String> {
+    stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)

@@ -3,21 +3,23 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::child::TaskChild;
-use super::cluster::{Cluster, NAMESPACE};
+use super::cluster::{Cluster, HTTP_HOST, NAMESPACE};
 use super::line::{Asked, Sample};
 use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Plan};
+use crate::commands::remote::{self, RemoteStream};
 use crate::cost::{self, Cost};
 use crate::demo::subscribers::unix_us;
+use crate::tls::Trust;
 
 const SUBSCRIBERS: usize = 10_000;
 /// Of them, so many watch a total that changes all the time.
@@ -44,6 +46,8 @@ pub struct SubscribeTask {
     pub address: SocketAddr,
     pub token: String,
     pub subscribers: usize,
+    /// PEM file of whom to believe, where it is over TLS.
+    pub ca_file: Option<PathBuf>,
     /// Of the request: what is watched.
     pub query: String,
     /// So many messages end a subscriber's wait.
@@ -60,8 +64,11 @@ pub struct SubscribeReport {
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let subscribers = plan.size_or(SUBSCRIBERS);
     let settings = [("http.live_connections_max", subscribers + 16), ("http.connections_max", subscribers + 16)];
-    let mut cluster =
-        Cluster::start_with(plan.flush_delay, settings.map(|(key, value)| format!("{key}={value}")).into())?;
+    let settings: Vec<String> = settings.map(|(key, value)| format!("{key}={value}")).into();
+    let mut over_tls = Cluster::start_with(plan.flush_delay, settings.clone(), true)?;
+    let (tls_kib, tls_reached_ms) = idle(&mut over_tls, subscribers)?;
+    drop(over_tls);
+    let mut cluster = Cluster::start_with(plan.flush_delay, settings, false)?;
     let (kib, reached_ms) = idle(&mut cluster, subscribers)?;
     let watchers = (subscribers / BUSY_SHARE).max(1);
     let (cores, updates_per_s) = busy(&mut cluster, watchers, plan.seconds_or(BUSY_S))?;
@@ -72,6 +79,11 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
             .must(250.0)
             .aim(100.0)
             .is(reached_ms),
+        Asked::cost(idle_name("memory of the aggregator for each, over TLS"), "KiB").must(48.0).is(tls_kib),
+        Asked::cost(idle_name("from the increment's sending until all have its award, over TLS"), "ms")
+            .must(250.0)
+            .aim(100.0)
+            .is(tls_reached_ms),
         Asked::cost(format!("{watchers} subscribers of a changing total: cores of the aggregator"), "")
             .must(0.5)
             .is(cores),
@@ -132,7 +144,8 @@ fn subscribed(said: Option<Said>) -> Option<SubscribeReport> {
 
 fn task(cluster: &Cluster, subscribers: usize, query: String, messages: usize) -> Result<Task, BenchError> {
     let (address, token) = (cluster.aggregator_http(), cluster.token()?.as_str().to_owned());
-    Ok(Task::Subscribe(SubscribeTask { address, token, subscribers, query, messages }))
+    let ca_file = cluster.http_ca_file();
+    Ok(Task::Subscribe(SubscribeTask { address, token, subscribers, ca_file, query, messages }))
 }
 
 fn aggregator_cost(cluster: &Cluster) -> Result<Cost, BenchError> {
@@ -148,13 +161,14 @@ fn aggregator_cost(cluster: &Cluster) -> Result<Cost, BenchError> {
 pub async fn subscribe(task: SubscribeTask) -> Result<SubscribeReport, Box<dyn Error>> {
     let (told, mut heard) = mpsc::channel(OPENING_MAX);
     let (mut opening, mut reading) = (JoinSet::new(), JoinSet::new());
+    let trust = task.ca_file.as_deref().map(|ca_file| Trust::new(Some(ca_file))).transpose()?;
     for _ in 0..task.subscribers {
         if opening.len() >= OPENING_MAX
             && let Some(stream) = opening.join_next().await
         {
             reading.spawn(listen(stream??, task.messages, told.clone()));
         }
-        opening.spawn(open(task.clone()));
+        opening.spawn(open(task.clone(), trust.clone()));
     }
     while let Some(stream) = opening.join_next().await {
         reading.spawn(listen(stream??, task.messages, told.clone()));
@@ -172,9 +186,9 @@ pub async fn subscribe(task: SubscribeTask) -> Result<SubscribeReport, Box<dyn E
     Ok(report)
 }
 
-async fn open(task: SubscribeTask) -> std::io::Result<TcpStream> {
+async fn open(task: SubscribeTask, trust: Option<Trust>) -> std::io::Result<RemoteStream> {
     let SubscribeTask { address, token, query, .. } = task;
-    let mut stream = TcpStream::connect(address).await?;
+    let mut stream = remote::connect(&format!("{HTTP_HOST}:{}", address.port()), trust).await?;
     let request = format!(
         "GET /v1/live?{query} HTTP/1.1\r\nhost: {address}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
@@ -193,7 +207,7 @@ async fn open(task: SubscribeTask) -> std::io::Result<TcpStream> {
 }
 
 /// Counts text frames until there were so many.
-async fn listen(mut stream: TcpStream, messages: usize, told: mpsc::Sender<u64>) -> std::io::Result<()> {
+async fn listen(mut stream: RemoteStream, messages: usize, told: mpsc::Sender<u64>) -> std::io::Result<()> {
     let (mut buffer, mut seen) = ([0; BUFFER_BYTES], Vec::new());
     let (mut texts, mut all) = (0, false);
     loop {

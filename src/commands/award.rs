@@ -50,6 +50,6 @@ fn is_passing(error: &RemoteError) -> bool {
     match error {
         RemoteError::Unreachable { .. } | RemoteError::Answer { .. } => true,
         RemoteError::Refused { status, .. } => status.is_server_error(),
-        RemoteError::Address(_) | RemoteError::Token(_) => false,
+        RemoteError::Address(_) | RemoteError::Plain(_) | RemoteError::Tls(_) | RemoteError::Token(_) => false,
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::http::{HEAD_BYTES_MAX, REQUEST_TIMEOUT};
 use crate::names::counter_text;
+use crate::tls::{TlsError, Trust};
 use crate::token::{Token, TokenError};
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
@@ -10,12 +11,15 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 /// Bytes of an answer; nothing that a process answers is longer.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -27,7 +31,7 @@ const ANSWER_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_s
 /// Where to ask, and with which token.
 #[derive(Clone, Debug, Args)]
 pub struct Remote {
-    /// The process to ask: http://HOST:PORT
+    /// The process to ask: http://HOST:PORT, or https:// where it speaks TLS
     #[arg(long, env = "TIDEMARK_SERVER", default_value = "http://127.0.0.1:7171", global = true)]
     server: String,
     /// Bearer token; others can see a command line, so prefer the variable or a file
@@ -36,6 +40,9 @@ pub struct Remote {
     /// File with the token, such as DATA_DIR/token
     #[arg(long, env = "TIDEMARK_TOKEN_FILE", conflicts_with = "token", global = true)]
     token_file: Option<PathBuf>,
+    /// PEM file of who issued the server's certificate; left out: the operating system's authorities
+    #[arg(long, env = "TIDEMARK_CA", global = true)]
+    ca: Option<PathBuf>,
     /// JSON, one line per value
     #[arg(long, global = true)]
     pub json: bool,
@@ -44,8 +51,12 @@ pub struct Remote {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    #[error("--server {0:?}: http://HOST:PORT expected (a proxy in front may speak TLS; this client does not)")]
+    #[error("--server {0:?}: http://HOST:PORT or https://HOST:PORT expected")]
     Address(String),
+    #[error("--ca goes with https://, and --server is {0:?}")]
+    Plain(String),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error(transparent)]
     Token(#[from] TokenError),
     #[error("cannot reach {authority}: {reason}")]
@@ -96,10 +107,20 @@ impl Remote {
     /// `HOST:PORT`.
     pub fn authority(&self) -> Result<&str, RemoteError> {
         let refused = || RemoteError::Address(self.server.clone());
-        let authority = self.server.strip_prefix("http://").ok_or_else(refused)?.trim_end_matches('/');
+        let server = self.server.strip_prefix("http://").or_else(|| self.server.strip_prefix("https://"));
+        let authority = server.ok_or_else(refused)?.trim_end_matches('/');
         let (host, port) = authority.rsplit_once(':').ok_or_else(refused)?;
         let valid = !host.is_empty() && !host.contains(['/', '@', '?', '#']) && port.parse::<u16>().is_ok();
         if valid { Ok(authority) } else { Err(refused()) }
+    }
+
+    /// Whom to believe, where TLS is spoken.
+    fn trust(&self) -> Result<Option<Trust>, RemoteError> {
+        match (self.server.starts_with("https://"), &self.ca) {
+            (true, ca) => Ok(Some(Trust::new(ca.as_deref())?)),
+            (false, None) => Ok(None),
+            (false, Some(_)) => Err(RemoteError::Plain(self.server.clone())),
+        }
     }
 
     /// The `Authorization` header, if there is a token.
@@ -112,10 +133,10 @@ impl Remote {
         Ok(token.map(|token| format!("Bearer {}", token.as_str())))
     }
 
-    pub async fn connect(&self) -> Result<TcpStream, RemoteError> {
-        let authority = self.authority()?;
+    pub async fn connect(&self) -> Result<RemoteStream, RemoteError> {
+        let (authority, trust) = (self.authority()?, self.trust()?);
         let failed = |reason: String| RemoteError::Unreachable { authority: authority.to_owned(), reason };
-        let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(authority)).await;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(authority, trust)).await;
         connected.map_err(|_| failed("no connection in time".to_owned()))?.map_err(|error| failed(error.to_string()))
     }
 
@@ -158,6 +179,23 @@ impl Remote {
         }
         request.body(Full::from(bytes.unwrap_or_default())).map_err(|error| failed(error.to_string()))
     }
+}
+
+/// A connection to a process, plain or over TLS.
+pub type RemoteStream = Box<dyn Stream>;
+
+/// What bytes can be exchanged over.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Connects to `HOST:PORT`.
+pub async fn connect(authority: &str, trust: Option<Trust>) -> std::io::Result<RemoteStream> {
+    let stream = TcpStream::connect(authority).await?;
+    let Some(Trust(config)) = trust else { return Ok(Box::new(stream)) };
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host).trim_matches(['[', ']']).to_owned();
+    let name = ServerName::try_from(host).map_err(std::io::Error::other)?;
+    Ok(Box::new(TlsConnector::from(config).connect(name, stream).await?))
 }
 
 /// A counter in a path: all of its key escaped, so that no part of it is taken for a verb.

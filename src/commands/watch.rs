@@ -1,6 +1,6 @@
 //! `tidemark watch`: totals and awards as they happen.
 
-use super::remote::{Remote, RemoteError, counter_param};
+use super::remote::{Remote, RemoteError, RemoteStream, counter_param};
 use super::{Outcome, awards, block_on, get, show};
 use crate::http::LIVE_PROTOCOL;
 use crate::http::body::LiveBody;
@@ -9,7 +9,6 @@ use clap::Args;
 use futures_util::StreamExt;
 use std::process::ExitCode;
 use tidemark_proto::ids::CounterName;
-use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
@@ -47,7 +46,7 @@ pub fn run(args: Watch) -> Outcome {
     })
 }
 
-async fn open(args: &Watch) -> Result<WebSocketStream<TcpStream>, Box<dyn std::error::Error>> {
+async fn open(args: &Watch) -> Result<WebSocketStream<RemoteStream>, Box<dyn std::error::Error>> {
     let authority = args.remote.authority()?;
     let mut params: Vec<String> = args.counters.iter().map(counter_param).collect();
     params.extend(args.after.as_ref().map(|after| format!("after={after}")));

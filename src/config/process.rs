@@ -4,6 +4,7 @@ use super::sources::{Checks, Settings};
 use super::webhooks::{self, WebhookKeys};
 use crate::http::{Access, Options, is_origin};
 use crate::session::{SESSION_KEYS_FILE, SessionKeys, SessionKeysError};
+use crate::tls::{ServerTls, TlsError};
 use crate::token::{Token, TokenError};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::{Deserialize, Serialize};
@@ -26,13 +27,15 @@ const MIB_MAX: u64 = 1 << 24;
 /// Nodes of a data centre.
 pub(super) const NODES_PER_DC_MAX: u64 = 1_024;
 
-/// Why the HTTP interface has no secrets.
+/// Why the HTTP interface has no secrets, or no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpKeysError {
     #[error(transparent)]
     Token(#[from] TokenError),
     #[error(transparent)]
     Sessions(#[from] SessionKeysError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// Settings of a node.
@@ -84,6 +87,9 @@ pub struct HttpKeys {
     pub session_keys_file: PathBuf,
     /// Separated by blanks.
     pub origins: String,
+    /// With both, all connections speak TLS; both empty: none does.
+    pub tls_certificate_file: PathBuf,
+    pub tls_key_file: PathBuf,
     pub connections_max: u32,
     pub live_connections_max: u32,
 }
@@ -166,6 +172,8 @@ impl Default for HttpKeys {
             open_reads: false,
             session_keys_file: PathBuf::new(),
             origins: String::new(),
+            tls_certificate_file: PathBuf::new(),
+            tls_key_file: PathBuf::new(),
             connections_max: 1_024,
             live_connections_max: 4_096,
         }
@@ -256,6 +264,8 @@ impl HttpKeys {
         let token = if is_given(&self.token_file) { Token::read(&self.token_file) } else { Token::of_dir(data_dir) };
         let sessions = credentials.map(|credentials| self.session_keys(data_dir, credentials)).transpose();
         let origins = self.origins.split_whitespace().map(str::to_owned).collect();
+        let (certificate, key) = (&self.tls_certificate_file, &self.tls_key_file);
+        let tls = is_given(certificate).then(|| ServerTls::read(certificate, key)).transpose()?;
         Ok(Options {
             access: Access { token: token?, open_reads: self.open_reads, sessions: sessions?, origins },
             connections_max: self.connections_max as usize,
@@ -263,6 +273,7 @@ impl HttpKeys {
             metrics,
             front: None,
             webhooks: None,
+            tls,
         })
     }
 
@@ -281,6 +292,12 @@ impl HttpKeys {
     fn check(&self, checks: &mut Checks) {
         checks.number("http.connections_max", self.connections_max.into(), 1, CONNECTIONS_MAX);
         checks.number("http.live_connections_max", self.live_connections_max.into(), 0, CONNECTIONS_MAX);
+        let (certificate, key) = (&self.tls_certificate_file, &self.tls_key_file);
+        let both = certificate.as_os_str().is_empty() == key.as_os_str().is_empty();
+        let given = [certificate, key].map(|file| file.display().to_string()).concat();
+        checks.require("http.tls_certificate_file", &given, both, || {
+            "it goes with http.tls_key_file: both or none".to_owned()
+        });
         if let Some(wrong) = self.origins.split_whitespace().find(|origin| !is_origin(origin)) {
             checks.require("http.origins", wrong, false, || {
                 "pages such as https://search.example are expected".to_owned()
@@ -289,7 +306,9 @@ impl HttpKeys {
     }
 
     fn resolve(&mut self, folder: &Path) {
-        for file in [&mut self.token_file, &mut self.session_keys_file] {
+        let files =
+            [&mut self.token_file, &mut self.session_keys_file, &mut self.tls_certificate_file, &mut self.tls_key_file];
+        for file in files {
             if !file.as_os_str().is_empty() {
                 *file = folder.join(&*file);
             }

@@ -196,6 +196,8 @@ fn later_sources_win() {
 fn what_is_wrong_is_named_with_its_origin_value_and_limit() {
     let none = Overrides::default();
     assert_eq!(refused("[group]\nlanes = 65", &none), "DIR/node.toml: group.lanes is 65; it must be 1 to 64");
+    let half = refused("[http]\ntls_key_file = \"key.pem\"", &none);
+    assert!(half.contains("key.pem") && half.ends_with("it goes with http.tls_key_file: both or none"), "{half}");
     let unknown = refused("[group]\nlane = 5", &none);
     assert!(unknown.starts_with("DIR/node.toml: ") && unknown.contains("unknown field `lane`"), "{unknown}");
     assert!(unknown.contains("line 2"), "{unknown}");

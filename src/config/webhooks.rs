@@ -2,9 +2,8 @@
 
 use super::sources::Checks;
 use crate::names::parse_counter;
-use crate::webhook::{
-    Limits, Receiver, Secrets, SecretsError, Since, Tls, TlsError, Url, UrlError, WEBHOOKS_MAX, Wanted, Webhook,
-};
+use crate::tls::{TlsError, Trust};
+use crate::webhook::{Limits, Receiver, Secrets, SecretsError, Since, Url, UrlError, WEBHOOKS_MAX, Wanted, Webhook};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -96,7 +95,7 @@ impl WebhookKeys {
         let url = url.map_err(|source| WebhookKeysError::Url { webhook: name(), source })?;
         let ca_file = Some(self.ca_file.as_path()).filter(|path| !path.as_os_str().is_empty());
         let receiver = Receiver {
-            tls: url.is_https().then(|| Tls::new(ca_file)).transpose().map_err(tls)?,
+            trust: url.is_https().then(|| Trust::new(ca_file)).transpose().map_err(tls)?,
             url,
             secrets,
             allow_private: self.allow_private,

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemark_proto::ids::CounterName;
+use tower_http::compression::CompressionLayer;
 
 /// Longest query, in bytes. Longer: `400`.
 pub const QUERY_BYTES_MAX: usize = 1_024;
@@ -148,6 +149,8 @@ pub fn router(
         .route("/assets/search.css", asset("text/css; charset=utf-8", STYLE))
         .route("/assets/search.js", asset("text/javascript; charset=utf-8", SCRIPT))
         .route("/assets/tidemark.js", asset("text/javascript; charset=utf-8", LIBRARY))
+        // Before the routes that answer with tokens, whose length would tell of them.
+        .layer(CompressionLayer::new())
         .route("/front/setup", get(setup))
         .route("/front/session", post(new_session))
         .route("/front/query", post(query))

@@ -1,6 +1,6 @@
 //! HTTP/JSON and WebSocket in front of a [`Backend`]: routes, tokens, sessions, limits, two pages.
 //!
-//! It speaks plain HTTP/1.1; who needs TLS puts a proxy in front. Numbers in JSON are whole numbers up to 2^62, which some
+//! It speaks HTTP/1.1, plainly or over TLS. Numbers in JSON are whole numbers up to 2^62, which some
 //! languages must be told to read exactly. Keys may hold `/`; an unescaped last
 //! part `milestones` or `progress` (or `add`, when posted) is the verb, so the value of a key that ends so is read with `%2Fmilestones`.
 

@@ -5,6 +5,7 @@ use axum::Router;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tower_http::compression::CompressionLayer;
 
 const TOTALS_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
 const CLUSTER_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -24,6 +25,7 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/assets/cluster/chart.js", asset(JAVASCRIPT, include_str!("cluster/chart.js")))
         .route("/assets/cluster/land.js", asset(JAVASCRIPT, include_str!("cluster/land.js")))
         .route("/assets/cluster/tidemark.js", asset(JAVASCRIPT, include_str!("../../client/web/tidemark.js")))
+        .layer(CompressionLayer::new())
 }
 
 /// The page of totals, which is also the first one where no front end has one.

@@ -5,6 +5,7 @@ use super::patient::Patient;
 use super::totals::Totals;
 use super::winners::Winners;
 use super::{Access, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, routes};
+use crate::tls::ServerTls;
 use crate::webhook::Webhooks;
 use axum::Router;
 use hyper::server::conn::http1;
@@ -14,7 +15,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -39,6 +40,8 @@ pub struct Options {
     pub front: Option<Router>,
     /// Receivers of awards, shown and asked for at `/v1/webhooks`.
     pub webhooks: Option<Webhooks>,
+    /// All connections speak TLS.
+    pub tls: Option<ServerTls>,
 }
 
 /// What all requests share.
@@ -66,6 +69,7 @@ pub struct Server {
     accepting: JoinHandle<()>,
     reading: JoinHandle<()>,
     waking: JoinHandle<()>,
+    renewing: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -98,9 +102,10 @@ impl Server {
             async move { winners.run(&*backend).await }
         });
         let reading = tokio::spawn(async move { totals.run(&*backend).await });
-        let accepting =
-            tokio::spawn(accept(listener, routes::router(shared, options.front), options.connections_max, stopping));
-        Ok(Server { address, stop, live, live_max, accepting, reading, waking })
+        let renewing = options.tls.clone().map(|tls| tokio::spawn(tls.keep_renewing()));
+        let (router, max) = (routes::router(shared, options.front), options.connections_max);
+        let accepting = tokio::spawn(accept(listener, options.tls, router, max, stopping));
+        Ok(Server { address, stop, live, live_max, accepting, reading, waking, renewing })
     }
 
     /// Where it listens.
@@ -122,10 +127,17 @@ impl Drop for Server {
         self.accepting.abort();
         self.reading.abort();
         self.waking.abort();
+        self.renewing.iter().for_each(JoinHandle::abort);
     }
 }
 
-async fn accept(listener: TcpListener, router: Router, max: usize, mut stopping: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    tls: Option<ServerTls>,
+    router: Router,
+    max: usize,
+    mut stopping: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -135,8 +147,10 @@ async fn accept(listener: TcpListener, router: Router, max: usize, mut stopping:
         };
         match accepted {
             Ok((stream, _)) if connections.len() < max => {
-                connections.spawn(serve(stream, router.clone(), stopping.clone()));
+                connections.spawn(serve(stream, tls.clone(), router.clone(), stopping.clone()));
             }
+            // To say so over TLS would cost what there is no room for.
+            Ok((stream, _)) if tls.is_some() => drop(stream),
             Ok((stream, _)) => turn_away(stream, max).await,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection");
@@ -148,13 +162,25 @@ async fn accept(listener: TcpListener, router: Router, max: usize, mut stopping:
     let _ = tokio::time::timeout(STOP_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-async fn serve(stream: TcpStream, router: Router, mut stopping: watch::Receiver<bool>) {
+async fn serve(stream: TcpStream, tls: Option<ServerTls>, router: Router, stopping: watch::Receiver<bool>) {
     // Answers are small and wanted now.
     let _ = stream.set_nodelay(true);
+    let stream = Patient::new(stream);
+    let Some(tls) = tls else { return serve_http(stream, router, stopping).await };
+    match tokio::time::timeout(HEAD_TIMEOUT, tls.acceptor().accept(stream)).await {
+        Ok(Ok(stream)) => serve_http(stream, router, stopping).await,
+        Ok(Err(error)) => tracing::debug!(%error, "TLS was not agreed on"),
+        Err(_) => tracing::debug!("TLS was not agreed on in time"),
+    }
+}
+
+async fn serve_http<S>(stream: S, router: Router, mut stopping: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
-    let connection =
-        builder.serve_connection(TokioIo::new(Patient::new(stream)), TowerToHyperService::new(router)).with_upgrades();
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
     tokio::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,

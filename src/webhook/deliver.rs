@@ -5,6 +5,7 @@ use super::address::is_public;
 use super::queue::Failed;
 use super::sign::Secrets;
 use crate::session::now_s;
+use crate::tls::Trust;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes};
 use hyper::client::conn::http1;
@@ -12,7 +13,6 @@ use hyper::{Method, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -58,15 +58,11 @@ pub struct Url {
 pub struct Receiver {
     pub url: Url,
     pub secrets: Secrets,
-    pub tls: Option<Tls>,
+    pub trust: Option<Trust>,
     pub allow_private: bool,
     /// For all of a request.
     pub timeout: Duration,
 }
-
-/// Whom we believe to be the receiver.
-#[derive(Clone)]
-pub struct Tls(pub Arc<rustls::ClientConfig>);
 
 /// Why a request did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -136,12 +132,6 @@ impl std::fmt::Debug for Url {
     }
 }
 
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tls")
-    }
-}
-
 impl Receiver {
     /// Sends a body once, within the timeout. Any 2xx is success; 410 says that nothing of the kind is wanted any more.
     pub async fn post(&self, id: &str, body: &str) -> Result<StatusCode, Failed> {
@@ -162,9 +152,9 @@ impl Receiver {
         // What was sent and is not answered must not wait for more.
         let _ = stream.set_nodelay(true);
         let request = self.request(id, body);
-        match &self.tls {
+        match &self.trust {
             None => send(stream, request, deadline).await,
-            Some(Tls(config)) => {
+            Some(Trust(config)) => {
                 let name = ServerName::try_from(self.url.host.clone()).map_err(|_| RequestError::ServerName)?;
                 let tls = TlsConnector::from(config.clone()).connect(name, stream).await;
                 send(tls.map_err(|source| RequestError::Tls { address, source })?, request, deadline).await

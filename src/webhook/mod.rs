@@ -13,16 +13,14 @@ mod sign;
 mod status;
 mod store;
 mod task;
-mod tls;
 
 pub use address::is_public;
-pub use deliver::{ANSWER_BODY_BYTES_MAX, ANSWER_HEAD_BYTES_MAX, Receiver, Tls, Url, UrlError};
+pub use deliver::{ANSWER_BODY_BYTES_MAX, ANSWER_HEAD_BYTES_MAX, Receiver, Url, UrlError};
 pub use event::{body_of, id_of};
 pub use queue::{Delivery, ERROR_BYTES_MAX, Failed, Limits, NowMs, Queue, RowChange, Rows, RowsError};
 pub use sign::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, SECRETS_MAX, Secrets, SecretsError};
 pub use status::{DeadLetter, HeldBody, Redelivered, TestResult, WebhookStatus, WebhooksBody};
 pub use store::{Store, StoreError, WEBHOOKS_DIR};
-pub use tls::TlsError;
 
 use crate::http::{Backend, Failure};
 use std::path::PathBuf;

@@ -55,8 +55,12 @@ async fn what_is_wrong_is_said_with_a_failing_exit() {
     assert!(token.1.contains("401 Unauthorized: the token is not that of this process"), "{token:?}");
     let watch = said(&["watch", "search/a", "--token", "another-token-of-32-characters.."]).await;
     assert!(watch.0 == 1 && watch.1.contains("401"), "{watch:?}");
-    let address = said(&["status", "--server", "https://127.0.0.1:1"]).await;
-    assert!(address.1.contains("http://HOST:PORT expected"), "{address:?}");
+    let address = said(&["status", "--server", "ftp://127.0.0.1:1"]).await;
+    assert!(address.1.contains("http://HOST:PORT or https://HOST:PORT expected"), "{address:?}");
+    let plain = said(&["status", "--server", "http://127.0.0.1:1", "--ca", "ca.pem"]).await;
+    assert!(plain.1.contains("--ca goes with https://"), "{plain:?}");
+    let no_authority = said(&["status", "--server", "https://127.0.0.1:1", "--ca", "no-such-file.pem"]).await;
+    assert!(no_authority.1.contains("cannot read the authorities in no-such-file.pem"), "{no_authority:?}");
     let nobody = said(&["status", "--server", "http://127.0.0.1:1"]).await;
     assert!(nobody.1.contains("cannot reach 127.0.0.1:1: Connection refused"), "{nobody:?}");
 }

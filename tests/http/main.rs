@@ -9,5 +9,6 @@ mod receiver;
 mod requests;
 mod sessions;
 mod support;
+mod tls;
 mod waits;
 mod webhooks;

@@ -2,11 +2,13 @@
 
 use crate::memory::Memory;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark::http::{Access, Add, Options, Server};
 use tidemark::names::parse_counter;
 use tidemark::session::SessionKeys;
+use tidemark::tls::ServerTls;
 use tidemark::token::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,7 +31,15 @@ pub struct Answer {
 pub fn options() -> Options {
     let sessions = Some(SessionKeys::random().unwrap());
     let access = Access { token: Token::new(TOKEN).unwrap(), open_reads: false, sessions, origins: Vec::new() };
-    Options { access, connections_max: 64, live_connections_max: 8, metrics: None, front: None, webhooks: None }
+    Options {
+        access,
+        connections_max: 64,
+        live_connections_max: 8,
+        metrics: None,
+        front: None,
+        webhooks: None,
+        tls: None,
+    }
 }
 
 pub async fn start_with(memory: Memory, options: Options) -> Running {
@@ -41,6 +51,15 @@ pub async fn start_with(memory: Memory, options: Options) -> Running {
 
 pub async fn start() -> Running {
     start_with(Memory::new(None), options()).await
+}
+
+/// A certificate for `localhost`, in files of a folder, and as the authority that a client believes.
+pub fn server_tls(folder: &Path, name: &str) -> (ServerTls, String) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let [certificate, key] = ["certificate", "key"].map(|what| folder.join(format!("{name}-{what}.pem")));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    (ServerTls::read(&certificate, &key).unwrap(), made.cert.pem())
 }
 
 pub fn add(counter: &str, delta: u64) -> Add {

@@ -2,15 +2,16 @@
 
 use crate::memory::Memory;
 use crate::receiver::{Behaviour, Receiver, SECRET, Seen};
-use crate::support::{Running, TOKEN, add, options};
+use crate::support::{Running, TOKEN, add, options, server_tls};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark::http::{AwardFilter, AwardPosition, Backend, Options, Server};
 use tidemark::names::parse_counter;
+use tidemark::tls::Trust;
 use tidemark::webhook::{
-    Home, Limits, Receiver as Target, Secrets, Since, Tls, Url, Wanted, Webhook, WebhookStatus, Webhooks, id_of,
+    Home, Limits, Receiver as Target, Secrets, Since, Url, Wanted, Webhook, WebhookStatus, Webhooks, id_of,
 };
 use tidemark_proto::ids::DcId;
 use tidemark_proto::msg::MilestoneSpec;
@@ -33,7 +34,7 @@ fn webhook(name: &str, url: &str) -> Webhook {
     let target = Target {
         url: Url::parse(url, true).unwrap(),
         secrets: Secrets::parse(SECRET).unwrap(),
-        tls: None,
+        trust: None,
         allow_private: true,
         timeout: Duration::from_millis(500),
     };
@@ -375,26 +376,16 @@ async fn the_command_lists_holds_tries_and_sends_again() {
     assert_eq!(said(&["webhooks", "release", "other"]).await.0, 1);
 }
 
-fn tls(names: &[&str]) -> (tokio_rustls::TlsAcceptor, String) {
-    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
-    (Arc::new(config).into(), made.cert.pem())
-}
-
 #[tokio::test]
 async fn over_tls_the_receiver_is_the_one_that_its_certificate_names() {
     let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
-    let ((right, pem), (_, foreign)) = (tls(&["localhost"]), tls(&["localhost"]));
-    let receiver = Receiver::start_with([], Some(right)).await;
+    let [(right, pem), (_, foreign)] = ["right", "foreign"].map(|name| server_tls(dir.path(), name));
+    let receiver = Receiver::start_with([], Some(right.acceptor())).await;
     let trusting = |name: &str, host: &str, pem: &str| {
         let path = dir.path().join(format!("{name}.pem"));
         std::fs::write(&path, pem).unwrap();
         let mut webhook = webhook(name, &format!("https://{host}:{}/", receiver.address.port()));
-        webhook.receiver.tls = Some(Tls::new(Some(&path)).unwrap());
+        webhook.receiver.trust = Some(Trust::new(Some(&path)).unwrap());
         webhook
     };
     let unknown = trusting("unknown", "localhost", &foreign);
@@ -416,5 +407,5 @@ async fn over_tls_the_receiver_is_the_one_that_its_certificate_names() {
         assert!(error.starts_with("TLS with 127.0.0.1:") && error.contains("certificate"), "{error}");
     }
     assert_eq!(receiver.seen().len(), 1, "nobody else was told anything");
-    assert!(Tls::new(Some(&dir.path().join("none.pem"))).is_err());
+    assert!(Trust::new(Some(&dir.path().join("none.pem"))).is_err());
 }

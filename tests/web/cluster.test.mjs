@@ -11,7 +11,7 @@ const { chromium } = createRequire(`${MODULES}/`)("playwright-core");
 const axe = createRequire(`${MODULES}/`).resolve("axe-core/axe.min.js");
 const CLUSTER = new URL("/cluster?counter=search/queries", PAGE).href;
 const WAIT_MS = 15_000;
-const BYTES_MAX = 150_000;
+const BYTES_MAX = 60_000;
 let browser;
 
 before(async () => {
