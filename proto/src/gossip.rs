@@ -428,7 +428,7 @@ impl Gossip {
             return;
         }
         if let Some(&(_, own)) = digest.have.iter().find(|(dc, _)| *dc == self.dc) {
-            self.outgrow(own);
+            self.outgrow(now, own);
         }
         let mut further = false;
         let Some(peer) = self.peers.get_mut(&from) else { return };
@@ -474,9 +474,10 @@ impl Gossip {
 
     /// Peers know a later version of this data centre's stream than this process gave out: the disk is an old copy, or `start`
     /// was too low. Goes on with a new stream.
-    fn outgrow(&mut self, told: Version) {
+    fn outgrow(&mut self, now: Time, told: Version) {
         if told > self.own().have {
             self.new_stream(told.epoch.saturating_add(1));
+            self.something_new(now);
         }
     }
 
