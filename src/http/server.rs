@@ -4,7 +4,7 @@ use super::once::Once;
 use super::patient::Patient;
 use super::totals::Totals;
 use super::winners::Winners;
-use super::{Access, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, routes};
+use super::{Access, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, TLS_TIMEOUT, routes};
 use crate::tls::ServerTls;
 use crate::webhook::Webhooks;
 use axum::Router;
@@ -167,7 +167,12 @@ async fn serve(stream: TcpStream, tls: Option<ServerTls>, router: Router, stoppi
     let _ = stream.set_nodelay(true);
     let stream = Patient::new(stream);
     let Some(tls) = tls else { return serve_http(stream, router, stopping).await };
-    match tokio::time::timeout(HEAD_TIMEOUT, tls.acceptor().accept(stream)).await {
+    let mut ending = stopping.clone();
+    let agreed = tokio::select! {
+        agreed = tokio::time::timeout(TLS_TIMEOUT, tls.acceptor().accept(stream)) => agreed,
+        () = stopped(&mut ending) => return,
+    };
+    match agreed {
         Ok(Ok(stream)) => serve_http(stream, router, stopping).await,
         Ok(Err(error)) => tracing::debug!(%error, "TLS was not agreed on"),
         Err(_) => tracing::debug!("TLS was not agreed on in time"),
