@@ -17,6 +17,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use crate::claims::Claims;
 use crate::hops::Hops;
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
@@ -44,6 +45,7 @@ pub struct LocalBackend {
     following: JoinHandle<()>,
     tallied: Option<Arc<Tally>>,
     hops: Option<Hops>,
+    claims: Claims,
     /// Of the data centres, by their numbers, where they are known.
     places: Vec<Option<Place>>,
 }
@@ -92,7 +94,8 @@ impl LocalBackend {
             let (awarded, aggregator) = (awarded.clone(), aggregator.clone());
             async move { while follow(&mut live, &awarded, &aggregator).await {} }
         });
-        LocalBackend { aggregator, client, awarded, following, tallied: None, hops: None, places: Vec::new() }
+        let claims = Claims::new(&aggregator);
+        LocalBackend { aggregator, client, awarded, following, tallied: None, hops: None, claims, places: Vec::new() }
     }
 
     /// The newest awards of some counters, oldest first.
@@ -299,6 +302,10 @@ impl Backend for LocalBackend {
 
     fn hops(&self) -> Option<&Hops> {
         self.hops.as_ref()
+    }
+
+    fn claims(&self) -> Option<&Claims> {
+        Some(&self.claims)
     }
 
     fn awarded(&self) -> (AwardPosition, broadcast::Receiver<Award>) {

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, award, awards, bench, certs, get, milestones, node, status, verify, watch, webhooks,
+    Outcome, add, aggregator, award, awards, bench, certs, claims, get, milestones, node, status, verify, watch,
+    webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -38,6 +39,8 @@ enum Command {
     Award(award::Award),
     /// Lists awards and fetches their certificates
     Awards(awards::Awards),
+    /// How awards are claimed by the sessions that they name
+    Claims(claims::Claims),
     /// Receivers of awards: what they have not acknowledged
     Webhooks(webhooks::Webhooks),
     /// What a process says of itself
@@ -84,6 +87,7 @@ impl Cli {
             Command::Milestones(args) => milestones::run(args),
             Command::Award(args) => award::run(args),
             Command::Awards(args) => awards::run(args),
+            Command::Claims(args) => claims::run(args),
             Command::Webhooks(args) => webhooks::run(args),
             Command::Status(args) => status::run(args),
             Command::Verify(args) => verify::run(args),

@@ -6,6 +6,7 @@
 pub mod backend;
 pub mod bench;
 pub mod certificate;
+pub mod claims;
 pub mod cli;
 pub mod commands;
 pub mod config;

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
-use tidemark_proto::ids::{CounterName, DcId};
+use tidemark_proto::ids::{CounterName, DcId, SessionId};
 use tidemark_proto::ledger::{Awarded, DefineError, DisarmError, Pending};
-use tidemark_proto::msg::{LedgerCmd, MilestoneSpec, Reading};
+use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Reading};
 use tidemark_proto::time::Time;
 use tidemark_transport::{Connection, Credentials, Endpoint, Role};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
@@ -278,6 +278,17 @@ impl Aggregator {
         };
         self.submit(cmd.into_iter().collect()).await;
         Ok(revision)
+    }
+
+    /// Asks for a rule for a counter's awards to come, decided on the revision that stands. It is on its way to the ledger when
+    /// this returns.
+    pub async fn set_claim_rule(&self, counter: &CounterName, revision: u64, rule: Option<ClaimRule>) {
+        self.submit(vec![LedgerCmd::ClaimRule { counter: counter.clone(), revision, rule }]).await;
+    }
+
+    /// Claims the award at a milestone for a session, whose token was seen. It is on its way to the ledger when this returns.
+    pub async fn claim(&self, counter: &CounterName, at: u64, session: SessionId, id: u128) {
+        self.submit(vec![LedgerCmd::Claim { counter: counter.clone(), at, session, id }]).await;
     }
 
     /// How many changes of a counter's milestones are applied here.

@@ -8,13 +8,13 @@ use crate::storage::ViewStore;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::raft::RaftNode;
 use tidemark_proto::aggregator::{AggregatorCore, Event as CoreEvent, Input, Output};
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{FromGroup, LedgerCmd, PeerMsg};
-use tidemark_proto::time::{Span, Time};
+use tidemark_proto::time::{Span, Time, WallMs};
 use tidemark_proto::wire;
 use tidemark_transport::{Connection, Credentials};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
@@ -25,7 +25,11 @@ pub const EVENTS_MAX: usize = 4_096;
 const EVENTS_BATCH: usize = 256;
 /// Why a connection ends whose writer's queue is full.
 const READS_TOO_SLOWLY: &str = "reads too slowly";
-/// How often round trips are looked at.
+/// Claims of which the ledger's leader says something at a time.
+const CLAIMS_TIMED_AT_ONCE: usize = 2_048;
+/// Who begins to lead the ledger ends claims only after this: those of the time without a leader come first.
+const LEADS_BEFORE_IT_ENDS: Duration = Duration::from_secs(10);
+/// How often round trips are looked at, and whether the time of claims is over.
 const SURVEY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What happens to an aggregator.
@@ -81,6 +85,8 @@ pub struct Host {
     peers: HashMap<DcId, Peer>,
     nodes: HashMap<u64, NodePeer>,
     leader: Option<DcId>,
+    /// Since when this one leads the ledger.
+    led_since: Option<Instant>,
     persisted: u64,
 }
 
@@ -114,6 +120,7 @@ impl Host {
             peers,
             nodes,
             leader: None,
+            led_since: None,
             persisted: 0,
         }
     }
@@ -254,6 +261,7 @@ impl Host {
         let leader = member.and_then(Cluster::dc_of_member);
         if leader != self.leader {
             self.leader = leader;
+            self.led_since = (leader == Some(self.own)).then(Instant::now);
             self.handle(Input::Leader(leader));
         }
     }
@@ -264,6 +272,20 @@ impl Host {
             self.peers.iter().map(|(&dc, peer)| (dc, Span(peer.connection.rtt().as_micros() as u64))).collect();
         for (dc, rtt) in rtts {
             self.handle(Input::PeerRtt { dc, rtt });
+        }
+        if self.leader == Some(self.own) {
+            self.time_claims();
+        }
+    }
+
+    /// The ledger reads no clock: its leader says when claims end.
+    fn time_claims(&self) {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = WallMs(since_1970.as_millis() as u64);
+        let may_end = self.led_since.is_some_and(|since| since.elapsed() >= LEADS_BEFORE_IT_ENDS);
+        let due = self.ledger.lock().claims().due(now, may_end, CLAIMS_TIMED_AT_ONCE);
+        if !due.is_empty() {
+            self.propose(&due);
         }
     }
 

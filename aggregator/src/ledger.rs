@@ -8,6 +8,9 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
+/// No rules, claims, open ones, waiting ones: what a snapshot lacks that was made before there were claims.
+const NO_CLAIMS: [u8; 4] = [0; 4];
+
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
 pub struct SharedLedger(Arc<Mutex<Ledger>>);
@@ -37,9 +40,17 @@ impl App for LedgerApp {
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
-        let ledger: Ledger = postcard::from_bytes(snapshot).map_err(|error| RestoreError(error.to_string()))?;
+        let ledger = read(snapshot).or_else(|_| read(&[snapshot, &NO_CLAIMS].concat())).map_err(RestoreError)?;
         self.0.lock().replace(ledger);
         Ok(())
+    }
+}
+
+/// Reads a snapshot; one of a later program, with more than is known here, is refused.
+fn read(snapshot: &[u8]) -> Result<Ledger, String> {
+    match postcard::take_from_bytes::<Ledger>(snapshot).map_err(|error| error.to_string())? {
+        (ledger, []) => Ok(ledger),
+        (_, rest) => Err(format!("{} bytes of it are not understood", rest.len())),
     }
 }
 

@@ -5,12 +5,14 @@
 //! and recalls to propose is the leader's business ([`crate::alloc`]); apply clamps them against its own state.
 
 pub mod account;
+pub mod claims;
 pub mod counter;
 mod fate;
 pub mod milestones;
 pub mod window;
 
 pub use account::AccountState;
+pub use claims::{Claim, ClaimState, Claims};
 pub use counter::{Awarded, CounterLedger};
 pub use fate::Fate;
 pub use milestones::{Milestones, Pending};
@@ -35,6 +37,7 @@ pub struct Ledger {
     views: BTreeSet<DcId>,
     groups: BTreeMap<GroupId, Registered>,
     counters: BTreeMap<CounterName, CounterLedger>,
+    claims: Claims,
     #[serde(skip)]
     changes: ChangeSets,
 }
@@ -165,6 +168,24 @@ impl Ledger {
                 let signature =
                     AwardSignature { dc: *dc, signature: signature.clone(), certificate: certificate.clone() };
                 self.on_signature(counter, *at, signature);
+            }
+            LedgerCmd::ClaimRule { counter, revision, rule } => {
+                if self.counters.contains_key(counter) {
+                    self.claims.set_rule(counter, *revision, *rule);
+                }
+            }
+            LedgerCmd::ClaimUntil { counter, at, holder, until } => {
+                self.claims.set_until(counter, *at, *holder, *until);
+            }
+            LedgerCmd::Claim { counter, at, session, id } => {
+                if let Some(state) = self.counters.get(counter) {
+                    self.claims.claim(counter, *at, (*session, *id), index, state.awards());
+                }
+            }
+            LedgerCmd::ClaimOver { counter, at, holder } => {
+                if let Some(state) = self.counters.get(counter) {
+                    self.claims.on_over(counter, *at, *holder, state.awards());
+                }
             }
         }
     }
@@ -325,6 +346,7 @@ impl Ledger {
             touched.awards.iter().for_each(|&at| state.check_award(at));
         }
         self.changes.accounts.extend(touched.groups.into_iter().map(|group| (name.clone(), group)));
+        touched.awards.iter().for_each(|&at| self.claims.on_award(name, at));
         self.changes.awards.extend(touched.awards.into_iter().map(|at| (name.clone(), at)));
         if touched.counter {
             self.changes.counters.insert(name.clone());
@@ -453,6 +475,11 @@ impl Ledger {
         self.spread.iter().chain(self.counters.keys()).cloned().collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    /// Who has claimed what.
+    pub fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
     pub fn applied(&self) -> LogIndex {
         self.applied
     }
@@ -529,5 +556,6 @@ impl Ledger {
     /// Panics when a rule of the protocol is broken. Called after every step in debug and simulation builds.
     pub fn check_invariants(&self) {
         self.counters.values().for_each(CounterLedger::check_invariants);
+        self.claims.check_invariants();
     }
 }

@@ -28,6 +28,10 @@ pub const BATCH_ITEMS_MAX: usize = 65_536;
 pub const ENTRY_BATCHES_MAX: usize = 65_536;
 /// Bytes of one message between processes, and of one log entry. More: refused at decode, and no sender builds one.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// The longest time that an award may be claimed: 30 days, as long as a session's token is good.
+pub const CLAIM_PERIOD_S_MAX: u32 = 30 * 24 * 3_600;
+/// So often an unclaimed award passes on to a later winner; then it lapses, lest what nobody wants piles up.
+pub const CLAIM_PASSES_MAX: u8 = 10;
 /// Bytes of a hop token: what a query carries that is sent on to another data centre.
 pub const HOP_BYTES_MAX: usize = 4_096;
 /// Lanes (valves) of one group.

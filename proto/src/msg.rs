@@ -537,6 +537,50 @@ pub enum LedgerCmd {
         signature: Vec<u8>,
         certificate: Vec<u8>,
     },
+    /// How a guarded counter's awards to come are claimed, or that they are not, if `revision` is still that of its rule.
+    ClaimRule {
+        counter: CounterName,
+        revision: u64,
+        rule: Option<ClaimRule>,
+    },
+    /// Until when the session of the award at `holder` may claim the award at `at`. Of the ledger's leader; said once.
+    ClaimUntil {
+        counter: CounterName,
+        at: u64,
+        holder: u64,
+        until: WallMs,
+    },
+    /// A session claims an award, under a name of its choice: a copy of its own claim is no other claim.
+    Claim {
+        counter: CounterName,
+        at: u64,
+        session: SessionId,
+        id: u128,
+    },
+    /// The time of the session of the award at `holder` is over. Of the ledger's leader.
+    ClaimOver {
+        counter: CounterName,
+        at: u64,
+        holder: u64,
+    },
+}
+
+/// How awards are claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimRule {
+    /// For how long, 1 to [`CLAIM_PERIOD_S_MAX`](crate::limits::CLAIM_PERIOD_S_MAX).
+    pub period_s: u32,
+    pub fallback: Fallback,
+}
+
+/// What becomes of an award that nobody claims in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fallback {
+    /// It is nobody's.
+    Nobody,
+    /// It passes to the winner of the counter's next award, who has as much time; and so on.
+    NextAward,
 }
 
 // ---- awards --------------------------------------------------------------------------------------------------------------

@@ -193,7 +193,19 @@ impl Message for LedgerCmd {
                 at_most("bytes of a certificate", certificate.len() as u64, SIGNATURE_BYTES_MAX as u64)?;
                 name(counter)
             }
-            LedgerCmd::Spread(counter)
+            LedgerCmd::ClaimRule { counter, rule, .. } => {
+                let period_s = rule.map_or(1, |rule| rule.period_s);
+                at_most(
+                    "seconds for a claim, less one",
+                    u64::from(period_s).wrapping_sub(1),
+                    CLAIM_PERIOD_S_MAX.into(),
+                )?;
+                name(counter)
+            }
+            LedgerCmd::ClaimUntil { counter, .. }
+            | LedgerCmd::Claim { counter, .. }
+            | LedgerCmd::ClaimOver { counter, .. }
+            | LedgerCmd::Spread(counter)
             | LedgerCmd::Disarm { counter, .. }
             | LedgerCmd::Grant { counter, .. }
             | LedgerCmd::ViewAck { counter, .. } => name(counter),

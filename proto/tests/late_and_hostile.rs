@@ -600,6 +600,7 @@ fn one_of_every_command() -> Vec<LedgerCmd> {
         HelloAccount { counter: counter(), epoch: 1, generation: 0, granted: 9, spent: 3, returned: 1, next_pos: 5 };
     let greeting = Hello { group: group(1), lanes: 2, nonces: vec![1, 2], number: 2, accounts: vec![account] };
     let (signature, certificate) = (vec![1; 64], vec![2; 200]);
+    let rule = ClaimRule { period_s: 3_600, fallback: Fallback::NextAward };
     let spec = MilestoneSpec { at: vec![1_500], every: Some(500), sequence_from: Some(90), ..MilestoneSpec::default() };
     let detail = offer(0, 0, OfferBody::Items(vec![item; 3]));
     let detail = if let LedgerCmd::Offer(detail) = detail { LedgerCmd::Detail(detail) } else { unreachable!() };
@@ -617,13 +618,17 @@ fn one_of_every_command() -> Vec<LedgerCmd> {
         LedgerCmd::Grant { counter: counter(), epoch: 1, group: group(0), amount: 900, if_awarded: Some(1000) },
         view_ack(0, 1000, 1),
         LedgerCmd::Signature { counter: counter(), at: 1000, dc: DcId(1), signature, certificate },
+        LedgerCmd::ClaimRule { counter: counter(), revision: 0, rule: Some(rule) },
+        LedgerCmd::ClaimUntil { counter: counter(), at: 1000, holder: 1000, until: WallMs(1 << 41) },
+        LedgerCmd::Claim { counter: counter(), at: 1000, session: SessionId([7; 16]), id: 1 << 100 },
+        LedgerCmd::ClaimOver { counter: counter(), at: 1000, holder: 1000 },
     ]
 }
 
 proptest! {
     #[test]
     fn changed_commands_are_refused_or_harmless(
-        changes in proptest::collection::vec((0usize..13, any::<usize>(), 0u8..=255, any::<bool>()), 1..20),
+        changes in proptest::collection::vec((0usize..17, any::<usize>(), 0u8..=255, any::<bool>()), 1..20),
     ) {
         let commands = one_of_every_command();
         let mut log = Log::new(&[hello(0, &[1]), hello(1, &[1]), LedgerCmd::View(DcId(0)), define(&[1000])]);

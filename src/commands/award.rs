@@ -1,11 +1,10 @@
 //! `tidemark award`: waits until a milestone is awarded, and says to whom.
 
-use super::remote::{Remote, RemoteError};
+use super::remote::{Remote, RemoteError, award_path};
 use super::{Outcome, awards, block_on, show};
 use crate::http::{AWARD_WAIT_MAX, AwardStateBody};
 use crate::names::parse_counter;
 use clap::Args;
-use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 
@@ -26,8 +25,7 @@ pub struct Award {
 
 pub fn run(args: Award) -> Outcome {
     block_on(async {
-        let key = percent_encode(args.counter.key(), NON_ALPHANUMERIC);
-        let path = format!("/v1/awards/{}/{key}/{}", args.counter.namespace(), args.at);
+        let path = award_path(&args.counter, args.at, "");
         let known: AwardStateBody = args.remote.get(&path).await?;
         let mut award = known.award;
         let path = format!("{path}?wait_s={}", AWARD_WAIT_MAX.as_secs());

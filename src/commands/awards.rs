@@ -1,12 +1,11 @@
 //! `tidemark awards`: lists awards, fetches their certificates.
 
-use super::remote::{Remote, RemoteError, counter_param};
+use super::remote::{Remote, RemoteError, award_path, counter_param};
 use super::{Outcome, block_on, show};
 use crate::certificate::Certificate;
 use crate::http::body::{AwardBody, AwardsBody};
 use crate::names::parse_counter;
 use clap::{Args, Subcommand};
-use percent_encoding::NON_ALPHANUMERIC;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidemark_proto::ids::CounterName;
@@ -78,8 +77,7 @@ async fn certificate(counter: &CounterName, at: u64, out: Option<PathBuf>, remot
 }
 
 async fn fetch(counter: &CounterName, at: u64, remote: &Remote) -> Result<Certificate, RemoteError> {
-    let key = percent_encoding::percent_encode(counter.key(), NON_ALPHANUMERIC);
-    remote.get(&format!("/v1/awards/{}/{key}/{at}/certificate", counter.namespace())).await
+    remote.get(&award_path(counter, at, "/certificate")).await
 }
 
 /// An award on one line.

@@ -6,6 +6,7 @@ pub mod award;
 pub mod awards;
 pub mod bench;
 pub mod certs;
+pub mod claims;
 pub mod get;
 pub mod milestones;
 pub mod node;

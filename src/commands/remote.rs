@@ -204,6 +204,12 @@ pub fn counter_path(counter: &CounterName, verb: &str) -> String {
     format!("/v1/counters/{}/{key}{verb}", counter.namespace())
 }
 
+/// An award in a path.
+pub fn award_path(counter: &CounterName, at: u64, verb: &str) -> String {
+    let key = percent_encoding::percent_encode(counter.key(), NON_ALPHANUMERIC);
+    format!("/v1/awards/{}/{key}/{at}{verb}", counter.namespace())
+}
+
 /// `counter=…`, for a query.
 pub fn counter_param(counter: &CounterName) -> String {
     format!("counter={}", utf8_percent_encode(&counter_text(counter), NON_ALPHANUMERIC))

@@ -9,7 +9,7 @@ use thiserror::Error;
 use tidemark_aggregator::{LiveEvent, MilestoneState};
 use tidemark_proto::ids::{CounterName, DcId, NameError};
 use tidemark_proto::ledger::DefineError;
-use tidemark_proto::msg::{MilestoneSpec, Policy};
+use tidemark_proto::msg::{ClaimRule, Fallback, MilestoneSpec, Policy};
 use tokio::sync::broadcast;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
@@ -34,6 +34,8 @@ const NAMESPACE: &str = "search";
 const KEY: &str = "queries";
 /// Visitors' own queries: nobody would meet the milestone of 70,000 others a second.
 const VISITORS_KEY: &str = "visitors";
+/// For so long a visitor may claim an award.
+const CLAIM_PERIOD_S: u32 = 600;
 /// Every so manieth of them is a milestone.
 const VISITORS_EVERY: u64 = 10;
 const CLIENT_FLUSH_MS: u64 = 13;
@@ -216,8 +218,18 @@ impl<'a> Demo<'a> {
         self.generator.wait_for(|report| *report == FromLoad::Ready).await?;
         self.add_baseline().await?;
         let spec = MilestoneSpec { every: Some(VISITORS_EVERY), ..MilestoneSpec::default() };
-        self.cluster.leader().aggregator.define(&self.visitors, spec).await?;
+        let leader = self.cluster.leader().aggregator.clone();
+        leader.define(&self.visitors, spec).await?;
         self.arm().await?;
+        // A later run over the same data finds the rules there.
+        for (counter, fallback) in [(&self.visitors, Fallback::NextAward), (&self.counter, Fallback::Nobody)] {
+            if leader.with_ledger(|ledger| ledger.counter(counter).is_none()) {
+                continue;
+            }
+            leader.set_claim_rule(counter, 0, Some(ClaimRule { period_s: CLAIM_PERIOD_S, fallback })).await;
+            let stands = || leader.with_ledger(|ledger| ledger.claims().revision(counter) > 0);
+            patiently("the rule for claims", stands).await?;
+        }
         // A visitor may have been quicker.
         self.before = converge::largest(&self.cluster, &self.counter, &self.cold_cells()?);
         self.before.total -= self.pages.tally();

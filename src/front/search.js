@@ -131,7 +131,40 @@ function celebrate(counter, at) {
   $("award-text").textContent = ofAll ? "of all queries, in all data centres." : "of all visitors’ own queries.";
   $("award-proof").href = `${site.url}/v1/awards/${counter}/${at}/certificate`;
   $("award").hidden = false;
+  offerClaim(`${site.url}/v1/awards/${counter}/${at}/claim`);
   document.title = `You are number ${number.format(at)}!`;
+}
+
+/** An award may be claimed for a while by whom it names; where it is not to be claimed, nothing is said of it. */
+async function offerClaim(url) {
+  const button = $("award-claim"), said = $("award-claimed"), isShown = () => $("award").dataset.claim === url;
+  $("award").dataset.claim = url;
+  button.hidden = true;
+  said.textContent = "";
+  const show = ({ state, at, holder, until_unix_ms: until, also }) => {
+    if (!isShown()) return;
+    const more = also.length ? `, with ${number.format(also.length)} that nobody has claimed` : "";
+    button.hidden = state !== "open" || holder !== at;
+    if (holder !== at) said.textContent = "It was not claimed in time, and has passed on.";
+    else if (state === "claimed") said.textContent = `Claimed: it is yours${more}.`;
+    else if (state === "open") said.textContent = `${until ? `until ${new Date(until).toLocaleTimeString()}` : ""}${more}`;
+    else said.textContent = "It was not claimed in time.";
+  };
+  button.onclick = async () => {
+    button.disabled = true;
+    try {
+      // The name makes it the same claim when it is sent again.
+      const claim = { session: await ownSession(), id: "search-page" };
+      const claimed = await ask("", claim, null, { url });
+      await Promise.all(claimed.also.map(at => ask("", claim, null, { url: url.replace(/\d+\/claim$/, `${at}/claim`) })));
+      show(claimed);
+    } catch ({ message }) {
+      if (isShown()) said.textContent = message;
+    }
+    button.disabled = false;
+  };
+  const known = await fetch(url).then(response => response.ok ? response.json() : null).catch(() => null);
+  if (known) show(known);
 }
 
 $("award-close").onclick = () => {

@@ -1,6 +1,7 @@
 //! What the HTTP interface asks of the process it stands in.
 
 use super::{ClusterBody, Failure, Mode};
+use crate::claims::Claims;
 use crate::hops::Hops;
 use std::future::Future;
 use tidemark_proto::ids::{CounterName, SessionId};
@@ -199,6 +200,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// What counts queries that were sent on from one data centre to another; a node has none.
     fn hops(&self) -> Option<&Hops> {
+        None
+    }
+
+    /// What looks after claims of awards; a node has none.
+    fn claims(&self) -> Option<&Claims> {
         None
     }
 

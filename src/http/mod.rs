@@ -2,12 +2,13 @@
 //!
 //! It speaks HTTP/1.1, plainly or over TLS. Numbers in JSON are whole numbers up to 2^62, which some
 //! languages must be told to read exactly. Keys may hold `/`; an unescaped last
-//! part `milestones` or `progress` (or `add`, when posted) is the verb, so the value of a key that ends so is read with `%2Fmilestones`.
+//! part `milestones`, `claims` or `progress` (or `add`, when posted) is the verb, so the value of a key that ends so is read with `%2Fmilestones`.
 
 pub(crate) mod answer;
 mod auth;
 mod backend;
 pub mod body;
+mod claims;
 mod cluster;
 mod feed;
 mod hop_routes;
@@ -29,6 +30,7 @@ pub use backend::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, MilestoneList, MilestoneState, MilestoneStatus,
     Progress,
 };
+pub use claims::ClaimingBody;
 pub use cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 pub use hop_routes::{CountHopBody, HopCountedBody, HopIssuedBody, HopPlaceBody, IssueHopBody};
 pub use live::LIVE_PROTOCOL;
@@ -62,6 +64,8 @@ pub const SUBSCRIPTIONS_PER_SESSION_MAX: usize = 16;
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// A WebSocket that says nothing is asked so often whether it is there, and a subscriber who is told nothing hears so often that we are.
 pub const LIVE_PING_INTERVAL: Duration = Duration::from_secs(20);
+/// TLS is agreed on within this, or the connection is closed.
+pub const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a stopping server waits for requests under way.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 

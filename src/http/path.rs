@@ -1,7 +1,7 @@
 //! Counters in URLs: `{namespace}/{key}` and, after the key, what is wanted of it.
 //!
 //! A key may hold `/`, written so or as `%2F`; only an unescaped last part is a verb. The value of a counter whose key
-//! ends in `/milestones` is therefore read as `…%2Fmilestones`, and so is that of one that ends in `/progress`.
+//! ends in `/milestones` is therefore read as `…%2Fmilestones`, and so is that of one that ends in `/progress` or `/claims`.
 
 use super::Failure;
 use crate::names::key_bytes;
@@ -14,6 +14,7 @@ pub enum CounterPath {
     Add(CounterName),
     Milestones(CounterName),
     Progress(CounterName),
+    Claims(CounterName),
 }
 
 /// Reads the part of a path after `/v1/counters/`, still escaped. `add` is a verb only where `posted`.
@@ -22,6 +23,7 @@ pub fn counter_path(rest: &str, posted: bool) -> Result<CounterPath, Failure> {
         Some((counter, "add")) if posted && counter.contains('/') => Ok(CounterPath::Add(counter_of(counter)?)),
         Some((counter, "milestones")) if counter.contains('/') => Ok(CounterPath::Milestones(counter_of(counter)?)),
         Some((counter, "progress")) if counter.contains('/') => Ok(CounterPath::Progress(counter_of(counter)?)),
+        Some((counter, "claims")) if counter.contains('/') => Ok(CounterPath::Claims(counter_of(counter)?)),
         _ => Ok(CounterPath::Value(counter_of(rest)?)),
     }
 }
@@ -32,6 +34,12 @@ pub fn certificate_path(rest: &str) -> Result<(CounterName, u64), Failure> {
     let (counter, at) = rest.strip_suffix("/certificate").and_then(|rest| rest.rsplit_once('/')).ok_or_else(unknown)?;
     let at = at.parse().map_err(|_| Failure::invalid("milestone", format!("{at:?} is no milestone")))?;
     Ok((counter_of(counter)?, at))
+}
+
+/// Reads `{namespace}/{key}/{at}/claim`, still escaped.
+pub fn claim_path(rest: &str) -> Result<(CounterName, u64), Failure> {
+    let unknown = || Failure::NotFound("no such path: {namespace}/{key}/{at}/claim expected".to_owned());
+    award_path(rest.strip_suffix("/claim").ok_or_else(unknown)?)
 }
 
 /// Reads `{namespace}/{key}/{at}`, still escaped.
@@ -66,6 +74,8 @@ mod tests {
         assert_eq!(value("search/a/milestones"), Ok(CounterPath::Milestones(counter(b"a"))));
         assert_eq!(value("search/a%2Fmilestones"), Ok(CounterPath::Value(counter(b"a/milestones"))));
         assert_eq!(value("search/a/progress"), Ok(CounterPath::Progress(counter(b"a"))));
+        assert_eq!(value("search/a/claims"), Ok(CounterPath::Claims(counter(b"a"))));
+        assert_eq!(claim_path("search/a/b/100/claim"), Ok((counter(b"a/b"), 100)));
         assert_eq!(value("search/progress"), Ok(CounterPath::Value(counter(b"progress"))));
         assert_eq!(award_path("search/a/b%2Fc/100"), Ok((counter(b"a/b/c"), 100)));
         assert_eq!(value("search/milestones"), Ok(CounterPath::Value(counter(b"milestones"))));

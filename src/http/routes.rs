@@ -5,7 +5,7 @@ use super::path::{CounterPath, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, hop_routes, live, milestone, pages, webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, claims, hop_routes, live, milestone, pages, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{parse_counter, session_id};
@@ -51,7 +51,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .route("/v1/counters", get(read_counters::<B>))
         .route("/v1/counters/{*rest}", counter)
         .route("/v1/awards", get(awards::<B>))
-        .route("/v1/awards/{*rest}", get(one_award::<B>))
+        .route("/v1/awards/{*rest}", get(one_award::<B>).post(claims::claim::<B>))
         .route("/v1/live", get(live::upgrade::<B>))
         .route("/v1/events", get(live::events::<B>))
         .route("/v1/sessions", post(issue_sessions::<B>))
@@ -157,6 +157,7 @@ async fn get_counter<B: Backend>(
     shared.access.read(&headers)?;
     match counter_path(below(&uri, "/v1/counters/"), false)? {
         CounterPath::Milestones(name) => Ok(json(StatusCode::OK, &shared.backend.milestones(&name).await?)),
+        CounterPath::Claims(name) => claims::rule(&shared, &name),
         CounterPath::Progress(name) => {
             let progress = shared.backend.progress(&name).await?;
             Ok(json(StatusCode::OK, &ProgressBody::new(&name, &progress)))
@@ -197,6 +198,9 @@ async fn put_counter<B: Backend>(
     bytes: Body,
 ) -> Result<Response, Failure> {
     shared.access.write(&headers)?;
+    if let Some(counter) = claims::is_claims(&uri) {
+        return claims::set_rule(&shared, &counter, bytes).await;
+    }
     let counter = milestones_path(&uri)?;
     let define: body::DefineBody = body::parse(&whole(bytes)?)?;
     Ok(json(StatusCode::OK, &shared.backend.define(counter, define.into()).await?))
@@ -232,7 +236,7 @@ async fn awards<B: Backend>(
     Ok(json(StatusCode::OK, &body::AwardsBody { awards: awards.iter().map(Into::into).collect(), next }))
 }
 
-/// An award, or its certificate.
+/// An award, its certificate or its claim.
 async fn one_award<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
@@ -241,6 +245,9 @@ async fn one_award<B: Backend>(
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
     let rest = below(&uri, "/v1/awards/");
+    if rest.ends_with("/claim") {
+        return claims::get(&shared, rest);
+    }
     if !rest.ends_with("/certificate") {
         return milestone::award(&shared, rest, &params).await;
     }
@@ -263,20 +270,25 @@ async fn issue_sessions<B: Backend>(
 
 /// A session's digest. A token that says that it is signed must be good, and for the counter's namespace.
 pub(super) fn session_of<B>(shared: &Shared<B>, token: &str, counter: &CounterName) -> Result<SessionId, Failure> {
-    match token.split_once('.') {
-        Some((SESSION_VERSION, _)) => {
-            let session = shared.access.sessions()?.verify_for(token, counter.namespace()).map_err(Failure::from);
-            // Who asks is known; what it says is wrong.
-            session.map(|session| session.id).map_err(|refused| Failure::invalid(refused.code(), refused))
-        }
-        _ => session_id(token).map_err(|error| Failure::invalid("session", error)),
+    if !is_signed(token) {
+        return session_id(token).map_err(|error| Failure::invalid("session", error));
     }
+    let session = shared.access.sessions()?.verify_for(token, counter.namespace()).map_err(Failure::from);
+    // Who asks is known; what it says is wrong.
+    session.map(|session| session.id).map_err(|refused| Failure::invalid(refused.code(), refused))
+}
+
+/// Whether a session's token says that the cluster has signed it.
+pub(super) fn is_signed(token: &str) -> bool {
+    matches!(token.split_once('.'), Some((SESSION_VERSION, _)))
 }
 
 fn milestones_path(uri: &Uri) -> Result<CounterName, Failure> {
     match counter_path(below(uri, "/v1/counters/"), false)? {
         CounterPath::Milestones(counter) => Ok(counter),
-        _ => Err(Failure::NotFound("PUT and DELETE need a path that ends in /milestones".to_owned())),
+        _ => Err(Failure::NotFound(
+            "PUT and DELETE need a path that ends in /milestones, or PUT one in /claims".to_owned(),
+        )),
     }
 }
 

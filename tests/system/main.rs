@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod centres;
+mod claims;
 mod cluster;
 mod crashes;
 mod disk;

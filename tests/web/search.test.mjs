@@ -60,6 +60,9 @@ test("the billionth is told so at once, in its window and no other, and again wh
   assert.ok(await other.page.locator("#award").isHidden());
   await winner.page.reload();
   await winner.page.locator("#award").waitFor();
+  await winner.page.click("#award-claim");
+  await winner.page.locator("#award-claimed", { hasText: "Claimed: it is yours." }).waitFor();
+  assert.ok(await winner.page.locator("#award-claim").isHidden());
   const proof = await winner.page.getAttribute("#award-proof", "href");
   const certificate = await (await fetch(proof)).json();
   assert.equal(certificate.award?.at, 1_000_000_000, JSON.stringify(certificate));

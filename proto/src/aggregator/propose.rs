@@ -209,12 +209,13 @@ fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
 fn may_propose(dc: DcId, cmd: &LedgerCmd) -> bool {
     match cmd {
         LedgerCmd::Namespace(_) | LedgerCmd::Spread(_) | LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } => true,
+        LedgerCmd::ClaimRule { .. } | LedgerCmd::Claim { .. } => true,
         LedgerCmd::View(of) => *of == dc,
         LedgerCmd::Hello(hello) => hello.group.dc == dc,
         LedgerCmd::Report(report) => report.group.dc == dc,
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer.group.dc == dc,
         LedgerCmd::ViewAck { dc: of, .. } | LedgerCmd::Signature { dc: of, .. } => *of == dc,
-        LedgerCmd::Grant { .. } => false,
+        LedgerCmd::Grant { .. } | LedgerCmd::ClaimUntil { .. } | LedgerCmd::ClaimOver { .. } => false,
     }
 }
 

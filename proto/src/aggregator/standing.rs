@@ -1,7 +1,7 @@
 //! Commands that are said to the ledger again and again until its state shows them.
 
 use crate::ids::DcId;
-use crate::ledger::{Awaiting, Ledger};
+use crate::ledger::{Awaiting, ClaimState, Ledger};
 use crate::msg::LedgerCmd;
 use crate::time::{Span, Time};
 
@@ -23,7 +23,7 @@ pub struct Standing(Vec<Entry>);
 
 impl Standing {
     pub fn add(&mut self, cmd: LedgerCmd) {
-        if self.0.len() < STANDING_MAX && !self.0.iter().any(|entry| entry.cmd == cmd) {
+        if self.0.len() < STANDING_MAX && !self.0.iter().any(|entry| is_same(&entry.cmd, &cmd)) {
             self.0.push(Entry { cmd, due: Time(0), tries: 0 });
         }
     }
@@ -56,6 +56,15 @@ impl Standing {
     }
 }
 
+/// Whether one command makes the other needless: of a session's claims of one award the first is enough.
+fn is_same(known: &LedgerCmd, cmd: &LedgerCmd) -> bool {
+    let claimed = |cmd: &LedgerCmd| match cmd {
+        LedgerCmd::Claim { counter, at, session, .. } => Some((counter.clone(), *at, *session)),
+        _ => None,
+    };
+    known == cmd || claimed(known).is_some_and(|claim| claimed(cmd) == Some(claim))
+}
+
 /// Without it the cluster does not work as a whole.
 fn is_vital(cmd: &LedgerCmd) -> bool {
     matches!(cmd, LedgerCmd::View(_) | LedgerCmd::ViewAck { .. } | LedgerCmd::Signature { .. })
@@ -77,6 +86,10 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: DcId) -> bool {
         // Carried out, or decided on what is no more.
         LedgerCmd::Define { counter, revision, .. } | LedgerCmd::Disarm { counter, revision, .. } => {
             ledger.revision(counter) > *revision
+        }
+        LedgerCmd::ClaimRule { counter, revision, .. } => ledger.claims().revision(counter) > *revision,
+        LedgerCmd::Claim { counter, at, .. } => {
+            ledger.claims().get(counter, *at).is_none_or(|claim| claim.state != ClaimState::Open)
         }
         _ => true,
     }

@@ -1,0 +1,253 @@
+//! Claims of awards at one data centre: who an award names says that it is there, once and in time.
+
+use crate::http::Failure;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tidemark_aggregator::Aggregator;
+use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_proto::ledger::{Claim, ClaimState, Fate, Ledger};
+use tidemark_proto::limits::CLAIM_PERIOD_S_MAX;
+use tidemark_proto::msg::{ClaimRule, Fallback};
+use tokio::time::{Instant, sleep};
+
+/// Longest name of a claim, in bytes.
+pub const CLAIM_ID_BYTES_MAX: usize = 128;
+/// For the ledger, which may be electing a leader.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(10);
+/// For what a replica may not have heard of yet, before it is denied.
+const LAG_PATIENCE: Duration = Duration::from_secs(1);
+/// Awards in a claim's `also`.
+const ALSO_MAX: usize = 100;
+
+/// Looks after claims at one data centre. Clones are the same.
+#[derive(Clone)]
+pub struct Claims(Aggregator);
+
+/// How a counter's awards to come are claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimRuleBody {
+    /// For how long, in seconds, 1 to a year; 0: not at all.
+    pub period_s: u32,
+    /// What becomes of those that nobody claims.
+    #[serde(default = "nobody")]
+    pub fallback: Fallback,
+}
+
+fn nobody() -> Fallback {
+    Fallback::Nobody
+}
+
+/// How an award's claim stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimBody {
+    pub state: ClaimStateBody,
+    /// The award's (first) milestone.
+    pub at: u64,
+    /// The award whose session may claim it, or has: its own, or a later one of the counter to whose winner it has passed.
+    pub holder: u64,
+    /// Until when it may, in milliseconds since 1970; `null` for a moment at the beginning.
+    pub until_unix_ms: Option<u64>,
+    pub fallback: Fallback,
+    /// The ledger entry that made the claim count.
+    pub index: Option<u64>,
+    /// Other awards of the counter that have passed to this one's winner, and may be claimed; the first 100.
+    pub also: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimStateBody {
+    Open,
+    Claimed,
+    /// Nobody has claimed it in time: it waits for the counter's next award.
+    Waiting,
+    /// Nobody has claimed it in time: nobody may.
+    Lapsed,
+}
+
+/// What stands in the way of a claim, or does not.
+enum Standing {
+    /// It is this claim's already.
+    Done(ClaimBody),
+    /// It may be said to the ledger.
+    Open { at: u64 },
+}
+
+impl Claims {
+    pub fn new(aggregator: &Aggregator) -> Claims {
+        Claims(aggregator.clone())
+    }
+
+    /// The rule for a counter's awards to come.
+    pub fn rule(&self, counter: &CounterName) -> ClaimRuleBody {
+        let rule = self.0.with_ledger(|ledger| ledger.claims().rule(counter));
+        rule.map_or(ClaimRuleBody { period_s: 0, fallback: Fallback::Nobody }, |rule| ClaimRuleBody {
+            period_s: rule.period_s,
+            fallback: rule.fallback,
+        })
+    }
+
+    /// Changes the rule for a counter's awards to come; returns once the ledger has applied it.
+    ///
+    /// # Errors
+    /// The counter has no milestones, the time is too long, or somebody else changed the rule at the same time.
+    pub async fn set_rule(&self, counter: &CounterName, wanted: ClaimRuleBody) -> Result<ClaimRuleBody, Failure> {
+        let ClaimRuleBody { period_s, fallback } = wanted;
+        if period_s > CLAIM_PERIOD_S_MAX {
+            let message = format!("period_s is {period_s}: at most {CLAIM_PERIOD_S_MAX} allowed, or 0 for no claims");
+            return Err(Failure::Invalid { code: "period_s", message });
+        }
+        if self.0.with_ledger(|ledger| ledger.counter(counter).is_none()) {
+            return Err(Failure::NotFound(format!("{counter} has no milestones: define one before")));
+        }
+        let rule = (period_s > 0).then_some(ClaimRule { period_s, fallback });
+        let known = || self.0.with_ledger(|ledger| (ledger.claims().rule(counter), ledger.claims().revision(counter)));
+        let (_, revision) = known();
+        self.0.set_claim_rule(counter, revision, rule).await;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match known() {
+                (stands, at) if at > revision && stands == rule => return Ok(self.rule(counter)),
+                (_, at) if at > revision => {
+                    let message =
+                        format!("the claims of {counter} were changed at the same time: look, and decide again");
+                    return Err(Failure::Conflict { code: "changed", message });
+                }
+                _ if Instant::now() >= deadline => return Err(late()),
+                _ => sleep(POLL).await,
+            }
+        }
+    }
+
+    /// How the claim of the award stands that covers the milestone `at`.
+    ///
+    /// # Errors
+    /// It is not awarded, or its awards were not claimed when it was.
+    pub fn of(&self, counter: &CounterName, at: u64) -> Result<ClaimBody, Failure> {
+        self.0.with_ledger(|ledger| find(ledger, counter, at).map(|found| found.body(ledger, counter)))
+    }
+
+    /// Claims an award for a session under a name of its choice: with the same name again, it is the same claim.
+    ///
+    /// # Errors
+    /// It is not awarded, another session's, claimed, or its time is over.
+    pub async fn claim(
+        &self,
+        counter: &CounterName,
+        at: u64,
+        session: SessionId,
+        id: &str,
+    ) -> Result<ClaimBody, Failure> {
+        let name = name_of(session, id)?;
+        let judge = || self.0.with_ledger(|ledger| judge(ledger, counter, at, session, name));
+        let heard_by = Instant::now() + LAG_PATIENCE;
+        let at = loop {
+            match judge() {
+                Ok(Standing::Done(body)) => return Ok(body),
+                Ok(Standing::Open { at }) => break at,
+                // Another replica may know of the award, or of whom it has passed to.
+                Err(failure) if Instant::now() >= heard_by => return Err(failure),
+                Err(_) => sleep(POLL).await,
+            }
+        };
+        self.0.claim(counter, at, session, name).await;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Standing::Done(body) = judge()? {
+                return Ok(body);
+            }
+            if Instant::now() >= deadline {
+                return Err(late());
+            }
+            sleep(POLL).await;
+        }
+    }
+}
+
+fn late() -> Failure {
+    Failure::InDoubt("the ledger did not answer in time: ask again".to_owned())
+}
+
+/// What is stored of a claim's name: another session's claim of the same name is another.
+fn name_of(session: SessionId, id: &str) -> Result<u128, Failure> {
+    if id.is_empty() || id.len() > CLAIM_ID_BYTES_MAX || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let message =
+            format!("id of {} bytes: 1 to {CLAIM_ID_BYTES_MAX} visible ASCII characters are allowed", id.len());
+        return Err(Failure::Invalid { code: "id", message });
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, &[&session.0, id.as_bytes()].concat());
+    Ok(u128::from_be_bytes(digest.as_ref()[..16].try_into().expect("SHA-256 has 32 bytes")))
+}
+
+/// The award that covers a milestone, its claim, and the session that may claim it.
+struct Found {
+    at: u64,
+    claim: Claim,
+    holder: Option<SessionId>,
+}
+
+fn find(ledger: &Ledger, counter: &CounterName, at: u64) -> Result<Found, Failure> {
+    let award = match ledger.fate(counter, at) {
+        Fate::Awarded(awarded) => &awarded.award,
+        Fate::Armed | Fate::Arming => {
+            let message = format!("milestone {at} of {counter} is not awarded yet");
+            return Err(Failure::Conflict { code: "not_awarded", message });
+        }
+        Fate::Passed | Fate::Unknown => return Err(Failure::NotFound(format!("{counter} has no award for {at}"))),
+    };
+    let not_claimed =
+        || Failure::NotFound(format!("the award for {at} of {counter} is not to be claimed: there was no rule"));
+    let claim = *ledger.claims().get(counter, award.at).ok_or_else(not_claimed)?;
+    let holder = ledger.counter(counter).and_then(|state| state.awards().get(&claim.holder));
+    Ok(Found { at: award.at, claim, holder: holder.and_then(|awarded| awarded.award.session) })
+}
+
+fn judge(ledger: &Ledger, counter: &CounterName, at: u64, session: SessionId, name: u128) -> Result<Standing, Failure> {
+    let found = find(ledger, counter, at)?;
+    let conflict = |code, message: String| Err(Failure::Conflict { code, message });
+    match found.claim.state {
+        ClaimState::Claimed { id, .. } if id == name => Ok(Standing::Done(found.body(ledger, counter))),
+        _ if found.holder != Some(session) => {
+            Err(Failure::Forbidden(format!("the award for {at} of {counter} is another session's to claim")))
+        }
+        ClaimState::Open => Ok(Standing::Open { at: found.at }),
+        ClaimState::Claimed { .. } => {
+            conflict("claimed", format!("the award for {at} of {counter} is claimed already"))
+        }
+        ClaimState::Waiting | ClaimState::Lapsed => {
+            conflict("claim_over", format!("the time to claim the award for {at} of {counter} is over"))
+        }
+    }
+}
+
+impl Found {
+    fn body(&self, ledger: &Ledger, counter: &CounterName) -> ClaimBody {
+        let Found { at, claim, .. } = *self;
+        let (state, index) = match claim.state {
+            ClaimState::Open => (ClaimStateBody::Open, None),
+            ClaimState::Claimed { index, .. } => (ClaimStateBody::Claimed, Some(index.0)),
+            ClaimState::Waiting => (ClaimStateBody::Waiting, None),
+            ClaimState::Lapsed => (ClaimStateBody::Lapsed, None),
+        };
+        let until_unix_ms = claim.until.map(|until| until.0);
+        let also = ledger.claims().passed_to(counter, at).take(ALSO_MAX).collect();
+        ClaimBody { state, at, holder: claim.holder, until_unix_ms, fallback: claim.rule.fallback, index, also }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claims_name_is_its_sessions_and_bounded() {
+        let (one, other) = (SessionId([1; 16]), SessionId([2; 16]));
+        assert_eq!(name_of(one, "a").unwrap(), name_of(one, "a").unwrap());
+        assert_ne!(name_of(one, "a").unwrap(), name_of(other, "a").unwrap());
+        for wrong in ["", "a b", "é", &"x".repeat(CLAIM_ID_BYTES_MAX + 1)] {
+            assert_eq!(name_of(one, wrong).unwrap_err().code(), "id");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Awards are claimed by the sessions that they name: once, from whichever data centre, in time, and also when the ledger's leader
+//! is killed in between.
+
+use crate::cluster::{Cluster, QUERIES, Role, arm, ready};
+use crate::http;
+use crate::process::until;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
+const LEADER: usize = 0;
+
+async fn rule(at: SocketAddr, period_s: u64, fallback: &str) -> (u16, Value) {
+    let body = json!({"period_s": period_s, "fallback": fallback}).to_string();
+    until("a rule", async || {
+        http::send(at, "PUT", &format!("/v1/counters/{QUERIES}/claims"), &body).await.filter(|(code, _)| *code < 500)
+    })
+    .await
+}
+
+/// Counts one for a browser; asked again until it is counted.
+async fn count(at: SocketAddr, session: &str) {
+    let (path, body) = (format!("/v1/counters/{QUERIES}/add"), json!({ "session": session }).to_string());
+    until("an increment", async || http::send(at, "POST", &path, &body).await.filter(|(code, _)| *code == 200)).await;
+}
+
+/// Status, and the failure's code or the claim's state.
+async fn claim(at: SocketAddr, number: u64, session: &str, id: &str) -> (u16, String) {
+    let body = json!({"session": session, "id": id}).to_string();
+    let (code, body) = until("an answer to a claim", async || {
+        let path = format!("/v1/awards/{QUERIES}/{number}/claim");
+        http::send(at, "POST", &path, &body).await.filter(|(code, _)| *code < 500)
+    })
+    .await;
+    let text = body["error"]["code"].as_str().or(body["state"].as_str()).unwrap().to_owned();
+    (code, text)
+}
+
+async fn until_state(at: SocketAddr, number: u64, state: &str) -> Value {
+    until(state, async || {
+        let (_, body) = http::get(at, &format!("/v1/awards/{QUERIES}/{number}/claim")).await?;
+        (body["state"] == state).then_some(body)
+    })
+    .await
+}
+
+fn said(code: u16, text: &str) -> (u16, String) {
+    (code, text.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_award_is_claimed_once_by_whom_it_names_or_passes_on() {
+    let cluster = Cluster::new(&DCS);
+    let mut centres = cluster.centres().await;
+    let http: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    assert_eq!(rule(http[1], 60, "nobody").await.0, 404, "nothing is awarded here yet");
+    arm(http[LEADER], QUERIES, &[2, 3, 4, 5]).await;
+    assert_eq!(rule(http[1], 1 << 31, "nobody").await.1["error"]["code"], "period_s");
+    assert_eq!(rule(http[1], 3_600, "nobody").await, (200, json!({"period_s": 3_600, "fallback": "nobody"})));
+    assert_eq!(claim(http[1], 2, "one", "a").await, said(409, "not_awarded"));
+    assert_eq!(claim(http[1], 7, "one", "a").await, said(404, "not_found"));
+
+    for session in ["one", "two"] {
+        count(http[2], session).await;
+    }
+    let open = until_state(http[1], 2, "open").await;
+    assert_eq!((&open["at"], &open["holder"]), (&2.into(), &2.into()));
+    assert_eq!(claim(http[1], 2, "one", "a").await, said(403, "forbidden"));
+    // A name that anybody may guess is no permission.
+    let body = r#"{"session":"two","id":"a"}"#;
+    let text = format!(
+        "POST /v1/awards/{QUERIES}/2/claim HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    assert!(http::raw(http[1], text.as_bytes(), false).await.unwrap().starts_with("HTTP/1.1 401 "));
+    assert_eq!(claim(http[1], 2, "two", "").await, said(400, "id"));
+    let both = tokio::join!(claim(http[1], 2, "two", "here"), claim(http[2], 2, "two", "there"));
+    let (won, at) = if both.0.0 == 200 { ("here", &both.1) } else { ("there", &both.0) };
+    assert_eq!(*at, said(409, "claimed"), "{both:?}");
+    let claimed = until_state(http[LEADER], 2, "claimed").await;
+    for at in &http {
+        until_state(*at, 2, "claimed").await;
+        assert_eq!(claim(*at, 2, "two", won).await, said(200, "claimed"), "the same claim");
+        assert_eq!(claim(*at, 2, "two", "again").await, said(409, "claimed"));
+    }
+
+    // Nobody claims the next one in time.
+    assert_eq!(rule(http[1], 8, "next_award").await.0, 200);
+    count(http[1], "three").await;
+    centres[LEADER].aggregator.kill();
+    until_state(http[1], 3, "waiting").await;
+    assert_eq!(claim(http[1], 3, "three", "a").await, said(409, "claim_over"));
+    assert_eq!(rule(http[1], 3_600, "nobody").await.0, 200);
+    let (aggregator, restarted) = cluster.start(LEADER, Role::Aggregator).await;
+    centres[LEADER].aggregator = aggregator;
+    ready(restarted).await;
+    count(http[1], "four").await;
+    let passed = until("its passing on", async || {
+        let (_, body) = http::get(restarted, &format!("/v1/awards/{QUERIES}/3/claim")).await?;
+        (body["holder"] == 4).then_some(body)
+    })
+    .await;
+    let (_, fourth) = http::get(http[1], &format!("/v1/awards/{QUERIES}/4/claim")).await.unwrap();
+    assert_eq!((&fourth["at"], &fourth["also"]), (&4.into(), &json!([3])));
+    assert_eq!(
+        (&passed["at"], &passed["state"], &passed["fallback"]),
+        (&3.into(), &"open".into(), &"next_award".into())
+    );
+    assert_eq!(claim(http[1], 3, "three", "a").await, said(403, "forbidden"));
+    assert_eq!(claim(http[1], 3, "four", "a").await, said(200, "claimed"));
+    assert_eq!(claim(http[1], 4, "four", "a").await, said(200, "claimed"));
+    assert_eq!(until_state(restarted, 2, "claimed").await, claimed, "as before it was killed");
+
+    // No rule, no claim.
+    assert_eq!(rule(http[1], 0, "nobody").await.0, 200);
+    count(http[1], "five").await;
+    assert_eq!(claim(http[1], 5, "five", "a").await.0, 404);
+}
