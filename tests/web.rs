@@ -108,6 +108,16 @@ fn the_search_page_counts_once_and_tells_who_it_was() {
 }
 
 #[test]
+fn the_page_of_an_award_waits_for_it_and_shows_what_proves_it() {
+    let _alone = alone();
+    let mut demo = Demo::start(&["--rate", "500", "--every", "3000", "--headless"]);
+    let page = demo.until("page: ");
+    demo.until("ready");
+    in_chromium("award.test.mjs", &page);
+    assert!(demo.stop(), "what was counted is in all views, once");
+}
+
+#[test]
 fn the_cluster_page_shows_every_data_centre_and_the_way_of_an_award() {
     let _alone = alone();
     let mut demo = Demo::start(&["--rate", "500", "--every", "3000", "--headless"]);

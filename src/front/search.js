@@ -129,6 +129,7 @@ function celebrate(counter, at) {
   $("award").dataset.of = counter;
   $("award-number").textContent = number.format(at);
   $("award-text").textContent = ofAll ? "of all queries, in all data centres." : "of all visitors’ own queries.";
+  $("award-page").href = `${site.url}/award?counter=${encodeURIComponent(counter)}&at=${at}`;
   $("award-proof").href = `${site.url}/v1/awards/${counter}/${at}/certificate`;
   $("award").hidden = false;
   offerClaim(`${site.url}/v1/awards/${counter}/${at}/claim`);

@@ -91,8 +91,10 @@ test("an award goes its way on the map and is listed with its certificate", asyn
   await page.locator("#map .way").first().waitFor({ state: "attached" });
   const item = page.locator("#awards li").first();
   assert.equal(await item.locator("span").textContent(), winner);
-  const certificate = await (await fetch(new URL(await item.locator("a").getAttribute("href"), PAGE))).json();
-  assert.equal(certificate.award.at, await numberOf(item.locator("b")));
+  const certificate = await (await fetch(new URL(await item.locator("a").last().getAttribute("href"), PAGE))).json();
+  const at = await numberOf(item.locator("b"));
+  assert.equal(certificate.award.at, at);
+  assert.equal(await item.locator("a").first().getAttribute("href"), `/award?counter=search%2Fqueries&at=${at}`);
   await page.locator("#chart text.mark").waitFor({ state: "attached" });
   await page.locator("#map .way.out").first().waitFor({ state: "attached" });
   await page.screenshot({ path: `${SHOTS}/cluster.png` });
@@ -165,9 +167,10 @@ test("where reading needs a token, the page asks for it, keeps it behind the add
   }
   assert.equal(new URL(page.url()).hash, "#token=sesame");
   const saving = page.waitForEvent("download");
-  await page.locator("#awards a").first().click();
+  await page.locator("#awards a:last-child").first().click();
   assert.match((await saving).suggestedFilename(), /^certificate-\d+\.json$/);
   assert.deepEqual([shown[0], shown[1], shown.at(-1)], [undefined, "Bearer wrong", "Bearer sesame"]);
+  assert.match(await page.locator("#awards a").first().getAttribute("href"), /^\/award\?.*#token=sesame$/);
 });
 
 test("without a counter the page asks for one, and a wrong one is told so", async () => {

@@ -66,6 +66,12 @@ test("the billionth is told so at once, in its window and no other, and again wh
   const proof = await winner.page.getAttribute("#award-proof", "href");
   const certificate = await (await fetch(proof)).json();
   assert.equal(certificate.award?.at, 1_000_000_000, JSON.stringify(certificate));
+  // To the page of the award, the winner's token proves whose it is.
+  const told = await winner.page.context().newPage();
+  await told.goto(await winner.page.getAttribute("#award-page", "href"));
+  await told.fill("#session", JSON.parse(await winner.page.evaluate(() => sessionStorage.getItem("session"))).session);
+  await told.keyboard.press("Enter");
+  await told.locator("#verdict[data-mine=yes]", { hasText: "1,000,000,000" }).waitFor();
   const late = await visitor();
   await late.page.locator("#awards b", { hasText: "1,000,000,000" }).waitFor();
   await winner.page.click("#award-close");

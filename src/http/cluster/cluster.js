@@ -1,6 +1,7 @@
 // The page of the cluster: one counter in all data centres. Totals and awards come by subscription; the rest is asked for once a
 // second while somebody looks, and more often near a milestone, where things change in a tenth of a second.
 
+import { awardPage, awardPath, saveCertificate } from "./award-links.js";
 import { subscribe, SmoothNumber } from "./tidemark.js";
 import { RateChart } from "./chart.js";
 import { WorldMap } from "./map.js";
@@ -290,25 +291,21 @@ function newRow(at) {
 }
 
 function awardItem(award) {
-  const item = element("li"), link = element("a", "certificate");
+  const item = element("li"), page = element("a"), link = element("a", "certificate");
   const weight = award.delta > 1 ? `, an increment of ${number.format(award.delta)} from number ${number.format(award.first)} on` : "";
-  // What is no text in a key is written as %XX already.
-  const key = award.counter.key.split("%").map(encodeURIComponent).join("%");
-  link.href = `/v1/awards/${award.counter.namespace}/${key}/${award.at}/certificate`;
+  page.href = awardPage(award.counter, award.at);
+  page.append(bold(number.format(award.at)));
+  link.href = `${awardPath(award.counter, award.at)}/certificate`;
   link.onclick = event => token && fetchCertificate(event, link.href, award.at);
   link.setAttribute("aria-label", `certificate of ${number.format(award.at)}`);
-  item.append(bold(number.format(award.at)), element("span", `${last.dcs[award.dc]?.name ?? "?"}${weight}`), link);
+  item.append(page, element("span", `${last.dcs[award.dc]?.name ?? "?"}${weight}`), link);
   return item;
 }
 
 /** A link cannot show a token: the certificate is fetched and saved. */
 async function fetchCertificate(event, url, at) {
   event.preventDefault();
-  const link = element("a"), response = await fetch(url, { headers: headers() });
-  link.href = URL.createObjectURL(await response.blob());
-  link.download = `certificate-${at}.json`;
-  link.click();
-  URL.revokeObjectURL(link.href);
+  saveCertificate(await (await fetch(url, { headers: headers() })).blob(), at);
 }
 
 // ---- small things ----
