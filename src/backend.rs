@@ -46,6 +46,8 @@ pub struct LocalBackend {
     tallied: Option<Arc<Tally>>,
     hops: Option<Hops>,
     claims: Claims,
+    /// Those that it must know before it is ready.
+    namespaces: Vec<String>,
     /// Of the data centres, by their numbers, where they are known.
     places: Vec<Option<Place>>,
 }
@@ -95,7 +97,17 @@ impl LocalBackend {
             async move { while follow(&mut live, &awarded, &aggregator).await {} }
         });
         let claims = Claims::new(&aggregator);
-        LocalBackend { aggregator, client, awarded, following, tallied: None, hops: None, claims, places: Vec::new() }
+        LocalBackend {
+            aggregator,
+            client,
+            awarded,
+            following,
+            tallied: None,
+            hops: None,
+            claims,
+            namespaces: Vec::new(),
+            places: Vec::new(),
+        }
     }
 
     /// The newest awards of some counters, oldest first.
@@ -105,6 +117,12 @@ impl LocalBackend {
         });
         awards.sort_by_key(AwardPosition::of);
         awards.split_off(awards.len().saturating_sub(most))
+    }
+
+    /// Is ready only once the ledger knows these namespaces.
+    pub fn expecting(mut self, namespaces: Vec<String>) -> LocalBackend {
+        self.namespaces = namespaces;
+        self
     }
 
     /// Where the data centres stand, by their numbers.
@@ -297,7 +315,14 @@ impl Backend for LocalBackend {
     }
 
     fn ready(&self) -> Result<(), String> {
-        self.aggregator.ready()
+        self.aggregator.ready()?;
+        let known = |name: &&String| {
+            self.aggregator.with_ledger(|ledger| ledger.namespaces().any(|known| known == name.as_str()))
+        };
+        match self.namespaces.iter().find(|name| !known(name)) {
+            Some(name) => Err(format!("the ledger does not know the namespace {name} yet")),
+            None => Ok(()),
+        }
     }
 
     fn hops(&self) -> Option<&Hops> {

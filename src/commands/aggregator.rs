@@ -42,7 +42,9 @@ async fn serve(settings: AggregatorFile) -> Outcome {
     let client = client(&place, &endpoint).await?;
     let places = place.layout.dcs.iter().map(|dc| dc.place.clone()).collect();
     let mut http = settings.http.options(&settings.data_dir, Some(&settings.credentials), metrics)?;
-    let backend = LocalBackend::new(aggregator.clone(), client.clone()).standing_at(places);
+    let layout = place.layout.layout();
+    let backend = LocalBackend::new(aggregator.clone(), client.clone());
+    let backend = backend.standing_at(places).expecting(layout.namespaces.clone());
     let backend = Arc::new(match &http.access.sessions {
         Some(keys) => backend.hopping(keys.clone()),
         None => backend,
@@ -51,7 +53,7 @@ async fn serve(settings: AggregatorFile) -> Outcome {
     http.webhooks = Some(webhooks.clone());
     let server = process::serve_http(listener, backend, http)?;
     tracing::info!(dc = %settings.dc, %address, http = %server.address(), "aggregator serves");
-    let telling = tokio::spawn(tell_layout(aggregator.clone(), place.layout.layout()));
+    let telling = tokio::spawn(tell_layout(aggregator.clone(), layout));
     let failed = aggregator.clone();
     process::until_end(async move { failed.failed().await }, async move {
         telling.abort();
