@@ -70,7 +70,13 @@ async function look() {
     failures += 1;
     say("waiting", `not connected (${error.message}); trying again`);
   }
-  if (!document.hidden) timer = setTimeout(look, near ? POLL_NEAR_MS : POLL_MS * Math.min(10, 1 + failures));
+  lookIn(near ? POLL_NEAR_MS : POLL_MS * Math.min(10, 1 + failures));
+}
+
+/** While somebody looks; who looked away and back meanwhile has asked already. */
+function lookIn(ms) {
+  clearTimeout(timer);
+  if (!document.hidden) timer = setTimeout(look, ms);
 }
 
 /** Asking again would change nothing, except where the server is not ready. */
@@ -78,7 +84,7 @@ function refuse(status, message) {
   say("waiting", message);
   if (status === 401) return ask(token ? "This token is not the server’s." : "Reading needs a token here.", { needsToken: true });
   if (status >= 500) {
-    if (!document.hidden) timer = setTimeout(look, 2 * POLL_MS);
+    lookIn(2 * POLL_MS);
     return undefined;
   }
   return ask(message);
@@ -305,7 +311,10 @@ function awardItem(award) {
 /** A link cannot show a token: the certificate is fetched and saved. */
 async function fetchCertificate(event, url, at) {
   event.preventDefault();
-  saveCertificate(await (await fetch(url, { headers: headers() })).blob(), at);
+  const response = await fetch(url, { headers: headers() });
+  if (response.ok) return saveCertificate(await response.blob(), at);
+  const { error } = await response.json().catch(() => ({}));
+  return say("waiting", `no certificate: ${error?.message ?? response.statusText}`);
 }
 
 // ---- small things ----
