@@ -17,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 /// For what a replica may not have heard of yet, before it is denied.
 const LAG_PATIENCE: Duration = Duration::from_secs(1);
+const LAG_POLL: Duration = Duration::from_millis(100);
 /// Awards in a claim's `also`.
 const ALSO_MAX: usize = 100;
 
@@ -28,7 +29,7 @@ pub struct Claims(Aggregator);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimRuleBody {
-    /// For how long, in seconds, 1 to a year; 0: not at all.
+    /// For how long, in seconds, 1 to 30 days; 0: not at all.
     pub period_s: u32,
     /// What becomes of those that nobody claims.
     #[serde(default = "nobody")]
@@ -147,9 +148,9 @@ impl Claims {
             match judge() {
                 Ok(Standing::Done(body)) => return Ok(body),
                 Ok(Standing::Open { at }) => break at,
-                // Another replica may know of the award, or of whom it has passed to.
-                Err(failure) if Instant::now() >= heard_by => return Err(failure),
-                Err(_) => sleep(POLL).await,
+                // That it is claimed stays so; of all else another replica may know more.
+                Err(failure) if failure.code() == "claimed" || Instant::now() >= heard_by => return Err(failure),
+                Err(_) => sleep(LAG_POLL).await,
             }
         };
         self.0.claim(counter, at, session, name).await;

@@ -1,7 +1,7 @@
 // How soon a visitor in a real Chromium is told of an award: from pressing Enter to the text on the page, at the leader's data centre.
-//   node tests/web/award-time.mjs TIDEMARK MODULES [RATE [AWARDS]]
-// TIDEMARK is the command, MODULES a folder with playwright-core (npm ci in tests/web puts one there), RATE the hits a second that
-// the demo counts meanwhile (0), AWARDS how many are looked at (20). Prints one line of JSON.
+//   cargo build --release && cargo test --test web && node tests/web/award-time.mjs [RATE [AWARDS]]
+// RATE is the hits a second that the demo counts meanwhile (0), AWARDS how many are looked at (20). The command and npm's packages are
+// where cargo has put them. Prints one line of JSON.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -9,8 +9,9 @@ import { createRequire } from "node:module";
 import { resolve } from "node:path";
 import { createInterface } from "node:readline";
 
-const [tidemark, modules, rate = "0", awards = "20"] = process.argv.slice(2);
-const { chromium } = createRequire(`${resolve(modules)}/`)("playwright-core");
+const [rate = "0", awards = "20"] = process.argv.slice(2);
+const target = resolve(process.env.CARGO_TARGET_DIR ?? `${import.meta.dirname}/../../target`), tidemark = `${target}/release/tidemark`;
+const { chromium } = createRequire(`${target}/tmp/web/npm/`)("playwright-core");
 const WAIT_MS = 15_000, SETTLE_MS = 3_000;
 
 const demo = spawn(tidemark, ["demo", "--rate", rate, "--headless"], { stdio: ["ignore", "pipe", "inherit"] });
