@@ -62,6 +62,8 @@ pub struct ReadReport {
     pub answered: u64,
     /// From when a read was due (an open loop) or asked until it was answered.
     pub answer: Latency,
+    /// From when a read of an open loop was due until it was asked.
+    pub lateness: Latency,
 }
 
 /// `reads`.
@@ -84,6 +86,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
         rate(Asked::rate("get of an open loop", "/s"), &open),
         promised(Asked::cost("get at that rate, p99", "ms"), 1.0).is(open.0.answer.p99_ms),
         Asked::cost("get at that rate, p50", "ms").is(open.0.answer.p50_ms),
+        Asked::cost("the generator's lateness, p99", "ms").is(open.0.lateness.p99_ms),
     ])
 }
 
@@ -148,6 +151,7 @@ struct Seen {
     measured: u64,
     failed: Option<GetError>,
     answer: Histogram<u64>,
+    lateness: Histogram<u64>,
 }
 
 /// Reads until the time is over. Says `Ready`, waits for `start`, says `Measuring` and `Measured`.
@@ -166,7 +170,8 @@ pub async fn read(task: ReadTask) -> Result<ReadReport, Box<dyn Error>> {
     let measure = Instant::now() + Duration::from_secs_f64(WARM_S.min(task.seconds));
     let end = measure + Duration::from_secs_f64(task.seconds);
     let answer = Histogram::new_with_bounds(1, 60_000_000, 3)?;
-    let seen = RefCell::new(Seen { asked: 0, answered: 0, measured: 0, failed: None, answer });
+    let lateness = answer.clone();
+    let seen = RefCell::new(Seen { asked: 0, answered: 0, measured: 0, failed: None, answer, lateness });
     let reading = Rc::new(Reading { client, names, measure, end, seen });
     LocalSet::new().run_until(perform(reading.clone(), task.kind, task.seed)).await?;
     let mut seen = reading.seen.borrow_mut();
@@ -178,6 +183,7 @@ pub async fn read(task: ReadTask) -> Result<ReadReport, Box<dyn Error>> {
         asked: seen.asked,
         answered: seen.answered,
         answer: load::latency(&seen.answer),
+        lateness: load::latency(&seen.lateness),
     })
 }
 
@@ -256,6 +262,9 @@ impl Reading {
     }
 
     async fn ask(self: Rc<Self>, due: Instant, at: usize) {
+        if (self.measure..self.end).contains(&due) {
+            self.seen.borrow_mut().lateness.saturating_record((due.elapsed().as_micros() as u64).max(1));
+        }
         let result = self.client.get(&self.names[at]).await.map(|_| 1);
         self.note(due, result);
     }
