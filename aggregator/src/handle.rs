@@ -69,7 +69,12 @@ pub enum StartError {
 #[derive(Clone, Debug)]
 pub enum LiveEvent {
     Award(Arc<AwardEvent>),
-    Total { counter: CounterName, reading: Reading },
+    /// Claims may have taken a turn.
+    Claims,
+    Total {
+        counter: CounterName,
+        reading: Reading,
+    },
 }
 
 /// A new award, or one that got a further signature.

@@ -336,6 +336,7 @@ impl Host {
         let event = match event {
             CoreEvent::Award { counter, at } => self.award_event(&counter, at, false),
             CoreEvent::Signature { counter, at } => self.award_event(&counter, at, true),
+            CoreEvent::Claims => Some(LiveEvent::Claims),
             CoreEvent::Total { counter, reading } => Some(LiveEvent::Total { counter, reading }),
         };
         if let Some(event) = event {

@@ -8,8 +8,10 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
-/// No rules, claims, open ones, waiting ones: what a snapshot lacks that was made before there were claims.
-const NO_CLAIMS: [u8; 4] = [0; 4];
+/// No turns of claims: what a snapshot lacks that was made before they were kept.
+const NO_TURNS: &[u8] = &[0];
+/// No rules, claims, open ones, waiting ones, turns: what a snapshot lacks that was made before there were claims.
+const NO_CLAIMS: &[u8] = &[0; 5];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -40,7 +42,8 @@ impl App for LedgerApp {
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
-        let ledger = read(snapshot).or_else(|_| read(&[snapshot, &NO_CLAIMS].concat())).map_err(RestoreError)?;
+        let with = |missing| move |_| read(&[snapshot, missing].concat());
+        let ledger = read(snapshot).or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS)).map_err(RestoreError)?;
         self.0.lock().replace(ledger);
         Ok(())
     }

@@ -144,6 +144,8 @@ pub enum Event {
         counter: CounterName,
         at: u64,
     },
+    /// Claims may have taken a turn.
+    Claims,
     /// The reading of a guarded counter changed; coalesced.
     Total {
         counter: CounterName,

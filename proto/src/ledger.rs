@@ -12,7 +12,7 @@ pub mod milestones;
 pub mod window;
 
 pub use account::AccountState;
-pub use claims::{Claim, ClaimState, Claims};
+pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
 pub use fate::Fate;
 pub use milestones::{Milestones, Pending};
@@ -83,6 +83,8 @@ pub struct Changes {
     pub awards: Vec<(CounterName, u64)>,
     /// Awards that got a further signature.
     pub signatures: Vec<(CounterName, u64)>,
+    /// Claims may have taken a turn.
+    pub claims: bool,
     /// Namespaces or the spread list changed.
     pub settings: bool,
 }
@@ -94,6 +96,7 @@ struct ChangeSets {
     counters: BTreeSet<CounterName>,
     awards: Vec<(CounterName, u64)>,
     signatures: Vec<(CounterName, u64)>,
+    claims: bool,
     settings: bool,
 }
 
@@ -180,11 +183,13 @@ impl Ledger {
             LedgerCmd::Claim { counter, at, session, id } => {
                 if let Some(state) = self.counters.get(counter) {
                     self.claims.claim(counter, *at, (*session, *id), index, state.awards());
+                    self.changes.claims = true;
                 }
             }
             LedgerCmd::ClaimOver { counter, at, holder } => {
                 if let Some(state) = self.counters.get(counter) {
-                    self.claims.on_over(counter, *at, *holder, state.awards());
+                    self.claims.on_over(counter, (*at, *holder), index, state.awards());
+                    self.changes.claims = true;
                 }
             }
         }
@@ -203,7 +208,7 @@ impl Ledger {
         }
         self.changes.counters.extend(self.counters.keys().cloned());
         self.changes.groups.extend(groups);
-        self.changes.settings = true;
+        (self.changes.claims, self.changes.settings) = (true, true);
     }
 
     /// Records that the entry at `index` holds no command.
@@ -346,7 +351,9 @@ impl Ledger {
             touched.awards.iter().for_each(|&at| state.check_award(at));
         }
         self.changes.accounts.extend(touched.groups.into_iter().map(|group| (name.clone(), group)));
-        touched.awards.iter().for_each(|&at| self.claims.on_award(name, at));
+        let index = self.applied;
+        touched.awards.iter().for_each(|&at| self.claims.on_award(name, at, index));
+        self.changes.claims |= !touched.awards.is_empty();
         self.changes.awards.extend(touched.awards.into_iter().map(|at| (name.clone(), at)));
         if touched.counter {
             self.changes.counters.insert(name.clone());
@@ -367,6 +374,7 @@ impl Ledger {
             counters: changes.counters.into_iter().collect(),
             awards: changes.awards,
             signatures: changes.signatures,
+            claims: changes.claims,
             settings: changes.settings,
         }
     }

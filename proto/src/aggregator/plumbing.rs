@@ -147,7 +147,8 @@ impl AggregatorCore {
         self.answer_arming(now, ledger);
         let award = |(counter, at): &(CounterName, u64)| Event::Award { counter: counter.clone(), at: *at };
         let signature = |(counter, at): &(CounterName, u64)| Event::Signature { counter: counter.clone(), at: *at };
-        let events = changes.awards.iter().map(award).chain(changes.signatures.iter().map(signature));
+        let claims = changes.claims.then_some(Event::Claims);
+        let events = changes.awards.iter().map(award).chain(changes.signatures.iter().map(signature)).chain(claims);
         self.outputs.extend(events.map(Output::Notify));
         self.want_notifications(now);
         self.leader_wake = Some(now);

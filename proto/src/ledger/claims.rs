@@ -21,6 +21,8 @@ pub struct Claims {
     open: BTreeSet<(CounterName, u64)>,
     /// Those of them that wait for the counter's next award.
     waiting: BTreeSet<(CounterName, u64)>,
+    /// What became of them, in the order of the log; of two turns by one entry the last.
+    turns: BTreeMap<LogIndex, BTreeMap<(CounterName, u64), Turn>>,
 }
 
 /// A counter's rule and how often it was changed.
@@ -53,6 +55,27 @@ pub enum ClaimState {
     /// Nobody has claimed it in time: it passes to the winner of the counter's next award.
     Waiting,
     /// Nobody has claimed it in time: nobody may.
+    Lapsed,
+}
+
+/// What became of an award that is to be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    pub kind: TurnKind,
+    /// The award whose session it was then to claim.
+    pub holder: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnKind {
+    /// The holder has claimed it.
+    Claimed,
+    /// The holder before has not claimed it in time: this one may.
+    Passed,
+    /// The holder has not claimed it in time: it waits for the counter's next award.
+    Waiting,
+    /// The holder has not claimed it in time: nobody may.
     Lapsed,
 }
 
@@ -99,6 +122,13 @@ impl Claims {
         of_counter.filter(move |key| key.1 != holder && self.claims[key].holder == holder).map(|key| key.1)
     }
 
+    /// What became of claims, by entries from `first` on, in their order: the entry, the counter, the award and its turn.
+    pub fn turns(&self, first: LogIndex) -> impl Iterator<Item = (LogIndex, &CounterName, u64, Turn)> {
+        self.turns
+            .range(first..)
+            .flat_map(|(&index, turns)| turns.iter().map(move |((counter, at), turn)| (index, counter, *at, *turn)))
+    }
+
     // ---- commands ----
 
     /// Decided on a state that is no more, it changes nothing.
@@ -109,11 +139,11 @@ impl Claims {
     }
 
     /// An award was made.
-    pub(super) fn on_award(&mut self, counter: &CounterName, at: u64) {
+    pub(super) fn on_award(&mut self, counter: &CounterName, at: u64, index: LogIndex) {
         let first = (counter.clone(), 0);
         let passed: Vec<_> = self.waiting.range(first..).take_while(|key| key.0 == *counter).cloned().collect();
         for key in passed {
-            self.pass(&key, at);
+            self.pass(&key, at, index);
         }
         if let Some(rule) = self.rule(counter) {
             let key = (counter.clone(), at);
@@ -130,7 +160,13 @@ impl Claims {
     }
 
     /// The holder's time is over. `awards` are the counter's.
-    pub(super) fn on_over(&mut self, counter: &CounterName, at: u64, holder: u64, awards: &BTreeMap<u64, Awarded>) {
+    pub(super) fn on_over(
+        &mut self,
+        counter: &CounterName,
+        (at, holder): (u64, u64),
+        index: LogIndex,
+        awards: &BTreeMap<u64, Awarded>,
+    ) {
         let Some(claim) = self.held(counter, at, holder).filter(|claim| claim.until.is_some()) else { return };
         let key = (counter.clone(), at);
         let lapses = claim.rule.fallback == Fallback::Nobody || claim.passes >= CLAIM_PASSES_MAX;
@@ -138,10 +174,15 @@ impl Claims {
         let first = awards.get(&holder).map(|awarded| awarded.award.first);
         let mut later = awards.range(holder + 1..).filter(|(_, awarded)| Some(awarded.award.first) != first);
         match later.next() {
-            Some((&next, _)) if !lapses => self.pass(&key, next),
+            Some((&next, _)) if !lapses => self.pass(&key, next, index),
             _ => {
-                claim.state = if lapses { ClaimState::Lapsed } else { ClaimState::Waiting };
+                let (state, kind) = match lapses {
+                    true => (ClaimState::Lapsed, TurnKind::Lapsed),
+                    false => (ClaimState::Waiting, TurnKind::Waiting),
+                };
+                claim.state = state;
                 self.open.remove(&key);
+                self.turned(&key, index, Turn { kind, holder });
                 if !lapses {
                     self.waiting.insert(key);
                 }
@@ -162,7 +203,9 @@ impl Claims {
         let Some(claim) = self.claims.get_mut(&key).filter(|claim| claim.state == ClaimState::Open) else { return };
         if awards.get(&claim.holder).and_then(|awarded| awarded.award.session) == Some(session) {
             claim.state = ClaimState::Claimed { id, index };
+            let turn = Turn { kind: TurnKind::Claimed, holder: claim.holder };
             self.open.remove(&key);
+            self.turned(&key, index, turn);
         }
     }
 
@@ -173,12 +216,17 @@ impl Claims {
     }
 
     /// Passes an unclaimed award on to the winner of a later one, who has as much time.
-    fn pass(&mut self, key: &(CounterName, u64), holder: u64) {
+    fn pass(&mut self, key: &(CounterName, u64), holder: u64, index: LogIndex) {
         let Some(claim) = self.claims.get_mut(key) else { return };
         (claim.state, claim.holder, claim.until) = (ClaimState::Open, holder, None);
         claim.passes += 1;
         self.waiting.remove(key);
         self.open.insert(key.clone());
+        self.turned(key, index, Turn { kind: TurnKind::Passed, holder });
+    }
+
+    fn turned(&mut self, key: &(CounterName, u64), index: LogIndex, turn: Turn) {
+        self.turns.entry(index).or_default().insert(key.clone(), turn);
     }
 
     /// Panics when a rule is broken.
@@ -190,6 +238,12 @@ impl Claims {
             assert!(claim.holder >= key.1, "a claim passes on to later awards only: {key:?}");
         }
         assert!(self.open.iter().chain(&self.waiting).all(|key| self.claims.contains_key(key)));
+        for (&at, key, turn) in
+            self.turns.iter().flat_map(|(at, turns)| turns.iter().map(move |(key, turn)| (at, key, turn)))
+        {
+            let claimed = matches!(self.claims[key].state, ClaimState::Claimed { index, .. } if index == at);
+            assert_eq!(claimed, turn.kind == TurnKind::Claimed, "{key:?}");
+        }
     }
 }
 
@@ -322,6 +376,25 @@ mod tests {
             (world.claimed(2), world.state(3), world.state(1)),
             (Some(9), Some(ClaimState::Open), Some(ClaimState::Lapsed))
         );
+    }
+
+    #[test]
+    fn every_turn_is_told_in_the_order_of_the_log() {
+        let mut world = World::new(Some(PERIOD));
+        world.count();
+        world.until(1, 1);
+        world.over(1, 1);
+        let waits = world.index;
+        world.count();
+        world.until(1, 2);
+        world.claim(1, 2, 7);
+        world.claim(1, 2, 8);
+        let turns = |first| -> Vec<(u64, TurnKind, u64)> {
+            let turns = world.ledger.claims().turns(LogIndex(first));
+            turns.map(|(_, _, at, Turn { kind, holder })| (at, kind, holder)).collect()
+        };
+        let all = [(1, TurnKind::Waiting, 1), (1, TurnKind::Passed, 2), (1, TurnKind::Claimed, 2)];
+        assert_eq!((turns(0), turns(waits + 1)), (all.to_vec(), all[1..].to_vec()));
     }
 
     #[test]
