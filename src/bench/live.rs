@@ -168,7 +168,7 @@ pub async fn subscribe(task: SubscribeTask) -> Result<SubscribeReport, Box<dyn E
         {
             reading.spawn(listen(stream??, task.messages, told.clone()));
         }
-        opening.spawn(open(task.clone(), trust.clone()));
+        opening.spawn(open(task.address, task.token.clone(), task.query.clone(), trust.clone()));
     }
     while let Some(stream) = opening.join_next().await {
         reading.spawn(listen(stream??, task.messages, told.clone()));
@@ -186,8 +186,13 @@ pub async fn subscribe(task: SubscribeTask) -> Result<SubscribeReport, Box<dyn E
     Ok(report)
 }
 
-async fn open(task: SubscribeTask, trust: Option<Trust>) -> std::io::Result<RemoteStream> {
-    let SubscribeTask { address, token, query, .. } = task;
+/// A subscription's WebSocket, with its head read.
+pub(super) async fn open(
+    address: SocketAddr,
+    token: String,
+    query: String,
+    trust: Option<Trust>,
+) -> std::io::Result<RemoteStream> {
     let mut stream = remote::connect(&format!("{HTTP_HOST}:{}", address.port()), trust).await?;
     let request = format!(
         "GET /v1/live?{query} HTTP/1.1\r\nhost: {address}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
@@ -216,7 +221,7 @@ async fn listen(mut stream: RemoteStream, messages: usize, told: mpsc::Sender<u6
             return Ok(());
         }
         seen.extend_from_slice(&buffer[..bytes]);
-        while let Some((is_text, length)) = frame(&seen) {
+        while let Some((is_text, _, length)) = frame(&seen) {
             seen.drain(..length);
             texts += usize::from(is_text);
         }
@@ -227,14 +232,15 @@ async fn listen(mut stream: RemoteStream, messages: usize, told: mpsc::Sender<u6
     }
 }
 
-/// Whether the first whole frame is text, and its length; servers do not mask (RFC 6455, section 5.2).
-fn frame(bytes: &[u8]) -> Option<(bool, usize)> {
+/// Whether the first whole frame is text, the length of its head, and its whole length; servers do not mask (RFC 6455,
+/// section 5.2).
+pub(super) fn frame(bytes: &[u8]) -> Option<(bool, usize, usize)> {
     let (&first, &second) = (bytes.first()?, bytes.get(1)?);
     let (head, body) = match second {
         126 => (4, usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]))),
         length => (2, usize::from(length)),
     };
-    (bytes.len() >= head + body).then_some((first & 0x0f == 1, head + body))
+    (bytes.len() >= head + body).then_some((first & 0x0f == 1, head, head + body))
 }
 
 #[cfg(test)]
@@ -244,9 +250,9 @@ mod tests {
     #[test]
     fn frames_are_found_in_a_stream() {
         let long = [&[0x81, 126, 1, 0][..], &[b'x'; 256]].concat();
-        assert_eq!(frame(&long), Some((true, 260)));
+        assert_eq!(frame(&long), Some((true, 4, 260)));
         assert_eq!(frame(&long[..259]), None);
-        assert_eq!(frame(&[0x89, 0, 0x81]), Some((false, 2)), "a ping");
+        assert_eq!(frame(&[0x89, 0, 0x81]), Some((false, 2, 2)), "a ping");
         assert_eq!(frame(&[0x81]), None);
     }
 }

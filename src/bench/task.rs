@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hot_path::{self, HotPathReport};
 use super::live::{SubscribeReport, SubscribeTask};
+use super::live_demo::{self, WatchReport, WatchTask};
 use super::load::{self, LoadReport, LoadTask};
 use super::reads::{ReadReport, ReadTask};
 use super::{memory, recovery};
@@ -23,6 +24,7 @@ pub enum Task {
     Load(LoadTask),
     Read(ReadTask),
     Subscribe(SubscribeTask),
+    Watch(WatchTask),
     /// Count once as soon as the node answers, and say when.
     ProbeNode(Place),
     /// Read once as soon as the aggregator answers, and say when.
@@ -64,6 +66,7 @@ pub enum Said {
     Loaded(LoadReport),
     Read(ReadReport),
     Subscribed(SubscribeReport),
+    Watched(WatchReport),
     /// When the first answer came, microseconds since 1970.
     Answered {
         unix_us: u64,
@@ -96,6 +99,7 @@ async fn perform(task: Task) -> Result<(), Box<dyn std::error::Error>> {
         Task::Load(task) => say(&Said::Loaded(load::run(task).await?))?,
         Task::Read(task) => say(&Said::Read(super::reads::read(task).await?))?,
         Task::Subscribe(task) => drop(super::live::subscribe(task).await?),
+        Task::Watch(task) => say(&Said::Watched(live_demo::watch(task).await?))?,
         Task::HotPath { adds } => say(&Said::HotPath(hot_path::count(adds).await?))?,
         Task::HoldNode { cells } => say(&Said::BytesPerCell(memory::hold_node(cells)?))?,
         Task::HoldView { cells, dcs } => say(&Said::BytesPerCell(memory::hold_view(cells, dcs)?))?,

@@ -99,6 +99,11 @@ impl Remote {
         serde_json::from_slice(&bytes).map_err(|error| RemoteError::Answer { authority, reason: error.to_string() })
     }
 
+    /// One that asks for what anybody may read.
+    pub fn at(server: String) -> Remote {
+        Remote { server, token: None, token_file: None, ca: None, json: true }
+    }
+
     /// Reads.
     pub async fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, RemoteError> {
         self.call(Method::GET, path, None::<&()>).await
