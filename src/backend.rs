@@ -1,17 +1,17 @@
 //! What HTTP asks, answered by an aggregator of this process and a client of its data centre's node. It moves questions and
 //! answers; every rule is the aggregator's, the node's or the ledger's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tidemark_aggregator::{Aggregator, LiveEvent, MilestoneState as State};
+use tidemark_aggregator::{Aggregator, MilestoneState as State};
 use tidemark_client::{Client, HitError, HitOutcome};
 use tidemark_proto::client::AddError;
 use tidemark_proto::ids::{CounterName, SessionId};
-use tidemark_proto::ledger::{Awarded, CounterLedger, Fate, Ledger};
+use tidemark_proto::ledger::{Awarded, Fate};
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -21,8 +21,9 @@ use crate::claims::Claims;
 use crate::hops::Hops;
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
-    MilestoneStatus, Mode, Progress,
+    MilestoneStatus, Mode, News, Progress,
 };
+use crate::news::{self, NewsLine};
 use crate::places::Place;
 use crate::session::SessionKeys;
 use crate::standing;
@@ -31,17 +32,15 @@ use crate::standing;
 pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long an increment's durability is waited for; then it is in doubt.
 pub(crate) const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
-/// How long a definition may take until it has been applied here.
-const DEFINE_PATIENCE: Duration = Duration::from_secs(20);
-const DEFINE_POLL: Duration = Duration::from_millis(10);
-/// Awards that a subscriber may be behind before it has to ask.
-const AWARDS_BEHIND_MAX: usize = 1_024;
+/// How long what is said to the ledger, which may be electing a leader, may take until it has been applied here.
+pub(crate) const LEDGER_PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const LEDGER_POLL: Duration = Duration::from_millis(10);
 
 /// An aggregator and a client as one backend.
 pub struct LocalBackend {
     aggregator: Aggregator,
     client: Client,
-    awarded: Arc<Mutex<AwardLine>>,
+    news: NewsLine,
     following: JoinHandle<()>,
     tallied: Option<Arc<Tally>>,
     hops: Option<Hops>,
@@ -76,31 +75,20 @@ impl Tally {
     }
 }
 
-/// Awards in the order of their positions, each once.
-struct AwardLine {
-    last: AwardPosition,
-    sender: broadcast::Sender<Award>,
-    /// Each session's awards, ascending.
-    by_session: BTreeMap<SessionId, Vec<(AwardPosition, CounterName)>>,
-}
-
 impl LocalBackend {
     /// A backend for both. To be called within a tokio runtime.
     pub fn new(aggregator: Aggregator, client: Client) -> LocalBackend {
         let mut live = aggregator.subscribe();
-        let sender = broadcast::channel(AWARDS_BEHIND_MAX).0;
-        let line = AwardLine { last: AwardPosition::default(), sender, by_session: BTreeMap::new() };
-        let awarded = Arc::new(Mutex::new(line));
-        catch_up(&awarded, &aggregator);
+        let news = NewsLine::new(&aggregator);
         let following = tokio::spawn({
-            let (awarded, aggregator) = (awarded.clone(), aggregator.clone());
-            async move { while follow(&mut live, &awarded, &aggregator).await {} }
+            let (news, aggregator) = (news.clone(), aggregator.clone());
+            async move { while news.follow(&mut live, &aggregator).await {} }
         });
         let claims = Claims::new(&aggregator);
         LocalBackend {
             aggregator,
             client,
-            awarded,
+            news,
             following,
             tallied: None,
             hops: None,
@@ -179,7 +167,7 @@ impl LocalBackend {
         revision: u64,
         done: impl Fn(&MilestoneList) -> bool,
     ) -> Result<MilestoneList, Failure> {
-        let deadline = Instant::now() + DEFINE_PATIENCE;
+        let deadline = Instant::now() + LEDGER_PATIENCE;
         loop {
             let moved = self.aggregator.revision(counter) > revision;
             let list = self.list(counter);
@@ -194,7 +182,7 @@ impl LocalBackend {
             if Instant::now() >= deadline {
                 return Err(Failure::InDoubt("the ledger did not answer in time".to_owned()));
             }
-            sleep(DEFINE_POLL).await;
+            sleep(LEDGER_POLL).await;
         }
     }
 }
@@ -241,25 +229,15 @@ impl Backend for LocalBackend {
     }
 
     async fn awards(&self, filter: AwardFilter) -> Result<Vec<Award>, Failure> {
-        Ok(self.aggregator.with_ledger(|ledger| {
-            let mut awards = awards_behind(ledger, &filter);
-            awards.sort_unstable_by_key(|(position, _)| *position);
-            awards.into_iter().take(filter.limit).map(|(_, award)| award.clone()).collect()
-        }))
+        Ok(self.aggregator.with_ledger(|ledger| news::awards_behind(ledger, &filter)))
     }
 
-    async fn awards_of(&self, session: SessionId, after: AwardPosition, limit: usize) -> Result<Vec<Award>, Failure> {
-        // In the order of their positions.
-        let known = lock(&self.awarded).by_session.get(&session).map_or_else(Vec::new, |known| {
-            let behind = known.partition_point(|(position, _)| *position <= after);
-            known[behind..].iter().take(limit).cloned().collect()
-        });
-        Ok(self.aggregator.with_ledger(|ledger| {
-            let award = |(position, counter): &(AwardPosition, CounterName)| {
-                Some(ledger.counter(counter)?.awards().get(&position.at)?.award.clone())
-            };
-            known.iter().filter_map(award).collect()
-        }))
+    async fn news(&self, filter: AwardFilter) -> Result<Vec<News>, Failure> {
+        Ok(self.aggregator.with_ledger(|ledger| news::behind(ledger, &filter)))
+    }
+
+    async fn news_of(&self, session: SessionId, after: AwardPosition, limit: usize) -> Result<Vec<News>, Failure> {
+        Ok(self.news.of(session, after, limit, &self.aggregator))
     }
 
     async fn certificate(&self, counter: &CounterName, at: u64) -> Result<Option<Awarded>, Failure> {
@@ -333,59 +311,13 @@ impl Backend for LocalBackend {
         Some(&self.claims)
     }
 
-    fn awarded(&self) -> (AwardPosition, broadcast::Receiver<Award>) {
-        let line = lock(&self.awarded);
-        (line.last, line.sender.subscribe())
+    fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {
+        self.news.subscribe()
     }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Passes on the next event; false when the aggregator has ended.
-async fn follow(live: &mut broadcast::Receiver<LiveEvent>, line: &Mutex<AwardLine>, aggregator: &Aggregator) -> bool {
-    match live.recv().await {
-        Ok(LiveEvent::Award(event)) if !event.signature => catch_up(line, aggregator),
-        Ok(_) => {}
-        Err(broadcast::error::RecvError::Lagged(_)) => catch_up(line, aggregator),
-        Err(broadcast::error::RecvError::Closed) => return false,
-    }
-    true
-}
-
-/// Sends every award behind the last one, in order: events may be missed, and may come in another order.
-fn catch_up(line: &Mutex<AwardLine>, aggregator: &Aggregator) {
-    let mut line = lock(line);
-    let mut news = awards_after(aggregator, line.last);
-    news.sort_by_key(AwardPosition::of);
-    for award in news {
-        line.last = AwardPosition::of(&award);
-        let position = line.last;
-        if let Some(session) = award.session {
-            line.by_session.entry(session).or_default().push((position, award.counter.clone()));
-        }
-        let _ = line.sender.send(award);
-    }
-}
-
-/// All awards behind a position.
-fn awards_after(aggregator: &Aggregator, last: AwardPosition) -> Vec<Award> {
-    let filter = AwardFilter { namespace: None, counter: None, after: last, limit: usize::MAX };
-    aggregator
-        .with_ledger(|ledger| awards_behind(ledger, &filter).into_iter().map(|(_, award)| award.clone()).collect())
-}
-
-/// Awards that match. A counter's are in the order of their milestones, so each counter is read from its end.
-fn awards_behind<'l>(ledger: &'l Ledger, filter: &AwardFilter) -> Vec<(AwardPosition, &'l Award)> {
-    let is_wanted = |name: &&CounterName| {
-        let namespace = filter.namespace.as_deref().is_none_or(|namespace| name.namespace() == namespace);
-        namespace && filter.counter.as_ref().is_none_or(|counter| counter == *name)
-    };
-    let counters = ledger.guarded().filter(is_wanted).filter_map(|name| ledger.counter(name));
-    let positioned = |awarded: &'l Awarded| (AwardPosition::of(&awarded.award), &awarded.award);
-    let newest_first = |counter: &'l CounterLedger| counter.awards().values().rev().map(positioned);
-    counters.flat_map(|counter| newest_first(counter).take_while(|(position, _)| *position > filter.after)).collect()
 }
 
 fn status_of(at: u64, state: State) -> MilestoneStatus {

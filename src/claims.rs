@@ -1,6 +1,8 @@
 //! Claims of awards at one data centre: who an award names says that it is there, once and in time.
 
+use crate::backend::{LEDGER_PATIENCE, LEDGER_POLL};
 use crate::http::Failure;
+use crate::names::{is_id, sha256_prefix};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidemark_aggregator::Aggregator;
@@ -12,9 +14,6 @@ use tokio::time::{Instant, sleep};
 
 /// Longest name of a claim, in bytes.
 pub const CLAIM_ID_BYTES_MAX: usize = 128;
-/// For the ledger, which may be electing a leader.
-const PATIENCE: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(10);
 /// For what a replica may not have heard of yet, before it is denied.
 const LAG_PATIENCE: Duration = Duration::from_secs(1);
 const LAG_POLL: Duration = Duration::from_millis(100);
@@ -107,7 +106,7 @@ impl Claims {
         let known = || self.0.with_ledger(|ledger| (ledger.claims().rule(counter), ledger.claims().revision(counter)));
         let (_, revision) = known();
         self.0.set_claim_rule(counter, revision, rule).await;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LEDGER_PATIENCE;
         loop {
             match known() {
                 (stands, at) if at > revision && stands == rule => return Ok(self.rule(counter)),
@@ -117,7 +116,7 @@ impl Claims {
                     return Err(Failure::Conflict { code: "changed", message });
                 }
                 _ if Instant::now() >= deadline => return Err(late()),
-                _ => sleep(POLL).await,
+                _ => sleep(LEDGER_POLL).await,
             }
         }
     }
@@ -154,7 +153,7 @@ impl Claims {
             }
         };
         self.0.claim(counter, at, session, name).await;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LEDGER_PATIENCE;
         loop {
             if let Standing::Done(body) = judge()? {
                 return Ok(body);
@@ -162,7 +161,7 @@ impl Claims {
             if Instant::now() >= deadline {
                 return Err(late());
             }
-            sleep(POLL).await;
+            sleep(LEDGER_POLL).await;
         }
     }
 }
@@ -173,13 +172,12 @@ fn late() -> Failure {
 
 /// What is stored of a claim's name: another session's claim of the same name is another.
 fn name_of(session: SessionId, id: &str) -> Result<u128, Failure> {
-    if id.is_empty() || id.len() > CLAIM_ID_BYTES_MAX || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if !is_id(id, CLAIM_ID_BYTES_MAX) {
         let message =
             format!("id of {} bytes: 1 to {CLAIM_ID_BYTES_MAX} visible ASCII characters are allowed", id.len());
         return Err(Failure::Invalid { code: "id", message });
     }
-    let digest = ring::digest::digest(&ring::digest::SHA256, &[&session.0, id.as_bytes()].concat());
-    Ok(u128::from_be_bytes(digest.as_ref()[..16].try_into().expect("SHA-256 has 32 bytes")))
+    Ok(u128::from_be_bytes(sha256_prefix(&[&session.0, id.as_bytes()])))
 }
 
 /// The award that covers a milestone, its claim, and the session that may claim it.

@@ -5,9 +5,8 @@
 //! says who may count: the home; or the origin, if the home cannot be reached. Of the two, the origin's group decides by its log
 //! ([`tidemark_proto::named`]), so that no order of visits, reloads, crashes and retries counts it twice.
 
-use crate::names::{counter_text, from_hex, hex, parse_counter};
+use crate::names::{counter_text, from_hex, hex, is_id, parse_counter, sha256_prefix};
 use crate::session::{SessionKeys, SessionRefusal, now_s};
-use ring::digest;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{CounterName, SessionId};
 pub use tidemark_proto::limits::HOP_BYTES_MAX;
@@ -81,8 +80,7 @@ struct Content {
 impl Hop {
     /// Under which name each of the two data centres counts it or fences it.
     pub fn name(&self) -> u64 {
-        let digest = digest::digest(&digest::SHA256, format!("tidemark hop {}", self.content()).as_bytes());
-        u64::from_be_bytes(digest.as_ref()[..8].try_into().expect("SHA-256 has 32 bytes"))
+        u64::from_be_bytes(sha256_prefix(&[b"tidemark hop ", self.content().as_bytes()]))
     }
 
     /// A token, and when it ends.
@@ -145,7 +143,7 @@ impl Hop {
             return Err(HopError::Twice { counter: counter.clone() });
         }
         let bytes = self.id.len();
-        match bytes > 0 && bytes <= HOP_ID_BYTES_MAX && self.id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        match is_id(&self.id, HOP_ID_BYTES_MAX) {
             true => Ok(()),
             false => Err(HopError::Id { bytes }),
         }

@@ -20,6 +20,7 @@ pub mod http;
 pub mod layout;
 pub mod local;
 pub mod names;
+mod news;
 pub mod pages;
 pub mod places;
 mod plan;

@@ -56,8 +56,20 @@ pub fn session_id(token: &str) -> Result<SessionId, SessionError> {
     if token.is_empty() || token.len() > SESSION_BYTES_MAX {
         return Err(SessionError { bytes: token.len() });
     }
-    let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
-    Ok(SessionId(digest.as_ref()[..16].try_into().expect("SHA-256 has 32 bytes")))
+    Ok(SessionId(sha256_prefix(&[token.as_bytes()])))
+}
+
+/// Whether a text of somebody's choice may be an identifier: 1 to `most` visible ASCII characters.
+pub fn is_id(text: &str, most: usize) -> bool {
+    (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// The first bytes of the SHA-256 of all parts together; 32 at most.
+pub fn sha256_prefix<const BYTES: usize>(parts: &[&[u8]]) -> [u8; BYTES] {
+    const { assert!(BYTES <= ring::digest::SHA256_OUTPUT_LEN) }
+    let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
+    parts.iter().for_each(|part| digest.update(part));
+    *digest.finish().as_ref().first_chunk().expect("SHA-256 has 32 bytes")
 }
 
 /// Lower-case hexadecimal.

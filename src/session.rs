@@ -8,11 +8,11 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ring::{digest, hmac};
+use ring::hmac;
 use subtle::ConstantTimeEq;
 use tidemark_proto::ids::{CounterName, NameError, SessionId};
 
-use crate::names::{from_hex, hex, session_id};
+use crate::names::{from_hex, hex, session_id, sha256_prefix};
 use crate::secret::{self, SecretError};
 
 /// The file's name in a data directory.
@@ -199,7 +199,7 @@ impl SessionKeys {
 
 impl Key {
     fn new(bytes: &[u8]) -> Key {
-        let id = hex(&digest::digest(&digest::SHA256, bytes).as_ref()[..KEY_ID_BYTES]);
+        let id = hex(&sha256_prefix::<KEY_ID_BYTES>(&[bytes]));
         Key { id, mac: hmac::Key::new(hmac::HMAC_SHA256, bytes) }
     }
 

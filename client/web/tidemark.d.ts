@@ -34,6 +34,24 @@ export interface Award {
   position: string;
 }
 
+/** What became of an award that is to be claimed. */
+export interface ClaimTurn {
+  type: "claim";
+  counter: CounterName;
+  /** The award's (first) milestone. */
+  at: number;
+  /**
+   * `passed`: who held it before has not claimed it in time, and this session may; `claimed`: this session has; `waiting` and
+   * `lapsed`: this session has not, in time.
+   */
+  state: "passed" | "claimed" | "waiting" | "lapsed";
+  /** The award that makes it this session's to claim: itself, or a later one of the counter. */
+  holder: number;
+  /** Digest of this session. */
+  session: string | null;
+  position: string;
+}
+
 export type State = "connecting" | "live" | "waiting" | "closed";
 
 export interface Options {
@@ -49,12 +67,16 @@ export interface Options {
   token?: string;
   /** Only awards behind this position. */
   after?: string;
-  /** Only the session's own awards behind this position; left out, all of them. */
+  /** Only the session's own awards, and turns of their claims, behind this position; left out, all of them. */
   ownAfter?: string;
   onTotal?(total: Total): void;
   onAward?(award: Award): void;
   /** An award of this session: each once. */
   onYours?(award: Award): void;
+  /** What became of an award that was this session's to claim, each once. */
+  onClaim?(turn: ClaimTurn): void;
+  /** An operator rehearses the award of a milestone, as if this session had won. Nothing has happened, nothing is kept. */
+  onTrial?(trial: { type: "trial"; counter: CounterName; at: number }): void;
   onState?(state: State, reason?: string): void;
   /** In the order in which they are tried. */
   transports?: ("websocket" | "events")[];

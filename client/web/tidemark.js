@@ -143,17 +143,18 @@ class Subscription {
   }
 
   #take(text) {
-    const message = JSON.parse(text), { onTotal, onAward, onYours } = this.#options;
+    const message = JSON.parse(text), { onTotal, onAward, onYours, onClaim, onTrial } = this.#options;
     if (message.type === "total") onTotal?.(message);
+    if (message.type === "trial") onTrial?.(message);
     // Before the first award: what comes while the connection is away is behind this.
     if (message.type === "begin") this.#after ??= message.position;
     if (message.type === "award" && isBehind(message.position, this.#after)) {
       this.#after = message.position;
       onAward?.(message);
     }
-    if (message.type === "yours" && isBehind(message.position, this.#ownAfter)) {
+    if ((message.type === "yours" || message.type === "claim") && isBehind(message.position, this.#ownAfter)) {
       this.#ownAfter = message.position;
-      onYours?.(message);
+      (message.type === "yours" ? onYours : onClaim)?.(message);
     }
   }
 

@@ -1,10 +1,11 @@
-//! `tidemark award`: waits until a milestone is awarded, and says to whom.
+//! `tidemark award`: waits until a milestone is awarded, and says to whom; or rehearses it.
 
 use super::remote::{Remote, RemoteError, award_path};
-use super::{Outcome, awards, block_on, show};
-use crate::http::{AWARD_WAIT_MAX, AwardStateBody};
+use super::{Outcome, awards, block_on, claims, show, webhooks};
+use crate::http::{AWARD_WAIT_MAX, AwardStateBody, DryRunBody, DryRunReport, WebhookTrial};
 use crate::names::parse_counter;
 use clap::Args;
+use hyper::Method;
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 
@@ -19,11 +20,20 @@ pub struct Award {
     counter: CounterName,
     /// The milestone
     at: u64,
+    /// Does not wait, but rehearses it: has everybody told that would be, by a trial that says so
+    #[arg(long)]
+    dry_run: bool,
+    /// Token of a session whose pages are told as if it had won
+    #[arg(long, env = "TIDEMARK_SESSION", hide_env_values = true, requires = "dry_run")]
+    session: Option<String>,
     #[command(flatten)]
     remote: Remote,
 }
 
 pub fn run(args: Award) -> Outcome {
+    if args.dry_run {
+        return block_on(rehearse(args));
+    }
     block_on(async {
         let path = award_path(&args.counter, args.at, "");
         let known: AwardStateBody = args.remote.get(&path).await?;
@@ -41,6 +51,33 @@ pub fn run(args: Award) -> Outcome {
         }
         show(args.remote.json, &award, || award.as_ref().map(awards::text).unwrap_or_default())
     })
+}
+
+async fn rehearse(args: Award) -> Outcome {
+    let path = award_path(&args.counter, args.at, "/dry-run");
+    let report: DryRunReport =
+        args.remote.call(Method::POST, &path, Some(&DryRunBody { session: args.session })).await?;
+    show(args.remote.json, &report, || report_text(&report))
+}
+
+fn report_text(report: &DryRunReport) -> String {
+    let mut lines = vec![format!("milestone: {:?}", report.state).to_lowercase()];
+    lines.extend(report.progress.iter().map(|progress| {
+        let eta = progress.eta_s.map_or(String::new(), |s| format!(", in about {s} s"));
+        format!("to go: {}{eta}", progress.remaining.unwrap_or_default())
+    }));
+    lines.push(report.claims.as_ref().map_or("awards are not claimed".to_owned(), claims::rule_text));
+    for WebhookTrial { webhook, held, result } in &report.webhooks {
+        let held = if *held { " (its awards are held)" } else { "" };
+        lines.push(format!("webhook {webhook}{held}: {}", webhooks::result_text(result)));
+    }
+    if report.webhooks.is_empty() {
+        lines.push("no webhook is told by this data centre".to_owned());
+    }
+    lines.extend(
+        report.connections.map(|connections| format!("connections of the session that were told: {connections}")),
+    );
+    lines.join("\n")
 }
 
 /// Whether a process that has answered before may answer again.

@@ -76,7 +76,7 @@ pub fn run(args: Claims) -> Outcome {
     })
 }
 
-fn rule_text(rule: &ClaimRuleBody) -> String {
+pub(super) fn rule_text(rule: &ClaimRuleBody) -> String {
     let otherwise = match rule.fallback {
         Fallback::Nobody => "lapse",
         Fallback::NextAward => "pass to the winner of the next one",

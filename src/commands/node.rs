@@ -4,7 +4,7 @@ use super::Outcome;
 use super::process::{self, Place, ProcessArgs};
 use crate::config::NodeFile;
 use crate::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, Progress,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, News, Progress,
 };
 use clap::Args;
 use serde_json::json;
@@ -83,12 +83,12 @@ struct NodeBackend {
     group: GroupId,
     status: watch::Receiver<NodeStatus>,
     /// Never used: a node knows no awards.
-    awards: broadcast::Sender<Award>,
+    news: broadcast::Sender<News>,
 }
 
 impl NodeBackend {
     fn new(settings: &NodeFile, group: GroupId, status: watch::Receiver<NodeStatus>) -> NodeBackend {
-        NodeBackend { dc: settings.dc.clone(), group, status, awards: broadcast::channel(1).0 }
+        NodeBackend { dc: settings.dc.clone(), group, status, news: broadcast::channel(1).0 }
     }
 
     fn elsewhere<T>(&self) -> Result<T, Failure> {
@@ -124,7 +124,11 @@ impl Backend for NodeBackend {
         self.elsewhere()
     }
 
-    async fn awards_of(&self, _: SessionId, _: AwardPosition, _: usize) -> Result<Vec<Award>, Failure> {
+    async fn news(&self, _: AwardFilter) -> Result<Vec<News>, Failure> {
+        self.elsewhere()
+    }
+
+    async fn news_of(&self, _: SessionId, _: AwardPosition, _: usize) -> Result<Vec<News>, Failure> {
         self.elsewhere()
     }
 
@@ -169,7 +173,7 @@ impl Backend for NodeBackend {
         }
     }
 
-    fn awarded(&self) -> (AwardPosition, broadcast::Receiver<Award>) {
-        (AwardPosition::default(), self.awards.subscribe())
+    fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {
+        (AwardPosition::default(), self.news.subscribe())
     }
 }

@@ -3,7 +3,7 @@
 use super::remote::{Remote, RemoteError, RemoteStream, counter_param};
 use super::{Outcome, awards, block_on, get, show};
 use crate::http::LIVE_PROTOCOL;
-use crate::http::body::LiveBody;
+use crate::http::body::{ClaimTurnBody, LiveBody};
 use crate::names::parse_counter;
 use clap::Args;
 use futures_util::StreamExt;
@@ -73,6 +73,10 @@ fn tell(text: &str, json: bool) -> Result<bool, Box<dyn std::error::Error>> {
         LiveBody::Begin { .. } | LiveBody::Here => return Ok(false),
         LiveBody::Total(reading) => get::text(reading),
         LiveBody::Award(award) | LiveBody::Yours(award) => awards::text(award),
+        LiveBody::Trial(trial) => format!("{} {}: a trial", trial.counter, trial.at),
+        LiveBody::Claim(ClaimTurnBody { counter, at, state, holder, .. }) => {
+            format!("{counter} {at}: {state:?}, held by the award for {holder}").to_lowercase()
+        }
     };
     show(json, &body, || line)?;
     Ok(true)

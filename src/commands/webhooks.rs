@@ -75,11 +75,15 @@ async fn hold(remote: &Remote, name: &str, held: bool) -> Outcome {
 
 async fn test(remote: &Remote, name: &str) -> Outcome {
     let result: TestResult = post(remote, name, "test", &serde_json::json!({})).await?;
-    show(remote.json, &result, || match (result.status, &result.error) {
+    show(remote.json, &result, || result_text(&result))?;
+    Ok(if result.status.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(super) fn result_text(result: &TestResult) -> String {
+    match (result.status, &result.error) {
         (Some(status), _) => format!("{} acknowledged with {status} after {} ms", result.id, result.millis),
         (None, error) => format!("{} failed: {}", result.id, error.as_deref().unwrap_or_default()),
-    })?;
-    Ok(if result.status.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
 }
 
 async fn post<A: DeserializeOwned>(

@@ -174,7 +174,7 @@ fn policy(sites: &Sites) -> HeaderValue {
 type Shared = State<Arc<Front>>;
 
 async fn setup(State(front): Shared) -> Response {
-    let (position, _) = front.backend.awarded();
+    let (position, _) = front.backend.subscribe();
     let awards = front.backend.newest_awards(&[&front.sites.all, &front.sites.visitors], AWARDS_SHOWN);
     let awards = awards.iter().map(Into::into).collect();
     let setup = Setup { own: front.own, awards, after: position.to_string(), sites: &front.sites };

@@ -86,6 +86,10 @@ function follow() {
     onTotal: ({ counter, value }) => (nameOf(counter) === setup.all ? total : visitors).set(value),
     onAward: listAward,
     onYours: ({ counter, at }) => celebrate(nameOf(counter), at),
+    onClaim: takeTurn,
+    onTrial: ({ at }) => {
+      $("answer").textContent = `This is a trial of how the winner will be told: you would be number ${number.format(at)}.`;
+    },
     onState: state => {
       $("state").textContent = state === "live" ? site.dc : state;
       $("state").dataset.state = state;
@@ -132,8 +136,18 @@ function celebrate(counter, at) {
   $("award-page").href = `${site.url}/award?counter=${encodeURIComponent(counter)}&at=${at}`;
   $("award-proof").href = `${site.url}/v1/awards/${counter}/${at}/certificate`;
   $("award").hidden = false;
-  offerClaim(`${site.url}/v1/awards/${counter}/${at}/claim`);
+  offerClaim(claimOf(counter, at));
   document.title = `You are number ${number.format(at)}!`;
+}
+
+const claimOf = (counter, at) => `${site.url}/v1/awards/${counter}/${at}/claim`;
+
+/** What nobody has claimed in time passes to the winner of a later award, whose page says so, also when it was closed. */
+function takeTurn({ counter, state, holder }) {
+  const url = claimOf(nameOf(counter), holder);
+  if ($("award").dataset.claim !== url) return;
+  if (state === "passed") $("award").hidden = false;
+  offerClaim(url);
 }
 
 /** An award may be claimed for a while by whom it names; where it is not to be claimed, nothing is said of it. */

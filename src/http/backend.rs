@@ -3,9 +3,10 @@
 use super::{ClusterBody, Failure, Mode};
 use crate::claims::Claims;
 use crate::hops::Hops;
+use crate::names::sha256_prefix;
 use std::future::Future;
-use tidemark_proto::ids::{CounterName, SessionId};
-use tidemark_proto::ledger::Awarded;
+use tidemark_proto::ids::{CounterName, DcId, SessionId};
+use tidemark_proto::ledger::{Awarded, Turn};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Reading};
 use tokio::sync::broadcast;
 
@@ -84,13 +85,74 @@ pub struct Progress {
     pub mode: Mode,
 }
 
-/// Where an award stands among all: the ledger entry that decided it, its first milestone, and a digest of the counter, since an
-/// entry may award the same milestone of several. Text: `INDEX.AT.DIGEST`; `INDEX.AT` is behind all of them.
+/// Where an award stands among all, or what became of its claim: the ledger entry that decided it, its first milestone, and a
+/// digest of the counter and of which of both it is, since an entry may award the same milestone of several. Text:
+/// `INDEX.AT.DIGEST`; `INDEX.AT` is behind all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AwardPosition {
     pub index: u64,
     pub at: u64,
     pub counter: u64,
+}
+
+/// Something that the ledger has decided about awards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    Award(Award),
+    Claim(ClaimTurn),
+}
+
+/// What became of an award that is to be claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimTurn {
+    pub counter: CounterName,
+    /// The award's (first) milestone.
+    pub at: u64,
+    /// The ledger entry.
+    pub index: u64,
+    pub turn: Turn,
+    /// The session of the turn's holder, if it has one.
+    pub session: Option<SessionId>,
+    /// The data centre that counted the award.
+    pub dc: DcId,
+}
+
+impl News {
+    pub fn position(&self) -> AwardPosition {
+        match self {
+            News::Award(award) => AwardPosition::of(award),
+            News::Claim(turn) => turn.position(),
+        }
+    }
+
+    pub fn counter(&self) -> &CounterName {
+        match self {
+            News::Award(award) => &award.counter,
+            News::Claim(turn) => &turn.counter,
+        }
+    }
+
+    /// Whom it is about.
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            News::Award(award) => award.session,
+            News::Claim(turn) => turn.session,
+        }
+    }
+
+    /// The data centre that counted the award.
+    pub fn dc(&self) -> DcId {
+        match self {
+            News::Award(award) => award.group.dc,
+            News::Claim(turn) => turn.dc,
+        }
+    }
+}
+
+impl ClaimTurn {
+    pub fn position(&self) -> AwardPosition {
+        AwardPosition::new(self.index, self.at, "claim ", &self.counter)
+    }
 }
 
 /// Which awards: ascending by position, the first `limit` of those that match.
@@ -105,10 +167,12 @@ pub struct AwardFilter {
 
 impl AwardPosition {
     pub fn of(award: &Award) -> AwardPosition {
-        let name = [award.counter.namespace().as_bytes(), b"/", award.counter.key()].concat();
-        let digest = ring::digest::digest(&ring::digest::SHA256, &name);
-        let counter = u64::from_be_bytes(digest.as_ref()[..8].try_into().expect("SHA-256 has 32 bytes"));
-        AwardPosition { index: award.index.0, at: award.at, counter }
+        AwardPosition::new(award.index.0, award.at, "", &award.counter)
+    }
+
+    fn new(index: u64, at: u64, kind: &str, counter: &CounterName) -> AwardPosition {
+        let parts = [kind.as_bytes(), counter.namespace().as_bytes(), b"/", counter.key()];
+        AwardPosition { index, at, counter: u64::from_be_bytes(sha256_prefix(&parts)) }
     }
 }
 
@@ -133,11 +197,10 @@ impl std::str::FromStr for AwardPosition {
 }
 
 impl AwardFilter {
-    /// Whether the award is of the wanted counters and behind the wanted position.
-    pub fn matches(&self, award: &Award) -> bool {
-        let namespace = self.namespace.as_deref().is_none_or(|namespace| award.counter.namespace() == namespace);
-        let counter = self.counter.as_ref().is_none_or(|counter| award.counter == *counter);
-        namespace && counter && AwardPosition::of(award) > self.after
+    /// Whether a counter is one of those wanted.
+    pub fn wants(&self, name: &CounterName) -> bool {
+        let namespace = self.namespace.as_deref().is_none_or(|namespace| name.namespace() == namespace);
+        namespace && self.counter.as_ref().is_none_or(|counter| name == counter)
     }
 }
 
@@ -168,13 +231,16 @@ pub trait Backend: Send + Sync + 'static {
 
     fn awards(&self, filter: AwardFilter) -> impl Future<Output = Result<Vec<Award>, Failure>> + Send;
 
-    /// Awards of a session's increments behind a position, as far as they are known here: the first `limit`, ascending.
-    fn awards_of(
+    /// Awards, and what became of their claims; else as `awards`.
+    fn news(&self, filter: AwardFilter) -> impl Future<Output = Result<Vec<News>, Failure>> + Send;
+
+    /// News about a session behind a position, as far as they are known here: the first `limit`, ascending.
+    fn news_of(
         &self,
         session: SessionId,
         after: AwardPosition,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<Award>, Failure>> + Send;
+    ) -> impl Future<Output = Result<Vec<News>, Failure>> + Send;
 
     /// The award that covers the milestone `at`, with the signatures known here.
     fn certificate(
@@ -208,7 +274,7 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// Awards from now on, in the order of their positions, each once, and the position of the last one before. A receiver
-    /// that falls behind asks `awards`.
-    fn awarded(&self) -> (AwardPosition, broadcast::Receiver<Award>);
+    /// News from now on, in the order of their positions, each once, and the position of the last one before. A receiver
+    /// that falls behind asks `news`, or `awards`.
+    fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>);
 }

@@ -1,10 +1,11 @@
 //! The bodies of requests and answers. Apart from domain types, so that those stay free to change; the command line's
 //! client reads what the server writes by the same types.
 
-use super::{Added, AwardPosition, Failure};
+use super::{Added, AwardPosition, ClaimTurn, Failure, TrialBody};
 use crate::names::{hex, key_text};
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{CounterName, GroupId};
+use tidemark_proto::ledger::{Turn, TurnKind};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Policy, Reading};
 
 /// `POST …/add`.
@@ -112,6 +113,21 @@ pub struct AwardsBody {
     pub next: Option<String>,
 }
 
+/// What became of an award that is to be claimed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimTurnBody {
+    pub counter: CounterBody,
+    /// The award's (first) milestone.
+    pub at: u64,
+    pub state: TurnKind,
+    /// The award whose session this is about: the award's own, or a later one of the counter to whose winner it has passed.
+    pub holder: u64,
+    /// Digest of the holder's session.
+    pub session: Option<String>,
+    /// Where it stands among all awards and turns of claims.
+    pub position: String,
+}
+
 /// A message of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
@@ -120,6 +136,10 @@ pub enum LiveBody {
     Award(AwardBody),
     /// An award of the subscriber's own session.
     Yours(AwardBody),
+    /// What became of an award that the subscriber's own session may, or might, claim.
+    Claim(ClaimTurnBody),
+    /// Somebody tries out what would be said if the session had won.
+    Trial(TrialBody),
     /// Where a subscription to awards begins: those behind it follow.
     Begin {
         position: String,
@@ -219,6 +239,20 @@ impl From<&Award> for AwardBody {
             client: hex(&award.client.0.to_be_bytes()),
             session: award.session.map(|session| hex(&session.0)),
             position: AwardPosition::of(award).to_string(),
+        }
+    }
+}
+
+impl From<&ClaimTurn> for ClaimTurnBody {
+    fn from(turn: &ClaimTurn) -> ClaimTurnBody {
+        let Turn { kind, holder } = turn.turn;
+        ClaimTurnBody {
+            counter: (&turn.counter).into(),
+            at: turn.at,
+            state: kind,
+            holder,
+            session: turn.session.map(|session| hex(&session.0)),
+            position: turn.position().to_string(),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! What one subscriber is told, whatever carries it: totals of some counters, awards, and the awards of its own session.
+//! What one subscriber is told, whatever carries it: totals of some counters, awards, and news of its own session.
 //!
 //! A subscriber that is slow gets the latest total only, however many it missed. Awards are never dropped: what did not fit the
 //! backend's events is read again, in order and each once.
 
-use super::body::{AwardBody, LiveBody};
+use super::body::LiveBody;
 use super::routes::{counters_of, known_params, position_of};
 use super::server::{Shared, stopped};
 use super::totals::{Total, Watching};
 use super::winners::{Waiting, Winners};
-use super::{AWARDS_MAX, AwardFilter, AwardPosition, Backend, Failure, LIVE_PING_INTERVAL};
+use super::{AWARDS_MAX, AwardFilter, AwardPosition, Backend, Failure, LIVE_PING_INTERVAL, News};
 use crate::session::Session;
 use axum::extract::ws::Utf8Bytes;
 use std::collections::VecDeque;
@@ -64,10 +64,10 @@ struct Awards {
     missed: VecDeque<Award>,
     /// Whether more awards behind `position` may have been missed.
     catch_up: bool,
-    awarded: broadcast::Receiver<Award>,
+    news: broadcast::Receiver<News>,
 }
 
-/// Awards of the session itself.
+/// News of the session itself.
 struct Own {
     waiting: Waiting,
     namespace: String,
@@ -116,7 +116,7 @@ impl<B: Backend> Feed<B> {
         loop {
             let frames = match self.source(&mut stopping).await? {
                 Source::Beginning => self.beginning().await,
-                Source::Own => self.own_awards().await?,
+                Source::Own => self.own_news().await?,
                 Source::Awards(awards) => self.wanted(awards),
                 Source::Totals => self.new_totals(),
                 Source::Quiet => vec![Frame { text: LiveBody::Here.text().into(), position: None }],
@@ -168,19 +168,19 @@ impl<B: Backend> Feed<B> {
             let here = namespace.as_deref().is_none_or(|namespace| namespace == award.counter.namespace());
             here && (*wanted == Wanted::All || self.watching.counters.binary_search(&award.counter).is_ok())
         };
-        awards.iter().filter(is_wanted).map(|award| frame_of(award, LiveBody::Award)).collect()
+        awards.iter().filter(is_wanted).map(frame_of).collect()
     }
 
-    async fn own_awards(&mut self) -> Result<Vec<Frame>, End> {
+    async fn own_news(&mut self) -> Result<Vec<Frame>, End> {
         let Some(own) = &mut self.own else { return Ok(Vec::new()) };
         let session = own.waiting.session;
-        let awards = self.shared.backend.awards_of(session, own.position, AWARDS_AT_ONCE).await;
-        let awards = awards.map_err(|_| End::Failed)?;
-        own.position = awards.last().map_or(own.position, AwardPosition::of);
-        own.due = awards.len() == AWARDS_AT_ONCE;
-        let is_here = |award: &&Award| award.counter.namespace() == own.namespace;
-        let frame = |award: &Award| Frame { position: None, ..frame_of(award, LiveBody::Yours) };
-        Ok(awards.iter().filter(is_here).map(frame).collect())
+        let news = self.shared.backend.news_of(session, own.position, AWARDS_AT_ONCE).await;
+        let news = news.map_err(|_| End::Failed)?;
+        own.position = news.last().map_or(own.position, News::position);
+        own.due = news.len() == AWARDS_AT_ONCE;
+        let is_here = |news: &&News| news.counter().namespace() == own.namespace;
+        let trial = own.waiting.take_trial().map(|text| Frame { text: text.into(), position: None });
+        Ok(news.iter().filter(is_here).map(own_frame).chain(trial).collect())
     }
 }
 
@@ -196,9 +196,9 @@ enum Source {
 
 impl Awards {
     fn new<B: Backend>(backend: &B, wanted: Wanted, namespace: Option<String>, after: Option<AwardPosition>) -> Awards {
-        let (last, awarded) = backend.awarded();
+        let (last, news) = backend.subscribe();
         let (position, catch_up) = (after.unwrap_or(last), after.is_some_and(|after| after < last));
-        Awards { wanted, namespace, position, missed: VecDeque::new(), catch_up, awarded }
+        Awards { wanted, namespace, position, missed: VecDeque::new(), catch_up, news }
     }
 
     /// The next awards, some at a time.
@@ -212,15 +212,17 @@ impl Awards {
             }
             let mut some: Vec<Award> = self.missed.drain(..AWARDS_AT_ONCE.min(self.missed.len())).collect();
             if some.is_empty() {
-                match self.awarded.recv().await {
-                    Ok(award) => some.push(award),
+                match self.news.recv().await {
+                    Ok(News::Award(award)) => some.push(award),
+                    Ok(News::Claim(_)) => {}
                     Err(RecvError::Lagged(_)) => self.catch_up = true,
                     Err(RecvError::Closed) => return Err(End::Stopping),
                 }
             }
             while self.missed.is_empty() && !self.catch_up && some.len() < AWARDS_AT_ONCE {
-                match self.awarded.try_recv() {
-                    Ok(award) => some.push(award),
+                match self.news.try_recv() {
+                    Ok(News::Award(award)) => some.push(award),
+                    Ok(News::Claim(_)) => {}
                     Err(TryRecvError::Lagged(_)) => self.catch_up = true,
                     Err(TryRecvError::Empty | TryRecvError::Closed) => break,
                 }
@@ -274,8 +276,17 @@ async fn woken(own: &mut Option<Own>) -> Result<(), End> {
     }
 }
 
-fn frame_of(award: &Award, body: impl FnOnce(AwardBody) -> LiveBody) -> Frame {
-    Frame { text: body(AwardBody::from(award)).text().into(), position: Some(AwardPosition::of(award)) }
+/// Where a session goes on about itself, its messages say.
+fn own_frame(news: &News) -> Frame {
+    let body = match news {
+        News::Award(award) => LiveBody::Yours(award.into()),
+        News::Claim(turn) => LiveBody::Claim(turn.into()),
+    };
+    Frame { text: body.text().into(), position: None }
+}
+
+fn frame_of(award: &Award) -> Frame {
+    Frame { text: LiveBody::Award(award.into()).text().into(), position: Some(AwardPosition::of(award)) }
 }
 
 fn foreign<'c>(counters: &'c [CounterName], session: Option<&Session>) -> Option<&'c CounterName> {

@@ -4,14 +4,13 @@ use super::answer::json;
 use super::path::award_path;
 use super::routes::{known_params, number};
 use super::server::Shared;
-use super::{AWARD_WAIT_MAX, AwardState, Backend, Failure, MilestoneState, Mode, Progress, body};
+use super::{AWARD_WAIT_MAX, AwardState, Backend, Failure, MilestoneState, Mode, News, Progress, body};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::msg::Award;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
@@ -60,7 +59,7 @@ pub(super) async fn award<B: Backend>(
     let overloaded = |_| Failure::Overloaded { what: "waits and events".to_owned(), limit: shared.events_max as u64 };
     let room = given.map(|_| shared.events.clone().try_acquire_owned());
     let _room = room.transpose().map_err(overloaded)?;
-    let (_, mut awarded) = shared.backend.awarded();
+    let (_, mut news) = shared.backend.subscribe();
     let mut stopping = shared.stopping.clone();
     loop {
         let state = match shared.backend.award_state(&counter, at).await? {
@@ -70,31 +69,36 @@ pub(super) async fn award<B: Backend>(
             }
             AwardState::Coming(state) => state,
             AwardState::Passed => return Err(passed(&counter, at)),
-            AwardState::Unknown => return Err(Failure::NotFound(format!("{counter} has no milestone {at}"))),
+            AwardState::Unknown => return Err(unknown(&counter, at)),
         };
         let over = Instant::now() >= deadline || *stopping.borrow_and_update();
         if over {
             return Ok(json(StatusCode::ACCEPTED, &AwardStateBody { state, award: None }));
         }
         tokio::select! {
-            () = next_award_of(&mut awarded, &counter) => {}
+            () = next_award_of(&mut news, &counter) => {}
             _ = stopping.changed() => {}
             () = tokio::time::sleep_until(deadline.min(Instant::now() + LOOK_INTERVAL)) => {}
         }
     }
 }
 
-fn passed(counter: &CounterName, at: u64) -> Failure {
+pub(super) fn unknown(counter: &CounterName, at: u64) -> Failure {
+    Failure::NotFound(format!("{counter} has no milestone {at}"))
+}
+
+pub(super) fn passed(counter: &CounterName, at: u64) -> Failure {
     let message = format!("the count of {counter} had passed {at} before it was armed: it is nobody's");
     Failure::Conflict { code: "passed", message }
 }
 
 /// Until the counter may have a new award.
-async fn next_award_of(awarded: &mut broadcast::Receiver<Award>, counter: &CounterName) {
+async fn next_award_of(news: &mut broadcast::Receiver<News>, counter: &CounterName) {
     loop {
-        match awarded.recv().await {
-            Ok(award) if award.counter != *counter => {}
-            Ok(_) | Err(RecvError::Lagged(_)) => return,
+        match news.recv().await {
+            Ok(News::Award(award)) if award.counter == *counter => return,
+            Ok(_) => {}
+            Err(RecvError::Lagged(_)) => return,
             // The backend ends, and so does the server.
             Err(RecvError::Closed) => std::future::pending().await,
         }

@@ -10,6 +10,7 @@ mod backend;
 pub mod body;
 mod claims;
 mod cluster;
+mod dry_run;
 mod feed;
 mod hop_routes;
 mod live;
@@ -27,11 +28,12 @@ mod winners;
 pub use answer::Failure;
 pub use auth::{Access, is_origin};
 pub use backend::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, MilestoneList, MilestoneState, MilestoneStatus,
-    Progress,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClaimTurn, MilestoneList, MilestoneState,
+    MilestoneStatus, News, Progress,
 };
 pub use claims::ClaimingBody;
 pub use cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
+pub use dry_run::{DryRunBody, DryRunReport, TrialBody, WebhookTrial};
 pub use hop_routes::{CountHopBody, HopCountedBody, HopIssuedBody, HopPlaceBody, IssueHopBody};
 pub use live::LIVE_PROTOCOL;
 pub use milestone::{AwardStateBody, ProgressBody};

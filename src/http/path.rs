@@ -36,10 +36,19 @@ pub fn certificate_path(rest: &str) -> Result<(CounterName, u64), Failure> {
     Ok((counter_of(counter)?, at))
 }
 
+/// How the path of a dry run ends.
+pub const DRY_RUN: &str = "/dry-run";
+
 /// Reads `{namespace}/{key}/{at}/claim`, still escaped.
 pub fn claim_path(rest: &str) -> Result<(CounterName, u64), Failure> {
     let unknown = || Failure::NotFound("no such path: {namespace}/{key}/{at}/claim expected".to_owned());
     award_path(rest.strip_suffix("/claim").ok_or_else(unknown)?)
+}
+
+/// Reads `{namespace}/{key}/{at}/dry-run`, still escaped.
+pub fn dry_run_path(rest: &str) -> Result<(CounterName, u64), Failure> {
+    let unknown = || Failure::NotFound("no such path: {namespace}/{key}/{at}/dry-run expected".to_owned());
+    award_path(rest.strip_suffix(DRY_RUN).ok_or_else(unknown)?)
 }
 
 /// Reads `{namespace}/{key}/{at}`, still escaped.

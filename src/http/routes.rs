@@ -1,14 +1,14 @@
 //! The routes: each reads its request, asks the backend, and writes what came back.
 
 use super::answer::json;
-use super::path::{CounterPath, certificate_path, counter_path};
+use super::path::{CounterPath, DRY_RUN, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, claims, hop_routes, live, milestone, pages, webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, claims, dry_run, hop_routes, live, milestone, pages, webhooks,
 };
 use crate::certificate::Certificate;
-use crate::names::{parse_counter, session_id};
+use crate::names::{is_id, parse_counter, session_id};
 use crate::session::{IssueError, SESSION_VERSION};
 use axum::Router;
 use axum::body::Bytes;
@@ -51,7 +51,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .route("/v1/counters", get(read_counters::<B>))
         .route("/v1/counters/{*rest}", counter)
         .route("/v1/awards", get(awards::<B>))
-        .route("/v1/awards/{*rest}", get(one_award::<B>).post(claims::claim::<B>))
+        .route("/v1/awards/{*rest}", get(one_award::<B>).post(post_award::<B>))
         .route("/v1/live", get(live::upgrade::<B>))
         .route("/v1/events", get(live::events::<B>))
         .route("/v1/sessions", post(issue_sessions::<B>))
@@ -223,6 +223,19 @@ async fn delete_counter<B: Backend>(
     Ok(json(StatusCode::OK, &shared.backend.disarm(counter, at).await?))
 }
 
+/// A claim, or a dry run.
+async fn post_award<B: Backend>(
+    shared: AppState<B>,
+    headers: HeaderMap,
+    uri: Uri,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    match uri.path().ends_with(DRY_RUN) {
+        true => dry_run::dry_run(shared, headers, uri, bytes).await,
+        false => claims::claim(shared, headers, uri, bytes).await,
+    }
+}
+
 async fn awards<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
@@ -309,7 +322,7 @@ fn idempotency_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let refused = || Failure::invalid("idempotency_key", "1 to 128 visible ASCII characters are allowed");
     let key = value.to_str().map_err(|_| refused())?;
-    if key.is_empty() || key.len() > IDEMPOTENCY_BYTES_MAX { Err(refused()) } else { Ok(Some(key.to_owned())) }
+    if is_id(key, IDEMPOTENCY_BYTES_MAX) { Ok(Some(key.to_owned())) } else { Err(refused()) }
 }
 
 pub(super) fn known_params(params: &[(String, String)], known: &[&str]) -> Result<(), Failure> {

@@ -1,12 +1,11 @@
-//! What a receiver is told: the award as HTTP shows it, and what it needs to be idempotent and to check it.
+//! What a receiver is told: the award, or what became of its claim, as HTTP shows it, and what it needs to be idempotent and to
+//! check it.
 
-use crate::http::AwardPosition;
-use crate::http::body::AwardBody;
-use crate::names::hex;
+use crate::http::body::{AwardBody, ClaimTurnBody};
+use crate::http::{AwardPosition, News};
+use crate::names::{hex, sha256_prefix};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use ring::digest;
 use serde::Serialize;
-use tidemark_proto::msg::Award;
 
 /// Bytes of an id's digest.
 const ID_BYTES: usize = 16;
@@ -24,6 +23,16 @@ struct EventBody<'a> {
     certificate: String,
 }
 
+/// The body of a delivery about a claim.
+#[derive(Serialize)]
+struct ClaimBody<'a> {
+    r#type: &'static str,
+    id: &'a str,
+    cluster: &'a str,
+    #[serde(flatten)]
+    turn: ClaimTurnBody,
+}
+
 /// The body of a trial: nothing in it looks like an award.
 #[derive(Serialize)]
 struct TestBody<'a> {
@@ -34,21 +43,29 @@ struct TestBody<'a> {
     webhook: &'a str,
 }
 
-/// The id of an award's delivery: a digest of what no two awards share.
-pub fn id_of(cluster: &str, award: &Award) -> String {
-    let AwardPosition { index, at, .. } = AwardPosition::of(award);
-    let (namespace, key, epoch) = (award.counter.namespace(), award.counter.key(), award.epoch);
+/// The id of a delivery: a digest of what no two awards or turns of claims share.
+pub fn id_of(cluster: &str, news: &News) -> String {
+    let AwardPosition { index, at, .. } = news.position();
+    let (namespace, key) = (news.counter().namespace(), news.counter().key());
+    let (kind, epoch) = match news {
+        News::Award(award) => ("award", format!(" {}", award.epoch)),
+        News::Claim(_) => ("claim", String::new()),
+    };
     // Neither names of clusters nor namespaces hold blanks, and the key, which may hold anything, stands last.
-    let text = format!("tidemark award {cluster} {index} {at} {epoch} {namespace} ");
-    let digest = digest::digest(&digest::SHA256, &[text.as_bytes(), key].concat());
-    format!("award_{}", hex(&digest.as_ref()[..ID_BYTES]))
+    let text = format!("tidemark {kind} {cluster} {index} {at}{epoch} {namespace} ");
+    format!("{kind}_{}", hex(&sha256_prefix::<ID_BYTES>(&[text.as_bytes(), key])))
 }
 
-/// What is sent of an award: the same bytes whenever it is sent.
-pub fn body_of(cluster: &str, id: &str, award: &Award) -> String {
-    let key = percent_encode(award.counter.key(), NON_ALPHANUMERIC);
-    let certificate = format!("/v1/awards/{}/{key}/{}/certificate", award.counter.namespace(), award.at);
-    text(&EventBody { r#type: "award", id, cluster, award: award.into(), certificate })
+/// What is sent of an award or a claim: the same bytes whenever it is sent.
+pub fn body_of(cluster: &str, id: &str, news: &News) -> String {
+    match news {
+        News::Award(award) => {
+            let key = percent_encode(award.counter.key(), NON_ALPHANUMERIC);
+            let certificate = format!("/v1/awards/{}/{key}/{}/certificate", award.counter.namespace(), award.at);
+            text(&EventBody { r#type: "award", id, cluster, award: award.into(), certificate })
+        }
+        News::Claim(turn) => text(&ClaimBody { r#type: "claim", id, cluster, turn: turn.into() }),
+    }
 }
 
 /// What is sent when somebody tries a receiver out.

@@ -22,13 +22,12 @@ pub use sign::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, SECRETS_MAX, Secrets, Secrets
 pub use status::{DeadLetter, HeldBody, Redelivered, TestResult, WebhookStatus, WebhooksBody};
 pub use store::{Store, StoreError, WEBHOOKS_DIR};
 
-use crate::http::{Backend, Failure};
+use crate::http::{Backend, Failure, News, WebhookTrial};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use task::{Command, Task, TaskParts};
 use tidemark_proto::ids::{CounterName, DcId};
-use tidemark_proto::msg::Award;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -110,6 +109,14 @@ struct Line {
 }
 
 impl Wanted {
+    fn includes(&self, counter: &CounterName) -> bool {
+        match self {
+            Wanted::All => true,
+            Wanted::Namespace(namespace) => counter.namespace() == namespace,
+            Wanted::Counter(wanted) => counter == wanted,
+        }
+    }
+
     fn namespace(&self) -> Option<&str> {
         match self {
             Wanted::Namespace(namespace) => Some(namespace),
@@ -126,9 +133,9 @@ impl Wanted {
 }
 
 impl Home {
-    /// Whether this data centre is the one that sends an award: it counted the winner.
-    fn sends(&self, award: &Award) -> bool {
-        award.group.dc == self.dc
+    /// Whether this data centre is the one that sends it: it counted the award's winner.
+    fn sends(&self, news: &News) -> bool {
+        news.dc() == self.dc
     }
 }
 
@@ -178,6 +185,12 @@ impl Webhooks {
         self.line(name)?.ask(|answer| Command::Test { answer }).await
     }
 
+    /// Sends a trial to every receiver that would be told of a counter's award, all at once.
+    pub async fn try_out(&self, counter: &CounterName) -> Vec<WebhookTrial> {
+        let wanted = self.0.lines.iter().filter(|line| line.webhook.wanted.includes(counter));
+        futures_util::future::join_all(wanted.map(Line::try_out)).await
+    }
+
     /// Waits a moment for what is under way, and ends.
     pub async fn stop(&self) {
         self.0.stop.send_replace(true);
@@ -225,6 +238,19 @@ impl Line {
             }
         });
         Ok(Line { webhook, commands, failed, task: Mutex::new(Some(task)) })
+    }
+
+    async fn try_out(&self) -> WebhookTrial {
+        let webhook = self.webhook.name.clone();
+        let held = self.ask(|answer| Command::Status { answer }).await.is_ok_and(|status| status.held);
+        let result = self.ask(|answer| Command::Test { answer }).await;
+        let result = result.unwrap_or_else(|failure| TestResult {
+            id: String::new(),
+            status: None,
+            error: Some(failure.to_string()),
+            millis: 0,
+        });
+        WebhookTrial { webhook, held, result }
     }
 
     async fn ask<A>(&self, command: impl FnOnce(oneshot::Sender<A>) -> Command) -> Result<A, Failure> {

@@ -1,4 +1,4 @@
-//! The task of one receiver: it takes awards from the ledger as there is room, sends what its queue says, and writes down what
+//! The task of one receiver: it takes awards, and what becomes of their claims, from the ledger as there is room, sends what its queue says, and writes down what
 //! came of it before it goes on.
 
 use super::deliver::Receiver;
@@ -6,7 +6,7 @@ use super::queue::{Delivery, Failed, NowMs, Queue};
 use super::status::{Redelivered, TestResult, WebhookStatus};
 use super::store::Store;
 use super::{Home, Since, Webhook, event};
-use crate::http::{AwardFilter, AwardPosition, Backend};
+use crate::http::{AwardFilter, AwardPosition, Backend, News};
 use crate::names::{counter_text, hex};
 use crate::secret;
 use futures_util::future::BoxFuture;
@@ -14,12 +14,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper::StatusCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tidemark_proto::msg::Award;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-/// Awards looked at in one go.
-const AWARDS_AT_ONCE: usize = 256;
+/// Awards and turns of claims looked at in one go.
+const NEWS_AT_ONCE: usize = 256;
 /// Awards that could not be read are read again after this, and nothing is waited for any longer.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A task that ends waits so long for requests under way; what is not answered then is sent again after the next start.
@@ -51,7 +50,7 @@ pub(super) struct Task<B> {
     parts: TaskParts<B>,
     commands: mpsc::Receiver<Command>,
     sending: FuturesUnordered<BoxFuture<'static, Sent>>,
-    /// Whether there may be awards behind the queue's position.
+    /// Whether there may be news behind the queue's position.
     more: bool,
     delivered: u64,
 }
@@ -81,12 +80,12 @@ impl<B: Backend> Task<B> {
     }
 
     async fn deliver(&mut self) -> Result<(), String> {
-        let (_, mut awarded) = self.parts.backend.awarded();
+        let (_, mut news) = self.parts.backend.subscribe();
         loop {
-            self.take_awards().await;
+            self.take_news().await;
             self.persist().await?;
             self.start();
-            match self.happened(&mut awarded).await {
+            match self.happened(&mut news).await {
                 Happened::Sent(sent) => self.on_sent(sent),
                 Happened::Look => {}
                 Happened::Asked(command) => self.on_command(command).await?,
@@ -95,7 +94,7 @@ impl<B: Backend> Task<B> {
         }
     }
 
-    async fn happened(&mut self, awarded: &mut broadcast::Receiver<Award>) -> Happened {
+    async fn happened(&mut self, news: &mut broadcast::Receiver<News>) -> Happened {
         let hold = self.parts.webhook.hold;
         let mut wait = self.parts.queue.wait(now_ms(), hold).unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
         if self.more && self.parts.queue.room() > 0 {
@@ -106,7 +105,7 @@ impl<B: Backend> Task<B> {
             _ = self.parts.stopping.wait_for(|&stopping| stopping) => Happened::Stopping,
             Some(sent) = self.sending.next() => Happened::Sent(sent),
             Some(command) = self.commands.recv() => Happened::Asked(command),
-            event = awarded.recv() => match event {
+            event = news.recv() => match event {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     self.more = true;
                     Happened::Look
@@ -117,30 +116,30 @@ impl<B: Backend> Task<B> {
         }
     }
 
-    /// Queues awards of this data centre while there is room; the others are passed by.
-    async fn take_awards(&mut self) {
+    /// Queues what is about awards of this data centre while there is room; the others are passed by.
+    async fn take_news(&mut self) {
         let TaskParts { home, webhook, backend, queue, .. } = &mut self.parts;
         if !queue.has_begun() {
             match webhook.since {
                 Since::Beginning => queue.begin(AwardPosition::default()),
                 // Until it is ready, it may not have heard yet what was awarded long ago.
                 Since::FirstStart if backend.ready().is_err() => return,
-                Since::FirstStart => queue.begin(backend.awarded().0),
+                Since::FirstStart => queue.begin(backend.subscribe().0),
             }
         }
         while self.more && queue.room() > 0 {
-            let limit = AWARDS_AT_ONCE.min(queue.room());
+            let limit = NEWS_AT_ONCE.min(queue.room());
             let (namespace, counter) =
                 (webhook.wanted.namespace().map(str::to_owned), webhook.wanted.counter().cloned());
             let filter = AwardFilter { namespace, counter, after: queue.position(), limit };
-            let awards = match backend.awards(filter).await {
-                Ok(awards) => awards,
-                Err(error) => return tracing::debug!(webhook = webhook.name, %error, "awards are read again"),
+            let news = match backend.news(filter).await {
+                Ok(news) => news,
+                Err(error) => return tracing::debug!(webhook = webhook.name, %error, "news are read again"),
             };
-            self.more = awards.len() == limit;
-            for award in &awards {
-                let delivery = home.sends(award).then(|| delivery_of(&home.cluster, award));
-                queue.look_at(AwardPosition::of(award), delivery);
+            self.more = news.len() == limit;
+            for news in &news {
+                let delivery = home.sends(news).then(|| delivery_of(&home.cluster, news));
+                queue.look_at(news.position(), delivery);
             }
         }
     }
@@ -225,10 +224,10 @@ async fn post(receiver: &Receiver, delivery: &Delivery) -> Result<StatusCode, Fa
     receiver.post(&delivery.id, &delivery.body).await
 }
 
-fn delivery_of(cluster: &str, award: &Award) -> Delivery {
-    let id = event::id_of(cluster, award);
-    let body = event::body_of(cluster, &id, award);
-    Delivery::new(id, counter_text(&award.counter), award.at, body)
+fn delivery_of(cluster: &str, news: &News) -> Delivery {
+    let id = event::id_of(cluster, news);
+    let body = event::body_of(cluster, &id, news);
+    Delivery::new(id, counter_text(news.counter()), news.position().at, body)
 }
 
 async fn test(webhook: &Webhook, cluster: &str) -> TestResult {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemark::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClusterBody, DcBody, Failure,
-    LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, Progress,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
+    Failure, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, News, Progress,
 };
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
 use tidemark_proto::ledger::{Awarded, DefineError};
@@ -23,7 +23,7 @@ const EACH: &[u8] = b"each";
 
 pub struct Memory {
     state: Mutex<State>,
-    events: broadcast::Sender<Award>,
+    events: broadcast::Sender<News>,
     signer: Option<Credentials>,
     pub unready: AtomicBool,
     /// Increments stay pending.
@@ -41,6 +41,7 @@ struct State {
     counters: BTreeMap<CounterName, u64>,
     milestones: BTreeMap<CounterName, Vec<u64>>,
     awards: Vec<Award>,
+    turns: Vec<ClaimTurn>,
 }
 
 impl Memory {
@@ -72,8 +73,14 @@ impl Memory {
         let award = award(add, at, first, if one { 1 } else { state.awards.len() as u64 + 1 });
         state.milestones.entry(add.counter.clone()).or_default().retain(|&other| other != at);
         state.awards.push(award.clone());
-        let _ = self.events.send(award);
+        let _ = self.events.send(News::Award(award));
         Added::Placed(Place::Milestone { at, first })
+    }
+
+    /// A claim takes a turn, behind all awards.
+    pub fn turn(&self, turn: ClaimTurn) {
+        self.state.lock().unwrap().turns.push(turn.clone());
+        let _ = self.events.send(News::Claim(turn));
     }
 
     pub fn count_ones(&self, counter: &str, times: u64) {
@@ -165,14 +172,21 @@ impl Backend for Memory {
     async fn awards(&self, filter: AwardFilter) -> Result<Vec<Award>, Failure> {
         let state = self.state.lock().unwrap();
         let after = state.awards.len().min(filter.after.index as usize);
-        Ok(state.awards[after..].iter().filter(|award| filter.matches(award)).take(filter.limit).cloned().collect())
+        let behind = state.awards[after..].iter().filter(|award| AwardPosition::of(award) > filter.after);
+        Ok(behind.filter(|award| filter.wants(&award.counter)).take(filter.limit).cloned().collect())
     }
 
-    async fn awards_of(&self, session: SessionId, after: AwardPosition, limit: usize) -> Result<Vec<Award>, Failure> {
-        let state = self.state.lock().unwrap();
-        let own =
-            state.awards.iter().filter(|award| award.session == Some(session) && AwardPosition::of(award) > after);
-        Ok(own.take(limit).cloned().collect())
+    async fn news(&self, filter: AwardFilter) -> Result<Vec<News>, Failure> {
+        let (after, limit) = (filter.after, filter.limit);
+        let awards = self.awards(filter).await?.into_iter().map(News::Award);
+        let turns = self.state.lock().unwrap().turns.clone().into_iter().map(News::Claim);
+        Ok(awards.chain(turns.filter(|turn| turn.position() > after)).take(limit).collect())
+    }
+
+    async fn news_of(&self, session: SessionId, after: AwardPosition, limit: usize) -> Result<Vec<News>, Failure> {
+        let filter = AwardFilter { namespace: None, counter: None, after, limit: usize::MAX };
+        let own = self.news(filter).await?.into_iter().filter(|news| news.session() == Some(session));
+        Ok(own.take(limit).collect())
     }
 
     async fn certificate(&self, counter: &CounterName, at: u64) -> Result<Option<Awarded>, Failure> {
@@ -250,7 +264,7 @@ impl Backend for Memory {
         if self.unready.load(Ordering::Relaxed) { Err("the ledger has no leader".to_owned()) } else { Ok(()) }
     }
 
-    fn awarded(&self) -> (AwardPosition, broadcast::Receiver<Award>) {
+    fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {
         let state = self.state.lock().unwrap();
         (state.awards.last().map(AwardPosition::of).unwrap_or_default(), self.events.subscribe())
     }

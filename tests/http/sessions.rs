@@ -3,8 +3,11 @@
 use crate::live::{Socket, connect, next};
 use crate::memory::Memory;
 use crate::support::{Answer, Running, TOKEN, options, start, start_with};
-use tidemark::http::{Access, LIVE_PROTOCOL, Options, SUBSCRIPTIONS_PER_SESSION_MAX};
+use tidemark::http::{Access, ClaimTurn, LIVE_PROTOCOL, Options, SUBSCRIPTIONS_PER_SESSION_MAX};
+use tidemark::names::session_id;
 use tidemark::session::SessionKeys;
+use tidemark_proto::ids::{CounterName, DcId};
+use tidemark_proto::ledger::{Turn, TurnKind};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Error;
@@ -57,6 +60,34 @@ async fn a_session_is_told_of_its_own_awards_now_and_when_it_comes_back() {
     let position = told["position"].as_str().unwrap();
     let mut behind = open(&running, &format!("own_after={position}"), &sessions[0]).await.unwrap();
     assert_eq!(next(&mut behind).await["at"], 4);
+}
+
+#[tokio::test]
+async fn a_session_is_told_what_becomes_of_awards_that_are_its_own_to_claim() {
+    let running = start().await;
+    running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[1]}"#).await;
+    let sessions = issue(&running, r#"{"namespace":"search","count":2}"#).await;
+    let mut other = open(&running, "", &sessions[1]).await.unwrap();
+    assert_eq!(count(&running, "search/q", &sessions[0]).await.status, 200);
+    let mut winner = open(&running, "", &sessions[0]).await.unwrap();
+    assert_eq!(next(&mut winner).await["type"], "yours");
+    let turn = |index, kind, of: &str| ClaimTurn {
+        counter: CounterName::new("search", b"q").unwrap(),
+        at: 1,
+        index,
+        turn: Turn { kind, holder: index },
+        session: Some(session_id(of).unwrap()),
+        dc: DcId(0),
+    };
+    running.memory.turn(turn(10, TurnKind::Waiting, &sessions[0]));
+    running.memory.turn(turn(11, TurnKind::Passed, &sessions[1]));
+    let (over, passed) = (next(&mut winner).await, next(&mut other).await);
+    assert_eq!((&over["type"], &over["state"], &over["at"]), (&"claim".into(), &"waiting".into(), &1.into()));
+    assert_eq!((&passed["state"], &passed["holder"]), (&"passed".into(), &11.into()), "and nothing of the winner's");
+    let position = over["position"].as_str().unwrap();
+    running.memory.turn(turn(12, TurnKind::Claimed, &sessions[0]));
+    let mut behind = open(&running, &format!("own_after={position}"), &sessions[0]).await.unwrap();
+    assert_eq!(next(&mut behind).await["state"], "claimed", "once, and what came since");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Awards posted to receivers: each once, signed, whatever the receiver does and however often this process ends.
 
+use crate::live;
 use crate::memory::Memory;
 use crate::receiver::{Behaviour, Receiver, SECRET, Seen};
 use crate::support::{Running, TOKEN, add, options, server_tls};
@@ -7,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemark::http::{AwardFilter, AwardPosition, Backend, Options, Server};
+use tidemark::http::{AwardFilter, AwardPosition, Backend, LIVE_PROTOCOL, Options, Server};
 use tidemark::names::parse_counter;
 use tidemark::tls::Trust;
 use tidemark::webhook::{
@@ -49,7 +50,7 @@ fn award(memory: &Memory, times: u64) {
 
 async fn ids(memory: &Memory) -> Vec<String> {
     let filter = AwardFilter { namespace: None, counter: None, after: AwardPosition::default(), limit: 10_000 };
-    memory.awards(filter).await.unwrap().iter().map(|award| id_of("demo", award)).collect()
+    memory.news(filter).await.unwrap().iter().map(|news| id_of("demo", news)).collect()
 }
 
 /// Starts them; a file that a dropped task still holds is waited for.
@@ -318,6 +319,47 @@ async fn a_trial_is_marked_as_one_and_says_what_the_receiver_answered() {
 }
 
 #[tokio::test]
+async fn a_dry_run_tells_who_would_be_told_and_changes_nothing() {
+    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let (receiver, other) = (Receiver::start([]).await, Receiver::start([]).await);
+    let elsewhere = Webhook { wanted: Wanted::Namespace("default".to_owned()), ..webhook("elsewhere", &other.url()) };
+    let told = Webhook { hold: true, ..webhook("billing", &receiver.url()) };
+    let webhooks = start(&home(dir.path(), 0), &[told, elsewhere], &memory).await;
+    let running = serve(&memory, &webhooks).await;
+    running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[2,3]}"#).await;
+    let sessions = running.send("POST", "/v1/sessions", r#"{"namespace":"search","count":2}"#).await.json();
+    let sessions: Vec<&str> =
+        sessions["sessions"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    let open = async |session: &str| {
+        live::connect(&running, "", &format!("{LIVE_PROTOCOL}, session.{session}")).await.unwrap()
+    };
+    let (mut winner, mut bystander) = (open(sessions[0]).await, open(sessions[1]).await);
+    let path = "/v1/awards/search/q/2/dry-run";
+    let report = running.send("POST", path, &format!(r#"{{"session":"{}"}}"#, sessions[0])).await;
+    let body = report.json();
+    assert_eq!((report.status, &body["state"], &body["connections"]), (200, &"armed".into(), &1.into()), "{body}");
+    assert_eq!((&body["progress"]["remaining"], &body["claims"]), (&2.into(), &().into()));
+    let trials = body["webhooks"].as_array().unwrap();
+    assert_eq!((trials.len(), &trials[0]["webhook"], &trials[0]["held"]), (1, &"billing".into(), &true.into()));
+    assert_eq!((&trials[0]["status"], &trials[0]["error"]), (&204.into(), &().into()));
+    let seen = receiver.seen().remove(0);
+    assert_eq!((seen.is_signed(), &seen.json()["type"], other.seen().len()), (true, &"test".into(), 0));
+    let trial = live::next(&mut winner).await;
+    assert_eq!((&trial["type"], &trial["at"], &trial["counter"]["key"]), (&"trial".into(), &2.into(), &"q".into()));
+
+    // It has not happened: the next thing that either is told is an award.
+    let refused = async |path: &str, body: &str| running.send("POST", path, body).await.failure().1;
+    assert_eq!(refused(path, r#"{"session":"v1.somebody"}"#).await, "session_malformed");
+    assert_eq!(refused("/v1/awards/search/q/7/dry-run", "").await, "not_found");
+    for session in [sessions[1], sessions[0], sessions[1]] {
+        running.send("POST", "/v1/counters/search/q/add", &format!(r#"{{"session":"{session}"}}"#)).await;
+    }
+    let (first, second) = (live::next(&mut bystander).await, live::next(&mut winner).await);
+    assert_eq!((&first["at"], &second["at"], &second["type"]), (&3.into(), &2.into(), &"yours".into()));
+    assert_eq!(refused(path, "").await, "awarded");
+}
+
+#[tokio::test]
 async fn operators_need_the_token_even_where_reading_is_open_and_names_must_be_known() {
     let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
     let receiver = Receiver::start([]).await;
@@ -374,6 +416,18 @@ async fn the_command_lists_holds_tries_and_sends_again() {
     assert_eq!(said(&["webhooks", "release", "billing"]).await.0, 0);
     assert_eq!(set(&receiver.until_acknowledged(3).await[1..]), set(&ids(&memory).await));
     assert_eq!(said(&["webhooks", "release", "other"]).await.0, 1);
+    running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[2]}"#).await;
+    let (code, rehearsed) = said(&["award", "search/q", "2", "--dry-run"]).await;
+    let lines: Vec<&str> = rehearsed.lines().collect();
+    assert_eq!(
+        (code, &lines[..3]),
+        (0, &["milestone: armed", "to go: 2", "awards are not claimed"][..]),
+        "{rehearsed}"
+    );
+    assert!(
+        lines[3].starts_with("webhook billing: test_") && lines[3].contains("acknowledged with 204"),
+        "{rehearsed}"
+    );
 }
 
 #[tokio::test]

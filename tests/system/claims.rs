@@ -4,7 +4,10 @@
 use crate::cluster::{Cluster, QUERIES, Role, arm, ready};
 use crate::http;
 use crate::process::until;
+use crate::receiver::{Receiver, Seen};
+use crate::webhooks;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
@@ -51,6 +54,8 @@ fn said(code: u16, text: &str) -> (u16, String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_award_is_claimed_once_by_whom_it_names_or_passes_on() {
     let cluster = Cluster::new(&DCS);
+    let receiver = Receiver::start([]).await;
+    (0..DCS.len()).for_each(|dc| webhooks::configure(&cluster, dc, &receiver));
     let mut centres = cluster.centres().await;
     let http: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
     assert_eq!(rule(http[1], 60, "nobody").await.0, 404, "nothing is awarded here yet");
@@ -115,4 +120,27 @@ async fn an_award_is_claimed_once_by_whom_it_names_or_passes_on() {
     assert_eq!(rule(http[1], 0, "nobody").await.0, 200);
     count(http[1], "five").await;
     assert_eq!(claim(http[1], 5, "five", "a").await.0, 404);
+
+    // A back end is told the same: the awards, and every turn of their claims, once each, by the data centre that counted them.
+    let all = [
+        (2, "award", 2),
+        (2, "claimed", 2),
+        (3, "award", 3),
+        (3, "waiting", 3),
+        (3, "passed", 4),
+        (3, "claimed", 4),
+        (4, "award", 4),
+        (4, "claimed", 4),
+        (5, "award", 5),
+    ];
+    let ids = receiver.until_different(all.len()).await;
+    assert_eq!(ids.len(), all.len());
+    let turn = |seen: &Seen| {
+        let body = seen.json();
+        let kind = if body["type"] == "award" { "award" } else { body["state"].as_str().unwrap() };
+        let at = body["at"].as_u64().unwrap();
+        (at, kind.to_owned(), body["holder"].as_u64().unwrap_or(at))
+    };
+    let told: BTreeSet<(u64, String, u64)> = receiver.seen().iter().map(turn).collect();
+    assert_eq!(told, all.into_iter().map(|(at, kind, holder)| (at, kind.to_owned(), holder)).collect());
 }

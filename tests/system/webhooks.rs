@@ -9,16 +9,18 @@ use std::os::unix::fs::OpenOptionsExt;
 
 const AWARDS: usize = 12;
 
-fn configure(cluster: &Cluster, receiver: &Receiver) {
+/// One data centre's aggregator tells a receiver.
+pub fn configure(cluster: &Cluster, dc: usize, receiver: &Receiver) {
     let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(cluster.path("webhook-secret")).unwrap();
+    let mut file =
+        options.write(true).create(true).truncate(true).mode(0o600).open(cluster.path("webhook-secret")).unwrap();
     std::io::Write::write_all(&mut file, SECRET.as_bytes()).unwrap();
     let block = format!(
         "[[webhooks]]\nname = \"billing\"\nurl = \"{}\"\nsecret_file = \"webhook-secret\"\nallow_private = true\n\
          since = \"beginning\"\ntimeout_ms = 1000\nfirst_retry_ms = 50\nretry_max_ms = 200\n",
         receiver.url()
     );
-    let path = cluster.config(0, Role::Aggregator);
+    let path = cluster.config(dc, Role::Aggregator);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(path, text + &block).unwrap();
 }
@@ -33,7 +35,7 @@ async fn awards(address: std::net::SocketAddr) -> Option<Vec<(String, u64)>> {
 async fn every_award_is_told_once_though_the_aggregator_is_killed_and_the_receiver_fails() {
     let cluster = Cluster::new(&["usa-0"]);
     let receiver = Receiver::start([]).await;
-    configure(&cluster, &receiver);
+    configure(&cluster, 0, &receiver);
     let mut centre = cluster.centres().await.remove(0);
     let defined = http::send(centre.http, "PUT", "/v1/counters/search/queries/milestones", r#"{"every":1}"#).await;
     assert_eq!(defined.unwrap().0, 200);

@@ -1,0 +1,88 @@
+//! `POST /v1/awards/{namespace}/{key}/{at}/dry-run`: rehearses an award that is still to come. Whoever would be told is told, by a
+//! trial that says that it is one; nothing is counted, awarded or kept.
+
+use super::answer::json;
+use super::path::dry_run_path;
+use super::routes::{AppState, Body, below, whole};
+use super::{AwardState, Backend, Failure, MilestoneState, ProgressBody, body, milestone};
+use crate::claims::ClaimRuleBody;
+use crate::http::body::{CounterBody, LiveBody};
+use crate::webhook::TestResult;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+/// `POST …/dry-run`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DryRunBody {
+    /// Token of a session whose connections to this process are told, as if it were the winner; one that the cluster has signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+/// What an award would set off here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DryRunReport {
+    pub state: MilestoneState,
+    /// How far it is, if it is the counter's next.
+    pub progress: Option<ProgressBody>,
+    /// How the winner would claim it.
+    pub claims: Option<ClaimRuleBody>,
+    /// The receivers that would be told if this data centre counted the winner, and what they answered to a trial.
+    pub webhooks: Vec<WebhookTrial>,
+    /// Connections of the session that were told; `null` where none was named.
+    pub connections: Option<usize>,
+}
+
+/// One receiver's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookTrial {
+    pub webhook: String,
+    /// Whether an award would wait until somebody releases it.
+    pub held: bool,
+    #[serde(flatten)]
+    pub result: TestResult,
+}
+
+/// What the session's pages are told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialBody {
+    pub counter: CounterBody,
+    pub at: u64,
+}
+
+pub(super) async fn dry_run<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    uri: Uri,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    shared.access.write(&headers)?;
+    let (counter, at) = dry_run_path(below(&uri, "/v1/awards/"))?;
+    let DryRunBody { session } = body::parse(&whole(bytes)?)?;
+    let session = match session {
+        Some(token) => Some(shared.access.sessions()?.verify_for(&token, counter.namespace())?.id),
+        None => None,
+    };
+    let state = match shared.backend.award_state(&counter, at).await? {
+        AwardState::Coming(state) => state,
+        AwardState::Passed => return Err(milestone::passed(&counter, at)),
+        AwardState::Unknown => return Err(milestone::unknown(&counter, at)),
+        AwardState::Awarded(_) => {
+            let message = format!("milestone {at} of {counter} is awarded: there is nothing to rehearse");
+            return Err(Failure::Conflict { code: "awarded", message });
+        }
+    };
+    let progress = ProgressBody::new(&counter, &shared.backend.progress(&counter).await?);
+    let claims = shared.backend.claims().map(|claims| claims.rule(&counter)).filter(|rule| rule.period_s > 0);
+    let trial = LiveBody::Trial(TrialBody { counter: (&counter).into(), at });
+    let connections = session.map(|session| shared.winners.try_out(&session, &trial.text()));
+    let webhooks = match &shared.webhooks {
+        Some(webhooks) => webhooks.try_out(&counter).await,
+        None => Vec::new(),
+    };
+    let progress = (progress.next == Some(at)).then_some(progress);
+    Ok(json(StatusCode::OK, &DryRunReport { state, progress, claims, webhooks, connections }))
+}
