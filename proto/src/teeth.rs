@@ -26,6 +26,8 @@ pub enum Bug {
     StaleAckTaken,
     /// Whoever names a stream may speak for it.
     OwnerIgnored,
+    /// Increments are numbered although a group has not said what it counted before.
+    NumberedWithoutBases,
 }
 
 #[cfg(feature = "teeth")]

@@ -428,10 +428,13 @@ impl CounterLedger {
         Head::Moved
     }
 
+    /// While a base is missing `certain` lacks it, and nobody knows the numbers.
     fn number(&mut self, group: GroupId, first_pos: u64, body: &Body, first: u64) {
+        let known = self.bases_missing == 0 || bites(Bug::NumberedWithoutBases);
         let Some(account) = self.accounts.get_mut(&group) else { return };
-        if body.is_unit() {
-            return account.place(PlacedRun { first_pos, count: body.count(), place: Place::Number(first) });
+        if body.is_unit() || !known {
+            let place = if known { Place::Number(first) } else { Place::Counted };
+            return account.place(PlacedRun { first_pos, count: body.count(), place });
         }
         match body {
             Body::Block { .. } => account.place(PlacedRun { first_pos, count: body.count(), place: Place::Counted }),
