@@ -458,7 +458,8 @@ impl Group {
             return;
         }
         let Ok(slot) = self.intern(&account.counter.total()) else { return };
-        let mut guard = Guard::new(account, slot, self.cells.sum(slot));
+        let base = if bites(Bug::BaseForgotten) { 0 } else { self.cells.sum(slot) };
+        let mut guard = Guard::new(account, slot, base);
         guard.on_account(account);
         let number = self.guards.len() as u32;
         self.index_guard(slot, number);

@@ -26,8 +26,18 @@ pub enum Bug {
     StaleAckTaken,
     /// Whoever names a stream may speak for it.
     OwnerIgnored,
+    /// A group that becomes guarded takes what it has counted until then for nothing.
+    BaseForgotten,
+    /// A group gives rights back and goes on spending them.
+    ReturnedStaysUsable,
+    /// An offer is taken although positions before it are missing.
+    OfferGapTaken,
+    /// A milestone is armed although rights reach it.
+    ArmedOverBudget,
     /// Increments are numbered although a group has not said what it counted before.
     NumberedWithoutBases,
+    /// Places are forgotten when they are given, and not when their group knows them.
+    PlacesForgotten,
 }
 
 #[cfg(feature = "teeth")]

@@ -7,6 +7,7 @@ use crate::group::queue::Queue;
 use crate::ids::CounterName;
 use crate::limits::GRANTED_CUMULATIVE_MAX;
 use crate::msg::{Account, HelloAccount};
+use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
 
 /// The account of one guarded counter.
@@ -88,7 +89,8 @@ impl Guard {
 
     /// Spends rights on an increment if it fits whole.
     pub(super) fn certify(&mut self, delta: u64) -> bool {
-        let fits = self.available() >= delta;
+        let returned = if bites(Bug::ReturnedStaysUsable) { self.returned } else { 0 };
+        let fits = self.available() + returned >= delta;
         if fits {
             self.spent += delta;
         }

@@ -93,6 +93,9 @@ impl AccountState {
 
     /// Records the place of positions `first_pos .. first_pos + count`.
     pub fn place(&mut self, run: PlacedRun) {
+        if bites(Bug::PlacesForgotten) {
+            self.outcomes.clear();
+        }
         let run = self.join_before(run);
         let run = self.join_after(run);
         self.outcomes.insert(run.first_pos, run);

@@ -592,7 +592,9 @@ impl CounterLedger {
             let (certain, upper) = (self.certain(), self.upper());
             let ready = self.milestones.pending().find_map(|(at, state)| match state {
                 Pending::Arming { refused, .. } if *refused || certain >= at => Some((at, false)),
-                Pending::Arming { awaits, .. } if awaits.is_empty() && upper < at => Some((at, true)),
+                Pending::Arming { awaits, .. } if awaits.is_empty() && (upper < at || bites(Bug::ArmedOverBudget)) => {
+                    Some((at, true))
+                }
                 _ => None,
             });
             match ready {
@@ -642,7 +644,11 @@ enum Decision {
 
 /// The part of an offer that begins at `next_pos`, if the offer reaches it and holds nothing impossible.
 fn new_part(offer: &Offer, next_pos: u64) -> Option<Body> {
-    let known = if bites(Bug::OfferTakenTwice) { 0 } else { next_pos.checked_sub(offer.first_pos)? };
+    let known = match next_pos.checked_sub(offer.first_pos) {
+        _ if bites(Bug::OfferTakenTwice) => 0,
+        None if bites(Bug::OfferGapTaken) => 0,
+        known => known?,
+    };
     match &offer.body {
         OfferBody::Items(items) => {
             let new = items.get(usize::try_from(known).ok()?..).filter(|new| !new.is_empty())?;

@@ -1,0 +1,241 @@
+//! Configurations: the smallest forms of the protocol in which each of its rules matters.
+
+use tidemark_proto::msg::MilestoneSpec;
+
+/// Groups of the largest configuration.
+pub const GROUPS_MAX: usize = 3;
+
+/// One small world.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    pub groups: usize,
+    /// Groups that have not greeted the ledger at the beginning; the last ones.
+    pub late_groups: usize,
+    /// Batches of increments by their weights, in the order in which they are asked for; any group may get each.
+    pub batches: &'static [&'static [u64]],
+    /// Most rights that the ledger grants one group over time.
+    pub granted_max: u64,
+    /// What an operator decides, in this order, each at any time or never.
+    pub decisions: &'static [Decision],
+    /// Crashes of groups.
+    pub crashes: u8,
+    /// Changes of the ledger's leader.
+    pub leader_changes: u8,
+    /// Offers also come as blocks without identities, and the identities when they are asked for.
+    pub blocks: bool,
+    /// Reports say which places are known, and the ledger forgets these.
+    pub forgets: bool,
+    /// Whether it belongs to the small set that every test run explores.
+    pub quick: bool,
+}
+
+/// What an operator wants of the counter's milestones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Milestones at these places.
+    Define(&'static [u64]),
+    /// A milestone at every multiple.
+    Every(u64),
+    /// No milestone there any more.
+    Remove(u64),
+}
+
+impl Decision {
+    pub fn spec(self) -> Option<MilestoneSpec> {
+        match self {
+            Decision::Define(at) => Some(MilestoneSpec { at: at.to_vec(), ..MilestoneSpec::default() }),
+            Decision::Every(every) => Some(MilestoneSpec { every: Some(every), ..MilestoneSpec::default() }),
+            Decision::Remove(_) => None,
+        }
+    }
+}
+
+impl Config {
+    pub fn increments(&self) -> usize {
+        self.batches.iter().map(|batch| batch.len()).sum()
+    }
+}
+
+const ONE: &[u64] = &[1];
+
+const BASE: Config = Config {
+    name: "",
+    about: "",
+    groups: 2,
+    late_groups: 0,
+    batches: &[ONE, ONE, ONE, ONE],
+    granted_max: 1,
+    decisions: &[],
+    crashes: 0,
+    leader_changes: 1,
+    blocks: false,
+    forgets: false,
+    quick: false,
+};
+
+/// The small ones, which every test run explores.
+const QUICK: &[Config] = &[
+    Config {
+        name: "one",
+        about: "a milestone on a counter that may be running",
+        decisions: &[Decision::Define(&[3])],
+        quick: true,
+        ..BASE
+    },
+    Config {
+        name: "neighbours",
+        about: "two neighbouring milestones",
+        decisions: &[Decision::Define(&[2, 3])],
+        quick: true,
+        ..BASE
+    },
+    Config {
+        name: "every",
+        about: "a milestone at every second increment",
+        decisions: &[Decision::Every(2)],
+        quick: true,
+        ..BASE
+    },
+    Config {
+        name: "below",
+        about: "a milestone defined below the next",
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[3]), Decision::Define(&[2])],
+        quick: true,
+        ..BASE
+    },
+    Config {
+        name: "removed",
+        about: "a milestone removed, while its definition may still come again",
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[3]), Decision::Remove(3)],
+        quick: true,
+        ..BASE
+    },
+    Config {
+        name: "weights",
+        about: "increments that weigh more than one, several in a batch",
+        batches: &[ONE, &[2], &[1, 1]],
+        decisions: &[Decision::Define(&[4])],
+        quick: true,
+        ..BASE
+    },
+    Config {
+        name: "late",
+        about: "a group that greets the ledger when the counter may be guarded already",
+        late_groups: 1,
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[2])],
+        quick: true,
+        ..BASE
+    },
+    Config {
+        name: "forgets",
+        about: "places are acknowledged and forgotten",
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[2])],
+        forgets: true,
+        quick: true,
+        ..BASE
+    },
+    Config {
+        name: "three",
+        about: "three groups",
+        groups: 3,
+        batches: &[ONE, ONE],
+        decisions: &[Decision::Define(&[2])],
+        quick: true,
+        ..BASE
+    },
+];
+
+/// The others: more increments, more rights, crashes.
+const LARGE: &[Config] = &[
+    Config {
+        name: "one-large",
+        about: "a milestone, two rights for each group",
+        granted_max: 2,
+        decisions: &[Decision::Define(&[3])],
+        ..BASE
+    },
+    Config {
+        name: "one-long",
+        about: "a milestone, five increments, two rights for each group",
+        granted_max: 2,
+        batches: &[ONE, ONE, ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[4])],
+        ..BASE
+    },
+    Config {
+        name: "neighbours-large",
+        about: "two neighbouring milestones, five increments, two rights for each group",
+        granted_max: 2,
+        batches: &[ONE, ONE, ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[3, 4])],
+        ..BASE
+    },
+    Config {
+        name: "below-large",
+        about: "a milestone defined below the next, two rights for each group",
+        granted_max: 2,
+        decisions: &[Decision::Define(&[4]), Decision::Define(&[2])],
+        ..BASE
+    },
+    Config {
+        name: "removed-large",
+        about: "a milestone removed and defined again",
+        decisions: &[Decision::Define(&[3]), Decision::Remove(3), Decision::Define(&[3])],
+        ..BASE
+    },
+    Config {
+        name: "every-large",
+        about: "a milestone at every second increment, two rights for each group",
+        granted_max: 2,
+        decisions: &[Decision::Every(2)],
+        ..BASE
+    },
+    Config {
+        name: "weights-large",
+        about: "increments that weigh more than one, several in a batch, two rights for each group",
+        granted_max: 2,
+        batches: &[ONE, &[2], &[1, 1]],
+        decisions: &[Decision::Define(&[4])],
+        ..BASE
+    },
+    Config {
+        name: "blocks",
+        about: "offers without identities, which come when they are asked for",
+        decisions: &[Decision::Define(&[3])],
+        blocks: true,
+        ..BASE
+    },
+    Config {
+        name: "crash",
+        about: "a group that starts again",
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[2])],
+        crashes: 1,
+        ..BASE
+    },
+    Config {
+        name: "three-large",
+        about: "three groups, three increments",
+        groups: 3,
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[2])],
+        ..BASE
+    },
+];
+
+/// All of them, the quick ones first.
+pub fn all() -> impl Iterator<Item = &'static Config> {
+    QUICK.iter().chain(LARGE)
+}
+
+/// The configuration of a name.
+pub fn named(name: &str) -> Option<&'static Config> {
+    all().find(|config| config.name == name)
+}

@@ -1,0 +1,150 @@
+//! PROTOCOL's invariants as far as one look at the whole shows them. What one machine shows alone is checked where its states are
+//! made (`groups`, `ledgers`), what messages show where they are said (`channel`).
+
+use super::Violation;
+use super::groups::Facts;
+use super::ledgers::Known;
+use super::order::noted;
+use super::state::{Model, State};
+use tidemark_proto::msg::Award;
+
+impl Model {
+    /// What must hold in every state.
+    pub fn check(&self, state: &State) -> Result<(), Violation> {
+        self.conserved(state)?;
+        self.unseen(state)?;
+        for number in 0..self.config.groups {
+            self.covered(state, number)?;
+        }
+        let (ledger, decided) = (&self.ledgers.part(state.ledger).facts, u64::from(state.used.decisions));
+        Violation::unless(ledger.revision <= decided, "definitions", || {
+            format!("{decided} decisions were made and {} carried out", ledger.revision)
+        })
+    }
+
+    fn facts<'m>(&'m self, state: &'m State) -> impl Iterator<Item = &'m Facts> {
+        self.groups.iter().zip(&state.groups).map(|(group, &at)| &group.part(at).facts)
+    }
+
+    /// Everything that happened, by the components.
+    pub fn total(&self, state: &State) -> u64 {
+        self.facts(state).map(|facts| facts.component).sum()
+    }
+
+    /// I9.
+    fn conserved(&self, state: &State) -> Result<(), Violation> {
+        let batches = &self.config.batches[..usize::from(state.used.batches)];
+        let (asked, total) = (batches.iter().copied().flatten().sum::<u64>(), self.total(state));
+        Violation::unless(asked == total, "I9", || format!("{asked} was asked for, and {total} is counted"))?;
+        let certain = self.ledgers.part(state.ledger).facts.certain;
+        Violation::unless(certain <= total, "I9", || format!("the ledger is certain of {certain} of {total}"))
+    }
+
+    /// I3.
+    fn unseen(&self, state: &State) -> Result<(), Violation> {
+        let ledger = &self.ledgers.part(state.ledger).facts;
+        let Some(next) = ledger.next_armed else { return Ok(()) };
+        let happened = ledger.sequenced + self.certified(state);
+        Violation::unless(happened < next, "I3", || {
+            format!("{happened} are placed, and {next} is armed and not awarded")
+        })
+    }
+
+    /// I2, and of I9 what the ledger knows of one group's queue; that nobody is fenced who has done nothing wrong.
+    fn covered(&self, state: &State, number: usize) -> Result<(), Violation> {
+        let (part, ledger) = (self.groups[number].part(state.groups[number]), self.ledgers.part(state.ledger));
+        let (facts, known) = (&part.facts, &ledger.facts.accounts[number]);
+        let name = name(number);
+        let fenced = facts.fenced_out || ledger.ledger.is_fenced(self.groups[number].id);
+        Violation::unless(!fenced, "fence", || format!("{name} is fenced out"))?;
+        Violation::unless(is_covered(facts, known), "I2", || {
+            format!("{name} has {facts:?}; the ledger knows {known:?}")
+        })?;
+        let offered = part.queued.get(..known.next_pos as usize);
+        let weight = offered.map(|items| items.iter().map(|item| item.delta).sum());
+        Violation::unless(weight == Some(known.placed + known.offered), "I9", || {
+            format!("{name} queued {:?}; the ledger knows {known:?}", part.queued)
+        })
+    }
+
+    /// What must hold when the ledger goes from one state to another.
+    pub fn check_ledger_step(&self, from: &State, to: &State, news: u32) -> Result<(), Violation> {
+        let (before, after) = (&self.ledgers.part(from.ledger).facts, &self.ledgers.part(to.ledger).facts);
+        let news = self.ledgers.news(news);
+        news.awards.iter().try_for_each(|award| self.check_award(to, award))?;
+        let mut free = before.sequenced + self.certified(to) + 1;
+        for &(first, weight) in &news.ordinals {
+            let exact = first >= free && first + weight - 1 <= after.sequenced + self.certified(to);
+            Violation::unless(exact, "I6", || {
+                format!("number {first} is given; {} are certified", self.certified(to))
+            })?;
+            free = first + weight;
+        }
+        let total = self.total(to);
+        let too_early = after.passed.iter().find(|&at| *at > total && !before.passed.contains(at));
+        Violation::unless(too_early.is_none(), "I8", || format!("{too_early:?} counts as passed, and {total} happened"))
+    }
+
+    /// Everything that the groups counted without asking.
+    fn certified(&self, state: &State) -> u64 {
+        self.facts(state).map(|facts| facts.base + facts.spent).sum()
+    }
+
+    /// I6 and I7.
+    fn check_award(&self, state: &State, award: &Award) -> Result<(), Violation> {
+        let of = self.groups.iter().position(|group| group.id == award.group).expect("a group of the configuration");
+        let winner = self.groups[of].part(state.groups[of]).queued.get(award.pos as usize);
+        let is_it = winner.is_some_and(|item| item.delta == award.delta) && award.seq == award.pos;
+        Violation::unless(is_it, "I6", || format!("{award:?} names {winner:?}"))?;
+        let told = winner.is_some_and(|item| item.placed);
+        Violation::unless(!told, "I6", || format!("the winner of {award:?} was answered before"))?;
+        let ledger = &self.ledgers.part(state.ledger).facts;
+        for (number, (facts, known)) in self.facts(state).zip(&ledger.accounts).enumerate() {
+            let (certified, name) = (facts.base + facts.spent, name(number));
+            Violation::unless(certified == known.certain, "I6", || {
+                format!("{award:?} takes {} of {name} for certified; it certified {certified}", known.certain)
+            })?;
+            let earlier = if number == of { 0 } else { noted(&self.config, state.before[of], (of, award.pos), number) };
+            self.stands_before(state, number, earlier, known.placed, award)?;
+        }
+        Ok(())
+    }
+
+    /// I7: the positions in `earlier` are among the first `placed` of what the group queued.
+    fn stands_before(
+        &self,
+        state: &State,
+        number: usize,
+        earlier: u32,
+        placed: u64,
+        award: &Award,
+    ) -> Result<(), Violation> {
+        let queued = &self.groups[number].part(state.groups[number]).queued;
+        let mut upto = 0;
+        for (pos, item) in queued.iter().enumerate() {
+            upto += item.delta;
+            let holds = earlier >> pos & 1 == 0 || upto <= placed;
+            Violation::unless(holds, "I7", || {
+                let name = name(number);
+                format!(
+                    "position {pos} of {name} was answered before the winner was asked for, and stands behind {award:?}"
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// I2: nobody may spend more than the ledger knows to be out.
+fn is_covered(facts: &Facts, known: &Known) -> bool {
+    if !facts.guarded {
+        return known.spent == 0;
+    }
+    let ahead = facts.spent.checked_sub(known.spent);
+    ahead.is_some_and(|ahead| facts.available() + ahead <= known.out)
+}
+
+/// The groups' names in words.
+pub fn name(group: usize) -> char {
+    ['A', 'B', 'C'][group]
+}
