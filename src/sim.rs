@@ -1,7 +1,9 @@
-//! `tidemark sim`: runs the deterministic simulator of the core and prints what it found.
+//! `tidemark sim`: runs the deterministic simulator of the core, or explores the rights protocol in its smallest forms, and prints
+//! what it found.
 
 use clap::{Args, Subcommand};
-use tidemark_sim::runner::{self, SweepPlan, Timed, replay_command};
+use tidemark_sim::model::config::{self, Config};
+use tidemark_sim::runner::{self, Checked, SweepPlan, Timed, replay_command};
 use tidemark_sim::teeth::Mutation;
 
 /// The simulator's subcommands.
@@ -13,6 +15,8 @@ pub enum SimCommand {
     Sweep(SweepArgs),
     /// Run one seed and print everything that happens.
     Replay(SeedArgs),
+    /// Explore every state of the rights protocol in its smallest forms, on two threads (see docs/model-check.md).
+    Model(ModelArgs),
 }
 
 #[derive(Debug, Args)]
@@ -41,6 +45,24 @@ pub struct SweepArgs {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// Only this configuration.
+    #[arg(long, value_parser = named_config)]
+    config: Option<&'static Config>,
+    /// Only the small configurations that every test run explores.
+    #[arg(long, conflicts_with = "config")]
+    quick: bool,
+    /// Close with one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn named_config(name: &str) -> Result<&'static Config, String> {
+    let names: Vec<&str> = config::all().map(|config| config.name).collect();
+    config::named(name).ok_or_else(|| format!("there are {}", names.join(", ")))
+}
+
 fn seed_range(text: &str) -> Result<(u64, u64), String> {
     let parse = |part: &str| part.parse::<u64>().map_err(|error| format!("seed {part:?}: {error}"));
     let (first, end) = text.split_once("..").ok_or_else(|| format!("{text:?} is not A..B"))?;
@@ -50,8 +72,14 @@ fn seed_range(text: &str) -> Result<(u64, u64), String> {
 
 /// A property did not hold; the details were printed when it was found.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} of the simulated seeds failed")]
-pub struct Failed(u64);
+#[error("{failed} of the {of} failed")]
+pub struct Failed {
+    failed: u64,
+    of: &'static str,
+}
+
+const SEEDS: &str = "simulated seeds";
+const CONFIGS: &str = "explored configurations";
 
 /// Runs a subcommand.
 ///
@@ -65,6 +93,7 @@ pub fn run(command: SimCommand) -> Result<(), Failed> {
             close(&runner::run_printing(args.seed, Mutation::None, Some(&mut print)), args.json)
         }
         SimCommand::Sweep(args) => sweep(&args),
+        SimCommand::Model(args) => model(&args),
     }
 }
 
@@ -87,7 +116,7 @@ fn close(timed: &Timed, json: bool) -> Result<(), Failed> {
             n("trace_hash"),
         );
     }
-    success(u64::from(!timed.outcome.findings.violations.is_empty()))
+    success(u64::from(!timed.outcome.findings.violations.is_empty()), SEEDS)
 }
 
 fn report(timed: &Timed) {
@@ -116,9 +145,45 @@ fn sweep(args: &SweepArgs) -> Result<(), Failed> {
         );
         sweep.coverage.counts().for_each(|(what, times)| println!("{times:>12} {what}"));
     }
-    success(sweep.failures)
+    success(sweep.failures, SEEDS)
 }
 
-fn success(failures: u64) -> Result<(), Failed> {
-    if failures == 0 { Ok(()) } else { Err(Failed(failures)) }
+fn model(args: &ModelArgs) -> Result<(), Failed> {
+    let wanted = |config: &&'static Config| match args.config {
+        Some(only) => config.name == only.name,
+        None => config.quick || !args.quick,
+    };
+    let configs: Vec<&'static Config> = config::all().filter(wanted).collect();
+    let checked = runner::check_models(&configs, &|checked| {
+        eprintln!("{}: {} states", checked.config.name, checked.explored.states);
+    });
+    if args.json {
+        let lines: Vec<_> = checked.iter().map(Checked::json).collect();
+        println!("{}", serde_json::json!({ "configs": lines }));
+    } else {
+        println!("{:16} {:>10} {:>12} {:>6} {:>8}", "configuration", "states", "transitions", "depth", "seconds");
+        checked.iter().for_each(print_checked);
+    }
+    success(checked.iter().filter(|checked| checked.explored.violation.is_some()).count() as u64, CONFIGS)
+}
+
+fn print_checked(checked: &Checked) {
+    let explored = &checked.explored;
+    println!(
+        "{:16} {:>10} {:>12} {:>6} {:>8.1}  {}",
+        checked.config.name,
+        explored.states,
+        explored.transitions,
+        explored.depth,
+        checked.seconds,
+        checked.config.about
+    );
+    if let Some(violation) = &explored.violation {
+        println!("  {violation}");
+        explored.trace.iter().enumerate().for_each(|(step, words)| println!("  {:>3}. {words}", step + 1));
+    }
+}
+
+fn success(failed: u64, of: &'static str) -> Result<(), Failed> {
+    if failed == 0 { Ok(()) } else { Err(Failed { failed, of }) }
 }
