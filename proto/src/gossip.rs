@@ -159,6 +159,8 @@ struct Origin {
     source: Option<(DcId, Time)>,
     behind_since: Option<Time>,
     progressed: Time,
+    /// The highest version that a connected peer has, by its own word; `None` when none has said.
+    told: Option<Version>,
 }
 
 impl Gossip {
@@ -273,13 +275,16 @@ impl Gossip {
         }
         let interval = self.config.digest_interval;
         let peer = Peer { rtt, digest_at: now, digest_interval: interval, ..Peer::default() };
-        self.peers.insert(dc, peer);
+        if self.peers.insert(dc, peer).is_some() {
+            self.forget_told();
+        }
         self.choose_direct();
     }
 
     /// The connection is gone, with all that was on its way.
     pub fn on_peer_gone(&mut self, now: Time, dc: DcId) {
         self.peers.remove(&dc);
+        self.forget_told();
         self.choose_direct();
         self.review_sources(now);
     }
@@ -452,6 +457,7 @@ impl Gossip {
         let wants = digest.want.iter().copied().collect();
         let wants_other = wants != peer.wants;
         peer.wants = wants;
+        self.note_told(&digest.have);
         self.compare_sums(now, view, from, digest);
         self.review_sources(now);
         let asks = !digest.reply && self.flush_at.is_none();
@@ -467,7 +473,12 @@ impl Gossip {
     fn is_current(&mut self, from: DcId, sender: u64) -> bool {
         let Some(peer) = self.peers.get_mut(&from) else { return false };
         if sender > peer.sender {
-            if peer.sender == 0 { peer.sender = sender } else { peer.restart(sender) }
+            let is_first = std::mem::replace(&mut peer.sender, sender) == 0;
+            if !is_first {
+                peer.restart(sender);
+                self.forget_told();
+            }
+            return true;
         }
         sender == peer.sender
     }
@@ -493,7 +504,8 @@ impl Gossip {
 
 impl Origin {
     fn new(have: Version, recent: Recent) -> Origin {
-        Origin { have, recent, source: None, behind_since: None, progressed: Time::default() }
+        let (progressed, told) = (Time::default(), None);
+        Origin { have, recent, source: None, behind_since: None, progressed, told }
     }
 }
 

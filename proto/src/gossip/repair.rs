@@ -2,7 +2,7 @@
 
 use super::{Gossip, build};
 use crate::ids::DcId;
-use crate::msg::{DeltaWalk, Digest, PeerMsg};
+use crate::msg::{DeltaWalk, Digest, PeerMsg, Version};
 use crate::time::Time;
 use crate::view::View;
 
@@ -12,8 +12,11 @@ const MISMATCHES_BEFORE_REPAIR: u32 = 2;
 impl Gossip {
     /// Compares sums with a peer's where versions are equal. Of many peers that differ, about one at a time is repaired.
     pub(super) fn compare_sums(&mut self, now: Time, view: &View, from: DcId, digest: &Digest) {
-        for &(dc, sum) in &digest.sums {
-            let theirs = digest.have.iter().find(|(of, _)| *of == dc).map(|(_, version)| *version);
+        for (at, &(dc, sum)) in digest.sums.iter().enumerate() {
+            // Sums and versions are of the same data centres, unless somebody made them up.
+            let is_it = |(of, _): &&(DcId, Version)| *of == dc;
+            let theirs = digest.have.get(at).filter(is_it).or_else(|| digest.have.iter().find(is_it));
+            let theirs = theirs.map(|(_, version)| *version);
             let ours = self.origins.get(&dc).map(|origin| origin.have);
             if let Some(version) = ours.filter(|_| ours == theirs)
                 && self.differs_again(now, from, dc, sum == view.hash_of(dc))

@@ -5,18 +5,30 @@ use super::{Gossip, Origin};
 use crate::ids::DcId;
 use crate::msg::Version;
 use crate::time::Time;
-use std::collections::BTreeSet;
 
 impl Gossip {
+    /// A peer said what it has: what the best of them has is kept, since every digest asks for it and peers are many.
+    pub(super) fn note_told(&mut self, have: &[(DcId, Version)]) {
+        let capacity = self.config.relay_ring_events;
+        let new = || Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)));
+        for &(dc, version) in have {
+            let origin = self.origins.entry(dc).or_insert_with(new);
+            origin.told = origin.told.max(Some(version));
+        }
+    }
+
+    /// What a peer said counts no longer: found anew from the others.
+    pub(super) fn forget_told(&mut self) {
+        for (&dc, origin) in &mut self.origins {
+            origin.told = self.peers.values().filter_map(|peer| peer.have.get(&dc)).max().copied();
+        }
+    }
+
     /// Looks at every origin that lags behind what peers have, and chooses or changes who relays it.
     pub(super) fn review_sources(&mut self, now: Time) {
-        let known: BTreeSet<DcId> = self.peers.values().flat_map(|peer| peer.have.keys().copied()).collect();
-        let own = self.dc;
-        for dc in known.into_iter().filter(|&dc| dc != own) {
-            let capacity = self.config.relay_ring_events;
-            self.origins
-                .entry(dc)
-                .or_insert_with(|| Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0))));
+        let is_told = |(&dc, origin): (&DcId, &Origin)| (dc != self.dc && origin.told.is_some()).then_some(dc);
+        let told: Vec<DcId> = self.origins.iter().filter_map(is_told).collect();
+        for dc in told {
             if let Some(wait) = self.review_source(now, dc) {
                 self.review_at = Some(self.review_at.map_or(wait, |at| at.min(wait)));
             }
@@ -26,11 +38,10 @@ impl Gossip {
     /// When to look at it again, if it lags behind.
     fn review_source(&mut self, now: Time, dc: DcId) -> Option<Time> {
         let (grace, patience) = (self.config.relay_grace, self.config.relay_patience);
-        let best = self.peers.values().map(|peer| peer.have(dc)).max()?;
         let is_connected = self.peers.contains_key(&dc);
         let origin = self.origins.get_mut(&dc)?;
         origin.source = origin.source.filter(|(source, _)| self.peers.contains_key(source));
-        if origin.have >= best {
+        if Some(origin.have) >= origin.told {
             origin.behind_since = None;
             return None;
         }
