@@ -2,7 +2,9 @@
 //! what it found.
 
 use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
 use tidemark_sim::model::config::{self, Config};
+use tidemark_sim::report::{self, Extent, RunLine};
 use tidemark_sim::runner::{self, Checked, SweepPlan, Timed, replay_command};
 use tidemark_sim::teeth::Mutation;
 
@@ -17,6 +19,27 @@ pub enum SimCommand {
     Replay(SeedArgs),
     /// Explore every state of the rights protocol in its smallest forms, on two threads (see docs/model-check.md).
     Model(ModelArgs),
+    /// What the protocol costs, in tables and plots: messages, bytes, increments sequenced, latencies.
+    Report(ReportArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Write `costs.md`, `costs.json` and `costs/*.svg` into this folder; left out, the page is printed.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Print the runs, one line of JSON each.
+    #[arg(long)]
+    json: bool,
+    /// A few runs only.
+    #[arg(long, conflicts_with = "from")]
+    quick: bool,
+    /// What the runs are a function of.
+    #[arg(long, default_value_t = 1, conflicts_with = "from")]
+    seed: u64,
+    /// Run nothing: take the lines of this file.
+    #[arg(long)]
+    from: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -70,12 +93,16 @@ fn seed_range(text: &str) -> Result<(u64, u64), String> {
     if first < end { Ok((first, end)) } else { Err(format!("{first}..{end} holds no seed")) }
 }
 
-/// A property did not hold; the details were printed when it was found.
+/// Why the simulator's command failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{failed} of the {of} failed")]
-pub struct Failed {
-    failed: u64,
-    of: &'static str,
+pub enum SimError {
+    /// A property did not hold; the details were printed when it was found.
+    #[error("{failed} of the {of} failed")]
+    Failed { failed: u64, of: &'static str },
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("line {number} of {path} is none of a report: {source}")]
+    Line { path: PathBuf, number: usize, source: serde_json::Error },
 }
 
 const SEEDS: &str = "simulated seeds";
@@ -84,9 +111,10 @@ const CONFIGS: &str = "explored configurations";
 /// Runs a subcommand.
 ///
 /// # Errors
-/// [`Failed`] when a property did not hold.
-pub fn run(command: SimCommand) -> Result<(), Failed> {
+/// [`SimError`]: a property did not hold, or a file cannot be read or written.
+pub fn run(command: SimCommand) -> Result<(), SimError> {
     match command {
+        SimCommand::Report(args) => report_costs(&args),
         SimCommand::Run(args) => close(&runner::run(args.seed, Mutation::None), args.json),
         SimCommand::Replay(args) => {
             let mut print = |line: &str| println!("{line}");
@@ -97,8 +125,8 @@ pub fn run(command: SimCommand) -> Result<(), Failed> {
     }
 }
 
-fn close(timed: &Timed, json: bool) -> Result<(), Failed> {
-    report(timed);
+fn close(timed: &Timed, json: bool) -> Result<(), SimError> {
+    violations(timed);
     let closing = timed.json();
     if json {
         println!("{closing}");
@@ -119,7 +147,7 @@ fn close(timed: &Timed, json: bool) -> Result<(), Failed> {
     success(u64::from(!timed.outcome.findings.violations.is_empty()), SEEDS)
 }
 
-fn report(timed: &Timed) {
+fn violations(timed: &Timed) {
     for violation in &timed.outcome.findings.violations {
         let seed = timed.outcome.seed;
         let at = violation.at.0 as f64 / 1e6;
@@ -128,12 +156,12 @@ fn report(timed: &Timed) {
     }
 }
 
-fn sweep(args: &SweepArgs) -> Result<(), Failed> {
+fn sweep(args: &SweepArgs) -> Result<(), SimError> {
     let plan = match args.seeds {
         Some((first, end)) => SweepPlan { first, count: end - first, seconds: f64::MAX },
         None => SweepPlan { first: args.from, count: u64::MAX - args.from, seconds: args.minutes * 60.0 },
     };
-    let sweep = runner::sweep(plan, Mutation::None, &report);
+    let sweep = runner::sweep(plan, Mutation::None, &violations);
     if args.json {
         println!("{}", sweep.json());
     } else {
@@ -148,7 +176,7 @@ fn sweep(args: &SweepArgs) -> Result<(), Failed> {
     success(sweep.failures, SEEDS)
 }
 
-fn model(args: &ModelArgs) -> Result<(), Failed> {
+fn model(args: &ModelArgs) -> Result<(), SimError> {
     let wanted = |config: &&'static Config| match args.config {
         Some(only) => config.name == only.name,
         None => config.quick || !args.quick,
@@ -184,6 +212,50 @@ fn print_checked(checked: &Checked) {
     }
 }
 
-fn success(failed: u64, of: &'static str) -> Result<(), Failed> {
-    if failed == 0 { Ok(()) } else { Err(Failed { failed, of }) }
+fn success(failed: u64, of: &'static str) -> Result<(), SimError> {
+    if failed == 0 { Ok(()) } else { Err(SimError::Failed { failed, of }) }
+}
+
+// ---- costs ----
+
+fn report_costs(args: &ReportArgs) -> Result<(), SimError> {
+    let lines = match &args.from {
+        Some(path) => read_lines(path)?,
+        None => measure(args),
+    };
+    let json = report::to_json(&lines);
+    let files = report::files(&lines, &json);
+    if args.json {
+        print!("{json}");
+    }
+    match &args.out {
+        Some(folder) => files.iter().try_for_each(|file| write(&folder.join(&file.path), &file.text)),
+        None if args.json => Ok(()),
+        None => {
+            files.iter().filter(|file| file.path == "costs.md").for_each(|page| print!("{}", page.text));
+            Ok(())
+        }
+    }
+}
+
+fn measure(args: &ReportArgs) -> Vec<RunLine> {
+    let extent = if args.quick { Extent::Quick } else { Extent::Whole };
+    let mut progress = |line: &RunLine| {
+        eprintln!(
+            "{:?}: {} data centres, {}/s, milestone {}",
+            line.section, line.centres, line.rate_per_s, line.milestone
+        );
+    };
+    report::measure(extent, args.seed, &mut progress)
+}
+
+fn read_lines(path: &Path) -> Result<Vec<RunLine>, SimError> {
+    let text = std::fs::read_to_string(path).map_err(|source| SimError::File { path: path.to_owned(), source })?;
+    report::from_json(&text).map_err(|(number, source)| SimError::Line { path: path.to_owned(), number, source })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), SimError> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(path, text));
+    written.map_err(|source| SimError::File { path: path.to_owned(), source })
 }

@@ -13,6 +13,7 @@ pub mod oracle;
 pub mod plan;
 pub mod queue;
 pub mod raft;
+pub mod report;
 pub mod rng;
 pub mod rtt;
 pub mod runner;
