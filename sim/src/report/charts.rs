@@ -62,10 +62,10 @@ fn series(name: &str, stroke: Stroke, points: impl Iterator<Item = (f64, f64)>) 
     Series { name: name.to_owned(), stroke, points: points.filter(|&(_, y)| y > 0.0).collect() }
 }
 
-fn along<'a>(
-    lines: &'a [&RunLine],
-    x: fn(&RunLine) -> f64,
-) -> impl Fn(&str, Stroke, &dyn Fn(&RunLine) -> f64) -> Series + 'a {
+/// What stands over a run.
+type Height<'a> = &'a dyn Fn(&RunLine) -> f64;
+
+fn along<'a>(lines: &'a [&RunLine], x: fn(&RunLine) -> f64) -> impl Fn(&str, Stroke, Height) -> Series + 'a {
     move |name, stroke, y| series(name, stroke, lines.iter().map(|line| (x(line), y(line))))
 }
 

@@ -305,17 +305,17 @@ impl Drive {
         let flush = front_end.count(&mut self.rng, &self.counter, weight, singles);
         self.nodes[node].flying += weight + singles;
         self.arrived += weight + singles;
-        self.to_node(node, number, flush);
+        self.send_to_node(node, number, flush);
     }
 
     fn count_cold(&mut self, number: usize, at: usize) {
         let (node, name) = (self.front_ends[number].node, &self.cold[at]);
         let flush = self.front_ends[number].count_cold(1 + at as u32, lane_of(name, LANES), name);
-        self.to_node(node, number, flush);
+        self.send_to_node(node, number, flush);
     }
 
     /// At once, since what the group has rights for was looked up for this moment; its way only shifts the flush.
-    fn to_node(&mut self, node: usize, front_end: usize, flush: Flush) {
+    fn send_to_node(&mut self, node: usize, front_end: usize, flush: Flush) {
         self.books.count_as_hits(flush.bytes_as_hits);
         self.books.deliver(&Parcel::increments(flush.bytes));
         self.node_input(node, node::Input::Client { conn: ConnId(front_end as u64), msg: flush.msg });

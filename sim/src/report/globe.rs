@@ -134,7 +134,8 @@ mod tests {
         // Light in fibre takes 10 µs per km there and back.
         assert!(line.us_per_km > 10.0 && line.base_us > 0.0, "{line:?}");
         let off = |a: usize, b: usize| f64::from(line.rtt_us(REFERENCE[a], REFERENCE[b])) / f64::from(RTT_US[a][b]);
-        assert!((0.7..1.4).contains(&off(1, 9)) && (0.7..1.4).contains(&off(8, 12)), "{line:?}");
+        // Across an ocean cables go nearly straight; from Ireland to Taiwan they go around.
+        assert!((0.8..1.25).contains(&off(1, 9)) && (0.5..1.0).contains(&off(8, 12)), "{line:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ const TOP: f64 = 70.0;
 const BELOW_AXIS: f64 = 58.0;
 const LEGEND_ROW: f64 = 22.0;
 /// Width of a letter of the legend, about.
-const LETTER: f64 = 6.9;
+const LETTER: f64 = 7.9;
 const TICKS_MAX: f64 = 6.0;
 /// From this power of ten on a tick is written as a power.
 const POWER_MIN: i32 = 5;
