@@ -6,16 +6,17 @@ use crate::names::{is_id, sha256_prefix};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidemark_aggregator::Aggregator;
+use tidemark_proto::claiming::{ClaimError, Claimable, Claiming, Step};
 use tidemark_proto::ids::{CounterName, SessionId};
-use tidemark_proto::ledger::{Claim, ClaimState, Fate, Ledger};
+use tidemark_proto::ledger::{ClaimState, Ledger};
 use tidemark_proto::limits::CLAIM_PERIOD_S_MAX;
 use tidemark_proto::msg::{ClaimRule, Fallback};
+use tidemark_proto::time::Time;
 use tokio::time::{Instant, sleep};
 
 /// Longest name of a claim, in bytes.
 pub const CLAIM_ID_BYTES_MAX: usize = 128;
-/// For what a replica may not have heard of yet, before it is denied.
-const LAG_PATIENCE: Duration = Duration::from_secs(1);
+/// How often the replica here is looked at for what it may not have heard of yet.
 const LAG_POLL: Duration = Duration::from_millis(100);
 /// Awards in a claim's `also`.
 const ALSO_MAX: usize = 100;
@@ -65,14 +66,6 @@ pub enum ClaimStateBody {
     Waiting,
     /// Nobody has claimed it in time: nobody may.
     Lapsed,
-}
-
-/// What stands in the way of a claim, or does not.
-enum Standing {
-    /// It is this claim's already.
-    Done(ClaimBody),
-    /// It may be said to the ledger.
-    Open { at: u64 },
 }
 
 impl Claims {
@@ -126,7 +119,10 @@ impl Claims {
     /// # Errors
     /// It is not awarded, or its awards were not claimed when it was.
     pub fn of(&self, counter: &CounterName, at: u64) -> Result<ClaimBody, Failure> {
-        self.0.with_ledger(|ledger| find(ledger, counter, at).map(|found| found.body(ledger, counter)))
+        self.0.with_ledger(|ledger| match ledger.claimable(counter, at) {
+            Ok(found) => Ok(body(&found, ledger, counter)),
+            Err(error) => Err(failure(error, counter, at)),
+        })
     }
 
     /// Claims an award for a session under a name of its choice: with the same name again, it is the same claim.
@@ -140,28 +136,16 @@ impl Claims {
         session: SessionId,
         id: &str,
     ) -> Result<ClaimBody, Failure> {
-        let name = name_of(session, id)?;
-        let judge = || self.0.with_ledger(|ledger| judge(ledger, counter, at, session, name));
-        let heard_by = Instant::now() + LAG_PATIENCE;
-        let at = loop {
-            match judge() {
-                Ok(Standing::Done(body)) => return Ok(body),
-                Ok(Standing::Open { at }) => break at,
-                // That it is claimed stays so; of all else another replica may know more.
-                Err(failure) if failure.code() == "claimed" || Instant::now() >= heard_by => return Err(failure),
-                Err(_) => sleep(LAG_POLL).await,
-            }
-        };
-        self.0.claim(counter, at, session, name).await;
-        let deadline = Instant::now() + LEDGER_PATIENCE;
+        let (name, began) = (name_of(session, id)?, Instant::now());
+        let mut claiming = Claiming::new(Time(0), counter.clone(), at, session, name);
         loop {
-            if let Standing::Done(body) = judge()? {
-                return Ok(body);
+            let now = Time(began.elapsed().as_micros() as u64);
+            match self.0.with_ledger(|ledger| claiming.look(now, ledger)) {
+                Step::Say(claim) => self.0.claim(claim).await,
+                Step::Wait => sleep(if claiming.is_said() { LEDGER_POLL } else { LAG_POLL }).await,
+                Step::Done(Ok(found)) => return Ok(self.0.with_ledger(|ledger| body(&found, ledger, counter))),
+                Step::Done(Err(error)) => return Err(failure(error, counter, at)),
             }
-            if Instant::now() >= deadline {
-                return Err(late());
-            }
-            sleep(LEDGER_POLL).await;
         }
     }
 }
@@ -180,60 +164,36 @@ fn name_of(session: SessionId, id: &str) -> Result<u128, Failure> {
     Ok(u128::from_be_bytes(sha256_prefix(&[&session.0, id.as_bytes()])))
 }
 
-/// The award that covers a milestone, its claim, and the session that may claim it.
-struct Found {
-    at: u64,
-    claim: Claim,
-    holder: Option<SessionId>,
-}
-
-fn find(ledger: &Ledger, counter: &CounterName, at: u64) -> Result<Found, Failure> {
-    let award = match ledger.fate(counter, at) {
-        Fate::Awarded(awarded) => &awarded.award,
-        Fate::Armed | Fate::Arming => {
-            let message = format!("milestone {at} of {counter} is not awarded yet");
-            return Err(Failure::Conflict { code: "not_awarded", message });
+fn failure(error: ClaimError, counter: &CounterName, at: u64) -> Failure {
+    let conflict = |code, message: String| Failure::Conflict { code, message };
+    match error {
+        ClaimError::NotAwarded => conflict("not_awarded", format!("milestone {at} of {counter} is not awarded yet")),
+        ClaimError::NoAward => Failure::NotFound(format!("{counter} has no award for {at}")),
+        ClaimError::NotToBeClaimed => {
+            Failure::NotFound(format!("the award for {at} of {counter} is not to be claimed: there was no rule"))
         }
-        Fate::Passed | Fate::Unknown => return Err(Failure::NotFound(format!("{counter} has no award for {at}"))),
-    };
-    let not_claimed =
-        || Failure::NotFound(format!("the award for {at} of {counter} is not to be claimed: there was no rule"));
-    let claim = *ledger.claims().get(counter, award.at).ok_or_else(not_claimed)?;
-    let holder = ledger.counter(counter).and_then(|state| state.awards().get(&claim.holder));
-    Ok(Found { at: award.at, claim, holder: holder.and_then(|awarded| awarded.award.session) })
-}
-
-fn judge(ledger: &Ledger, counter: &CounterName, at: u64, session: SessionId, name: u128) -> Result<Standing, Failure> {
-    let found = find(ledger, counter, at)?;
-    let conflict = |code, message: String| Err(Failure::Conflict { code, message });
-    match found.claim.state {
-        ClaimState::Claimed { id, .. } if id == name => Ok(Standing::Done(found.body(ledger, counter))),
-        _ if found.holder != Some(session) => {
-            Err(Failure::Forbidden(format!("the award for {at} of {counter} is another session's to claim")))
+        ClaimError::NotTheHolder => {
+            Failure::Forbidden(format!("the award for {at} of {counter} is another session's to claim"))
         }
-        ClaimState::Open => Ok(Standing::Open { at: found.at }),
-        ClaimState::Claimed { .. } => {
-            conflict("claimed", format!("the award for {at} of {counter} is claimed already"))
-        }
-        ClaimState::Waiting | ClaimState::Lapsed => {
+        ClaimError::Claimed => conflict("claimed", format!("the award for {at} of {counter} is claimed already")),
+        ClaimError::Over => {
             conflict("claim_over", format!("the time to claim the award for {at} of {counter} is over"))
         }
+        ClaimError::InDoubt => late(),
     }
 }
 
-impl Found {
-    fn body(&self, ledger: &Ledger, counter: &CounterName) -> ClaimBody {
-        let Found { at, claim, .. } = *self;
-        let (state, index) = match claim.state {
-            ClaimState::Open => (ClaimStateBody::Open, None),
-            ClaimState::Claimed { index, .. } => (ClaimStateBody::Claimed, Some(index.0)),
-            ClaimState::Waiting => (ClaimStateBody::Waiting, None),
-            ClaimState::Lapsed => (ClaimStateBody::Lapsed, None),
-        };
-        let until_unix_ms = claim.until.map(|until| until.0);
-        let also = ledger.claims().passed_to(counter, at).take(ALSO_MAX).collect();
-        ClaimBody { state, at, holder: claim.holder, until_unix_ms, fallback: claim.rule.fallback, index, also }
-    }
+fn body(found: &Claimable, ledger: &Ledger, counter: &CounterName) -> ClaimBody {
+    let Claimable { at, claim, .. } = *found;
+    let (state, index) = match claim.state {
+        ClaimState::Open => (ClaimStateBody::Open, None),
+        ClaimState::Claimed { index, .. } => (ClaimStateBody::Claimed, Some(index.0)),
+        ClaimState::Waiting => (ClaimStateBody::Waiting, None),
+        ClaimState::Lapsed => (ClaimStateBody::Lapsed, None),
+    };
+    let until_unix_ms = claim.until.map(|until| until.0);
+    let also = ledger.claims().passed_to(counter, at).take(ALSO_MAX).collect();
+    ClaimBody { state, at, holder: claim.holder, until_unix_ms, fallback: claim.rule.fallback, index, also }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
-use tidemark_proto::ids::{CounterName, DcId, SessionId};
+use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::{Awarded, DefineError, DisarmError, Pending};
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Reading};
 use tidemark_proto::time::Time;
@@ -291,9 +291,10 @@ impl Aggregator {
         self.submit(vec![LedgerCmd::ClaimRule { counter: counter.clone(), revision, rule }]).await;
     }
 
-    /// Claims the award at a milestone for a session, whose token was seen. It is on its way to the ledger when this returns.
-    pub async fn claim(&self, counter: &CounterName, at: u64, session: SessionId, id: u128) {
-        self.submit(vec![LedgerCmd::Claim { counter: counter.clone(), at, session, id }]).await;
+    /// Says a claim ([`Claiming`](tidemark_proto::claiming::Claiming)) of a session whose token was seen. It is on its way to the ledger
+    /// when this returns.
+    pub async fn claim(&self, claim: LedgerCmd) {
+        self.submit(vec![claim]).await;
     }
 
     /// How many changes of a counter's milestones are applied here.

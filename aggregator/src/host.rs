@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::raft::RaftNode;
-use tidemark_proto::aggregator::{AggregatorCore, Event as CoreEvent, Input, Output};
+use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, Event as CoreEvent, Input, Output};
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{FromGroup, LedgerCmd, PeerMsg};
@@ -25,12 +25,8 @@ pub const EVENTS_MAX: usize = 4_096;
 const EVENTS_BATCH: usize = 256;
 /// Why a connection ends whose writer's queue is full.
 const READS_TOO_SLOWLY: &str = "reads too slowly";
-/// Claims of which the ledger's leader says something at a time.
-const CLAIMS_TIMED_AT_ONCE: usize = 2_048;
-/// Who begins to lead the ledger ends claims only after this: those of the time without a leader come first.
-const LEADS_BEFORE_IT_ENDS: Duration = Duration::from_secs(10);
-/// How often round trips are looked at, and whether the time of claims is over.
-const SURVEY_INTERVAL: Duration = Duration::from_secs(2);
+/// How often round trips are looked at, and the clock.
+const SURVEY_INTERVAL: Duration = Duration::from_micros(CLOCK_INTERVAL.0);
 
 /// What happens to an aggregator.
 pub enum Event {
@@ -85,8 +81,6 @@ pub struct Host {
     peers: HashMap<DcId, Peer>,
     nodes: HashMap<u64, NodePeer>,
     leader: Option<DcId>,
-    /// Since when this one leads the ledger.
-    led_since: Option<Instant>,
     persisted: u64,
 }
 
@@ -120,7 +114,6 @@ impl Host {
             peers,
             nodes,
             leader: None,
-            led_since: None,
             persisted: 0,
         }
     }
@@ -261,32 +254,19 @@ impl Host {
         let leader = member.and_then(Cluster::dc_of_member);
         if leader != self.leader {
             self.leader = leader;
-            self.led_since = (leader == Some(self.own)).then(Instant::now);
             self.handle(Input::Leader(leader));
         }
     }
 
-    /// How far the others are away.
+    /// How far the others are away, and what the clock shows.
     fn survey(&mut self) {
         let rtts: Vec<(DcId, Span)> =
             self.peers.iter().map(|(&dc, peer)| (dc, Span(peer.connection.rtt().as_micros() as u64))).collect();
         for (dc, rtt) in rtts {
             self.handle(Input::PeerRtt { dc, rtt });
         }
-        if self.leader == Some(self.own) {
-            self.time_claims();
-        }
-    }
-
-    /// The ledger reads no clock: its leader says when claims end.
-    fn time_claims(&self) {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = WallMs(since_1970.as_millis() as u64);
-        let may_end = self.led_since.is_some_and(|since| since.elapsed() >= LEADS_BEFORE_IT_ENDS);
-        let due = self.ledger.lock().claims().due(now, may_end, CLAIMS_TIMED_AT_ONCE);
-        if !due.is_empty() {
-            self.propose(&due);
-        }
+        self.handle(Input::Clock(WallMs(since_1970.as_millis() as u64)));
     }
 
     /// Carries out everything the core wants, in its order.

@@ -5,12 +5,14 @@
 //! state only; what it tells the ledger is said again until the state shows it.
 
 mod checkpoint;
+mod claims;
 mod feed;
 mod plumbing;
 mod propose;
 mod standing;
 
 pub use checkpoint::{RowError, Rows};
+pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
 
 use crate::alloc::PolicyConfig;
 use crate::gossip::{Gossip, GossipConfig};
@@ -18,7 +20,7 @@ use crate::ids::{CounterName, DcId, GroupId};
 use crate::leader::LeaderCore;
 use crate::ledger::{Changes, Ledger};
 use crate::msg::*;
-use crate::time::{Span, Time};
+use crate::time::{Span, Time, WallMs};
 use crate::view::View;
 use feed::Feed;
 use propose::Proposals;
@@ -108,6 +110,8 @@ pub enum Input {
     Ledger(Changes),
     /// Who leads the ledger, as far as is known here.
     Leader(Option<DcId>),
+    /// What the host's clock shows, every [`CLOCK_INTERVAL`]: where the ledger is led from here, it says when claims end.
+    Clock(WallMs),
     /// Commands of this data centre's operators and users; said until the ledger shows them.
     Submit(Vec<LedgerCmd>),
     /// The rows last given out are durable.
@@ -165,6 +169,8 @@ pub struct AggregatorCore {
     /// When groups were last asked to say again what may be lost.
     asked_again: Option<Time>,
     leader: Option<DcId>,
+    /// Since when this one leads the ledger.
+    led_since: Option<Time>,
     leader_core: LeaderCore,
     /// When the leader wants to think again.
     leader_wake: Option<Time>,
@@ -208,6 +214,7 @@ impl AggregatorCore {
             rtts: BTreeMap::new(),
             asked_again: None,
             leader: None,
+            led_since: None,
             leader_wake: None,
             proposals: Proposals::default(),
             standing,
@@ -252,6 +259,7 @@ impl AggregatorCore {
             }
             Input::Ledger(changes) => self.on_ledger(now, &changes, ledger),
             Input::Leader(leader) => self.on_leader(now, leader),
+            Input::Clock(wall) => self.on_clock(now, wall, ledger),
             Input::Submit(cmds) => self.submit(cmds),
             Input::Persisted => self.on_persisted(now, ledger),
             Input::Tick => {}

@@ -11,6 +11,7 @@
 
 pub mod aggregator;
 pub mod alloc;
+pub mod claiming;
 pub mod client;
 pub mod gossip;
 pub mod group;

@@ -11,7 +11,8 @@ pub struct Time(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Span(pub u64);
 
-/// Wall-clock milliseconds since 1970 (UTC), as stamped by the proposer of a log entry. Informative: no rule compares it.
+/// Wall-clock milliseconds since 1970 (UTC), as stamped by the proposer of a log entry. No apply compares it; the ledger's leader
+/// does, with its own clock, to say that the time of a claim is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WallMs(pub u64);
 

@@ -140,7 +140,7 @@ impl AggregatorCore {
     }
 
     /// Puts commands into the log, with the grants that take effect if they bring the award.
-    fn propose(&mut self, now: Time, mut cmds: Vec<LedgerCmd>) {
+    pub(super) fn propose(&mut self, now: Time, mut cmds: Vec<LedgerCmd>) {
         let mut counters: Vec<CounterName> = cmds.iter().filter_map(deciding).cloned().collect();
         counters.sort_unstable();
         counters.dedup();
@@ -154,6 +154,7 @@ impl AggregatorCore {
     pub(super) fn on_leader(&mut self, now: Time, leader: Option<DcId>) {
         if self.leader != leader {
             self.leader = leader;
+            self.led_since = (leader == Some(self.config.dc)).then_some(now);
             self.gossip.on_leader(leader);
             self.leader_core.forget();
             self.leader_wake = Some(now);

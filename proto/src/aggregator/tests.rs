@@ -1,7 +1,7 @@
 //! What an aggregator promises: readings below milestones whatever restarts, its rows, and what it lets others say.
 
 use super::*;
-use crate::ids::{LogIndex, Start};
+use crate::ids::{ClientId, LogIndex, Start};
 use proptest::prelude::*;
 
 const DC: DcId = DcId(0);
@@ -360,4 +360,46 @@ proptest! {
         world.wait();
         world.core.view().check_all();
     }
+}
+
+/// Number 1 is awarded, and may be claimed for a second.
+fn ledger_with_a_claim() -> Ledger {
+    let spec = MilestoneSpec { every: Some(1), ..MilestoneSpec::default() };
+    let rule = Some(ClaimRule { period_s: 1, fallback: Fallback::Nobody });
+    let item = OfferItem { delta: 1, session: None, client: ClientId(1), lane: 0, seq: 1, idx: 0 };
+    let body = OfferBody::Items(vec![item]);
+    let cmds = [
+        LedgerCmd::Namespace("t".into()),
+        LedgerCmd::Define { counter: counter(), revision: 0, spec },
+        LedgerCmd::ClaimRule { counter: counter(), revision: 0, rule },
+        LedgerCmd::Hello(Hello { group: group(0), lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() }),
+        LedgerCmd::Offer(Offer { counter: counter(), epoch: 1, group: group(0), start: 1, first_pos: 0, body }),
+    ];
+    let mut ledger = Ledger::default();
+    cmds.iter().zip(1..).for_each(|(cmd, index)| ledger.apply(LogIndex(index), cmd));
+    ledger
+}
+
+#[test]
+fn who_leads_says_the_time_of_claims_and_ends_none_at_first() {
+    let mut world = World::new();
+    world.ledger = ledger_with_a_claim();
+    let said = |world: &mut World, wall: u64| -> Vec<LedgerCmd> {
+        world.proposed.clear();
+        world.say(Input::Clock(WallMs(wall)));
+        let timed = |cmd: &LedgerCmd| matches!(cmd, LedgerCmd::ClaimUntil { .. } | LedgerCmd::ClaimOver { .. });
+        world.proposed.iter().filter(|cmd| timed(cmd)).cloned().collect()
+    };
+    let until = said(&mut world, 5_000);
+    assert!(matches!(until[..], [LedgerCmd::ClaimUntil { at: 1, until: WallMs(6_000), .. }]), "{until:?}");
+    world.apply(until);
+    assert_eq!(said(&mut world, 9_000), [], "it has just begun to lead");
+    world.now = world.now + LEADS_BEFORE_IT_ENDS;
+    assert!(matches!(said(&mut world, 9_000)[..], [LedgerCmd::ClaimOver { at: 1, .. }]));
+    world.say(Input::Leader(None));
+    world.say(Input::Leader(Some(DC)));
+    assert_eq!(said(&mut world, 9_000), [], "it has begun again");
+    world.say(Input::Leader(Some(DcId(3))));
+    world.now = world.now + LEADS_BEFORE_IT_ENDS;
+    assert_eq!(said(&mut world, 9_000), [], "another one leads");
 }

@@ -1,0 +1,24 @@
+//! The time of claims: the ledger reads no clock, so the aggregator that leads it says until when an award may be claimed, and that
+//! this is over, by the clock of its host.
+
+use crate::aggregator::AggregatorCore;
+use crate::ledger::Ledger;
+use crate::time::{Span, Time, WallMs};
+
+/// How often the host says what its clock shows: the end of a time is noticed so late at most.
+pub const CLOCK_INTERVAL: Span = Span::from_secs(2);
+/// Who begins to lead the ledger ends claims only after this: those of the time without a leader come first.
+pub const LEADS_BEFORE_IT_ENDS: Span = Span::from_secs(10);
+/// Claims of which something is said at a time; the others wait for the next.
+const CLAIMS_TIMED_AT_ONCE: usize = 2_048;
+
+impl AggregatorCore {
+    /// What is lost on its way is due again the next time.
+    pub(super) fn on_clock(&mut self, now: Time, wall: WallMs, ledger: &Ledger) {
+        let Some(since) = self.led_since else { return };
+        let due = ledger.claims().due(wall, now - since >= LEADS_BEFORE_IT_ENDS, CLAIMS_TIMED_AT_ONCE);
+        if !due.is_empty() {
+            self.propose(now, due);
+        }
+    }
+}
