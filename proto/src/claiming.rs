@@ -73,7 +73,8 @@ pub struct Claiming {
     session: SessionId,
     name: u128,
     began: Time,
-    said: Option<Time>,
+    /// When, and to whom the claim had come then.
+    said: Option<(Time, u64)>,
 }
 
 impl Claiming {
@@ -90,35 +91,38 @@ impl Claiming {
     /// Looks at the replica here.
     pub fn look(&mut self, now: Time, ledger: &Ledger) -> Step {
         match (self.judge(ledger), self.said) {
-            (Ok(Some(claimable)), _) => Step::Done(Ok(claimable)),
-            (Ok(None), None) => {
-                self.said = Some(now);
-                Step::Say(self.command(ledger))
+            (Ok((found, true)), _) => Step::Done(Ok(found)),
+            (Ok((found, false)), None) => {
+                self.said = Some((now, found.claim.holder));
+                Step::Say(self.command(&found))
             }
-            (Ok(None), Some(said)) if now - said >= CLAIM_PATIENCE => Step::Done(Err(ClaimError::InDoubt)),
+            // It has passed on, and come back to this session by a later award.
+            (Ok((found, false)), Some((_, holder))) if found.claim.holder != holder => {
+                Step::Done(Err(ClaimError::Over))
+            }
+            (Ok(_), Some((said, _))) if now - said >= CLAIM_PATIENCE => Step::Done(Err(ClaimError::InDoubt)),
+            (Ok(_), Some(_)) => Step::Wait,
             // That it is claimed stays so; of all else another replica may know more.
             (Err(error), None) if error != ClaimError::Claimed && now - self.began < LAG_PATIENCE => Step::Wait,
             (Err(error), _) => Step::Done(Err(error)),
-            (Ok(None), Some(_)) => Step::Wait,
         }
     }
 
-    /// The claim, if it counts already; none while it may be said.
-    fn judge(&self, ledger: &Ledger) -> Result<Option<Claimable>, ClaimError> {
+    /// The award's claim, and whether it is this one already; else it may be.
+    fn judge(&self, ledger: &Ledger) -> Result<(Claimable, bool), ClaimError> {
         let found = ledger.claimable(&self.counter, self.at)?;
         match found.claim.state {
-            ClaimState::Claimed { id, .. } if id == self.name => Ok(Some(found)),
+            ClaimState::Claimed { id, .. } if id == self.name => Ok((found, true)),
             _ if found.holder != Some(self.session) => Err(ClaimError::NotTheHolder),
-            ClaimState::Open => Ok(None),
+            ClaimState::Open => Ok((found, false)),
             ClaimState::Claimed { .. } => Err(ClaimError::Claimed),
             ClaimState::Waiting | ClaimState::Lapsed => Err(ClaimError::Over),
         }
     }
 
-    /// Names the award by its first milestone, as the ledger does.
-    fn command(&self, ledger: &Ledger) -> LedgerCmd {
-        let at = ledger.claimable(&self.counter, self.at).map_or(self.at, |found| found.at);
-        LedgerCmd::Claim { counter: self.counter.clone(), at, session: self.session, id: self.name }
+    fn command(&self, found: &Claimable) -> LedgerCmd {
+        let (counter, at, holder) = (self.counter.clone(), found.at, found.claim.holder);
+        LedgerCmd::Claim { counter, at, holder, session: self.session, id: self.name }
     }
 }
 

@@ -180,9 +180,9 @@ impl Ledger {
             LedgerCmd::ClaimUntil { counter, at, holder, until } => {
                 self.claims.set_until(counter, *at, *holder, *until);
             }
-            LedgerCmd::Claim { counter, at, session, id } => {
+            LedgerCmd::Claim { counter, at, holder, session, id } => {
                 if let Some(state) = self.counters.get(counter) {
-                    self.claims.claim(counter, *at, (*session, *id), index, state.awards());
+                    self.claims.claim((counter, *at), *holder, (*session, *id), index, state.awards());
                     self.changes.claims = true;
                 }
             }

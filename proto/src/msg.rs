@@ -550,10 +550,12 @@ pub enum LedgerCmd {
         holder: u64,
         until: WallMs,
     },
-    /// A session claims an award, under a name of its choice: a copy of its own claim is no other claim.
+    /// A session claims an award as that of the award at `holder`, under a name of its choice: a copy of its own claim is no other
+    /// claim. Once the claim has passed on it means nothing, also when it comes back to the same session.
     Claim {
         counter: CounterName,
         at: u64,
+        holder: u64,
         session: SessionId,
         id: u128,
     },

@@ -620,7 +620,7 @@ fn one_of_every_command() -> Vec<LedgerCmd> {
         LedgerCmd::Signature { counter: counter(), at: 1000, dc: DcId(1), signature, certificate },
         LedgerCmd::ClaimRule { counter: counter(), revision: 0, rule: Some(rule) },
         LedgerCmd::ClaimUntil { counter: counter(), at: 1000, holder: 1000, until: WallMs(1 << 41) },
-        LedgerCmd::Claim { counter: counter(), at: 1000, session: SessionId([7; 16]), id: 1 << 100 },
+        LedgerCmd::Claim { counter: counter(), at: 1000, holder: 1000, session: SessionId([7; 16]), id: 1 << 100 },
         LedgerCmd::ClaimOver { counter: counter(), at: 1000, holder: 1000 },
     ]
 }

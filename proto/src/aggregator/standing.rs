@@ -1,7 +1,7 @@
 //! Commands that are said to the ledger again and again until its state shows them.
 
 use crate::ids::DcId;
-use crate::ledger::{Awaiting, ClaimState, Ledger};
+use crate::ledger::{Awaiting, Claim, ClaimState, Ledger};
 use crate::msg::LedgerCmd;
 use crate::time::{Span, Time};
 
@@ -59,7 +59,7 @@ impl Standing {
 /// Whether one command makes the other needless: of a session's claims of one award the first is enough.
 fn is_same(known: &LedgerCmd, cmd: &LedgerCmd) -> bool {
     let claimed = |cmd: &LedgerCmd| match cmd {
-        LedgerCmd::Claim { counter, at, session, .. } => Some((counter.clone(), *at, *session)),
+        LedgerCmd::Claim { counter, at, holder, session, .. } => Some((counter.clone(), *at, *holder, *session)),
         _ => None,
     };
     known == cmd || claimed(known).is_some_and(|claim| claimed(cmd) == Some(claim))
@@ -88,8 +88,9 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: DcId) -> bool {
             ledger.revision(counter) > *revision
         }
         LedgerCmd::ClaimRule { counter, revision, .. } => ledger.claims().revision(counter) > *revision,
-        LedgerCmd::Claim { counter, at, .. } => {
-            ledger.claims().get(counter, *at).is_none_or(|claim| claim.state != ClaimState::Open)
+        LedgerCmd::Claim { counter, at, holder, .. } => {
+            let still = |claim: &Claim| claim.state == ClaimState::Open && claim.holder == *holder;
+            !ledger.claims().get(counter, *at).is_some_and(still)
         }
         _ => true,
     }

@@ -193,15 +193,17 @@ impl Claims {
     /// A session claims an award: the one that holds the claim, once.
     pub(super) fn claim(
         &mut self,
-        counter: &CounterName,
-        at: u64,
+        (counter, at): (&CounterName, u64),
+        holder: u64,
         (session, id): (SessionId, u128),
         index: LogIndex,
         awards: &BTreeMap<u64, Awarded>,
     ) {
         let key = (counter.clone(), at);
-        let Some(claim) = self.claims.get_mut(&key).filter(|claim| claim.state == ClaimState::Open) else { return };
-        if awards.get(&claim.holder).and_then(|awarded| awarded.award.session) == Some(session) {
+        let held = |claim: &&mut Claim| claim.state == ClaimState::Open && claim.holder == holder;
+        let Some(claim) = self.claims.get_mut(&key).filter(held) else { return };
+        let of = awards.get(&holder).and_then(|awarded| awarded.award.session);
+        if of == Some(session) {
             claim.state = ClaimState::Claimed { id, index };
             let turn = Turn { kind: TurnKind::Claimed, holder: claim.holder };
             self.open.remove(&key);
@@ -270,11 +272,13 @@ mod tests {
         ledger: Ledger,
         index: u64,
         counted: u64,
+        /// The session of the next increment, if it is another one's.
+        wins_next: Option<u64>,
     }
 
     impl World {
         fn new(rule: Option<ClaimRule>) -> World {
-            let mut world = World { ledger: Ledger::default(), index: 0, counted: 0 };
+            let mut world = World { ledger: Ledger::default(), index: 0, counted: 0, wins_next: None };
             let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
             let spec = MilestoneSpec { every: Some(1), ..MilestoneSpec::default() };
             world.apply(LedgerCmd::Namespace("search".into()));
@@ -294,7 +298,8 @@ mod tests {
         fn count(&mut self) -> u64 {
             let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
             let (first_pos, number) = (self.counted, self.counted + 1);
-            let session = (!number.is_multiple_of(5)).then(|| session(number));
+            let own = (!number.is_multiple_of(5)).then_some(number);
+            let session = self.wins_next.take().or(own).map(session);
             let item = OfferItem { delta: 1, session, client: ClientId(1), lane: 0, seq: number, idx: 0 };
             let body = OfferBody::Items(vec![item]);
             self.counted = number;
@@ -304,7 +309,12 @@ mod tests {
         }
 
         fn claim(&mut self, at: u64, of: u64, id: u128) {
-            self.apply(LedgerCmd::Claim { counter: counter(), at, session: session(of), id });
+            let holder = self.ledger.claims().get(&counter(), at).map_or(at, |claim| claim.holder);
+            self.claim_as(at, holder, of, id);
+        }
+
+        fn claim_as(&mut self, at: u64, holder: u64, of: u64, id: u128) {
+            self.apply(LedgerCmd::Claim { counter: counter(), at, holder, session: session(of), id });
         }
 
         fn until(&mut self, at: u64, holder: u64) {
@@ -395,6 +405,24 @@ mod tests {
         };
         let all = [(1, TurnKind::Waiting, 1), (1, TurnKind::Passed, 2), (1, TurnKind::Claimed, 2)];
         assert_eq!((turns(0), turns(waits + 1)), (all.to_vec(), all[1..].to_vec()));
+    }
+
+    #[test]
+    fn a_claim_that_was_denied_does_not_count_when_the_award_comes_back_to_its_session() {
+        let mut world = World::new(Some(PERIOD));
+        world.count();
+        world.until(1, 1);
+        world.over(1, 1);
+        world.count();
+        world.until(1, 2);
+        // The first session wins again, and holds the claim again.
+        world.wins_next = Some(1);
+        world.over(1, 2);
+        world.count();
+        world.claim_as(1, 1, 1, 7);
+        assert_eq!(world.state(1), Some(ClaimState::Open), "late: it was told that the time is over");
+        world.claim_as(1, 3, 1, 8);
+        assert_eq!(world.claimed(1), Some(8));
     }
 
     #[test]
