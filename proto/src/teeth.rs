@@ -38,6 +38,22 @@ pub enum Bug {
     NumberedWithoutBases,
     /// Places are forgotten when they are given, and not when their group knows them.
     PlacesForgotten,
+    /// An award that is claimed may be claimed again.
+    ClaimTakenTwice,
+    /// A claim counts also when its time is over.
+    ClaimTakenLate,
+    /// Whoever claims an award may.
+    ClaimOfAnybody,
+    /// Who asks is told of any claim of its session that it is its own.
+    ClaimNameLoose,
+    /// What nobody claims passes to the winner of the newest award and not of the next.
+    ClaimPassesTooFar,
+    /// The end of an earlier holder's time ends that of the present one.
+    ClaimOverOfAnother,
+    /// Each leader says anew until when an award may be claimed.
+    ClaimTimeMoves,
+    /// Who begins to lead ends claims at once.
+    ClaimEndsEarly,
 }
 
 #[cfg(feature = "teeth")]

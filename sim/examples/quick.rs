@@ -1,9 +1,11 @@
 //! Quick runs while developing.
-use tidemark_sim::{runner, teeth::Mutation};
+use tidemark_sim::runner;
+use tidemark_sim::teeth::{ALL, INSIDE, Mutation};
 fn main() {
     let a: Vec<String> = std::env::args().collect();
-    let m =
-        a.get(4).map_or(Mutation::None, |n| *tidemark_sim::teeth::ALL.iter().find(|m| format!("{m:?}") == *n).unwrap());
+    let inside = || INSIDE.iter().map(|&bug| Mutation::Inside(bug));
+    let named = |n: &String| ALL.into_iter().chain(inside()).find(|m| format!("{m:?}") == *n).expect("a bug's name");
+    let m = a.get(4).map_or(Mutation::None, named);
     match a[1].as_str() {
         "replay" => {
             let t = runner::run_printing(a[2].parse().unwrap(), m, Some(&mut |l: &str| println!("{l}")));

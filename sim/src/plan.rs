@@ -1,9 +1,13 @@
 //! What a seed means: topology, link faults, a schedule of faults, the workload and the operators' commands. Everything is
 //! drawn here, before the run begins, so that a change of the cores does not change what is asked of them.
 
+pub mod claims;
+
 use crate::net::LinkFaults;
 use crate::rng::Rng;
 use crate::rtt::SITES;
+use claims::ClaimPlan;
+use tidemark_proto::msg::ClaimRule;
 use tidemark_proto::time::{Span, Time};
 
 /// Shortest and longest safety phase.
@@ -102,6 +106,8 @@ pub enum Admin {
     DisarmRule { counter: usize },
     /// Removes the next milestone and defines it again at once.
     Again { counter: usize },
+    /// How awards to come are claimed.
+    Claims { counter: usize, rule: Option<ClaimRule> },
 }
 
 /// One counter of the workload.
@@ -150,6 +156,7 @@ pub struct Plan {
     pub sync: (Span, Span),
     pub faults: Vec<(Time, Fault)>,
     pub admin: Vec<(Time, Admin)>,
+    pub claims: ClaimPlan,
     pub workload: Workload,
     pub safety_end: Time,
 }
@@ -163,6 +170,7 @@ impl Plan {
         let nodes = nodes(&mut rng, dcs);
         let clients = clients(&mut rng, nodes.len());
         let safety_end = Time(rng.between(SAFETY.0.0, SAFETY.1.0));
+        let workload = workload(&mut root.fork(2), clients.len(), safety_end);
         let mut plan = Plan {
             seed,
             lanes: *rng.pick(&[1, 2, 4]),
@@ -172,7 +180,8 @@ impl Plan {
             sync: *rng.pick(&[(Span(100), Span(400)), (Span(2_000), Span(8_000)), (Span(200), Span(30_000))]),
             faults: Vec::new(),
             admin: Vec::new(),
-            workload: workload(&mut root.fork(2), clients.len(), safety_end),
+            claims: ClaimPlan::new(root.fork(5), dcs, workload.guarded(), safety_end),
+            workload,
             sites,
             nodes,
             clients,
@@ -180,7 +189,16 @@ impl Plan {
         };
         plan.faults = faults(&mut root.fork(3), &plan);
         plan.admin = admin(&mut root.fork(4), &plan);
+        // Behind all others, which so keep their places.
+        plan.admin.extend(plan.claims.rules.iter().cloned());
         plan
+    }
+}
+
+impl Workload {
+    /// So many counters, the first ones, may get milestones.
+    pub fn guarded(&self) -> usize {
+        self.counters.iter().take_while(|c| c.key.starts_with("guarded")).count()
     }
 }
 
@@ -284,9 +302,8 @@ fn fault(rng: &mut Rng, plan: &Plan) -> Fault {
 
 fn admin(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Admin)> {
     let end = plan.safety_end.0;
-    let guarded = plan.workload.counters.iter().take_while(|c| c.key.starts_with("guarded")).count();
     let mut all = vec![(Time(1), Admin::Namespace)];
-    for counter in 0..guarded {
+    for counter in 0..plan.workload.guarded() {
         if counter == 0 || rng.per_10k(5_000) {
             let at = Time(rng.below(2) * rng.below(end / 4) + 1);
             all.push((at, first_admin(rng, counter)));

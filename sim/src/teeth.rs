@@ -44,12 +44,14 @@ pub enum Mutation {
     RowLost,
     /// The ledger's leader speaks of entries that are not committed yet.
     LedgerSpeaksBeforeCommit,
+    /// A claim is answered as counted once it is said.
+    ClaimAnsweredEarly,
     /// A machine leaves a rule out; needs the `teeth` feature.
     Inside(Bug),
 }
 
 /// Every rule that a machine can leave out.
-pub const INSIDE: [Bug; 11] = [
+pub const INSIDE: [Bug; 19] = [
     Bug::DedupeSkipped,
     Bug::CertifiedFromQueue,
     Bug::GrantUnclamped,
@@ -61,6 +63,14 @@ pub const INSIDE: [Bug; 11] = [
     Bug::StaleDefinition,
     Bug::StaleAckTaken,
     Bug::OwnerIgnored,
+    Bug::ClaimTakenTwice,
+    Bug::ClaimTakenLate,
+    Bug::ClaimOfAnybody,
+    Bug::ClaimNameLoose,
+    Bug::ClaimPassesTooFar,
+    Bug::ClaimOverOfAnother,
+    Bug::ClaimTimeMoves,
+    Bug::ClaimEndsEarly,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.
@@ -75,7 +85,7 @@ pub const SMALL: [Mutation; 7] = [
 ];
 
 /// Every bug that needs no hook in a machine, for the tests.
-pub const ALL: [Mutation; 15] = [
+pub const ALL: [Mutation; 16] = [
     Mutation::AnswerBeforeCommit,
     Mutation::DedupeSkipped,
     Mutation::GrantInflated,
@@ -91,6 +101,7 @@ pub const ALL: [Mutation; 15] = [
     Mutation::NoQuorum,
     Mutation::FeedInflated,
     Mutation::RowLost,
+    Mutation::ClaimAnsweredEarly,
 ];
 
 impl Mutation {

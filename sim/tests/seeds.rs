@@ -24,7 +24,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 }
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 17] = [
+const SITUATIONS: [&str; 34] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -42,6 +42,23 @@ const SITUATIONS: [&str; 17] = [
     "old entry proposed again",
     "impostor refused",
     "definition of an older revision",
+    "award to be claimed",
+    "claim in time",
+    "claim between the time and its end",
+    "claim raced by another of its session",
+    "claim after its time",
+    "claim of another session",
+    "copy of a claim that counts",
+    "answer to a claim lost",
+    "claim asked for again that counts",
+    "aggregator lost between claim and answer",
+    "ledger leader lost between claim and answer",
+    "claim kept open by who has just begun to lead",
+    "claim denied by a replica that is behind",
+    "claim lapsed",
+    "claim waits for the next award",
+    "claim by whom it passed to",
+    "claim passed on as often as may be",
 ];
 
 /// Prints the trace hash of one seed; run in fresh processes by the test below.

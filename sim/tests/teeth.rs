@@ -1,6 +1,8 @@
 //! Every deliberate bug is caught by a checker within a few seeds. Needs the `teeth` feature for bugs inside machines:
 //! `cargo test -p tidemark-sim --features teeth --test teeth`.
 
+#[cfg(feature = "teeth")]
+use tidemark_proto::teeth::Bug;
 use tidemark_sim::runner::run;
 use tidemark_sim::teeth::{ALL, Mutation};
 
@@ -27,5 +29,27 @@ fn bugs_inside_the_machines_are_caught() {
     for bug in tidemark_sim::teeth::INSIDE {
         let (property, seed) = caught(Mutation::Inside(bug));
         println!("{bug:?}: {property} at seed {seed}");
+    }
+}
+
+/// Rules about claims, and a seed that shows when each is left out.
+#[cfg(feature = "teeth")]
+const ABOUT_CLAIMS: [(Bug, u64); 8] = [
+    (Bug::ClaimTakenTwice, 11),
+    (Bug::ClaimTakenLate, 2),
+    (Bug::ClaimOfAnybody, 2),
+    (Bug::ClaimNameLoose, 0),
+    (Bug::ClaimPassesTooFar, 11),
+    (Bug::ClaimOverOfAnother, 29),
+    (Bug::ClaimTimeMoves, 156),
+    (Bug::ClaimEndsEarly, 0),
+];
+
+#[test]
+#[cfg(feature = "teeth")]
+fn bugs_about_claims_are_caught_by_the_seeds_that_show_them() {
+    for (bug, seed) in ABOUT_CLAIMS {
+        let violations = run(seed, Mutation::Inside(bug)).outcome.findings.violations;
+        assert_eq!(violations.first().map(|v| v.property), Some("claims"), "{bug:?} at seed {seed}: {violations:?}");
     }
 }

@@ -8,6 +8,7 @@ use super::counter::Awarded;
 use crate::ids::{CounterName, LogIndex, SessionId};
 use crate::limits::CLAIM_PASSES_MAX;
 use crate::msg::{ClaimRule, Fallback, LedgerCmd};
+use crate::teeth::{Bug, bites};
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,6 +78,16 @@ pub enum TurnKind {
     Waiting,
     /// The holder has not claimed it in time: nobody may.
     Lapsed,
+}
+
+impl Claim {
+    fn may_be_claimed(&self) -> bool {
+        match self.state {
+            ClaimState::Open => true,
+            ClaimState::Claimed { .. } => bites(Bug::ClaimTakenTwice),
+            ClaimState::Waiting | ClaimState::Lapsed => bites(Bug::ClaimTakenLate),
+        }
+    }
 }
 
 impl Claims {
@@ -155,7 +166,8 @@ impl Claims {
     /// Until when an award may be claimed by who holds its claim; said once.
     pub(super) fn set_until(&mut self, counter: &CounterName, at: u64, holder: u64, until: WallMs) {
         if let Some(claim) = self.held(counter, at, holder) {
-            claim.until.get_or_insert(until);
+            let said = claim.until.filter(|_| !bites(Bug::ClaimTimeMoves));
+            claim.until = said.or(Some(until));
         }
     }
 
@@ -173,7 +185,8 @@ impl Claims {
         // An increment may have several awards: they are one winner's.
         let first = awards.get(&holder).map(|awarded| awarded.award.first);
         let mut later = awards.range(holder + 1..).filter(|(_, awarded)| Some(awarded.award.first) != first);
-        match later.next() {
+        let next = if bites(Bug::ClaimPassesTooFar) { later.next_back() } else { later.next() };
+        match next {
             Some((&next, _)) if !lapses => self.pass(&key, next, index),
             _ => {
                 let (state, kind) = match lapses {
@@ -200,10 +213,10 @@ impl Claims {
         awards: &BTreeMap<u64, Awarded>,
     ) {
         let key = (counter.clone(), at);
-        let held = |claim: &&mut Claim| claim.state == ClaimState::Open && claim.holder == holder;
+        let held = |claim: &&mut Claim| claim.may_be_claimed() && claim.holder == holder;
         let Some(claim) = self.claims.get_mut(&key).filter(held) else { return };
         let of = awards.get(&holder).and_then(|awarded| awarded.award.session);
-        if of == Some(session) {
+        if of == Some(session) || bites(Bug::ClaimOfAnybody) {
             claim.state = ClaimState::Claimed { id, index };
             let turn = Turn { kind: TurnKind::Claimed, holder: claim.holder };
             self.open.remove(&key);
@@ -214,7 +227,8 @@ impl Claims {
     /// An open claim, if it is held by this award's session.
     fn held(&mut self, counter: &CounterName, at: u64, holder: u64) -> Option<&mut Claim> {
         let claim = self.claims.get_mut(&(counter.clone(), at))?;
-        (claim.state == ClaimState::Open && claim.holder == holder).then_some(claim)
+        let holds = claim.holder == holder || bites(Bug::ClaimOverOfAnother);
+        (claim.state == ClaimState::Open && holds).then_some(claim)
     }
 
     /// Passes an unclaimed award on to the winner of a later one, who has as much time.
@@ -232,7 +246,7 @@ impl Claims {
     }
 
     /// Panics when a rule is broken.
-    pub(super) fn check_invariants(&self) {
+    pub fn check_invariants(&self) {
         for (key, claim) in &self.claims {
             assert_eq!(self.open.contains(key), claim.state == ClaimState::Open, "{key:?}");
             assert_eq!(self.waiting.contains(key), claim.state == ClaimState::Waiting, "{key:?}");

@@ -3,6 +3,7 @@
 
 pub mod answers;
 pub mod award;
+pub mod claims;
 pub mod conservation;
 pub mod convergence;
 pub mod dedupe;

@@ -1,5 +1,6 @@
 //! Aggregators: an [`AggregatorCore`] each, its persisted rows, and its replica of the ledger behind the modelled log.
 
+use super::claims::of_claims;
 use super::{Event, Timer, World};
 use crate::disk::Rows;
 use crate::rng::Rng;
@@ -79,6 +80,7 @@ impl World {
         }
         self.raft.restart(dc, applied);
         self.audit.views.restarted(dc);
+        self.audit_replica_claims(dc);
         self.aggregator_input(dc, Input::Tick);
     }
 
@@ -220,6 +222,7 @@ impl World {
     /// Hands commands to the log; false when this member does not lead.
     pub(super) fn propose(&mut self, dc: usize, cmds: Vec<LedgerCmd>) -> bool {
         self.note(43, [dc as u64, cmds.len() as u64, 0], || format!("aggregator {dc} proposes {cmds:?}"));
+        self.audit_proposed_claims(dc, &cmds);
         let mut cmds = cmds;
         cmds.extend(self.mutation.forged(&self.reference, &cmds));
         let cmds = Rc::new(cmds);
@@ -249,10 +252,12 @@ impl World {
         if process.applied >= commit {
             return;
         }
+        let mut claims = false;
         for at in process.applied..commit {
             let index = LogIndex(at as u64 + 1);
             let cmds = &self.raft.members[dc].log[at].cmds;
             cmds.iter().for_each(|cmd| process.ledger.apply(index, cmd));
+            claims |= cmds.iter().any(|cmd| of_claims(cmd).is_some());
             process.ledger.skip(index);
         }
         process.applied = commit;
@@ -260,6 +265,9 @@ impl World {
             process.snapshot = (commit, process.ledger.clone());
         }
         let changes = process.ledger.take_changes();
+        if claims {
+            self.audit_replica_claims(dc);
+        }
         if changes != Changes::default() {
             self.aggregator_input(dc, Input::Ledger(changes));
         }
@@ -278,6 +286,7 @@ impl World {
         (process.applied, process.snapshot) = (index, (index, ledger.clone()));
         process.ledger.replace(ledger);
         let changes = process.ledger.take_changes();
+        self.audit_replica_claims(to);
         self.aggregator_input(to, Input::Ledger(changes));
     }
 

@@ -1,6 +1,7 @@
 //! The glue between a run and its checkers: what is looked at after which step.
 
 use super::World;
+use crate::checkers::claims::Claims;
 use crate::checkers::definitions::Definitions;
 use crate::checkers::positions::Positions;
 use crate::checkers::rights::Rights;
@@ -22,6 +23,7 @@ pub struct Audit {
     pub awards: award::Awards,
     pub views: Views,
     pub definitions: Definitions,
+    pub claims: Claims,
     /// Increments without session that were asked for.
     pub adds: u64,
     /// The next unguarded counter to look at in a view.
@@ -37,6 +39,7 @@ impl Audit {
             views: Views::new(dcs, counters),
             findings: Findings::default(),
             definitions: Definitions::default(),
+            claims: Claims::default(),
             positions: Positions::default(),
             awards: award::Awards::default(),
             adds: 0,
@@ -56,7 +59,7 @@ impl Audit {
 }
 
 impl World {
-    fn counter_index(&self, key: &[u8]) -> Option<u16> {
+    pub(super) fn counter_index(&self, key: &[u8]) -> Option<u16> {
         self.audit.oracle.counter_of(key)
     }
 
@@ -150,14 +153,20 @@ impl World {
                 if changes != Changes::default() {
                     self.audit_ledger(cmd, &changes);
                 }
+                self.audit_claims(index, cmd, &changes.awards);
             }
             self.reference.skip(index);
             self.admin_applied(&cmds, stale);
         }
     }
 
-    /// True for a definition or removal that was decided on what is no more.
+    /// True for a definition, removal or rule that was decided on what is no more.
     fn apply_to_reference(&mut self, index: LogIndex, cmd: &LedgerCmd) -> bool {
+        if let LedgerCmd::ClaimRule { counter, .. } = cmd {
+            let before = self.reference.claims().revision(counter);
+            self.reference.apply(index, cmd);
+            return self.reference.claims().revision(counter) == before;
+        }
         let (LedgerCmd::Define { counter, .. }
         | LedgerCmd::Disarm { counter, .. }
         | LedgerCmd::ViewAck { counter, .. }) = cmd
@@ -266,6 +275,7 @@ impl World {
         liveness::unanswered(oracle).is_none()
             && self.clients_settled()
             && (0..self.names.len()).all(|counter| self.counter_at_rest(counter))
+            && self.claims_at_rest()
     }
 
     fn counter_at_rest(&self, counter: usize) -> bool {
@@ -296,6 +306,7 @@ impl World {
         for counter in 0..self.names.len() {
             self.audit_counter_end(counter);
         }
+        self.audit_claims_end();
     }
 
     fn audit_counter_end(&mut self, counter: usize) {

@@ -1,5 +1,6 @@
 //! What the plan does to a run: faults begin and heal, operators define and disarm.
 
+use super::claims::of_claims;
 use super::{Event, World};
 use crate::plan::{Admin, Fault};
 use crate::raft::Cmds;
@@ -156,6 +157,10 @@ impl World {
                 next.map(|at| disarm(*counter, Some(at))).unwrap_or_default()
             }
             Admin::DisarmRule { counter } => disarm(*counter, None),
+            Admin::Claims { counter, rule } => {
+                let (counter, rule) = (self.names[*counter].clone(), *rule);
+                vec![LedgerCmd::ClaimRule { revision: self.reference.claims().revision(&counter), counter, rule }]
+            }
             Admin::Again { counter } => {
                 let counter = &self.names[*counter];
                 let Some(state) = self.reference.counter(counter) else { return Vec::new() };
@@ -172,7 +177,9 @@ impl World {
     /// What was proposed may be proposed again much later, by whoever leads then: a retry, or an old leader's last words.
     pub(super) fn copy_later(&mut self, cmds: &Cmds) {
         let decides = |cmd: &LedgerCmd| {
-            matches!(cmd, LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } | LedgerCmd::ViewAck { .. })
+            let of_milestones =
+                matches!(cmd, LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } | LedgerCmd::ViewAck { .. });
+            of_milestones || of_claims(cmd).is_some()
         };
         let per_10k = if cmds.iter().any(decides) { COPIES_OF_DECISIONS_PER_10K } else { COPIES_PER_10K };
         if !self.faults_over && self.rng.per_10k(per_10k) {

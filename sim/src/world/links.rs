@@ -59,6 +59,7 @@ impl World {
             (a + 1..self.plan.sites.len()).for_each(|b| self.scan_peer(a, b));
         }
         self.scan_raft();
+        self.on_clocks(self.links.scans, SCAN_INTERVAL);
         self.after(SCAN_INTERVAL, Event::Scan);
     }
 
@@ -168,9 +169,13 @@ impl World {
     /// True when `candidate` now leads.
     pub(super) fn elect(&mut self, candidate: usize) -> bool {
         let net = &self.net;
+        let leads = self.raft.leader() == Some(candidate);
         let elected = self.raft.elect(candidate, |a, b| net.connected(a, b));
         if elected {
             self.raft_alone_since = None;
+            self.elections += 1;
+            // Who is elected again while it leads does not begin to.
+            self.elected[candidate] = self.elected[candidate].filter(|_| leads).or(Some(self.now));
             self.note(24, [candidate as u64, 0, 0], || format!("data centre {candidate} leads the ledger"));
             self.coverage.saw("ledger leader elected");
             let believers = (0..self.plan.sites.len()).filter(|&dc| self.raft.is_leader(dc)).count();

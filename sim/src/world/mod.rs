@@ -2,6 +2,7 @@
 
 mod aggregators;
 mod audit;
+mod claims;
 mod clients;
 mod faults;
 mod impostors;
@@ -20,13 +21,14 @@ use crate::teeth::Mutation;
 use crate::trace::Trace;
 use aggregators::AggregatorProc;
 use audit::Audit;
+use claims::Suitor;
 use clients::{ClientProc, Conn};
 use links::Links;
 use nodes::NodeProc;
 use tidemark_proto::client::LinkId;
 use tidemark_proto::ids::{ClientId, CounterName, GroupId};
 use tidemark_proto::ledger::Ledger;
-use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, PeerMsg, ToClient};
+use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, LedgerCmd, PeerMsg, ToClient};
 use tidemark_proto::time::{Span, Time};
 
 /// The namespace of every counter of a run.
@@ -136,6 +138,16 @@ pub enum Event {
     Admin(usize),
     /// An entry of the ledger's log is proposed again.
     Copy(Cmds),
+    // Claims of awards.
+    Ask {
+        suitor: usize,
+    },
+    Look {
+        suitor: usize,
+    },
+    Blurt {
+        cmd: LedgerCmd,
+    },
     Impostor {
         node: usize,
         of: ClientId,
@@ -167,6 +179,9 @@ pub struct World {
     raft: Raft,
     /// Since when no leader reaches a majority.
     raft_alone_since: Option<Time>,
+    /// Elections of its leader so far, and since when each data centre leads, or led last.
+    elections: u64,
+    elected: Vec<Option<Time>>,
     /// The ledger at the newest committed entry, whoever knows of it.
     reference: Ledger,
     reference_index: usize,
@@ -188,6 +203,7 @@ pub struct World {
     /// Operators' commands that are in the log, and those that were given.
     admin_done: Vec<bool>,
     admin_sent: Vec<(usize, Cmds)>,
+    suitors: Vec<Suitor>,
 }
 
 impl World {
@@ -213,6 +229,8 @@ impl World {
             links: Links::new(dcs, plan.nodes.len()),
             raft: Raft::new(dcs, &plan.voters),
             raft_alone_since: None,
+            elections: 0,
+            elected: vec![None; dcs],
             reference: Ledger::default(),
             reference_index: 0,
             nodes: Vec::new(),
@@ -231,6 +249,7 @@ impl World {
             faults_over: false,
             admin_done: vec![false; plan.admin.len()],
             admin_sent: Vec::new(),
+            suitors: Vec::new(),
             plan,
         };
         world.raft.broken_quorum = mutation == Mutation::NoQuorum;
@@ -319,6 +338,9 @@ impl World {
             Event::Admin(index) => self.on_admin(index),
             Event::Impostor { node, of, lane } => self.on_impostor(node, of, lane),
             Event::Copy(cmds) => self.on_copy(&cmds),
+            Event::Ask { suitor } => self.on_ask(suitor),
+            Event::Look { suitor } => self.on_look(suitor),
+            Event::Blurt { cmd } => self.on_blurt(cmd),
         }
     }
 

@@ -1,0 +1,155 @@
+//! What a seed means for claims of awards: the counters' rules, who claims what, when and where, and how wrong clocks are. It is
+//! drawn apart from everything else, and for each award apart from all others.
+
+use super::Admin;
+use crate::rng::Rng;
+use tidemark_proto::msg::{ClaimRule, Fallback};
+use tidemark_proto::time::{Span, Time};
+
+/// A wall clock shows so much more or less than the true time, at most.
+pub const CLOCK_WRONG_MS_MAX: u64 = 1_500;
+/// Seconds in which awards may be claimed. Those that pass on do so ten times, which must end before the run does.
+const PERIODS_S: [u32; 7] = [1, 2, 3, 5, 8, 12, 20];
+const PERIODS_PASSING_S: [u32; 4] = [1, 2, 3, 5];
+/// About the end of its time a claim comes at most so much too early or too late.
+const AROUND_THE_END: Span = Span::from_secs(4);
+
+/// What a seed means for claims.
+#[derive(Clone, Debug)]
+pub struct ClaimPlan {
+    /// Rules for awards to come.
+    pub rules: Vec<(Time, Admin)>,
+    /// By data centre: what its wall clock shows more than the true time, in milliseconds.
+    pub clocks_ahead_ms: Vec<i64>,
+    /// Nobody claims anything.
+    deserted: bool,
+    rng: Rng,
+}
+
+/// Who claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The session that holds the claim when this is drawn.
+    Holder,
+    /// The one that held it before.
+    Former,
+    /// One that has nothing to do with the award.
+    Stranger,
+}
+
+/// How somebody claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Waits for the answer; without one, asks elsewhere.
+    Patient,
+    /// Asks elsewhere after so long, as one whose answer is lost does.
+    Leaves(Span),
+    /// Waits, and an aggregator crashes after so many outputs of it: the one asked, or that which leads the ledger.
+    AmidACrash { of_leader: bool, outputs: u64, span: Span },
+    /// Is put into the ledger's log whatever the replicas show, as another program at an aggregator's place might.
+    Blunt,
+}
+
+/// Somebody's wish to claim an award.
+#[derive(Clone, Copy, Debug)]
+pub struct Suit {
+    pub who: Who,
+    pub dc: usize,
+    /// After the claim came to its holder.
+    pub after: Span,
+    /// Distinguishes the names under which one session claims.
+    pub name: u64,
+    pub manner: Manner,
+}
+
+impl ClaimPlan {
+    pub(super) fn new(mut rng: Rng, dcs: usize, guarded: usize, safety_end: Time) -> ClaimPlan {
+        let wrong = |rng: &mut Rng| rng.below(2 * CLOCK_WRONG_MS_MAX + 1) as i64 - CLOCK_WRONG_MS_MAX as i64;
+        let clocks_ahead_ms = (0..dcs).map(|_| wrong(&mut rng)).collect();
+        let some = rng.per_10k(5_000);
+        let rules = if some { rules(&mut rng, guarded, safety_end) } else { Vec::new() };
+        ClaimPlan { rules, clocks_ahead_ms, deserted: rng.per_10k(1_500), rng }
+    }
+
+    /// What is done about the award at `at` whose claim has come to a holder, `passes` times already before.
+    pub fn suits(&self, counter: u16, at: u64, passes: u8, period: Span) -> Vec<Suit> {
+        let mut rng = self.rng.fork(u64::from(counter) << 56 ^ at << 8 ^ u64::from(passes));
+        let mut suits = Suits { dcs: self.clocks_ahead_ms.len() as u64, list: Vec::new() };
+        if !self.deserted {
+            suits.holders(&mut rng, period);
+        }
+        if passes > 0 && rng.per_10k(4_000) {
+            let manner = if rng.per_10k(5_000) { Manner::Blunt } else { Manner::Patient };
+            suits.add(&mut rng, Who::Former, (0, 2_000), 0, manner);
+        }
+        if rng.per_10k(1_500) {
+            let manner = if rng.per_10k(7_000) { Manner::Blunt } else { Manner::Patient };
+            suits.add(&mut rng, Who::Stranger, (0, 2_000), 0, manner);
+        }
+        suits.list
+    }
+}
+
+struct Suits {
+    dcs: u64,
+    list: Vec<Suit>,
+}
+
+impl Suits {
+    /// Somebody claims between `low` and `high` milliseconds after the claim came to its holder.
+    fn add(&mut self, rng: &mut Rng, who: Who, (low, high): (u64, u64), name: u64, manner: Manner) {
+        let (dc, after) = (rng.below(self.dcs) as usize, Span::from_millis(rng.between(low, high)));
+        self.list.push(Suit { who, dc, after, name, manner });
+    }
+
+    fn holders(&mut self, rng: &mut Rng, period: Span) {
+        let soon = rng.below(1_500);
+        let at_once = (soon, soon + 30);
+        let end = period.0 / 1_000;
+        let around = (end.saturating_sub(AROUND_THE_END.0 / 1_000), end + AROUND_THE_END.0 / 1_000);
+        let late = (end, end + 2 * AROUND_THE_END.0 / 1_000);
+        let (of_leader, outputs) = (rng.per_10k(3_000), rng.below(8));
+        let crash = Manner::AmidACrash { of_leader, outputs, span: Span::from_millis(500 + soon) };
+        let situation = rng.below(14);
+        let mut add = |within, name, manner| self.add(rng, Who::Holder, within, name, manner);
+        match situation {
+            0 | 1 => add(at_once, 0, Manner::Patient),
+            2 | 3 => (0..2).for_each(|name| add(at_once, name, Manner::Patient)),
+            4 => (0..2).for_each(|_| add(at_once, 0, Manner::Patient)),
+            5 => {
+                add(at_once, 0, Manner::Patient);
+                add((soon, soon + 6_000), 0, Manner::Patient);
+                add((soon, soon + 6_000), 1, Manner::Patient);
+            }
+            6 => add(around, 0, Manner::Patient),
+            7 => add(late, 0, Manner::Patient),
+            8 => add(at_once, 0, Manner::Leaves(Span::from_millis(soon / 5))),
+            9 | 10 => (0..2).for_each(|name| add(late, name, Manner::Blunt)),
+            11 => add(at_once, 0, crash),
+            _ => {}
+        }
+    }
+}
+
+fn rules(rng: &mut Rng, guarded: usize, safety_end: Time) -> Vec<(Time, Admin)> {
+    let end = safety_end.0;
+    let mut rules = Vec::new();
+    for counter in 0..guarded {
+        if counter > 0 && rng.per_10k(5_000) {
+            continue;
+        }
+        rules.push((Time(rng.below(end / 3) + 2), Admin::Claims { counter, rule: Some(rule(rng)) }));
+        for _ in 0..rng.below(3) {
+            let rule = (!rng.per_10k(3_000)).then(|| rule(rng));
+            rules.push((Time(rng.between(end / 3, end * 9 / 10)), Admin::Claims { counter, rule }));
+        }
+    }
+    rules
+}
+
+fn rule(rng: &mut Rng) -> ClaimRule {
+    match rng.per_10k(6_000) {
+        true => ClaimRule { period_s: *rng.pick(&PERIODS_PASSING_S), fallback: Fallback::NextAward },
+        false => ClaimRule { period_s: *rng.pick(&PERIODS_S), fallback: Fallback::Nobody },
+    }
+}
