@@ -218,9 +218,16 @@ impl Claims {
 
     // ---- what the ledger came to ----
 
-    /// The ledger has come to the same about one award's claim.
-    pub fn agrees(&self, findings: &mut Findings, name: &CounterName, key: Key, ledger: &Ledger) {
-        let (mine, its) = (self.lines.get(&key).map(|line| line.claim), ledger.claims().get(name, key.1).copied());
+    /// The ledger has come to the same about one award's claim. An increment may have several awards, and each of them may stand for
+    /// its winner.
+    pub fn agrees(&mut self, findings: &mut Findings, name: &CounterName, key: Key, ledger: &Ledger) {
+        let its = ledger.claims().get(name, key.1).copied();
+        if let (Some(line), Some(its), Some(won)) = (self.lines.get_mut(&key), its, self.won.get(&key.0)) {
+            let first = won[line.holder].first;
+            let winners = won[line.holder..].iter().take_while(|won| won.first == first);
+            line.claim.holder = winners.map(|won| won.at).find(|&at| at == its.holder).unwrap_or(line.claim.holder);
+        }
+        let mine = self.lines.get(&key).map(|line| line.claim);
         findings.check(NAME, mine == its, || format!("{key:?}: the log says {mine:?}, the ledger {its:?}"));
     }
 
