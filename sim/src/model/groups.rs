@@ -43,7 +43,7 @@ pub struct Part {
     pub queued: Vec<Queued>,
     /// What it says in this state.
     pub now: u32,
-    /// That, and what may be taken for said; see [`Groups::sayable`].
+    /// That, and what may be taken for said: see `Groups::sayable`.
     pub says: u32,
     pub facts: Facts,
 }

@@ -31,7 +31,7 @@ pub struct Part {
     pub ledger: Ledger,
     /// What it tells each group in this state.
     pub now: [u32; GROUPS_MAX],
-    /// That, and what may be taken for told; see [`tellable`].
+    /// That, and what may be taken for told: see `tellable`.
     pub tells: [u32; GROUPS_MAX],
     pub facts: Facts,
 }
