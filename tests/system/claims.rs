@@ -120,8 +120,11 @@ async fn an_award_is_claimed_once_by_whom_it_names_or_passes_on() {
     assert_eq!(rule(http[1], 0, "nobody").await.0, 200);
     count(http[1], "five").await;
     assert_eq!(claim(http[1], 5, "five", "a").await.0, 404);
+    told_to_a_back_end(&receiver).await;
+}
 
-    // A back end is told the same: the awards, and every turn of their claims, once each, by the data centre that counted them.
+/// A back end is told the awards and every turn of their claims, once each, by the data centre that counted them.
+async fn told_to_a_back_end(receiver: &Receiver) {
     let all = [
         (2, "award", 2),
         (2, "claimed", 2),
