@@ -71,3 +71,31 @@ fn apply(ledger: &mut Ledger, index: u64, command: &[u8]) {
         true
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn restored(snapshot: &[u8]) -> Result<Ledger, RestoreError> {
+        let mut app = LedgerApp(SharedLedger::default());
+        app.restore(snapshot)?;
+        let mut ledger = app.0.lock().clone();
+        ledger.take_changes();
+        Ok(ledger)
+    }
+
+    #[test]
+    fn snapshots_from_before_there_were_claims_and_their_turns_are_read_and_others_refused() {
+        let mut ledger = Ledger::default();
+        ledger.apply(LogIndex(1), &LedgerCmd::Namespace("search".to_owned()));
+        ledger.take_changes();
+        let now = postcard::to_allocvec(&ledger).unwrap();
+        for missing in [0, NO_TURNS.len(), NO_CLAIMS.len()] {
+            let before = restored(&now[..now.len() - missing]).unwrap();
+            assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
+        }
+        for wrong in [&now[..now.len() - 3], &[&now[..], &[0]].concat(), b""] {
+            assert!(restored(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
