@@ -22,7 +22,7 @@ pub use sign::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, SECRETS_MAX, Secrets, Secrets
 pub use status::{DeadLetter, HeldBody, Redelivered, TestResult, WebhookStatus, WebhooksBody};
 pub use store::{Store, StoreError, WEBHOOKS_DIR};
 
-use crate::http::{Backend, Failure, News, WebhookTrial};
+use crate::http::{AwardFilter, AwardPosition, Backend, Failure, News, WebhookTrial};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -109,12 +109,9 @@ struct Line {
 }
 
 impl Wanted {
-    fn includes(&self, counter: &CounterName) -> bool {
-        match self {
-            Wanted::All => true,
-            Wanted::Namespace(namespace) => counter.namespace() == namespace,
-            Wanted::Counter(wanted) => counter == wanted,
-        }
+    /// What is wanted of the news behind a position.
+    fn filter(&self, after: AwardPosition, limit: usize) -> AwardFilter {
+        AwardFilter { namespace: self.namespace().map(str::to_owned), counter: self.counter().cloned(), after, limit }
     }
 
     fn namespace(&self) -> Option<&str> {
@@ -187,7 +184,8 @@ impl Webhooks {
 
     /// Sends a trial to every receiver that would be told of a counter's award, all at once.
     pub async fn try_out(&self, counter: &CounterName) -> Vec<WebhookTrial> {
-        let wanted = self.0.lines.iter().filter(|line| line.webhook.wanted.includes(counter));
+        let wants = |line: &&Line| line.webhook.wanted.filter(AwardPosition::default(), 1).wants(counter);
+        let wanted = self.0.lines.iter().filter(wants);
         futures_util::future::join_all(wanted.map(Line::try_out)).await
     }
 

@@ -1,12 +1,12 @@
-//! The task of one receiver: it takes awards, and what becomes of their claims, from the ledger as there is room, sends what its queue says, and writes down what
-//! came of it before it goes on.
+//! The task of one receiver: it takes awards, and what becomes of their claims, from the ledger as there is room, sends what its
+//! queue says, and writes down what came of it before it goes on.
 
 use super::deliver::Receiver;
 use super::queue::{Delivery, Failed, NowMs, Queue};
 use super::status::{Redelivered, TestResult, WebhookStatus};
 use super::store::Store;
 use super::{Home, Since, Webhook, event};
-use crate::http::{AwardFilter, AwardPosition, Backend, News};
+use crate::http::{AwardPosition, Backend, News};
 use crate::names::{counter_text, hex};
 use crate::secret;
 use futures_util::future::BoxFuture;
@@ -129,10 +129,7 @@ impl<B: Backend> Task<B> {
         }
         while self.more && queue.room() > 0 {
             let limit = NEWS_AT_ONCE.min(queue.room());
-            let (namespace, counter) =
-                (webhook.wanted.namespace().map(str::to_owned), webhook.wanted.counter().cloned());
-            let filter = AwardFilter { namespace, counter, after: queue.position(), limit };
-            let news = match backend.news(filter).await {
+            let news = match backend.news(webhook.wanted.filter(queue.position(), limit)).await {
                 Ok(news) => news,
                 Err(error) => return tracing::debug!(webhook = webhook.name, %error, "news are read again"),
             };
