@@ -160,19 +160,13 @@ fn aggregator_cost(cluster: &Cluster) -> Result<Cost, BenchError> {
 /// A socket that was refused or ended; the first of them.
 pub async fn subscribe(task: SubscribeTask) -> Result<SubscribeReport, Box<dyn Error>> {
     let (told, mut heard) = mpsc::channel(OPENING_MAX);
-    let (mut opening, mut reading) = (JoinSet::new(), JoinSet::new());
+    let mut reading = JoinSet::new();
     let trust = task.ca_file.as_deref().map(|ca_file| Trust::new(Some(ca_file))).transpose()?;
-    for _ in 0..task.subscribers {
-        if opening.len() >= OPENING_MAX
-            && let Some(stream) = opening.join_next().await
-        {
-            reading.spawn(listen(stream??, task.messages, told.clone()));
-        }
-        opening.spawn(open(task.address, task.token.clone(), task.query.clone(), trust.clone()));
-    }
-    while let Some(stream) = opening.join_next().await {
-        reading.spawn(listen(stream??, task.messages, told.clone()));
-    }
+    let one = |_| open(task.address, task.token.clone(), task.query.clone(), trust.clone());
+    open_all(task.subscribers, OPENING_MAX, one, |stream| {
+        reading.spawn(listen(stream, task.messages, told.clone()));
+    })
+    .await?;
     drop(told);
     if !wait_for_start().await? {
         return Ok(SubscribeReport::default());
@@ -184,6 +178,31 @@ pub async fn subscribe(task: SubscribeTask) -> Result<SubscribeReport, Box<dyn E
     }
     say(&Said::Subscribed(report))?;
     Ok(report)
+}
+
+/// Opens so many, `at_once` at a time, and hands each over as soon as it is open.
+pub(super) async fn open_all<F>(
+    subscribers: usize,
+    at_once: usize,
+    one: impl Fn(usize) -> F,
+    mut opened: impl FnMut(RemoteStream),
+) -> Result<(), Box<dyn Error>>
+where
+    F: Future<Output = std::io::Result<RemoteStream>> + Send + 'static,
+{
+    let mut opening = JoinSet::new();
+    for subscriber in 0..subscribers {
+        if opening.len() >= at_once
+            && let Some(stream) = opening.join_next().await
+        {
+            opened(stream??);
+        }
+        opening.spawn(one(subscriber));
+    }
+    while let Some(stream) = opening.join_next().await {
+        opened(stream??);
+    }
+    Ok(())
 }
 
 /// A subscription's WebSocket, with its head read.

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::child::{Process, TaskChild};
 use super::cluster::Folder;
 use super::line::{Asked, Sample};
-use super::live::{frame, open};
+use super::live::{frame, open, open_all};
 use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Plan};
 use crate::commands::remote::{Remote, RemoteStream};
@@ -167,19 +167,15 @@ struct Told {
 /// A socket that was refused or ended; the first of them.
 pub async fn watch(task: WatchTask) -> Result<WatchReport, Box<dyn Error>> {
     let measuring = Arc::<AtomicBool>::default();
-    let (mut opening, mut reading, mut all) = (JoinSet::new(), JoinSet::new(), Vec::new());
-    for subscriber in 0..task.subscribers {
-        if opening.len() >= OPENING_MAX
-            && let Some(stream) = opening.join_next().await
-        {
-            all.push(listening(&mut reading, stream??, &measuring));
-        }
-        let address = task.addresses[subscriber % task.addresses.len()];
-        opening.spawn(open(address, task.token.clone(), task.query.clone(), None));
-    }
-    while let Some(stream) = opening.join_next().await {
-        all.push(listening(&mut reading, stream??, &measuring));
-    }
+    let (mut reading, mut all) = (JoinSet::new(), Vec::new());
+    let address = |subscriber: usize| task.addresses[subscriber % task.addresses.len()];
+    let one = |subscriber| open(address(subscriber), task.token.clone(), task.query.clone(), None);
+    open_all(task.subscribers, OPENING_MAX, one, |stream| {
+        let told = Arc::<Told>::default();
+        reading.spawn(listen(stream, told.clone(), measuring.clone()));
+        all.push(told);
+    })
+    .await?;
     if !wait_for_start().await? {
         return Ok(WatchReport::default());
     }
@@ -204,16 +200,6 @@ pub async fn watch(task: WatchTask) -> Result<WatchReport, Box<dyn Error>> {
         awards: known.len() as u64,
         missed: missed as u64,
     })
-}
-
-fn listening(
-    reading: &mut JoinSet<std::io::Result<()>>,
-    stream: RemoteStream,
-    measuring: &Arc<AtomicBool>,
-) -> Arc<Told> {
-    let told = Arc::<Told>::default();
-    reading.spawn(listen(stream, told.clone(), measuring.clone()));
-    told
 }
 
 /// Until the connection ends.
