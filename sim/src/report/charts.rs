@@ -69,6 +69,10 @@ fn along<'a>(lines: &'a [&RunLine], x: fn(&RunLine) -> f64) -> impl Fn(&str, Str
     move |name, stroke, y| series(name, stroke, lines.iter().map(|line| (x(line), y(line))))
 }
 
+fn ms(us: u64) -> f64 {
+    us as f64 / 1e3
+}
+
 fn rate_axis() -> Axis {
     Axis::new("increments per second in all data centres", true, Tick::Whole)
 }
@@ -92,7 +96,6 @@ fn sequenced(rates: &[&RunLine]) -> Chart {
 
 fn latency(rates: &[&RunLine]) -> Chart {
     let along = along(rates, |line| line.rate_per_s as f64);
-    let ms = |us: u64| us as f64 / 1e3;
     Chart {
         title: "Award latency beyond RTT + q, from the winner's apply".to_owned(),
         x: rate_axis(),
@@ -154,7 +157,6 @@ fn by_centres(centres: &[&RunLine]) -> Chart {
 
 fn times_by_centres(centres: &[&RunLine]) -> Chart {
     let along = along(centres, |line| line.centres as f64);
-    let ms = |us: u64| us as f64 / 1e3;
     Chart {
         title: "Times by number of data centres".to_owned(),
         x: centres_axis(),

@@ -15,6 +15,12 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     format!("{}{rule}{body}", line(&names))
 }
 
+/// One row for each run of a section.
+fn of_section(lines: &[RunLine], section: Section, head: &[&str], row: impl Fn(&RunLine) -> Vec<String>) -> String {
+    let rows: Vec<Vec<String>> = of(lines, section).into_iter().map(row).collect();
+    table(head, &rows)
+}
+
 /// How often `part` is in `whole`, with two digits behind the point.
 pub fn times(part: u64, whole: u64) -> String {
     format!("{:.2}", part as f64 / whole.max(1) as f64)
@@ -37,8 +43,7 @@ pub fn rates(lines: &[RunLine]) -> String {
         "views equal after",
         "awards",
     ];
-    let rows: Vec<Vec<String>> = of(lines, Section::Rates).into_iter().map(rate_row).collect();
-    table(&head, &rows)
+    of_section(lines, Section::Rates, &head, rate_row)
 }
 
 fn rate_row(line: &RunLine) -> Vec<String> {
@@ -163,8 +168,7 @@ pub fn centres(lines: &[RunLine]) -> String {
         row.extend(time_cells(line));
         row
     };
-    let rows: Vec<Vec<String>> = of(lines, Section::Centres).into_iter().map(row).collect();
-    table(&head, &rows)
+    of_section(lines, Section::Centres, &head, row)
 }
 
 /// Bytes into one data centre by number of data centres.
@@ -179,8 +183,7 @@ pub fn centres_traffic(lines: &[RunLine]) -> String {
         let ends = [bytes(all), bytes(all * line.centres as f64)];
         [line.centres.to_string()].into_iter().chain(kinds.map(into)).chain(ends).collect()
     };
-    let rows: Vec<Vec<String>> = of(lines, Section::Centres).into_iter().map(row).collect();
-    table(&head, &rows)
+    of_section(lines, Section::Centres, &head, row)
 }
 
 /// States told whole against deltas.
@@ -202,8 +205,7 @@ pub fn states(lines: &[RunLine]) -> String {
         let cells = [told, deltas, told / others, own, every, every / others];
         [grouped(f64::from(line.cold_counters))].into_iter().chain(cells.map(bytes)).collect()
     };
-    let rows: Vec<Vec<String>> = of(lines, Section::Cells).into_iter().map(row).collect();
-    table(&head, &rows)
+    of_section(lines, Section::Cells, &head, row)
 }
 
 /// Rights against a fixed last part, by size of the milestone.
@@ -229,8 +231,7 @@ pub fn milestones(lines: &[RunLine]) -> String {
         row.extend(fixed_cells(line, &fixed));
         row
     };
-    let rows: Vec<Vec<String>> = of(lines, Section::Rights).into_iter().map(row).collect();
-    table(&head, &rows)
+    of_section(lines, Section::Rights, &head, row)
 }
 
 /// (messages, bytes) between data centres for the sake of one milestone.
