@@ -139,6 +139,13 @@ impl Group {
         }
     }
 
+    /// The incarnation of a new log that several nodes hold; one that has an incarnation keeps it.
+    pub(crate) fn found(&mut self, incarnation: u32) {
+        if self.config.id.incarnation == 0 {
+            self.config.id.incarnation = incarnation;
+        }
+    }
+
     /// Applies the committed entry at `index`, the one after [`Group::applied`]; an earlier one is skipped. Never fails: what
     /// does not fit changes nothing and says so in the effects.
     pub fn apply(&mut self, index: LogIndex, entry: &GroupEntry) {

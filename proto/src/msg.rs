@@ -161,6 +161,15 @@ pub struct GroupEntry {
     pub cmds: Vec<GroupCmd>,
 }
 
+/// One command of a log that several nodes hold: what a leader proposed, which counts only where it was meant for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Proposed {
+    /// The group's incarnation, if it has none yet: the first word of a new log.
+    Found { incarnation: u32 },
+    /// `entry` for place `index`, made by the leader whose leadership began with the start `start`.
+    Entry { start: u64, index: LogIndex, entry: GroupEntry },
+}
+
 // ---- group ↔ ledger (by way of the data centre's aggregator) -------------------------------------------------------------
 
 /// What the ledger says to a group. Any replica's applied state may serve it.

@@ -10,6 +10,7 @@ mod clients;
 mod commit;
 mod pulse;
 mod recover;
+mod replica;
 #[cfg(test)]
 mod tests;
 
@@ -115,10 +116,20 @@ pub enum Input {
     /// The aggregator is connected, anew.
     AggregatorUp,
     AggregatorGone,
-    /// All entries up to this one are durable.
+    /// All entries up to this one are durable: of a log on one node.
     Durable {
         upto: LogIndex,
     },
+    /// The next command of a log on several nodes is committed.
+    Committed {
+        command: Vec<u8>,
+    },
+    /// This replica leads from here on, and all that was committed before has been handed in; `nonce` is drawn at random.
+    Lead {
+        nonce: u64,
+    },
+    /// It leads no longer.
+    Follow,
     /// The part of the checkpoint last given out is persisted.
     Persisted,
     /// The time of [`NodeCore::poll_timeout`] has come.
@@ -137,6 +148,8 @@ pub enum Output {
         msg: ToClient,
     },
     Aggregator(FromGroup),
+    /// All clients' connections are to be ended: what they were told of numbers and lanes no longer holds.
+    EndClients,
     /// A part of a checkpoint, to be answered with [`Input::Persisted`]; one is out at a time.
     Persist(CheckpointPart),
     /// Entries below are no longer needed.
@@ -149,6 +162,8 @@ pub enum Output {
 #[derive(Debug)]
 pub struct NodeCore {
     config: NodeConfig,
+    role: replica::Role,
+    /// Of the process start, or of the leadership.
     nonce: u64,
     group: Group,
     clients: clients::Clients,
@@ -182,7 +197,8 @@ impl NodeCore {
         let checkpoint = checkpoint::Checkpointer::new(log_bytes);
         let pulses = pulse::Pulses::new(group.guards().len());
         let (clients, feed, outputs) = (clients::Clients::default(), Feed::default(), VecDeque::new());
-        NodeCore { config, nonce, group, clients, log, pulses, feed, checkpoint, outputs }
+        let role = replica::Role::Alone;
+        NodeCore { config, role, nonce, group, clients, log, pulses, feed, checkpoint, outputs }
     }
 
     /// Takes an input. The outputs of the one before have been drained.
@@ -198,6 +214,9 @@ impl NodeCore {
             Input::AggregatorUp => self.on_aggregator_up(now),
             Input::AggregatorGone => self.on_aggregator_gone(),
             Input::Durable { upto } => self.on_durable(now, upto),
+            Input::Committed { command } => self.on_committed(now, &command),
+            Input::Lead { nonce } => self.on_lead(now, nonce),
+            Input::Follow => self.on_follow(),
             Input::Persisted => self.on_persisted(),
             Input::Tick => {}
         }
@@ -240,21 +259,27 @@ impl NodeCore {
     /// Panics when parts of the node contradict each other. Costs time in proportion to queues and streams.
     pub fn check_invariants(&self) {
         self.group.check_invariants();
-        self.log.check_invariants(self.group.applied(), self.group.table().len());
+        if self.proposes() {
+            self.log.check_invariants(self.group.applied(), self.group.table().len());
+        }
     }
 
     // ---- effects of applied entries ----
 
     fn on_durable(&mut self, now: Time, upto: LogIndex) {
         while let Some((index, entry, bytes)) = self.log.next_durable(upto) {
-            self.group.apply(index, &entry);
-            self.checkpoint.applied(now, &self.config, bytes);
-            while let Some(effect) = self.group.poll_effect() {
-                self.on_effect(now, effect);
-            }
+            self.apply(now, index, &entry, bytes);
         }
         for guard in self.group.take_touched() {
             self.pulses.touch(guard, now);
+        }
+    }
+
+    fn apply(&mut self, now: Time, index: LogIndex, entry: &GroupEntry, bytes: usize) {
+        self.group.apply(index, entry);
+        self.checkpoint.applied(now, &self.config, bytes);
+        while let Some(effect) = self.group.poll_effect() {
+            self.on_effect(now, effect);
         }
     }
 

@@ -26,6 +26,8 @@ pub enum Bug {
     StaleAckTaken,
     /// Whoever names a stream may speak for it.
     OwnerIgnored,
+    /// What a deposed leader proposed counts wherever it is committed.
+    StaleLeaderTaken,
     /// A group that becomes guarded takes what it has counted until then for nothing.
     BaseForgotten,
     /// A group gives rights back and goes on spending them.

@@ -122,6 +122,15 @@ impl Message for GroupEntry {
     }
 }
 
+impl Message for Proposed {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            Proposed::Found { .. } => Ok(()),
+            Proposed::Entry { entry, .. } => entry.validate(),
+        }
+    }
+}
+
 impl Message for FromGroup {
     fn validate(&self) -> Result<(), WireError> {
         match self {
@@ -279,6 +288,7 @@ mod tests {
                 let _ = decode::<FromClient>(bytes);
                 let _ = decode::<ToClient>(bytes);
                 let _ = decode::<GroupEntry>(bytes);
+                let _ = decode::<Proposed>(bytes);
                 let _ = decode::<FromGroup>(bytes);
                 let _ = decode::<ForGroup>(bytes);
                 let _ = decode::<PeerMsg>(bytes);

@@ -15,7 +15,7 @@ use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{
-    ForGroup, FromClient, FromGroup, GroupEntry, LedgerCmd, PeerAnswer, PeerMsg, PeerQuestion, ToClient,
+    ForGroup, FromClient, FromGroup, GroupEntry, LedgerCmd, PeerAnswer, PeerMsg, PeerQuestion, Proposed, ToClient,
 };
 use tidemark_proto::read::{ReadRequest, ReadResponse};
 use tidemark_proto::wait::{WaitAnswer, WaitRequest};
@@ -36,6 +36,7 @@ pub fn wire(bytes: &[u8]) {
     again::<PeerQuestion>(bytes);
     again::<PeerAnswer>(bytes);
     again::<GroupEntry>(bytes);
+    again::<Proposed>(bytes);
     again::<FromGroup>(bytes);
     again::<ForGroup>(bytes);
     again::<PeerMsg>(bytes);

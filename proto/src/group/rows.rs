@@ -228,6 +228,12 @@ fn queue_key(guard: u32, block: u64, side: u8) -> Vec<u8> {
     key
 }
 
+/// A replica learns its group's incarnation from the log (see [`crate::node::NodeCore::replica`]).
+fn adopted(config: GroupConfig, found: GroupId) -> GroupConfig {
+    let incarnation = if config.id.incarnation == 0 { found.incarnation } else { config.id.incarnation };
+    GroupConfig { id: GroupId { incarnation, ..config.id }, ..config }
+}
+
 /// A group being loaded.
 struct Loading {
     meta: Meta,
@@ -245,6 +251,7 @@ impl Loading {
             Some((&other, _)) => return Err(LoadError::Format(other)),
             None => return Err(malformed(&[META], "empty")),
         };
+        let config = adopted(config, meta.group);
         if meta.group != config.id || meta.lanes != config.lanes {
             let (found, found_lanes) = (meta.group, meta.lanes);
             let (expected, expected_lanes) = (config.id, config.lanes);

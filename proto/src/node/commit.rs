@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) const ITEM_BYTES: usize = 5 + 6 + 17;
 /// Most bytes of a batch beside its items: tag, client, lane, sequence number, count.
 const BATCH_BYTES: usize = 1 + 19 + 1 + 10 + 5;
-/// Most bytes of an entry beside its commands and cells.
+/// Most bytes of an entry beside its commands and cells, and of what envelops it.
 const ENTRY_BYTES: usize = 64;
 /// Most bytes of a total's name beside its key.
 const CELL_BYTES: usize = NAMESPACE_BYTES_MAX + 16;
@@ -225,12 +225,12 @@ impl NodeCore {
         if self.commit_due().is_none_or(|due| due > now) {
             return;
         }
-        let wall = WallMs(self.config.wall_origin.0 + now.0 / 1_000);
+        let wall = self.wall(now);
         let mut bytes = 0;
         while bytes < self.config.commit_bytes_max
             && let Some((index, entry)) = self.log.next_entry(wall)
         {
-            let encoded = encode(&entry);
+            let (entry, encoded) = self.encode_entry(index, entry);
             debug_assert!(encoded.len() <= self.config.entry_bytes_max, "an entry of {} bytes", encoded.len());
             bytes += encoded.len();
             self.log.flying.push_back((index, entry, encoded.len()));
@@ -238,6 +238,20 @@ impl NodeCore {
         }
         self.log.commits.push_back(self.log.last_index);
         self.log.last_commit = Some(now);
+    }
+
+    pub(super) fn wall(&self, now: Time) -> WallMs {
+        WallMs(self.config.wall_origin.0 + now.0 / 1_000)
+    }
+
+    fn encode_entry(&self, index: LogIndex, entry: GroupEntry) -> (GroupEntry, Vec<u8>) {
+        match self.is_replica() {
+            true => self.envelop(index, entry),
+            false => {
+                let encoded = encode(&entry);
+                (entry, encoded)
+            }
+        }
     }
 
     /// The slot of a cell, named by the entry being filled if it has none.

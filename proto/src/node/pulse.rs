@@ -92,6 +92,15 @@ impl Pulses {
         pulses
     }
 
+    /// Whether the aggregator is connected.
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    pub fn set_up(&mut self, up: bool) {
+        self.up = up;
+    }
+
     /// The guard's state changed: look at it now.
     pub fn touch(&mut self, guard: u32, now: Time) {
         if guard as usize >= self.guards.len() {

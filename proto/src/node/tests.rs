@@ -173,6 +173,7 @@ impl World {
             Output::CutLog { before } => self.disk.log.retain(|&index, _| index >= before),
             Output::Client { conn, msg } => self.on_answer(conn, msg),
             Output::Aggregator(msg) => self.on_group(msg),
+            Output::EndClients => unreachable!("who is alone leads always"),
         }
         None
     }

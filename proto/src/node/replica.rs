@@ -1,0 +1,143 @@
+//! A group's log on several nodes: one of them leads and proposes, all apply what is committed, in the same order.
+//!
+//! A leadership is a start of the group, as a process start is where there is one node: it draws a nonce and logs it, and the
+//! ledger hears of it before rights are used (decision 0005). What a leader proposes names that start and the place that it was
+//! made for. What is committed in another place, or is not of the last start in the log, is the same nothing on every replica. So
+//! the entries of a leadership that count are the first ones that it made, without a gap, whatever the log's consensus loses,
+//! repeats or delays when leaders change; and what a leader assumes of entries under way (slots of new cells) holds.
+
+use crate::group::{Group, Row};
+use crate::ids::LogIndex;
+use crate::msg::{GroupCmd, GroupEntry, Proposed};
+use crate::node::{NodeConfig, NodeCore, Output, RecoverError, commit, pulse};
+use crate::teeth::{Bug, bites};
+use crate::time::{Time, WallMs};
+use crate::wire::{decode, encode};
+
+/// What this process is to the group's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The log is on this node alone.
+    Alone,
+    Leads,
+    Follows,
+}
+
+impl NodeCore {
+    /// A replica that follows, from the rows of its checkpoints (in the order of their keys; empty if there are none). What is
+    /// committed behind them is handed in as [`crate::node::Input::Committed`]. The group's incarnation comes from the log: that of
+    /// `config` is 0. Errors: [`RecoverError`]; never panics.
+    pub fn replica(config: NodeConfig, rows: impl IntoIterator<Item = Row>) -> Result<NodeCore, RecoverError> {
+        debug_assert_eq!(config.group.id.incarnation, 0, "the incarnation of a replica is its log's");
+        let group = Group::load(config.group, rows)?.unwrap_or_else(|| Group::new(config.group));
+        let config = NodeConfig { group: *group.config(), ..config };
+        let mut core = NodeCore::with_group(config, 0, group, 0);
+        core.begin(Role::Follows, 0);
+        core.outputs.clear();
+        Ok(core)
+    }
+
+    /// Whether this process speaks for the group: it is alone, or leads a log that has an incarnation. Only then are clients and the
+    /// aggregator connected.
+    pub fn leads(&self) -> bool {
+        self.proposes() && self.config.group.id.incarnation != 0
+    }
+
+    pub(super) fn proposes(&self) -> bool {
+        self.role != Role::Follows
+    }
+
+    pub(super) fn is_replica(&self) -> bool {
+        self.role != Role::Alone
+    }
+
+    /// Nothing of what was under way is known to anybody here from now on: connections, repetitions, what waits for the log.
+    fn begin(&mut self, role: Role, nonce: u64) {
+        debug_assert!(self.is_replica() || role == Role::Follows, "who is alone leads always");
+        (self.role, self.nonce) = (role, nonce);
+        self.log = commit::Log::new(self.group.applied(), self.group.table().len());
+        self.clients = Default::default();
+        self.feed = Default::default();
+        self.pulses = pulse::Pulses::new(self.group.guards().len());
+        self.outputs.push_back(Output::EndClients);
+    }
+
+    pub(super) fn on_follow(&mut self) {
+        self.begin(Role::Follows, 0);
+    }
+
+    pub(super) fn on_lead(&mut self, now: Time, nonce: u64) {
+        self.begin(Role::Leads, nonce);
+        match self.config.group.id.incarnation {
+            0 => self.propose_incarnation(now),
+            _ => self.log.push_cmd(&self.config, GroupCmd::Boot { nonce }),
+        }
+    }
+
+    /// Seconds since 1970, so that a log that replaces a lost one is never taken for it.
+    fn propose_incarnation(&mut self, now: Time) {
+        let WallMs(wall) = self.wall(now);
+        let incarnation = u32::try_from(wall / 1_000).unwrap_or(u32::MAX).max(1);
+        let entry = encode(&Proposed::Found { incarnation });
+        self.outputs.push_back(Output::Append { index: self.group.applied(), entry });
+    }
+
+    pub(super) fn on_committed(&mut self, now: Time, command: &[u8]) {
+        match decode::<Proposed>(command) {
+            Ok(Proposed::Found { incarnation }) => self.on_found(incarnation),
+            Ok(Proposed::Entry { start, index, entry }) => self.on_proposed(now, start, index, &entry, command.len()),
+            // The same nothing on every replica.
+            Err(_) => {}
+        }
+        let touched = self.group.take_touched();
+        if self.proposes() {
+            touched.into_iter().for_each(|guard| self.pulses.touch(guard, now));
+        }
+    }
+
+    fn on_found(&mut self, incarnation: u32) {
+        self.group.found(incarnation);
+        let founded = std::mem::replace(&mut self.config.group.id, self.group.config().id).incarnation == 0;
+        if founded && self.proposes() {
+            self.log.push_cmd(&self.config, GroupCmd::Boot { nonce: self.nonce });
+        }
+    }
+
+    fn on_proposed(&mut self, now: Time, start: u64, index: LogIndex, entry: &GroupEntry, bytes: usize) {
+        let own = self.proposes() && start == self.nonce;
+        let counts = index == self.group.applied().next() && (self.group.is_last_boot(start) || begins(entry, start));
+        if counts || bites(Bug::StaleLeaderTaken) {
+            let due = self.log.next_durable(index).is_some();
+            debug_assert!(due || !own, "an own entry that counts is the next one under way");
+            self.apply(now, self.group.applied().next(), entry, bytes);
+        }
+        // Something of an earlier leadership came between this one's entries: what it assumed of them no longer holds.
+        if self.proposes() && own != counts {
+            self.lead_again();
+        }
+    }
+
+    /// With another nonce: what is still under way of this leadership counts for nothing.
+    fn lead_again(&mut self) {
+        let up = self.pulses.is_up();
+        let nonce = crate::hash::bytes_hash(self.nonce, &self.group.applied().0.to_le_bytes());
+        self.begin(Role::Leads, nonce);
+        self.pulses.set_up(up);
+        self.log.push_cmd(&self.config, GroupCmd::Boot { nonce });
+    }
+
+    /// The entry as it is proposed to other nodes.
+    pub(super) fn envelop(&self, index: LogIndex, entry: GroupEntry) -> (GroupEntry, Vec<u8>) {
+        let proposed = Proposed::Entry { start: self.nonce, index, entry };
+        let encoded = encode(&proposed);
+        match proposed {
+            Proposed::Entry { entry, .. } => (entry, encoded),
+            Proposed::Found { .. } => unreachable!("made above"),
+        }
+    }
+}
+
+/// Whether the entry begins the leadership that `start` stands for.
+fn begins(entry: &GroupEntry, start: u64) -> bool {
+    matches!(entry.cmds.first(), Some(GroupCmd::Boot { nonce }) if *nonce == start)
+}
