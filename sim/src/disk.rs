@@ -73,6 +73,11 @@ impl Disk {
         self.synced = self.last();
     }
 
+    /// A disk with the same rows, and nothing else.
+    pub fn copy_of_rows(&self) -> Disk {
+        Disk { rows: self.rows.clone(), ..Disk::default() }
+    }
+
     pub fn rows(&self) -> Rows {
         self.rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
     }

@@ -82,6 +82,19 @@ pub enum Fault {
         client: usize,
         hits: u64,
     },
+    /// One node of the group's is not heard by the others.
+    Isolate {
+        node: usize,
+        span: Span,
+    },
+    /// One node of the group's loses its disk.
+    Wipe {
+        node: usize,
+    },
+    /// An election in the group without need.
+    ElectInGroup {
+        node: usize,
+    },
     /// Cut off a data centre just when a milestone is about to be reached.
     CutAtMilestone {
         dc: usize,
@@ -144,8 +157,10 @@ pub struct Plan {
     pub seed: u64,
     /// Index in the round-trip table of each data centre.
     pub sites: Vec<usize>,
-    /// Data centre of each node (one group each).
+    /// Data centre of each group. What faults and clients call a node is all of a group's.
     pub nodes: Vec<usize>,
+    /// Nodes that hold each group's log.
+    pub replicas: Vec<usize>,
     pub lanes: u8,
     /// Home node of each client.
     pub clients: Vec<usize>,
@@ -182,6 +197,7 @@ impl Plan {
             admin: Vec::new(),
             claims: ClaimPlan::new(root.fork(5), dcs, workload.guarded(), safety_end),
             workload,
+            replicas: replicas(&mut root.fork(6), nodes.len()),
             sites,
             nodes,
             clients,
@@ -189,6 +205,7 @@ impl Plan {
         };
         plan.faults = faults(&mut root.fork(3), &plan);
         plan.admin = admin(&mut root.fork(4), &plan);
+        plan.faults.extend(group_faults(&mut root.fork(7), &plan));
         // Behind all others, which so keep their places.
         plan.admin.extend(plan.claims.rules.iter().cloned());
         plan
@@ -298,6 +315,35 @@ fn fault(rng: &mut Rng, plan: &Plan) -> Fault {
         18 => Fault::Flood { client, hits: rng.between(100, 3_500) },
         _ => Fault::StallDisk { node, span: Span(span.0 / 8) },
     }
+}
+
+/// Four of ten runs have logs on several nodes; in one of them all have.
+fn replicas(rng: &mut Rng, groups: usize) -> Vec<usize> {
+    match rng.below(10) {
+        0 => (0..groups).map(|_| *rng.pick(&[1, 3])).collect(),
+        1 => vec![5; groups],
+        2 | 3 => vec![3; groups],
+        _ => vec![1; groups],
+    }
+}
+
+/// What happens inside groups whose log is on several nodes.
+fn group_faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
+    let replicated: Vec<usize> = (0..plan.nodes.len()).filter(|&node| plan.replicas[node] > 1).collect();
+    let count = if replicated.is_empty() { 0 } else { *rng.pick(&[0, 6, 15, 40]) };
+    let end = plan.safety_end.0;
+    let mut fault = || {
+        let (at, node) = (Time(rng.between(end / 20, end)), *rng.pick(&replicated));
+        let span = Span(rng.exponential(3e6) as u64 + 20_000);
+        let fault = match rng.below(8) {
+            0..=2 => Fault::Isolate { node, span },
+            3 => Fault::Wipe { node },
+            4 | 5 => Fault::ElectInGroup { node },
+            _ => Fault::CrashNode { node, outputs: rng.below(12), span },
+        };
+        (at, fault)
+    };
+    (0..count).map(|_| fault()).collect()
 }
 
 fn admin(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Admin)> {

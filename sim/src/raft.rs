@@ -1,4 +1,4 @@
-//! A model of Raft for the ledger's log, faithful where the ledger could tell: terms, log matching, commitment by a majority
+//! A model of Raft for the ledger's log and those of groups, faithful where their owners could tell: terms, log matching, commitment by a majority
 //! of voters over the present links, unsynced tails lost at a crash, an uncommitted suffix that survives or not depending on
 //! which voters had it, and a deposed leader that believes in itself until it hears of a higher term. Only the vote itself is
 //! atomic: the model picks a candidate that a connected majority would elect.
@@ -8,20 +8,20 @@ use std::rc::Rc;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::Span;
 
-/// Commands of one entry.
+/// Commands of one entry of the ledger's log.
 pub type Cmds = Rc<Vec<LedgerCmd>>;
 
-/// One entry of a member's log.
+/// One entry of a member's log. What a leader begins with is the default.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct Entry<C> {
     pub term: u64,
-    pub cmds: Cmds,
+    pub cmds: C,
 }
 
 /// Between members.
 #[derive(Clone, Debug)]
-pub enum RaftMsg {
-    Append { term: u64, prev: usize, prev_term: u64, entries: Vec<Entry>, commit: usize },
+pub enum RaftMsg<C> {
+    Append { term: u64, prev: usize, prev_term: u64, entries: Vec<Entry<C>>, commit: usize },
     Ack { term: u64, matched: usize, ok: bool },
 }
 
@@ -32,13 +32,13 @@ struct Lead {
     seen: Vec<usize>,
 }
 
-/// A member: the log of one data centre's aggregator.
+/// A member, with its copy of the log.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct Member<C> {
     pub voter: bool,
     pub up: bool,
     pub term: u64,
-    pub log: Vec<Entry>,
+    pub log: Vec<Entry<C>>,
     /// Entries known to be committed.
     pub commit: usize,
     /// Who leads, as far as this member knows.
@@ -48,18 +48,18 @@ pub struct Member {
     synced: usize,
 }
 
-/// All members, by data centre.
+/// All members, by number: data centres, or the replicas of a group.
 #[derive(Clone, Debug)]
-pub struct Raft {
-    pub members: Vec<Member>,
+pub struct Raft<C> {
+    pub members: Vec<Member<C>>,
     /// Messages to send: (from, to, after a sync of the sender's disk, message).
-    pub outbox: VecDeque<(usize, usize, bool, RaftMsg)>,
+    pub outbox: VecDeque<(usize, usize, bool, RaftMsg<C>)>,
     /// A deliberate bug: one voter is a majority.
     pub broken_quorum: bool,
 }
 
-impl Raft {
-    pub fn new(dcs: usize, voters: &[usize]) -> Raft {
+impl<C: Clone + Default> Raft<C> {
+    pub fn new(dcs: usize, voters: &[usize]) -> Raft<C> {
         let member = |dc| Member {
             voter: voters.contains(&dc),
             up: true,
@@ -87,7 +87,7 @@ impl Raft {
     }
 
     /// Appends at a leader and sends to all; `false` when this member does not lead.
-    pub fn propose(&mut self, dc: usize, cmds: Cmds) -> bool {
+    pub fn propose(&mut self, dc: usize, cmds: C) -> bool {
         if !self.is_leader(dc) {
             return false;
         }
@@ -130,7 +130,7 @@ impl Raft {
         ));
     }
 
-    pub fn handle(&mut self, dc: usize, from: usize, msg: RaftMsg) {
+    pub fn handle(&mut self, dc: usize, from: usize, msg: RaftMsg<C>) {
         match msg {
             RaftMsg::Append { term, prev, prev_term, entries, commit } => {
                 self.on_append(dc, from, term, (prev, prev_term), entries, commit);
@@ -139,7 +139,15 @@ impl Raft {
         }
     }
 
-    fn on_append(&mut self, dc: usize, from: usize, term: u64, prev: (usize, u64), entries: Vec<Entry>, commit: usize) {
+    fn on_append(
+        &mut self,
+        dc: usize,
+        from: usize,
+        term: u64,
+        prev: (usize, u64),
+        entries: Vec<Entry<C>>,
+        commit: usize,
+    ) {
         let m = &mut self.members[dc];
         if term < m.term {
             return self.outbox.push_back((dc, from, false, RaftMsg::Ack { term: m.term, matched: 0, ok: false }));
@@ -211,7 +219,7 @@ impl Raft {
     }
 
     /// Takes another member's committed prefix over, as an installed snapshot does.
-    pub fn install(&mut self, dc: usize, prefix: Vec<Entry>) {
+    pub fn install(&mut self, dc: usize, prefix: Vec<Entry<C>>) {
         let m = &mut self.members[dc];
         let upto = prefix.len();
         m.merge(0, prefix);
@@ -221,7 +229,7 @@ impl Raft {
 
     /// Elects `candidate` if a connected majority of voters would: their logs are not newer than its own.
     pub fn elect(&mut self, candidate: usize, connected: impl Fn(usize, usize) -> bool) -> bool {
-        let newest = |m: &Member| (m.log.last().map_or(0, |e| e.term), m.log.len());
+        let newest = |m: &Member<C>| (m.log.last().map_or(0, |e| e.term), m.log.len());
         let me = newest(&self.members[candidate]);
         let would = |&v: &usize| {
             let m = &self.members[v];
@@ -245,7 +253,24 @@ impl Raft {
         m.leader = Some(dc);
         let len = m.log.len();
         m.lead = Some(Lead { next: vec![len; dcs], matched: vec![0; dcs], seen: vec![usize::MAX; dcs] });
-        self.propose(dc, Rc::new(Vec::new()));
+        self.propose(dc, C::default());
+    }
+
+    /// A leader gives up: it heard of no majority for too long.
+    pub fn step_down(&mut self, dc: usize) {
+        (self.members[dc].lead, self.members[dc].leader) = (None, None);
+    }
+
+    /// The disk is lost: the member has no vote until it is caught up again.
+    pub fn wipe(&mut self, dc: usize) {
+        let m = &mut self.members[dc];
+        (m.voter, m.log, m.commit, m.synced) = (false, Vec::new(), 0, 0);
+    }
+
+    /// Gives a member that has all that is committed its vote, if it had lost it.
+    pub fn enfranchise(&mut self, dc: usize, commit: usize) {
+        let m = &mut self.members[dc];
+        m.voter |= m.up && m.synced.min(m.commit) >= commit;
     }
 
     /// Whether this member reaches a majority of voters, itself included.
@@ -255,9 +280,9 @@ impl Raft {
     }
 }
 
-impl Member {
+impl<C> Member<C> {
     /// Appends what is not there, replacing a conflicting tail.
-    fn merge(&mut self, prev: usize, entries: Vec<Entry>) {
+    fn merge(&mut self, prev: usize, entries: Vec<Entry<C>>) {
         for (at, entry) in (prev..).zip(entries) {
             if self.log.get(at).is_some_and(|own| own.term == entry.term) {
                 continue;
@@ -277,7 +302,7 @@ pub const ELECTION_TIMEOUT: Span = Span::from_millis(600);
 mod tests {
     use super::*;
 
-    fn run(raft: &mut Raft, cut: &[usize]) {
+    fn run(raft: &mut Raft<Cmds>, cut: &[usize]) {
         while let Some((from, to, _, msg)) = raft.outbox.pop_front() {
             if from == to || !(cut.contains(&from) || cut.contains(&to)) {
                 if let RaftMsg::Ack { matched, .. } = &msg {

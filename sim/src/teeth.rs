@@ -51,8 +51,9 @@ pub enum Mutation {
 }
 
 /// Every rule that a machine can leave out.
-pub const INSIDE: [Bug; 19] = [
+pub const INSIDE: [Bug; 20] = [
     Bug::DedupeSkipped,
+    Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
     Bug::GrantUnclamped,
     Bug::ArmingSkipsBases,

@@ -137,13 +137,13 @@ impl World {
     }
 
     fn aggregator_says(&mut self, dc: usize, group: tidemark_proto::ids::GroupId, msg: ForGroup) {
-        let Some(node) = self.groups.iter().position(|known| *known == group) else {
+        let Some(at) = self.groups.iter().position(|known| *known == group) else {
             return self.audit.findings.found("routing", format!("aggregator {dc} speaks to unknown group {group}"));
         };
         if matches!(msg, ForGroup::Again) {
             self.coverage.saw("leader reached: said again");
         }
-        self.audit_for_group(node, &msg);
+        self.audit_for_group(at, &msg);
         let msg = match msg {
             ForGroup::Ledger(message) => match self.mutation.to_group(message) {
                 Some(message) => ForGroup::Ledger(message),
@@ -151,21 +151,20 @@ impl World {
             },
             ForGroup::Feed(_) | ForGroup::Again => msg,
         };
-        if !self.links.groups[node].up {
+        if !self.links.groups[at].up {
             return;
         }
-        let link = self.links.groups[node].number;
+        let link = self.links.groups[at].number;
         for delay in self.net.datagram(dc, dc).into_iter().flatten() {
-            self.after(delay, Event::ToGroup { node, link, msg: msg.clone() });
+            self.after(delay, Event::ToGroup { group: at, link, msg: msg.clone() });
         }
     }
 
-    pub(super) fn on_from_group(&mut self, node: usize, link: u32, msg: FromGroup) {
-        let dc = self.plan.nodes[node];
-        let group = self.groups[node];
-        if self.links.groups[node].up && self.links.groups[node].number == link {
-            self.note(41, [node as u64, 0, 0], || format!("group {node} → aggregator: {msg:?}"));
-            self.aggregator_input(dc, Input::Group { group, msg });
+    pub(super) fn on_from_group(&mut self, group: usize, link: u32, msg: FromGroup) {
+        let (dc, id) = (self.plan.nodes[group], self.groups[group]);
+        if self.links.groups[group].up && self.links.groups[group].number == link {
+            self.note(41, [group as u64, 0, 0], || format!("group {group} → aggregator: {msg:?}"));
+            self.aggregator_input(dc, Input::Group { group: id, msg });
         }
     }
 
@@ -325,9 +324,9 @@ impl World {
         self.raft.crash(dc);
         self.note(44, [dc as u64, 0, 0], || format!("aggregator {dc} crashes"));
         self.coverage.saw("aggregator crash");
-        for node in 0..self.nodes.len() {
-            if self.plan.nodes[node] == dc {
-                self.break_group(node);
+        for group in 0..self.groups.len() {
+            if self.plan.nodes[group] == dc {
+                self.break_group(group);
             }
         }
         (0..self.plan.sites.len()).filter(|&peer| peer != dc).for_each(|peer| self.break_peers(dc, peer));

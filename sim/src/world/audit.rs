@@ -65,9 +65,17 @@ impl World {
 
     /// After a group's committed state may have changed.
     pub(super) fn audit_node(&mut self, node: usize) {
+        let at = self.nodes[node].group;
+        if self.serving(at) != Some(node) {
+            return;
+        }
         let Some(core) = self.nodes[node].core() else { return };
-        let touched = std::mem::take(&mut self.audit.oracle.groups[node].touched);
-        let group = node as u16;
+        // One that led before may be behind.
+        if core.group().applied().0 < self.audit.oracle.groups[at].seen {
+            return;
+        }
+        let touched = std::mem::take(&mut self.audit.oracle.groups[at].touched);
+        let group = at as u16;
         for &counter in &touched {
             let table = core.group().table();
             let slot = table.find(&self.names[usize::from(counter)].total());
@@ -76,7 +84,7 @@ impl World {
         }
         let guarded: Vec<usize> = self.guarded().collect();
         for counter in guarded {
-            self.audit_account(node, counter);
+            self.audit_account(at, counter);
         }
     }
 
@@ -85,20 +93,20 @@ impl World {
         (0..self.names.len()).filter(|&counter| self.reference.counter(&self.names[counter]).is_some())
     }
 
-    fn audit_account(&mut self, node: usize, counter: usize) {
-        let Some(account) = self.group_account(node, counter) else { return };
-        let (group, id) = (node as u16, counter as u16);
+    fn audit_account(&mut self, at: usize, counter: usize) {
+        let Some(account) = self.group_account(at, counter) else { return };
+        let (group, id) = (at as u16, counter as u16);
         let audit = &mut self.audit;
         audit.rights.update(&mut audit.findings, group, id, account);
         let Some(state) = self.reference.counter(&self.names[counter]) else { return };
-        if let Some(known) = state.accounts().get(&self.groups[node]) {
+        if let Some(known) = state.accounts().get(&self.groups[at]) {
             audit.rights.covered(&mut audit.findings, group, id, known);
         }
         audit.rights.unseen(&mut audit.findings, id, state);
     }
 
-    fn group_account(&self, node: usize, counter: usize) -> Option<Account> {
-        let group = self.nodes[node].core()?.group();
+    fn group_account(&self, at: usize, counter: usize) -> Option<Account> {
+        let group = self.nodes[self.serving(at)?].core()?.group();
         let guard = &group.guards()[group.guard_of(&self.names[counter])? as usize];
         Some(Account {
             epoch: guard.epoch,
@@ -110,6 +118,29 @@ impl World {
             next_pos: guard.next_pos(),
             placed_upto: guard.placed_upto(),
         })
+    }
+
+    /// Whether every replica has applied all that is committed.
+    fn replicas_at_rest(&self) -> bool {
+        let behind = |group: usize| {
+            let seen = LogIndex(self.audit.oracle.groups[group].seen);
+            self.processes_of(group)
+                .any(|node| self.nodes[node].core().is_none_or(|core| core.group().applied() < seen))
+        };
+        !(0..self.groups.len()).any(behind)
+    }
+
+    /// All replicas of a group hold the same, which is the truth.
+    fn audit_replicas_end(&mut self) {
+        for node in 0..self.nodes.len() {
+            let (at, Some(core)) = (self.nodes[node].group, self.nodes[node].core()) else { continue };
+            for (counter, name) in self.names.iter().enumerate() {
+                let slot = core.group().table().find(&name.total());
+                let shown = slot.map_or(0, |slot| core.group().sum(slot));
+                let id = counter as u16;
+                conservation::component(&mut self.audit.findings, &self.audit.oracle, at as u16, id, shown);
+            }
+        }
     }
 
     pub(super) fn audit_from_group(&mut self, node: usize, msg: &FromGroup) {
@@ -292,8 +323,11 @@ impl World {
                 (reading.value, reading.pending) == (total, 0)
             })
         };
-        let placed = |node: usize| self.group_account(node, counter).is_none_or(|a| !liveness::group_waits(&a));
-        ledger && (0..self.aggregators.len()).all(shows) && (0..self.nodes.len()).all(placed)
+        let placed = |at: usize| self.group_account(at, counter).is_none_or(|a| !liveness::group_waits(&a));
+        ledger
+            && (0..self.aggregators.len()).all(shows)
+            && (0..self.groups.len()).all(placed)
+            && self.replicas_at_rest()
     }
 
     /// Everything must have arrived.
@@ -307,6 +341,7 @@ impl World {
             self.audit_counter_end(counter);
         }
         self.audit_claims_end();
+        self.audit_replicas_end();
     }
 
     fn audit_counter_end(&mut self, counter: usize) {
@@ -322,7 +357,7 @@ impl World {
             self.coverage.saw_times("milestone passed before it was armed", passed);
             self.coverage.saw_times("milestone armed at the end", armed);
         }
-        for node in 0..self.nodes.len() {
+        for node in 0..self.groups.len() {
             if let Some(account) = self.group_account(node, counter).filter(liveness::group_waits) {
                 liveness::found(&mut self.audit.findings, format!("group {node} counter {counter}: {account:?}"));
             }

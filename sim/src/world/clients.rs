@@ -202,7 +202,7 @@ impl World {
     // ---- connections ----
 
     fn connect(&mut self, client: usize, link: LinkId, site: SiteId) {
-        let node = self.clients[client].sites[usize::from(site.0)];
+        let node = self.dialled(self.clients[client].sites[usize::from(site.0)]);
         let conn = self.conns.len();
         let (at_node, at_client) = (self.now, self.now);
         self.conns.push(Conn {
@@ -218,7 +218,7 @@ impl World {
             lost_after: None,
         });
         self.clients[client].conns.insert(link, conn);
-        let delay = self.net.ordered(self.clients[client].dc, self.plan.nodes[node]);
+        let delay = self.net.ordered(self.clients[client].dc, self.dc_of(node));
         match delay {
             Some(delay) => self.after(delay, Event::ConnOpen { conn }),
             None => {
@@ -230,10 +230,12 @@ impl World {
 
     pub(super) fn on_conn_open(&mut self, conn: usize) {
         let Conn { client, node, client_up, .. } = self.conns[conn];
-        let blocked = self.clients[client].blocked.is_some_and(|(of, until)| of == node && self.now < until);
-        let back = self.net.ordered(self.plan.nodes[node], self.clients[client].dc);
+        let group = self.nodes[node].group;
+        let blocked = self.clients[client].blocked.is_some_and(|(of, until)| of == group && self.now < until);
+        let leads = self.nodes[node].core().is_some_and(|core| core.leads());
+        let back = self.net.ordered(self.dc_of(node), self.clients[client].dc);
         match back {
-            Some(back) if self.nodes[node].is_up() && !blocked && client_up => {
+            Some(back) if leads && !blocked && client_up => {
                 (self.conns[conn].node_up, self.conns[conn].node_boot) = (true, self.nodes[node].boot);
                 self.nodes[node].conns.push(conn);
                 let up = node::Input::ClientUp { conn: node::ConnId(conn as u64), owner: owner_of(client) };
@@ -266,7 +268,7 @@ impl World {
         if self.conns[conn].lost_after.is_some() {
             return;
         }
-        let (from, to) = (self.clients[client].dc, self.plan.nodes[self.conns[conn].node]);
+        let (from, to) = (self.clients[client].dc, self.dc_of(self.conns[conn].node));
         match self.net.ordered(from, to) {
             Some(delay) => {
                 let at = (now + delay).max(self.conns[conn].at_node + Span(1));
@@ -322,7 +324,7 @@ impl World {
         if lost_after.is_some() {
             return;
         }
-        match self.net.ordered(self.plan.nodes[node], self.clients[client].dc) {
+        match self.net.ordered(self.dc_of(node), self.clients[client].dc) {
             Some(delay) => {
                 let at = (self.now + delay).max(self.conns[conn].at_client + Span(1));
                 self.conns[conn].at_client = at;
@@ -332,17 +334,21 @@ impl World {
         }
     }
 
+    fn dc_of(&self, node: usize) -> usize {
+        self.plan.nodes[self.nodes[node].group]
+    }
+
     fn audit_answer(&mut self, node: usize, conn: usize, msg: &ToClient) {
         let Some(client) = self.conns[conn].client_id else { return };
-        let now = self.now;
+        let (now, group) = (self.now, self.nodes[node].group as u16);
         let audit = &mut self.audit;
         match msg {
             ToClient::Durable { lane, seq, pending } => {
-                let from = answers::From { group: node as u16, client, lane: *lane };
+                let from = answers::From { group, client, lane: *lane };
                 answers::durable(&mut audit.findings, &mut audit.oracle, from, *seq, pending, now);
             }
             ToClient::Placed { lane, seq, idx, count, place } => {
-                let from = answers::From { group: node as u16, client, lane: *lane };
+                let from = answers::From { group, client, lane: *lane };
                 for n in 0..*count {
                     let (at, place) = ((*seq, idx + n), place.after(u64::from(n)));
                     let placed = answers::placed(&mut audit.findings, &mut audit.oracle, from, at, place, now);
@@ -353,7 +359,7 @@ impl World {
             }
             ToClient::Fenced { of, lane, last_seq } => {
                 self.coverage.saw("stream fenced");
-                dedupe::fenced(&mut audit.findings, &audit.oracle, node as u16, *of, *lane, *last_seq);
+                dedupe::fenced(&mut audit.findings, &audit.oracle, group, *of, *lane, *last_seq);
             }
             ToClient::Refused { error, .. } => self.coverage.saw(refusal(error)),
             ToClient::NotYours { of } => audit.findings.found("owners", format!("{of:?} was refused its own id")),
@@ -380,6 +386,12 @@ impl World {
         let at_node = self.span(until, 6_000_000);
         self.after(at_client, Event::ConnGoneAtClient { conn });
         self.after(at_node, Event::ConnGoneAtNode { conn });
+    }
+
+    /// The process has ended a connection: nothing that comes by it is heard any more.
+    pub(super) fn forsake(&mut self, conn: usize) {
+        self.conns[conn].node_up = false;
+        self.break_conn(conn);
     }
 
     pub(super) fn on_conn_gone_at_client(&mut self, conn: usize) {

@@ -37,7 +37,13 @@ impl World {
                 self.cut_dc(leader, span, index);
             }
             Fault::CutAtMilestone { dc, span } => self.cut_at_milestone(dc, span, index),
-            Fault::CrashNode { node, outputs, span } => self.doom_node(node, outputs, span),
+            Fault::CrashNode { node, outputs, span } => {
+                let node = self.victim(node);
+                self.doom_node(node, outputs, span);
+            }
+            Fault::Isolate { node, span } => self.isolate(node, span),
+            Fault::Wipe { node } => self.wipe(node),
+            Fault::ElectInGroup { node } => self.elect_anew(node),
             Fault::CrashAggregator { dc, outputs, span } => self.doom_aggregator(dc, outputs, span),
             Fault::CrashLeader { outputs, span } => {
                 let leader = self.raft.leader().unwrap_or(0);
@@ -53,7 +59,10 @@ impl World {
             Fault::BreakPeers { a, b } => self.break_peers(a, b),
             Fault::Elect { candidate } => drop(self.elect(candidate)),
             Fault::Flood { client, hits } => self.flood(client, hits),
-            Fault::StallDisk { node, span } => self.stall_disk(node, span),
+            Fault::StallDisk { node, span } => {
+                let node = self.victim(node);
+                self.stall_disk(node, span);
+            }
         }
     }
 
@@ -79,8 +88,8 @@ impl World {
         }
     }
 
-    fn break_clients(&mut self, node: usize) {
-        let conns = self.nodes[node].conns.clone();
+    fn break_clients(&mut self, group: usize) {
+        let conns: Vec<usize> = self.processes_of(group).flat_map(|node| self.nodes[node].conns.clone()).collect();
         conns.into_iter().for_each(|conn| self.break_conn(conn));
     }
 

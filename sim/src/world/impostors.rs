@@ -13,16 +13,14 @@ const OWNER: OwnerId = OwnerId(u64::MAX);
 
 impl World {
     pub(super) fn tempt(&mut self, group: GroupId, of: ClientId, lane: u8) {
-        let Some(node) = self.groups.iter().position(|known| *known == group) else { return };
+        let Some(group) = self.groups.iter().position(|known| *known == group) else { return };
         let span = self.span(1_000, 1_000_000);
-        self.after(span, Event::Impostor { node, of, lane });
+        self.after(span, Event::Impostor { group, of, lane });
     }
 
     /// Tries to speak for the winner, and to end its stream.
-    pub(super) fn on_impostor(&mut self, node: usize, of: ClientId, lane: u8) {
-        if !self.nodes[node].is_up() {
-            return;
-        }
+    pub(super) fn on_impostor(&mut self, group: usize, of: ClientId, lane: u8) {
+        let Some(node) = self.serving(group) else { return };
         self.impostors += 1;
         let conn = ConnId(CONNS_FROM + self.impostors);
         let says = |msg| Input::Client { conn, msg };

@@ -3,7 +3,7 @@
 //! because they follow from connectivity.
 
 use super::{Event, World};
-use crate::raft::{ELECTION_TIMEOUT, RaftMsg};
+use crate::raft::{Cmds, ELECTION_TIMEOUT, RaftMsg};
 use tidemark_proto::aggregator;
 use tidemark_proto::ids::DcId;
 use tidemark_proto::node;
@@ -21,6 +21,8 @@ const SNAPSHOT_WHEN_BEHIND: usize = 100;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     pub up: bool,
+    /// Of a group: the process that speaks for it.
+    pub node: usize,
     /// Counts incarnations: a message of an earlier one is dropped.
     pub number: u32,
     /// Since when the ends cannot reach each other, while the link is still up.
@@ -34,7 +36,7 @@ pub struct Link {
 #[derive(Clone, Debug)]
 pub struct Links {
     dcs: usize,
-    /// By node.
+    /// By group.
     pub groups: Vec<Link>,
     /// By pair `a < b`, at `a · dcs + b`.
     peers: Vec<Link>,
@@ -42,8 +44,8 @@ pub struct Links {
 }
 
 impl Links {
-    pub fn new(dcs: usize, nodes: usize) -> Links {
-        Links { dcs, groups: vec![Link::default(); nodes], peers: vec![Link::default(); dcs * dcs], scans: 0 }
+    pub fn new(dcs: usize, groups: usize) -> Links {
+        Links { dcs, groups: vec![Link::default(); groups], peers: vec![Link::default(); dcs * dcs], scans: 0 }
     }
 
     pub fn peer(&mut self, a: usize, b: usize) -> &mut Link {
@@ -54,7 +56,8 @@ impl Links {
 impl World {
     pub(super) fn on_scan(&mut self) {
         self.links.scans += 1;
-        (0..self.nodes.len()).for_each(|node| self.scan_group(node));
+        self.scan_logs();
+        (0..self.groups.len()).for_each(|group| self.scan_group(group));
         for a in 0..self.plan.sites.len() {
             (a + 1..self.plan.sites.len()).for_each(|b| self.scan_peer(a, b));
         }
@@ -65,31 +68,32 @@ impl World {
 
     // ---- node ↔ aggregator ----
 
-    fn scan_group(&mut self, node: usize) {
-        let dc = self.plan.nodes[node];
-        let both = self.nodes[node].is_up() && self.aggregators[dc].is_up();
-        let link = &mut self.links.groups[node];
-        if !link.up && both && self.now >= link.up_at {
-            link.up = true;
+    fn scan_group(&mut self, group: usize) {
+        let dc = self.plan.nodes[group];
+        let Some(node) = self.serving(group).filter(|_| self.aggregators[dc].is_up()) else { return };
+        let link = &mut self.links.groups[group];
+        if !link.up && self.now >= link.up_at {
+            (link.up, link.node) = (true, node);
             link.number += 1;
             link.arrivals = [self.now; 2];
-            let group = self.groups[node];
-            self.note(20, [node as u64, 0, 0], || format!("link {group} – aggregator up"));
+            let id = self.groups[group];
+            self.note(20, [group as u64, 0, 0], || format!("link {id} – aggregator up"));
             self.node_input(node, node::Input::AggregatorUp);
-            self.aggregator_input(dc, aggregator::Input::GroupUp { group });
+            self.aggregator_input(dc, aggregator::Input::GroupUp { group: id });
         }
     }
 
     /// The link breaks; the ends that live are told.
-    pub(super) fn break_group(&mut self, node: usize) {
-        let link = &mut self.links.groups[node];
+    pub(super) fn break_group(&mut self, group: usize) {
+        let link = &mut self.links.groups[group];
+        let node = link.node;
         let was_up = std::mem::replace(&mut link.up, false);
         link.up_at = self.now + Span::from_millis(50);
         if was_up {
-            let (dc, group) = (self.plan.nodes[node], self.groups[node]);
-            self.note(21, [node as u64, 0, 0], || format!("link {group} – aggregator down"));
+            let (dc, id) = (self.plan.nodes[group], self.groups[group]);
+            self.note(21, [group as u64, 0, 0], || format!("link {id} – aggregator down"));
             self.node_input(node, node::Input::AggregatorGone);
-            self.aggregator_input(dc, aggregator::Input::GroupGone { group });
+            self.aggregator_input(dc, aggregator::Input::GroupGone { group: id });
         }
     }
 
@@ -198,7 +202,7 @@ impl World {
         (0..self.plan.sites.len()).for_each(|dc| self.catch_up(dc));
     }
 
-    pub(super) fn on_raft_leaves(&mut self, from: usize, boot: u32, to: usize, msg: RaftMsg) {
+    pub(super) fn on_raft_leaves(&mut self, from: usize, boot: u32, to: usize, msg: RaftMsg<Cmds>) {
         if self.aggregators[from].boot != boot || !self.aggregators[from].is_up() {
             return;
         }
@@ -214,14 +218,14 @@ impl World {
         }
     }
 
-    fn send_raft(&mut self, from: usize, to: usize, msg: RaftMsg) {
+    fn send_raft(&mut self, from: usize, to: usize, msg: RaftMsg<Cmds>) {
         let boot = self.aggregators[to].boot;
         for delay in self.net.datagram(from, to).into_iter().flatten() {
             self.after(delay, Event::RaftArrives { from, to, boot, msg: msg.clone() });
         }
     }
 
-    pub(super) fn on_raft_arrives(&mut self, from: usize, to: usize, boot: u32, msg: RaftMsg) {
+    pub(super) fn on_raft_arrives(&mut self, from: usize, to: usize, boot: u32, msg: RaftMsg<Cmds>) {
         if self.aggregators[to].boot == boot && self.aggregators[to].is_up() {
             self.raft.handle(to, from, msg);
         }

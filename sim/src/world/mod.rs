@@ -8,6 +8,7 @@ mod faults;
 mod impostors;
 mod links;
 mod nodes;
+mod replicas;
 
 use crate::checkers::Findings;
 use crate::coverage::Coverage;
@@ -25,6 +26,7 @@ use claims::Suitor;
 use clients::{ClientProc, Conn};
 use links::Links;
 use nodes::NodeProc;
+use replicas::{Command, GroupLog};
 use tidemark_proto::client::LinkId;
 use tidemark_proto::ids::{ClientId, CounterName, GroupId};
 use tidemark_proto::ledger::Ledger;
@@ -85,12 +87,12 @@ pub enum Event {
     },
     // Node ↔ aggregator.
     ToGroup {
-        node: usize,
+        group: usize,
         link: u32,
         msg: ForGroup,
     },
     FromGroup {
-        node: usize,
+        group: usize,
         link: u32,
         msg: FromGroup,
     },
@@ -117,19 +119,40 @@ pub enum Event {
         from: usize,
         boot: u32,
         to: usize,
-        msg: RaftMsg,
+        msg: RaftMsg<Cmds>,
     },
     RaftArrives {
         from: usize,
         to: usize,
         boot: u32,
-        msg: RaftMsg,
+        msg: RaftMsg<Cmds>,
     },
     RaftSnapshot {
         to: usize,
         boot: u32,
         index: usize,
         ledger: Box<Ledger>,
+    },
+    // The logs of groups.
+    GroupLeaves {
+        from: usize,
+        boot: u32,
+        to: usize,
+        msg: RaftMsg<Command>,
+    },
+    GroupArrives {
+        from: usize,
+        to: usize,
+        boot: u32,
+        msg: RaftMsg<Command>,
+    },
+    GroupProposal {
+        node: usize,
+        boot: u32,
+        command: Command,
+    },
+    GroupElection {
+        group: usize,
     },
     // The world.
     Scan,
@@ -149,7 +172,7 @@ pub enum Event {
         cmd: LedgerCmd,
     },
     Impostor {
-        node: usize,
+        group: usize,
         of: ClientId,
         lane: u8,
     },
@@ -176,7 +199,7 @@ pub struct World {
     rng: Rng,
     net: Net,
     links: Links,
-    raft: Raft,
+    raft: Raft<Cmds>,
     /// Since when no leader reaches a majority.
     raft_alone_since: Option<Time>,
     /// Elections of its leader so far, and since when each data centre leads, or led last.
@@ -186,6 +209,8 @@ pub struct World {
     reference: Ledger,
     reference_index: usize,
     nodes: Vec<NodeProc>,
+    /// Of each group whose log is on several nodes.
+    logs: Vec<Option<GroupLog>>,
     aggregators: Vec<AggregatorProc>,
     clients: Vec<ClientProc>,
     /// The client process of each place in the plan: a crashed one is followed by another.
@@ -234,6 +259,7 @@ impl World {
             reference: Ledger::default(),
             reference_index: 0,
             nodes: Vec::new(),
+            logs: Vec::new(),
             aggregators: Vec::new(),
             clients: Vec::new(),
             slots: Vec::new(),
@@ -258,7 +284,7 @@ impl World {
     }
 
     fn begin(&mut self) {
-        (0..self.plan.nodes.len()).for_each(|node| self.add_node(node));
+        (0..self.plan.nodes.len()).for_each(|group| self.add_group(group));
         (0..self.plan.sites.len()).for_each(|dc| self.add_aggregator(dc));
         (0..self.plan.clients.len()).for_each(|slot| self.add_client(slot));
         for index in 0..self.plan.faults.len() {
@@ -291,6 +317,7 @@ impl World {
         let scanned = matches!(event, Event::Scan);
         self.dispatch(event);
         self.flush_raft();
+        self.flush_logs();
         !(scanned && self.arrivals_over() && self.is_over())
     }
 
@@ -323,8 +350,8 @@ impl World {
             Event::Synced { node, boot, upto, lie } => self.on_synced(node, boot, upto, lie),
             Event::Persisted { node, boot } => self.on_persisted(node, boot),
             Event::NodeRestart { node } => self.start_node(node),
-            Event::ToGroup { node, link, msg } => self.on_to_group(node, link, msg),
-            Event::FromGroup { node, link, msg } => self.on_from_group(node, link, msg),
+            Event::ToGroup { group, link, msg } => self.on_to_group(group, link, msg),
+            Event::FromGroup { group, link, msg } => self.on_from_group(group, link, msg),
             Event::AggregatorTick { dc, boot } => self.on_aggregator_tick(dc, boot),
             Event::AggregatorPersisted { dc, boot } => self.on_aggregator_persisted(dc, boot),
             Event::AggregatorRestart { dc } => self.start_aggregator(dc),
@@ -332,11 +359,15 @@ impl World {
             Event::RaftLeaves { from, boot, to, msg } => self.on_raft_leaves(from, boot, to, msg),
             Event::RaftArrives { from, to, boot, msg } => self.on_raft_arrives(from, to, boot, msg),
             Event::RaftSnapshot { to, boot, index, ledger } => self.on_raft_snapshot(to, boot, index, *ledger),
+            Event::GroupLeaves { from, boot, to, msg } => self.on_group_leaves(from, boot, to, msg),
+            Event::GroupArrives { from, to, boot, msg } => self.on_group_arrives(from, to, boot, msg),
+            Event::GroupProposal { node, boot, command } => self.append_to_group(node, boot, command),
+            Event::GroupElection { group } => self.on_group_election(group),
             Event::Scan => self.on_scan(),
             Event::Fault(index) => self.on_fault(index),
             Event::Heal(index) => self.on_heal(index),
             Event::Admin(index) => self.on_admin(index),
-            Event::Impostor { node, of, lane } => self.on_impostor(node, of, lane),
+            Event::Impostor { group, of, lane } => self.on_impostor(group, of, lane),
             Event::Copy(cmds) => self.on_copy(&cmds),
             Event::Ask { suitor } => self.on_ask(suitor),
             Event::Look { suitor } => self.on_look(suitor),

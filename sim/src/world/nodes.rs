@@ -1,31 +1,37 @@
 //! Nodes: a [`NodeCore`] each, its disk, crashes between any two outputs, and recovery from what the disk kept.
 
+use super::replicas::{GroupLog, Membership};
 use super::{Event, Timer, World};
 use crate::checkers::limits;
-use crate::disk::Disk;
+use crate::disk::{Disk, Rows};
 use crate::plan::Plan;
 use crate::teeth::Mutation;
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::msg::{ForGroup, FromGroup, GroupEntry};
-use tidemark_proto::node::{Input, NodeConfig, NodeCore, Output};
-use tidemark_proto::time::{Span, Time};
+use tidemark_proto::node::{Input, NodeConfig, NodeCore, Output, RecoverError};
+use tidemark_proto::time::{Span, Time, WallMs};
 use tidemark_proto::wire;
 
 pub struct NodeProc {
+    /// The group that it holds, alone or with others.
+    pub group: usize,
+    pub log: Membership,
     /// `None` while it is down.
     core: Option<NodeCore>,
     /// Counts process starts.
     pub boot: u32,
-    disk: Disk,
+    pub disk: Disk,
     timer: Timer,
     /// Connections that the node believes in.
     pub conns: Vec<usize>,
     /// Dies after so many further outputs, for so long.
-    doom: Option<(u64, Span)>,
+    pub doom: Option<(u64, Span)>,
     /// The disk answers no sync before this.
     stalled_until: Time,
     /// Syncs are answered in order.
     sync_at: Time,
+    /// The part of a checkpoint that is being written completes it.
+    last_part: bool,
 }
 
 impl NodeProc {
@@ -42,10 +48,15 @@ impl NodeProc {
 pub fn groups(plan: &Plan) -> Vec<GroupId> {
     let id = |(node, &dc): (usize, &usize)| {
         let before = plan.nodes[..node].iter().filter(|&&other| other == dc).count();
-        GroupId { dc: DcId(dc as u16), group: before as u16, incarnation: 1 }
+        let incarnation = if plan.replicas[node] > 1 { u32::MAX } else { 1 };
+        GroupId { dc: DcId(dc as u16), group: before as u16, incarnation }
     };
     plan.nodes.iter().enumerate().map(id).collect()
 }
+
+/// What the clocks of replicas show at the start of a run, so that the incarnation that the first leader of a log draws from its
+/// clock is known beforehand: for a thousand years.
+const INCARNATION_MS: u64 = u32::MAX as u64 * 1_000;
 
 /// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run.
 fn node_config(group: GroupId, lanes: u8) -> NodeConfig {
@@ -60,8 +71,22 @@ fn node_config(group: GroupId, lanes: u8) -> NodeConfig {
 }
 
 impl World {
-    pub(super) fn add_node(&mut self, node: usize) {
+    /// The processes of a group: one, or as many as its log has members.
+    pub(super) fn add_group(&mut self, group: usize) {
+        let first = self.nodes.len();
+        let replicas = self.plan.replicas[group];
+        let processes: Vec<usize> = (first..first + replicas).collect();
+        self.logs.push((replicas > 1).then(|| GroupLog::new(processes.clone())));
+        for (member, node) in processes.into_iter().enumerate() {
+            self.add_node(group, (replicas > 1).then_some(member));
+            self.start_node(node);
+        }
+    }
+
+    fn add_node(&mut self, group: usize, member: Option<usize>) {
         self.nodes.push(NodeProc {
+            group,
+            log: Membership::of(member),
             core: None,
             boot: 0,
             disk: Disk::default(),
@@ -70,8 +95,8 @@ impl World {
             doom: None,
             stalled_until: Time(0),
             sync_at: Time(0),
+            last_part: false,
         });
-        self.start_node(node);
     }
 
     /// A process start: recovery from whatever the disk holds.
@@ -79,30 +104,56 @@ impl World {
         if self.nodes[node].is_up() {
             return;
         }
-        let nonce = self.rng.next();
-        let config = node_config(self.groups[node], self.plan.lanes);
-        let process = &mut self.nodes[node];
-        process.boot += 1;
-        process.timer = Timer::default();
-        let (mut rows, entries) = (process.disk.rows(), process.disk.entries());
-        if self.mutation == Mutation::RowLost && !rows.is_empty() {
-            rows.remove(self.rng.below(rows.len() as u64) as usize);
-        }
-        let recovered = NodeCore::recover(config, nonce, rows, entries);
-        let boot = process.boot;
+        self.nodes[node].boot += 1;
+        let boot = self.nodes[node].boot;
         self.note(30, [node as u64, boot.into(), 0], || format!("node {node} starts for the {boot}. time"));
-        match recovered {
-            Ok(core) => self.nodes[node].core = Some(core),
-            Err(error) => return self.audit.findings.found("recovery", format!("node {node}: {error}")),
+        self.restart_member(node);
+        match self.nodes[node].log.member {
+            Some(_) => self.load_replica(node),
+            None => self.recover(node),
         }
+    }
+
+    fn recover(&mut self, node: usize) {
+        let nonce = self.rng.next();
+        let config = node_config(self.groups[self.nodes[node].group], self.plan.lanes);
+        let (rows, entries) = (self.rows_of(node), self.nodes[node].disk.entries());
+        let recovered = NodeCore::recover(config, nonce, rows, entries);
+        self.started(node, recovered);
         self.read_committed(node);
         self.node_input(node, Input::Tick);
         self.audit_node(node);
     }
 
+    /// Brings a replica to what its rows say.
+    pub(super) fn load_replica(&mut self, node: usize) {
+        let group = GroupId { incarnation: 0, ..self.groups[self.nodes[node].group] };
+        let mut config = node_config(group, self.plan.lanes);
+        config.wall_origin = WallMs(INCARNATION_MS);
+        let loaded = NodeCore::replica(config, self.rows_of(node));
+        self.started(node, loaded);
+        self.node_input(node, Input::Tick);
+    }
+
+    fn rows_of(&mut self, node: usize) -> Rows {
+        let mut rows = self.nodes[node].disk.rows();
+        if self.mutation == Mutation::RowLost && !rows.is_empty() {
+            rows.remove(self.rng.below(rows.len() as u64) as usize);
+        }
+        rows
+    }
+
+    fn started(&mut self, node: usize, core: Result<NodeCore, RecoverError>) {
+        self.nodes[node].timer = Timer::default();
+        match core {
+            Ok(core) => self.nodes[node].core = Some(core),
+            Err(error) => self.audit.findings.found("recovery", format!("node {node}: {error}")),
+        }
+    }
+
     pub(super) fn node_input(&mut self, node: usize, input: Input) {
         let Some(core) = &mut self.nodes[node].core else { return };
-        let committed = matches!(input, Input::Durable { .. });
+        let committed = matches!(input, Input::Durable { .. } | Input::Committed { .. });
         core.handle(self.now, input);
         core.check_invariants();
         if committed {
@@ -140,12 +191,19 @@ impl World {
 
     fn on_node_output(&mut self, node: usize, output: Output) {
         match output {
+            Output::Append { entry, .. } if self.nodes[node].log.member.is_some() => {
+                limits::message(&mut self.audit.findings, "log entry", entry.len());
+                self.propose_to_group(node, entry);
+            }
             Output::Append { index, entry } => self.append(node, index, entry),
+            Output::EndClients => self.end_clients(node),
             Output::Client { conn, msg } if self.is_to_impostor(conn, &msg) => {}
             Output::Client { conn, msg } => self.node_answers(node, conn.0 as usize, msg),
             Output::Aggregator(msg) => self.group_says(node, msg),
             Output::Persist(part) => {
                 self.coverage.saw("checkpoint part");
+                self.writing_rows(node, part.applied);
+                self.nodes[node].last_part = part.last;
                 self.nodes[node].disk.write(part.rows);
                 let boot = self.nodes[node].boot;
                 let span = self.span(self.plan.sync.0.0, 4 * self.plan.sync.1.0);
@@ -161,16 +219,20 @@ impl World {
     fn append(&mut self, node: usize, index: LogIndex, entry: Vec<u8>) {
         limits::message(&mut self.audit.findings, "log entry", entry.len());
         self.note(31, [node as u64, index.0, entry.len() as u64], || format!("node {node} appends {}", index.0));
-        let sync = self.span(self.plan.sync.0.0, self.plan.sync.1.0);
-        let process = &mut self.nodes[node];
-        process.disk.append(index, entry);
-        let at = (self.now + sync).max(process.stalled_until).max(process.sync_at);
-        process.sync_at = at;
-        let boot = process.boot;
+        self.nodes[node].disk.append(index, entry);
+        let (at, boot) = (self.sync_time(node), self.nodes[node].boot);
         self.queue.push(at, Event::Synced { node, boot, upto: index.0, lie: false });
         if self.mutation == Mutation::AnswerBeforeCommit {
             self.after(Span(1), Event::Synced { node, boot, upto: index.0, lie: true });
         }
+    }
+
+    /// When the disk has done what it is asked now.
+    pub(super) fn sync_time(&mut self, node: usize) -> Time {
+        let sync = self.span(self.plan.sync.0.0, self.plan.sync.1.0);
+        let process = &mut self.nodes[node];
+        process.sync_at = (self.now + sync).max(process.stalled_until).max(process.sync_at);
+        process.sync_at
     }
 
     pub(super) fn on_synced(&mut self, node: usize, boot: u32, upto: u64, lie: bool) {
@@ -187,15 +249,19 @@ impl World {
     /// The oracle reads what is committed before the core's answers are looked at.
     fn read_committed(&mut self, node: usize) {
         let Some(core) = &self.nodes[node].core else { return };
+        let group = self.nodes[node].group;
         let table = core.group().table();
-        for slot in self.audit.oracle.groups[node].slots.len() as u32..table.len() {
-            self.audit.oracle.name_slot(node as u16, table.name(slot).counter.key());
+        for slot in self.audit.oracle.groups[group].slots.len() as u32..table.len() {
+            self.audit.oracle.name_slot(group as u16, table.name(slot).counter.key());
         }
-        let seen = self.audit.oracle.groups[node].seen;
+        if self.nodes[node].log.member.is_some() {
+            return self.read_replicated(node);
+        }
+        let seen = self.audit.oracle.groups[group].seen;
         for (index, bytes) in self.nodes[node].disk.synced_after(seen) {
             match wire::decode::<GroupEntry>(bytes) {
                 Ok(entry) => {
-                    let read = self.audit.oracle.read(node as u16, index.0, &entry);
+                    let read = self.audit.oracle.read(group as u16, index.0, &entry);
                     crate::checkers::dedupe::read(&mut self.audit.findings, read);
                 }
                 Err(error) => self.audit.findings.found("recovery", format!("entry {index:?} of node {node}: {error}")),
@@ -206,6 +272,9 @@ impl World {
     pub(super) fn on_persisted(&mut self, node: usize, boot: u32) {
         if self.nodes[node].boot == boot && self.nodes[node].is_up() {
             self.nodes[node].disk.written();
+            if self.nodes[node].last_part {
+                self.rows_complete(node);
+            }
             self.node_input(node, Input::Persisted);
         }
     }
@@ -219,22 +288,23 @@ impl World {
     // ---- the aggregator's side ----
 
     fn group_says(&mut self, node: usize, msg: FromGroup) {
-        self.audit_from_group(node, &msg);
-        if !self.links.groups[node].up {
+        let group = self.nodes[node].group;
+        self.audit_from_group(group, &msg);
+        if !self.links.groups[group].up || self.links.groups[group].node != node {
             return;
         }
-        let link = self.links.groups[node].number;
-        let dc = self.plan.nodes[node];
+        let link = self.links.groups[group].number;
+        let dc = self.plan.nodes[group];
         let msg = self.mutation.from_group(msg);
         for delay in self.net.datagram(dc, dc).into_iter().flatten() {
-            self.after(delay, Event::FromGroup { node, link, msg: msg.clone() });
+            self.after(delay, Event::FromGroup { group, link, msg: msg.clone() });
         }
     }
 
-    pub(super) fn on_to_group(&mut self, node: usize, link: u32, msg: ForGroup) {
-        if self.links.groups[node].up && self.links.groups[node].number == link {
-            self.note(32, [node as u64, 0, 0], || format!("aggregator → group {node}: {msg:?}"));
-            self.node_input(node, Input::Aggregator(msg));
+    pub(super) fn on_to_group(&mut self, group: usize, link: u32, msg: ForGroup) {
+        if self.links.groups[group].up && self.links.groups[group].number == link {
+            self.note(32, [group as u64, 0, 0], || format!("aggregator → group {group}: {msg:?}"));
+            self.node_input(self.links.groups[group].node, Input::Aggregator(msg));
         }
     }
 
@@ -243,6 +313,10 @@ impl World {
     pub(super) fn doom_node(&mut self, node: usize, outputs: u64, span: Span) {
         if self.nodes[node].is_up() {
             self.nodes[node].doom = Some((outputs, span));
+        }
+        // Who follows has little to say.
+        if self.nodes[node].core().is_some_and(|core| !core.leads()) {
+            self.crash_node(node);
         }
     }
 
@@ -256,11 +330,16 @@ impl World {
         let Some((_, span)) = process.doom.take() else { return };
         process.core = None;
         process.disk.crash(&mut self.rng);
+        let leads_link = self.links.groups[process.group].node == node;
+        let group = process.group;
         let conns = std::mem::take(&mut process.conns);
         self.note(33, [node as u64, 0, 0], || format!("node {node} crashes"));
         self.coverage.saw("node crash");
         conns.into_iter().for_each(|conn| self.break_conn(conn));
-        self.break_group(node);
+        self.crash_member(node);
+        if leads_link {
+            self.break_group(group);
+        }
         self.after(span, Event::NodeRestart { node });
     }
 
@@ -268,6 +347,14 @@ impl World {
     pub(super) fn spare_nodes(&mut self) {
         for process in &mut self.nodes {
             (process.doom, process.stalled_until) = (None, Time(0));
+        }
+        self.unite();
+    }
+
+    /// The process ends all its clients' connections.
+    fn end_clients(&mut self, node: usize) {
+        for conn in std::mem::take(&mut self.nodes[node].conns) {
+            self.forsake(conn);
         }
     }
 }
