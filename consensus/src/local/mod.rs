@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableDatabase};
 
-pub use crate::storage::{CommitStats, Execution, Identity, OpenError, PersistError, Source, SubmitError};
-use crate::storage::{Committer, CommitterOptions, Schema, open};
-use store::{LOG, LocalStore, Op, Positions, row_table_name, rows};
+pub use crate::storage::{CommitStats, Execution, Identity, OpenError, PersistError, Row, Source, SubmitError};
+use crate::storage::{Committer, CommitterOptions, Schema, open, rows};
+use store::{LOG, LocalStore, Op, Positions, ROWS};
 
 const FORMAT: &str = "tidemark-local-1";
 
@@ -64,17 +64,6 @@ pub enum LogEvent {
     },
     /// A transaction failed: nothing of it is durable and the log has stopped.
     Failed(PersistError),
-}
-
-/// One row of the state machine; a value of `None` deletes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Name of the table.
-    pub table: &'static str,
-    /// Key; tables are scanned in its byte order.
-    pub key: Bytes,
-    /// New value.
-    pub value: Option<Bytes>,
 }
 
 /// Rows to persist in one transaction.
@@ -253,17 +242,8 @@ impl LocalLog {
     }
 
     /// Calls `visit(key, value)` for each durable row of `table`, in key order; a missing table has no rows.
-    pub fn scan(&self, table: &str, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
-        let read = self.db.begin_read()?;
-        let rows = match read.open_table(rows(&row_table_name(table))) {
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
-            table => table?,
-        };
-        for row in rows.iter()? {
-            let (key, value) = row?;
-            visit(key.value(), value.value());
-        }
-        Ok(())
+    pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
+        rows::scan(&self.db.begin_read()?, &format!("{ROWS}{table}"), visit)
     }
 
     /// Durable entries from `first` to `last` that are still in the log, in order.

@@ -6,19 +6,13 @@ use bytes::Bytes;
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransaction};
 
 use super::{CheckpointPart, LogEvent};
-use crate::storage::{Cost, Persist, PersistError};
+use crate::storage::{Cost, Persist, PersistError, rows};
 
 pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const POSITIONS: TableDefinition<&str, u64> = TableDefinition::new("positions");
 
 /// Row tables are kept apart from our own by a prefix.
-pub(super) fn row_table_name(table: &str) -> String {
-    format!("rows/{table}")
-}
-
-pub(super) fn rows(name: &str) -> TableDefinition<'_, &'static [u8], &'static [u8]> {
-    TableDefinition::new(name)
-}
+pub(super) const ROWS: &str = "rows/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Positions {
@@ -96,8 +90,7 @@ impl Persist for LocalStore {
                 Cost { entries: commands.len(), bytes: commands.iter().map(Bytes::len).sum() }
             }
             Op::Checkpoint(part) => {
-                let row_bytes = |row: &super::Row| row.key.len() + row.value.as_ref().map_or(0, Bytes::len);
-                Cost { entries: 0, bytes: part.rows.iter().map(row_bytes).sum() }
+                Cost { entries: 0, bytes: part.rows.iter().map(super::Row::bytes).sum() }
             }
             Op::Truncate { .. } => Cost::default(),
         }
@@ -161,16 +154,7 @@ fn append(write: &WriteTransaction, first: u64, commands: &[Bytes]) -> Result<()
 }
 
 fn checkpoint(write: &WriteTransaction, part: &CheckpointPart) -> Result<(), PersistError> {
-    for run in part.rows.chunk_by(|a, b| a.table == b.table) {
-        let name = row_table_name(run[0].table);
-        let mut table = write.open_table(rows(&name))?;
-        for row in run {
-            match &row.value {
-                Some(value) => table.insert(row.key.as_ref(), value.as_ref())?,
-                None => table.remove(row.key.as_ref())?,
-            };
-        }
-    }
+    rows::apply(write, ROWS, &part.rows)?;
     if part.last {
         write.open_table(POSITIONS)?.insert("applied", part.applied)?;
     }

@@ -105,7 +105,7 @@ impl Config {
     /// must fit into a message as well.
     const HEADER_BYTES_MAX: usize = 64 << 10;
 
-    pub(super) fn to_openraft(&self) -> Result<Arc<openraft::Config>, StartError> {
+    pub(crate) fn to_openraft(&self) -> Result<Arc<openraft::Config>, StartError> {
         let message_min = (self.append_bytes_max + self.entry_bytes_max).max(self.snapshot_chunk_bytes);
         if self.message_bytes_max < message_min + Self::HEADER_BYTES_MAX {
             let reason = format!("message_bytes_max {} is below {}", self.message_bytes_max, message_min);

@@ -13,13 +13,13 @@ use bytes::Bytes;
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, RaftLogReader};
-use redb::Database;
+use redb::{Database, WriteTransaction};
 use tokio::sync::oneshot;
 
 use super::types::{Entry, LogId, SnapshotMeta, TypeConfig, Vote};
 use super::{Config, tables};
-use crate::storage::{Committer, CommitterOptions, OpenError, Schema, Source, SubmitError};
-use tables::{Op, RaftTables};
+use crate::storage::{Committer, CommitterOptions, OpenError, PersistError, Schema, Source, SubmitError};
+use tables::{Op, Other, RaftTables};
 
 /// Cloneable handle on the storage of one member; log, vote and snapshot share one file.
 #[derive(Clone)]
@@ -31,6 +31,17 @@ struct Inner {
     db: Arc<Database>,
     append_bytes_max: usize,
     recent_bytes_max: usize,
+    replays: bool,
+}
+
+/// Whose file it is and what else is in it.
+pub(crate) struct Layout {
+    pub format: &'static str,
+    /// Name of the member within the cluster.
+    pub owner: String,
+    pub create_tables: fn(&WriteTransaction) -> Result<(), PersistError>,
+    /// Whether what is known to be committed is applied before the member starts.
+    pub replays: bool,
 }
 
 /// What is known without the disk. `recent` ends at `last` and holds every entry above `durable`.
@@ -48,16 +59,48 @@ pub(super) struct Tail {
 impl LogStore {
     /// Opens or creates the storage of member `id`.
     pub fn open(source: impl Into<Source>, id: u64, config: &Config) -> Result<Self, OpenError> {
-        let source = source.into();
-        let name = source.to_string();
         let owner = format!("{}/{id}", config.group);
-        let identity = crate::storage::Identity { cluster: config.cluster.clone(), owner };
-        let db = Arc::new(crate::storage::open(source, &schema(&identity, config))?);
-        let tail = tables::read_tail(&db).map_err(|error| OpenError::from_persist(&name, error))?;
-        let tail = Arc::new(Mutex::new(tail));
-        let committer = Committer::new(RaftTables::new(db.clone(), tail.clone()), committer_options(config));
+        let (format, create_tables) = (tables::FORMAT, tables::create_tables);
+        Self::open_as(source.into(), &Layout { format, owner, create_tables, replays: true }, config)
+    }
+
+    /// Opens or creates a storage that holds more than a log.
+    pub(crate) fn open_as(source: Source, layout: &Layout, config: &Config) -> Result<Self, OpenError> {
+        let name = source.to_string();
+        let identity = crate::storage::Identity { cluster: config.cluster.clone(), owner: layout.owner.clone() };
+        let db = Arc::new(crate::storage::open(source, &schema(&identity, layout, config))?);
+        let fail = |error| OpenError::from_persist(&name, error);
+        let tail = Arc::new(Mutex::new(tables::read_tail(&db).map_err(fail)?));
+        let first = tables::first_on_disk(&db).map_err(fail)?;
+        let committer = Committer::new(RaftTables::new(db.clone(), tail.clone(), first), committer_options(config));
         let (append_bytes_max, recent_bytes_max) = (config.append_bytes_max, config.recent_bytes_max);
-        Ok(Self(Arc::new(Inner { tail, committer, db, append_bytes_max, recent_bytes_max })))
+        let replays = layout.replays;
+        Ok(Self(Arc::new(Inner { tail, committer, db, append_bytes_max, recent_bytes_max, replays })))
+    }
+
+    /// The file, to be read.
+    pub(crate) fn db(&self) -> &Arc<Database> {
+        &self.0.db
+    }
+
+    /// The vote as it is now.
+    pub(crate) fn vote(&self) -> Option<Vote> {
+        self.tail().vote
+    }
+
+    /// Why the writer has stopped, if it has.
+    pub(crate) fn failure(&self) -> Option<PersistError> {
+        self.0.committer.failure()
+    }
+
+    /// Hands over what else the file holds; refuses when the queue is full.
+    pub(crate) fn try_put(&self, other: impl Other) -> Result<(), SubmitError> {
+        self.0.committer.try_submit(Op::Other(Box::new(other)))
+    }
+
+    /// As [`LogStore::try_put`], and waits for room.
+    pub(crate) async fn put(&self, other: impl Other) -> Result<(), io::Error> {
+        self.submit(Op::Other(Box::new(other))).await
     }
 
     /// Counters of the writer.
@@ -213,7 +256,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
-        Ok(self.tail().committed)
+        Ok(self.tail().committed.filter(|_| self.0.replays))
     }
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
@@ -245,13 +288,13 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 }
 
-fn schema<'a>(identity: &'a crate::storage::Identity, config: &Config) -> Schema<'a> {
+fn schema<'a>(identity: &'a crate::storage::Identity, layout: &Layout, config: &Config) -> Schema<'a> {
     Schema {
-        format: tables::FORMAT,
+        format: layout.format,
         identity,
         cache_bytes: config.cache_bytes,
         flush_delay: config.flush_delay,
-        create_tables: tables::create_tables,
+        create_tables: layout.create_tables,
     }
 }
 
@@ -271,7 +314,7 @@ fn refused(error: SubmitError) -> io::Error {
     }
 }
 
-pub(super) fn next_index(log_id: &Option<LogId>) -> u64 {
+pub(crate) fn next_index(log_id: &Option<LogId>) -> u64 {
     log_id.map_or(0, |log_id| log_id.index() + 1)
 }
 

@@ -5,16 +5,17 @@
 //! without a vote. See [`RaftNode`].
 
 mod config;
-mod log_store;
-mod network;
-mod node;
-mod propose;
-mod serve;
+pub(crate) mod log_store;
+pub(crate) mod network;
+pub(crate) mod node;
+pub(crate) mod propose;
+pub(crate) mod serve;
+pub(crate) mod snapshot;
 mod state_machine;
-mod tables;
+pub(crate) mod tables;
 mod transport;
-mod types;
-mod wire;
+pub(crate) mod types;
+pub(crate) mod wire;
 
 pub use crate::storage::{CommitStats, Execution, OpenError, Source};
 pub use config::{Config, Timing};

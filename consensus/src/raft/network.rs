@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::io;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -25,9 +27,10 @@ use tokio::time::Instant;
 
 use super::Config;
 use super::node::MetricsWatch;
+use super::snapshot::SnapshotBody;
 use super::transport::{CallKind, DUPLEX_MESSAGES_MAX, Duplex, RaftTransport, ServeError, Unreachable};
-use super::types::{LogId, Snapshot, TypeConfig, Vote};
-use super::wire::{self, SnapshotChunk, SnapshotInstall};
+use super::types::{LogId, SnapshotOf, TypeConfig, Vote};
+use super::wire::{self, SnapshotInstall};
 
 type RpcError = RPCError<TypeConfig>;
 type AppendRequest = AppendEntriesRequest<TypeConfig>;
@@ -36,18 +39,32 @@ type AppendResult = StreamAppendResult<TypeConfig>;
 /// Pieces of a snapshot that travel at the same time.
 const SNAPSHOT_CHUNKS_IN_FLIGHT: usize = 8;
 
-/// Makes a [`Peer`] for each member that openraft talks to.
-pub struct Network {
-    pub(super) id: u64,
-    pub(super) transport: Arc<dyn RaftTransport>,
-    pub(super) limits: Limits,
-    pub(super) transfers: Arc<AtomicU64>,
+/// Makes a [`Peer`] for each member that openraft talks to; `B` is what a snapshot is.
+pub struct Network<B> {
+    id: u64,
+    transport: Arc<dyn RaftTransport>,
+    limits: Limits,
+    transfers: Arc<AtomicU64>,
     /// Set when the member has started.
-    pub(super) metrics: Arc<OnceLock<MetricsWatch>>,
+    metrics: Arc<OnceLock<MetricsWatch>>,
+    body: PhantomData<fn() -> B>,
+}
+
+impl<B> Network<B> {
+    /// The network of a member, whose metrics are put in when it has started.
+    pub(crate) fn new(
+        id: u64,
+        transport: Arc<dyn RaftTransport>,
+        config: &Config,
+        metrics: Arc<OnceLock<MetricsWatch>>,
+    ) -> Self {
+        let (limits, transfers) = (Limits::new(config), Arc::default());
+        Self { id, transport, limits, transfers, metrics, body: PhantomData }
+    }
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+struct Limits {
     message_bytes_max: usize,
     window_bytes_max: usize,
     snapshot_chunk_bytes: usize,
@@ -56,7 +73,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn new(config: &Config) -> Self {
+    fn new(config: &Config) -> Self {
         Self {
             message_bytes_max: config.message_bytes_max,
             window_bytes_max: config.window_bytes_max,
@@ -67,10 +84,10 @@ impl Limits {
     }
 }
 
-impl RaftNetworkFactory<TypeConfig> for Network {
-    type Network = Peer;
+impl<B: SnapshotBody> RaftNetworkFactory<TypeConfig> for Network<B> {
+    type Network = Peer<B>;
 
-    async fn new_client(&mut self, target: u64, _node: &EmptyNode) -> Peer {
+    async fn new_client(&mut self, target: u64, _node: &EmptyNode) -> Peer<B> {
         Peer {
             id: self.id,
             target,
@@ -79,12 +96,13 @@ impl RaftNetworkFactory<TypeConfig> for Network {
             transfers: self.transfers.clone(),
             metrics: self.metrics.clone(),
             quiet: None,
+            body: PhantomData,
         }
     }
 }
 
 /// The way to one other member.
-pub struct Peer {
+pub struct Peer<B> {
     id: u64,
     target: u64,
     transport: Arc<dyn RaftTransport>,
@@ -93,9 +111,10 @@ pub struct Peer {
     metrics: Arc<OnceLock<MetricsWatch>>,
     /// The last heartbeat, if it was agreed to, and how many like it were not sent since.
     quiet: Option<(AppendRequest, u32)>,
+    body: PhantomData<fn() -> B>,
 }
 
-impl Peer {
+impl<B: SnapshotBody> Peer<B> {
     async fn call<Q: Serialize, A: DeserializeOwned>(&self, kind: CallKind, request: &Q) -> Result<A, RpcError> {
         let answer = self.transport.call(self.target, kind, wire::encode(request)).await.map_err(unreachable)?;
         wire::decode(&answer, self.limits.message_bytes_max).map_err(garbled)
@@ -115,29 +134,25 @@ impl Peer {
         RPCError::Timeout(Timeout { action, id: self.id, target: self.target, timeout })
     }
 
-    async fn send_snapshot(&self, vote: Vote, snapshot: Snapshot) -> Result<SnapshotResponse<TypeConfig>, RpcError> {
+    async fn send_snapshot(&self, vote: Vote, snapshot: SnapshotOf<B>) -> Result<SnapshotResponse<TypeConfig>, RpcError> {
         let transfer = self.transfers.fetch_add(1, Ordering::Relaxed);
-        let chunks = chunks(transfer, &snapshot.snapshot, self.limits.snapshot_chunk_bytes);
-        let sending = stream::iter(chunks).map(|chunk| async move { self.send_chunk(&chunk).await });
+        let pieces = snapshot.snapshot.pieces(transfer, self.limits.snapshot_chunk_bytes);
+        let sending = stream::iter(pieces).map(|piece| async move { self.send_piece(piece).await });
         sending.buffer_unordered(SNAPSHOT_CHUNKS_IN_FLIGHT).try_collect::<()>().await?;
         self.call(CallKind::SnapshotInstall, &SnapshotInstall { transfer, vote, meta: snapshot.meta }).await
     }
 
-    async fn send_chunk(&self, chunk: &SnapshotChunk) -> Result<(), RpcError> {
-        self.call_within(CallKind::SnapshotChunk, chunk, self.limits.stall * 4).await
+    async fn send_piece(&self, piece: io::Result<Bytes>) -> Result<(), RpcError> {
+        let piece = piece.map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
+        let limit = self.limits.stall * 4;
+        let sent = tokio::time::timeout(limit, self.transport.call(self.target, CallKind::SnapshotChunk, piece)).await;
+        let answer = sent.map_err(|_| self.timed_out(RPCTypes::InstallSnapshot, limit))?.map_err(unreachable)?;
+        wire::decode(&answer, self.limits.message_bytes_max).map_err(garbled)
     }
 }
 
-fn chunks(transfer: u64, data: &Bytes, size: usize) -> impl Iterator<Item = SnapshotChunk> + use<> {
-    let data = data.clone();
-    (0..data.len().div_ceil(size).max(1)).map(move |n| {
-        let (start, end) = (n * size, data.len().min((n + 1) * size));
-        SnapshotChunk { transfer, total_bytes: data.len() as u64, offset: start as u64, data: data.slice(start..end) }
-    })
-}
-
-impl RaftNetworkV2<TypeConfig> for Peer {
-    type SnapshotData = Bytes;
+impl<B: SnapshotBody> RaftNetworkV2<TypeConfig> for Peer<B> {
+    type SnapshotData = B;
 
     async fn append_entries(
         &mut self,
@@ -188,7 +203,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
     async fn full_snapshot(
         &mut self,
         vote: Vote,
-        snapshot: Snapshot,
+        snapshot: SnapshotOf<B>,
         cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
@@ -210,7 +225,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
     }
 }
 
-impl Peer {
+impl<B: SnapshotBody> Peer<B> {
     async fn append_alone(&mut self, request: AppendRequest) -> Result<AppendResult, RpcError> {
         let (previous, last) = (request.prev_log_id, last_log_id(&request));
         let answer = match self.need_not_send(&request) {
@@ -254,8 +269,8 @@ impl Peer {
 }
 
 /// Entries on their way to one follower. Answers come in the order of the requests.
-struct Pipeline<'s, S> {
-    peer: &'s Peer,
+struct Pipeline<'s, S, B> {
+    peer: &'s Peer<B>,
     duplex: Duplex,
     input: S,
     unanswered: VecDeque<Unanswered>,
@@ -267,7 +282,11 @@ struct Unanswered {
     bytes: usize,
 }
 
-impl<S: Stream<Item = AppendRequest> + futures_util::stream::FusedStream + Send + Unpin> Pipeline<'_, S> {
+impl<S, B> Pipeline<'_, S, B>
+where
+    S: Stream<Item = AppendRequest> + futures_util::stream::FusedStream + Send + Unpin,
+    B: SnapshotBody,
+{
     /// Sends what there is until the next answer. An error or the end of both directions ends the stream.
     async fn next(mut self) -> Option<(Result<AppendResult, RpcError>, Option<Self>)> {
         match self.drive().await {
@@ -352,7 +371,7 @@ fn to_streaming(error: RpcError) -> StreamingError<TypeConfig> {
 fn rpc_type(kind: CallKind) -> RPCTypes {
     match kind {
         CallKind::Append => RPCTypes::AppendEntries,
-        CallKind::Vote | CallKind::PreVote | CallKind::Knows => RPCTypes::Vote,
+        CallKind::Vote | CallKind::PreVote | CallKind::Knows | CallKind::Greet => RPCTypes::Vote,
         CallKind::SnapshotChunk | CallKind::SnapshotInstall => RPCTypes::InstallSnapshot,
         CallKind::TransferLeader => RPCTypes::TransferLeader,
     }

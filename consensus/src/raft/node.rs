@@ -1,7 +1,6 @@
 //! One member of a Raft group: its handle, its membership and its metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,14 +10,16 @@ use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
 use openraft::metrics::RaftServerMetrics;
+use openraft::storage::RaftStateMachine;
 use openraft::{EmptyNode, Raft, RaftMetrics, ReadPolicy};
 use tokio::task::JoinHandle;
 
 use super::config::Config;
 use super::log_store::LogStore;
-use super::network::{Limits, Network};
+use super::network::Network;
 use super::propose::{ProposeError, Proposer};
 use super::serve::Server;
+use super::snapshot::MemoryInbox;
 use super::state_machine::{App, OnApplied, StateMachine};
 use super::transport::{CallKind, RaftService, RaftTransport};
 use super::types::TypeConfig;
@@ -113,7 +114,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    fn new(raft: &RaftMetrics<TypeConfig>) -> Self {
+    pub(crate) fn new(raft: &RaftMetrics<TypeConfig>) -> Self {
         let membership = raft.membership_config.membership();
         let matched = raft.replication.iter().flatten();
         Self {
@@ -135,7 +136,7 @@ impl Metrics {
 
 /// Follows a member's metrics. Values in between may be skipped.
 #[derive(Clone)]
-pub struct MetricsWatch(WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>);
+pub struct MetricsWatch(pub(crate) WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>);
 
 impl MetricsWatch {
     /// The newest metrics.
@@ -168,7 +169,7 @@ impl MetricsWatch {
 }
 
 /// Follows who leads the group, as far as a member knows.
-pub struct LeaderWatch(WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>);
+pub struct LeaderWatch(pub(crate) WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>);
 
 impl LeaderWatch {
     /// Who leads now.
@@ -193,14 +194,14 @@ pub struct RaftNode {
     id: u64,
     raft: Raft<TypeConfig, StateMachine>,
     proposer: Proposer,
-    server: Arc<Server>,
+    server: Arc<Server<StateMachine, MemoryInbox>>,
     store: LogStore,
     transport: Arc<dyn RaftTransport>,
     _ticking: Arc<Ticking>,
 }
 
 /// The task that looks after a member's clock; it ends with the last handle, since it holds openraft's.
-struct Ticking(JoinHandle<()>);
+pub(crate) struct Ticking(pub JoinHandle<()>);
 
 impl Drop for Ticking {
     fn drop(&mut self) {
@@ -210,7 +211,7 @@ impl Drop for Ticking {
 
 /// A member that does not vote stands for no election and sends no heartbeats: it needs no clock, which would wake it twelve times
 /// a second.
-async fn tick_while_voting(id: u64, raft: Raft<TypeConfig, StateMachine>) {
+pub(crate) async fn tick_while_voting<M: RaftStateMachine<TypeConfig>>(id: u64, raft: Raft<TypeConfig, M>) {
     let mut server = raft.server_metrics();
     loop {
         let votes = {
@@ -244,15 +245,15 @@ impl RaftNode {
         let raft_config = config.to_openraft()?;
         let store = LogStore::open(source, id, &config)?;
         let machine = StateMachine::new(Box::new(app), on_applied, store.clone());
-        let transfers = Arc::new(AtomicU64::new(0));
-        let (limits, metrics) = (Limits::new(&config), Arc::new(OnceLock::new()));
-        let network = Network { id, transport: transport.clone(), limits, transfers, metrics: metrics.clone() };
+        let metrics = Arc::new(OnceLock::new());
+        let network = Network::<Bytes>::new(id, transport.clone(), &config, metrics.clone());
         let raft = Raft::new(id, raft_config, network, store.clone(), machine).await;
         let raft = raft.map_err(|error| StartError::Replay(error.to_string()))?;
         let _ = metrics.set(MetricsWatch(raft.metrics()));
         let ticking = Arc::new(Ticking(tokio::spawn(tick_while_voting(id, raft.clone()))));
         let proposer = Proposer::start(raft.clone(), &config);
-        let server = Arc::new(Server::new(raft.clone(), config.message_bytes_max, config.snapshot_bytes_max));
+        let inbox = MemoryInbox::new(config.message_bytes_max, config.snapshot_bytes_max);
+        let server = Arc::new(Server::new(raft.clone(), config.message_bytes_max, inbox));
         Ok(Self { id, raft, proposer, server, store, transport, _ticking: ticking })
     }
 
@@ -283,11 +284,7 @@ impl RaftNode {
 
     /// Founds the group; on one member, once. Waits for nothing but the own disk, and asks nobody: see [`RaftNode::found`].
     pub async fn initialize(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
-        self.raft.initialize(voters).await.map_err(|error| match error {
-            RaftError::APIError(InitializeError::NotAllowed(error)) => ChangeError::Refused(error.to_string()),
-            RaftError::APIError(InitializeError::NotInMembers(error)) => ChangeError::Refused(error.to_string()),
-            RaftError::Fatal(_) => ChangeError::Stopped,
-        })
+        initialize(&self.raft, voters).await
     }
 
     /// Founds the group unless some member knows one already: this one may have lost its disk. `members` are all that there
@@ -402,14 +399,25 @@ impl RaftNode {
     }
 }
 
-fn is_ready_to_lead(metrics: &Metrics, me: u64, preferred: u64) -> bool {
+pub(crate) async fn initialize<M: RaftStateMachine<TypeConfig>>(
+    raft: &Raft<TypeConfig, M>,
+    voters: BTreeSet<u64>,
+) -> Result<(), ChangeError> {
+    raft.initialize(voters).await.map_err(|error| match error {
+        RaftError::APIError(InitializeError::NotAllowed(error)) => ChangeError::Refused(error.to_string()),
+        RaftError::APIError(InitializeError::NotInMembers(error)) => ChangeError::Refused(error.to_string()),
+        RaftError::Fatal(_) => ChangeError::Stopped,
+    })
+}
+
+pub(crate) fn is_ready_to_lead(metrics: &Metrics, me: u64, preferred: u64) -> bool {
     let candidate = metrics.is_leader && preferred != me && metrics.voters.contains(&preferred);
     let has = metrics.matched.get(&preferred).copied().flatten();
     let lag = |has: u64| metrics.last_log.unwrap_or(0).saturating_sub(has);
     candidate && has.is_some_and(|has| lag(has) <= TRANSFER_LAG_ENTRIES_MAX)
 }
 
-fn to_change_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> ChangeError {
+pub(crate) fn to_change_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> ChangeError {
     match error {
         RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
             ChangeError::NotLeader { leader: forward.leader_id }

@@ -10,12 +10,12 @@ use openraft::Raft;
 use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
+use openraft::storage::RaftStateMachine;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::Config;
-use super::state_machine::StateMachine;
-use super::types::{Batch, TypeConfig};
+use super::types::{Batch, LeaderId, TypeConfig};
 
 /// Why a proposal has no index.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,15 +58,26 @@ pub enum ProposeError {
 /// What a proposal comes to; may be dropped.
 type Outcome = oneshot::Receiver<Result<u64, ProposeError>>;
 
+/// A time in which a member leads. What was submitted under it never enters the log after it has ended.
+#[derive(Debug)]
+pub(crate) struct Reign {
+    /// Who leads, in which term.
+    pub leader: LeaderId,
+    /// Taken while something enters the log.
+    pub lasts: Mutex<bool>,
+}
+
 struct Waiting {
     commands: Vec<Bytes>,
+    /// Proposals that share an entry share this.
+    reign: Option<Arc<Reign>>,
     answer: oneshot::Sender<Result<u64, ProposeError>>,
     _permit: OwnedSemaphorePermit,
 }
 
 /// The entrance for proposals.
 #[derive(Clone)]
-pub(super) struct Proposer {
+pub(crate) struct Proposer {
     queue: mpsc::Sender<Waiting>,
     permits: Arc<Semaphore>,
     proposals_max: usize,
@@ -74,7 +85,7 @@ pub(super) struct Proposer {
 }
 
 impl Proposer {
-    pub fn start(raft: Raft<TypeConfig, StateMachine>, config: &Config) -> Self {
+    pub fn start<M: RaftStateMachine<TypeConfig>>(raft: Raft<TypeConfig, M>, config: &Config) -> Self {
         let (queue, waiting) = mpsc::channel(config.proposals_max);
         let in_flight = Arc::new(Semaphore::new(config.entries_in_flight_max));
         let gatherer = Gatherer { raft, waiting, held: None, in_flight, entry_bytes_max: config.entry_bytes_max };
@@ -89,11 +100,16 @@ impl Proposer {
 
     /// Puts a proposal into the queue; what it comes to is the answer's.
     pub fn submit(&self, commands: Vec<Bytes>) -> Result<Outcome, ProposeError> {
+        self.submit_under(None, commands)
+    }
+
+    /// As [`Proposer::submit`], unless the reign has ended.
+    pub fn submit_under(&self, reign: Option<Arc<Reign>>, commands: Vec<Bytes>) -> Result<Outcome, ProposeError> {
         self.check(&commands)?;
         let limit = self.proposals_max;
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| ProposeError::Overloaded { limit })?;
         let (answer, outcome) = oneshot::channel();
-        let waiting = Waiting { commands, answer, _permit: permit };
+        let waiting = Waiting { commands, reign, answer, _permit: permit };
         self.queue.try_send(waiting).map_err(|error| match error {
             TrySendError::Full(_) => ProposeError::Overloaded { limit },
             TrySendError::Closed(_) => ProposeError::Stopped,
@@ -114,8 +130,8 @@ impl Proposer {
     }
 }
 
-struct Gatherer {
-    raft: Raft<TypeConfig, StateMachine>,
+struct Gatherer<M: RaftStateMachine<TypeConfig>> {
+    raft: Raft<TypeConfig, M>,
     waiting: mpsc::Receiver<Waiting>,
     /// Taken from the queue, but did not fit into the last entry.
     held: Option<Waiting>,
@@ -123,7 +139,7 @@ struct Gatherer {
     entry_bytes_max: usize,
 }
 
-impl Gatherer {
+impl<M: RaftStateMachine<TypeConfig>> Gatherer<M> {
     async fn run(mut self) {
         while let Some(first) = self.first().await {
             let permit = self.in_flight.clone().acquire_owned().await.expect("never closed");
@@ -146,7 +162,7 @@ impl Gatherer {
         let mut proposals = vec![first];
         while let Ok(next) = self.waiting.try_recv() {
             bytes += packed_bytes(&next.commands);
-            if bytes > self.entry_bytes_max {
+            if bytes > self.entry_bytes_max || !next.is_under(&proposals[0].reign) {
                 self.held = Some(next);
                 break;
             }
@@ -158,16 +174,36 @@ impl Gatherer {
     async fn send(&self, proposals: Vec<Waiting>, permit: OwnedSemaphorePermit) -> Result<(), ProposeError> {
         let batch = Batch::pack(proposals.iter().flat_map(|waiting| &waiting.commands));
         let (responder, outcome) = ProgressResponder::complete_only();
-        let sent = self.raft.client_write_ff(batch, Some(responder)).await;
-        sent.map_err(|_| ProposeError::Stopped)?;
+        match proposals[0].reign.clone() {
+            None => self.raft.client_write_ff(batch, Some(responder)).await.map_err(|_| ProposeError::Stopped)?,
+            Some(reign) => {
+                let lasts = reign.lasts.lock().await;
+                if !*lasts {
+                    answer(proposals, &Err(ProposeError::NotLeader { leader: None }));
+                    return Ok(());
+                }
+                let write = self.raft.write(batch).with_leader(reign.leader).responder(responder);
+                write.await.map_err(|_| ProposeError::Stopped)?;
+            }
+        }
         tokio::spawn(async move {
             let outcome = outcome.await.map_or(Err(ProposeError::Stopped), to_index);
             drop(permit);
-            for waiting in proposals {
-                let _ = waiting.answer.send(outcome.clone());
-            }
+            answer(proposals, &outcome);
         });
         Ok(())
+    }
+}
+
+impl Waiting {
+    fn is_under(&self, reign: &Option<Arc<Reign>>) -> bool {
+        self.reign.as_ref().map(Arc::as_ptr) == reign.as_ref().map(Arc::as_ptr)
+    }
+}
+
+fn answer(proposals: Vec<Waiting>, outcome: &Result<u64, ProposeError>) {
+    for waiting in proposals {
+        let _ = waiting.answer.send(outcome.clone());
     }
 }
 

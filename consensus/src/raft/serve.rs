@@ -1,6 +1,5 @@
 //! The receiving side: messages of other members, decoded, checked and handed to openraft.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -10,35 +9,24 @@ use openraft::Raft;
 use openraft::errors::Fatal;
 use openraft::raft::TransferLeaderRequest;
 use openraft::raft::{AppendEntriesRequest, VoteRequest};
+use openraft::storage::RaftStateMachine;
 use openraft::vote::RaftLeaderId;
 
-use super::state_machine::StateMachine;
+use super::snapshot::{SnapshotInbox, malformed};
 use super::transport::{CallKind, Duplex, RaftService, ServeError};
-use super::types::{Snapshot, TypeConfig, Vote};
-use super::wire::{self, SnapshotChunk, SnapshotInstall};
-
-type Handle = Raft<TypeConfig, StateMachine>;
+use super::types::{SnapshotOf, TypeConfig, Vote};
+use super::wire::{self, SnapshotInstall};
 
 /// Serves other members of one group.
-pub(super) struct Server {
-    raft: Handle,
+pub(crate) struct Server<M: RaftStateMachine<TypeConfig>, I> {
+    raft: Raft<TypeConfig, M>,
     message_bytes_max: usize,
-    incoming: Mutex<Incoming>,
-    snapshot_bytes_max: usize,
+    inbox: I,
 }
 
-/// Unfinished snapshot transfers, at most one per sender.
-type Incoming = BTreeMap<u64, Transfer>;
-
-struct Transfer {
-    id: u64,
-    data: Vec<u8>,
-    received: BTreeMap<u64, u64>,
-}
-
-impl Server {
-    pub fn new(raft: Handle, message_bytes_max: usize, snapshot_bytes_max: usize) -> Self {
-        Self { raft, message_bytes_max, incoming: Mutex::default(), snapshot_bytes_max }
+impl<M: RaftStateMachine<TypeConfig>, I: SnapshotInbox<Body = M::SnapshotData>> Server<M, I> {
+    pub fn new(raft: Raft<TypeConfig, M>, message_bytes_max: usize, inbox: I) -> Self {
+        Self { raft, message_bytes_max, inbox }
     }
 
     async fn answer(&self, from: u64, kind: CallKind, request: &[u8]) -> Result<Bytes, ServeError> {
@@ -46,10 +34,11 @@ impl Server {
             CallKind::Append => self.on_append(from, request).await,
             CallKind::Vote => self.on_vote(from, request).await,
             CallKind::PreVote => self.on_pre_vote(from, request).await,
-            CallKind::SnapshotChunk => self.on_chunk(from, request),
+            CallKind::SnapshotChunk => self.on_chunk(from, request).await,
             CallKind::SnapshotInstall => self.on_install(from, request).await,
             CallKind::TransferLeader => self.on_transfer(from, request).await,
             CallKind::Knows => Ok(wire::encode(&self.raft.is_initialized().await.map_err(stopped)?)),
+            CallKind::Greet => Err(ServeError::NotServed { kind }),
         }
     }
 
@@ -71,28 +60,15 @@ impl Server {
         Ok(wire::encode(&self.raft.pre_vote(request).await.map_err(stopped)?))
     }
 
-    fn on_chunk(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
-        let chunk: SnapshotChunk = wire::decode(request, self.message_bytes_max)?;
-        let limit = self.snapshot_bytes_max;
-        if chunk.total_bytes > limit as u64 {
-            return Err(ServeError::TooLong { bytes: chunk.total_bytes as usize, limit });
-        }
-        let mut incoming = self.incoming.lock().expect("a handler panicked");
-        let transfer = incoming.entry(from).or_insert_with(|| Transfer::new(&chunk));
-        if transfer.id != chunk.transfer {
-            *transfer = Transfer::new(&chunk);
-        }
-        transfer.take(&chunk)?;
+    async fn on_chunk(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
+        self.inbox.take(from, request).await?;
         Ok(wire::encode(&()))
     }
 
     async fn on_install(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
         let install: SnapshotInstall = wire::decode(request, self.message_bytes_max)?;
         check_sender(from, &install.vote)?;
-        let transfer = self.incoming.lock().expect("a handler panicked").remove(&from);
-        let data = transfer.filter(|transfer| transfer.id == install.transfer).and_then(Transfer::finish);
-        let snapshot =
-            Snapshot { meta: install.meta, snapshot: data.ok_or_else(|| malformed("the snapshot is incomplete"))? };
+        let snapshot = SnapshotOf { meta: install.meta, snapshot: self.inbox.finish(from, install.transfer)? };
         let answer = self.raft.install_full_snapshot(install.vote, snapshot).await;
         Ok(wire::encode(&answer.map_err(stopped)?))
     }
@@ -103,30 +79,10 @@ impl Server {
         Ok(wire::encode(&self.raft.handle_transfer_leader(request).await.map_err(stopped)?))
     }
 
-    /// Requests of a stream; ends at the first malformed one, which is put into `refused`.
-    fn requests(
-        &self,
-        from: u64,
-        receiver: tokio::sync::mpsc::Receiver<Bytes>,
-        refused: Arc<Mutex<Option<ServeError>>>,
-    ) -> impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + use<> {
-        let limit = self.message_bytes_max;
-        stream::unfold((receiver, refused), move |(mut receiver, refused)| async move {
-            let message = receiver.recv().await?;
-            match decode_append(from, &message, limit) {
-                Ok(request) => Some((request, (receiver, refused))),
-                Err(error) => {
-                    *refused.lock().expect("a handler panicked") = Some(error);
-                    None
-                }
-            }
-        })
-    }
-
     async fn serve_stream(&self, from: u64, duplex: Duplex) -> Result<(), ServeError> {
         let Duplex { sender, receiver } = duplex;
         let refused = Arc::default();
-        let answers = self.raft.stream_append(self.requests(from, receiver, Arc::clone(&refused)));
+        let answers = self.raft.stream_append(requests(self.message_bytes_max, from, receiver, Arc::clone(&refused)));
         pin_mut!(answers);
         while let Some(answer) = answers.next().await {
             let answer = answer.map_err(|error: Fatal<TypeConfig>| stopped(error))?;
@@ -139,7 +95,7 @@ impl Server {
     }
 }
 
-impl RaftService for Server {
+impl<M: RaftStateMachine<TypeConfig>, I: SnapshotInbox<Body = M::SnapshotData>> RaftService for Server<M, I> {
     fn on_call(&self, from: u64, kind: CallKind, request: Bytes) -> BoxFuture<'_, Result<Bytes, ServeError>> {
         async move { self.answer(from, kind, &request).await }.boxed()
     }
@@ -149,29 +105,23 @@ impl RaftService for Server {
     }
 }
 
-impl Transfer {
-    fn new(chunk: &SnapshotChunk) -> Self {
-        Self { id: chunk.transfer, data: vec![0; chunk.total_bytes as usize], received: BTreeMap::new() }
-    }
-
-    fn take(&mut self, chunk: &SnapshotChunk) -> Result<(), ServeError> {
-        let end = chunk.offset.checked_add(chunk.data.len() as u64).filter(|end| *end <= self.data.len() as u64);
-        let end = end.ok_or_else(|| malformed("a piece lies outside of its snapshot"))?;
-        self.data[chunk.offset as usize..end as usize].copy_from_slice(&chunk.data);
-        self.received.insert(chunk.offset, end);
-        Ok(())
-    }
-
-    /// The snapshot, if its pieces cover it without a gap.
-    fn finish(self) -> Option<Bytes> {
-        let covered = self.received.iter().try_fold(
-            0,
-            |covered, (start, end)| {
-                if *start <= covered { Some(covered.max(*end)) } else { None }
-            },
-        );
-        (covered? == self.data.len() as u64).then(|| self.data.into())
-    }
+/// Requests of a stream; ends at the first malformed one, which is put into `refused`.
+fn requests(
+    limit: usize,
+    from: u64,
+    receiver: tokio::sync::mpsc::Receiver<Bytes>,
+    refused: Arc<Mutex<Option<ServeError>>>,
+) -> impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send {
+    stream::unfold((receiver, refused), move |(mut receiver, refused)| async move {
+        let message = receiver.recv().await?;
+        match decode_append(from, &message, limit) {
+            Ok(request) => Some((request, (receiver, refused))),
+            Err(error) => {
+                *refused.lock().expect("a handler panicked") = Some(error);
+                None
+            }
+        }
+    })
 }
 
 fn decode_append(from: u64, request: &[u8], limit: usize) -> Result<AppendEntriesRequest<TypeConfig>, ServeError> {
@@ -199,10 +149,6 @@ fn check_entries(request: &AppendEntriesRequest<TypeConfig>) -> Result<(), Serve
     Ok(())
 }
 
-fn malformed(reason: &str) -> ServeError {
-    ServeError::Malformed { reason: reason.to_owned() }
-}
-
-fn stopped(error: impl std::fmt::Display) -> ServeError {
+pub(crate) fn stopped(error: impl std::fmt::Display) -> ServeError {
     ServeError::Stopped { reason: error.to_string() }
 }

@@ -22,7 +22,17 @@ const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("state");
 /// The current snapshot: `meta`, `data`.
 const SNAPSHOT: TableDefinition<&str, &[u8]> = TableDefinition::new("snapshot");
 
-pub(super) type Done = oneshot::Sender<Result<(), PersistError>>;
+pub(crate) type Done = oneshot::Sender<Result<(), PersistError>>;
+
+/// What else a member keeps in its file, changed in one order with its log.
+pub(crate) trait Other: Send + 'static {
+    fn bytes(&self) -> usize;
+
+    fn persist(&self, write: &WriteTransaction) -> Result<(), PersistError>;
+
+    /// Called when it is durable, or has failed.
+    fn complete(self: Box<Self>, outcome: Result<(), PersistError>);
+}
 
 pub(super) enum Op {
     Append { rows: Vec<(u64, Vec<u8>)>, callback: IOFlushed<TypeConfig> },
@@ -30,9 +40,10 @@ pub(super) enum Op {
     Truncate { from: u64, done: Done },
     Purge { upto: LogId },
     Snapshot { meta: Vec<u8>, data: Bytes, done: Done },
+    Other(Box<dyn Other>),
 }
 
-pub(super) fn create_tables(write: &WriteTransaction) -> Result<(), PersistError> {
+pub(crate) fn create_tables(write: &WriteTransaction) -> Result<(), PersistError> {
     write.open_table(LOG)?;
     write.open_table(STATE)?;
     write.open_table(SNAPSHOT)?;
@@ -40,11 +51,11 @@ pub(super) fn create_tables(write: &WriteTransaction) -> Result<(), PersistError
 }
 
 /// Our own types always encode; only a size beyond memory could fail.
-pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, PersistError> {
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, PersistError> {
     postcard::to_allocvec(value).map_err(|error| PersistError::Io(error.to_string()))
 }
 
-fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, PersistError> {
+pub(crate) fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, PersistError> {
     postcard::from_bytes(bytes).map_err(|error| PersistError::corrupt(format!("{what}: {error}")))
 }
 
@@ -63,9 +74,16 @@ pub(super) fn read_tail(db: &Database) -> Result<Tail, PersistError> {
     Ok(Tail { vote: get_state(&read, "vote")?, committed, purged, last, durable, ..Tail::default() })
 }
 
-fn get_state<T: DeserializeOwned>(read: &ReadTransaction, name: &str) -> Result<Option<T>, PersistError> {
+pub(crate) fn get_state<T: DeserializeOwned>(read: &ReadTransaction, name: &str) -> Result<Option<T>, PersistError> {
     let value = read.open_table(STATE)?.get(name)?;
     value.map(|value| decode(name, value.value())).transpose()
+}
+
+/// The first entry on the disk, which may be one that was cut already.
+pub(super) fn first_on_disk(db: &Database) -> Result<u64, PersistError> {
+    let log = db.begin_read()?.open_table(LOG)?;
+    let first = log.first()?;
+    Ok(first.map_or(u64::MAX, |(index, _)| index.value()))
 }
 
 /// Entries of `start..end` up to and including the one that reaches `bytes_max`.
@@ -92,14 +110,29 @@ pub(super) fn read_snapshot(db: &Database) -> Result<Option<(SnapshotMeta, Bytes
     Ok(Some((decode("snapshot", meta.value())?, Bytes::copy_from_slice(data.value()))))
 }
 
+/// Entries that one transaction removes, at least; it removes twice as many as it appends, so that a cut always ends. Removing
+/// 64 MiB at once takes longer than an answer may.
+const CUT_ENTRIES: u64 = 8;
+
 pub(super) struct RaftTables {
     db: Arc<Database>,
     tail: Arc<Mutex<Tail>>,
+    /// No entry below it is on the disk.
+    first: u64,
+    /// The first entry to keep: those before go little by little, with whatever else is persisted.
+    keep: u64,
 }
 
 impl RaftTables {
-    pub fn new(db: Arc<Database>, tail: Arc<Mutex<Tail>>) -> Self {
-        Self { db, tail }
+    pub fn new(db: Arc<Database>, tail: Arc<Mutex<Tail>>, first: u64) -> Self {
+        let keep = next_index(&tail.lock().expect("a reader panicked").purged);
+        Self { db, tail, first: first.min(keep), keep }
+    }
+
+    /// No entry below it is on the disk after a transaction with these requests.
+    fn first_after(&self, ops: &[Op]) -> u64 {
+        let appended: usize = ops.iter().map(|op| Self::cost(op).entries).sum();
+        self.keep.min(self.first + CUT_ENTRIES.max(2 * appended as u64))
     }
 
     fn persist_committed(&self, write: &WriteTransaction) -> Result<(), PersistError> {
@@ -118,6 +151,7 @@ impl Persist for RaftTables {
                 Cost { entries: rows.len(), bytes: rows.iter().map(|(_, value)| value.len()).sum() }
             }
             Op::Snapshot { data, .. } => Cost { entries: 0, bytes: data.len() },
+            Op::Other(other) => Cost { entries: 0, bytes: other.bytes() },
             Op::Vote { .. } | Op::Truncate { .. } | Op::Purge { .. } => Cost::default(),
         }
     }
@@ -129,12 +163,21 @@ impl Persist for RaftTables {
                 Op::Append { rows, .. } => append(&write, rows)?,
                 Op::Vote { vote, .. } => put(&write, "vote", vote)?,
                 Op::Truncate { from, .. } => write.open_table(LOG)?.retain_in(*from.., |_, _| false)?,
-                Op::Purge { upto } => purge(&write, upto)?,
+                Op::Purge { upto } => {
+                    put(&write, "purged", &encode(upto)?)?;
+                    self.keep = self.keep.max(upto.index() + 1);
+                }
                 Op::Snapshot { meta, data, .. } => save_snapshot(&write, meta, data)?,
+                Op::Other(other) => other.persist(&write)?,
             }
+        }
+        let first = self.first_after(ops);
+        if first > self.first {
+            write.open_table(LOG)?.retain_in(..first, |_, _| false)?;
         }
         self.persist_committed(&write)?;
         write.commit()?;
+        self.first = first;
         Ok(())
     }
 
@@ -148,6 +191,7 @@ impl Persist for RaftTables {
                 Op::Vote { done, .. } | Op::Truncate { done, .. } | Op::Snapshot { done, .. } => {
                     let _ = done.send(outcome.clone());
                 }
+                Op::Other(other) => other.complete(outcome.clone()),
                 Op::Purge { .. } => {}
             }
         }
@@ -161,7 +205,7 @@ impl RaftTables {
             match op {
                 Op::Append { rows, .. } => tail.durable = rows.last().map_or(tail.durable, |(index, _)| *index),
                 Op::Truncate { from, .. } => tail.durable = tail.durable.min(from.saturating_sub(1)),
-                Op::Vote { .. } | Op::Purge { .. } | Op::Snapshot { .. } => {}
+                Op::Vote { .. } | Op::Purge { .. } | Op::Snapshot { .. } | Op::Other(_) => {}
             }
         }
     }
@@ -175,14 +219,9 @@ fn append(write: &WriteTransaction, rows: &[(u64, Vec<u8>)]) -> Result<(), Persi
     Ok(())
 }
 
-fn put(write: &WriteTransaction, name: &str, value: &[u8]) -> Result<(), PersistError> {
+pub(crate) fn put(write: &WriteTransaction, name: &str, value: &[u8]) -> Result<(), PersistError> {
     write.open_table(STATE)?.insert(name, value)?;
     Ok(())
-}
-
-fn purge(write: &WriteTransaction, upto: &LogId) -> Result<(), PersistError> {
-    write.open_table(LOG)?.retain_in(..=upto.index(), |_, _| false)?;
-    put(write, "purged", &encode(upto)?)
 }
 
 fn save_snapshot(write: &WriteTransaction, meta: &[u8], data: &[u8]) -> Result<(), PersistError> {

@@ -32,6 +32,9 @@ pub enum CallKind {
     TransferLeader = 6,
     /// Question whether the member knows a group already. The request is empty, the answer yes or no.
     Knows = 7,
+    /// Greeting of a member of a replicated group to another: who are you, do you know a group, and do you know of a later
+    /// start of mine.
+    Greet = 8,
 }
 
 impl TryFrom<u8> for CallKind {
@@ -46,6 +49,7 @@ impl TryFrom<u8> for CallKind {
             Self::SnapshotInstall,
             Self::TransferLeader,
             Self::Knows,
+            Self::Greet,
         ];
         kinds.into_iter().find(|kind| *kind as u8 == code).ok_or(ServeError::UnknownKind { code })
     }
@@ -121,6 +125,23 @@ pub enum ServeError {
         from: u64,
         /// Who it says it is from.
         claimed: u64,
+    },
+    /// The message is for another member than this one, such as an earlier disk of this node.
+    #[error("message for member {target}, this is member {own}")]
+    NotMe {
+        /// Whom it is for.
+        target: u64,
+        /// Who got it.
+        own: u64,
+    },
+    /// This member does not take part yet: it has not heard from enough others that its disk is the latest of its name.
+    #[error("the member has not made sure yet that its disk is not an old copy")]
+    Unsure,
+    /// This kind of call is not part of the group's protocol.
+    #[error("calls of kind {kind:?} are not served here")]
+    NotServed {
+        /// What came.
+        kind: CallKind,
     },
     /// This member has stopped.
     #[error("the member has stopped: {reason}")]

@@ -17,10 +17,12 @@ openraft::declare_raft_types!(
 
 pub(crate) type Entry = openraft::alias::EntryOf<TypeConfig>;
 pub(crate) type LogId = openraft::alias::LogIdOf<TypeConfig>;
+pub(crate) type LeaderId = openraft::alias::LeaderIdOf<TypeConfig>;
 pub(crate) type Vote = openraft::alias::VoteOf<TypeConfig>;
 pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
 pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
-pub(crate) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, Bytes>;
+pub(crate) type SnapshotOf<B> = openraft::alias::SnapshotOf<TypeConfig, B>;
+pub(crate) type Snapshot = SnapshotOf<Bytes>;
 
 const LENGTH_BYTES: usize = 4;
 

@@ -25,11 +25,11 @@ pub(super) struct SnapshotInstall {
 }
 
 /// Our own messages always encode.
-pub(super) fn encode<T: Serialize>(message: &T) -> Bytes {
+pub(crate) fn encode<T: Serialize>(message: &T) -> Bytes {
     postcard::to_allocvec(message).expect("memory for a message").into()
 }
 
-pub(super) fn decode<T: DeserializeOwned>(message: &[u8], limit: usize) -> Result<T, ServeError> {
+pub(crate) fn decode<T: DeserializeOwned>(message: &[u8], limit: usize) -> Result<T, ServeError> {
     if message.len() > limit {
         return Err(ServeError::TooLong { bytes: message.len(), limit });
     }

@@ -164,6 +164,11 @@ impl<P: Persist> Committer<P> {
         self.try_submit(op)
     }
 
+    /// Why it has stopped, if it has.
+    pub fn failure(&self) -> Option<PersistError> {
+        self.shared.poison.get().cloned()
+    }
+
     fn check_poison(&self) -> Result<(), SubmitError> {
         self.shared.poison.get().map_or(Ok(()), |error| Err(SubmitError::Poisoned(error.clone())))
     }

@@ -2,11 +2,13 @@
 
 mod committer;
 mod open;
+pub(crate) mod rows;
 
 pub use committer::{CommitStats, Execution, SubmitError};
 pub(crate) use committer::{Committer, CommitterOptions, Cost, Persist};
 pub use open::{Identity, OpenError, Source};
 pub(crate) use open::{Schema, open};
+pub use rows::Row;
 
 use std::fmt;
 use std::io;

@@ -1,0 +1,415 @@
+//! A group's log, replicated over the nodes of a data centre, for a state machine whose owner persists its rows.
+//!
+//! The owner is one task. It is told what is committed, in order ([`Event`]), keeps the state in memory, and hands back the
+//! rows that changed as a checkpoint, in as many transactions as it likes; the last one moves the position that the rows stand
+//! for. Log and rows share a file. After a restart the owner scans the rows and is told what was committed behind them. The
+//! snapshot for a member that lacks too much of the log *is* the last complete checkpoint: rows are read from the file as they
+//! are sent, and nothing is built on a schedule.
+//!
+//! A member is a node and a disk ([`member_id`]): a node that has lost its disk is another member.
+
+mod envelope;
+mod identity;
+mod leadership;
+mod machine;
+mod rows;
+mod serve;
+mod tables;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::{Raft, SnapshotPolicy};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::raft::log_store::{Layout, LogStore};
+use crate::raft::network::Network;
+use crate::raft::node::{Ticking, is_ready_to_lead, tick_while_voting, to_change_error};
+use crate::raft::propose::Proposer;
+use crate::raft::types::{LogId, StoredMembership, TypeConfig};
+use crate::raft::{Batch, ChangeError, CommitStats, Config, MetricsWatch, ProposeError, RaftService};
+use crate::raft::{RaftTransport, StartError};
+pub use crate::storage::{PersistError, Row, Source, SubmitError};
+use envelope::Post;
+pub use identity::{member_id, node_of};
+use leadership::Voice;
+use machine::Machine;
+use rows::{Image, Rows};
+use serve::Service;
+use tables::{Checkpoint, Disk};
+
+/// Settings of a [`Replica`].
+#[derive(Clone, Debug)]
+pub struct ReplicaOptions {
+    /// Log, limits, clocks, and the names of cluster and group. Entries are purged once they are behind a checkpoint and more
+    /// than `keep_entries` old; how often checkpoints are made is the owner's business.
+    pub raft: Config,
+    /// Number of the node in its data centre.
+    pub node: u32,
+    /// Tells a disk from every other disk of this node if the file is founded now: the wall clock in seconds.
+    pub mint: u32,
+    /// A leader that has had no answer from a majority for so long says that it follows.
+    pub quorum_patience: Duration,
+    /// Events that may wait for the owner; past it applying waits, and with it the proposals in flight.
+    pub events_max: usize,
+}
+
+impl ReplicaOptions {
+    /// Defaults for a group inside a data centre, such as `europe-0/group-2`.
+    pub fn new(cluster: impl Into<String>, group: impl Into<String>, node: u32, mint: u32) -> Self {
+        let timing = crate::raft::Timing::LAN;
+        let raft = Config { timing, stall_ms: 500, ..Config::new(cluster, group) };
+        let quorum_patience = Duration::from_millis(3 * timing.election_max_ms);
+        Self { raft, node, mint, quorum_patience, events_max: 256 }
+    }
+}
+
+/// How far a log is committed. A checkpoint of the state after it says it, and so do the rows then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    log_id: LogId,
+    membership: Arc<StoredMembership>,
+    commands: u64,
+    /// Of the rows that belong to it.
+    generation: u64,
+}
+
+impl Position {
+    /// Index of the entry in the log; grows, with gaps.
+    pub fn index(&self) -> u64 {
+        self.log_id.index()
+    }
+
+    /// Commands committed up to there, the entry's own included: the index of its last command in a log without gaps, which
+    /// starts at 1. The same on every member.
+    pub fn commands(&self) -> u64 {
+        self.commands
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        let membership = StoredMembership::clone(&self.membership);
+        Checkpoint { log_id: self.log_id, membership, commands: self.commands }
+    }
+}
+
+/// What the owner is told, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// An entry is committed.
+    Committed {
+        /// Where the log stands with it.
+        position: Position,
+        /// Its commands, in order.
+        batch: Batch,
+    },
+    /// This member leads, and everything committed before was said before. What is committed from here until `Follows` was
+    /// submitted here, under this number, in the order of the calls.
+    Leads {
+        /// Goes with [`Replica::submit`]; greater than any before.
+        leadership: u64,
+    },
+    /// This member does not lead, or cannot know it: no majority has answered for `quorum_patience`. What was submitted may still
+    /// be committed. Said again when another leader is known.
+    Follows {
+        /// The node that leads, if known.
+        leader: Option<u32>,
+    },
+    /// Another member's snapshot has replaced all rows, which are in the file: the owner drops its state and scans them.
+    Restored {
+        /// What they stand for.
+        position: Position,
+    },
+    /// A checkpoint is durable as a whole.
+    Checkpointed {
+        /// What the rows stand for at least.
+        position: Position,
+    },
+    /// The member has stopped; nothing follows.
+    Failed(Failure),
+}
+
+/// Why a member has stopped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// A transaction failed.
+    #[error(transparent)]
+    Persist(#[from] PersistError),
+    /// The log cannot go on.
+    #[error("the member has stopped: {0}")]
+    Stopped(String),
+}
+
+/// Rows to persist in one transaction.
+///
+/// A checkpoint too big for one transaction goes in several parts; only the last one moves the position. After a crash between
+/// parts, entries from the old position on are replayed over newer rows: split a checkpoint only if that is idempotent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointPart {
+    /// That of the last event whose effects the whole checkpoint contains.
+    pub position: Position,
+    /// Whether this part completes the checkpoint.
+    pub last: bool,
+    /// Rows in any order; within one part the later of two equal keys wins.
+    pub rows: Vec<Row>,
+}
+
+/// Why a checkpoint was not taken. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckpointError {
+    /// Its state was replaced by another member's meanwhile: `Restored` says so.
+    #[error("the rows were replaced by a snapshot after this checkpoint was made")]
+    Replaced,
+    /// A row would not fit into a message when the rows are sent to another member.
+    #[error("a row of {bytes} bytes exceeds the limit of {limit}")]
+    RowTooLong {
+        /// Its key and value.
+        bytes: usize,
+        /// Half of `message_bytes_max`.
+        limit: usize,
+    },
+    /// The log refused the request.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+}
+
+/// A replica, and what it tells its owner.
+pub struct Opened {
+    /// The handle.
+    pub replica: Replica,
+    /// To be taken by the owner: past `events_max` the member waits for it.
+    pub events: mpsc::Receiver<Event>,
+    /// What the rows stand for; nothing before the first checkpoint.
+    pub position: Option<Position>,
+}
+
+/// A running member of a replicated group. Cloning gives another handle on the same member.
+///
+/// It runs on the tokio runtime it was opened on, plus one thread for the disk. Call [`shutdown`](Self::shutdown) and drop
+/// every handle before its file is opened again.
+#[derive(Clone)]
+pub struct Replica(Arc<Inner>);
+
+struct Inner {
+    member: u64,
+    raft: Raft<TypeConfig, Machine>,
+    proposer: Proposer,
+    service: Arc<Service>,
+    store: LogStore,
+    rows: Rows,
+    voice: Arc<Voice>,
+    row_bytes_max: usize,
+    _tasks: Vec<Ticking>,
+}
+
+impl Replica {
+    /// Opens the file, or founds it as that of a blank member, which waits for [`initialize`](Self::initialize) or for a leader
+    /// that adds it. The transport is addressed by node number, and hands over what arrives with the sender's node number.
+    /// Nothing is applied before this returns.
+    pub async fn open(
+        source: impl Into<Source>,
+        options: ReplicaOptions,
+        transport: Arc<dyn RaftTransport>,
+    ) -> Result<Opened, StartError> {
+        let raft_config = openraft_config(&options)?;
+        let (store, disk) = open_store(source.into(), &options).await?;
+        let member = member_id(options.node, disk.mint);
+        let (rows, checkpoint) = Rows::open(store.clone()).map_err(replay)?;
+        let (sender, events) = mpsc::channel(options.events_max);
+        let voice = Arc::new(Voice::new(member, sender, store.vote().map(|vote| vote.leader_id)));
+        let machine = machine(&rows, &voice, checkpoint.as_ref());
+        let raft_cell = machine.raft.clone();
+        let post: Arc<dyn RaftTransport> = Arc::new(Post { member, nodes: transport });
+        let metrics = Arc::new(OnceLock::new());
+        let network = Network::<Image>::new(member, post, &options.raft, metrics.clone());
+        let raft = Raft::build(member, raft_config, network, store.clone(), machine).await;
+        let raft = raft.map_err(|error| StartError::Replay(error.to_string()))?;
+        let _ = (metrics.set(MetricsWatch(raft.metrics())), raft_cell.set(raft.clone()));
+        raft.run();
+        let tasks = vec![
+            Ticking(tokio::spawn(tick_while_voting(member, raft.clone()))),
+            Ticking(tokio::spawn(leadership::watch(voice.clone(), raft.clone(), store.clone(), options.quorum_patience))),
+        ];
+        let position = checkpoint.map(|checkpoint| position(checkpoint, rows.generation()));
+        let inner = Inner {
+            member,
+            proposer: Proposer::start(raft.clone(), &options.raft),
+            service: Arc::new(Service::new(member, raft.clone(), rows.clone(), &options.raft)),
+            raft,
+            store,
+            rows,
+            voice,
+            row_bytes_max: options.raft.message_bytes_max / 2,
+            _tasks: tasks,
+        };
+        Ok(Opened { replica: Self(Arc::new(inner)), events, position })
+    }
+
+    /// This member's number.
+    pub fn member(&self) -> u64 {
+        self.0.member
+    }
+
+    /// Where the transport delivers messages for this node.
+    pub fn service(&self) -> Arc<dyn RaftService> {
+        self.0.service.clone()
+    }
+
+    /// Calls `visit(key, value)` for each durable row of `table`, in key order; a missing table has no rows.
+    pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
+        self.0.rows.scan(table, visit)
+    }
+
+    /// Hands commands to the log, all in one entry, and waits for nothing. What is submitted stands in the log in the order of the
+    /// calls, as far as it gets there.
+    ///
+    /// # Errors
+    /// Those that are known at once: the leadership has ended, or too much waits.
+    pub fn submit(&self, leadership: u64, commands: Vec<Bytes>) -> Result<(), ProposeError> {
+        let reign = self.0.voice.reign(leadership);
+        let reign = reign.ok_or_else(|| ProposeError::NotLeader { leader: self.metrics().get().leader })?;
+        self.0.proposer.submit_under(Some(reign), commands).map(drop)
+    }
+
+    /// Hands in one part of a checkpoint; `Checkpointed` says when the whole of it is durable. Never waits.
+    pub fn checkpoint(&self, part: CheckpointPart) -> Result<(), CheckpointError> {
+        let CheckpointPart { position, last, rows } = part;
+        let (longest, limit) = (rows.iter().map(Row::bytes).max(), self.0.row_bytes_max);
+        if let Some(bytes) = longest.filter(|bytes| *bytes > limit) {
+            return Err(CheckpointError::RowTooLong { bytes, limit });
+        }
+        if position.generation != self.0.rows.generation() {
+            return Err(CheckpointError::Replaced);
+        }
+        let completes = last.then(|| position.checkpoint());
+        let outcome = self.0.rows.checkpoint(position.generation, rows, completes)?;
+        if last {
+            tokio::spawn(conclude(self.0.voice.clone(), self.0.raft.clone(), outcome, position));
+        }
+        Ok(())
+    }
+
+    /// Founds the group with these members; on one of them, once, if there is none. Asks nobody.
+    pub async fn initialize(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
+        crate::raft::node::initialize(&self.0.raft, voters).await
+    }
+
+    /// Adds a member without a vote, or does nothing if it is one.
+    pub async fn add_learner(&self, member: u64) -> Result<(), ChangeError> {
+        let added = self.0.raft.add_learner(member, openraft::EmptyNode {}, false).await;
+        added.map(drop).map_err(to_change_error)
+    }
+
+    /// Makes exactly these members voters; who no longer votes leaves.
+    pub async fn change_voters(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
+        self.0.raft.change_membership(voters, false).await.map(drop).map_err(to_change_error)
+    }
+
+    /// Asks voter `to` to lead. Returns at once; watch the metrics for the outcome.
+    pub async fn transfer_leader(&self, to: u64) -> Result<(), ChangeError> {
+        self.0.raft.trigger().transfer_leader(to).await.map_err(|_| ChangeError::Stopped)
+    }
+
+    /// Hands leadership to a member if this one leads and that one votes and has nearly all entries. Returns whether it was
+    /// asked to lead. Meant to be called every few election timeouts.
+    pub async fn prefer_leader(&self, preferred: u64) -> Result<bool, ChangeError> {
+        let ready = is_ready_to_lead(&self.metrics().get(), self.0.member, preferred);
+        if ready {
+            self.transfer_leader(preferred).await?;
+        }
+        Ok(ready)
+    }
+
+    /// The node that leads, as far as this member knows.
+    pub fn leader(&self) -> Option<u32> {
+        self.metrics().get().leader.map(node_of)
+    }
+
+    /// Follows the metrics, which speak of members.
+    pub fn metrics(&self) -> MetricsWatch {
+        MetricsWatch(self.0.raft.metrics())
+    }
+
+    /// Counters of the disk.
+    pub fn disk_stats(&self) -> &CommitStats {
+        self.0.store.stats()
+    }
+
+    /// Stops the member: nothing is submitted, answered or said after this returns. The owner need not listen meanwhile.
+    pub async fn shutdown(&self) {
+        self.0.voice.silence();
+        if let Err(error) = self.0.raft.shutdown().await {
+            tracing::warn!(member = self.0.member, %error, "the member did not stop in order");
+        }
+    }
+}
+
+fn openraft_config(options: &ReplicaOptions) -> Result<Arc<openraft::Config>, StartError> {
+    let config = openraft::Config::clone(&*options.raft.to_openraft()?);
+    Ok(Arc::new(openraft::Config {
+        // The owner's checkpoints are the snapshots.
+        snapshot_policy: SnapshotPolicy::Never,
+        // A disk that was put back to an earlier state must not stop the leader.
+        allow_log_reversion: Some(true),
+        install_snapshot_timeout: SNAPSHOT_PATIENCE_MS,
+        ..config
+    }))
+}
+
+/// A snapshot that is not there after so long is sent anew.
+const SNAPSHOT_PATIENCE_MS: u64 = 600_000;
+
+async fn open_store(source: Source, options: &ReplicaOptions) -> Result<(LogStore, Disk), StartError> {
+    let owner = format!("{}/{}", options.raft.group, options.node);
+    let create_tables = tables::create_tables;
+    // What is committed is learnt from the leader: the owner is not there yet when the log is opened.
+    let layout = Layout { format: tables::FORMAT, owner, create_tables, replays: false };
+    let store = LogStore::open_as(source, &layout, &options.raft)?;
+    let found = tables::read_disk(store.db()).map_err(replay)?;
+    let disk = found.unwrap_or(Disk { mint: options.mint, starts: 0 });
+    let disk = Disk { starts: disk.starts + 1, ..disk };
+    let (done, outcome) = oneshot::channel();
+    let put = store.put(tables::PutDisk { disk, done: Some(done) }).await;
+    put.map_err(|error| StartError::Replay(error.to_string()))?;
+    let persisted = outcome.await.map_err(|error| StartError::Replay(error.to_string()))?;
+    persisted.map_err(replay)?;
+    Ok((store, disk))
+}
+
+fn replay(error: PersistError) -> StartError {
+    StartError::Replay(error.to_string())
+}
+
+fn machine(rows: &Rows, voice: &Arc<Voice>, checkpoint: Option<&Checkpoint>) -> Machine {
+    Machine {
+        rows: rows.clone(),
+        voice: voice.clone(),
+        raft: Arc::default(),
+        applied: checkpoint.map(|checkpoint| checkpoint.log_id),
+        membership: Arc::new(checkpoint.map(|checkpoint| checkpoint.membership.clone()).unwrap_or_default()),
+        commands: checkpoint.map_or(0, |checkpoint| checkpoint.commands),
+    }
+}
+
+fn position(checkpoint: Checkpoint, generation: u64) -> Position {
+    let Checkpoint { log_id, membership, commands } = checkpoint;
+    Position { log_id, membership: Arc::new(membership), commands, generation }
+}
+
+/// When a checkpoint is durable: openraft purges the log behind it.
+async fn conclude(
+    voice: Arc<Voice>,
+    raft: Raft<TypeConfig, Machine>,
+    outcome: oneshot::Receiver<Result<(), PersistError>>,
+    position: Position,
+) {
+    match outcome.await {
+        Ok(Ok(())) => {
+            let _ = raft.trigger().snapshot().await;
+            voice.checkpointed(position).await;
+        }
+        Ok(Err(error)) => voice.failed(Failure::Persist(error)).await,
+        Err(_) => {}
+    }
+}

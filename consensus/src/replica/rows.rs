@@ -1,0 +1,279 @@
+//! The rows of a replica: checkpoints into them, snapshots out of them and in their place.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use redb::{ReadTransaction, ReadableDatabase};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::tables::{self, Checkpoint, Discard, Install, Part, Run, Stage, Sweep};
+use crate::raft::ServeError;
+use crate::raft::log_store::LogStore;
+use crate::raft::serve::stopped;
+use crate::raft::snapshot::{SnapshotBody, SnapshotInbox, malformed};
+use crate::raft::wire;
+use crate::storage::{PersistError, Row, SubmitError, rows};
+
+/// Cloneable handle on the rows of one member.
+#[derive(Clone)]
+pub(super) struct Rows {
+    store: LogStore,
+    /// The valid generation, as of what the writer has done.
+    valid: Arc<AtomicU64>,
+    /// The last generation given out.
+    staged: Arc<AtomicU64>,
+}
+
+impl Rows {
+    pub fn open(store: LogStore) -> Result<(Self, Option<Checkpoint>), PersistError> {
+        let (generation, checkpoint) = tables::read_rows(&store.db().begin_read()?)?;
+        // Nothing depends on it: what a refused sweep leaves, the next opening removes.
+        let _ = store.try_put(Sweep { generation });
+        let rows = Self { store, valid: Arc::new(generation.into()), staged: Arc::new(generation.into()) };
+        Ok((rows, checkpoint))
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.valid.load(Ordering::Acquire)
+    }
+
+    pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
+        let read = self.store.db().begin_read()?;
+        let (generation, _) = tables::read_rows(&read)?;
+        rows::scan(&read, &format!("{}{table}", tables::prefix(generation)), visit)
+    }
+
+    /// Never waits. The answer comes when the part is durable.
+    pub fn checkpoint(
+        &self,
+        generation: u64,
+        rows: Vec<Row>,
+        completes: Option<Checkpoint>,
+    ) -> Result<oneshot::Receiver<Result<(), PersistError>>, SubmitError> {
+        let (done, outcome) = oneshot::channel();
+        self.store.try_put(Part { generation, valid: self.valid.clone(), rows, completes, done: Some(done) })?;
+        Ok(outcome)
+    }
+
+    /// The last complete checkpoint, to be read.
+    pub fn image(&self) -> Result<Option<(Checkpoint, Image)>, PersistError> {
+        let read = self.store.db().begin_read()?;
+        let (generation, checkpoint) = tables::read_rows(&read)?;
+        let Some(checkpoint) = checkpoint else { return Ok(None) };
+        let stored = Stored { read, generation, commands: checkpoint.commands };
+        Ok(Some((checkpoint, Image::Stored(Box::new(stored)))))
+    }
+
+    /// Puts a snapshot of another member in the place of the rows; returns the generation.
+    pub async fn install(&self, mut staged: Staged, checkpoint: Checkpoint) -> Result<u64, io::Error> {
+        let generation = staged.generation;
+        let (done, outcome) = oneshot::channel();
+        staged.is_installed = true;
+        self.store.put(Install { generation, valid: self.valid.clone(), checkpoint, done: Some(done) }).await?;
+        outcome.await.map_err(|_| io::Error::other("the log has stopped"))??;
+        Ok(generation)
+    }
+}
+
+/// A snapshot as openraft hands it around.
+pub enum Image {
+    /// Rows in the own file, as of one moment.
+    Stored(Box<Stored>),
+    /// Rows of another member, all of them staged.
+    Staged(Staged),
+}
+
+/// See [`Image::Stored`]. It keeps what the file holds while it lives.
+pub struct Stored {
+    read: ReadTransaction,
+    generation: u64,
+    commands: u64,
+}
+
+/// See [`Image::Staged`]. Dropping it removes what was not installed.
+pub struct Staged {
+    store: LogStore,
+    generation: u64,
+    pub(super) commands: u64,
+    is_installed: bool,
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.is_installed {
+            let _ = self.store.try_put(Discard { generation: self.generation });
+        }
+    }
+}
+
+/// One piece of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Piece {
+    transfer: u64,
+    number: u64,
+    /// How many pieces there are; the last one says it.
+    pieces: Option<u64>,
+    /// Commands that the snapshot contains.
+    commands: u64,
+    runs: Vec<Run>,
+}
+
+impl SnapshotBody for Image {
+    fn pieces(self, transfer: u64, piece_bytes: usize) -> impl Iterator<Item = io::Result<Bytes>> + Send {
+        let mut reader = match self {
+            Self::Stored(stored) => Some(Reader::new(*stored, transfer, piece_bytes)),
+            Self::Staged(_) => None,
+        };
+        std::iter::from_fn(move || match reader.take()? {
+            Err(error) => Some(Err(error.into())),
+            Ok(mut open) => match open.next_piece() {
+                Ok(piece) => {
+                    reader = piece.pieces.is_none().then_some(Ok(open));
+                    Some(Ok(wire::encode(&piece)))
+                }
+                Err(error) => Some(Err(error.into())),
+            },
+        })
+    }
+}
+
+/// Reads rows piece by piece.
+struct Reader {
+    stored: Stored,
+    tables: Vec<String>,
+    /// Where the next piece begins: a table, behind a key.
+    table: usize,
+    behind: Option<Vec<u8>>,
+    transfer: u64,
+    number: u64,
+    piece_bytes: usize,
+}
+
+impl Reader {
+    fn new(stored: Stored, transfer: u64, piece_bytes: usize) -> Result<Self, PersistError> {
+        let tables = rows::tables(&stored.read, &tables::prefix(stored.generation))?;
+        Ok(Self { stored, tables, table: 0, behind: None, transfer, number: 0, piece_bytes })
+    }
+
+    fn next_piece(&mut self) -> Result<Piece, PersistError> {
+        let (mut runs, mut bytes) = (Vec::new(), 0);
+        while self.table < self.tables.len() && bytes < self.piece_bytes {
+            let run = self.next_run(self.piece_bytes - bytes)?;
+            bytes += run.bytes();
+            runs.push(run);
+        }
+        let number = self.number;
+        self.number += 1;
+        let pieces = (self.table == self.tables.len()).then_some(self.number);
+        Ok(Piece { transfer: self.transfer, number, pieces, commands: self.stored.commands, runs })
+    }
+
+    /// Rows of one table up to and including the one that reaches `bytes_max`.
+    fn next_run(&mut self, bytes_max: usize) -> Result<Run, PersistError> {
+        let table = self.tables[self.table].clone();
+        let name = format!("{}{table}", tables::prefix(self.stored.generation));
+        let open = self.stored.read.open_table(rows::definition(&name))?;
+        let start = self.behind.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        for row in open.range::<&[u8]>((start, Bound::Unbounded))? {
+            let (key, value) = row?;
+            let row = (Bytes::copy_from_slice(key.value()), Bytes::copy_from_slice(value.value()));
+            bytes += row.0.len() + row.1.len();
+            rows.push(row);
+            if bytes >= bytes_max {
+                self.behind = rows.last().map(|(key, _)| key.to_vec());
+                return Ok(Run { table, rows });
+            }
+        }
+        self.table += 1;
+        self.behind = None;
+        Ok(Run { table, rows })
+    }
+}
+
+/// Where pieces of other members' snapshots arrive: each is staged in the file as it comes. One snapshot is staged at a
+/// time; the first piece of another takes its place.
+pub(super) struct RowsInbox {
+    rows: Rows,
+    message_bytes_max: usize,
+    snapshot_bytes_max: usize,
+    staging: Mutex<Option<Staging>>,
+}
+
+struct Staging {
+    from: u64,
+    transfer: u64,
+    staged: Staged,
+    bytes: usize,
+    received: BTreeSet<u64>,
+    pieces: Option<u64>,
+}
+
+impl RowsInbox {
+    pub fn new(rows: Rows, message_bytes_max: usize, snapshot_bytes_max: usize) -> Self {
+        Self { rows, message_bytes_max, snapshot_bytes_max, staging: Mutex::default() }
+    }
+
+    /// The generation that a piece belongs to.
+    fn admit(&self, from: u64, piece: &Piece) -> Result<u64, ServeError> {
+        let mut staging = self.staging.lock().expect("a handler panicked");
+        let goes_on = staging.as_ref().is_some_and(|open| (open.from, open.transfer) == (from, piece.transfer));
+        if !goes_on {
+            *staging = Some(self.begin(from, piece));
+        }
+        let open = staging.as_mut().expect("just put there");
+        let (bytes, limit) = (open.bytes + piece.runs.iter().map(Run::bytes).sum::<usize>(), self.snapshot_bytes_max);
+        if bytes > limit {
+            *staging = None;
+            return Err(ServeError::TooLong { bytes, limit });
+        }
+        open.bytes = bytes;
+        Ok(open.staged.generation)
+    }
+
+    fn begin(&self, from: u64, piece: &Piece) -> Staging {
+        let store = self.rows.store.clone();
+        let generation = self.rows.staged.fetch_add(1, Ordering::AcqRel) + 1;
+        let staged = Staged { store, generation, commands: piece.commands, is_installed: false };
+        Staging { from, transfer: piece.transfer, staged, bytes: 0, received: BTreeSet::new(), pieces: None }
+    }
+
+    fn note(&self, generation: u64, number: u64, pieces: Option<u64>) {
+        let mut staging = self.staging.lock().expect("a handler panicked");
+        if let Some(open) = staging.as_mut().filter(|open| open.staged.generation == generation) {
+            open.received.insert(number);
+            open.pieces = open.pieces.or(pieces);
+        }
+    }
+}
+
+impl SnapshotInbox for RowsInbox {
+    type Body = Image;
+
+    async fn take(&self, from: u64, piece: &[u8]) -> Result<(), ServeError> {
+        let piece: Piece = wire::decode(piece, self.message_bytes_max)?;
+        let generation = self.admit(from, &piece)?;
+        let (done, outcome) = oneshot::channel();
+        let stage = Stage { generation, runs: piece.runs, done: Some(done) };
+        self.rows.store.put(stage).await.map_err(stopped)?;
+        outcome.await.map_err(stopped)?.map_err(stopped)?;
+        self.note(generation, piece.number, piece.pieces);
+        Ok(())
+    }
+
+    fn finish(&self, from: u64, transfer: u64) -> Result<Image, ServeError> {
+        let mut staging = self.staging.lock().expect("a handler panicked");
+        let complete = staging.as_ref().is_some_and(|open| {
+            let last = open.received.last().map(|last| last + 1);
+            let whole = last == Some(open.received.len() as u64) && last == open.pieces;
+            (open.from, open.transfer) == (from, transfer) && whole
+        });
+        let open = staging.take_if(|_| complete).ok_or_else(|| malformed("the snapshot is incomplete"))?;
+        Ok(Image::Staged(open.staged))
+    }
+}

@@ -1,0 +1,126 @@
+//! What a replicated group promises the owner of its rows.
+
+mod replica_common;
+
+use bytes::Bytes;
+use replica_common::{Group, texts, within};
+use tidemark_consensus::raft::{Config, ProposeError};
+use tidemark_consensus::replica::ReplicaOptions;
+
+fn plain(options: ReplicaOptions) -> ReplicaOptions {
+    options
+}
+
+/// So that purging and snapshots begin early.
+fn short(options: ReplicaOptions) -> ReplicaOptions {
+    let raft = Config { keep_entries: 4, snapshot_chunk_bytes: 100, ..options.raft.clone() };
+    ReplicaOptions { raft, ..options }
+}
+
+#[tokio::test]
+async fn what_the_leader_submits_every_owner_is_told_in_order() {
+    let group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..200)).await;
+    group.all_have(&texts(0..200)).await;
+    let (leader, leadership) = group.leader().await;
+    let follower = group.members.values().find(|member| member.replica.leader() == Some(leader)).unwrap();
+    let refused = follower.replica.submit(leadership + 1, vec![Bytes::from("x")]).unwrap_err();
+    assert!(matches!(refused, ProposeError::NotLeader { leader: Some(_) }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_leader_that_dies_is_followed_by_another_who_was_told_everything_before() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..20)).await;
+    let (first, _) = group.leader().await;
+    group.kill(first).await;
+    let (second, _) = group.leader().await;
+    assert_eq!(group.members[&second].state().texts(), texts(0..20), "told before it was told to lead");
+    group.submit(&texts(20..40)).await;
+    group.start(first).await;
+    group.all_have(&texts(0..40)).await;
+}
+
+#[tokio::test]
+async fn after_a_restart_the_rows_stand_for_the_last_complete_checkpoint_and_the_rest_is_told_again() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..30)).await;
+    group.all_have(&texts(0..30)).await;
+    for member in group.members.values() {
+        member.checkpoint(7);
+        member.until("a checkpoint", |state| state.checkpointed == 30).await;
+    }
+    group.submit(&texts(30..45)).await;
+    group.all_have(&texts(0..45)).await;
+    for node in 1..=3 {
+        group.kill(node).await;
+    }
+    for node in 1..=3 {
+        group.start(node).await;
+        let state = group.members[&node].state();
+        assert_eq!(state.position.as_ref().map(|position| position.commands()), Some(30));
+        assert_eq!(state.commands.len(), 30);
+    }
+    group.all_have(&texts(0..45)).await;
+    assert!(group.members.values().all(|member| member.state().told == 15), "only what is behind");
+    group.submit(&texts(45..50)).await;
+    group.all_have(&texts(0..50)).await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_lets_the_log_behind_it_go() {
+    let group = Group::of_voters(3, short).await;
+    for round in 0..20 {
+        group.submit(&texts(round * 10..round * 10 + 10)).await;
+    }
+    group.all_have(&texts(0..200)).await;
+    for member in group.members.values() {
+        assert_eq!(member.replica.metrics().get().purged, None);
+        member.checkpoint(64);
+        let metrics = member.metrics("a purge", |metrics| metrics.purged.is_some()).await;
+        assert_eq!(metrics.purged.unwrap() + 4, metrics.snapshot.unwrap(), "all but what is kept");
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_lacks_too_much_is_sent_the_rows() {
+    let mut group = Group::of_voters(3, short).await;
+    group.submit(&texts(0..10)).await;
+    group.all_have(&texts(0..10)).await;
+    let (leader, _) = group.leader().await;
+    let away = 1 + leader % 3;
+    group.kill(away).await;
+    for round in 1..20 {
+        group.submit(&texts(round * 10..round * 10 + 10)).await;
+    }
+    group.all_have(&texts(0..200)).await;
+    for member in group.members.values() {
+        member.checkpoint(50);
+        member.metrics("a purge", |metrics| metrics.purged.is_some_and(|purged| purged > 10)).await;
+    }
+    group.start(away).await;
+    group.all_have(&texts(0..200)).await;
+    let state = group.members[&away].state();
+    assert_eq!((state.restored, state.told), (1, 0), "by rows alone: everything was in the checkpoint");
+    group.submit(&texts(200..210)).await;
+    group.all_have(&texts(0..210)).await;
+    group.kill(away).await;
+    group.start(away).await;
+    assert_eq!(group.members[&away].state().commands.len(), 200, "rows that were sent are a checkpoint");
+    group.all_have(&texts(0..210)).await;
+}
+
+#[tokio::test]
+async fn an_owner_that_does_not_listen_holds_up_its_own_member_only() {
+    let group = Group::of_voters(3, |options| ReplicaOptions { events_max: 4, ..options }).await;
+    let (leader, _) = group.leader().await;
+    let slow = 1 + leader % 3;
+    let held = group.members[&slow].pause.clone();
+    let paused = held.lock().await;
+    for n in 0..60 {
+        group.submit(&texts(n..n + 1)).await;
+    }
+    assert!(group.members[&slow].state().commands.len() < 60);
+    drop(paused);
+    within("the rest", group.all_have(&texts(0..60))).await;
+}
