@@ -28,7 +28,7 @@ const CERTIFICATE_DAYS: u32 = 90;
 /// Lanes of a node: as many as a data centre has front ends in the reference layout.
 pub const LANES: u8 = 10;
 /// The one group of a data centre.
-const GROUP: u16 = 0;
+pub const GROUP: u16 = 0;
 /// The ledger's group, as its files name it.
 const LEDGER: &str = "ledger";
 /// How often it is looked at whether everything is ready.
@@ -222,7 +222,7 @@ impl LocalCluster {
 impl LocalDc {
     /// The durable commits of its node since the start.
     pub fn commits(&self) -> u64 {
-        self.node.status().borrow().commits
+        self.node.statuses().get().iter().map(|group| group.commits).sum()
     }
 
     async fn ready(&self, namespaces: &[String]) -> Result<(), String> {
@@ -232,12 +232,7 @@ impl LocalDc {
             self.aggregator.add_namespace(missing).await;
             return Err(format!("namespace {missing} is not known yet"));
         }
-        let status = self.node.status().borrow().clone();
-        match (status.serving, status.failed) {
-            (_, Some(reason)) => Err(format!("its node has failed: {reason}")),
-            (false, None) => Err("its node does not serve yet".to_owned()),
-            (true, None) => Ok(()),
-        }
+        self.node.statuses().ready().map_err(|reason| format!("its node: {reason}"))
     }
 
     async fn stop(self) {
@@ -309,7 +304,7 @@ fn bind(options: &LocalOptions, ca: &ClusterCa, dc: usize) -> Result<Sockets, Lo
     };
     let links = LinkPlan::new(options.seed.wrapping_add(dc as u64));
     let credentials = issue(Role::Aggregator, "aggregator-0")?;
-    let node = Endpoint::bind(addr(0), issue(Role::Node, "node-0")?, EndpointOptions::of(Role::Node))?;
+    let node = Endpoint::bind(addr(0), issue(Role::Node, "0")?, EndpointOptions::of(Role::Node))?;
     let delayed = EndpointOptions { link_plan: Some(links.clone()), ..EndpointOptions::default() };
     let aggregator = Endpoint::bind(addr(1), credentials.clone(), delayed)?;
     Ok(Sockets { node, aggregator, links, credentials })
@@ -321,6 +316,7 @@ fn describe(options: &LocalOptions, sockets: &[Sockets]) -> Cluster {
         name: name.to_owned(),
         aggregator: sockets.aggregator.local_addr(),
         nodes: vec![sockets.node.local_addr()],
+        replicas: 1,
     };
     Cluster {
         name: options.cluster.clone(),
@@ -363,11 +359,14 @@ async fn start_dc(
         cluster: cluster.name.clone(),
         dc_name: name.clone(),
         dc,
-        group: GROUP,
+        node: GROUP,
+        nodes: cluster.dcs[usize::from(dc.0)].nodes.clone(),
+        replicas: 1,
         core: NodeConfig::new(GroupId { dc, group: GROUP, incarnation: 0 }, LANES),
         flush_delay: options.flush_delay,
     };
     let node = Node::start(node_endpoint.clone(), node_options)
+        .await
         .map_err(|source| LocalError::Node { dc: name.clone(), source })?;
     let aggregator_options = AggregatorOptions {
         data_dir: dir.join("aggregator"),

@@ -158,6 +158,6 @@ pub async fn client(cluster: &LocalCluster, dc: usize, name: &str) -> Result<Cli
     let credentials = cluster.client_credentials(dc, name)?;
     let endpoint = Endpoint::bind(([127, 0, 0, 1], 0).into(), credentials, EndpointOptions::of(Role::Client))?;
     let own = &cluster.dcs[dc];
-    let site = Site { dc: own.name.clone(), node: own.node_addr, aggregator: Some(own.aggregator_addr) };
+    let site = Site { dc: own.name.clone(), nodes: vec![own.node_addr], aggregator: Some(own.aggregator_addr) };
     Ok(Client::builder().site(site).endpoint(endpoint).connect().await?)
 }

@@ -12,6 +12,8 @@ pub struct DataCentre {
     pub aggregator: SocketAddr,
     /// Where its nodes listen.
     pub nodes: Vec<SocketAddr>,
+    /// Nodes that hold each group's log.
+    pub replicas: u16,
 }
 
 /// The cluster's layout. A data centre's [`DcId`] is its index here, for ever: append, never reorder.
@@ -123,6 +125,7 @@ mod tests {
             name: format!("dc-{i}"),
             aggregator: SocketAddr::from(([127, 0, 0, 1], 7000 + i)),
             nodes: vec![SocketAddr::from(([127, 0, 0, 1], 8000 + i))],
+            replicas: 1,
         };
         Cluster { name: "t".into(), dcs: (0..dcs).map(dc).collect(), voters: vec![DcId(0)], leader: DcId(0) }
     }

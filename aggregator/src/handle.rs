@@ -187,9 +187,8 @@ impl Aggregator {
             self.inner.cluster.clone(),
             self.inner.own,
         )));
-        for (node, addr) in dc.nodes.iter().enumerate() {
-            let dialling =
-                nodes::keep_dialling(endpoint.clone(), *addr, dc.name.clone(), node as u64, self.inner.events.clone());
+        for node in 0..dc.nodes.len() as u16 {
+            let dialling = nodes::keep_dialling(endpoint.clone(), dc.clone(), node, self.inner.events.clone());
             tasks.push(tokio::spawn(dialling));
         }
         tasks.push(tokio::spawn(accept_all(endpoint, mesh, self.clone())));

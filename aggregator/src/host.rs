@@ -4,6 +4,7 @@ use crate::awards;
 use crate::cluster::Cluster;
 use crate::handle::{AwardEvent, LiveEvent};
 use crate::ledger::SharedLedger;
+use crate::nodes::NodeGroup;
 use crate::storage::ViewStore;
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -33,9 +34,9 @@ pub enum Event {
     PeerUp { dc: DcId, id: u64, sender: mpsc::Sender<Bytes>, connection: Connection },
     Peer { dc: DcId, id: u64, msg: PeerMsg },
     PeerGone { dc: DcId, id: u64 },
-    NodeUp { node: u64, sender: mpsc::Sender<Bytes>, connection: Connection },
-    Node { node: u64, msg: FromGroup },
-    NodeGone { node: u64 },
+    NodeUp { node: NodeGroup, sender: mpsc::Sender<Bytes>, connection: Connection },
+    Node { node: NodeGroup, msg: FromGroup },
+    NodeGone { node: NodeGroup },
     Submit { cmds: Vec<LedgerCmd> },
     Stop { done: oneshot::Sender<()> },
 }
@@ -60,11 +61,17 @@ struct Peer {
     connection: Connection,
 }
 
-/// A node of this data centre, and the group that it turned out to hold.
+/// A node of this data centre, as one of the holders of a group.
 struct NodePeer {
     sender: mpsc::Sender<Bytes>,
     connection: Connection,
-    group: Option<GroupId>,
+}
+
+/// The node that greeted last for a group: a leader that was deposed, and does not know it yet, is heard no longer.
+struct Speaker {
+    node: NodeGroup,
+    /// Number of the start that it greeted with.
+    start: u64,
 }
 
 /// Everything the event loop needs.
@@ -79,7 +86,9 @@ pub struct Host {
     pub live: broadcast::Sender<LiveEvent>,
     pub origin: Instant,
     peers: HashMap<DcId, Peer>,
-    nodes: HashMap<u64, NodePeer>,
+    nodes: HashMap<NodeGroup, NodePeer>,
+    /// Who speaks for each group.
+    speakers: HashMap<GroupId, Speaker>,
     leader: Option<DcId>,
     persisted: u64,
 }
@@ -100,7 +109,7 @@ pub struct HostParts {
 impl Host {
     pub fn new(parts: HostParts) -> Host {
         let HostParts { own, core, ledger, ledger_changed, raft, credentials, store, live, origin } = parts;
-        let (peers, nodes) = (HashMap::new(), HashMap::new());
+        let (peers, nodes, speakers) = Default::default();
         Host {
             own,
             core,
@@ -113,6 +122,7 @@ impl Host {
             origin,
             peers,
             nodes,
+            speakers,
             leader: None,
             persisted: 0,
         }
@@ -180,7 +190,7 @@ impl Host {
                 }
             }
             Event::NodeUp { node, sender, connection } => {
-                self.nodes.insert(node, NodePeer { sender, connection, group: None });
+                self.nodes.insert(node, NodePeer { sender, connection });
             }
             Event::Node { node, msg } => self.on_node(node, msg),
             Event::NodeGone { node } => self.lose_node(node, "the connection has ended"),
@@ -198,25 +208,42 @@ impl Host {
         self.handle(Input::PeerUp { dc, rtt });
     }
 
-    /// The first message of a node's connection says which group it holds.
-    fn on_node(&mut self, node: u64, msg: FromGroup) {
-        let Some(peer) = self.nodes.get_mut(&node) else { return };
+    /// The first message by a node's channel is a greeting, which says of which incarnation the group is.
+    fn on_node(&mut self, node: NodeGroup, msg: FromGroup) {
         let group = group_of(&msg);
-        if group.dc != self.own {
-            tracing::warn!(%group, "a node of this data centre speaks for a group of another one");
-            return self.lose_node(node, "the group is one of another data centre");
+        if group.dc != self.own || group.group != node.group {
+            tracing::warn!(%group, ?node, "a node of this data centre speaks for another group than it was asked about");
+            return self.lose_node(node, "the group is not the one that the channel is for");
         }
-        if peer.group.replace(group) != Some(group) {
-            self.handle(Input::GroupUp { group });
+        if let FromGroup::Hello(hello) = &msg {
+            self.on_greeting(node, group, hello.number);
         }
-        self.handle(Input::Group { group, msg });
+        if self.speakers.get(&group).is_some_and(|speaker| speaker.node == node) {
+            self.handle(Input::Group { group, msg });
+        }
+    }
+
+    /// Who greets with a later start than the present speaker's speaks from here on.
+    fn on_greeting(&mut self, node: NodeGroup, group: GroupId, start: u64) {
+        let present = self.speakers.get(&group).map(|speaker| speaker.start);
+        if present.is_some_and(|number| number >= start) {
+            return;
+        }
+        if present.is_some() {
+            self.handle(Input::GroupGone { group });
+        }
+        self.speakers.insert(group, Speaker { node, start });
+        self.handle(Input::GroupUp { group });
     }
 
     /// Ends the connection to a node, if it has not ended, so that it is made again.
-    fn lose_node(&mut self, node: u64, reason: &str) {
+    fn lose_node(&mut self, node: NodeGroup, reason: &str) {
         let Some(peer) = self.nodes.remove(&node) else { return };
         peer.connection.close(reason);
-        if let Some(group) = peer.group {
+        let lost: Vec<GroupId> =
+            self.speakers.iter().filter(|(_, speaker)| speaker.node == node).map(|(&group, _)| group).collect();
+        for group in lost {
+            self.speakers.remove(&group);
             self.handle(Input::GroupGone { group });
         }
     }
@@ -284,10 +311,8 @@ impl Host {
     }
 
     fn send_group(&mut self, group: GroupId, frame: Bytes) {
-        let found = self.nodes.iter().find(|(_, peer)| peer.group == Some(group)).map(|(&node, _)| node);
-        if let Some(node) = found
-            && self.nodes[&node].sender.try_send(frame).is_err()
-        {
+        let Some(node) = self.speakers.get(&group).map(|speaker| speaker.node) else { return };
+        if self.nodes.get(&node).is_some_and(|peer| peer.sender.try_send(frame).is_err()) {
             self.lose_node(node, READS_TOO_SLOWLY);
         }
     }

@@ -1,10 +1,12 @@
 //! Connections to the nodes of this data centre: dialled by the aggregator, again and again.
 
+use crate::cluster::DataCentre;
 use crate::host::Event;
 use crate::mesh::write_all;
-use std::net::SocketAddr;
+use futures_util::future::join_all;
 use std::time::Duration;
-use tidemark_proto::msg::FromGroup;
+use tidemark_proto::msg::{ForWhom, FromGroup};
+use tidemark_proto::placement;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, PeerName, Role};
 use tokio::sync::mpsc;
@@ -13,26 +15,34 @@ const WRITER_QUEUE_MAX: usize = 4_096;
 /// Pause before dialling again: a node is close, and clients wait for it.
 const REDIAL: Duration = Duration::from_millis(100);
 
-/// Keeps a connection to the node at `addr`, for ever.
-pub async fn keep_dialling(
-    endpoint: Endpoint,
-    addr: SocketAddr,
-    dc_name: String,
-    node: u64,
-    events: mpsc::Sender<Event>,
-) {
-    let Ok(expected) = PeerName::any(&dc_name, Role::Node) else { return };
+/// What a node has to do with one group: there is a channel for each. The node says nothing by it until it speaks for the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeGroup {
+    pub node: u16,
+    pub group: u16,
+}
+
+/// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever.
+pub async fn keep_dialling(endpoint: Endpoint, dc: DataCentre, node: u16, events: mpsc::Sender<Event>) {
+    let (addr, nodes) = (dc.nodes[usize::from(node)], dc.nodes.len() as u16);
+    let Ok(expected) = PeerName::any(&dc.name, Role::Node) else { return };
     loop {
         match endpoint.connect(addr, &expected).await {
-            Ok(connection) => run(connection, node, &events).await,
+            Ok(connection) => {
+                let groups = placement::groups_of(node, nodes, dc.replicas);
+                join_all(groups.map(|group| run(&connection, NodeGroup { node, group }, &events))).await;
+            }
             Err(error) => tracing::debug!(%addr, %error, "node not reached"),
         }
         tokio::time::sleep(REDIAL).await;
     }
 }
 
-async fn run(connection: Connection, node: u64, events: &mpsc::Sender<Event>) {
-    let Ok(Channel { mut reader, writer }) = connection.open_channel(channel::GROUP).await else { return };
+async fn run(connection: &Connection, node: NodeGroup, events: &mpsc::Sender<Event>) {
+    let Ok(Channel { mut reader, mut writer }) = connection.open_channel(channel::GROUP).await else { return };
+    if writer.send_bytes(wire::encode(&ForWhom { group: node.group }).into()).await.is_err() {
+        return;
+    }
     let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
     let writing = tokio::spawn(write_all(writer, receiver));
     let up = Event::NodeUp { node, sender, connection: connection.clone() };
@@ -46,20 +56,20 @@ async fn run(connection: Connection, node: u64, events: &mpsc::Sender<Event>) {
 }
 
 /// Why reading ended.
-async fn read_all(node: u64, reader: &mut FrameReader, events: &mpsc::Sender<Event>) -> String {
+async fn read_all(node: NodeGroup, reader: &mut FrameReader, events: &mpsc::Sender<Event>) -> String {
     loop {
         let frame = match reader.next().await {
             Ok(Some(frame)) => frame,
             Ok(None) => return "the channel has ended".to_owned(),
             Err(error) => {
-                tracing::debug!(node, %error, "connection to a node ended");
+                tracing::debug!(?node, %error, "connection to a node ended");
                 return error.to_string();
             }
         };
         let msg = match wire::decode::<FromGroup>(&frame) {
             Ok(msg) => msg,
             Err(error) => {
-                tracing::warn!(node, %error, "malformed message of a node");
+                tracing::warn!(?node, %error, "malformed message of a node");
                 return format!("malformed message: {error}");
             }
         };

@@ -3,14 +3,13 @@
 use crate::cluster::Cluster;
 use crate::mesh::Mesh;
 use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::FutureExt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tidemark_consensus::raft::{CallKind, Duplex, RaftService, RaftTransport, Unreachable};
 use tidemark_proto::wire::channel;
-use tidemark_transport::{Channel, FrameReader, FrameWriter, ReceiveError, SendError};
-use tokio::sync::mpsc;
+use tidemark_transport::Channel;
+use tidemark_transport::exchange::{carry, next_only, send_only};
 
 /// Largest frame of Raft: an append request with its entries, or a piece of a snapshot.
 pub const RAFT_FRAME_BYTES_MAX: usize = 5 << 20;
@@ -21,12 +20,12 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct MeshTransport(pub Mesh);
 
 impl MeshTransport {
-    async fn open(&self, target: u64, kind: u8) -> Result<(FrameReader, FrameWriter), Unreachable> {
+    async fn open(&self, target: u64, kind: u8) -> Result<Channel, Unreachable> {
         let unreachable = |reason: String| Unreachable { target, reason };
         let dc = Cluster::dc_of_member(target).ok_or_else(|| unreachable("no such member".into()))?;
         let connection = self.0.connection(dc).ok_or_else(|| unreachable("not connected".into()))?;
         let channel = connection.open_channel(kind).await.map_err(|error| unreachable(error.to_string()))?;
-        Ok(split(channel))
+        Ok(with_large_frames(channel))
     }
 }
 
@@ -34,7 +33,7 @@ impl RaftTransport for MeshTransport {
     fn call(&self, target: u64, kind: CallKind, request: Bytes) -> BoxFuture<'_, Result<Bytes, Unreachable>> {
         Box::pin(async move {
             let unreachable = |reason: String| Unreachable { target, reason };
-            let (mut reader, mut writer) = self.open(target, channel::RAFT_CALL).await?;
+            let Channel { mut reader, mut writer } = self.open(target, channel::RAFT_CALL).await?;
             let mut frame = BytesMut::with_capacity(request.len() + 1);
             frame.put_u8(kind as u8);
             frame.put(request);
@@ -49,63 +48,23 @@ impl RaftTransport for MeshTransport {
 
     fn open(&self, target: u64) -> BoxFuture<'_, Result<Duplex, Unreachable>> {
         Box::pin(async move {
-            let (reader, writer) = self.open(target, channel::RAFT_STREAM).await?;
+            let channel = self.open(target, channel::RAFT_STREAM).await?;
             let (ours, theirs) = Duplex::pair();
-            tokio::spawn(pump(theirs, reader, writer));
+            tokio::spawn(carry(theirs.sender, theirs.receiver, channel));
             Ok(ours)
         })
     }
 }
 
-fn split(channel: Channel) -> (FrameReader, FrameWriter) {
-    let Channel { mut reader, mut writer } = channel;
-    reader.set_frame_bytes_max(RAFT_FRAME_BYTES_MAX);
-    writer.set_frame_bytes_max(RAFT_FRAME_BYTES_MAX);
-    (reader, writer)
-}
-
-/// Sends the one frame of its direction, with the end of that: one datagram, not two.
-async fn send_only(writer: &mut FrameWriter, frame: Bytes) -> Result<(), SendError> {
-    writer.feed_bytes(frame).await?;
-    writer.finish().await
-}
-
-/// The one frame of its direction. Its end, which came with it, is taken as well: a reader that has not seen the end asks the peer
-/// to send no more.
-async fn next_only(reader: &mut FrameReader) -> Result<Option<Bytes>, ReceiveError> {
-    let frame = reader.next().await?;
-    let _ = reader.next().now_or_never();
-    Ok(frame)
-}
-
-/// Carries messages between a duplex and a channel until either ends.
-async fn pump(duplex: Duplex, reader: FrameReader, writer: FrameWriter) {
-    let Duplex { sender, receiver } = duplex;
-    tokio::select! {
-        () = pump_out(receiver, writer) => {}
-        () = pump_in(sender, reader) => {}
-    }
-}
-
-async fn pump_out(mut receiver: mpsc::Receiver<Bytes>, mut writer: FrameWriter) {
-    while let Some(message) = receiver.recv().await {
-        if writer.send_bytes(message).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn pump_in(sender: mpsc::Sender<Bytes>, mut reader: FrameReader) {
-    while let Ok(Some(message)) = reader.next().await {
-        if sender.send(message).await.is_err() {
-            return;
-        }
-    }
+fn with_large_frames(mut channel: Channel) -> Channel {
+    channel.reader.set_frame_bytes_max(RAFT_FRAME_BYTES_MAX);
+    channel.writer.set_frame_bytes_max(RAFT_FRAME_BYTES_MAX);
+    channel
 }
 
 /// Answers one call; a refused one ends the channel without an answer.
 pub async fn serve_raft_call(raft: Arc<dyn RaftService>, from: u64, channel: Channel) {
-    let (mut reader, mut writer) = split(channel);
+    let Channel { mut reader, mut writer } = with_large_frames(channel);
     let Ok(Some(mut request)) = next_only(&mut reader).await else { return };
     if request.is_empty() {
         return tracing::warn!(from, "empty call of Raft");
@@ -125,11 +84,10 @@ pub async fn serve_raft_call(raft: Arc<dyn RaftService>, from: u64, channel: Cha
 
 /// Serves one stream until it ends.
 pub async fn serve_raft_stream(raft: Arc<dyn RaftService>, from: u64, channel: Channel) {
-    let (reader, writer) = split(channel);
     let (ours, theirs) = Duplex::pair();
-    let pumping = tokio::spawn(pump(theirs, reader, writer));
+    let carrying = tokio::spawn(carry(theirs.sender, theirs.receiver, with_large_frames(channel)));
     if let Err(error) = raft.on_stream(from, ours).await {
         tracing::debug!(from, %error, "stream of Raft ended");
     }
-    pumping.abort();
+    carrying.abort();
 }

@@ -6,10 +6,12 @@ use crate::fake::FakeCluster;
 use crate::flusher::OnLoss;
 use crate::link::Dialer;
 use crate::reads::Reads;
+use crate::site::GroupSite;
 use crate::waits::Waits;
 use rand::TryRng;
 use rand::rngs::SysRng;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::client::{ClientConfig, HIT_BYTES};
 use tidemark_proto::ids::OwnerId;
@@ -22,8 +24,9 @@ use tidemark_transport::{Credentials, Endpoint, EndpointOptions, PeerName, Role}
 pub struct Site {
     /// Its name, as in the certificates of its processes.
     pub dc: String,
-    /// A node, for increments.
-    pub node: SocketAddr,
+    /// All its nodes in the order of their numbers, for increments. Each leads a group of valves; a client uses one of the groups,
+    /// and the next one when that cannot be reached.
+    pub nodes: Vec<SocketAddr>,
     /// An aggregator, for reads; without one the client reads at other sites.
     pub aggregator: Option<SocketAddr>,
 }
@@ -184,18 +187,25 @@ impl Builder {
         }
         let endpoint = self.bind()?;
         let peer = |dc: &str, role| PeerName::any(dc, role).map_err(|error| ConnectError::Dc(error.to_string()));
-        let (mut nodes, mut aggregators) = (Vec::new(), Vec::new());
+        let (mut groups, mut aggregators) = (Vec::new(), Vec::new());
         for site in &self.sites {
-            nodes.push((site.node, peer(&site.dc, Role::Node)?));
+            if site.nodes.is_empty() {
+                return Err(ConnectError::NoNodes { dc: site.dc.clone() });
+            }
+            let nodes: Arc<[SocketAddr]> = site.nodes.clone().into();
+            let first = rand::random_range(0..nodes.len());
+            for group in (first..nodes.len()).chain(0..first) {
+                groups.push(GroupSite::new(nodes.clone(), peer(&site.dc, Role::Node)?, group));
+            }
             if let Some(addr) = site.aggregator {
                 aggregators.push((addr, peer(&site.dc, Role::Aggregator)?));
             }
         }
-        self.config.sites = nodes.len() as u16;
+        self.config.sites = u16::try_from(groups.len()).unwrap_or(u16::MAX);
         self.config.owner = OwnerId(endpoint.identity().digest());
         let waits = Waits::quic(endpoint.clone(), aggregators.clone());
         let reads = Reads::quic(endpoint.clone(), aggregators);
-        Ok((Dialer::Quic { endpoint, sites: nodes.into() }, reads, waits))
+        Ok((Dialer::Quic { endpoint, sites: groups.into() }, reads, waits))
     }
 
     fn bind(&mut self) -> Result<Endpoint, ConnectError> {
@@ -203,7 +213,7 @@ impl Builder {
             return Ok(endpoint);
         }
         let credentials = self.credentials.take().ok_or(ConnectError::NoCredentials)?;
-        let any: SocketAddr = match self.sites.iter().all(|site| site.node.is_ipv4()) {
+        let any: SocketAddr = match self.sites.iter().flat_map(|site| &site.nodes).all(SocketAddr::is_ipv4) {
             true => (Ipv4Addr::UNSPECIFIED, 0).into(),
             false => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };

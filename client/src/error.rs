@@ -95,6 +95,8 @@ pub enum AwardError {
 pub enum ConnectError {
     #[error("no site: name at least one, or use a fake cluster")]
     NoSites,
+    #[error("site {dc:?} has no nodes: name all nodes of the data centre")]
+    NoNodes { dc: String },
     #[error("{sites} sites: at most {max} allowed")]
     TooManySites { sites: usize, max: usize },
     #[error("no credentials: the certificate of this front end, its key and the cluster's CA")]

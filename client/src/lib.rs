@@ -38,6 +38,7 @@ mod link;
 mod named;
 mod reads;
 mod shared;
+mod site;
 mod stripe;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ pub use hit::{Hit, HitDurable, HitOutcome, SessionToken};
 pub use keys::KEYS_PER_THREAD_MAX;
 pub use named::{FENCES_AT_ONCE_MAX, NAMED_AT_ONCE_MAX, NamedError, NamedOutcome, NamedPatience};
 pub use shared::HANDLES_MAX;
+pub use site::{SiteError, open_increments};
 pub use tidemark_proto::client::InDoubt;
 pub use tidemark_proto::ids::{CounterName, SessionId};
 pub use tidemark_proto::msg::{Award, Place, Reading};

@@ -1,12 +1,12 @@
 //! One link of the core, as a task: dials, opens the channel, moves messages.
 
 use crate::fake::FakeCluster;
-use std::net::SocketAddr;
+use crate::site::{GroupSite, Silence, SiteError};
 use std::sync::Arc;
 use tidemark_proto::client::{LinkId, SiteId};
 use tidemark_proto::msg::{FromClient, ToClient};
-use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, Endpoint, FrameReader, FrameWriter, PeerName};
+use tidemark_proto::wire;
+use tidemark_transport::{Channel, Endpoint, FrameReader, FrameWriter};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::debug;
@@ -19,7 +19,7 @@ pub(crate) const EVENTS_MAX: usize = 1_024;
 /// How to reach the sites.
 #[derive(Clone, Debug)]
 pub(crate) enum Dialer {
-    Quic { endpoint: Endpoint, sites: Arc<[(SocketAddr, PeerName)]> },
+    Quic { endpoint: Endpoint, sites: Arc<[GroupSite]> },
     Fake(FakeCluster),
 }
 
@@ -46,9 +46,9 @@ impl Link {
         let task = tokio::spawn(async move {
             match dialer {
                 Dialer::Quic { endpoint, sites } => {
-                    let (addr, peer) = &sites[usize::from(site.0)];
-                    if let Err(error) = run(&endpoint, *addr, peer, id, messages, &events).await {
-                        debug!(%addr, %error, "link");
+                    let site = &sites[usize::from(site.0)];
+                    if let Err(error) = run(&endpoint, site, id, messages, &events).await {
+                        debug!(?site, %error, "link");
                     }
                 }
                 Dialer::Fake(cluster) => cluster.serve(id, messages, &events).await,
@@ -70,27 +70,30 @@ impl Drop for Link {
     }
 }
 
-type LinkError = Box<dyn std::error::Error + Send + Sync>;
-
 async fn run(
     endpoint: &Endpoint,
-    addr: SocketAddr,
-    peer: &PeerName,
+    site: &GroupSite,
     id: LinkId,
     messages: mpsc::Receiver<FromClient>,
     events: &Events,
-) -> Result<(), LinkError> {
-    let connection = endpoint.connect(addr, peer).await?;
-    let Channel { writer, reader } = connection.open_channel(channel::INCREMENTS).await?;
+) -> Result<(), SiteError> {
+    let (node, Channel { writer, reader }) = site.open(endpoint).await?;
     events.send((id, Event::Connected)).await?;
+    let silence = Silence::new();
     tokio::select! {
-        written = write(writer, messages) => written,
-        read = read(reader, id, events) => read,
+        written = write(writer, messages, &silence) => written,
+        read = read(reader, id, events, &silence) => read,
+        elsewhere = site.until_elsewhere(endpoint, node, &silence) => Err(elsewhere),
     }
 }
 
-async fn write(mut writer: FrameWriter, mut messages: mpsc::Receiver<FromClient>) -> Result<(), LinkError> {
+async fn write(
+    mut writer: FrameWriter,
+    mut messages: mpsc::Receiver<FromClient>,
+    silence: &Silence,
+) -> Result<(), SiteError> {
     while let Some(message) = messages.recv().await {
+        silence.sent();
         writer.feed_bytes(wire::encode(&message).into()).await?;
         while let Ok(message) = messages.try_recv() {
             writer.feed_bytes(wire::encode(&message).into()).await?;
@@ -100,8 +103,9 @@ async fn write(mut writer: FrameWriter, mut messages: mpsc::Receiver<FromClient>
     Ok(())
 }
 
-async fn read(mut reader: FrameReader, id: LinkId, events: &Events) -> Result<(), LinkError> {
+async fn read(mut reader: FrameReader, id: LinkId, events: &Events, silence: &Silence) -> Result<(), SiteError> {
     while let Some(frame) = reader.next().await? {
+        silence.received();
         let message = wire::decode::<ToClient>(&frame)?;
         events.send((id, Event::Message(message))).await?;
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemark_proto::client::LinkId;
-use tidemark_proto::msg::FromClient;
+use tidemark_proto::msg::{Admission, ForWhom, FromClient};
 use tidemark_proto::read::{ReadRequest, ReadResponse, ReadValue, ReadValues};
 use tidemark_proto::wait::{WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire::{self, channel};
@@ -200,6 +200,9 @@ async fn serve(endpoint: Endpoint, cluster: FakeCluster) {
 
 async fn serve_increments(channel: Channel, cluster: &FakeCluster) {
     let Channel { mut writer, mut reader } = channel;
+    let frame = reader.next().await.unwrap().unwrap();
+    assert_eq!(wire::decode::<ForWhom>(&frame), Ok(ForWhom { group: 0 }));
+    writer.send_bytes(wire::encode(&Admission::Serves).into()).await.unwrap();
     let (messages, from_client) = mpsc::channel(100);
     let (to_client, mut events) = mpsc::channel(100);
     let read = async move {
@@ -241,7 +244,7 @@ async fn over_quic_hits_are_placed_reads_are_answered_and_lost_sites_are_left() 
     for (dc, cluster) in ["usa-0", "asia-0"].into_iter().zip(&clusters) {
         let (node, aggregator) = (bind(dc, Role::Node), bind(dc, Role::Aggregator));
         let addrs = (node.local_addr(), aggregator.local_addr());
-        builder = builder.site(Site { dc: dc.into(), node: addrs.0, aggregator: Some(addrs.1) });
+        builder = builder.site(Site { dc: dc.into(), nodes: vec![addrs.0], aggregator: Some(addrs.1) });
         nodes.push((tokio::spawn(serve(node.clone(), cluster.clone())), node));
         tokio::spawn(serve(aggregator, cluster.clone()));
     }
@@ -422,7 +425,7 @@ async fn who_waits_moves_on_when_an_aggregator_is_lost_or_cannot_say() {
     for ((dc, cluster), asked) in sites.into_iter().zip(&asked) {
         let (node, aggregator) = (bind(dc, Role::Node), bind(dc, Role::Aggregator));
         let addrs = (node.local_addr(), aggregator.local_addr());
-        builder = builder.site(Site { dc: dc.into(), node: addrs.0, aggregator: Some(addrs.1) });
+        builder = builder.site(Site { dc: dc.into(), nodes: vec![addrs.0], aggregator: Some(addrs.1) });
         tokio::spawn(serve_waits_on(aggregator.clone(), cluster, asked.clone()));
         aggregators.push((node, aggregator));
     }
@@ -457,7 +460,7 @@ async fn who_waits_moves_on_when_an_aggregator_is_lost_or_cannot_say() {
 async fn waits_have_a_limit_and_make_room_when_they_are_dropped() {
     let (ca, addr) = (ClusterCa::generate("demo").unwrap(), loopback());
     let node = Endpoint::bind(addr, credentials(&ca, "usa-0", Role::Node), EndpointOptions::default()).unwrap();
-    let site = Site { dc: "usa-0".into(), node: node.local_addr(), aggregator: Some(node.local_addr()) };
+    let site = Site { dc: "usa-0".into(), nodes: vec![node.local_addr()], aggregator: Some(node.local_addr()) };
     let client =
         Client::builder().credentials(credentials(&ca, "usa-0", Role::Client)).site(site).connect().await.unwrap();
     let name = CounterName::new("search", b"queries").unwrap();

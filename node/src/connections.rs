@@ -1,25 +1,41 @@
-//! Connections of a node: clients and the data centre's aggregator. Each has a reader that decodes and a writer that batches.
+//! Connections of a node: clients, the data centre's aggregator, other nodes. Each channel of the first two has a reader that
+//! decodes and a writer that batches.
 
 use crate::host::Event;
+use crate::neighbours::{Neighbours, serve_call, serve_stream};
 use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidemark_consensus::raft::RaftService;
 use tidemark_proto::ids::OwnerId;
+use tidemark_proto::msg::{Admission, ForWhom};
 use tidemark_proto::wire::{self, Message, channel};
 use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, Role};
 use tokio::sync::mpsc;
 
 /// Messages that may wait for one connection's writer; a peer that reads slower is disconnected and will ask again.
 pub const WRITER_QUEUE_MAX: usize = 4_096;
+/// Channels of one connection over its life: those of a group's Raft are opened for each call. They are numbered, each once.
+const CHANNELS_PER_CONNECTION_MAX: u64 = 1 << 32;
 /// Messages a writer takes at once.
 const WRITER_BATCH: usize = 256;
 
+/// Which groups are behind which door.
+pub struct Doors {
+    pub groups: BTreeMap<u16, mpsc::Sender<Event>>,
+    /// Of those whose log is on several nodes.
+    pub rafts: BTreeMap<u16, Arc<dyn RaftService>>,
+    pub neighbours: Arc<Neighbours>,
+}
+
 /// Accepts connections until the endpoint closes.
-pub async fn accept_all(endpoint: Endpoint, events: mpsc::Sender<Event>) {
+pub async fn accept_all(endpoint: Endpoint, doors: Arc<Doors>) {
     let mut conn = 0;
     while let Some(accepted) = endpoint.accept().await {
         match accepted {
             Ok(connection) => {
-                conn += 1;
-                tokio::spawn(serve(connection, conn, events.clone()));
+                conn += CHANNELS_PER_CONNECTION_MAX;
+                tokio::spawn(serve(connection, conn, doors.clone()));
             }
             Err(error) => tracing::warn!(%error, "connection refused"),
         }
@@ -44,27 +60,70 @@ impl Peer {
     }
 }
 
-/// Serves one connection by the role in its certificate, and ends it.
-async fn serve(connection: Connection, conn: u64, events: mpsc::Sender<Event>) {
+/// Serves the channels of one connection, by the role in its certificate.
+async fn serve(connection: Connection, first: u64, doors: Arc<Doors>) {
+    for conn in first..first + CHANNELS_PER_CONNECTION_MAX {
+        match connection.accept_channel().await {
+            Ok((kind, channel)) => {
+                drop(tokio::spawn(serve_kind(connection.clone(), kind, channel, conn, doors.clone())))
+            }
+            Err(error) => return tracing::debug!(%error, peer = %connection.peer(), "connection ended"),
+        }
+    }
+    connection.close("too many channels on one connection");
+}
+
+async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn: u64, doors: Arc<Doors>) {
     let peer = connection.peer().clone();
-    match (peer.role(), connection.accept_channel().await) {
+    let neighbour = doors.neighbours.number_of(&peer);
+    match (peer.role(), kind, neighbour) {
         // An aggregator counts for callers of its HTTP interface.
-        (Role::Client | Role::Aggregator, Ok((channel::INCREMENTS, channel))) => {
-            let owner = OwnerId(peer.digest());
-            let up = |peer| Event::ClientUp { conn, owner, peer };
-            let message = |msg| Event::Client { conn, msg };
-            serve_channel(&connection, channel, &events, up, message, Event::ClientGone { conn }).await;
-        }
-        (Role::Aggregator, Ok((channel::GROUP, channel))) => {
-            let up = |to| Event::AggregatorUp { conn, dc: peer.dc().to_owned(), peer: to };
-            let message = |msg| Event::Aggregator { conn, msg };
-            serve_channel(&connection, channel, &events, up, message, Event::AggregatorGone { conn }).await;
-        }
-        (role, Ok((kind, _))) => {
+        (Role::Client | Role::Aggregator, channel::INCREMENTS, _) | (Role::Aggregator, channel::GROUP, _) => {}
+        (Role::Node, channel::GROUP_RAFT_CALL | channel::GROUP_RAFT_STREAM, Some(_)) => {}
+        (role, kind, _) => {
             tracing::warn!(?role, kind, peer = %peer, "channel refused");
-            connection.close("this process does not serve that channel to that role");
+            return connection.close("this process does not serve that channel to that role");
         }
-        (_, Err(error)) => tracing::debug!(%error, peer = %peer, "connection ended before its channel was opened"),
+    }
+    let group = match read_group(&mut channel).await {
+        Ok(group) => group,
+        Err(reason) => {
+            tracing::warn!(peer = %peer, %reason, "channel refused");
+            return connection.close(&reason);
+        }
+    };
+    match (kind, doors.rafts.get(&group).cloned(), neighbour) {
+        (channel::GROUP_RAFT_CALL, Some(raft), Some(from)) => serve_call(raft, from, channel).await,
+        (channel::GROUP_RAFT_STREAM, Some(raft), Some(from)) => serve_stream(raft, from, channel).await,
+        (channel::INCREMENTS | channel::GROUP, ..) => serve_group(connection, kind, channel, conn, group, &doors).await,
+        _ => tracing::debug!(peer = %peer, group, "this node does not hold the group"),
+    }
+}
+
+/// The group that a channel is for: its first frame.
+async fn read_group(channel: &mut Channel) -> Result<u16, String> {
+    let frame = channel.reader.next().await.map_err(|error| error.to_string())?.ok_or("the channel has ended")?;
+    let ForWhom { group } = wire::decode(&frame).map_err(|error| format!("malformed message: {error}"))?;
+    Ok(group)
+}
+
+async fn serve_group(connection: Connection, kind: u8, mut channel: Channel, conn: u64, group: u16, doors: &Doors) {
+    let peer = connection.peer().clone();
+    let Some(events) = doors.groups.get(&group) else {
+        let elsewhere = wire::encode(&Admission::Elsewhere { node: Some(group) });
+        let _ = channel.writer.send_bytes(elsewhere.into()).await;
+        let _ = channel.writer.finish().await;
+        return tracing::debug!(peer = %peer, group, "this node does not hold the group");
+    };
+    if kind == channel::INCREMENTS {
+        let owner = OwnerId(peer.digest());
+        let up = |peer| Event::ClientUp { conn, owner, peer };
+        let message = |msg| Event::Client { conn, msg };
+        serve_channel(&connection, channel, events, up, message, Event::ClientGone { conn }).await;
+    } else {
+        let up = |to| Event::AggregatorUp { conn, dc: peer.dc().to_owned(), peer: to };
+        let message = |msg| Event::Aggregator { conn, msg };
+        serve_channel(&connection, channel, events, up, message, Event::AggregatorGone { conn }).await;
     }
 }
 

@@ -1,47 +1,28 @@
 //! The host of a group: one task that owns the core and feeds it what happens.
 
-use crate::connections::{Peer, accept_all};
-use crate::storage::{self, Progress, StartError, Storage, StorageOptions};
+use crate::connections::Peer;
+use crate::log::{GroupLog, News};
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemark_consensus::local::{CheckpointPart, LocalLog};
+use tidemark_consensus::replica;
 use tidemark_proto::group::GroupConfig;
-use tidemark_proto::ids::{DcId, GroupId, LogIndex, OwnerId};
-use tidemark_proto::msg::{ForGroup, FromClient};
-use tidemark_proto::node::{ConnId, Input, NodeConfig, NodeCore, Output};
-use tidemark_proto::time::{Time, WallMs};
+use tidemark_proto::ids::{GroupId, LogIndex, OwnerId};
+use tidemark_proto::msg::{Admission, ForGroup, FromClient};
+use tidemark_proto::node::{CheckpointPart, ConnId, Input, NodeConfig, NodeCore, Output};
+use tidemark_proto::time::Time;
 use tidemark_proto::wire;
-use tidemark_transport::Endpoint;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// Events that may wait for the core; past it readers wait, and with them their connections.
-const EVENTS_MAX: usize = 4_096;
 /// Events handled before outputs are drained.
 const EVENTS_BATCH: usize = 512;
 /// Why a connection ends whose writer's queue is full.
 const READS_TOO_SLOWLY: &str = "reads too slowly";
+/// Why clients' connections end when the node no longer speaks for the group.
+const LED_ELSEWHERE: &str = "another node may lead the group";
 
-/// How a node is started.
-#[derive(Clone, Debug)]
-pub struct NodeOptions {
-    pub data_dir: PathBuf,
-    pub cluster: String,
-    pub dc_name: String,
-    pub dc: DcId,
-    /// Number of the group inside the data centre.
-    pub group: u16,
-    /// Settings of the core; the group's identity in it is replaced by the data directory's.
-    pub core: NodeConfig,
-    /// Added to every flush, to model slower disks.
-    pub flush_delay: Duration,
-}
-
-/// What happens to a node.
+/// What happens to a group's host.
 pub enum Event {
     ClientUp { conn: u64, owner: OwnerId, peer: Peer },
     Client { conn: u64, msg: FromClient },
@@ -52,12 +33,27 @@ pub enum Event {
     Stop { done: oneshot::Sender<()> },
 }
 
-/// A node's state as others may see it.
+/// What a node is to a group's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// The log is on this node only.
+    #[default]
+    Alone,
+    Leads,
+    Follows,
+}
+
+/// A group's state on this node, as others may see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeStatus {
-    /// Whether increments are taken.
+pub struct GroupStatus {
+    /// Its incarnation is 0 until its log has one.
+    pub group: Option<GroupId>,
+    pub role: Role,
+    /// The node that leads the group, if known; none where the log is on this node only.
+    pub leader: Option<u16>,
+    /// Whether increments are taken, here or, as far as is known, where the group is led.
     pub serving: bool,
-    /// Why the node stopped, if it did.
+    /// Why the log stopped, if it did.
     pub failed: Option<String>,
     pub connections: usize,
     pub applied: u64,
@@ -65,69 +61,17 @@ pub struct NodeStatus {
     pub commits: u64,
 }
 
-/// A running node. Dropping it stops it without a checkpoint; nothing durable is lost.
-pub struct Node {
-    pub group: GroupId,
-    events: mpsc::Sender<Event>,
-    status: watch::Receiver<NodeStatus>,
-    host: tokio::task::JoinHandle<()>,
-    accepting: tokio::task::JoinHandle<()>,
-}
-
-impl Node {
-    /// Recovers from the data directory and serves on the endpoint. To be called within a tokio runtime.
-    pub fn start(endpoint: Endpoint, options: NodeOptions) -> Result<Node, StartError> {
-        let disk = StorageOptions {
-            dir: &options.data_dir,
-            cluster: &options.cluster,
-            dc_name: &options.dc_name,
-            dc: options.dc,
-            group: options.group,
-            flush_delay: options.flush_delay,
-        };
-        let core_config = options.core;
-        let (storage, core) = storage::open(
-            &disk,
-            |group| NodeConfig {
-                group: GroupConfig { id: group, ..core_config.group },
-                wall_origin: wall_now(),
-                ..core_config
-            },
-            rand::random(),
-        )?;
-        let group = storage.group;
-        let (events, receiver) = mpsc::channel(EVENTS_MAX);
-        let (publish, status) = watch::channel(NodeStatus::default());
-        let host = Host::new(core, storage, options.dc_name, publish);
-        let host = tokio::spawn(host.run(receiver));
-        let accepting = tokio::spawn(accept_all(endpoint, events.clone()));
-        Ok(Node { group, events, status, host, accepting })
-    }
-
-    /// Follows the node's state.
-    pub fn status(&self) -> watch::Receiver<NodeStatus> {
-        self.status.clone()
-    }
-
-    /// Stops after everything accepted is durable. Connections end.
-    pub async fn stop(self) {
-        self.accepting.abort();
-        let (done, stopped) = oneshot::channel();
-        if self.events.send(Event::Stop { done }).await.is_ok() {
-            let _ = stopped.await;
-        }
-        let _ = self.host.await;
-    }
-}
-
-struct Host {
+pub struct Host {
     core: NodeCore,
-    log: LocalLog,
-    progress: Arc<Progress>,
+    log: GroupLog,
+    failed: Option<String>,
+    /// The node that leads the group, if known.
+    leader: Option<u16>,
     dc_name: String,
     clients: HashMap<u64, Peer>,
-    /// The present connection of this data centre's aggregator.
+    /// The present connection of this data centre's aggregator, and whether the core was told of it: it is only while it leads.
     aggregator: Option<(u64, Peer)>,
+    aggregator_told: bool,
     origin: Instant,
     durable: LogIndex,
     checkpointed: u64,
@@ -135,20 +79,25 @@ struct Host {
     parts_taken: u64,
     /// Connections found dead while outputs were carried out; the core hears of them after.
     lost: Vec<Input>,
-    publish: watch::Sender<NodeStatus>,
+    publish: watch::Sender<GroupStatus>,
     stopping: Option<oneshot::Sender<()>>,
 }
 
 impl Host {
-    fn new(core: NodeCore, storage: Storage, dc_name: String, publish: watch::Sender<NodeStatus>) -> Host {
-        let durable = storage.progress.durable();
+    pub fn new(core: NodeCore, log: GroupLog, dc_name: String, publish: watch::Sender<GroupStatus>) -> Host {
+        let durable = match &log {
+            GroupLog::Alone(_, progress) => progress.durable(),
+            GroupLog::Shared(_) => LogIndex(0),
+        };
         Host {
             core,
-            log: storage.log,
-            progress: storage.progress,
+            log,
+            failed: None,
+            leader: None,
             dc_name,
             clients: HashMap::new(),
             aggregator: None,
+            aggregator_told: false,
             origin: Instant::now(),
             durable,
             checkpointed: 0,
@@ -160,12 +109,11 @@ impl Host {
         }
     }
 
-    async fn run(mut self, mut events: mpsc::Receiver<Event>) {
-        let progress = self.progress.clone();
+    pub async fn run(mut self, mut events: mpsc::Receiver<Event>) {
         let mut batch = Vec::with_capacity(EVENTS_BATCH);
         self.handle(Input::Tick);
         self.append();
-        while self.progress.failure().is_none() && self.stopping.is_none() {
+        while self.failed.is_none() && self.stopping.is_none() {
             let deadline = self.core.poll_timeout();
             tokio::select! {
                 taken = events.recv_many(&mut batch, EVENTS_BATCH) => {
@@ -174,10 +122,11 @@ impl Host {
                     }
                     batch.drain(..).for_each(|event| self.on_event(event));
                 }
-                () = progress.changed.notified() => self.on_progress(),
+                news = self.log.news() => self.on_news(news),
                 () = sleep_until(self.origin, deadline), if deadline.is_some() => self.handle(Input::Tick),
             }
             self.take_parts();
+            self.attend_aggregator();
             self.append();
             self.publish_status();
         }
@@ -202,10 +151,7 @@ impl Host {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::ClientUp { conn, owner, peer } => {
-                self.clients.insert(conn, peer);
-                self.handle(Input::ClientUp { conn: ConnId(conn), owner });
-            }
+            Event::ClientUp { conn, owner, peer } => self.on_client_up(conn, owner, peer),
             Event::Client { conn, msg } => {
                 if self.clients.contains_key(&conn) {
                     self.handle(Input::Client { conn: ConnId(conn), msg });
@@ -214,14 +160,14 @@ impl Host {
             Event::ClientGone { conn } => self.lose_client(conn),
             Event::AggregatorUp { conn, dc, peer } => self.on_aggregator(conn, &dc, peer),
             Event::Aggregator { conn, msg } => {
-                if self.is_aggregator(conn) {
+                if self.is_aggregator(conn) && self.aggregator_told {
                     self.handle(Input::Aggregator(msg));
                 }
             }
             Event::AggregatorGone { conn } => {
                 if self.is_aggregator(conn) {
                     self.aggregator = None;
-                    self.handle(Input::AggregatorGone);
+                    self.forget_aggregator();
                 }
             }
             Event::Stop { done } => self.stopping = Some(done),
@@ -240,9 +186,39 @@ impl Host {
         }
         if let Some((_, before)) = self.aggregator.replace((conn, peer)) {
             before.end("replaced by a newer connection");
+            self.forget_aggregator();
+        }
+        self.attend_aggregator();
+    }
+
+    /// The aggregator hears of the group from whoever leads it: elsewhere its channel waits.
+    fn attend_aggregator(&mut self) {
+        let attends = self.aggregator.is_some() && self.core.leads();
+        if attends && !self.aggregator_told {
+            self.aggregator_told = true;
+            self.handle(Input::AggregatorUp);
+        } else if !attends {
+            self.forget_aggregator();
+        }
+    }
+
+    fn forget_aggregator(&mut self) {
+        if std::mem::take(&mut self.aggregator_told) {
             self.handle(Input::AggregatorGone);
         }
-        self.handle(Input::AggregatorUp);
+    }
+
+    /// A client is served where the group is led, and told where that is.
+    fn on_client_up(&mut self, conn: u64, owner: OwnerId, peer: Peer) {
+        let admission = match self.core.leads() {
+            true => Admission::Serves,
+            false => Admission::Elsewhere { node: self.leader },
+        };
+        let told = peer.send(wire::encode(&admission).into());
+        if told && self.core.leads() {
+            self.clients.insert(conn, peer);
+            self.handle(Input::ClientUp { conn: ConnId(conn), owner });
+        }
     }
 
     fn lose_client(&mut self, conn: u64) {
@@ -251,16 +227,78 @@ impl Host {
         }
     }
 
+    fn on_news(&mut self, news: Option<News>) {
+        match news {
+            Some(News::Progress) => self.on_progress(),
+            Some(News::Replica(event)) => self.on_replica(event),
+            None => self.failed = Some("the group's log has ended".to_owned()),
+        }
+    }
+
     fn on_progress(&mut self) {
-        let (durable, checkpointed) = (self.progress.durable(), self.progress.checkpointed());
-        if durable > self.durable {
+        let GroupLog::Alone(_, progress) = &self.log else { return };
+        let (durable, checkpointed) = (progress.durable(), progress.checkpointed());
+        self.failed = progress.failure();
+        if self.failed.is_none() && durable > self.durable {
             self.durable = durable;
             self.handle(Input::Durable { upto: durable });
         }
-        if checkpointed > self.checkpointed {
+        if self.failed.is_none() && checkpointed > self.checkpointed {
             self.checkpointed = checkpointed;
             self.handle(Input::Persisted);
         }
+    }
+
+    fn on_replica(&mut self, event: replica::Event) {
+        match event {
+            replica::Event::Committed { position, batch } => {
+                for command in batch.commands() {
+                    self.handle(Input::Committed { command: command.to_vec() });
+                }
+                self.at(Some(position));
+            }
+            replica::Event::Leads { leadership } => {
+                self.lead_under(Some(leadership));
+                self.handle(Input::Lead { nonce: rand::random() });
+            }
+            replica::Event::Follows { leader } => {
+                self.leader = leader.and_then(|node| u16::try_from(node).ok());
+                if self.lead_under(None).is_some() {
+                    self.handle(Input::Follow);
+                }
+            }
+            replica::Event::Restored { position } => self.restore(position),
+            replica::Event::Checkpointed { .. } => self.handle(Input::Persisted),
+            replica::Event::Failed(failure) => self.failed = Some(failure.to_string()),
+        }
+    }
+
+    fn at(&mut self, position: Option<replica::Position>) {
+        if let GroupLog::Shared(shared) = &mut self.log {
+            shared.position = position;
+        }
+    }
+
+    /// The leadership before.
+    fn lead_under(&mut self, leadership: Option<u64>) -> Option<u64> {
+        match &mut self.log {
+            GroupLog::Shared(shared) => std::mem::replace(&mut shared.leadership, leadership),
+            GroupLog::Alone(..) => None,
+        }
+    }
+
+    /// Another node's rows took the place of this one's.
+    fn restore(&mut self, position: replica::Position) {
+        self.at(Some(position));
+        let group = GroupId { incarnation: 0, ..self.core.config().group.id };
+        let config = *self.core.config();
+        let config = NodeConfig { group: GroupConfig { id: group, ..config.group }, ..config };
+        let rows = self.log.rows();
+        match rows.and_then(|rows| NodeCore::replica(config, rows).map_err(|error| error.to_string())) {
+            Ok(core) => (self.core, self.aggregator_told, self.parts_taken) = (core, false, 0),
+            Err(error) => self.failed = Some(error),
+        }
+        self.end_clients();
     }
 
     fn carry_out(&mut self, output: Output) {
@@ -269,17 +307,16 @@ impl Host {
             Output::Client { conn, msg } => self.send_client(conn.0, wire::encode(&msg).into()),
             Output::Aggregator(msg) => self.send_aggregator(wire::encode(&msg).into()),
             Output::Persist(part) => self.persist(part),
-            Output::CutLog { before } => log_failure("cut", self.log.truncate_before(before.0).err()),
+            Output::CutLog { before } => self.log.cut(before),
+            Output::EndClients => self.end_clients(),
         }
     }
 
-    /// The writer keeps its requests in order, so all but the last part count as taken at once.
-    fn persist(&mut self, part: tidemark_proto::node::CheckpointPart) {
+    /// The log keeps its requests in order, so all but the last part count as taken at once.
+    fn persist(&mut self, part: CheckpointPart) {
         self.append();
-        let last = part.last;
-        let part = CheckpointPart { applied: part.applied.0, last, rows: storage::rows(part.rows) };
-        log_failure("checkpoint", self.log.checkpoint(part).err());
-        self.parts_taken += u64::from(!last);
+        self.parts_taken += u64::from(!part.last);
+        self.log.checkpoint(part);
     }
 
     /// Tells the core of parts of a checkpoint that were taken; each may bring the next.
@@ -294,7 +331,7 @@ impl Host {
         if !self.appended.is_empty() {
             let entries = std::mem::take(&mut self.appended);
             metrics::counter!("tidemark_node_entries_total").increment(entries.len() as u64);
-            log_failure("append", self.log.append(entries).err());
+            self.log.append(entries);
         }
     }
 
@@ -318,13 +355,26 @@ impl Host {
         }
     }
 
+    /// What a client was told of numbers and lanes no longer holds: it connects again, wherever the group is led.
+    fn end_clients(&mut self) {
+        self.clients.drain().for_each(|(_, peer)| peer.end(LED_ELSEWHERE));
+    }
+
     fn publish_status(&self) {
-        let status = NodeStatus {
-            serving: self.core.group().is_serving(),
-            failed: self.progress.failure(),
+        let role = match (&self.log, self.core.leads()) {
+            (GroupLog::Alone(..), _) => Role::Alone,
+            (_, true) => Role::Leads,
+            (_, false) => Role::Follows,
+        };
+        let status = GroupStatus {
+            group: Some(self.core.group().config().id),
+            role,
+            leader: self.leader,
+            serving: self.core.group().is_serving() && (role != Role::Follows || self.leader.is_some()),
+            failed: self.failed.clone(),
             connections: self.clients.len(),
             applied: self.core.group().applied().0,
-            commits: self.log.stats().commits.load(Ordering::Relaxed),
+            commits: self.log.commits(),
         };
         self.publish.send_if_modified(|old| {
             let changed = *old != status;
@@ -336,7 +386,7 @@ impl Host {
     /// What was appended becomes durable as the log is dropped.
     fn finish(mut self) {
         self.publish_status();
-        if let Some(error) = self.progress.failure() {
+        if let Some(error) = &self.failed {
             tracing::error!(%error, "the log has failed; the node stops");
         }
         let done = self.stopping.take();
@@ -344,17 +394,6 @@ impl Host {
         if let Some(done) = done {
             let _ = done.send(());
         }
-    }
-}
-
-fn wall_now() -> WallMs {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    WallMs(since.map_or(0, |since| since.as_millis() as u64))
-}
-
-fn log_failure<E: std::fmt::Display>(what: &str, error: Option<E>) {
-    if let Some(error) = error {
-        tracing::error!(%error, "{what} refused by the log");
     }
 }
 

@@ -1,11 +1,15 @@
-//! A node: the process in a data centre that holds valves. It moves bytes between connections, the group's log and
+//! A node: the process in a data centre that holds valves. It moves bytes between connections, the logs of its groups and
 //! [`NodeCore`](tidemark_proto::node::NodeCore), which decides everything.
 //!
 //! This crate never looks into an increment, never counts, and never answers anything that the core did not say.
 
 mod connections;
 mod host;
+mod log;
+mod neighbours;
+mod node;
 mod storage;
 
-pub use host::{Node, NodeOptions, NodeStatus};
+pub use host::{GroupStatus, Role};
+pub use node::{Node, NodeOptions, Statuses};
 pub use storage::StartError;

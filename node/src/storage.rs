@@ -1,12 +1,14 @@
 //! The node's disk: opens the group's log, brings the core back to where it was, and persists what the core says.
 
 use bytes::Bytes;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, Recovered, Row};
 use tidemark_consensus::local::{OpenError, PersistError};
+use tidemark_consensus::replica::Replica;
+use tidemark_proto::group::Row as GroupRow;
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::node::{NodeConfig, NodeCore, RecoverError};
 use tokio::sync::Notify;
@@ -32,6 +34,10 @@ pub enum StartError {
     Recover { path: String, source: RecoverError },
     #[error("{path}: the group's incarnation is missing or malformed")]
     Incarnation { path: String },
+    #[error("{path}: {source}")]
+    Replica { path: String, source: tidemark_consensus::raft::StartError },
+    #[error("{path} is there: the layout's `replicas` was another when this directory was founded")]
+    OtherReplicas { path: String },
 }
 
 /// What the log's writer thread has reported; read by the host's task.
@@ -94,14 +100,40 @@ pub struct StorageOptions<'a> {
     pub flush_delay: Duration,
 }
 
+/// The file of a group's log on several nodes.
+pub fn shared_path(options: &StorageOptions<'_>) -> Result<PathBuf, StartError> {
+    make_dir(options.dir)?;
+    must_not_be_there(options.dir.join(LOG_FILE))?;
+    Ok(shared_name(options))
+}
+
+fn shared_name(options: &StorageOptions<'_>) -> PathBuf {
+    options.dir.join(format!("group-{}.redb", options.group))
+}
+
+/// The rows of a checkpoint, in the order of their keys.
+pub fn rows_of(replica: &Replica) -> Result<Vec<GroupRow>, PersistError> {
+    let mut rows = Vec::new();
+    replica.scan(ROWS, |key, value| rows.push((key.to_vec(), value.to_vec())))?;
+    Ok(rows)
+}
+
+fn make_dir(dir: &Path) -> Result<(), StartError> {
+    std::fs::create_dir_all(dir).map_err(|source| StartError::Directory { path: dir.display().to_string(), source })
+}
+
+fn must_not_be_there(path: PathBuf) -> Result<(), StartError> {
+    if path.exists() { Err(StartError::OtherReplicas { path: path.display().to_string() }) } else { Ok(()) }
+}
+
 /// Opens the directory (or founds it, with a new incarnation) and recovers the core from it.
 pub fn open(
     options: &StorageOptions<'_>,
     config: impl FnOnce(GroupId) -> NodeConfig,
     nonce: u64,
 ) -> Result<(Storage, NodeCore), StartError> {
-    let directory = |source| StartError::Directory { path: options.dir.display().to_string(), source };
-    std::fs::create_dir_all(options.dir).map_err(directory)?;
+    make_dir(options.dir)?;
+    must_not_be_there(shared_name(options))?;
     let path = options.dir.join(LOG_FILE);
     let progress = Arc::new(Progress::default());
     let reporter = progress.clone();
@@ -160,7 +192,7 @@ fn recover(
 }
 
 /// The core's checkpoint rows as the log's: an empty value deletes.
-pub fn rows(rows: Vec<tidemark_proto::group::Row>) -> Vec<Row> {
+pub fn rows(rows: Vec<GroupRow>) -> Vec<Row> {
     let value = |value: Vec<u8>| (!value.is_empty()).then(|| value.into());
     let row = |(key, content): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: value(content) };
     rows.into_iter().map(row).collect()

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 use tidemark_node::{Node, NodeOptions};
 use tidemark_proto::ids::{ClientId, DcId, GroupId};
-use tidemark_proto::msg::{FromClient, FromGroup};
+use tidemark_proto::msg::{Admission, ForWhom, FromClient, FromGroup};
 use tidemark_proto::node::NodeConfig;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::certs::{ClusterCa, Identity, Role};
@@ -28,12 +28,12 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 impl World {
-    fn new() -> World {
+    async fn new() -> World {
         let ca = ClusterCa::generate(CLUSTER).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let endpoint = bind(&credentials(&ca, "usa-0", Role::Node));
         let addr = endpoint.local_addr();
-        let node = Node::start(endpoint, options(dir.path())).unwrap();
+        let node = Node::start(endpoint, options(dir.path(), addr)).await.unwrap();
         World { ca, node, addr, _dir: dir }
     }
 
@@ -42,7 +42,12 @@ impl World {
         let endpoint = bind(&credentials(&self.ca, dc, role));
         let node = PeerName::any("usa-0", Role::Node).unwrap();
         let connection = soon("a connection", endpoint.connect(self.addr, &node)).await.unwrap();
-        let channel = connection.open_channel(kind).await.unwrap();
+        let mut channel = connection.open_channel(kind).await.unwrap();
+        channel.writer.send(&wire::encode(&ForWhom { group: 0 })).await.unwrap();
+        if kind == channel::INCREMENTS {
+            let frame = soon("admission", channel.reader.next()).await.unwrap().expect("a frame");
+            assert_eq!(wire::decode(&frame), Ok(Admission::Serves));
+        }
         (endpoint, connection, channel)
     }
 
@@ -59,14 +64,16 @@ fn bind(credentials: &Credentials) -> Endpoint {
     Endpoint::bind(LOOPBACK.parse().unwrap(), credentials.clone(), EndpointOptions::default()).unwrap()
 }
 
-fn options(dir: &Path) -> NodeOptions {
+fn options(dir: &Path, addr: SocketAddr) -> NodeOptions {
     let group = GroupId { dc: DcId(0), group: 0, incarnation: 0 };
     NodeOptions {
         data_dir: dir.to_owned(),
         cluster: CLUSTER.to_owned(),
         dc_name: "usa-0".to_owned(),
         dc: DcId(0),
-        group: 0,
+        node: 0,
+        nodes: vec![addr],
+        replicas: 1,
         core: NodeConfig::new(group, 2),
         flush_delay: Duration::ZERO,
     }
@@ -86,7 +93,7 @@ async fn hello(channel: &mut Channel) -> FromGroup {
 
 #[tokio::test]
 async fn a_message_that_is_none_ends_the_connection() {
-    let world = World::new();
+    let world = World::new().await;
     let (_client, connection, mut channel) = world.connect("web", Role::Client, channel::INCREMENTS).await;
     channel.writer.send(&[255; 9]).await.unwrap();
     let said = reason(&connection).await;
@@ -102,7 +109,7 @@ async fn a_message_that_is_none_ends_the_connection() {
 
 #[tokio::test]
 async fn an_aggregator_that_is_not_served_is_told_so() {
-    let world = World::new();
+    let world = World::new().await;
     let (_foreign, connection, _channel) = world.aggregator("asia-0").await;
     assert_eq!(reason(&connection).await, "this is a node of usa-0: it does not serve the aggregator of asia-0");
     let (_first, replaced, mut channel) = world.aggregator("usa-0").await;
@@ -116,7 +123,7 @@ async fn an_aggregator_that_is_not_served_is_told_so() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_loses_its_connection() {
-    let world = World::new();
+    let world = World::new().await;
     let (_client, connection, channel) = world.connect("web", Role::Client, channel::INCREMENTS).await;
     let Channel { mut writer, reader: _unread } = channel;
     let ask = FromClient::Fence { of: ClientId(1), lane: 63 };

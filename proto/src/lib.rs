@@ -24,6 +24,7 @@ pub mod limits;
 pub mod msg;
 pub mod named;
 pub mod node;
+pub mod placement;
 pub mod read;
 pub mod ring;
 pub mod table;

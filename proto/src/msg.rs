@@ -5,6 +5,23 @@ use crate::ids::{CellId, ClientId, CounterName, DcId, GroupId, LogIndex, Session
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 
+// ---- channels to a node ---------------------------------------------------------------------------------------------------
+
+/// The first frame of a channel that somebody opens to a node: the group that it is for, by its number in the data centre.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForWhom {
+    pub group: u16,
+}
+
+/// A node's first frame to a client. (An aggregator hears nothing until the node speaks for the group.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Admission {
+    /// The node speaks for the group.
+    Serves,
+    /// It does not, and the channel ends: this one may, as far as is known here.
+    Elsewhere { node: Option<u16> },
+}
+
 // ---- increments: client ↔ node -----------------------------------------------------------------------------------------
 
 /// One increment of a batch on the wire: the counter by the number that this connection gave it.

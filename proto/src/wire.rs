@@ -11,11 +11,13 @@ pub const WIRE_VERSION: u8 = 1;
 
 /// What a channel between two processes carries; its first byte.
 pub mod channel {
-    /// Client and node: [`FromClient`](crate::msg::FromClient), [`ToClient`](crate::msg::ToClient).
+    /// Client and node: [`ForWhom`](crate::msg::ForWhom) and [`Admission`](crate::msg::Admission), then
+    /// [`FromClient`](crate::msg::FromClient), [`ToClient`](crate::msg::ToClient).
     pub const INCREMENTS: u8 = 1;
     /// Client and aggregator: reads.
     pub const READS: u8 = 2;
-    /// Aggregator and group: [`ForGroup`](crate::msg::ForGroup), [`FromGroup`](crate::msg::FromGroup).
+    /// Aggregator and group: [`ForWhom`](crate::msg::ForWhom), then [`ForGroup`](crate::msg::ForGroup),
+    /// [`FromGroup`](crate::msg::FromGroup).
     pub const GROUP: u8 = 3;
     /// Aggregator and aggregator: [`PeerMsg`](crate::msg::PeerMsg).
     pub const PEER: u8 = 4;
@@ -27,6 +29,10 @@ pub mod channel {
     pub const CALL: u8 = 7;
     /// Client and aggregator: waits for awards, [`WaitRequest`](crate::wait::WaitRequest), [`WaitAnswer`](crate::wait::WaitAnswer).
     pub const AWARDS: u8 = 8;
+    /// Node and node of a data centre: one call of a group's Raft and its answer.
+    pub const GROUP_RAFT_CALL: u8 = 9;
+    /// Node and node of a data centre: a stream of a group's Raft.
+    pub const GROUP_RAFT_STREAM: u8 = 10;
 }
 
 /// Why bytes are not a message. Nothing was changed.
@@ -89,6 +95,18 @@ fn cells_valid(cells: &[CellId]) -> Result<(), WireError> {
 
 fn name(counter: &CounterName) -> Result<(), WireError> {
     Ok(counter.validate()?)
+}
+
+impl Message for ForWhom {
+    fn validate(&self) -> Result<(), WireError> {
+        Ok(())
+    }
+}
+
+impl Message for Admission {
+    fn validate(&self) -> Result<(), WireError> {
+        Ok(())
+    }
 }
 
 impl Message for FromClient {

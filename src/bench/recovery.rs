@@ -6,6 +6,7 @@ use std::error::Error;
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tidemark_client::open_increments;
 use tidemark_proto::ids::{ClientId, OwnerId};
 use tidemark_proto::msg::{FromClient, ToClient, WireItem};
 use tidemark_proto::read::{ReadRequest, ReadResponse};
@@ -149,14 +150,9 @@ where
     Ok(timeout(GIVE_UP, succeeded).await.map_err(|_| format!("no answer within {} s", GIVE_UP.as_secs()))?)
 }
 
-async fn open(endpoint: &Endpoint, place: &Place, role: Role, kind: u8) -> Option<Channel> {
-    let address = if role == Role::Node { place.node } else { place.aggregator };
-    let connection = endpoint.connect(address, &PeerName::any(&place.dc, role).ok()?).await.ok()?;
-    connection.open_channel(kind).await.ok()
-}
-
 async fn count_once(endpoint: Endpoint, place: Place) -> Option<()> {
-    let Channel { mut writer, mut reader } = open(&endpoint, &place, Role::Node, channel::INCREMENTS).await?;
+    let connection = endpoint.connect(place.node, &PeerName::any(&place.dc, Role::Node).ok()?).await.ok()?;
+    let Channel { mut writer, mut reader } = open_increments(&connection, crate::local::GROUP).await.ok()?.1;
     let client = ClientId::new(OwnerId(endpoint.identity().digest()), rand::random());
     writer.send_bytes(wire::encode(&FromClient::Open { client }).into()).await.ok()?;
     let items = vec![WireItem { number: 0, delta: 1, session: None }];
@@ -176,7 +172,9 @@ async fn count_once(endpoint: Endpoint, place: Place) -> Option<()> {
 }
 
 async fn read_once(endpoint: Endpoint, place: Place) -> Option<()> {
-    let Channel { mut writer, mut reader } = open(&endpoint, &place, Role::Aggregator, channel::READS).await?;
+    let peer = PeerName::any(&place.dc, Role::Aggregator).ok()?;
+    let connection = endpoint.connect(place.aggregator, &peer).await.ok()?;
+    let Channel { mut writer, mut reader } = connection.open_channel(channel::READS).await.ok()?;
     let mut defs = vec![(0, name(0).ok()?)];
     for id in 1.. {
         let request = ReadRequest { id, strong: false, defs: std::mem::take(&mut defs), numbers: vec![0] };

@@ -95,10 +95,7 @@ async fn client(place: &Place, endpoint: &Endpoint) -> Result<Client, ConnectErr
     let dcs = &place.cluster.dcs;
     let own = usize::from(place.dc.0);
     let order = (own..dcs.len()).chain(0..own);
-    let sites = order.flat_map(|dc| {
-        let site = move |node: &std::net::SocketAddr| Site { dc: dcs[dc].name.clone(), node: *node, aggregator: None };
-        dcs[dc].nodes.iter().map(site)
-    });
+    let sites = order.map(|dc| Site { dc: dcs[dc].name.clone(), nodes: dcs[dc].nodes.clone(), aggregator: None });
     let builder = Client::builder().endpoint(endpoint.clone());
     sites.fold(builder, |builder, site| builder.site(site)).connect().await
 }

@@ -11,12 +11,12 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemark_node::{Node, NodeOptions, NodeStatus};
+use tidemark_node::{GroupStatus, Node, NodeOptions, Role as LogRole, Statuses};
 use tidemark_proto::ids::{CounterName, GroupId, SessionId};
 use tidemark_proto::ledger::Awarded;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tidemark_transport::Role;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 
 /// Arguments of `tidemark node`.
 #[derive(Debug, Args)]
@@ -37,16 +37,14 @@ async fn serve(settings: NodeFile) -> Outcome {
     let metrics = process::start_metrics();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
-    let node = Node::start(endpoint.clone(), options(&settings, &place))?;
-    let backend = Arc::new(NodeBackend::new(&settings, node.group, node.status()));
+    let node = Node::start(endpoint.clone(), options(&settings, &place)).await?;
+    let statuses = node.statuses();
+    let backend = Arc::new(NodeBackend::new(&settings, statuses.clone()));
     let http = settings.http.options(&settings.data_dir, None, metrics)?;
     let server = process::serve_http(listener, backend, http)?;
-    tracing::info!(dc = %settings.dc, node = settings.node, group = %node.group, %address, http = %server.address(), "node serves");
-    let mut status = node.status();
-    let failed = async move {
-        let failed = status.wait_for(|status| status.failed.is_some()).await.map(|status| status.failed.clone());
-        failed.ok().flatten().unwrap_or_else(|| "the node's task has ended".to_owned())
-    };
+    let groups = statuses.get().len();
+    tracing::info!(dc = %settings.dc, node = settings.node, groups, %address, http = %server.address(), "node serves");
+    let failed = async move { statuses.failed().await };
     process::until_end(failed, async move {
         server.stop().await;
         node.stop().await;
@@ -64,14 +62,17 @@ fn own_address(settings: &NodeFile, place: &Place) -> Result<SocketAddr, String>
 }
 
 fn options(settings: &NodeFile, place: &Place) -> NodeOptions {
-    // The incarnation is the data directory's.
+    // Group and incarnation are the data directory's, or the log's.
     let group = GroupId { dc: place.dc, group: settings.node, incarnation: 0 };
+    let dc = &place.cluster.dcs[usize::from(place.dc.0)];
     NodeOptions {
         data_dir: settings.data_dir.clone(),
         cluster: place.cluster.name.clone(),
         dc_name: settings.dc.clone(),
         dc: place.dc,
-        group: settings.node,
+        node: settings.node,
+        nodes: dc.nodes.clone(),
+        replicas: dc.replicas,
         core: settings.core(group),
         flush_delay: Duration::from_millis(settings.log.flush_delay_ms.into()),
     }
@@ -80,15 +81,15 @@ fn options(settings: &NodeFile, place: &Place) -> NodeOptions {
 /// A node's HTTP interface: health, status and metrics. Counters and milestones are the aggregator's.
 struct NodeBackend {
     dc: String,
-    group: GroupId,
-    status: watch::Receiver<NodeStatus>,
+    node: u16,
+    statuses: Statuses,
     /// Never used: a node knows no awards.
     news: broadcast::Sender<News>,
 }
 
 impl NodeBackend {
-    fn new(settings: &NodeFile, group: GroupId, status: watch::Receiver<NodeStatus>) -> NodeBackend {
-        NodeBackend { dc: settings.dc.clone(), group, status, news: broadcast::channel(1).0 }
+    fn new(settings: &NodeFile, statuses: Statuses) -> NodeBackend {
+        NodeBackend { dc: settings.dc.clone(), node: settings.node, statuses, news: broadcast::channel(1).0 }
     }
 
     fn elsewhere<T>(&self) -> Result<T, Failure> {
@@ -149,31 +150,35 @@ impl Backend for NodeBackend {
     }
 
     async fn status(&self) -> serde_json::Value {
-        let NodeStatus { serving, failed, connections, applied, commits } = self.status.borrow().clone();
-        json!({
-            "dc": self.dc,
-            "node": self.group.group,
-            "incarnation": self.group.incarnation,
-            "ready": self.ready().is_ok(),
-            "reason": self.ready().err(),
-            "serving": serving,
-            "failed": failed,
-            "connections": connections,
-            "applied": applied,
-            "commits": commits,
-        })
+        let groups: Vec<_> = self.statuses.get().iter().map(group_status).collect();
+        let ready = self.ready();
+        json!({ "dc": self.dc, "node": self.node, "ready": ready.is_ok(), "reason": ready.err(), "groups": groups })
     }
 
     fn ready(&self) -> Result<(), String> {
-        let status = self.status.borrow();
-        match (&status.failed, status.serving) {
-            (Some(reason), _) => Err(reason.clone()),
-            (None, false) => Err("the group does not take increments yet".to_owned()),
-            (None, true) => Ok(()),
-        }
+        self.statuses.ready()
     }
 
     fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {
         (AwardPosition::default(), self.news.subscribe())
     }
+}
+
+fn group_status(status: &GroupStatus) -> serde_json::Value {
+    let role = match status.role {
+        LogRole::Alone => "alone",
+        LogRole::Leads => "leads",
+        LogRole::Follows => "follows",
+    };
+    json!({
+        "group": status.group.map(|group| group.group),
+        "incarnation": status.group.map(|group| group.incarnation),
+        "role": role,
+        "leader": status.leader,
+        "serving": status.serving,
+        "failed": status.failed,
+        "connections": status.connections,
+        "applied": status.applied,
+        "commits": status.commits,
+    })
 }

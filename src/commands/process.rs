@@ -98,6 +98,7 @@ fn cluster_of(file: &ClusterFile) -> Cluster {
         name: dc.name.clone(),
         aggregator: dc.aggregator,
         nodes: dc.nodes.clone(),
+        replicas: dc.replicas(),
     };
     Cluster {
         name: layout.name.clone(),

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX};
+use tidemark_proto::placement::{self, REPLICAS_MAX};
 use tidemark_transport::certs::Identity;
 use tidemark_transport::{PeerName, Role};
 
@@ -38,9 +39,30 @@ pub struct DcLayout {
     pub name: String,
     pub aggregator: SocketAddr,
     pub nodes: Vec<SocketAddr>,
+    /// Nodes that hold each group's log; 3 where there are as many nodes, else 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u16>,
     /// Where it stands, for the map of the cluster page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+}
+
+impl DcLayout {
+    /// Nodes that hold each group's log.
+    pub fn replicas(&self) -> u16 {
+        self.replicas.unwrap_or_else(|| placement::replicas_default(self.nodes.len() as u16))
+    }
+
+    /// An even number costs as much as the next odd one, and survives the loss of no more nodes.
+    fn check_replicas(&self) -> Result<(), Problem> {
+        let (replicas, nodes) = (self.replicas(), self.nodes.len());
+        let most = usize::from(REPLICAS_MAX).min(nodes);
+        if replicas % 2 == 1 && (1..=most).contains(&usize::from(replicas)) {
+            return Ok(());
+        }
+        let expected = format!("an odd number, 1 to {REPLICAS_MAX} and not more than its {nodes} nodes, is expected");
+        Err(Problem::new(&format!("dc.{}.replicas", self.name), replicas, expected))
+    }
 }
 
 /// The layout as processes use it: data centres by their index.
@@ -124,6 +146,7 @@ impl ClusterFile {
             let named = PeerName::any(&dc.name, Role::Aggregator);
             named.map_err(|error| Problem::new("dc.name", &dc.name, error.to_string()))?;
             at_most(&format!("dc.{}.nodes", dc.name), dc.nodes.len(), 1, NODES_PER_DC_MAX as usize)?;
+            dc.check_replicas()?;
             dc.place.iter().try_for_each(|place| check_place(&dc.name, place))?;
         }
         Ok(())

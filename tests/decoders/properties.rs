@@ -15,7 +15,8 @@ use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{
-    ForGroup, FromClient, FromGroup, GroupEntry, LedgerCmd, PeerAnswer, PeerMsg, PeerQuestion, Proposed, ToClient,
+    Admission, ForGroup, ForWhom, FromClient, FromGroup, GroupEntry, LedgerCmd, PeerAnswer, PeerMsg, PeerQuestion,
+    Proposed, ToClient,
 };
 use tidemark_proto::read::{ReadRequest, ReadResponse};
 use tidemark_proto::wait::{WaitAnswer, WaitRequest};
@@ -37,6 +38,8 @@ pub fn wire(bytes: &[u8]) {
     again::<PeerAnswer>(bytes);
     again::<GroupEntry>(bytes);
     again::<Proposed>(bytes);
+    again::<ForWhom>(bytes);
+    again::<Admission>(bytes);
     again::<FromGroup>(bytes);
     again::<ForGroup>(bytes);
     again::<PeerMsg>(bytes);

@@ -213,7 +213,7 @@ impl Cluster {
         let builder = Client::builder().credentials(self.client_credentials()).site_timeout(SITE_TIMEOUT);
         let site = |&dc: &usize| Site {
             dc: self.names[dc].clone(),
-            node: self.nodes[dc],
+            nodes: vec![self.nodes[dc]],
             aggregator: Some(self.aggregators[dc]),
         };
         dcs.iter().map(site).fold(builder, |builder, site| builder.site(site)).connect().await.unwrap()

@@ -12,6 +12,7 @@ pub mod certs;
 mod channel;
 mod connection;
 mod endpoint;
+pub mod exchange;
 pub mod frame;
 pub mod link;
 mod options;

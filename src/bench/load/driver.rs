@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use tidemark_client::open_increments;
 use tidemark_proto::client::{AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, Ticket};
 use tidemark_proto::ids::{CounterName, OwnerId, SessionId};
 use tidemark_proto::msg::{BatchError, ToClient};
 use tidemark_proto::time::{Span, Time};
-use tidemark_proto::wire::{self, channel};
+use tidemark_proto::wire;
 use tidemark_transport::{Channel, Endpoint, PeerName, Role};
 
 use super::{Content, DRAIN, LoadTask, Moments, Pace, Seen};
@@ -311,7 +312,7 @@ impl Driver {
         let connected = async {
             let peer = PeerName::any(&self.place.dc, Role::Node).ok()?;
             let connection = self.endpoint.connect(self.place.node, &peer).await.ok()?;
-            connection.open_channel(channel::INCREMENTS).await.ok()
+            Some(open_increments(&connection, crate::local::GROUP).await.ok()?.1)
         };
         let input = match connected.await {
             Some(channel) => {

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tidemark_client::open_increments;
 use tidemark_proto::client::{Input, LinkId, SiteId};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::msg::ToClient;
-use tidemark_proto::wire::{self, channel};
+use tidemark_proto::wire;
 use tidemark_transport::{Channel, Endpoint, FrameWriter, PeerName};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
@@ -244,8 +245,8 @@ async fn run_link(
 ) {
     let (addr, expected) = &targets[usize::from(site.0)];
     match endpoint.connect(*addr, expected).await {
-        Ok(connection) => match connection.open_channel(channel::INCREMENTS).await {
-            Ok(channel) => move_frames(channel, front_end, link, &events).await,
+        Ok(connection) => match open_increments(&connection, crate::local::GROUP).await {
+            Ok((_, channel)) => move_frames(channel, front_end, link, &events).await,
             Err(error) => tracing::debug!(%error, "channel not opened"),
         },
         Err(error) => tracing::debug!(%error, "node not reached"),

@@ -1,0 +1,127 @@
+//! The log of a group as its host sees it: on this node alone, or on several.
+
+use crate::storage::{self, Progress};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidemark_consensus::local::{self, LocalLog};
+use tidemark_consensus::replica::{self, Event, Position, Replica};
+use tidemark_proto::group::Row;
+use tidemark_proto::ids::LogIndex;
+use tidemark_proto::node::CheckpointPart;
+use tokio::sync::mpsc;
+
+/// A group's log.
+pub enum GroupLog {
+    Alone(LocalLog, Arc<Progress>),
+    Shared(Box<SharedLog>),
+}
+
+/// What a log has to say.
+pub enum News {
+    /// More is durable, or the log has failed: see its [`Progress`].
+    Progress,
+    Replica(Event),
+}
+
+/// A log on several nodes.
+pub struct SharedLog {
+    pub replica: Replica,
+    pub events: mpsc::Receiver<Event>,
+    /// Of the last event taken.
+    pub position: Option<Position>,
+    /// Under which this node leads.
+    pub leadership: Option<u64>,
+    /// The checkpoint that is being persisted: what it has applied, and the position that it stands for.
+    checkpoint: Option<(LogIndex, Position)>,
+}
+
+impl SharedLog {
+    pub fn new(opened: replica::Opened) -> SharedLog {
+        let replica::Opened { replica, events, position } = opened;
+        SharedLog { replica, events, position, leadership: None, checkpoint: None }
+    }
+
+    /// A checkpoint stands for all that was taken when its first part was made; the others come later.
+    fn position_of(&mut self, applied: LogIndex) -> Option<Position> {
+        if self.checkpoint.as_ref().is_none_or(|(begun, _)| *begun != applied) {
+            self.checkpoint = self.position.clone().map(|position| (applied, position));
+        }
+        self.checkpoint.as_ref().map(|(_, position)| position.clone())
+    }
+
+    fn checkpoint(&mut self, part: CheckpointPart) -> Result<(), String> {
+        let position = self.position_of(part.applied).ok_or("nothing is committed that it could stand for")?;
+        if part.last {
+            self.checkpoint = None;
+        }
+        let part = replica::CheckpointPart { position, last: part.last, rows: storage::rows(part.rows) };
+        self.replica.checkpoint(part).map_err(|error| error.to_string())
+    }
+}
+
+impl GroupLog {
+    /// Waits for news. May be cancelled. `None`: the log has ended.
+    pub async fn news(&mut self) -> Option<News> {
+        match self {
+            GroupLog::Alone(_, progress) => {
+                progress.changed.notified().await;
+                Some(News::Progress)
+            }
+            GroupLog::Shared(shared) => shared.events.recv().await.map(News::Replica),
+        }
+    }
+
+    /// Hands entries to the log. What is lost on the way of a log on several nodes is made good by its next leader.
+    pub fn append(&self, entries: Vec<Bytes>) {
+        match self {
+            GroupLog::Alone(log, _) => log_failure("append", log.append(entries).err()),
+            GroupLog::Shared(shared) => {
+                let submitted = shared.leadership.map(|leadership| shared.replica.submit(leadership, entries));
+                if let Some(Err(error)) = submitted {
+                    tracing::debug!(%error, "entries not taken by the group's log");
+                }
+            }
+        }
+    }
+
+    /// Hands in one part of a checkpoint.
+    pub fn checkpoint(&mut self, part: CheckpointPart) {
+        match self {
+            GroupLog::Alone(log, _) => {
+                let rows = storage::rows(part.rows);
+                let part = local::CheckpointPart { applied: part.applied.0, last: part.last, rows };
+                log_failure("checkpoint", log.checkpoint(part).err());
+            }
+            GroupLog::Shared(shared) => log_failure("checkpoint", shared.checkpoint(part).err()),
+        }
+    }
+
+    /// Entries below are no longer needed; a log on several nodes knows that from its checkpoints.
+    pub fn cut(&self, before: LogIndex) {
+        if let GroupLog::Alone(log, _) = self {
+            log_failure("cut", log.truncate_before(before.0).err());
+        }
+    }
+
+    /// The checkpoint's rows, in the order of their keys.
+    pub fn rows(&self) -> Result<Vec<Row>, String> {
+        let GroupLog::Shared(shared) = self else { return Ok(Vec::new()) };
+        storage::rows_of(&shared.replica).map_err(|error| error.to_string())
+    }
+
+    /// Durable commits since the start.
+    pub fn commits(&self) -> u64 {
+        let stats = match self {
+            GroupLog::Alone(log, _) => log.stats(),
+            GroupLog::Shared(shared) => shared.replica.disk_stats(),
+        };
+        stats.commits.load(Ordering::Relaxed)
+    }
+}
+
+fn log_failure<E: std::fmt::Display>(what: &str, error: Option<E>) {
+    if let Some(error) = error {
+        tracing::error!(%error, "{what} refused by the log");
+    }
+}

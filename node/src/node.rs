@@ -1,0 +1,195 @@
+//! A node's process: the groups that it holds, and who reaches them.
+
+use crate::connections::{Doors, accept_all};
+use crate::host::{Event, GroupStatus, Host};
+use crate::log::{GroupLog, SharedLog};
+use crate::neighbours::{GroupTransport, Neighbours};
+use crate::storage::{self, StartError, StorageOptions};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidemark_consensus::raft::RaftService;
+use tidemark_consensus::replica::{Replica, ReplicaOptions};
+use tidemark_proto::group::GroupConfig;
+use tidemark_proto::ids::{DcId, GroupId};
+use tidemark_proto::node::{NodeConfig, NodeCore};
+use tidemark_proto::placement;
+use tidemark_proto::time::WallMs;
+use tidemark_transport::Endpoint;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Events that may wait for a group's core; past it readers wait, and with them their connections.
+const EVENTS_MAX: usize = 4_096;
+
+/// How a node is started.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    pub data_dir: PathBuf,
+    pub cluster: String,
+    pub dc_name: String,
+    pub dc: DcId,
+    /// Number of the node in its data centre.
+    pub node: u16,
+    /// Where the data centre's nodes listen, this one included, in the order of their numbers. There is a group for each.
+    pub nodes: Vec<SocketAddr>,
+    /// Nodes that hold each group's log.
+    pub replicas: u16,
+    /// Settings of the cores; the group's identity in them is replaced.
+    pub core: NodeConfig,
+    /// Added to every flush, to model slower disks.
+    pub flush_delay: Duration,
+}
+
+/// A running node. Dropping it stops it without a checkpoint; nothing durable is lost.
+pub struct Node {
+    groups: Vec<Running>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+/// The host of one group.
+struct Running {
+    events: mpsc::Sender<Event>,
+    status: watch::Receiver<GroupStatus>,
+    host: tokio::task::JoinHandle<()>,
+    replica: Option<Replica>,
+    service: Option<Arc<dyn RaftService>>,
+    number: u16,
+}
+
+/// The state of all groups of a node, as others may see it.
+#[derive(Clone, Debug)]
+pub struct Statuses(Vec<watch::Receiver<GroupStatus>>);
+
+impl Statuses {
+    /// By group, the one that this node leads whenever it can first.
+    pub fn get(&self) -> Vec<GroupStatus> {
+        self.0.iter().map(|status| status.borrow().clone()).collect()
+    }
+
+    /// Whether increments of every group are taken, here or, as far as is known, where the group is led; else what is missing.
+    pub fn ready(&self) -> Result<(), String> {
+        for GroupStatus { group, failed, serving, .. } in self.get() {
+            let group = group.map_or_else(|| "a group".to_owned(), |group| format!("group {group}"));
+            match (failed, serving) {
+                (Some(reason), _) => return Err(format!("{group} has failed: {reason}")),
+                (None, false) => return Err(format!("{group} does not take increments yet")),
+                (None, true) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a group has failed; the reason.
+    pub async fn failed(&self) -> String {
+        let mut waiting = tokio::task::JoinSet::new();
+        for mut status in self.0.iter().cloned() {
+            waiting.spawn(async move {
+                let failed =
+                    status.wait_for(|status| status.failed.is_some()).await.map(|status| status.failed.clone());
+                failed.ok().flatten().unwrap_or_else(|| "the group's task has ended".to_owned())
+            });
+        }
+        match waiting.join_next().await {
+            Some(Ok(reason)) => reason,
+            _ => "the node holds no group".to_owned(),
+        }
+    }
+}
+
+impl Node {
+    /// Recovers from the data directory and serves on the endpoint. To be called within a tokio runtime.
+    pub async fn start(endpoint: Endpoint, options: NodeOptions) -> Result<Node, StartError> {
+        let nodes = options.nodes.len() as u16;
+        let neighbours = Arc::new(Neighbours::new(endpoint.clone(), options.dc_name.clone(), options.nodes.clone()));
+        let mut groups = Vec::new();
+        for group in placement::groups_of(options.node, nodes, options.replicas) {
+            groups.push(start_group(&options, &neighbours, group).await?);
+        }
+        let doors = groups.iter().map(|group| (group.number, group.events.clone())).collect::<BTreeMap<_, _>>();
+        let rafts = groups.iter().filter_map(|group| Some((group.number, group.service.clone()?))).collect();
+        let doors = Doors { groups: doors, rafts, neighbours };
+        let accepting = tokio::spawn(accept_all(endpoint, Arc::new(doors)));
+        Ok(Node { groups, accepting })
+    }
+
+    /// Follows the state of the node's groups.
+    pub fn statuses(&self) -> Statuses {
+        Statuses(self.groups.iter().map(|group| group.status.clone()).collect())
+    }
+
+    /// Stops after everything accepted is durable. Connections end.
+    pub async fn stop(self) {
+        self.accepting.abort();
+        for group in self.groups {
+            let (done, stopped) = oneshot::channel();
+            if group.events.send(Event::Stop { done }).await.is_ok() {
+                let _ = stopped.await;
+            }
+            let _ = group.host.await;
+            if let Some(replica) = group.replica {
+                replica.shutdown().await;
+            }
+        }
+    }
+}
+
+async fn start_group(options: &NodeOptions, neighbours: &Arc<Neighbours>, group: u16) -> Result<Running, StartError> {
+    let (core, log, replica) = match options.replicas {
+        1 => open_alone(options, group).map(|(core, log)| (core, log, None))?,
+        _ => open_shared(options, neighbours, group).await?,
+    };
+    let (events, receiver) = mpsc::channel(EVENTS_MAX);
+    let (publish, status) = watch::channel(GroupStatus::default());
+    let service = replica.as_ref().map(Replica::service);
+    let host = Host::new(core, log, options.dc_name.clone(), publish);
+    Ok(Running { events, status, host: tokio::spawn(host.run(receiver)), replica, service, number: group })
+}
+
+fn open_alone(options: &NodeOptions, group: u16) -> Result<(NodeCore, GroupLog), StartError> {
+    let config = |group| config_of(options.core, group);
+    let (storage, core) = storage::open(&disk_of(options, group), config, rand::random())?;
+    Ok((core, GroupLog::Alone(storage.log, storage.progress)))
+}
+
+async fn open_shared(
+    options: &NodeOptions,
+    neighbours: &Arc<Neighbours>,
+    group: u16,
+) -> Result<(NodeCore, GroupLog, Option<Replica>), StartError> {
+    let path = storage::shared_path(&disk_of(options, group))?;
+    let name = format!("{}/group-{group}", options.dc_name);
+    let mint = u32::try_from(wall_now().0 / 1_000).unwrap_or(u32::MAX);
+    let mut replica = ReplicaOptions::new(options.cluster.clone(), name, options.node.into(), mint);
+    replica.raft.flush_delay = options.flush_delay;
+    let transport = GroupTransport { neighbours: neighbours.clone(), group };
+    let opened = Replica::open(path.as_path(), replica, Arc::new(transport)).await;
+    let opened = opened.map_err(|source| StartError::Replica { path: path.display().to_string(), source })?;
+    let rows = storage::rows_of(&opened.replica)?;
+    let id = GroupId { dc: options.dc, group, incarnation: 0 };
+    let core = NodeCore::replica(config_of(options.core, id), rows)
+        .map_err(|source| StartError::Recover { path: path.display().to_string(), source })?;
+    let handle = opened.replica.clone();
+    Ok((core, GroupLog::Shared(Box::new(SharedLog::new(opened))), Some(handle)))
+}
+
+fn disk_of(options: &NodeOptions, group: u16) -> StorageOptions<'_> {
+    StorageOptions {
+        dir: &options.data_dir,
+        cluster: &options.cluster,
+        dc_name: &options.dc_name,
+        dc: options.dc,
+        group,
+        flush_delay: options.flush_delay,
+    }
+}
+
+fn config_of(core: NodeConfig, group: GroupId) -> NodeConfig {
+    NodeConfig { group: GroupConfig { id: group, ..core.group }, wall_origin: wall_now(), ..core }
+}
+
+fn wall_now() -> WallMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    WallMs(since.map_or(0, |since| since.as_millis() as u64))
+}

@@ -1,0 +1,60 @@
+//! Channels as calls, and as two queues of messages: what logs that are replicated need of a network.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::channel::{Channel, FrameReader, FrameWriter, ReceiveError, SendError};
+
+/// Sends the one frame of its direction, with the end of that: one datagram, not two.
+pub async fn send_only(writer: &mut FrameWriter, frame: Bytes) -> Result<(), SendError> {
+    writer.feed_bytes(frame).await?;
+    writer.finish().await
+}
+
+/// The one frame of its direction. Its end, which came with it, is taken as well: a reader that has not seen the end asks the peer
+/// to send no more.
+pub async fn next_only(reader: &mut FrameReader) -> Result<Option<Bytes>, ReceiveError> {
+    let frame = reader.next().await?;
+    let mut end = pin!(reader.next());
+    poll_fn(|context| {
+        let _ = end.as_mut().poll(context);
+        Poll::Ready(())
+    })
+    .await;
+    Ok(frame)
+}
+
+/// Carries messages between two queues and a channel until either ends.
+pub fn carry(
+    sender: mpsc::Sender<Bytes>,
+    receiver: mpsc::Receiver<Bytes>,
+    channel: Channel,
+) -> impl Future<Output = ()> {
+    let Channel { reader, writer } = channel;
+    async move {
+        tokio::select! {
+            () = carry_out(receiver, writer) => {}
+            () = carry_in(sender, reader) => {}
+        }
+    }
+}
+
+async fn carry_out(mut receiver: mpsc::Receiver<Bytes>, mut writer: FrameWriter) {
+    while let Some(message) = receiver.recv().await {
+        if writer.send_bytes(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn carry_in(sender: mpsc::Sender<Bytes>, mut reader: FrameReader) {
+    while let Ok(Some(message)) = reader.next().await {
+        if sender.send(message).await.is_err() {
+            return;
+        }
+    }
+}
