@@ -51,7 +51,7 @@ pub use hit::{Hit, HitDurable, HitOutcome, SessionToken};
 pub use keys::KEYS_PER_THREAD_MAX;
 pub use named::{FENCES_AT_ONCE_MAX, NAMED_AT_ONCE_MAX, NamedError, NamedOutcome, NamedPatience};
 pub use shared::HANDLES_MAX;
-pub use site::{SiteError, open_increments};
+pub use site::{GroupSite, SiteError};
 pub use tidemark_proto::client::InDoubt;
 pub use tidemark_proto::ids::{CounterName, SessionId};
 pub use tidemark_proto::msg::{Award, Place, Reading};

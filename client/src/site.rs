@@ -20,7 +20,7 @@ pub type SiteError = Box<dyn std::error::Error + Send + Sync>;
 
 /// One group of a data centre, with all nodes that may speak for it.
 #[derive(Debug)]
-pub(crate) struct GroupSite {
+pub struct GroupSite {
     nodes: Arc<[SocketAddr]>,
     peer: PeerName,
     group: u16,
@@ -36,12 +36,16 @@ enum Asked {
 }
 
 impl GroupSite {
+    /// The group of the number `group` in a data centre of these nodes.
     pub fn new(nodes: Arc<[SocketAddr]>, peer: PeerName, group: usize) -> GroupSite {
         let number = u16::try_from(group).unwrap_or(u16::MAX);
         GroupSite { nodes, peer, group: number, likely: AtomicUsize::new(group) }
     }
 
-    /// A channel to the node that speaks for the group. Errors: of the last node that was asked.
+    /// A channel for increments to the node that speaks for the group, and that node's number.
+    ///
+    /// # Errors
+    /// No node does: what the last one that was asked said.
     pub async fn open(&self, endpoint: &Endpoint) -> Result<(usize, Channel), SiteError> {
         let likely = self.likely.load(Ordering::Relaxed);
         let order = (0..self.nodes.len()).map(|n| (likely + n) % self.nodes.len()).collect();
@@ -50,7 +54,7 @@ impl GroupSite {
 
     /// Waits until `silence` has lasted too long and another node than `node` speaks for the group; for ever where there is no
     /// other.
-    pub async fn until_elsewhere(&self, endpoint: &Endpoint, node: usize, silence: &Silence) -> SiteError {
+    pub(crate) async fn until_elsewhere(&self, endpoint: &Endpoint, node: usize, silence: &Silence) -> SiteError {
         if self.nodes.len() == 1 {
             return std::future::pending().await;
         }
@@ -117,10 +121,7 @@ async fn ask(endpoint: Endpoint, nodes: Arc<[SocketAddr]>, peer: PeerName, node:
 }
 
 /// Opens a channel for increments of a group of the node's data centre, and the node's answer.
-///
-/// # Errors
-/// The connection is lost, or the node said something else.
-pub async fn open_increments(connection: &Connection, group: u16) -> Result<(Admission, Channel), SiteError> {
+async fn open_increments(connection: &Connection, group: u16) -> Result<(Admission, Channel), SiteError> {
     let mut channel = connection.open_channel(channel::INCREMENTS).await?;
     channel.writer.send_bytes(wire::encode(&ForWhom { group }).into()).await?;
     let frame = channel.reader.next().await?.ok_or("the node has ended the channel")?;

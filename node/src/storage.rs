@@ -87,7 +87,6 @@ impl Progress {
 pub struct Storage {
     pub log: LocalLog,
     pub progress: Arc<Progress>,
-    pub group: GroupId,
 }
 
 /// Whose data directory it is, and how its disk behaves.
@@ -144,7 +143,7 @@ pub fn open(
     let group = GroupId { dc: options.dc, group: options.group, incarnation: incarnation(&log, &recovered, &path)? };
     let core = recover(&log, &recovered, config(group), nonce, &path)?;
     progress.durable.store(recovered.last, Ordering::Release);
-    Ok((Storage { log, progress, group }, core))
+    Ok((Storage { log, progress }, core))
 }
 
 /// The incarnation that this directory was founded with; minted from the wall clock for an empty one, so that a directory

@@ -1,4 +1,4 @@
-//! One data centre of real processes, as a user would start them: certificates, configuration files, `tidemark node` and
+//! One data centre of real processes, as a user would start them: certificates, configuration files, `tidemark node`, once or more, and
 //! `tidemark aggregator` on this machine's loopback, in a folder that goes with it.
 
 use std::io::{Read, Write};
@@ -58,9 +58,9 @@ impl Drop for Folder {
     }
 }
 
-/// A node and an aggregator. Dropping it kills both.
+/// Nodes and an aggregator. Dropping it kills them.
 pub struct Cluster {
-    node: Process,
+    nodes: Vec<Process>,
     aggregator: Process,
     sockets: Sockets,
     flush_delay: Duration,
@@ -73,16 +73,16 @@ pub struct Cluster {
 }
 
 /// Where the processes listen.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Sockets {
-    node: SocketAddr,
+    nodes: Vec<SocketAddr>,
     aggregator: SocketAddr,
-    node_http: SocketAddr,
+    nodes_http: Vec<SocketAddr>,
     aggregator_http: SocketAddr,
 }
 
 impl Cluster {
-    /// Starts both processes and waits until both are ready.
+    /// Starts a node and an aggregator and waits until both are ready.
     ///
     /// # Errors
     /// A [`BenchError`] with the log of what failed.
@@ -90,32 +90,53 @@ impl Cluster {
         Cluster::start_with(flush_delay, Vec::new(), false)
     }
 
+    /// [`Cluster::start`] with so many nodes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_nodes(nodes: usize, flush_delay: Duration) -> Result<Cluster, BenchError> {
+        Cluster::start_all(nodes, flush_delay, Vec::new(), false)
+    }
+
     /// [`Cluster::start`], with settings of the aggregator, `KEY=VALUE`, and its HTTP over TLS or not.
     ///
     /// # Errors
     /// As there.
-    pub fn start_with(flush_delay: Duration, mut settings: Vec<String>, tls: bool) -> Result<Cluster, BenchError> {
+    pub fn start_with(flush_delay: Duration, settings: Vec<String>, tls: bool) -> Result<Cluster, BenchError> {
+        Cluster::start_all(1, flush_delay, settings, tls)
+    }
+
+    fn start_all(
+        nodes: usize,
+        flush_delay: Duration,
+        mut settings: Vec<String>,
+        tls: bool,
+    ) -> Result<Cluster, BenchError> {
         let folder = Folder::new()?;
-        let sockets = Sockets::free().map_err(BenchError::io("a free port"))?;
+        let sockets = Sockets::free(nodes).map_err(BenchError::io("a free port"))?;
         let ca = ClusterCa::generate(CLUSTER).map_err(BenchError::setup)?;
-        issue(&ca, Role::Node, &folder.0.join("node-credentials"))?;
-        issue(&ca, Role::Aggregator, &folder.0.join("aggregator-credentials"))?;
-        issue(&ca, Role::Client, &folder.0.join("client-credentials"))?;
+        issue(&ca, Role::Aggregator, "0", &folder.0.join("aggregator-credentials"))?;
+        issue(&ca, Role::Client, "0", &folder.0.join("client-credentials"))?;
         write(&folder.0.join("cluster.toml"), &layout(&sockets))?;
-        write(&folder.0.join("node.toml"), &process_file("node", sockets.node_http))?;
         write(&folder.0.join("aggregator.toml"), &process_file("aggregator", sockets.aggregator_http))?;
+        for (number, &http) in sockets.nodes_http.iter().enumerate() {
+            let who = node_name(number);
+            issue(&ca, Role::Node, &number.to_string(), &folder.0.join(format!("{who}-credentials")))?;
+            write(&folder.0.join(format!("{who}.toml")), &format!("node = {number}\n{}", process_file(&who, http)))?;
+        }
         let trust = tls.then(|| make_certificate(&folder.0, &mut settings)).transpose()?;
         let aggregator = start_aggregator(&folder.0, &settings)?;
-        let node = start_node(&folder.0, flush_delay)?;
-        let mut cluster = Cluster { node, aggregator, sockets, flush_delay, settings, trust, ca, folder };
+        let started = (0..nodes).map(|number| start_node(&folder.0, number, flush_delay));
+        let nodes = started.collect::<Result<_, _>>()?;
+        let mut cluster = Cluster { nodes, aggregator, sockets, flush_delay, settings, trust, ca, folder };
         cluster.wait_ready()?;
         Ok(cluster)
     }
 
     /// For a child of this bench.
     pub fn place(&self) -> Place {
-        let Sockets { node, aggregator, .. } = self.sockets;
-        Place { dc: DC.to_owned(), node, aggregator, credentials: self.folder.0.join("client-credentials") }
+        let Sockets { nodes, aggregator, .. } = self.sockets.clone();
+        Place { dc: DC.to_owned(), nodes, aggregator, credentials: self.folder.0.join("client-credentials") }
     }
 
     /// The file with whom to believe to be the aggregator, where its HTTP is over TLS.
@@ -132,20 +153,20 @@ impl Cluster {
         &self.ca
     }
 
-    pub fn kill_node(&mut self) {
-        self.node.kill();
+    pub fn kill_node(&mut self, number: usize) {
+        self.nodes[number].kill();
     }
 
     pub fn kill_aggregator(&mut self) {
         self.aggregator.kill();
     }
 
-    /// Starts the node again on its data.
+    /// Starts a node again on its data.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start_node(&mut self) -> Result<(), BenchError> {
-        self.node = start_node(&self.folder.0, self.flush_delay)?;
+    pub fn start_node(&mut self, number: usize) -> Result<(), BenchError> {
+        self.nodes[number] = start_node(&self.folder.0, number, self.flush_delay)?;
         Ok(())
     }
 
@@ -163,17 +184,18 @@ impl Cluster {
     /// # Errors
     /// With the end of its log.
     pub fn check(&mut self) -> Result<(), BenchError> {
-        self.node.check()?;
+        self.nodes.iter_mut().try_for_each(Process::check)?;
         self.aggregator.check()
     }
 
-    /// Waits until both processes say that they are ready.
+    /// Waits until all processes say that they are ready.
     ///
     /// # Errors
     /// One has ended, or takes too long.
     pub fn wait_ready(&mut self) -> Result<(), BenchError> {
         let deadline = Instant::now() + PATIENCE;
-        for address in [self.sockets.node_http, self.sockets.aggregator_http] {
+        let Sockets { nodes_http, aggregator_http, .. } = self.sockets.clone();
+        for address in nodes_http.into_iter().chain([aggregator_http]) {
             while !self.ask(address, "GET", "/readyz", None, "").is_ok_and(|answer| answer.contains(" 200 ")) {
                 self.check()?;
                 if Instant::now() > deadline {
@@ -269,24 +291,29 @@ impl Cluster {
 
 impl Sockets {
     /// Ports that were free a moment ago: others must find them in a file, so the system cannot choose.
-    fn free() -> std::io::Result<Sockets> {
+    fn free(nodes: usize) -> std::io::Result<Sockets> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (node, aggregator) = (UdpSocket::bind(any)?, UdpSocket::bind(any)?);
-        let (node_http, aggregator_http) = (TcpListener::bind(any)?, TcpListener::bind(any)?);
-        Ok(Sockets {
-            node: node.local_addr()?,
-            aggregator: aggregator.local_addr()?,
-            node_http: node_http.local_addr()?,
-            aggregator_http: aggregator_http.local_addr()?,
-        })
+        // All are held until all are known.
+        let held = (0..=nodes)
+            .map(|_| Ok((UdpSocket::bind(any)?, TcpListener::bind(any)?)))
+            .collect::<std::io::Result<Vec<_>>>()?;
+        let mut addresses = held
+            .iter()
+            .map(|(quic, http)| Ok((quic.local_addr()?, http.local_addr()?)))
+            .collect::<std::io::Result<Vec<_>>>()?;
+        let (aggregator, aggregator_http) = addresses.pop().expect("one more than nodes");
+        let (nodes, nodes_http) = addresses.into_iter().unzip();
+        Ok(Sockets { nodes, aggregator, nodes_http, aggregator_http })
     }
 }
 
 fn layout(sockets: &Sockets) -> String {
-    let Sockets { node, aggregator, .. } = sockets;
+    let Sockets { nodes, aggregator, .. } = sockets;
+    let nodes: Vec<String> = nodes.iter().map(|node| format!("\"{node}\"")).collect();
+    let nodes = nodes.join(", ");
     format!(
         "name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [\"{DC}\"]\nleader = \"{DC}\"\n\n[[dc]]\nname = \"{DC}\"\n\
-         aggregator = \"{aggregator}\"\nnodes = [\"{node}\"]\n"
+         aggregator = \"{aggregator}\"\nnodes = [{nodes}]\n"
     )
 }
 
@@ -297,10 +324,17 @@ fn process_file(who: &str, http: SocketAddr) -> String {
     )
 }
 
-fn start_node(folder: &Path, flush_delay: Duration) -> Result<Process, BenchError> {
-    let config = folder.join("node.toml").display().to_string();
+/// Of its files.
+fn node_name(number: usize) -> String {
+    format!("node-{number}")
+}
+
+fn start_node(folder: &Path, number: usize, flush_delay: Duration) -> Result<Process, BenchError> {
+    let who = node_name(number);
+    let config = folder.join(format!("{who}.toml")).display().to_string();
     let delay = format!("log.flush_delay_ms={}", flush_delay.as_millis());
-    Process::start("node", &["node", "--config", &config, "--set", &delay], &folder.join("node.log"))
+    let log = folder.join(format!("{who}.log"));
+    Process::start(&who, &["node", "--config", &config, "--set", &delay], &log)
 }
 
 fn start_aggregator(folder: &Path, settings: &[String]) -> Result<Process, BenchError> {
@@ -310,8 +344,8 @@ fn start_aggregator(folder: &Path, settings: &[String]) -> Result<Process, Bench
     Process::start("aggregator", &arguments, &folder.join("aggregator.log"))
 }
 
-fn issue(ca: &ClusterCa, role: Role, folder: &Path) -> Result<(), BenchError> {
-    let identity = Identity::new(CLUSTER, DC, role, "0").map_err(BenchError::setup)?;
+fn issue(ca: &ClusterCa, role: Role, name: &str, folder: &Path) -> Result<(), BenchError> {
+    let identity = Identity::new(CLUSTER, DC, role, name).map_err(BenchError::setup)?;
     let credentials = ca.issue(&identity, CERTIFICATE_DAYS).map_err(BenchError::setup)?;
     credentials.save(folder).map_err(BenchError::setup)
 }

@@ -17,6 +17,7 @@ mod memory;
 mod node;
 mod reads;
 mod recovery;
+mod replicas;
 pub mod report;
 pub mod task;
 mod whole;
@@ -59,6 +60,11 @@ pub const BENCHES: &[Bench] = &[
         name: "recovery",
         about: "kill -9 under load with 1,000,000 cells: start to first answer",
         run: recovery::run,
+    },
+    Bench {
+        name: "replicas",
+        about: "three nodes, each group's log on all of them: single hits, durable; and a node that is killed",
+        run: replicas::run,
     },
     Bench { name: "memory", about: "bytes per cell of a node and of a view", run: memory::run },
     Bench { name: "gossip", about: "bytes that data centres tell one another", run: gossip::run },

@@ -15,14 +15,14 @@ pub const CLIENTS: usize = 10;
 pub const LOAD_S: f64 = 5.0;
 const WARM_S: f64 = 1.0;
 /// Under way in a closed loop: enough to keep the node busy, and few enough to say something about its time.
-const HITS_WINDOW: usize = 20_000;
+pub const HITS_WINDOW: usize = 20_000;
 const DELTAS_WINDOW: usize = 200_000;
 const DELTA_KEYS: usize = 10_000;
 /// The client library's flush interval.
 const ROUND_MS: u64 = 20;
-const GUARDED: &str = "queries";
+pub const GUARDED: &str = "queries";
 /// Never reached.
-const MILESTONE: u64 = 1 << 50;
+pub const MILESTONE: u64 = 1 << 50;
 /// Of the promised rate, and of the most without a delay, that must be left with slow flushes, per cent.
 const SLOW_DISK_SHARE: f64 = 80.0;
 
@@ -70,7 +70,7 @@ fn check(report: &LoadReport) -> Result<(), BenchError> {
     Err(BenchError::Failed { who: "the load".to_owned(), reason: format!("not all was acknowledged: {report:?}") })
 }
 
-fn rate(asked: Asked, measured: &Measured) -> Sample {
+pub fn rate(asked: Asked, measured: &Measured) -> Sample {
     asked.is(measured.report.acknowledged_per_s).costing(measured.cpu_s, measured.seconds)
 }
 

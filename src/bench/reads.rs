@@ -159,8 +159,8 @@ struct Seen {
 /// # Errors
 /// A read that failed; the first of them.
 pub async fn read(task: ReadTask) -> Result<ReadReport, Box<dyn Error>> {
-    let Place { dc, node, aggregator, credentials } = task.place.clone();
-    let site = Site { dc, nodes: vec![node], aggregator: Some(aggregator) };
+    let Place { dc, nodes, aggregator, credentials } = task.place.clone();
+    let site = Site { dc, nodes, aggregator: Some(aggregator) };
     let client = Client::builder().site(site).credentials(Credentials::load(&credentials)?).connect().await?;
     let names = (0..task.keys).map(load::name).collect::<Result<Vec<_>, _>>()?;
     wait_visible(&client, &names).await?;

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tidemark_client::open_increments;
+use tidemark_client::GroupSite;
 use tidemark_proto::ids::{ClientId, OwnerId};
 use tidemark_proto::msg::{FromClient, ToClient, WireItem};
 use tidemark_proto::read::{ReadRequest, ReadResponse};
@@ -79,12 +79,12 @@ fn kill(cluster: &mut Cluster, plan: &Plan, cells: usize, victim: Victim) -> Res
     loading.wait_for(Duration::from_secs(10), |said| matches!(said, Said::Measuring).then_some(()))?;
     std::thread::sleep(Duration::from_secs_f64(plan.seconds_or(LOADED_S)));
     match victim {
-        Victim::Node => cluster.kill_node(),
+        Victim::Node => cluster.kill_node(0),
         Victim::Aggregator => cluster.kill_aggregator(),
     }
     let started_unix_us = unix_us();
     match victim {
-        Victim::Node => cluster.start_node()?,
+        Victim::Node => cluster.start_node(0)?,
         Victim::Aggregator => cluster.start_aggregator()?,
     }
     probe.go()?;
@@ -151,8 +151,9 @@ where
 }
 
 async fn count_once(endpoint: Endpoint, place: Place) -> Option<()> {
-    let connection = endpoint.connect(place.node, &PeerName::any(&place.dc, Role::Node).ok()?).await.ok()?;
-    let Channel { mut writer, mut reader } = open_increments(&connection, crate::local::GROUP).await.ok()?.1;
+    let peer = PeerName::any(&place.dc, Role::Node).ok()?;
+    let site = GroupSite::new(place.nodes.into(), peer, crate::local::GROUP.into());
+    let Channel { mut writer, mut reader } = site.open(&endpoint).await.ok()?.1;
     let client = ClientId::new(OwnerId(endpoint.identity().digest()), rand::random());
     writer.send_bytes(wire::encode(&FromClient::Open { client }).into()).await.ok()?;
     let items = vec![WireItem { number: 0, delta: 1, session: None }];

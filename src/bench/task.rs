@@ -12,7 +12,8 @@ use super::live::{SubscribeReport, SubscribeTask};
 use super::live_demo::{self, WatchReport, WatchTask};
 use super::load::{self, LoadReport, LoadTask};
 use super::reads::{ReadReport, ReadTask};
-use super::{memory, recovery};
+use super::replicas::{CountReport, CountTask};
+use super::{memory, recovery, replicas};
 
 /// The hidden subcommand.
 pub const SUBCOMMAND: &str = "bench-child";
@@ -25,6 +26,8 @@ pub enum Task {
     Read(ReadTask),
     Subscribe(SubscribeTask),
     Watch(WatchTask),
+    /// Count by the client library, and say how long answers took.
+    Count(CountTask),
     /// Count once as soon as the node answers, and say when.
     ProbeNode(Place),
     /// Read once as soon as the aggregator answers, and say when.
@@ -48,7 +51,7 @@ pub enum Task {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     pub dc: String,
-    pub node: SocketAddr,
+    pub nodes: Vec<SocketAddr>,
     pub aggregator: SocketAddr,
     pub credentials: PathBuf,
 }
@@ -67,6 +70,7 @@ pub enum Said {
     Read(ReadReport),
     Subscribed(SubscribeReport),
     Watched(WatchReport),
+    Counted(CountReport),
     /// When the first answer came, microseconds since 1970.
     Answered {
         unix_us: u64,
@@ -100,6 +104,7 @@ async fn perform(task: Task) -> Result<(), Box<dyn std::error::Error>> {
         Task::Read(task) => say(&Said::Read(super::reads::read(task).await?))?,
         Task::Subscribe(task) => drop(super::live::subscribe(task).await?),
         Task::Watch(task) => say(&Said::Watched(live_demo::watch(task).await?))?,
+        Task::Count(task) => say(&Said::Counted(replicas::count(task).await?))?,
         Task::HotPath { adds } => say(&Said::HotPath(hot_path::count(adds).await?))?,
         Task::HoldNode { cells } => say(&Said::BytesPerCell(memory::hold_node(cells)?))?,
         Task::HoldView { cells, dcs } => say(&Said::BytesPerCell(memory::hold_view(cells, dcs)?))?,

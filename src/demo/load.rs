@@ -26,6 +26,8 @@ use self::tally::{Latencies, SiteTally};
 use super::arrivals::{Arrivals, Pattern};
 use super::messages::{FromLoad, Load, LoadReport, LoadSite, Tally, ToLoad};
 use super::query_log::{Replay, mix};
+use crate::local::GROUP;
+use tidemark_client::GroupSite;
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a condition is looked at that no event tells of.
@@ -359,7 +361,7 @@ fn targets(load: &Load, at: usize) -> Result<Targets, LoadError> {
     let order = std::iter::once(&at).chain(&load.sites[at].neighbours);
     let target = |&site: &usize| {
         let site = &load.sites[site];
-        Ok((site.node, PeerName::any(&site.name, Role::Node)?))
+        Ok(GroupSite::new([site.node].into(), PeerName::any(&site.name, Role::Node)?, GROUP.into()))
     };
     order.map(target).collect()
 }

@@ -1,4 +1,5 @@
-//! A cluster of real processes: one node and one aggregator per data centre, with the files that the command's users write.
+//! A cluster of real processes: one node, or several, and one aggregator per data centre, with the files that the command's users
+//! write.
 
 use crate::http::{self, TOKEN};
 use crate::process::{Process, command, run, until};
@@ -43,7 +44,9 @@ impl Role {
 pub struct Cluster {
     dir: tempfile::TempDir,
     names: Vec<String>,
+    /// The first node of each data centre, and all of them.
     pub nodes: Vec<SocketAddr>,
+    all_nodes: Vec<Vec<SocketAddr>>,
     pub aggregators: Vec<SocketAddr>,
     starts: AtomicU32,
 }
@@ -71,10 +74,18 @@ pub fn free_address() -> SocketAddr {
 impl Cluster {
     /// Files of a cluster of these data centres, all of them voters; nothing runs yet.
     pub fn new(names: &[&str]) -> Cluster {
+        Cluster::with_nodes(names, 1)
+    }
+
+    /// The same with so many nodes in each data centre.
+    pub fn with_nodes(names: &[&str], nodes: usize) -> Cluster {
+        let of_dc = |_| (0..nodes).map(|_| free_address()).collect::<Vec<_>>();
+        let all_nodes: Vec<Vec<SocketAddr>> = names.iter().map(of_dc).collect();
         let cluster = Cluster {
             dir: tempfile::tempdir().unwrap(),
             names: names.iter().map(|&name| name.to_owned()).collect(),
-            nodes: names.iter().map(|_| free_address()).collect(),
+            nodes: all_nodes.iter().map(|nodes| nodes[0]).collect(),
+            all_nodes,
             aggregators: names.iter().map(|_| free_address()).collect(),
             starts: AtomicU32::new(0),
         };
@@ -86,6 +97,7 @@ impl Cluster {
             for role in [Role::Node, Role::Aggregator] {
                 cluster.write_config(dc, role, "layout.toml");
             }
+            (1..nodes).for_each(|node| cluster.write_node_config(dc, node));
         }
         cluster
     }
@@ -107,8 +119,10 @@ impl Cluster {
             self.names[0]
         );
         for (dc, name) in self.names.iter().enumerate() {
-            let (aggregator, node) = (aggregators[dc], self.nodes[dc]);
-            text += &format!("[[dc]]\nname = {name:?}\naggregator = \"{aggregator}\"\nnodes = [\"{node}\"]\n");
+            let aggregator = aggregators[dc];
+            let nodes: Vec<String> = self.all_nodes[dc].iter().map(|node| format!("\"{node}\"")).collect();
+            let nodes = nodes.join(",");
+            text += &format!("[[dc]]\nname = {name:?}\naggregator = \"{aggregator}\"\nnodes = [{nodes}]\n");
         }
         text
     }
@@ -141,6 +155,34 @@ impl Cluster {
              data_dir = \"data/{name}-{kind}\"\n[http]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n"
         );
         std::fs::write(self.config(dc, role), text).unwrap();
+    }
+
+    fn write_node_config(&self, dc: usize, node: usize) {
+        let name = &self.names[dc];
+        let text = format!(
+            "cluster = \"layout.toml\"\ndc = {name:?}\nnode = {node}\ncredentials = \"credentials/{name}/node-{node}\"\n\
+             data_dir = \"data/{name}-node-{node}\"\n[http]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n"
+        );
+        std::fs::write(self.path(&format!("{name}-node-{node}.toml")), text).unwrap();
+    }
+
+    /// Starts one of a data centre's nodes, and waits until its HTTP interface answers.
+    pub async fn start_node(&self, dc: usize, node: usize) -> (Process, SocketAddr) {
+        if node == 0 {
+            return self.start(dc, Role::Node).await;
+        }
+        let config = self.path(&format!("{}-node-{node}.toml", self.names[dc]));
+        let mut process = Process::start(command(&["node", "--config", config.to_str().unwrap()]), self.next_log());
+        let http = process.until_serves().await;
+        (process, http)
+    }
+
+    /// The data directory of one of a data centre's nodes.
+    pub fn node_data(&self, dc: usize, node: usize) -> PathBuf {
+        match node {
+            0 => self.data(dc, Role::Node),
+            _ => self.path(&format!("data/{}-node-{node}", self.names[dc])),
+        }
     }
 
     pub fn config(&self, dc: usize, role: Role) -> PathBuf {
@@ -213,7 +255,7 @@ impl Cluster {
         let builder = Client::builder().credentials(self.client_credentials()).site_timeout(SITE_TIMEOUT);
         let site = |&dc: &usize| Site {
             dc: self.names[dc].clone(),
-            nodes: vec![self.nodes[dc]],
+            nodes: self.all_nodes[dc].clone(),
             aggregator: Some(self.aggregators[dc]),
         };
         dcs.iter().map(site).fold(builder, |builder, site| builder.site(site)).connect().await.unwrap()

@@ -15,6 +15,7 @@ mod process;
 #[path = "../http/receiver.rs"]
 mod receiver;
 mod relay;
+mod replicas;
 mod waits;
 mod webhooks;
 mod wrong_peers;

@@ -89,9 +89,7 @@ impl Persist for LocalStore {
             Op::Append { commands, .. } => {
                 Cost { entries: commands.len(), bytes: commands.iter().map(Bytes::len).sum() }
             }
-            Op::Checkpoint(part) => {
-                Cost { entries: 0, bytes: part.rows.iter().map(super::Row::bytes).sum() }
-            }
+            Op::Checkpoint(part) => Cost { entries: 0, bytes: part.rows.iter().map(super::Row::bytes).sum() },
             Op::Truncate { .. } => Cost::default(),
         }
     }

@@ -134,7 +134,11 @@ impl<B: SnapshotBody> Peer<B> {
         RPCError::Timeout(Timeout { action, id: self.id, target: self.target, timeout })
     }
 
-    async fn send_snapshot(&self, vote: Vote, snapshot: SnapshotOf<B>) -> Result<SnapshotResponse<TypeConfig>, RpcError> {
+    async fn send_snapshot(
+        &self,
+        vote: Vote,
+        snapshot: SnapshotOf<B>,
+    ) -> Result<SnapshotResponse<TypeConfig>, RpcError> {
         let transfer = self.transfers.fetch_add(1, Ordering::Relaxed);
         let pieces = snapshot.snapshot.pieces(transfer, self.limits.snapshot_chunk_bytes);
         let sending = stream::iter(pieces).map(|piece| async move { self.send_piece(piece).await });

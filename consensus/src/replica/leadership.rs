@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::RaftMetrics;
 use openraft::{Instant, Raft};

@@ -229,7 +229,12 @@ impl Replica {
         raft.run();
         let tasks = vec![
             Ticking(tokio::spawn(tick_while_voting(member, raft.clone()))),
-            Ticking(tokio::spawn(leadership::watch(voice.clone(), raft.clone(), store.clone(), options.quorum_patience))),
+            Ticking(tokio::spawn(leadership::watch(
+                voice.clone(),
+                raft.clone(),
+                store.clone(),
+                options.quorum_patience,
+            ))),
         ];
         let position = checkpoint.map(|checkpoint| position(checkpoint, rows.generation()));
         let inner = Inner {

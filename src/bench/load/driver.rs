@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use tidemark_client::open_increments;
+use tidemark_client::GroupSite;
 use tidemark_proto::client::{AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, Ticket};
 use tidemark_proto::ids::{CounterName, OwnerId, SessionId};
 use tidemark_proto::msg::{BatchError, ToClient};
@@ -44,7 +44,7 @@ pub struct Driver {
     hits: bool,
     pacer: Pacer,
     endpoint: Endpoint,
-    place: Place,
+    site: GroupSite,
     link: Option<(LinkId, Channel)>,
     origin: Instant,
     moments: Option<Moments>,
@@ -100,7 +100,7 @@ impl Driver {
             hits: matches!(task.content, Content::Hits { .. }),
             pacer: Pacer::new(task, at, seed),
             endpoint,
-            place: task.place.clone(),
+            site: site(&task.place, at)?,
             link: None,
             origin,
             moments: None,
@@ -119,13 +119,12 @@ impl Driver {
 
     /// Until the node has said welcome.
     pub async fn connect(&mut self) -> Result<(), Box<dyn Error>> {
-        let node = self.place.node;
         let connecting = async {
             while self.core.site().is_none_or(|(_, up)| !up) {
                 self.step().await;
             }
         };
-        let late = |_| format!("no node answers at {node} within {} s", CONNECT_TIMEOUT.as_secs());
+        let late = |_| format!("no node answers within {} s", CONNECT_TIMEOUT.as_secs());
         tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)?;
         Ok(())
     }
@@ -309,17 +308,12 @@ impl Driver {
     }
 
     async fn dial(&mut self, link: LinkId) {
-        let connected = async {
-            let peer = PeerName::any(&self.place.dc, Role::Node).ok()?;
-            let connection = self.endpoint.connect(self.place.node, &peer).await.ok()?;
-            Some(open_increments(&connection, crate::local::GROUP).await.ok()?.1)
-        };
-        let input = match connected.await {
-            Some(channel) => {
+        let input = match self.site.open(&self.endpoint).await {
+            Ok((_, channel)) => {
                 self.link = Some((link, channel));
                 Input::Connected { link }
             }
-            None => Input::Disconnected { link },
+            Err(_) => Input::Disconnected { link },
         };
         self.core.handle(Time(self.now_us()), input);
     }
@@ -393,6 +387,12 @@ fn names(content: &Content, clients: usize, at: usize, pace: Pace) -> Result<Vec
             own.map(|key| name(key).map_err(Into::into)).collect()
         }
     }
+}
+
+/// Clients are spread over the groups of the data centre.
+fn site(place: &Place, at: usize) -> Result<GroupSite, Box<dyn Error>> {
+    let peer = PeerName::any(&place.dc, Role::Node)?;
+    Ok(GroupSite::new(place.nodes.clone().into(), peer, at % place.nodes.len()))
 }
 
 /// The share of a client.

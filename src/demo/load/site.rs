@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidemark_client::open_increments;
+use tidemark_client::GroupSite;
 use tidemark_proto::client::{Input, LinkId, SiteId};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::msg::ToClient;
 use tidemark_proto::wire;
-use tidemark_transport::{Channel, Endpoint, FrameWriter, PeerName};
+use tidemark_transport::{Channel, Endpoint, FrameWriter};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 
@@ -64,8 +64,8 @@ impl ColdCells {
     }
 }
 
-/// Where a front end's sites are: the address and the name to expect.
-pub type Targets = Vec<(std::net::SocketAddr, PeerName)>;
+/// Where a front end's sites are.
+pub type Targets = Vec<GroupSite>;
 
 /// What a site is made of.
 pub struct Site {
@@ -243,12 +243,8 @@ async fn run_link(
     link: LinkId,
     events: mpsc::Sender<Event>,
 ) {
-    let (addr, expected) = &targets[usize::from(site.0)];
-    match endpoint.connect(*addr, expected).await {
-        Ok(connection) => match open_increments(&connection, crate::local::GROUP).await {
-            Ok((_, channel)) => move_frames(channel, front_end, link, &events).await,
-            Err(error) => tracing::debug!(%error, "channel not opened"),
-        },
+    match targets[usize::from(site.0)].open(&endpoint).await {
+        Ok((_, channel)) => move_frames(channel, front_end, link, &events).await,
         Err(error) => tracing::debug!(%error, "node not reached"),
     }
     let _ = events.send(Event::Down { front_end, link }).await;

@@ -1,0 +1,123 @@
+//! A data centre of three nodes, each group's log on all of them: whatever one of them suffers under load, clients carry on, and
+//! everything acknowledged is counted exactly once.
+
+use crate::cluster::{Cluster, QUERIES, Role, arm, awards, ready};
+use crate::http;
+use crate::load::Load;
+use crate::process::{Process, until};
+use serde_json::Value;
+use std::net::SocketAddr;
+
+const NODES: usize = 3;
+const MILESTONE: u64 = 1_500;
+
+/// One data centre with its nodes.
+struct Centre {
+    cluster: Cluster,
+    nodes: Vec<(Process, SocketAddr)>,
+    _aggregator: Process,
+    http: SocketAddr,
+}
+
+impl Centre {
+    async fn start() -> Centre {
+        let cluster = Cluster::with_nodes(&["usa-0"], NODES);
+        let (first, second, third) =
+            tokio::join!(cluster.start_node(0, 0), cluster.start_node(0, 1), cluster.start_node(0, 2));
+        let (aggregator, http) = cluster.start(0, Role::Aggregator).await;
+        let centre = Centre { cluster, nodes: vec![first, second, third], _aggregator: aggregator, http };
+        ready(http).await;
+        for node in 0..NODES {
+            centre.until_ready(node).await;
+        }
+        centre
+    }
+
+    async fn until_ready(&self, node: usize) {
+        let http = self.nodes[node].1;
+        until("a node that serves", async || http::get(http, "/readyz").await.filter(|(code, _)| *code == 200)).await;
+    }
+
+    async fn load(&self) -> Load {
+        Load::start(self.cluster.client(&[0]).await, 6)
+    }
+
+    /// The groups as a node sees them.
+    async fn groups(&self, node: usize) -> Option<Vec<Value>> {
+        let (_, status) = http::get(self.nodes[node].1, "/v1/status").await?;
+        status["groups"].as_array().cloned()
+    }
+
+    /// Waits until a node leads the groups that it leads whenever it can: its own.
+    async fn until_leads_its_own(&self, node: usize) {
+        until("the node leads its own group", async || {
+            let leads = |group: &Value| group["group"] == node && group["role"] == "leads";
+            self.groups(node).await.filter(|groups| groups.iter().any(leads))
+        })
+        .await;
+    }
+
+    async fn restart(&mut self, node: usize) {
+        self.nodes[node] = self.cluster.start_node(0, node).await;
+        self.until_ready(node).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_node_of_three_may_be_killed_and_come_back_while_counting() {
+    let mut centre = Centre::start().await;
+    arm(centre.http, QUERIES, &[MILESTONE]).await;
+    let load = centre.load().await;
+    load.until_further(200).await;
+    for node in 0..NODES {
+        centre.nodes[node].0.kill();
+        load.until_further(300).await;
+        centre.restart(node).await;
+        load.until_further(100).await;
+    }
+    let counted = load.finish().await;
+    counted.until_shown(&[centre.http]).await;
+    let won = until("the award", async || awards(centre.http, QUERIES).await.filter(|awards| !awards.is_empty())).await;
+    assert_eq!((won.len(), &won[0]["at"]), (1, &MILESTONE.into()));
+    assert_eq!(counted.milestones.len(), 1, "{:?}", counted.milestones);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_lost_its_disk_is_replaced_and_two_others_may_then_go_in_turn() {
+    let mut centre = Centre::start().await;
+    let load = centre.load().await;
+    load.until_further(200).await;
+    centre.nodes[1].0.kill();
+    std::fs::remove_dir_all(centre.cluster.node_data(0, 1)).unwrap();
+    load.until_further(200).await;
+    centre.restart(1).await;
+    centre.until_leads_its_own(1).await;
+    for node in [0, 2] {
+        centre.nodes[node].0.kill();
+        load.until_further(200).await;
+        centre.restart(node).await;
+        centre.until_leads_its_own(node).await;
+    }
+    let counted = load.finish().await;
+    counted.until_shown(&[centre.http]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_nodes_may_be_restarted_one_after_the_other_and_all_at_once() {
+    let mut centre = Centre::start().await;
+    let load = centre.load().await;
+    load.until_further(200).await;
+    for node in 0..NODES {
+        let (status, said) = centre.nodes[node].0.terminate().await;
+        assert!(status.success() && !said.contains("ERROR"), "{said}");
+        centre.restart(node).await;
+    }
+    load.until_further(200).await;
+    centre.nodes.iter_mut().for_each(|(process, _)| process.kill());
+    let (first, second, third) =
+        tokio::join!(centre.cluster.start_node(0, 0), centre.cluster.start_node(0, 1), centre.cluster.start_node(0, 2));
+    centre.nodes = vec![first, second, third];
+    load.until_further(200).await;
+    let counted = load.finish().await;
+    counted.until_shown(&[centre.http]).await;
+}
