@@ -11,6 +11,7 @@ use crate::commands::{
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
+use crate::soak::{self, SoakOptions};
 use crate::{plan, sim};
 
 /// Count anything, in every region, and know exactly who was the billionth.
@@ -59,6 +60,7 @@ enum Command {
     /// What a bench has done in another process
     #[command(hide = true)]
     BenchChild,
+    Soak(SoakOptions),
     /// Capacity, voters, latencies and prices of a cluster that is only on paper
     Plan {
         /// What the cluster has to carry; see deploy/plan.toml
@@ -103,6 +105,7 @@ impl Cli {
             }
             Command::Bench(args) => bench::run(args),
             Command::BenchChild => crate::bench::task::run().map(|()| ExitCode::SUCCESS),
+            Command::Soak(options) => soak::run(&options),
             Command::Plan { file, json } => {
                 println!("{}", plan::run(&file, json)?.trim_end());
                 Ok(ExitCode::SUCCESS)

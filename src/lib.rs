@@ -28,6 +28,7 @@ pub mod secret;
 pub mod serve;
 pub mod session;
 mod sim;
+pub mod soak;
 pub mod standing;
 pub mod tls;
 pub mod token;

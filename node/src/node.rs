@@ -160,7 +160,7 @@ async fn open_shared(
 ) -> Result<(NodeCore, GroupLog, Option<Replica>), StartError> {
     let path = storage::shared_path(&disk_of(options, group))?;
     let name = format!("{}/group-{group}", options.dc_name);
-    let mint = u32::try_from(wall_now().0 / 1_000).unwrap_or(u32::MAX);
+    let mint = 1; // TEMP
     let mut replica = ReplicaOptions::new(options.cluster.clone(), name, options.node.into(), mint);
     replica.raft.flush_delay = options.flush_delay;
     let transport = GroupTransport { neighbours: neighbours.clone(), group };
@@ -171,6 +171,20 @@ async fn open_shared(
     let core = NodeCore::replica(config_of(options.core, id), rows)
         .map_err(|source| StartError::Recover { path: path.display().to_string(), source })?;
     let handle = opened.replica.clone();
+    {
+        let holders: std::collections::BTreeSet<u64> =
+            placement::holders(group, options.nodes.len() as u16, options.replicas)
+                .map(|node| tidemark_consensus::replica::member_id(node.into(), 1))
+                .collect();
+        let first = placement::holders(group, options.nodes.len() as u16, options.replicas).min() == Some(options.node);
+        let handle = handle.clone();
+        if first {
+            tokio::spawn(async move {
+                let outcome = handle.initialize(holders).await;
+                tracing::info!(?outcome, "TEMP founding");
+            });
+        }
+    }
     Ok((core, GroupLog::Shared(Box::new(SharedLog::new(opened))), Some(handle)))
 }
 

@@ -27,6 +27,8 @@ use clients::{ClientProc, Conn};
 use links::Links;
 use nodes::NodeProc;
 use replicas::{Command, GroupLog};
+use std::collections::BTreeSet;
+use std::ops::Range;
 use tidemark_proto::client::LinkId;
 use tidemark_proto::ids::{ClientId, CounterName, GroupId};
 use tidemark_proto::ledger::Ledger;
@@ -211,6 +213,10 @@ pub struct World {
     nodes: Vec<NodeProc>,
     /// Of each group whose log is on several nodes.
     logs: Vec<Option<GroupLog>>,
+    /// Of each group.
+    processes: Vec<Range<usize>>,
+    /// Groups whose logs something was done with.
+    stirred: BTreeSet<usize>,
     aggregators: Vec<AggregatorProc>,
     clients: Vec<ClientProc>,
     /// The client process of each place in the plan: a crashed one is followed by another.
@@ -260,6 +266,8 @@ impl World {
             reference_index: 0,
             nodes: Vec::new(),
             logs: Vec::new(),
+            processes: Vec::new(),
+            stirred: BTreeSet::new(),
             aggregators: Vec::new(),
             clients: Vec::new(),
             slots: Vec::new(),

@@ -75,9 +75,9 @@ impl World {
     pub(super) fn add_group(&mut self, group: usize) {
         let first = self.nodes.len();
         let replicas = self.plan.replicas[group];
-        let processes: Vec<usize> = (first..first + replicas).collect();
-        self.logs.push((replicas > 1).then(|| GroupLog::new(processes.clone())));
-        for (member, node) in processes.into_iter().enumerate() {
+        self.processes.push(first..first + replicas);
+        self.logs.push((replicas > 1).then(|| GroupLog::new(replicas)));
+        for (member, node) in (first..first + replicas).enumerate() {
             self.add_node(group, (replicas > 1).then_some(member));
             self.start_node(node);
         }

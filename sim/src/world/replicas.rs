@@ -27,8 +27,6 @@ const ROWS_WHEN_BEHIND: usize = 40;
 /// The log of one group.
 pub struct GroupLog {
     pub raft: Raft<Command>,
-    /// Its processes, by member.
-    pub processes: Vec<usize>,
     alone_since: Option<Time>,
     /// Entries that the oracle has read, and the last start among them.
     read: usize,
@@ -62,16 +60,18 @@ impl Membership {
 }
 
 impl GroupLog {
-    pub fn new(processes: Vec<usize>) -> GroupLog {
-        let voters: Vec<usize> = (0..processes.len()).collect();
-        let raft = Raft::new(processes.len(), &voters);
-        GroupLog { raft, processes, alone_since: None, read: 0, start: None }
+    pub fn new(members: usize) -> GroupLog {
+        let voters: Vec<usize> = (0..members).collect();
+        let raft = Raft::new(members, &voters);
+        GroupLog { raft, alone_since: None, read: 0, start: None }
     }
 }
 
 impl World {
+    /// The log that a process is a member of, and its number there. Something may come of what is done with it.
     fn log_of(&mut self, node: usize) -> Option<(&mut GroupLog, usize)> {
         let NodeMember { group, member } = self.member_of(node)?;
+        self.stirred.insert(group);
         Some((self.logs[group].as_mut()?, member))
     }
 
@@ -87,8 +87,7 @@ impl World {
     }
 
     pub(super) fn processes_of(&self, group: usize) -> std::ops::Range<usize> {
-        let first = self.plan.replicas[..group].iter().sum();
-        first..first + self.plan.replicas[group]
+        self.processes[group].clone()
     }
 
     /// Whom a client reaches when it looks for the group: somebody who believes to lead, else anybody.
@@ -136,22 +135,19 @@ impl World {
 
     /// Sends what the members of groups want to send, and hands their cores what is committed.
     pub(super) fn flush_logs(&mut self) {
-        for group in 0..self.logs.len() {
+        while let Some(group) = self.stirred.pop_first() {
+            self.processes_of(group).for_each(|node| self.catch_up_replica(node));
             while let Some((from, to, after_sync, msg)) =
                 self.logs[group].as_mut().and_then(|log| log.raft.outbox.pop_front())
             {
-                let processes = &self.logs[group].as_ref().expect("just seen").processes;
-                let (from, to) = (processes[from], processes[to]);
+                let first = self.processes[group].start;
+                let (from, to) = (first + from, first + to);
                 if after_sync {
                     let (at, boot) = (self.sync_time(from), self.nodes[from].boot);
                     self.queue.push(at, Event::GroupLeaves { from, boot, to, msg });
                 } else {
                     self.send_group_raft(from, to, msg);
                 }
-            }
-            if self.logs[group].is_some() {
-                let processes: Vec<usize> = self.processes_of(group).collect();
-                processes.into_iter().for_each(|node| self.catch_up_replica(node));
             }
         }
     }
@@ -319,6 +315,7 @@ impl World {
     pub(super) fn scan_logs(&mut self) {
         for group in 0..self.logs.len() {
             if self.logs[group].is_some() {
+                self.stirred.insert(group);
                 self.scan_log(group);
             }
         }
@@ -401,6 +398,7 @@ impl World {
             .map(|node| self.nodes[node].is_up() && self.nodes[node].log.isolated_until <= self.now)
             .collect();
         if self.logs[group].is_some() {
+            self.stirred.insert(group);
             self.elect_in_group(group, &reachable);
         }
     }

@@ -1,0 +1,139 @@
+//! `tidemark soak`: a cluster of real processes on this machine, under load and faults for as long as one likes, and at the end an
+//! account: every increment that was acknowledged is counted once, everywhere, and every milestone was awarded once. The account is
+//! kept by the front ends, outside the cluster.
+
+mod check;
+mod cluster;
+mod faults;
+mod load;
+pub mod relay;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+use serde::Serialize;
+
+use crate::commands::Outcome;
+use cluster::SoakCluster;
+use faults::Faults;
+use load::Load;
+
+/// Minutes of one soak.
+const MINUTES_MAX: f64 = 7.0 * 24.0 * 60.0;
+const RATE_MAX: u64 = 1_000_000;
+const DCS_MAX: u64 = 15;
+/// Hits between two milestones of their counter last about so long.
+const MILESTONE_EVERY_S: u64 = 10;
+/// After the faults everything must have arrived within this.
+const SETTLE_MAX: Duration = Duration::from_secs(180);
+
+/// A cluster of real processes under load and faults; at the end everything must be accounted for
+#[derive(Clone, Debug, Args)]
+pub struct SoakOptions {
+    /// How long faults and load go on
+    #[arg(long, default_value_t = 20.0, value_parser = minutes)]
+    pub minutes: f64,
+    /// Increments a second, all front ends together; one of five is a hit with a session
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=RATE_MAX))]
+    pub rate: u64,
+    /// Data centres, with an aggregator each
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=DCS_MAX))]
+    pub dcs: u64,
+    /// Nodes of each data centre
+    #[arg(long, default_value_t = 3, value_parser = nodes)]
+    pub nodes: usize,
+    /// Seconds between two faults, on average; 0: none
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub fault_every: f64,
+    /// What happens, and when, is drawn from it; random if left out, and printed
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Directory for configuration, data and logs, which must not exist; a temporary one, removed afterwards, if left out
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// One line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn nodes(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|nodes| [1, 3, 5].contains(nodes)).ok_or_else(|| "1, 3 or 5 allowed".to_owned())
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse().ok().filter(|minutes| (0.1..=MINUTES_MAX).contains(minutes));
+    minutes.ok_or_else(|| format!("0.1 to {MINUTES_MAX} allowed"))
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds == 0.0 || (0.5..=3_600.0).contains(seconds));
+    seconds.ok_or_else(|| "0, or 0.5 to 3600 allowed".to_owned())
+}
+
+/// What came of a soak.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    pub seed: u64,
+    pub minutes: f64,
+    /// Handed to the client library.
+    pub increments: u64,
+    pub increments_per_s: f64,
+    /// Hits, and what their front ends were told.
+    pub hits: u64,
+    pub durable: u64,
+    pub unknown: u64,
+    /// Longest time from a hit to its durable answer.
+    pub longest_ms: f64,
+    /// By data centre and counter: what was acknowledged and is not shown, and what is shown and was never asked for.
+    pub lost: u64,
+    pub doubled: u64,
+    /// Milestones that were reached, and how many of them have an award.
+    pub milestones: u64,
+    pub awards: u64,
+    /// Milestones with more than one award or winner.
+    pub awarded_twice: u64,
+    pub faults: BTreeMap<&'static str, u64>,
+    /// What must not be.
+    pub violations: Vec<String>,
+    pub cpu_s: Option<f64>,
+}
+
+/// Runs the soak.
+///
+/// # Errors
+/// The cluster could not be started. What was found wrong is in the report, and the exit code is 1.
+pub fn run(options: &SoakOptions) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let report = runtime.block_on(soak(options))?;
+    match options.json {
+        true => println!("{}", serde_json::to_string(&report)?),
+        false => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn soak(options: &SoakOptions) -> Result<Report, Box<dyn std::error::Error>> {
+    let seed = options.seed.unwrap_or_else(rand::random);
+    eprintln!("seed {seed}: {} data centres of {} nodes, {} minutes", options.dcs, options.nodes, options.minutes);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut cluster = SoakCluster::start(options).await?;
+    let hits_per_s = (options.rate / load::INCREMENTS_PER_HIT).max(1);
+    let every = hits_per_s * MILESTONE_EVERY_S;
+    cluster.define(load::HITS, every).await?;
+    let before = crate::cost::of_this_tree();
+    let load = Load::start(&cluster, options.rate, rng.random()).await?;
+    let mut faults = Faults::new(rng, options.fault_every);
+    faults.run(&mut cluster, Duration::from_secs_f64(options.minutes * 60.0)).await?;
+    faults.end(&mut cluster).await?;
+    let counted = load.finish(SETTLE_MAX).await;
+    let mut report = Report { seed, minutes: options.minutes, faults: faults.counts(), ..Report::default() };
+    report.cpu_s = before.and_then(|before| Some(crate::cost::of_this_tree()?.cpu_s_since(&before)));
+    check::all(&cluster, &counted, every, SETTLE_MAX, &mut report).await;
+    report.increments_per_s = (report.increments as f64 / (options.minutes * 60.0)).round();
+    Ok(report)
+}

@@ -1,0 +1,350 @@
+//! The processes of a soak: nodes and aggregators as a user would start them, with a relay on each way from one data centre's
+//! aggregator to another's.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tidemark_client::Site;
+use tidemark_transport::certs::ClusterCa;
+use tidemark_transport::{Credentials, Identity, Role};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use super::SoakOptions;
+use super::relay::Relay;
+use crate::bench::cluster::Folder;
+use crate::token::Token;
+
+pub const NAMESPACE: &str = "soak";
+const CLUSTER: &str = "soak";
+const DAYS: u32 = 30;
+const READY_MAX: Duration = Duration::from_secs(120);
+const HTTP_MAX: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(100);
+/// The largest file of a process on a full disk, in blocks of 512 bytes.
+const FULL_DISK_BLOCKS: u64 = 16 * 1_024;
+
+/// One process, running or not.
+pub struct Member {
+    pub name: String,
+    kind: &'static str,
+    config: PathBuf,
+    pub data: PathBuf,
+    log: PathBuf,
+    pub http: SocketAddr,
+    child: Option<Child>,
+}
+
+/// A data centre.
+pub struct Dc {
+    pub name: String,
+    pub nodes: Vec<Member>,
+    pub aggregator: Member,
+    node_addresses: Vec<SocketAddr>,
+    pub aggregator_address: SocketAddr,
+}
+
+/// All of it. Dropping it kills every process.
+pub struct SoakCluster {
+    pub all: Vec<Dc>,
+    /// By (from, to): on the way from one data centre's aggregator to another's.
+    relays: BTreeMap<(usize, usize), Relay>,
+    ca: ClusterCa,
+    token: Token,
+    _folder: Option<Folder>,
+}
+
+/// Two ports that are free, one of each kind, and held until all are known.
+struct Held(UdpSocket, TcpListener);
+
+impl Held {
+    fn new() -> std::io::Result<Held> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Ok(Held(UdpSocket::bind(any)?, TcpListener::bind(any)?))
+    }
+
+    fn addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.0.local_addr()?, self.1.local_addr()?))
+    }
+}
+
+impl SoakCluster {
+    /// Writes all files, starts all processes, and waits until all are ready.
+    pub async fn start(options: &SoakOptions) -> Result<SoakCluster, Box<dyn Error>> {
+        let (folder, dir) = match &options.dir {
+            Some(dir) => {
+                std::fs::create_dir(dir).map_err(|error| format!("--dir {}: {error}", dir.display()))?;
+                (None, dir.clone())
+            }
+            None => {
+                let folder = Folder::new()?;
+                let path = folder.path().to_owned();
+                (Some(folder), path)
+            }
+        };
+        let (dcs, nodes) = (options.dcs as usize, options.nodes);
+        let held = (0..dcs * (nodes + 1)).map(|_| Held::new()).collect::<Result<Vec<_>, _>>()?;
+        let addresses = held.iter().map(Held::addresses).collect::<Result<Vec<_>, _>>()?;
+        drop(held);
+        let ca = ClusterCa::generate(CLUSTER)?;
+        let token = Token::of_dir(&dir)?;
+        let mut all = Vec::new();
+        for (dc, addresses) in addresses.chunks(nodes + 1).enumerate() {
+            all.push(describe(&dir, &ca, dc, addresses)?);
+        }
+        let relays = start_relays(&all).await?;
+        (0..dcs).try_for_each(|dc| write(&dir.join(layout_name(dc)), &layout(&all, &relays, dc)))?;
+        let mut cluster = SoakCluster { all, relays, ca, token, _folder: folder };
+        cluster.members().try_for_each(Member::start)?;
+        cluster.until_ready(READY_MAX).await?;
+        Ok(cluster)
+    }
+
+    pub fn dcs(&self) -> usize {
+        self.all.len()
+    }
+
+    fn members(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.all.iter_mut().flat_map(|dc| dc.nodes.iter_mut().chain([&mut dc.aggregator]))
+    }
+
+    /// Waits until all processes say that they are ready.
+    pub async fn until_ready(&mut self, within: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + within;
+        for member in self.members() {
+            while member.is_ready().await.is_none() {
+                if Instant::now() > deadline {
+                    let (name, log) = (&member.name, member.log.display());
+                    return Err(format!("{name} is not ready within {} s; see {log}", within.as_secs()));
+                }
+                sleep(POLL).await;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn client_credentials(&self) -> Result<Credentials, Box<dyn Error>> {
+        Ok(self.ca.issue(&Identity::new(CLUSTER, "web", Role::Client, "0")?, DAYS)?)
+    }
+
+    /// The data centres as a front end of one prefers them.
+    pub fn sites_from(&self, dc: usize) -> Vec<Site> {
+        let order = (dc..self.all.len()).chain(0..dc);
+        order.map(|dc| self.site(dc)).collect()
+    }
+
+    pub fn site(&self, dc: usize) -> Site {
+        let Dc { name, node_addresses, aggregator_address, .. } = &self.all[dc];
+        Site { dc: name.clone(), nodes: node_addresses.clone(), aggregator: Some(*aggregator_address) }
+    }
+
+    /// Does something to all ways between a data centre and the others.
+    pub fn links_of(&self, dc: usize, change: impl Fn(&Relay)) {
+        self.relays.iter().filter(|((from, to), _)| *from == dc || *to == dc).for_each(|(_, relay)| change(relay));
+    }
+
+    pub fn heal_all(&self) {
+        for relay in self.relays.values() {
+            relay.heal();
+            relay.delay(Duration::ZERO);
+        }
+    }
+
+    /// Has every `every`-th increment of a counter named.
+    pub async fn define(&self, key: &str, every: u64) -> Result<(), Box<dyn Error>> {
+        let path = format!("/v1/counters/{NAMESPACE}/{key}/milestones");
+        let http = self.all[0].aggregator.http;
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            let answer = request(http, "PUT", &path, Some(&self.token), &format!("{{\"every\":{every}}}")).await;
+            match answer {
+                Ok((200, _)) => return Ok(()),
+                Ok((status, body)) if Instant::now() > deadline => {
+                    return Err(format!("{path}: {status} {body}").into());
+                }
+                Err(error) if Instant::now() > deadline => return Err(format!("{path}: {error}").into()),
+                _ => sleep(POLL).await,
+            }
+        }
+    }
+
+    /// What an aggregator says to a question.
+    pub async fn ask(&self, dc: usize, path: &str) -> Option<serde_json::Value> {
+        let (status, body) = request(self.all[dc].aggregator.http, "GET", path, Some(&self.token), "").await.ok()?;
+        (status == 200).then(|| serde_json::from_str(&body).ok()).flatten()
+    }
+}
+
+impl Member {
+    /// Starts the process, if it does not run.
+    pub fn start(&mut self) -> Result<(), std::io::Error> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([self.kind, "--config"]).arg(&self.config);
+        self.spawn(command)
+    }
+
+    /// Starts it on a disk that is soon full: its files cannot grow past a limit.
+    pub fn start_without_room(&mut self) -> Result<(), std::io::Error> {
+        let mut command = Command::new("sh");
+        let limit = format!("trap '' XFSZ; ulimit -f {FULL_DISK_BLOCKS}; exec \"$@\"");
+        command
+            .args(["-c", &limit, "sh"])
+            .arg(std::env::current_exe()?)
+            .args([self.kind, "--config"])
+            .arg(&self.config);
+        self.spawn(command)
+    }
+
+    fn spawn(&mut self, mut command: Command) -> Result<(), std::io::Error> {
+        if self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+            return Ok(());
+        }
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(&self.log)?;
+        self.child = Some(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?);
+        Ok(())
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, name: &str) {
+        if let Some(child) = &self.child {
+            let _ = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+        }
+    }
+
+    /// Asks it to end, and waits for that; kills it if it does not.
+    pub async fn terminate(&mut self, within: Duration) {
+        self.signal("TERM");
+        let deadline = Instant::now() + within;
+        while Instant::now() < deadline && self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        {
+            sleep(POLL).await;
+        }
+        self.kill();
+    }
+
+    pub async fn is_ready(&self) -> Option<()> {
+        let answer = request(self.http, "GET", "/readyz", None, "").await;
+        answer.ok().filter(|(status, _)| *status == 200).map(drop)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn describe(
+    dir: &Path,
+    ca: &ClusterCa,
+    dc: usize,
+    addresses: &[(SocketAddr, SocketAddr)],
+) -> Result<Dc, Box<dyn Error>> {
+    let name = format!("dc-{dc}");
+    let Some(((aggregator_address, http), nodes)) = addresses.split_last() else { return Err("no addresses".into()) };
+    let aggregator = member(dir, ca, dc, "aggregator", 0, *http)?;
+    let members = nodes.iter().enumerate().map(|(node, (_, http))| member(dir, ca, dc, "node", node, *http));
+    Ok(Dc {
+        nodes: members.collect::<Result<_, _>>()?,
+        aggregator,
+        node_addresses: nodes.iter().map(|(quic, _)| *quic).collect(),
+        aggregator_address: *aggregator_address,
+        name,
+    })
+}
+
+/// Certificate and configuration of a process.
+fn member(
+    dir: &Path,
+    ca: &ClusterCa,
+    dc: usize,
+    kind: &'static str,
+    number: usize,
+    http: SocketAddr,
+) -> Result<Member, Box<dyn Error>> {
+    let name = format!("dc-{dc}-{kind}-{number}");
+    let role = if kind == "node" { Role::Node } else { Role::Aggregator };
+    ca.issue(&Identity::new(CLUSTER, &format!("dc-{dc}"), role, &number.to_string())?, DAYS)?
+        .save(&dir.join("credentials").join(&name))?;
+    let node = if kind == "node" { format!("node = {number}\n") } else { String::new() };
+    let layout = layout_name(dc);
+    let text = format!(
+        "cluster = {layout:?}\ndc = \"dc-{dc}\"\n{node}credentials = \"credentials/{name}\"\ndata_dir = \"data/{name}\"\n[http]\n\
+         listen = \"{http}\"\ntoken_file = \"token\"\n"
+    );
+    let config = dir.join(format!("{name}.toml"));
+    write(&config, &text)?;
+    let (data, log) = (dir.join("data").join(&name), dir.join(format!("{name}.log")));
+    Ok(Member { name, kind, config, data, log, http, child: None })
+}
+
+/// Each data centre's processes see the others' aggregators behind relays of their own.
+fn layout_name(dc: usize) -> String {
+    format!("layout-{dc}.toml")
+}
+
+async fn start_relays(all: &[Dc]) -> std::io::Result<BTreeMap<(usize, usize), Relay>> {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut relays = BTreeMap::new();
+    for from in 0..all.len() {
+        for to in (0..all.len()).filter(|&to| to != from) {
+            relays.insert((from, to), Relay::start(any, all[to].aggregator_address).await?);
+        }
+    }
+    Ok(relays)
+}
+
+fn layout(all: &[Dc], relays: &BTreeMap<(usize, usize), Relay>, seen_from: usize) -> String {
+    let voters = all.len() - (all.len() + 1) % 2;
+    let quoted = |names: Vec<String>| names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    let names = quoted(all[..voters].iter().map(|dc| dc.name.clone()).collect());
+    let mut text =
+        format!("name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [{names}]\nleader = \"dc-0\"\n");
+    for (dc, Dc { name, node_addresses, aggregator_address, .. }) in all.iter().enumerate() {
+        let aggregator = relays.get(&(seen_from, dc)).map_or(*aggregator_address, |relay| relay.address);
+        let nodes = quoted(node_addresses.iter().map(ToString::to_string).collect());
+        text += &format!("\n[[dc]]\nname = {name:?}\naggregator = \"{aggregator}\"\nnodes = [{nodes}]\n");
+    }
+    text
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// One request: status and body.
+async fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    token: Option<&Token>,
+    body: &str,
+) -> std::io::Result<(u16, String)> {
+    let token = token.map_or(String::new(), |token| format!("authorization: Bearer {}\r\n", token.as_str()));
+    let length = body.len();
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nhost: soak\r\nconnection: close\r\n{token}content-length: {length}");
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = timeout(HTTP_MAX, asked).await.map_err(std::io::Error::other)??;
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    status.zip(body).ok_or_else(|| std::io::Error::other("no answer of HTTP"))
+}
