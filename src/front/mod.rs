@@ -12,7 +12,7 @@ use crate::backend::LocalBackend;
 use crate::hop::HOP_LIFE_S;
 use crate::hops::{HopAsked, HopCounted, HopIssued, Hops};
 use crate::http::body::{AwardBody, CounterBody};
-use crate::http::{Access, Backend, CountHopBody, Failure, HopCountedBody, answer};
+use crate::http::{Access, Asset, Backend, CountHopBody, Failure, HopCountedBody, answer};
 use crate::session::{Session, SessionRefusal};
 use axum::Router;
 use axum::body::Bytes;
@@ -24,7 +24,6 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemark_proto::ids::CounterName;
-use tower_http::compression::CompressionLayer;
 
 /// Longest query, in bytes. Longer: `400`.
 pub const QUERY_BYTES_MAX: usize = 1_024;
@@ -133,24 +132,17 @@ pub fn router(
 ) -> Router {
     let policy = policy(&sites);
     let front = Arc::new(Front { sites, own, backend, access, taking });
-    let asset = |kind: &'static str, text: &'static str| get(async move || ([(header::CONTENT_TYPE, kind)], text));
-    let page = get(async move || {
-        let headers = [
-            (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
-            (header::CONTENT_SECURITY_POLICY, policy),
-            (header::HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
-            // By its origin a page knows that a visitor comes from another of ours.
-            (header::REFERRER_POLICY, HeaderValue::from_static("strict-origin")),
-        ];
-        (headers, PAGE)
-    });
+    let asset = |kind: &'static str, text: &'static str| Asset::new(kind, text).route();
+    let page = Asset::new("text/html; charset=utf-8", PAGE)
+        .with(header::CONTENT_SECURITY_POLICY, policy)
+        .with(header::HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin"))
+        // By its origin a page knows that a visitor comes from another of ours.
+        .with(header::REFERRER_POLICY, HeaderValue::from_static("strict-origin"));
     Router::new()
-        .route("/", page)
+        .route("/", page.route())
         .route("/assets/search.css", asset("text/css; charset=utf-8", STYLE))
         .route("/assets/search.js", asset("text/javascript; charset=utf-8", SCRIPT))
         .route("/assets/tidemark.js", asset("text/javascript; charset=utf-8", LIBRARY))
-        // Before the routes that answer with tokens, whose length would tell of them.
-        .layer(CompressionLayer::new())
         .route("/front/setup", get(setup))
         .route("/front/session", post(new_session))
         .route("/front/query", post(query))

@@ -5,6 +5,7 @@
 //! part `milestones`, `claims` or `progress` (or `add`, when posted) is the verb, so the value of a key that ends so is read with `%2Fmilestones`.
 
 pub(crate) mod answer;
+mod asset;
 mod auth;
 mod backend;
 pub mod body;
@@ -26,6 +27,7 @@ mod webhooks;
 mod winners;
 
 pub use answer::Failure;
+pub(crate) use asset::Asset;
 pub use auth::{Access, is_origin};
 pub use backend::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClaimTurn, MilestoneList, MilestoneState,

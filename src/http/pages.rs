@@ -1,11 +1,9 @@
 //! The pages of every server: totals and awards as they come, in one file, the cluster on a map, and one award with its proof.
 //! They load nothing from elsewhere and talk to nobody but us.
 
+use super::asset::Asset;
 use axum::Router;
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use tower_http::compression::CompressionLayer;
+use axum::http::{HeaderValue, header};
 
 const TOTALS_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
 /// Of pages whose styles and scripts are files of ours.
@@ -16,11 +14,12 @@ const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The pages and what they load.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    let asset = |kind: &'static str, text: &'static str| get(async move || ([(header::CONTENT_TYPE, kind)], text));
+    let asset = |kind: &'static str, text: &'static str| Asset::new(kind, text).route();
+    let files_page = |text: &'static str| page(FILES_POLICY, text).route();
     Router::new()
-        .route("/totals", get(totals))
-        .route("/cluster", get(async || page(FILES_POLICY, include_str!("cluster/cluster.html"))))
-        .route("/award", get(async || page(FILES_POLICY, include_str!("award/award.html"))))
+        .route("/totals", totals().route())
+        .route("/cluster", files_page(include_str!("cluster/cluster.html")))
+        .route("/award", files_page(include_str!("award/award.html")))
         .route("/assets/award/award.css", asset(CSS, include_str!("award/award.css")))
         .route("/assets/award/award.js", asset(JAVASCRIPT, include_str!("award/award.js")))
         .route("/assets/cluster/award-links.js", asset(JAVASCRIPT, include_str!("cluster/award-links.js")))
@@ -30,19 +29,15 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/assets/cluster/chart.js", asset(JAVASCRIPT, include_str!("cluster/chart.js")))
         .route("/assets/cluster/land.js", asset(JAVASCRIPT, include_str!("cluster/land.js")))
         .route("/assets/cluster/tidemark.js", asset(JAVASCRIPT, include_str!("../../client/web/tidemark.js")))
-        .layer(CompressionLayer::new())
 }
 
 /// The page of totals, which is also the first one where no front end has one.
-pub(super) async fn totals() -> Response {
+pub(super) fn totals() -> Asset {
     page(TOTALS_POLICY, include_str!("page.html"))
 }
 
-fn page(policy: &'static str, text: &'static str) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, policy),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ];
-    (headers, text).into_response()
+fn page(policy: &'static str, text: &'static str) -> Asset {
+    Asset::new("text/html; charset=utf-8", text)
+        .with(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy))
+        .with(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"))
 }

@@ -39,7 +39,7 @@ pub(super) type Body = Result<Bytes, BytesRejection>;
 /// All routes, and those of a front end.
 pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) -> Router {
     let counter = get(get_counter::<B>).post(post_counter::<B>).put(put_counter::<B>).delete(delete_counter::<B>);
-    let first = front.unwrap_or_else(|| Router::new().route("/", get(pages::totals)));
+    let first = front.unwrap_or_else(|| Router::new().route("/", pages::totals().route()));
     let first: Router<Arc<Shared<B>>> = first.with_state(());
     first
         .merge(pages::routes())
