@@ -5,18 +5,17 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { createRequire } from "node:module";
 import { resolve } from "node:path";
 import { createInterface } from "node:readline";
+import { launch } from "./browser.mjs";
 
 const [rate = "0", awards = "20"] = process.argv.slice(2);
 const target = resolve(process.env.CARGO_TARGET_DIR ?? `${import.meta.dirname}/../../target`), tidemark = `${target}/release/tidemark`;
-const { chromium } = createRequire(`${target}/tmp/web/npm/`)("playwright-core");
 const WAIT_MS = 15_000, SETTLE_MS = 3_000;
 
 const demo = spawn(tidemark, ["demo", "--rate", rate, "--headless"], { stdio: ["ignore", "pipe", "inherit"] });
 const ended = new Promise(done => demo.once("exit", done));
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+const browser = await launch(`${target}/tmp/web/npm`, process.env.CHROMIUM);
 try {
   let page;
   for await (const line of createInterface({ input: demo.stdout })) {

@@ -1,30 +1,18 @@
-// The page of one award in a real Chromium: MODULES is where npm put its packages, PAGE the first page of a demo that counts and
-// has a milestone every few seconds, SHOTS a folder for screenshots.
+// The page of one award in a real Chromium, against a demo that counts and has a milestone every few seconds.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { after, afterEach, before, test } from "node:test";
+import { test } from "node:test";
+import { PAGE, SHOTS, bytesOf, fits, isAccessible, live, number, numberOf, tabbed, windows } from "./browser.mjs";
 
-const { MODULES, PAGE, SHOTS } = process.env;
-const { chromium } = createRequire(`${MODULES}/`)("playwright-core");
-const axe = createRequire(`${MODULES}/`).resolve("axe-core/axe.min.js");
 const COUNTER = "search/queries", EVERY = 3_000;
 /** Two milestones away is some twelve seconds. */
-const WAIT_MS = 15_000, AWARD_MS = 60_000;
+const AWARD_MS = 60_000;
 const BYTES_MAX = 60_000;
 /** SHA-256("abc"), FIPS 180-2, appendix B.1: its first 16 bytes. */
 const DIGEST_OF_ABC = "ba7816bf8f01cfea414140de5dae2223";
 const ONE_AWARD = /\/v1\/awards\/[^?]*\/\d+(\?|$)/;
-const number = new Intl.NumberFormat("en");
-let browser;
-
-before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
-});
-// A page that stays open asks on.
-afterEach(() => Promise.all(browser.contexts().map(context => context.close())));
-after(() => browser?.close());
+const opened = windows();
 
 const addressOf = (at, counter = COUNTER) => new URL(`/award?${new URLSearchParams({ counter, at })}`, PAGE).href;
 const asked = async path => (await fetch(new URL(path, PAGE))).json();
@@ -37,16 +25,6 @@ async function newest() {
     await asked(`/v1/awards/${COUNTER}/${EVERY}?wait_s=20`);
   }
   return assert.fail("no milestone comes");
-}
-
-/** A new window, in which nothing is open yet. */
-async function opened(options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: "en-US", ...options });
-  context.setDefaultTimeout(WAIT_MS);
-  const page = await context.newPage(), errors = [], answers = [];
-  page.on("pageerror", error => errors.push(error.message));
-  page.on("response", response => answers.push(response));
-  return { page, errors, answers };
 }
 
 /** A window that shows the newest award; `change` changes what the server says of it. */
@@ -67,20 +45,7 @@ function changed(change) {
   };
 }
 
-const numberOf = text => Number(text.replace(/\D/g, ""));
 const signed = page => page.locator("#signed", { hasText: /needed\.$/ }).waitFor();
-
-async function fits(page) {
-  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  assert.ok(overflow <= 0, `${overflow} px too wide`);
-}
-
-async function isAccessible(page) {
-  // Its own script, apart from what the page's policy lets in.
-  await page.evaluate(readFileSync(axe, "utf8"));
-  const { violations } = await page.evaluate(() => axe.run());
-  assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes.map(node => node.html)]), []);
-}
 
 async function saved(page) {
   const saving = page.waitForEvent("download");
@@ -91,10 +56,8 @@ async function saved(page) {
 
 test("an award that is there is shown with its proof, and the page is light", async () => {
   const { page, errors, answers, at, ms } = await visit();
-  const first = answers.slice();
-  const sizes = await Promise.all(first.map(response => response.request().sizes().catch(() => null)));
-  const bytes = sizes.reduce((sum, size) => sum + size.responseBodySize + size.responseHeadersSize, 0);
-  console.log(`award page: ${bytes} bytes in ${sizes.length} answers, shown after ${ms} ms`);
+  const first = answers.slice(), bytes = await bytesOf(first);
+  console.log(`award page: ${bytes} bytes in ${first.length} answers, shown after ${ms} ms`);
   assert.ok(bytes < BYTES_MAX, `${bytes} bytes`);
   assert.deepEqual(first.filter(response => !response.ok() || !response.url().startsWith(new URL(PAGE).origin)), []);
   const policy = first[0].headers()["content-security-policy"];
@@ -248,7 +211,7 @@ test("while the server is away, or has no room for who waits, it says so and tri
   await page.locator("#state[data-state=waiting]", { hasText: `${message}; trying again` }).waitFor();
   assert.match(await page.textContent("#told"), /Not awarded yet/);
   await page.unroute(/wait_s=/);
-  await page.locator("#state[data-state=live]").waitFor();
+  await live(page);
   await page.locator("#awarded").waitFor({ timeout: AWARD_MS });
   assert.deepEqual(errors, []);
 });
@@ -267,12 +230,7 @@ for (const colorScheme of ["light", "dark"]) {
     await signed(page);
     await fits(page);
     await page.focus("#map");
-    const reached = [];
-    for (let n = 0; n < 3; n += 1) {
-      await page.keyboard.press("Tab");
-      reached.push(await page.evaluate(() => document.activeElement.id || document.activeElement.tagName));
-    }
-    assert.deepEqual(reached, ["certificate", "session", "BUTTON"]);
+    assert.deepEqual(await tabbed(page, 3), ["certificate", "session", "BUTTON"]);
     await page.fill("#session", "not the winner’s");
     await page.keyboard.press("Enter");
     await page.locator("#verdict[data-mine=no]").waitFor();

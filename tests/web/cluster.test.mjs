@@ -1,64 +1,35 @@
-// The page of the cluster in a real Chromium: MODULES is where npm put its packages, PAGE the first page of a demo that counts and
-// has a milestone every few seconds, SHOTS a folder for screenshots.
+// The page of the cluster in a real Chromium, against a demo that counts and has a milestone every few seconds.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { after, afterEach, before, test } from "node:test";
+import { test } from "node:test";
+import { PAGE, SHOTS, bytesOf, fits, isAccessible, live, numberOf, windows } from "./browser.mjs";
 
-const { MODULES, PAGE, SHOTS } = process.env;
-const { chromium } = createRequire(`${MODULES}/`)("playwright-core");
-const axe = createRequire(`${MODULES}/`).resolve("axe-core/axe.min.js");
 const CLUSTER = new URL("/cluster?counter=search/queries", PAGE).href;
-const WAIT_MS = 15_000;
 const BYTES_MAX = 60_000;
-let browser;
-
-before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
-});
-// A page that stays open asks on.
-afterEach(() => Promise.all(browser.contexts().map(context => context.close())));
-after(() => browser?.close());
+const opened = windows();
 
 async function visit(options = {}, { url = CLUSTER, clock = false } = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: "en-US", ...options });
-  context.setDefaultTimeout(WAIT_MS);
-  const page = await context.newPage(), errors = [], sizes = [];
-  page.on("pageerror", error => errors.push(error.message));
-  page.on("response", response => sizes.push(response.request().sizes().catch(() => null)));
+  const { page, errors, answers } = await opened(options);
   if (clock) await page.clock.install();
   const begun = Date.now();
   await page.goto(url);
-  await page.locator("#state[data-state=live]").waitFor();
-  return { page, errors, sizes: sizes.slice(), ms: Date.now() - begun };
+  await live(page);
+  return { page, errors, first: answers.slice(), ms: Date.now() - begun };
 }
 
-const numberOf = async locator => Number((await locator.textContent()).replace(/\D/g, ""));
-
-async function fits(page) {
-  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  assert.ok(overflow <= 0, `${overflow} px too wide`);
-}
-
-async function isAccessible(page) {
-  // Its own script, apart from what the page's policy lets in.
-  await page.evaluate(readFileSync(axe, "utf8"));
-  const { violations } = await page.evaluate(() => axe.run());
-  assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes.map(node => node.html)]), []);
-}
+const numberIn = async locator => numberOf(await locator.textContent());
 
 test("the page is light and soon there, with the total and all data centres", async () => {
-  const { page, errors, sizes, ms } = await visit();
+  const { page, errors, first, ms } = await visit();
   assert.equal(await page.locator("#map .dc").count(), 15);
   assert.equal(await page.locator("#rows tr").count(), 15);
   assert.equal(await page.locator("#map .link").count(), 14);
-  const before = await numberOf(page.locator("#total"));
+  const before = await numberIn(page.locator("#total"));
   await page.waitForFunction(before => Number(document.querySelector("#total").textContent.replaceAll(",", "")) > before, before);
   await page.waitForFunction(() => document.querySelector("#chart .line") && /now [\d,]+ per second/.test(document.querySelector("#chart").ariaLabel));
   // The first answer about the counter is in it too.
-  const bytes = (await Promise.all(sizes)).reduce((sum, size) => sum + size.responseBodySize + size.responseHeadersSize, 0);
-  console.log(`cluster page: ${bytes} bytes in ${sizes.length} answers, live after ${ms} ms`);
+  const bytes = await bytesOf(first);
+  console.log(`cluster page: ${bytes} bytes in ${first.length} answers, live after ${ms} ms`);
   assert.ok(bytes < BYTES_MAX, `${bytes} bytes`);
   assert.deepEqual(errors, []);
 });
@@ -92,7 +63,7 @@ test("an award goes its way on the map and is listed with its certificate", asyn
   const item = page.locator("#awards li").first();
   assert.equal(await item.locator("span").textContent(), winner);
   const certificate = await (await fetch(new URL(await item.locator("a").last().getAttribute("href"), PAGE))).json();
-  const at = await numberOf(item.locator("b"));
+  const at = await numberIn(item.locator("b"));
   assert.equal(certificate.award.at, at);
   assert.equal(await item.locator("a").first().getAttribute("href"), `/award?counter=search%2Fqueries&at=${at}`);
   await page.locator("#chart text.mark").waitFor({ state: "attached" });
@@ -150,8 +121,7 @@ test("who looks away asks nothing", async () => {
 });
 
 test("where reading needs a token, the page asks for it, keeps it behind the address, and shows it for a certificate too", async () => {
-  const context = await browser.newContext(), page = await context.newPage(), shown = [];
-  context.setDefaultTimeout(WAIT_MS);
+  const { page } = await opened(), shown = [];
   await page.route(/\/v1\/(cluster|awards)/, async route => {
     const { authorization } = await route.request().allHeaders();
     shown.push(authorization);
@@ -174,8 +144,7 @@ test("where reading needs a token, the page asks for it, keeps it behind the add
 });
 
 test("without a counter the page asks for one, and a wrong one is told so", async () => {
-  const context = await browser.newContext(), page = await context.newPage();
-  context.setDefaultTimeout(WAIT_MS);
+  const { page } = await opened();
   await page.goto(new URL("/cluster", PAGE).href);
   await page.fill("#counter", "nonsense");
   await page.keyboard.press("Enter");
