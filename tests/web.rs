@@ -87,12 +87,12 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Runs a file of tests in Chromium against the demo's page; prints what it measured.
-fn in_chromium(file: &str, page: &str) {
+fn in_chromium(file: &str, page: &str, token: &str) {
     let (chromium, modules) = (chromium(), modules());
     let shots = output().join("screenshots");
     std::fs::create_dir_all(&shots).unwrap();
     let mut tests = Command::new("node");
-    tests.args(["--test", file]).current_dir(FOLDER).env("PAGE", page).env("CHROMIUM", chromium);
+    tests.args(["--test", file]).current_dir(FOLDER).env("PAGE", page).env("CHROMIUM", chromium).env("TOKEN", token);
     let said = must(tests.env("MODULES", modules).env("SHOTS", shots));
     said.lines().filter(|line| line.contains(" ms")).for_each(|line| println!("{line}"));
 }
@@ -100,10 +100,14 @@ fn in_chromium(file: &str, page: &str) {
 #[test]
 fn the_search_page_counts_once_and_tells_who_it_was() {
     let _alone = alone();
-    let mut demo = Demo::start(&["--rate", "0", "--start-at", "999999998", "--headless"]);
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("demo");
+    let billionth = ["--rate", "0", "--start-at", "999999998", "--headless", "--data-dir"];
+    let mut demo = Demo::start(&[&billionth[..], &[data.to_str().unwrap()]].concat());
     let page = demo.until("page: ");
     demo.until("ready");
-    in_chromium("search.test.mjs", &page);
+    let token = std::fs::read_to_string(data.join("token")).unwrap();
+    in_chromium("search.test.mjs", &page, token.trim());
     assert!(demo.stop(), "what visitors counted is in all views, once");
 }
 
@@ -113,7 +117,7 @@ fn the_page_of_an_award_waits_for_it_and_shows_what_proves_it() {
     let mut demo = Demo::start(&["--rate", "500", "--every", "3000", "--headless"]);
     let page = demo.until("page: ");
     demo.until("ready");
-    in_chromium("award.test.mjs", &page);
+    in_chromium("award.test.mjs", &page, "");
     assert!(demo.stop(), "what was counted is in all views, once");
 }
 
@@ -123,6 +127,6 @@ fn the_cluster_page_shows_every_data_centre_and_the_way_of_an_award() {
     let mut demo = Demo::start(&["--rate", "500", "--every", "3000", "--headless"]);
     let page = demo.until("page: ");
     demo.until("ready");
-    in_chromium("cluster.test.mjs", &page);
+    in_chromium("cluster.test.mjs", &page, "");
     assert!(demo.stop(), "what was counted is in all views, once");
 }

@@ -39,6 +39,7 @@ const SESSION_LIFE_S: u64 = 24 * 3_600;
 const PAGE: &str = include_str!("search.html");
 const STYLE: &str = include_str!("search.css");
 const SCRIPT: &str = include_str!("search.js");
+const OWN_AWARDS: &str = include_str!("own.js");
 const LIBRARY: &str = include_str!("../../client/web/tidemark.js");
 
 /// What the front ends of all data centres have in common.
@@ -142,6 +143,7 @@ pub fn router(
         .route("/", page.route())
         .route("/assets/search.css", asset("text/css; charset=utf-8", STYLE))
         .route("/assets/search.js", asset("text/javascript; charset=utf-8", SCRIPT))
+        .route("/assets/own.js", asset("text/javascript; charset=utf-8", OWN_AWARDS))
         .route("/assets/tidemark.js", asset("text/javascript; charset=utf-8", LIBRARY))
         .route("/front/setup", get(setup))
         .route("/front/session", post(new_session))

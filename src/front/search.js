@@ -3,6 +3,7 @@
 // A query from a country whose home is another data centre is answered with a redirect: the browser goes there with a hop token,
 // which counts once, however often it is shown, there or here. Everything that moves along stands behind `#`, which no server sees.
 
+import { OwnAwards } from "/assets/own.js";
 import { subscribe, SmoothNumber } from "/assets/tidemark.js";
 
 const AWARDS_SHOWN_MAX = 10;
@@ -27,7 +28,8 @@ const total = new SmoothNumber(value => { $("total").textContent = number.format
 const visitors = new SmoothNumber(showVisitors);
 const site = setup.sites[setup.own];
 let subscription = null;
-const told = new Set(), listed = new Set();
+const listed = new Map();
+const own = new OwnAwards({ url: site.url, all: setup.all, claim });
 
 /** One per tab, and a new one when it has ended: a private window shares nothing. It goes along to other data centres. */
 async function ownSession() {
@@ -86,12 +88,10 @@ function follow() {
     onTotal: ({ counter, value }) => (nameOf(counter) === setup.all ? total : visitors).set(value),
     onAward: listAward,
     onYours: ({ counter, at }) => celebrate(nameOf(counter), at),
-    onClaim: takeTurn,
-    onTrial: ({ at }) => {
-      $("answer").textContent = `This is a trial of how the winner will be told: you would be number ${number.format(at)}.`;
-    },
+    onClaim: turn => own.takeTurn(nameOf(turn.counter), turn),
+    onTrial: rehearse,
     onState: state => {
-      $("state").textContent = state === "live" ? site.dc : state;
+      $("state").textContent = { live: site.dc, waiting: "not connected, trying again" }[state] ?? state;
       $("state").dataset.state = state;
     },
   });
@@ -113,80 +113,44 @@ function ordinal(n) {
 function listAward(award) {
   // Those that the page came with may come again.
   if (listed.has(award.position)) return;
-  listed.add(award.position);
   $("none")?.remove();
-  const item = document.createElement("li"), at = document.createElement("b");
+  const item = document.createElement("li"), at = document.createElement("b"), counter = nameOf(award.counter);
   at.textContent = number.format(award.at);
-  const of = nameOf(award.counter) === setup.all ? "of all queries" : "of visitors’ own queries";
+  const of = counter === setup.all ? "of all queries" : "of visitors’ own queries";
   item.append(at, ` ${of}, at ${setup.sites[award.dc]?.dc ?? "?"}`);
+  listed.set(award.position, { item, counter, at: award.at });
   $("awards").prepend(item);
   while ($("awards").children.length > AWARDS_SHOWN_MAX) $("awards").lastChild.remove();
+  markOwn();
+  own.lookAgain(counter);
 }
 
-/** Says it once, whoever brings the news first: the answer, or the push. */
+function markOwn() {
+  for (const { item, counter, at } of listed.values()) item.classList.toggle("mine", own.has(counter, at));
+}
+
 function celebrate(counter, at) {
-  if (told.has(`${counter} ${at}`)) return;
-  told.add(`${counter} ${at}`);
-  const ofAll = counter === setup.all;
-  // The greater news stays when both come.
-  if (!ofAll && !$("award").hidden && $("award").dataset.of === setup.all) return;
-  $("award").dataset.of = counter;
-  $("award-number").textContent = number.format(at);
-  $("award-text").textContent = ofAll ? "of all queries, in all data centres." : "of all visitors’ own queries.";
-  $("award-page").href = `${site.url}/award?counter=${encodeURIComponent(counter)}&at=${at}`;
-  $("award-proof").href = `${site.url}/v1/awards/${counter}/${at}/certificate`;
-  $("award").hidden = false;
-  offerClaim(claimOf(counter, at));
-  document.title = `You are number ${number.format(at)}!`;
+  own.celebrate(counter, at);
+  markOwn();
 }
 
-const claimOf = (counter, at) => `${site.url}/v1/awards/${counter}/${at}/claim`;
-
-/** What nobody has claimed in time passes to the winner of a later award, whose page says so, also when it was closed. */
-function takeTurn({ counter, state, holder }) {
-  const url = claimOf(nameOf(counter), holder);
-  if ($("award").dataset.claim !== url) return;
-  if (state === "passed") $("award").hidden = false;
-  offerClaim(url);
+/** An operator tries out how a winner is told: unlike an award in everything but its words. */
+function rehearse({ counter, at }) {
+  $("trial-number").textContent = number.format(at);
+  $("trial-of").textContent = nameOf(counter) === setup.all ? "of all queries" : "of all visitors’ own queries";
+  $("trial").hidden = false;
 }
 
-/** An award may be claimed for a while by whom it names; where it is not to be claimed, nothing is said of it. */
-async function offerClaim(url) {
-  const button = $("award-claim"), said = $("award-claimed"), isShown = () => $("award").dataset.claim === url;
-  $("award").dataset.claim = url;
-  button.hidden = true;
-  said.textContent = "";
-  const show = ({ state, at, holder, until_unix_ms: until, also }) => {
-    if (!isShown()) return;
-    const more = also.length ? `, with ${number.format(also.length)} that nobody has claimed` : "";
-    button.hidden = state !== "open" || holder !== at;
-    if (holder !== at) said.textContent = "It was not claimed in time, and has passed on.";
-    else if (state === "claimed") said.textContent = `Claimed: it is yours${more}.`;
-    else if (state === "open") said.textContent = `${until ? `until ${new Date(until).toLocaleTimeString()}` : ""}${more}`;
-    else said.textContent = "It was not claimed in time.";
-  };
-  button.onclick = async () => {
-    button.disabled = true;
-    try {
-      // The name makes it the same claim when it is sent again.
-      const claim = { session: await ownSession(), id: "search-page" };
-      const claimed = await ask("", claim, null, { url });
-      await Promise.all(claimed.also.map(at => ask("", claim, null, { url: url.replace(/\d+\/claim$/, `${at}/claim`) })));
-      show(claimed);
-    } catch ({ message }) {
-      if (isShown()) said.textContent = message;
-    }
-    button.disabled = false;
-  };
-  const known = await fetch(url).then(response => response.ok ? response.json() : null).catch(() => null);
-  if (known) show(known);
-}
-
-$("award-close").onclick = () => {
-  $("award").hidden = true;
-  document.title = "Tidemark search";
+$("trial-close").onclick = () => {
+  $("trial").hidden = true;
   $("q").focus();
 };
+
+/** The name makes it the same claim when it is sent again. */
+async function claim(url) {
+  return ask("", { session: await ownSession(), id: "search-page" }, null, { url });
+}
+
 
 $("form").onsubmit = async event => {
   event.preventDefault();
@@ -295,16 +259,16 @@ function answer(q, { dc, counted }) {
   }
   const [all, own, country] = counted;
   text.append(bold, ` ${placed(all, "of all queries")}.`);
-  const of = country ? ` and its country’s` : "";
-  more.textContent = `Counted in ${dc}; among visitors’ own${of} it ${placed(own, "")}.`;
+  const also = `visitors’ own queries${country ? " and those of its country" : ""}`;
+  const exact = own.place === "number" || own.place === "milestone";
+  more.textContent = `Counted in ${dc}, also among ${also}.${exact ? ` It ${placed(own, "of visitors’ own")}.` : ""}`;
   return [text, more];
 }
 
 function placed({ place, number: n, at }, of) {
-  const among = of && ` ${of}`;
-  if (place === "milestone") return `is number ${number.format(at)}${among}: a milestone`;
-  if (place === "number") return `is number ${number.format(n)}${among}`;
-  if (place === "counted") return `is counted${among && " among all queries"}`;
+  if (place === "milestone") return `is number ${number.format(at)} ${of}: a milestone`;
+  if (place === "number") return `is number ${number.format(n)} ${of}`;
+  if (place === "counted") return "is counted among all queries";
   return "is counted; its place will be known in a moment";
 }
 

@@ -1,31 +1,20 @@
-// The search page in a real Chromium: MODULES is where npm put its packages, PAGE the page of a quiet demo that is two queries
-// before the billionth, SHOTS a folder for screenshots.
+// The search page in a real Chromium, against a quiet demo that is two queries before the billionth. TOKEN is its
+// operator's.
 
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
-import { after, afterEach, before, test } from "node:test";
+import { test } from "node:test";
+import { PAGE, SHOTS, bytesOf, fits, isAccessible, live, number, numberOf, tabbed, windows } from "./browser.mjs";
 
-const { MODULES, PAGE, SHOTS } = process.env;
-const { chromium } = createRequire(`${MODULES}/`)("playwright-core");
-const axe = createRequire(`${MODULES}/`).resolve("axe-core/axe.min.js");
-const WAIT_MS = 15_000;
-let browser;
-
-before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
-});
-afterEach(() => Promise.all(browser.contexts().map(context => context.close())));
-after(() => browser?.close());
+const { TOKEN } = process.env;
+const BYTES_MAX = 40_000;
+const opened = windows();
 
 /** A private window: a person of its own. */
 async function visitor(options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1000, height: 900 }, locale: "en-US", ...options });
-  context.setDefaultTimeout(WAIT_MS);
-  const page = await context.newPage(), errors = [];
-  page.on("pageerror", error => errors.push(error.message));
+  const { page, errors, answers } = await opened({ viewport: { width: 1000, height: 900 }, ...options });
   await page.goto(PAGE);
-  await page.locator("#state[data-state=live]").waitFor();
-  return { page, errors };
+  await live(page);
+  return { page, errors, answers };
 }
 
 async function search(page, text) {
@@ -35,7 +24,7 @@ async function search(page, text) {
   return page.textContent("#answer");
 }
 
-const numberOf = async (page, id) => Number((await page.textContent(id)).replaceAll(",", ""));
+const numberIn = async (page, id) => numberOf(await page.textContent(id));
 
 async function untilNumber(page, id, wanted) {
   await page.waitForFunction(([id, wanted]) => Number(document.querySelector(id).textContent.replaceAll(",", "")) === wanted, [id, wanted]);
@@ -114,7 +103,7 @@ test("a query goes to the data centre of its country and counts once, also when 
   await tab.goto(page.url());
   await tab.locator("#answer b", { hasText: "in Japan" }).waitFor();
   await page.goBack();
-  await page.locator("#state[data-state=live]").waitFor();
+  await live(page);
   assert.equal(new URL(page.url()).origin, from);
   await page.goForward();
   await page.locator("#answer b", { hasText: "in Japan" }).waitFor();
@@ -155,7 +144,7 @@ test("what a link's author has won is not told to whoever opens it", async () =>
   await author.selectOption("#country", { label: "Japan" });
   for (let n = 0, answer = ""; n < 12 && !/a milestone/.test(answer); n += 1) {
     if (n > 0) await author.goto(PAGE);
-    await author.locator("#state[data-state=live]").waitFor();
+    await live(author);
     await author.selectOption("#country", { label: "Japan" });
     answer = await search(author, `query ${n} of the author`);
   }
@@ -174,9 +163,7 @@ test("a link of somebody else's is counted for whom it says, and does not make o
   await search(author, "a trap");
   const theirs = JSON.parse(await author.evaluate(() => sessionStorage.getItem("session")));
   const link = `${author.url()}&${new URLSearchParams({ session: theirs.session, expires: theirs.expires })}`;
-  const context = await browser.newContext();
-  context.setDefaultTimeout(WAIT_MS);
-  const page = await context.newPage();
+  const { page } = await opened();
   await page.goto(link);
   await page.locator("#answer b", { hasText: "a trap" }).waitFor();
   const own = JSON.parse(await page.evaluate(() => sessionStorage.getItem("session")));
@@ -186,7 +173,7 @@ test("a link of somebody else's is counted for whom it says, and does not make o
 test("a query whose answer is lost is sent again and counts once", async () => {
   const { page } = await visitor();
   await page.waitForFunction(() => document.querySelector("#visitors").textContent.trim() !== "");
-  const before = await numberOf(page, "#visitors");
+  const before = await numberIn(page, "#visitors");
   let lost = 0;
   await page.route("**/front/query", async route => {
     if (lost >= 2) return route.continue();
@@ -209,17 +196,15 @@ test("every tenth query of visitors is a milestone of theirs", async () => {
 });
 
 test("without WebSockets the page lives on events", async () => {
-  const context = await browser.newContext({ viewport: { width: 1000, height: 900 } });
-  context.setDefaultTimeout(WAIT_MS);
-  const page = await context.newPage();
+  const { page } = await opened();
   await page.addInitScript(() => {
     globalThis.WebSocket = class { constructor() { setTimeout(() => this.onclose({ reason: "blocked" })); } close() {} };
   });
   await page.goto(PAGE);
-  await page.locator("#state[data-state=live]").waitFor();
+  await live(page);
   const { page: other } = await visitor();
   await search(other, "from elsewhere");
-  await untilNumber(page, "#total", await numberOf(other, "#total"));
+  await untilNumber(page, "#total", await numberIn(other, "#total"));
 });
 
 test("what was typed is text, too long is cut, and a forged session is told so", async () => {
@@ -242,35 +227,124 @@ test("what was typed is text, too long is cut, and a forged session is told so",
   assert.deepEqual(errors, []);
 });
 
+/** What a page has to be in each of its states: light and dark, on a desk, and on a phone without movement. */
+const LOOKS = [
+  ["light", 1000, 900, "no-preference"], ["dark", 1000, 900, "no-preference"], ["light", 360, 740, "reduce"], ["dark", 360, 740, "reduce"],
+];
+
+async function looksGood(page, state) {
+  for (const [colorScheme, width, height, reducedMotion] of LOOKS) {
+    await page.emulateMedia({ colorScheme, reducedMotion });
+    await page.setViewportSize({ width, height });
+    await fits(page);
+    await isAccessible(page);
+    await page.screenshot({ path: `${SHOTS}/search-${state}-${width}-${colorScheme}.png`, fullPage: true });
+  }
+}
+
+/** What an operator asks of the data centre that a page is at. */
+async function operator(page, method, path, body) {
+  const headers = { authorization: `Bearer ${TOKEN}` };
+  const response = await fetch(new URL(path, page.url()), { method, headers, body: JSON.stringify(body) });
+  const answer = await response.json();
+  assert.ok(response.ok, JSON.stringify(answer));
+  return answer;
+}
+
+/** For so long visitors' awards to come may be claimed. */
+const claimedFor = (page, period_s, fallback) => operator(page, "PUT", "/v1/counters/search/visitors/claims", { period_s, fallback });
+
+/** Searches until that is a milestone; its number. */
+async function win(page) {
+  for (let n = 0; n < 12 && await page.locator("#award").isHidden(); n += 1) await search(page, `query ${n}`);
+  return numberIn(page, "#award-number");
+}
+
+const claimSays = (page, text) => page.locator("#award-claimed", { hasText: text }).waitFor();
+
+test("what may be claimed is claimed from the card or from the list, and the page says how that stands", async () => {
+  const { page, errors } = await visitor();
+  await looksGood(page, "before");
+  await search(page, "a first one");
+  await looksGood(page, "answered");
+  await claimedFor(page, 3_600, "nobody");
+  const at = await win(page), listed = page.locator("#yours li", { hasText: `${number.format(at)} of all visitors’ own queries` });
+  await page.locator("#award-claim").waitFor();
+  await page.locator("#award-left", { hasText: /^until .*, (60 min 00|59 min \d\d) s left$/ }).waitFor();
+  assert.ok(await listed.isHidden(), "it stands in the card");
+  await looksGood(page, "open");
+  await page.click("#award-close");
+  await listed.waitFor();
+  await looksGood(page, "closed");
+  await listed.locator("button").click();
+  await listed.locator("span", { hasText: "Claimed: it is yours." }).waitFor();
+  assert.ok(await listed.locator("button").isHidden());
+  await page.locator("#awards li.mine", { hasText: number.format(at) }).waitFor();
+  await page.reload();
+  await claimSays(page, "Claimed: it is yours.");
+  await looksGood(page, "claimed");
+  assert.deepEqual(errors, []);
+});
+
+test("who does not claim in time is told where it went, and who gets it, that it came", async () => {
+  const { page: slow, errors } = await visitor(), { page: next } = await visitor();
+  await claimedFor(slow, 1, "next_award");
+  const first = await win(slow);
+  await claimSays(slow, "You have not claimed it in time: it passes to the winner of the next one.");
+  await looksGood(slow, "waiting");
+  await claimedFor(slow, 3_600, "nobody");
+  const second = await win(next);
+  await claimSays(next, `With it goes number ${number.format(first)}: nobody claimed that in time, and it has passed to you.`);
+  await looksGood(next, "passed-to-me");
+  await claimSays(slow, `it has passed to the winner of number ${number.format(second)}.`);
+  await looksGood(slow, "passed-on");
+  await next.click("#award-claim");
+  await claimSays(next, `Claimed: it is yours, and so is number ${number.format(first)}, which nobody else claimed.`);
+  assert.equal(await next.evaluate(() => document.activeElement.id), "award-close", "what had the focus is gone");
+  await claimedFor(next, 1, "nobody");
+  const { page: last } = await visitor();
+  await win(last);
+  await claimSays(last, "You have not claimed it in time: it is nobody’s.");
+  await looksGood(last, "lapsed");
+  await claimedFor(last, 600, "next_award");
+  assert.deepEqual(errors, []);
+});
+
+test("a trial of an award is told to its visitor, and can be taken for nothing else", async () => {
+  const { page, errors } = await visitor();
+  await search(page, "before the trial");
+  const { session } = JSON.parse(await page.evaluate(() => sessionStorage.getItem("session")));
+  const at = (Math.floor(await totalsOf(page, "search/visitors") / 10) + 1) * 10;
+  const { connections } = await operator(page, "POST", `/v1/awards/search/visitors/${at}/dry-run`, { session });
+  assert.equal(connections, 1);
+  await page.locator("#trial", { hasText: `you would be number ${number.format(at)} of all visitors’ own queries` }).waitFor();
+  assert.match(await page.textContent("#trial"), /you have won nothing/);
+  assert.ok(await page.locator("#award").isHidden());
+  assert.match(await page.textContent("#answer"), /before the trial/, "what was said before stays");
+  await looksGood(page, "trial");
+  await page.click("#trial-close");
+  assert.ok(await page.locator("#trial").isHidden());
+  assert.deepEqual(errors, []);
+});
+
 for (const colorScheme of ["light", "dark"]) {
   test(`on a phone, with the keyboard, ${colorScheme}: it fits, and nothing is hard to reach or to read`, async () => {
     const { page } = await visitor({ viewport: { width: 360, height: 740 }, colorScheme, reducedMotion: "reduce" });
     await search(page, "on a phone");
-    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-    assert.ok(overflow <= 0, `${overflow} px too wide`);
+    await fits(page);
     await page.focus("#q");
-    const reached = [];
-    for (let n = 0; n < 3; n += 1) {
-      await page.keyboard.press("Tab");
-      reached.push(await page.evaluate(() => document.activeElement.id || document.activeElement.tagName));
-    }
-    assert.deepEqual(reached, ["go", "country", "A"]);
-    // Its own script, apart from what the page's policy lets in.
-    await page.evaluate((await import("node:fs")).readFileSync(axe, "utf8"));
-    const { violations } = await page.evaluate(() => axe.run());
-    assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes.map(node => node.html)]), []);
+    assert.deepEqual(await tabbed(page, 3), ["go", "country", "A"]);
+    await isAccessible(page);
     await page.screenshot({ path: `${SHOTS}/phone-${colorScheme}.png`, fullPage: true });
   });
 }
 
 test("the page is light", async () => {
-  const context = await browser.newContext();
-  const page = await context.newPage(), sizes = [];
-  page.on("response", async response => sizes.push((await response.body().catch(() => "")).length));
+  const { page, answers } = await opened();
   const begun = Date.now();
   await page.goto(PAGE);
-  await page.locator("#state[data-state=live]").waitFor();
-  const bytes = sizes.reduce((sum, size) => sum + size, 0);
-  console.log(`first load: ${bytes} bytes uncompressed, live after ${Date.now() - begun} ms`);
-  assert.ok(bytes < 60_000, `${bytes} bytes`);
+  await live(page);
+  const first = answers.slice(), ms = Date.now() - begun, bytes = await bytesOf(first);
+  console.log(`first load: ${bytes} bytes in ${first.length} answers, live after ${ms} ms`);
+  assert.ok(bytes < BYTES_MAX, `${bytes} bytes`);
 });
