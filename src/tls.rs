@@ -6,6 +6,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -13,6 +14,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// A server looks so often whether its certificate was renewed.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
+/// What a key's mode must not allow. Its group may read it: so keys are handed to servers that are not their owner.
+const OTHERS: u32 = 0o007;
 
 /// Why TLS cannot be spoken.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +26,8 @@ pub enum TlsError {
     NoAuthority(String),
     #[error("cannot read the {what} in {}: {reason}", path.display())]
     Identity { what: &'static str, path: PathBuf, reason: String },
+    #[error("the key in {} is open to everybody (mode {mode:o}); nobody but its owner and group may have it: chmod o= it", path.display())]
+    Exposed { path: PathBuf, mode: u32 },
     #[error("the key in {} is not that of the certificate in {}: {reason}", key.display(), certificate.display())]
     Pair { certificate: PathBuf, key: PathBuf, reason: String },
     #[error("TLS: {0}")]
@@ -165,6 +170,7 @@ fn read(certificate: &Path, key: &Path, provider: &CryptoProvider) -> Result<Ide
     if chain.is_empty() {
         return Err(failed("certificates", certificate, "there is no certificate in it".to_owned()));
     }
+    check_closed(key)?;
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| failed("key", key, error.to_string()))?;
     let pair = CertifiedKey::from_der(chain, private, provider).map_err(|error| TlsError::Pair {
         certificate: certificate.to_owned(),
@@ -172,4 +178,12 @@ fn read(certificate: &Path, key: &Path, provider: &CryptoProvider) -> Result<Ide
         reason: error.to_string(),
     })?;
     Ok(Identity { key: Arc::new(pair), changed })
+}
+
+/// As ssh does: a key that everybody may read proves nothing.
+fn check_closed(key: &Path) -> Result<(), TlsError> {
+    let failed =
+        |error: std::io::Error| TlsError::Identity { what: "key", path: key.to_owned(), reason: error.to_string() };
+    let mode = std::fs::metadata(key).map_err(failed)?.permissions().mode() & 0o777;
+    if mode & OTHERS == 0 { Ok(()) } else { Err(TlsError::Exposed { path: key.to_owned(), mode }) }
 }

@@ -14,6 +14,7 @@ use tidemark_transport::{Identity, Role};
 use super::BenchError;
 use super::child::{PATIENCE, Process};
 use super::task::Place;
+use crate::secret;
 use crate::tls::Trust;
 use crate::token::Token;
 
@@ -359,7 +360,7 @@ fn make_certificate(folder: &Path, settings: &mut Vec<String>) -> Result<Trust, 
     let made = rcgen::generate_simple_self_signed([HTTP_HOST.to_owned()]).map_err(BenchError::setup)?;
     let [certificate, key] = [HTTP_CERTIFICATE_FILE, HTTP_KEY_FILE].map(|name| folder.join(name));
     write(&certificate, &made.cert.pem())?;
-    write(&key, &made.signing_key.serialize_pem())?;
+    secret::write(&key, &made.signing_key.serialize_pem()).map_err(BenchError::setup)?;
     for (name, path) in [("http.tls_certificate_file", &certificate), ("http.tls_key_file", &key)] {
         settings.push(format!("{name}={}", path.display()));
     }

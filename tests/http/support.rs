@@ -1,7 +1,9 @@
 //! A server to test, and requests written by hand: the server is not tested with its own client.
 
 use crate::memory::Memory;
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +61,7 @@ pub fn server_tls(folder: &Path, name: &str) -> (ServerTls, String) {
     let [certificate, key] = ["certificate", "key"].map(|what| folder.join(format!("{name}-{what}.pem")));
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::set_permissions(&key, Permissions::from_mode(0o640)).unwrap();
     (ServerTls::read(&certificate, &key).unwrap(), made.cert.pem())
 }
 

@@ -2,6 +2,8 @@
 
 use crate::memory::Memory;
 use crate::support::{Running, TOKEN, options, server_tls, start_with};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tidemark::http::Options;
@@ -64,8 +66,36 @@ fn certificates_and_keys_that_do_not_fit_are_refused_and_the_old_ones_stay() {
     assert!(matches!(read("one-certificate.pem", "other-key.pem"), TlsError::Pair { .. }));
     let reason = |error: TlsError| error.to_string();
     assert!(reason(read("one-key.pem", "one-key.pem")).contains("there is no certificate in it"));
-    assert!(reason(read("one-certificate.pem", "one-certificate.pem")).contains("cannot read the key in "));
+    std::fs::copy(file("one-certificate.pem"), file("no-key.pem")).unwrap();
+    std::fs::set_permissions(file("no-key.pem"), Permissions::from_mode(0o600)).unwrap();
+    assert!(reason(read("one-certificate.pem", "no-key.pem")).contains("cannot read the key in "));
     assert!(reason(read("none.pem", "one-key.pem")).contains("none.pem"));
     std::fs::write(file("one-certificate.pem"), "half a file").unwrap();
     assert!(tls.renew().is_err());
+}
+
+#[test]
+fn a_key_that_everybody_may_read_or_change_is_refused_and_says_how_to_close_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tls, _) = server_tls(folder.path(), "one");
+    let [certificate, key] = ["one-certificate.pem", "one-key.pem"].map(|name| folder.path().join(name));
+    for (mode, is_closed) in [(0o644, false), (0o602, false), (0o640, true), (0o600, true), (0o400, true)] {
+        std::fs::set_permissions(&key, Permissions::from_mode(mode)).unwrap();
+        match ServerTls::read(&certificate, &key) {
+            Ok(_) => assert!(is_closed, "mode {mode:o}"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(
+                    !is_closed && said.contains("one-key.pem") && said.contains(&format!("(mode {mode:o})")),
+                    "{said}"
+                );
+                assert!(said.contains("chmod o="), "{said}");
+            }
+        }
+    }
+    // One that is put in the place of a good one is not used.
+    std::fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(5);
+    std::fs::File::options().append(true).open(&key).unwrap().set_modified(later).unwrap();
+    assert!(matches!(tls.renew(), Err(TlsError::Exposed { mode: 0o644, .. })));
 }
