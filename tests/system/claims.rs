@@ -3,7 +3,7 @@
 
 use crate::cluster::{Cluster, QUERIES, Role, arm, ready};
 use crate::http;
-use crate::process::until;
+use crate::process::{run, until};
 use crate::receiver::{Receiver, Seen};
 use crate::webhooks;
 use serde_json::{Value, json};
@@ -146,4 +146,59 @@ async fn told_to_a_back_end(receiver: &Receiver) {
     };
     let told: BTreeSet<(u64, String, u64)> = receiver.seen().iter().map(turn).collect();
     assert_eq!(told, all.into_iter().map(|(at, kind, holder)| (at, kind.to_owned(), holder)).collect());
+}
+
+/// What `tidemark claims` says, and whether it ended well.
+fn shell(at: SocketAddr, arguments: &[&str]) -> (bool, String) {
+    let server = format!("http://{at}");
+    let output = run(&[&["claims", "--server", &server, "--token", http::TOKEN], arguments].concat());
+    let text = if output.status.success() { &output.stdout } else { &output.stderr };
+    (output.status.success(), String::from_utf8_lossy(text).trim().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_shell_says_how_awards_are_claimed_and_how_each_claim_stands() {
+    let cluster = Cluster::new(&["usa-0"]);
+    let centre = cluster.centres().await.remove(0);
+    let at = centre.http;
+    let refused = shell(at, &["rule", QUERIES, "--period-s", "60"]);
+    assert!(!refused.0 && refused.1.contains("has no milestones: define one before"), "{refused:?}");
+    arm(at, QUERIES, &[1, 2, 3]).await;
+    assert_eq!(shell(at, &["show", QUERIES]), (true, "awards are not claimed".to_owned()));
+    let rule = "awards may be claimed for 1 s, and then pass to the winner of the next one";
+    let asked = ["rule", QUERIES, "--period-s", "1", "--fallback", "next-award"];
+    assert_eq!(shell(at, &asked), (true, rule.to_owned()));
+    assert_eq!(shell(at, &["show", QUERIES]), (true, rule.to_owned()));
+    let coming = shell(at, &["show", QUERIES, "1"]);
+    assert!(
+        !coming.0 && coming.1.contains("409 Conflict: milestone 1 of search/queries is not awarded yet"),
+        "{coming:?}"
+    );
+
+    count(at, "one").await;
+    until_state(at, 1, "waiting").await;
+    let waits = "nobody has claimed it in time: it waits for the counter's next award";
+    assert_eq!(shell(at, &["show", QUERIES, "1"]), (true, waits.to_owned()));
+    let lapse = "awards may be claimed for 3600 s, and then lapse";
+    assert_eq!(shell(at, &["rule", QUERIES, "--period-s", "3600"]), (true, lapse.to_owned()));
+    count(at, "two").await;
+    let passed = until_state(at, 1, "open").await;
+    let until_unix_ms = passed["until_unix_ms"].as_u64().unwrap();
+    let open = format!("open: the session that the award for 2 names may claim it until {until_unix_ms} ms since 1970");
+    assert_eq!(shell(at, &["show", QUERIES, "1"]), (true, open));
+    assert_eq!(claim(at, 2, "two", "a").await, said(200, "claimed"));
+    let (good, claimed) = shell(at, &["show", QUERIES, "2"]);
+    assert!(good && claimed.starts_with("claimed by the session that it names, ledger entry "), "{claimed}");
+    let (good, json) = shell(at, &["show", QUERIES, "2", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((good, &json["state"], &json["also"]), (true, &"claimed".into(), &json!([1])));
+
+    assert_eq!(shell(at, &["rule", QUERIES, "--period-s", "0"]).1, "awards are not claimed");
+    count(at, "three").await;
+    until("the third award", async || {
+        shell(at, &["show", QUERIES, "3"]).1.contains("404 Not Found: the award for 3").then_some(())
+    })
+    .await;
+    let nonsense = shell(at, &["rule", QUERIES, "--period-s", "4000000000"]);
+    assert!(!nonsense.0 && nonsense.1.contains("period_s is 4000000000: at most"), "{nonsense:?}");
 }
