@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -181,14 +181,15 @@ pub async fn subscribe(task: SubscribeTask) -> Result<SubscribeReport, Box<dyn E
 }
 
 /// Opens so many, `at_once` at a time, and hands each over as soon as it is open.
-pub(super) async fn open_all<F>(
+pub(super) async fn open_all<S, F>(
     subscribers: usize,
     at_once: usize,
     one: impl Fn(usize) -> F,
-    mut opened: impl FnMut(RemoteStream),
+    mut opened: impl FnMut(S),
 ) -> Result<(), Box<dyn Error>>
 where
-    F: Future<Output = std::io::Result<RemoteStream>> + Send + 'static,
+    S: Send + 'static,
+    F: Future<Output = std::io::Result<S>> + Send + 'static,
 {
     let mut opening = JoinSet::new();
     for subscriber in 0..subscribers {
@@ -206,13 +207,24 @@ where
 }
 
 /// A subscription's WebSocket, with its head read.
-pub(super) async fn open(
+async fn open(
     address: SocketAddr,
     token: String,
     query: String,
     trust: Option<Trust>,
 ) -> std::io::Result<RemoteStream> {
     let mut stream = remote::connect(&format!("{HTTP_HOST}:{}", address.port()), trust).await?;
+    upgrade(&mut stream, address, &token, &query).await?;
+    Ok(stream)
+}
+
+/// Makes a connection a subscription's WebSocket.
+pub(super) async fn upgrade(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    address: SocketAddr,
+    token: &str,
+    query: &str,
+) -> std::io::Result<()> {
     let request = format!(
         "GET /v1/live?{query} HTTP/1.1\r\nhost: {address}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
@@ -225,25 +237,21 @@ pub(super) async fn open(
         head.push(stream.read_u8().await?);
     }
     match head.starts_with(b"HTTP/1.1 101") {
-        true => Ok(stream),
+        true => Ok(()),
         false => Err(std::io::Error::other(String::from_utf8_lossy(&head).into_owned())),
     }
 }
 
-/// Counts text frames until there were so many.
+/// Says when there were so many text frames, and listens on.
 async fn listen(mut stream: RemoteStream, messages: usize, told: mpsc::Sender<u64>) -> std::io::Result<()> {
-    let (mut buffer, mut seen) = ([0; BUFFER_BYTES], Vec::new());
+    let (mut buffer, mut frames) = ([0; BUFFER_BYTES], Frames::default());
     let (mut texts, mut all) = (0, false);
     loop {
         let bytes = stream.read(&mut buffer).await?;
         if bytes == 0 {
             return Ok(());
         }
-        seen.extend_from_slice(&buffer[..bytes]);
-        while let Some((is_text, _, length)) = frame(&seen) {
-            seen.drain(..length);
-            texts += usize::from(is_text);
-        }
+        frames.take(&buffer[..bytes], |_| texts += 1);
         if texts >= messages && !all {
             all = true;
             let _ = told.send(unix_us()).await;
@@ -251,9 +259,43 @@ async fn listen(mut stream: RemoteStream, messages: usize, told: mpsc::Sender<u6
     }
 }
 
+/// What a server sends over a WebSocket, as its bytes come.
+#[derive(Default)]
+pub(super) struct Frames {
+    /// Of a frame that is not whole yet.
+    begun: Vec<u8>,
+}
+
+impl Frames {
+    /// Hands out the text frames that these bytes complete.
+    pub fn take(&mut self, bytes: &[u8], mut text: impl FnMut(&[u8])) {
+        // What begins and ends within is not copied.
+        if self.begun.is_empty() {
+            let taken = whole(bytes, &mut text);
+            self.begun.extend_from_slice(&bytes[taken..]);
+        } else {
+            self.begun.extend_from_slice(bytes);
+            let taken = whole(&self.begun, &mut text);
+            self.begun.drain(..taken);
+        }
+    }
+}
+
+/// Hands out the texts of whole frames; how many bytes those had.
+fn whole(bytes: &[u8], text: &mut impl FnMut(&[u8])) -> usize {
+    let mut taken = 0;
+    while let Some((is_text, head, length)) = frame(&bytes[taken..]) {
+        if is_text {
+            text(&bytes[taken + head..taken + length]);
+        }
+        taken += length;
+    }
+    taken
+}
+
 /// Whether the first whole frame is text, the length of its head, and its whole length; servers do not mask (RFC 6455,
 /// section 5.2).
-pub(super) fn frame(bytes: &[u8]) -> Option<(bool, usize, usize)> {
+fn frame(bytes: &[u8]) -> Option<(bool, usize, usize)> {
     let (&first, &second) = (bytes.first()?, bytes.get(1)?);
     let (head, body) = match second {
         126 => (4, usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]))),
@@ -273,5 +315,17 @@ mod tests {
         assert_eq!(frame(&long[..259]), None);
         assert_eq!(frame(&[0x89, 0, 0x81]), Some((false, 2, 2)), "a ping");
         assert_eq!(frame(&[0x81]), None);
+    }
+
+    #[test]
+    fn texts_are_handed_out_once_wherever_the_bytes_are_cut() {
+        let sent = [&[0x81, 2, b'a', b'b', 0x89, 1, b'p', 0x81, 126, 1, 0][..], &[b'x'; 256], &[0x81, 0]].concat();
+        for cut in 0..=sent.len() {
+            let (mut frames, mut texts) = (Frames::default(), Vec::new());
+            [&sent[..cut], &sent[cut..]]
+                .into_iter()
+                .for_each(|part| frames.take(part, |text| texts.push(text.to_owned())));
+            assert_eq!(texts, [b"ab".to_vec(), vec![b'x'; 256], Vec::new()], "cut at {cut}");
+        }
     }
 }

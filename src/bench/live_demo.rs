@@ -4,23 +4,21 @@
 
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncReadExt;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::child::{Process, TaskChild};
 use super::cluster::Folder;
 use super::line::{Asked, Sample};
-use super::live::{frame, open, open_all};
+use super::live::{Frames, open_all, upgrade};
 use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Plan};
-use crate::commands::remote::{Remote, RemoteStream};
+use crate::commands::remote::Remote;
 use crate::cost;
 use crate::token::Token;
 
@@ -40,7 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
 /// An award that was told to somebody in time is with all after this.
 const LAST_AWARDS: Duration = Duration::from_secs(3);
-const BUFFER_BYTES: usize = 4_096;
+/// Between two looks at a socket: some updates.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+const BUFFER_BYTES: usize = 16 * 1_024;
 /// How a message about an award begins.
 const AWARD: &[u8] = br#"{"type":"award""#;
 const TOTAL: &[u8] = br#"{"type":"total""#;
@@ -154,78 +154,114 @@ fn addresses(demo: &mut Process, port: u16) -> Result<Vec<SocketAddr>, BenchErro
 
 // ---- the other process ----
 
-/// What a subscriber was told.
-#[derive(Default)]
-struct Told {
-    updates: AtomicU64,
-    awards: Mutex<BTreeSet<Vec<u8>>>,
+/// A subscriber.
+struct Watcher {
+    stream: TcpStream,
+    frames: Frames,
+    updates: u64,
+    /// An award is known by all that is said of it.
+    awards: BTreeSet<Vec<u8>>,
 }
+
+/// All subscribers. They are looked at now and then, all in a row: the kernel keeps what comes in between, and to be woken for each
+/// message would cost the machine more than telling it.
+#[derive(Clone, Default)]
+struct Watchers(Arc<Mutex<Vec<Watcher>>>);
 
 /// Opens all sockets, says `Ready`, waits for `start`, listens, says `Measured`, and what was told.
 ///
 /// # Errors
 /// A socket that was refused or ended; the first of them.
 pub async fn watch(task: WatchTask) -> Result<WatchReport, Box<dyn Error>> {
-    let measuring = Arc::<AtomicBool>::default();
-    let (mut reading, mut all) = (JoinSet::new(), Vec::new());
-    let address = |subscriber: usize| task.addresses[subscriber % task.addresses.len()];
-    let one = |subscriber| open(address(subscriber), task.token.clone(), task.query.clone(), None);
-    open_all(task.subscribers, OPENING_MAX, one, |stream| {
-        let told = Arc::<Told>::default();
-        reading.spawn(listen(stream, told.clone(), measuring.clone()));
-        all.push(told);
-    })
-    .await?;
+    let watchers = Watchers::default();
+    let looking = tokio::spawn(watchers.clone().keep_looking());
+    let one = |subscriber: usize| {
+        let address = task.addresses[subscriber % task.addresses.len()];
+        let (token, query) = (task.token.clone(), task.query.clone());
+        async move {
+            let mut stream = tokio::net::TcpStream::connect(address).await?;
+            upgrade(&mut stream, address, &token, &query).await?;
+            // It stays one that nobody is blocked by.
+            stream.into_std()
+        }
+    };
+    open_all(task.subscribers, OPENING_MAX, one, |stream| watchers.add(stream)).await?;
     if !wait_for_start().await? {
         return Ok(WatchReport::default());
     }
-    let awards_of = |told: &Told| told.awards.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let told_to_any = || -> BTreeSet<Vec<u8>> { all.iter().flat_map(|told| awards_of(told)).collect() };
-    let before = told_to_any();
-    measuring.store(true, Ordering::Relaxed);
+    let (updates_before, awards_before) = (watchers.look()?, watchers.awards());
+    let begun = Instant::now();
     sleep(Duration::from_secs_f64(task.seconds)).await;
-    measuring.store(false, Ordering::Relaxed);
+    let (updates, awards) = (watchers.look()?, watchers.awards());
+    let seconds = begun.elapsed().as_secs_f64();
     say(&Said::Measured)?;
-    let known = &told_to_any() - &before;
     sleep(LAST_AWARDS).await;
-    if let Some(ended) = reading.try_join_next() {
-        ended??;
-        return Err("a subscriber has lost its connection".into());
-    }
-    let updates = || all.iter().map(|told| told.updates.load(Ordering::Relaxed));
-    let missed: usize = all.iter().map(|told| known.difference(&awards_of(told)).count()).sum();
+    watchers.look()?;
+    looking.abort();
+    let known = &awards - &awards_before;
+    let updates: Vec<u64> = updates.iter().zip(updates_before).map(|(after, before)| after - before).collect();
     Ok(WatchReport {
-        updates_per_s: updates().sum::<u64>() as f64 / task.subscribers as f64 / task.seconds,
-        updates_per_s_min: updates().min().unwrap_or(0) as f64 / task.seconds,
+        updates_per_s: updates.iter().sum::<u64>() as f64 / task.subscribers as f64 / seconds,
+        updates_per_s_min: updates.iter().min().copied().unwrap_or(0) as f64 / seconds,
         awards: known.len() as u64,
-        missed: missed as u64,
+        missed: watchers.missed(&known) as u64,
     })
 }
 
-/// Until the connection ends.
-async fn listen(mut stream: RemoteStream, told: Arc<Told>, measuring: Arc<AtomicBool>) -> std::io::Result<()> {
-    let (mut buffer, mut seen) = ([0; BUFFER_BYTES], Vec::new());
-    loop {
-        let bytes = stream.read(&mut buffer).await?;
-        if bytes == 0 {
-            return Ok(());
+impl Watchers {
+    fn lock(&self) -> MutexGuard<'_, Vec<Watcher>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, stream: TcpStream) {
+        let (frames, awards) = Default::default();
+        self.lock().push(Watcher { stream, frames, updates: 0, awards });
+    }
+
+    /// Looks for ever. What ends a subscription is seen at the next look of whoever asks.
+    async fn keep_looking(self) {
+        while self.look().is_ok() {
+            sleep(LOOK_INTERVAL).await;
         }
-        seen.extend_from_slice(&buffer[..bytes]);
-        let mut taken = 0;
-        while let Some((_, head, length)) = frame(&seen[taken..]) {
-            note(&seen[taken + head..taken + length], &told, measuring.load(Ordering::Relaxed));
-            taken += length;
-        }
-        seen.drain(..taken);
+    }
+
+    /// Reads all that has come; how many updates each was told so far.
+    fn look(&self) -> io::Result<Vec<u64>> {
+        let mut buffer = [0; BUFFER_BYTES];
+        self.lock().iter_mut().map(|watcher| watcher.look(&mut buffer)).collect()
+    }
+
+    /// All that were told to anybody.
+    fn awards(&self) -> BTreeSet<Vec<u8>> {
+        self.lock().iter().flat_map(|watcher| watcher.awards.iter().cloned()).collect()
+    }
+
+    /// How many of these were not told to one of them, over all.
+    fn missed(&self, known: &BTreeSet<Vec<u8>>) -> usize {
+        self.lock().iter().map(|watcher| known.difference(&watcher.awards).count()).sum()
     }
 }
 
-/// An award is known by all that is said of it.
-fn note(text: &[u8], told: &Told, measuring: bool) {
-    if text.starts_with(TOTAL) && measuring {
-        told.updates.fetch_add(1, Ordering::Relaxed);
-    }
-    if text.starts_with(AWARD) {
-        told.awards.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned());
+impl Watcher {
+    fn look(&mut self, buffer: &mut [u8]) -> io::Result<u64> {
+        let Watcher { stream, frames, updates, awards } = self;
+        loop {
+            let bytes = match stream.read(buffer) {
+                Ok(0) => return Err(io::Error::other("a subscriber has lost its connection")),
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(*updates),
+                Err(error) => return Err(error),
+            };
+            frames.take(&buffer[..bytes], |text| {
+                *updates += u64::from(text.starts_with(TOTAL));
+                if text.starts_with(AWARD) {
+                    awards.insert(text.to_owned());
+                }
+            });
+            // There was no more.
+            if bytes < buffer.len() {
+                return Ok(*updates);
+            }
+        }
     }
 }
