@@ -2,9 +2,11 @@
 //! what it found.
 
 use clap::{Args, Subcommand};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidemark_sim::model::config::{self, Config};
 use tidemark_sim::report::{self, Extent, RunLine};
+use tidemark_sim::plan::{Only, Plan};
 use tidemark_sim::runner::{self, Checked, SweepPlan, Timed, replay_command};
 use tidemark_sim::teeth::Mutation;
 
@@ -50,6 +52,25 @@ pub struct SeedArgs {
     /// Close with one line of JSON.
     #[arg(long)]
     json: bool,
+    /// Of the seed's faults only these, by number: `3,7,9`, or `none`.
+    #[arg(long, value_parser = indices)]
+    only_faults: Option<Indices>,
+    /// Of the operators' commands only these, the namespace and the last milestone.
+    #[arg(long, value_parser = indices)]
+    only_admin: Option<Indices>,
+    /// Of the clients, only these count.
+    #[arg(long, value_parser = indices)]
+    only_clients: Option<Indices>,
+    /// Close with one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ShrinkArgs {
+    /// One that fails.
+    #[arg(long)]
+    seed: u64,
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +110,18 @@ fn named_config(name: &str) -> Result<&'static Config, String> {
 fn seed_range(text: &str) -> Result<(u64, u64), String> {
     let parse = |part: &str| part.parse::<u64>().map_err(|error| format!("seed {part:?}: {error}"));
     let (first, end) = text.split_once("..").ok_or_else(|| format!("{text:?} is not A..B"))?;
+/// Numbers in a list of a plan. A type of its own: to clap, a set would be an argument that may be repeated.
+#[derive(Clone, Debug)]
+struct Indices(BTreeSet<usize>);
+
+fn indices(text: &str) -> Result<Indices, String> {
+    let parse = |part: &str| part.parse::<usize>().map_err(|error| format!("{part:?}: {error}"));
+    match text {
+        "none" => Ok(Indices(BTreeSet::new())),
+        some => some.split(',').map(parse).collect::<Result<_, _>>().map(Indices),
+    }
+}
+
     let (first, end) = (parse(first)?, parse(end)?);
     if first < end { Ok((first, end)) } else { Err(format!("{first}..{end} holds no seed")) }
 }
@@ -102,6 +135,10 @@ pub enum SimError {
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
     #[error("line {number} of {path} is none of a report: {source}")]
+    #[error("--only-{list} {number}: seed {seed} has {of}, numbered from 0")]
+    Part { list: &'static str, number: usize, seed: u64, of: usize },
+    #[error("seed {0} does not fail: there is nothing to shrink")]
+    Holds(u64),
     Line { path: PathBuf, number: usize, source: serde_json::Error },
 }
 
@@ -115,18 +152,46 @@ const CONFIGS: &str = "explored configurations";
 pub fn run(command: SimCommand) -> Result<(), SimError> {
     match command {
         SimCommand::Report(args) => report_costs(&args),
-        SimCommand::Run(args) => close(&runner::run(args.seed, Mutation::None), args.json),
-        SimCommand::Replay(args) => {
-            let mut print = |line: &str| println!("{line}");
-            close(&runner::run_printing(args.seed, Mutation::None, Some(&mut print)), args.json)
-        }
+        SimCommand::Run(args) => run_seed(&args, None),
+        SimCommand::Replay(args) => run_seed(&args, Some(&mut |line| println!("{line}"))),
+        SimCommand::Shrink(args) => shrink(&args),
         SimCommand::Sweep(args) => sweep(&args),
         SimCommand::Model(args) => model(&args),
     }
 }
 
-fn close(timed: &Timed, json: bool) -> Result<(), SimError> {
-    violations(timed);
+fn run_seed(args: &SeedArgs, print: Option<&mut dyn FnMut(&str)>) -> Result<(), SimError> {
+    let mut plan = Plan::new(args.seed);
+    let some = |list: &'static str, given: &Option<Indices>, of: usize| match given {
+        Some(Indices(some)) => match some.last().filter(|&&last| last >= of) {
+            Some(&number) => Err(SimError::Part { list, number, seed: args.seed, of }),
+            None => Ok(Some(some.clone())),
+        },
+        None => Ok(None),
+    };
+    plan.only = Only {
+        faults: some("faults", &args.only_faults, plan.faults.len())?,
+        admin: some("admin", &args.only_admin, plan.admin.len())?,
+        clients: some("clients", &args.only_clients, plan.clients.len())?,
+    };
+    let only = plan.only.clone();
+    close(&runner::run_plan(plan, Mutation::None, print), &only, args.json)
+}
+
+fn shrink(args: &ShrinkArgs) -> Result<(), SimError> {
+    let shrunk = runner::shrink(args.seed, Mutation::None).ok_or(SimError::Holds(args.seed))?;
+    if args.json {
+        println!("{}", shrunk.json());
+    } else {
+        println!("{} of {} parts are needed, found by {} runs:", shrunk.parts.len(), shrunk.of, shrunk.runs);
+        shrunk.words().iter().for_each(|line| println!("  {line}"));
+    }
+    violations(&shrunk.timed, &shrunk.plan.only);
+    success(1, SEEDS)
+}
+
+fn close(timed: &Timed, only: &Only, json: bool) -> Result<(), SimError> {
+    violations(timed, only);
     let closing = timed.json();
     if json {
         println!("{closing}");
@@ -147,12 +212,12 @@ fn close(timed: &Timed, json: bool) -> Result<(), SimError> {
     success(u64::from(!timed.outcome.findings.violations.is_empty()), SEEDS)
 }
 
-fn violations(timed: &Timed) {
+fn violations(timed: &Timed, only: &Only) {
     for violation in &timed.outcome.findings.violations {
         let seed = timed.outcome.seed;
         let at = violation.at.0 as f64 / 1e6;
         eprintln!("seed {seed} at {at:.6} s: {}: {}", violation.property, violation.what);
-        eprintln!("  replay: {}", replay_command(seed));
+        eprintln!("  replay: {}", replay_command(seed, only));
     }
 }
 
@@ -161,7 +226,7 @@ fn sweep(args: &SweepArgs) -> Result<(), SimError> {
         Some((first, end)) => SweepPlan { first, count: end - first, seconds: f64::MAX },
         None => SweepPlan { first: args.from, count: u64::MAX - args.from, seconds: args.minutes * 60.0 },
     };
-    let sweep = runner::sweep(plan, Mutation::None, &violations);
+    let sweep = runner::sweep(plan, Mutation::None, &|timed| violations(timed, &Only::default()));
     if args.json {
         println!("{}", sweep.json());
     } else {

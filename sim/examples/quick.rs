@@ -1,4 +1,5 @@
 //! Quick runs while developing.
+use tidemark_sim::plan::Plan;
 use tidemark_sim::runner;
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation};
 fn main() {
@@ -8,8 +9,13 @@ fn main() {
     let m = a.get(4).map_or(Mutation::None, named);
     match a[1].as_str() {
         "replay" => {
-            let t = runner::run_printing(a[2].parse().unwrap(), m, Some(&mut |l: &str| println!("{l}")));
+            let plan = Plan::new(a[2].parse().unwrap());
+            let t = runner::run_plan(plan, m, Some(&mut |l: &str| println!("{l}")));
             println!("{}", t.json());
+        }
+        "shrink" => {
+            let shrunk = runner::shrink(a[2].parse().unwrap(), m).expect("a seed that fails");
+            println!("{:#}", shrunk.json());
         }
         "run" => {
             let t = runner::run(a[2].parse().unwrap(), m);

@@ -1,5 +1,6 @@
 //! Which situations a run met: a sweep that never saw one has not tested it.
 
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Counts of situations by name.
@@ -27,3 +28,17 @@ impl Coverage {
         self.0.get(what).copied().unwrap_or(0)
     }
 }
+    pub fn json(&self) -> Value {
+        Value::Object(self.counts().map(|(what, times)| (what.to_owned(), times.into())).collect())
+    }
+
+    /// Floors that so many seeds had to reach, and did not.
+    pub fn unmet(&self, seeds: u64) -> Vec<Unmet> {
+        if seeds < FLOORS_FROM_SEEDS {
+            return Vec::new();
+        }
+        let least = |floor: u64| (u128::from(floor) * u128::from(seeds) / u128::from(FLOOR_SEEDS)) as u64;
+        let unmet = |&(situation, floor)| Unmet { situation, met: self.count(situation), least: least(floor) };
+        FLOORS.iter().map(unmet).filter(|unmet| unmet.met < unmet.least).collect()
+    }
+

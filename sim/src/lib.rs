@@ -18,6 +18,7 @@ pub mod rng;
 pub mod rtt;
 pub mod runner;
 pub mod script;
+pub mod shrink;
 pub mod teeth;
 pub mod trace;
 pub mod world;

@@ -7,6 +7,7 @@ use crate::net::LinkFaults;
 use crate::rng::Rng;
 use crate::rtt::SITES;
 use claims::ClaimPlan;
+use std::collections::BTreeSet;
 use tidemark_proto::msg::ClaimRule;
 use tidemark_proto::time::{Span, Time};
 
@@ -230,6 +231,41 @@ fn nodes(rng: &mut Rng, dcs: usize) -> Vec<usize> {
     (0..dcs).flat_map(|dc| std::iter::repeat_n(dc, 1 + usize::from(two))).collect()
 }
 
+    pub only: Only,
+}
+
+/// Of a plan, what a run is made of: numbers in its lists; `None` is all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Only {
+    pub faults: Option<BTreeSet<usize>>,
+    pub admin: Option<BTreeSet<usize>>,
+    /// Clients that count; the others are there and say nothing.
+    pub clients: Option<BTreeSet<usize>>,
+}
+
+impl Only {
+    pub fn fault(&self, index: usize) -> bool {
+        has(&self.faults, index)
+    }
+
+    pub fn admin(&self, index: usize) -> bool {
+        has(&self.admin, index)
+    }
+
+    pub fn client(&self, index: usize) -> bool {
+        has(&self.clients, index)
+    }
+}
+
+fn has(some: &Option<BTreeSet<usize>>, index: usize) -> bool {
+    some.as_ref().is_none_or(|some| some.contains(&index))
+}
+
+impl Admin {
+    /// Without these, a run is none: its namespace, and the milestone at its end.
+    pub fn is_needed(&self) -> bool {
+        matches!(self, Admin::Namespace | Admin::Last)
+    }
 fn clients(rng: &mut Rng, nodes: usize) -> Vec<usize> {
     let per_node = rng.between(1, if nodes > 6 { 2 } else { 4 }) as usize;
     (0..nodes).flat_map(|node| std::iter::repeat_n(node, per_node)).collect()
@@ -257,6 +293,7 @@ fn links(rng: &mut Rng) -> LinkFaults {
 
 fn workload(rng: &mut Rng, clients: usize, end: Time) -> Workload {
     let guarded = rng.between(1, 3);
+            only: Only::default(),
     let mut counters: Vec<CounterPlan> = (0..guarded)
         .map(|n| CounterPlan {
             key: format!("guarded/{n}"),

@@ -4,9 +4,12 @@
 use crate::coverage::Coverage;
 use crate::model::config::Config;
 use crate::model::search::{Explored, explore};
+use crate::plan::{Only, Plan};
+use crate::shrink::{self, Part};
 use crate::teeth::Mutation;
 use crate::world::{Outcome, World};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[expect(clippy::disallowed_types, reason = "measures the simulator, not the simulated")]
 use std::time::Instant;
@@ -29,22 +32,22 @@ pub struct Timed {
 
 /// Runs one seed. A panic inside a machine is a violation like any other.
 pub fn run(seed: u64, mutation: Mutation) -> Timed {
-    run_printing(seed, mutation, None)
+    run_plan(Plan::new(seed), mutation, None)
 }
 
-/// Runs one seed and hands every line of its trace to `print`.
-pub fn run_printing(seed: u64, mutation: Mutation, print: Option<&mut dyn FnMut(&str)>) -> Timed {
-    let began = now();
+/// Runs a plan; hands every line of its trace to `print`.
+pub fn run_plan(plan: Plan, mutation: Mutation, print: Option<&mut dyn FnMut(&str)>) -> Timed {
+    let (began, seed) = (now(), plan.seed);
     let outcome = match print {
-        None => catch_unwind(AssertUnwindSafe(|| World::new(seed, mutation, false).run())),
-        Some(print) => catch_unwind(AssertUnwindSafe(|| replay(seed, mutation, print))),
+        None => catch_unwind(AssertUnwindSafe(|| World::of(plan, mutation, false).run())),
+        Some(print) => catch_unwind(AssertUnwindSafe(|| replay(plan, mutation, print))),
     };
     let outcome = outcome.unwrap_or_else(|panic| panicked(seed, &panic));
     Timed { outcome, seconds: seconds_since(began) }
 }
 
-fn replay(seed: u64, mutation: Mutation, print: &mut dyn FnMut(&str)) -> Outcome {
-    let mut world = World::new(seed, mutation, true);
+fn replay(plan: Plan, mutation: Mutation, print: &mut dyn FnMut(&str)) -> Outcome {
+    let mut world = World::of(plan, mutation, true);
     loop {
         let more = world.step();
         world.trace.take_lines().iter().for_each(|line| print(line));
@@ -52,6 +55,37 @@ fn replay(seed: u64, mutation: Mutation, print: &mut dyn FnMut(&str)) -> Outcome
             return world.run();
         }
     }
+}
+
+/// What makes a run fail.
+#[derive(Clone, Debug)]
+pub struct Shrunk {
+    /// The property that the whole run violates first, and so does the shrunk one.
+    pub property: &'static str,
+    /// Without any one of these, it does not fail so.
+    pub parts: Vec<Part>,
+    /// How many there were.
+    pub of: usize,
+    pub runs: u64,
+    /// The shrunk plan, and what it came to.
+    pub plan: Plan,
+    pub timed: Timed,
+}
+
+/// Leaves out of a failing seed what it does not need to fail; `None` if it does not fail.
+pub fn shrink(seed: u64, mutation: Mutation) -> Option<Shrunk> {
+    let whole = Plan::new(seed);
+    let first = |timed: &Timed| timed.outcome.findings.violations.first().map(|violation| violation.property);
+    let property = first(&run_plan(whole.clone(), mutation, None))?;
+    let with = |parts: &[Part]| Plan { only: shrink::only(parts), ..whole.clone() };
+    let (all, mut runs) = (shrink::parts(&whole), 1);
+    let parts = shrink::shrink(&all, |parts| {
+        runs += 1;
+        first(&run_plan(with(parts), mutation, None)) == Some(property)
+    });
+    let plan = with(&parts);
+    let timed = run_plan(plan.clone(), mutation, None);
+    Some(Shrunk { property, of: all.len(), parts, runs, plan, timed })
 }
 
 fn panicked(seed: u64, panic: &(dyn std::any::Any + Send)) -> Outcome {
@@ -72,8 +106,11 @@ impl Timed {
             o.findings.violations.iter().map(|v| json!(format!("{}: {}", v.property, v.what))).collect();
         json!({
             "seed": o.seed,
+            "seeds": 1,
+            "failures": u64::from(!violations.is_empty()),
             "trace_hash": format!("{:016x}", o.trace_hash),
             "violations": violations,
+            "coverage": o.coverage.json(),
             "events": o.events,
             "events_per_s": rate(o.events, self.seconds),
             "increments": o.increments,
@@ -83,9 +120,45 @@ impl Timed {
     }
 }
 
+impl Shrunk {
+    /// What is needed, a line each.
+    pub fn words(&self) -> Vec<String> {
+        let seconds = |at: Time| at.0 as f64 / 1e6;
+        let words = |part: &Part| match *part {
+            Part::Fault(index) => {
+                let (at, fault) = &self.plan.faults[index];
+                format!("fault {index} at {:.6} s: {fault:?}", seconds(*at))
+            }
+            Part::Admin(index) => {
+                let (at, cmd) = &self.plan.admin[index];
+                format!("command {index} at {:.6} s: {cmd:?}", seconds(*at))
+            }
+            Part::Client(slot) => format!("client {slot}, of node {}", self.plan.clients[slot]),
+        };
+        self.parts.iter().map(words).collect()
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "seed": self.plan.seed,
+            "property": self.property,
+            "parts": self.words(),
+            "of": self.of,
+            "runs": self.runs,
+            "replay": replay_command(self.plan.seed, &self.plan.only),
+        })
+    }
+}
+
 /// How to see a failure again.
-pub fn replay_command(seed: u64) -> String {
-    format!("tidemark sim replay --seed {seed}")
+pub fn replay_command(seed: u64, only: &Only) -> String {
+    let list = |some: &BTreeSet<usize>| match some.is_empty() {
+        true => "none".to_owned(),
+        false => some.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
+    };
+    let some = [("faults", &only.faults), ("admin", &only.admin), ("clients", &only.clients)];
+    let some = some.into_iter().filter_map(|(name, some)| Some(format!(" --only-{name} {}", list(some.as_ref()?))));
+    format!("tidemark sim replay --seed {seed}{}", some.collect::<String>())
 }
 
 /// Which seeds a sweep runs: an end, or a time limit.
@@ -185,7 +258,7 @@ impl Sweep {
         let failed: Vec<Value> = self
             .failed
             .iter()
-            .map(|(seed, what)| json!({ "seed": seed, "violation": what, "replay": replay_command(*seed) }))
+            .map(|(seed, what)| json!({ "seed": seed, "violation": what, "replay": replay_command(*seed, &Only::default()) }))
             .collect();
         let none = self.seeds == self.failures;
         json!({
@@ -199,7 +272,7 @@ impl Sweep {
             "increments_least": if none { 0 } else { self.increments_least },
             "virtual_s_least": if none { 0.0 } else { self.virtual_s_least },
             "seeds_without_milestone": self.without_milestone,
-            "coverage": coverage,
+            "coverage": self.coverage.json(),
         })
     }
 }

@@ -3,7 +3,9 @@
 
 #[cfg(feature = "teeth")]
 use tidemark_proto::teeth::Bug;
-use tidemark_sim::runner::run;
+use tidemark_sim::plan::Plan;
+use tidemark_sim::runner::{run, run_plan, shrink};
+use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, Mutation};
 
 /// Seeds until which a bug must have been caught.
@@ -51,5 +53,27 @@ fn bugs_about_claims_are_caught_by_the_seeds_that_show_them() {
     for (bug, seed) in ABOUT_CLAIMS {
         let violations = run(seed, Mutation::Inside(bug)).outcome.findings.violations;
         assert_eq!(violations.first().map(|v| v.property), Some("claims"), "{bug:?} at seed {seed}: {violations:?}");
+    }
+}
+
+/// A seed that fails by this bug, which needs a crash to show.
+const SHRUNK: (u64, Mutation) = (5, Mutation::RowLost);
+
+#[test]
+fn a_failing_seed_is_shrunk_to_what_it_needs_and_fails_again_in_the_same_way() {
+    let (seed, mutation) = SHRUNK;
+    let shrunk = shrink(seed, mutation).expect("a seed that fails");
+    assert!(!shrunk.parts.is_empty() && shrunk.parts.len() * 4 < shrunk.of, "{:?} of {}", shrunk.parts, shrunk.of);
+    let first = |parts: &[Part]| {
+        let plan = Plan { only: only(parts), ..Plan::new(seed) };
+        let outcome = run_plan(plan, mutation, None).outcome;
+        (outcome.findings.violations.first().map(|violation| violation.property), outcome.trace_hash)
+    };
+    let again = (Some(shrunk.property), shrunk.timed.outcome.trace_hash);
+    assert_eq!(first(&shrunk.parts), again, "the list means the same run");
+    for left_out in 0..shrunk.parts.len() {
+        let mut fewer = shrunk.parts.clone();
+        fewer.remove(left_out);
+        assert_ne!(first(&fewer).0, again.0, "{:?} is not needed", shrunk.parts[left_out]);
     }
 }

@@ -69,7 +69,9 @@ impl World {
         if slot == self.slots.len() {
             self.slots.push(client);
             let start = self.span(1, 200_000);
-            self.after(start, Event::Arrive { slot });
+            if self.plan.only.client(slot) {
+                self.after(start, Event::Arrive { slot });
+            }
         } else {
             self.slots[slot] = client;
         }

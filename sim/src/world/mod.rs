@@ -247,6 +247,11 @@ impl World {
         let names: Vec<CounterName> = plan
             .workload
             .counters
+        World::of(Plan::new(seed), mutation, print)
+    }
+
+    /// A run of a plan.
+    pub fn of(plan: Plan, mutation: Mutation, print: bool) -> World {
             .iter()
             .map(|c| CounterName::new(NAMESPACE, c.key.as_bytes()).expect("valid"))
             .collect();
@@ -295,11 +300,15 @@ impl World {
         (0..self.plan.nodes.len()).for_each(|group| self.add_group(group));
         (0..self.plan.sites.len()).for_each(|dc| self.add_aggregator(dc));
         (0..self.plan.clients.len()).for_each(|slot| self.add_client(slot));
-        for index in 0..self.plan.faults.len() {
-            self.queue.push(self.plan.faults[index].0, Event::Fault(index));
+        for (index, (at, _)) in self.plan.faults.iter().enumerate() {
+            if self.plan.only.fault(index) {
+                self.queue.push(*at, Event::Fault(index));
+            }
         }
-        for index in 0..self.plan.admin.len() {
-            self.queue.push(self.plan.admin[index].0, Event::Admin(index));
+        for (index, (at, cmd)) in self.plan.admin.iter().enumerate() {
+            if cmd.is_needed() || self.plan.only.admin(index) {
+                self.queue.push(*at, Event::Admin(index));
+            }
         }
         self.queue.push(Time(2), Event::Scan);
     }

@@ -1,0 +1,51 @@
+//! The simulator as a stranger runs it: a seed and a sweep say the same runs, and of a run some parts can be left out.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn sim(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidemark")).arg("sim").args(arguments).output().expect("the command starts")
+}
+
+fn line(arguments: &[&str]) -> Value {
+    let output = sim(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one line of JSON")
+}
+
+fn hash(line: &Value) -> u64 {
+    u64::from_str_radix(line["trace_hash"].as_str().expect("a hash"), 16).expect("hexadecimal")
+}
+
+#[test]
+fn a_sweep_is_made_of_the_runs_of_its_seeds() {
+    let runs = ["3", "4"].map(|seed| line(&["run", "--seed", seed]));
+    let sweep = line(&["sweep", "--seeds", "3..5"]);
+    for run in &runs {
+        assert_eq!((&run["seeds"], &run["failures"]), (&1.into(), &0.into()));
+        assert!(run["events_per_s"].as_u64() > Some(0) && run["coverage"]["grant"].as_u64() > Some(0), "{run}");
+    }
+    assert_eq!((&sweep["seed"], &sweep["seeds"], &sweep["failures"]), (&3.into(), &2.into(), &0.into()));
+    assert_eq!(hash(&sweep), runs.iter().map(hash).fold(0, u64::wrapping_add));
+    let grants = |line: &Value| line["coverage"]["grant"].as_u64().expect("a count");
+    assert_eq!(grants(&sweep), runs.iter().map(grants).sum());
+}
+
+#[test]
+fn parts_of_a_run_are_left_out_by_number() {
+    let quiet =
+        line(&["run", "--seed", "3", "--only-clients", "none", "--only-faults", "none", "--only-admin", "none"]);
+    assert_eq!((&quiet["increments"], &quiet["milestones"]), (&0.into(), &0.into()));
+    let one = line(&["run", "--seed", "3", "--only-clients", "0"]);
+    let all = line(&["run", "--seed", "3"]);
+    let increments = |line: &Value| line["increments"].as_u64().expect("a count");
+    assert!(0 < increments(&one) && increments(&one) < increments(&all), "{one} {all}");
+    let refused = |arguments: &[&str]| {
+        let output = sim(arguments);
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(refused(&["run", "--seed", "3", "--only-faults", "1,99"]).contains("--only-faults 99: seed 3 has "));
+    assert!(refused(&["run", "--seed", "3", "--only-faults", "x"]).contains("invalid digit"));
+    assert!(refused(&["shrink", "--seed", "3"]).contains("seed 3 does not fail: there is nothing to shrink"));
+}
