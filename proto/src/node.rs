@@ -23,6 +23,7 @@ use crate::group::{Effect, Group, GroupConfig};
 use crate::ids::{GroupId, LogIndex, OwnerId};
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::msg::*;
+use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
 use std::collections::VecDeque;
 
@@ -170,6 +171,8 @@ pub struct NodeCore {
     log: commit::Log,
     pulses: pulse::Pulses,
     feed: Feed,
+    /// The last entry that the disk held when this process started, or began to lead, until the feed has told of something.
+    untold: Option<LogIndex>,
     checkpoint: checkpoint::Checkpointer,
     outputs: VecDeque<Output>,
 }
@@ -197,8 +200,8 @@ impl NodeCore {
         let checkpoint = checkpoint::Checkpointer::new(log_bytes);
         let pulses = pulse::Pulses::new(group.guards().len());
         let (clients, feed, outputs) = (clients::Clients::default(), Feed::default(), VecDeque::new());
-        let role = replica::Role::Alone;
-        NodeCore { config, role, nonce, group, clients, log, pulses, feed, checkpoint, outputs }
+        let (role, untold) = (replica::Role::Alone, Some(group.applied()));
+        NodeCore { config, role, nonce, group, clients, log, pulses, feed, untold, checkpoint, outputs }
     }
 
     /// Takes an input. The outputs of the one before have been drained.
@@ -208,7 +211,7 @@ impl NodeCore {
             Input::Client { conn, msg } => self.on_client(conn, msg),
             Input::ClientUp { conn, owner } => self.clients.add(conn, owner),
             Input::ClientGone { conn } => self.clients.remove(conn),
-            Input::Aggregator(ForGroup::Feed(pull)) => self.feed.parked = Some(pull),
+            Input::Aggregator(ForGroup::Feed(pull)) => self.on_pull(now, pull),
             Input::Aggregator(ForGroup::Ledger(message)) => self.on_ledger(now, message),
             Input::Aggregator(ForGroup::Again) => self.say_again(now),
             Input::AggregatorUp => self.on_aggregator_up(now),
@@ -299,6 +302,16 @@ impl NodeCore {
 
     // ---- feed ----
 
+    /// Before this process has told anything, whoever knows of entries that its disk does not hold heard of them from another one
+    /// of the group: the disk is an old copy of that one's (hole A7).
+    fn on_pull(&mut self, now: Time, pull: FeedPull) {
+        let is_old = self.untold.is_some_and(|held| pull.cursor > held) && !bites(Bug::OldDiskTrusted);
+        if is_old && pull.group == self.config.group.id {
+            self.on_ledger(now, ToGroup::FencedOut { group: pull.group });
+        }
+        self.feed.parked = Some(pull);
+    }
+
     fn feed_due(&self) -> Option<Time> {
         let pull = self.feed.parked.as_ref().filter(|pull| self.group.has_feed(pull))?;
         debug_assert_eq!(pull.group, self.config.group.id);
@@ -312,7 +325,7 @@ impl NodeCore {
         }
         let Some(pull) = self.feed.parked.take() else { return };
         let chunk = self.group.feed(&pull);
-        self.feed.last = Some(now);
+        (self.feed.last, self.untold) = (Some(now), None);
         self.feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
         self.outputs.push_back(Output::Aggregator(FromGroup::Feed(chunk)));
     }

@@ -40,6 +40,8 @@ pub enum Bug {
     NumberedWithoutBases,
     /// Places are forgotten when they are given, and not when their group knows them.
     PlacesForgotten,
+    /// A group is let in although the ledger knows more of it than its disk does.
+    OldDiskTrusted,
     /// An award that is claimed may be claimed again.
     ClaimTakenTwice,
     /// A claim counts also when its time is over.

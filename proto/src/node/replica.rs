@@ -57,7 +57,7 @@ impl NodeCore {
         (self.role, self.nonce) = (role, nonce);
         self.log = commit::Log::new(self.group.applied(), self.group.table().len());
         self.clients = Default::default();
-        self.feed = Default::default();
+        (self.feed, self.untold) = (Default::default(), Some(self.group.applied()));
         self.pulses = pulse::Pulses::new(self.group.guards().len());
         self.outputs.push_back(Output::EndClients);
     }

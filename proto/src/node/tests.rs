@@ -39,7 +39,7 @@ fn batch(lane: u8, seq: u64, items: &[(usize, u64)]) -> FromClient {
 }
 
 /// What survives a crash.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Disk {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     log: BTreeMap<LogIndex, Vec<u8>>,
@@ -491,6 +491,33 @@ fn with_rights_to_report_the_greeting_still_comes_first_and_also_from_a_group_th
     assert!(world.core.group().is_fenced_out());
     let said = first_words(&mut world);
     assert!(matches!(&said[..], [FromGroup::Hello(_)]), "its counts are true and are read on: {said:?}");
+}
+
+#[test]
+fn a_disk_that_holds_less_than_its_aggregator_was_told_of_is_an_old_copy_and_serves_no_more() {
+    let mut world = World::new(config());
+    workload(&mut world);
+    let old = world.disk.clone();
+    // The ledger hears nothing of these.
+    world.add(ClientId(1), 0, &[(1, 5)]);
+    world.pass(Span::from_secs(1));
+    let (pull, now) = (world.pull, world.now);
+    let is_fenced = |disk: &Disk, pull: FeedPull| {
+        let mut core = NodeCore::recover(config(), 9, disk.rows.clone(), disk.log.clone()).unwrap();
+        let mut inputs = VecDeque::from([Input::AggregatorUp, Input::Aggregator(ForGroup::Feed(pull)), Input::Tick]);
+        while let Some(input) = inputs.pop_front() {
+            core.handle(now, input);
+            while let Some(output) = core.poll_output() {
+                if let Output::Append { index, .. } = output {
+                    inputs.push_back(Input::Durable { upto: index });
+                }
+            }
+        }
+        core.group().is_fenced_out()
+    };
+    assert!(is_fenced(&old, pull));
+    assert!(!is_fenced(&world.disk, pull), "its own disk holds all that it has told");
+    assert!(!is_fenced(&old, FeedPull { cursor: LogIndex(1), ..pull }), "an aggregator that knows less");
 }
 
 #[test]
