@@ -4,9 +4,10 @@
 use clap::{Args, Subcommand};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use tidemark_sim::coverage::Unmet;
 use tidemark_sim::model::config::{self, Config};
-use tidemark_sim::report::{self, Extent, RunLine};
 use tidemark_sim::plan::{Only, Plan};
+use tidemark_sim::report::{self, Extent, RunLine};
 use tidemark_sim::runner::{self, Checked, SweepPlan, Timed, replay_command};
 use tidemark_sim::teeth::Mutation;
 
@@ -19,6 +20,8 @@ pub enum SimCommand {
     Sweep(SweepArgs),
     /// Run one seed and print everything that happens.
     Replay(SeedArgs),
+    /// Leave out of a failing seed what it does not need to fail: faults, operators' commands, clients.
+    Shrink(ShrinkArgs),
     /// Explore every state of the rights protocol in its smallest forms, on two threads (see docs/model-check.md).
     Model(ModelArgs),
     /// What the protocol costs, in tables and plots: messages, bytes, increments sequenced, latencies.
@@ -49,9 +52,6 @@ pub struct SeedArgs {
     /// What the run is a function of.
     #[arg(long)]
     seed: u64,
-    /// Close with one line of JSON.
-    #[arg(long)]
-    json: bool,
     /// Of the seed's faults only these, by number: `3,7,9`, or `none`.
     #[arg(long, value_parser = indices)]
     only_faults: Option<Indices>,
@@ -71,6 +71,9 @@ pub struct ShrinkArgs {
     /// One that fails.
     #[arg(long)]
     seed: u64,
+    /// Close with one line of JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -107,9 +110,6 @@ fn named_config(name: &str) -> Result<&'static Config, String> {
     config::named(name).ok_or_else(|| format!("there are {}", names.join(", ")))
 }
 
-fn seed_range(text: &str) -> Result<(u64, u64), String> {
-    let parse = |part: &str| part.parse::<u64>().map_err(|error| format!("seed {part:?}: {error}"));
-    let (first, end) = text.split_once("..").ok_or_else(|| format!("{text:?} is not A..B"))?;
 /// Numbers in a list of a plan. A type of its own: to clap, a set would be an argument that may be repeated.
 #[derive(Clone, Debug)]
 struct Indices(BTreeSet<usize>);
@@ -122,6 +122,9 @@ fn indices(text: &str) -> Result<Indices, String> {
     }
 }
 
+fn seed_range(text: &str) -> Result<(u64, u64), String> {
+    let parse = |part: &str| part.parse::<u64>().map_err(|error| format!("seed {part:?}: {error}"));
+    let (first, end) = text.split_once("..").ok_or_else(|| format!("{text:?} is not A..B"))?;
     let (first, end) = (parse(first)?, parse(end)?);
     if first < end { Ok((first, end)) } else { Err(format!("{first}..{end} holds no seed")) }
 }
@@ -132,18 +135,19 @@ pub enum SimError {
     /// A property did not hold; the details were printed when it was found.
     #[error("{failed} of the {of} failed")]
     Failed { failed: u64, of: &'static str },
-    #[error("{path}: {source}")]
-    File { path: PathBuf, source: std::io::Error },
-    #[error("line {number} of {path} is none of a report: {source}")]
     #[error("--only-{list} {number}: seed {seed} has {of}, numbered from 0")]
     Part { list: &'static str, number: usize, seed: u64, of: usize },
     #[error("seed {0} does not fail: there is nothing to shrink")]
     Holds(u64),
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("line {number} of {path} is none of a report: {source}")]
     Line { path: PathBuf, number: usize, source: serde_json::Error },
 }
 
 const SEEDS: &str = "simulated seeds";
 const CONFIGS: &str = "explored configurations";
+const FLOORS: &str = "situations to be met";
 
 /// Runs a subcommand.
 ///
@@ -238,7 +242,12 @@ fn sweep(args: &SweepArgs) -> Result<(), SimError> {
         );
         sweep.coverage.counts().for_each(|(what, times)| println!("{times:>12} {what}"));
     }
-    success(sweep.failures, SEEDS)
+    let unmet = sweep.unmet();
+    for Unmet { situation, met, least } in &unmet {
+        eprintln!("{situation}: met {met} times by {} seeds, {least} expected", sweep.seeds);
+    }
+    success(sweep.failures, SEEDS)?;
+    success(unmet.len() as u64, FLOORS)
 }
 
 fn model(args: &ModelArgs) -> Result<(), SimError> {

@@ -3,6 +3,46 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// The seeds that floors are for. A sweep of fewer has to meet its share.
+pub const FLOOR_SEEDS: u64 = 3_000;
+/// In a sweep of fewer seeds than this, chance decides what is met.
+pub const FLOORS_FROM_SEEDS: u64 = 300;
+
+/// Situations that the protocol is for, and how often so many seeds meet them at least.
+pub const FLOORS: [(&str, u64); 16] = [
+    ("ledger leader lost within a round trip of a grant", 500),
+    ("ledger leader lost within a round trip of a recall", 500),
+    ("ledger leader lost within a round trip of an award", 500),
+    ("retry after an unknown outcome", 10_000),
+    ("cut off holding rights at the milestone", 500),
+    ("two milestones in one zone", 200),
+    ("old disk fenced out", 200),
+    ("unsynced entries lost at a crash", 300),
+    ("checkpoint part lost at a crash", 60),
+    ("disk full: the node stopped", 500),
+    ("link cut one way", 500),
+    ("link flapped", 500),
+    ("client vanished", 200),
+    ("milestone passed before it was armed", 200),
+    ("stream fenced", 500),
+    ("definition of an older revision", 200),
+];
+
+/// What no seed can meet yet, and why.
+pub const NOT_YET: [(&str, &str); 3] = [
+    ("new incarnation of a group", "a group that is fenced out stays so until somebody sets up another"),
+    ("stale epoch", "a counter that was guarded once stays so, and keeps its epoch"),
+    ("report of a closed generation", "under `strict` no generation is closed while anything in it is unknown"),
+];
+
+/// A floor that was not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    pub situation: &'static str,
+    pub met: u64,
+    pub least: u64,
+}
+
 /// Counts of situations by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<&'static str, u64>);
@@ -24,10 +64,6 @@ impl Coverage {
         self.0.iter().map(|(what, times)| (*what, *times))
     }
 
-    pub fn count(&self, what: &str) -> u64 {
-        self.0.get(what).copied().unwrap_or(0)
-    }
-}
     pub fn json(&self) -> Value {
         Value::Object(self.counts().map(|(what, times)| (what.to_owned(), times.into())).collect())
     }
@@ -42,3 +78,25 @@ impl Coverage {
         FLOORS.iter().map(unmet).filter(|unmet| unmet.met < unmet.least).collect()
     }
 
+    pub fn count(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_has_to_reach_its_share_of_every_floor() {
+        let (situation, floor) = FLOORS[0];
+        let mut coverage = Coverage::default();
+        FLOORS.iter().for_each(|&(situation, floor)| coverage.saw_times(situation, floor / 2));
+        assert_eq!(coverage.unmet(FLOOR_SEEDS / 2), []);
+        let unmet = coverage.unmet(FLOOR_SEEDS);
+        assert_eq!((unmet.len(), unmet[0]), (FLOORS.len(), Unmet { situation, met: floor / 2, least: floor }));
+        coverage.saw_times(situation, floor);
+        assert_eq!(coverage.unmet(FLOOR_SEEDS).len(), FLOORS.len() - 1);
+        assert_eq!(Coverage::default().unmet(FLOORS_FROM_SEEDS - 1), [], "too few to say");
+    }
+}

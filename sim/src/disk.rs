@@ -61,16 +61,24 @@ impl Disk {
         self.cut = self.cut.max(before);
     }
 
-    /// The machine stops: some prefix of the unsynced entries survives, the part being written survives or not.
-    pub fn crash(&mut self, rng: &mut Rng) {
+    /// The machine stops: some prefix of the unsynced entries survives, the part being written survives or not. How many entries
+    /// and parts are lost.
+    pub fn crash(&mut self, rng: &mut Rng) -> (usize, usize) {
         let unsynced = self.log.iter().filter(|(index, _)| *index > self.synced).count();
         let lost = rng.below(unsynced as u64 + 1) as usize;
         self.log.truncate(self.log.len() - lost);
         if rng.per_10k(5_000) {
             self.written();
         }
-        self.writing = None;
+        let parts = usize::from(self.writing.take().is_some());
         self.synced = self.last();
+        (lost, parts)
+    }
+
+    /// What is safe on it.
+    pub fn copy(&self) -> Disk {
+        let log = self.log.iter().filter(|(index, _)| *index <= self.synced).cloned().collect();
+        Disk { log, writing: None, ..self.clone() }
     }
 
     /// A disk with the same rows, and nothing else.

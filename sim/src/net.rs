@@ -49,10 +49,14 @@ impl Net {
 
     /// Cuts (or heals) both directions of a pair. Overlapping cuts add up.
     pub fn cut_pair(&mut self, a: usize, b: usize, cut: bool) {
-        for (x, y) in [(a, b), (b, a)] {
-            let cuts = &mut self.cuts[x][y];
-            *cuts = if cut { *cuts + 1 } else { cuts.saturating_sub(1) };
-        }
+        self.cut_one_way(a, b, cut);
+        self.cut_one_way(b, a, cut);
+    }
+
+    /// Cuts (or heals) the direction from `a` to `b`.
+    pub fn cut_one_way(&mut self, a: usize, b: usize, cut: bool) {
+        let cuts = &mut self.cuts[a][b];
+        *cuts = if cut { *cuts + 1 } else { cuts.saturating_sub(1) };
     }
 
     /// Cuts (or heals) a data centre from all others.
@@ -106,5 +110,7 @@ mod tests {
         assert_eq!((net.datagram(1, 0), net.ordered(0, 1), net.connected(0, 1)), ([None, None], None, false));
         net.cut_dc(1, false);
         assert!(net.connected(0, 1));
+        net.cut_one_way(0, 1, true);
+        assert_eq!((net.ordered(0, 1), net.ordered(1, 0), net.connected(1, 0)), (None, Some(Span(47_950)), false));
     }
 }

@@ -18,6 +18,13 @@ pub const LAST_MILESTONE_MAX: Span = Span::from_secs(40);
 /// The liveness phase must have ended by then.
 pub const LIVENESS_MAX: Span = Span::from_secs(240);
 
+/// About so many increments come while the leader hears of one from everywhere: a round trip and a quorum's, at a run's rates.
+pub const ZONE: u64 = 150;
+/// Of 10,000 runs, so many end with an old copy of a disk.
+const OLD_DISKS_PER_10K: u32 = 1_500;
+/// Valves of a group, twice those of the reference layout.
+const LANES_DRAWN_MAX: u64 = 20;
+
 /// One fault, begun at its time.
 #[derive(Clone, Debug)]
 pub enum Fault {
@@ -30,10 +37,29 @@ pub enum Fault {
         dc: usize,
         span: Span,
     },
+    /// What `from` says does not reach `to`; the other way it does.
+    CutOneWay {
+        from: usize,
+        to: usize,
+        span: Span,
+    },
+    /// A link goes and comes so often.
+    Flap {
+        a: usize,
+        b: usize,
+        times: u64,
+        span: Span,
+    },
     /// The process dies after this many further outputs.
     CrashNode {
         node: usize,
         outputs: u64,
+        span: Span,
+    },
+    /// The process dies while it writes: what it has just appended, or a part of its checkpoint, is not synced.
+    CrashAmidWrite {
+        node: usize,
+        part: bool,
         span: Span,
     },
     CrashAggregator {
@@ -47,6 +73,10 @@ pub enum Fault {
         span: Span,
     },
     CrashClient {
+        client: usize,
+    },
+    /// A client dies and nobody takes its place.
+    VanishClient {
         client: usize,
     },
     MoveClient {
@@ -78,6 +108,16 @@ pub enum Fault {
         node: usize,
         span: Span,
     },
+    /// The disk of a node takes no write: the process stops at its first one, each time that it is started.
+    FullDisk {
+        node: usize,
+        span: Span,
+    },
+    /// The disk of a node is copied, and after this the copy takes its place. One in a run at most, at its end.
+    OldDisk {
+        node: usize,
+        after: Span,
+    },
     /// A client is handed so many hits at once.
     Flood {
         client: usize,
@@ -101,6 +141,20 @@ pub enum Fault {
         dc: usize,
         span: Span,
     },
+    /// Lose the leader of the ledger within a round trip of something that it says: it crashes, or is cut off.
+    LoseLeader {
+        at: Moment,
+        cut: bool,
+        span: Span,
+    },
+}
+
+/// Something that the ledger's leader says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    Grant,
+    Recall,
+    Award,
 }
 
 /// A command of an operator.
@@ -175,62 +229,6 @@ pub struct Plan {
     pub claims: ClaimPlan,
     pub workload: Workload,
     pub safety_end: Time,
-}
-
-impl Plan {
-    pub fn new(seed: u64) -> Plan {
-        let root = Rng::new(seed);
-        let mut rng = root.fork(1);
-        let sites = sites(&mut rng);
-        let dcs = sites.len();
-        let nodes = nodes(&mut rng, dcs);
-        let clients = clients(&mut rng, nodes.len());
-        let safety_end = Time(rng.between(SAFETY.0.0, SAFETY.1.0));
-        let workload = workload(&mut root.fork(2), clients.len(), safety_end);
-        let mut plan = Plan {
-            seed,
-            lanes: *rng.pick(&[1, 2, 4]),
-            voters: voters(&mut rng, dcs),
-            links: links(&mut rng),
-            lossy_peers: rng.per_10k(5_000),
-            sync: *rng.pick(&[(Span(100), Span(400)), (Span(2_000), Span(8_000)), (Span(200), Span(30_000))]),
-            faults: Vec::new(),
-            admin: Vec::new(),
-            claims: ClaimPlan::new(root.fork(5), dcs, workload.guarded(), safety_end),
-            workload,
-            replicas: replicas(&mut root.fork(6), nodes.len()),
-            sites,
-            nodes,
-            clients,
-            safety_end,
-        };
-        plan.faults = faults(&mut root.fork(3), &plan);
-        plan.admin = admin(&mut root.fork(4), &plan);
-        plan.faults.extend(group_faults(&mut root.fork(7), &plan));
-        // Behind all others, which so keep their places.
-        plan.admin.extend(plan.claims.rules.iter().cloned());
-        plan
-    }
-}
-
-impl Workload {
-    /// So many counters, the first ones, may get milestones.
-    pub fn guarded(&self) -> usize {
-        self.counters.iter().take_while(|c| c.key.starts_with("guarded")).count()
-    }
-}
-
-fn sites(rng: &mut Rng) -> Vec<usize> {
-    let dcs = *rng.pick(&[1, 2, 3, 3, 4, 5, 5, 6, 8, 15]);
-    let mut all: Vec<usize> = (0..SITES.len()).collect();
-    (0..dcs).map(|_| all.remove(rng.below(all.len() as u64) as usize)).collect()
-}
-
-fn nodes(rng: &mut Rng, dcs: usize) -> Vec<usize> {
-    let two = dcs <= 4 && rng.per_10k(3_000);
-    (0..dcs).flat_map(|dc| std::iter::repeat_n(dc, 1 + usize::from(two))).collect()
-}
-
     pub only: Only,
 }
 
@@ -266,6 +264,70 @@ impl Admin {
     pub fn is_needed(&self) -> bool {
         matches!(self, Admin::Namespace | Admin::Last)
     }
+}
+
+impl Plan {
+    pub fn new(seed: u64) -> Plan {
+        let root = Rng::new(seed);
+        let mut rng = root.fork(1);
+        let sites = sites(&mut rng);
+        let dcs = sites.len();
+        let nodes = nodes(&mut rng, dcs);
+        let clients = clients(&mut rng, nodes.len());
+        let safety_end = Time(rng.between(SAFETY.0.0, SAFETY.1.0));
+        let workload = workload(&mut root.fork(2), clients.len(), safety_end);
+        let mut plan = Plan {
+            seed,
+            lanes: lanes(&mut rng),
+            voters: voters(&mut rng, dcs),
+            links: links(&mut rng),
+            lossy_peers: rng.per_10k(5_000),
+            sync: *rng.pick(&[(Span(100), Span(400)), (Span(2_000), Span(8_000)), (Span(200), Span(30_000))]),
+            faults: Vec::new(),
+            admin: Vec::new(),
+            claims: ClaimPlan::new(root.fork(5), dcs, workload.guarded(), safety_end),
+            workload,
+            replicas: replicas(&mut root.fork(8), nodes.len()),
+            sites,
+            nodes,
+            clients,
+            safety_end,
+            only: Only::default(),
+        };
+        plan.faults = faults(&mut root.fork(3), &plan);
+        plan.faults.extend(old_disk(&mut root.fork(6), &plan));
+        plan.faults.extend(group_faults(&mut root.fork(9), &plan));
+        plan.admin = admin(&mut root.fork(4), &plan);
+        // Behind all others, which so keep their places.
+        plan.admin.extend(plan.claims.rules.iter().cloned());
+        plan
+    }
+}
+
+impl Workload {
+    /// So many counters, the first ones, may get milestones.
+    pub fn guarded(&self) -> usize {
+        self.counters.iter().take_while(|c| c.key.starts_with("guarded")).count()
+    }
+}
+
+fn sites(rng: &mut Rng) -> Vec<usize> {
+    let any = rng.between(1, SITES.len() as u64) as usize;
+    let dcs = *rng.pick(&[1, 2, 3, 3, 4, 5, 5, 6, 8, 15, any, any]);
+    let mut all: Vec<usize> = (0..SITES.len()).collect();
+    (0..dcs).map(|_| all.remove(rng.below(all.len() as u64) as usize)).collect()
+}
+
+fn lanes(rng: &mut Rng) -> u8 {
+    let any = rng.between(1, LANES_DRAWN_MAX) as u8;
+    *rng.pick(&[1, 2, 4, any])
+}
+
+fn nodes(rng: &mut Rng, dcs: usize) -> Vec<usize> {
+    let two = dcs <= 4 && rng.per_10k(3_000);
+    (0..dcs).flat_map(|dc| std::iter::repeat_n(dc, 1 + usize::from(two))).collect()
+}
+
 fn clients(rng: &mut Rng, nodes: usize) -> Vec<usize> {
     let per_node = rng.between(1, if nodes > 6 { 2 } else { 4 }) as usize;
     (0..nodes).flat_map(|node| std::iter::repeat_n(node, per_node)).collect()
@@ -293,7 +355,6 @@ fn links(rng: &mut Rng) -> LinkFaults {
 
 fn workload(rng: &mut Rng, clients: usize, end: Time) -> Workload {
     let guarded = rng.between(1, 3);
-            only: Only::default(),
     let mut counters: Vec<CounterPlan> = (0..guarded)
         .map(|n| CounterPlan {
             key: format!("guarded/{n}"),
@@ -328,6 +389,17 @@ fn faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     faults
 }
 
+/// Drawn apart: it ends a run.
+fn old_disk(rng: &mut Rng, plan: &Plan) -> Option<(Time, Fault)> {
+    let node = rng.below(plan.nodes.len() as u64) as usize;
+    let restored = plan.safety_end.0 - rng.between(50_000, 2_000_000);
+    let longest = *rng.pick(&[500_000, 5_000_000, 40_000_000]);
+    let after = Span(rng.between(50_000, longest));
+    let fault = (Time(restored - after.0), Fault::OldDisk { node, after });
+    // Where a log is on several nodes, an old copy of one disk is no old copy of the group.
+    (rng.per_10k(OLD_DISKS_PER_10K) && plan.replicas[node] == 1).then_some(fault)
+}
+
 fn fault(rng: &mut Rng, plan: &Plan) -> Fault {
     let dc = rng.below(plan.sites.len() as u64) as usize;
     let other = rng.below(plan.sites.len() as u64) as usize;
@@ -335,10 +407,11 @@ fn fault(rng: &mut Rng, plan: &Plan) -> Fault {
     let client = rng.below(plan.clients.len() as u64) as usize;
     let outputs = rng.below(12);
     let span = Span(rng.exponential(4e6) as u64 + 20_000);
-    match rng.below(19) {
+    match rng.below(27) {
         0 | 1 if dc != other => Fault::CutPair { a: dc, b: other, span },
         2 => Fault::CutDc { dc, span },
-        3..=5 => Fault::CrashNode { node, outputs, span },
+        3 | 4 => Fault::CrashNode { node, outputs, span },
+        5 => Fault::CrashAmidWrite { node, part: rng.per_10k(3_000), span },
         6 | 7 => Fault::CrashAggregator { dc, outputs, span },
         8 => Fault::CrashLeader { outputs, span },
         9 => Fault::CrashClient { client },
@@ -350,6 +423,15 @@ fn fault(rng: &mut Rng, plan: &Plan) -> Fault {
         16 => Fault::CutLeader { span },
         17 => Fault::CutAtMilestone { dc, span },
         18 => Fault::Flood { client, hits: rng.between(100, 3_500) },
+        19 | 20 => {
+            let at = *rng.pick(&[Moment::Grant, Moment::Recall, Moment::Award, Moment::Award]);
+            Fault::LoseLeader { at, cut: rng.per_10k(4_000), span }
+        }
+        21 | 22 if dc != other => Fault::CutOneWay { from: dc, to: other, span },
+        23 if dc != other => Fault::Flap { a: dc, b: other, times: rng.between(2, 12), span: Span(span.0 / 8) },
+        // Half of them stay.
+        24 if client % 2 == 1 => Fault::VanishClient { client },
+        25 => Fault::FullDisk { node, span: Span(span.0 / 2) },
         _ => Fault::StallDisk { node, span: Span(span.0 / 8) },
     }
 }
@@ -423,6 +505,11 @@ fn later_admin(rng: &mut Rng, counter: usize) -> Admin {
         6 | 7 => Admin::Again { counter },
         2 => Admin::Ahead { counter, ahead: vec![rng.between(1, 40)], every: false },
         3 => Admin::Ahead { counter, ahead: vec![rng.between(1_000, 4_000)], every: true },
+        // The second one is as near to the first as what comes while that is decided.
+        4 | 5 => {
+            let first = rng.between(50, 3_000);
+            Admin::Ahead { counter, ahead: vec![first, first + rng.between(1, ZONE)], every: false }
+        }
         _ => Admin::Ahead { counter, ahead: vec![rng.between(50, 4_000), rng.between(1, 9_000)], every: false },
     }
 }

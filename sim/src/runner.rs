@@ -1,7 +1,7 @@
 //! Runs seeds, or explores configurations of the model, and says how it went: one run, a replay with its trace, a sweep on two
 //! threads. The only file of this crate that asks a clock or starts a thread; neither reaches a run.
 
-use crate::coverage::Coverage;
+use crate::coverage::{Coverage, Unmet};
 use crate::model::config::Config;
 use crate::model::search::{Explored, explore};
 use crate::plan::{Only, Plan};
@@ -172,7 +172,11 @@ pub struct SweepPlan {
 /// What a sweep came to.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
+    /// The first seed.
+    pub seed: u64,
     pub seeds: u64,
+    /// Of all runs together, in whatever order they ended.
+    pub trace_hash: u64,
     pub failures: u64,
     /// Failing seeds with their first violation, the lowest first.
     pub failed: Vec<(u64, String)>,
@@ -211,13 +215,15 @@ pub fn sweep(plan: SweepPlan, mutation: Mutation, report: &(dyn Fn(&Timed) + Syn
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
-    parts.into_iter().reduce(Sweep::join).unwrap_or_default()
+    let sweep = parts.into_iter().reduce(Sweep::join).unwrap_or_default();
+    Sweep { seed: plan.first, ..sweep }
 }
 
 impl Sweep {
     fn take(&mut self, timed: &Timed) {
         let o = &timed.outcome;
         self.seeds += 1;
+        self.trace_hash = self.trace_hash.wrapping_add(o.trace_hash);
         self.events += o.events;
         self.increments += o.increments;
         self.milestones += o.milestones;
@@ -237,6 +243,7 @@ impl Sweep {
 
     fn join(mut self, other: Sweep) -> Sweep {
         self.seeds += other.seeds;
+        self.trace_hash = self.trace_hash.wrapping_add(other.trace_hash);
         self.failures += other.failures;
         self.failed.extend(other.failed);
         self.failed.sort();
@@ -251,19 +258,26 @@ impl Sweep {
         self
     }
 
+    /// Situations that were not met as often as so many seeds should.
+    pub fn unmet(&self) -> Vec<Unmet> {
+        self.coverage.unmet(self.seeds)
+    }
+
     /// The closing line of a sweep. `events_per_s` is per core.
     pub fn json(&self) -> Value {
-        let coverage: serde_json::Map<String, Value> =
-            self.coverage.counts().map(|(what, times)| (what.to_owned(), json!(times))).collect();
         let failed: Vec<Value> = self
             .failed
             .iter()
             .map(|(seed, what)| json!({ "seed": seed, "violation": what, "replay": replay_command(*seed, &Only::default()) }))
             .collect();
         let none = self.seeds == self.failures;
+        let unmet = |unmet: &Unmet| json!({ "situation": unmet.situation, "met": unmet.met, "least": unmet.least });
         json!({
+            "seed": self.seed,
             "seeds": self.seeds,
             "failures": self.failures,
+            "trace_hash": format!("{:016x}", self.trace_hash),
+            "floors_not_reached": self.unmet().iter().map(unmet).collect::<Vec<_>>(),
             "failed": failed,
             "events": self.events,
             "events_per_s": rate(self.events, self.busy_seconds),

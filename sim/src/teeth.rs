@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule that a machine can leave out.
-pub const INSIDE: [Bug; 20] = [
+pub const INSIDE: [Bug; 21] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -64,6 +64,7 @@ pub const INSIDE: [Bug; 20] = [
     Bug::StaleDefinition,
     Bug::StaleAckTaken,
     Bug::OwnerIgnored,
+    Bug::OldDiskTrusted,
     Bug::ClaimTakenTwice,
     Bug::ClaimTakenLate,
     Bug::ClaimOfAnybody,

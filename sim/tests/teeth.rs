@@ -37,13 +37,13 @@ fn bugs_inside_the_machines_are_caught() {
 /// Rules about claims, and a seed that shows when each is left out.
 #[cfg(feature = "teeth")]
 const ABOUT_CLAIMS: [(Bug, u64); 8] = [
-    (Bug::ClaimTakenTwice, 11),
-    (Bug::ClaimTakenLate, 2),
-    (Bug::ClaimOfAnybody, 2),
-    (Bug::ClaimNameLoose, 0),
-    (Bug::ClaimPassesTooFar, 11),
+    (Bug::ClaimTakenTwice, 6),
+    (Bug::ClaimTakenLate, 55),
+    (Bug::ClaimOfAnybody, 0),
+    (Bug::ClaimNameLoose, 14),
+    (Bug::ClaimPassesTooFar, 19),
     (Bug::ClaimOverOfAnother, 29),
-    (Bug::ClaimTimeMoves, 156),
+    (Bug::ClaimTimeMoves, 20),
     (Bug::ClaimEndsEarly, 0),
 ];
 

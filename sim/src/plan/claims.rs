@@ -8,6 +8,8 @@ use tidemark_proto::time::{Span, Time};
 
 /// A wall clock shows so much more or less than the true time, at most.
 pub const CLOCK_WRONG_MS_MAX: u64 = 1_500;
+/// A clock that nobody looks after gains or loses so much; a good one some thousand times less.
+const DRIFT_MS_PER_S_MAX: u64 = 20;
 /// Seconds in which awards may be claimed. Those that pass on do so ten times, which must end before the run does.
 const PERIODS_S: [u32; 7] = [1, 2, 3, 5, 8, 12, 20];
 const PERIODS_PASSING_S: [u32; 4] = [1, 2, 3, 5];
@@ -19,8 +21,8 @@ const AROUND_THE_END: Span = Span::from_secs(4);
 pub struct ClaimPlan {
     /// Rules for awards to come.
     pub rules: Vec<(Time, Admin)>,
-    /// By data centre: what its wall clock shows more than the true time, in milliseconds.
-    pub clocks_ahead_ms: Vec<i64>,
+    /// Wall clocks, by data centre.
+    pub clocks: Vec<Clock>,
     /// Nobody claims anything.
     deserted: bool,
     rng: Rng,
@@ -64,17 +66,16 @@ pub struct Suit {
 
 impl ClaimPlan {
     pub(super) fn new(mut rng: Rng, dcs: usize, guarded: usize, safety_end: Time) -> ClaimPlan {
-        let wrong = |rng: &mut Rng| rng.below(2 * CLOCK_WRONG_MS_MAX + 1) as i64 - CLOCK_WRONG_MS_MAX as i64;
-        let clocks_ahead_ms = (0..dcs).map(|_| wrong(&mut rng)).collect();
+        let clocks = (0..dcs).map(|_| Clock::new(&mut rng, safety_end)).collect();
         let some = rng.per_10k(5_000);
         let rules = if some { rules(&mut rng, guarded, safety_end) } else { Vec::new() };
-        ClaimPlan { rules, clocks_ahead_ms, deserted: rng.per_10k(1_500), rng }
+        ClaimPlan { rules, clocks, deserted: rng.per_10k(1_500), rng }
     }
 
     /// What is done about the award at `at` whose claim has come to a holder, `passes` times already before.
     pub fn suits(&self, counter: u16, at: u64, passes: u8, period: Span) -> Vec<Suit> {
         let mut rng = self.rng.fork(u64::from(counter) << 56 ^ at << 8 ^ u64::from(passes));
-        let mut suits = Suits { dcs: self.clocks_ahead_ms.len() as u64, list: Vec::new() };
+        let mut suits = Suits { dcs: self.clocks.len() as u64, list: Vec::new() };
         if !self.deserted {
             suits.holders(&mut rng, period);
         }
@@ -87,6 +88,41 @@ impl ClaimPlan {
             suits.add(&mut rng, Who::Stranger, (0, 2_000), 0, manner);
         }
         suits.list
+    }
+}
+
+/// What a wall clock shows more than the true time, at most [`CLOCK_WRONG_MS_MAX`]: it is wrong, goes too fast or too slow, and now
+/// and then somebody sets it, also back.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    /// From when on it is ahead by so many milliseconds, and by how many more after each second.
+    settings: Vec<(Time, i64, i64)>,
+}
+
+impl Clock {
+    fn new(rng: &mut Rng, safety_end: Time) -> Clock {
+        let wrong = |rng: &mut Rng| rng.below(2 * CLOCK_WRONG_MS_MAX + 1) as i64 - CLOCK_WRONG_MS_MAX as i64;
+        let drift = *rng.pick(&[0, 0, DRIFT_MS_PER_S_MAX]);
+        let drift = |rng: &mut Rng| rng.below(2 * drift + 1) as i64 - drift as i64;
+        let mut settings = vec![(Time(0), wrong(rng), drift(rng))];
+        for _ in 0..*rng.pick(&[0, 0, 1, 4]) {
+            settings.push((Time(rng.below(safety_end.0)), wrong(rng), drift(rng)));
+        }
+        settings.sort_unstable();
+        Clock { settings }
+    }
+
+    /// In milliseconds.
+    pub fn ahead(&self, now: Time) -> i64 {
+        let last = self.settings.partition_point(|(from, ..)| *from <= now).saturating_sub(1);
+        let (from, ahead, drift) = self.settings[last];
+        let most = CLOCK_WRONG_MS_MAX as i64;
+        (ahead + drift * ((now - from).0 / 1_000_000) as i64).clamp(-most, most)
+    }
+
+    /// How often somebody sets it.
+    pub fn times_set(&self) -> u64 {
+        self.settings.len() as u64 - 1
     }
 }
 

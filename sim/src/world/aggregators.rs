@@ -172,9 +172,7 @@ impl World {
         if from == to {
             return self.audit.findings.found("routing", format!("aggregator {from} speaks to itself: {msg:?}"));
         }
-        if let PeerMsg::Recall(_) = &msg {
-            self.coverage.saw("recall sent");
-        }
+        self.peer_moment(from, &msg);
         let link = *self.links.peer(from, to);
         if !link.up {
             return;
@@ -222,6 +220,7 @@ impl World {
     pub(super) fn propose(&mut self, dc: usize, cmds: Vec<LedgerCmd>) -> bool {
         self.note(43, [dc as u64, cmds.len() as u64, 0], || format!("aggregator {dc} proposes {cmds:?}"));
         self.audit_proposed_claims(dc, &cmds);
+        self.propose_moment(dc, &cmds);
         let mut cmds = cmds;
         cmds.extend(self.mutation.forged(&self.reference, &cmds));
         let cmds = Rc::new(cmds);
@@ -321,6 +320,7 @@ impl World {
             process.rows.extend(rows);
         }
         process.boot += 1;
+        self.cover_leader_lost(dc);
         self.raft.crash(dc);
         self.note(44, [dc as u64, 0, 0], || format!("aggregator {dc} crashes"));
         self.coverage.saw("aggregator crash");

@@ -8,7 +8,7 @@ use crate::checkers::rights::Rights;
 use crate::checkers::views::Views;
 use crate::checkers::{Account, Findings, award, conservation, convergence, limits, liveness, order};
 use crate::oracle::{Oracle, Told};
-use crate::plan::Plan;
+use crate::plan::{Plan, ZONE};
 use crate::teeth::Mutation;
 use std::rc::Rc;
 use tidemark_proto::ids::LogIndex;
@@ -66,7 +66,7 @@ impl World {
     /// After a group's committed state may have changed.
     pub(super) fn audit_node(&mut self, node: usize) {
         let at = self.nodes[node].group;
-        if self.serving(at) != Some(node) {
+        if self.serving(at) != Some(node) || self.old_disk.is_of(node) {
             return;
         }
         let Some(core) = self.nodes[node].core() else { return };
@@ -145,6 +145,11 @@ impl World {
 
     pub(super) fn audit_from_group(&mut self, node: usize, msg: &FromGroup) {
         let (FromGroup::Offer(offer) | FromGroup::Detail(offer)) = msg else { return };
+        if self.old_disk.is_of(self.processes_of(node).start) {
+            let judged = self.old_disk.is_judged();
+            let what = || format!("a start on an old disk that nobody has confirmed offers {offer:?}");
+            return self.audit.findings.check("fencing", judged, what);
+        }
         if let Some(counter) = self.counter_index(offer.counter.key()) {
             let audit = &mut self.audit;
             audit.positions.offered(&mut audit.findings, &mut audit.oracle, node as u16, counter, offer);
@@ -155,6 +160,8 @@ impl World {
 
     pub(super) fn audit_for_group(&mut self, node: usize, msg: &ForGroup) {
         match msg {
+            ForGroup::Ledger(ToGroup::FencedOut { .. } | ToGroup::Placed(_))
+                if self.old_disk.is_of(self.processes_of(node).start) => {}
             ForGroup::Ledger(ToGroup::Placed(placed)) => {
                 if let Some(counter) = self.counter_index(placed.counter.key()) {
                     let audit = &mut self.audit;
@@ -253,8 +260,9 @@ impl World {
         self.coverage.saw("award");
         self.coverage.saw_times("award of a heavy increment", u64::from(award.delta > 1));
         self.coverage.saw_times("award of several milestones", u64::from(award.count > 1));
-        let next = state.next_armed().is_some_and(|next| next < at + 50);
-        self.coverage.saw_times("next milestone within 50 of an award", u64::from(next));
+        let next = state.next_armed().is_some_and(|next| next < at + ZONE);
+        self.coverage.saw_times("two milestones in one zone", u64::from(next));
+        self.award_moment(group);
         self.tempt(group, winner, lane);
     }
 

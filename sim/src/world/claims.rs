@@ -52,7 +52,7 @@ impl World {
 
     /// The wall clock of a data centre.
     fn wall(&self, dc: usize) -> WallMs {
-        WallMs(self.true_wall().0.saturating_add_signed(self.plan.claims.clocks_ahead_ms[dc]))
+        WallMs(self.true_wall().0.saturating_add_signed(self.plan.claims.clocks[dc].ahead(self.now)))
     }
 
     fn true_wall(&self) -> WallMs {

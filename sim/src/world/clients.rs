@@ -5,6 +5,7 @@ use super::{ConnOf, Event, Timer, World};
 use crate::checkers::{answers, conservation, dedupe, limits};
 use crate::oracle::{Told, session_of};
 use crate::teeth::Mutation;
+use std::collections::BTreeMap;
 use tidemark_proto::client::{
     AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, SiteId, Ticket,
 };
@@ -25,6 +26,8 @@ pub struct ClientProc {
     conns: ConnOf,
     /// A node that this client cannot reach, and until when.
     blocked: Option<(usize, Time)>,
+    /// The last batch of each stream that was sent: by who speaks, node and lane.
+    sent: BTreeMap<(ClientId, usize, u8), u64>,
 }
 
 /// One connection.
@@ -63,8 +66,8 @@ impl World {
         let mut core = ClientCore::new(ClientConfig { owner: owner_of(client), ..config }, seed);
         let counters = self.names.iter().map(|name| core.counter(name).expect("few counters")).collect();
         let dc = self.plan.nodes[home];
-        let (timer, conns, blocked) = Default::default();
-        self.clients.push(ClientProc { core: Some(core), slot, dc, sites, counters, timer, conns, blocked });
+        let (timer, conns, blocked, sent) = Default::default();
+        self.clients.push(ClientProc { core: Some(core), slot, dc, sites, counters, timer, conns, blocked, sent });
         self.audit.oracle.crashed.resize(client + 1, false);
         if slot == self.slots.len() {
             self.slots.push(client);
@@ -237,7 +240,7 @@ impl World {
         let leads = self.nodes[node].core().is_some_and(|core| core.leads());
         let back = self.net.ordered(self.dc_of(node), self.clients[client].dc);
         match back {
-            Some(back) if leads && !blocked && client_up => {
+            Some(back) if leads && !blocked && client_up && !self.old_disk.is_of(node) => {
                 (self.conns[conn].node_up, self.conns[conn].node_boot) = (true, self.nodes[node].boot);
                 self.nodes[node].conns.push(conn);
                 let up = node::Input::ClientUp { conn: node::ConnId(conn as u64), owner: owner_of(client) };
@@ -270,6 +273,7 @@ impl World {
         if self.conns[conn].lost_after.is_some() {
             return;
         }
+        self.cover_retry(client, conn, &msg);
         let (from, to) = (self.clients[client].dc, self.dc_of(self.conns[conn].node));
         match self.net.ordered(from, to) {
             Some(delay) => {
@@ -280,6 +284,15 @@ impl World {
             }
             None => self.break_conn(conn),
         }
+    }
+
+    /// A batch that was sent before, and was not answered, is sent again.
+    fn cover_retry(&mut self, client: usize, conn: usize, msg: &FromClient) {
+        let (&FromClient::Batch { lane, seq, .. }, Some(id)) = (msg, self.conns[conn].client_id) else { return };
+        let last = self.clients[client].sent.entry((id, self.conns[conn].node, lane)).or_default();
+        let again = seq <= *last;
+        *last = seq.max(*last);
+        self.coverage.saw_times("retry after an unknown outcome", u64::from(again));
     }
 
     pub(super) fn on_to_node(&mut self, conn: usize, boot: u32, msg: FromClient) {
@@ -417,7 +430,7 @@ impl World {
 
     // ---- faults ----
 
-    pub(super) fn crash_client(&mut self, client: usize) {
+    pub(super) fn crash_client(&mut self, client: usize, is_followed: bool) {
         if self.clients[client].core.take().is_none() {
             return;
         }
@@ -429,7 +442,11 @@ impl World {
             self.conns[conn].client_up = false;
             self.break_conn(conn);
         }
-        self.add_client(self.clients[client].slot);
+        if is_followed {
+            self.add_client(self.clients[client].slot);
+        } else {
+            self.coverage.saw("client vanished");
+        }
     }
 
     /// A client cannot reach the node it uses for a while: it moves to another site, if it knows one.

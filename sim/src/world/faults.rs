@@ -31,15 +31,26 @@ impl World {
                 self.after(span, Event::Heal(index));
             }
             Fault::CutDc { dc, span } => self.cut_dc(dc, span, index),
+            Fault::CutOneWay { from, to, span } => {
+                self.net.cut_one_way(from, to, true);
+                self.coverage.saw("link cut one way");
+                self.after(span, Event::Heal(index));
+            }
+            Fault::Flap { a, b, times, span } => self.flap(a, b, times, span, index),
             Fault::CutLeader { span } => {
                 let leader = self.raft.leader().unwrap_or(0);
                 self.plan.faults[index].1 = Fault::CutDc { dc: leader, span };
                 self.cut_dc(leader, span, index);
             }
             Fault::CutAtMilestone { dc, span } => self.cut_at_milestone(dc, span, index),
+            Fault::LoseLeader { at, .. } => self.lie_in_wait(at, index),
             Fault::CrashNode { node, outputs, span } => {
                 let node = self.victim(node);
                 self.doom_node(node, outputs, span);
+            }
+            Fault::CrashAmidWrite { node, part, span } => {
+                let node = self.victim(node);
+                self.doom_amid_write(node, part, span);
             }
             Fault::Isolate { node, span } => self.isolate(node, span),
             Fault::Wipe { node } => self.wipe(node),
@@ -50,7 +61,8 @@ impl World {
                 self.coverage.saw("ledger leader crash");
                 self.doom_aggregator(leader, outputs, span);
             }
-            Fault::CrashClient { client } => self.crash_client(self.slots[client]),
+            Fault::CrashClient { client } => self.crash_client(self.slots[client], true),
+            Fault::VanishClient { client } => self.crash_client(self.slots[client], false),
             Fault::MoveClient { client, .. } => {
                 self.block_client(client, Span(self.plan.faults.len() as u64 * 400_000))
             }
@@ -63,13 +75,33 @@ impl World {
                 let node = self.victim(node);
                 self.stall_disk(node, span);
             }
+            Fault::OldDisk { node, after } => {
+                self.copy_disk(self.processes_of(node).start);
+                self.after(after, Event::OldDisk(index));
+            }
+            Fault::FullDisk { node, span } => {
+                let node = self.victim(node);
+                self.fill_disk(node, span);
+            }
         }
     }
 
     fn cut_dc(&mut self, dc: usize, span: Span, index: usize) {
+        self.cover_leader_lost(dc);
         self.net.cut_dc(dc, true);
         self.coverage.saw("data centre cut off");
         self.after(span, Event::Heal(index));
+    }
+
+    /// The link goes for half of a span; then once less.
+    fn flap(&mut self, a: usize, b: usize, times: u64, span: Span, index: usize) {
+        self.coverage.saw("link flapped");
+        self.net.cut_pair(a, b, true);
+        self.after(Span(span.0 / 2), Event::Heal(index));
+        if times > 1 {
+            self.plan.faults[index].1 = Fault::Flap { a, b, times: times - 1, span };
+            self.after(span, Event::Fault(index));
+        }
     }
 
     /// Waits until something is undecided while groups of `dc` hold rights.
@@ -98,7 +130,8 @@ impl World {
             return;
         }
         match self.plan.faults[index].1 {
-            Fault::CutPair { a, b, .. } => self.net.cut_pair(a, b, false),
+            Fault::CutPair { a, b, .. } | Fault::Flap { a, b, .. } => self.net.cut_pair(a, b, false),
+            Fault::CutOneWay { from, to, .. } => self.net.cut_one_way(from, to, false),
             Fault::CutDc { dc, .. } => self.net.cut_dc(dc, false),
             _ => {}
         }

@@ -20,7 +20,7 @@ impl World {
 
     /// Tries to speak for the winner, and to end its stream.
     pub(super) fn on_impostor(&mut self, group: usize, of: ClientId, lane: u8) {
-        let Some(node) = self.serving(group) else { return };
+        let Some(node) = self.serving(group).filter(|&node| !self.old_disk.is_of(node)) else { return };
         self.impostors += 1;
         let conn = ConnId(CONNS_FROM + self.impostors);
         let says = |msg| Input::Client { conn, msg };

@@ -7,7 +7,9 @@ mod clients;
 mod faults;
 mod impostors;
 mod links;
+mod moments;
 mod nodes;
+mod old_disks;
 mod replicas;
 
 use crate::checkers::Findings;
@@ -25,7 +27,9 @@ use audit::Audit;
 use claims::Suitor;
 use clients::{ClientProc, Conn};
 use links::Links;
+use moments::Moments;
 use nodes::NodeProc;
+use old_disks::OldDisk;
 use replicas::{Command, GroupLog};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -160,6 +164,7 @@ pub enum Event {
     Scan,
     Fault(usize),
     Heal(usize),
+    OldDisk(usize),
     Admin(usize),
     /// An entry of the ledger's log is proposed again.
     Copy(Cmds),
@@ -231,6 +236,8 @@ pub struct World {
     events: u64,
     impostors: u64,
     faults_over: bool,
+    moments: Moments,
+    old_disk: OldDisk,
     /// Operators' commands that are in the log, and those that were given.
     admin_done: Vec<bool>,
     admin_sent: Vec<(usize, Cmds)>,
@@ -240,18 +247,17 @@ pub struct World {
 impl World {
     /// A run of `seed`; with `print` the trace keeps its words.
     pub fn new(seed: u64, mutation: Mutation, print: bool) -> World {
-        mutation.enter();
-        let plan = Plan::new(seed);
-        let root = Rng::new(seed);
-        let dcs = plan.sites.len();
-        let names: Vec<CounterName> = plan
-            .workload
-            .counters
         World::of(Plan::new(seed), mutation, print)
     }
 
     /// A run of a plan.
     pub fn of(plan: Plan, mutation: Mutation, print: bool) -> World {
+        mutation.enter();
+        let root = Rng::new(plan.seed);
+        let dcs = plan.sites.len();
+        let names: Vec<CounterName> = plan
+            .workload
+            .counters
             .iter()
             .map(|c| CounterName::new(NAMESPACE, c.key.as_bytes()).expect("valid"))
             .collect();
@@ -286,6 +292,8 @@ impl World {
             events: 0,
             impostors: 0,
             faults_over: false,
+            moments: Moments::default(),
+            old_disk: OldDisk::default(),
             admin_done: vec![false; plan.admin.len()],
             admin_sent: Vec::new(),
             suitors: Vec::new(),
@@ -310,6 +318,8 @@ impl World {
                 self.queue.push(*at, Event::Admin(index));
             }
         }
+        let times_set = self.plan.claims.clocks.iter().map(|clock| clock.times_set()).sum();
+        self.coverage.saw_times("wall clock set while it runs", times_set);
         self.queue.push(Time(2), Event::Scan);
     }
 
@@ -335,7 +345,7 @@ impl World {
         self.dispatch(event);
         self.flush_raft();
         self.flush_logs();
-        !(scanned && self.arrivals_over() && self.is_over())
+        !(self.old_disk.is_over(self.now) || (scanned && self.arrivals_over() && self.is_over()))
     }
 
     /// Whether no more increments come: the faults are over, and the last milestone is awarded or took too long.
@@ -346,6 +356,11 @@ impl World {
 
     fn is_over(&mut self) -> bool {
         let late = self.now >= self.plan.safety_end + LIVENESS_MAX;
+        if self.old_disk.is_used() {
+            let judged = self.old_disk.is_judged();
+            self.audit.findings.check("fencing", judged || !late, || "an old disk was never judged".to_owned());
+            return late;
+        }
         let over = late || self.is_at_rest();
         if over {
             self.audit_end();
@@ -383,6 +398,7 @@ impl World {
             Event::Scan => self.on_scan(),
             Event::Fault(index) => self.on_fault(index),
             Event::Heal(index) => self.on_heal(index),
+            Event::OldDisk(index) => self.on_old_disk(index),
             Event::Admin(index) => self.on_admin(index),
             Event::Impostor { group, of, lane } => self.on_impostor(group, of, lane),
             Event::Copy(cmds) => self.on_copy(&cmds),

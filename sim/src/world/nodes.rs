@@ -6,11 +6,15 @@ use crate::checkers::limits;
 use crate::disk::{Disk, Rows};
 use crate::plan::Plan;
 use crate::teeth::Mutation;
+use tidemark_proto::group::Group;
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::msg::{ForGroup, FromGroup, GroupEntry};
 use tidemark_proto::node::{Input, NodeConfig, NodeCore, Output, RecoverError};
 use tidemark_proto::time::{Span, Time, WallMs};
 use tidemark_proto::wire;
+
+/// A supervisor starts a process that has ended again after this.
+const START_AGAIN: Span = Span::from_millis(300);
 
 pub struct NodeProc {
     /// The group that it holds, alone or with others.
@@ -20,12 +24,18 @@ pub struct NodeProc {
     core: Option<NodeCore>,
     /// Counts process starts.
     pub boot: u32,
+    /// Names the present start.
+    nonce: u64,
     pub disk: Disk,
     timer: Timer,
     /// Connections that the node believes in.
     pub conns: Vec<usize>,
     /// Dies after so many further outputs, for so long.
     pub doom: Option<(u64, Span)>,
+    /// Dies once it has written: a part of a checkpoint, or else an entry.
+    doom_amid_write: Option<(bool, Span)>,
+    /// The disk takes no write before this.
+    full_until: Time,
     /// The disk answers no sync before this.
     stalled_until: Time,
     /// Syncs are answered in order.
@@ -41,6 +51,15 @@ impl NodeProc {
 
     pub fn core(&self) -> Option<&NodeCore> {
         self.core.as_ref()
+    }
+
+    /// The group, once the present start is in its log.
+    pub fn started(&self) -> Option<&Group> {
+        self.core.as_ref().map(NodeCore::group).filter(|group| group.is_last_boot(self.nonce))
+    }
+
+    pub fn disk(&self) -> &Disk {
+        &self.disk
     }
 }
 
@@ -89,10 +108,13 @@ impl World {
             log: Membership::of(member),
             core: None,
             boot: 0,
+            nonce: 0,
             disk: Disk::default(),
             timer: Timer::default(),
             conns: Vec::new(),
             doom: None,
+            doom_amid_write: None,
+            full_until: Time(0),
             stalled_until: Time(0),
             sync_at: Time(0),
             last_part: false,
@@ -118,6 +140,7 @@ impl World {
         let nonce = self.rng.next();
         let config = node_config(self.groups[self.nodes[node].group], self.plan.lanes);
         let (rows, entries) = (self.rows_of(node), self.nodes[node].disk.entries());
+        self.nodes[node].nonce = nonce;
         let recovered = NodeCore::recover(config, nonce, rows, entries);
         self.started(node, recovered);
         self.read_committed(node);
@@ -165,10 +188,14 @@ impl World {
     /// Takes outputs one by one: a crash may fall between any two.
     fn drain_node(&mut self, node: usize) {
         while let Some(output) = self.nodes[node].core.as_mut().and_then(NodeCore::poll_output) {
-            if self.dies_now(node) {
+            if self.dies_now(node) || self.cannot_write(node, &output) {
                 return self.crash_node(node);
             }
+            let doomed = self.dies_amid(node, &output);
             self.on_node_output(node, output);
+            if doomed {
+                return self.crash_node(node);
+            }
         }
         let process = &mut self.nodes[node];
         let wanted = process.core.as_ref().and_then(NodeCore::poll_timeout);
@@ -187,6 +214,28 @@ impl World {
             }
             None => false,
         }
+    }
+
+    fn dies_amid(&mut self, node: usize, output: &Output) -> bool {
+        let process = &mut self.nodes[node];
+        let is_write = |part: bool| match output {
+            Output::Append { .. } => !part,
+            Output::Persist(_) => part,
+            _ => false,
+        };
+        let doom = process.doom_amid_write.take_if(|(part, _)| is_write(*part));
+        process.doom = doom.map(|(_, span)| (0, span)).or(process.doom);
+        doom.is_some()
+    }
+
+    /// What cannot be written ends the process.
+    fn cannot_write(&mut self, node: usize, output: &Output) -> bool {
+        let full = matches!(output, Output::Append { .. }) && self.now < self.nodes[node].full_until;
+        if full {
+            self.coverage.saw("disk full: the node stopped");
+            self.nodes[node].doom = Some((0, START_AGAIN));
+        }
+        full
     }
 
     fn on_node_output(&mut self, node: usize, output: Output) {
@@ -248,6 +297,9 @@ impl World {
 
     /// The oracle reads what is committed before the core's answers are looked at.
     fn read_committed(&mut self, node: usize) {
+        if self.old_disk.is_of(node) {
+            return self.judge_old_disk(node);
+        }
         let Some(core) = &self.nodes[node].core else { return };
         let group = self.nodes[node].group;
         let table = core.group().table();
@@ -320,18 +372,35 @@ impl World {
         }
     }
 
+    pub(super) fn doom_amid_write(&mut self, node: usize, part: bool, span: Span) {
+        self.nodes[node].doom_amid_write = Some((part, span));
+    }
+
     pub(super) fn stall_disk(&mut self, node: usize, span: Span) {
         self.nodes[node].stalled_until = self.now + span;
         self.coverage.saw("disk stall");
+    }
+
+    pub(super) fn fill_disk(&mut self, node: usize, span: Span) {
+        self.nodes[node].full_until = self.now + span;
+    }
+
+    /// The process ends and starts on another disk.
+    pub(super) fn replace_disk(&mut self, node: usize, disk: Disk) {
+        self.doom_node(node, 0, START_AGAIN);
+        self.crash_node(node);
+        self.nodes[node].disk = disk;
     }
 
     pub(super) fn crash_node(&mut self, node: usize) {
         let process = &mut self.nodes[node];
         let Some((_, span)) = process.doom.take() else { return };
         process.core = None;
-        process.disk.crash(&mut self.rng);
+        let (entries, parts) = process.disk.crash(&mut self.rng);
         let leads_link = self.links.groups[process.group].node == node;
         let group = process.group;
+        self.coverage.saw_times("unsynced entries lost at a crash", u64::from(entries > 0));
+        self.coverage.saw_times("checkpoint part lost at a crash", parts as u64);
         let conns = std::mem::take(&mut process.conns);
         self.note(33, [node as u64, 0, 0], || format!("node {node} crashes"));
         self.coverage.saw("node crash");
@@ -346,7 +415,8 @@ impl World {
     /// After the faults: nobody is doomed any more.
     pub(super) fn spare_nodes(&mut self) {
         for process in &mut self.nodes {
-            (process.doom, process.stalled_until) = (None, Time(0));
+            (process.doom, process.doom_amid_write) = (None, None);
+            (process.stalled_until, process.full_until) = (Time(0), Time(0));
         }
         self.unite();
     }

@@ -1,0 +1,136 @@
+//! An old copy of a node's disk takes its place. If the ledger knows more of the group than the copy does, the process on it is
+//! fenced out and offers nothing (hole A7 of the protocol); nobody else is disturbed, and a run ends soon after that: what the copy
+//! lacks is lost with it, and a data centre whose rights are lost keeps the next milestone from being awarded.
+
+use super::World;
+use crate::disk::Disk;
+use crate::plan::Fault;
+use tidemark_proto::group::Group;
+use tidemark_proto::ids::{CounterName, DcId, GroupId};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::time::{Span, Time};
+
+/// So long the others are watched after the copy was judged.
+const WATCHED: Span = Span::from_secs(4);
+
+/// The copy of one run.
+#[derive(Debug, Default)]
+pub struct OldDisk {
+    copy: Option<Disk>,
+    /// The node that runs on it.
+    node: Option<usize>,
+    /// Its last entry.
+    last: u64,
+    /// When it was fenced out, or let in.
+    judged: Option<(Time, Judgement)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judgement {
+    FencedOut,
+    LetIn,
+}
+
+impl OldDisk {
+    /// What such a node counts, the oracle knows nothing of.
+    pub fn is_of(&self, node: usize) -> bool {
+        self.node == Some(node)
+    }
+
+    /// Whether a run has such a node: not everything will arrive.
+    pub fn is_used(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// One that is let in goes on from what nobody else knows of.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.judged.is_some_and(|(at, judgement)| judgement == Judgement::LetIn || now - at >= WATCHED)
+    }
+
+    /// Whether the ledger has had its say.
+    pub fn is_judged(&self) -> bool {
+        self.judged.is_some()
+    }
+}
+
+impl World {
+    /// Somebody copies the disk of a node that runs.
+    pub(super) fn copy_disk(&mut self, node: usize) {
+        self.old_disk.copy = Some(self.nodes[node].disk().copy());
+    }
+
+    /// The node's machine is lost, and somebody starts another one from the copy.
+    pub(super) fn on_old_disk(&mut self, index: usize) {
+        let Fault::OldDisk { node, .. } = self.plan.faults[index].1 else { return };
+        let Some(copy) = self.old_disk.copy.take().filter(|_| !self.faults_over) else { return };
+        let node = self.processes_of(node).start;
+        self.note(53, [node as u64, copy.last().0, 0], || {
+            format!("an old copy of the disk takes the place of node {node}'s")
+        });
+        self.coverage.saw("old disk restored");
+        (self.old_disk.node, self.old_disk.last) = (Some(node), copy.last().0);
+        self.replace_disk(node, copy);
+    }
+
+    /// A step of the node on the copy: whether it is fenced out, or may go on.
+    pub(super) fn judge_old_disk(&mut self, node: usize) {
+        let Some(group) = self.nodes[node].started() else { return };
+        if self.old_disk.judged.is_some() || !self.old_disk.is_of(node) {
+            return;
+        }
+        let at = self.nodes[node].group;
+        let id = self.groups[at];
+        if group.is_fenced_out() {
+            self.old_disk.judged = Some((self.now, Judgement::FencedOut));
+            self.coverage.saw("old disk fenced out");
+        } else if group.rights_usable() {
+            self.old_disk.judged = Some((self.now, Judgement::LetIn));
+            let more = knows_more(&self.reference, id, group);
+            self.audit.findings.check("fencing", more.is_none(), || {
+                format!("{id} was let in on an old copy of its disk: {}", more.unwrap_or_default())
+            });
+            let lacks = self.audit.oracle.groups[at].seen > self.old_disk.last;
+            let known = u64::from(self.view_knows_more(node));
+            self.coverage.saw_times("old disk let in: the data centre's view knew more", known);
+            self.coverage.saw(match lacks {
+                true => "old disk let in: of what it lacks the ledger had heard nothing",
+                false => "old disk let in: it lacks nothing",
+            });
+        }
+    }
+}
+
+impl World {
+    /// Whether the view of a data centre with this one node has heard of more from it than it knows of itself.
+    fn view_knows_more(&self, node: usize) -> bool {
+        let dc = self.plan.nodes[self.nodes[node].group];
+        let alone = self.plan.nodes.iter().filter(|&&other| other == dc).count() == 1;
+        let (Some(core), Some(started)) = (self.aggregators[dc].core(), self.nodes[node].started()) else {
+            return false;
+        };
+        let knows_more = |name: &CounterName| {
+            let known = core.view().parts_of(name).get(&DcId(dc as u16)).copied();
+            let slot = started.table().find(&name.total());
+            known.unwrap_or(0) > slot.map_or(0, |slot| started.sum(slot))
+        };
+        alone && self.names.iter().any(knows_more)
+    }
+}
+
+/// What a ledger knows of a group that the group does not.
+fn knows_more(ledger: &Ledger, id: GroupId, group: &Group) -> Option<String> {
+    let of = |name| Some((name, ledger.counter(name)?.accounts().get(&id)?));
+    ledger.guarded().filter_map(of).find_map(|(name, known)| {
+        let guard = group.guard_of(name).map(|number| &group.guards()[number as usize]);
+        let (spent, returned, next_pos) =
+            guard.map_or((0, 0, 0), |guard| (guard.spent, guard.returned, guard.next_pos()));
+        let more = known.spent > spent || known.returned > returned || known.next_pos > next_pos;
+        more.then(|| {
+            let knows = (known.spent, known.returned, known.next_pos);
+            format!(
+                "of {name} the ledger knows (spent, returned, next position) {knows:?}, it {:?}",
+                (spent, returned, next_pos)
+            )
+        })
+    })
+}
