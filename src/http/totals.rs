@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::msg::Reading;
 use tokio::sync::{Notify, watch};
+use tokio::time::MissedTickBehavior;
 
 /// The latest totals of everything watched.
 pub(super) type Latest = Arc<BTreeMap<CounterName, Total>>;
@@ -59,17 +60,20 @@ impl Totals {
 
     /// Reads what is watched, for ever; asleep while nothing is.
     pub async fn run<B: Backend>(&self, backend: &B) {
+        // What reading takes is part of the interval; who was late is not made up for.
+        let mut interval = tokio::time::interval(LIVE_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let counters: Vec<CounterName> = self.lock().keys().cloned().collect();
             if counters.is_empty() {
                 self.more.notified().await;
                 continue;
             }
+            interval.tick().await;
             match read_all(backend, counters).await {
                 Ok(read) => self.publish(read),
                 Err(error) => tracing::debug!(%error, "no totals for subscribers"),
             }
-            tokio::time::sleep(LIVE_INTERVAL).await;
         }
     }
 
