@@ -77,8 +77,10 @@ impl GroupLog {
         match self {
             GroupLog::Alone(log, _) => log_failure("append", log.append(entries).err()),
             GroupLog::Shared(shared) => {
-                let submitted = shared.leadership.map(|leadership| shared.replica.submit(leadership, entries));
-                if let Some(Err(error)) = submitted {
+                let Some(leadership) = shared.leadership else { return };
+                let mut submitted = entries.into_iter().map(|entry| shared.replica.submit(leadership, vec![entry]));
+                // Behind one that is lost, none counts.
+                if let Err(error) = submitted.try_for_each(|submitted| submitted) {
                     tracing::debug!(%error, "entries not taken by the group's log");
                 }
             }

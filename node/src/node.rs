@@ -23,6 +23,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// Events that may wait for a group's core; past it readers wait, and with them their connections.
 const EVENTS_MAX: usize = 4_096;
 
+/// Beside an entry of the group, in an entry of its log.
+const COMMAND_HEAD_BYTES: usize = 16;
+
 /// How a node is started.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -160,9 +163,12 @@ async fn open_shared(
 ) -> Result<(NodeCore, GroupLog, Option<Replica>), StartError> {
     let path = storage::shared_path(&disk_of(options, group))?;
     let name = format!("{}/group-{group}", options.dc_name);
-    let mint = 1; // TEMP
-    let mut replica = ReplicaOptions::new(options.cluster.clone(), name, options.node.into(), mint);
+    let mint = u32::try_from(wall_now().0 / 1_000).unwrap_or(u32::MAX);
+    let (nodes, own) = (options.nodes.len() as u16, options.node.into());
+    let placement = placement::holders(group, nodes, options.replicas).map(u32::from).collect();
+    let mut replica = ReplicaOptions::new(options.cluster.clone(), name, placement, own, mint, rand::random());
     replica.raft.flush_delay = options.flush_delay;
+    replica.raft.entry_bytes_max = options.core.entry_bytes_max + COMMAND_HEAD_BYTES;
     let transport = GroupTransport { neighbours: neighbours.clone(), group };
     let opened = Replica::open(path.as_path(), replica, Arc::new(transport)).await;
     let opened = opened.map_err(|source| StartError::Replica { path: path.display().to_string(), source })?;
@@ -171,20 +177,6 @@ async fn open_shared(
     let core = NodeCore::replica(config_of(options.core, id), rows)
         .map_err(|source| StartError::Recover { path: path.display().to_string(), source })?;
     let handle = opened.replica.clone();
-    {
-        let holders: std::collections::BTreeSet<u64> =
-            placement::holders(group, options.nodes.len() as u16, options.replicas)
-                .map(|node| tidemark_consensus::replica::member_id(node.into(), 1))
-                .collect();
-        let first = placement::holders(group, options.nodes.len() as u16, options.replicas).min() == Some(options.node);
-        let handle = handle.clone();
-        if first {
-            tokio::spawn(async move {
-                let outcome = handle.initialize(holders).await;
-                tracing::info!(?outcome, "TEMP founding");
-            });
-        }
-    }
     Ok((core, GroupLog::Shared(Box::new(SharedLog::new(opened))), Some(handle)))
 }
 

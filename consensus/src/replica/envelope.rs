@@ -23,9 +23,10 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    /// For whichever member the node is now: says its node with no disk.
-    pub fn to_node(from: u64, node: u32) -> Self {
-        Self { from, to: super::member_id(node, 0) }
+    /// Whether it reached whom it is for; `any_disk`: a greeting may be for whichever member the node is, which it says by
+    /// naming the node with no disk.
+    pub fn is_for(self, member: u64, any_disk: bool) -> bool {
+        self.to == member || any_disk && self.to == super::member_id(node_of(member), 0)
     }
 
     pub fn seal(self, message: &[u8]) -> Bytes {

@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, watch};
 use super::identity::node_of;
 use super::machine::Machine;
 use super::{Event, Failure, Position};
-use crate::raft::Batch;
 use crate::raft::log_store::LogStore;
 use crate::raft::propose::Reign;
 use crate::raft::types::{LeaderId, TypeConfig};
+use crate::raft::{Batch, MetricsWatch};
 
 type Handle = Raft<TypeConfig, Machine>;
 
@@ -52,9 +52,18 @@ impl Voice {
         Self { member, events, standing, current, since, silent: watch::Sender::new(false) }
     }
 
-    /// Nothing more is said: the owner need not listen any more.
+    pub fn member(&self) -> u64 {
+        self.member
+    }
+
+    /// Nothing more is said or served: the owner need not listen any more.
     pub fn silence(&self) {
         self.silent.send_replace(true);
+    }
+
+    /// Waits until it is silenced.
+    pub async fn silenced(&self) {
+        let _ = self.silent.subscribe().wait_for(|silent| *silent).await;
     }
 
     /// The reign of this leadership, if it lasts.
@@ -65,10 +74,9 @@ impl Voice {
 
     /// Waits for room. Says nothing to an owner that has gone.
     async fn say(&self, event: Event) {
-        let mut silent = self.silent.subscribe();
         tokio::select! {
             biased;
-            _ = silent.wait_for(|silent| *silent) => {}
+            () = self.silenced() => {}
             _ = self.events.send(event) => {}
         }
     }
@@ -84,11 +92,11 @@ impl Voice {
     }
 
     /// A blank entry was applied: if it begins a leadership of this member, say so.
-    pub async fn blank(&self, raft: Option<&Handle>, by: LeaderId, index: u64) {
+    pub async fn blank(&self, metrics: Option<&MetricsWatch>, by: LeaderId, index: u64) {
         let mut standing = self.standing.lock().await;
         self.give_way_to(&mut standing, by).await;
         let is_own = by.node_id == self.member && self.since.is_none_or(|since| since < by);
-        let has_lost = raft.is_none_or(|raft| has_lost(&raft.metrics().borrow_watched(), by));
+        let has_lost = metrics.is_none_or(|metrics| has_lost(&metrics.0.borrow_watched(), by));
         if standing.leads.is_some() || !is_own || has_lost {
             return;
         }
@@ -202,6 +210,9 @@ fn silence(metrics: &RaftMetrics<TypeConfig>) -> Option<Duration> {
     metrics.last_quorum_acked.filter(|_| !is_alone).map(|acked| acked.elapsed())
 }
 
+/// A watcher looks at least so often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Watches for the end of a leadership, and of the member.
 pub(super) async fn watch(voice: Arc<Voice>, raft: Handle, store: LogStore, patience: Duration) {
     let mut server = raft.server_metrics();
@@ -222,8 +233,8 @@ pub(super) async fn watch(voice: Arc<Voice>, raft: Handle, store: LogStore, pati
         }
         let again = if matches!(look, Look::Follows) { patience * 4 } else { patience / 4 };
         tokio::select! {
-            _ = server.changed() => {}
-            () = tokio::time::sleep(again) => {}
+            Ok(()) = server.changed() => {}
+            () = tokio::time::sleep(again.min(LOOK_AGAIN)) => {}
         }
     }
 }

@@ -5,20 +5,21 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::{Stream, TryStreamExt};
 use openraft::storage::{EntryResponder, RaftStateMachine};
-use openraft::{EntryPayload, Raft, RaftSnapshotBuilder};
+use openraft::{EntryPayload, RaftSnapshotBuilder};
 
 use super::Position;
 use super::leadership::Voice;
 use super::rows::{Image, Rows};
 use super::tables::Checkpoint;
+use crate::raft::MetricsWatch;
 use crate::raft::types::{LogId, SnapshotMeta, SnapshotOf, StoredMembership, TypeConfig};
 
 /// See the module.
 pub struct Machine {
     pub(super) rows: Rows,
     pub(super) voice: Arc<Voice>,
-    /// Set before anything is applied.
-    pub(super) raft: Arc<OnceLock<Raft<TypeConfig, Machine>>>,
+    /// Set before anything is applied. A handle on the member would keep it alive.
+    pub(super) metrics: Arc<OnceLock<MetricsWatch>>,
     pub(super) applied: Option<LogId>,
     pub(super) membership: Arc<StoredMembership>,
     pub(super) commands: u64,
@@ -29,7 +30,7 @@ impl Machine {
         let log_id = entry.log_id;
         let by = *log_id.committed_leader_id();
         match entry.payload {
-            EntryPayload::Blank => self.voice.blank(self.raft.get(), by, log_id.index()).await,
+            EntryPayload::Blank => self.voice.blank(self.metrics.get(), by, log_id.index()).await,
             EntryPayload::Membership(membership) => {
                 self.membership = Arc::new(StoredMembership::new(Some(log_id), membership));
             }

@@ -10,19 +10,22 @@
 
 mod envelope;
 mod identity;
+mod keeper;
 mod leadership;
 mod machine;
+mod placement;
 mod rows;
 mod serve;
 mod tables;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::{Raft, SnapshotPolicy};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::raft::log_store::{Layout, LogStore};
 use crate::raft::network::Network;
@@ -34,6 +37,7 @@ use crate::raft::{RaftTransport, StartError};
 pub use crate::storage::{PersistError, Row, Source, SubmitError};
 use envelope::Post;
 pub use identity::{member_id, node_of};
+use keeper::Keeper;
 use leadership::Voice;
 use machine::Machine;
 use rows::{Image, Rows};
@@ -50,19 +54,33 @@ pub struct ReplicaOptions {
     pub node: u32,
     /// Tells a disk from every other disk of this node if the file is founded now: the wall clock in seconds.
     pub mint: u32,
+    /// Nodes that should have a member, the one that should lead first. The same on all of them.
+    pub placement: Vec<u32>,
+    /// Drawn at random for this process.
+    pub nonce: u64,
+    /// A disk is counted on so often, so that older copies of it are known as such.
+    pub count_every: Duration,
     /// A leader that has had no answer from a majority for so long says that it follows.
     pub quorum_patience: Duration,
-    /// Events that may wait for the owner; past it applying waits, and with it the proposals in flight.
+    /// Events that may wait for the owner, each with an entry at most; past it applying waits, and with it the proposals in flight.
     pub events_max: usize,
 }
 
 impl ReplicaOptions {
     /// Defaults for a group inside a data centre, such as `europe-0/group-2`.
-    pub fn new(cluster: impl Into<String>, group: impl Into<String>, node: u32, mint: u32) -> Self {
+    pub fn new(
+        cluster: impl Into<String>,
+        group: impl Into<String>,
+        placement: Vec<u32>,
+        node: u32,
+        mint: u32,
+        nonce: u64,
+    ) -> Self {
         let timing = crate::raft::Timing::LAN;
         let raft = Config { timing, stall_ms: 500, ..Config::new(cluster, group) };
         let quorum_patience = Duration::from_millis(3 * timing.election_max_ms);
-        Self { raft, node, mint, quorum_patience, events_max: 256 }
+        let count_every = Duration::from_secs(60);
+        Self { raft, node, mint, placement, nonce, count_every, quorum_patience, events_max: 64 }
     }
 }
 
@@ -136,6 +154,21 @@ pub enum Failure {
     /// A transaction failed.
     #[error(transparent)]
     Persist(#[from] PersistError),
+    /// The disk is an older copy of one that is known: it may have promised what it has forgotten. Remove the file and start
+    /// again: the group takes the node in as a new member.
+    #[error(
+        "the disk of member {member} is an old copy: this is its start {start}, and node {by} has heard of start {known}"
+    )]
+    OldCopy {
+        /// The member.
+        member: u64,
+        /// The start of its disk.
+        start: u64,
+        /// A start of it that was told before.
+        known: u64,
+        /// The node that heard of it.
+        by: u32,
+    },
     /// The log cannot go on.
     #[error("the member has stopped: {0}")]
     Stopped(String),
@@ -200,12 +233,19 @@ struct Inner {
     rows: Rows,
     voice: Arc<Voice>,
     row_bytes_max: usize,
-    _tasks: Vec<Ticking>,
+    placement: watch::Sender<Vec<u32>>,
+    _tasks: [Ticking; 3],
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.voice.silence();
+    }
 }
 
 impl Replica {
-    /// Opens the file, or founds it as that of a blank member, which waits for [`initialize`](Self::initialize) or for a leader
-    /// that adds it. The transport is addressed by node number, and hands over what arrives with the sender's node number.
+    /// Opens the file, or founds it as that of a blank member, which the members of the placement found a group with,
+    /// or whose leader adds it. The transport is addressed by node number, and hands over what arrives with the sender's node number.
     /// Nothing is applied before this returns.
     pub async fn open(
         source: impl Into<Source>,
@@ -219,34 +259,43 @@ impl Replica {
         let (sender, events) = mpsc::channel(options.events_max);
         let voice = Arc::new(Voice::new(member, sender, store.vote().map(|vote| vote.leader_id)));
         let machine = machine(&rows, &voice, checkpoint.as_ref());
-        let raft_cell = machine.raft.clone();
-        let post: Arc<dyn RaftTransport> = Arc::new(Post { member, nodes: transport });
-        let metrics = Arc::new(OnceLock::new());
+        let post: Arc<dyn RaftTransport> = Arc::new(Post { member, nodes: transport.clone() });
+        let metrics = machine.metrics.clone();
         let network = Network::<Image>::new(member, post, &options.raft, metrics.clone());
         let raft = Raft::build(member, raft_config, network, store.clone(), machine).await;
         let raft = raft.map_err(|error| StartError::Replay(error.to_string()))?;
-        let _ = (metrics.set(MetricsWatch(raft.metrics())), raft_cell.set(raft.clone()));
+        let _ = metrics.set(MetricsWatch(raft.metrics()));
+        raft.runtime_config().elect(false);
         raft.run();
-        let tasks = vec![
-            Ticking(tokio::spawn(tick_while_voting(member, raft.clone()))),
-            Ticking(tokio::spawn(leadership::watch(
-                voice.clone(),
-                raft.clone(),
-                store.clone(),
-                options.quorum_patience,
-            ))),
-        ];
+        let (is_sure, placement) = (Arc::<AtomicBool>::default(), watch::Sender::new(options.placement.clone()));
+        let keeper = Keeper {
+            member,
+            raft: raft.clone(),
+            store: store.clone(),
+            voice: voice.clone(),
+            nodes: transport,
+            placement: placement.subscribe(),
+            is_sure: is_sure.clone(),
+            disk,
+            nonce: options.nonce,
+            count_every: options.count_every,
+            prefer_every: Duration::from_millis(PREFER_ELECTIONS * options.raft.timing.election_max_ms),
+        };
+        let watching = leadership::watch(voice.clone(), raft.clone(), store.clone(), options.quorum_patience);
+        let ticking = tick_while_voting(member, raft.clone());
+        let tasks = [tokio::spawn(ticking), tokio::spawn(watching), tokio::spawn(keeper.run())];
         let position = checkpoint.map(|checkpoint| position(checkpoint, rows.generation()));
         let inner = Inner {
             member,
             proposer: Proposer::start(raft.clone(), &options.raft),
-            service: Arc::new(Service::new(member, raft.clone(), rows.clone(), &options.raft)),
+            service: Arc::new(Service::new(voice.clone(), raft.clone(), rows.clone(), is_sure, &options.raft)),
             raft,
             store,
             rows,
             voice,
             row_bytes_max: options.raft.message_bytes_max / 2,
-            _tasks: tasks,
+            placement,
+            _tasks: tasks.map(Ticking),
         };
         Ok(Opened { replica: Self(Arc::new(inner)), events, position })
     }
@@ -270,7 +319,7 @@ impl Replica {
     /// calls, as far as it gets there.
     ///
     /// # Errors
-    /// Those that are known at once: the leadership has ended, or too much waits.
+    /// Those that are known at once: the leadership has ended (the leader named is a member: see [`node_of`]), or too much waits.
     pub fn submit(&self, leadership: u64, commands: Vec<Bytes>) -> Result<(), ProposeError> {
         let reign = self.0.voice.reign(leadership);
         let reign = reign.ok_or_else(|| ProposeError::NotLeader { leader: self.metrics().get().leader })?;
@@ -293,6 +342,16 @@ impl Replica {
             tokio::spawn(conclude(self.0.voice.clone(), self.0.raft.clone(), outcome, position));
         }
         Ok(())
+    }
+
+    /// Says which nodes should have a member from now on, the one that should lead first; on every member. The leader adds and
+    /// removes them one by one.
+    pub fn place(&self, placement: Vec<u32>) {
+        self.0.placement.send_if_modified(|old| {
+            let changed = *old != placement;
+            *old = placement;
+            changed
+        });
     }
 
     /// Founds the group with these members; on one of them, once, if there is none. Asks nobody.
@@ -362,6 +421,9 @@ fn openraft_config(options: &ReplicaOptions) -> Result<Arc<openraft::Config>, St
     }))
 }
 
+/// Leadership is not handed to the preferred node more often than every so many election timeouts.
+const PREFER_ELECTIONS: u64 = 5;
+
 /// A snapshot that is not there after so long is sent anew.
 const SNAPSHOT_PATIENCE_MS: u64 = 600_000;
 
@@ -390,7 +452,7 @@ fn machine(rows: &Rows, voice: &Arc<Voice>, checkpoint: Option<&Checkpoint>) -> 
     Machine {
         rows: rows.clone(),
         voice: voice.clone(),
-        raft: Arc::default(),
+        metrics: Arc::default(),
         applied: checkpoint.map(|checkpoint| checkpoint.log_id),
         membership: Arc::new(checkpoint.map(|checkpoint| checkpoint.membership.clone()).unwrap_or_default()),
         commands: checkpoint.map_or(0, |checkpoint| checkpoint.commands),

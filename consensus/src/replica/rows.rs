@@ -38,6 +38,10 @@ impl Rows {
         Ok((rows, checkpoint))
     }
 
+    pub fn store(&self) -> &LogStore {
+        &self.store
+    }
+
     pub fn generation(&self) -> u64 {
         self.valid.load(Ordering::Acquire)
     }
@@ -275,5 +279,160 @@ impl SnapshotInbox for RowsInbox {
         });
         let open = staging.take_if(|_| complete).ok_or_else(|| malformed("the snapshot is incomplete"))?;
         Ok(Image::Staged(open.staged))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::testing::log_id;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::raft::log_store::Layout;
+    use crate::raft::types::{StoredMembership, TypeConfig};
+    use crate::raft::{Config, Execution, Source};
+    use crate::testing::{CrashDisk, CrashPoint};
+
+    const ROWS: u64 = 40;
+
+    fn try_open(disk: &CrashDisk) -> Option<(Rows, Option<Checkpoint>)> {
+        let config = Config { execution: Execution::Inline, ..Config::new("demo", "rows") };
+        let create_tables = tables::create_tables;
+        let layout = Layout { format: tables::FORMAT, owner: "rows/1".into(), create_tables, replays: false };
+        let store = LogStore::open_as(Source::Backend(Box::new(disk.clone())), &layout, &config).ok()?;
+        Rows::open(store).ok()
+    }
+
+    fn open(disk: &CrashDisk) -> (Rows, Option<Checkpoint>) {
+        try_open(disk).expect("a crashed disk opens")
+    }
+
+    fn checkpoint_at(index: u64) -> Checkpoint {
+        let membership = StoredMembership::default();
+        Checkpoint { log_id: log_id::<TypeConfig>(1, 1, index), membership, commands: index * 10 }
+    }
+
+    /// Rows that all say which checkpoint they are of.
+    fn rows_of(index: u64, tables: &[&'static str]) -> Vec<Row> {
+        let row = |table, n: u64| Row {
+            table,
+            key: n.to_be_bytes().to_vec().into(),
+            value: Some(vec![index as u8; 1 + n as usize * 37 % 900].into()),
+        };
+        tables.iter().flat_map(|table| (0..ROWS).map(move |n| row(*table, n))).collect()
+    }
+
+    fn say(rows: &Rows, table: &str) -> Vec<u8> {
+        let mut said = Vec::new();
+        rows.scan(table, |_, value| said.push(value[0])).unwrap();
+        said
+    }
+
+    fn filled(disk: &CrashDisk, index: u64) -> Rows {
+        let (rows, _) = open(disk);
+        let tables = ["cells", "streams"];
+        let _ = rows.checkpoint(rows.generation(), rows_of(index, &tables), Some(checkpoint_at(index))).unwrap();
+        rows
+    }
+
+    /// Sends what one has to the other; `None` when the other's disk dies.
+    async fn send(from: &Rows, to: &Rows, transfer: u64) -> Option<()> {
+        let inbox = RowsInbox::new(to.clone(), 1 << 20, 1 << 20);
+        let (checkpoint, image) = from.image().unwrap().expect("a checkpoint");
+        let mut pieces: Vec<Bytes> = image.pieces(transfer, 1000).map(Result::unwrap).collect();
+        assert!(pieces.len() > 10);
+        pieces.reverse();
+        for piece in pieces {
+            inbox.take(7, &piece).await.ok()?;
+        }
+        let Ok(Image::Staged(staged)) = inbox.finish(7, transfer) else { panic!("all pieces are there") };
+        assert_eq!(staged.commands, checkpoint.commands);
+        to.install(staged, checkpoint).await.ok().map(drop)
+    }
+
+    async fn crash_at(point: CrashPoint) {
+        let source = filled(&CrashDisk::new(CrashPoint::Never), 9);
+        let before = CrashDisk::new(CrashPoint::Never);
+        drop(filled(&before, 5));
+        let disk = before.reboot(usize::MAX, point);
+        let installed = match try_open(&disk) {
+            Some((rows, _)) => send(&source, &rows, 1).await.is_some(),
+            None => false,
+        };
+        for kept in [0, 1, 3, usize::MAX] {
+            let (rows, checkpoint) = open(&disk.reboot(kept, CrashPoint::Never));
+            let index = checkpoint.expect("the old one or the new one").log_id.index();
+            assert!(index == 9 || (index == 5 && !installed), "an installed snapshot is gone");
+            for table in ["cells", "streams"] {
+                assert_eq!(say(&rows, table), vec![index as u8; ROWS as usize], "a mixture");
+            }
+            send(&source, &rows, 2).await.expect("a healthy disk takes it again");
+            assert_eq!(say(&rows, "cells"), vec![9; ROWS as usize]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_dies_while_a_snapshot_is_installed_has_the_old_rows_or_the_new() {
+        let source = filled(&CrashDisk::new(CrashPoint::Never), 9);
+        let before = CrashDisk::new(CrashPoint::Never);
+        drop(filled(&before, 5));
+        let healthy = before.reboot(usize::MAX, CrashPoint::Never);
+        send(&source, &open(&healthy).0, 1).await.expect("a healthy disk");
+        let (syncs, writes) = healthy.operations();
+        for n in 1..=syncs {
+            crash_at(CrashPoint::Sync(n)).await;
+        }
+        for n in (1..=writes).step_by(3) {
+            crash_at(CrashPoint::Write(n)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_installed_leaves_nothing_behind_and_old_checkpoints_have_no_effect() {
+        let (source, disk) = (filled(&CrashDisk::new(CrashPoint::Never), 9), CrashDisk::new(CrashPoint::Never));
+        let rows = filled(&disk, 5);
+        let old = rows.generation();
+        let inbox = RowsInbox::new(rows.clone(), 1 << 20, 1 << 20);
+        let pieces: Vec<Bytes> = source.image().unwrap().unwrap().1.pieces(1, 1000).map(Result::unwrap).collect();
+        inbox.take(7, &pieces[0]).await.unwrap();
+        assert!(matches!(inbox.finish(7, 1), Err(ServeError::Malformed { .. })), "pieces are missing");
+        inbox.take(8, &pieces[0]).await.unwrap();
+        let staged_tables = || tables_of(&rows, |name| !name.starts_with(&tables::prefix(rows.generation())));
+        assert_eq!(staged_tables().len(), 1, "the second transfer has replaced the first");
+        drop(inbox);
+        assert_eq!(staged_tables(), [""; 0]);
+        send(&source, &rows, 2).await.unwrap();
+        let late = rows.checkpoint(old, rows_of(6, &["cells"]), Some(checkpoint_at(6))).unwrap();
+        late.await.unwrap().unwrap();
+        assert_eq!(say(&rows, "cells"), vec![9; ROWS as usize]);
+        assert_eq!(staged_tables(), [""; 0]);
+        assert_eq!(rows.image().unwrap().unwrap().0, checkpoint_at(9));
+    }
+
+    fn tables_of(rows: &Rows, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let names = rows::tables(&rows.store.db().begin_read().unwrap(), "").unwrap();
+        names.into_iter().filter(|name| name.starts_with("rows/") && wanted(name)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_past_the_limit_is_refused() {
+        let rows = filled(&CrashDisk::new(CrashPoint::Never), 5);
+        let source = filled(&CrashDisk::new(CrashPoint::Never), 9);
+        let inbox = RowsInbox::new(rows, 1 << 20, 2000);
+        let pieces: Vec<Bytes> = source.image().unwrap().unwrap().1.pieces(1, 1000).map(Result::unwrap).collect();
+        inbox.take(7, &pieces[0]).await.unwrap();
+        let refused = inbox.take(7, &pieces[1]).await.unwrap_err();
+        assert!(matches!(refused, ServeError::TooLong { limit: 2000, .. }), "{refused:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused_and_never_a_panic(message in prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 0..60)) {
+            let decoded = wire::decode::<Piece>(&message, 40);
+            prop_assert!(message.len() <= 40 || decoded.is_err());
+            if let Ok(piece) = decoded {
+                prop_assert_eq!(wire::decode::<Piece>(&wire::encode(&piece), usize::MAX), Ok(piece));
+            }
+        }
     }
 }

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use tidemark_consensus::raft::{Metrics, RaftService, Source};
-use tidemark_consensus::replica::{CheckpointPart, Event, Failure, Opened, Position, Replica, ReplicaOptions, Row};
+use tidemark_consensus::raft::{Metrics, RaftService, Source, StartError};
+use tidemark_consensus::replica::{
+    CheckpointError, CheckpointPart, Event, Failure, Opened, Position, Replica, ReplicaOptions, Row,
+};
 use tidemark_consensus::testing::{Link, MemoryNetwork};
 use tokio::sync::watch;
 
@@ -100,10 +102,10 @@ pub struct Member {
 }
 
 impl Member {
-    pub async fn start(network: &MemoryNetwork, source: Source, options: ReplicaOptions) -> Self {
+    pub async fn start(network: &MemoryNetwork, source: Source, options: ReplicaOptions) -> Result<Self, StartError> {
         let node = options.node;
         let transport = network.transport(node.into());
-        let Opened { replica, mut events, position } = Replica::open(source, options, transport).await.unwrap();
+        let Opened { replica, mut events, position } = Replica::open(source, options, transport).await?;
         let service = replica.service();
         network.attach(node.into(), &service);
         let state = State { commands: load(&replica), position, ..State::default() };
@@ -116,7 +118,7 @@ impl Member {
                 publish.send_modify(|state| state.take(&handle, event));
             }
         });
-        Self { replica, state, pause, owner, _service: service }
+        Ok(Self { replica, state, pause, owner, _service: service })
     }
 
     pub fn state(&self) -> State {
@@ -125,14 +127,19 @@ impl Member {
 
     /// Persists what is behind the last checkpoint, in parts of `part` rows, without waiting.
     pub fn checkpoint(&self, part: usize) {
+        self.try_checkpoint(part).unwrap();
+    }
+
+    pub fn try_checkpoint(&self, part: usize) -> Result<(), CheckpointError> {
         let state = self.state();
-        let Some(position) = state.position else { return };
+        let Some(position) = state.position else { return Ok(()) };
         let new: Vec<_> = state.commands.range(state.checkpointed + 1..).map(|(n, text)| (*n, text.clone())).collect();
         let parts: Vec<_> = new.chunks(part).collect();
         for (n, rows_of) in parts.iter().enumerate() {
             let (rows, last) = (rows(rows_of.to_vec()), n + 1 == parts.len());
-            self.replica.checkpoint(CheckpointPart { position: position.clone(), last, rows }).unwrap();
+            self.replica.checkpoint(CheckpointPart { position: position.clone(), last, rows })?;
         }
+        Ok(())
     }
 
     pub async fn until(&self, what: &str, condition: impl FnMut(&State) -> bool) -> State {
@@ -159,6 +166,7 @@ pub struct Group {
     pub network: MemoryNetwork,
     pub members: BTreeMap<u32, Member>,
     pub adjust: fn(ReplicaOptions) -> ReplicaOptions,
+    pub placement: Vec<u32>,
     /// The next disk to be founded gets this number.
     pub mint: u32,
     dir: TempDir,
@@ -167,17 +175,23 @@ pub struct Group {
 impl Group {
     pub fn new(adjust: fn(ReplicaOptions) -> ReplicaOptions) -> Self {
         let network = MemoryNetwork::new(7, Link { delay: Duration::from_millis(1), ..Link::default() });
-        Self { network, members: BTreeMap::new(), adjust, mint: 1000, dir: tempfile::tempdir().unwrap() }
+        Self {
+            network,
+            members: BTreeMap::new(),
+            adjust,
+            placement: vec![1, 2, 3],
+            mint: 1000,
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
-    /// Starts nodes 1 to `count` as voters and waits for a leader.
+    /// Starts nodes 1 to `count`, who found the group, and waits for a leader.
     pub async fn of_voters(count: u32, adjust: fn(ReplicaOptions) -> ReplicaOptions) -> Self {
         let mut group = Self::new(adjust);
+        group.placement = (1..=count).collect();
         for node in 1..=count {
             group.start(node).await;
         }
-        let voters = group.members.values().map(|member| member.replica.member()).collect();
-        group.members[&1].replica.initialize(voters).await.unwrap();
         group.leader().await;
         group
     }
@@ -187,7 +201,8 @@ impl Group {
     }
 
     pub fn options(&self, node: u32) -> ReplicaOptions {
-        (self.adjust)(ReplicaOptions::new("demo", "europe-0/group-2", node, self.mint))
+        let (placement, nonce) = (self.placement.clone(), u64::from(self.mint) << 7);
+        (self.adjust)(ReplicaOptions::new("demo", "europe-0/group-2", placement, node, self.mint, nonce))
     }
 
     pub async fn start(&mut self, node: u32) {
@@ -196,9 +211,14 @@ impl Group {
     }
 
     pub async fn start_from(&mut self, node: u32, source: Source) {
+        self.try_start_from(node, source).await.unwrap();
+    }
+
+    pub async fn try_start_from(&mut self, node: u32, source: Source) -> Result<(), StartError> {
         self.mint += 1;
-        let member = Member::start(&self.network, source, self.options(node)).await;
+        let member = Member::start(&self.network, source, self.options(node)).await?;
         self.members.insert(node, member);
+        Ok(())
     }
 
     /// The process is gone: nothing is sent or received any more, its file is closed.
@@ -206,6 +226,17 @@ impl Group {
         self.network.detach(node.into());
         let member = self.members.remove(&node).unwrap();
         member.replica.shutdown().await;
+        self.release(node, member).await
+    }
+
+    /// Every handle is dropped, and nobody has said that the member is to stop.
+    pub async fn forget(&mut self, node: u32) -> State {
+        self.network.detach(node.into());
+        let member = self.members.remove(&node).unwrap();
+        self.release(node, member).await
+    }
+
+    async fn release(&self, node: u32, member: Member) -> State {
         member.owner.abort();
         let state = member.state();
         drop(member);
@@ -221,6 +252,18 @@ impl Group {
 
     pub fn wipe(&self, node: u32) {
         std::fs::remove_file(self.path(node)).unwrap();
+    }
+
+    /// Waits until so many more messages went from one node to another: heartbeats are a clock.
+    pub async fn messages(&self, from: u32, to: u32, more: u64) {
+        let sent = || self.network.messages_between(from.into(), to.into());
+        let enough = sent() + more;
+        within("messages", async {
+            while sent() < enough {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
     }
 
     /// Waits until a member was told that it leads; returns its node and the leadership.

@@ -1,0 +1,319 @@
+//! What a member does on its own: makes sure that its disk is the latest of its name, founds the group where there is none,
+//! and, where it leads, makes the members those of the placement.
+//!
+//! A disk is counted: at each start, and every so often while it runs. The member tells all others, who keep the highest count
+//! that they heard, durably, before they answer what they had heard before. It votes and acknowledges nothing until so many have
+//! answered that with itself they are a majority: without them it could take no part in a decision anyway. One who has heard of
+//! a count as high as its own says that this disk is an old copy, and the member stops. What this cannot detect: a copy made
+//! after the last count that was told, and a copy whose later counts were heard only by members that do not answer now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{ClientWriteError, RaftError};
+use openraft::{ChangeMembers, EmptyNode, Instant as _, Raft, RaftMetrics};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+use tokio::time::error::Elapsed;
+
+use super::envelope::Envelope;
+use super::identity::{Start, node_of};
+use super::leadership::Voice;
+use super::machine::Machine;
+use super::placement::{Known, Step, next_step};
+use super::tables::{Disk, Hear, PutDisk};
+use super::{Failure, member_id};
+use crate::raft::log_store::LogStore;
+use crate::raft::node::{initialize, is_ready_to_lead};
+use crate::raft::serve::stopped;
+use crate::raft::types::TypeConfig;
+use crate::raft::{CallKind, Metrics, RaftTransport, ServeError, wire};
+
+/// Between rounds of a member that takes part.
+const ROUND: Duration = Duration::from_secs(1);
+/// Between rounds of one that cannot take part yet.
+const ROUND_UNSURE: Duration = Duration::from_millis(100);
+/// How long a greeting may take.
+const GREETING_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a change of members may take; afterwards the next round looks what became of it.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
+/// A member that has not answered its leader for so long is asked who it is.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// One member to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Greeting {
+    pub start: Start,
+}
+
+/// And back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Greeted {
+    /// Who answers.
+    pub member: u64,
+    /// Whether it knows a group.
+    pub knows: bool,
+    /// The highest start of the greeting member that it had heard of.
+    pub known: Option<Start>,
+    /// Whether it keeps the one it was told: it does of members of its group.
+    pub keeps: bool,
+}
+
+/// Answers greetings, whether or not this member takes part itself.
+pub(super) async fn on_greeting(
+    member: u64,
+    raft: &Raft<TypeConfig, Machine>,
+    store: &LogStore,
+    from: u64,
+    message: &[u8],
+) -> Result<Bytes, ServeError> {
+    let Greeting { start } = wire::decode(message, size_of::<Greeting>() * 2)?;
+    let metrics = raft.metrics().borrow_watched().clone();
+    let keeps = metrics.membership_config.membership().nodes().any(|(known, _)| *known == from);
+    let known = if keeps { hear(store, from, start).await? } else { None };
+    Ok(wire::encode(&Greeted { member, knows: knows_group(&metrics), known, keeps }))
+}
+
+async fn hear(store: &LogStore, member: u64, start: Start) -> Result<Option<Start>, ServeError> {
+    let (answer, heard) = oneshot::channel();
+    let before = std::sync::Mutex::default();
+    store.put(Hear { member, start, before, answer }).await.map_err(stopped)?;
+    heard.await.map_err(stopped)?.map_err(stopped)
+}
+
+fn knows_group(metrics: &RaftMetrics<TypeConfig>) -> bool {
+    metrics.last_log_index.is_some() || metrics.membership_config.membership().voter_ids().next().is_some()
+}
+
+/// See the module.
+pub(super) struct Keeper {
+    pub member: u64,
+    pub raft: Raft<TypeConfig, Machine>,
+    pub store: LogStore,
+    pub voice: Arc<Voice>,
+    pub nodes: Arc<dyn RaftTransport>,
+    pub placement: watch::Receiver<Vec<u32>>,
+    /// Whether this member takes part.
+    pub is_sure: Arc<AtomicBool>,
+    pub disk: Disk,
+    pub nonce: u64,
+    pub count_every: Duration,
+    pub prefer_every: Duration,
+}
+
+/// What a keeper has found out.
+struct Findings {
+    /// Members that keep the present count.
+    told: BTreeSet<u64>,
+    /// Who answers on a node, and whether it knows a group.
+    present: BTreeMap<u32, (u64, bool)>,
+    counted_at: Instant,
+    preferred_at: Instant,
+}
+
+impl Keeper {
+    pub async fn run(mut self) {
+        let now = Instant::now();
+        let (told, present) = (BTreeSet::new(), BTreeMap::new());
+        let mut findings = Findings { told, present, counted_at: now, preferred_at: now };
+        loop {
+            if let Err(failure) = self.round(&mut findings).await {
+                self.voice.failed(failure).await;
+                let _ = self.raft.shutdown().await;
+                return;
+            }
+            let takes_part = self.is_sure.load(Ordering::Acquire) && knows_group(&self.metrics());
+            let round = if takes_part { ROUND } else { ROUND_UNSURE };
+            tokio::select! {
+                () = tokio::time::sleep(round) => {}
+                Ok(()) = self.placement.changed() => {}
+            }
+        }
+    }
+
+    fn metrics(&self) -> RaftMetrics<TypeConfig> {
+        self.raft.metrics().borrow_watched().clone()
+    }
+
+    fn start(&self) -> Start {
+        Start { count: self.disk.starts, nonce: self.nonce }
+    }
+
+    async fn round(&mut self, findings: &mut Findings) -> Result<(), Failure> {
+        let placement = self.placement.borrow_and_update().clone();
+        self.count(findings).await;
+        let metrics = self.metrics();
+        let answers = self.greet(self.whom_to_greet(&metrics, &placement, findings)).await;
+        for greeted in answers.values() {
+            if self.start().is_behind(greeted.known) {
+                let (start, known) = (self.disk.starts, greeted.known.map_or(0, |known| known.count));
+                return Err(Failure::OldCopy { member: self.member, start, known, by: node_of(greeted.member) });
+            }
+            findings.present.insert(node_of(greeted.member), (greeted.member, greeted.knows));
+            if greeted.keeps {
+                findings.told.insert(greeted.member);
+            }
+        }
+        if !self.is_sure.load(Ordering::Acquire) && self.is_majority(&metrics, &placement, &answers) {
+            self.is_sure.store(true, Ordering::Release);
+            self.raft.runtime_config().elect(true);
+        }
+        match knows_group(&metrics) {
+            false => self.found(&placement, &answers).await,
+            true if metrics.state.is_leader() => self.lead(&metrics, &placement, findings).await,
+            true => {}
+        }
+        Ok(())
+    }
+
+    /// Counts on, so that a copy of the disk grows old.
+    async fn count(&mut self, findings: &mut Findings) {
+        if findings.counted_at.elapsed() < self.count_every {
+            return;
+        }
+        findings.counted_at = Instant::now();
+        let disk = Disk { starts: self.disk.starts + 1, ..self.disk };
+        let (done, outcome) = oneshot::channel();
+        let put = self.store.put(PutDisk { disk, done: Some(done) }).await;
+        if put.is_ok() && matches!(outcome.await, Ok(Ok(()))) {
+            self.disk = disk;
+            findings.told.clear();
+        }
+    }
+
+    /// Envelopes of greetings: to members that do not keep the present count, and to nodes whose disk may be another.
+    fn whom_to_greet(
+        &self,
+        metrics: &RaftMetrics<TypeConfig>,
+        placement: &[u32],
+        findings: &Findings,
+    ) -> BTreeSet<(u64, u64)> {
+        let membership = metrics.membership_config.membership();
+        let members = membership.nodes().map(|(member, _)| *member);
+        let untold = members.filter(|member| *member != self.member && !findings.told.contains(member));
+        let (sought, is_leader) = (!knows_group(metrics), metrics.state.is_leader());
+        let unknown = placement.iter().filter(|node| sought || is_leader && !is_heard(metrics, **node));
+        let nodes = unknown.filter(|node| **node != node_of(self.member)).map(|node| member_id(*node, 0));
+        untold.chain(nodes).map(|to| (self.member, to)).collect()
+    }
+
+    /// By member that answered.
+    async fn greet(&self, whom: BTreeSet<(u64, u64)>) -> BTreeMap<u64, Greeted> {
+        let message = wire::encode(&Greeting { start: self.start() });
+        let calls = whom.into_iter().map(|(from, to)| {
+            let sealed = Envelope { from, to }.seal(&message);
+            tokio::time::timeout(GREETING_PATIENCE, self.nodes.call(node_of(to).into(), CallKind::Greet, sealed))
+        });
+        let answers = join_all(calls).await.into_iter().flatten().flatten();
+        let greeted = answers.filter_map(|answer| wire::decode::<Greeted>(&answer, size_of::<Greeted>() * 2).ok());
+        greeted.map(|greeted| (greeted.member, greeted)).collect()
+    }
+
+    /// Whether this member and those that answered could decide something.
+    fn is_majority(
+        &self,
+        metrics: &RaftMetrics<TypeConfig>,
+        placement: &[u32],
+        answers: &BTreeMap<u64, Greeted>,
+    ) -> bool {
+        if !knows_group(metrics) {
+            let nodes: BTreeSet<u32> = answers.keys().map(|member| node_of(*member)).collect();
+            let answered = placement.iter().filter(|node| **node == node_of(self.member) || nodes.contains(*node));
+            return answered.count() * 2 > placement.len();
+        }
+        let configs = metrics.membership_config.membership().get_joint_config();
+        configs.iter().all(|voters| {
+            let answered = voters.iter().filter(|voter| **voter == self.member || answers.contains_key(*voter));
+            answered.count() * 2 > voters.len()
+        })
+    }
+
+    /// Founds the group if this node is the first of the placement and all others have said that they know none.
+    async fn found(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>) {
+        let own = node_of(self.member);
+        let blank = |node: &u32| {
+            let greeted = answers.values().find(|greeted| node_of(greeted.member) == *node && !greeted.knows);
+            if *node == own { Some(self.member) } else { greeted.map(|greeted| greeted.member) }
+        };
+        let voters: Option<BTreeSet<u64>> = placement.iter().map(blank).collect();
+        let founds = placement.iter().min() == Some(&own) && self.is_sure.load(Ordering::Acquire);
+        if let Some(voters) = voters.filter(|_| founds) {
+            match initialize(&self.raft, voters.clone()).await {
+                Ok(()) => tracing::info!(?voters, "the group was founded"),
+                Err(error) => tracing::warn!(%error, "the group was not founded"),
+            }
+        }
+    }
+
+    async fn lead(&self, metrics: &RaftMetrics<TypeConfig>, placement: &[u32], findings: &mut Findings) {
+        let present = findings.present.iter().map(|(node, (member, _))| (*node, *member)).collect();
+        let joint = metrics.membership_config.membership().get_joint_config();
+        let changes_to = (joint.len() > 1).then(|| joint.last().cloned()).flatten();
+        let known = Metrics::new(metrics);
+        let step = next_step(&Known { own: self.member, placement, metrics: &known, changes_to, present: &present });
+        match step {
+            Some(step) => self.take(step).await,
+            None => self.prefer(&known, metrics, placement, findings).await,
+        }
+    }
+
+    async fn take(&self, step: Step) {
+        tracing::info!(?step, "members change");
+        let changed = match step.clone() {
+            Step::AddLearner(member) => {
+                let adding = self.raft.add_learner(member, EmptyNode {}, false);
+                tokio::time::timeout(CHANGE_PATIENCE, adding).await.map(|added| added.map(drop))
+            }
+            Step::ChangeVoters(voters) => self.change(ChangeMembers::ReplaceAllVoters(voters)).await,
+            Step::RemoveLearners(learners) => self.change(ChangeMembers::RemoveNodes(learners)).await,
+            Step::Transfer(to) => {
+                let _ = self.raft.trigger().transfer_leader(to).await;
+                return;
+            }
+        };
+        match changed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, ?step, "members did not change"),
+            Err(_) => tracing::warn!(?step, "members did not change in time"),
+        }
+    }
+
+    async fn change(
+        &self,
+        change: ChangeMembers<u64, EmptyNode>,
+    ) -> Result<Result<(), RaftError<TypeConfig, ClientWriteError<TypeConfig>>>, Elapsed> {
+        let changing = self.raft.change_membership(change, false);
+        tokio::time::timeout(CHANGE_PATIENCE, changing).await.map(|changed| changed.map(drop))
+    }
+
+    /// Hands leadership to the first of the placement, not more often than every few election timeouts.
+    async fn prefer(
+        &self,
+        known: &Metrics,
+        metrics: &RaftMetrics<TypeConfig>,
+        placement: &[u32],
+        findings: &mut Findings,
+    ) {
+        let Some(first) = placement.first().filter(|first| is_heard(metrics, **first)) else { return };
+        let preferred = known.voters.iter().find(|voter| node_of(**voter) == *first).copied();
+        let ready = preferred.filter(|preferred| is_ready_to_lead(known, self.member, *preferred));
+        if let Some(preferred) = ready.filter(|_| findings.preferred_at.elapsed() >= self.prefer_every) {
+            findings.preferred_at = Instant::now();
+            let _ = self.raft.trigger().transfer_leader(preferred).await;
+        }
+    }
+}
+
+/// Whether a voter of a node has answered the leader lately.
+fn is_heard(metrics: &RaftMetrics<TypeConfig>, node: u32) -> bool {
+    let mut voters = metrics.membership_config.membership().voter_ids().filter(|voter| node_of(*voter) == node);
+    let heard =
+        |member: u64| metrics.heartbeat.as_ref().and_then(|heartbeat| heartbeat.get(&member).copied().flatten());
+    voters.any(|voter| voter == metrics.id || heard(voter).is_some_and(|at| at.elapsed() < SILENCE))
+}

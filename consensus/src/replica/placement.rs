@@ -1,0 +1,162 @@
+//! From the members a group has to those it should have: one step at a time, each safe on its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::identity::node_of;
+use crate::raft::Metrics;
+
+/// A learner may lack this many entries when it is made a voter: under load it always lacks some.
+const CATCH_UP_ENTRIES_MAX: u64 = 64;
+
+/// What a leader knows of its group.
+pub(super) struct Known<'a> {
+    pub own: u64,
+    /// Nodes that should have a voter each.
+    pub placement: &'a [u32],
+    pub metrics: &'a Metrics,
+    /// The voters of a change that an earlier leader began.
+    pub changes_to: Option<BTreeSet<u64>>,
+    /// Who answers on a node, as far as it was asked.
+    pub present: &'a BTreeMap<u32, u64>,
+}
+
+/// A change of members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    AddLearner(u64),
+    ChangeVoters(BTreeSet<u64>),
+    RemoveLearners(BTreeSet<u64>),
+    /// This member is to go: another must lead first.
+    Transfer(u64),
+}
+
+/// The next step; `None` when nothing is to be changed or nothing can be now.
+///
+/// A voter goes only when another disk of its node answers and has caught up, or when its node is not placed any more and all
+/// that are placed have a voter; never because it is down.
+pub(super) fn next_step(known: &Known) -> Option<Step> {
+    if let Some(voters) = &known.changes_to {
+        return Some(Step::ChangeVoters(voters.clone()));
+    }
+    let joins = known.placement.iter().find_map(|node| known.join(*node));
+    joins.or_else(|| known.forget_learners()).or_else(|| known.remove_unplaced())
+}
+
+impl Known<'_> {
+    fn voters(&self) -> impl Iterator<Item = u64> {
+        self.metrics.voters.iter().copied()
+    }
+
+    fn has_caught_up(&self, member: u64) -> bool {
+        let has = self.metrics.matched.get(&member).copied().flatten();
+        has.is_some_and(|has| self.metrics.last_log.unwrap_or(0).saturating_sub(has) <= CATCH_UP_ENTRIES_MAX)
+    }
+
+    /// Makes the present disk of a node a voter, in the place of an earlier one.
+    fn join(&self, node: u32) -> Option<Step> {
+        let present = *self.present.get(&node)?;
+        match () {
+            () if self.metrics.voters.contains(&present) => None,
+            () if !self.metrics.learners.contains(&present) => Some(Step::AddLearner(present)),
+            () if !self.has_caught_up(present) => None,
+            () => {
+                let stay = self.voters().filter(|voter| node_of(*voter) != node);
+                Some(Step::ChangeVoters(stay.chain([present]).collect()))
+            }
+        }
+    }
+
+    /// Learners whose node is not placed, or has another disk now.
+    fn forget_learners(&self) -> Option<Step> {
+        let is_gone = |learner: u64| {
+            let node = node_of(learner);
+            !self.placement.contains(&node) || self.present.get(&node).is_some_and(|present| *present != learner)
+        };
+        let gone: BTreeSet<u64> = self.metrics.learners.iter().copied().filter(|learner| is_gone(*learner)).collect();
+        (!gone.is_empty()).then_some(Step::RemoveLearners(gone))
+    }
+
+    fn remove_unplaced(&self) -> Option<Step> {
+        let has_voter = |node: &u32| self.voters().any(|voter| node_of(voter) == *node);
+        if self.placement.is_empty() || !self.placement.iter().all(has_voter) {
+            return None;
+        }
+        let is_placed = |voter: &u64| self.placement.contains(&node_of(*voter));
+        let mut unplaced: Vec<u64> = self.voters().filter(|voter| !is_placed(voter)).collect();
+        unplaced.sort_by_key(|voter| *voter == self.own);
+        match *unplaced.first()? {
+            own if own == self.own => {
+                self.voters().filter(is_placed).find(|voter| self.has_caught_up(*voter)).map(Step::Transfer)
+            }
+            other => Some(Step::ChangeVoters(self.voters().filter(|voter| *voter != other).collect())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::member_id;
+    use super::*;
+
+    /// Disk `a` of nodes 1 to 3, led by node 1.
+    fn three() -> Metrics {
+        let voters: BTreeSet<u64> = (1..=3).map(a).collect();
+        let matched = voters.iter().map(|voter| (*voter, Some(500))).collect();
+        Metrics { is_leader: true, last_log: Some(500), voters, matched, ..Metrics::default() }
+    }
+
+    fn a(node: u32) -> u64 {
+        member_id(node, 10)
+    }
+
+    fn b(node: u32) -> u64 {
+        member_id(node, 20)
+    }
+
+    fn step(metrics: &Metrics, placement: &[u32], present: &[u64]) -> Option<Step> {
+        let present = present.iter().map(|member| (node_of(*member), *member)).collect();
+        next_step(&Known { own: a(1), placement, metrics, changes_to: None, present: &present })
+    }
+
+    #[test]
+    fn a_voter_that_is_down_stays() {
+        assert_eq!(step(&three(), &[1, 2, 3], &[]), None);
+        assert_eq!(step(&three(), &[1, 2, 3], &[a(2), a(3)]), None);
+    }
+
+    #[test]
+    fn another_disk_of_a_node_takes_the_place_of_the_first_once_it_has_caught_up() {
+        let mut metrics = three();
+        assert_eq!(step(&metrics, &[1, 2, 3], &[b(3)]), Some(Step::AddLearner(b(3))));
+        metrics.learners.insert(b(3));
+        metrics.matched.insert(b(3), Some(500 - CATCH_UP_ENTRIES_MAX - 1));
+        assert_eq!(step(&metrics, &[1, 2, 3], &[b(3)]), None, "it lacks too much");
+        metrics.matched.insert(b(3), Some(500 - CATCH_UP_ENTRIES_MAX));
+        assert_eq!(step(&metrics, &[1, 2, 3], &[b(3)]), Some(Step::ChangeVoters([a(1), a(2), b(3)].into())));
+    }
+
+    #[test]
+    fn a_node_is_removed_once_all_that_are_placed_have_a_voter() {
+        let mut metrics = three();
+        assert_eq!(step(&metrics, &[1, 2, 4], &[]), None, "nobody answers on node 4");
+        assert_eq!(step(&metrics, &[1, 2, 4], &[b(4)]), Some(Step::AddLearner(b(4))));
+        metrics.voters.insert(b(4));
+        assert_eq!(step(&metrics, &[1, 2, 4], &[b(4)]), Some(Step::ChangeVoters([a(1), a(2), b(4)].into())));
+        assert_eq!(
+            step(&metrics, &[2, 3, 4], &[b(4)]),
+            Some(Step::Transfer(a(2))),
+            "the leader goes last, led by another"
+        );
+    }
+
+    #[test]
+    fn learners_of_disks_that_are_gone_are_forgotten_and_a_change_that_was_begun_is_ended() {
+        let mut metrics = three();
+        metrics.learners = [b(2), b(5)].into();
+        assert_eq!(step(&metrics, &[1, 2, 3], &[a(2)]), Some(Step::RemoveLearners([b(2), b(5)].into())));
+        let (placement, present) = ([1, 2, 3], BTreeMap::new());
+        let changes_to = Some(BTreeSet::from([a(1), a(2)]));
+        let known = Known { own: a(1), placement: &placement, metrics: &metrics, changes_to, present: &present };
+        assert_eq!(next_step(&known), Some(Step::ChangeVoters([a(1), a(2)].into())));
+    }
+}
