@@ -1,11 +1,11 @@
 //! Three data centres: the ledger's leader dies around milestones, one data centre is cut off and healed, one is gone and its
 //! front end moves. Each n-th is one increment, the same everywhere, and totals equal what was acknowledged.
 
-use crate::cluster::{Centre, Cluster, PLAIN, QUERIES, Role, arm, awards, leader, until_views_show};
+use crate::cluster::{Centre, Cluster, PLAIN, QUERIES, Role, arm, awards, free_address, leader, until_views_show};
 use crate::http;
 use crate::load::{Counted, Load};
 use crate::process::until;
-use crate::relay::Relay;
+use tidemark::soak::relay::Relay;
 use serde_json::Value;
 use std::net::SocketAddr;
 
@@ -89,7 +89,7 @@ async fn check_awards(counted: &Counted, centres: &[Centre], milestones: &[u64])
 async fn behind_a_relay() -> (Cluster, Relay, Vec<Centre>) {
     let cluster = Cluster::new(&DCS);
     let last = DCS.len() - 1;
-    let relay = Relay::start(cluster.aggregators[last]).await;
+    let relay = Relay::start(free_address(), cluster.aggregators[last]).await.unwrap();
     let mut addresses = cluster.aggregators.clone();
     addresses[last] = relay.address;
     std::fs::write(cluster.path("relayed.toml"), cluster.layout_text(&addresses)).unwrap();

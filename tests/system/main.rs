@@ -14,8 +14,8 @@ mod process;
 #[allow(dead_code, reason = "of its behaviours, only some are needed here")]
 #[path = "../http/receiver.rs"]
 mod receiver;
-mod relay;
 mod replicas;
+mod soak;
 mod waits;
 mod webhooks;
 mod wrong_peers;
