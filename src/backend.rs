@@ -151,11 +151,13 @@ impl LocalBackend {
     }
 
     fn list(&self, counter: &CounterName) -> MilestoneList {
-        let milestones =
-            self.aggregator.milestones(counter).into_iter().map(|(at, state)| status_of(at, state)).collect();
+        let all = self.aggregator.milestones(counter).into_iter();
+        let mut milestones: Vec<_> = all.map(|(at, state)| status_of(at, state)).collect();
         let (every, sequence_from) = self.aggregator.with_ledger(|ledger| {
-            let state = ledger.counter(counter);
-            (state.and_then(|state| state.milestones().every()), state.and_then(|state| state.sequence_from()))
+            let Some(state) = ledger.counter(counter) else { return (None, None) };
+            let to_come = milestones.iter_mut().filter(|status| state.milestones().get(status.at).is_some());
+            to_come.for_each(|status| status.policy = Some(state.policy_of(status.at).into()));
+            (state.milestones().every(), state.sequence_from())
         });
         MilestoneList { milestones, every, sequence_from }
     }
@@ -327,7 +329,7 @@ fn status_of(at: u64, state: State) -> MilestoneStatus {
         State::Passed => (MilestoneState::Passed, Vec::new()),
         State::Awarded => (MilestoneState::Awarded, Vec::new()),
     };
-    MilestoneStatus { at, state, waits_for }
+    MilestoneStatus { at, state, policy: None, waits_for }
 }
 
 fn failure(error: HitError) -> Failure {

@@ -17,7 +17,7 @@ use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStar
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
 use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::{Awarded, DefineError, DisarmError, Pending};
-use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Reading};
+use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading};
 use tidemark_proto::time::Time;
 use tidemark_transport::{Connection, Credentials, Endpoint, Role};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
@@ -351,11 +351,13 @@ impl Aggregator {
         let ledger = self.inner.ledger.lock();
         let Some(state) = ledger.counter(counter) else { return Vec::new() };
         let waiting: Vec<String> = state.bases_missing().map(|group| self.group_name(group)).collect();
+        let late: Vec<String> = state.terms().late().map(|group| self.group_name(group)).collect();
         let pending = state.milestones().pending().map(|(at, pending)| {
+            let late = if state.policy_of(at) == Policy::Strict { &late[..] } else { &[] };
             let shown = match pending {
                 Pending::Armed => MilestoneState::Armed,
                 Pending::Arming { awaits, .. } => MilestoneState::Arming {
-                    groups: waiting.clone(),
+                    groups: waiting.iter().chain(late).cloned().collect(),
                     views: awaits.iter().map(|&dc| self.dc_name(dc)).collect(),
                 },
             };

@@ -359,7 +359,7 @@ impl Host {
 fn group_of(msg: &FromGroup) -> GroupId {
     match msg {
         FromGroup::Hello(hello) => hello.group,
-        FromGroup::Report(report) => report.group,
+        FromGroup::Report(report) | FromGroup::Returned(report) => report.group,
         FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer.group,
         FromGroup::Feed(chunk) => chunk.group,
     }

@@ -8,10 +8,12 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
-/// No turns of claims: what a snapshot lacks that was made before they were kept.
-const NO_TURNS: &[u8] = &[0];
-/// No rules, claims, open ones, waiting ones, turns: what a snapshot lacks that was made before there were claims.
-const NO_CLAIMS: &[u8] = &[0; 5];
+/// No terms of milestones: what a snapshot lacks that was made before there were leases.
+const NO_TERMS: &[u8] = &[0];
+/// Nor turns of claims: one that was made before they were kept.
+const NO_TURNS: &[u8] = &[0; 2];
+/// Nor rules, claims, open ones, waiting ones: one that was made before there were claims.
+const NO_CLAIMS: &[u8] = &[0; 6];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -43,7 +45,8 @@ impl App for LedgerApp {
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
         let with = |missing| move |_| read(&[snapshot, missing].concat());
-        let ledger = read(snapshot).or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS)).map_err(RestoreError)?;
+        let ledger = read(snapshot).or_else(with(NO_TERMS)).or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS));
+        let ledger = ledger.map_err(RestoreError)?;
         self.0.lock().replace(ledger);
         Ok(())
     }
@@ -85,17 +88,30 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_from_before_there_were_claims_and_their_turns_are_read_and_others_refused() {
+    fn snapshots_from_before_there_were_claims_their_turns_and_leases_are_read_and_others_refused() {
         let mut ledger = Ledger::default();
         ledger.apply(LogIndex(1), &LedgerCmd::Namespace("search".to_owned()));
         ledger.take_changes();
         let now = postcard::to_allocvec(&ledger).unwrap();
-        for missing in [0, NO_TURNS.len(), NO_CLAIMS.len()] {
+        for missing in [0, NO_TERMS.len(), NO_TURNS.len(), NO_CLAIMS.len()] {
             let before = restored(&now[..now.len() - missing]).unwrap();
             assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
         }
-        for wrong in [&now[..now.len() - 3], &[&now[..], &[0]].concat(), b""] {
+        for wrong in [&now[..now.len() - 4], &[&now[..], &[0]].concat(), b""] {
             assert!(restored(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_snapshot_keeps_the_terms_of_milestones() {
+        let counter = tidemark_proto::ids::CounterName::new("search", b"queries").unwrap();
+        let mut ledger = Ledger::default();
+        ledger.apply(LogIndex(1), &LedgerCmd::Namespace("search".to_owned()));
+        let policy = tidemark_proto::msg::Policy::Timely;
+        let spec = tidemark_proto::msg::MilestoneSpec { at: vec![10], policy, ..Default::default() };
+        ledger.apply(LogIndex(2), &LedgerCmd::Define { counter: counter.clone(), revision: 0, spec });
+        let restored = restored(&postcard::to_allocvec(&ledger).unwrap()).unwrap();
+        assert_eq!(restored.counter(&counter), ledger.counter(&counter));
+        assert_eq!(restored.counter(&counter).map(|state| state.policy_of(10)), Some(policy));
     }
 }

@@ -12,6 +12,7 @@ mod blocks;
 mod cells;
 mod feed;
 mod guard;
+mod lease;
 mod queue;
 mod rows;
 mod says;
@@ -20,6 +21,7 @@ mod stream;
 mod tests;
 
 pub use guard::Guard;
+pub use lease::Leased;
 pub use rows::{LoadError, Row};
 
 use crate::hash::name_hash;
@@ -62,8 +64,9 @@ impl GroupConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The batch is durable, now or since earlier (a retry); items in `pending` (ascending) have no place yet, or one that the
-    /// `Placed` behind this answer says. All others are counted.
-    Acked { client: ClientId, lane: u8, seq: u64, pending: Vec<u32> },
+    /// `Placed` behind this answer says. All others are counted; but those in `leased` may be told so only while the lease runs, by
+    /// the clock of who tells it, or once the ledger has heard of them.
+    Acked { client: ClientId, lane: u8, seq: u64, pending: Vec<u32>, leased: Vec<Leased> },
     /// The batch changed nothing.
     Refused { client: ClientId, lane: u8, seq: u64, error: BatchError },
     /// A queued item got its place; said again with the answer to a retry unless the place is plain "counted".
@@ -76,6 +79,8 @@ pub enum Effect {
     FencedOut,
     /// The counters to be spread over all lanes changed.
     Spread,
+    /// A generation of a guard ended. Of what was certified under its lease counts what was spent up to `upto`; the rest is queued.
+    Closed { guard: u32, generation: u32, upto: u64 },
 }
 
 /// The lane of a counter that is not on the spread list. Part of the wire contract: FNV-1a (64 bits) over namespace, a zero
@@ -161,6 +166,7 @@ impl Group {
                 GroupCmd::Batch(batch) => self.on_batch(batch, named),
                 GroupCmd::Fence { client, lane } => self.on_fence(*client, *lane),
                 GroupCmd::Ledger(message) => self.on_ledger(message),
+                GroupCmd::Lease { guard, generation, held } => self.on_lease(*guard, *generation, *held),
             }
         }
     }
@@ -225,9 +231,10 @@ impl Group {
         self.add_items(batch)?;
         let number = self.streams.find_or_new(batch.client, batch.lane);
         self.streams.get_mut(number).last = batch.seq;
-        let pending = if self.guards.is_empty() { Vec::new() } else { self.place_items(batch, number) };
+        let (pending, leased) =
+            if self.guards.is_empty() { Default::default() } else { self.place_items(batch, number) };
         let (client, lane, seq) = (batch.client, batch.lane, batch.seq);
-        self.effects.push_back(Effect::Acked { client, lane, seq, pending });
+        self.effects.push_back(Effect::Acked { client, lane, seq, pending, leased });
         Ok(())
     }
 
@@ -287,10 +294,10 @@ impl Group {
     }
 
     /// Certifies or queues the items of guarded counters: per counter in order until the first that does not fit, from there
-    /// all are queued. The indices of the queued ones.
-    fn place_items(&mut self, batch: &Batch, stream: u32) -> Vec<u32> {
+    /// all are queued. The indices of the queued ones, and what was certified under a lease.
+    fn place_items(&mut self, batch: &Batch, stream: u32) -> (Vec<u32>, Vec<Leased>) {
         let usable = self.rights_usable();
-        let mut pending = Vec::new();
+        let (mut pending, mut leased) = (Vec::new(), Vec::new());
         let mut parts: Vec<Part> = Vec::new();
         let mut part_of: BTreeMap<u32, usize> = BTreeMap::new();
         for (idx, item) in batch.items.iter().enumerate() {
@@ -305,13 +312,15 @@ impl Group {
                 parts.len() - 1
             });
             let part = &mut parts[at];
-            if usable && part.indices.is_empty() && guard.certify(item.delta) {
-                part.certified += 1;
-                continue;
-            }
             let (session, has_session) = (item.session.unwrap_or_default(), item.session.is_some());
             let (seq, idx) = (batch.seq, idx as u32);
             let queued = Queued { delta: item.delta, seq, session, stream, idx, has_session, placed: false };
+            if usable && part.indices.is_empty() && guard.certify(item.delta) {
+                part.certified += 1;
+                let upto = guard.spent;
+                leased.extend(guard.tenure.note(upto, queued).then_some(Leased { idx, guard: number, upto }));
+                continue;
+            }
             let pos = guard.queue.push(queued);
             if part.indices.is_empty() {
                 part.first_pos = pos;
@@ -325,20 +334,21 @@ impl Group {
             parts.retain(|part| !part.indices.is_empty());
             self.streams.get_mut(stream).remember(batch.seq, Record::new(parts));
         }
-        pending
+        (pending, leased)
     }
 
     /// The current answer to a batch applied earlier.
     fn answer_again(&mut self, number: u32, seq: u64) {
         let stream = self.streams.get(number);
         let (client, lane) = (stream.client, stream.lane);
+        let leased = self.leased_items(number, seq);
         let Some(record) = stream.record(seq) else {
-            return self.effects.push_back(Effect::Acked { client, lane, seq, pending: Vec::new() });
+            return self.effects.push_back(Effect::Acked { client, lane, seq, pending: Vec::new(), leased });
         };
         let told = record.placed().iter().map(|(idx, _)| *idx);
         let mut pending: Vec<u32> = record.parts.iter().flat_map(|part| self.open_items(part)).chain(told).collect();
         pending.sort_unstable();
-        self.effects.push_back(Effect::Acked { client, lane, seq, pending });
+        self.effects.push_back(Effect::Acked { client, lane, seq, pending, leased });
         let placed = record.placed().iter();
         self.effects.extend(placed.map(|&(idx, place)| Effect::Placed { client, lane, seq, idx, place }));
     }
@@ -381,6 +391,7 @@ impl Group {
         self.boots.push(nonce);
         self.starts += 1;
         self.confirmed = false;
+        self.end_leases();
     }
 
     fn on_confirmed(&mut self, start: Start, accounts: &[Account]) {
@@ -419,6 +430,7 @@ impl Group {
             ToGroup::FencedOut { group } if *group == self.config.id => self.on_fenced_out(),
             ToGroup::Confirmed { .. } | ToGroup::FencedOut { .. } => {}
             ToGroup::Account(account) => self.on_account(account),
+            ToGroup::Opened(opened) => self.on_opened(opened),
             ToGroup::Placed(placed) => self.on_placed(placed),
             // Settings only grow: what is missing comes from a replica that is behind.
             ToGroup::Namespaces(names) => insert_bounded(&mut self.namespaces, names, NAMESPACES_MAX),
@@ -477,8 +489,10 @@ impl Group {
 
     fn guard_again(&mut self, number: u32, account: &Account) {
         let guard = &self.guards[number as usize];
-        let slot = guard.slot;
-        self.place_open(number, 0, guard.next_pos(), |_| Place::Counted);
+        let (slot, generation) = (guard.slot, guard.generation);
+        let (next_pos, leased) = (guard.next_pos(), guard.is_leased());
+        self.effects.extend(leased.then_some(Effect::Closed { guard: number, generation, upto: u64::MAX }));
+        self.place_open(number, 0, next_pos, |_| Place::Counted);
         let mut guard = Guard::new(account, slot, self.cells.sum(slot));
         guard.on_account(account);
         self.guards[number as usize] = guard;
@@ -545,6 +559,11 @@ impl Group {
             }
             ToGroup::FencedOut { group } => *group == self.config.id && !self.fenced_out,
             ToGroup::Account(account) => self.account_changes(account),
+            ToGroup::Opened(opened) => {
+                let guard = self.guard_of(&opened.account.counter).map(|number| &self.guards[number as usize]);
+                let opens = guard.is_some_and(|guard| guard.is_opened_by(opened));
+                opened.account.group == self.config.id && (opens || self.account_changes(&opened.account))
+            }
             ToGroup::Placed(placed) => self.placed_changes(placed),
             ToGroup::Namespaces(names) => {
                 self.namespaces.len() < NAMESPACES_MAX && names.iter().any(|name| !self.namespaces.contains(name))

@@ -8,8 +8,9 @@ use crate::alloc::{self, AccountView, Action, Mode, PolicyConfig, Situation};
 use crate::identities::Identities;
 use crate::ids::{CounterName, DcId, GroupId};
 use crate::ledger::{AccountState, CounterLedger, Ledger};
-use crate::limits::BLOCK_ITEMS_MIN;
+use crate::limits::{BLOCK_ITEMS_MIN, REVOKE_AFTER, REVOKE_PATIENCE};
 use crate::msg::{LedgerCmd, OfferBody, OfferItem, Recall};
+use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time};
 use std::collections::BTreeMap;
 
@@ -32,6 +33,10 @@ struct Watch {
     in_flight: Option<(u64, u64, Time)>,
     /// The last recall: (granted it was for, sent at).
     recalled: Option<(u64, Time)>,
+    /// The newest report applied, and since when it is known here; not before this one leads.
+    applied: Option<(u64, Time)>,
+    /// When a revocation was proposed last.
+    revoking: Option<Time>,
 }
 
 /// What the leader wants done now.
@@ -192,11 +197,14 @@ impl LeaderCore {
                 }
             }
         }
+        let revoke_at = self.revocations(now, name, counter, plan);
+        self.recall_other_kind(now, name, counter, plan);
         let next = counter.next_armed();
         let rider = |g: &alloc::Grant| grant(name, counter, groups[g.group as usize], g.amount, next);
         self.on_award.insert(name.clone(), decided.on_award.iter().map(rider).collect());
         self.due = self.due.min(Span(decided.due_us));
         let wake = now + Span(decided.reconsider_in_us);
+        let wake = revoke_at.map_or(wake, |at| wake.min(at));
         plan.wake = Some(plan.wake.map_or(wake, |earlier| earlier.min(wake)));
     }
 
@@ -215,7 +223,7 @@ impl LeaderCore {
         }
         let accounts = counter.accounts().iter().enumerate();
         let accounts = accounts.map(|(i, (&group, account))| {
-            let live = ledger.confirmed(group).is_some();
+            let live = ledger.confirmed(group).is_some() && counter.may_hold(group);
             self.account_view(now, name, i as u32, group, account, round_trip(rtts, group.dc), live)
         });
         Situation {
@@ -251,6 +259,11 @@ impl LeaderCore {
         if watch.heard != heard {
             (watch.heard, watch.heard_at) = (heard, Time(now.0.saturating_sub(quorum_rtt.0)));
         }
+        let unknown_until = if bites(Bug::RevokedAtElection) { Time(0) } else { now };
+        if watch.applied.is_none_or(|(no, _)| no != account.report_no) {
+            let first = watch.applied.is_none();
+            watch.applied = Some((account.report_no, if first { unknown_until } else { now }));
+        }
         let still_flying =
             |&(before, _, at): &(u64, u64, Time)| account.granted == before && now - at < GRANT_LOST_AFTER;
         watch.in_flight = watch.in_flight.filter(still_flying);
@@ -266,6 +279,46 @@ impl LeaderCore {
             report_age_us: (now - watch.heard_at).0,
             recall_age_us: recall.map(|(_, at)| (now - at).0),
             grantable: live,
+        }
+    }
+
+    /// Proposes to revoke what groups hold under leases that are over, where it is wanted back and does not come. When to look again.
+    fn revocations(
+        &mut self,
+        now: Time,
+        name: &CounterName,
+        counter: &CounterLedger,
+        plan: &mut LeaderPlan,
+    ) -> Option<Time> {
+        let since = *self.undecided_since.get(name)?;
+        let mut next = None;
+        for (&group, account) in counter.accounts() {
+            if account.out() == 0 || !counter.may_revoke(group) {
+                continue;
+            }
+            let watch = self.watches.entry((name.clone(), group)).or_default();
+            let (if_last_report, heard_at) = *watch.applied.get_or_insert((account.report_no, now));
+            let after = if bites(Bug::RevokedEarly) { Span(REVOKE_AFTER.0 / 8) } else { REVOKE_AFTER };
+            let said = watch.revoking.map_or(Time(0), |at| at + GRANT_LOST_AFTER);
+            let due = (heard_at + after).max(since + REVOKE_PATIENCE).max(said);
+            if due > now {
+                next = Some(next.map_or(due, |earlier: Time| earlier.min(due)));
+                continue;
+            }
+            watch.revoking = Some(now);
+            let (counter, epoch, generation) = (name.clone(), counter.epoch(), account.generation);
+            plan.propose.push(LedgerCmd::Revoke { counter, epoch, group, generation, if_last_report });
+        }
+        next
+    }
+
+    /// Rights of the kind that is not in force are wanted back at once.
+    fn recall_other_kind(&mut self, now: Time, name: &CounterName, counter: &CounterLedger, plan: &mut LeaderPlan) {
+        for group in counter.of_other_kind() {
+            let recalled = self.watches.get(&(name.clone(), group)).and_then(|watch| watch.recalled);
+            if recalled.is_none_or(|(_, at)| now - at >= GRANT_LOST_AFTER) {
+                plan.recalls.push((group.dc, self.recall(now, name, group, counter)));
+            }
         }
     }
 

@@ -9,6 +9,8 @@ pub mod claims;
 pub mod counter;
 mod fate;
 pub mod milestones;
+pub mod revoke;
+mod stored;
 pub mod window;
 
 pub use account::AccountState;
@@ -16,20 +18,22 @@ pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
 pub use fate::Fate;
 pub use milestones::{Milestones, Pending};
+pub use revoke::{Generation, Terms};
 
 use crate::ids::{CounterName, DcId, GroupId, LogIndex, Start};
 use crate::limits::{
     GROUPS_MAX, GUARDED_COUNTERS_MAX, LANES_MAX, MILESTONES_PER_COUNTER_MAX, NAMESPACES_MAX, PLACED_RUNS_MAX,
     SIGNATURES_PER_AWARD_MAX, SPREAD_ASKED_MAX, STARTS_REMEMBERED_MAX,
 };
-use crate::msg::{Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Placed, Report};
+use crate::msg::{Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Placed, Policy, Report, ToGroup};
 use crate::teeth::{Bug, bites};
 use counter::{Touched, ViewAnswer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Replicated state of the ledger.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "stored::Stored")]
 pub struct Ledger {
     applied: LogIndex,
     namespaces: BTreeSet<String>,
@@ -38,7 +42,6 @@ pub struct Ledger {
     groups: BTreeMap<GroupId, Registered>,
     counters: BTreeMap<CounterName, CounterLedger>,
     claims: Claims,
-    #[serde(skip)]
     changes: ChangeSets,
 }
 
@@ -129,6 +132,10 @@ pub enum DefineError {
     Awarded { at: u64 },
     #[error("{what}: {value} given, 1 to {max} allowed")]
     Range { what: &'static str, value: u64, max: u64 },
+    #[error("milestone {at} is {policy} already: remove it first")]
+    Policy { at: u64, policy: &'static str },
+    #[error("the rule \"every {every}\" is {policy} already: remove it first")]
+    RulePolicy { every: u64, policy: &'static str },
     #[error("a definition needs a milestone or a rule")]
     Nothing,
     #[error("{0} guarded counters, and no more are allowed: this one has no milestone yet")]
@@ -153,7 +160,14 @@ impl Ledger {
             LedgerCmd::Hello(hello) => self.on_hello(hello),
             LedgerCmd::Define { counter, revision, spec } => self.on_define(counter, *revision, spec),
             LedgerCmd::Disarm { counter, revision, at } => self.on_disarm(index, counter, *revision, *at),
-            LedgerCmd::Report(report) => self.on_report(index, report),
+            LedgerCmd::Report(report) => self.on_report(index, report, false),
+            LedgerCmd::Returned(report) => self.on_report(index, report, true),
+            LedgerCmd::Revoke { counter, epoch, group, generation, if_last_report } => {
+                if self.epoch(counter) == Some(*epoch) {
+                    let which = (*group, *generation, *if_last_report);
+                    self.change(counter, |state, views, touched| state.revoke(which, index, views, touched));
+                }
+            }
             LedgerCmd::Offer(offer) => self.on_offer(index, offer),
             LedgerCmd::Detail(detail) => self.on_detail(index, detail),
             LedgerCmd::Grant { counter, epoch, group, amount, if_awarded } => {
@@ -265,10 +279,9 @@ impl Ledger {
     fn agrees(&self, hello: &Hello) -> bool {
         bites(Bug::OldDiskTrusted)
             || self.counters.iter().all(|(name, counter)| {
-                counter
-                    .accounts()
-                    .get(&hello.group)
-                    .is_none_or(|account| account.agrees_with(hello, name, counter.epoch()))
+                let terms = counter.terms().generation(hello.group);
+                let known = counter.accounts().get(&hello.group);
+                known.is_none_or(|account| account.agrees_with(hello, name, counter.epoch(), terms))
             })
     }
 
@@ -306,7 +319,8 @@ impl Ledger {
         let live = self.groups.iter().filter(|(_, registered)| !registered.fenced).map(|(&group, _)| group);
         let entry = self.counters.entry(counter.clone());
         let state = entry.or_insert_with(|| CounterLedger::new(counter.clone(), 1, live));
-        state.define(spec, &self.views);
+        // All accounts count as changed.
+        state.define(spec, &self.views, &mut Touched::default());
         let accounts = state.accounts().keys().map(|&group| (counter.clone(), group));
         self.changes.accounts.extend(accounts);
         self.changes.counters.insert(counter.clone());
@@ -328,9 +342,10 @@ impl Ledger {
 
     // ---- rights ----
 
-    fn on_report(&mut self, index: LogIndex, report: &Report) {
+    fn on_report(&mut self, index: LogIndex, report: &Report, late: bool) {
         if self.hears(report.group, report.start) {
-            self.change(&report.counter, |state, views, touched| state.on_report(report, index, views, touched));
+            let said = (report, late);
+            self.change(&report.counter, |state, views, touched| state.on_report(said, index, views, touched));
         }
     }
 
@@ -389,9 +404,20 @@ impl Ledger {
         Some(state.accounts().get(&group)?.message(counter, state.epoch(), group, state.identities_wanted()))
     }
 
-    /// Account messages of a group for every guarded counter.
+    /// What a group is told of its account, if it has one; with `recall`, that what was granted it up to there is wanted back.
+    pub fn tells(&self, counter: &CounterName, group: GroupId, recall: Option<u64>) -> Option<ToGroup> {
+        let account = self.account(counter, group)?;
+        let granted = recall.unwrap_or(account.granted);
+        let account = Account { granted, recall: recall.is_some(), ..account };
+        Some(self.counters.get(counter)?.terms().message(account))
+    }
+
+    /// A group's accounts for every guarded counter, as the answer to its greeting lists them.
     pub fn accounts_of(&self, group: GroupId) -> Vec<Account> {
-        self.counters.keys().filter_map(|counter| self.account(counter, group)).collect()
+        let of = |(counter, state): (&CounterName, &CounterLedger)| {
+            Some(state.terms().listed(self.account(counter, group)?))
+        };
+        self.counters.iter().filter_map(of).collect()
     }
 
     /// Places the group has not acknowledged, and what the ledger needs of it; `None` when there is nothing.
@@ -534,6 +560,7 @@ impl Ledger {
             return Err(DefineError::GuardedCounters(GUARDED_COUNTERS_MAX));
         }
         self.check_number(state, spec)?;
+        state.map_or(Ok(()), |state| check_policy(state, spec))?;
         for &at in spec.at.iter().chain(&spec.every) {
             self.check_milestone(at)?;
         }
@@ -569,5 +596,20 @@ impl Ledger {
     pub fn check_invariants(&self) {
         self.counters.values().for_each(CounterLedger::check_invariants);
         self.claims.check_invariants();
+    }
+}
+
+/// The policy of what stands does not change.
+fn check_policy(state: &CounterLedger, spec: &MilestoneSpec) -> Result<(), DefineError> {
+    let other = |policy: Policy| (policy != spec.policy).then_some(policy.name());
+    for &at in spec.at.iter().filter(|at| state.milestones().singles().contains(at)) {
+        if let Some(policy) = other(state.single_policy(at)) {
+            return Err(DefineError::Policy { at, policy });
+        }
+    }
+    let every = spec.every.filter(|&every| state.milestones().every() == Some(every));
+    match every.and_then(|every| Some((every, other(state.rule_policy())?))) {
+        Some((every, policy)) => Err(DefineError::RulePolicy { every, policy }),
+        None => Ok(()),
     }
 }

@@ -1,5 +1,7 @@
 //! Every limit of the core: its name, its reason, and what happens when it is reached.
 
+use crate::time::Span;
+
 /// Bytes of a namespace's name. Longer: [`crate::ids::NameError`].
 pub const NAMESPACE_BYTES_MAX: usize = 64;
 /// Bytes of a counter's key. Longer: [`crate::ids::NameError`].
@@ -32,6 +34,19 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub const CLAIM_PERIOD_S_MAX: u32 = 30 * 24 * 3_600;
 /// So often an unclaimed award passes on to a later winner; then it lapses, lest what nobody wants piles up.
 pub const CLAIM_PASSES_MAX: u8 = 10;
+/// How long rights under `timely` may be used after the sending of a report that the ledger has applied: several round trips, and
+/// the time in which another leader of the ledger is found. The group and the ledger's leader must mean the same.
+pub const LEASE: Span = Span::from_secs(6);
+/// Clocks gain or lose less than one part in so many (0.5 %).
+pub const CLOCK_DRIFT_PARTS: u64 = 200;
+/// From a look at the clock to the departure of an answer that depends on it takes less than this, or the answer may come too late.
+pub const LEASE_MARGIN: Span = Span::from_millis(200);
+/// A leader of the ledger revokes what it has not heard of for so long, by its clock and counted from its election at the earliest.
+pub const REVOKE_AFTER: Span = Span(LEASE.0 + 2 * LEASE.0 / CLOCK_DRIFT_PARTS + LEASE_MARGIN.0);
+/// And only when rights were wanted back for so long: a group that is idle but in reach returns them in this time.
+pub const REVOKE_PATIENCE: Span = Span::from_secs(1);
+/// With so many certified increments that the ledger is known to have heard of, a group's log takes an entry to forget them.
+pub const JOURNAL_TRIM_MIN: usize = 4_096;
 /// Bytes of a hop token: what a query carries that is sent on to another data centre.
 pub const HOP_BYTES_MAX: usize = 4_096;
 /// Lanes (valves) of one group.

@@ -165,6 +165,12 @@ pub enum GroupCmd {
     },
     /// What the ledger says; from applied ledger state only.
     Ledger(ToGroup),
+    /// The proposer's clock shows that the lease of a guard's generation runs (`held`), or that it has ended.
+    Lease {
+        guard: u32,
+        generation: u32,
+        held: bool,
+    },
 }
 
 /// One entry of a group's log: a group commit of many clients' batches.
@@ -212,6 +218,20 @@ pub enum ToGroup {
     Namespaces(Vec<String>),
     /// Counters spread over all lanes although not guarded, complete.
     Spread(Vec<CounterName>),
+    /// An account whose generation is leased, or is not the first.
+    Opened(Opened),
+}
+
+/// An account under the terms of its generation. Only this opens a generation at its group, and rights of one that is leased
+/// travel in nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    pub account: Account,
+    /// Its rights may be used while the group's lease runs: [`LEASE`](crate::limits::LEASE) from the sending of each report that
+    /// `last_report` acknowledges by its very number. Fixed for the generation.
+    pub leased: bool,
+    /// Spending of the generation before that counts; what was certified beyond it is to be queued.
+    pub closed_spent: u64,
 }
 
 /// Rights of one group for one counter: grant, recall and guard in one cumulative message.
@@ -255,7 +275,7 @@ pub struct PlacedRun {
     pub place: Place,
 }
 
-/// What a group says of one guarded counter; from applied state only.
+/// What a group says of one guarded counter; from applied state only. Where rights are leased it also asks for the lease anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub counter: CounterName,
@@ -353,6 +373,8 @@ pub enum FromGroup {
     Offer(Offer),
     Detail(Detail),
     Feed(FeedChunk),
+    /// The report of a group that still queues late increments, of a generation that was revoked.
+    Returned(Report),
 }
 
 /// From an aggregator to a group.
@@ -490,13 +512,26 @@ pub struct DeltaWalk {
 
 // ---- the ledger's log ------------------------------------------------------------------------------------------------------
 
-/// A milestone policy. Others (`timely`) come with leases.
+/// What a milestone does about rights that are out of reach. Fixed when it is defined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Policy {
     /// Nothing is reclaimed without a return: an unreachable holder of rights delays the answers of at most its outstanding
     /// rights + 1 increments, and nothing that was placed before the milestone's increment began stands after it.
     #[default]
     Strict,
+    /// Rights are leased: those of a group that is not heard of for a lease are revoked. What it had certified before its lease
+    /// ended and not reported before the revocation may stand after the milestone.
+    Timely,
+}
+
+impl Policy {
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Strict => "strict",
+            Policy::Timely => "timely",
+        }
+    }
 }
 
 /// What `define` asks for.
@@ -590,6 +625,17 @@ pub enum LedgerCmd {
         counter: CounterName,
         at: u64,
         holder: u64,
+    },
+    /// The report of a group that still queues late increments: it does not yet make its generation heard.
+    Returned(Report),
+    /// Closes a leased generation whose lease is over, unless a report newer than `if_last_report` was applied. Of the ledger's
+    /// leader.
+    Revoke {
+        counter: CounterName,
+        epoch: u32,
+        group: GroupId,
+        generation: u32,
+        if_last_report: u64,
     },
 }
 

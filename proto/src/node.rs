@@ -8,6 +8,7 @@
 mod checkpoint;
 mod clients;
 mod commit;
+mod lease;
 mod pulse;
 mod recover;
 mod replica;
@@ -170,6 +171,7 @@ pub struct NodeCore {
     clients: clients::Clients,
     log: commit::Log,
     pulses: pulse::Pulses,
+    leases: lease::Leases,
     feed: Feed,
     /// The last entry that the disk held when this process started, or began to lead, until the feed has told of something.
     untold: Option<LogIndex>,
@@ -201,7 +203,8 @@ impl NodeCore {
         let pulses = pulse::Pulses::new(group.guards().len());
         let (clients, feed, outputs) = (clients::Clients::default(), Feed::default(), VecDeque::new());
         let (role, untold) = (replica::Role::Alone, Some(group.applied()));
-        NodeCore { config, role, nonce, group, clients, log, pulses, feed, untold, checkpoint, outputs }
+        let leases = lease::Leases::default();
+        NodeCore { config, role, nonce, group, clients, log, pulses, leases, feed, untold, checkpoint, outputs }
     }
 
     /// Takes an input. The outputs of the one before have been drained.
@@ -223,6 +226,7 @@ impl NodeCore {
             Input::Persisted => self.on_persisted(),
             Input::Tick => {}
         }
+        self.run_leases(now);
         self.commit(now);
         self.run_pulses(now);
         self.serve_feed(now);
@@ -236,7 +240,7 @@ impl NodeCore {
 
     /// When an [`Input::Tick`] is due at the latest; `None`: only other inputs matter.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let times = [self.commit_due(), self.pulses_due(), self.feed_due(), self.checkpoint_due()];
+        let times = [self.commit_due(), self.pulses_due(), self.leases_due(), self.feed_due(), self.checkpoint_due()];
         times.into_iter().flatten().min()
     }
 
@@ -282,13 +286,17 @@ impl NodeCore {
         self.group.apply(index, entry);
         self.checkpoint.applied(now, &self.config, bytes);
         while let Some(effect) = self.group.poll_effect() {
-            self.on_effect(now, effect);
+            // Who follows has nobody to tell.
+            if self.proposes() {
+                self.on_effect(now, effect);
+            }
         }
     }
 
     fn on_effect(&mut self, now: Time, effect: Effect) {
         match effect {
-            Effect::Acked { client, lane, seq, pending } => {
+            Effect::Acked { client, lane, seq, pending, leased } => {
+                let pending = self.pending_now(now, (client, lane, seq), pending, &leased);
                 self.tell(client, ToClient::Durable { lane, seq, pending });
             }
             Effect::Refused { client, lane, seq, error } => self.tell(client, ToClient::Refused { lane, seq, error }),
@@ -297,6 +305,7 @@ impl NodeCore {
             Effect::Confirmed => self.pulses.touch_all(now),
             Effect::FencedOut => {}
             Effect::Spread => self.broadcast_spread(),
+            Effect::Closed { guard, upto, .. } => self.on_closed(guard, upto),
         }
     }
 

@@ -42,6 +42,24 @@ pub enum Bug {
     PlacesForgotten,
     /// A group is let in although the ledger knows more of it than its disk does.
     OldDiskTrusted,
+    /// A group's rights are revoked, and its generation goes on.
+    RevokedInPlace,
+    /// A report of a generation that was closed counts.
+    ClosedReportTaken,
+    /// Rights are revoked although a report came after the leader's decision.
+    RenewalIgnored,
+    /// A group is granted rights before it knows that a generation was closed.
+    GrantUnheard,
+    /// A strict milestone is armed although a group has late increments.
+    ArmedWhileLate,
+    /// Who begins to lead the ledger takes what it has not heard for old.
+    RevokedAtElection,
+    /// Rights are revoked before the lease is over.
+    RevokedEarly,
+    /// A certified increment is answered although the lease is over.
+    AnsweredWithoutLease,
+    /// What was certified beyond the end of a generation counts as it is.
+    LateKept,
     /// An award that is claimed may be claimed again.
     ClaimTakenTwice,
     /// A claim counts also when its time is over.

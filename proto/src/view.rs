@@ -235,8 +235,9 @@ impl View {
             None => Reading { value: sum.min(below), pending: sum.saturating_sub(below), at_most: None, ledger_index },
             Some(state) => {
                 let value = state.certain().max(sum.min(below));
-                let bases_known = state.bases_missing().next().is_none();
-                let at_most = bases_known.then(|| state.upper().max(value));
+                // What is late has happened, and nobody here knows how much it is.
+                let known = state.bases_missing().next().is_none() && !state.terms().any_late();
+                let at_most = known.then(|| state.upper().max(value));
                 Reading { value, pending: sum.saturating_sub(value), at_most, ledger_index }
             }
         }

@@ -153,7 +153,7 @@ impl Message for FromGroup {
     fn validate(&self) -> Result<(), WireError> {
         match self {
             FromGroup::Hello(hello) => hello_valid(hello),
-            FromGroup::Report(report) => report_valid(report),
+            FromGroup::Report(report) | FromGroup::Returned(report) => report_valid(report),
             FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer_valid(offer),
             FromGroup::Feed(chunk) => cells_valid(&chunk.cells),
         }
@@ -164,6 +164,7 @@ impl Message for ForGroup {
     fn validate(&self) -> Result<(), WireError> {
         match self {
             ForGroup::Ledger(ToGroup::Account(account)) => name(&account.counter),
+            ForGroup::Ledger(ToGroup::Opened(opened)) => name(&opened.account.counter),
             ForGroup::Ledger(ToGroup::Confirmed { accounts, .. }) => accounts.iter().try_for_each(|a| name(&a.counter)),
             ForGroup::Ledger(ToGroup::Placed(placed)) => name(&placed.counter),
             ForGroup::Ledger(ToGroup::Spread(counters)) => counters.iter().try_for_each(name),
@@ -212,7 +213,7 @@ impl Message for LedgerCmd {
             LedgerCmd::Namespace(namespace) => Ok(CounterName::new(namespace, b"-").map(|_| ())?),
             LedgerCmd::View(_) => Ok(()),
             LedgerCmd::Hello(hello) => hello_valid(hello),
-            LedgerCmd::Report(report) => report_valid(report),
+            LedgerCmd::Report(report) | LedgerCmd::Returned(report) => report_valid(report),
             LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer_valid(offer),
             LedgerCmd::Define { counter, spec, .. } => name(counter).and_then(|()| spec_valid(spec)),
             LedgerCmd::Signature { counter, signature, certificate, .. } => {
@@ -235,6 +236,7 @@ impl Message for LedgerCmd {
             | LedgerCmd::Spread(counter)
             | LedgerCmd::Disarm { counter, .. }
             | LedgerCmd::Grant { counter, .. }
+            | LedgerCmd::Revoke { counter, .. }
             | LedgerCmd::ViewAck { counter, .. } => name(counter),
         }
     }

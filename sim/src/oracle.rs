@@ -23,6 +23,8 @@ pub struct Increment {
     pub place: Option<(Place, Time)>,
     /// What its client was told last.
     pub told: Told,
+    /// It was certified and not reported when its generation was revoked.
+    pub late: bool,
 }
 
 /// What a client knows of its hit.
@@ -101,8 +103,19 @@ impl Oracle {
     /// A hit is about to be handed to its client; returns its number.
     pub fn invoke(&mut self, client: u32, counter: u16, delta: u64, now: Time) -> u32 {
         let told = Told::Nothing;
-        let (applied, group, pos, place) = (0, None, None, None);
-        self.increments.push(Increment { counter, client, delta, invoked: now, applied, group, pos, place, told });
+        let (applied, group, pos, place, late) = (0, None, None, None, false);
+        self.increments.push(Increment {
+            counter,
+            client,
+            delta,
+            invoked: now,
+            applied,
+            group,
+            pos,
+            place,
+            told,
+            late,
+        });
         self.increments.len() as u32 - 1
     }
 

@@ -2,11 +2,13 @@
 //! drawn here, before the run begins, so that a change of the cores does not change what is asked of them.
 
 pub mod claims;
+pub mod leases;
 
 use crate::net::LinkFaults;
 use crate::rng::Rng;
 use crate::rtt::SITES;
 use claims::ClaimPlan;
+use leases::LeasePlan;
 use std::collections::BTreeSet;
 use tidemark_proto::msg::ClaimRule;
 use tidemark_proto::time::{Span, Time};
@@ -227,6 +229,7 @@ pub struct Plan {
     pub faults: Vec<(Time, Fault)>,
     pub admin: Vec<(Time, Admin)>,
     pub claims: ClaimPlan,
+    pub leases: LeasePlan,
     pub workload: Workload,
     pub safety_end: Time,
     pub only: Only,
@@ -286,6 +289,7 @@ impl Plan {
             faults: Vec::new(),
             admin: Vec::new(),
             claims: ClaimPlan::new(root.fork(5), dcs, workload.guarded(), safety_end),
+            leases: LeasePlan::new(root.fork(10), nodes.len(), dcs, workload.guarded()),
             workload,
             replicas: replicas(&mut root.fork(8), nodes.len()),
             sites,
@@ -300,6 +304,7 @@ impl Plan {
         plan.admin = admin(&mut root.fork(4), &plan);
         // Behind all others, which so keep their places.
         plan.admin.extend(plan.claims.rules.iter().cloned());
+        plan.faults.extend(plan.leases.faults(dcs, safety_end));
         plan
     }
 }

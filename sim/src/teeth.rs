@@ -4,7 +4,7 @@
 
 use tidemark_proto::ids::GroupId;
 use tidemark_proto::ledger::Ledger;
-use tidemark_proto::msg::{Account, FromClient, FromGroup, LedgerCmd, Place, Report, ToGroup};
+use tidemark_proto::msg::{Account, FromClient, FromGroup, LedgerCmd, Opened, Place, Report, ToGroup};
 use tidemark_proto::teeth::Bug;
 
 /// One deliberate bug.
@@ -124,6 +124,14 @@ impl Mutation {
             }
             (Mutation::RecallIgnored, ToGroup::Account(account)) => {
                 Some(ToGroup::Account(Account { recall: false, ..account }))
+            }
+            (Mutation::GrantInflated, ToGroup::Opened(Opened { mut account, leased, closed_spent })) => {
+                account.granted += if account.granted > 0 { 50 } else { 0 };
+                Some(ToGroup::Opened(Opened { account, leased, closed_spent }))
+            }
+            (Mutation::RecallIgnored, ToGroup::Opened(Opened { account, leased, closed_spent })) => {
+                let account = Account { recall: false, ..account };
+                Some(ToGroup::Opened(Opened { account, leased, closed_spent }))
             }
             (Mutation::PlacesLost, ToGroup::Placed(_)) => None,
             (Mutation::CountedForWinner, ToGroup::Placed(mut placed)) => {

@@ -26,7 +26,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 }
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 39] = [
+const SITUATIONS: [&str; 45] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -50,6 +50,12 @@ const SITUATIONS: [&str; 39] = [
     "old entry proposed again",
     "impostor refused",
     "definition of an older revision",
+    "generation revoked",
+    "certified increments revoked",
+    "data centre returned with late increments",
+    "late increment placed",
+    "late increment is a later milestone",
+    "leader of the ledger changed around a revocation",
     "award to be claimed",
     "claim in time",
     "claim between the time and its end",

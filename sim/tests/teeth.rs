@@ -77,3 +77,40 @@ fn a_failing_seed_is_shrunk_to_what_it_needs_and_fails_again_in_the_same_way() {
         assert_ne!(first(&fewer).0, again.0, "{:?} is not needed", shrunk.parts[left_out]);
     }
 }
+
+/// Rules about leases and revocations, a seed that shows when each is left out, and what shows it.
+#[cfg(feature = "teeth")]
+const ABOUT_LEASES: [(Bug, u64, &str); 6] = [
+    (Bug::RevokedInPlace, 0, "rights"),
+    (Bug::ClosedReportTaken, 0, "fencing"),
+    (Bug::LateKept, 0, "rights"),
+    (Bug::RevokedEarly, 0, "leases"),
+    (Bug::RevokedAtElection, 189, "leases"),
+    (Bug::AnsweredWithoutLease, 0, "leases"),
+];
+
+#[test]
+#[cfg(feature = "teeth")]
+fn bugs_about_leases_are_caught_by_the_seeds_that_show_them() {
+    for (bug, seed, property) in ABOUT_LEASES {
+        let violations = run(seed, Mutation::Inside(bug)).outcome.findings.violations;
+        assert_eq!(violations.first().map(|v| v.property), Some(property), "{bug:?} at seed {seed}: {violations:?}");
+    }
+}
+
+/// Rules whose absence costs time and no promise, so that no run shows it: their scripts do.
+#[test]
+#[cfg(feature = "teeth")]
+fn rules_that_only_scripts_show_are_shown_by_them() {
+    let scripts = [
+        (Bug::RenewalIgnored, include_str!("../scripts/b03_a_report_before_the_revocation.txt")),
+        (Bug::GrantUnheard, include_str!("../scripts/a04_a_report_of_a_closed_generation.txt")),
+    ];
+    for (bug, script) in scripts {
+        Mutation::Inside(bug).enter();
+        let now = tidemark_sim::script::rewrite(script);
+        Mutation::None.enter();
+        assert_ne!(now.as_deref(), Ok(script), "{bug:?} changes nothing");
+        assert_eq!(tidemark_sim::script::rewrite(script).as_deref(), Ok(script));
+    }
+}

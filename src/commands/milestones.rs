@@ -2,7 +2,7 @@
 
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::body::DefineBody;
+use crate::http::body::{DefineBody, PolicyBody};
 use crate::http::{MilestoneList, ProgressBody};
 use crate::names::parse_counter;
 use clap::{Args, Subcommand};
@@ -34,6 +34,9 @@ enum Action {
         /// Sequence every increment from this count on
         #[arg(long)]
         sequence_from: Option<u64>,
+        /// What to do about a data centre that is cut off while it holds rights
+        #[arg(long, value_enum, default_value = "strict")]
+        policy: PolicyBody,
     },
     /// Lists a counter's milestones
     List {
@@ -71,8 +74,10 @@ pub fn run(args: Milestones) -> Outcome {
 
 async fn carry_out(action: Action, remote: &Remote) -> Result<MilestoneList, super::remote::RemoteError> {
     match action {
-        Action::Define { counter, at, every, sequence_from } => {
-            let body = DefineBody { at, every, policy: None, sequence_from };
+        Action::Define { counter, at, every, sequence_from, policy } => {
+            // An older process knows no other than strict.
+            let policy = Some(policy).filter(|policy| *policy != PolicyBody::Strict);
+            let body = DefineBody { at, every, policy, sequence_from };
             remote.call(Method::PUT, &counter_path(&counter, "/milestones"), Some(&body)).await
         }
         Action::List { counter } => remote.get(&counter_path(&counter, "/milestones")).await,
@@ -94,9 +99,10 @@ fn text(list: &MilestoneList, next: Option<(u64, u64)>) -> String {
             [] => String::new(),
             names => format!(", waits for {}", names.join(", ")),
         };
+        let policy = if milestone.policy == Some(PolicyBody::Timely) { ", timely" } else { "" };
         let eta =
             next.filter(|(at, _)| *at == milestone.at).map(|(_, eta_s)| format!(", in about {}", span_text(eta_s)));
-        lines.push(format!("{} {state}{waits}{}", milestone.at, eta.unwrap_or_default()));
+        lines.push(format!("{} {state}{policy}{waits}{}", milestone.at, eta.unwrap_or_default()));
     }
     if lines.is_empty() { "no milestones".to_owned() } else { lines.join("\n") }
 }

@@ -137,6 +137,9 @@ impl From<DefineError> for Failure {
             DefineError::NotAbove { .. } => Failure::Conflict { code: "not_above", message },
             DefineError::Awarded { .. } => Failure::Conflict { code: "awarded", message },
             DefineError::Range { .. } => Failure::Invalid { code: "milestone", message },
+            DefineError::Policy { .. } | DefineError::RulePolicy { .. } => {
+                Failure::Conflict { code: "policy", message }
+            }
             DefineError::Nothing => Failure::Invalid { code: "nothing_defined", message },
             DefineError::GuardedCounters(max) => {
                 Failure::Overloaded { what: "guarded counters".to_owned(), limit: max as u64 }

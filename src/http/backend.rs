@@ -46,6 +46,9 @@ pub enum MilestoneState {
 pub struct MilestoneStatus {
     pub at: u64,
     pub state: MilestoneState,
+    /// Of one that is to come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<super::body::PolicyBody>,
     /// Data centres that it waits for while arming.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,

@@ -71,18 +71,30 @@ pub struct DefineBody {
     pub at: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
-    /// `strict`, the only policy so far.
+    /// `strict` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_from: Option<u64>,
 }
 
-/// A milestone's policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a milestone does about rights that are out of reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyBody {
+    /// Waits for them
     Strict,
+    /// Revokes them after a lease
+    Timely,
+}
+
+impl From<Policy> for PolicyBody {
+    fn from(policy: Policy) -> PolicyBody {
+        match policy {
+            Policy::Strict => PolicyBody::Strict,
+            Policy::Timely => PolicyBody::Timely,
+        }
+    }
 }
 
 /// An award as it is shown; the whole of it stands in its certificate.
@@ -219,6 +231,7 @@ impl From<DefineBody> for MilestoneSpec {
     fn from(body: DefineBody) -> MilestoneSpec {
         let policy = match body.policy {
             None | Some(PolicyBody::Strict) => Policy::Strict,
+            Some(PolicyBody::Timely) => Policy::Timely,
         };
         MilestoneSpec { at: body.at, every: body.every, policy, sequence_from: body.sequence_from }
     }

@@ -34,6 +34,8 @@ async fn counting_from_the_shell() {
     let defined = said(&["milestones", "define", "search/b", "--at", "2,5"]).await;
     assert_eq!(defined, (0, "2 armed\n5 armed".into()));
     assert_eq!(said(&["milestones", "disarm", "search/b", "--at", "5"]).await, (0, "2 armed".into()));
+    let timely = ["milestones", "define", "search/c", "--at", "7", "--policy", "timely"];
+    assert_eq!(said(&timely).await, (0, "7 armed, timely".into()));
     let won = said(&["add", "search/b", "3", "--session", "abc"]).await;
     assert_eq!(won, (0, "the milestone 2, counted from number 1 on".into()));
     assert_eq!(said(&["milestones", "list", "search/b"]).await, (0, "2 awarded".into()));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tidemark::http::body::PolicyBody;
 use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
     Failure, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, News, Progress,
@@ -10,7 +11,7 @@ use tidemark::http::{
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
 use tidemark_proto::ledger::{Awarded, DefineError};
 use tidemark_proto::limits::DELTA_MAX;
-use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Reading};
+use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Policy, Reading};
 use tidemark_proto::wire;
 use tidemark_transport::Credentials;
 use tokio::sync::broadcast;
@@ -40,6 +41,8 @@ pub struct Memory {
 struct State {
     counters: BTreeMap<CounterName, u64>,
     milestones: BTreeMap<CounterName, Vec<u64>>,
+    /// Milestones whose definition said so.
+    timely: Vec<u64>,
     awards: Vec<Award>,
     turns: Vec<ClaimTurn>,
 }
@@ -101,7 +104,8 @@ impl Memory {
     fn list(&self, counter: &CounterName) -> MilestoneList {
         let state = self.state.lock().unwrap();
         let awarded = state.awards.iter().filter(|award| award.counter == *counter).map(|award| award.at);
-        let status = |at, state| MilestoneStatus { at, state, waits_for: Vec::new() };
+        let policy = |at| state.timely.contains(&at).then_some(PolicyBody::Timely);
+        let status = |at, state| MilestoneStatus { at, state, policy: policy(at), waits_for: Vec::new() };
         let awarded = awarded.map(|at| status(at, MilestoneState::Awarded));
         let armed = state.milestones.get(counter).into_iter().flatten().map(|&at| status(at, MilestoneState::Armed));
         MilestoneList { milestones: awarded.chain(armed).collect(), every: None, sequence_from: None }
@@ -154,7 +158,10 @@ impl Backend for Memory {
         if let Some(&at) = spec.at.iter().find(|&&at| at <= count) {
             return Err(DefineError::NotAbove { at, count }.into());
         }
-        self.state.lock().unwrap().milestones.entry(counter.clone()).or_default().extend(spec.at);
+        let mut state = self.state.lock().unwrap();
+        state.timely.extend(spec.at.iter().filter(|_| spec.policy == Policy::Timely));
+        state.milestones.entry(counter.clone()).or_default().extend(spec.at);
+        drop(state);
         Ok(self.list(&counter))
     }
 

@@ -194,10 +194,10 @@ async fn bad_requests_get_one_clear_error_and_change_nothing() {
         (
             "PUT",
             "/v1/counters/search/q/milestones",
-            r#"{"policy":"timely"}"#,
+            r#"{"policy":"soon"}"#,
             400,
             "malformed_body",
-            "unknown variant `timely`",
+            "unknown variant `soon`, expected `strict` or `timely`",
         ),
         ("DELETE", "/v1/counters/search/q/milestones", "", 400, "parameter", "?at=N or ?rule"),
         ("GET", "/v1/awards?colour=1", "", 400, "parameter", "unknown parameter \"colour\""),

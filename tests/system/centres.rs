@@ -1,13 +1,15 @@
 //! Three data centres: the ledger's leader dies around milestones, one data centre is cut off and healed, one is gone and its
 //! front end moves. Each n-th is one increment, the same everywhere, and totals equal what was acknowledged.
 
-use crate::cluster::{Centre, Cluster, PLAIN, QUERIES, Role, arm, awards, free_address, leader, until_views_show};
+use crate::cluster::{
+    Centre, Cluster, PLAIN, QUERIES, Role, arm, arm_under, awards, free_address, leader, until_views_show,
+};
 use crate::http;
 use crate::load::{Counted, Load};
 use crate::process::until;
-use tidemark::soak::relay::Relay;
 use serde_json::Value;
 use std::net::SocketAddr;
+use tidemark::soak::relay::Relay;
 
 const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
 const MILESTONES: [u64; 3] = [1_000, 2_000, 3_000];
@@ -132,6 +134,34 @@ async fn a_data_centre_that_is_cut_off_or_gone_is_missed_by_nobody_and_totals_ar
     centres[1].aggregator.kill();
     loads[1].until_further(200).await;
     centres[1] = cluster.centre(1).await;
+    let mut counted = Vec::new();
+    for load in loads {
+        counted.push(load.finish().await);
+    }
+    let counted = Counted::sum(counted);
+    counted.until_shown(&views(&centres)).await;
+    check_awards(&counted, &centres, &[MILESTONE_WHILE_CUT]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_timely_a_winner_is_named_while_a_data_centre_is_cut_off_and_nothing_is_lost() {
+    let (cluster, relay, centres) = behind_a_relay().await;
+    arm_under(centres[0].http, QUERIES, &[MILESTONE_WHILE_CUT], "timely").await;
+    let body = format!(r#"{{"at":[{MILESTONE_WHILE_CUT}],"policy":"strict"}}"#);
+    let refused = http::send(centres[1].http, "PUT", "/v1/counters/search/queries/milestones", &body).await.unwrap();
+    assert_eq!((refused.0, &refused.1["error"]["code"]), (409, &"policy".into()), "{}", refused.1);
+    let mut loads = Vec::new();
+    for dc in 0..DCS.len() {
+        loads.push(Load::start(cluster.client(&[dc]).await, 1));
+    }
+    loads[2].until_further(100).await;
+    relay.cut();
+    // It is not healed before: the award does not wait for what the data centre holds.
+    let named = until_awarded(centres[0].http, 1).await;
+    assert_eq!(until_awarded(centres[1].http, 1).await, named);
+    loads[2].until_further(100).await;
+    relay.heal();
+    assert_eq!(until_awarded(centres[2].http, 1).await, named);
     let mut counted = Vec::new();
     for load in loads {
         counted.push(load.finish().await);

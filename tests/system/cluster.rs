@@ -295,12 +295,17 @@ pub async fn until_views_show(views: &[SocketAddr], counter: &str, total: u64) {
 
 /// Defines milestones and waits until they are armed.
 pub async fn arm(http: SocketAddr, counter: &str, at: &[u64]) {
-    let body = serde_json::json!({ "at": at }).to_string();
+    arm_under(http, counter, at, "strict").await;
+}
+
+/// The same under a policy.
+pub async fn arm_under(http: SocketAddr, counter: &str, at: &[u64], policy: &str) {
+    let body = serde_json::json!({ "at": at, "policy": policy }).to_string();
     let path = format!("/v1/counters/{counter}/milestones");
     until("a definition", async || http::send(http, "PUT", &path, &body).await.filter(|(code, _)| *code == 200)).await;
     until("armed milestones", async || {
         let (_, list) = http::get(http, &path).await?;
-        let armed = |status: &Value| status["state"] == "armed";
+        let armed = |status: &Value| status["state"] == "armed" && status["policy"] == policy;
         let list = list["milestones"].as_array()?.clone();
         (list.len() == at.len() && list.iter().all(armed)).then_some(())
     })

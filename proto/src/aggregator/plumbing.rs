@@ -36,7 +36,9 @@ impl AggregatorCore {
             FromGroup::Feed(FeedChunk { start, .. }) if ledger.is_superseded(group, start) => {
                 self.tell_registration(group, ledger);
             }
-            FromGroup::Report(Report { start, .. }) | FromGroup::Offer(Offer { start, .. })
+            FromGroup::Report(Report { start, .. })
+            | FromGroup::Returned(Report { start, .. })
+            | FromGroup::Offer(Offer { start, .. })
                 if ledger.confirmed(group).is_some_and(|last| last.nonce != start) =>
             {
                 self.tell_registration(group, ledger);
@@ -47,8 +49,14 @@ impl AggregatorCore {
                 self.propose_soon(now, LedgerCmd::Hello(hello));
             }
             FromGroup::Report(report) if report.group == group => match account(&report.counter) {
-                Some(known) if known.report_no >= report.report_no => self.tell_account(&report.counter, group, ledger),
+                Some(known) if known.report_no >= report.report_no || known.generation > report.generation => {
+                    self.tell_account(&report.counter, group, ledger);
+                }
                 _ => self.propose_report(now, report, ledger),
+            },
+            FromGroup::Returned(report) if report.group == group => match account(&report.counter) {
+                Some(known) if known.report_no >= report.report_no => self.tell_account(&report.counter, group, ledger),
+                _ => self.propose_soon(now, LedgerCmd::Returned(report)),
             },
             FromGroup::Offer(offer) if offer.group == group => match account(&offer.counter) {
                 Some(known) if known.next_pos >= offer.first_pos + offer.count() => {
@@ -82,8 +90,8 @@ impl AggregatorCore {
     }
 
     fn tell_account(&mut self, counter: &CounterName, group: GroupId, ledger: &Ledger) {
-        if let Some(account) = ledger.account(counter, group) {
-            self.tell(group, ToGroup::Account(account));
+        if let Some(account) = ledger.tells(counter, group, None) {
+            self.tell(group, account);
         }
         if let Some(placed) = ledger.placed(counter, group) {
             self.tell(group, ToGroup::Placed(placed));
@@ -94,7 +102,8 @@ impl AggregatorCore {
     pub(super) fn forward_recall(&mut self, recall: &Recall, ledger: &Ledger) {
         let Some(account) = ledger.account(&recall.counter, recall.group) else { return };
         if (account.epoch, account.generation) == (recall.epoch, recall.generation) {
-            self.tell(recall.group, ToGroup::Account(Account { granted: recall.granted, recall: true, ..account }));
+            let told = ledger.tells(&recall.counter, recall.group, Some(recall.granted));
+            told.into_iter().for_each(|told| self.tell(recall.group, told));
         }
     }
 

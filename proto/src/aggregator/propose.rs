@@ -19,8 +19,8 @@ const PROPOSAL_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 /// Commands on their way to the ledger.
 #[derive(Clone, Debug, Default)]
 pub struct Proposals {
-    /// The newest report of each account wins.
-    reports: BTreeMap<(CounterName, GroupId), Report>,
+    /// The newest report of each account wins; with it, whether its group still queues late increments.
+    reports: BTreeMap<(CounterName, GroupId), (Report, bool)>,
     others: Vec<LedgerCmd>,
     at: Option<Time>,
     last: Time,
@@ -29,14 +29,17 @@ pub struct Proposals {
 impl Proposals {
     fn add(&mut self, cmd: LedgerCmd) {
         match cmd {
-            LedgerCmd::Report(report) => {
-                let key = (report.counter.clone(), report.group);
-                if self.reports.get(&key).is_none_or(|old| old.report_no <= report.report_no) {
-                    self.reports.insert(key, report);
-                }
-            }
+            LedgerCmd::Report(report) => self.add_report(report, false),
+            LedgerCmd::Returned(report) => self.add_report(report, true),
             other if self.others.len() < PROPOSALS_MAX => self.others.push(other),
             _ => {}
+        }
+    }
+
+    fn add_report(&mut self, report: Report, late: bool) {
+        let key = (report.counter.clone(), report.group);
+        if self.reports.get(&key).is_none_or(|(old, _)| old.report_no <= report.report_no) {
+            self.reports.insert(key, (report, late));
         }
     }
 
@@ -51,7 +54,8 @@ impl Proposals {
     /// Reports stand first: what they say of spent rights was before what is offered.
     fn take(&mut self) -> Vec<LedgerCmd> {
         self.at = None;
-        let mut cmds: Vec<LedgerCmd> = std::mem::take(&mut self.reports).into_values().map(LedgerCmd::Report).collect();
+        let said = |(report, late)| if late { LedgerCmd::Returned(report) } else { LedgerCmd::Report(report) };
+        let mut cmds: Vec<LedgerCmd> = std::mem::take(&mut self.reports).into_values().map(said).collect();
         cmds.append(&mut self.others);
         cmds
     }
@@ -201,6 +205,7 @@ fn patience(state: &CounterLedger, report: &Report) -> Span {
 fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
     match cmd {
         LedgerCmd::Report(report) => Some(&report.counter),
+        LedgerCmd::Revoke { counter, .. } => Some(counter),
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => Some(&offer.counter),
         _ => None,
     }
@@ -213,10 +218,11 @@ fn may_propose(dc: DcId, cmd: &LedgerCmd) -> bool {
         LedgerCmd::ClaimRule { .. } | LedgerCmd::Claim { .. } => true,
         LedgerCmd::View(of) => *of == dc,
         LedgerCmd::Hello(hello) => hello.group.dc == dc,
-        LedgerCmd::Report(report) => report.group.dc == dc,
+        LedgerCmd::Report(report) | LedgerCmd::Returned(report) => report.group.dc == dc,
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer.group.dc == dc,
         LedgerCmd::ViewAck { dc: of, .. } | LedgerCmd::Signature { dc: of, .. } => *of == dc,
-        LedgerCmd::Grant { .. } | LedgerCmd::ClaimUntil { .. } | LedgerCmd::ClaimOver { .. } => false,
+        LedgerCmd::Grant { .. } | LedgerCmd::Revoke { .. } => false,
+        LedgerCmd::ClaimUntil { .. } | LedgerCmd::ClaimOver { .. } => false,
     }
 }
 
@@ -241,7 +247,7 @@ fn parts(cmds: Vec<LedgerCmd>) -> Vec<Vec<LedgerCmd>> {
 /// An upper bound of a command's encoded size, cheap for the frequent ones.
 fn size_of_cmd(cmd: &LedgerCmd) -> usize {
     match cmd {
-        LedgerCmd::Report(_) => 512,
+        LedgerCmd::Report(_) | LedgerCmd::Returned(_) => 512,
         LedgerCmd::Offer(Offer { body: OfferBody::Items(items), .. }) => 512 + 64 * items.len(),
         other => wire::encode(other).len(),
     }

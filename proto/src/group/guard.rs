@@ -3,6 +3,7 @@
 //! PROTOCOL section 1, "Valve apply". The account is cumulative (granted, spent, returned); an increment that does not fit is
 //! queued at the next position, and only `Placed` resolves it.
 
+use crate::group::lease::Tenure;
 use crate::group::queue::Queue;
 use crate::ids::CounterName;
 use crate::limits::GRANTED_CUMULATIVE_MAX;
@@ -19,8 +20,7 @@ pub struct Guard {
     pub epoch: u32,
     /// The component (sum over the lanes) when the epoch began.
     pub base: u64,
-    /// Under `strict` a generation is closed only when nothing certified in it is unknown to the ledger, so no journal of
-    /// certified items is kept: a newer generation starts with an empty account and nothing becomes late.
+    /// The next one starts with an empty account; rights that are held for good leave nothing late.
     pub generation: u32,
     pub granted: u64,
     pub spent: u64,
@@ -31,6 +31,9 @@ pub struct Guard {
     pub acked_pos: u64,
     #[serde(skip)]
     pub(super) queue: Queue,
+    /// Kept apart in a checkpoint, where one from before there were leases has nothing.
+    #[serde(skip)]
+    pub(super) tenure: Tenure,
 }
 
 /// What a message about the account does to it.
@@ -59,12 +62,13 @@ impl Guard {
             acked_spent: 0,
             acked_pos: 0,
             queue: Queue::default(),
+            tenure: Tenure::default(),
         }
     }
 
     /// The account alone.
     pub(super) fn without_queue(&self) -> Guard {
-        Guard { counter: self.counter.clone(), queue: Queue::default(), ..*self }
+        Guard { counter: self.counter.clone(), queue: Queue::default(), tenure: Tenure::default(), ..*self }
     }
 
     /// Rights left.
@@ -90,20 +94,20 @@ impl Guard {
     /// Spends rights on an increment if it fits whole.
     pub(super) fn certify(&mut self, delta: u64) -> bool {
         let returned = if bites(Bug::ReturnedStaysUsable) { self.returned } else { 0 };
-        let fits = self.available() + returned >= delta;
+        let fits = self.available() + returned >= delta && self.tenure.may_spend();
         if fits {
             self.spent += delta;
         }
         fits
     }
 
-    /// What the account would do.
+    /// What the account would do. It opens no generation: that takes its terms.
     pub(super) fn judge(&self, account: &Account) -> AccountChange {
         if account.epoch != self.epoch {
             return if account.epoch > self.epoch { AccountChange::Epoch } else { AccountChange::Nothing };
         }
         if account.generation != self.generation {
-            return if account.generation > self.generation { AccountChange::Rights } else { AccountChange::Nothing };
+            return AccountChange::Nothing;
         }
         if account.recall && account.granted < self.granted {
             return AccountChange::Nothing;
@@ -117,12 +121,8 @@ impl Guard {
 
     /// Applies an account of this epoch.
     pub(super) fn on_account(&mut self, account: &Account) {
-        if account.generation < self.generation {
+        if account.generation != self.generation {
             return;
-        }
-        if account.generation > self.generation {
-            self.generation = account.generation;
-            (self.granted, self.spent, self.returned, self.acked_spent) = (0, 0, 0, 0);
         }
         if account.recall && account.granted < self.granted {
             return;
@@ -133,6 +133,13 @@ impl Guard {
         }
         self.acked_spent = self.acked_spent.max(account.acked_spent.min(self.spent));
         self.acked_pos = self.acked_pos.max(account.next_pos.min(self.next_pos()));
+        self.tenure.trim(self.acked_spent);
+    }
+
+    /// The next generation: nothing is granted in it yet.
+    pub(super) fn open(&mut self, generation: u32) {
+        self.generation = generation;
+        (self.granted, self.spent, self.returned, self.acked_spent) = (0, 0, 0, 0);
     }
 
     pub(super) fn hello(&self) -> HelloAccount {
@@ -155,5 +162,6 @@ impl Guard {
             "acknowledged the unsaid: {self:?}"
         );
         self.queue.check_invariants();
+        self.tenure.check_invariants(self.spent);
     }
 }

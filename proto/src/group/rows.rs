@@ -7,6 +7,7 @@
 
 use crate::group::cells::{COMPONENTS_PER_BLOCK, Cells, Component};
 use crate::group::guard::Guard;
+use crate::group::lease::Tenure;
 use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
 use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream};
 use crate::group::{Group, GroupConfig};
@@ -21,7 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
+/// The one before: without the last field of the closing row, which is empty then.
+const FORMAT_WITHOUT_TENURES: u8 = 2;
 const META: u8 = 0;
 const NAMES: u8 = 1;
 const COMPONENTS: u8 = 2;
@@ -93,6 +96,8 @@ struct Meta {
     fenced_out: bool,
     namespaces: BTreeSet<String>,
     spread: BTreeSet<CounterName>,
+    /// Of guards that hold, or held, rights under a lease.
+    tenures: Vec<(u32, Tenure)>,
 }
 
 /// A row of a queue: items from `first_pos` on. Without any, nothing in the block awaits a place any more; so it is without a row.
@@ -191,10 +196,16 @@ impl Group {
             fenced_out: self.fenced_out,
             namespaces: self.namespaces.clone(),
             spread: self.spread.clone(),
+            tenures: self.tenures(),
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);
         value
+    }
+
+    fn tenures(&self) -> Vec<(u32, Tenure)> {
+        let tenures = (0..).zip(&self.guards).filter(|(_, guard)| !guard.tenure.is_plain());
+        tenures.map(|(number, guard)| (number, guard.tenure.clone())).collect()
     }
 
     /// The group of a checkpoint's rows, given in the order of their keys; `None` if no checkpoint was ever completed. The feed
@@ -246,8 +257,10 @@ struct Loading {
 
 impl Loading {
     fn new(config: GroupConfig, meta: &[u8]) -> Result<Loading, LoadError> {
+        let closing = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
         let mut meta = match meta.split_first() {
-            Some((&FORMAT, rest)) => get::<Meta>(rest).ok_or(malformed(&[META], "not the closing row"))?,
+            Some((&FORMAT, rest)) => closing(rest)?,
+            Some((&FORMAT_WITHOUT_TENURES, rest)) => closing(&[rest, &[0]].concat())?,
             Some((&other, _)) => return Err(LoadError::Format(other)),
             None => return Err(malformed(&[META], "empty")),
         };
@@ -256,6 +269,10 @@ impl Loading {
             let (found, found_lanes) = (meta.group, meta.lanes);
             let (expected, expected_lanes) = (config.id, config.lanes);
             return Err(LoadError::Foreign { found, found_lanes, expected, expected_lanes });
+        }
+        for (number, tenure) in std::mem::take(&mut meta.tenures) {
+            let guard = meta.guards.get_mut(number as usize).ok_or(malformed(&[META], "rights of an unknown guard"))?;
+            guard.tenure = tenure;
         }
         for (guard, &(head, next)) in meta.guards.iter_mut().zip(&meta.queues) {
             guard.queue = Queue::to_load(head, next);
@@ -397,7 +414,8 @@ impl Loading {
         for (mut guard, (head, _)) in meta.guards.into_iter().zip(meta.queues) {
             finish_queue(&mut guard.queue, head, group.streams.len())?;
             let number = group.guards.len() as u32;
-            if guard.slot >= meta.slots || !guard_is_sound(&guard) || group.guard_of_slot.contains_key(&guard.slot) {
+            let sound = guard_is_sound(&guard, group.streams.len());
+            if guard.slot >= meta.slots || !sound || group.guard_of_slot.contains_key(&guard.slot) {
                 return Err(malformed(&[META], "an account is out of bounds"));
             }
             group.queued += guard.queue.open();
@@ -411,10 +429,11 @@ impl Loading {
     }
 }
 
-fn guard_is_sound(guard: &Guard) -> bool {
+fn guard_is_sound(guard: &Guard, streams: u32) -> bool {
     let used = guard.spent.checked_add(guard.returned);
     let acked = guard.acked_spent <= guard.spent && guard.acked_pos <= guard.next_pos();
-    used.is_some_and(|used| used <= guard.granted) && acked
+    let tenure = guard.tenure.is_sound(guard.spent, guard.next_pos(), streams);
+    used.is_some_and(|used| used <= guard.granted) && acked && tenure
 }
 
 /// Records name guards that exist and, each, the items that are queued of its batch; together all that are.

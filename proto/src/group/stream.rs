@@ -77,6 +77,16 @@ impl Stream {
         self.records.insert(seq, record);
     }
 
+    /// An item of batch `seq` that had counted is queued after all.
+    pub fn requeue(&mut self, seq: u64, part: Part) {
+        let record = self.records.entry(seq).or_default();
+        if record.open == 0 {
+            self.done.retain(|done| *done != seq);
+        }
+        record.open += part.indices.len() as u32;
+        record.parts.push(part);
+    }
+
     /// Item `idx` of batch `seq` got its place.
     pub fn on_placed(&mut self, seq: u64, idx: u32, place: Place) {
         let Some(record) = self.records.get_mut(&seq) else { return };

@@ -182,7 +182,10 @@ fn recalls_return_what_is_unspent_and_stale_ones_are_ignored() {
     apply(&mut group, recall(10));
     assert_eq!(group.guards()[0].available(), 2, "an old recall");
     let next = Account { generation: 1, acked_spent: 3, ..account(0, 4) };
-    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(next)));
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(next.clone())));
+    assert_eq!(group.guards()[0].generation, 0, "only its terms open a generation");
+    let opened = Opened { account: next, leased: false, closed_spent: 3 };
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Opened(opened)));
     let guard = &group.guards()[0];
     assert_eq!((guard.generation, guard.granted, guard.spent, guard.returned), (1, 4, 0, 0));
     apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 99))));
@@ -401,7 +404,9 @@ impl Oracle {
     fn check(&mut self, group: &Group, cmd: &GroupCmd, effects: &[Effect]) {
         for effect in effects {
             match effect {
-                Effect::Acked { client, lane, seq, pending } => self.on_acked(cmd, (client.0, *lane), *seq, pending),
+                Effect::Acked { client, lane, seq, pending, .. } => {
+                    self.on_acked(cmd, (client.0, *lane), *seq, pending)
+                }
                 Effect::Placed { client, lane, seq, idx, place } => {
                     self.on_placed((client.0, *lane, *seq, *idx), *place, matches!(cmd, GroupCmd::Batch(_)))
                 }
@@ -414,7 +419,7 @@ impl Oracle {
                     self.fenced.insert((client.0, *lane));
                     assert_eq!(*last_seq, self.batches.get(&(client.0, *lane)).map_or(0, Vec::len) as u64);
                 }
-                Effect::Confirmed | Effect::FencedOut | Effect::Spread => {}
+                Effect::Confirmed | Effect::FencedOut | Effect::Spread | Effect::Closed { .. } => {}
             }
         }
         self.check_sums(group);

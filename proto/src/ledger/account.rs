@@ -1,5 +1,6 @@
 //! One group's account for one counter, as the ledger knows it, and the places it has given to the group's queued increments.
 
+use super::revoke::Generation;
 use crate::ids::{CounterName, GroupId};
 use crate::msg::{Account, Hello, HelloAccount, Place, PlacedRun, Report};
 use crate::teeth::{Bug, bites};
@@ -57,7 +58,7 @@ impl AccountState {
     /// Takes a report; one that claims more than was granted changes nothing.
     /// Of a base not known before, at most `base_max` counts.
     pub fn on_report(&mut self, report: &Report, base_max: u64) -> Reported {
-        if report.generation != self.generation {
+        if report.generation != self.generation && !bites(Bug::ClosedReportTaken) {
             return Reported::Nothing;
         }
         let (spent, returned) = (self.spent.max(report.spent), self.returned.max(report.returned));
@@ -75,20 +76,37 @@ impl AccountState {
         if before == after { Reported::Nothing } else { Reported::Changed }
     }
 
+    /// Closes the generation: its spending counts, what was outstanding of it does not come. Returns the spending.
+    pub(super) fn close(&mut self) -> u64 {
+        let spent = self.spent;
+        self.closed += if bites(Bug::RevokedInPlace) { 0 } else { spent };
+        self.generation = self.generation.saturating_add(u32::from(!bites(Bug::RevokedInPlace)));
+        self.spent = if bites(Bug::RevokedInPlace) { spent } else { 0 };
+        (self.granted, self.returned) = (self.spent, 0);
+        spent
+    }
+
     /// Whether a group that says `hello` may be the one this account was kept with: the ledger never knows more than it.
-    pub fn agrees_with(&self, hello: &Hello, counter: &CounterName, epoch: u32) -> bool {
+    pub fn agrees_with(&self, hello: &Hello, counter: &CounterName, epoch: u32, terms: Generation) -> bool {
         match hello.accounts.iter().find(|account| account.counter == *counter && account.epoch == epoch) {
-            Some(account) => self.knows_no_more_than(account),
-            None => self.spent == 0 && self.returned == 0 && self.next_pos == 0 && self.base.unwrap_or(0) == 0,
+            Some(account) => self.knows_no_more_than(account, terms),
+            None => {
+                let spent = self.closed + self.spent;
+                spent == 0 && self.returned == 0 && self.next_pos == 0 && self.base.unwrap_or(0) == 0
+            }
         }
     }
 
-    fn knows_no_more_than(&self, hello: &HelloAccount) -> bool {
-        hello.generation == self.generation
+    fn knows_no_more_than(&self, hello: &HelloAccount, terms: Generation) -> bool {
+        let of_this = hello.generation == self.generation
             && hello.granted <= self.granted
             && self.spent <= hello.spent
-            && self.returned <= hello.returned
-            && self.next_pos <= hello.next_pos
+            && self.returned <= hello.returned;
+        // It was revoked, or otherwise closed, and the group has not heard.
+        let of_the_last = hello.generation.checked_add(1) == Some(self.generation)
+            && terms.unheard
+            && terms.closed_spent <= hello.spent;
+        (of_this || of_the_last) && self.next_pos <= hello.next_pos
     }
 
     /// Records the place of positions `first_pos .. first_pos + count`.

@@ -7,13 +7,14 @@
 
 use super::account::{AccountState, Reported};
 use super::milestones::{Milestones, Pending};
+use super::revoke::Terms;
 use super::window::{Body, Slot, Window};
 use crate::ids::{CounterName, DcId, GroupId, LogIndex};
 use crate::limits::{
     CERTAIN_MAX, GRANT_MAX, GRANTED_CUMULATIVE_MAX, IDENTITIES_AHEAD_S, OFFER_ITEMS_MAX, SEQUENCED_MAX,
     UNACKNOWLEDGED_RUNS_MAX, UNDECIDED_ITEMS_MAX, WINDOW_WEIGHT_MAX,
 };
-use crate::msg::{Award, AwardSignature, MilestoneSpec, Offer, OfferBody, Place, PlacedRun, Report};
+use crate::msg::{Award, AwardSignature, MilestoneSpec, Offer, OfferBody, Place, PlacedRun, Policy, Report};
 use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,7 @@ pub struct CounterLedger {
     name: CounterName,
     epoch: u32,
     accounts: BTreeMap<GroupId, AccountState>,
-    milestones: Milestones,
+    pub(super) milestones: Milestones,
     sequence_from: Option<u64>,
     /// Weight placed and removed from the window.
     sequenced: u64,
@@ -43,6 +44,9 @@ pub struct CounterLedger {
     out: u64,
     /// Accounts without a base.
     bases_missing: usize,
+    /// Kept behind everything else in a snapshot, where one from before there were any has nothing.
+    #[serde(skip)]
+    pub(super) terms: Terms,
 }
 
 /// What an operation changed, collected for the ledger's `Changes`.
@@ -88,6 +92,7 @@ impl CounterLedger {
             awards: BTreeMap::new(),
             accounts_certain: 0,
             out: 0,
+            terms: Terms::default(),
         }
     }
 
@@ -217,7 +222,9 @@ impl CounterLedger {
         self.certain() + self.window.weight() + 1
     }
 
-    pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<DcId>) {
+    pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        let first = self.milestones.revision() == 0;
+        let known = (self.milestones.singles().clone(), self.milestones.every());
         self.milestones.revise();
         for &at in &spec.at {
             if at > 0 && !self.is_awarded(at) {
@@ -228,14 +235,18 @@ impl CounterLedger {
             self.milestones.set_rule(every, self.certain(), views);
         }
         self.sequence_from = spec.sequence_from.or(self.sequence_from);
+        self.define_policy(spec, (&known.0, known.1), first);
         self.settle_arming(views);
+        self.reopen(touched);
     }
 
     /// Whether everything that `spec` asks for stands already, or is settled.
     pub fn holds(&self, spec: &MilestoneSpec) -> bool {
-        let has = |&at: &u64| self.is_settled(at) || self.milestones.singles().contains(&at);
+        let stands = |at: u64| self.milestones.singles().contains(&at) && self.single_policy(at) == spec.policy;
+        let has = |&at: &u64| self.is_settled(at) || stands(at);
         let sequenced = spec.sequence_from.is_none_or(|from| self.sequence_from == Some(from));
-        let ruled = spec.every.is_none_or(|every| self.milestones.every() == Some(every));
+        let rule = |every| self.milestones.every() == Some(every) && self.rule_policy() == spec.policy;
+        let ruled = spec.every.is_none_or(rule);
         spec.at.iter().all(has) && ruled && sequenced
     }
 
@@ -261,25 +272,42 @@ impl CounterLedger {
 
     pub fn add_new_group(&mut self, group: GroupId) {
         self.accounts.entry(group).or_insert_with(AccountState::of_new_group);
+        self.open_for_new_group(group);
     }
 
-    pub fn on_report(&mut self, report: &Report, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+    /// Takes a report; `late` from a group that still queues late increments.
+    pub fn on_report(
+        &mut self,
+        (report, late): (&Report, bool),
+        index: LogIndex,
+        views: &BTreeSet<DcId>,
+        touched: &mut Touched,
+    ) {
         if report.epoch != self.epoch {
             return;
         }
         let base_max = CERTAIN_MAX - self.accounts_certain - self.out;
-        match self.change_account(report.group, |account| account.on_report(report, base_max)) {
+        let reported = self.change_account(report.group, |account| account.on_report(report, base_max));
+        let present = self.accounts.get(&report.group).is_some_and(|account| account.generation == report.generation);
+        match reported {
             Some(Reported::Impossible) => touched.fence = Some(report.group),
-            Some(Reported::Changed) => {
-                touched.groups.insert(report.group);
-                self.settle(index, views, touched);
+            Some(reported) => {
+                let first = present && !late && self.hear(report.group);
+                if first || reported == Reported::Changed {
+                    touched.groups.insert(report.group);
+                    self.settle(index, views, touched);
+                }
             }
-            _ => {}
+            None => {}
         }
     }
 
     /// Runs `change` on one account and keeps the sums over all.
-    fn change_account<R>(&mut self, group: GroupId, change: impl FnOnce(&mut AccountState) -> R) -> Option<R> {
+    pub(super) fn change_account<R>(
+        &mut self,
+        group: GroupId,
+        change: impl FnOnce(&mut AccountState) -> R,
+    ) -> Option<R> {
         let account = self.accounts.get_mut(&group)?;
         let before = (account.certain(), account.out(), account.base.is_none());
         let result = change(account);
@@ -328,6 +356,9 @@ impl CounterLedger {
         if rider.is_some_and(|(at, index)| !self.takes_rider(group, at, index)) {
             return;
         }
+        if !self.may_hold(group) {
+            return;
+        }
         let fits = if bites(Bug::GrantUnclamped) { amount } else { amount.min(GRANT_MAX).min(self.grantable()) };
         let granted = self.change_account(group, |account| {
             let amount = fits.min(GRANTED_CUMULATIVE_MAX - account.granted);
@@ -351,6 +382,7 @@ impl CounterLedger {
         if answer.epoch == self.epoch {
             self.milestones.on_view_ack(answer.at, answer.arming, answer.dc, answer.shown_below);
             self.settle_arming(views);
+            self.reopen(touched);
             touched.counter = true;
         }
     }
@@ -372,7 +404,7 @@ impl CounterLedger {
     // ---- settlement ----
 
     /// Decides, places and awards whatever can be, then sees what can be armed.
-    fn settle(&mut self, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+    pub(super) fn settle(&mut self, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
         loop {
             self.remove_decided();
             if self.out == 0 || bites(Bug::PlacedWhileRightsOut) {
@@ -387,6 +419,7 @@ impl CounterLedger {
             }
         }
         self.settle_arming(views);
+        self.reopen(touched);
         touched.counter = true;
     }
 
@@ -583,15 +616,22 @@ impl CounterLedger {
         Decision::Open { count: (body.fitting(reach) + 1).min(body.count()) }
     }
 
-    /// Arms what can be armed; what happened before it could be is passed.
+    /// Arms what can be armed; what happened before it could be is passed. A strict milestone waits for late increments, which have
+    /// happened and which nothing here accounts for.
     fn settle_arming(&mut self, views: &BTreeSet<DcId>) {
-        if self.bases_missing > 0 && !bites(Bug::ArmingSkipsBases) {
-            return;
+        if self.bases_missing == 0 || bites(Bug::ArmingSkipsBases) {
+            self.arm_and_pass(views);
         }
+        self.tidy_policies();
+    }
+
+    fn arm_and_pass(&mut self, views: &BTreeSet<DcId>) {
+        let late = self.terms.any_late() && !bites(Bug::ArmedWhileLate);
         loop {
             let (certain, upper) = (self.certain(), self.upper());
             let ready = self.milestones.pending().find_map(|(at, state)| match state {
                 Pending::Arming { refused, .. } if *refused || certain >= at => Some((at, false)),
+                Pending::Arming { .. } if late && self.policy_of(at) == Policy::Strict => None,
                 Pending::Arming { awaits, .. } if awaits.is_empty() && (upper < at || bites(Bug::ArmedOverBudget)) => {
                     Some((at, true))
                 }

@@ -199,6 +199,7 @@ impl Log {
 fn unknown_cells(message: &ToGroup, unknown: impl Fn(&CellId) -> bool) -> Vec<CellId> {
     let accounts = match message {
         ToGroup::Account(account) => std::slice::from_ref(account),
+        ToGroup::Opened(opened) => std::slice::from_ref(&opened.account),
         ToGroup::Confirmed { accounts, .. } => accounts,
         _ => &[],
     };

@@ -3,7 +3,7 @@
 //! has; it is said again until the process start is confirmed, and only then come reports and offers.
 
 use crate::alloc::{RateEstimator, report_interval_us};
-use crate::group::Group;
+use crate::group::{Group, Guard};
 use crate::msg::{Account, FromGroup, Offer, OfferBody, Placed, Report, ToGroup};
 use crate::node::{NodeConfig, NodeCore, Output};
 use crate::time::{Span, Time};
@@ -177,6 +177,10 @@ impl NodeCore {
     pub(super) fn on_ledger(&mut self, now: Time, message: ToGroup) {
         match &message {
             ToGroup::Account(account) => self.on_acks(now, account),
+            ToGroup::Opened(opened) => {
+                self.on_acks(now, &opened.account);
+                self.on_lease_acks(opened);
+            }
             ToGroup::Confirmed { accounts, .. } => accounts.iter().for_each(|account| self.on_acks(now, account)),
             ToGroup::Placed(placed) => self.on_need_items(placed),
             _ => {}
@@ -255,7 +259,12 @@ impl NodeCore {
         let report = pulse.report(now, &self.config, &self.group, number);
         let next = pulse.next_due(&self.config, &self.group, number);
         self.outputs.extend(offers.into_iter().map(|offer| Output::Aggregator(FromGroup::Offer(offer))));
-        self.outputs.extend(report.map(|report| Output::Aggregator(FromGroup::Report(report))));
+        let late = self.group.guards()[number as usize].awaits_late();
+        if let Some(report) = report {
+            self.leases.on_report(&self.group, number, report.report_no, now);
+            let said = if late { FromGroup::Returned(report) } else { FromGroup::Report(report) };
+            self.outputs.push_back(Output::Aggregator(said));
+        }
         next.map(|next| next.max(Time(now.0 + 1)))
     }
 }
@@ -307,19 +316,24 @@ impl Pulse {
 
     fn report_due(&self, config: &NodeConfig, group: &Group, number: u32) -> Option<Time> {
         let Some(said) = &self.said else { return Some(Time(0)) };
-        let report = group.report(number);
+        let (report, guard) = (group.report(number), &group.guards()[number as usize]);
         if report.returned != said.returned || report.generation != said.generation {
             return Some(Time(0));
         }
         if !is_news(said, &report) {
             let rate = self.rate.is_other_than(said.rate_per_s).then(|| self.said_at + RATE_INTERVAL);
-            return self.report_repeat.map(|repeat| repeat.at).into_iter().chain(rate).min();
+            let lease = self.wants_lease(guard).then(|| self.said_at + config.report_interval_far);
+            return self.report_repeat.map(|repeat| repeat.at).into_iter().chain(rate).chain(lease).min();
         }
-        let guard = &group.guards()[number as usize];
         let (near, far) = (config.report_interval_near.0, config.report_interval_far.0);
         let wanted =
             if guard.pending() > 0 { 0 } else { report_interval_us(guard.available(), self.rate.per_s as f64) };
         Some(self.said_at + Span(wanted.min(far).max(near)))
+    }
+
+    /// Without a lease increments are queued, and no news comes of rights: the report that asks for one is said by itself.
+    fn wants_lease(&self, guard: &Guard) -> bool {
+        guard.is_leased() && !guard.holds_lease() && guard.pending() > 0 && self.acked_report >= self.said_no
     }
 
     fn next_due(&self, config: &NodeConfig, group: &Group, number: u32) -> Option<Time> {

@@ -56,7 +56,7 @@ impl NodeCore {
         debug_assert!(self.is_replica() || role == Role::Follows, "who is alone leads always");
         (self.role, self.nonce) = (role, nonce);
         self.log = commit::Log::new(self.group.applied(), self.group.table().len());
-        self.clients = Default::default();
+        (self.clients, self.leases) = (Default::default(), Default::default());
         (self.feed, self.untold) = (Default::default(), Some(self.group.applied()));
         self.pulses = pulse::Pulses::new(self.group.guards().len());
         self.outputs.push_back(Output::EndClients);

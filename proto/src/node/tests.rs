@@ -1,6 +1,8 @@
 //! A node with a disk that loses what was not flushed, clients that retry, and the real ledger: whatever is cut off between two
 //! outputs, every increment is counted once and one of them is the milestone.
 
+mod leases;
+
 use super::commit::ITEM_BYTES;
 use super::*;
 use crate::ids::{ClientId, CounterName, DcId, OwnerId, SessionId};
@@ -82,6 +84,11 @@ struct World {
     told_placed: usize,
     /// The ledger's leader cannot be reached: what is said to it is lost.
     leader_away: bool,
+    policy: Policy,
+    /// The round of the workload in which the group's generation is revoked; what it says a little before that is lost.
+    revoked_in: Option<u64>,
+    /// Late increments that were queued.
+    late: u64,
 }
 
 impl World {
@@ -110,6 +117,9 @@ impl World {
             offered: (0, 0),
             told_placed: 0,
             leader_away: false,
+            policy: Policy::Strict,
+            revoked_in: None,
+            late: 0,
         };
         world.propose(LedgerCmd::Namespace("test".into()));
         world.connect_aggregator();
@@ -126,7 +136,7 @@ impl World {
     }
 
     fn define(&mut self, at: u64) {
-        let spec = MilestoneSpec { at: vec![at], ..MilestoneSpec::default() };
+        let spec = MilestoneSpec { at: vec![at], policy: self.policy, ..MilestoneSpec::default() };
         self.propose(LedgerCmd::Define { counter: name(GUARDED), revision: 0, spec });
     }
 
@@ -135,6 +145,8 @@ impl World {
         while let Some(input) = self.inbox.pop_front() {
             self.core.handle(self.now, input);
             self.core.check_invariants();
+            let late = self.core.group().guards().first().map_or((0, 0), |guard| guard.late());
+            self.late = self.late.max(late.1 - late.0);
             let mut appended = None;
             while let Some(output) = self.core.poll_output() {
                 if self.fuse == Some(0) {
@@ -280,6 +292,7 @@ impl World {
         match msg {
             FromGroup::Hello(hello) => self.propose(LedgerCmd::Hello(hello)),
             FromGroup::Report(report) => self.propose(LedgerCmd::Report(report)),
+            FromGroup::Returned(report) => self.propose(LedgerCmd::Returned(report)),
             FromGroup::Offer(offer) => {
                 match &offer.body {
                     OfferBody::Items(items) => self.offered.0 += items.len(),
@@ -310,8 +323,8 @@ impl World {
     }
 
     fn say_account(&mut self, counter: &CounterName) {
-        if let Some(account) = self.ledger.account(counter, id()) {
-            self.say(ToGroup::Account(account));
+        if let Some(account) = self.ledger.tells(counter, id(), None) {
+            self.say(account);
         }
         if let Some(placed) = self.ledger.placed(counter, id()) {
             self.say(ToGroup::Placed(placed));
@@ -322,8 +335,9 @@ impl World {
     fn lead(&mut self, amount: u64) {
         let Some(state) = self.ledger.counter(&name(GUARDED)) else { return };
         if state.recall_wanted() {
-            let account = self.ledger.account(&name(GUARDED), id()).unwrap();
-            return self.say(ToGroup::Account(Account { recall: true, ..account }));
+            let granted = self.ledger.account(&name(GUARDED), id()).unwrap().granted;
+            let recall = self.ledger.tells(&name(GUARDED), id(), Some(granted)).unwrap();
+            return self.say(recall);
         }
         let (counter, group) = (name(GUARDED), id());
         self.propose(LedgerCmd::Grant { counter, epoch: 1, group, amount, if_awarded: None });
@@ -400,6 +414,12 @@ fn workload(world: &mut World) {
     for round in 0..20_u64 {
         if round == 4 {
             world.define(MILESTONE);
+        }
+        if let Some(at) = world.revoked_in {
+            world.leader_away = (at - 3..at).contains(&round);
+            if round == at {
+                leases::revoke(world);
+            }
         }
         let client = ClientId(u128::from(round % 3));
         let cold = 1 + round as usize % 7;

@@ -50,11 +50,17 @@ pub fn placed(
     if number == ADD {
         return None;
     }
+    let refines = is_number(place) || (oracle.increments[number as usize].late && is_milestone(place));
     let known = &mut oracle.increments[number as usize].place;
-    let agrees = known.is_none_or(|(before, _)| before == place || (before == Place::Counted && is_number(place)));
+    let agrees = known.is_none_or(|(before, _)| before == place || (before == Place::Counted && refines));
     findings.check(NAME, agrees, || format!("increment {number} was answered {known:?}, now {place:?}"));
     *known = Some((place, known.map_or(now, |(_, at)| at)));
     Some(number)
+}
+
+/// Only of a late increment, after it was answered as counted.
+fn is_milestone(place: Place) -> bool {
+    matches!(place, Place::Milestone { .. })
 }
 
 fn is_number(place: Place) -> bool {

@@ -4,6 +4,7 @@ use super::Findings;
 use super::rights::Rights;
 use crate::oracle::{Oracle, number_of};
 use std::collections::BTreeMap;
+use tidemark_proto::ids::GroupId;
 use tidemark_proto::ledger::CounterLedger;
 use tidemark_proto::msg::{Award, Place};
 use tidemark_proto::time::Time;
@@ -29,7 +30,7 @@ impl Awards {
         findings: &mut Findings,
         oracle: &Oracle,
         rights: &Rights,
-        counter: u16,
+        (counter, groups): (u16, &[GroupId]),
         award: &Award,
         state: &CounterLedger,
     ) {
@@ -45,7 +46,7 @@ impl Awards {
             findings.check(NAME, !again, || format!("I8: milestone {at} of counter {counter} was awarded before"));
         }
         let known: u64 = state.accounts().values().map(|account| account.certain()).sum();
-        let certified = rights.certified(counter);
+        let certified = rights.certified(counter) - rights.late(groups, counter, state);
         findings.check(NAME, certified == known, || {
             format!("I6: {award:?} takes {known} for certified; the groups certified {certified}")
         });
@@ -62,7 +63,9 @@ impl Awards {
         let happened = winner.applied == 1 && winner.counter == counter && winner.delta == award.delta;
         findings.check(NAME, happened, || format!("{award:?} names {winner:?}"));
         let place = winner.place.map(|(place, _)| place);
-        findings.check(NAME, place.is_none(), || format!("I6: the winner {number} was answered {place:?} before"));
+        findings.check(NAME, place.is_none() || winner.late, || {
+            format!("I6: the winner {number} was answered {place:?} before")
+        });
         self.own(findings, counter, award.first, award.delta, number);
         self.winners.insert(number, (counter, award.at));
     }

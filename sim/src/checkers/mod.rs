@@ -8,6 +8,7 @@ pub mod conservation;
 pub mod convergence;
 pub mod dedupe;
 pub mod definitions;
+pub mod leases;
 pub mod limits;
 pub mod liveness;
 pub mod order;
@@ -63,6 +64,8 @@ pub struct Account {
     pub next_pos: u64,
     /// Every position below has a place.
     pub placed_upto: u64,
+    /// Spending of closed generations.
+    pub closed: u64,
 }
 
 impl Account {
@@ -72,6 +75,6 @@ impl Account {
 
     /// Weight counted without the ledger.
     pub fn certified(&self) -> u64 {
-        self.base + self.spent
+        self.base + self.closed + self.spent
     }
 }

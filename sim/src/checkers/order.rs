@@ -1,4 +1,5 @@
-//! Order: what was answered as placed before the winner was asked for stands before the winner (I7).
+//! Order: what was answered as placed before the winner was asked for stands before the winner (I7); but what was certified and not
+//! reported when its generation was revoked may stand after it.
 
 use super::Findings;
 use super::positions::Positions;
@@ -23,7 +24,7 @@ pub fn awarded(
     let Some(winner) = award.session.and_then(|session| oracle.increments.get(number_of(session) as usize)) else {
         return;
     };
-    let before = |x: &&Increment| x.counter == counter && x.place.is_some_and(|(_, at)| at < winner.invoked);
+    let before = |x: &&Increment| x.counter == counter && !x.late && x.place.is_some_and(|(_, at)| at < winner.invoked);
     let mut weight = 0;
     for x in oracle.increments.iter().filter(before) {
         weight += x.delta;

@@ -1,8 +1,11 @@
 //! Rights: while a milestone is armed, what is certain and what is out stay below it (I1); no group may spend more than the
 //! ledger knows to be out (I2); the milestone cannot have happened unseen (I3).
 
+use super::leases::is_behind;
 use super::{Account, Findings};
+use tidemark_proto::ids::GroupId;
 use tidemark_proto::ledger::{AccountState, CounterLedger};
+use tidemark_proto::msg::Policy;
 
 const NAME: &str = "rights";
 
@@ -60,10 +63,24 @@ impl Rights {
         });
     }
 
-    /// I3: the true count that is placed stays below the milestone.
-    pub fn unseen(&self, findings: &mut Findings, counter: u16, state: &CounterLedger) {
+    /// What groups certified beyond the end of generations that they do not know to be closed.
+    pub fn late(&self, groups: &[GroupId], counter: u16, state: &CounterLedger) -> u64 {
+        let of = |(group, accounts): (&GroupId, &Vec<Option<Account>>)| {
+            let account = accounts[usize::from(counter)]?;
+            let behind = is_behind(&account, state, *group);
+            behind.then(|| account.spent.saturating_sub(state.terms().generation(*group).closed_spent))
+        };
+        groups.iter().zip(&self.accounts).filter_map(of).sum()
+    }
+
+    /// I3: the true count that is placed stays below the milestone. While a strict one is armed nothing is late.
+    pub fn unseen(&self, findings: &mut Findings, groups: &[GroupId], counter: u16, state: &CounterLedger) {
         let Some(next) = state.next_armed() else { return };
-        let happened = self.certified[usize::from(counter)] + state.sequenced();
+        let late = self.late(groups, counter, state);
+        findings.check(NAME, late == 0 || state.policy() == Policy::Timely, || {
+            format!("I3: {late} of counter {counter} are late, and a strict milestone is armed")
+        });
+        let happened = self.certified[usize::from(counter)] - late + state.sequenced();
         findings.check(NAME, happened < next, || {
             format!("I3: {happened} of counter {counter} are placed, and {next} is armed and not awarded")
         });

@@ -1,6 +1,6 @@
 //! Configurations: the smallest forms of the protocol in which each of its rules matters.
 
-use tidemark_proto::msg::MilestoneSpec;
+use tidemark_proto::msg::{MilestoneSpec, Policy};
 
 /// Groups of the largest configuration.
 pub const GROUPS_MAX: usize = 3;
@@ -24,6 +24,10 @@ pub struct Config {
     pub crashes: u8,
     /// Changes of the ledger's leader.
     pub leader_changes: u8,
+    /// Revocations of a group's generation, each at any time. Groups that need a lease get one at any time.
+    pub revocations: u8,
+    /// And lose it at any time.
+    pub lapses: bool,
     /// Offers also come as blocks without identities, and the identities when they are asked for.
     pub blocks: bool,
     /// Reports say which places are known, and the ledger forgets these.
@@ -37,6 +41,8 @@ pub struct Config {
 pub enum Decision {
     /// Milestones at these places.
     Define(&'static [u64]),
+    /// The same under `timely`.
+    Timely(&'static [u64]),
     /// A milestone at every multiple.
     Every(u64),
     /// No milestone there any more.
@@ -47,6 +53,9 @@ impl Decision {
     pub fn spec(self) -> Option<MilestoneSpec> {
         match self {
             Decision::Define(at) => Some(MilestoneSpec { at: at.to_vec(), ..MilestoneSpec::default() }),
+            Decision::Timely(at) => {
+                Some(MilestoneSpec { at: at.to_vec(), policy: Policy::Timely, ..MilestoneSpec::default() })
+            }
             Decision::Every(every) => Some(MilestoneSpec { every: Some(every), ..MilestoneSpec::default() }),
             Decision::Remove(_) => None,
         }
@@ -71,6 +80,8 @@ const BASE: Config = Config {
     decisions: &[],
     crashes: 0,
     leader_changes: 1,
+    revocations: 0,
+    lapses: false,
     blocks: false,
     forgets: false,
     quick: false,
@@ -150,6 +161,15 @@ const QUICK: &[Config] = &[
         quick: true,
         ..BASE
     },
+    Config {
+        name: "timely",
+        about: "two milestones under timely, and a group whose rights are revoked",
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Timely(&[2, 3])],
+        revocations: 1,
+        quick: true,
+        ..BASE
+    },
 ];
 
 /// The others: more increments, more rights, crashes.
@@ -226,6 +246,40 @@ const LARGE: &[Config] = &[
         groups: 3,
         batches: &[ONE, ONE, ONE],
         decisions: &[Decision::Define(&[2])],
+        ..BASE
+    },
+    Config {
+        name: "timely-long",
+        about: "two milestones under timely, four increments, and a group whose rights are revoked",
+        decisions: &[Decision::Timely(&[2, 4])],
+        revocations: 1,
+        lapses: true,
+        ..BASE
+    },
+    Config {
+        name: "timely-twice",
+        about: "a milestone under timely, rights revoked twice",
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Timely(&[3])],
+        revocations: 2,
+        lapses: true,
+        ..BASE
+    },
+    Config {
+        name: "timely-strict",
+        about: "a milestone under timely, a revocation, and a strict milestone behind it",
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Timely(&[2]), Decision::Define(&[3])],
+        revocations: 1,
+        ..BASE
+    },
+    Config {
+        name: "timely-crash",
+        about: "rights that are revoked, of a group that starts again",
+        batches: &[ONE, ONE],
+        decisions: &[Decision::Timely(&[2])],
+        revocations: 1,
+        crashes: 1,
         ..BASE
     },
 ];

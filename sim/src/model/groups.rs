@@ -22,6 +22,8 @@ pub enum Input {
     Boot,
     /// A message of the ledger arrives.
     Message(MessageNo),
+    /// Its proposer says that its lease runs, or has ended.
+    Lease(bool),
 }
 
 /// A queued increment.
@@ -64,6 +66,13 @@ pub struct Facts {
     /// Increments without a place.
     pub pending: u64,
     pub fenced_out: bool,
+    pub generation: u32,
+    /// Spending of closed generations.
+    pub closed: u64,
+    /// Whether it has a lease, where it needs one.
+    pub lease: Option<bool>,
+    /// Late increments may be without a place.
+    pub awaits_late: bool,
 }
 
 impl Facts {
@@ -83,6 +92,10 @@ impl Facts {
             placed: queued.iter().enumerate().map(|(pos, item)| u32::from(item.placed) << pos).sum(),
             pending: guard.pending(),
             fenced_out,
+            generation: guard.generation,
+            closed: guard.closed(),
+            lease: guard.is_leased().then(|| guard.holds_lease()),
+            awaits_late: guard.awaits_late(),
         }
     }
 
@@ -158,6 +171,7 @@ impl Groups {
             Input::Again => last.clone().map(GroupCmd::Batch),
             Input::Boot => Some(self.boot(&part.group)),
             Input::Message(message) => Some(GroupCmd::Ledger(down.message(message).clone())),
+            Input::Lease(held) => Some(GroupCmd::Lease { guard: 0, generation: part.facts.generation, held }),
         };
         let Some(cmd) = cmd else { return Ok(state) };
         let (group, queued) = (part.group.clone(), part.queued.clone());
@@ -202,6 +216,7 @@ impl Groups {
         if let GroupCmd::Batch(batch) = &entry.cmds[0] {
             note_queued(&group, batch, &mut queued);
         }
+        note_late(&group, &mut queued);
         note_places(&group, &mut queued);
         let facts = Facts::of(&group, &queued);
         conserved(&facts, &queued)?;
@@ -227,7 +242,9 @@ impl Groups {
         }
         let report = group.report(0);
         let placed_upto = if self.forgets { report.placed_upto } else { 0 };
-        let mut said = vec![LedgerCmd::Report(Report { placed_upto, ..report })];
+        let report = Report { placed_upto, ..report };
+        let late = group.guards()[0].awaits_late();
+        let mut said = vec![if late { LedgerCmd::Returned(report) } else { LedgerCmd::Report(report) }];
         if let Some(offer) = group.offer(0, 0, true) {
             named_as_queued(&offer, queued)?;
             let open = offer.first_pos..offer.first_pos + offer.count();
@@ -287,12 +304,16 @@ impl Groups {
 /// What a state is known by: everything that a step or a message depends on. Not by who the queued increments are, nor by what
 /// places were told, on which only answers depend.
 fn key(group: &Group, facts: &Facts, last: Option<&Batch>, queued: &[Queued]) -> Vec<u8> {
-    let Facts { component, guarded, base, granted, spent, returned, placed, pending: _, fenced_out } = *facts;
+    let Facts { component, guarded, base, granted, spent, returned, placed, fenced_out, generation, .. } = *facts;
+    let journal = group.guards().first().map(|guard| (guard.journal().collect::<Vec<_>>(), guard.late()));
+    let journal = journal.map(|(journal, late)| (journal.len(), late));
+    let terms = (generation, facts.closed, facts.lease, journal);
     let batch = last.map(|batch| (batch.seq, batch.items.iter().map(|item| item.delta).collect::<Vec<_>>()));
     let weights: Vec<u64> = queued.iter().map(|item| item.delta).collect();
     let starts = (group.hello().nonces, group.start(), group.rights_usable(), group.is_serving(), fenced_out);
     let account = (guarded, base, granted, spent, returned);
-    format!("{component} {account:?} {placed} {weights:?} {batch:?} {} {starts:?}", group.table().len()).into_bytes()
+    let slots = group.table().len();
+    format!("{component} {account:?} {placed} {weights:?} {batch:?} {slots} {starts:?} {terms:?}").into_bytes()
 }
 
 /// I4: an offer names who was queued at its positions.
@@ -321,6 +342,17 @@ fn note_queued(group: &Group, batch: &Batch, queued: &mut Vec<Queued>) {
     }));
 }
 
+/// Late increments have new positions too.
+fn note_late(group: &Group, queued: &mut Vec<Queued>) {
+    let Some(guard) = group.guards().first() else { return };
+    for pos in queued.len() as u64..guard.next_pos() {
+        if let Some(OfferBody::Items(items)) = group.detail(0, pos, pos + 1).map(|detail| detail.body) {
+            let &OfferItem { seq, idx, delta, .. } = &items[0];
+            queued.push(Queued { seq, idx, delta, placed: false });
+        }
+    }
+}
+
 fn note_places(group: &Group, queued: &mut [Queued]) {
     for (pos, item) in (0..).zip(queued) {
         item.placed = group.detail(0, pos, pos + 1).is_none_or(|detail| detail.first_pos != pos);
@@ -330,7 +362,7 @@ fn note_places(group: &Group, queued: &mut [Queued]) {
 /// I9, I4: an increment is in the base, certified, or queued, and only one of these.
 fn conserved(facts: &Facts, queued: &[Queued]) -> Result<(), Violation> {
     let weight: u64 = queued.iter().map(|item| item.delta).sum();
-    let sum = if facts.guarded { facts.base + facts.spent + weight } else { facts.component };
+    let sum = if facts.guarded { facts.base + facts.closed + facts.spent + weight } else { facts.component };
     Violation::unless(sum == facts.component, "I9", || {
         format!(
             "a group counted {}, and holds it for base, certified and queued: {facts:?} + {weight}",

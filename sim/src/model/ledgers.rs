@@ -11,7 +11,7 @@ use std::ops::Range;
 use tidemark_proto::ids::{GroupId, LogIndex};
 use tidemark_proto::ledger::window::{Body, Slot};
 use tidemark_proto::ledger::{AccountState, CounterLedger, Ledger};
-use tidemark_proto::msg::{Account, Award, LedgerCmd, Place, Placed, PlacedRun, ToGroup};
+use tidemark_proto::msg::{Account, Award, LedgerCmd, Opened, Place, Placed, PlacedRun, Policy, ToGroup};
 
 /// Every entry has this index: it only joins a grant to the award in its own entry, and riders are left out.
 const INDEX: LogIndex = LogIndex(1);
@@ -23,6 +23,8 @@ pub enum Input {
     Message { channel: u8, message: MessageNo },
     /// A grant of one that any leader, present or past, has proposed; a larger one is several.
     Grant { group: u8 },
+    /// The present generation of a group is revoked.
+    Revoke { group: u8 },
 }
 
 /// The ledger in one state.
@@ -46,6 +48,8 @@ pub struct Facts {
     pub least: Option<u64>,
     pub undecided: u64,
     pub recall_wanted: bool,
+    /// Nothing that is to come is strict.
+    pub timely: bool,
     pub accounts: [Known; GROUPS_MAX],
     pub awarded: Vec<u64>,
     pub passed: Vec<u64>,
@@ -59,6 +63,9 @@ pub struct Known {
     pub spent: u64,
     pub out: u64,
     pub certain: u64,
+    pub generation: u32,
+    /// Spending of the generation before.
+    pub closed_spent: u64,
     pub placed: u64,
     pub next_pos: u64,
     /// Weight in the window.
@@ -76,6 +83,8 @@ impl Facts {
                 spent: account.spent,
                 out: account.out(),
                 certain: account.certain(),
+                generation: account.generation,
+                closed_spent: state.terms().generation(*group).closed_spent,
                 placed: account.placed,
                 next_pos: account.next_pos,
                 offered: offered(state, *group),
@@ -88,6 +97,7 @@ impl Facts {
             least: state.milestones().least(),
             undecided: state.window().undecided(),
             recall_wanted: state.recall_wanted(),
+            timely: state.policy() == Policy::Timely,
             accounts,
             awarded: state.awards().keys().copied().collect(),
             passed: state.milestones().passed().collect(),
@@ -219,6 +229,11 @@ impl Ledgers {
                 let group = self.groups[usize::from(group)];
                 LedgerCmd::Grant { counter: counter(), epoch: 1, group, amount: 1, if_awarded: None }
             }
+            Input::Revoke { group } => {
+                let (generation, group) =
+                    (before.facts.accounts[usize::from(group)].generation, self.groups[usize::from(group)]);
+                LedgerCmd::Revoke { counter: counter(), epoch: 1, group, generation, if_last_report: 0 }
+            }
         };
         let mut ledger = before.ledger.clone();
         without_panic(|| {
@@ -260,14 +275,14 @@ impl Ledgers {
         if ledger.is_fenced(group) {
             return vec![ToGroup::FencedOut { group }];
         }
-        let account = ledger.account(&counter(), group).map(stripped);
-        let recall = account.clone().filter(|account| account.granted > 0);
-        let recall = recall.map(|account| ToGroup::Account(Account { recall: true, ..account }));
+        let granted = ledger.account(&counter(), group).map(|account| account.granted).filter(|&granted| granted > 0);
+        let account = ledger.tells(&counter(), group, None).map(bare);
+        let recall = granted.and_then(|granted| ledger.tells(&counter(), group, Some(granted))).map(bare);
         let accounts = ledger.accounts_of(group).into_iter().map(stripped).collect();
         let confirmed = ledger.confirmed(group).filter(|_| self.greets);
         let confirmed = confirmed.map(|start| ToGroup::Confirmed { group, start, accounts });
         let placed = ledger.placed(&counter(), group).map(|placed| ToGroup::Placed(without_numbers(placed)));
-        account.map(ToGroup::Account).into_iter().chain(recall).chain(placed).chain(confirmed).collect()
+        account.into_iter().chain(recall).chain(placed).chain(confirmed).collect()
     }
 
     /// The operator's command as this state makes it; `None` when it would be refused or there is nothing to do.
@@ -295,6 +310,15 @@ fn stripped(account: Account) -> Account {
     Account { acked_spent: 0, next_pos: 0, last_report: 0, identities_wanted: false, ..account }
 }
 
+/// A message about an account without these.
+fn bare(message: ToGroup) -> ToGroup {
+    match message {
+        ToGroup::Account(account) => ToGroup::Account(stripped(account)),
+        ToGroup::Opened(opened) => ToGroup::Opened(Opened { account: stripped(opened.account), ..opened }),
+        other => other,
+    }
+}
+
 /// Numbers are told to clients alone; they are checked when they are given.
 fn without_numbers(placed: Placed) -> Placed {
     let place = |place: Place| if matches!(place, Place::Number(_)) { Place::Counted } else { place };
@@ -313,6 +337,11 @@ fn tellable(message: &ToGroup) -> Vec<ToGroup> {
             let with = |granted| ToGroup::Account(Account { granted, ..account.clone() });
             (u64::from(account.recall)..=account.granted).map(with).collect()
         }
+        ToGroup::Opened(opened) => {
+            let with = |granted| Account { granted, ..opened.account.clone() };
+            let all = (u64::from(opened.account.recall)..=opened.account.granted).map(with);
+            all.map(|account| ToGroup::Opened(Opened { account, ..opened.clone() })).collect()
+        }
         ToGroup::Placed(placed) => {
             let first =
                 |count: usize| ToGroup::Placed(Placed { runs: placed.runs[..count].to_vec(), ..placed.clone() });
@@ -327,16 +356,18 @@ fn tellable(message: &ToGroup) -> Vec<ToGroup> {
 fn key(ledger: &Ledger) -> Vec<u8> {
     let Some(state) = ledger.counter(&counter()) else { return format!("{:?}", ledger.groups()).into_bytes() };
     let account = |account: &AccountState| {
-        let AccountState { base, granted, spent, returned, closed, placed, next_pos, need_items, .. } = *account;
+        let AccountState { base, generation, granted, spent, returned, closed, placed, next_pos, need_items, .. } =
+            *account;
         let places: Vec<(u64, Place)> = places(account).collect();
-        format!("{:?}", (base, granted, spent, returned, closed, placed, next_pos, need_items, places))
+        let account = (base, granted, spent, returned, closed, placed, next_pos, need_items, places);
+        format!("{:?}", (generation, account))
     };
     let accounts: Vec<String> = state.accounts().values().map(account).collect();
     let awards: Vec<(u64, u64, u64)> =
         state.awards().iter().map(|(&at, awarded)| (at, awarded.award.step, awarded.award.count)).collect();
     let (window, milestones) = (&state.window().slots, state.milestones());
-    format!("{accounts:?} {awards:?} {window:?} {milestones:?} {} {:?}", state.sequenced(), ledger.groups())
-        .into_bytes()
+    let (sequenced, terms, groups) = (state.sequenced(), state.terms(), ledger.groups());
+    format!("{accounts:?} {awards:?} {window:?} {milestones:?} {sequenced} {groups:?} {terms:?}").into_bytes()
 }
 
 /// Places by position, plain.

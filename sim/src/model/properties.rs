@@ -40,10 +40,13 @@ impl Model {
         Violation::unless(certain <= total, "I9", || format!("the ledger is certain of {certain} of {total}"))
     }
 
-    /// I3.
+    /// I3; and while a strict milestone is armed, nothing is late.
     fn unseen(&self, state: &State) -> Result<(), Violation> {
         let ledger = &self.ledgers.part(state.ledger).facts;
         let Some(next) = ledger.next_armed else { return Ok(()) };
+        let late = |(facts, known): (&Facts, &Known)| facts.awaits_late || is_beyond(facts, known);
+        let any_late = !ledger.timely && self.facts(state).zip(&ledger.accounts).any(late);
+        Violation::unless(!any_late, "I3", || format!("something is late, and {next} is armed and strict"))?;
         let happened = ledger.sequenced + self.certified(state);
         Violation::unless(happened < next, "I3", || {
             format!("{happened} are placed, and {next} is armed and not awarded")
@@ -85,9 +88,10 @@ impl Model {
         Violation::unless(too_early.is_none(), "I8", || format!("{too_early:?} counts as passed, and {total} happened"))
     }
 
-    /// Everything that the groups counted without asking.
+    /// Everything that the groups counted without asking; what they certified beyond the end of a generation is late.
     fn certified(&self, state: &State) -> u64 {
-        self.facts(state).map(|facts| facts.base + facts.spent).sum()
+        let known = &self.ledgers.part(state.ledger).facts.accounts;
+        self.facts(state).zip(known).map(|(facts, known)| certified(facts, known)).sum()
     }
 
     /// I6 and I7.
@@ -100,7 +104,7 @@ impl Model {
         Violation::unless(!told, "I6", || format!("the winner of {award:?} was answered before"))?;
         let ledger = &self.ledgers.part(state.ledger).facts;
         for (number, (facts, known)) in self.facts(state).zip(&ledger.accounts).enumerate() {
-            let (certified, name) = (facts.base + facts.spent, name(number));
+            let (certified, name) = (certified(facts, known), name(number));
             Violation::unless(certified == known.certain, "I6", || {
                 format!("{award:?} takes {} of {name} for certified; it certified {certified}", known.certain)
             })?;
@@ -135,8 +139,22 @@ impl Model {
     }
 }
 
-/// I2: nobody may spend more than the ledger knows to be out.
+/// Whether a group certified more than counts of its generation, which is closed.
+fn is_beyond(facts: &Facts, known: &Known) -> bool {
+    facts.generation < known.generation && facts.spent > known.closed_spent
+}
+
+/// What a group counted without asking, up to the end of its generation if that is closed.
+fn certified(facts: &Facts, known: &Known) -> u64 {
+    let of_it = if facts.generation < known.generation { known.closed_spent } else { facts.spent };
+    facts.base + facts.closed + of_it
+}
+
+/// I2: nobody may spend more than the ledger knows to be out, in one generation.
 fn is_covered(facts: &Facts, known: &Known) -> bool {
+    if facts.guarded && facts.generation < known.generation {
+        return known.spent == 0 && known.closed_spent <= facts.spent;
+    }
     if !facts.guarded {
         return known.spent == 0;
     }

@@ -11,7 +11,7 @@ use super::config::GROUPS_MAX;
 use super::state::{Model, State};
 use super::table::Table;
 use super::{groups, ledgers};
-use tidemark_proto::msg::{Account, ToGroup};
+use tidemark_proto::msg::{Account, Opened, ToGroup};
 
 /// Which state each machine is in: the groups, then the ledger.
 pub type Machines = [u32; GROUPS_MAX + 1];
@@ -107,7 +107,8 @@ impl Model {
         let ledger = self.ledgers.part(here[GROUPS_MAX]);
         let wanted = ledger.facts.recall_wanted;
         let is_said = |message: &MessageNo| match self.down[group].message(*message) {
-            ToGroup::Account(Account { recall: true, .. }) => wanted,
+            ToGroup::Account(Account { recall: true, .. })
+            | ToGroup::Opened(Opened { account: Account { recall: true, .. }, .. }) => wanted,
             _ => true,
         };
         self.down[group].set(ledger.now[group]).iter().copied().filter(is_said).collect()

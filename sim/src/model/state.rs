@@ -33,6 +33,7 @@ pub struct Used {
     pub decisions: u8,
     pub crashes: u8,
     pub leader_changes: u8,
+    pub revocations: u8,
 }
 
 /// The machines of a configuration, in every state that was met so far.

@@ -49,7 +49,9 @@ impl Model {
         let batch = (batches && serving).then_some(groups::Input::Batch(state.used.batches));
         let boot = crashes.then_some(groups::Input::Boot);
         let messages = self.down[group].set(state.down[group]).iter().map(|&message| groups::Input::Message(message));
-        batch.into_iter().chain([groups::Input::Again]).chain(boot).chain(messages)
+        let held = self.groups[group].part(state.groups[group]).facts.lease;
+        let lease = held.filter(|held| !held || self.config.lapses).map(|held| groups::Input::Lease(!held));
+        batch.into_iter().chain([groups::Input::Again]).chain(boot).chain(lease).chain(messages)
     }
 
     fn ledger_inputs(&self, state: &State) -> Vec<ledgers::Input> {
@@ -62,6 +64,9 @@ impl Model {
         for group in 0..self.config.groups {
             if facts.accounts[group].granted < self.config.granted_max {
                 inputs.push(ledgers::Input::Grant { group: group as u8 });
+            }
+            if state.used.revocations < self.config.revocations {
+                inputs.push(ledgers::Input::Revoke { group: group as u8 });
             }
         }
         inputs
@@ -119,6 +124,7 @@ impl Model {
         let (to, news) = self.ledgers.step(state.ledger, input, &self.up, &mut self.down)?;
         let mut next = State { ledger: to, ..*state };
         if to != state.ledger {
+            next.used.revocations += u8::from(matches!(input, ledgers::Input::Revoke { .. }));
             self.tell(&mut next, to);
             self.check_ledger_step(state, &next, news)?;
         }

@@ -42,6 +42,8 @@ impl Model {
             groups::Input::Batch(number) => format!("{who} counts {:?}", self.config.batches[usize::from(number)]),
             groups::Input::Again => format!("{who} is sent its last batch again"),
             groups::Input::Boot => format!("{who} starts again"),
+            groups::Input::Lease(true) => format!("{who} has a lease"),
+            groups::Input::Lease(false) => format!("the lease of {who} ends"),
             groups::Input::Message(message) => to_group(who, self.down[group].message(message)),
         }
     }
@@ -49,6 +51,7 @@ impl Model {
     fn ledger_input_words(&self, input: ledgers::Input) -> String {
         match input {
             ledgers::Input::Grant { group } => format!("a leader grants {} 1", name(group.into())),
+            ledgers::Input::Revoke { group } => format!("what {} holds is revoked", name(group.into())),
             ledgers::Input::Message { channel, message } => {
                 let channel = usize::from(channel);
                 let who = if channel == self.operator() { "the operator".into() } else { name(channel).to_string() };
@@ -87,6 +90,7 @@ impl Model {
 fn decisions(all: &[Decision]) -> String {
     let words = |decision: &Decision| match decision {
         Decision::Define(at) => format!("milestones {at:?}"),
+        Decision::Timely(at) => format!("milestones {at:?} under timely"),
         Decision::Every(every) => format!("every {every}"),
         Decision::Remove(at) => format!("{at} is none"),
     };
@@ -98,6 +102,7 @@ fn to_ledger(who: &str, cmd: &LedgerCmd) -> String {
         LedgerCmd::Report(report) => {
             format!("a report of {who} arrives (base {} S {} R {})", report.base, report.spent, report.returned)
         }
+        LedgerCmd::Returned(report) => format!("a report of {who} arrives (back in generation {})", report.generation),
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => {
             let what = match &offer.body {
                 OfferBody::Items(items) => {
@@ -123,6 +128,11 @@ fn to_group(who: char, message: &ToGroup) -> String {
             format!("{who} is asked for its rights (G {granted})")
         }
         ToGroup::Account(Account { granted, .. }) => format!("{who} hears of its account (G {granted})"),
+        ToGroup::Opened(opened) => {
+            let Account { generation, granted, recall, .. } = opened.account;
+            let what = if recall { "is asked for its rights" } else { "hears of its account" };
+            format!("{who} {what} (generation {generation}, G {granted})")
+        }
         ToGroup::Placed(placed) => {
             format!("{who} hears that {}", placed.runs.iter().map(run).collect::<Vec<_>>().join(", "))
         }

@@ -116,7 +116,7 @@ impl Parcel {
     pub fn from_group(msg: &FromGroup) -> Parcel {
         let kind = match msg {
             FromGroup::Hello(_) => Kind::Settings,
-            FromGroup::Report(_) => Kind::Reports,
+            FromGroup::Report(_) | FromGroup::Returned(_) => Kind::Reports,
             FromGroup::Offer(_) | FromGroup::Detail(_) => Kind::Offers,
             FromGroup::Feed(_) => Kind::Feed,
         };
@@ -126,7 +126,7 @@ impl Parcel {
     pub fn for_group(msg: &ForGroup) -> Parcel {
         let kind = match msg {
             ForGroup::Feed(_) => Kind::Feed,
-            ForGroup::Ledger(ToGroup::Account(_)) => Kind::Accounts,
+            ForGroup::Ledger(ToGroup::Account(_) | ToGroup::Opened(_)) => Kind::Accounts,
             ForGroup::Ledger(ToGroup::Placed(_)) => Kind::Placements,
             ForGroup::Ledger(_) | ForGroup::Again => Kind::Settings,
         };

@@ -1,7 +1,7 @@
 //! The commands of scripts: one line each, words separated by spaces.
 
 use super::stage::{Message, Stage};
-use tidemark_proto::msg::{LedgerCmd, MilestoneSpec};
+use tidemark_proto::msg::{LedgerCmd, MilestoneSpec, Policy};
 
 /// What went wrong with a command's words.
 type Done = Result<Vec<String>, String>;
@@ -32,6 +32,9 @@ impl Stage {
             "detail" => self.each(rest, Stage::detail),
             "account" => self.each(rest, Stage::account),
             "recall" => self.each(rest, Stage::recall),
+            "revoke" => self.each(rest, Stage::revoke),
+            "lease" => self.each(rest, |stage, name| stage.lease(name, true)),
+            "lapse" => self.each(rest, |stage, name| stage.lease(name, false)),
             "placed" => self.each(rest, Stage::placed),
             "confirmed" => self.each(rest, Stage::confirmed),
             "watch" => self.each(rest, Stage::add_view),
@@ -104,7 +107,7 @@ impl Stage {
         self.hold_for_ledger(cmd)
     }
 
-    /// `define MILESTONE… [every K] [sequence-from N]`
+    /// `define MILESTONE… [every K] [sequence-from N] [timely]`
     fn define_of(&self, words: &[&str]) -> Result<LedgerCmd, String> {
         let mut spec = MilestoneSpec::default();
         let mut words = words.iter();
@@ -113,6 +116,7 @@ impl Stage {
             match *word {
                 "every" => spec.every = Some(value()?),
                 "sequence-from" => spec.sequence_from = Some(value()?),
+                "timely" => spec.policy = Policy::Timely,
                 at => spec.at.push(number(at)?),
             }
         }

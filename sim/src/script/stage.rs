@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
 use tidemark_proto::ledger::Ledger;
-use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Item, LedgerCmd, Report, ToGroup};
+use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Item, LedgerCmd, Report, ToGroup};
 use tidemark_proto::time::WallMs;
 
 type Done = Result<Vec<String>, String>;
@@ -290,8 +290,35 @@ impl Stage {
     }
 
     pub fn report(&mut self, name: &str) -> Done {
-        let report = self.report_of(name)?;
-        self.hold(Held::ToLedger(LedgerCmd::Report(report)))
+        let report = self.report_cmd(name)?;
+        self.hold(Held::ToLedger(report))
+    }
+
+    fn report_cmd(&mut self, name: &str) -> Result<LedgerCmd, String> {
+        let (report, guard) = (self.report_of(name)?, self.guard(name)?);
+        let late = self.site(name)?.group.guards()[guard as usize].awaits_late();
+        Ok(if late { LedgerCmd::Returned(report) } else { LedgerCmd::Report(report) })
+    }
+
+    /// The ledger's leader takes a group's lease for over; the command is on its way through the log.
+    pub fn revoke(&mut self, name: &str) -> Done {
+        let (counter, group) = (self.counter(), self.site(name)?.id);
+        let state = self.ledger.counter(&counter).ok_or("not guarded")?;
+        let account = state.accounts().get(&group).ok_or_else(|| format!("{name} has no account"))?;
+        let (generation, if_last_report, epoch) = (account.generation, account.report_no, state.epoch());
+        self.hold(Held::ToLedger(LedgerCmd::Revoke { counter, epoch, group, generation, if_last_report }))
+    }
+
+    /// The group's clock shows that its lease runs, or has ended.
+    pub fn lease(&mut self, name: &str, held: bool) -> Done {
+        let guard = self.guard(name)?;
+        let generation = self.site(name)?.group.guards()[guard as usize].generation;
+        let cmd = GroupCmd::Lease { guard, generation, held };
+        let told = format!("{name}: {}", words::to_group(&cmd));
+        self.append(name, cmd)?;
+        let mut done = vec![told];
+        done.extend(self.commit(name)?);
+        Ok(done)
     }
 
     /// A report that claims to have spent this.
@@ -324,19 +351,20 @@ impl Stage {
         self.hold(Held::ToLedger(LedgerCmd::Detail(detail)))
     }
 
-    fn account_of(&mut self, name: &str) -> Result<Account, String> {
+    fn account_of(&mut self, name: &str, recall: bool) -> Result<ToGroup, String> {
         let (counter, id) = (self.counter(), self.site(name)?.id);
-        self.ledger.account(&counter, id).ok_or_else(|| format!("{name} has no account"))
+        let granted = self.ledger.account(&counter, id).filter(|_| recall).map(|account| account.granted);
+        self.ledger.tells(&counter, id, granted).ok_or_else(|| format!("{name} has no account"))
     }
 
     pub fn account(&mut self, name: &str) -> Done {
-        let account = self.account_of(name)?;
-        self.hold_for_group(name, GroupCmd::Ledger(ToGroup::Account(account)))
+        let account = self.account_of(name, false)?;
+        self.hold_for_group(name, GroupCmd::Ledger(account))
     }
 
     pub fn recall(&mut self, name: &str) -> Done {
-        let account = Account { recall: true, ..self.account_of(name)? };
-        self.hold_for_group(name, GroupCmd::Ledger(ToGroup::Account(account)))
+        let account = self.account_of(name, true)?;
+        self.hold_for_group(name, GroupCmd::Ledger(account))
     }
 
     /// What the ledger answers to a greeting.
@@ -406,8 +434,8 @@ impl Stage {
         let wanted = self.ledger.counter(&counter).is_some_and(|state| state.recall_wanted());
         let mut done = Vec::new();
         let told = self.ledger.placed(&counter, id).map(ToGroup::Placed);
-        let account =
-            self.ledger.account(&counter, id).map(|account| ToGroup::Account(Account { recall: wanted, ..account }));
+        let granted = self.ledger.account(&counter, id).filter(|_| wanted).map(|account| account.granted);
+        let account = self.ledger.tells(&counter, id, granted);
         for message in account.into_iter().chain(told) {
             if self.site(name)?.group.would_change(&message) {
                 self.append(name, GroupCmd::Ledger(message))?;
@@ -416,9 +444,9 @@ impl Stage {
         }
         let Ok(guard) = self.guard(name) else { return Ok(done) };
         let next = self.ledger.account(&counter, id).map_or(0, |account| account.next_pos);
-        let report = self.report_of(name)?;
+        let report = self.report_cmd(name)?;
         let offer = self.site(name)?.group.offer(guard, next, true);
-        done.extend(self.ledger_applies(LedgerCmd::Report(report))?);
+        done.extend(self.ledger_applies(report)?);
         if let Some(offer) = offer {
             done.extend(self.ledger_applies(LedgerCmd::Offer(offer))?);
         }

@@ -4,7 +4,7 @@ use super::stage::Stage;
 use tidemark_proto::group::Effect;
 use tidemark_proto::ids::{ClientId, CounterName, GroupId, SessionId};
 use tidemark_proto::ledger::{Ledger, Pending};
-use tidemark_proto::msg::{Award, GroupCmd, LedgerCmd, OfferBody, Place, ToGroup};
+use tidemark_proto::msg::{Account, Award, GroupCmd, LedgerCmd, OfferBody, Opened, Place, Policy, ToGroup};
 
 pub fn client(id: ClientId) -> String {
     let bytes = id.0.to_be_bytes();
@@ -26,6 +26,11 @@ pub fn place(place: Place) -> String {
 /// `None` for what is no answer to anybody.
 pub fn effect(group: &str, effect: &Effect) -> Option<String> {
     let said = match effect {
+        Effect::Acked { client: of, seq, pending, leased, .. } if !leased.is_empty() => {
+            let leased: Vec<u32> = leased.iter().map(|item| item.idx).collect();
+            let pending = if pending.is_empty() { String::new() } else { format!(", pending {}", ranges(pending)) };
+            format!("{} {seq}: durable, counted while the lease runs {}{pending}", client(*of), ranges(&leased))
+        }
         Effect::Acked { client: of, seq, pending, .. } if pending.is_empty() => {
             format!("{} {seq}: durable, all counted", client(*of))
         }
@@ -39,6 +44,7 @@ pub fn effect(group: &str, effect: &Effect) -> Option<String> {
         Effect::Fenced { client: of, last_seq, .. } => format!("{} is fenced after {last_seq}", client(*of)),
         Effect::FencedOut => "must never serve again".into(),
         Effect::Confirmed => "is confirmed".into(),
+        Effect::Closed { generation, upto, .. } => format!("generation {generation} ended: S {upto} of it counts"),
         Effect::Spread => return None,
     };
     Some(format!("{group}: {said}"))
@@ -64,10 +70,14 @@ pub fn to_group(cmd: &GroupCmd) -> String {
         }
         GroupCmd::Fence { client: of, .. } => format!("fence {}", client(*of)),
         GroupCmd::Boot { nonce } => format!("start {nonce}"),
-        GroupCmd::Ledger(ToGroup::Account(account)) => {
-            let recall = if account.recall { ", give back" } else { "" };
-            format!("account G {} acked S {} next {}{recall}", account.granted, account.acked_spent, account.next_pos)
+        GroupCmd::Ledger(ToGroup::Account(account)) => account_words(account),
+        GroupCmd::Ledger(ToGroup::Opened(opened)) => {
+            let leased = if opened.leased { " under a lease" } else { "" };
+            let Opened { account, closed_spent, .. } = opened;
+            let (generation, said) = (account.generation, account_words(account));
+            format!("{said}; generation {generation}{leased}, S {closed_spent} of the one before counts")
         }
+        GroupCmd::Lease { held, .. } => format!("the lease {}", if *held { "runs" } else { "has ended" }),
         GroupCmd::Ledger(ToGroup::Placed(placed)) => {
             let run =
                 |run: &tidemark_proto::msg::PlacedRun| format!("{}+{} {}", run.first_pos, run.count, place(run.place));
@@ -81,10 +91,15 @@ pub fn to_group(cmd: &GroupCmd) -> String {
     }
 }
 
+fn account_words(account: &Account) -> String {
+    let recall = if account.recall { ", give back" } else { "" };
+    format!("account G {} acked S {} next {}{recall}", account.granted, account.acked_spent, account.next_pos)
+}
+
 /// Who says this to the ledger.
 pub fn sender(cmd: &LedgerCmd) -> Option<GroupId> {
     match cmd {
-        LedgerCmd::Report(report) => Some(report.group),
+        LedgerCmd::Report(report) | LedgerCmd::Returned(report) => Some(report.group),
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => Some(offer.group),
         LedgerCmd::Hello(hello) => Some(hello.group),
         _ => None,
@@ -100,12 +115,20 @@ pub fn to_ledger(stage: &Stage, cmd: &LedgerCmd) -> String {
                 r.base, r.spent, r.returned, r.placed_upto
             )
         }
+        LedgerCmd::Returned(r) => {
+            format!("{name} → ledger: back in generation {}, placed below {}", r.generation, r.placed_upto)
+        }
+        LedgerCmd::Revoke { group, generation, if_last_report, .. } => {
+            let name = stage.spoken(*group);
+            format!("→ ledger: revoke generation {generation} of {name}, if its last report is {if_last_report}")
+        }
         LedgerCmd::Offer(o) => format!("{name} → ledger: offer {}", body(o.first_pos, &o.body)),
         LedgerCmd::Detail(o) => format!("{name} → ledger: identities {}", body(o.first_pos, &o.body)),
         LedgerCmd::Hello(h) => format!("{name} → ledger: hello, starts {:?}", h.nonces),
         LedgerCmd::Define { revision, spec, .. } => {
             let every = spec.every.map_or(String::new(), |every| format!(" every {every}"));
-            format!("→ ledger: on revision {revision}, define {:?}{every}", spec.at)
+            let policy = if spec.policy == Policy::Timely { " timely" } else { "" };
+            format!("→ ledger: on revision {revision}, define {:?}{every}{policy}", spec.at)
         }
         LedgerCmd::Disarm { revision, at, .. } => {
             let what = at.map_or("the rule".into(), |at| at.to_string());

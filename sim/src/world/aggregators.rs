@@ -85,9 +85,10 @@ impl World {
     }
 
     pub(super) fn aggregator_input(&mut self, dc: usize, input: Input) {
+        let now = self.aggregator_time(dc);
         let process = &mut self.aggregators[dc];
         let Some(core) = &mut process.core else { return };
-        core.handle(self.now, input, &process.ledger);
+        core.handle(now, input, &process.ledger);
         core.check_invariants();
         self.drain_aggregator(dc);
     }
@@ -99,8 +100,9 @@ impl World {
             }
             self.on_aggregator_output(dc, output);
         }
+        let wanted = self.aggregators[dc].core.as_ref().and_then(AggregatorCore::poll_timeout);
+        let wanted = self.aggregator_when(dc, wanted);
         let process = &mut self.aggregators[dc];
-        let wanted = process.core.as_ref().and_then(AggregatorCore::poll_timeout);
         if let Some(at) = process.timer.arm(self.now, wanted) {
             let boot = process.boot;
             self.queue.push(at, Event::AggregatorTick { dc, boot });

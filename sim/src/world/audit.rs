@@ -96,16 +96,20 @@ impl World {
     fn audit_account(&mut self, at: usize, counter: usize) {
         let Some(account) = self.group_account(at, counter) else { return };
         let (group, id) = (at as u16, counter as u16);
+        let before = self.audit.rights.accounts[at][counter];
+        if before.is_some_and(|before| before.generation != account.generation) {
+            self.audit_generation(at, counter);
+        }
         let audit = &mut self.audit;
         audit.rights.update(&mut audit.findings, group, id, account);
         let Some(state) = self.reference.counter(&self.names[counter]) else { return };
         if let Some(known) = state.accounts().get(&self.groups[at]) {
             audit.rights.covered(&mut audit.findings, group, id, known);
         }
-        audit.rights.unseen(&mut audit.findings, id, state);
+        audit.rights.unseen(&mut audit.findings, &self.groups, id, state);
     }
 
-    fn group_account(&self, at: usize, counter: usize) -> Option<Account> {
+    pub(super) fn group_account(&self, at: usize, counter: usize) -> Option<Account> {
         let group = self.nodes[self.serving(at)?].core()?.group();
         let guard = &group.guards()[group.guard_of(&self.names[counter])? as usize];
         Some(Account {
@@ -117,6 +121,7 @@ impl World {
             returned: guard.returned,
             next_pos: guard.next_pos(),
             placed_upto: guard.placed_upto(),
+            closed: guard.closed(),
         })
     }
 
@@ -200,6 +205,10 @@ impl World {
 
     /// True for a definition, removal or rule that was decided on what is no more.
     fn apply_to_reference(&mut self, index: LogIndex, cmd: &LedgerCmd) -> bool {
+        if let LedgerCmd::Revoke { .. } = cmd {
+            self.apply_revocation(index, cmd);
+            return false;
+        }
         if let LedgerCmd::ClaimRule { counter, .. } = cmd {
             let before = self.reference.claims().revision(counter);
             self.reference.apply(index, cmd);
@@ -229,7 +238,7 @@ impl World {
             state.check_invariants();
             let audit = &mut self.audit;
             audit.rights.below_milestone(&mut audit.findings, counter, state);
-            audit.rights.unseen(&mut audit.findings, counter, state);
+            audit.rights.unseen(&mut audit.findings, &self.groups, counter, state);
             conservation::ledger(&mut audit.findings, &audit.oracle, counter, state);
             limits::window(&mut audit.findings, counter, state);
         }
@@ -254,7 +263,8 @@ impl World {
         let award = &awarded.award;
         self.trace.note(self.now, 60, [at, award.first, award.pos], || format!("award {award:?}"));
         let audit = &mut self.audit;
-        audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, counter, award, state);
+        let of = (counter, &self.groups[..]);
+        audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, of, award, state);
         order::awarded(&mut audit.findings, &audit.oracle, &audit.positions, &self.groups, counter, award, state);
         let (group, winner, lane) = (award.group, award.client, award.lane);
         self.coverage.saw("award");

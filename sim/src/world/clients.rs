@@ -355,7 +355,8 @@ impl World {
 
     fn audit_answer(&mut self, node: usize, conn: usize, msg: &ToClient) {
         let Some(client) = self.conns[conn].client_id else { return };
-        let (now, group) = (self.now, self.nodes[node].group as u16);
+        self.audit_leased_answer(node, client, msg);
+        let (now, group, mut of_late) = (self.now, self.nodes[node].group as u16, Vec::new());
         let audit = &mut self.audit;
         match msg {
             ToClient::Durable { lane, seq, pending } => {
@@ -369,6 +370,7 @@ impl World {
                     let placed = answers::placed(&mut audit.findings, &mut audit.oracle, from, at, place, now);
                     if let Some(number) = placed {
                         audit.awards.placed(&mut audit.findings, &audit.oracle, number, place);
+                        of_late.extend(audit.oracle.increments[number as usize].late.then_some((number, place)));
                     }
                 }
             }
@@ -380,6 +382,7 @@ impl World {
             ToClient::NotYours { of } => audit.findings.found("owners", format!("{of:?} was refused its own id")),
             ToClient::Welcome { .. } | ToClient::Spread { .. } => {}
         }
+        of_late.into_iter().for_each(|(number, place)| self.cover_late(number, place));
     }
 
     pub(super) fn on_to_client(&mut self, conn: usize, msg: ToClient) {

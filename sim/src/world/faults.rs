@@ -113,6 +113,10 @@ impl World {
         });
         if holds {
             self.coverage.saw("cut off holding rights at the milestone");
+            if let Some(stalled) = self.plan.leases.stalls(index) {
+                let nodes = (0..self.plan.nodes.len()).filter(|&node| self.plan.nodes[node] == dc);
+                nodes.collect::<Vec<_>>().into_iter().for_each(|node| self.stall_disk(node, stalled));
+            }
             self.plan.faults[index].1 = Fault::CutDc { dc, span };
             self.cut_dc(dc, span, index);
         } else {
@@ -170,7 +174,12 @@ impl World {
     }
 
     fn admin_commands(&self, index: usize) -> Vec<LedgerCmd> {
+        let policy = self.plan.admin[index]
+            .1
+            .defines()
+            .map_or_else(Default::default, |counter| self.plan.leases.policy(index, counter));
         let define = |counter: usize, spec: MilestoneSpec| {
+            let spec = MilestoneSpec { policy, ..spec };
             let counter = self.names[counter].clone();
             vec![LedgerCmd::Define { revision: self.reference.revision(&counter), counter, spec }]
         };
@@ -209,7 +218,7 @@ impl World {
                 let (Some(at), revision) = (state.milestones().least(), state.milestones().revision()) else {
                     return Vec::new();
                 };
-                let spec = MilestoneSpec { at: vec![at], ..MilestoneSpec::default() };
+                let spec = MilestoneSpec { at: vec![at], policy, ..MilestoneSpec::default() };
                 let define = LedgerCmd::Define { counter: counter.clone(), revision: revision + 1, spec };
                 vec![LedgerCmd::Disarm { counter: counter.clone(), revision, at: Some(at) }, define]
             }

@@ -6,6 +6,7 @@ mod claims;
 mod clients;
 mod faults;
 mod impostors;
+mod leases;
 mod links;
 mod moments;
 mod nodes;
@@ -242,6 +243,7 @@ pub struct World {
     admin_done: Vec<bool>,
     admin_sent: Vec<(usize, Cmds)>,
     suitors: Vec<Suitor>,
+    leases: leases::Leases,
 }
 
 impl World {
@@ -297,6 +299,7 @@ impl World {
             admin_done: vec![false; plan.admin.len()],
             admin_sent: Vec::new(),
             suitors: Vec::new(),
+            leases: leases::Leases::default(),
             plan,
         };
         world.raft.broken_quorum = mutation == Mutation::NoQuorum;

@@ -175,9 +175,10 @@ impl World {
     }
 
     pub(super) fn node_input(&mut self, node: usize, input: Input) {
+        let now = self.node_time(node);
         let Some(core) = &mut self.nodes[node].core else { return };
         let committed = matches!(input, Input::Durable { .. } | Input::Committed { .. });
-        core.handle(self.now, input);
+        core.handle(now, input);
         core.check_invariants();
         if committed {
             self.read_committed(node);
@@ -197,8 +198,8 @@ impl World {
                 return self.crash_node(node);
             }
         }
+        let wanted = self.node_when(node, self.nodes[node].core.as_ref().and_then(NodeCore::poll_timeout));
         let process = &mut self.nodes[node];
-        let wanted = process.core.as_ref().and_then(NodeCore::poll_timeout);
         if let Some(at) = process.timer.arm(self.now, wanted) {
             let boot = process.boot;
             self.queue.push(at, Event::NodeTick { node, boot });
@@ -393,6 +394,7 @@ impl World {
     }
 
     pub(super) fn crash_node(&mut self, node: usize) {
+        self.keep_journals(node);
         let process = &mut self.nodes[node];
         let Some((_, span)) = process.doom.take() else { return };
         process.core = None;

@@ -232,6 +232,7 @@ impl World {
     }
 
     fn follow(&mut self, node: usize) {
+        self.keep_journals(node);
         if self.links.groups[self.nodes[node].group].node == node {
             self.break_group(self.nodes[node].group);
         }

@@ -1,0 +1,222 @@
+//! Generations of accounts: opened for good or under a lease, closed by revocation. Source: the rights protocol, holes A4 and B.
+//!
+//! Whether rights are leased is fixed for a generation. It changes, with the policy of the milestones, only when nothing of the
+//! generation is outstanding. A group learns of a generation by a message that only applied state makes, and says so by its next
+//! report; until then it is granted nothing. What it had certified and not reported before the revocation comes back as late
+//! increments, at the end of its queue, so it never touches a budget of rights.
+
+use super::account::AccountState;
+use super::counter::{CounterLedger, Touched};
+use crate::ids::{DcId, GroupId, LogIndex};
+use crate::limits::GRANTED_CUMULATIVE_MAX;
+use crate::msg::{Account, MilestoneSpec, Opened, Policy, ToGroup};
+use crate::teeth::{Bug, bites};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What milestones under `timely` add to the state of a counter; empty where there never was one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Single milestones that are `timely`.
+    timely: BTreeSet<u64>,
+    /// Of the rule.
+    rule: Policy,
+    /// Of accounts whose generation is leased, or not the first.
+    generations: BTreeMap<GroupId, Generation>,
+}
+
+/// An account's present generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    pub leased: bool,
+    /// No report of it was applied: its group may not know of it.
+    pub unheard: bool,
+    /// The one before was revoked with rights outstanding, and the late increments of its group may not all have their places.
+    pub late: bool,
+    /// Spending of the one before.
+    pub closed_spent: u64,
+}
+
+impl Terms {
+    pub fn is_empty(&self) -> bool {
+        self.timely.is_empty() && self.rule == Policy::Strict && self.generations.is_empty()
+    }
+
+    pub fn generation(&self, group: GroupId) -> Generation {
+        self.generations.get(&group).copied().unwrap_or_default()
+    }
+
+    /// Whether something may have been counted that the ledger neither knows of nor holds for outstanding.
+    pub fn any_late(&self) -> bool {
+        self.late().next().is_some()
+    }
+
+    /// Groups of which that is so.
+    pub fn late(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.generations.iter().filter(|(_, generation)| generation.late).map(|(&group, _)| group)
+    }
+
+    /// A report of the present generation was applied. True when it is the first.
+    fn hear(&mut self, group: GroupId) -> bool {
+        let Some(generation) = self.generations.get_mut(&group) else { return false };
+        generation.late = false;
+        std::mem::replace(&mut generation.unheard, false)
+    }
+
+    /// The message about an account.
+    pub fn message(&self, account: Account) -> ToGroup {
+        match self.generations.get(&account.group) {
+            None => ToGroup::Account(account),
+            Some(&Generation { leased, closed_spent, .. }) => ToGroup::Opened(Opened { account, leased, closed_spent }),
+        }
+    }
+
+    /// The account as a greeting's answer lists it, by which nothing can be spent that is leased or of a later generation.
+    pub fn listed(&self, account: Account) -> Account {
+        let granted = if self.generations.contains_key(&account.group) { 0 } else { account.granted };
+        Account { granted, ..account }
+    }
+}
+
+impl CounterLedger {
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// For a state that was read without them.
+    pub(super) fn set_terms(&mut self, terms: Terms) {
+        self.terms = terms;
+    }
+
+    /// The policy of a milestone that is neither awarded nor passed. Of two that cover it the stricter counts.
+    pub fn policy_of(&self, at: u64) -> Policy {
+        let milestones = self.milestones();
+        let strict_single = milestones.singles().contains(&at) && !self.terms.timely.contains(&at);
+        let strict_rule = milestones.is_of_rule(at) && self.terms.rule == Policy::Strict;
+        if strict_single || strict_rule { Policy::Strict } else { Policy::Timely }
+    }
+
+    /// The policy of a single milestone, of the rule.
+    pub(super) fn single_policy(&self, at: u64) -> Policy {
+        if self.terms.timely.contains(&at) { Policy::Timely } else { Policy::Strict }
+    }
+
+    pub(super) fn rule_policy(&self) -> Policy {
+        self.terms.rule
+    }
+
+    /// The policy in force: while any milestone that is to come is strict, nothing is revoked.
+    pub fn policy(&self) -> Policy {
+        if self.terms.timely.is_empty() && self.terms.rule == Policy::Strict {
+            return Policy::Strict;
+        }
+        let mut pending = self.milestones().pending().peekable();
+        let some = pending.peek().is_some();
+        let timely = some && pending.all(|(at, _)| self.policy_of(at) == Policy::Timely);
+        if timely { Policy::Timely } else { Policy::Strict }
+    }
+
+    /// Notes the policy of what a definition adds; `known` are the single milestones that stood before, and the rule.
+    pub(super) fn define_policy(&mut self, spec: &MilestoneSpec, known: (&BTreeSet<u64>, Option<u64>), first: bool) {
+        let new: Vec<u64> = self.milestones().singles().difference(known.0).copied().collect();
+        if spec.policy == Policy::Timely {
+            self.terms.timely.extend(new);
+        }
+        if self.milestones().every() != known.1 {
+            self.terms.rule = spec.policy;
+        }
+        // Nobody was told of the account yet.
+        if first && self.policy() == Policy::Timely {
+            let leased = Generation { leased: true, ..Generation::default() };
+            self.terms.generations = self.accounts().keys().map(|&group| (group, leased)).collect();
+        }
+    }
+
+    /// Forgets policies of what is gone.
+    pub(super) fn tidy_policies(&mut self) {
+        if !self.terms.timely.is_empty() {
+            let singles = self.milestones.singles();
+            self.terms.timely.retain(|at| singles.contains(at));
+        }
+        if self.milestones.every().is_none() {
+            self.terms.rule = Policy::Strict;
+        }
+    }
+
+    /// A group that registers now has certified nothing.
+    pub(super) fn open_for_new_group(&mut self, group: GroupId) {
+        if self.policy() == Policy::Timely {
+            self.terms.generations.insert(group, Generation { leased: true, ..Generation::default() });
+        }
+    }
+
+    /// Whether the account may be granted anything: its group knows of its generation, and that is of the kind in force.
+    pub fn may_hold(&self, group: GroupId) -> bool {
+        let generation = self.terms.generation(group);
+        (!generation.unheard || bites(Bug::GrantUnheard)) && generation.leased == (self.policy() == Policy::Timely)
+    }
+
+    /// Whether the account's rights may be revoked once its group's lease is over.
+    pub fn may_revoke(&self, group: GroupId) -> bool {
+        let generation = self.terms.generation(group);
+        generation.leased && !generation.unheard && self.policy() == Policy::Timely
+    }
+
+    /// Accounts with rights of the kind that is not in force: nothing more is granted to them until these are back.
+    pub fn of_other_kind(&self) -> impl Iterator<Item = GroupId> + '_ {
+        let leased = self.policy() == Policy::Timely;
+        let other = move |group: &GroupId| self.terms.generation(*group).leased != leased;
+        self.accounts().iter().filter(|(_, account)| account.out() > 0).map(|(&group, _)| group).filter(other)
+    }
+
+    pub(super) fn hear(&mut self, group: GroupId) -> bool {
+        self.terms.hear(group)
+    }
+
+    /// Closes a leased generation, if no newer report of it was applied than the proposer knew.
+    pub fn revoke(
+        &mut self,
+        (group, generation, if_last_report): (GroupId, u32, u64),
+        index: LogIndex,
+        views: &BTreeSet<DcId>,
+        touched: &mut Touched,
+    ) {
+        let Some(account) = self.accounts().get(&group) else { return };
+        let in_time = account.report_no != if_last_report && !bites(Bug::RenewalIgnored);
+        if account.generation != generation || in_time || !self.may_revoke(group) || account.out() == 0 {
+            return;
+        }
+        self.close(group, true);
+        touched.groups.insert(group);
+        self.settle(index, views, touched);
+    }
+
+    /// Opens the next generation of an account, of the kind in force.
+    fn close(&mut self, group: GroupId, late: bool) {
+        let leased = self.policy() == Policy::Timely;
+        let closed_spent = self.change_account(group, AccountState::close).unwrap_or(0);
+        let was_late = self.terms.generation(group).late;
+        let opened = Generation { leased, unheard: true, late: late || was_late, closed_spent };
+        if !bites(Bug::RevokedInPlace) {
+            self.terms.generations.insert(group, opened);
+        }
+    }
+
+    /// Generations of the other kind, or near the limit of what one may be granted, with nothing outstanding: the next ones.
+    pub(super) fn reopen(&mut self, touched: &mut Touched) {
+        let leased = self.policy() == Policy::Timely;
+        if !leased && self.terms.generations.is_empty() {
+            return;
+        }
+        let due = |(group, account): (&GroupId, &AccountState)| {
+            let generation = self.terms.generation(*group);
+            let other = generation.leased != leased || account.granted > GRANTED_CUMULATIVE_MAX / 2;
+            (other && !generation.unheard && account.out() == 0).then_some(*group)
+        };
+        let due: Vec<GroupId> = self.accounts().iter().filter_map(due).collect();
+        for group in due {
+            self.close(group, false);
+            touched.groups.insert(group);
+        }
+    }
+}
