@@ -28,7 +28,7 @@ fn a_sweep_is_made_of_the_runs_of_its_seeds() {
     assert_eq!((&sweep["seed"], &sweep["seeds"], &sweep["failures"]), (&3.into(), &2.into(), &0.into()));
     assert_eq!(hash(&sweep), runs.iter().map(hash).fold(0, u64::wrapping_add));
     let grants = |line: &Value| line["coverage"]["grant"].as_u64().expect("a count");
-    assert_eq!(grants(&sweep), runs.iter().map(grants).sum());
+    assert_eq!(grants(&sweep), runs.iter().map(grants).sum::<u64>());
 }
 
 #[test]

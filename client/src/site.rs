@@ -30,7 +30,7 @@ pub struct GroupSite {
 
 /// A node's answer.
 enum Asked {
-    Serves { node: usize, channel: Channel },
+    Serves { node: usize, channel: Box<Channel> },
     Elsewhere { node: Option<usize> },
     Lost(SiteError),
 }
@@ -91,7 +91,7 @@ impl GroupSite {
                 None => return Err(last),
                 Some(Ok(Asked::Serves { node, channel })) => {
                     self.likely.store(node, Ordering::Relaxed);
-                    return Ok((node, channel));
+                    return Ok((node, *channel));
                 }
                 Some(Ok(Asked::Elsewhere { node })) => {
                     last = format!("group {} is led elsewhere", self.group).into();
@@ -114,7 +114,7 @@ fn promote(waiting: &mut [usize], node: Option<usize>) {
 async fn ask(endpoint: Endpoint, nodes: Arc<[SocketAddr]>, peer: PeerName, node: usize, group: u16) -> Asked {
     let asking = async { open_increments(&endpoint.connect(nodes[node], &peer).await?, group).await };
     match asking.await {
-        Ok((Admission::Serves, channel)) => Asked::Serves { node, channel },
+        Ok((Admission::Serves, channel)) => Asked::Serves { node, channel: Box::new(channel) },
         Ok((Admission::Elsewhere { node }, _)) => Asked::Elsewhere { node: node.map(usize::from) },
         Err(error) => Asked::Lost(error),
     }

@@ -23,6 +23,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// Events that may wait for a group's core; past it readers wait, and with them their connections.
 const EVENTS_MAX: usize = 4_096;
 
+/// Entries kept behind a checkpoint: a holder that lacks no more of them is sent these and no rows. At most some 80 a second are made.
+const KEEP_ENTRIES: u64 = 1_000;
 /// Beside an entry of the group, in an entry of its log.
 const COMMAND_HEAD_BYTES: usize = 16;
 
@@ -168,10 +170,12 @@ async fn open_shared(
     let placement = placement::holders(group, nodes, options.replicas).map(u32::from).collect();
     let mut replica = ReplicaOptions::new(options.cluster.clone(), name, placement, own, mint, rand::random());
     replica.raft.flush_delay = options.flush_delay;
+    replica.raft.keep_entries = KEEP_ENTRIES;
     replica.raft.entry_bytes_max = options.core.entry_bytes_max + COMMAND_HEAD_BYTES;
     let transport = GroupTransport { neighbours: neighbours.clone(), group };
     let opened = Replica::open(path.as_path(), replica, Arc::new(transport)).await;
-    let opened = opened.map_err(|source| StartError::Replica { path: path.display().to_string(), source })?;
+    let refused = |source| StartError::Replica { path: path.display().to_string(), source: Box::new(source) };
+    let opened = opened.map_err(refused)?;
     let rows = storage::rows_of(&opened.replica)?;
     let id = GroupId { dc: options.dc, group, incarnation: 0 };
     let core = NodeCore::replica(config_of(options.core, id), rows)

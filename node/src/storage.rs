@@ -35,7 +35,7 @@ pub enum StartError {
     #[error("{path}: the group's incarnation is missing or malformed")]
     Incarnation { path: String },
     #[error("{path}: {source}")]
-    Replica { path: String, source: tidemark_consensus::raft::StartError },
+    Replica { path: String, source: Box<tidemark_consensus::raft::StartError> },
     #[error("{path} is there: the layout's `replicas` was another when this directory was founded")]
     OtherReplicas { path: String },
 }

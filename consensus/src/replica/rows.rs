@@ -331,7 +331,7 @@ mod tests {
     fn filled(disk: &CrashDisk, index: u64) -> Rows {
         let (rows, _) = open(disk);
         let tables = ["cells", "streams"];
-        let _ = rows.checkpoint(rows.generation(), rows_of(index, &tables), Some(checkpoint_at(index))).unwrap();
+        drop(rows.checkpoint(rows.generation(), rows_of(index, &tables), Some(checkpoint_at(index))).unwrap());
         rows
     }
 
