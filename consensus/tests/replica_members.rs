@@ -248,28 +248,6 @@ fn garbage_is_refused_and_the_group_goes_on() {
     });
 }
 
-/// Prints how long a group is without a leader after its leader was killed: `cargo test --release -p tidemark-consensus --test
-/// replica_members -- --ignored --nocapture`.
-#[tokio::test]
-#[ignore = "a measurement"]
-async fn how_long_a_change_of_leader_takes() {
-    let mut took = Vec::new();
-    let mut group = Group::of_voters(3, plain).await;
-    for _ in 0..30 {
-        group.submit(&texts(0..1)).await;
-        let (leader, _) = group.leader().await;
-        let started = Instant::now();
-        group.kill(leader).await;
-        group.leader().await;
-        took.push(started.elapsed());
-        group.start(leader).await;
-        group.members[&leader].until("it is back", |state| !state.commands.is_empty()).await;
-    }
-    took.sort();
-    println!("a new leader after {:?} (median), {:?} (9 of 10), {:?} (longest)", took[15], took[27], took[29]);
-    assert!(took[29] < Duration::from_secs(3));
-}
-
 #[tokio::test]
 async fn a_killed_leader_is_followed_within_about_a_second() {
     let mut group = Group::of_voters(3, plain).await;

@@ -16,6 +16,7 @@ const EXPLORED: &[(&str, u32, u64, u32)] = &[
     ("late", 139_047, 544_889, 22),
     ("forgets", 82_528, 295_466, 22),
     ("three", 77_347, 280_409, 20),
+    ("timely", 1_854_752, 7_587_890, 33),
 ];
 
 #[test]
@@ -62,6 +63,10 @@ mod left_out {
         (Mutation::Inside(Bug::NumberedWithoutBases), "one", "I6", 6),
         (Mutation::Inside(Bug::PlacesForgotten), "one", "I10", 7),
         (Mutation::Inside(Bug::StaleDefinition), "removed", "definitions", 3),
+        (Mutation::Inside(Bug::RevokedInPlace), "timely", "I2", 5),
+        (Mutation::Inside(Bug::ClosedReportTaken), "timely", "fence", 6),
+        (Mutation::Inside(Bug::LateKept), "timely", "I3", 12),
+        (Mutation::Inside(Bug::ArmedWhileLate), "timely-strict", "I3", 12),
         (Mutation::AnswerBeforeCommit, "crash", "I9", 5),
         (Mutation::LedgerSpeaksBeforeCommit, "one", "I2", 4),
         (Mutation::GrantInflated, "one", "I2", 4),

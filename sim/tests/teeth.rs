@@ -84,7 +84,7 @@ const ABOUT_LEASES: [(Bug, u64, &str); 6] = [
     (Bug::RevokedInPlace, 0, "rights"),
     (Bug::ClosedReportTaken, 0, "fencing"),
     (Bug::LateKept, 0, "rights"),
-    (Bug::RevokedEarly, 0, "leases"),
+    (Bug::RevokedEarly, 74, "leases"),
     (Bug::RevokedAtElection, 189, "leases"),
     (Bug::AnsweredWithoutLease, 0, "leases"),
 ];

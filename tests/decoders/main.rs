@@ -62,7 +62,7 @@ fn report(counter: CounterName, amount: u64) -> Report {
 /// A life of the ledger with one group: numbers are drawn, most of them wrong.
 fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
     let (counter, epoch, group) = (counter(number % 2), 1, group());
-    match kind % 10 {
+    match kind % 12 {
         0 => LedgerCmd::Namespace("search".into()),
         1 => LedgerCmd::View(DcId(u16::from(number % 3))),
         2 => LedgerCmd::Grant { counter, epoch, group, amount, if_awarded: None },
@@ -84,8 +84,17 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
         },
         5 => LedgerCmd::Spread(counter),
         6 => LedgerCmd::Hello(Hello { group, lanes: LANES, nonces: vec![START], number: 1, accounts: Vec::new() }),
-        7 => LedgerCmd::Define { counter, revision: u64::from(number % 3), spec: milestone(amount) },
+        7 => {
+            let policy = if number.is_multiple_of(2) { Policy::Strict } else { Policy::Timely };
+            let spec = MilestoneSpec { policy, ..milestone(amount) };
+            LedgerCmd::Define { counter, revision: u64::from(number % 3), spec }
+        }
         8 => LedgerCmd::Report(report(counter, amount)),
+        9 => LedgerCmd::Returned(report(counter, amount)),
+        10 => {
+            let (generation, if_last_report) = (u32::from(number % 2), amount);
+            LedgerCmd::Revoke { counter, epoch, group, generation, if_last_report }
+        }
         _ => LedgerCmd::Namespace("x".repeat(usize::from(number % 40))),
     }
 }

@@ -86,7 +86,7 @@ impl Tenure {
         let late: Vec<Queued> = lease.into_iter().flat_map(|lease| lease.journal).map(|(_, item)| item).collect();
         let late = if bites(Bug::LateKept) { Vec::new() } else { late };
         let weight: u64 = late.iter().map(|item| item.delta).sum();
-        self.closed += spent.saturating_sub(weight);
+        self.closed = self.closed.saturating_add(spent.saturating_sub(weight));
         late
     }
 

@@ -7,6 +7,7 @@
 
 use super::account::AccountState;
 use super::counter::{CounterLedger, Touched};
+use super::milestones::Pending;
 use crate::ids::{DcId, GroupId, LogIndex};
 use crate::limits::GRANTED_CUMULATIVE_MAX;
 use crate::msg::{Account, MilestoneSpec, Opened, Policy, ToGroup};
@@ -114,6 +115,13 @@ impl CounterLedger {
         let some = pending.peek().is_some();
         let timely = some && pending.all(|(at, _)| self.policy_of(at) == Policy::Timely);
         if timely { Policy::Timely } else { Policy::Strict }
+    }
+
+    /// Whether a strict milestone is armed: then nothing is late.
+    pub fn has_strict_armed(&self) -> bool {
+        let is_armed = |state: &Pending| *state == Pending::Armed;
+        let mut armed = self.milestones().pending().filter(|(_, state)| is_armed(state));
+        armed.any(|(at, _)| self.policy_of(at) == Policy::Strict)
     }
 
     /// Notes the policy of what a definition adds; `known` are the single milestones that stood before, and the rule.

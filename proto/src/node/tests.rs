@@ -521,15 +521,17 @@ fn a_disk_that_holds_less_than_its_aggregator_was_told_of_is_an_old_copy_and_ser
     // The ledger hears nothing of these.
     world.add(ClientId(1), 0, &[(1, 5)]);
     world.pass(Span::from_secs(1));
-    let (pull, now) = (world.pull, world.now);
+    let (pull, began) = (world.pull, world.now);
     let is_fenced = |disk: &Disk, pull: FeedPull| {
         let mut core = NodeCore::recover(config(), 9, disk.rows.clone(), disk.log.clone()).unwrap();
         let mut inputs = VecDeque::from([Input::AggregatorUp, Input::Aggregator(ForGroup::Feed(pull)), Input::Tick]);
+        let mut now = began;
         while let Some(input) = inputs.pop_front() {
+            now = now + Span::from_secs(1);
             core.handle(now, input);
             while let Some(output) = core.poll_output() {
                 if let Output::Append { index, .. } = output {
-                    inputs.push_back(Input::Durable { upto: index });
+                    inputs.extend([Input::Durable { upto: index }, Input::Tick]);
                 }
             }
         }

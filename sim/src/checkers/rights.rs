@@ -5,7 +5,6 @@ use super::leases::is_behind;
 use super::{Account, Findings};
 use tidemark_proto::ids::GroupId;
 use tidemark_proto::ledger::{AccountState, CounterLedger};
-use tidemark_proto::msg::Policy;
 
 const NAME: &str = "rights";
 
@@ -77,7 +76,7 @@ impl Rights {
     pub fn unseen(&self, findings: &mut Findings, groups: &[GroupId], counter: u16, state: &CounterLedger) {
         let Some(next) = state.next_armed() else { return };
         let late = self.late(groups, counter, state);
-        findings.check(NAME, late == 0 || state.policy() == Policy::Timely, || {
+        findings.check(NAME, late == 0 || !state.has_strict_armed(), || {
             format!("I3: {late} of counter {counter} are late, and a strict milestone is armed")
         });
         let happened = self.certified[usize::from(counter)] - late + state.sequenced();

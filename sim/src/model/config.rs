@@ -273,15 +273,6 @@ const LARGE: &[Config] = &[
         revocations: 1,
         ..BASE
     },
-    Config {
-        name: "timely-crash",
-        about: "rights that are revoked, of a group that starts again",
-        batches: &[ONE, ONE],
-        decisions: &[Decision::Timely(&[2])],
-        revocations: 1,
-        crashes: 1,
-        ..BASE
-    },
 ];
 
 /// All of them, the quick ones first.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use tidemark_proto::ids::{GroupId, LogIndex};
 use tidemark_proto::ledger::window::{Body, Slot};
 use tidemark_proto::ledger::{AccountState, CounterLedger, Ledger};
-use tidemark_proto::msg::{Account, Award, LedgerCmd, Opened, Place, Placed, PlacedRun, Policy, ToGroup};
+use tidemark_proto::msg::{Account, Award, LedgerCmd, Opened, Place, Placed, PlacedRun, ToGroup};
 
 /// Every entry has this index: it only joins a grant to the award in its own entry, and riders are left out.
 const INDEX: LogIndex = LogIndex(1);
@@ -48,8 +48,8 @@ pub struct Facts {
     pub least: Option<u64>,
     pub undecided: u64,
     pub recall_wanted: bool,
-    /// Nothing that is to come is strict.
-    pub timely: bool,
+    /// A strict milestone is armed.
+    pub strict_armed: bool,
     pub accounts: [Known; GROUPS_MAX],
     pub awarded: Vec<u64>,
     pub passed: Vec<u64>,
@@ -97,7 +97,7 @@ impl Facts {
             least: state.milestones().least(),
             undecided: state.window().undecided(),
             recall_wanted: state.recall_wanted(),
-            timely: state.policy() == Policy::Timely,
+            strict_armed: state.has_strict_armed(),
             accounts,
             awarded: state.awards().keys().copied().collect(),
             passed: state.milestones().passed().collect(),

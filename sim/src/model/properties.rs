@@ -45,8 +45,10 @@ impl Model {
         let ledger = &self.ledgers.part(state.ledger).facts;
         let Some(next) = ledger.next_armed else { return Ok(()) };
         let late = |(facts, known): (&Facts, &Known)| facts.awaits_late || is_beyond(facts, known);
-        let any_late = !ledger.timely && self.facts(state).zip(&ledger.accounts).any(late);
-        Violation::unless(!any_late, "I3", || format!("something is late, and {next} is armed and strict"))?;
+        let any_late = ledger.strict_armed && self.facts(state).zip(&ledger.accounts).any(late);
+        Violation::unless(!any_late, "I3", || {
+            format!("something is late, {next} is armed, and a strict milestone is")
+        })?;
         let happened = ledger.sequenced + self.certified(state);
         Violation::unless(happened < next, "I3", || {
             format!("{happened} are placed, and {next} is armed and not awarded")
