@@ -53,6 +53,11 @@ export async function fits(page) {
 export async function isAccessible(page) {
   // Its own script, apart from what the page's policy lets in.
   await page.evaluate(readFileSync(createRequire(`${process.env.MODULES}/`).resolve("axe-core/axe.min.js"), "utf8"));
+  // What is just appearing has other colours for a moment.
+  await page.evaluate(() => {
+    const ends = animation => animation.effect?.getComputedTiming().endTime !== Infinity;
+    return Promise.allSettled(document.getAnimations().filter(ends).map(animation => animation.finished));
+  });
   const { violations } = await page.evaluate(() => axe.run());
   assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes.map(node => node.html)]), []);
 }

@@ -92,7 +92,7 @@ for (const colorScheme of ["light", "dark"]) {
 
 test("on a desk it is accessible too, in dark and in light", async () => {
   for (const colorScheme of ["dark", "light"]) {
-    const { page } = await visit({ colorScheme });
+    const { page } = await visit({ colorScheme, reducedMotion: "reduce" });
     await isAccessible(page);
     await page.screenshot({ path: `${SHOTS}/cluster-${colorScheme}.png`, fullPage: true });
   }

