@@ -53,8 +53,16 @@ pub struct ClaimBody {
     pub fallback: Fallback,
     /// The ledger entry that made the claim count.
     pub index: Option<u64>,
-    /// Other awards of the counter that have passed to this one's winner, and may be claimed; the first 100.
-    pub also: Vec<u64>,
+    /// Other awards of the counter that have passed to this one's winner; the first 100.
+    pub also: Vec<AlsoBody>,
+}
+
+/// An award that has passed to the winner of a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlsoBody {
+    /// Its (first) milestone.
+    pub at: u64,
+    pub state: ClaimStateBody,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,15 +193,21 @@ fn failure(error: ClaimError, counter: &CounterName, at: u64) -> Failure {
 
 fn body(found: &Claimable, ledger: &Ledger, counter: &CounterName) -> ClaimBody {
     let Claimable { at, claim, .. } = *found;
-    let (state, index) = match claim.state {
+    let (state, index) = stands(claim.state);
+    let until_unix_ms = claim.until.map(|until| until.0);
+    let passed = ledger.claims().passed_to(counter, at).take(ALSO_MAX);
+    let also = passed.map(|(at, claim)| AlsoBody { at, state: stands(claim.state).0 }).collect();
+    ClaimBody { state, at, holder: claim.holder, until_unix_ms, fallback: claim.rule.fallback, index, also }
+}
+
+/// The state, and the entry that made a claim count.
+fn stands(state: ClaimState) -> (ClaimStateBody, Option<u64>) {
+    match state {
         ClaimState::Open => (ClaimStateBody::Open, None),
         ClaimState::Claimed { index, .. } => (ClaimStateBody::Claimed, Some(index.0)),
         ClaimState::Waiting => (ClaimStateBody::Waiting, None),
         ClaimState::Lapsed => (ClaimStateBody::Lapsed, None),
-    };
-    let until_unix_ms = claim.until.map(|until| until.0);
-    let also = ledger.claims().passed_to(counter, at).take(ALSO_MAX).collect();
-    ClaimBody { state, at, holder: claim.holder, until_unix_ms, fallback: claim.rule.fallback, index, also }
+    }
 }
 
 #[cfg(test)]

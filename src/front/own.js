@@ -73,14 +73,12 @@ export class OwnAwards {
     award.failed = "";
     this.#show();
     try {
-      const claimed = await this.#page.claim(this.#claimUrl(award));
-      await Promise.all(claimed.also.map(at => this.#page.claim(this.#claimUrl({ ...award, at }))));
-      award.claim = claimed;
+      await Promise.all(toClaim(award).map(at => this.#page.claim(this.#claimUrl({ ...award, at }))));
     } catch ({ message }) {
       award.failed = message;
     }
     award.isBusy = false;
-    this.#show();
+    await this.#look(award);
     if (award === this.#shown && !$("award").hidden && $("award-claim").hidden) $("award-close").focus();
   }
 
@@ -93,7 +91,7 @@ export class OwnAwards {
       at.textContent = number.format(award.at);
       of.textContent = ` ${this.#of(award)}. `;
       text.textContent = said(award);
-      [button.hidden, button.disabled] = [!isOpen(award), award.isBusy];
+      [button.hidden, button.disabled] = [!toClaim(award).length, award.isBusy];
     }
     $("own-awards").hidden = this.#known.size === (shown ? 1 : 0);
     this.#showTimes();
@@ -105,11 +103,11 @@ export class OwnAwards {
     $("award-text").textContent = `${this.#of(award)}${counter === this.#page.all ? ", in all data centres" : ""}.`;
     $("award-page").href = `${this.#page.url}/award?counter=${encodeURIComponent(counter)}&at=${at}`;
     $("award-proof").href = `${this.#page.url}/v1/awards/${counter}/${at}/certificate`;
-    [$("award-claim").hidden, $("award-claim").disabled] = [!isOpen(award), award.isBusy];
+    [$("award-claim").hidden, $("award-claim").disabled] = [!toClaim(award).length, award.isBusy];
     const text = said(award);
     // Said again only when it is something else.
     if ($("award-claimed").textContent !== text) $("award-claimed").textContent = text;
-    $("award").dataset.claim = isOpen(award) ? "open" : award.claim?.holder === at ? award.claim.state : award.claim ? "passed" : "";
+    $("award").dataset.claim = toClaim(award).length ? "open" : award.claim?.holder === at ? award.claim.state : award.claim ? "passed" : "";
   }
 
   #tick() {
@@ -137,20 +135,39 @@ function newItem() {
   return { li, at, of, text, button, left };
 }
 
+/** Whether it may be claimed itself. */
 const isOpen = ({ claim }) => claim?.state === "open" && claim.holder === claim.at;
 
+/** Milestones of what may be claimed by whom an award names: its own, and those that have passed to it. */
+function toClaim(award) {
+  const own = isOpen(award) ? [award.claim.at] : [];
+  return [...own, ...numbers(award, "open")];
+}
+
+/** Milestones of what has passed to the winner of an award and stands so. */
+const numbers = ({ claim }, ...wanted) => (claim?.also ?? []).filter(({ state }) => wanted.includes(state)).map(({ at }) => at);
+
 /** How the claim of an award stands, to whom it names. */
-function said({ claim, isBusy, failed }) {
+function said(award) {
+  const { claim, isBusy, failed } = award, late = "You have not claimed it in time";
   if (isBusy) return "Claiming …";
   if (failed) return `Not claimed: ${failed}.`;
   if (!claim) return "";
-  const { state, at, holder, also } = claim, late = "You have not claimed it in time";
-  const others = also.map(at => `number ${number.format(at)}`).join(", ");
+  const named = (...wanted) => numbers(award, ...wanted).map(at => `number ${number.format(at)}`).join(", ");
+  const [open, claimed, over] = [named("open"), named("claimed"), named("waiting", "lapsed")];
+  const goesToo = open && `With it goes ${open}: nobody claimed that in time, and it has passed to you.`;
+  const alsoYours = claimed && `, and so is ${claimed}, which nobody else claimed`;
+  const overToo = over && `You have not claimed ${over} in time, which had passed to you.`;
+  return [own(claim, late, alsoYours), goesToo, overToo].filter(Boolean).join(" ");
+}
+
+/** How an award's own claim stands. */
+function own({ state, at, holder }, late, alsoYours) {
   if (holder !== at) return `${late}: it has passed to the winner of number ${number.format(holder)}.`;
-  if (state === "claimed") return `Claimed: it is yours${others && `, and so is ${others}, which nobody else claimed`}.`;
+  if (state === "claimed") return `Claimed: it is yours${alsoYours}.`;
   if (state === "waiting") return `${late}: it passes to the winner of the next one.`;
   if (state === "lapsed") return `${late}: it is nobody’s.`;
-  return others && `With it goes ${others}: nobody claimed that in time, and it has passed to you.`;
+  return "";
 }
 
 /** Until when an award may be claimed. Whether that is over, the ledger says and not this clock. */

@@ -106,7 +106,7 @@ async fn an_award_is_claimed_once_by_whom_it_names_or_passes_on() {
     })
     .await;
     let (_, fourth) = http::get(http[1], &format!("/v1/awards/{QUERIES}/4/claim")).await.unwrap();
-    assert_eq!((&fourth["at"], &fourth["also"]), (&4.into(), &json!([3])));
+    assert_eq!((&fourth["at"], &fourth["also"]), (&4.into(), &json!([{"at": 3, "state": "open"}])));
     assert_eq!(
         (&passed["at"], &passed["state"], &passed["fallback"]),
         (&3.into(), &"open".into(), &"next_award".into())
@@ -192,7 +192,7 @@ async fn the_shell_says_how_awards_are_claimed_and_how_each_claim_stands() {
     assert!(good && claimed.starts_with("claimed by the session that it names, ledger entry "), "{claimed}");
     let (good, json) = shell(at, &["show", QUERIES, "2", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((good, &json["state"], &json["also"]), (true, &"claimed".into(), &json!([1])));
+    assert_eq!((good, &json["state"], &json["also"]), (true, &"claimed".into(), &json!([{"at": 1, "state": "open"}])));
 
     assert_eq!(shell(at, &["rule", QUERIES, "--period-s", "0"]).1, "awards are not claimed");
     count(at, "three").await;

@@ -288,7 +288,8 @@ test("what may be claimed is claimed from the card or from the list, and the pag
 
 test("who does not claim in time is told where it went, and who gets it, that it came", async () => {
   const { page: slow, errors } = await visitor(), { page: next } = await visitor();
-  await claimedFor(slow, 1, "next_award");
+  // Long enough for the next one to be looked at before it claims.
+  await claimedFor(slow, 10, "next_award");
   const first = await win(slow);
   await claimSays(slow, "You have not claimed it in time: it passes to the winner of the next one.");
   await looksGood(slow, "waiting");
@@ -296,10 +297,11 @@ test("who does not claim in time is told where it went, and who gets it, that it
   const second = await win(next);
   await claimSays(next, `With it goes number ${number.format(first)}: nobody claimed that in time, and it has passed to you.`);
   await looksGood(next, "passed-to-me");
+  await next.click("#award-claim");
+  await claimSays(next, `Claimed: it is yours, and so is number ${number.format(first)}, which nobody else claimed.`);
+  assert.equal(await next.evaluate(() => document.activeElement.id), "award-close", "what had the focus is gone");
   await claimSays(slow, `it has passed to the winner of number ${number.format(second)}.`);
   await looksGood(slow, "passed-on");
-  await next.click("#award-claim");
-  await claimSays(next, "Claimed: it is yours");
   await claimedFor(next, 1, "nobody");
   const { page: last } = await visitor();
   await win(last);

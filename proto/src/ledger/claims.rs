@@ -22,6 +22,8 @@ pub struct Claims {
     open: BTreeSet<(CounterName, u64)>,
     /// Those of them that wait for the counter's next award.
     waiting: BTreeSet<(CounterName, u64)>,
+    /// Those that have passed on, by the award whose session holds them since.
+    passed: BTreeMap<(CounterName, u64), BTreeSet<u64>>,
     /// What became of them, in the order of the log; of two turns by one entry the last.
     turns: BTreeMap<LogIndex, BTreeMap<(CounterName, u64), Turn>>,
 }
@@ -127,10 +129,10 @@ impl Claims {
         self.open().filter_map(said).take(most).collect()
     }
 
-    /// Other awards of a counter that have passed to the winner of this one, and may be claimed.
-    pub fn passed_to(&self, counter: &CounterName, holder: u64) -> impl Iterator<Item = u64> {
-        let of_counter = self.open.range((counter.clone(), 0)..).take_while(move |key| key.0 == *counter);
-        of_counter.filter(move |key| key.1 != holder && self.claims[key].holder == holder).map(|key| key.1)
+    /// Other awards of a counter that have passed to the winner of this one, and how their claims stand.
+    pub fn passed_to(&self, counter: &CounterName, holder: u64) -> impl Iterator<Item = (u64, &Claim)> {
+        let passed = self.passed.get(&(counter.clone(), holder)).into_iter().flatten();
+        passed.filter_map(|&at| Some((at, self.get(counter, at)?)))
     }
 
     /// What became of claims, by entries from `first` on, in their order: the entry, the counter, the award and its turn.
@@ -234,8 +236,13 @@ impl Claims {
     /// Passes an unclaimed award on to the winner of a later one, who has as much time.
     fn pass(&mut self, key: &(CounterName, u64), holder: u64, index: LogIndex) {
         let Some(claim) = self.claims.get_mut(key) else { return };
+        let before = (key.0.clone(), claim.holder);
         (claim.state, claim.holder, claim.until) = (ClaimState::Open, holder, None);
         claim.passes += 1;
+        if let Some(theirs) = self.passed.get_mut(&before) {
+            theirs.remove(&key.1);
+        }
+        self.passed.entry((key.0.clone(), holder)).or_default().insert(key.1);
         self.waiting.remove(key);
         self.open.insert(key.clone());
         self.turned(key, index, Turn { kind: TurnKind::Passed, holder });
@@ -252,7 +259,11 @@ impl Claims {
             assert_eq!(self.waiting.contains(key), claim.state == ClaimState::Waiting, "{key:?}");
             assert!(claim.passes <= CLAIM_PASSES_MAX, "{key:?}");
             assert!(claim.holder >= key.1, "a claim passes on to later awards only: {key:?}");
+            let theirs = self.passed.get(&(key.0.clone(), claim.holder));
+            assert_eq!(theirs.is_some_and(|theirs| theirs.contains(&key.1)), claim.holder != key.1, "{key:?}");
         }
+        let passed: usize = self.passed.values().map(BTreeSet::len).sum();
+        assert_eq!(passed, self.claims.iter().filter(|(key, claim)| claim.holder != key.1).count());
         assert!(self.open.iter().chain(&self.waiting).all(|key| self.claims.contains_key(key)));
         for (&at, key, turn) in
             self.turns.iter().flat_map(|(at, turns)| turns.iter().map(move |(key, turn)| (at, key, turn)))
@@ -390,8 +401,10 @@ mod tests {
         world.count();
         let claim = *world.ledger.claims().get(&counter(), 2).unwrap();
         assert_eq!((claim.state, claim.holder, claim.until), (ClaimState::Open, 3, None));
-        let passed_to = |world: &World, holder| world.ledger.claims().passed_to(&counter(), holder).collect::<Vec<_>>();
-        assert_eq!((passed_to(&world, 3), passed_to(&world, 2)), (vec![2], vec![]));
+        let passed_to = |world: &World, holder| {
+            world.ledger.claims().passed_to(&counter(), holder).map(|(at, claim)| (at, claim.state)).collect::<Vec<_>>()
+        };
+        assert_eq!((passed_to(&world, 3), passed_to(&world, 2)), (vec![(2, ClaimState::Open)], vec![]));
         // It was its time that was over, not that of who holds it now.
         world.over(2, 2);
         world.claim(2, 2, 8);
