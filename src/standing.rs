@@ -30,7 +30,8 @@ pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<P
     let (cluster, leader, now) = (aggregator.cluster(), leader(aggregator), aggregator.now());
     aggregator.with_ledger(|ledger| {
         aggregator.with_core(|core| {
-            let (reading, parts) = (core.read(counter, ledger), core.view().parts_of(counter));
+            let reading = core.read(counter, ledger);
+            let parts = core.view().parts_of(counter, reading.generation);
             let known = Known { aggregator, ledger, core, counter, now };
             let dc = |(number, layout): (u16, &DataCentre)| {
                 let place = places.get(usize::from(number)).cloned().flatten();

@@ -8,12 +8,14 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
-/// No terms of milestones: what a snapshot lacks that was made before there were leases.
-const NO_TERMS: &[u8] = &[0];
+/// No lives of counters, expiring ones, resets: what a snapshot lacks that was made before counters could begin again.
+const NO_RESETS: &[u8] = &[0; 3];
+/// Nor terms of milestones: one that was made before there were leases.
+const NO_TERMS: &[u8] = &[0; 4];
 /// Nor turns of claims: one that was made before they were kept.
-const NO_TURNS: &[u8] = &[0; 2];
+const NO_TURNS: &[u8] = &[0; 5];
 /// Nor rules, claims, open ones, waiting ones: one that was made before there were claims.
-const NO_CLAIMS: &[u8] = &[0; 6];
+const NO_CLAIMS: &[u8] = &[0; 9];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -45,7 +47,8 @@ impl App for LedgerApp {
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
         let with = |missing| move |_| read(&[snapshot, missing].concat());
-        let ledger = read(snapshot).or_else(with(NO_TERMS)).or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS));
+        let ledger = read(snapshot).or_else(with(NO_RESETS)).or_else(with(NO_TERMS));
+        let ledger = ledger.or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS));
         let ledger = ledger.map_err(RestoreError)?;
         self.0.lock().replace(ledger);
         Ok(())

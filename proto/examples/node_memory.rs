@@ -46,7 +46,8 @@ impl Bench {
         let core = NodeCore::new(config, 1);
         let mut bench = Bench { core, time: 0, acked: 0, log_bytes: 0, rows: Vec::new(), keep_rows: false };
         bench.tick();
-        let confirmed = ToGroup::Confirmed { group: id(), start: Start { number: 1, nonce: 1 }, accounts: Vec::new() };
+        let confirmed =
+            ToGroup::Confirmed { group: id(), start: Start { number: 1, nonce: 1 }, accounts: Vec::new(), resets: 0 };
         bench.input(Input::Aggregator(ForGroup::Ledger(confirmed)));
         bench.input(Input::Aggregator(ForGroup::Ledger(ToGroup::Namespaces(vec!["bench".into()]))));
         bench.tick();
@@ -162,7 +163,8 @@ fn memory(cells: usize) {
 /// Apply alone, of entries in memory.
 fn apply(what: &str, sessions: bool, guarded: bool, items_per_batch: usize) {
     let mut group = Group::new(GroupConfig::new(id(), LANES));
-    let confirmed = ToGroup::Confirmed { group: id(), start: Start { number: 1, nonce: 1 }, accounts: Vec::new() };
+    let confirmed =
+        ToGroup::Confirmed { group: id(), start: Start { number: 1, nonce: 1 }, accounts: Vec::new(), resets: 0 };
     let mut cmds = vec![GroupCmd::Boot { nonce: 1 }, GroupCmd::Ledger(confirmed)];
     if guarded {
         let granted = 1 << 50;

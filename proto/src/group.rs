@@ -6,11 +6,12 @@
 //! unordered iteration. What does not fit is refused whole and changes nothing; nothing in an entry makes it panic.
 //!
 //! Positions of queued increments start at 0 for each (counter, epoch). When a counter becomes guarded again under a later
-//! epoch, what is still queued is part of the new base and so resolves as counted.
+//! epoch, what is still queued is part of the new base, or of the generation that is over, and so resolves as counted.
 
 mod blocks;
 mod cells;
 mod feed;
+mod generations;
 mod guard;
 mod lease;
 mod queue;
@@ -32,6 +33,7 @@ use crate::ring::ChangeRing;
 use crate::table::{CellTable, TableFull};
 use crate::teeth::{Bug, bites};
 use cells::Cells;
+use generations::{Generations, SlotSet};
 use guard::AccountChange;
 use queue::Queued;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -98,8 +100,8 @@ pub struct Group {
     streams: Streams,
     guards: Vec<Guard>,
     guard_of_slot: BTreeMap<u32, u32>,
-    /// A bit per slot: whether it is guarded.
-    guarded: Vec<u64>,
+    guarded: SlotSet,
+    generations: Generations,
     /// The last confirmed process start, if any, and all later ones.
     boots: Vec<u64>,
     /// Process starts ever, in this log.
@@ -129,7 +131,8 @@ impl Group {
             streams: Streams::default(),
             guards: Vec::new(),
             guard_of_slot: BTreeMap::new(),
-            guarded: Vec::new(),
+            guarded: SlotSet::default(),
+            generations: Generations::default(),
             boots: Vec::new(),
             starts: 0,
             confirmed: false,
@@ -186,7 +189,13 @@ impl Group {
         let table = &self.cells.table;
         let fresh =
             entry.first_new_slot == table.len() && entry.new_cells.iter().all(|cell| table.find(cell).is_none());
-        fresh && entry.new_cells.iter().zip(entry.first_new_slot..).all(|(cell, slot)| self.intern(cell) == Ok(slot))
+        let mut cells = entry.new_cells.iter().zip(entry.first_new_slot..);
+        fresh
+            && cells.all(|(cell, slot)| {
+                let named = self.intern(cell) == Ok(slot);
+                self.on_named(cell, slot);
+                named
+            })
     }
 
     fn intern(&mut self, cell: &CellId) -> Result<u32, TableFull> {
@@ -277,11 +286,13 @@ impl Group {
             } else if item.delta == 0 || item.delta > DELTA_MAX {
                 Err(BatchError::Delta { idx: idx as u32, delta: item.delta, max: DELTA_MAX })
             } else {
-                let added = self.cells.add(item.slot, batch.lane, item.delta, self.applied.0);
+                let slot = self.generations.slot_now(item.slot);
+                let added = self.cells.add(slot, batch.lane, item.delta, self.applied.0);
                 added.map_err(|value| self.overflow(item, value))
             };
             if let Err(error) = added {
-                batch.items[..idx].iter().for_each(|item| self.cells.take_back(item.slot, batch.lane, item.delta));
+                let slot = |item: &Item| self.generations.slot_now(item.slot);
+                batch.items[..idx].iter().for_each(|item| self.cells.take_back(slot(item), batch.lane, item.delta));
                 return Err(error);
             }
         }
@@ -301,10 +312,11 @@ impl Group {
         let mut parts: Vec<Part> = Vec::new();
         let mut part_of: BTreeMap<u32, usize> = BTreeMap::new();
         for (idx, item) in batch.items.iter().enumerate() {
-            if !self.is_guarded(item.slot) {
+            let slot = self.generations.slot_now(item.slot);
+            if !self.guarded.contains(slot) {
                 continue;
             }
-            let number = self.guard_of_slot[&item.slot];
+            let Some(&number) = self.guard_of_slot.get(&slot) else { continue };
             let guard = &mut self.guards[number as usize];
             let at = *part_of.entry(number).or_insert_with(|| {
                 self.touched.insert(number);
@@ -394,11 +406,11 @@ impl Group {
         self.end_leases();
     }
 
-    fn on_confirmed(&mut self, start: Start, accounts: &[Account]) {
+    fn on_confirmed(&mut self, start: Start, accounts: &[Account], resets: u64) {
         if self.is_other(start) {
             return self.on_fenced_out();
         }
-        if self.boots.last() != Some(&start.nonce) || self.fenced_out {
+        if self.boots.last() != Some(&start.nonce) || self.fenced_out || self.is_too_new(resets) {
             return;
         }
         accounts.iter().for_each(|account| self.on_account(account));
@@ -414,6 +426,11 @@ impl Group {
         start.number >= self.starts && self.boots.last() != Some(&start.nonce)
     }
 
+    /// Whether it has to hear of resets before it may count anything.
+    fn is_too_new(&self, resets: u64) -> bool {
+        !self.ever_confirmed && self.generations.total() < resets
+    }
+
     fn on_fenced_out(&mut self) {
         if !std::mem::replace(&mut self.fenced_out, true) {
             self.effects.push_back(Effect::FencedOut);
@@ -424,8 +441,8 @@ impl Group {
 
     fn on_ledger(&mut self, message: &ToGroup) {
         match message {
-            ToGroup::Confirmed { group, start, accounts } if *group == self.config.id => {
-                self.on_confirmed(*start, accounts)
+            ToGroup::Confirmed { group, start, accounts, resets } if *group == self.config.id => {
+                self.on_confirmed(*start, accounts, *resets)
             }
             ToGroup::FencedOut { group } if *group == self.config.id => self.on_fenced_out(),
             ToGroup::Confirmed { .. } | ToGroup::FencedOut { .. } => {}
@@ -438,6 +455,9 @@ impl Group {
                 insert_bounded(&mut self.spread, counters, SPREAD_MAX);
                 self.effects.push_back(Effect::Spread);
             }
+            ToGroup::Generations(begun) => {
+                begun.iter().for_each(|(counter, generation)| self.on_generation(counter, *generation));
+            }
         }
     }
 
@@ -446,6 +466,7 @@ impl Group {
             return;
         }
         match self.guard_of(&account.counter) {
+            None if self.is_over(account) => {}
             None => self.guard_first(account),
             Some(number) => match self.guards[number as usize].judge(account) {
                 AccountChange::Nothing => {}
@@ -476,7 +497,7 @@ impl Group {
         if self.guards.len() >= GUARDED_COUNTERS_MAX {
             return;
         }
-        let Ok(slot) = self.intern(&account.counter.total()) else { return };
+        let Some(slot) = self.begin(&account.counter, generation_of(account)) else { return };
         let base = if bites(Bug::BaseForgotten) { 0 } else { self.cells.sum(slot) };
         let mut guard = Guard::new(account, slot, base);
         guard.on_account(account);
@@ -488,28 +509,28 @@ impl Group {
     }
 
     fn guard_again(&mut self, number: u32, account: &Account) {
+        let Some(slot) = self.begin(&account.counter, generation_of(account)) else { return };
         let guard = &self.guards[number as usize];
-        let (slot, generation) = (guard.slot, guard.generation);
+        let (over, generation) = (guard.slot, guard.generation);
         let (next_pos, leased) = (guard.next_pos(), guard.is_leased());
         self.effects.extend(leased.then_some(Effect::Closed { guard: number, generation, upto: u64::MAX }));
         self.place_open(number, 0, next_pos, |_| Place::Counted);
         let mut guard = Guard::new(account, slot, self.cells.sum(slot));
         guard.on_account(account);
         self.guards[number as usize] = guard;
+        self.guard_of_slot.remove(&over);
+        self.index_guard(slot, number);
         self.touched.insert(number);
     }
 
     fn index_guard(&mut self, slot: u32, number: u32) {
-        let word = slot as usize / 64;
-        if word >= self.guarded.len() {
-            self.guarded.resize(word + 1, 0);
-        }
-        self.guarded[word] |= 1 << (slot % 64);
+        self.guarded.insert(slot);
         self.guard_of_slot.insert(slot, number);
     }
 
-    fn is_guarded(&self, slot: u32) -> bool {
-        self.guarded.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    /// Whether a counter without a guard began again since the account was made.
+    fn is_over(&self, account: &Account) -> bool {
+        generation_of(account) < self.generations.of(&account.counter)
     }
 
     fn on_placed(&mut self, placed: &Placed) {
@@ -552,8 +573,8 @@ impl Group {
     /// said again whenever they matter, so they need no log entry of their own.
     pub fn would_change(&self, message: &ToGroup) -> bool {
         match message {
-            ToGroup::Confirmed { group, start, accounts } => {
-                let mine = self.boots.last() == Some(&start.nonce);
+            ToGroup::Confirmed { group, start, accounts, resets } => {
+                let mine = self.boots.last() == Some(&start.nonce) && !self.is_too_new(*resets);
                 let news = || !self.confirmed || accounts.iter().any(|account| self.account_changes(account));
                 *group == self.config.id && !self.fenced_out && (self.is_other(*start) || mine && news())
             }
@@ -571,12 +592,14 @@ impl Group {
             ToGroup::Spread(counters) => {
                 self.spread.len() < SPREAD_MAX && counters.iter().any(|counter| !self.spread.contains(counter))
             }
+            ToGroup::Generations(begun) => self.is_behind(begun),
         }
     }
 
     fn account_changes(&self, account: &Account) -> bool {
         let judge = |number: u32| self.guards[number as usize].judge(account);
-        let change = self.guard_of(&account.counter).map_or(AccountChange::Epoch, judge);
+        let first = if self.is_over(account) { AccountChange::Nothing } else { AccountChange::Epoch };
+        let change = self.guard_of(&account.counter).map_or(first, judge);
         account.group == self.config.id && matches!(change, AccountChange::Rights | AccountChange::Epoch)
     }
 
@@ -589,6 +612,11 @@ impl Group {
         };
         placed.group == self.config.id && placed.runs.iter().any(open)
     }
+}
+
+/// The generation of its counter that an account is about.
+pub(crate) fn generation_of(account: &Account) -> u32 {
+    account.epoch.saturating_sub(1)
 }
 
 fn insert_bounded<T: Ord + Clone>(into: &mut BTreeSet<T>, from: &[T], max: usize) {

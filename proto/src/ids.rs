@@ -129,7 +129,12 @@ impl CounterName {
 
     /// The cell of this counter's all-time total, first generation, up half.
     pub fn total(&self) -> CellId {
-        CellId { counter: self.clone(), generation: 0, half: Half::Up, bucket: Bucket::Total }
+        self.total_of(0)
+    }
+
+    /// The cell of its all-time total since it began again for the `generation`-th time, up half.
+    pub fn total_of(&self, generation: u32) -> CellId {
+        CellId { counter: self.clone(), generation, half: Half::Up, bucket: Bucket::Total }
     }
 }
 

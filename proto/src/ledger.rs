@@ -9,6 +9,7 @@ pub mod claims;
 pub mod counter;
 mod fate;
 pub mod milestones;
+pub mod resets;
 pub mod revoke;
 mod stored;
 pub mod window;
@@ -18,6 +19,7 @@ pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
 pub use fate::Fate;
 pub use milestones::{Milestones, Pending};
+pub use resets::{Life, ResetError, Resets};
 pub use revoke::{Generation, Terms};
 
 use crate::ids::{CounterName, DcId, GroupId, LogIndex, Start};
@@ -27,6 +29,7 @@ use crate::limits::{
 };
 use crate::msg::{Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Placed, Policy, Report, ToGroup};
 use crate::teeth::{Bug, bites};
+use crate::time::WallMs;
 use counter::{Touched, ViewAnswer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,6 +45,7 @@ pub struct Ledger {
     groups: BTreeMap<GroupId, Registered>,
     counters: BTreeMap<CounterName, CounterLedger>,
     claims: Claims,
+    resets: Resets,
     changes: ChangeSets,
 }
 
@@ -90,6 +94,8 @@ pub struct Changes {
     pub claims: bool,
     /// Namespaces or the spread list changed.
     pub settings: bool,
+    /// Counters that began again.
+    pub resets: Vec<CounterName>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -101,6 +107,7 @@ struct ChangeSets {
     signatures: Vec<(CounterName, u64)>,
     claims: bool,
     settings: bool,
+    resets: BTreeSet<CounterName>,
 }
 
 /// A milestone that waits for a view's answer.
@@ -191,6 +198,14 @@ impl Ledger {
                     self.claims.set_rule(counter, *revision, *rule);
                 }
             }
+            LedgerCmd::Reset { counter, revision, keeps_milestones } => {
+                self.on_reset(counter, *revision, *keeps_milestones);
+            }
+            LedgerCmd::Expire { counter, revision, at } => {
+                if self.namespaces.contains(counter.namespace()) {
+                    self.resets.expire(counter, *revision, *at);
+                }
+            }
             LedgerCmd::ClaimUntil { counter, at, holder, until } => {
                 self.claims.set_until(counter, *at, *holder, *until);
             }
@@ -202,7 +217,7 @@ impl Ledger {
             }
             LedgerCmd::ClaimOver { counter, at, holder } => {
                 if let Some(state) = self.counters.get(counter) {
-                    self.claims.on_over(counter, (*at, *holder), index, state.awards());
+                    self.claims.on_over(counter, (*at, *holder), index, state);
                     self.changes.claims = true;
                 }
             }
@@ -222,6 +237,9 @@ impl Ledger {
         }
         self.changes.counters.extend(self.counters.keys().cloned());
         self.changes.groups.extend(groups);
+        let begun = self.resets.generations();
+        let new = begun.filter(|(counter, generation)| seen.resets.generation(counter) != *generation);
+        self.changes.resets.extend(new.map(|(counter, _)| counter.clone()));
         (self.changes.claims, self.changes.settings) = (true, true);
     }
 
@@ -318,7 +336,8 @@ impl Ledger {
         }
         let live = self.groups.iter().filter(|(_, registered)| !registered.fenced).map(|(&group, _)| group);
         let entry = self.counters.entry(counter.clone());
-        let state = entry.or_insert_with(|| CounterLedger::new(counter.clone(), 1, live));
+        let epoch = self.resets.generation(counter) + 1;
+        let state = entry.or_insert_with(|| CounterLedger::new(counter.clone(), epoch, live));
         // All accounts count as changed.
         state.define(spec, &self.views, &mut Touched::default());
         let accounts = state.accounts().keys().map(|&group| (counter.clone(), group));
@@ -331,6 +350,24 @@ impl Ledger {
         if !self.is_stale(counter, revision) {
             self.change(counter, |state, views, touched| state.disarm(at, index, views, touched));
         }
+    }
+
+    /// Everything that the ledger knows of the counter's groups was about what is over.
+    fn on_reset(&mut self, counter: &CounterName, revision: u64, keeps_milestones: bool) {
+        if !self.namespaces.contains(counter.namespace()) || !self.resets.reset(counter, revision) {
+            return;
+        }
+        if let Some(state) = self.counters.get_mut(counter) {
+            let live = self.groups.iter().filter(|(_, registered)| !registered.fenced).map(|(&group, _)| group);
+            state.begin_again(keeps_milestones, live, &self.views);
+            let accounts = state.accounts().keys().map(|&group| (counter.clone(), group));
+            self.changes.accounts.extend(accounts);
+            self.changes.counters.insert(counter.clone());
+        }
+        if !keeps_milestones {
+            self.claims.set_rule(counter, self.claims.revision(counter), None);
+        }
+        self.changes.resets.insert(counter.clone());
     }
 
     fn on_signature(&mut self, counter: &CounterName, at: u64, signature: AwardSignature) {
@@ -395,6 +432,7 @@ impl Ledger {
             signatures: changes.signatures,
             claims: changes.claims,
             settings: changes.settings,
+            resets: changes.resets.into_iter().collect(),
         }
     }
 
@@ -432,6 +470,12 @@ impl Ledger {
     /// The last start of a registered group that greeted.
     pub fn confirmed(&self, group: GroupId) -> Option<Start> {
         self.groups.get(&group).filter(|registered| !registered.fenced).map(|registered| registered.start)
+    }
+
+    /// What a registered group is told of its registration.
+    pub fn confirmation(&self, group: GroupId) -> Option<ToGroup> {
+        let (start, accounts) = (self.confirmed(group)?, self.accounts_of(group));
+        Some(ToGroup::Confirmed { group, start, accounts, resets: self.resets.total() })
     }
 
     /// Whether a start of the group was followed by another, as far as is known here: it must say nothing any more.
@@ -511,6 +555,33 @@ impl Ledger {
     /// Counters spread over all lanes: asked for, or guarded; in order.
     pub fn spread(&self) -> Vec<CounterName> {
         self.spread.iter().chain(self.counters.keys()).cloned().collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Which counters began again, and which expire.
+    pub fn resets(&self) -> &Resets {
+        &self.resets
+    }
+
+    /// The command that resets a counter, decided on this state; with its milestones, or as if it had never been counted.
+    pub fn reset(&self, counter: &CounterName, keeps_milestones: bool) -> Result<LedgerCmd, ResetError> {
+        self.check_life(counter, true)?;
+        let revision = self.resets.life(counter).revision;
+        Ok(LedgerCmd::Reset { counter: counter.clone(), revision, keeps_milestones })
+    }
+
+    /// The command that says when a counter is removed, if ever; `None` when that stands already.
+    pub fn expiry(&self, counter: &CounterName, at: Option<WallMs>) -> Result<Option<LedgerCmd>, ResetError> {
+        self.check_life(counter, false)?;
+        let life = self.resets.life(counter);
+        let cmd = LedgerCmd::Expire { counter: counter.clone(), revision: life.revision, at };
+        Ok((life.expires != at).then_some(cmd))
+    }
+
+    fn check_life(&self, counter: &CounterName, resets: bool) -> Result<(), ResetError> {
+        if !self.namespaces.contains(counter.namespace()) {
+            return Err(ResetError::UnknownNamespace(counter.namespace().to_owned()));
+        }
+        self.resets.check(counter, resets)
     }
 
     /// Who has claimed what.
@@ -596,6 +667,9 @@ impl Ledger {
     pub fn check_invariants(&self) {
         self.counters.values().for_each(CounterLedger::check_invariants);
         self.claims.check_invariants();
+        self.resets.check_invariants();
+        let begun = |(name, state): (&CounterName, &CounterLedger)| state.epoch() == self.resets.generation(name) + 1;
+        assert!(self.counters.iter().all(begun), "an epoch is a generation's");
     }
 }
 

@@ -62,6 +62,10 @@ pub const VALVES_MAX: usize = 1 << 16;
 pub const GUARDED_COUNTERS_MAX: usize = 1_024;
 /// Counters that a cluster spreads because somebody asked for it. More: the request is not taken.
 pub const SPREAD_ASKED_MAX: usize = 1_024;
+/// Counters of a cluster that were reset, removed, or given a time to expire. More: the request is refused.
+pub const RESET_COUNTERS_MAX: usize = 65_536;
+/// Generations of counters in one message to a group, so that the log entry that names their cells fits one too.
+pub const GENERATIONS_PER_MESSAGE_MAX: usize = 1_024;
 /// Milestones listed for one counter at a time. More: `define` is refused. (A rule "every k" is one.)
 pub const MILESTONES_PER_COUNTER_MAX: usize = 1_024;
 /// Batches of one client stream that may be unacknowledged.
@@ -113,6 +117,10 @@ const _: () = assert!(
 );
 const _: () =
     assert!(MESSAGE_HEAD_BYTES + (GUARDED_COUNTERS_MAX + SPREAD_ASKED_MAX) * NAME_BYTES_MAX <= MESSAGE_BYTES_MAX);
+const _: () = assert!(
+    MESSAGE_HEAD_BYTES + GENERATIONS_PER_MESSAGE_MAX * (NAME_BYTES_MAX + 5 + GUARDED_CELL_BYTES_MAX)
+        <= MESSAGE_BYTES_MAX
+);
 const _: () = assert!(MESSAGE_HEAD_BYTES + NAMESPACES_MAX * (1 + NAMESPACE_BYTES_MAX) <= MESSAGE_BYTES_MAX);
 const _: () = assert!(MESSAGE_HEAD_BYTES + PLACED_RUNS_MAX * (10 + 10 + 1 + 20) <= MESSAGE_BYTES_MAX);
 const _: () = assert!(MESSAGE_HEAD_BYTES + OFFER_ITEMS_MAX * (6 + 17 + 19 + 1 + 10 + 5) <= MESSAGE_BYTES_MAX);

@@ -207,6 +207,9 @@ pub enum ToGroup {
         group: GroupId,
         start: Start,
         accounts: Vec<Account>,
+        /// How often counters began again, all together. A group that knows of fewer and has never been confirmed waits until it
+        /// has heard of them ([`ToGroup::Generations`]): what it would count before would belong to what is over.
+        resets: u64,
     },
     /// The ledger knows more than this group's disk: it must never serve again under this incarnation.
     FencedOut {
@@ -220,6 +223,10 @@ pub enum ToGroup {
     Spread(Vec<CounterName>),
     /// An account whose generation is leased, or is not the first.
     Opened(Opened),
+    /// Counters that began again, and their generations; at most
+    /// [`GENERATIONS_PER_MESSAGE_MAX`](crate::limits::GENERATIONS_PER_MESSAGE_MAX), the others in further messages. Those that are
+    /// guarded flip by their accounts.
+    Generations(Vec<(CounterName, u32)>),
 }
 
 /// An account under the terms of its generation. Only this opens a generation at its group, and rights of one that is leased
@@ -238,9 +245,10 @@ pub struct Opened {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     pub counter: CounterName,
-    /// Guard epoch: counts up when the counter becomes guarded again.
+    /// Guard epoch: one more than the counter's generation. So the account that begins an epoch also begins the generation.
     pub epoch: u32,
     pub group: GroupId,
+    /// Of the account.
     pub generation: u32,
     /// Cumulative rights granted in this generation.
     pub granted: u64,
@@ -637,6 +645,19 @@ pub enum LedgerCmd {
         generation: u32,
         if_last_report: u64,
     },
+    /// The counter begins again at 0 in its next generation, if `revision` is still that of its life. Milestones that are not awarded
+    /// are armed anew, or removed with the rule of its claims where they are not kept.
+    Reset {
+        counter: CounterName,
+        revision: u64,
+        keeps_milestones: bool,
+    },
+    /// When the counter is removed (reset without its milestones), if ever; if `revision` is still that of its life.
+    Expire {
+        counter: CounterName,
+        revision: u64,
+        at: Option<WallMs>,
+    },
 }
 
 /// How awards are claimed.
@@ -718,4 +739,6 @@ pub struct Reading {
     /// Upper bound of the true count as of ledger index `ledger_index`, where one exists (guarded counters).
     pub at_most: Option<u64>,
     pub ledger_index: u64,
+    /// How often the counter began again: values of one generation never go back.
+    pub generation: u32,
 }

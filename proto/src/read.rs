@@ -3,7 +3,7 @@
 //! reads of all its callers that wait at one moment into one request.
 //!
 //! Counters are named once per channel and numbered from then on, as increments are. Some 2 to 4 bytes per counter asked, 3 to
-//! 12 per value answered.
+//! 13 per value answered.
 
 use crate::ids::CounterName;
 use crate::msg::Reading;
@@ -51,6 +51,8 @@ pub struct ReadValue {
     pub value: u64,
     pub pending: u64,
     pub at_most: Option<u64>,
+    /// How often the counter began again.
+    pub generation: u32,
 }
 
 /// Why a request was not answered.
@@ -75,13 +77,15 @@ impl ReadValues {
             pending: v.pending,
             at_most: v.at_most,
             ledger_index,
+            generation: v.generation,
         })
     }
 }
 
 impl From<Reading> for ReadValue {
     fn from(reading: Reading) -> ReadValue {
-        ReadValue { value: reading.value, pending: reading.pending, at_most: reading.at_most }
+        let Reading { value, pending, at_most, generation, .. } = reading;
+        ReadValue { value, pending, at_most, generation }
     }
 }
 
@@ -123,7 +127,8 @@ mod tests {
         let bytes = encode(&request);
         assert!(bytes.len() <= MESSAGE_BYTES_MAX);
         assert_eq!(decode(&bytes), Ok(request));
-        let value = ReadValue { value: u64::MAX >> 1, pending: u64::MAX, at_most: Some(u64::MAX) };
+        let value =
+            ReadValue { value: u64::MAX >> 1, pending: u64::MAX, at_most: Some(u64::MAX), generation: u32::MAX };
         let values = ReadValues { ledger_index: u64::MAX, values: vec![value; READ_COUNTERS_MAX] };
         assert!(encode(&ReadResponse { id: u64::MAX, result: Ok(values) }).len() <= MESSAGE_BYTES_MAX);
     }

@@ -77,10 +77,10 @@ impl CellTable {
         self.find_record(Record::of(cell, namespace).bytes())
     }
 
-    /// The slot of a counter's all-time total ([`CounterName::total`]), if it has one.
-    pub fn find_total(&self, counter: &CounterName) -> Option<u32> {
+    /// The slot of a counter's all-time total in a generation ([`CounterName::total_of`]), if it has one.
+    pub fn find_total(&self, counter: &CounterName, generation: u32) -> Option<u32> {
         let namespace = self.namespace_number(counter.namespace())?;
-        self.find_record(Record::new(counter, 0, Half::Up, Bucket::Total, namespace).bytes())
+        self.find_record(Record::new(counter, generation, Half::Up, Bucket::Total, namespace).bytes())
     }
 
     /// The name of a slot. Panics if the slot was never given.

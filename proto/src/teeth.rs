@@ -60,6 +60,12 @@ pub enum Bug {
     AnsweredWithoutLease,
     /// What was certified beyond the end of a generation counts as it is.
     LateKept,
+    /// What is sent to a cell of a generation that is over counts in that.
+    ResetIgnored,
+    /// A view shows all generations of a counter.
+    ResetNotShown,
+    /// A reset is carried out although another came between.
+    StaleReset,
     /// An award that is claimed may be claimed again.
     ClaimTakenTwice,
     /// A claim counts also when its time is over.

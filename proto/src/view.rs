@@ -14,6 +14,7 @@ use crate::ledger::{Changes, Ledger};
 use crate::limits::{GROUPS_MAX, VALVES_MAX};
 use crate::msg::Reading;
 use crate::table::{CellTable, TableFull};
+use crate::teeth::{Bug, bites};
 use components::Components;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -182,15 +183,17 @@ impl View {
         self.components.sum(slot)
     }
 
-    /// Sum of the components of a counter's total, unclamped.
-    pub fn sum_of(&self, counter: &CounterName) -> u64 {
-        self.cells.find_total(counter).map_or(0, |slot| self.sum(slot))
+    /// Sum of the components of a counter's total in a generation, unclamped.
+    pub fn sum_of(&self, counter: &CounterName, generation: u32) -> u64 {
+        self.cells.find_total(counter, generation).map_or(0, |slot| self.sum(slot))
     }
 
-    /// What each data centre contributes to a counter's total, unclamped: those that have counted it, as far as is known here.
-    pub fn parts_of(&self, counter: &CounterName) -> BTreeMap<DcId, u64> {
+    /// What each data centre contributes to a counter's total in a generation, unclamped: those that have counted it, as far as is
+    /// known here.
+    pub fn parts_of(&self, counter: &CounterName, generation: u32) -> BTreeMap<DcId, u64> {
         let mut parts = BTreeMap::new();
-        for (valve, value) in self.cells.find_total(counter).into_iter().flat_map(|slot| self.components(slot)) {
+        let slot = self.cells.find_total(counter, generation);
+        for (valve, value) in slot.into_iter().flat_map(|slot| self.components(slot)) {
             let part: &mut u64 = parts.entry(self.valves[usize::from(valve)].group.dc).or_default();
             *part = part.saturating_add(value);
         }
@@ -221,24 +224,26 @@ impl View {
     /// The value of a counter as this view shows it; `ledger` is the state applied here. While that does not know of this
     /// view, milestones are armed without asking it, so it shows nothing (all is `pending`).
     pub fn read(&self, counter: &CounterName, ledger: &Ledger) -> Reading {
-        self.reading(counter, self.sum_of(counter), ledger)
-    }
-
-    /// The same for a slot that holds a counter's total.
-    pub fn reading(&self, counter: &CounterName, sum: u64, ledger: &Ledger) -> Reading {
+        let generation = ledger.resets().generation(counter);
+        let before = if bites(Bug::ResetNotShown) { self.sum_of(counter, 0) * u64::from(generation > 0) } else { 0 };
+        let sum = self.sum_of(counter, generation) + before;
         let ledger_index = ledger.applied().0;
         if !ledger.views().contains(&self.dc) {
-            return Reading { value: 0, pending: sum, at_most: None, ledger_index };
+            return Reading { value: 0, pending: sum, at_most: None, ledger_index, generation };
         }
         let below = self.limits.limit(counter, ledger).map_or(u64::MAX, |limit| limit - 1);
         match ledger.counter(counter) {
-            None => Reading { value: sum.min(below), pending: sum.saturating_sub(below), at_most: None, ledger_index },
+            None => {
+                let pending = sum.saturating_sub(below);
+                Reading { value: sum.min(below), pending, at_most: None, ledger_index, generation }
+            }
             Some(state) => {
                 let value = state.certain().max(sum.min(below));
                 // What is late has happened, and nobody here knows how much it is.
                 let known = state.bases_missing().next().is_none() && !state.terms().any_late();
                 let at_most = known.then(|| state.upper().max(value));
-                Reading { value, pending: sum.saturating_sub(value), at_most, ledger_index }
+                let pending = sum.saturating_sub(value);
+                Reading { value, pending, at_most, ledger_index, generation }
             }
         }
     }
@@ -379,10 +384,10 @@ mod tests {
     #[test]
     fn the_parts_of_data_centres_add_up_to_the_sum() {
         let view = merged(&[(0, 5), (5, 7), (2, 6)]);
-        let parts = view.parts_of(&counter());
+        let parts = view.parts_of(&counter(), 0);
         assert_eq!(parts, BTreeMap::from([(DcId(0), 12), (DcId(2), 6)]));
-        assert_eq!(parts.values().sum::<u64>(), view.sum_of(&counter()));
-        assert!(view.parts_of(&CounterName::new("t", b"other").unwrap()).is_empty());
+        assert_eq!(parts.values().sum::<u64>(), view.sum_of(&counter(), 0));
+        assert!(view.parts_of(&CounterName::new("t", b"other").unwrap(), 0).is_empty());
     }
 
     #[test]

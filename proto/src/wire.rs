@@ -168,6 +168,11 @@ impl Message for ForGroup {
             ForGroup::Ledger(ToGroup::Confirmed { accounts, .. }) => accounts.iter().try_for_each(|a| name(&a.counter)),
             ForGroup::Ledger(ToGroup::Placed(placed)) => name(&placed.counter),
             ForGroup::Ledger(ToGroup::Spread(counters)) => counters.iter().try_for_each(name),
+            ForGroup::Ledger(ToGroup::Generations(begun)) => {
+                let (what, max) = ("counters that began again", GENERATIONS_PER_MESSAGE_MAX as u64);
+                at_most(what, begun.len() as u64, max)?;
+                begun.iter().try_for_each(|(counter, _)| name(counter))
+            }
             _ => Ok(()),
         }
     }
@@ -237,6 +242,8 @@ impl Message for LedgerCmd {
             | LedgerCmd::Disarm { counter, .. }
             | LedgerCmd::Grant { counter, .. }
             | LedgerCmd::Revoke { counter, .. }
+            | LedgerCmd::Reset { counter, .. }
+            | LedgerCmd::Expire { counter, .. }
             | LedgerCmd::ViewAck { counter, .. } => name(counter),
         }
     }

@@ -193,7 +193,7 @@ impl Net {
     fn assert_equal(&self, slots: u32) {
         for slot in 0..slots {
             for (i, dc) in self.dcs.iter().enumerate() {
-                assert_eq!(dc.core.view().sum_of(&name(slot)), self.expected(slot), "slot {slot} at dc {i}");
+                assert_eq!(dc.core.view().sum_of(&name(slot), 0), self.expected(slot), "slot {slot} at dc {i}");
             }
         }
     }
@@ -277,12 +277,12 @@ fn what_was_lost_is_told_again_however_busy_the_link_is() {
         net.flying.retain(|(.., msg)| !matches!(msg, PeerMsg::Delta(_)));
         net.step();
     }
-    assert_eq!(net.dcs[1].core.view().sum_of(&name(1)), 0);
+    assert_eq!(net.dcs[1].core.view().sum_of(&name(1), 0), 0);
     for _ in 0..600 {
         net.feed(0, 0, 0, 1);
         net.step();
     }
-    assert_eq!(net.dcs[1].core.view().sum_of(&name(1)), 5);
+    assert_eq!(net.dcs[1].core.view().sum_of(&name(1), 0), 5);
 }
 
 /// A machine is lost with the group's disk and the aggregator's: what the group had told, others still know.
@@ -291,11 +291,11 @@ fn a_data_centre_that_lost_everything_learns_its_own_past() {
     let mut net = Net::new(3, 1, GossipConfig::default(), |_, _| true);
     net.feed(0, 1, 0, 5);
     (0..100).for_each(|_| net.step());
-    assert_eq!(net.dcs[1].core.view().sum_of(&name(1)), 5);
+    assert_eq!(net.dcs[1].core.view().sum_of(&name(1), 0), 5);
     net.dcs[0].fed.clear();
     net.restart(0, false);
     (0..1_000).for_each(|_| net.step());
-    assert_eq!(net.dcs[0].core.view().sum_of(&name(1)), 5);
+    assert_eq!(net.dcs[0].core.view().sum_of(&name(1), 0), 5);
 }
 
 /// A round in which 10,000 cells changed costs at most 12 bytes per cell and receiving peer, once the names are known.

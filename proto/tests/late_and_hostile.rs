@@ -557,7 +557,8 @@ fn everything_about_as_many_counters_as_may_be_guarded_fits_one_message() {
     assert_eq!(refused, DefineError::GuardedCounters(GUARDED_COUNTERS_MAX));
     let full = |account: Account| Account { granted: u64::MAX, acked_spent: u64::MAX, next_pos: u64::MAX, ..account };
     let accounts = log.ledger.accounts_of(far).into_iter().map(full).collect();
-    let confirmed = ToGroup::Confirmed { group: far, start: Start { number: u64::MAX, nonce: u64::MAX }, accounts };
+    let confirmed =
+        ToGroup::Confirmed { group: far, start: Start { number: u64::MAX, nonce: u64::MAX }, accounts, resets: 0 };
     let fits = |bytes: Vec<u8>| assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{} bytes", bytes.len());
     fits(wire::encode(&ForGroup::Ledger(confirmed.clone())));
     fits(wire::encode(&ToClient::Spread { counters: log.ledger.spread() }));
@@ -622,13 +623,15 @@ fn one_of_every_command() -> Vec<LedgerCmd> {
         LedgerCmd::ClaimUntil { counter: counter(), at: 1000, holder: 1000, until: WallMs(1 << 41) },
         LedgerCmd::Claim { counter: counter(), at: 1000, holder: 1000, session: SessionId([7; 16]), id: 1 << 100 },
         LedgerCmd::ClaimOver { counter: counter(), at: 1000, holder: 1000 },
+        LedgerCmd::Reset { counter: counter(), revision: 0, keeps_milestones: true },
+        LedgerCmd::Expire { counter: counter(), revision: 0, at: Some(WallMs(1 << 41)) },
     ]
 }
 
 proptest! {
     #[test]
     fn changed_commands_are_refused_or_harmless(
-        changes in proptest::collection::vec((0usize..17, any::<usize>(), 0u8..=255, any::<bool>()), 1..20),
+        changes in proptest::collection::vec((0usize..19, any::<usize>(), 0u8..=255, any::<bool>()), 1..20),
     ) {
         let commands = one_of_every_command();
         let mut log = Log::new(&[hello(0, &[1]), hello(1, &[1]), LedgerCmd::View(DcId(0)), define(&[1000])]);
@@ -649,7 +652,7 @@ proptest! {
         let start = Start { number: 3, nonce: u64::MAX };
         let mut log = Log::new(&[hello(0, &[1]), define(&[1000])]);
         log.apply(&[report(0, 0, 1)]);
-        let confirmed = ToGroup::Confirmed { group: group(0), start, accounts: log.ledger.accounts_of(group(0)) };
+        let confirmed = ToGroup::Confirmed { group: group(0), start, accounts: log.ledger.accounts_of(group(0)), resets: 0 };
         let chunk = FeedChunk {
             group: group(0),
             start,
@@ -683,6 +686,7 @@ proptest! {
             }
         }
         change(ForGroup::Ledger(confirmed), at, xor);
+        change(ForGroup::Ledger(ToGroup::Generations(vec![(counter(), 1), (counter(), u32::MAX)])), at, xor);
         change(FromGroup::Feed(chunk), at, xor);
         change(PeerMsg::Delta(delta), at, xor);
         change(PeerMsg::Propose(one_of_every_command()), at, xor);

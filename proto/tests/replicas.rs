@@ -90,7 +90,7 @@ fn confirm(all: &mut [Replica], leader: usize, ledger: &mut Ledger, index: u64) 
     let group = all[leader].core.config().group.id;
     let namespaces = ToGroup::Namespaces(vec![NAMESPACE.into()]);
     let (start, accounts) = (ledger.confirmed(group).expect("greeted"), ledger.accounts_of(group));
-    for message in [namespaces, ToGroup::Confirmed { group, start, accounts }] {
+    for message in [namespaces, ToGroup::Confirmed { group, start, accounts, resets: 0 }] {
         all[leader].handle(Input::Aggregator(ForGroup::Ledger(message)));
     }
     commit_all(all, leader);

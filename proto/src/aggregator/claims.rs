@@ -1,5 +1,5 @@
-//! The time of claims: the ledger reads no clock, so the aggregator that leads it says until when an award may be claimed, and that
-//! this is over, by the clock of its host.
+//! What ends by a clock: the ledger reads none, so the aggregator that leads it says until when an award may be claimed, that this is
+//! over, and that a counter has expired, by the clock of its host.
 
 use crate::aggregator::AggregatorCore;
 use crate::ledger::Ledger;
@@ -12,13 +12,16 @@ pub const CLOCK_INTERVAL: Span = Span::from_secs(2);
 pub const LEADS_BEFORE_IT_ENDS: Span = Span::from_secs(10);
 /// Claims of which something is said at a time; the others wait for the next.
 const CLAIMS_TIMED_AT_ONCE: usize = 2_048;
+/// Counters that are removed at a time; the others wait for the next.
+const EXPIRED_AT_ONCE: usize = 256;
 
 impl AggregatorCore {
     /// What is lost on its way is due again the next time.
     pub(super) fn on_clock(&mut self, now: Time, wall: WallMs, ledger: &Ledger) {
         let Some(since) = self.led_since else { return };
         let may_end = now - since >= LEADS_BEFORE_IT_ENDS || bites(Bug::ClaimEndsEarly);
-        let due = ledger.claims().due(wall, may_end, CLAIMS_TIMED_AT_ONCE);
+        let mut due = ledger.claims().due(wall, may_end, CLAIMS_TIMED_AT_ONCE);
+        due.extend(ledger.resets().due(wall, EXPIRED_AT_ONCE));
         if !due.is_empty() {
             self.propose(now, due);
         }

@@ -3,6 +3,7 @@
 use crate::aggregator::{AggregatorCore, Event, Output};
 use crate::ids::{CounterName, GroupId};
 use crate::ledger::{Changes, Ledger};
+use crate::limits::GENERATIONS_PER_MESSAGE_MAX;
 use crate::msg::*;
 use crate::time::Time;
 
@@ -80,12 +81,20 @@ impl AggregatorCore {
         self.tell(group, ToGroup::Spread(ledger.spread()));
     }
 
+    fn tell_generations<'l>(&mut self, group: GroupId, begun: impl Iterator<Item = (&'l CounterName, u32)>) {
+        let begun: Vec<_> = begun.map(|(counter, generation)| (counter.clone(), generation)).collect();
+        for part in begun.chunks(GENERATIONS_PER_MESSAGE_MAX) {
+            self.tell(group, ToGroup::Generations(part.to_vec()));
+        }
+    }
+
     fn tell_registration(&mut self, group: GroupId, ledger: &Ledger) {
         if ledger.is_fenced(group) {
             self.tell(group, ToGroup::FencedOut { group });
-        } else if let Some(start) = ledger.confirmed(group) {
-            let accounts = ledger.accounts_of(group);
-            self.tell(group, ToGroup::Confirmed { group, start, accounts });
+        } else if let Some(confirmation) = ledger.confirmation(group) {
+            // A group that registers waits until it has heard of them.
+            self.tell_generations(group, ledger.resets().generations());
+            self.tell(group, confirmation);
         }
     }
 
@@ -122,6 +131,7 @@ impl AggregatorCore {
         let mut waits = false;
         for group in self.groups.clone() {
             self.tell_settings(group, ledger);
+            self.tell_generations(group, ledger.resets().generations());
             for counter in ledger.guarded() {
                 let account = ledger.counter(counter).and_then(|state| state.accounts().get(&group));
                 if account.is_some_and(|account| account.base.is_none() || account.need_items.is_some()) {
@@ -142,6 +152,10 @@ impl AggregatorCore {
             for group in self.groups.clone() {
                 self.tell_settings(group, ledger);
             }
+        }
+        for group in self.groups.clone() {
+            let begun = changes.resets.iter().map(|counter| (counter, ledger.resets().generation(counter)));
+            self.tell_generations(group, begun);
         }
         for group in &changes.groups {
             self.tell_registration(*group, ledger);

@@ -215,6 +215,7 @@ fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
 fn may_propose(dc: DcId, cmd: &LedgerCmd) -> bool {
     match cmd {
         LedgerCmd::Namespace(_) | LedgerCmd::Spread(_) | LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } => true,
+        LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. } => true,
         LedgerCmd::ClaimRule { .. } | LedgerCmd::Claim { .. } => true,
         LedgerCmd::View(of) => *of == dc,
         LedgerCmd::Hello(hello) => hello.group.dc == dc,

@@ -87,6 +87,9 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: DcId) -> bool {
         LedgerCmd::Define { counter, revision, .. } | LedgerCmd::Disarm { counter, revision, .. } => {
             ledger.revision(counter) > *revision
         }
+        LedgerCmd::Reset { counter, revision, .. } | LedgerCmd::Expire { counter, revision, .. } => {
+            ledger.resets().life(counter).revision > *revision
+        }
         LedgerCmd::ClaimRule { counter, revision, .. } => ledger.claims().revision(counter) > *revision,
         LedgerCmd::Claim { counter, at, holder, .. } => {
             let still = |claim: &Claim| claim.state == ClaimState::Open && claim.holder == *holder;

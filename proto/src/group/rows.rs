@@ -6,6 +6,7 @@
 //! left is not seen. An empty value deletes the row.
 
 use crate::group::cells::{COMPONENTS_PER_BLOCK, Cells, Component};
+use crate::group::generations::{Generations, Present};
 use crate::group::guard::Guard;
 use crate::group::lease::Tenure;
 use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
@@ -22,8 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 3;
-/// The one before: without the last field of the closing row, which is empty then.
+const FORMAT: u8 = 4;
+/// The ones before: without the last fields of the closing row, which are empty then.
+const FORMAT_WITHOUT_GENERATIONS: u8 = 3;
 const FORMAT_WITHOUT_TENURES: u8 = 2;
 const META: u8 = 0;
 const NAMES: u8 = 1;
@@ -98,6 +100,10 @@ struct Meta {
     spread: BTreeSet<CounterName>,
     /// Of guards that hold, or held, rights under a lease.
     tenures: Vec<(u32, Tenure)>,
+    /// Of counters that began again.
+    generations: Vec<(CounterName, Present)>,
+    /// Slots of what is over, and of what counts instead.
+    past: Vec<(u32, u32)>,
 }
 
 /// A row of a queue: items from `first_pos` on. Without any, nothing in the block awaits a place any more; so it is without a row.
@@ -178,6 +184,7 @@ impl Group {
     }
 
     fn meta(&self) -> Vec<u8> {
+        let (generations, past) = self.generations.save();
         let meta = Meta {
             group: self.config.id,
             lanes: self.config.lanes,
@@ -197,6 +204,8 @@ impl Group {
             namespaces: self.namespaces.clone(),
             spread: self.spread.clone(),
             tenures: self.tenures(),
+            generations,
+            past,
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);
@@ -260,7 +269,8 @@ impl Loading {
         let closing = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
         let mut meta = match meta.split_first() {
             Some((&FORMAT, rest)) => closing(rest)?,
-            Some((&FORMAT_WITHOUT_TENURES, rest)) => closing(&[rest, &[0]].concat())?,
+            Some((&FORMAT_WITHOUT_GENERATIONS, rest)) => closing(&[rest, &[0; 2]].concat())?,
+            Some((&FORMAT_WITHOUT_TENURES, rest)) => closing(&[rest, &[0; 3]].concat())?,
             Some((&other, _)) => return Err(LoadError::Format(other)),
             None => return Err(malformed(&[META], "empty")),
         };
@@ -411,6 +421,8 @@ impl Loading {
         (group.confirmed, group.ever_confirmed, group.fenced_out) =
             (meta.confirmed, meta.ever_confirmed, meta.fenced_out);
         (group.namespaces, group.spread) = (meta.namespaces, meta.spread);
+        let generations = Generations::load(meta.generations, meta.past, meta.slots);
+        group.generations = generations.ok_or(malformed(&[META], "what began again is out of bounds"))?;
         for (mut guard, (head, _)) in meta.guards.into_iter().zip(meta.queues) {
             finish_queue(&mut guard.queue, head, group.streams.len())?;
             let number = group.guards.len() as u32;

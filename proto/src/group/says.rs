@@ -73,7 +73,8 @@ impl Group {
         if self.guards.is_empty() {
             return None;
         }
-        self.guard_of_slot.get(&self.cells.table.find(&counter.total())?).copied()
+        let slot = self.cells.table.find_total(counter, self.generations.of(counter))?;
+        self.guard_of_slot.get(&slot).copied()
     }
 
     /// The names of the cells by slot.

@@ -75,6 +75,7 @@ fn started(cells: usize) -> Group {
             group: id(),
             start: Start { number: 1, nonce: NONCE },
             accounts: Vec::new(),
+            resets: 0,
         }),
     ];
     let new_cells = (0..cells).map(|key| name(key).total()).collect();
@@ -95,7 +96,7 @@ fn dump(group: &Group) -> String {
     let components: Vec<_> = (0..group.cells.len()).map(|number| group.cells.component(number)).collect();
     let streams: Vec<_> = group.streams.iter().collect();
     let flags = (&group.boots, group.starts, group.confirmed, group.ever_confirmed, group.fenced_out, group.queued);
-    let settings = (&group.namespaces, &group.spread, &group.guard_of_slot);
+    let settings = (&group.namespaces, &group.spread, &group.guard_of_slot, group.generations.save());
     format!("{:?} {names:?} {components:?} {streams:?} {:?} {flags:?} {settings:?}", group.applied, group.guards)
 }
 
@@ -133,7 +134,7 @@ fn a_fence_is_answered_by_a_confirmed_start_only() {
     assert_eq!(apply(&mut group, fence()), []);
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 2, &[(0, 1)]))), [0_u32; 0], "it counts on");
     let start = Start { number: 2, nonce: NONCE + 1 };
-    apply(&mut group, GroupCmd::Ledger(ToGroup::Confirmed { group: id(), start, accounts: Vec::new() }));
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Confirmed { group: id(), start, accounts: Vec::new(), resets: 0 }));
     assert_eq!(apply(&mut group, fence()), [Effect::Fenced { client: ClientId(1), lane: 0, last_seq: 2 }]);
     let mut old = started(1);
     apply(&mut old, GroupCmd::Ledger(ToGroup::FencedOut { group: id() }));
@@ -203,6 +204,7 @@ fn after_a_start_rights_wait_for_the_confirmation_and_a_new_group_serves_nobody_
             group: id(),
             start: Start { number: 0, nonce },
             accounts: vec![account(0, granted)],
+            resets: 0,
         })
     };
     apply(&mut group, confirm(1, 5));
@@ -256,14 +258,14 @@ fn refused_batches_change_nothing() {
 }
 
 #[test]
-fn a_later_epoch_takes_the_queue_into_its_base() {
+fn a_later_epoch_begins_at_nothing_and_ends_the_queue() {
     let mut group = started(1);
     apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
     apply(&mut group, batch(1, 0, 1, &[(0, 4), (0, 5)]));
     let effects = apply(&mut group, GroupCmd::Ledger(ToGroup::Account(Account { epoch: 2, ..account(0, 1) })));
     assert_eq!(effects.len(), 2, "what was queued is counted");
     let guard = &group.guards()[0];
-    assert_eq!((guard.epoch, guard.base, guard.next_pos(), guard.available()), (2, 9, 0, 1));
+    assert_eq!((guard.epoch, guard.base, guard.next_pos(), guard.available()), (2, 0, 0, 1));
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 1, &[(0, 4), (0, 5)]))), [] as [u32; 0]);
     apply(&mut group, GroupCmd::Ledger(placed(0, &[(0, 2, Place::Number(3))])));
     apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 50))));
@@ -363,6 +365,7 @@ impl Oracle {
                 group: id(),
                 start: Start { number: 0, nonce: self.nonce },
                 accounts: Vec::new(),
+                resets: 0,
             }),
             8 if !self.messages.is_empty() => {
                 let at = dice.roll(self.messages.len() as u64) as usize;
@@ -643,4 +646,101 @@ fn foreign_checkpoints_are_refused() {
     assert!(matches!(Group::load(config(), rows.clone()), Err(LoadError::Order) | Err(LoadError::Malformed { .. })));
     rows.truncate(1);
     assert!(matches!(Group::load(config(), rows), Err(LoadError::Incomplete { .. })));
+}
+
+fn generations(begun: &[(usize, u32)]) -> GroupCmd {
+    GroupCmd::Ledger(ToGroup::Generations(begun.iter().map(|&(key, generation)| (name(key), generation)).collect()))
+}
+
+/// Sums of the cells of a counter's generations.
+fn sums(group: &Group, key: usize, upto: u32) -> Vec<u64> {
+    let sum = |generation| group.table().find(&name(key).total_of(generation)).map_or(0, |slot| group.sum(slot));
+    (0..=upto).map(sum).collect()
+}
+
+#[test]
+fn a_counter_that_began_again_counts_in_its_present_generation_whatever_cell_a_batch_names() {
+    let mut group = started(2);
+    apply(&mut group, batch(1, 0, 1, &[(0, 5), (1, 7)]));
+    apply(&mut group, generations(&[(0, 2), (9, 1)]));
+    // Proposed before the group heard: by the slot it had, and as the first to name a counter.
+    apply(&mut group, batch(1, 0, 2, &[(0, 3), (1, 1)]));
+    let late = GroupEntry {
+        first_new_slot: group.table().len(),
+        new_cells: vec![name(9).total()],
+        ..entry(vec![batch(1, 0, 3, &[(group.table().len(), 4)])])
+    };
+    apply_entry(&mut group, &late);
+    assert_eq!((sums(&group, 0, 2), sums(&group, 1, 0), sums(&group, 9, 1)), (vec![5, 0, 3], vec![8], vec![0, 4]));
+    // What was heard before, or of an earlier generation, changes nothing; twice over, all old cells lead to the newest.
+    assert!(!group.would_change(&ToGroup::Generations(vec![(name(0), 1), (name(9), 1)])));
+    apply(&mut group, generations(&[(0, 1), (9, 1)]));
+    assert_eq!((group.generation(&name(0)), group.generation(&name(9)), group.table().len()), (2, 1, 5));
+    apply(&mut group, generations(&[(0, 3)]));
+    let second = group.table().find(&name(0).total_of(2)).unwrap();
+    apply(&mut group, batch(1, 0, 4, &[(0, 1), (second, 1)]));
+    assert_eq!(sums(&group, 0, 3), [5, 0, 3, 2]);
+    assert_eq!(
+        acked(&apply(&mut group, batch(1, 0, 2, &[(0, 3), (1, 1)]))),
+        [] as [u32; 0],
+        "counted once all the same"
+    );
+    assert_eq!(sums(&group, 0, 3), [5, 0, 3, 2]);
+    let mut store = Store::default();
+    store.put(group.checkpoint());
+    let mut loaded = store.load().unwrap();
+    assert_eq!(dump(&loaded), dump(&group));
+    apply(&mut loaded, batch(1, 0, 5, &[(0, 10), (second, 10)]));
+    assert_eq!(
+        (sums(&loaded, 0, 3), loaded.generation(&name(0)), loaded.generation(&name(1))),
+        (vec![5, 0, 3, 22], 3, 0)
+    );
+}
+
+#[test]
+fn a_guarded_counter_begins_again_with_its_account() {
+    let mut group = started(1);
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 3))));
+    assert_eq!(acked(&apply(&mut group, batch(1, 0, 1, &[(0, 3), (0, 5)]))), [1]);
+    apply(&mut group, generations(&[(0, 1)]));
+    assert_eq!(group.generation(&name(0)), 0, "it waits for the account");
+    let effects = apply(&mut group, GroupCmd::Ledger(ToGroup::Account(Account { epoch: 2, ..account(0, 4) })));
+    assert_eq!(effects.len(), 1, "what was queued is counted in what is over");
+    let guard = &group.guards()[0];
+    assert_eq!((guard.epoch, guard.base, guard.available(), group.generation(&name(0))), (2, 0, 4, 1));
+    assert_eq!(acked(&apply(&mut group, batch(1, 0, 2, &[(0, 3), (0, 2)]))), [1]);
+    assert_eq!((sums(&group, 0, 1), group.guards()[0].spent), (vec![8, 5], 3));
+    assert_eq!(group.guard_of(&name(0)), Some(0));
+    let mut store = Store::default();
+    store.put(group.checkpoint());
+    assert_eq!(dump(&store.load().unwrap()), dump(&group));
+}
+
+#[test]
+fn what_counted_without_a_guard_since_it_began_again_is_the_base_of_the_guard() {
+    let mut group = started(1);
+    apply(&mut group, batch(1, 0, 1, &[(0, 9)]));
+    apply(&mut group, generations(&[(0, 1)]));
+    apply(&mut group, batch(1, 0, 2, &[(0, 2)]));
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 1))));
+    assert!(group.guards().is_empty(), "an account of what is over");
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(Account { epoch: 2, ..account(0, 1) })));
+    assert_eq!((group.guards()[0].base, sums(&group, 0, 1)), (2, vec![9, 2]));
+}
+
+#[test]
+fn a_new_group_counts_nothing_before_it_has_heard_of_every_reset() {
+    let mut group = Group::new(config());
+    apply(&mut group, GroupCmd::Boot { nonce: NONCE });
+    let confirmed = |resets| {
+        let start = Start { number: 1, nonce: NONCE };
+        ToGroup::Confirmed { group: id(), start, accounts: Vec::new(), resets }
+    };
+    apply(&mut group, generations(&[(0, 2)]));
+    assert!(!group.would_change(&confirmed(3)));
+    apply(&mut group, GroupCmd::Ledger(confirmed(3)));
+    assert!(!group.is_serving());
+    apply(&mut group, generations(&[(1, 1)]));
+    apply(&mut group, GroupCmd::Ledger(confirmed(3)));
+    assert!(group.is_serving());
 }

@@ -4,7 +4,7 @@
 //! The ledger reads no clock. Its leader writes into the log until when an award may be claimed, and that this is over; what stands
 //! before that in the log was in time. So of a claim and the end of its time exactly one counts, everywhere the same.
 
-use super::counter::Awarded;
+use super::counter::{Awarded, CounterLedger};
 use crate::ids::{CounterName, LogIndex, SessionId};
 use crate::limits::CLAIM_PASSES_MAX;
 use crate::msg::{ClaimRule, Fallback, LedgerCmd};
@@ -22,7 +22,8 @@ pub struct Claims {
     open: BTreeSet<(CounterName, u64)>,
     /// Those of them that wait for the counter's next award.
     waiting: BTreeSet<(CounterName, u64)>,
-    /// Those that have passed on, by the award whose session holds them since.
+    /// Those that have passed on, by the award whose session holds them since; not in a snapshot, which says it of each.
+    #[serde(skip)]
     passed: BTreeMap<(CounterName, u64), BTreeSet<u64>>,
     /// What became of them, in the order of the log; of two turns by one entry the last.
     turns: BTreeMap<LogIndex, BTreeMap<(CounterName, u64), Turn>>,
@@ -142,6 +143,15 @@ impl Claims {
             .flat_map(|(&index, turns)| turns.iter().map(move |((counter, at), turn)| (index, counter, *at, *turn)))
     }
 
+    /// After reading a snapshot.
+    pub(super) fn index_passed(&mut self) {
+        let passed = self.claims.iter().filter(|(key, claim)| claim.holder != key.1);
+        let passed: Vec<_> = passed.map(|(key, claim)| ((key.0.clone(), claim.holder), key.1)).collect();
+        for (holder, at) in passed {
+            self.passed.entry(holder).or_default().insert(at);
+        }
+    }
+
     // ---- commands ----
 
     /// Decided on a state that is no more, it changes nothing.
@@ -173,23 +183,19 @@ impl Claims {
         }
     }
 
-    /// The holder's time is over. `awards` are the counter's.
+    /// The holder's time is over. `state` is the counter's.
     pub(super) fn on_over(
         &mut self,
         counter: &CounterName,
         (at, holder): (u64, u64),
         index: LogIndex,
-        awards: &BTreeMap<u64, Awarded>,
+        state: &CounterLedger,
     ) {
         let Some(claim) = self.held(counter, at, holder).filter(|claim| claim.until.is_some()) else { return };
         let key = (counter.clone(), at);
         let lapses = claim.rule.fallback == Fallback::Nobody || claim.passes >= CLAIM_PASSES_MAX;
-        // An increment may have several awards: they are one winner's.
-        let first = awards.get(&holder).map(|awarded| awarded.award.first);
-        let mut later = awards.range(holder + 1..).filter(|(_, awarded)| Some(awarded.award.first) != first);
-        let next = if bites(Bug::ClaimPassesTooFar) { later.next_back() } else { later.next() };
-        match next {
-            Some((&next, _)) if !lapses => self.pass(&key, next, index),
+        match next_award(state, holder) {
+            Some(next) if !lapses => self.pass(&key, next, index),
             _ => {
                 let (state, kind) = match lapses {
                     true => (ClaimState::Lapsed, TurnKind::Lapsed),
@@ -258,7 +264,6 @@ impl Claims {
             assert_eq!(self.open.contains(key), claim.state == ClaimState::Open, "{key:?}");
             assert_eq!(self.waiting.contains(key), claim.state == ClaimState::Waiting, "{key:?}");
             assert!(claim.passes <= CLAIM_PASSES_MAX, "{key:?}");
-            assert!(claim.holder >= key.1, "a claim passes on to later awards only: {key:?}");
             let theirs = self.passed.get(&(key.0.clone(), claim.holder));
             assert_eq!(theirs.is_some_and(|theirs| theirs.contains(&key.1)), claim.holder != key.1, "{key:?}");
         }
@@ -272,6 +277,21 @@ impl Claims {
             assert_eq!(claimed, turn.kind == TurnKind::Claimed, "{key:?}");
         }
     }
+}
+
+/// The award after that at `holder`: the next milestone of its epoch, or else the first of a later one. An increment may have several
+/// awards: they are one winner's.
+fn next_award(state: &CounterLedger, holder: u64) -> Option<u64> {
+    let of = &state.awards().get(&holder)?.award;
+    let of_same = |(_, awarded): &(&u64, &Awarded)| awarded.award.epoch == of.epoch && awarded.award.first != of.first;
+    let mut later = state.awards().range(holder + 1..).filter(of_same);
+    let next = if bites(Bug::ClaimPassesTooFar) { later.next_back() } else { later.next() };
+    let of_later = || {
+        let later = state.awards().iter().filter(|(_, awarded)| awarded.award.epoch > of.epoch);
+        later.min_by_key(|(at, awarded)| (awarded.award.epoch, **at))
+    };
+    // With one epoch only, which is nearly always so, there is nothing to look through.
+    next.or_else(|| if of.epoch < state.epoch() { of_later() } else { None }).map(|(&at, _)| at)
 }
 
 #[cfg(test)]

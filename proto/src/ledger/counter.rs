@@ -96,6 +96,28 @@ impl CounterLedger {
         }
     }
 
+    /// Begins again at 0, in the next epoch. Awards stay; milestones that are not awarded are armed anew, where they are kept.
+    pub(super) fn begin_again(
+        &mut self,
+        keeps_milestones: bool,
+        groups: impl Iterator<Item = GroupId>,
+        views: &BTreeSet<DcId>,
+    ) {
+        let next = CounterLedger::new(self.name.clone(), self.epoch + 1, groups);
+        let over = std::mem::replace(self, next);
+        self.awards = over.awards;
+        self.milestones = over.milestones;
+        if keeps_milestones {
+            let covered = |awarded: &Awarded| awarded.award.first + awarded.award.delta - 1;
+            self.milestones.begin_again(self.awards.values().map(covered).max().unwrap_or(0), views);
+            (self.sequence_from, self.terms) = (over.sequence_from, over.terms.begun_again());
+        } else {
+            self.milestones.clear();
+        }
+        self.open_all();
+        self.settle_arming(views);
+    }
+
     // ---- reading ----
 
     pub fn epoch(&self) -> u32 {

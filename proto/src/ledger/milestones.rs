@@ -91,6 +91,28 @@ impl Milestones {
         self.begin_arming(next, awaits);
     }
 
+    /// What is not awarded is armed anew, the rule from its first multiple above everything awarded (`above`) on: what was awarded
+    /// once is not awarded again.
+    pub fn begin_again(&mut self, above: u64, awaits: &BTreeSet<DcId>) {
+        self.revise();
+        self.pending.clear();
+        self.passed.clear();
+        for at in self.single.clone() {
+            self.begin_arming(at, awaits);
+        }
+        if let Some((_, every)) = self.rule {
+            let next = multiple_above(every, above);
+            self.rule = Some((next, every));
+            self.begin_arming(next, awaits);
+        }
+    }
+
+    /// Removes all that are not awarded.
+    pub fn clear(&mut self) {
+        self.revise();
+        (self.rule, self.single, self.pending, self.passed) = Default::default();
+    }
+
     fn begin_arming(&mut self, at: u64, awaits: &BTreeSet<DcId>) {
         self.armings += 1;
         let arming = self.armings;

@@ -64,6 +64,11 @@ impl Terms {
         std::mem::replace(&mut generation.unheard, false)
     }
 
+    /// Of a counter that began again: its policies. All accounts are new.
+    pub(super) fn begun_again(self) -> Terms {
+        Terms { generations: BTreeMap::new(), ..self }
+    }
+
     /// The message about an account.
     pub fn message(&self, account: Account) -> ToGroup {
         match self.generations.get(&account.group) {
@@ -133,8 +138,14 @@ impl CounterLedger {
         if self.milestones().every() != known.1 {
             self.terms.rule = spec.policy;
         }
-        // Nobody was told of the account yet.
-        if first && self.policy() == Policy::Timely {
+        if first {
+            self.open_all();
+        }
+    }
+
+    /// Of accounts that nobody was told of yet.
+    pub(super) fn open_all(&mut self) {
+        if self.policy() == Policy::Timely {
             let leased = Generation { leased: true, ..Generation::default() };
             self.terms.generations = self.accounts().keys().map(|&group| (group, leased)).collect();
         }

@@ -254,7 +254,7 @@ impl NodeCore {
             } else if !self.group.namespaces().contains(counter.namespace()) {
                 first_error = first_error.and(Err(BatchError::UnknownNamespace(counter.namespace().to_owned())));
             } else {
-                let cell = counter.total();
+                let cell = self.group.cell_of(&counter);
                 let slot = self.group.table().find(&cell).or_else(|| self.log.pending_slot(&cell));
                 if slot.is_none() && open.unbound.held >= UNBOUND_MAX {
                     let (what, limit) = ("counters defined and not used".into(), UNBOUND_MAX as u64);
@@ -337,7 +337,7 @@ impl NodeCore {
             if slot & UNBOUND != 0
                 && let Some(name) = open.unbound.names[(slot & !UNBOUND) as usize].as_ref()
             {
-                slot = self.slot_of(name.total());
+                slot = self.slot_of(self.group.cell_of(name));
                 open.define(item.number, slot);
             }
             bound.push(Item { slot, delta: item.delta, session: item.session });

@@ -1,13 +1,13 @@
 //! Group commit: what waits for the log, what is on its way to the disk, and which slots it gives to new cells.
 
-use crate::group::Group;
+use crate::group::{Group, generation_of};
 use crate::ids::{CellId, LogIndex};
 use crate::limits::{BATCH_ITEMS_MAX, ENTRY_BATCHES_MAX, NAMESPACE_BYTES_MAX};
-use crate::msg::{Batch, GroupCmd, GroupEntry, Item, ToGroup};
+use crate::msg::{Account, Batch, GroupCmd, GroupEntry, Item, ToGroup};
 use crate::node::{NodeConfig, NodeCore, Output};
 use crate::time::{Span, Time, WallMs};
 use crate::wire::encode;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most bytes of an item: slot, delta, session.
 pub(super) const ITEM_BYTES: usize = 5 + 6 + 17;
@@ -195,15 +195,20 @@ impl Log {
     }
 }
 
-/// Cells of guarded counters that the message would be the first to name.
+/// Cells of guarded counters, and of those that began again, that the message would be the first to name.
 fn unknown_cells(message: &ToGroup, unknown: impl Fn(&CellId) -> bool) -> Vec<CellId> {
+    if let ToGroup::Generations(begun) = message {
+        let cells = begun.iter().map(|(counter, generation)| counter.total_of(*generation));
+        return cells.filter(unknown).collect::<BTreeSet<_>>().into_iter().collect();
+    }
     let accounts = match message {
         ToGroup::Account(account) => std::slice::from_ref(account),
         ToGroup::Opened(opened) => std::slice::from_ref(&opened.account),
         ToGroup::Confirmed { accounts, .. } => accounts,
         _ => &[],
     };
-    let mut cells: Vec<_> = accounts.iter().map(|account| account.counter.total()).filter(unknown).collect();
+    let cell = |account: &Account| account.counter.total_of(generation_of(account));
+    let mut cells: Vec<_> = accounts.iter().map(cell).filter(unknown).collect();
     cells.sort();
     cells.dedup();
     cells

@@ -315,8 +315,8 @@ impl World {
         for group in changes.groups {
             if self.ledger.is_fenced(group) {
                 self.say(ToGroup::FencedOut { group });
-            } else if let Some(start) = self.ledger.confirmed(group) {
-                self.say(ToGroup::Confirmed { group, start, accounts: self.ledger.accounts_of(group) });
+            } else if let Some(confirmation) = self.ledger.confirmation(group) {
+                self.say(confirmation);
             }
         }
         changes.accounts.into_iter().for_each(|(counter, _)| self.say_account(&counter));

@@ -280,7 +280,7 @@ impl Ledgers {
         let recall = granted.and_then(|granted| ledger.tells(&counter(), group, Some(granted))).map(bare);
         let accounts = ledger.accounts_of(group).into_iter().map(stripped).collect();
         let confirmed = ledger.confirmed(group).filter(|_| self.greets);
-        let confirmed = confirmed.map(|start| ToGroup::Confirmed { group, start, accounts });
+        let confirmed = confirmed.map(|start| ToGroup::Confirmed { group, start, accounts, resets: 0 });
         let placed = ledger.placed(&counter(), group).map(|placed| ToGroup::Placed(without_numbers(placed)));
         account.into_iter().chain(recall).chain(placed).chain(confirmed).collect()
     }

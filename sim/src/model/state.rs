@@ -89,8 +89,8 @@ impl Model {
     fn confirm(&mut self, number: usize, group: u32, ledger: u32) -> Result<u32, Violation> {
         let id = self.groups[number].id;
         let ledger = &self.ledgers.part(ledger).ledger;
-        let start = ledger.confirmed(id).ok_or_else(|| Violation::new("fence", format!("{id} is refused")))?;
-        let message = ToGroup::Confirmed { group: id, start, accounts: ledger.accounts_of(id) };
+        let refused = || Violation::new("fence", format!("{id} is refused"));
+        let message = ledger.confirmation(id).ok_or_else(refused)?;
         let message = self.down[number].number(message);
         self.groups[number].step(group, Input::Message(message), (&mut self.up[number], &self.down[number]))
     }

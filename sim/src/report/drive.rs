@@ -591,11 +591,11 @@ impl Drive {
     fn has_loaded(&self, dc: usize) -> bool {
         let view = self.aggregators[dc].core.view();
         let everywhere = self.layout.centres() as u64;
-        self.has_all(dc) && self.cold.iter().all(|name| view.sum_of(name) == everywhere)
+        self.has_all(dc) && self.cold.iter().all(|name| view.sum_of(name, 0) == everywhere)
     }
 
     fn has_all(&self, dc: usize) -> bool {
-        self.aggregators[dc].core.view().sum_of(&self.counter) == self.arrived
+        self.aggregators[dc].core.view().sum_of(&self.counter, 0) == self.arrived
     }
 }
 

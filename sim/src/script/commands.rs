@@ -24,6 +24,8 @@ impl Stage {
             "fence" => self.on_fence(rest),
             "define" => self.define_of(rest).and_then(|cmd| self.ledger_applies(cmd)),
             "disarm" => self.disarm_of(rest).and_then(|cmd| self.ledger_applies(cmd)),
+            "reset" => self.ledger_applies(self.reset_of(true)?),
+            "remove" => self.ledger_applies(self.reset_of(false)?),
             "decide" => self.on_decide(rest),
             "grant" => self.on_grant(rest),
             "report" => self.each(rest, Stage::report),
@@ -36,6 +38,7 @@ impl Stage {
             "lease" => self.each(rest, |stage, name| stage.lease(name, true)),
             "lapse" => self.each(rest, |stage, name| stage.lease(name, false)),
             "placed" => self.each(rest, Stage::placed),
+            "generations" => self.each(rest, Stage::generations),
             "confirmed" => self.each(rest, Stage::confirmed),
             "watch" => self.each(rest, Stage::add_view),
             "ack" => self.each(rest, Stage::view_ack),
@@ -97,12 +100,14 @@ impl Stage {
         self.fence(group, client)
     }
 
-    /// `decide define …` or `decide disarm …`: as below, and on its way to the ledger.
+    /// `decide define …`, `disarm …`, `reset` or `remove`: as below, and on its way to the ledger.
     fn on_decide(&mut self, words: &[&str]) -> Done {
         let cmd = match words.split_first() {
             Some((&"define", rest)) => self.define_of(rest)?,
             Some((&"disarm", rest)) => self.disarm_of(rest)?,
-            _ => return Err("decide define … or decide disarm …".into()),
+            Some((&"reset", [])) => self.reset_of(true)?,
+            Some((&"remove", [])) => self.reset_of(false)?,
+            _ => return Err("decide define …, disarm …, reset or remove".into()),
         };
         self.hold_for_ledger(cmd)
     }
@@ -127,6 +132,11 @@ impl Stage {
     fn disarm_of(&self, words: &[&str]) -> Result<LedgerCmd, String> {
         let at = if one(words)? == "rule" { None } else { Some(number(one(words)?)?) };
         Ok(LedgerCmd::Disarm { counter: self.counter(), revision: self.revision(), at })
+    }
+
+    /// `reset` or `remove`
+    fn reset_of(&self, keeps_milestones: bool) -> Result<LedgerCmd, String> {
+        self.ledger_state().reset(&self.counter(), keeps_milestones).map_err(|error| error.to_string())
     }
 
     /// `grant GROUP AMOUNT`: proposed and applied; what fits is granted.

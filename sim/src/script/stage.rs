@@ -106,9 +106,8 @@ impl Stage {
     /// The ledger's answer to the group's greeting, delivered at once.
     fn confirm(&mut self, name: &str) -> Done {
         let id = self.site(name)?.id;
-        let accounts = self.ledger.accounts_of(id);
-        let Some(start) = self.ledger.confirmed(id) else { return Err(format!("{name} is not registered")) };
-        self.append(name, GroupCmd::Ledger(ToGroup::Confirmed { group: id, start, accounts }))?;
+        let confirmation = self.ledger.confirmation(id).ok_or_else(|| format!("{name} is not registered"))?;
+        self.append(name, GroupCmd::Ledger(confirmation))?;
         self.commit(name)
     }
 
@@ -141,9 +140,10 @@ impl Stage {
     pub fn append(&mut self, name: &str, cmd: GroupCmd) -> Done {
         let counter = self.counter();
         let site = self.site(name)?;
-        let known = site.group.table().find(&counter.total()).is_some() || !site.tail.is_empty();
+        let cell = site.group.cell_of(&counter);
+        let known = site.group.table().find(&cell).is_some() || !site.tail.is_empty();
         let names = matches!(cmd, GroupCmd::Batch(_)) && !known;
-        let new_cells = if names { vec![counter.total()] } else { Vec::new() };
+        let new_cells = if names { vec![cell] } else { Vec::new() };
         let entry = GroupEntry { now: WallMs(0), first_new_slot: site.group.table().len(), new_cells, cmds: vec![cmd] };
         site.tail.push(entry);
         Ok(Vec::new())
@@ -187,7 +187,8 @@ impl Stage {
     /// The next batch of a client's stream at a group; every item has its own session.
     pub fn next_batch(&mut self, group: &str, client: &str, weights: &[u64]) -> Result<GroupCmd, String> {
         let counter = self.counter();
-        let slot = self.site(group)?.group.table().find(&counter.total()).unwrap_or(0);
+        let group_of = &self.site(group)?.group;
+        let slot = group_of.table().find(&group_of.cell_of(&counter)).unwrap_or(0);
         let mut items = Vec::new();
         for &delta in weights {
             self.sessions += 1;
@@ -230,6 +231,10 @@ impl Stage {
     /// What an operator decided on the ledger's present state is still on its way.
     pub fn hold_for_ledger(&mut self, cmd: LedgerCmd) -> Done {
         self.hold(Held::ToLedger(cmd))
+    }
+
+    pub fn ledger_state(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// The revision of the counter's milestones.
@@ -367,11 +372,18 @@ impl Stage {
         self.hold_for_group(name, GroupCmd::Ledger(account))
     }
 
+    /// What the ledger says of counters that began again.
+    pub fn generations(&mut self, name: &str) -> Done {
+        let begun = self.ledger.resets().generations().map(|(counter, generation)| (counter.clone(), generation));
+        let message = ToGroup::Generations(begun.collect());
+        self.hold_for_group(name, GroupCmd::Ledger(message))
+    }
+
     /// What the ledger answers to a greeting.
     pub fn confirmed(&mut self, name: &str) -> Done {
         let id = self.site(name)?.id;
-        let message = match self.ledger.confirmed(id) {
-            Some(start) => ToGroup::Confirmed { group: id, start, accounts: self.ledger.accounts_of(id) },
+        let message = match self.ledger.confirmation(id) {
+            Some(confirmation) => confirmation,
             None if self.ledger.is_fenced(id) => ToGroup::FencedOut { group: id },
             None => return Err(format!("the ledger does not know {name}")),
         };
@@ -515,7 +527,7 @@ impl Stage {
     pub fn group_words(&mut self, name: &str) -> Done {
         let counter = self.counter();
         let group = &self.site(name)?.group;
-        let component = group.table().find(&counter.total()).map_or(0, |slot| group.sum(slot));
+        let component = group.table().find(&group.cell_of(&counter)).map_or(0, |slot| group.sum(slot));
         let Some(guard) = group.guard_of(&counter) else {
             return Ok(vec![format!("{name}: component {component}, not guarded")]);
         };
@@ -535,11 +547,9 @@ impl Stage {
     pub fn view_words(&mut self, name: &str) -> Done {
         self.site(name)?;
         let counter = self.counter();
-        let sum: u64 = self
-            .sites
-            .values()
-            .map(|site| site.group.table().find(&counter.total()).map_or(0, |slot| site.group.sum(slot)))
-            .sum();
+        let cell = counter.total_of(self.ledger.resets().generation(&counter));
+        let sum: u64 =
+            self.sites.values().map(|site| site.group.table().find(&cell).map_or(0, |slot| site.group.sum(slot))).sum();
         Ok(vec![words::reading(&self.ledger, &counter, sum)])
     }
 

@@ -87,6 +87,10 @@ pub fn to_group(cmd: &GroupCmd) -> String {
         }
         GroupCmd::Ledger(ToGroup::Confirmed { start, .. }) => format!("start {} is confirmed", start.nonce),
         GroupCmd::Ledger(ToGroup::FencedOut { .. }) => "fenced out".into(),
+        GroupCmd::Ledger(ToGroup::Generations(begun)) => {
+            let generations: Vec<String> = begun.iter().map(|(_, generation)| generation.to_string()).collect();
+            format!("generation {}", generations.join(", "))
+        }
         GroupCmd::Ledger(_) => "settings".into(),
     }
 }
@@ -133,6 +137,10 @@ pub fn to_ledger(stage: &Stage, cmd: &LedgerCmd) -> String {
         LedgerCmd::Disarm { revision, at, .. } => {
             let what = at.map_or("the rule".into(), |at| at.to_string());
             format!("→ ledger: on revision {revision}, remove {what}")
+        }
+        LedgerCmd::Reset { revision, keeps_milestones, .. } => {
+            let what = if *keeps_milestones { "reset" } else { "remove the counter" };
+            format!("→ ledger: on revision {revision}, {what}")
         }
         LedgerCmd::ViewAck { at, dc, shown_below, .. } => {
             let shown = if *shown_below { "shows less than" } else { "has shown" };

@@ -109,7 +109,7 @@ impl World {
             return false;
         };
         let knows_more = |name: &CounterName| {
-            let known = core.view().parts_of(name).get(&DcId(dc as u16)).copied();
+            let known = core.view().parts_of(name, 0).get(&DcId(dc as u16)).copied();
             let slot = started.table().find(&name.total());
             known.unwrap_or(0) > slot.map_or(0, |slot| started.sum(slot))
         };

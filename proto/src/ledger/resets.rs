@@ -1,0 +1,289 @@
+//! Counters that began again: their generations, and when they expire.
+//!
+//! A counter's all-time total is one cell per generation. A reset is an entry of the ledger's log that counts the generation up;
+//! each group begins the new cell when it hears of it, by an entry of its own log, and each view shows the cell of the generation
+//! that the ledger's replica beside it knows. So no instant is common: an increment belongs to the generation that its group was in,
+//! and what comes late of an earlier one changes a cell that nobody reads any more.
+
+use crate::ids::CounterName;
+use crate::limits::RESET_COUNTERS_MAX;
+use crate::msg::LedgerCmd;
+use crate::teeth::{Bug, bites};
+use crate::time::WallMs;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Lives of counters that were reset, removed or given a time to expire.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resets {
+    lives: BTreeMap<CounterName, Life>,
+    /// Those of them that expire.
+    expiring: BTreeSet<CounterName>,
+    /// How often counters began again, all together.
+    total: u64,
+}
+
+/// The present life of a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// How often it began again.
+    pub generation: u32,
+    /// How often it was reset or its expiry was changed: what a further change has to be decided on.
+    pub revision: u64,
+    /// When it is removed, if ever.
+    pub expires: Option<WallMs>,
+}
+
+/// Why a reset or an expiry would be refused; checked by whoever proposes it, since apply only ignores.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResetError {
+    #[error("unknown namespace {0:?}")]
+    UnknownNamespace(String),
+    #[error("{RESET_COUNTERS_MAX} counters were reset or expire, and no more are allowed: this one never was")]
+    TooMany,
+    #[error("it began again {0} times, and no more are possible")]
+    Generations(u32),
+}
+
+impl Resets {
+    /// The present life of a counter.
+    pub fn life(&self, counter: &CounterName) -> Life {
+        self.lives.get(counter).copied().unwrap_or_default()
+    }
+
+    /// The generation of a counter; 0 for one that never began again.
+    pub fn generation(&self, counter: &CounterName) -> u32 {
+        if self.lives.is_empty() { 0 } else { self.life(counter).generation }
+    }
+
+    /// How often counters began again, all together.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Counters that began again, with their generations, in order.
+    pub fn generations(&self) -> impl Iterator<Item = (&CounterName, u32)> {
+        let begun = |(counter, life): (_, &Life)| (life.generation > 0).then_some((counter, life.generation));
+        self.lives.iter().filter_map(begun)
+    }
+
+    /// What the ledger's leader has to remove, its clock showing `now`; at most so much at once.
+    pub fn due(&self, now: WallMs, most: usize) -> Vec<LedgerCmd> {
+        let over = |counter: &&CounterName| self.life(counter).expires.is_some_and(|at| at <= now);
+        let removal = |counter: &CounterName| LedgerCmd::Reset {
+            counter: counter.clone(),
+            revision: self.life(counter).revision,
+            keeps_milestones: false,
+        };
+        self.expiring.iter().filter(over).map(removal).take(most).collect()
+    }
+
+    /// Whether a reset, or (`resets` false) a change of the expiry, can be carried out.
+    pub(super) fn check(&self, counter: &CounterName, resets: bool) -> Result<(), ResetError> {
+        match self.lives.get(counter) {
+            None if self.lives.len() >= RESET_COUNTERS_MAX => Err(ResetError::TooMany),
+            // One more stands for the epoch of its guard.
+            Some(life) if resets && life.generation >= u32::MAX - 1 => Err(ResetError::Generations(life.generation)),
+            _ => Ok(()),
+        }
+    }
+
+    // ---- commands ----
+
+    /// Begins the next generation. False for a command that was decided on what is no more.
+    pub(super) fn reset(&mut self, counter: &CounterName, revision: u64) -> bool {
+        let life = self.life(counter);
+        if (life.revision != revision && !bites(Bug::StaleReset)) || self.check(counter, true).is_err() {
+            return false;
+        }
+        let next = Life { generation: life.generation + 1, revision: revision + 1, expires: None };
+        self.lives.insert(counter.clone(), next);
+        self.expiring.remove(counter);
+        self.total += 1;
+        true
+    }
+
+    pub(super) fn expire(&mut self, counter: &CounterName, revision: u64, at: Option<WallMs>) {
+        let life = self.life(counter);
+        if life.revision != revision || self.check(counter, false).is_err() {
+            return;
+        }
+        self.lives.insert(counter.clone(), Life { revision: revision + 1, expires: at, ..life });
+        match at {
+            Some(_) => self.expiring.insert(counter.clone()),
+            None => self.expiring.remove(counter),
+        };
+    }
+
+    /// Panics when the lists differ.
+    pub fn check_invariants(&self) {
+        let total: u64 = self.lives.values().map(|life| u64::from(life.generation)).sum();
+        assert_eq!(total, self.total, "generations begun");
+        let expiring = |counter: &CounterName| self.life(counter).expires.is_some();
+        assert!(self.expiring.iter().all(expiring) && self.lives.len() <= RESET_COUNTERS_MAX);
+        assert_eq!(self.expiring.len(), self.lives.values().filter(|life| life.expires.is_some()).count());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{ClientId, DcId, GroupId, LogIndex};
+    use crate::ledger::{Ledger, Pending};
+    use crate::msg::{Hello, MilestoneSpec, Offer, OfferBody, OfferItem, Report, ToGroup};
+
+    fn counter() -> CounterName {
+        CounterName::new("search", b"queries").unwrap()
+    }
+
+    fn group() -> GroupId {
+        GroupId { dc: DcId(0), group: 0, incarnation: 1 }
+    }
+
+    struct World(Ledger, u64);
+
+    impl World {
+        /// One group, and milestones at 3, 50 and every 10.
+        fn new() -> World {
+            let mut world = World(Ledger::default(), 0);
+            let hello = Hello { group: group(), lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
+            world.apply(LedgerCmd::Namespace("search".into()));
+            world.apply(LedgerCmd::Hello(hello));
+            world.define(&[3, 50], Some(10));
+            world
+        }
+
+        fn apply(&mut self, cmd: LedgerCmd) {
+            self.1 += 1;
+            self.0.apply(LogIndex(self.1), &cmd);
+            self.0.check_invariants();
+        }
+
+        fn define(&mut self, at: &[u64], every: Option<u64>) {
+            let spec = MilestoneSpec { at: at.to_vec(), every, ..MilestoneSpec::default() };
+            let revision = self.0.revision(&counter());
+            self.apply(LedgerCmd::Define { counter: counter(), revision, spec });
+        }
+
+        fn reset(&mut self, keeps_milestones: bool) -> LedgerCmd {
+            let cmd = self.0.reset(&counter(), keeps_milestones).unwrap();
+            self.apply(cmd.clone());
+            cmd
+        }
+
+        fn report(&mut self, epoch: u32, base: u64, report_no: u64) {
+            let (counter, group) = (counter(), group());
+            let (generation, spent, returned, placed_upto, rate_per_s) = (0, 0, 0, 0, 0);
+            let (start, report_no) = (1, report_no);
+            let report = Report {
+                counter,
+                epoch,
+                group,
+                start,
+                generation,
+                spent,
+                returned,
+                base,
+                report_no,
+                placed_upto,
+                rate_per_s,
+            };
+            self.apply(LedgerCmd::Report(report));
+        }
+
+        fn offer(&mut self, epoch: u32, first_pos: u64, delta: u64) {
+            let item = OfferItem { delta, session: None, client: ClientId(1), lane: 0, seq: 1, idx: 0 };
+            let body = OfferBody::Items(vec![item]);
+            self.apply(LedgerCmd::Offer(Offer {
+                counter: counter(),
+                epoch,
+                group: group(),
+                start: 1,
+                first_pos,
+                body,
+            }));
+        }
+
+        fn pending(&self) -> Vec<(u64, bool)> {
+            let pending = self.0.counter(&counter()).unwrap().milestones().pending();
+            pending.map(|(at, state)| (at, *state == Pending::Armed)).collect()
+        }
+    }
+
+    #[test]
+    fn what_was_awarded_stays_and_what_was_not_is_armed_anew() {
+        let mut world = World::new();
+        world.report(1, 0, 1);
+        world.offer(1, 0, 2);
+        world.offer(1, 1, 9);
+        assert_eq!(world.0.certain(&counter()), 11);
+        assert_eq!(world.pending(), [(20, true), (50, true)]);
+        let awarded: Vec<u64> = world.0.counter(&counter()).unwrap().awards().keys().copied().collect();
+        assert_eq!(awarded, [3, 10]);
+        let cmd = world.reset(true);
+        assert_eq!((world.0.certain(&counter()), world.0.resets().generation(&counter())), (0, 1));
+        assert_eq!(world.pending(), [(20, false), (50, false)], "they wait for the group's base");
+        // What is over means nothing any more.
+        world.report(1, 0, 2);
+        world.offer(1, 2, 30);
+        world.apply(cmd);
+        assert_eq!((world.0.certain(&counter()), world.0.resets().generation(&counter())), (0, 1));
+        world.report(2, 4, 1);
+        assert_eq!((world.0.certain(&counter()), world.pending()), (4, vec![(20, true), (50, true)]));
+        world.offer(2, 0, 6);
+        world.offer(2, 1, 10);
+        let state = world.0.counter(&counter()).unwrap();
+        assert_eq!(state.awards().keys().copied().collect::<Vec<_>>(), [3, 10, 20], "10 is not awarded again");
+        assert_eq!((state.awards()[&20].award.epoch, state.awards()[&20].award.first), (2, 11));
+        let told = world.0.confirmation(group()).unwrap();
+        assert!(matches!(told, ToGroup::Confirmed { resets: 1, accounts, .. } if accounts[0].epoch == 2));
+    }
+
+    #[test]
+    fn a_counter_that_is_removed_has_its_awards_and_nothing_else() {
+        let mut world = World::new();
+        world.report(1, 0, 1);
+        world.offer(1, 0, 5);
+        world.reset(false);
+        let state = world.0.counter(&counter()).unwrap();
+        assert_eq!((state.milestones().every(), state.awards().len(), world.pending()), (None, 1, vec![]));
+        // A late copy of what was defined before changes nothing; defined anew it is another life's.
+        let spec = MilestoneSpec { at: vec![7], ..MilestoneSpec::default() };
+        world.apply(LedgerCmd::Define { counter: counter(), revision: 1, spec });
+        assert_eq!(world.pending(), []);
+        world.report(2, 0, 1);
+        world.define(&[7], None);
+        world.offer(2, 0, 7);
+        assert!(world.0.counter(&counter()).unwrap().is_awarded(7));
+        assert_eq!(
+            world.0.definition(&counter(), MilestoneSpec { at: vec![3], ..Default::default() }, 0).is_err(),
+            true
+        );
+    }
+
+    #[test]
+    fn a_counter_expires_when_it_was_said_last_and_once() {
+        let mut world = World::new();
+        let other = CounterName::new("search", b"unguarded").unwrap();
+        let expiry = |world: &World, at| world.0.expiry(&other, at).unwrap();
+        let late = expiry(&world, Some(WallMs(5_000))).unwrap();
+        world.apply(late.clone());
+        assert_eq!(expiry(&world, Some(WallMs(5_000))), None);
+        let due = |world: &World, now| world.0.resets().due(WallMs(now), 10);
+        assert_eq!((due(&world, 4_999).len(), due(&world, 5_000).len()), (0, 1));
+        let stale = due(&world, 5_000).remove(0);
+        world.apply(expiry(&world, Some(WallMs(9_000))).unwrap());
+        world.apply(stale);
+        world.apply(late);
+        assert_eq!((world.0.resets().generation(&other), due(&world, 5_000).len()), (0, 0));
+        let over = due(&world, 9_000).remove(0);
+        world.apply(over.clone());
+        world.apply(over);
+        assert_eq!((world.0.resets().life(&other).generation, world.0.resets().life(&other).expires), (1, None));
+        world.apply(expiry(&world, Some(WallMs(1))).unwrap());
+        world.apply(expiry(&world, None).unwrap());
+        assert_eq!((due(&world, 10_000).len(), world.0.resets().total()), (0, 1));
+        let unknown = CounterName::new("nobody", b"x").unwrap();
+        assert_eq!(world.0.reset(&unknown, true), Err(ResetError::UnknownNamespace("nobody".into())));
+    }
+}
