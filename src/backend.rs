@@ -23,6 +23,7 @@ use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
     MilestoneStatus, Mode, News, Progress,
 };
+use crate::lives::Lives;
 use crate::news::{self, NewsLine};
 use crate::places::Place;
 use crate::session::SessionKeys;
@@ -45,6 +46,7 @@ pub struct LocalBackend {
     tallied: Option<Arc<Tally>>,
     hops: Option<Hops>,
     claims: Claims,
+    lives: Lives,
     /// Those that it must know before it is ready.
     namespaces: Vec<String>,
     /// Of the data centres, by their numbers, where they are known.
@@ -84,7 +86,7 @@ impl LocalBackend {
             let (news, aggregator) = (news.clone(), aggregator.clone());
             async move { while news.follow(&mut live, &aggregator).await {} }
         });
-        let claims = Claims::new(&aggregator);
+        let (claims, lives) = (Claims::new(&aggregator), Lives::new(&aggregator));
         LocalBackend {
             aggregator,
             client,
@@ -93,6 +95,7 @@ impl LocalBackend {
             tallied: None,
             hops: None,
             claims,
+            lives,
             namespaces: Vec::new(),
             places: Vec::new(),
         }
@@ -311,6 +314,10 @@ impl Backend for LocalBackend {
 
     fn claims(&self) -> Option<&Claims> {
         Some(&self.claims)
+    }
+
+    fn lives(&self) -> Option<&Lives> {
+        Some(&self.lives)
     }
 
     fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, award, awards, bench, certs, claims, get, milestones, node, status, verify, watch,
-    webhooks,
+    Outcome, add, aggregator, award, awards, bench, certs, claims, counter, get, milestones, node, status, verify,
+    watch, webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -34,6 +34,8 @@ enum Command {
     Get(get::Get),
     /// Totals and awards as they happen
     Watch(watch::Watch),
+    /// Resets a counter, removes it, or says when it expires
+    Counter(counter::Counter),
     /// Defines, lists and disarms milestones
     Milestones(milestones::Milestones),
     /// Waits until a milestone is awarded
@@ -86,6 +88,7 @@ impl Cli {
             Command::Add(args) => add::run(args),
             Command::Get(args) => get::run(args),
             Command::Watch(args) => watch::run(args),
+            Command::Counter(args) => counter::run(args),
             Command::Milestones(args) => milestones::run(args),
             Command::Award(args) => award::run(args),
             Command::Awards(args) => awards::run(args),

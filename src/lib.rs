@@ -18,6 +18,7 @@ pub mod hop;
 pub mod hops;
 pub mod http;
 pub mod layout;
+pub mod lives;
 pub mod local;
 pub mod names;
 mod news;

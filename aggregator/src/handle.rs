@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
-use tidemark_proto::ids::{CounterName, DcId};
+use tidemark_proto::ids::{CounterName, DcId, GroupId};
 use tidemark_proto::ledger::{Awarded, DefineError, DisarmError, Pending};
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading};
 use tidemark_proto::time::Time;
@@ -296,6 +296,12 @@ impl Aggregator {
         self.submit(vec![claim]).await;
     }
 
+    /// Says a reset or an expiry that [`Ledger::reset`](tidemark_proto::ledger::Ledger::reset) or
+    /// [`Ledger::expiry`](tidemark_proto::ledger::Ledger::expiry) has decided. It is on its way to the ledger when this returns.
+    pub async fn submit_reset(&self, cmd: LedgerCmd) {
+        self.submit(vec![cmd]).await;
+    }
+
     /// How many changes of a counter's milestones are applied here.
     pub fn revision(&self, counter: &CounterName) -> u64 {
         self.inner.ledger.lock().revision(counter)
@@ -346,6 +352,17 @@ impl Aggregator {
         let _ = self.inner.events.send(Event::Submit { cmds }).await;
     }
 
+    /// Groups that are not known to have heard that a counter began again: all of this data centre, and of others those of counters with
+    /// milestones. What they count until then belongs to what is over.
+    pub fn unheard(&self, counter: &CounterName) -> Vec<String> {
+        let ledger = self.inner.ledger.lock();
+        let generation = ledger.resets().generation(counter);
+        let elsewhere = |group: &GroupId| group.dc != self.inner.own && generation > 0;
+        let guarded = ledger.counter(counter).into_iter().flat_map(|state| state.bases_missing()).filter(elsewhere);
+        let here = self.inner.core.lock().unheard(counter, generation, &ledger);
+        here.into_iter().chain(guarded).map(|group| self.group_name(group)).collect()
+    }
+
     /// The milestones of a counter and how far each is; at most the newest awards.
     pub fn milestones(&self, counter: &CounterName) -> Vec<(u64, MilestoneState)> {
         let ledger = self.inner.ledger.lock();
@@ -374,7 +391,7 @@ impl Aggregator {
         self.inner.cluster.name_of(dc).unwrap_or("?").to_owned()
     }
 
-    fn group_name(&self, group: tidemark_proto::ids::GroupId) -> String {
+    fn group_name(&self, group: GroupId) -> String {
         format!("{}/{}", self.dc_name(group.dc), group.group)
     }
 

@@ -12,6 +12,8 @@ export interface Total {
   /** Upper bound, for counters with milestones. */
   at_most: number | null;
   ledger_index: number;
+  /** How often the counter began again, at 0; left out while it never has. Values of one generation never go back. */
+  generation?: number;
 }
 
 /** An award: the one increment that reached a milestone. */

@@ -203,7 +203,7 @@ export class SmoothNumber {
     this.#still = options.still ?? (() => query?.matches ?? false);
   }
 
-  /** The latest truth. A smaller one than before is another counter's: it is shown at once. */
+  /** The latest truth. A smaller one than before is another counter's, or of one that began again: it is shown at once. */
   set(value) {
     const now = this.#now();
     if (this.#to === null || value < this.#to || this.#still()) {

@@ -101,7 +101,8 @@ pub fn hold_node(cells: usize) -> Result<f64, Box<dyn Error>> {
     let before = resident_mib();
     let mut node = Node { core: NodeCore::new(NodeConfig::new(group(0), LANES), 1), now: Time(0), acknowledged: 0 };
     node.tick()?;
-    let confirmed = ToGroup::Confirmed { group: group(0), start: Start { number: 1, nonce: 1 }, accounts: Vec::new(), resets: 0 };
+    let confirmed =
+        ToGroup::Confirmed { group: group(0), start: Start { number: 1, nonce: 1 }, accounts: Vec::new(), resets: 0 };
     node.put_in(Input::Aggregator(ForGroup::Ledger(confirmed)))?;
     node.put_in(Input::Aggregator(ForGroup::Ledger(ToGroup::Namespaces(vec![NAMESPACE.into()]))))?;
     node.tick()?;

@@ -7,6 +7,7 @@ pub mod awards;
 pub mod bench;
 pub mod certs;
 pub mod claims;
+pub mod counter;
 pub mod get;
 pub mod milestones;
 pub mod node;

@@ -3,6 +3,7 @@
 use super::{ClusterBody, Failure, Mode};
 use crate::claims::Claims;
 use crate::hops::Hops;
+use crate::lives::Lives;
 use crate::names::sha256_prefix;
 use std::future::Future;
 use tidemark_proto::ids::{CounterName, DcId, SessionId};
@@ -274,6 +275,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// What looks after claims of awards; a node has none.
     fn claims(&self) -> Option<&Claims> {
+        None
+    }
+
+    /// What resets counters; a node does not.
+    fn lives(&self) -> Option<&Lives> {
         None
     }
 

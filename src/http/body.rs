@@ -55,6 +55,13 @@ pub struct ReadingBody {
     /// Upper bound as of `ledger_index`, for counters with milestones.
     pub at_most: Option<u64>,
     pub ledger_index: u64,
+    /// How often the counter began again; left out while it never has. Values of one generation never go back.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub generation: u32,
+}
+
+fn is_first(generation: &u32) -> bool {
+    *generation == 0
 }
 
 /// Several values.
@@ -222,8 +229,8 @@ impl std::fmt::Display for CounterBody {
 
 impl ReadingBody {
     pub fn new(counter: &CounterName, reading: &Reading) -> ReadingBody {
-        let Reading { value, pending, at_most, ledger_index } = *reading;
-        ReadingBody { counter: counter.into(), value, pending, at_most, ledger_index }
+        let Reading { value, pending, at_most, ledger_index, generation } = *reading;
+        ReadingBody { counter: counter.into(), value, pending, at_most, ledger_index, generation }
     }
 }
 

@@ -2,7 +2,7 @@
 //! stands, and claiming it.
 
 use super::answer::json;
-use super::path::{CounterPath, claim_path, counter_path};
+use super::path::claim_path;
 use super::routes::{AppState, Body, below, is_signed, session_of, whole};
 use super::server::Shared;
 use super::{Backend, Failure, body};
@@ -60,14 +60,6 @@ pub(super) async fn claim<B: Backend>(
         }
     };
     Ok(json(StatusCode::OK, &claims(&shared)?.claim(&counter, at, session, &id).await?))
-}
-
-/// The counter of a path that ends in `/claims`.
-pub(super) fn is_claims(uri: &Uri) -> Option<CounterName> {
-    match counter_path(below(uri, "/v1/counters/"), false) {
-        Ok(CounterPath::Claims(counter)) => Some(counter),
-        _ => None,
-    }
 }
 
 fn claims<B: Backend>(shared: &Shared<B>) -> Result<&Claims, Failure> {

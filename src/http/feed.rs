@@ -6,7 +6,7 @@
 use super::body::LiveBody;
 use super::routes::{counters_of, known_params, position_of};
 use super::server::{Shared, stopped};
-use super::totals::{Total, Watching};
+use super::totals::{Shown, Total, Watching};
 use super::winners::{Waiting, Winners};
 use super::{AWARDS_MAX, AwardFilter, AwardPosition, Backend, Failure, LIVE_PING_INTERVAL, News};
 use crate::session::Session;
@@ -45,7 +45,7 @@ pub(super) struct Feed<B> {
     shared: Arc<Shared<B>>,
     watching: Watching,
     /// Value and pending of each watched counter, as last told.
-    told: Vec<Option<(u64, u64)>>,
+    told: Vec<Option<Shown>>,
     awards: Option<Awards>,
     own: Option<Own>,
     begun: bool,

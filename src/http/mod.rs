@@ -15,6 +15,7 @@ mod dry_run;
 mod feed;
 mod hop_routes;
 mod live;
+mod lives;
 mod milestone;
 mod once;
 mod pages;

@@ -1,7 +1,7 @@
 //! Counters in URLs: `{namespace}/{key}` and, after the key, what is wanted of it.
 //!
 //! A key may hold `/`, written so or as `%2F`; only an unescaped last part is a verb. The value of a counter whose key
-//! ends in `/milestones` is therefore read as `…%2Fmilestones`, and so is that of one that ends in `/progress` or `/claims`.
+//! ends in `/milestones` is therefore read as `…%2Fmilestones`, and so is that of one that ends in `/progress`, `/claims` or `/life`.
 
 use super::Failure;
 use crate::names::key_bytes;
@@ -15,12 +15,16 @@ pub enum CounterPath {
     Milestones(CounterName),
     Progress(CounterName),
     Claims(CounterName),
+    Life(CounterName),
+    Reset(CounterName),
 }
 
-/// Reads the part of a path after `/v1/counters/`, still escaped. `add` is a verb only where `posted`.
+/// Reads the part of a path after `/v1/counters/`, still escaped. `add` and `reset` are verbs only where `posted`.
 pub fn counter_path(rest: &str, posted: bool) -> Result<CounterPath, Failure> {
     match rest.rsplit_once('/') {
         Some((counter, "add")) if posted && counter.contains('/') => Ok(CounterPath::Add(counter_of(counter)?)),
+        Some((counter, "reset")) if posted && counter.contains('/') => Ok(CounterPath::Reset(counter_of(counter)?)),
+        Some((counter, "life")) if counter.contains('/') => Ok(CounterPath::Life(counter_of(counter)?)),
         Some((counter, "milestones")) if counter.contains('/') => Ok(CounterPath::Milestones(counter_of(counter)?)),
         Some((counter, "progress")) if counter.contains('/') => Ok(CounterPath::Progress(counter_of(counter)?)),
         Some((counter, "claims")) if counter.contains('/') => Ok(CounterPath::Claims(counter_of(counter)?)),

@@ -5,7 +5,7 @@ use super::path::{CounterPath, DRY_RUN, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, claims, dry_run, hop_routes, live, milestone, pages, webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, claims, dry_run, hop_routes, live, lives, milestone, pages, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -158,11 +158,12 @@ async fn get_counter<B: Backend>(
     match counter_path(below(&uri, "/v1/counters/"), false)? {
         CounterPath::Milestones(name) => Ok(json(StatusCode::OK, &shared.backend.milestones(&name).await?)),
         CounterPath::Claims(name) => claims::rule(&shared, &name),
+        CounterPath::Life(name) => lives::show(&shared, &name),
         CounterPath::Progress(name) => {
             let progress = shared.backend.progress(&name).await?;
             Ok(json(StatusCode::OK, &ProgressBody::new(&name, &progress)))
         }
-        CounterPath::Value(name) | CounterPath::Add(name) => {
+        CounterPath::Value(name) | CounterPath::Add(name) | CounterPath::Reset(name) => {
             let readings = shared.backend.read(std::slice::from_ref(&name)).await?;
             let reading = readings.first().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
             Ok(json(StatusCode::OK, &body::ReadingBody::new(&name, reading)))
@@ -177,8 +178,10 @@ async fn post_counter<B: Backend>(
     bytes: Body,
 ) -> Result<Response, Failure> {
     shared.access.write(&headers)?;
-    let CounterPath::Add(counter) = counter_path(below(&uri, "/v1/counters/"), true)? else {
-        return Err(Failure::NotFound("POST needs a path that ends in /add".to_owned()));
+    let counter = match counter_path(below(&uri, "/v1/counters/"), true)? {
+        CounterPath::Add(counter) => counter,
+        CounterPath::Reset(counter) => return lives::reset(&shared, &counter, bytes).await,
+        _ => return Err(Failure::NotFound("POST needs a path that ends in /add or /reset".to_owned())),
     };
     let add: body::AddBody = body::parse(&whole(bytes)?)?;
     let session = add.session.as_deref().map(|token| session_of(&shared, token, &counter)).transpose()?;
@@ -198,15 +201,18 @@ async fn put_counter<B: Backend>(
     bytes: Body,
 ) -> Result<Response, Failure> {
     shared.access.write(&headers)?;
-    if let Some(counter) = claims::is_claims(&uri) {
-        return claims::set_rule(&shared, &counter, bytes).await;
-    }
-    let counter = milestones_path(&uri)?;
+    let counter = match counter_path(below(&uri, "/v1/counters/"), false)? {
+        CounterPath::Milestones(counter) => counter,
+        CounterPath::Claims(counter) => return claims::set_rule(&shared, &counter, bytes).await,
+        CounterPath::Life(counter) => return lives::expire(&shared, &counter, bytes).await,
+        _ => return Err(Failure::NotFound("PUT needs a path that ends in /milestones, /claims or /life".to_owned())),
+    };
     let define: body::DefineBody = body::parse(&whole(bytes)?)?;
     Ok(json(StatusCode::OK, &shared.backend.define(counter, define.into()).await?))
 }
 
-/// `?at=N` removes that milestone, `?rule` the rule "every k". Neither is an error: nothing is removed by accident.
+/// `?at=N` of milestones removes that one, `?rule` the rule "every k". Neither is an error: nothing is removed by accident. Without
+/// `/milestones` it is the counter itself.
 async fn delete_counter<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
@@ -214,7 +220,13 @@ async fn delete_counter<B: Backend>(
     Query(params): Params,
 ) -> Result<Response, Failure> {
     shared.access.write(&headers)?;
-    let counter = milestones_path(&uri)?;
+    let counter = match counter_path(below(&uri, "/v1/counters/"), false)? {
+        CounterPath::Milestones(counter) => counter,
+        CounterPath::Value(counter) => return lives::remove(&shared, &counter, &params).await,
+        _ => {
+            return Err(Failure::NotFound("DELETE needs a counter's path, or one that ends in /milestones".to_owned()));
+        }
+    };
     let at = match &params[..] {
         [(name, at)] if name == "at" => Some(number("at", at, MILESTONE_MAX)?),
         [(name, _)] if name == "rule" => None,
@@ -294,15 +306,6 @@ pub(super) fn session_of<B>(shared: &Shared<B>, token: &str, counter: &CounterNa
 /// Whether a session's token says that the cluster has signed it.
 pub(super) fn is_signed(token: &str) -> bool {
     matches!(token.split_once('.'), Some((SESSION_VERSION, _)))
-}
-
-fn milestones_path(uri: &Uri) -> Result<CounterName, Failure> {
-    match counter_path(below(uri, "/v1/counters/"), false)? {
-        CounterPath::Milestones(counter) => Ok(counter),
-        _ => Err(Failure::NotFound(
-            "PUT and DELETE need a path that ends in /milestones, or PUT one in /claims".to_owned(),
-        )),
-    }
 }
 
 pub(super) fn below<'u>(uri: &'u Uri, prefix: &str) -> &'u str {

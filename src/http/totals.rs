@@ -14,11 +14,14 @@ use tokio::time::MissedTickBehavior;
 /// The latest totals of everything watched.
 pub(super) type Latest = Arc<BTreeMap<CounterName, Total>>;
 
+/// What is told of a reading.
+pub(super) type Shown = (u32, u64, u64);
+
 /// A total as it is told.
 #[derive(Clone)]
 pub(super) struct Total {
-    /// Value and pending: a total depends on no ledger index that moved without it.
-    shown: (u64, u64),
+    /// Generation, value and pending: a total depends on no ledger index that moved without it.
+    shown: Shown,
     text: Utf8Bytes,
 }
 
@@ -106,9 +109,10 @@ impl Total {
     }
 
     /// What to tell somebody who was told `told`.
-    pub fn news(&self, told: &mut Option<(u64, u64)>) -> Option<Frame> {
+    pub fn news(&self, told: &mut Option<Shown>) -> Option<Frame> {
         // One that was read before the last one told is none.
-        let is_new = told.is_none_or(|told| told != self.shown && told.0 <= self.shown.0);
+        let later = |told: Shown| (told.0, told.1) <= (self.shown.0, self.shown.1);
+        let is_new = told.is_none_or(|told| told != self.shown && later(told));
         if is_new {
             *told = Some(self.shown);
         }
@@ -116,8 +120,8 @@ impl Total {
     }
 }
 
-fn shown(reading: &Reading) -> (u64, u64) {
-    (reading.value, reading.pending)
+fn shown(reading: &Reading) -> Shown {
+    (reading.generation, reading.value, reading.pending)
 }
 
 async fn read_all<B: Backend>(

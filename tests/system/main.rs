@@ -9,6 +9,7 @@ mod crashes;
 mod disk;
 mod hops;
 mod http;
+mod lives;
 mod load;
 mod process;
 #[allow(dead_code, reason = "of its behaviours, only some are needed here")]

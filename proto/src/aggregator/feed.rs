@@ -1,7 +1,8 @@
 //! The consumer's side of one group's feed: its cursor, and what of the group's slots is known by name.
 
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
-use crate::ids::{GroupId, LogIndex, ValveId};
+use crate::ids::{CounterName, GroupId, LogIndex, ValveId};
+use crate::ledger::Ledger;
 use crate::limits::COMPONENT_MAX;
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup};
 use crate::time::{Span, Time};
@@ -54,6 +55,19 @@ impl Feed {
 }
 
 impl AggregatorCore {
+    /// Groups of this data centre that are not known to have heard of a counter's generation: what they count until then belongs to
+    /// an earlier one. A group that has heard has named the generation's cell.
+    pub fn unheard(&self, counter: &CounterName, generation: u32, ledger: &Ledger) -> Vec<GroupId> {
+        let slot = self.view.table().find_total(counter, generation);
+        let heard = |group: &GroupId| {
+            let feed = self.feeds.get(group);
+            slot.is_some_and(|slot| feed.is_some_and(|feed| feed.slots.contains(&slot)))
+        };
+        let here =
+            ledger.groups().iter().filter(|(group, registered)| group.dc == self.config.dc && !registered.fenced);
+        here.map(|(&group, _)| group).filter(|group| generation > 0 && !heard(group)).collect()
+    }
+
     /// Asks every connected group for what is new, one pull at a time.
     pub(super) fn run_feeds(&mut self, now: Time) {
         for (&group, feed) in &mut self.feeds {

@@ -1,0 +1,203 @@
+//! Lives of counters at one data centre: a counter is reset, removed, or given a time to expire.
+
+use crate::backend::{LEDGER_PATIENCE, LEDGER_POLL};
+use crate::http::Failure;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidemark_aggregator::Aggregator;
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::ledger::{Life, ResetError};
+use tidemark_proto::msg::LedgerCmd;
+use tidemark_proto::time::WallMs;
+use tokio::time::{Instant, sleep};
+
+/// The longest time until a counter expires, in seconds: 100 years.
+pub const EXPIRES_S_MAX: u64 = 100 * 366 * 24 * 3_600;
+
+/// So long an answer waits for groups to hear of a reset.
+const HEARD_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Resets counters of one data centre. Clones are the same.
+#[derive(Clone)]
+pub struct Lives(Aggregator);
+
+/// The present life of a counter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LifeBody {
+    /// How often the counter began again.
+    pub generation: u32,
+    /// When it is removed, in milliseconds since 1970; `null`: never.
+    pub expires_unix_ms: Option<u64>,
+    /// Groups that are not known to have heard of the generation: all of this data centre, and of others those of counters with
+    /// milestones. What is counted there until they have belongs to what is over.
+    pub waits_for: Vec<String>,
+}
+
+/// A counter that began again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BegunBody {
+    pub generation: u32,
+    /// What it stood at here, as far as was known; `null` in the answer to a request that was carried out before.
+    pub was: Option<u64>,
+    /// As in [`LifeBody`].
+    pub waits_for: Vec<String>,
+}
+
+/// `POST …/reset`.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResetBody {
+    /// Resets only this generation: said again, it is the same reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_generation: Option<u32>,
+}
+
+/// `PUT …/life`: one of both, or neither for a counter that never expires.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpiryBody {
+    /// In milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_ms: Option<u64>,
+    /// In seconds from now on, 1 to 100 years.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_s: Option<u64>,
+}
+
+impl Lives {
+    pub fn new(aggregator: &Aggregator) -> Lives {
+        Lives(aggregator.clone())
+    }
+
+    /// The present life of a counter.
+    pub fn of(&self, counter: &CounterName) -> LifeBody {
+        let Life { generation, expires, .. } = self.life(counter);
+        LifeBody { generation, expires_unix_ms: expires.map(|at| at.0), waits_for: self.0.unheard(counter) }
+    }
+
+    fn life(&self, counter: &CounterName) -> Life {
+        self.0.with_ledger(|ledger| ledger.resets().life(counter))
+    }
+
+    /// Begins a counter again at 0, with its milestones that are not awarded, or without; returns once the ledger has applied it.
+    ///
+    /// # Errors
+    /// Unknown namespace, too many resets, another generation than `if_generation`, or another change at the same time.
+    pub async fn reset(
+        &self,
+        counter: &CounterName,
+        keeps_milestones: bool,
+        if_generation: Option<u32>,
+    ) -> Result<BegunBody, Failure> {
+        let was = self.0.get(counter).value;
+        let cmd = self.0.with_ledger(|ledger| ledger.reset(counter, keeps_milestones)).map_err(failure)?;
+        let before = self.life(counter);
+        match if_generation {
+            Some(wanted) if wanted.checked_add(1) == Some(before.generation) => {
+                return Ok(self.begun(counter, before.generation, None).await);
+            }
+            Some(wanted) if wanted != before.generation => {
+                let message = format!("{counter} is in generation {}, not {wanted}", before.generation);
+                return Err(Failure::Conflict { code: "generation", message });
+            }
+            _ => {}
+        }
+        let after = self.carry_out(counter, before, cmd).await?;
+        match after.generation == before.generation + 1 {
+            true => Ok(self.begun(counter, after.generation, Some(was)).await),
+            false => Err(changed(counter)),
+        }
+    }
+
+    /// Answers once the groups here have heard, so that what is counted after it counts in the generation, or when its patience ends.
+    async fn begun(&self, counter: &CounterName, generation: u32, was: Option<u64>) -> BegunBody {
+        let deadline = Instant::now() + HEARD_PATIENCE;
+        loop {
+            let waits_for = self.0.unheard(counter);
+            if waits_for.is_empty() || Instant::now() >= deadline {
+                return BegunBody { generation, was, waits_for };
+            }
+            sleep(LEDGER_POLL).await;
+        }
+    }
+
+    /// Says when a counter is removed, if ever; returns once the ledger has applied it.
+    ///
+    /// # Errors
+    /// Unknown namespace, a time that is none, or another change at the same time.
+    pub async fn expire(&self, counter: &CounterName, wanted: ExpiryBody) -> Result<LifeBody, Failure> {
+        let at = expiry(wanted)?;
+        let before = self.life(counter);
+        let cmd = self.0.with_ledger(|ledger| ledger.expiry(counter, at)).map_err(failure)?;
+        let Some(cmd) = cmd else { return Ok(self.of(counter)) };
+        let after = self.carry_out(counter, before, cmd).await?;
+        if after.expires == at { Ok(self.of(counter)) } else { Err(changed(counter)) }
+    }
+
+    /// The counter's life once the ledger as applied here shows the next one.
+    async fn carry_out(&self, counter: &CounterName, before: Life, cmd: LedgerCmd) -> Result<Life, Failure> {
+        self.0.submit_reset(cmd).await;
+        let deadline = Instant::now() + LEDGER_PATIENCE;
+        loop {
+            match self.life(counter) {
+                life if life.revision > before.revision => return Ok(life),
+                _ if Instant::now() >= deadline => {
+                    return Err(Failure::InDoubt("the ledger did not answer in time: look, and ask again".to_owned()));
+                }
+                _ => sleep(LEDGER_POLL).await,
+            }
+        }
+    }
+}
+
+fn expiry(wanted: ExpiryBody) -> Result<Option<WallMs>, Failure> {
+    let invalid = |code, message| Err(Failure::Invalid { code, message });
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let last = now + Duration::from_secs(EXPIRES_S_MAX);
+    match (wanted.expires_unix_ms, wanted.expires_s) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => invalid("expires", "either expires_unix_ms or expires_s is allowed".to_owned()),
+        (None, Some(s)) if s == 0 || s > EXPIRES_S_MAX => {
+            invalid("expires_s", format!("expires_s is {s}: 1 to {EXPIRES_S_MAX} allowed"))
+        }
+        (None, Some(s)) => Ok(Some(WallMs((now + Duration::from_secs(s)).as_millis() as u64))),
+        (Some(ms), None) if u128::from(ms) > last.as_millis() => {
+            invalid("expires_unix_ms", format!("expires_unix_ms is {ms}: at most {} allowed", last.as_millis()))
+        }
+        (Some(ms), None) => Ok(Some(WallMs(ms))),
+    }
+}
+
+fn changed(counter: &CounterName) -> Failure {
+    let message = format!("{counter} was reset or its expiry changed at the same time: look, and decide again");
+    Failure::Conflict { code: "changed", message }
+}
+
+fn failure(error: ResetError) -> Failure {
+    let message = error.to_string();
+    match error {
+        ResetError::UnknownNamespace(_) => Failure::NotFound(message),
+        ResetError::TooMany | ResetError::Generations(_) => Failure::Conflict { code: "resets", message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_to_expire_is_one_of_two_kinds_and_bounded() {
+        let wanted = |expires_unix_ms, expires_s| expiry(ExpiryBody { expires_unix_ms, expires_s });
+        assert_eq!(wanted(None, None).unwrap(), None);
+        assert_eq!(wanted(Some(5), None).unwrap(), Some(WallMs(5)));
+        assert!(wanted(None, Some(60)).unwrap().is_some_and(|at| at.0 > 60_000));
+        for (ms, s, code) in [
+            (Some(1), Some(1), "expires"),
+            (None, Some(0), "expires_s"),
+            (None, Some(u64::MAX), "expires_s"),
+            (Some(u64::MAX), None, "expires_unix_ms"),
+        ] {
+            assert_eq!(wanted(ms, s).unwrap_err().code(), code);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Counters begin again: everywhere, whatever comes late, with their awards; and expire.
+
+use crate::cluster::{Cluster, PLAIN, QUERIES, Role, arm, awards, until_views_show};
+use crate::http;
+use crate::process::{run, until};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
+
+async fn count(at: SocketAddr, counter: &str, delta: u64) {
+    let (path, body) = (format!("/v1/counters/{counter}/add"), json!({ "delta": delta }).to_string());
+    until("an increment", async || http::send(at, "POST", &path, &body).await.filter(|(code, _)| *code < 300)).await;
+}
+
+async fn reset(at: SocketAddr, counter: &str, if_generation: u64) -> Value {
+    let body = json!({ "if_generation": if_generation }).to_string();
+    let path = format!("/v1/counters/{counter}/reset");
+    until("a reset", async || http::send(at, "POST", &path, &body).await.filter(|(code, _)| *code == 200)).await.1
+}
+
+async fn life(at: SocketAddr, counter: &str) -> Value {
+    until("a life", async || http::get(at, &format!("/v1/counters/{counter}/life")).await).await.1
+}
+
+/// Until every group of the data centre has heard of the generation.
+async fn until_heard(at: SocketAddr, counter: &str, generation: u64) {
+    until("groups that have heard", async || {
+        let (_, life) = http::get(at, &format!("/v1/counters/{counter}/life")).await?;
+        (life["generation"] == generation && life["waits_for"] == json!([])).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_that_was_reset_begins_at_nothing_everywhere_and_nothing_late_revives_it() {
+    let cluster = Cluster::new(&DCS);
+    let mut centres = cluster.centres().await;
+    let http: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    for (dc, &at) in http.iter().enumerate() {
+        count(at, PLAIN, 10 + dc as u64).await;
+    }
+    until_views_show(&http, PLAIN, 33).await;
+    // What this one counts now may reach the others only after the reset, and its node hears of that last.
+    count(http[2], PLAIN, 1_000).await;
+    centres[2].aggregator.kill();
+    let begun = reset(http[0], PLAIN, 0).await;
+    assert_eq!((&begun["generation"], &begun["waits_for"]), (&1.into(), &json!([])));
+    assert!(begun["was"] == 33 || begun["was"] == 1_033, "{begun}");
+    count(http[0], PLAIN, 1).await;
+    // Said again it is the same reset; of another generation it is none.
+    assert_eq!(reset(http[1], PLAIN, 0).await["was"], Value::Null);
+    let (code, body) =
+        http::send(http[0], "POST", &format!("/v1/counters/{PLAIN}/reset"), r#"{"if_generation":7}"#).await.unwrap();
+    assert_eq!((code, &body["error"]["code"]), (409, &"generation".into()));
+    until_heard(http[1], PLAIN, 1).await;
+    count(http[1], PLAIN, 2).await;
+
+    (centres[2].aggregator, centres[2].http) = cluster.start(2, Role::Aggregator).await;
+    let http: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    until_heard(http[2], PLAIN, 1).await;
+    count(http[2], PLAIN, 4).await;
+    until_views_show(&http, PLAIN, 7).await;
+    // It stays so, also when nodes come back from their disks.
+    for dc in [0, 2] {
+        centres[dc].node.kill();
+        centres[dc].node = cluster.node(dc).await;
+    }
+    count(http[2], PLAIN, 8).await;
+    until_views_show(&http, PLAIN, 15).await;
+}
+
+fn shell(at: SocketAddr, arguments: &[&str]) -> (bool, String) {
+    let (server, token) = (format!("http://{at}"), http::TOKEN);
+    let output = run(&[&["counter"], arguments, &["--server", &server, "--token", token]].concat());
+    let text = if output.status.success() { &output.stdout } else { &output.stderr };
+    (output.status.success(), String::from_utf8_lossy(text).trim().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn milestones_that_are_not_awarded_are_armed_anew_and_a_removed_counter_has_none() {
+    let cluster = Cluster::new(&DCS[..1]);
+    let centre = cluster.centres().await.remove(0);
+    let at = centre.http;
+    arm(at, QUERIES, &[5, 20]).await;
+    for _ in 0..6 {
+        count(at, QUERIES, 1).await;
+    }
+    until("an award", async || awards(at, QUERIES).await.filter(|awards| awards.len() == 1)).await;
+    until_views_show(&[at], QUERIES, 6).await;
+    assert_eq!(shell(at, &["reset", QUERIES]), (true, "generation 1 begins at 0: it stood at 6 here".to_owned()));
+    assert_eq!(shell(at, &["show", QUERIES]), (true, "generation 1, never expires".to_owned()));
+    for _ in 0..22 {
+        count(at, QUERIES, 1).await;
+    }
+    let all = until("another award", async || awards(at, QUERIES).await.filter(|awards| awards.len() == 2)).await;
+    assert_eq!((&all[0]["at"], &all[1]["at"], &all[1]["first"]), (&5.into(), &20.into(), &20.into()));
+    until_views_show(&[at], QUERIES, 22).await;
+
+    let refused = shell(at, &["remove", QUERIES, "--if-generation", "5"]);
+    assert!(!refused.0 && refused.1.contains("is in generation 1, not 5"), "{refused:?}");
+    let define = async || http::send(at, "PUT", &format!("/v1/counters/{QUERIES}/milestones"), r#"{"at":[30]}"#).await;
+    until("a definition", async || define().await.filter(|(code, _)| *code == 200)).await;
+    let removed = shell(at, &["remove", QUERIES, "--if-generation", "1"]);
+    assert_eq!(removed, (true, "generation 2 begins at 0: it stood at 22 here".to_owned()));
+    let again = shell(at, &["remove", QUERIES, "--if-generation", "1"]);
+    assert_eq!(again, (true, "generation 2 begins at 0: it was carried out before".to_owned()));
+    let (_, milestones) = http::get(at, &format!("/v1/counters/{QUERIES}/milestones")).await.unwrap();
+    let states: Vec<&str> = milestones["milestones"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|milestone| milestone["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(states, ["awarded", "awarded"]);
+    count(at, QUERIES, 40).await;
+    until_views_show(&[at], QUERIES, 40).await;
+    assert_eq!(awards(at, QUERIES).await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_expires_once_its_time_has_come() {
+    let cluster = Cluster::new(&DCS[..1]);
+    let centre = cluster.centres().await.remove(0);
+    let at = centre.http;
+    count(at, PLAIN, 5).await;
+    until_views_show(&[at], PLAIN, 5).await;
+    let told = shell(at, &["expire", PLAIN, "--in-s", "3600"]);
+    assert!(told.0 && told.1.starts_with("generation 0, expires at "), "{told:?}");
+    assert_eq!(shell(at, &["expire", PLAIN, "--never"]), (true, "generation 0, never expires".to_owned()));
+    assert!(shell(at, &["expire", PLAIN, "--in-s", "1"]).0);
+    until("nothing", async || http::reading(at, PLAIN).await.filter(|reading| *reading == (0, 0))).await;
+    assert_eq!(
+        (&life(at, PLAIN).await["generation"], &life(at, PLAIN).await["expires_unix_ms"]),
+        (&1.into(), &Value::Null)
+    );
+    count(at, PLAIN, 2).await;
+    until_views_show(&[at], PLAIN, 2).await;
+    for (wrong, says) in [
+        (&["expire", PLAIN, "--in-s", "0"][..], "expires_s is 0: 1 to"),
+        (&["reset", "nobody/x"], "unknown namespace \"nobody\""),
+        (&["expire", PLAIN], "--in-s"),
+    ] {
+        let (good, text) = shell(at, wrong);
+        assert!(!good && text.contains(says), "{wrong:?}: {text}");
+    }
+}
