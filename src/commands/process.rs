@@ -17,8 +17,9 @@ use tracing_subscriber::EnvFilter;
 
 use super::Outcome;
 
-/// What is logged unless `TIDEMARK_LOG` says otherwise. openraft tells of every lost connection by itself.
-const LOG_DEFAULT: &str = "info,openraft=error";
+/// What is logged unless `TIDEMARK_LOG` says otherwise. openraft tells of every lost connection by itself, and where it is being ended,
+/// that its own heartbeat no longer reaches it.
+const LOG_DEFAULT: &str = "info,openraft=error,openraft::core::heartbeat=off";
 /// A process that was told to end and cannot is ended after this; nothing durable is lost.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Peers are told that a process ends for at most this long.
