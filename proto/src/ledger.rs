@@ -363,9 +363,9 @@ impl Ledger {
             let accounts = state.accounts().keys().map(|&group| (counter.clone(), group));
             self.changes.accounts.extend(accounts);
             self.changes.counters.insert(counter.clone());
-        }
-        if !keeps_milestones {
-            self.claims.set_rule(counter, self.claims.revision(counter), None);
+            if !keeps_milestones {
+                self.claims.set_rule(counter, self.claims.revision(counter), None);
+            }
         }
         self.changes.resets.insert(counter.clone());
     }

@@ -3,12 +3,16 @@
 
 use std::collections::BTreeMap;
 use tidemark_proto::ids::{ClientId, SessionId};
-use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Place};
+use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Place, ToGroup};
 use tidemark_proto::time::Time;
+
+/// Generations of a counter that a run may have. Each has a number of its own: checkers take them for counters.
+pub const GENERATIONS: usize = 4;
 
 /// One hit: its number is its session and its ticket.
 #[derive(Clone, Debug)]
 pub struct Increment {
+    /// Once it is counted, in the generation that it is counted in.
     pub counter: u16,
     pub client: u32,
     pub delta: u64,
@@ -72,6 +76,12 @@ pub struct GroupTruth {
     pub seen: u64,
     /// Counters touched since they were last compared.
     pub touched: Vec<u16>,
+    /// The generation of each counter, as far as the log has heard.
+    pub generations: Vec<u32>,
+    /// Counters that the log knows to be guarded.
+    guarded: Vec<bool>,
+    /// The last process start in the log.
+    start: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -86,16 +96,24 @@ pub struct Oracle {
     /// Clients that crashed: what they had not been told may have been counted or not.
     pub crashed: Vec<bool>,
     keys: BTreeMap<Vec<u8>, u16>,
+    counters: usize,
 }
 
 impl Oracle {
     pub fn new(keys: &[String], groups: usize, clients: usize) -> Oracle {
-        let truth = GroupTruth { components: vec![0; keys.len()], ..GroupTruth::default() };
+        let counters = keys.len();
+        let truth = GroupTruth {
+            components: vec![0; counters * GENERATIONS],
+            generations: vec![0; counters],
+            guarded: vec![false; counters],
+            ..GroupTruth::default()
+        };
         Oracle {
             groups: vec![truth; groups],
-            totals: vec![0; keys.len()],
+            totals: vec![0; counters * GENERATIONS],
             crashed: vec![false; clients],
             keys: keys.iter().enumerate().map(|(n, key)| (key.as_bytes().to_vec(), n as u16)).collect(),
+            counters,
             ..Oracle::default()
         }
     }
@@ -117,6 +135,17 @@ impl Oracle {
             late,
         });
         self.increments.len() as u32 - 1
+    }
+
+    /// The number of a counter's generation.
+    pub fn number(&self, counter: u16, generation: u32) -> u16 {
+        debug_assert!((generation as usize) < GENERATIONS, "more resets than planned");
+        counter + (self.counters * generation as usize) as u16
+    }
+
+    /// The counter of a number, and its generation.
+    pub fn counter_and_generation(&self, number: u16) -> (usize, u32) {
+        (usize::from(number) % self.counters, (usize::from(number) / self.counters) as u32)
     }
 
     pub fn counter_of(&self, key: &[u8]) -> Option<u16> {
@@ -143,10 +172,41 @@ impl Oracle {
                     let streams = &mut self.groups[usize::from(group)].streams;
                     streams.entry((*client, *lane)).or_default().fenced = true;
                 }
-                _ => {}
+                GroupCmd::Boot { nonce } => self.groups[usize::from(group)].start = *nonce,
+                GroupCmd::Ledger(message) => self.read_message(group, message),
+                GroupCmd::Lease { .. } => {}
             }
         }
         Ok(())
+    }
+
+    /// Of the ledger's messages only what they say of generations.
+    fn read_message(&mut self, group: u16, message: &ToGroup) {
+        match message {
+            ToGroup::Account(account) => self.read_account(group, account),
+            ToGroup::Opened(opened) => self.read_account(group, &opened.account),
+            ToGroup::Confirmed { start, accounts, .. } if start.nonce == self.groups[usize::from(group)].start => {
+                accounts.iter().for_each(|account| self.read_account(group, account));
+            }
+            ToGroup::Generations(begun) => {
+                for (name, generation) in begun {
+                    let Some(counter) = self.counter_of(name.key()).map(usize::from) else { continue };
+                    let truth = &mut self.groups[usize::from(group)];
+                    if !truth.guarded[counter] {
+                        truth.generations[counter] = truth.generations[counter].max(*generation);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn read_account(&mut self, group: u16, account: &Account) {
+        let Some(counter) = self.counter_of(account.counter.key()).map(usize::from) else { return };
+        let truth = &mut self.groups[usize::from(group)];
+        let generation = account.epoch - 1;
+        truth.guarded[counter] |= generation >= truth.generations[counter];
+        truth.generations[counter] = truth.generations[counter].max(generation);
     }
 
     fn read_batch(&mut self, group: u16, batch: &Batch) -> Result<(), String> {
@@ -161,6 +221,8 @@ impl Oracle {
             if counter == u16::MAX {
                 return Err(format!("slot {} of group {group} has no known counter", item.slot));
             }
+            let of = counter;
+            let counter = counter + (self.counters * truth.generations[usize::from(counter)] as usize) as u16;
             truth.components[usize::from(counter)] += item.delta;
             self.totals[usize::from(counter)] += item.delta;
             if !truth.touched.contains(&counter) {
@@ -168,10 +230,10 @@ impl Oracle {
             }
             stream.items.push(item.session.map_or(ADD, number_of));
             match item.session {
-                Some(session) => count(&mut self.increments, number_of(session), group, counter, item.delta)?,
+                Some(session) => count(&mut self.increments, number_of(session), group, (of, counter), item.delta)?,
                 None => {
                     let process = self.processes.get(&batch.client).copied().unwrap_or(u32::MAX);
-                    self.added.entry((process, counter)).or_default().applied += item.delta;
+                    self.added.entry((process, of)).or_default().applied += item.delta;
                 }
             }
         }
@@ -180,7 +242,14 @@ impl Oracle {
     }
 }
 
-fn count(all: &mut [Increment], number: u32, group: u16, counter: u16, delta: u64) -> Result<(), String> {
+/// `counter` is what was asked for, and its generation that counted.
+fn count(
+    all: &mut [Increment],
+    number: u32,
+    group: u16,
+    (counter, counted): (u16, u16),
+    delta: u64,
+) -> Result<(), String> {
     let Some(increment) = all.get_mut(number as usize) else {
         return Err(format!("increment {number} was never asked for"));
     };
@@ -192,7 +261,7 @@ fn count(all: &mut [Increment], number: u32, group: u16, counter: u16, delta: u6
             increment.applied
         ));
     }
-    increment.group = Some(group);
+    (increment.group, increment.counter) = (Some(group), counted);
     Ok(())
 }
 

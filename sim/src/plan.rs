@@ -176,6 +176,10 @@ pub enum Admin {
     DisarmRule { counter: usize },
     /// Removes the next milestone and defines it again at once.
     Again { counter: usize },
+    /// The counter begins again, with its milestones or without.
+    Reset { counter: usize, keeps_milestones: bool },
+    /// The counter is removed so long after the command is given.
+    Expire { counter: usize, after: Span },
     /// How awards to come are claimed.
     Claims { counter: usize, rule: Option<ClaimRule> },
 }
@@ -207,6 +211,12 @@ pub struct Workload {
     /// Phases (until, factor in percent): rates swing.
     pub swings: Vec<(Time, u64)>,
 }
+
+/// Most resets of one counter in a run.
+const RESETS_MAX: u64 = 2;
+const _: () = assert!((RESETS_MAX as usize) < crate::oracle::GENERATIONS);
+/// Of 10,000 runs so many have counters that begin again.
+const WITH_RESETS_PER_10K: u32 = 2_500;
 
 /// A run, as its seed means it.
 #[derive(Clone, Debug)]
@@ -304,6 +314,7 @@ impl Plan {
         plan.admin = admin(&mut root.fork(4), &plan);
         // Behind all others, which so keep their places.
         plan.admin.extend(plan.claims.rules.iter().cloned());
+        plan.admin.extend(resets(&mut root.fork(11), &plan));
         plan.faults.extend(plan.leases.faults(dcs, safety_end));
         plan
     }
@@ -484,6 +495,26 @@ fn admin(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Admin)> {
     }
     all.sort_by_key(|(at, _)| *at);
     all.push((plan.safety_end + Span(1_000), Admin::Last));
+    all
+}
+
+/// Counters that begin again: of their own dice, so that the other runs stay what they are.
+fn resets(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Admin)> {
+    let end = plan.safety_end.0;
+    if !rng.per_10k(WITH_RESETS_PER_10K) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for counter in 0..plan.workload.counters.len().min(8) {
+        for _ in 0..rng.below(RESETS_MAX + 1) {
+            let at = Time(rng.between(end / 10, end * 9 / 10));
+            all.push(match rng.below(4) {
+                // The last milestone of the run stands on the first.
+                0 if counter > 0 => (at, Admin::Expire { counter, after: Span(rng.between(1_000_000, 8_000_000)) }),
+                n => (at, Admin::Reset { counter, keeps_milestones: n > 1 }),
+            });
+        }
+    }
     all
 }
 

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule that a machine can leave out.
-pub const INSIDE: [Bug; 21] = [
+pub const INSIDE: [Bug; 24] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -73,6 +73,9 @@ pub const INSIDE: [Bug; 21] = [
     Bug::ClaimOverOfAnother,
     Bug::ClaimTimeMoves,
     Bug::ClaimEndsEarly,
+    Bug::ResetIgnored,
+    Bug::ResetNotShown,
+    Bug::StaleReset,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

@@ -121,6 +121,12 @@ impl Claims {
         })
     }
 
+    /// The counter was removed, and its rule with it.
+    pub fn removed(&mut self, counter: u16) {
+        let (revision, known) = self.rules.entry(counter).or_default();
+        (*revision, *known) = (*revision + 1, None);
+    }
+
     /// A leader said until when. It knew of the claim, and its clock was wrong by no more than clocks are.
     fn timed(
         &mut self,

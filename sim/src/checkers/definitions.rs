@@ -27,6 +27,12 @@ impl Definitions {
         }
     }
 
+    /// A reset or a change of an expiry was carried out.
+    pub fn of_life(&mut self, findings: &mut Findings, cmd: &LedgerCmd) {
+        let fresh = self.0.insert(wire::encode(cmd));
+        findings.check(NAME, fresh, || format!("carried out a second time: {cmd:?}"));
+    }
+
     fn carried_out(&mut self, findings: &mut Findings, cmd: &LedgerCmd, before: &Milestones, after: &Milestones) {
         let wanted = |of: &Milestones| (of.pending().map(|(at, _)| at).collect::<BTreeSet<_>>(), of.every());
         let fresh = wanted(before) == wanted(after) || self.0.insert(wire::encode(cmd));

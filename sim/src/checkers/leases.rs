@@ -13,7 +13,8 @@ pub type Journal = Vec<(u64, u32)>;
 
 /// Whether the ledger has closed the generation in which the group is.
 pub fn is_behind(account: &Account, state: &CounterLedger, group: tidemark_proto::ids::GroupId) -> bool {
-    state.accounts().get(&group).is_some_and(|known| known.generation > account.generation)
+    let same = state.epoch() == account.epoch;
+    same && state.accounts().get(&group).is_some_and(|known| known.generation > account.generation)
 }
 
 /// Of those the ones beyond what the ledger had heard of when it closed their generation.

@@ -5,18 +5,31 @@ use super::Findings;
 
 const NAME: &str = "views";
 
-/// The last value shown, by data centre and counter.
+/// What was shown last, by data centre and counter.
 #[derive(Clone, Debug, Default)]
-pub struct Views(Vec<Vec<u64>>);
+pub struct Views {
+    values: Vec<Vec<u64>>,
+    generations: Vec<Vec<u32>>,
+}
 
 impl Views {
     pub fn new(dcs: usize, counters: usize) -> Views {
-        Views(vec![vec![0; counters]; dcs])
+        Views { values: vec![vec![0; counters]; dcs], generations: vec![vec![0; counters]; dcs] }
     }
 
     /// The aggregator's process starts anew: its view is what it had persisted.
     pub fn restarted(&mut self, dc: usize) {
-        self.0[dc].fill(0);
+        self.values[dc].fill(0);
+        self.generations[dc].fill(0);
+    }
+
+    /// A view shows a generation of a counter.
+    pub fn generation(&mut self, findings: &mut Findings, dc: usize, counter: u16, generation: u32) {
+        let last = &mut self.generations[dc][usize::from(counter)];
+        findings.check(NAME, generation >= *last, || {
+            format!("view {dc} counter {counter} went back from generation {last} to {generation}")
+        });
+        *last = generation;
     }
 
     /// A view shows `value`; `total` happened; `next` is armed in the newest state of the ledger.
@@ -29,7 +42,7 @@ impl Views {
         total: u64,
         next: Option<u64>,
     ) {
-        let last = &mut self.0[dc][usize::from(counter)];
+        let last = &mut self.values[dc][usize::from(counter)];
         findings
             .check(NAME, value >= *last, || format!("view {dc} counter {counter} went back from {last} to {value}"));
         findings.check(NAME, value <= total, || format!("view {dc} counter {counter} shows {value}; {total} happened"));

@@ -81,6 +81,7 @@ impl Admin {
             Admin::At { counter, .. } | Admin::Ahead { counter, .. } | Admin::Again { counter } => Some(*counter),
             Admin::Last => Some(0),
             Admin::Namespace | Admin::Disarm { .. } | Admin::DisarmRule { .. } | Admin::Claims { .. } => None,
+            Admin::Reset { .. } | Admin::Expire { .. } => None,
         }
     }
 }

@@ -7,13 +7,13 @@ use crate::checkers::positions::Positions;
 use crate::checkers::rights::Rights;
 use crate::checkers::views::Views;
 use crate::checkers::{Account, Findings, award, conservation, convergence, limits, liveness, order};
-use crate::oracle::{Oracle, Told};
+use crate::oracle::{GENERATIONS, Oracle, Told};
 use crate::plan::{Plan, ZONE};
 use crate::teeth::Mutation;
 use std::rc::Rc;
-use tidemark_proto::ids::LogIndex;
+use tidemark_proto::ids::{CounterName, LogIndex};
 use tidemark_proto::ledger::{Changes, CounterLedger, Pending};
-use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, Place, ToGroup};
+use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, Place, Report, ToGroup};
 
 pub struct Audit {
     pub findings: Findings,
@@ -32,7 +32,8 @@ pub struct Audit {
 
 impl Audit {
     pub fn new(oracle: Oracle, plan: &Plan) -> Audit {
-        let (groups, counters, dcs) = (plan.nodes.len(), plan.workload.counters.len(), plan.sites.len());
+        let (groups, dcs) = (plan.nodes.len(), plan.sites.len());
+        let counters = plan.workload.counters.len() * GENERATIONS;
         Audit {
             oracle,
             rights: Rights::new(groups, counters),
@@ -63,6 +64,21 @@ impl World {
         self.audit.oracle.counter_of(key)
     }
 
+    /// The number of a counter in an epoch of its guard.
+    fn number_in(&self, name: &CounterName, epoch: u32) -> Option<u16> {
+        Some(self.audit.oracle.number(self.counter_index(name.key())?, epoch - 1))
+    }
+
+    /// The number of a counter in the generation that the log of the ledger has it in.
+    fn number_now(&self, counter: usize) -> u16 {
+        self.audit.oracle.number(counter as u16, self.reference.resets().generation(&self.names[counter]))
+    }
+
+    /// What a counter stands at in its present generation.
+    pub(super) fn total_now(&self, counter: usize) -> u64 {
+        self.audit.oracle.totals[usize::from(self.number_now(counter))]
+    }
+
     /// After a group's committed state may have changed.
     pub(super) fn audit_node(&mut self, node: usize) {
         let at = self.nodes[node].group;
@@ -76,11 +92,14 @@ impl World {
         }
         let touched = std::mem::take(&mut self.audit.oracle.groups[at].touched);
         let group = at as u16;
-        for &counter in &touched {
-            let table = core.group().table();
-            let slot = table.find(&self.names[usize::from(counter)].total());
+        for &number in &touched {
+            let (counter, generation) = self.audit.oracle.counter_and_generation(number);
+            let name = &self.names[counter];
+            let slot = core.group().table().find(&name.total_of(generation));
             let shown = slot.map_or(0, |slot| core.group().sum(slot));
-            conservation::component(&mut self.audit.findings, &self.audit.oracle, group, counter, shown);
+            conservation::component(&mut self.audit.findings, &self.audit.oracle, group, number, shown);
+            let over = generation < self.reference.resets().generation(name);
+            self.coverage.saw_times("counted in what is over", u64::from(over));
         }
         let guarded: Vec<usize> = self.guarded().collect();
         for counter in guarded {
@@ -95,14 +114,15 @@ impl World {
 
     fn audit_account(&mut self, at: usize, counter: usize) {
         let Some(account) = self.group_account(at, counter) else { return };
-        let (group, id) = (at as u16, counter as u16);
-        let before = self.audit.rights.accounts[at][counter];
+        let (group, id) = (at as u16, self.audit.oracle.number(counter as u16, account.epoch - 1));
+        let before = self.audit.rights.accounts[at][usize::from(id)];
         if before.is_some_and(|before| before.generation != account.generation) {
             self.audit_generation(at, counter);
         }
         let audit = &mut self.audit;
         audit.rights.update(&mut audit.findings, group, id, account);
-        let Some(state) = self.reference.counter(&self.names[counter]) else { return };
+        let state = self.reference.counter(&self.names[counter]).filter(|state| state.epoch() == account.epoch);
+        let Some(state) = state else { return };
         if let Some(known) = state.accounts().get(&self.groups[at]) {
             audit.rights.covered(&mut audit.findings, group, id, known);
         }
@@ -139,10 +159,11 @@ impl World {
     fn audit_replicas_end(&mut self) {
         for node in 0..self.nodes.len() {
             let (at, Some(core)) = (self.nodes[node].group, self.nodes[node].core()) else { continue };
-            for (counter, name) in self.names.iter().enumerate() {
-                let slot = core.group().table().find(&name.total());
+            for number in 0..(self.names.len() * GENERATIONS) as u16 {
+                let (counter, generation) = self.audit.oracle.counter_and_generation(number);
+                let slot = core.group().table().find(&self.names[counter].total_of(generation));
                 let shown = slot.map_or(0, |slot| core.group().sum(slot));
-                let id = counter as u16;
+                let id = number;
                 conservation::component(&mut self.audit.findings, &self.audit.oracle, at as u16, id, shown);
             }
         }
@@ -155,7 +176,7 @@ impl World {
             let what = || format!("a start on an old disk that nobody has confirmed offers {offer:?}");
             return self.audit.findings.check("fencing", judged, what);
         }
-        if let Some(counter) = self.counter_index(offer.counter.key()) {
+        if let Some(counter) = self.number_in(&offer.counter, offer.epoch) {
             let audit = &mut self.audit;
             audit.positions.offered(&mut audit.findings, &mut audit.oracle, node as u16, counter, offer);
             let block = matches!(offer.body, tidemark_proto::msg::OfferBody::Block { .. });
@@ -168,7 +189,7 @@ impl World {
             ForGroup::Ledger(ToGroup::FencedOut { .. } | ToGroup::Placed(_))
                 if self.old_disk.is_of(self.processes_of(node).start) => {}
             ForGroup::Ledger(ToGroup::Placed(placed)) => {
-                if let Some(counter) = self.counter_index(placed.counter.key()) {
+                if let Some(counter) = self.number_in(&placed.counter, placed.epoch) {
                     let audit = &mut self.audit;
                     audit.positions.placed(&mut audit.findings, node as u16, counter, placed);
                     self.coverage.saw_times("identities of a block asked for", u64::from(placed.need_items.is_some()));
@@ -191,6 +212,7 @@ impl World {
             let index = LogIndex(self.reference_index as u64);
             let mut stale = false;
             for cmd in cmds.iter() {
+                self.cover_what_is_late(cmd);
                 stale |= self.apply_to_reference(index, cmd);
                 let changes = self.reference.take_changes();
                 if changes != Changes::default() {
@@ -205,6 +227,9 @@ impl World {
 
     /// True for a definition, removal or rule that was decided on what is no more.
     fn apply_to_reference(&mut self, index: LogIndex, cmd: &LedgerCmd) -> bool {
+        if let LedgerCmd::Reset { counter, .. } | LedgerCmd::Expire { counter, .. } = cmd {
+            return self.apply_to_life(index, counter, cmd);
+        }
         if let LedgerCmd::Revoke { .. } = cmd {
             self.apply_revocation(index, cmd);
             return false;
@@ -231,10 +256,34 @@ impl World {
         stale
     }
 
+    /// A reset, or an expiry; true if it was decided on what is no more.
+    fn apply_to_life(&mut self, index: LogIndex, counter: &CounterName, cmd: &LedgerCmd) -> bool {
+        let before = self.reference.resets().life(counter);
+        let (certain, guarded) = (self.reference.certain(counter), self.reference.counter(counter).is_some());
+        self.reference.apply(index, cmd);
+        let after = self.reference.resets().life(counter);
+        if after == before {
+            self.coverage.saw("reset of an older revision");
+            return true;
+        }
+        let audit = &mut self.audit;
+        audit.definitions.of_life(&mut audit.findings, cmd);
+        if after.generation > before.generation {
+            self.coverage.saw("counter reset");
+            let removed = matches!(cmd, LedgerCmd::Reset { keeps_milestones: false, .. });
+            if let Some(number) = self.counter_index(counter.key()).filter(|_| removed && guarded) {
+                self.audit.claims.removed(number);
+            }
+            self.coverage.saw_times("guarded counter reset", u64::from(certain > 0));
+            self.coverage.saw_times("counter expired", u64::from(before.expires.is_some()));
+        }
+        false
+    }
+
     fn audit_ledger(&mut self, cmd: &LedgerCmd, changes: &Changes) {
         for name in &changes.counters {
-            let Some(counter) = self.counter_index(name.key()) else { continue };
             let Some(state) = self.reference.counter(name) else { continue };
+            let Some(counter) = self.number_in(name, state.epoch()) else { continue };
             state.check_invariants();
             let audit = &mut self.audit;
             audit.rights.below_milestone(&mut audit.findings, counter, state);
@@ -243,10 +292,10 @@ impl World {
             limits::window(&mut audit.findings, counter, state);
         }
         for (name, group) in &changes.accounts {
-            let Some(counter) = self.counter_index(name.key()) else { continue };
+            let Some(state) = self.reference.counter(name) else { continue };
+            let Some(counter) = self.number_in(name, state.epoch()) else { continue };
             let Some(node) = self.groups.iter().position(|known| known == group) else { continue };
-            let known = self.reference.counter(name).and_then(|state| state.accounts().get(group));
-            if let Some(known) = known {
+            if let Some(known) = state.accounts().get(group) {
                 let audit = &mut self.audit;
                 audit.rights.covered(&mut audit.findings, node as u16, counter, known);
             }
@@ -256,12 +305,16 @@ impl World {
     }
 
     fn audit_award(&mut self, name: &tidemark_proto::ids::CounterName, at: u64) {
-        let (Some(counter), Some(state)) = (self.counter_index(name.key()), self.reference.counter(name)) else {
-            return;
-        };
+        let Some(state) = self.reference.counter(name) else { return };
+        let Some(counter) = self.number_in(name, state.epoch()) else { return };
         let Some(awarded) = state.awards().get(&at) else { return };
         let award = &awarded.award;
         self.trace.note(self.now, 60, [at, award.first, award.pos], || format!("award {award:?}"));
+        for earlier in 1..state.epoch() {
+            let before = self.number_in(name, earlier).and_then(|number| self.audit.awards.covering(number, at));
+            let what = before.map(|before| format!("I8: {before:?} came before a reset, and {at} is awarded again"));
+            what.into_iter().for_each(|what| self.audit.findings.found("award", what));
+        }
         let audit = &mut self.audit;
         let of = (counter, &self.groups[..]);
         audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, of, award, state);
@@ -276,11 +329,27 @@ impl World {
         self.tempt(group, winner, lane);
     }
 
+    /// What groups said before they heard of a reset or a revocation.
+    fn cover_what_is_late(&mut self, cmd: &LedgerCmd) {
+        let (counter, epoch, report) = match cmd {
+            LedgerCmd::Report(report) => (&report.counter, report.epoch, Some(report)),
+            LedgerCmd::Offer(offer) => (&offer.counter, offer.epoch, None),
+            _ => return,
+        };
+        let Some(state) = self.reference.counter(counter) else { return };
+        let closed = |report: &Report| {
+            let account = state.accounts().get(&report.group);
+            epoch == state.epoch() && account.is_some_and(|account| account.generation > report.generation)
+        };
+        self.coverage.saw_times("message of a stale epoch", u64::from(epoch < state.epoch()));
+        self.coverage.saw_times("report of a closed generation", u64::from(report.is_some_and(closed)));
+    }
+
     fn cover_ledger(&mut self, cmd: &LedgerCmd) {
         match cmd {
             LedgerCmd::Define { counter, .. } => {
                 self.coverage.saw("milestones defined");
-                let running = self.counter_index(counter.key()).map_or(0, |c| self.audit.oracle.totals[usize::from(c)]);
+                let running = self.counter_index(counter.key()).map_or(0, |c| self.total_now(usize::from(c)));
                 self.coverage.saw_times("defined on a running counter", u64::from(running > 0));
             }
             LedgerCmd::Disarm { .. } => self.coverage.saw("disarmed"),
@@ -304,15 +373,18 @@ impl World {
             if state.is_none() && counter != cold {
                 continue;
             }
-            let next = state.and_then(|state| state.next_armed());
+            let (next, epoch) = (state.and_then(|state| state.next_armed()), state.map(|state| state.epoch()));
             let Some(core) = self.aggregators[dc].core() else { return };
             let mut reading = core.read(&self.names[counter], &self.aggregators[dc].ledger);
             if self.mutation == Mutation::ViewNotClamped {
                 reading.value += reading.pending;
             }
             let audit = &mut self.audit;
-            let total = audit.oracle.totals[counter];
-            audit.views.shown(&mut audit.findings, dc, counter as u16, reading.value, total, next);
+            let number = audit.oracle.number(counter as u16, reading.generation);
+            let total = audit.oracle.totals[usize::from(number)];
+            let next = next.filter(|_| epoch == Some(reading.generation + 1));
+            audit.views.generation(&mut audit.findings, dc, counter as u16, reading.generation);
+            audit.views.shown(&mut audit.findings, dc, number, reading.value, total, next);
         }
     }
 
@@ -328,7 +400,7 @@ impl World {
     }
 
     fn counter_at_rest(&self, counter: usize) -> bool {
-        let total = self.audit.oracle.totals[counter];
+        let total = self.total_now(counter);
         let name = &self.names[counter];
         let ledger = self
             .reference
@@ -363,8 +435,8 @@ impl World {
     }
 
     fn audit_counter_end(&mut self, counter: usize) {
-        let total = self.audit.oracle.totals[counter];
-        let id = counter as u16;
+        let total = self.total_now(counter);
+        let id = self.number_now(counter);
         if let Some(state) = self.reference.counter(&self.names[counter]) {
             conservation::ledger_at_rest(&mut self.audit.findings, &self.audit.oracle, id, state);
             if let Some(waits) = liveness::ledger_waits(state, total) {

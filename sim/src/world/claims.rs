@@ -55,7 +55,7 @@ impl World {
         WallMs(self.true_wall().0.saturating_add_signed(self.plan.claims.clocks[dc].ahead(self.now)))
     }
 
-    fn true_wall(&self) -> WallMs {
+    pub(super) fn true_wall(&self) -> WallMs {
         WallMs(BEGAN_AT.0 + self.now.0 / 1_000)
     }
 

@@ -7,7 +7,7 @@ use crate::raft::Cmds;
 use std::rc::Rc;
 use tidemark_proto::client;
 use tidemark_proto::msg::{LedgerCmd, MilestoneSpec};
-use tidemark_proto::time::Span;
+use tidemark_proto::time::{Span, WallMs};
 
 /// An operator whose command is not in the log after this gives it again.
 const ADMIN_RETRY: Span = Span::from_secs(2);
@@ -194,13 +194,13 @@ impl World {
                 define(*counter, MilestoneSpec { at, every, sequence_from, ..MilestoneSpec::default() })
             }
             Admin::Ahead { counter, ahead, every } => {
-                let total = self.audit.oracle.totals[*counter];
+                let total = self.total_now(*counter);
                 let at = ahead.iter().map(|n| total + n).collect();
                 let every = every.then(|| ahead.iter().sum::<u64>().max(500));
                 define(*counter, MilestoneSpec { at, every, ..MilestoneSpec::default() })
             }
             Admin::Last => {
-                let total = self.audit.oracle.totals[0];
+                let total = self.total_now(0);
                 define(0, MilestoneSpec { at: vec![total + (total / 15).max(300)], ..MilestoneSpec::default() })
             }
             Admin::Disarm { counter } => {
@@ -208,6 +208,13 @@ impl World {
                 next.map(|at| disarm(*counter, Some(at))).unwrap_or_default()
             }
             Admin::DisarmRule { counter } => disarm(*counter, None),
+            Admin::Reset { counter, keeps_milestones } => {
+                self.reference.reset(&self.names[*counter], *keeps_milestones).into_iter().collect()
+            }
+            Admin::Expire { counter, after } => {
+                let at = WallMs(self.true_wall().0 + after.0 / 1_000);
+                self.reference.expiry(&self.names[*counter], Some(at)).into_iter().flatten().collect()
+            }
             Admin::Claims { counter, rule } => {
                 let (counter, rule) = (self.names[*counter].clone(), *rule);
                 vec![LedgerCmd::ClaimRule { revision: self.reference.claims().revision(&counter), counter, rule }]
@@ -230,7 +237,8 @@ impl World {
         let decides = |cmd: &LedgerCmd| {
             let of_milestones =
                 matches!(cmd, LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } | LedgerCmd::ViewAck { .. });
-            of_milestones || of_claims(cmd).is_some()
+            let of_lives = matches!(cmd, LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. });
+            of_milestones || of_lives || of_claims(cmd).is_some()
         };
         let per_10k = if cmds.iter().any(decides) { COPIES_OF_DECISIONS_PER_10K } else { COPIES_PER_10K };
         if !self.faults_over && self.rng.per_10k(per_10k) {

@@ -86,7 +86,10 @@ impl World {
         self.coverage.saw_times("leader of the ledger changed around a revocation", u64::from(elected));
         let Some(state) = self.reference.counter(counter) else { return };
         let closed = state.terms().generation(*group).closed_spent;
-        let late = leases::beyond(&self.journal(node, usize::from(at)), closed);
+        // One that has not heard of a reset has certified nothing in what the counter is now.
+        let here = self.group_account(node, usize::from(at)).is_some_and(|account| account.epoch == state.epoch());
+        let journal = if here { self.journal(node, usize::from(at)) } else { Default::default() };
+        let late = leases::beyond(&journal, closed);
         self.coverage.saw_times("certified increments revoked", u64::from(!late.is_empty()));
         leases::revoked(&mut self.audit.oracle, &late);
     }
