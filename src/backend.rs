@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tidemark_aggregator::{Aggregator, MilestoneState as State};
+use tidemark_aggregator::{Aggregator, GroupStanding, MilestoneState as State};
 use tidemark_client::{Client, HitError, HitOutcome};
 use tidemark_proto::client::AddError;
-use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_proto::ids::{CounterName, GroupId, SessionId};
 use tidemark_proto::ledger::{Awarded, Fate};
+use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -19,6 +20,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::claims::Claims;
 use crate::hops::Hops;
+use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
     MilestoneStatus, Mode, News, Progress,
@@ -153,6 +155,29 @@ impl LocalBackend {
         }
     }
 
+    fn group_body(&self, standing: &GroupStanding) -> GroupBody {
+        let GroupStanding { group, fenced, lost, silent, stake } = standing;
+        let is_silent = silent.as_micros() >= u128::from(LOST_AFTER.0);
+        let state = match (lost, fenced, is_silent) {
+            (true, ..) => GroupState::Lost,
+            (_, true, _) => GroupState::Fenced,
+            (_, _, true) => GroupState::Silent,
+            _ => GroupState::Heard,
+        };
+        let body = |(counter, rights, counted): &(CounterName, u64, u64)| StakeBody {
+            counter: counter.into(),
+            rights: *rights,
+            counted: *counted,
+        };
+        GroupBody {
+            name: self.aggregator.incarnation_name(*group),
+            state,
+            silent_s: silent.as_secs(),
+            rights: stake.counters.iter().map(|(_, rights, _)| rights).sum(),
+            counters: stake.counters.iter().map(body).collect(),
+        }
+    }
+
     fn list(&self, counter: &CounterName) -> MilestoneList {
         let all = self.aggregator.milestones(counter).into_iter();
         let mut milestones: Vec<_> = all.map(|(at, state)| status_of(at, state)).collect();
@@ -280,7 +305,43 @@ impl Backend for LocalBackend {
         Ok(standing::of_all(&self.aggregator, counter, &self.places))
     }
 
+    async fn groups(&self) -> Result<GroupsBody, Failure> {
+        let groups = self.aggregator.groups();
+        Ok(GroupsBody { groups: groups.iter().map(|standing| self.group_body(standing)).collect() })
+    }
+
+    async fn declare_lost(&self, name: GroupName, force: bool) -> Result<GroupBody, Failure> {
+        let cluster = self.aggregator.cluster();
+        let dc = cluster.dc(&name.dc).map_err(|error| Failure::invalid("group", error))?;
+        let group = GroupId { dc, group: name.group, incarnation: name.incarnation.unwrap_or_default() };
+        let elsewhere = dc != self.aggregator.dc() && self.aggregator.reaches(dc);
+        if elsewhere && !force {
+            let message = format!("{} can be reached, and its own aggregator knows best: ask that one", name.dc);
+            return Err(Failure::Conflict { code: "elsewhere", message });
+        }
+        self.aggregator.declare_lost(group, force).await?;
+        let deadline = Instant::now() + LEDGER_PATIENCE;
+        while !self.aggregator.is_lost(group) {
+            if Instant::now() >= deadline {
+                let message =
+                    "the ledger did not carry it out in time: where it is led the group may have been heard of";
+                return Err(Failure::InDoubt(message.to_owned()));
+            }
+            sleep(LEDGER_POLL).await;
+        }
+        let standing = self.aggregator.groups().into_iter().find(|standing| standing.group == group);
+        standing.map(|standing| self.group_body(&standing)).ok_or_else(|| Failure::NotFound(name.to_string()))
+    }
+
     async fn status(&self) -> serde_json::Value {
+        let silent: Vec<GroupBody> = self.groups().await.map_or_else(|_| Vec::new(), |body| body.groups);
+        let silent = silent.into_iter().filter(|group| group.state == GroupState::Silent);
+        let silent: Vec<_> = silent
+            .map(|GroupBody { name, silent_s, rights, .. }| {
+                let if_lost = format!("tidemark declare-lost {name}");
+                json!({ "group": name, "silent_s": silent_s, "rights": rights, "if_its_disks_are_gone": if_lost })
+            })
+            .collect();
         let cluster = self.aggregator.cluster();
         let (groups, applied) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
         json!({
@@ -289,6 +350,7 @@ impl Backend for LocalBackend {
             "ready": self.ready().is_ok(),
             "reason": self.ready().err(),
             "groups": groups,
+            "silent_groups": silent,
             "ledger": {
                 "index": applied,
                 "is_leader": self.aggregator.raft().is_leader,
@@ -332,7 +394,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn status_of(at: u64, state: State) -> MilestoneStatus {
     let (state, waits_for) = match state {
         State::Arming { groups, views } => (MilestoneState::Arming, groups.into_iter().chain(views).collect()),
-        State::Armed => (MilestoneState::Armed, Vec::new()),
+        State::Armed { rights } => (MilestoneState::Armed, rights),
         State::Passed => (MilestoneState::Passed, Vec::new()),
         State::Awarded => (MilestoneState::Awarded, Vec::new()),
     };

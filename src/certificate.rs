@@ -12,7 +12,6 @@ use crate::names::hex;
 use fields::AwardFields;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::msg::{Award, AwardSignature};
-use tidemark_proto::wire;
 
 /// What the file says it is.
 pub const FORMAT: &str = "tidemark-award";
@@ -28,6 +27,9 @@ pub struct Certificate {
     format: String,
     version: u32,
     award: AwardFields,
+    /// Weight that was answered as counted and given up before, with groups whose disks were lost.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    written_off: u64,
     /// The bytes that were signed, in hexadecimal.
     canonical: String,
     signatures: Vec<SignatureFields>,
@@ -43,8 +45,12 @@ struct SignatureFields {
     certificate: String,
 }
 
+fn is_nothing(weight: &u64) -> bool {
+    *weight == 0
+}
+
 impl Certificate {
-    pub fn new(award: &Award, signatures: &[AwardSignature]) -> Certificate {
+    pub fn new(award: &Award, signatures: &[AwardSignature], written_off: u64) -> Certificate {
         let fields = |signature: &AwardSignature| SignatureFields {
             signature: hex(&signature.signature),
             certificate: hex(&signature.certificate),
@@ -53,7 +59,8 @@ impl Certificate {
             format: FORMAT.to_owned(),
             version: VERSION,
             award: AwardFields::from(award),
-            canonical: hex(&wire::encode(award)),
+            written_off,
+            canonical: hex(&award.signed_bytes(written_off)),
             signatures: signatures.iter().map(fields).collect(),
         }
     }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, award, awards, bench, certs, claims, counter, get, milestones, node, status, verify,
-    watch, webhooks,
+    Outcome, add, aggregator, award, awards, bench, certs, claims, counter, declare_lost, get, milestones, node,
+    status, verify, watch, webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -44,6 +44,8 @@ enum Command {
     Awards(awards::Awards),
     /// How awards are claimed by the sessions that they name
     Claims(claims::Claims),
+    /// Gives up what only the lost disks of a group held; says what, and does it with --yes
+    DeclareLost(declare_lost::DeclareLost),
     /// Receivers of awards: what they have not acknowledged
     Webhooks(webhooks::Webhooks),
     /// What a process says of itself
@@ -93,6 +95,7 @@ impl Cli {
             Command::Award(args) => award::run(args),
             Command::Awards(args) => awards::run(args),
             Command::Claims(args) => claims::run(args),
+            Command::DeclareLost(args) => declare_lost::run(args),
             Command::Webhooks(args) => webhooks::run(args),
             Command::Status(args) => status::run(args),
             Command::Verify(args) => verify::run(args),

@@ -1,17 +1,18 @@
-//! Signatures under awards: what a voter signs is the encoded award.
+//! Signatures under awards: what a voter signs is the encoded award, and what was written off before.
 
 use tidemark_proto::ids::DcId;
-use tidemark_proto::msg::{Award, LedgerCmd};
-use tidemark_proto::wire;
+use tidemark_proto::ledger::Awarded;
+use tidemark_proto::msg::LedgerCmd;
 use tidemark_transport::Credentials;
 
 /// The command that puts this voter's signature under an award.
-pub fn signature(credentials: &Credentials, dc: DcId, award: &Award) -> LedgerCmd {
+pub fn signature(credentials: &Credentials, dc: DcId, awarded: &Awarded) -> LedgerCmd {
+    let award = &awarded.award;
     LedgerCmd::Signature {
         counter: award.counter.clone(),
         at: award.at,
         dc,
-        signature: credentials.sign(&wire::encode(award)).to_vec(),
+        signature: credentials.sign(&awarded.signed_bytes()).to_vec(),
         certificate: credentials.certificate_der().to_vec(),
     }
 }

@@ -16,7 +16,8 @@ use std::time::Duration;
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
 use tidemark_proto::ids::{CounterName, DcId, GroupId};
-use tidemark_proto::ledger::{Awarded, DefineError, DisarmError, Pending};
+use tidemark_proto::ledger::{Awarded, CounterLedger, DeclareError, DefineError, DisarmError, Pending, Stake};
+use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading};
 use tidemark_proto::time::Time;
 use tidemark_transport::{Connection, Credentials, Endpoint, Role};
@@ -92,9 +93,25 @@ pub enum MilestoneState {
         groups: Vec<String>,
         views: Vec<String>,
     },
-    Armed,
+    /// With what keeps it waiting: groups that hold rights that are wanted back, and are not heard of.
+    Armed {
+        rights: Vec<String>,
+    },
     Passed,
     Awarded,
+}
+
+/// A registered incarnation of a group, as this data centre knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStanding {
+    pub group: GroupId,
+    pub fenced: bool,
+    /// It was declared lost.
+    pub lost: bool,
+    /// Nothing was heard of it here for so long.
+    pub silent: Duration,
+    /// What would be given up with it.
+    pub stake: Stake,
 }
 
 /// A running aggregator. Clones are handles on the same one.
@@ -302,6 +319,61 @@ impl Aggregator {
         self.submit(vec![cmd]).await;
     }
 
+    /// Declares a group lost for good. It is on its way to the ledger when this returns; [`Aggregator::is_lost`] shows that it was
+    /// carried out. Unless it is `forced`, a group that was heard of lately is not declared lost, here or where the ledger is led.
+    pub async fn declare_lost(&self, group: GroupId, forced: bool) -> Result<(), DeclareError> {
+        let cmd = {
+            let ledger = self.inner.ledger.lock();
+            self.inner.core.lock().declaration(self.now(), group, forced, &ledger)?
+        };
+        self.submit(vec![cmd]).await;
+        Ok(())
+    }
+
+    /// Whether the ledger, as applied here, shows that a group was declared lost.
+    pub fn is_lost(&self, group: GroupId) -> bool {
+        self.inner.ledger.lock().is_lost(group)
+    }
+
+    /// All registered groups.
+    pub fn groups(&self) -> Vec<GroupStanding> {
+        let (ledger, now) = (self.inner.ledger.lock(), self.now());
+        let core = self.inner.core.lock();
+        let standing = |(&group, registered): (&GroupId, &tidemark_proto::ledger::Registered)| GroupStanding {
+            group,
+            fenced: registered.fenced,
+            lost: ledger.is_lost(group),
+            silent: Duration::from_micros(core.silent_for(now, group).0),
+            stake: ledger.stake(group),
+        };
+        ledger.groups().iter().map(standing).collect()
+    }
+
+    /// Groups that hold rights of a counter which are wanted back, and of which nothing was heard for so long that they may be
+    /// declared lost.
+    fn holders_not_heard_of(&self, state: &CounterLedger) -> Vec<String> {
+        if !state.recall_wanted() {
+            return Vec::new();
+        }
+        let (core, now) = (self.inner.core.lock(), self.now());
+        let holders = state.accounts().iter().filter(|(_, account)| account.out() > 0);
+        let silent = holders.map(|(&group, account)| (group, account.out(), core.silent_for(now, group)));
+        let silent = silent.filter(|(.., silent)| *silent >= LOST_AFTER);
+        let text = |(group, out, silent): (GroupId, u64, tidemark_proto::time::Span)| {
+            let (name, ago_s) = (self.incarnation_name(group), silent.0 / 1_000_000);
+            format!(
+                "{name}, which holds {out} rights and was not heard of for {ago_s} s; if its disks are gone: \
+                 tidemark declare-lost {name}"
+            )
+        };
+        silent.map(text).collect()
+    }
+
+    /// `DC/GROUP#INCARNATION`.
+    pub fn incarnation_name(&self, group: GroupId) -> String {
+        format!("{}#{}", self.group_name(group), group.incarnation)
+    }
+
     /// How many changes of a counter's milestones are applied here.
     pub fn revision(&self, counter: &CounterName) -> u64 {
         self.inner.ledger.lock().revision(counter)
@@ -369,10 +441,14 @@ impl Aggregator {
         let Some(state) = ledger.counter(counter) else { return Vec::new() };
         let waiting: Vec<String> = state.bases_missing().map(|group| self.group_name(group)).collect();
         let late: Vec<String> = state.terms().late().map(|group| self.group_name(group)).collect();
+        let next = state.next_armed();
         let pending = state.milestones().pending().map(|(at, pending)| {
             let late = if state.policy_of(at) == Policy::Strict { &late[..] } else { &[] };
             let shown = match pending {
-                Pending::Armed => MilestoneState::Armed,
+                Pending::Armed if Some(at) == next => {
+                    MilestoneState::Armed { rights: self.holders_not_heard_of(state) }
+                }
+                Pending::Armed => MilestoneState::Armed { rights: Vec::new() },
                 Pending::Arming { awaits, .. } => MilestoneState::Arming {
                     groups: waiting.iter().chain(late).cloned().collect(),
                     views: awaits.iter().map(|&dc| self.dc_name(dc)).collect(),

@@ -14,7 +14,7 @@ use tidemark_consensus::raft::RaftNode;
 use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, Event as CoreEvent, Input, Output};
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::ledger::Ledger;
-use tidemark_proto::msg::{FromGroup, LedgerCmd, PeerMsg};
+use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
 use tidemark_proto::time::{Span, Time, WallMs};
 use tidemark_proto::wire;
 use tidemark_transport::{Connection, Credentials};
@@ -191,6 +191,8 @@ impl Host {
             }
             Event::NodeUp { node, sender, connection } => {
                 self.nodes.insert(node, NodePeer { sender, connection });
+                let lost = self.ledger.lock().lost().collect();
+                self.tell_lost(lost);
             }
             Event::Node { node, msg } => self.on_node(node, msg),
             Event::NodeGone { node } => self.lose_node(node, "the connection has ended"),
@@ -215,11 +217,20 @@ impl Host {
             tracing::warn!(%group, ?node, "a node of this data centre speaks for another group than it was asked about");
             return self.lose_node(node, "the group is not the one that the channel is for");
         }
-        if let FromGroup::Hello(hello) = &msg {
-            self.on_greeting(node, group, hello.number);
+        match &msg {
+            FromGroup::Hello(hello) => self.on_greeting(node, group, hello.number),
+            FromGroup::Resigned { .. } => return self.on_resigned(node, group),
+            _ => {}
         }
         if self.speakers.get(&group).is_some_and(|speaker| speaker.node == node) {
             self.handle(Input::Group { group, msg });
+        }
+    }
+
+    fn on_resigned(&mut self, node: NodeGroup, group: GroupId) {
+        if self.speakers.get(&group).is_some_and(|speaker| speaker.node == node) {
+            self.speakers.remove(&group);
+            self.handle(Input::GroupGone { group });
         }
     }
 
@@ -253,10 +264,25 @@ impl Host {
         let now = self.now();
         let mut ledger = self.ledger.lock();
         let changes = ledger.take_changes();
+        let lost = changes.groups.iter().copied().filter(|&group| ledger.is_lost(group)).collect();
         for (counter, at) in &changes.awards {
             self.sign(&ledger, counter, *at);
         }
         self.core.lock().handle(now, Input::Ledger(changes), &ledger);
+        drop(ledger);
+        self.tell_lost(lost);
+    }
+
+    /// Every node that holds a group hears that an incarnation of it is lost, also one that does not speak for it.
+    fn tell_lost(&mut self, lost: Vec<GroupId>) {
+        let own = self.own;
+        for group in lost.into_iter().filter(|group| group.dc == own) {
+            let frame = Bytes::from(wire::encode(&ForGroup::Lost { group }));
+            let holders = self.nodes.iter().filter(|(node, _)| node.group == group.group);
+            let full = holders.filter(|(_, peer)| peer.sender.try_send(frame.clone()).is_err());
+            let full: Vec<NodeGroup> = full.map(|(&node, _)| node).collect();
+            full.into_iter().for_each(|node| self.lose_node(node, READS_TOO_SLOWLY));
+        }
     }
 
     /// A voter puts its signature under each award that it applied.
@@ -264,7 +290,7 @@ impl Host {
         let is_voter = self.raft.metrics().get().voters.contains(&Cluster::member(self.own));
         let awarded = ledger.counter(counter).and_then(|state| state.awards().get(&at));
         if let Some(awarded) = awarded.filter(|_| is_voter) {
-            let cmd = awards::signature(&self.credentials, self.own, &awarded.award);
+            let cmd = awards::signature(&self.credentials, self.own, awarded);
             self.core.lock().keep_proposing(cmd);
         }
     }
@@ -362,6 +388,7 @@ fn group_of(msg: &FromGroup) -> GroupId {
         FromGroup::Report(report) | FromGroup::Returned(report) => report.group,
         FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer.group,
         FromGroup::Feed(chunk) => chunk.group,
+        FromGroup::Resigned { group } => *group,
     }
 }
 

@@ -10,12 +10,14 @@ use tidemark_proto::wire;
 
 /// No lives of counters, expiring ones, resets: what a snapshot lacks that was made before counters could begin again.
 const NO_RESETS: &[u8] = &[0; 3];
+/// Nor groups that are lost, nor losses: one that was made before any could be.
+const NO_LOSSES: &[u8] = &[0; 5];
 /// Nor terms of milestones: one that was made before there were leases.
-const NO_TERMS: &[u8] = &[0; 4];
+const NO_TERMS: &[u8] = &[0; 6];
 /// Nor turns of claims: one that was made before they were kept.
-const NO_TURNS: &[u8] = &[0; 5];
+const NO_TURNS: &[u8] = &[0; 7];
 /// Nor rules, claims, open ones, waiting ones: one that was made before there were claims.
-const NO_CLAIMS: &[u8] = &[0; 9];
+const NO_CLAIMS: &[u8] = &[0; 11];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -47,7 +49,7 @@ impl App for LedgerApp {
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
         let with = |missing| move |_| read(&[snapshot, missing].concat());
-        let ledger = read(snapshot).or_else(with(NO_RESETS)).or_else(with(NO_TERMS));
+        let ledger = read(snapshot).or_else(with(NO_RESETS)).or_else(with(NO_LOSSES)).or_else(with(NO_TERMS));
         let ledger = ledger.or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS));
         let ledger = ledger.map_err(RestoreError)?;
         self.0.lock().replace(ledger);
@@ -96,7 +98,7 @@ mod tests {
         ledger.apply(LogIndex(1), &LedgerCmd::Namespace("search".to_owned()));
         ledger.take_changes();
         let now = postcard::to_allocvec(&ledger).unwrap();
-        for missing in [0, NO_TERMS.len(), NO_TURNS.len(), NO_CLAIMS.len()] {
+        for missing in [0, NO_RESETS.len(), NO_LOSSES.len(), NO_TERMS.len(), NO_TURNS.len(), NO_CLAIMS.len()] {
             let before = restored(&now[..now.len() - missing]).unwrap();
             assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
         }

@@ -19,5 +19,5 @@ mod waits;
 
 pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerService};
 pub use cluster::{Cluster, ClusterError, DataCentre};
-pub use handle::{Aggregator, AggregatorOptions, AwardEvent, LiveEvent, MilestoneState, StartError};
+pub use handle::{Aggregator, AggregatorOptions, AwardEvent, GroupStanding, LiveEvent, MilestoneState, StartError};
 pub use storage::ViewStoreError;

@@ -66,6 +66,38 @@ async fn a_wiped_disk_comes_back_as_another_voter_while_counting_goes_on() {
 }
 
 #[tokio::test]
+async fn when_a_majority_of_the_disks_is_gone_all_say_so_and_nothing_is_founded_until_the_last_is_set_aside() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..20)).await;
+    for wiped in [2, 3] {
+        group.kill(wiped).await;
+        group.wipe(wiped);
+    }
+    for wiped in [2, 3] {
+        group.start(wiped).await;
+    }
+    let first = |node: u32| group.members[&node].replica.first_command();
+    assert_eq!(
+        [1, 2].map(first),
+        [Some(texts(0..1)[0].clone().into()), None],
+        "a log knows whose it is before it has a leader"
+    );
+    for member in group.members.values() {
+        let state = member.until("it is known that the majority is gone", |state| !state.bereft.is_empty()).await;
+        assert_eq!(state.bereft, [2, 3].into());
+        assert_eq!(state.leadership, None, "nobody leads");
+    }
+    group.kill(1).await;
+    group.wipe(1);
+    group.start(1).await;
+    group.submit(&texts(0..5)).await;
+    group.all_have(&texts(0..5)).await;
+    for member in group.members.values() {
+        member.until("nobody misses anything any more", |state| state.bereft.is_empty()).await;
+    }
+}
+
+#[tokio::test]
 async fn nodes_come_and_go_with_the_placement() {
     let mut group = Group::of_voters(3, plain).await;
     group.submit(&texts(0..10)).await;

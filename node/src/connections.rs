@@ -5,7 +5,7 @@ use crate::host::Event;
 use crate::neighbours::{Neighbours, serve_call, serve_stream};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tidemark_consensus::raft::RaftService;
 use tidemark_proto::ids::OwnerId;
 use tidemark_proto::msg::{Admission, ForWhom};
@@ -24,8 +24,23 @@ const WRITER_BATCH: usize = 256;
 pub struct Doors {
     pub groups: BTreeMap<u16, mpsc::Sender<Event>>,
     /// Of those whose log is on several nodes.
-    pub rafts: BTreeMap<u16, Arc<dyn RaftService>>,
+    pub rafts: BTreeMap<u16, RaftDoor>,
     pub neighbours: Arc<Neighbours>,
+}
+
+/// Where the Raft of a group is reached, which is another one after the group was founded anew.
+#[derive(Clone, Default)]
+pub struct RaftDoor(Arc<Mutex<Option<Arc<dyn RaftService>>>>);
+
+impl RaftDoor {
+    /// Leads to this one from now on, or nowhere.
+    pub fn lead_to(&self, raft: Option<Arc<dyn RaftService>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = raft;
+    }
+
+    fn enter(&self) -> Option<Arc<dyn RaftService>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Accepts connections until the endpoint closes.
@@ -92,7 +107,7 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
             return connection.close(&reason);
         }
     };
-    match (kind, doors.rafts.get(&group).cloned(), neighbour) {
+    match (kind, doors.rafts.get(&group).and_then(RaftDoor::enter), neighbour) {
         (channel::GROUP_RAFT_CALL, Some(raft), Some(from)) => serve_call(raft, from, channel).await,
         (channel::GROUP_RAFT_STREAM, Some(raft), Some(from)) => serve_stream(raft, from, channel).await,
         (channel::INCREMENTS | channel::GROUP, ..) => serve_group(connection, kind, channel, conn, group, &doors).await,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidemark_consensus::replica;
 use tidemark_proto::group::GroupConfig;
 use tidemark_proto::ids::{GroupId, LogIndex, OwnerId};
-use tidemark_proto::msg::{Admission, ForGroup, FromClient};
+use tidemark_proto::msg::{Admission, ForGroup, FromClient, FromGroup, Proposed};
 use tidemark_proto::node::{CheckpointPart, ConnId, Input, NodeConfig, NodeCore, Output};
 use tidemark_proto::time::Time;
 use tidemark_proto::wire;
@@ -55,16 +55,30 @@ pub struct GroupStatus {
     pub serving: bool,
     /// Why the log stopped, if it did.
     pub failed: Option<String>,
+    /// What keeps the group from working until somebody does something about it, and what that is.
+    pub trouble: Option<String>,
     pub connections: usize,
     pub applied: u64,
     /// Durable commits since the start.
     pub commits: u64,
 }
 
+/// How a host's run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was stopped, or its log has failed.
+    Over,
+    /// The incarnation was declared lost.
+    Lost(GroupId),
+}
+
 pub struct Host {
     core: NodeCore,
     log: GroupLog,
     failed: Option<String>,
+    trouble: Option<String>,
+    /// The incarnation was declared lost: everything of it is to be set aside.
+    abandoned: Option<GroupId>,
     /// The node that leads the group, if known.
     leader: Option<u16>,
     dc_name: String,
@@ -93,6 +107,8 @@ impl Host {
             core,
             log,
             failed: None,
+            trouble: None,
+            abandoned: None,
             leader: None,
             dc_name,
             clients: HashMap::new(),
@@ -109,11 +125,11 @@ impl Host {
         }
     }
 
-    pub async fn run(mut self, mut events: mpsc::Receiver<Event>) {
+    pub async fn run(mut self, events: &mut mpsc::Receiver<Event>) -> Ended {
         let mut batch = Vec::with_capacity(EVENTS_BATCH);
         self.handle(Input::Tick);
         self.append();
-        while self.failed.is_none() && self.stopping.is_none() {
+        while self.failed.is_none() && self.stopping.is_none() && self.abandoned.is_none() {
             let deadline = self.core.poll_timeout();
             tokio::select! {
                 taken = events.recv_many(&mut batch, EVENTS_BATCH) => {
@@ -130,7 +146,7 @@ impl Host {
             self.append();
             self.publish_status();
         }
-        self.finish();
+        self.finish()
     }
 
     fn now(&self) -> Time {
@@ -160,7 +176,11 @@ impl Host {
             Event::ClientGone { conn } => self.lose_client(conn),
             Event::AggregatorUp { conn, dc, peer } => self.on_aggregator(conn, &dc, peer),
             Event::Aggregator { conn, msg } => {
-                if self.is_aggregator(conn) && self.aggregator_told {
+                if let ForGroup::Lost { group } = msg {
+                    self.on_lost(group);
+                }
+                let heard = self.aggregator_told || matches!(msg, ForGroup::Lost { .. });
+                if self.is_aggregator(conn) && heard {
                     self.handle(Input::Aggregator(msg));
                 }
             }
@@ -171,6 +191,15 @@ impl Host {
                 }
             }
             Event::Stop { done } => self.stopping = Some(done),
+        }
+    }
+
+    /// A log that was never checkpointed says on disk which incarnation it is of, before a leader does.
+    fn on_lost(&mut self, group: GroupId) {
+        let own = self.core.config().group.id;
+        if own.incarnation == 0 && (own.dc, own.group) == (group.dc, group.group) {
+            let found = wire::encode(&Proposed::Found { incarnation: group.incarnation });
+            self.abandoned = self.log.first_command().filter(|first| first[..] == found[..]).map(|_| group);
         }
     }
 
@@ -198,7 +227,16 @@ impl Host {
             self.aggregator_told = true;
             self.handle(Input::AggregatorUp);
         } else if !attends {
+            self.resign();
             self.forget_aggregator();
+        }
+    }
+
+    /// The aggregator must not take a group for alive for which nobody speaks.
+    fn resign(&mut self) {
+        let group = self.core.config().group.id;
+        if let Some((_, peer)) = self.aggregator.as_ref().filter(|_| self.aggregator_told) {
+            peer.send(wire::encode(&FromGroup::Resigned { group }).into());
         }
     }
 
@@ -269,7 +307,25 @@ impl Host {
             }
             replica::Event::Restored { position } => self.restore(position),
             replica::Event::Checkpointed { .. } => self.handle(Input::Persisted),
+            replica::Event::Bereft { nodes } => self.on_bereft(&nodes),
             replica::Event::Failed(failure) => self.failed = Some(failure.to_string()),
+        }
+    }
+
+    /// Without a majority of its disks the group waits for ever, unless an operator gives up what only they held.
+    fn on_bereft(&mut self, nodes: &std::collections::BTreeSet<u32>) {
+        self.trouble = (!nodes.is_empty()).then(|| {
+            let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
+            format!(
+                "a majority of the group's disks is gone: those of nodes {} are others. If the old ones do not come back: \
+                 tidemark declare-lost {}/{}",
+                names.join(", "),
+                self.dc_name,
+                self.core.config().group.id.group
+            )
+        });
+        if let Some(trouble) = &self.trouble {
+            tracing::error!(group = %self.core.config().group.id, "{trouble}");
         }
     }
 
@@ -309,6 +365,7 @@ impl Host {
             Output::Persist(part) => self.persist(part),
             Output::CutLog { before } => self.log.cut(before),
             Output::EndClients => self.end_clients(),
+            Output::Abandon => self.abandoned = Some(self.core.config().group.id),
         }
     }
 
@@ -372,6 +429,7 @@ impl Host {
             leader: self.leader,
             serving: self.core.group().is_serving() && (role != Role::Follows || self.leader.is_some()),
             failed: self.failed.clone(),
+            trouble: self.trouble.clone(),
             connections: self.clients.len(),
             applied: self.core.group().applied().0,
             commits: self.log.commits(),
@@ -384,16 +442,21 @@ impl Host {
     }
 
     /// What was appended becomes durable as the log is dropped.
-    fn finish(mut self) {
+    fn finish(mut self) -> Ended {
         self.publish_status();
         if let Some(error) = &self.failed {
             tracing::error!(%error, "the log has failed; the node stops");
         }
-        let done = self.stopping.take();
+        let (done, lost) = (self.stopping.take(), self.abandoned);
+        if lost.is_some() {
+            self.end_clients();
+            self.aggregator.take().into_iter().for_each(|(_, peer)| peer.end(LED_ELSEWHERE));
+        }
         drop(self.log);
         if let Some(done) = done {
             let _ = done.send(());
         }
+        lost.map_or(Ended::Over, Ended::Lost)
     }
 }
 

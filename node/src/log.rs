@@ -112,6 +112,12 @@ impl GroupLog {
         storage::rows_of(&shared.replica).map_err(|error| error.to_string())
     }
 
+    /// The first command of a log on several nodes, as it is on disk.
+    pub fn first_command(&self) -> Option<Bytes> {
+        let GroupLog::Shared(shared) = self else { return None };
+        shared.replica.first_command()
+    }
+
     /// Durable commits since the start.
     pub fn commits(&self) -> u64 {
         let stats = match self {

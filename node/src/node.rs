@@ -1,7 +1,7 @@
 //! A node's process: the groups that it holds, and who reaches them.
 
-use crate::connections::{Doors, accept_all};
-use crate::host::{Event, GroupStatus, Host};
+use crate::connections::{Doors, RaftDoor, accept_all};
+use crate::host::{Ended, Event, GroupStatus, Host};
 use crate::log::{GroupLog, SharedLog};
 use crate::neighbours::{GroupTransport, Neighbours};
 use crate::storage::{self, StartError, StorageOptions};
@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidemark_consensus::raft::RaftService;
 use tidemark_consensus::replica::{Replica, ReplicaOptions};
 use tidemark_proto::group::GroupConfig;
 use tidemark_proto::ids::{DcId, GroupId};
@@ -58,8 +57,7 @@ struct Running {
     events: mpsc::Sender<Event>,
     status: watch::Receiver<GroupStatus>,
     host: tokio::task::JoinHandle<()>,
-    replica: Option<Replica>,
-    service: Option<Arc<dyn RaftService>>,
+    raft: RaftDoor,
     number: u16,
 }
 
@@ -75,12 +73,13 @@ impl Statuses {
 
     /// Whether increments of every group are taken, here or, as far as is known, where the group is led; else what is missing.
     pub fn ready(&self) -> Result<(), String> {
-        for GroupStatus { group, failed, serving, .. } in self.get() {
+        for GroupStatus { group, failed, trouble, serving, .. } in self.get() {
             let group = group.map_or_else(|| "a group".to_owned(), |group| format!("group {group}"));
-            match (failed, serving) {
-                (Some(reason), _) => return Err(format!("{group} has failed: {reason}")),
-                (None, false) => return Err(format!("{group} does not take increments yet")),
-                (None, true) => {}
+            match (failed, trouble, serving) {
+                (Some(reason), ..) => return Err(format!("{group} has failed: {reason}")),
+                (None, Some(trouble), _) => return Err(format!("{group}: {trouble}")),
+                (None, None, false) => return Err(format!("{group} does not take increments yet")),
+                (None, None, true) => {}
             }
         }
         Ok(())
@@ -113,7 +112,7 @@ impl Node {
             groups.push(start_group(&options, &neighbours, group).await?);
         }
         let doors = groups.iter().map(|group| (group.number, group.events.clone())).collect::<BTreeMap<_, _>>();
-        let rafts = groups.iter().filter_map(|group| Some((group.number, group.service.clone()?))).collect();
+        let rafts = groups.iter().map(|group| (group.number, group.raft.clone())).collect();
         let doors = Doors { groups: doors, rafts, neighbours };
         let accepting = tokio::spawn(accept_all(endpoint, Arc::new(doors)));
         Ok(Node { groups, accepting })
@@ -133,23 +132,75 @@ impl Node {
                 let _ = stopped.await;
             }
             let _ = group.host.await;
-            if let Some(replica) = group.replica {
-                replica.shutdown().await;
-            }
         }
     }
 }
 
 async fn start_group(options: &NodeOptions, neighbours: &Arc<Neighbours>, group: u16) -> Result<Running, StartError> {
-    let (core, log, replica) = match options.replicas {
-        1 => open_alone(options, group).map(|(core, log)| (core, log, None))?,
-        _ => open_shared(options, neighbours, group).await?,
-    };
+    let opened = open(options, neighbours, group).await?;
     let (events, receiver) = mpsc::channel(EVENTS_MAX);
     let (publish, status) = watch::channel(GroupStatus::default());
-    let service = replica.as_ref().map(Replica::service);
-    let host = Host::new(core, log, options.dc_name.clone(), publish);
-    Ok(Running { events, status, host: tokio::spawn(host.run(receiver)), replica, service, number: group })
+    let raft = RaftDoor::default();
+    let keeping =
+        Keeping { options: options.clone(), neighbours: neighbours.clone(), group, publish, raft: raft.clone() };
+    raft.lead_to(opened.replica.as_ref().map(Replica::service));
+    Ok(Running { events, status, host: tokio::spawn(keeping.run(opened, receiver)), raft, number: group })
+}
+
+/// A group's state and log, ready to be hosted.
+struct Opened {
+    core: NodeCore,
+    log: GroupLog,
+    replica: Option<Replica>,
+}
+
+async fn open(options: &NodeOptions, neighbours: &Arc<Neighbours>, group: u16) -> Result<Opened, StartError> {
+    match options.replicas {
+        1 => open_alone(options, group).map(|(core, log)| Opened { core, log, replica: None }),
+        _ => open_shared(options, neighbours, group).await,
+    }
+}
+
+/// Keeps a group hosted, whatever becomes of its incarnations.
+struct Keeping {
+    options: NodeOptions,
+    neighbours: Arc<Neighbours>,
+    group: u16,
+    publish: watch::Sender<GroupStatus>,
+    raft: RaftDoor,
+}
+
+impl Keeping {
+    async fn run(self, mut opened: Opened, mut events: mpsc::Receiver<Event>) {
+        loop {
+            let Opened { core, log, replica } = opened;
+            let host = Host::new(core, log, self.options.dc_name.clone(), self.publish.clone());
+            let ended = host.run(&mut events).await;
+            if let Some(replica) = replica {
+                replica.shutdown().await;
+            }
+            let Ended::Lost(lost) = ended else { return };
+            self.raft.lead_to(None);
+            opened = match self.found_anew(lost).await {
+                Ok(opened) => opened,
+                Err(error) => return self.fail(&error),
+            };
+        }
+    }
+
+    /// What the lost incarnation left is kept under another name, and the group begins from nothing.
+    async fn found_anew(&self, lost: GroupId) -> Result<Opened, StartError> {
+        let aside = storage::set_aside(&disk_of(&self.options, self.group), lost.incarnation)?;
+        tracing::warn!(%lost, kept = %aside.display(), "declared lost: the group is founded anew");
+        let opened = open(&self.options, &self.neighbours, self.group).await?;
+        self.raft.lead_to(opened.replica.as_ref().map(Replica::service));
+        Ok(opened)
+    }
+
+    fn fail(&self, error: &StartError) {
+        tracing::error!(%error, group = self.group, "the group was not founded anew");
+        self.publish.send_modify(|status| status.failed = Some(error.to_string()));
+    }
 }
 
 fn open_alone(options: &NodeOptions, group: u16) -> Result<(NodeCore, GroupLog), StartError> {
@@ -158,11 +209,7 @@ fn open_alone(options: &NodeOptions, group: u16) -> Result<(NodeCore, GroupLog),
     Ok((core, GroupLog::Alone(storage.log, storage.progress)))
 }
 
-async fn open_shared(
-    options: &NodeOptions,
-    neighbours: &Arc<Neighbours>,
-    group: u16,
-) -> Result<(NodeCore, GroupLog, Option<Replica>), StartError> {
+async fn open_shared(options: &NodeOptions, neighbours: &Arc<Neighbours>, group: u16) -> Result<Opened, StartError> {
     let path = storage::shared_path(&disk_of(options, group))?;
     let name = format!("{}/group-{group}", options.dc_name);
     let mint = u32::try_from(wall_now().0 / 1_000).unwrap_or(u32::MAX);
@@ -180,8 +227,8 @@ async fn open_shared(
     let id = GroupId { dc: options.dc, group, incarnation: 0 };
     let core = NodeCore::replica(config_of(options.core, id), rows)
         .map_err(|source| StartError::Recover { path: path.display().to_string(), source })?;
-    let handle = opened.replica.clone();
-    Ok((core, GroupLog::Shared(Box::new(SharedLog::new(opened))), Some(handle)))
+    let replica = Some(opened.replica.clone());
+    Ok(Opened { core, log: GroupLog::Shared(Box::new(SharedLog::new(opened))), replica })
 }
 
 fn disk_of(options: &NodeOptions, group: u16) -> StorageOptions<'_> {

@@ -110,6 +110,17 @@ fn shared_name(options: &StorageOptions<'_>) -> PathBuf {
     options.dir.join(format!("group-{}.redb", options.group))
 }
 
+/// Gives the file of an incarnation that was declared lost another name; which.
+pub fn set_aside(options: &StorageOptions<'_>, incarnation: u32) -> Result<PathBuf, StartError> {
+    let shared = shared_name(options);
+    let path = if shared.exists() { shared } else { options.dir.join(LOG_FILE) };
+    let aside = path.with_extension(format!("redb.lost-{incarnation}"));
+    let failed = |source| StartError::Directory { path: path.display().to_string(), source };
+    std::fs::rename(&path, &aside).map_err(failed)?;
+    std::fs::File::open(options.dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
+    Ok(aside)
+}
+
 /// The rows of a checkpoint, in the order of their keys.
 pub fn rows_of(replica: &Replica) -> Result<Vec<GroupRow>, PersistError> {
     let mut rows = Vec::new();

@@ -7,6 +7,7 @@
 mod checkpoint;
 mod claims;
 mod feed;
+mod lost;
 mod plumbing;
 mod propose;
 mod standing;
@@ -23,6 +24,7 @@ use crate::msg::*;
 use crate::time::{Span, Time, WallMs};
 use crate::view::View;
 use feed::Feed;
+use lost::Heard;
 use propose::Proposals;
 use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -183,6 +185,7 @@ pub struct AggregatorCore {
     notified: BTreeMap<CounterName, Reading>,
     notify_at: Option<Time>,
     notify_last: Time,
+    heard: Heard,
     outputs: VecDeque<Output>,
     /// The ledger as it was at the start was taken in.
     started: bool,
@@ -223,6 +226,7 @@ impl AggregatorCore {
             notified: BTreeMap::new(),
             notify_at: None,
             notify_last: Time(0),
+            heard: Heard::default(),
             outputs: VecDeque::new(),
             started: false,
         }
@@ -232,6 +236,7 @@ impl AggregatorCore {
     pub fn handle(&mut self, now: Time, input: Input, ledger: &Ledger) {
         if !self.started {
             self.started = true;
+            self.heard.start(now);
             self.view.on_start(ledger);
             self.answer_arming(now, ledger);
         }
@@ -352,6 +357,7 @@ impl AggregatorCore {
     fn on_delta(&mut self, now: Time, from: DcId, delta: &Delta) {
         let raised = self.gossip.on_delta(now, &mut self.view, from, delta);
         raised.into_iter().for_each(|slot| self.checkpoint.touch(slot));
+        self.heard.on_raised(now, &mut self.view);
         self.checkpoint.moved(now, self.config.checkpoint_interval);
         self.want_notifications(now);
     }
@@ -368,6 +374,7 @@ impl AggregatorCore {
             return;
         }
         (self.notify_at, self.notify_last) = (None, now);
+        self.say_remains(ledger);
         for counter in ledger.guarded() {
             let reading = self.view.read(counter, ledger);
             let old = self.notified.get(counter);

@@ -250,8 +250,9 @@ impl Group {
     fn check_serving(&self) -> Result<(), BatchError> {
         if self.fenced_out {
             let id = self.config.id;
-            let why =
-                format!("group {id} is fenced out: its disk is an old one, or another process runs on a copy of it");
+            let why = format!(
+                "group {id} is fenced out: it was declared lost, its disk is an old one, or another process runs on a copy of it"
+            );
             return Err(BatchError::NotServing(why));
         }
         if !self.ever_confirmed {

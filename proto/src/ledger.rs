@@ -8,6 +8,7 @@ pub mod account;
 pub mod claims;
 pub mod counter;
 mod fate;
+pub mod lost;
 pub mod milestones;
 pub mod resets;
 pub mod revoke;
@@ -18,6 +19,7 @@ pub use account::AccountState;
 pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
 pub use fate::Fate;
+pub use lost::{Loss, Losses, Stake};
 pub use milestones::{Milestones, Pending};
 pub use resets::{Life, ResetError, Resets};
 pub use revoke::{Generation, Terms};
@@ -46,6 +48,8 @@ pub struct Ledger {
     counters: BTreeMap<CounterName, CounterLedger>,
     claims: Claims,
     resets: Resets,
+    /// Groups that were declared lost; they are fenced.
+    lost: BTreeSet<GroupId>,
     changes: ChangeSets,
 }
 
@@ -149,6 +153,17 @@ pub enum DefineError {
     GuardedCounters(usize),
 }
 
+/// Why a group would not be declared lost. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeclareError {
+    #[error("the ledger knows no group {0}")]
+    Unknown(GroupId),
+    #[error("group {0} was declared lost before")]
+    Lost(GroupId),
+    #[error("group {group} was heard of {ago_s} s ago: it counts as silent after {limit_s} s, unless this is forced")]
+    Heard { group: GroupId, ago_s: u64, limit_s: u64 },
+}
+
 /// Why a removal would be refused; checked by whoever proposes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DisarmError {
@@ -173,6 +188,13 @@ impl Ledger {
                 if self.epoch(counter) == Some(*epoch) {
                     let which = (*group, *generation, *if_last_report);
                     self.change(counter, |state, views, touched| state.revoke(which, index, views, touched));
+                }
+            }
+            LedgerCmd::DeclareLost { group, forced, heard } => self.on_declare_lost(index, *group, *forced, *heard),
+            LedgerCmd::Remains { counter, epoch, group, component } => {
+                if self.epoch(counter) == Some(*epoch) {
+                    let found = (*group, *component);
+                    self.change(counter, |state, views, touched| state.on_remains(found, index, views, touched));
                 }
             }
             LedgerCmd::Offer(offer) => self.on_offer(index, offer),
@@ -312,7 +334,8 @@ impl Ledger {
 
     /// Whether the ledger hears what a process start of the group says.
     fn hears(&self, group: GroupId, start: u64) -> bool {
-        let last = self.groups.get(&group).filter(|registered| !registered.fenced);
+        let taken = bites(Bug::LostReportTaken) && self.is_lost(group);
+        let last = self.groups.get(&group).filter(|registered| !registered.fenced || taken);
         last.is_some_and(|registered| registered.start.nonce == start)
     }
 
@@ -338,6 +361,9 @@ impl Ledger {
         let entry = self.counters.entry(counter.clone());
         let epoch = self.resets.generation(counter) + 1;
         let state = entry.or_insert_with(|| CounterLedger::new(counter.clone(), epoch, live));
+        if !known {
+            self.lost.iter().for_each(|&group| state.add_lost_group(group));
+        }
         // All accounts count as changed.
         state.define(spec, &self.views, &mut Touched::default());
         let accounts = state.accounts().keys().map(|&group| (counter.clone(), group));
@@ -359,7 +385,7 @@ impl Ledger {
         }
         if let Some(state) = self.counters.get_mut(counter) {
             let live = self.groups.iter().filter(|(_, registered)| !registered.fenced).map(|(&group, _)| group);
-            state.begin_again(keeps_milestones, live, &self.views);
+            state.begin_again(keeps_milestones, (live, &self.lost), &self.views);
             let accounts = state.accounts().keys().map(|&group| (counter.clone(), group));
             self.changes.accounts.extend(accounts);
             self.changes.counters.insert(counter.clone());

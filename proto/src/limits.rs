@@ -45,6 +45,9 @@ pub const LEASE_MARGIN: Span = Span::from_millis(200);
 pub const REVOKE_AFTER: Span = Span(LEASE.0 + 2 * LEASE.0 / CLOCK_DRIFT_PARTS + LEASE_MARGIN.0);
 /// And only when rights were wanted back for so long: a group that is idle but in reach returns them in this time.
 pub const REVOKE_PATIENCE: Span = Span::from_secs(1);
+/// A group of which nothing was heard for so long may be declared lost without force: longer than a lease, than an election of
+/// its leader, and than a restart of its nodes takes.
+pub const LOST_AFTER: Span = Span::from_secs(10);
 /// With so many certified increments that the ledger is known to have heard of, a group's log takes an entry to forget them.
 pub const JOURNAL_TRIM_MIN: usize = 4_096;
 /// Bytes of a hop token: what a query carries that is sent on to another data centre.
@@ -129,6 +132,7 @@ const _: () = assert!(BOOTS_UNCONFIRMED_MAX * 10 < MESSAGE_HEAD_BYTES - 64);
 const _: () = assert!(MILESTONE_MAX as u128 + GRANTED_CUMULATIVE_MAX as u128 <= u64::MAX as u128);
 const _: () = assert!(CERTAIN_MAX as u128 + SEQUENCED_MAX as u128 + WINDOW_WEIGHT_MAX as u128 <= u64::MAX as u128);
 const _: () = assert!(BLOCK_WEIGHT_MAX <= WINDOW_WEIGHT_MAX);
+const _: () = assert!(LOST_AFTER.0 > REVOKE_AFTER.0);
 const _: () = assert!(DELTA_MAX <= COMPONENT_MAX);
 const _: () = assert!(OFFER_ITEMS_MAX as u64 <= BLOCK_ITEMS_MAX);
 const _: () = assert!(BLOCK_WEIGHT_MAX < MILESTONE_MAX);

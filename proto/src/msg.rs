@@ -383,6 +383,10 @@ pub enum FromGroup {
     Feed(FeedChunk),
     /// The report of a group that still queues late increments, of a generation that was revoked.
     Returned(Report),
+    /// The node speaks for the group no longer: another one may, or nobody.
+    Resigned {
+        group: GroupId,
+    },
 }
 
 /// From an aggregator to a group.
@@ -392,6 +396,11 @@ pub enum ForGroup {
     Feed(FeedPull),
     /// Reports and offers may not have reached the ledger's leader: whatever is not acknowledged is to be said again.
     Again,
+    /// An operator has declared this incarnation lost: whoever has its log sets it aside, and the group is founded anew. Said to
+    /// every node that holds the group's log, whether or not it speaks for the group.
+    Lost {
+        group: GroupId,
+    },
 }
 
 // ---- feed ----------------------------------------------------------------------------------------------------------------
@@ -658,6 +667,20 @@ pub enum LedgerCmd {
         revision: u64,
         at: Option<WallMs>,
     },
+    /// An operator gives a group up for good: its disks are lost. Unless `forced`, only if the ledger has heard nothing of it since
+    /// this was decided ([`Ledger::heard_of`](crate::ledger::Ledger::heard_of)).
+    DeclareLost {
+        group: GroupId,
+        forced: bool,
+        heard: u64,
+    },
+    /// A view shows `component` of a lost group: the sum over its lanes.
+    Remains {
+        counter: CounterName,
+        epoch: u32,
+        group: GroupId,
+        component: u64,
+    },
 }
 
 /// How awards are claimed.
@@ -680,7 +703,7 @@ pub enum Fallback {
 
 // ---- awards --------------------------------------------------------------------------------------------------------------
 
-/// The record of the one increment that reached a milestone; what voters sign is [`crate::wire::encode`] of it.
+/// The record of the one increment that reached a milestone; what voters sign is [`Award::signed_bytes`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Award {
     pub counter: CounterName,
@@ -708,6 +731,15 @@ pub struct Award {
 }
 
 impl Award {
+    /// What voters sign: [`crate::wire::encode`] of it, and if anything was written off before, that weight behind it as a varint.
+    pub fn signed_bytes(&self, written_off: u64) -> Vec<u8> {
+        let mut bytes = crate::wire::encode(self);
+        if written_off > 0 {
+            bytes.extend(postcard::to_allocvec(&written_off).expect("a number can be encoded"));
+        }
+        bytes
+    }
+
     /// Whether the milestone `at` is awarded by this.
     pub fn covers(&self, at: u64) -> bool {
         let Some(above) = at.checked_sub(self.at) else { return false };

@@ -152,6 +152,8 @@ pub enum Output {
     Aggregator(FromGroup),
     /// All clients' connections are to be ended: what they were told of numbers and lanes no longer holds.
     EndClients,
+    /// This incarnation was declared lost: everything of it is set aside, and the group is founded anew from nothing.
+    Abandon,
     /// A part of a checkpoint, to be answered with [`Input::Persisted`]; one is out at a time.
     Persist(CheckpointPart),
     /// Entries below are no longer needed.
@@ -217,6 +219,7 @@ impl NodeCore {
             Input::Aggregator(ForGroup::Feed(pull)) => self.on_pull(now, pull),
             Input::Aggregator(ForGroup::Ledger(message)) => self.on_ledger(now, message),
             Input::Aggregator(ForGroup::Again) => self.say_again(now),
+            Input::Aggregator(ForGroup::Lost { group }) => self.on_lost(group),
             Input::AggregatorUp => self.on_aggregator_up(now),
             Input::AggregatorGone => self.on_aggregator_gone(),
             Input::Durable { upto } => self.on_durable(now, upto),
@@ -319,6 +322,13 @@ impl NodeCore {
             self.on_ledger(now, ToGroup::FencedOut { group: pull.group });
         }
         self.feed.parked = Some(pull);
+    }
+
+    /// Whether or not this process speaks for the group. One without an incarnation yet is another, younger than any that is lost.
+    fn on_lost(&mut self, group: GroupId) {
+        if group == self.config.group.id && group.incarnation != 0 {
+            self.outputs.push_back(Output::Abandon);
+        }
     }
 
     fn feed_due(&self) -> Option<Time> {

@@ -66,6 +66,16 @@ pub enum Bug {
     ResetNotShown,
     /// A reset is carried out although another came between.
     StaleReset,
+    /// A group is declared lost, and its generation goes on: what it holds stays outstanding.
+    LostStaysOpen,
+    /// A report of a group that was declared lost counts.
+    LostReportTaken,
+    /// Certificates do not say what was written off.
+    WrittenOffForgotten,
+    /// What views show of a lost group is counted although it reaches a milestone.
+    RemainsOverBudget,
+    /// A group that is founded anew takes the incarnation of the one that was lost.
+    IncarnationReused,
     /// An award that is claimed may be claimed again.
     ClaimTakenTwice,
     /// A claim counts also when its time is over.

@@ -40,6 +40,8 @@ pub struct View {
     valve_hashes: Vec<u64>,
     valve_numbers: BTreeMap<ValveId, u16>,
     groups: BTreeSet<GroupId>,
+    /// Valves of which a component was raised since [`View::take_raised`].
+    raised: Vec<bool>,
     /// Sum over hashes of all components of a data centre.
     sums: Vec<u64>,
     limits: ReadLimits,
@@ -73,6 +75,7 @@ impl View {
             valve_hashes: Vec::new(),
             valve_numbers: BTreeMap::new(),
             groups: BTreeSet::new(),
+            raised: Vec::new(),
             sums: Vec::new(),
             limits: ReadLimits::default(),
         };
@@ -142,6 +145,7 @@ impl View {
         self.groups.insert(valve.group);
         self.valve_numbers.insert(valve, self.valves.len() as u16);
         self.valves.push(valve);
+        self.raised.push(false);
         self.valve_hashes.push(valve_hash(valve));
         let dcs = usize::from(valve.group.dc.0) + 1;
         self.sums.resize(self.sums.len().max(dcs), 0);
@@ -160,7 +164,29 @@ impl View {
         let sum = &mut self.sums[usize::from(self.valves[usize::from(valve)].group.dc.0)];
         let was = if before == 0 { 0 } else { component_hash(key, before) };
         *sum = sum.wrapping_add(component_hash(key, value)).wrapping_sub(was);
+        self.raised[usize::from(valve)] = true;
         Merged::Raised
+    }
+
+    /// Groups of which a component was raised since the last call.
+    pub fn take_raised(&mut self) -> BTreeSet<GroupId> {
+        let raised = self.raised.iter_mut().zip(&self.valves).filter(|(raised, _)| **raised);
+        raised.map(|(raised, valve)| (std::mem::take(raised), valve.group).1).collect()
+    }
+
+    /// The component of a group (the sum over its lanes) of a counter's total in a generation.
+    pub fn component_of(&self, counter: &CounterName, generation: u32, group: GroupId) -> u64 {
+        let of_group = |(valve, _): &(u16, u64)| self.valves[usize::from(*valve)].group == group;
+        let all = self.cells.find_total(counter, generation).into_iter().flat_map(|slot| self.components(slot));
+        all.filter(of_group).fold(0, |sum, (_, value)| sum.saturating_add(value))
+    }
+
+    /// What the ledger knows of groups that are lost and this view does not: counted, and in nobody's feed any more.
+    fn unseen(&self, counter: &CounterName, ledger: &Ledger) -> u64 {
+        let Some(state) = ledger.counter(counter) else { return 0 };
+        let generation = ledger.resets().generation(counter);
+        let unseen = |group| state.known_of(group).saturating_sub(self.component_of(counter, generation, group));
+        state.losses().lost().fold(0, |sum, (group, _)| sum.saturating_add(unseen(group)))
     }
 
     /// Sum over all components of a data centre of a hash of (cell, valve, value): equal in two views that hold the same.
@@ -228,6 +254,7 @@ impl View {
         let before = if bites(Bug::ResetNotShown) { self.sum_of(counter, 0) * u64::from(generation > 0) } else { 0 };
         let sum = self.sum_of(counter, generation) + before;
         let ledger_index = ledger.applied().0;
+        let sum = sum.saturating_add(self.unseen(counter, ledger));
         if !ledger.views().contains(&self.dc) {
             return Reading { value: 0, pending: sum, at_most: None, ledger_index, generation };
         }
@@ -241,7 +268,8 @@ impl View {
                 let value = state.certain().max(sum.min(below));
                 // What is late has happened, and nobody here knows how much it is.
                 let known = state.bases_missing().next().is_none() && !state.terms().any_late();
-                let at_most = known.then(|| state.upper().max(value));
+                let beyond = state.losses().surplus().saturating_add(state.losses().written_off());
+                let at_most = known.then(|| state.upper().saturating_add(beyond).max(value));
                 let pending = sum.saturating_sub(value);
                 Reading { value, pending, at_most, ledger_index, generation }
             }

@@ -156,6 +156,7 @@ impl Message for FromGroup {
             FromGroup::Report(report) | FromGroup::Returned(report) => report_valid(report),
             FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer_valid(offer),
             FromGroup::Feed(chunk) => cells_valid(&chunk.cells),
+            FromGroup::Resigned { .. } => Ok(()),
         }
     }
 }
@@ -216,7 +217,11 @@ impl Message for LedgerCmd {
     fn validate(&self) -> Result<(), WireError> {
         match self {
             LedgerCmd::Namespace(namespace) => Ok(CounterName::new(namespace, b"-").map(|_| ())?),
-            LedgerCmd::View(_) => Ok(()),
+            LedgerCmd::View(_) | LedgerCmd::DeclareLost { .. } => Ok(()),
+            LedgerCmd::Remains { counter, component, .. } => {
+                at_most("component of a group", *component, COMPONENT_MAX * u64::from(LANES_MAX))?;
+                name(counter)
+            }
             LedgerCmd::Hello(hello) => hello_valid(hello),
             LedgerCmd::Report(report) | LedgerCmd::Returned(report) => report_valid(report),
             LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer_valid(offer),

@@ -18,6 +18,7 @@ struct Replica {
     told: Vec<ToClient>,
     said: Vec<FromGroup>,
     clients_ended: usize,
+    abandoned: usize,
     now: Time,
 }
 
@@ -27,7 +28,7 @@ impl Replica {
         config.wall_origin.0 = NOW_S * 1_000;
         let core = NodeCore::replica(config, []).unwrap();
         let (proposed, told, said) = Default::default();
-        Replica { core, proposed, told, said, clients_ended: 0, now: Time(0) }
+        Replica { core, proposed, told, said, clients_ended: 0, abandoned: 0, now: Time(0) }
     }
 
     fn handle(&mut self, input: Input) {
@@ -41,6 +42,7 @@ impl Replica {
                 Output::Client { msg, .. } => self.told.push(msg),
                 Output::Aggregator(msg) => self.said.push(msg),
                 Output::EndClients => self.clients_ended += 1,
+                Output::Abandon => self.abandoned += 1,
                 Output::Persist(_) | Output::CutLog { .. } => {}
             }
         }
@@ -203,4 +205,25 @@ fn garbage_in_the_log_is_the_same_nothing_everywhere() {
     add(&mut all[0], 1, 3);
     commit_all(&mut all, 0);
     assert!(all.iter().all(|replica| replica.sum() == 3));
+}
+
+#[test]
+fn a_group_that_was_declared_lost_is_set_aside_by_whoever_has_its_log_and_by_nobody_else() {
+    let (mut all, mut ledger) = registered(2);
+    let group = all[0].core.config().group.id;
+    ledger.apply(LogIndex(3), &ledger.declaration(group, false).unwrap());
+    assert!(ledger.is_fenced(group));
+    let other = GroupId { incarnation: group.incarnation - 1, ..group };
+    let mut blank = Replica::new();
+    for lost in [other, GroupId { incarnation: 0, ..group }, group] {
+        for replica in all.iter_mut().chain([&mut blank]) {
+            replica.handle(Input::Aggregator(ForGroup::Lost { group: lost }));
+        }
+    }
+    // The one that leads, the one that does not; not the one that was founded after.
+    assert_eq!([&all[0], &all[1], &blank].map(|replica| replica.abandoned), [1, 1, 0]);
+    // What its old leader still says of itself is answered by that it must stop.
+    all[0].handle(Input::Aggregator(ForGroup::Ledger(ToGroup::FencedOut { group })));
+    commit_all(&mut all, 0);
+    assert!(!all[0].core.group().is_serving());
 }

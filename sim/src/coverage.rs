@@ -9,7 +9,7 @@ pub const FLOOR_SEEDS: u64 = 3_000;
 pub const FLOORS_FROM_SEEDS: u64 = 300;
 
 /// Situations that the protocol is for, and how often so many seeds meet them at least.
-pub const FLOORS: [(&str, u64); 19] = [
+pub const FLOORS: [(&str, u64); 22] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -29,11 +29,10 @@ pub const FLOORS: [(&str, u64); 19] = [
     ("counted in what is over", 200),
     ("message of a stale epoch", 200),
     ("report of a closed generation", 200),
+    ("majority of a group's disks lost", 100),
+    ("declared lost while holding rights", 50),
+    ("new incarnation of a group", 150),
 ];
-
-/// What no seed can meet yet, and why.
-pub const NOT_YET: [(&str, &str); 1] =
-    [("new incarnation of a group", "a group that is fenced out stays so until somebody sets up another")];
 
 /// A floor that was not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

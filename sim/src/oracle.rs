@@ -84,6 +84,18 @@ pub struct GroupTruth {
     start: u64,
 }
 
+impl GroupTruth {
+    /// Of a log without entries.
+    pub fn new(counters: usize) -> GroupTruth {
+        GroupTruth {
+            components: vec![0; counters * GENERATIONS],
+            generations: vec![0; counters],
+            guarded: vec![false; counters],
+            ..GroupTruth::default()
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     pub increments: Vec<Increment>,
@@ -95,6 +107,8 @@ pub struct Oracle {
     pub processes: BTreeMap<ClientId, u32>,
     /// Clients that crashed: what they had not been told may have been counted or not.
     pub crashed: Vec<bool>,
+    /// The group that was declared lost, if any.
+    pub lost: Option<u16>,
     keys: BTreeMap<Vec<u8>, u16>,
     counters: usize,
 }
@@ -102,12 +116,7 @@ pub struct Oracle {
 impl Oracle {
     pub fn new(keys: &[String], groups: usize, clients: usize) -> Oracle {
         let counters = keys.len();
-        let truth = GroupTruth {
-            components: vec![0; counters * GENERATIONS],
-            generations: vec![0; counters],
-            guarded: vec![false; counters],
-            ..GroupTruth::default()
-        };
+        let truth = GroupTruth::new(counters);
         Oracle {
             groups: vec![truth; groups],
             totals: vec![0; counters * GENERATIONS],

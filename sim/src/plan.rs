@@ -24,6 +24,8 @@ pub const LIVENESS_MAX: Span = Span::from_secs(240);
 pub const ZONE: u64 = 150;
 /// Of 10,000 runs, so many end with an old copy of a disk.
 const OLD_DISKS_PER_10K: u32 = 1_500;
+/// Of 10,000 runs, in so many a group is lost.
+const LOSSES_PER_10K: u32 = 1_000;
 /// Valves of a group, twice those of the reference layout.
 const LANES_DRAWN_MAX: u64 = 20;
 
@@ -119,6 +121,14 @@ pub enum Fault {
     OldDisk {
         node: usize,
         after: Span,
+    },
+    /// Most of a group's disks are lost, or all of it is given up though it runs (`forced`): after this an operator declares it lost, and
+    /// so long after that was carried out it is founded anew. One in a run at most.
+    LoseGroup {
+        node: usize,
+        forced: bool,
+        declare_after: Span,
+        found_after: Span,
     },
     /// A client is handed so many hits at once.
     Flood {
@@ -314,8 +324,9 @@ impl Plan {
         plan.admin = admin(&mut root.fork(4), &plan);
         // Behind all others, which so keep their places.
         plan.admin.extend(plan.claims.rules.iter().cloned());
-        plan.admin.extend(resets(&mut root.fork(11), &plan));
+        plan.admin.extend(resets(&mut root.fork(12), &plan));
         plan.faults.extend(plan.leases.faults(dcs, safety_end));
+        plan.faults.extend(lost_group(&mut root.fork(11), &plan));
         plan
     }
 }
@@ -414,6 +425,18 @@ fn old_disk(rng: &mut Rng, plan: &Plan) -> Option<(Time, Fault)> {
     let fault = (Time(restored - after.0), Fault::OldDisk { node, after });
     // Where a log is on several nodes, an old copy of one disk is no old copy of the group.
     (rng.per_10k(OLD_DISKS_PER_10K) && plan.replicas[node] == 1).then_some(fault)
+}
+
+/// Drawn apart, and not where an old disk ends the run.
+fn lost_group(rng: &mut Rng, plan: &Plan) -> Option<(Time, Fault)> {
+    let node = rng.below(plan.nodes.len() as u64) as usize;
+    let at = Time(rng.between(plan.safety_end.0 / 10, plan.safety_end.0 * 6 / 10));
+    let forced = rng.per_10k(2_000);
+    let declare_after = Span(rng.between(200_000, 20_000_000));
+    let found_after = Span(rng.between(1_000, 5_000_000));
+    let ends = plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::OldDisk { .. }));
+    let fault = Fault::LoseGroup { node, forced, declare_after, found_after };
+    (rng.per_10k(LOSSES_PER_10K) && !ends).then_some((at, fault))
 }
 
 fn fault(rng: &mut Rng, plan: &Plan) -> Fault {

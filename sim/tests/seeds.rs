@@ -34,7 +34,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 const RARE: [u64; 2] = [143, 351];
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 45] = [
+const SITUATIONS: [&str; 52] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -80,6 +80,13 @@ const SITUATIONS: [&str; 45] = [
     "claim waits for the next award",
     "claim by whom it passed to",
     "claim passed on as often as may be",
+    "majority of a group's disks lost",
+    "group declared lost",
+    "declared lost while holding rights",
+    "remains of a lost group counted",
+    "award after a loss",
+    "disk of a lost incarnation set aside",
+    "new incarnation of a group",
 ];
 
 #[test]

@@ -114,3 +114,22 @@ fn rules_that_only_scripts_show_are_shown_by_them() {
         assert_eq!(tidemark_sim::script::rewrite(script).as_deref(), Ok(script));
     }
 }
+
+/// Rules about groups that are lost, a seed that shows when each is left out, and what shows it.
+#[cfg(feature = "teeth")]
+const ABOUT_LOST_GROUPS: [(Bug, u64, &str); 5] = [
+    (Bug::LostStaysOpen, 3, "liveness"),
+    (Bug::LostReportTaken, 3, "conservation"),
+    (Bug::WrittenOffForgotten, 3, "award"),
+    (Bug::RemainsOverBudget, 3, "invariants"),
+    (Bug::IncarnationReused, 3, "conservation"),
+];
+
+#[test]
+#[cfg(feature = "teeth")]
+fn bugs_about_lost_groups_are_caught_by_the_seeds_that_show_them() {
+    for (bug, seed, property) in ABOUT_LOST_GROUPS {
+        let violations = run(seed, Mutation::Inside(bug)).outcome.findings.violations;
+        assert_eq!(violations.first().map(|v| v.property), Some(property), "{bug:?} at seed {seed}: {violations:?}");
+    }
+}

@@ -54,6 +54,8 @@ pub enum Refusal {
 pub struct Certified {
     pub cluster: String,
     pub award: Award,
+    /// Up to so much was answered as counted before it, and may be lost.
+    pub written_off: u64,
     /// Data centres whose aggregators signed.
     pub signers: BTreeSet<String>,
     pub voters: usize,
@@ -98,15 +100,18 @@ pub fn verify(
     if signed < needed {
         return Err(Refusal::TooFew { signed, voters: voters.count(), needed });
     }
-    Ok(Certified { cluster: ca.cluster().to_owned(), award, signers, voters: voters.count() })
+    let (cluster, written_off) = (ca.cluster().to_owned(), certificate.written_off);
+    Ok(Certified { cluster, award, written_off, signers, voters: voters.count() })
 }
 
 fn signed_award(certificate: &Certificate) -> Result<(Award, Vec<u8>), Refusal> {
     let malformed = || Refusal::Malformed("canonical is not lower-case hexadecimal".to_owned());
     let bytes = from_hex(&certificate.canonical).ok_or_else(malformed)?;
-    let signed: Award = wire::decode(&bytes)?;
     let shown = certificate.award.to_award().map_err(Refusal::Field)?;
-    if shown != signed || wire::encode(&shown) != bytes { Err(Refusal::Differs) } else { Ok((signed, bytes)) }
+    let written_off = shown.signed_bytes(certificate.written_off).len() - wire::encode(&shown).len();
+    let signed: Award = wire::decode(&bytes[..bytes.len().saturating_sub(written_off)])?;
+    let same = shown == signed && shown.signed_bytes(certificate.written_off) == bytes;
+    if same { Ok((signed, bytes)) } else { Err(Refusal::Differs) }
 }
 
 fn check_arithmetic(award: &Award) -> Result<(), Refusal> {
@@ -178,6 +183,13 @@ impl fmt::Display for Certified {
         writeln!(f, "counted by group {} at position {}; ledger entry {}", award.group, award.pos, award.index.0)?;
         for (group, weight) in &award.before {
             writeln!(f, "  before it, group {group}: {weight}")?;
+        }
+        if self.written_off > 0 {
+            let weight = self.written_off;
+            writeln!(
+                f,
+                "written off with lost groups: up to {weight} that were answered as counted may be missing before it"
+            )?;
         }
         let names: Vec<&str> = self.signers.iter().map(String::as_str).collect();
         write!(f, "signed by {} of {} voters: {}", names.len(), self.voters, names.join(", "))

@@ -36,15 +36,19 @@ fn award() -> Award {
 }
 
 fn sign(ca: &ClusterCa, award: &Award, dc: &str, role: Role) -> AwardSignature {
+    sign_bytes(ca, &wire::encode(award), dc, role)
+}
+
+fn sign_bytes(ca: &ClusterCa, bytes: &[u8], dc: &str, role: Role) -> AwardSignature {
     let identity = Identity::new(ca.cluster(), dc, role, "a0").unwrap();
     let signer = ca.issue_for(&identity, VALID).unwrap();
-    let signature = signer.sign(&wire::encode(award)).to_vec();
+    let signature = signer.sign(bytes).to_vec();
     AwardSignature { dc: DcId(0), signature, certificate: signer.certificate_der().to_vec() }
 }
 
 fn issued(award: &Award, dcs: &[&str]) -> Certificate {
     let signatures: Vec<_> = dcs.iter().map(|dc| sign(&CA, award, dc, Role::Aggregator)).collect();
-    Certificate::new(award, &signatures)
+    Certificate::new(award, &signatures, 0)
 }
 
 fn believed(certificate: &Certificate, voters: usize) -> Result<Certified, Refusal> {
@@ -91,7 +95,7 @@ fn only_aggregators_of_this_ca_at_their_time_count() {
     assert!(matches!(foreign, Err(Refusal::Signature { number: 1, .. })), "{foreign:?}");
     let late = verify(&certificate, CA.anchor(), &Voters::Count(3), AT + 1_001).unwrap_err();
     assert!(late.to_string().contains("ended at 2000001000"), "{late}");
-    let node = Certificate::new(&award(), &[sign(&CA, &award(), "usa-0", Role::Node)]);
+    let node = Certificate::new(&award(), &[sign(&CA, &award(), "usa-0", Role::Node)], 0);
     assert!(believed(&node, 1).unwrap_err().to_string().contains("is no aggregator"));
 }
 
@@ -119,7 +123,7 @@ fn what_is_shown_must_be_what_was_signed() {
     let honest = issued(&award(), &["usa-0", "usa-1"]);
     let shown = Certificate { award: AwardFields::from(&other), ..honest.clone() };
     assert_eq!(believed(&shown, 3), Err(Refusal::Differs));
-    let both = Certificate { canonical: Certificate::new(&other, &[]).canonical, ..shown };
+    let both = Certificate { canonical: Certificate::new(&other, &[], 0).canonical, ..shown };
     assert!(matches!(believed(&both, 3), Err(Refusal::Signature { number: 1, error: VerifyError::Signature { .. } })));
 }
 
@@ -159,4 +163,26 @@ proptest! {
             prop_assert_eq!(Certificate::from_json(&changed), Certificate::from_json(&TEXT));
         }
     }
+}
+
+#[test]
+fn what_was_written_off_is_signed_with_the_award() {
+    let award = award();
+    let signatures: Vec<_> =
+        ["usa-0", "usa-1"].iter().map(|dc| sign_bytes(&CA, &award.signed_bytes(300), dc, Role::Aggregator)).collect();
+    let certificate = Certificate::new(&award, &signatures, 300);
+    let certified = believed_text(certificate.to_json().as_bytes()).unwrap();
+    assert_eq!((certified.written_off, &certified.award), (300, &award));
+    assert!(certified.to_string().contains("up to 300 that were answered as counted"), "{certified}");
+    // Another number, or none, is not what was signed; nor does a signature without it cover it.
+    for other in [0, 1, 299, 301, 40_000] {
+        let changed = Certificate { written_off: other, ..certificate.clone() };
+        assert!(believed(&changed, 3).is_err(), "{other}");
+        let forged = Certificate { canonical: Certificate::new(&award, &[], other).canonical, ..changed };
+        assert!(matches!(believed(&forged, 3), Err(Refusal::Signature { .. })), "{other}");
+    }
+    let none = issued(&award, &["usa-0", "usa-1"]);
+    let added = Certificate { written_off: 5, canonical: Certificate::new(&award, &[], 5).canonical, ..none.clone() };
+    assert!(matches!(believed(&added, 3), Err(Refusal::Signature { .. })));
+    assert!(!none.to_json().contains("written_off"), "certificates without it are as they were");
 }

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod certs;
 pub mod claims;
 pub mod counter;
+pub mod declare_lost;
 pub mod get;
 pub mod milestones;
 pub mod node;

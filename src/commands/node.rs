@@ -177,6 +177,7 @@ fn group_status(status: &GroupStatus) -> serde_json::Value {
         "leader": status.leader,
         "serving": status.serving,
         "failed": status.failed,
+        "trouble": status.trouble,
         "connections": status.connections,
         "applied": status.applied,
         "commits": status.commits,

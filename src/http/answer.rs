@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidemark_proto::ledger::{DefineError, DisarmError};
+use tidemark_proto::ledger::{DeclareError, DefineError, DisarmError};
 use tidemark_proto::msg::BatchError;
 
 /// Why a request was not carried out. In all cases but [`Failure::InDoubt`] nothing was changed.
@@ -144,6 +144,17 @@ impl From<DefineError> for Failure {
             DefineError::GuardedCounters(max) => {
                 Failure::Overloaded { what: "guarded counters".to_owned(), limit: max as u64 }
             }
+        }
+    }
+}
+
+impl From<DeclareError> for Failure {
+    fn from(error: DeclareError) -> Failure {
+        let message = error.to_string();
+        match error {
+            DeclareError::Unknown(_) => Failure::NotFound(message),
+            DeclareError::Lost(_) => Failure::Conflict { code: "lost", message },
+            DeclareError::Heard { .. } => Failure::Conflict { code: "heard", message },
         }
     }
 }

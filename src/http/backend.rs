@@ -1,5 +1,6 @@
 //! What the HTTP interface asks of the process it stands in.
 
+use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::{ClusterBody, Failure, Mode};
 use crate::claims::Claims;
 use crate::hops::Hops;
@@ -50,7 +51,7 @@ pub struct MilestoneStatus {
     /// Of one that is to come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<super::body::PolicyBody>,
-    /// Data centres that it waits for while arming.
+    /// Data centres that it waits for while arming, and groups whose rights it waits for once it is armed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
 }
@@ -261,6 +262,16 @@ pub trait Backend: Send + Sync + 'static {
 
     /// A counter in all data centres. One that was never counted reads 0.
     fn cluster(&self, counter: &CounterName) -> impl Future<Output = Result<ClusterBody, Failure>> + Send;
+
+    /// Every incarnation of a group that ever registered; only who is a member of the ledger knows.
+    fn groups(&self) -> impl Future<Output = Result<GroupsBody, Failure>> + Send {
+        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
+    }
+
+    /// Declares an incarnation of a group lost for good; returns how it stands once the ledger has applied it.
+    fn declare_lost(&self, _: GroupName, _: bool) -> impl Future<Output = Result<GroupBody, Failure>> + Send {
+        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
+    }
 
     /// The process's state, for people.
     fn status(&self) -> impl Future<Output = serde_json::Value> + Send;

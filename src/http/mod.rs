@@ -13,6 +13,7 @@ mod claims;
 mod cluster;
 mod dry_run;
 mod feed;
+pub mod groups;
 mod hop_routes;
 mod live;
 mod lives;

@@ -5,7 +5,8 @@ use super::path::{CounterPath, DRY_RUN, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, claims, dry_run, hop_routes, live, lives, milestone, pages, webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, claims, dry_run, groups, hop_routes, live, lives, milestone, pages,
+    webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -52,6 +53,8 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .route("/v1/counters/{*rest}", counter)
         .route("/v1/awards", get(awards::<B>))
         .route("/v1/awards/{*rest}", get(one_award::<B>).post(post_award::<B>))
+        .route("/v1/groups", get(groups::list::<B>))
+        .route("/v1/groups/{*rest}", post(groups::lose::<B>))
         .route("/v1/live", get(live::upgrade::<B>))
         .route("/v1/events", get(live::events::<B>))
         .route("/v1/sessions", post(issue_sessions::<B>))
@@ -279,7 +282,7 @@ async fn one_award<B: Backend>(
     let (counter, at) = certificate_path(rest)?;
     let awarded = shared.backend.certificate(&counter, at).await?;
     let awarded = awarded.ok_or_else(|| Failure::NotFound(format!("milestone {at} of {counter} is not awarded")))?;
-    Ok(json(StatusCode::OK, &Certificate::new(&awarded.award, &awarded.signatures)))
+    Ok(json(StatusCode::OK, &Certificate::new(&awarded.award, &awarded.signatures, awarded.written_off)))
 }
 
 async fn issue_sessions<B: Backend>(

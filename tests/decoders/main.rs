@@ -62,7 +62,7 @@ fn report(counter: CounterName, amount: u64) -> Report {
 /// A life of the ledger with one group: numbers are drawn, most of them wrong.
 fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
     let (counter, epoch, group) = (counter(number % 2), 1, group());
-    match kind % 12 {
+    match kind % 14 {
         0 => LedgerCmd::Namespace("search".into()),
         1 => LedgerCmd::View(DcId(u16::from(number % 3))),
         2 => LedgerCmd::Grant { counter, epoch, group, amount, if_awarded: None },
@@ -95,6 +95,8 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
             let (generation, if_last_report) = (u32::from(number % 2), amount);
             LedgerCmd::Revoke { counter, epoch, group, generation, if_last_report }
         }
+        11 => LedgerCmd::DeclareLost { group, forced: number.is_multiple_of(2), heard: amount },
+        12 => LedgerCmd::Remains { counter, epoch, group, component: amount << (number % 56) },
         _ => LedgerCmd::Namespace("x".repeat(usize::from(number % 40))),
     }
 }

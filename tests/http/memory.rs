@@ -207,7 +207,7 @@ impl Backend for Memory {
             };
             self.signer.iter().map(certificate).collect()
         };
-        Ok(award.map(|award| Awarded { signatures: sign(&award), award }))
+        Ok(award.map(|award| Awarded { signatures: sign(&award), award, written_off: 0 }))
     }
 
     async fn cluster(&self, counter: &CounterName) -> Result<ClusterBody, Failure> {

@@ -133,7 +133,7 @@ impl LogStore {
     }
 
     /// Entries of `start..end`, as many as fit into `bytes_max`, but at least one if there is one.
-    fn read(&self, start: u64, end: u64, bytes_max: usize) -> Result<Vec<Entry>, io::Error> {
+    pub(crate) fn read(&self, start: u64, end: u64, bytes_max: usize) -> Result<Vec<Entry>, io::Error> {
         let (recent, end) = {
             let tail = self.tail();
             let start = start.max(next_index(&tail.purged));

@@ -43,6 +43,8 @@ const ROUND_UNSURE: Duration = Duration::from_millis(100);
 const GREETING_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a change of members may take; afterwards the next round looks what became of it.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
+/// So long a majority of other disks answers before the owner is told: a group that is being founded looks like that for a moment.
+const BEREFT_PATIENCE: Duration = Duration::from_secs(3);
 /// A member that has not answered its leader for so long is asked who it is.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -115,13 +117,17 @@ struct Findings {
     present: BTreeMap<u32, (u64, bool)>,
     counted_at: Instant,
     preferred_at: Instant,
+    /// Since when a majority of the disks is gone, and what the owner was told.
+    bereft_since: Option<Instant>,
+    bereft: BTreeSet<u32>,
 }
 
 impl Keeper {
     pub async fn run(mut self) {
         let now = Instant::now();
         let (told, present) = (BTreeSet::new(), BTreeMap::new());
-        let mut findings = Findings { told, present, counted_at: now, preferred_at: now };
+        let (bereft_since, bereft) = (None, BTreeSet::new());
+        let mut findings = Findings { told, present, counted_at: now, preferred_at: now, bereft_since, bereft };
         loop {
             if let Err(failure) = self.round(&mut findings).await {
                 self.voice.failed(failure).await;
@@ -160,6 +166,8 @@ impl Keeper {
                 findings.told.insert(greeted.member);
             }
         }
+        self.probe_leader(&metrics, findings).await;
+        self.look_for_majority(&metrics, &placement, &answers, findings).await;
         if !self.is_sure.load(Ordering::Acquire) && self.is_majority(&metrics, &placement, &answers) {
             self.is_sure.store(true, Ordering::Release);
             self.raft.runtime_config().elect(true);
@@ -197,7 +205,8 @@ impl Keeper {
         let membership = metrics.membership_config.membership();
         let members = membership.nodes().map(|(member, _)| *member);
         let untold = members.filter(|member| *member != self.member && !findings.told.contains(member));
-        let (sought, is_leader) = (!knows_group(metrics), metrics.state.is_leader());
+        let is_leader = metrics.state.is_leader();
+        let sought = !knows_group(metrics) || !is_leader && is_leaderless(metrics, &findings.present);
         let unknown = placement.iter().filter(|node| sought || is_leader && !is_heard(metrics, **node));
         let nodes = unknown.filter(|node| **node != node_of(self.member)).map(|node| member_id(*node, 0));
         untold.chain(nodes).map(|to| (self.member, to)).collect()
@@ -232,6 +241,38 @@ impl Keeper {
             let answered = voters.iter().filter(|voter| **voter == self.member || answers.contains_key(*voter));
             answered.count() * 2 > voters.len()
         })
+    }
+
+    /// Who follows asks the node of its leader who it is: without a majority nobody is ever told that the leader is gone. Asked in the
+    /// name of no disk, so that nothing is kept of it.
+    async fn probe_leader(&self, metrics: &RaftMetrics<TypeConfig>, findings: &mut Findings) {
+        let Some(leader) = metrics.current_leader.filter(|leader| *leader != self.member) else { return };
+        let whom = [(member_id(node_of(self.member), 0), member_id(node_of(leader), 0))].into();
+        for greeted in self.greet(whom).await.values() {
+            findings.present.insert(node_of(greeted.member), (greeted.member, greeted.knows));
+        }
+    }
+
+    /// Says it when a majority of the disks is gone, and when it is back.
+    async fn look_for_majority(
+        &self,
+        metrics: &RaftMetrics<TypeConfig>,
+        placement: &[u32],
+        answers: &BTreeMap<u64, Greeted>,
+        findings: &mut Findings,
+    ) {
+        let present = answers.values().map(|greeted| (node_of(greeted.member), (greeted.member, greeted.knows)));
+        let strangers = match is_leaderless(metrics, &findings.present) || metrics.state.is_leader() {
+            true => strangers(metrics, placement, &present.collect()),
+            false => BTreeSet::new(),
+        };
+        findings.bereft_since = findings.bereft_since.filter(|_| !strangers.is_empty());
+        let since = *findings.bereft_since.get_or_insert_with(Instant::now);
+        let told = strangers.is_empty() || since.elapsed() >= BEREFT_PATIENCE;
+        if told && findings.bereft != strangers {
+            findings.bereft = strangers.clone();
+            self.voice.bereft(strangers).await;
+        }
     }
 
     /// Founds the group if this node is the first of the placement and all others have said that they know none.
@@ -308,6 +349,34 @@ impl Keeper {
             let _ = self.raft.trigger().transfer_leader(preferred).await;
         }
     }
+}
+
+/// Nobody leads, as far as is known; a leader whose node answers with another disk does not.
+fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, present: &BTreeMap<u32, (u64, bool)>) -> bool {
+    let is_gone = |leader: u64| present.get(&node_of(leader)).is_some_and(|(member, _)| *member != leader);
+    metrics.current_leader.is_none_or(is_gone)
+}
+
+/// Nodes with other disks than those of the group, if without them nothing can be decided; else none.
+fn strangers(
+    metrics: &RaftMetrics<TypeConfig>,
+    placement: &[u32],
+    present: &BTreeMap<u32, (u64, bool)>,
+) -> BTreeSet<u32> {
+    if !knows_group(metrics) {
+        let is_blank = |node: &&u32| {
+            **node == node_of(metrics.id) || present.get(*node).is_some_and(|(_, knows_group)| !knows_group)
+        };
+        let blank: BTreeSet<u32> = placement.iter().filter(is_blank).copied().collect();
+        let is_known = present.values().any(|(_, knows_group)| *knows_group);
+        return if is_known && blank.len() * 2 >= placement.len() { blank } else { BTreeSet::new() };
+    }
+    let is_gone = |voter: &&u64| present.get(&node_of(**voter)).is_some_and(|(member, _)| member != *voter);
+    let of_config = |voters: &BTreeSet<u64>| -> BTreeSet<u32> {
+        let gone: BTreeSet<u32> = voters.iter().filter(is_gone).map(|voter| node_of(*voter)).collect();
+        if gone.len() * 2 >= voters.len() { gone } else { BTreeSet::new() }
+    };
+    metrics.membership_config.membership().get_joint_config().iter().flat_map(of_config).collect()
 }
 
 /// Whether a voter of a node has answered the leader lately.

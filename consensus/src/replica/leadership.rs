@@ -116,6 +116,10 @@ impl Voice {
         self.say(Event::Checkpointed { position }).await;
     }
 
+    pub async fn bereft(&self, nodes: std::collections::BTreeSet<u32>) {
+        self.say(Event::Bereft { nodes }).await;
+    }
+
     pub async fn failed(&self, failure: Failure) {
         let mut standing = self.standing.lock().await;
         self.current.lock().expect("a holder panicked").take();

@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::{Raft, SnapshotPolicy};
+use openraft::{EntryPayload, Raft, SnapshotPolicy};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::raft::log_store::{Layout, LogStore};
@@ -133,6 +133,12 @@ pub enum Event {
     Follows {
         /// The node that leads, if known.
         leader: Option<u32>,
+    },
+    /// A majority of the group's disks is gone: other ones answer on these nodes. Nothing can be decided any more, unless the old
+    /// ones come back. No nodes: that is over. Said when it changes.
+    Bereft {
+        /// Where other disks are.
+        nodes: BTreeSet<u32>,
     },
     /// Another member's snapshot has replaced all rows, which are in the file: the owner drops its state and scans them.
     Restored {
@@ -315,6 +321,15 @@ impl Replica {
         self.0.rows.scan(table, visit)
     }
 
+    /// The first command of the log on disk, committed or not: that of the group, as nothing is purged before the first checkpoint.
+    pub fn first_command(&self) -> Option<Bytes> {
+        let entries = self.0.store.read(0, FIRST_ENTRIES, FIRST_BYTES_MAX).ok()?;
+        entries.iter().find_map(|entry| match &entry.payload {
+            EntryPayload::Normal(batch) => batch.commands().next().map(Bytes::copy_from_slice),
+            _ => None,
+        })
+    }
+
     /// Hands commands to the log, all in one entry, and waits for nothing. What is submitted stands in the log in the order of the
     /// calls, as far as it gets there.
     ///
@@ -420,6 +435,10 @@ fn openraft_config(options: &ReplicaOptions) -> Result<Arc<openraft::Config>, St
         ..config
     }))
 }
+
+/// The first command is looked for in so many entries, blank ones and such of members before it, and so many bytes of them.
+const FIRST_ENTRIES: u64 = 64;
+const FIRST_BYTES_MAX: usize = 1 << 20;
 
 /// Leadership is not handed to the preferred node more often than every so many election timeouts.
 const PREFER_ELECTIONS: u64 = 5;

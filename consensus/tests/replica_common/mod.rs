@@ -36,6 +36,8 @@ pub struct State {
     /// Said by a leader: what this member does not lead and who does.
     pub follows: Option<Option<u32>>,
     pub restored: usize,
+    /// Where other disks are than those of the group, if they are a majority.
+    pub bereft: std::collections::BTreeSet<u32>,
     pub failed: Option<Failure>,
     /// Commands that were said by events, since the process started.
     pub told: usize,
@@ -71,6 +73,7 @@ impl State {
                 self.position = Some(position);
             }
             Event::Checkpointed { position } => self.checkpointed = position.commands(),
+            Event::Bereft { nodes } => self.bereft = nodes,
             Event::Failed(failure) => self.failed = Some(failure),
         }
     }

@@ -129,6 +129,7 @@ impl AggregatorCore {
             }
         }
         self.gossip.on_own_changes(now, raised);
+        self.heard.on_raised(now, &mut self.view);
     }
 }
 

@@ -31,8 +31,15 @@ impl AggregatorCore {
 
     /// What the ledger knows already is answered from its state at once; the rest is proposed.
     pub(super) fn on_group(&mut self, now: Time, group: GroupId, msg: FromGroup, ledger: &Ledger) {
+        self.heard.note(now, group);
         let account = |counter: &CounterName| ledger.counter(counter).and_then(|state| state.accounts().get(&group));
         match msg {
+            // The ledger hears nothing of it any more; its feed is still good.
+            FromGroup::Report(_) | FromGroup::Returned(_) | FromGroup::Offer(_) | FromGroup::Detail(_)
+                if ledger.is_fenced(group) =>
+            {
+                self.tell_registration(group, ledger);
+            }
             // Somebody runs on a copy of the disk: who is the earlier one learns that it must stop.
             FromGroup::Feed(FeedChunk { start, .. }) if ledger.is_superseded(group, start) => {
                 self.tell_registration(group, ledger);
@@ -91,6 +98,9 @@ impl AggregatorCore {
     fn tell_registration(&mut self, group: GroupId, ledger: &Ledger) {
         if ledger.is_fenced(group) {
             self.tell(group, ToGroup::FencedOut { group });
+            if ledger.is_lost(group) && self.groups.contains(&group) {
+                self.outputs.push_back(Output::Group { group, msg: ForGroup::Lost { group } });
+            }
         } else if let Some(confirmation) = ledger.confirmation(group) {
             // A group that registers waits until it has heard of them.
             self.tell_generations(group, ledger.resets().generations());
@@ -160,6 +170,7 @@ impl AggregatorCore {
         for group in &changes.groups {
             self.tell_registration(*group, ledger);
         }
+        self.heard.on_ledger(now, changes, ledger);
         for (counter, group) in &changes.accounts {
             if self.groups.contains(group) {
                 self.tell_account(counter, *group, ledger);
@@ -184,6 +195,10 @@ impl AggregatorCore {
         for awaiting in ledger.awaiting_view(dc) {
             let (counter, at, promised) = (&awaiting.counter, awaiting.at, (awaiting.at, awaiting.arming));
             if self.view.limits().has_promised(counter, promised) {
+                continue;
+            }
+            // Nothing is armed before the ledger knows what this view knows of groups that are lost.
+            if self.say_remains_of(counter, ledger) {
                 continue;
             }
             if self.view.read(counter, ledger).value < at {

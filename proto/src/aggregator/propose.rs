@@ -130,7 +130,10 @@ impl AggregatorCore {
         if self.proposals.due().is_none_or(|due| due > now) {
             return;
         }
-        let cmds = self.proposals.take();
+        let mut cmds = self.proposals.take();
+        if self.leader == Some(self.config.dc) {
+            cmds.retain(|cmd| self.judges_lost(now, cmd));
+        }
         let Some(leader) = self.leader.filter(|_| !cmds.is_empty()) else { return };
         self.proposals.last = now;
         for part in parts(cmds) {
@@ -207,6 +210,7 @@ fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
         LedgerCmd::Report(report) => Some(&report.counter),
         LedgerCmd::Revoke { counter, .. } => Some(counter),
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => Some(&offer.counter),
+        LedgerCmd::Remains { counter, .. } => Some(counter),
         _ => None,
     }
 }
@@ -216,7 +220,9 @@ fn may_propose(dc: DcId, cmd: &LedgerCmd) -> bool {
     match cmd {
         LedgerCmd::Namespace(_) | LedgerCmd::Spread(_) | LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } => true,
         LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. } => true,
-        LedgerCmd::ClaimRule { .. } | LedgerCmd::Claim { .. } => true,
+        LedgerCmd::ClaimRule { .. } | LedgerCmd::Claim { .. } | LedgerCmd::DeclareLost { .. } => true,
+        // Any view may have heard of any group.
+        LedgerCmd::Remains { .. } => true,
         LedgerCmd::View(of) => *of == dc,
         LedgerCmd::Hello(hello) => hello.group.dc == dc,
         LedgerCmd::Report(report) | LedgerCmd::Returned(report) => report.group.dc == dc,

@@ -62,12 +62,22 @@ fn is_same(known: &LedgerCmd, cmd: &LedgerCmd) -> bool {
         LedgerCmd::Claim { counter, at, holder, session, .. } => Some((counter.clone(), *at, *holder, *session)),
         _ => None,
     };
-    known == cmd || claimed(known).is_some_and(|claim| claimed(cmd) == Some(claim))
+    let covers = match (known, cmd) {
+        (
+            LedgerCmd::Remains { counter, group, component, .. },
+            LedgerCmd::Remains { counter: of, group: whose, component: less, .. },
+        ) => (counter, group) == (of, whose) && component >= less,
+        _ => false,
+    };
+    covers || known == cmd || claimed(known).is_some_and(|claim| claimed(cmd) == Some(claim))
 }
 
 /// Without it the cluster does not work as a whole.
 fn is_vital(cmd: &LedgerCmd) -> bool {
-    matches!(cmd, LedgerCmd::View(_) | LedgerCmd::ViewAck { .. } | LedgerCmd::Signature { .. })
+    matches!(
+        cmd,
+        LedgerCmd::View(_) | LedgerCmd::ViewAck { .. } | LedgerCmd::Signature { .. } | LedgerCmd::Remains { .. }
+    )
 }
 
 /// Whether the applied state holds what the command asks for.
@@ -94,6 +104,13 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: DcId) -> bool {
         LedgerCmd::Claim { counter, at, holder, .. } => {
             let still = |claim: &Claim| claim.state == ClaimState::Open && claim.holder == *holder;
             !ledger.claims().get(counter, *at).is_some_and(still)
+        }
+        // Carried out, or decided on what is no more.
+        LedgerCmd::DeclareLost { group, forced, heard } => {
+            ledger.is_lost(*group) || (!forced && ledger.heard_of(*group) != *heard)
+        }
+        LedgerCmd::Remains { counter, group, component, .. } => {
+            ledger.counter(counter).is_none_or(|state| state.known_of(*group) >= *component)
         }
         _ => true,
     }

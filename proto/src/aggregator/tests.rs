@@ -403,3 +403,50 @@ fn who_leads_says_the_time_of_claims_and_ends_none_at_first() {
     world.now = world.now + LEADS_BEFORE_IT_ENDS;
     assert_eq!(said(&mut world, 9_000), [], "another one leads");
 }
+
+#[test]
+fn a_view_says_what_it_shows_of_a_lost_group_before_it_answers_for_a_milestone() {
+    let mut world = World::new();
+    world.count(60);
+    world.say(Input::GroupGone { group: group(0) });
+    let cmd = world.ledger.declaration(group(0), true).unwrap();
+    world.apply([cmd]);
+    world.define();
+    world.wait();
+    let remains = LedgerCmd::Remains { counter: counter(), epoch: 1, group: group(0), component: 60 };
+    assert!(world.proposed.contains(&remains) && world.acks().is_empty(), "{:?}", world.proposed);
+    world.apply([remains]);
+    world.wait();
+    assert!(world.acks().contains(&true));
+    let ack = world.ledger.awaiting_view(DC).remove(0).answer(DC, true);
+    world.apply([ack]);
+    assert_eq!((world.ledger.next_milestone(&counter()), world.ledger.certain(&counter())), (Some(AT), 60));
+    assert_eq!(world.shown(), (60, 0));
+    // A view that has heard of none of it shows what the ledger knows.
+    world.rows.clear();
+    world.restart(world.ledger.clone());
+    assert_eq!(world.shown(), (60, 0));
+}
+
+#[test]
+fn a_group_that_was_heard_of_is_not_declared_lost_unless_that_is_forced() {
+    let mut world = World::new();
+    let declared =
+        |world: &World, forced: bool| world.core.declaration(world.now, group(0), forced, &world.ledger).is_ok();
+    let proposes = |world: &World| world.proposed.iter().any(|cmd| matches!(cmd, LedgerCmd::DeclareLost { .. }));
+    (0..6).for_each(|_| world.wait());
+    assert!(!declared(&world, false) && declared(&world, true), "it is connected");
+    world.say(Input::GroupGone { group: group(0) });
+    world.count(1);
+    assert!(!declared(&world, false), "it has just said something");
+    (0..6).for_each(|_| world.wait());
+    assert!(declared(&world, false));
+    // Who leads the ledger judges again: it may have heard of the group meanwhile.
+    let cmd = world.core.declaration(world.now, group(0), false, &world.ledger).unwrap();
+    world.count(2);
+    world.say(Input::Submit(vec![cmd]));
+    world.wait();
+    assert!(!proposes(&world));
+    (0..6).for_each(|_| world.wait());
+    assert!(proposes(&world));
+}

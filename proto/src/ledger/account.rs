@@ -58,10 +58,14 @@ impl AccountState {
     /// Takes a report; one that claims more than was granted changes nothing.
     /// Of a base not known before, at most `base_max` counts.
     pub fn on_report(&mut self, report: &Report, base_max: u64) -> Reported {
-        if report.generation != self.generation && !bites(Bug::ClosedReportTaken) {
+        let taken = bites(Bug::ClosedReportTaken) || bites(Bug::LostReportTaken);
+        if report.generation != self.generation && !taken {
             return Reported::Nothing;
         }
         let (spent, returned) = (self.spent.max(report.spent), self.returned.max(report.returned));
+        if bites(Bug::LostReportTaken) {
+            self.granted = self.granted.max(spent + returned);
+        }
         if spent.checked_add(returned).is_none_or(|used| used > self.granted) {
             return Reported::Impossible;
         }
@@ -148,6 +152,12 @@ impl AccountState {
             }
             first.remove();
         }
+    }
+
+    /// Nobody will ask for them any more.
+    pub(super) fn forget_places(&mut self) {
+        self.outcomes.clear();
+        self.need_items = None;
     }
 
     /// Runs of places that the group has not acknowledged.

@@ -6,6 +6,7 @@
 //! milestone lies in that interval, and the interval only shrinks.
 
 use super::account::{AccountState, Reported};
+use super::lost::Losses;
 use super::milestones::{Milestones, Pending};
 use super::revoke::Terms;
 use super::window::{Body, Slot, Window};
@@ -24,6 +25,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Awarded {
     pub award: Award,
     pub signatures: Vec<AwardSignature>,
+    /// Weight that was written off before ([`Losses`]): so much may be lost that was answered as counted. Kept with the losses.
+    #[serde(skip)]
+    pub written_off: u64,
+}
+
+impl Awarded {
+    /// What voters sign.
+    pub fn signed_bytes(&self) -> Vec<u8> {
+        self.award.signed_bytes(self.written_off)
+    }
 }
 
 /// Replicated state of one guarded counter.
@@ -31,13 +42,13 @@ pub struct Awarded {
 pub struct CounterLedger {
     name: CounterName,
     epoch: u32,
-    accounts: BTreeMap<GroupId, AccountState>,
+    pub(super) accounts: BTreeMap<GroupId, AccountState>,
     pub(super) milestones: Milestones,
     sequence_from: Option<u64>,
     /// Weight placed and removed from the window.
     sequenced: u64,
-    window: Window,
-    awards: BTreeMap<u64, Awarded>,
+    pub(super) window: Window,
+    pub(super) awards: BTreeMap<u64, Awarded>,
     /// Σ of the accounts' `certain`, kept with every change.
     accounts_certain: u64,
     /// Σ of the accounts' `out`, kept with every change.
@@ -47,6 +58,8 @@ pub struct CounterLedger {
     /// Kept behind everything else in a snapshot, where one from before there were any has nothing.
     #[serde(skip)]
     pub(super) terms: Terms,
+    #[serde(skip)]
+    pub(super) losses: Losses,
 }
 
 /// What an operation changed, collected for the ledger's `Changes`.
@@ -93,6 +106,7 @@ impl CounterLedger {
             accounts_certain: 0,
             out: 0,
             terms: Terms::default(),
+            losses: Losses::default(),
         }
     }
 
@@ -100,13 +114,14 @@ impl CounterLedger {
     pub(super) fn begin_again(
         &mut self,
         keeps_milestones: bool,
-        groups: impl Iterator<Item = GroupId>,
+        (groups, lost): (impl Iterator<Item = GroupId>, &BTreeSet<GroupId>),
         views: &BTreeSet<DcId>,
     ) {
         let next = CounterLedger::new(self.name.clone(), self.epoch + 1, groups);
         let over = std::mem::replace(self, next);
-        self.awards = over.awards;
+        (self.awards, self.losses) = (over.awards, over.losses.begun_again());
         self.milestones = over.milestones;
+        lost.iter().for_each(|&group| self.add_lost_group(group));
         if keeps_milestones {
             let covered = |awarded: &Awarded| awarded.award.first + awarded.award.delta - 1;
             self.milestones.begin_again(self.awards.values().map(covered).max().unwrap_or(0), views);
@@ -308,7 +323,7 @@ impl CounterLedger {
         if report.epoch != self.epoch {
             return;
         }
-        let base_max = CERTAIN_MAX - self.accounts_certain - self.out;
+        let base_max = CERTAIN_MAX.saturating_sub(self.accounts_certain + self.out);
         let reported = self.change_account(report.group, |account| account.on_report(report, base_max));
         let present = self.accounts.get(&report.group).is_some_and(|account| account.generation == report.generation);
         match reported {
@@ -440,6 +455,7 @@ impl CounterLedger {
                 break;
             }
         }
+        self.place_remains();
         self.settle_arming(views);
         self.reopen(touched);
         touched.counter = true;
@@ -551,7 +567,8 @@ impl CounterLedger {
             least = least.min(at);
             touched.awards.push(at);
             let award = Award { at, step, count, ..award.clone() };
-            self.awards.insert(at, Awarded { award, signatures: Vec::new() });
+            let written_off = self.note_written_off(at);
+            self.awards.insert(at, Awarded { award, signatures: Vec::new(), written_off });
         }
         if let Some(account) = self.accounts.get_mut(&group) {
             account.place(PlacedRun { first_pos: pos, count: 1, place: Place::Milestone { at: least, first } });

@@ -234,6 +234,16 @@ impl Milestones {
         }
     }
 
+    /// Every view has to answer again for what is being armed: what they know of a group that is lost was not counted.
+    pub fn await_anew(&mut self, views: &BTreeSet<DcId>) {
+        for state in self.pending.values_mut() {
+            if let Pending::Arming { arming, awaits, .. } = state {
+                self.armings += 1;
+                (*arming, *awaits) = (self.armings, views.clone());
+            }
+        }
+    }
+
     /// A view that registers while milestones are arming must answer for them too.
     pub fn await_view(&mut self, dc: DcId) {
         for state in self.pending.values_mut() {

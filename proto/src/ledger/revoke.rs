@@ -69,6 +69,13 @@ impl Terms {
         Terms { generations: BTreeMap::new(), ..self }
     }
 
+    /// The group says nothing any more.
+    pub(super) fn lose(&mut self, group: GroupId) {
+        if let Some(generation) = self.generations.get_mut(&group) {
+            generation.late = false;
+        }
+    }
+
     /// The message about an account.
     pub fn message(&self, account: Account) -> ToGroup {
         match self.generations.get(&account.group) {
@@ -189,6 +196,7 @@ impl CounterLedger {
     }
 
     pub(super) fn hear(&mut self, group: GroupId) -> bool {
+        self.losses.hear(group);
         self.terms.hear(group)
     }
 
@@ -205,13 +213,14 @@ impl CounterLedger {
         if account.generation != generation || in_time || !self.may_revoke(group) || account.out() == 0 {
             return;
         }
+        self.losses.revoke(group, account.out());
         self.close(group, true);
         touched.groups.insert(group);
         self.settle(index, views, touched);
     }
 
     /// Opens the next generation of an account, of the kind in force.
-    fn close(&mut self, group: GroupId, late: bool) {
+    pub(super) fn close(&mut self, group: GroupId, late: bool) {
         let leased = self.policy() == Policy::Timely;
         let closed_spent = self.change_account(group, AccountState::close).unwrap_or(0);
         let was_late = self.terms.generation(group).late;

@@ -1,7 +1,7 @@
 //! The ledger as a snapshot holds it: what came later stands at the end, so that one from before it is read by adding that there is
 //! none.
 
-use super::{ChangeSets, Claims, CounterLedger, Ledger, Registered, Resets, Terms};
+use super::{ChangeSets, Claims, CounterLedger, Ledger, Losses, Registered, Resets, Terms};
 use crate::ids::{CounterName, DcId, GroupId, LogIndex};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,9 @@ pub(super) struct Stored {
     claims: Claims,
     /// Of counters that have any.
     terms: BTreeMap<CounterName, Terms>,
+    lost: BTreeSet<GroupId>,
+    /// Of counters that have any.
+    losses: BTreeMap<CounterName, Losses>,
     resets: Resets,
 }
 
@@ -31,29 +34,41 @@ struct Storing<'l> {
     counters: &'l BTreeMap<CounterName, CounterLedger>,
     claims: &'l Claims,
     terms: BTreeMap<&'l CounterName, &'l Terms>,
+    lost: &'l BTreeSet<GroupId>,
+    losses: BTreeMap<&'l CounterName, &'l Losses>,
     resets: &'l Resets,
 }
 
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Ledger { applied, namespaces, spread, views, groups, counters, claims, resets, changes: _ } = self;
+        let Ledger { applied, namespaces, spread, views, groups, counters, claims, lost, resets, changes: _ } = self;
         let terms = counters.iter().map(|(name, counter)| (name, counter.terms()));
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
+        let losses = counters.iter().map(|(name, counter)| (name, counter.losses()));
+        let losses = losses.filter(|(_, losses)| !losses.is_empty()).collect();
         let applied = *applied;
-        Storing { applied, namespaces, spread, views, groups, counters, claims, terms, resets }.serialize(serializer)
+        let storing =
+            Storing { applied, namespaces, spread, views, groups, counters, claims, terms, lost, losses, resets };
+        storing.serialize(serializer)
     }
 }
 
 impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
-        let Stored { applied, namespaces, spread, views, groups, mut counters, mut claims, terms, resets } = stored;
+        let Stored { applied, namespaces, spread, views, groups, .. } = stored;
+        let Stored { mut counters, mut claims, terms, lost, losses, resets, .. } = stored;
         claims.index_passed();
         for (name, terms) in terms {
             if let Some(counter) = counters.get_mut(&name) {
                 counter.set_terms(terms);
             }
         }
+        for (name, losses) in losses {
+            if let Some(counter) = counters.get_mut(&name) {
+                counter.set_losses(losses);
+            }
+        }
         let changes = ChangeSets::default();
-        Ledger { applied, namespaces, spread, views, groups, counters, claims, resets, changes }
+        Ledger { applied, namespaces, spread, views, groups, counters, claims, lost, resets, changes }
     }
 }

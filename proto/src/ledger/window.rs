@@ -115,6 +115,34 @@ impl Window {
         self.weight
     }
 
+    /// Weight of one group's increments.
+    pub fn weight_of(&self, of: GroupId) -> u64 {
+        let weight = |slot: &Slot| match slot {
+            Slot::Open { group, body, .. } if *group == of => body.weight(),
+            Slot::Open { .. } => 0,
+            Slot::Decided { weights } => weights.get(&of).copied().unwrap_or(0),
+        };
+        self.slots.iter().map(weight).sum()
+    }
+
+    /// Takes out the undecided increments of a group whose identities are not known; their weight.
+    pub fn drop_blocks(&mut self, of: GroupId) -> u64 {
+        let (mut weight, mut count) = (0, 0);
+        self.slots.retain(|slot| match slot {
+            Slot::Open { group, body: body @ Body::Block { .. }, .. } if *group == of => {
+                (weight, count) = (weight + body.weight(), count + body.count());
+                false
+            }
+            _ => true,
+        });
+        self.weight -= weight;
+        self.undecided -= count;
+        for at in (1..self.slots.len()).rev() {
+            self.join_decided(at);
+        }
+        weight
+    }
+
     /// Number of undecided increments.
     pub fn undecided(&self) -> u64 {
         self.undecided

@@ -77,7 +77,9 @@ impl NodeCore {
     /// Seconds since 1970, so that a log that replaces a lost one is never taken for it.
     fn propose_incarnation(&mut self, now: Time) {
         let WallMs(wall) = self.wall(now);
-        let incarnation = u32::try_from(wall / 1_000).unwrap_or(u32::MAX).max(1);
+        let incarnation =
+            if bites(Bug::IncarnationReused) { 1 } else { u32::try_from(wall / 1_000).unwrap_or(u32::MAX) };
+        let incarnation = incarnation.max(1);
         let entry = encode(&Proposed::Found { incarnation });
         self.outputs.push_back(Output::Append { index: self.group.applied(), entry });
     }

@@ -186,6 +186,7 @@ impl World {
             Output::Client { conn, msg } => self.on_answer(conn, msg),
             Output::Aggregator(msg) => self.on_group(msg),
             Output::EndClients => unreachable!("who is alone leads always"),
+            Output::Abandon => unreachable!("nobody is declared lost here"),
         }
         None
     }
@@ -302,6 +303,7 @@ impl World {
             }
             FromGroup::Detail(detail) => self.propose(LedgerCmd::Detail(detail)),
             FromGroup::Feed(chunk) => self.on_feed(chunk),
+            FromGroup::Resigned { .. } => unreachable!("who is alone leads always"),
         }
     }
 

@@ -45,7 +45,9 @@ impl Awards {
             let again = self.covering(counter, at).is_some();
             findings.check(NAME, !again, || format!("I8: milestone {at} of counter {counter} was awarded before"));
         }
-        let known: u64 = state.accounts().values().map(|account| account.certain()).sum();
+        let lost = |group: &GroupId| state.losses().lost().any(|(lost, _)| lost == *group);
+        let kept = state.accounts().iter().filter(|(group, _)| !lost(group));
+        let known: u64 = kept.map(|(_, account)| account.certain()).sum();
         let certified = rights.certified(counter) - rights.late(groups, counter, state);
         findings.check(NAME, certified == known, || {
             format!("I6: {award:?} takes {known} for certified; the groups certified {certified}")

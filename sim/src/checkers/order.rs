@@ -24,7 +24,11 @@ pub fn awarded(
     let Some(winner) = award.session.and_then(|session| oracle.increments.get(number_of(session) as usize)) else {
         return;
     };
-    let before = |x: &&Increment| x.counter == counter && !x.late && x.place.is_some_and(|(_, at)| at < winner.invoked);
+    // What a lost group answered may be lost, as its certificate says.
+    let kept = |x: &&Increment| oracle.lost.is_none() || x.group != oracle.lost;
+    let before = |x: &&Increment| {
+        x.counter == counter && !x.late && kept(x) && x.place.is_some_and(|(_, at)| at < winner.invoked)
+    };
     let mut weight = 0;
     for x in oracle.increments.iter().filter(before) {
         weight += x.delta;

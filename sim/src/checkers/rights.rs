@@ -40,6 +40,21 @@ impl Rights {
         *known = Some(now);
     }
 
+    /// A group was declared lost. What it had certified is looked at no more; of that the ledger knows all but what it wrote off.
+    pub fn lose(&mut self, findings: &mut Findings, group: u16, counter: u16, state: &CounterLedger, id: GroupId) {
+        let account = self.accounts[usize::from(group)][usize::from(counter)].take();
+        let certified = account.map_or(0, |account| account.certified());
+        self.certified[usize::from(counter)] -= certified;
+        let known = state.accounts().get(&id).map_or(0, AccountState::certain);
+        let written_off = state.losses().lost().find(|(lost, _)| *lost == id).map_or(0, |(_, loss)| loss.written_off);
+        let unseen = certified.saturating_sub(known);
+        // Without a base the ledger never knew what was counted before the guard, and views say that.
+        let base = account.map_or(0, |account| account.base);
+        findings.check(NAME, unseen <= written_off.saturating_add(base), || {
+            format!("group {group} had certified {unseen} of counter {counter} that nobody knows of; {written_off} are written off")
+        });
+    }
+
     /// I1: after every entry of the ledger.
     pub fn below_milestone(&self, findings: &mut Findings, counter: u16, state: &CounterLedger) {
         let Some(next) = state.next_armed() else { return };
@@ -79,7 +94,9 @@ impl Rights {
         findings.check(NAME, late == 0 || !state.has_strict_armed(), || {
             format!("I3: {late} of counter {counter} are late, and a strict milestone is armed")
         });
-        let happened = self.certified[usize::from(counter)] - late + state.sequenced();
+        let account = |(group, _)| state.accounts().get(&group).map_or(0, AccountState::certain);
+        let lost: u64 = state.losses().lost().map(account).sum();
+        let happened = self.certified[usize::from(counter)] - late + state.sequenced() + lost;
         findings.check(NAME, happened < next, || {
             format!("I3: {happened} of counter {counter} are placed, and {next} is armed and not awarded")
         });

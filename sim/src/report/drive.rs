@@ -364,6 +364,7 @@ impl Drive {
             node::Output::Persist(_) => self.after(SYNC, Event::NodePersisted { node }),
             node::Output::CutLog { .. } => {}
             node::Output::EndClients => unreachable!("the report's groups are on one node each"),
+            node::Output::Abandon => unreachable!("the report's groups are not lost"),
         }
     }
 

@@ -37,6 +37,9 @@ impl Stage {
             "revoke" => self.each(rest, Stage::revoke),
             "lease" => self.each(rest, |stage, name| stage.lease(name, true)),
             "lapse" => self.each(rest, |stage, name| stage.lease(name, false)),
+            "lose" => self.each(rest, |stage, name| stage.lose(name, false)),
+            "give-up" => self.each(rest, |stage, name| stage.lose(name, true)),
+            "remains" => self.on_remains(rest),
             "placed" => self.each(rest, Stage::placed),
             "generations" => self.each(rest, Stage::generations),
             "confirmed" => self.each(rest, Stage::confirmed),
@@ -143,6 +146,12 @@ impl Stage {
     fn on_grant(&mut self, words: &[&str]) -> Done {
         let [group, amount] = words else { return Err("grant GROUP AMOUNT".into()) };
         self.grant(group, number(amount)?)
+    }
+
+    /// `remains GROUP COMPONENT`: a view shows this of a lost group.
+    fn on_remains(&mut self, words: &[&str]) -> Done {
+        let [group, component] = words else { return Err("remains GROUP COMPONENT".into()) };
+        self.remains(group, number(component)?)
     }
 
     /// `forge GROUP SPENT`: a report that claims this.

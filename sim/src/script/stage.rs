@@ -332,6 +332,21 @@ impl Stage {
         self.hold(Held::ToLedger(LedgerCmd::Report(report)))
     }
 
+    /// An operator has declared the group lost; the command is on its way to the ledger.
+    pub fn lose(&mut self, name: &str, forced: bool) -> Done {
+        let group = self.site(name)?.id;
+        match self.ledger.declaration(group, forced) {
+            Ok(cmd) => self.hold(Held::ToLedger(cmd)),
+            Err(error) => Ok(vec![format!("refused: {error}")]),
+        }
+    }
+
+    pub fn remains(&mut self, name: &str, component: u64) -> Done {
+        let (counter, group) = (self.counter(), self.site(name)?.id);
+        let epoch = self.ledger.counter(&counter).map_or(1, |state| state.epoch());
+        self.ledger_applies(LedgerCmd::Remains { counter, epoch, group, component })
+    }
+
     pub fn offer(&mut self, name: &str) -> Done {
         let guard = self.guard(name)?;
         let from = self.site(name)?.group.guards()[guard as usize].acked_pos;
@@ -491,7 +506,13 @@ impl Stage {
 
     fn award_line(&self, counter: &CounterName, at: u64) -> String {
         let awarded = self.ledger.counter(counter).and_then(|state| state.awards().get(&at));
-        awarded.map_or_else(String::new, |awarded| words::award(self, &awarded.award))
+        awarded.map_or_else(String::new, |awarded| {
+            let written_off = match awarded.written_off {
+                0 => String::new(),
+                weight => format!(", written off {weight}"),
+            };
+            words::award(self, &awarded.award) + &written_off
+        })
     }
 
     pub fn award_words(&self, at: u64) -> Done {
@@ -520,6 +541,10 @@ impl Stage {
                 account.placed,
                 account.next_pos
             ));
+        }
+        for (id, loss) in state.losses().lost() {
+            let (name, written_off, surplus) = (self.name_of(id), loss.written_off, loss.surplus);
+            done.push(format!("  {name} is lost: written off {written_off}, without a place {surplus}"));
         }
         done
     }

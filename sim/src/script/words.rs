@@ -126,6 +126,11 @@ pub fn to_ledger(stage: &Stage, cmd: &LedgerCmd) -> String {
             let name = stage.spoken(*group);
             format!("→ ledger: revoke generation {generation} of {name}, if its last report is {if_last_report}")
         }
+        LedgerCmd::DeclareLost { group, forced, .. } => {
+            let name = stage.spoken(*group);
+            let unless = if *forced { "" } else { ", unless it was heard of since" };
+            format!("→ ledger: {name} is lost{unless}")
+        }
         LedgerCmd::Offer(o) => format!("{name} → ledger: offer {}", body(o.first_pos, &o.body)),
         LedgerCmd::Detail(o) => format!("{name} → ledger: identities {}", body(o.first_pos, &o.body)),
         LedgerCmd::Hello(h) => format!("{name} → ledger: hello, starts {:?}", h.nonces),

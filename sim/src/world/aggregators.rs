@@ -151,7 +151,7 @@ impl World {
                 Some(message) => ForGroup::Ledger(message),
                 None => return,
             },
-            ForGroup::Feed(_) | ForGroup::Again => msg,
+            ForGroup::Feed(_) | ForGroup::Again | ForGroup::Lost { .. } => msg,
         };
         if !self.links.groups[at].up {
             return;

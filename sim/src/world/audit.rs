@@ -70,7 +70,7 @@ impl World {
     }
 
     /// The number of a counter in the generation that the log of the ledger has it in.
-    fn number_now(&self, counter: usize) -> u16 {
+    pub(super) fn number_now(&self, counter: usize) -> u16 {
         self.audit.oracle.number(counter as u16, self.reference.resets().generation(&self.names[counter]))
     }
 
@@ -113,6 +113,9 @@ impl World {
     }
 
     fn audit_account(&mut self, at: usize, counter: usize) {
+        if self.audit.oracle.lost == Some(at as u16) {
+            return;
+        }
         let Some(account) = self.group_account(at, counter) else { return };
         let (group, id) = (at as u16, self.audit.oracle.number(counter as u16, account.epoch - 1));
         let before = self.audit.rights.accounts[at][usize::from(id)];
@@ -148,6 +151,9 @@ impl World {
     /// Whether every replica has applied all that is committed.
     fn replicas_at_rest(&self) -> bool {
         let behind = |group: usize| {
+            if self.lost.is_over(group) {
+                return false;
+            }
             let seen = LogIndex(self.audit.oracle.groups[group].seen);
             self.processes_of(group)
                 .any(|node| self.nodes[node].core().is_none_or(|core| core.group().applied() < seen))
@@ -195,6 +201,7 @@ impl World {
                     self.coverage.saw_times("identities of a block asked for", u64::from(placed.need_items.is_some()));
                 }
             }
+            ForGroup::Ledger(ToGroup::FencedOut { group }) if self.reference.is_lost(*group) => {}
             ForGroup::Ledger(ToGroup::FencedOut { group }) => {
                 self.audit.findings.found("fencing", format!("group {group} is fenced out without reason"));
             }
@@ -234,6 +241,10 @@ impl World {
             self.apply_revocation(index, cmd);
             return false;
         }
+        if let LedgerCmd::DeclareLost { group, .. } = cmd {
+            self.apply_declaration(index, cmd, *group);
+            return false;
+        }
         if let LedgerCmd::ClaimRule { counter, .. } = cmd {
             let before = self.reference.claims().revision(counter);
             self.reference.apply(index, cmd);
@@ -269,6 +280,7 @@ impl World {
         let audit = &mut self.audit;
         audit.definitions.of_life(&mut audit.findings, cmd);
         if after.generation > before.generation {
+            self.counter_index(counter.key()).into_iter().for_each(|number| self.forget_loss_of(number));
             self.coverage.saw("counter reset");
             let removed = matches!(cmd, LedgerCmd::Reset { keeps_milestones: false, .. });
             if let Some(number) = self.counter_index(counter.key()).filter(|_| removed && guarded) {
@@ -308,7 +320,7 @@ impl World {
         let Some(state) = self.reference.counter(name) else { return };
         let Some(counter) = self.number_in(name, state.epoch()) else { return };
         let Some(awarded) = state.awards().get(&at) else { return };
-        let award = &awarded.award;
+        let (award, written_off) = (&awarded.award, awarded.written_off);
         self.trace.note(self.now, 60, [at, award.first, award.pos], || format!("award {award:?}"));
         for earlier in 1..state.epoch() {
             let before = self.number_in(name, earlier).and_then(|number| self.audit.awards.covering(number, at));
@@ -320,10 +332,12 @@ impl World {
         audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, of, award, state);
         order::awarded(&mut audit.findings, &audit.oracle, &audit.positions, &self.groups, counter, award, state);
         let (group, winner, lane) = (award.group, award.client, award.lane);
-        self.coverage.saw("award");
-        self.coverage.saw_times("award of a heavy increment", u64::from(award.delta > 1));
-        self.coverage.saw_times("award of several milestones", u64::from(award.count > 1));
+        let (heavy, several) = (award.delta > 1, award.count > 1);
         let next = state.next_armed().is_some_and(|next| next < at + ZONE);
+        self.audit_written_off(counter, at, written_off);
+        self.coverage.saw("award");
+        self.coverage.saw_times("award of a heavy increment", u64::from(heavy));
+        self.coverage.saw_times("award of several milestones", u64::from(several));
         self.coverage.saw_times("two milestones in one zone", u64::from(next));
         self.award_moment(group);
         self.tempt(group, winner, lane);
@@ -358,6 +372,7 @@ impl World {
             }
             LedgerCmd::ViewAck { shown_below: false, .. } => self.coverage.saw("view had shown the milestone"),
             LedgerCmd::Detail(_) => self.coverage.saw("identities given"),
+            LedgerCmd::Remains { .. } => self.coverage.saw("remains of a lost group counted"),
             _ => {}
         }
     }
@@ -395,22 +410,24 @@ impl World {
         let oracle = &self.audit.oracle;
         liveness::unanswered(oracle).is_none()
             && self.clients_settled()
+            && self.is_founded_anew()
             && (0..self.names.len()).all(|counter| self.counter_at_rest(counter))
             && self.claims_at_rest()
     }
 
     fn counter_at_rest(&self, counter: usize) -> bool {
-        let total = self.total_now(counter);
+        let total = self.remaining(counter);
         let name = &self.names[counter];
+        let surplus = self.reference.counter(name).map_or(0, |state| state.losses().surplus());
         let ledger = self
             .reference
             .counter(name)
-            .is_none_or(|state| liveness::ledger_waits(state, total).is_none() && state.certain() == total);
+            .is_none_or(|state| liveness::ledger_waits(state, total).is_none() && state.certain() + surplus == total);
         let shows = |dc: usize| {
             let process = &self.aggregators[dc];
             process.core().is_some_and(|core| {
                 let reading = core.read(name, &process.ledger);
-                (reading.value, reading.pending) == (total, 0)
+                reading.value + reading.pending == total && reading.pending <= surplus
             })
         };
         let placed = |at: usize| self.group_account(at, counter).is_none_or(|a| !liveness::group_waits(&a));
@@ -430,15 +447,19 @@ impl World {
         for counter in 0..self.names.len() {
             self.audit_counter_end(counter);
         }
+        let founded = self.is_founded_anew();
+        self.audit.findings.check("liveness", founded, || "a lost group was not founded anew".to_owned());
+        self.cover_remains();
         self.audit_claims_end();
         self.audit_replicas_end();
     }
 
     fn audit_counter_end(&mut self, counter: usize) {
-        let total = self.total_now(counter);
+        let total = self.remaining(counter);
         let id = self.number_now(counter);
+        let surplus = self.reference.counter(&self.names[counter]).map_or(0, |state| state.losses().surplus());
         if let Some(state) = self.reference.counter(&self.names[counter]) {
-            conservation::ledger_at_rest(&mut self.audit.findings, &self.audit.oracle, id, state);
+            conservation::ledger_at_rest(&mut self.audit.findings, total, id, state);
             if let Some(waits) = liveness::ledger_waits(state, total) {
                 liveness::found(&mut self.audit.findings, format!("counter {counter}: {waits}"));
             }
@@ -457,7 +478,7 @@ impl World {
             let reading =
                 process.core().map(|core| core.read(&self.names[counter], &process.ledger)).unwrap_or_default();
             let findings = &mut self.audit.findings;
-            convergence::at_end(findings, dc, id, reading.value, reading.pending, total);
+            convergence::at_end(findings, dc, id, (reading.value, reading.pending), total, surplus);
             let same = process.applied != self.reference_index
                 || process.ledger.counter(&self.names[counter]) == self.reference.counter(&self.names[counter]);
             findings.check("replicas", same, || format!("ledger {dc} differs from the log in counter {counter}"));

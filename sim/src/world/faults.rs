@@ -75,6 +75,9 @@ impl World {
                 let node = self.victim(node);
                 self.stall_disk(node, span);
             }
+            Fault::LoseGroup { node, forced, declare_after, .. } => {
+                self.lose_group(node, forced, declare_after, index);
+            }
             Fault::OldDisk { node, after } => {
                 self.copy_disk(self.processes_of(node).start);
                 self.after(after, Event::OldDisk(index));

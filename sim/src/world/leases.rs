@@ -116,6 +116,10 @@ impl World {
             return;
         }
         let node = self.nodes[node].group;
+        // What one that was given up while it ran still answers, certificates count among what may be lost.
+        if self.audit.oracle.lost == Some(node as u16) {
+            return;
+        }
         for counter in 0..self.names.len() {
             let Some(account) = self.group_account(node, counter) else { continue };
             let Some(state) = self.reference.counter(&self.names[counter]) else { continue };

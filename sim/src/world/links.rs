@@ -71,6 +71,7 @@ impl World {
     fn scan_group(&mut self, group: usize) {
         let dc = self.plan.nodes[group];
         let Some(node) = self.serving(group).filter(|_| self.aggregators[dc].is_up()) else { return };
+        self.learn_incarnation(group, node);
         let link = &mut self.links.groups[group];
         if !link.up && self.now >= link.up_at {
             (link.up, link.node) = (true, node);

@@ -8,6 +8,7 @@ mod faults;
 mod impostors;
 mod leases;
 mod links;
+mod lost;
 mod moments;
 mod nodes;
 mod old_disks;
@@ -28,6 +29,7 @@ use audit::Audit;
 use claims::Suitor;
 use clients::{ClientProc, Conn};
 use links::Links;
+use lost::LostGroup;
 use moments::Moments;
 use nodes::NodeProc;
 use old_disks::OldDisk;
@@ -166,6 +168,10 @@ pub enum Event {
     Fault(usize),
     Heal(usize),
     OldDisk(usize),
+    /// An operator declares a group lost.
+    Declare(usize),
+    /// And it is founded anew.
+    FoundAnew,
     Admin(usize),
     /// An entry of the ledger's log is proposed again.
     Copy(Cmds),
@@ -239,6 +245,7 @@ pub struct World {
     faults_over: bool,
     moments: Moments,
     old_disk: OldDisk,
+    lost: LostGroup,
     /// Operators' commands that are in the log, and those that were given.
     admin_done: Vec<bool>,
     admin_sent: Vec<(usize, Cmds)>,
@@ -296,6 +303,7 @@ impl World {
             faults_over: false,
             moments: Moments::default(),
             old_disk: OldDisk::default(),
+            lost: LostGroup::default(),
             admin_done: vec![false; plan.admin.len()],
             admin_sent: Vec::new(),
             suitors: Vec::new(),
@@ -402,6 +410,8 @@ impl World {
             Event::Fault(index) => self.on_fault(index),
             Event::Heal(index) => self.on_heal(index),
             Event::OldDisk(index) => self.on_old_disk(index),
+            Event::Declare(index) => self.on_declare(index),
+            Event::FoundAnew => self.on_found_anew(),
             Event::Admin(index) => self.on_admin(index),
             Event::Impostor { group, of, lane } => self.on_impostor(group, of, lane),
             Event::Copy(cmds) => self.on_copy(&cmds),

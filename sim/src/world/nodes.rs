@@ -42,6 +42,8 @@ pub struct NodeProc {
     sync_at: Time,
     /// The part of a checkpoint that is being written completes it.
     last_part: bool,
+    /// Gone for good, with its disk.
+    pub buried: bool,
 }
 
 impl NodeProc {
@@ -118,12 +120,13 @@ impl World {
             stalled_until: Time(0),
             sync_at: Time(0),
             last_part: false,
+            buried: false,
         });
     }
 
     /// A process start: recovery from whatever the disk holds.
     pub(super) fn start_node(&mut self, node: usize) {
-        if self.nodes[node].is_up() {
+        if self.nodes[node].is_up() || self.nodes[node].buried {
             return;
         }
         self.nodes[node].boot += 1;
@@ -152,7 +155,9 @@ impl World {
     pub(super) fn load_replica(&mut self, node: usize) {
         let group = GroupId { incarnation: 0, ..self.groups[self.nodes[node].group] };
         let mut config = node_config(group, self.plan.lanes);
-        config.wall_origin = WallMs(INCARNATION_MS);
+        // One that is founded anew draws another incarnation.
+        let first = self.lost.successor != Some(self.nodes[node].group);
+        config.wall_origin = WallMs(if first { INCARNATION_MS } else { 0 });
         let loaded = NodeCore::replica(config, self.rows_of(node));
         self.started(node, loaded);
         self.node_input(node, Input::Tick);
@@ -247,6 +252,7 @@ impl World {
             }
             Output::Append { index, entry } => self.append(node, index, entry),
             Output::EndClients => self.end_clients(node),
+            Output::Abandon => self.abandon(node),
             Output::Client { conn, msg } if self.is_to_impostor(conn, &msg) => {}
             Output::Client { conn, msg } => self.node_answers(node, conn.0 as usize, msg),
             Output::Aggregator(msg) => self.group_says(node, msg),
@@ -421,6 +427,16 @@ impl World {
             (process.stalled_until, process.full_until) = (Time(0), Time(0));
         }
         self.unite();
+    }
+
+    /// The process has heard that its incarnation is lost.
+    fn abandon(&mut self, node: usize) {
+        let id = self.groups[self.nodes[node].group];
+        let lost = self.reference.is_lost(id);
+        self.audit.findings.check("fencing", lost, || format!("node {node} sets aside {id}, which is not lost"));
+        self.coverage.saw("disk of a lost incarnation set aside");
+        self.nodes[node].buried = true;
+        self.nodes[node].doom = Some((0, START_AGAIN));
     }
 
     /// The process ends all its clients' connections.

@@ -92,6 +92,7 @@ impl World {
 
     /// Whom a client reaches when it looks for the group: somebody who believes to lead, else anybody.
     pub(super) fn dialled(&mut self, group: usize) -> usize {
+        let group = self.lost.in_place_of(group);
         let all: Vec<usize> = self.processes_of(group).collect();
         let leads = |&&node: &&usize| self.nodes[node].core().is_some_and(|core| core.leads());
         let leading: Vec<usize> = all.iter().filter(leads).copied().collect();

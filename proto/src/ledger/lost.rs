@@ -1,0 +1,226 @@
+//! Groups that are lost for good: an operator has declared that what only their disks held will not come back. Source: the rights
+//! protocol, holes A8, C8 and C9.
+//!
+//! Their rights are written off: increments up to that weight may have been answered as counted and be nowhere. What is found of a
+//! lost group in a view beyond what is known here, its *remains*, is counted without names: below the next milestone as far as
+//! there is room, the rest behind it. So views never go back, and no milestone is reached by an increment that nobody can name.
+
+use super::account::AccountState;
+use super::counter::{CounterLedger, Touched};
+use super::{DeclareError, Ledger};
+use crate::ids::{CounterName, DcId, GroupId, LogIndex};
+use crate::limits::CERTAIN_MAX;
+use crate::msg::LedgerCmd;
+use crate::teeth::{Bug, bites};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What losses add to the state of a counter; empty where there was none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// What was outstanding of generations that were revoked, as long as their late increments may not all have their places.
+    revoked: BTreeMap<GroupId, u64>,
+    lost: BTreeMap<GroupId, Loss>,
+    /// What was written off when milestones were awarded, if anything.
+    awards: BTreeMap<u64, u64>,
+}
+
+/// What a lost group leaves of one counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Weight that it may have told clients is counted, and that nobody may know of.
+    pub written_off: u64,
+    /// Weight that is known to have been counted, and stands behind the next milestone until there is room before it.
+    pub surplus: u64,
+}
+
+impl Losses {
+    pub fn is_empty(&self) -> bool {
+        self.revoked.is_empty() && self.lost.is_empty() && self.awards.is_empty()
+    }
+
+    /// Lost groups with an account, and what they leave.
+    pub fn lost(&self) -> impl Iterator<Item = (GroupId, Loss)> + '_ {
+        self.lost.iter().map(|(&group, &loss)| (group, loss))
+    }
+
+    /// All that was written off.
+    pub fn written_off(&self) -> u64 {
+        self.lost.values().fold(0, |sum, loss| sum.saturating_add(loss.written_off))
+    }
+
+    /// What was written off when the milestone was awarded.
+    pub fn written_off_at(&self, at: u64) -> u64 {
+        self.awards.get(&at).copied().unwrap_or(0)
+    }
+
+    /// Weight that has no place yet.
+    pub fn surplus(&self) -> u64 {
+        self.lost.values().fold(0, |sum, loss| sum.saturating_add(loss.surplus))
+    }
+
+    /// Of a counter that began again: what certificates say.
+    pub(super) fn begun_again(self) -> Losses {
+        Losses { awards: self.awards, ..Losses::default() }
+    }
+
+    pub(super) fn revoke(&mut self, group: GroupId, out: u64) {
+        let revoked = self.revoked.entry(group).or_default();
+        *revoked = revoked.saturating_add(out);
+    }
+
+    /// All late increments of the group have their places.
+    pub(super) fn hear(&mut self, group: GroupId) {
+        self.revoked.remove(&group);
+    }
+}
+
+impl CounterLedger {
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// For a state that was read without them.
+    pub(super) fn set_losses(&mut self, losses: Losses) {
+        for (at, awarded) in &mut self.awards {
+            awarded.written_off = losses.written_off_at(*at);
+        }
+        self.losses = losses;
+    }
+
+    /// What certificates of an award say is lost, noted with it.
+    pub(super) fn note_written_off(&mut self, at: u64) -> u64 {
+        let written_off = if bites(Bug::WrittenOffForgotten) { 0 } else { self.losses.written_off() };
+        if written_off > 0 {
+            self.losses.awards.insert(at, written_off);
+        }
+        written_off
+    }
+
+    /// Everything of a group that is accounted for here, its place given or not.
+    pub fn known_of(&self, group: GroupId) -> u64 {
+        let Some(account) = self.accounts().get(&group) else { return 0 };
+        let surplus = self.losses.lost.get(&group).map_or(0, |loss| loss.surplus);
+        account.certain() + account.placed + self.window().weight_of(group) + surplus
+    }
+
+    /// The account of a group that was lost before the counter was guarded: all it ever counted are its remains.
+    pub(super) fn add_lost_group(&mut self, group: GroupId) {
+        self.accounts.entry(group).or_insert_with(AccountState::of_new_group);
+        self.losses.lost.entry(group).or_default();
+    }
+
+    /// Closes a group's account for good. Whatever of it waits for identities that only it has is counted without.
+    pub(super) fn lose(&mut self, group: GroupId, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        let Some(account) = self.accounts().get(&group) else { return };
+        let out = account.out();
+        if !bites(Bug::LostStaysOpen) {
+            self.close(group, false);
+            self.terms.lose(group);
+        }
+        self.change_account(group, |account| {
+            account.base.get_or_insert(0);
+            account.forget_places();
+        });
+        let written_off = out.saturating_add(self.losses.revoked.remove(&group).unwrap_or(0));
+        let surplus = self.window.drop_blocks(group);
+        self.losses.lost.insert(group, Loss { written_off, surplus });
+        // What views know of it has to be heard before anything is armed.
+        self.milestones.await_anew(views);
+        touched.groups.insert(group);
+        self.settle(index, views, touched);
+    }
+
+    /// A view shows this much of a lost group; what is not known here is counted from now on.
+    pub(super) fn on_remains(
+        &mut self,
+        (group, component): (GroupId, u64),
+        index: LogIndex,
+        views: &BTreeSet<DcId>,
+        touched: &mut Touched,
+    ) {
+        let room = CERTAIN_MAX.saturating_sub(self.certain() + self.out() + self.losses.surplus());
+        let new = component.saturating_sub(self.known_of(group)).min(room);
+        let Some(loss) = self.losses.lost.get_mut(&group).filter(|_| new > 0) else { return };
+        loss.surplus += new;
+        self.settle(index, views, touched);
+    }
+
+    /// Counts remains as far as no milestone is reached by them, nor by anything in the window that was decided to stand before one.
+    pub(super) fn place_remains(&mut self) {
+        if self.losses.surplus() == 0 {
+            return;
+        }
+        let armed = self.next_armed().filter(|_| !bites(Bug::RemainsOverBudget));
+        let unlimited = CERTAIN_MAX.saturating_sub(self.certain() + self.out());
+        let mut room = armed.map_or(unlimited, |at| (at - 1).saturating_sub(self.upper()));
+        for group in self.losses.lost.keys().copied().collect::<Vec<_>>() {
+            let Some(loss) = self.losses.lost.get_mut(&group) else { continue };
+            let placed = loss.surplus.min(room);
+            (loss.surplus, room) = (loss.surplus - placed, room - placed);
+            self.change_account(group, |account| account.closed += placed);
+        }
+    }
+}
+
+/// What declaring a group lost gives up, as far as is known here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stake {
+    /// By counter: rights outstanding, what is surely counted under the account.
+    pub counters: Vec<(CounterName, u64, u64)>,
+}
+
+impl Ledger {
+    /// Whether an operator has declared the group lost for good.
+    pub fn is_lost(&self, group: GroupId) -> bool {
+        self.lost.contains(&group)
+    }
+
+    /// Groups that were declared lost, in order.
+    pub fn lost(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.lost.iter().copied()
+    }
+
+    /// A number that changes with everything that the ledger hears of a group.
+    pub fn heard_of(&self, group: GroupId) -> u64 {
+        let start = self.groups().get(&group).map_or(0, |registered| registered.start.number);
+        let said =
+            |state: &CounterLedger| state.accounts().get(&group).map(|of| of.report_no.wrapping_add(of.next_pos));
+        self.counters.values().filter_map(said).fold(start, u64::wrapping_add)
+    }
+
+    /// What would be given up with a group.
+    pub fn stake(&self, group: GroupId) -> Stake {
+        let of = |(name, state): (&CounterName, &CounterLedger)| {
+            let account = state.accounts().get(&group)?;
+            Some((name.clone(), account.out(), account.certain() + account.placed))
+        };
+        Stake { counters: self.counters.iter().filter_map(of).collect() }
+    }
+
+    /// The command that declares a group lost, decided on this state. Nothing is changed here. Who proposes judges whether the
+    /// group is still heard of: `forced` says that it does not matter.
+    pub fn declaration(&self, group: GroupId, forced: bool) -> Result<LedgerCmd, DeclareError> {
+        match self.groups().get(&group) {
+            None => Err(DeclareError::Unknown(group)),
+            Some(_) if self.is_lost(group) => Err(DeclareError::Lost(group)),
+            Some(_) => Ok(LedgerCmd::DeclareLost { group, forced, heard: self.heard_of(group) }),
+        }
+    }
+
+    /// Carried out once. Unless it is forced, only if nothing was heard of the group since it was decided.
+    pub(super) fn on_declare_lost(&mut self, index: LogIndex, group: GroupId, forced: bool, heard: u64) {
+        let known = self.groups().contains_key(&group) && !self.is_lost(group);
+        if !known || !(forced || self.heard_of(group) == heard) {
+            return;
+        }
+        self.lost.insert(group);
+        self.fence(group);
+        for name in self.counters.keys().cloned().collect::<Vec<_>>() {
+            self.change(&name, |state, views, touched| state.lose(group, index, views, touched));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

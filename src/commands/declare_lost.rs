@@ -1,0 +1,117 @@
+//! `tidemark declare-lost`: gives up what only the lost disks of a group held, so that the others, and the group itself, go on.
+
+use super::remote::Remote;
+use super::{Outcome, block_on, show};
+use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, LoseBody, lost_path};
+use clap::Args;
+use hyper::Method;
+
+/// Arguments of `tidemark declare-lost`.
+#[derive(Debug, Args)]
+pub struct DeclareLost {
+    /// DC/GROUP, with #INCARNATION where there are several that it could be; asked of that data centre's aggregator if it runs
+    group: GroupName,
+    /// Also if the group was heard of a moment ago: it stops, and what no data centre has heard of by then is lost
+    #[arg(long)]
+    force: bool,
+    /// Do it; otherwise only says what would be done
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+pub fn run(args: DeclareLost) -> Outcome {
+    block_on(async {
+        let DeclareLost { group, force, yes, remote } = args;
+        let known: GroupsBody = remote.get("/v1/groups").await?;
+        let meant = choose(&group, &known.groups)?;
+        if !yes {
+            return show(remote.json, meant, || plan_text(meant));
+        }
+        if !remote.json {
+            println!("{}", what_text(meant));
+        }
+        let name: GroupName = meant.name.parse()?;
+        let path = lost_path(&name.dc, name.group, name.incarnation.unwrap_or_default());
+        let done: GroupBody = remote.call(Method::POST, &path, Some(&LoseBody { force })).await?;
+        show(remote.json, &done, || format!("{} is declared lost", done.name))
+    })
+}
+
+/// The incarnation that is meant: the one named, else the one that is not given up and not heard of, else the only one.
+fn choose<'g>(wanted: &GroupName, known: &'g [GroupBody]) -> Result<&'g GroupBody, String> {
+    let is_it = |body: &&GroupBody| {
+        let name = body.name.parse::<GroupName>().ok();
+        name.is_some_and(|name| {
+            let incarnation = wanted.incarnation.is_none() || wanted.incarnation == name.incarnation;
+            (&name.dc, name.group) == (&wanted.dc, wanted.group) && incarnation
+        })
+    };
+    let named: Vec<&GroupBody> = known.iter().filter(is_it).collect();
+    let open: Vec<&GroupBody> = named.iter().copied().filter(|body| body.state != GroupState::Lost).collect();
+    let silent: Vec<&GroupBody> = open.iter().copied().filter(|body| body.state != GroupState::Heard).collect();
+    match (&named[..], &open[..], &silent[..]) {
+        ([], ..) => Err(format!("no group {wanted} ever registered")),
+        ([one], ..) | (_, [one], _) | (_, _, [one]) => Ok(one),
+        (_, [], _) => Err(format!("every incarnation of {wanted} was declared lost before")),
+        _ => {
+            let names: Vec<&str> = open.iter().map(|body| body.name.as_str()).collect();
+            Err(format!("{wanted} may be one of {}: name one of them", names.join(", ")))
+        }
+    }
+}
+
+fn what_text(group: &GroupBody) -> String {
+    let GroupBody { name, silent_s, rights, counters, .. } = group;
+    let mut lines = vec![format!("{name}: nothing was heard of it for {silent_s} s")];
+    for stake in counters {
+        let (counter, rights, counted) = (&stake.counter, stake.rights, stake.counted);
+        lines.push(format!(
+            "  {}/{}: {counted} counted as far as is known, {rights} outstanding",
+            counter.namespace, counter.key
+        ));
+    }
+    lines.push(format!(
+        "Up to {rights} increments may be lost that it answered as counted, and whatever else it made durable that no data centre \
+         has heard of. What is known of it stays counted. Certificates of later awards say how much was written off."
+    ));
+    lines.push(
+        "This incarnation never serves again: its nodes set its disks aside and found the group anew, empty, under another one."
+            .to_owned(),
+    );
+    lines.join("\n")
+}
+
+fn plan_text(group: &GroupBody) -> String {
+    format!("{}\nNothing was done: say it with --yes.", what_text(group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(name: &str, state: GroupState) -> GroupBody {
+        GroupBody { name: name.to_owned(), state, silent_s: 40, rights: 7, counters: Vec::new() }
+    }
+
+    #[test]
+    fn the_incarnation_that_is_silent_is_meant_unless_another_is_named() {
+        let known = [
+            body("usa-0/0#5", GroupState::Lost),
+            body("usa-0/0#7", GroupState::Silent),
+            body("usa-0/0#9", GroupState::Heard),
+            body("usa-0/1#3", GroupState::Heard),
+            body("asia-0/0#1", GroupState::Silent),
+            body("asia-0/0#2", GroupState::Fenced),
+        ];
+        let chosen = |text: &str| choose(&text.parse().unwrap(), &known).map(|body| body.name.as_str());
+        assert_eq!(chosen("usa-0/0"), Ok("usa-0/0#7"));
+        assert_eq!(chosen("usa-0/0#9"), Ok("usa-0/0#9"));
+        assert_eq!(chosen("usa-0/1"), Ok("usa-0/1#3"), "who is heard of is refused by the process that is asked");
+        assert_eq!(chosen("asia-0/0"), Err("asia-0/0 may be one of asia-0/0#1, asia-0/0#2: name one of them".into()));
+        assert_eq!(chosen("usa-1/0"), Err("no group usa-1/0 ever registered".into()));
+        let text = plan_text(&known[1]);
+        assert!(text.contains("Up to 7 increments may be lost") && text.ends_with("--yes."), "{text}");
+    }
+}
