@@ -79,8 +79,14 @@ impl Cluster {
 
     /// The same with so many nodes in each data centre.
     pub fn with_nodes(names: &[&str], nodes: usize) -> Cluster {
-        let of_dc = |_| (0..nodes).map(|_| free_address()).collect::<Vec<_>>();
-        let all_nodes: Vec<Vec<SocketAddr>> = names.iter().map(of_dc).collect();
+        Cluster::with_nodes_each(&names.iter().map(|&name| (name, nodes)).collect::<Vec<_>>())
+    }
+
+    /// The same with so many nodes in each of the data centres.
+    pub fn with_nodes_each(dcs: &[(&str, usize)]) -> Cluster {
+        let names: Vec<&str> = dcs.iter().map(|(name, _)| *name).collect();
+        let of_dc = |(_, nodes): &(&str, usize)| (0..*nodes).map(|_| free_address()).collect::<Vec<_>>();
+        let all_nodes: Vec<Vec<SocketAddr>> = dcs.iter().map(of_dc).collect();
         let cluster = Cluster {
             dir: tempfile::tempdir().unwrap(),
             names: names.iter().map(|&name| name.to_owned()).collect(),
@@ -97,7 +103,7 @@ impl Cluster {
             for role in [Role::Node, Role::Aggregator] {
                 cluster.write_config(dc, role, "layout.toml");
             }
-            (1..nodes).for_each(|node| cluster.write_node_config(dc, node));
+            (1..dcs[dc].1).for_each(|node| cluster.write_node_config(dc, node));
         }
         cluster
     }

@@ -90,6 +90,15 @@ impl Load {
         until_true("further acknowledged hits", || self.tally.acknowledged() >= wanted).await;
     }
 
+    /// Counts no more, and waits until everything is answered, be it by that nobody knows; how many hits were acknowledged, and of
+    /// how many nobody knows.
+    pub async fn finish_in_doubt(self) -> (u64, u64) {
+        self.stop.send_replace(true);
+        tokio::time::timeout(WAIT_MAX, self.task).await.expect("every hit is answered").unwrap();
+        let _ = tokio::time::timeout(WAIT_MAX, self.client.flush()).await.expect("every add is answered");
+        (self.tally.acknowledged(), self.tally.unknown.load(Ordering::Relaxed))
+    }
+
     /// Counts no more, and waits until everything is answered. Nothing may be refused, and all of it known.
     pub async fn finish(self) -> Counted {
         self.stop.send_replace(true);

@@ -11,6 +11,7 @@ mod hops;
 mod http;
 mod lives;
 mod load;
+mod lost;
 mod process;
 #[allow(dead_code, reason = "of its behaviours, only some are needed here")]
 #[path = "../http/receiver.rs"]
