@@ -221,7 +221,8 @@ impl Group {
         if batch.lane >= self.config.lanes {
             return Err(BatchError::UnknownLane { lane: batch.lane, lanes: self.config.lanes });
         }
-        let known = self.streams.find(batch.client, batch.lane);
+        let stream = if bites(Bug::DedupePerClient) { 0 } else { batch.lane };
+        let known = self.streams.find(batch.client, stream);
         let (last, fenced) = known.map_or((0, false), |number| {
             let stream = self.streams.get(number);
             (stream.last, stream.fenced)
@@ -238,7 +239,7 @@ impl Group {
         }
         self.check_room(batch, named, known.is_none())?;
         self.add_items(batch)?;
-        let number = self.streams.find_or_new(batch.client, batch.lane);
+        let number = self.streams.find_or_new(batch.client, stream);
         self.streams.get_mut(number).last = batch.seq;
         let (pending, leased) =
             if self.guards.is_empty() { Default::default() } else { self.place_items(batch, number) };

@@ -277,7 +277,7 @@ impl LeaderCore {
             rate_per_s: account.rate_per_s as f64,
             rtt_us: rtt.unwrap_or(RTT_DEFAULT).0,
             report_age_us: (now - watch.heard_at).0,
-            recall_age_us: recall.map(|(_, at)| (now - at).0),
+            recall_age_us: recall.map(|(_, at)| if bites(Bug::RecalledOnce) { 0 } else { (now - at).0 }),
             grantable: live,
         }
     }

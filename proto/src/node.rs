@@ -343,7 +343,11 @@ impl NodeCore {
             return;
         }
         let Some(pull) = self.feed.parked.take() else { return };
-        let chunk = self.group.feed(&pull);
+        let mut chunk = self.group.feed(&pull);
+        if bites(Bug::FeedBeforeSync) {
+            let unsynced = |slot, lane| self.log.unsynced(slot, lane);
+            chunk.components.iter_mut().for_each(|(slot, lane, value)| *value += unsynced(*slot, *lane));
+        }
         (self.feed.last, self.untold) = (Some(now), None);
         self.feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
         self.outputs.push_back(Output::Aggregator(FromGroup::Feed(chunk)));

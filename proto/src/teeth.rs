@@ -92,7 +92,22 @@ pub enum Bug {
     ClaimTimeMoves,
     /// Who begins to lead ends claims at once.
     ClaimEndsEarly,
+    /// A client has one numbered stream per group instead of one per valve.
+    DedupePerClient,
+    /// The feed tells of entries whose sync is still under way.
+    FeedBeforeSync,
+    /// A recall that is lost is not sent again.
+    RecalledOnce,
+    /// A recall that was made before a grant, and comes after it, says what remains.
+    StaleRecallHonoured,
+    /// What a group says of an earlier epoch counts.
+    StaleEpochTaken,
+    /// Entries of a leadership count although others before them were lost.
+    LeadershipGapTaken,
 }
+
+/// Whether rules can be left out in this build.
+pub const COMPILED: bool = cfg!(feature = "teeth");
 
 #[cfg(feature = "teeth")]
 thread_local! {

@@ -1,7 +1,26 @@
-//! Quick runs while developing.
+//! Quick runs while developing: `run SEED`, `replay SEED`, `shrink SEED`, `sweep FIRST COUNT`, with a bug as the fourth
+//! word, and `teeth [BUG…]`, which looks for seeds that show bugs (`--features teeth`).
 use tidemark_sim::plan::Plan;
 use tidemark_sim::runner;
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation};
+
+/// Seeds until which a bug must have been caught, and how many of those that catch it are compared.
+const SEEDS_MAX: u64 = 200;
+const COMPARED: usize = 3;
+
+/// The line of a bug in the table of `tests/teeth.rs`: the seed that shows it soonest.
+fn found(bug: Mutation) -> String {
+    let runs = (0..SEEDS_MAX).map(|seed| runner::run(seed, bug).outcome);
+    let caught = runs.filter(|outcome| !outcome.findings.violations.is_empty()).take(COMPARED);
+    match caught.min_by_key(|outcome| if outcome.events == 0 { u64::MAX } else { outcome.events }) {
+        Some(outcome) => {
+            let (seed, events, first) = (outcome.seed, outcome.events, &outcome.findings.violations[0]);
+            format!("({bug:?}, {seed}, {:?}), // {events} events: {}", first.property, first.what)
+        }
+        None => format!("{bug:?} was not caught within {SEEDS_MAX} seeds"),
+    }
+}
+
 fn main() {
     let a: Vec<String> = std::env::args().collect();
     let inside = || INSIDE.iter().map(|&bug| Mutation::Inside(bug));
@@ -16,6 +35,11 @@ fn main() {
         "shrink" => {
             let shrunk = runner::shrink(a[2].parse().unwrap(), m).expect("a seed that fails");
             println!("{:#}", shrunk.json());
+        }
+        "teeth" => {
+            let mut all: Vec<Mutation> = ALL.into_iter().chain(inside()).collect();
+            all.retain(|m| a.len() <= 2 || a[2..].contains(&format!("{m:?}")));
+            all.into_iter().for_each(|m| println!("{}", found(m)));
         }
         "run" => {
             let t = runner::run(a[2].parse().unwrap(), m);

@@ -110,7 +110,7 @@ impl Guard {
             return AccountChange::Nothing;
         }
         if account.recall && account.granted < self.granted {
-            return AccountChange::Nothing;
+            return if bites(Bug::StaleRecallHonoured) { AccountChange::Rights } else { AccountChange::Nothing };
         }
         if account.granted > self.granted || (account.recall && self.available() > 0) {
             return AccountChange::Rights;
@@ -125,6 +125,9 @@ impl Guard {
             return;
         }
         if account.recall && account.granted < self.granted {
+            if bites(Bug::StaleRecallHonoured) {
+                self.returned = account.granted.saturating_sub(self.spent);
+            }
             return;
         }
         self.granted = self.granted.max(account.granted.min(GRANTED_CUMULATIVE_MAX));

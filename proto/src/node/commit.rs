@@ -89,6 +89,16 @@ impl Log {
         self.waiting_bytes
     }
 
+    /// What entries on their way to the disk add to a component.
+    pub fn unsynced(&self, slot: u32, lane: u8) -> u64 {
+        let cmds = self.flying.iter().flat_map(|(_, entry, _)| &entry.cmds);
+        let items = cmds.filter_map(|cmd| match cmd {
+            GroupCmd::Batch(batch) if batch.lane == lane => Some(&batch.items),
+            _ => None,
+        });
+        items.flatten().filter(|item| item.slot == slot).map(|item| item.delta).sum()
+    }
+
     /// Slots given out, those of entries not yet applied included.
     pub fn slots(&self) -> u32 {
         self.next_slot

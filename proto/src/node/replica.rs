@@ -107,7 +107,8 @@ impl NodeCore {
 
     fn on_proposed(&mut self, now: Time, start: u64, index: LogIndex, entry: &GroupEntry, bytes: usize) {
         let own = self.proposes() && start == self.nonce;
-        let counts = index == self.group.applied().next() && (self.group.is_last_boot(start) || begins(entry, start));
+        let follows = index == self.group.applied().next() || bites(Bug::LeadershipGapTaken);
+        let counts = follows && (self.group.is_last_boot(start) || begins(entry, start));
         if counts || bites(Bug::StaleLeaderTaken) {
             let due = self.log.next_durable(index).is_some();
             debug_assert!(due || !own, "an own entry that counts is the next one under way");

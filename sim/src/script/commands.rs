@@ -156,8 +156,11 @@ impl Stage {
 
     /// `forge GROUP SPENT`: a report that claims this.
     fn on_forge(&mut self, words: &[&str]) -> Done {
-        let [group, spent] = words else { return Err("forge GROUP SPENT".into()) };
-        self.forge(group, number(spent)?)
+        match words {
+            [group, spent] => self.forge(group, number(spent)?, None),
+            [group, spent, "epoch", epoch] => self.forge(group, number(spent)?, Some(number(epoch)? as u32)),
+            _ => Err("forge GROUP SPENT [epoch EPOCH]".into()),
+        }
     }
 }
 

@@ -326,9 +326,10 @@ impl Stage {
         Ok(done)
     }
 
-    /// A report that claims to have spent this.
-    pub fn forge(&mut self, name: &str, spent: u64) -> Done {
-        let report = Report { spent, ..self.report_of(name)? };
+    /// A report that claims to have spent this, in the present epoch or another.
+    pub fn forge(&mut self, name: &str, spent: u64, epoch: Option<u32>) -> Done {
+        let report = self.report_of(name)?;
+        let report = Report { spent, epoch: epoch.unwrap_or(report.epoch), ..report };
         self.hold(Held::ToLedger(LedgerCmd::Report(report)))
     }
 
