@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 36] = [
+pub const INSIDE: [Bug; 41] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -73,9 +73,6 @@ pub const INSIDE: [Bug; 36] = [
     Bug::ClaimOverOfAnother,
     Bug::ClaimTimeMoves,
     Bug::ClaimEndsEarly,
-    Bug::ResetIgnored,
-    Bug::ResetNotShown,
-    Bug::StaleReset,
     Bug::RevokedInPlace,
     Bug::ClosedReportTaken,
     Bug::LateKept,
@@ -88,6 +85,14 @@ pub const INSIDE: [Bug; 36] = [
     Bug::StaleRecallHonoured,
     Bug::LeadershipGapTaken,
     Bug::ReturnedStaysUsable,
+    Bug::ResetIgnored,
+    Bug::ResetNotShown,
+    Bug::StaleReset,
+    Bug::LostStaysOpen,
+    Bug::LostReportTaken,
+    Bug::WrittenOffForgotten,
+    Bug::RemainsOverBudget,
+    Bug::IncarnationReused,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.
