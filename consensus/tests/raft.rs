@@ -81,6 +81,14 @@ async fn a_single_voter_that_lost_its_disk_hears_of_its_group_from_learners() {
 }
 
 #[tokio::test]
+async fn a_leader_that_is_asked_to_hand_over_to_itself_goes_on() {
+    let group = Group::of_voters(1, config()).await;
+    group.node(1).transfer_leader(1).await.unwrap();
+    propose_all(group.node(1), &texts(0..5)).await;
+    group.wait_seen(1, &texts(0..5)).await;
+}
+
+#[tokio::test]
 async fn a_learner_far_behind_gets_a_snapshot_in_pieces_then_the_log() {
     let small = Config { snapshot_every_entries: 20, keep_entries: 0, snapshot_chunk_bytes: 50, ..config() };
     let mut group = Group::of_voters(3, small).await;

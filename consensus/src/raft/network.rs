@@ -212,6 +212,7 @@ impl<B: SnapshotBody> RaftNetworkV2<TypeConfig> for Peer<B> {
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         tokio::select! {
+            biased;
             closed = cancel => Err(closed.into()),
             sent = tokio::time::timeout(option.soft_ttl(), self.send_snapshot(vote, snapshot)) => {
                 let late = || Err(self.timed_out(RPCTypes::InstallSnapshot, option.soft_ttl()));

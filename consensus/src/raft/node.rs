@@ -329,8 +329,12 @@ impl RaftNode {
         self.raft.change_membership(voters, keep_learners).await.map(drop).map_err(to_change_error)
     }
 
-    /// Asks voter `to` to lead. Returns at once; watch the metrics for the outcome.
+    /// Asks voter `to` to lead. Returns at once; watch the metrics for the outcome. Nothing happens if it is this member: it would
+    /// wait for itself to take over, and propose nothing meanwhile.
     pub async fn transfer_leader(&self, to: u64) -> Result<(), ChangeError> {
+        if to == self.id {
+            return Ok(());
+        }
         self.raft.trigger().transfer_leader(to).await.map_err(|_| ChangeError::Stopped)
     }
 

@@ -13,6 +13,7 @@ openraft::declare_raft_types!(
         R = (),
         NodeId = u64,
         Node = EmptyNode,
+        AsyncRuntime = super::Runtime,
 );
 
 pub(crate) type Entry = openraft::alias::EntryOf<TypeConfig>;

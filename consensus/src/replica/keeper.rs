@@ -137,6 +137,7 @@ impl Keeper {
             let takes_part = self.is_sure.load(Ordering::Acquire) && knows_group(&self.metrics());
             let round = if takes_part { ROUND } else { ROUND_UNSURE };
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(round) => {}
                 Ok(()) = self.placement.changed() => {}
             }

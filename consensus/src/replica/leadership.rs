@@ -237,6 +237,7 @@ pub(super) async fn watch(voice: Arc<Voice>, raft: Handle, store: LogStore, pati
         }
         let again = if matches!(look, Look::Follows) { patience * 4 } else { patience / 4 };
         tokio::select! {
+            biased;
             Ok(()) = server.changed() => {}
             () = tokio::time::sleep(again.min(LOOK_AGAIN)) => {}
         }

@@ -385,8 +385,12 @@ impl Replica {
         self.0.raft.change_membership(voters, false).await.map(drop).map_err(to_change_error)
     }
 
-    /// Asks voter `to` to lead. Returns at once; watch the metrics for the outcome.
+    /// Asks voter `to` to lead. Returns at once; watch the metrics for the outcome. Nothing happens if it is this member: it would
+    /// wait for itself to take over, and propose nothing meanwhile.
     pub async fn transfer_leader(&self, to: u64) -> Result<(), ChangeError> {
+        if to == self.0.member {
+            return Ok(());
+        }
         self.0.raft.trigger().transfer_leader(to).await.map_err(|_| ChangeError::Stopped)
     }
 

@@ -1,4 +1,4 @@
-//! Group commit: one thread persists whatever waits, in one transaction, then says so.
+//! Group commit: one thread (in a simulation: one task) persists whatever waits, in one transaction, then says so.
 //!
 //! The first failed transaction poisons the committer for ever: nothing is reported durable after it, because nobody
 //! knows what the disk holds until the file is opened again.
@@ -21,6 +21,9 @@ pub enum Execution {
     Thread,
     /// The caller, one transaction per request: for deterministic simulation.
     Inline,
+    /// A task of the present tokio runtime, which waits before each transaction as the thread does: for simulation on virtual
+    /// time, where the wait is the time that the disk takes. What waits is merged, and is lost if the process ends first.
+    Task,
 }
 
 /// Why a request was not taken. Nothing of it was or will be persisted.
@@ -109,7 +112,11 @@ pub(crate) struct Committer<P: Persist> {
 }
 
 enum Queue<P: Persist> {
-    Thread { sender: Option<mpsc::Sender<P::Op>>, thread: Option<JoinHandle<()>> },
+    /// Without a thread: it is a task that reads the other end.
+    Thread {
+        sender: Option<mpsc::Sender<P::Op>>,
+        thread: Option<JoinHandle<()>>,
+    },
     Inline(Mutex<Worker<P>>),
 }
 
@@ -134,6 +141,7 @@ impl<P: Persist> Committer<P> {
         let queue = match options.execution {
             Execution::Inline => Queue::Inline(Mutex::new(worker)),
             Execution::Thread => spawn(worker, options.requests_max),
+            Execution::Task => spawn_task(worker, options.requests_max),
         };
         Self { queue, shared, requests_max: options.requests_max }
     }
@@ -190,8 +198,7 @@ impl<P: Persist> Drop for Committer<P> {
     fn drop(&mut self) {
         if let Queue::Thread { sender, thread } = &mut self.queue {
             drop(sender.take());
-            let thread = thread.take().expect("joined only here");
-            if thread.thread().id() != thread::current().id() {
+            if let Some(thread) = thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
                 let _ = thread.join();
             }
         }
@@ -207,7 +214,21 @@ fn spawn<P: Persist>(worker: Worker<P>, requests_max: usize) -> Queue<P> {
     Queue::Thread { sender: Some(sender), thread: Some(thread) }
 }
 
+fn spawn_task<P: Persist>(worker: Worker<P>, requests_max: usize) -> Queue<P> {
+    let (sender, receiver) = mpsc::channel(requests_max);
+    tokio::spawn(worker.run_on_a_task(receiver));
+    Queue::Thread { sender: Some(sender), thread: None }
+}
+
 impl<P: Persist> Worker<P> {
+    async fn run_on_a_task(mut self, mut receiver: mpsc::Receiver<P::Op>) {
+        while let Some(first) = receiver.recv().await {
+            tokio::time::sleep(self.gather).await;
+            let ops = self.gather(first, &mut receiver);
+            self.run(ops);
+        }
+    }
+
     fn run_until_closed(mut self, mut receiver: mpsc::Receiver<P::Op>) {
         while let Some(first) = receiver.blocking_recv() {
             if !self.gather.is_zero() {
