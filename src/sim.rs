@@ -1,15 +1,17 @@
 //! `tidemark sim`: runs the deterministic simulator of the core, or explores the rights protocol in its smallest forms, and prints
 //! what it found.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidemark_sim::coverage::Unmet;
+use tidemark_sim::engine::Mode;
 use tidemark_sim::model::config::{self, Config};
-use tidemark_sim::plan::{Only, Plan};
+use tidemark_sim::plan::Only;
 use tidemark_sim::report::{self, Extent, RunLine};
 use tidemark_sim::runner::{self, Checked, SweepPlan, Timed, replay_command};
 use tidemark_sim::teeth::Mutation;
+use tidemark_sim_raft::{RAFT, is_repeatable};
 
 /// The simulator's subcommands.
 #[derive(Debug, Subcommand)]
@@ -47,8 +49,31 @@ pub struct ReportArgs {
     from: Option<PathBuf>,
 }
 
+/// What stands under the machines of the core.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum ModeName {
+    /// Modelled logs: most seeds in a time.
+    #[default]
+    Fast,
+    /// Real ones: openraft and redb on virtual time, in smaller runs.
+    Raft,
+}
+
+impl ModeName {
+    fn mode(self) -> Result<Mode, SimError> {
+        match self {
+            ModeName::Fast => Ok(Mode::FAST),
+            ModeName::Raft if is_repeatable() => Ok(RAFT),
+            ModeName::Raft => Err(SimError::NotRepeatable),
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct SeedArgs {
+    /// What stands under the machines.
+    #[arg(long, value_enum, default_value_t)]
+    mode: ModeName,
     /// What the run is a function of.
     #[arg(long)]
     seed: u64,
@@ -68,6 +93,9 @@ pub struct SeedArgs {
 
 #[derive(Debug, Args)]
 pub struct ShrinkArgs {
+    /// What stands under the machines.
+    #[arg(long, value_enum, default_value_t)]
+    mode: ModeName,
     /// One that fails.
     #[arg(long)]
     seed: u64,
@@ -78,6 +106,9 @@ pub struct ShrinkArgs {
 
 #[derive(Debug, Args)]
 pub struct SweepArgs {
+    /// What stands under the machines.
+    #[arg(long, value_enum, default_value_t)]
+    mode: ModeName,
     /// Stop after so many minutes.
     #[arg(long, conflicts_with = "seeds", default_value_t = 1.0)]
     minutes: f64,
@@ -137,6 +168,11 @@ pub enum SimError {
     Failed { failed: u64, of: &'static str },
     #[error("--only-{list} {number}: seed {seed} has {of}, numbered from 0")]
     Part { list: &'static str, number: usize, seed: u64, of: usize },
+    #[error(
+        "--mode raft: this program was built without `--cfg tokio_unstable`, so that a seed would mean another run each time; \
+         build it with the flags of .cargo/config.toml (RUSTFLAGS in the environment replaces them)"
+    )]
+    NotRepeatable,
     #[error("seed {0} does not fail: there is nothing to shrink")]
     Holds(u64),
     #[error("{path}: {source}")]
@@ -165,7 +201,8 @@ pub fn run(command: SimCommand) -> Result<(), SimError> {
 }
 
 fn run_seed(args: &SeedArgs, print: Option<&mut dyn FnMut(&str)>) -> Result<(), SimError> {
-    let mut plan = Plan::new(args.seed);
+    let mode = args.mode.mode()?;
+    let mut plan = (mode.plan)(args.seed);
     let some = |list: &'static str, given: &Option<Indices>, of: usize| match given {
         Some(Indices(some)) => match some.last().filter(|&&last| last >= of) {
             Some(&number) => Err(SimError::Part { list, number, seed: args.seed, of }),
@@ -179,23 +216,24 @@ fn run_seed(args: &SeedArgs, print: Option<&mut dyn FnMut(&str)>) -> Result<(), 
         clients: some("clients", &args.only_clients, plan.clients.len())?,
     };
     let only = plan.only.clone();
-    close(&runner::run_plan(plan, Mutation::None, print), &only, args.json)
+    close(mode, &runner::run_plan_in(mode, plan, Mutation::None, print), &only, args.json)
 }
 
 fn shrink(args: &ShrinkArgs) -> Result<(), SimError> {
-    let shrunk = runner::shrink(args.seed, Mutation::None).ok_or(SimError::Holds(args.seed))?;
+    let mode = args.mode.mode()?;
+    let shrunk = runner::shrink_in(mode, args.seed, Mutation::None).ok_or(SimError::Holds(args.seed))?;
     if args.json {
         println!("{}", shrunk.json());
     } else {
         println!("{} of {} parts are needed, found by {} runs:", shrunk.parts.len(), shrunk.of, shrunk.runs);
         shrunk.words().iter().for_each(|line| println!("  {line}"));
     }
-    violations(&shrunk.timed, &shrunk.plan.only);
+    violations(mode, &shrunk.timed, &shrunk.plan.only);
     success(1, SEEDS)
 }
 
-fn close(timed: &Timed, only: &Only, json: bool) -> Result<(), SimError> {
-    violations(timed, only);
+fn close(mode: Mode, timed: &Timed, only: &Only, json: bool) -> Result<(), SimError> {
+    violations(mode, timed, only);
     let closing = timed.json();
     if json {
         println!("{closing}");
@@ -216,12 +254,12 @@ fn close(timed: &Timed, only: &Only, json: bool) -> Result<(), SimError> {
     success(u64::from(!timed.outcome.findings.violations.is_empty()), SEEDS)
 }
 
-fn violations(timed: &Timed, only: &Only) {
+fn violations(mode: Mode, timed: &Timed, only: &Only) {
     for violation in &timed.outcome.findings.violations {
         let seed = timed.outcome.seed;
         let at = violation.at.0 as f64 / 1e6;
         eprintln!("seed {seed} at {at:.6} s: {}: {}", violation.property, violation.what);
-        eprintln!("  replay: {}", replay_command(seed, only));
+        eprintln!("  replay: {}", replay_command(mode.name, seed, only));
     }
 }
 
@@ -230,7 +268,9 @@ fn sweep(args: &SweepArgs) -> Result<(), SimError> {
         Some((first, end)) => SweepPlan { first, count: end - first, seconds: f64::MAX },
         None => SweepPlan { first: args.from, count: u64::MAX - args.from, seconds: args.minutes * 60.0 },
     };
-    let sweep = runner::sweep(plan, Mutation::None, &|timed| violations(timed, &Only::default()));
+    let mode = args.mode.mode()?;
+    let report = |timed: &Timed| violations(mode, timed, &Only::default());
+    let sweep = runner::sweep_in(mode, plan, Mutation::None, &report);
     if args.json {
         println!("{}", sweep.json());
     } else {

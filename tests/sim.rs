@@ -49,3 +49,26 @@ fn parts_of_a_run_are_left_out_by_number() {
     assert!(refused(&["run", "--seed", "3", "--only-faults", "x"]).contains("invalid digit"));
     assert!(refused(&["shrink", "--seed", "3"]).contains("seed 3 does not fail: there is nothing to shrink"));
 }
+
+/// The program is started anew each time, so that nothing of the first run is left.
+#[test]
+fn a_seed_means_the_same_run_in_two_fresh_processes_in_both_modes() {
+    for mode in ["fast", "raft"] {
+        let run = |seed| line(&["run", "--mode", mode, "--seed", seed]);
+        let (first, again, other) = (run("7"), run("7"), run("8"));
+        for key in ["trace_hash", "events", "increments", "milestones", "coverage"] {
+            assert_eq!(first[key], again[key], "{mode}: {key}");
+        }
+        assert_ne!(first["trace_hash"], other["trace_hash"], "{mode}");
+        assert_eq!((&first["failures"], &other["failures"]), (&0.into(), &0.into()), "{mode}: {first} {other}");
+    }
+}
+
+#[test]
+fn a_sweep_on_real_logs_is_made_of_the_runs_of_its_seeds() {
+    let run = line(&["run", "--mode", "raft", "--seed", "3"]);
+    let sweep = line(&["sweep", "--mode", "raft", "--seeds", "3..4"]);
+    assert_eq!((&sweep["mode"], &sweep["seeds"], &sweep["failures"]), (&"raft".into(), &1.into(), &0.into()));
+    assert_eq!(sweep["trace_hash"], run["trace_hash"]);
+    assert!(run["virtual_s"].as_f64() >= Some(30.0) && run["milestones"].as_u64() >= Some(1), "{run}");
+}

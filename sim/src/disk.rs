@@ -81,6 +81,11 @@ impl Disk {
         Disk { log, writing: None, ..self.clone() }
     }
 
+    /// A disk with these rows, and nothing else.
+    pub fn of_rows(rows: Rows) -> Disk {
+        Disk { rows: rows.into_iter().collect(), ..Disk::default() }
+    }
+
     /// A disk with the same rows, and nothing else.
     pub fn copy_of_rows(&self) -> Disk {
         Disk { rows: self.rows.clone(), ..Disk::default() }

@@ -7,6 +7,7 @@
 pub mod checkers;
 pub mod coverage;
 pub mod disk;
+pub mod engine;
 pub mod model;
 pub mod net;
 pub mod oracle;

@@ -64,6 +64,11 @@ impl Net {
         (0..self.cuts.len()).filter(|&other| other != dc).for_each(|other| self.cut_pair(dc, other, cut));
     }
 
+    /// Whether nothing passes from `a` to `b`.
+    pub fn is_cut(&self, a: usize, b: usize) -> bool {
+        self.cuts[a][b] > 0
+    }
+
     pub fn connected(&self, a: usize, b: usize) -> bool {
         self.cuts[a][b] == 0 && self.cuts[b][a] == 0
     }

@@ -15,6 +15,8 @@ use tidemark_proto::time::{Span, Time};
 
 /// Shortest and longest safety phase.
 pub const SAFETY: (Span, Span) = (Span::from_secs(60), Span::from_secs(75));
+/// The same of a run on real logs.
+pub const SAFETY_REAL: (Span, Span) = (Span::from_secs(30), Span::from_secs(40));
 /// After the faults increments go on until a last milestone is awarded, at most for so long.
 pub const LAST_MILESTONE_MAX: Span = Span::from_secs(40);
 /// The liveness phase must have ended by then.
@@ -289,19 +291,48 @@ impl Admin {
     }
 }
 
+/// How much of everything a run has.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    dcs_max: usize,
+    lanes_max: u8,
+    safety: (Span, Span),
+    increments: u64,
+    /// Members of every group's log; `None`: as drawn.
+    replicas: Option<usize>,
+}
+
 impl Plan {
+    /// A run on modelled logs.
     pub fn new(seed: u64) -> Plan {
+        let lanes_max = LANES_DRAWN_MAX as u8;
+        let scale = Scale { dcs_max: SITES.len(), lanes_max, safety: SAFETY, increments: 36_000, replicas: None };
+        Plan::drawn(seed, scale)
+    }
+
+    /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long. What
+    /// real disks cannot be told to do (answer late, come back as old copies) is left out.
+    pub fn real(seed: u64) -> Plan {
+        let scale = Scale { dcs_max: 5, lanes_max: 3, safety: SAFETY_REAL, increments: 6_000, replicas: Some(3) };
+        let mut plan = Plan::drawn(seed, scale);
+        plan.faults.retain(|(_, fault)| !matches!(fault, Fault::StallDisk { .. } | Fault::OldDisk { .. }));
+        plan
+    }
+
+    fn drawn(seed: u64, scale: Scale) -> Plan {
         let root = Rng::new(seed);
         let mut rng = root.fork(1);
-        let sites = sites(&mut rng);
+        let mut sites = sites(&mut rng);
+        sites.truncate(scale.dcs_max);
         let dcs = sites.len();
         let nodes = nodes(&mut rng, dcs);
         let clients = clients(&mut rng, nodes.len());
-        let safety_end = Time(rng.between(SAFETY.0.0, SAFETY.1.0));
-        let workload = workload(&mut root.fork(2), clients.len(), safety_end);
+        let safety_end = Time(rng.between(scale.safety.0.0, scale.safety.1.0));
+        let workload = workload(&mut root.fork(2), clients.len(), safety_end, scale.increments);
+        let drawn = replicas(&mut root.fork(8), nodes.len());
         let mut plan = Plan {
             seed,
-            lanes: lanes(&mut rng),
+            lanes: lanes(&mut rng).min(scale.lanes_max),
             voters: voters(&mut rng, dcs),
             links: links(&mut rng),
             lossy_peers: rng.per_10k(5_000),
@@ -311,7 +342,7 @@ impl Plan {
             claims: ClaimPlan::new(root.fork(5), dcs, workload.guarded(), safety_end),
             leases: LeasePlan::new(root.fork(10), nodes.len(), dcs, workload.guarded()),
             workload,
-            replicas: replicas(&mut root.fork(8), nodes.len()),
+            replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
             sites,
             nodes,
             clients,
@@ -380,7 +411,7 @@ fn links(rng: &mut Rng) -> LinkFaults {
     }
 }
 
-fn workload(rng: &mut Rng, clients: usize, end: Time) -> Workload {
+fn workload(rng: &mut Rng, clients: usize, end: Time, increments: u64) -> Workload {
     let guarded = rng.between(1, 3);
     let mut counters: Vec<CounterPlan> = (0..guarded)
         .map(|n| CounterPlan {
@@ -399,7 +430,7 @@ fn workload(rng: &mut Rng, clients: usize, end: Time) -> Workload {
         weight_max: 1_000_000,
         adds: n % 3 != 0,
     }));
-    let per_client = 36_000 / clients as u64 + 1;
+    let per_client = increments / clients as u64 + 1;
     let burst_max = *rng.pick(&[4, 8, 16]);
     let bursts = per_client * 2 / (burst_max + 1) + 1;
     let swings = (1..=8).map(|part| (Time(end.0 * part / 8), *rng.pick(&[100, 100, 50, 180]))).collect();

@@ -273,6 +273,24 @@ impl<C: Clone + Default> Raft<C> {
         m.voter |= m.up && m.synced.min(m.commit) >= commit;
     }
 
+    /// What a real member has said of itself: who leads, and whether it does.
+    pub fn told_leader(&mut self, dc: usize, leader: Option<usize>, leads: bool, term: u64) {
+        let members = self.members.len();
+        let m = &mut self.members[dc];
+        let lead = || Lead { next: vec![0; members], matched: vec![0; members], seen: vec![0; members] };
+        (m.leader, m.lead, m.term) = (leader, leads.then(lead), term);
+    }
+
+    /// A real member knows this prefix to be committed.
+    pub fn told_committed(&mut self, dc: usize, prefix: &[C]) {
+        let m = &mut self.members[dc];
+        let entry = |cmds: &C| Entry { term: 0, cmds: cmds.clone() };
+        let known = m.log.len().min(prefix.len());
+        m.log.extend(prefix[known..].iter().map(entry));
+        m.commit = m.commit.max(prefix.len());
+        m.synced = m.log.len();
+    }
+
     /// Whether this member reaches a majority of voters, itself included.
     pub fn reaches_majority(&self, dc: usize, connected: impl Fn(usize, usize) -> bool) -> bool {
         let reached = |&v: &usize| self.members[v].voter && self.members[v].up && (v == dc || connected(v, dc));

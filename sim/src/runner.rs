@@ -2,6 +2,7 @@
 //! threads. The only file of this crate that asks a clock or starts a thread; neither reaches a run.
 
 use crate::coverage::{Coverage, Unmet};
+use crate::engine::Mode;
 use crate::model::config::Config;
 use crate::model::search::{Explored, explore};
 use crate::plan::{Only, Plan};
@@ -37,17 +38,23 @@ pub fn run(seed: u64, mutation: Mutation) -> Timed {
 
 /// Runs a plan; hands every line of its trace to `print`.
 pub fn run_plan(plan: Plan, mutation: Mutation, print: Option<&mut dyn FnMut(&str)>) -> Timed {
+    run_plan_in(Mode::FAST, plan, mutation, print)
+}
+
+/// Runs a plan of a mode, as above.
+pub fn run_plan_in(mode: Mode, plan: Plan, mutation: Mutation, print: Option<&mut dyn FnMut(&str)>) -> Timed {
     let (began, seed) = (now(), plan.seed);
+    let printed = print.is_some();
+    let world = || World::on((mode.engine)(&plan), plan, mutation, printed);
     let outcome = match print {
-        None => catch_unwind(AssertUnwindSafe(|| World::of(plan, mutation, false).run())),
-        Some(print) => catch_unwind(AssertUnwindSafe(|| replay(plan, mutation, print))),
+        None => catch_unwind(AssertUnwindSafe(|| world().run())),
+        Some(print) => catch_unwind(AssertUnwindSafe(|| replay(world(), print))),
     };
-    let outcome = outcome.unwrap_or_else(|panic| panicked(seed, &panic));
+    let outcome = outcome.unwrap_or_else(|panic| panicked(seed, &*panic));
     Timed { outcome, seconds: seconds_since(began) }
 }
 
-fn replay(plan: Plan, mutation: Mutation, print: &mut dyn FnMut(&str)) -> Outcome {
-    let mut world = World::of(plan, mutation, true);
+fn replay(mut world: World, print: &mut dyn FnMut(&str)) -> Outcome {
     loop {
         let more = world.step();
         world.trace.take_lines().iter().for_each(|line| print(line));
@@ -60,6 +67,8 @@ fn replay(plan: Plan, mutation: Mutation, print: &mut dyn FnMut(&str)) -> Outcom
 /// What makes a run fail.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
+    /// Name of the mode.
+    pub mode: &'static str,
     /// The property that the whole run violates first, and so does the shrunk one.
     pub property: &'static str,
     /// Without any one of these, it does not fail so.
@@ -74,7 +83,13 @@ pub struct Shrunk {
 
 /// Leaves out of a failing seed what it does not need to fail; `None` if it does not fail.
 pub fn shrink(seed: u64, mutation: Mutation) -> Option<Shrunk> {
-    let whole = Plan::new(seed);
+    shrink_in(Mode::FAST, seed, mutation)
+}
+
+/// As above, of a mode.
+pub fn shrink_in(mode: Mode, seed: u64, mutation: Mutation) -> Option<Shrunk> {
+    let whole = (mode.plan)(seed);
+    let run_plan = |plan, mutation, print| run_plan_in(mode, plan, mutation, print);
     let first = |timed: &Timed| timed.outcome.findings.violations.first().map(|violation| violation.property);
     let property = first(&run_plan(whole.clone(), mutation, None))?;
     let with = |parts: &[Part]| Plan { only: shrink::only(parts), ..whole.clone() };
@@ -85,7 +100,7 @@ pub fn shrink(seed: u64, mutation: Mutation) -> Option<Shrunk> {
     });
     let plan = with(&parts);
     let timed = run_plan(plan.clone(), mutation, None);
-    Some(Shrunk { property, of: all.len(), parts, runs, plan, timed })
+    Some(Shrunk { mode: mode.name, property, of: all.len(), parts, runs, plan, timed })
 }
 
 fn panicked(seed: u64, panic: &(dyn std::any::Any + Send)) -> Outcome {
@@ -145,20 +160,21 @@ impl Shrunk {
             "parts": self.words(),
             "of": self.of,
             "runs": self.runs,
-            "replay": replay_command(self.plan.seed, &self.plan.only),
+            "replay": replay_command(self.mode, self.plan.seed, &self.plan.only),
         })
     }
 }
 
 /// How to see a failure again.
-pub fn replay_command(seed: u64, only: &Only) -> String {
+pub fn replay_command(mode: &str, seed: u64, only: &Only) -> String {
+    let mode = if mode == Mode::FAST.name { String::new() } else { format!(" --mode {mode}") };
     let list = |some: &BTreeSet<usize>| match some.is_empty() {
         true => "none".to_owned(),
         false => some.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
     };
     let some = [("faults", &only.faults), ("admin", &only.admin), ("clients", &only.clients)];
     let some = some.into_iter().filter_map(|(name, some)| Some(format!(" --only-{name} {}", list(some.as_ref()?))));
-    format!("tidemark sim replay --seed {seed}{}", some.collect::<String>())
+    format!("tidemark sim replay{mode} --seed {seed}{}", some.collect::<String>())
 }
 
 /// Which seeds a sweep runs: an end, or a time limit.
@@ -172,6 +188,10 @@ pub struct SweepPlan {
 /// What a sweep came to.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
+    /// Name of the mode.
+    pub mode: &'static str,
+    /// Whether it has to meet situations.
+    floors: bool,
     /// The first seed.
     pub seed: u64,
     pub seeds: u64,
@@ -193,8 +213,13 @@ pub struct Sweep {
 }
 
 /// Runs seeds on two threads. Every failure is handed to `report` when it is found.
-#[expect(clippy::disallowed_methods, reason = "a sweep runs seeds in parallel; each run is single-threaded")]
 pub fn sweep(plan: SweepPlan, mutation: Mutation, report: &(dyn Fn(&Timed) + Sync)) -> Sweep {
+    sweep_in(Mode::FAST, plan, mutation, report)
+}
+
+/// As above, in a mode.
+#[expect(clippy::disallowed_methods, reason = "a sweep runs seeds in parallel; each run is single-threaded")]
+pub fn sweep_in(mode: Mode, plan: SweepPlan, mutation: Mutation, report: &(dyn Fn(&Timed) + Sync)) -> Sweep {
     let began = now();
     let next = std::sync::atomic::AtomicU64::new(0);
     let work = || {
@@ -204,7 +229,7 @@ pub fn sweep(plan: SweepPlan, mutation: Mutation, report: &(dyn Fn(&Timed) + Syn
             if n >= plan.count || seconds_since(began) >= plan.seconds {
                 return sweep;
             }
-            let timed = run(plan.first + n, mutation);
+            let timed = run_plan_in(mode, (mode.plan)(plan.first + n), mutation, None);
             if !timed.outcome.findings.violations.is_empty() {
                 report(&timed);
             }
@@ -216,7 +241,7 @@ pub fn sweep(plan: SweepPlan, mutation: Mutation, report: &(dyn Fn(&Timed) + Syn
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
     let sweep = parts.into_iter().reduce(Sweep::join).unwrap_or_default();
-    Sweep { seed: plan.first, ..sweep }
+    Sweep { mode: mode.name, floors: mode.floors, seed: plan.first, ..sweep }
 }
 
 impl Sweep {
@@ -260,7 +285,7 @@ impl Sweep {
 
     /// Situations that were not met as often as so many seeds should.
     pub fn unmet(&self) -> Vec<Unmet> {
-        self.coverage.unmet(self.seeds)
+        if self.floors { self.coverage.unmet(self.seeds) } else { Vec::new() }
     }
 
     /// The closing line of a sweep. `events_per_s` is per core.
@@ -268,11 +293,12 @@ impl Sweep {
         let failed: Vec<Value> = self
             .failed
             .iter()
-            .map(|(seed, what)| json!({ "seed": seed, "violation": what, "replay": replay_command(*seed, &Only::default()) }))
+            .map(|(seed, what)| json!({ "seed": seed, "violation": what, "replay": replay_command(self.mode, *seed, &Only::default()) }))
             .collect();
         let none = self.seeds == self.failures;
         let unmet = |unmet: &Unmet| json!({ "situation": unmet.situation, "met": unmet.met, "least": unmet.least });
         json!({
+            "mode": self.mode,
             "seed": self.seed,
             "seeds": self.seeds,
             "failures": self.failures,

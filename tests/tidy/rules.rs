@@ -17,7 +17,8 @@ const MAY_KNOW: [(&str, &[&str]); 8] = [
     ("tidemark-node", SHELLS_KNOW),
     ("tidemark-aggregator", SHELLS_KNOW),
     ("tidemark-client", SHELLS_KNOW),
-    ("tidemark-sim", &["tidemark-proto", "tidemark-consensus"]),
+    ("tidemark-sim", &["tidemark-proto"]),
+    ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim"]),
     (
         "tidemark",
         &[
@@ -28,6 +29,7 @@ const MAY_KNOW: [(&str, &[&str]); 8] = [
             "tidemark-aggregator",
             "tidemark-client",
             "tidemark-sim",
+            "tidemark-sim-raft",
         ],
     ),
 ];
@@ -37,7 +39,8 @@ const SHELLS_KNOW: &[&str] = &["tidemark-proto", "tidemark-transport", "tidemark
 const PROTO_DEPENDENCIES: [&str; 7] = ["bytes", "crdts", "hashbrown", "postcard", "rand", "serde", "thiserror"];
 const PROTO_DEV_DEPENDENCIES: [&str; 1] = ["proptest"];
 
-const TOP_LEVEL: [&str; 24] = [
+const TOP_LEVEL: [&str; 25] = [
+    ".cargo",
     ".ci",
     ".gitignore",
     "ARCHITECTURE.md",

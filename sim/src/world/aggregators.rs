@@ -3,6 +3,7 @@
 use super::claims::of_claims;
 use super::{Event, Timer, World};
 use crate::disk::Rows;
+use crate::raft::Cmds;
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -66,7 +67,9 @@ impl World {
         let mut rng: Rng = self.rng.fork(50 + dc as u64);
         let process = &mut self.aggregators[dc];
         process.boot += 1;
-        (process.applied, process.ledger) = process.snapshot.clone();
+        // Real logs keep snapshots of their own.
+        let snapshot = if self.engine.is_some() { Default::default() } else { process.snapshot.clone() };
+        (process.applied, process.ledger) = snapshot;
         (process.timer, process.leader) = (Timer::default(), None);
         let rows: Rows = process.rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let boot = process.boot;
@@ -74,14 +77,18 @@ impl World {
         let config = aggregator_config(dc, boot, rng.next());
         let core = AggregatorCore::recover(config, rows);
         self.note(40, [dc as u64, boot.into(), 0], || format!("aggregator {dc} starts for the {boot}. time"));
+        self.raft.restart(dc, applied);
+        self.replay_ledger(dc);
         match core {
             Ok(core) => self.aggregators[dc].core = Some(core),
             Err(error) => return self.audit.findings.found("recovery", format!("aggregator {dc}: {error}")),
         }
-        self.raft.restart(dc, applied);
         self.audit.views.restarted(dc);
         self.audit_replica_claims(dc);
         self.aggregator_input(dc, Input::Tick);
+        if self.engine.is_some() {
+            self.tell_ledger(dc);
+        }
     }
 
     pub(super) fn aggregator_input(&mut self, dc: usize, input: Input) {
@@ -226,10 +233,24 @@ impl World {
         let mut cmds = cmds;
         cmds.extend(self.mutation.forged(&self.reference, &cmds));
         let cmds = Rc::new(cmds);
-        let taken = self.raft.propose(dc, Rc::clone(&cmds));
+        let taken = self.propose_entry(dc, &cmds);
         self.copy_later(&cmds);
         self.coverage.saw_times("proposal of a deposed leader", u64::from(!taken));
         taken
+    }
+
+    /// Hands an entry to the ledger's log, as a member that leads; false when it does not.
+    pub(super) fn propose_entry(&mut self, dc: usize, cmds: &Cmds) -> bool {
+        match &mut self.engine {
+            None => self.raft.propose(dc, Rc::clone(cmds)),
+            Some(engine) => {
+                let leads = self.raft.is_leader(dc);
+                if leads {
+                    engine.propose(dc, cmds);
+                }
+                leads
+            }
+        }
     }
 
     /// Applies what is committed, and tells the aggregator.
@@ -247,11 +268,24 @@ impl World {
     }
 
     fn apply_committed(&mut self, dc: usize) {
-        let process = &mut self.aggregators[dc];
         let commit = self.raft.members[dc].commit;
-        if process.applied >= commit {
+        if self.aggregators[dc].applied >= commit {
             return;
         }
+        let claims = self.apply_to_replica(dc, commit);
+        let process = &mut self.aggregators[dc];
+        if commit >= process.snapshot.0 + SNAPSHOT_ENTRIES {
+            process.snapshot = (commit, process.ledger.clone());
+        }
+        if claims {
+            self.audit_replica_claims(dc);
+        }
+        self.tell_ledger(dc);
+    }
+
+    /// Whether something about claims was among it.
+    pub(super) fn apply_to_replica(&mut self, dc: usize, commit: usize) -> bool {
+        let process = &mut self.aggregators[dc];
         let mut claims = false;
         for at in process.applied..commit {
             let index = LogIndex(at as u64 + 1);
@@ -261,13 +295,12 @@ impl World {
             process.ledger.skip(index);
         }
         process.applied = commit;
-        if commit >= process.snapshot.0 + SNAPSHOT_ENTRIES {
-            process.snapshot = (commit, process.ledger.clone());
-        }
-        let changes = process.ledger.take_changes();
-        if claims {
-            self.audit_replica_claims(dc);
-        }
+        claims
+    }
+
+    /// Tells the aggregator what changed in its replica.
+    pub(super) fn tell_ledger(&mut self, dc: usize) {
+        let changes = self.aggregators[dc].ledger.take_changes();
         if changes != Changes::default() {
             self.aggregator_input(dc, Input::Ledger(changes));
         }
@@ -324,6 +357,7 @@ impl World {
         process.boot += 1;
         self.cover_leader_lost(dc);
         self.raft.crash(dc);
+        self.crash_ledger_member(dc);
         self.note(44, [dc as u64, 0, 0], || format!("aggregator {dc} crashes"));
         self.coverage.saw("aggregator crash");
         for group in 0..self.groups.len() {

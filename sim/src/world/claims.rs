@@ -175,7 +175,7 @@ impl World {
         let Some(leader) = self.raft.leader() else { return };
         self.coverage.saw("claim said without a look");
         let cmds = Rc::new(vec![cmd]);
-        self.raft.propose(leader, Rc::clone(&cmds));
+        self.propose_entry(leader, &cmds);
         self.copy_later(&cmds);
     }
 

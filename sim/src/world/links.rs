@@ -137,6 +137,9 @@ impl World {
     // ---- the ledger's log ----
 
     fn scan_raft(&mut self) {
+        if self.engine.is_some() {
+            return;
+        }
         let beat = self.links.scans.is_multiple_of(HEARTBEAT_SCANS);
         for dc in 0..self.plan.sites.len() {
             if self.raft.is_leader(dc) && beat {
@@ -173,20 +176,29 @@ impl World {
 
     /// True when `candidate` now leads.
     pub(super) fn elect(&mut self, candidate: usize) -> bool {
+        if let Some(engine) = &mut self.engine {
+            engine.elect(candidate);
+            return false;
+        }
         let net = &self.net;
         let leads = self.raft.leader() == Some(candidate);
         let elected = self.raft.elect(candidate, |a, b| net.connected(a, b));
         if elected {
             self.raft_alone_since = None;
-            self.elections += 1;
-            // Who is elected again while it leads does not begin to.
-            self.elected[candidate] = self.elected[candidate].filter(|_| leads).or(Some(self.now));
-            self.note(24, [candidate as u64, 0, 0], || format!("data centre {candidate} leads the ledger"));
-            self.coverage.saw("ledger leader elected");
-            let believers = (0..self.plan.sites.len()).filter(|&dc| self.raft.is_leader(dc)).count();
-            self.coverage.saw_times("old ledger leader still believes", u64::from(believers > 1));
+            self.on_elected(candidate, leads);
         }
         elected
+    }
+
+    /// `again`: it led before.
+    pub(super) fn on_elected(&mut self, candidate: usize, again: bool) {
+        self.elections += 1;
+        // Who is elected again while it leads does not begin to.
+        self.elected[candidate] = self.elected[candidate].filter(|_| again).or(Some(self.now));
+        self.note(24, [candidate as u64, 0, 0], || format!("data centre {candidate} leads the ledger"));
+        self.coverage.saw("ledger leader elected");
+        let believers = (0..self.plan.sites.len()).filter(|&dc| self.raft.is_leader(dc)).count();
+        self.coverage.saw_times("old ledger leader still believes", u64::from(believers > 1));
     }
 
     /// Sends what the log's members want to send, and tells their aggregators what they learnt.

@@ -10,12 +10,14 @@ mod leases;
 mod links;
 mod lost;
 mod moments;
+mod news;
 mod nodes;
 mod old_disks;
 mod replicas;
 
 use crate::checkers::Findings;
 use crate::coverage::Coverage;
+use crate::engine::Engine;
 use crate::net::Net;
 use crate::oracle::Oracle;
 use crate::plan::{LAST_MILESTONE_MAX, LIVENESS_MAX, Plan};
@@ -31,6 +33,7 @@ use clients::{ClientProc, Conn};
 use links::Links;
 use lost::LostGroup;
 use moments::Moments;
+use news::Truth;
 use nodes::NodeProc;
 use old_disks::OldDisk;
 use replicas::{Command, GroupLog};
@@ -92,6 +95,9 @@ pub enum Event {
         boot: u32,
     },
     NodeRestart {
+        node: usize,
+    },
+    DiskFreed {
         node: usize,
     },
     // Node ↔ aggregator.
@@ -251,6 +257,10 @@ pub struct World {
     admin_sent: Vec<(usize, Cmds)>,
     suitors: Vec<Suitor>,
     leases: leases::Leases,
+    /// Real logs instead of modelled ones.
+    engine: Option<Box<dyn Engine>>,
+    /// What is committed in real logs, whoever said so: the ledger's entries, and each group's commands.
+    truth: Truth,
 }
 
 impl World {
@@ -261,6 +271,11 @@ impl World {
 
     /// A run of a plan.
     pub fn of(plan: Plan, mutation: Mutation, print: bool) -> World {
+        World::on(None, plan, mutation, print)
+    }
+
+    /// A run of a plan, on real logs if there are any.
+    pub fn on(engine: Option<Box<dyn Engine>>, plan: Plan, mutation: Mutation, print: bool) -> World {
         mutation.enter();
         let root = Rng::new(plan.seed);
         let dcs = plan.sites.len();
@@ -308,6 +323,8 @@ impl World {
             admin_sent: Vec::new(),
             suitors: Vec::new(),
             leases: leases::Leases::default(),
+            truth: Truth::new(plan.nodes.len()),
+            engine,
             plan,
         };
         world.raft.broken_quorum = mutation == Mutation::NoQuorum;
@@ -347,6 +364,9 @@ impl World {
         }
         if self.now >= self.plan.safety_end && !self.faults_over {
             self.end_faults();
+        }
+        if self.take_news() {
+            return true;
         }
         let Some((at, event)) = self.queue.pop() else { return false };
         self.now = self.now.max(at);
@@ -393,6 +413,7 @@ impl World {
             Event::Synced { node, boot, upto, lie } => self.on_synced(node, boot, upto, lie),
             Event::Persisted { node, boot } => self.on_persisted(node, boot),
             Event::NodeRestart { node } => self.start_node(node),
+            Event::DiskFreed { node } => self.on_disk_freed(node),
             Event::ToGroup { group, link, msg } => self.on_to_group(group, link, msg),
             Event::FromGroup { group, link, msg } => self.on_from_group(group, link, msg),
             Event::AggregatorTick { dc, boot } => self.on_aggregator_tick(dc, boot),

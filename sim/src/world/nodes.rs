@@ -63,6 +63,11 @@ impl NodeProc {
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
+
+    /// It does not die amid a write by the world's hand: its disk sees to that.
+    pub fn spare_amid_write(&mut self) {
+        self.doom_amid_write = None;
+    }
 }
 
 /// The group of each node.
@@ -128,6 +133,9 @@ impl World {
     pub(super) fn start_node(&mut self, node: usize) {
         if self.nodes[node].is_up() || self.nodes[node].buried {
             return;
+        }
+        if self.engine.is_some() && self.now < self.nodes[node].full_until {
+            return self.after(START_AGAIN, Event::NodeRestart { node });
         }
         self.nodes[node].boot += 1;
         let boot = self.nodes[node].boot;
@@ -237,11 +245,11 @@ impl World {
     /// What cannot be written ends the process.
     fn cannot_write(&mut self, node: usize, output: &Output) -> bool {
         let full = matches!(output, Output::Append { .. }) && self.now < self.nodes[node].full_until;
-        if full {
+        if full && self.engine.is_none() {
             self.coverage.saw("disk full: the node stopped");
             self.nodes[node].doom = Some((0, START_AGAIN));
         }
-        full
+        full && self.engine.is_none()
     }
 
     fn on_node_output(&mut self, node: usize, output: Output) {
@@ -256,6 +264,7 @@ impl World {
             Output::Client { conn, msg } if self.is_to_impostor(conn, &msg) => {}
             Output::Client { conn, msg } => self.node_answers(node, conn.0 as usize, msg),
             Output::Aggregator(msg) => self.group_says(node, msg),
+            Output::Persist(part) if self.engine.is_some() => self.persist_to_log(node, part),
             Output::Persist(part) => {
                 self.coverage.saw("checkpoint part");
                 self.writing_rows(node, part.applied);
@@ -330,6 +339,9 @@ impl World {
 
     pub(super) fn on_persisted(&mut self, node: usize, boot: u32) {
         if self.nodes[node].boot == boot && self.nodes[node].is_up() {
+            if self.engine.is_some() {
+                return self.node_input(node, Input::Persisted);
+            }
             self.nodes[node].disk.written();
             if self.nodes[node].last_part {
                 self.rows_complete(node);
@@ -381,6 +393,7 @@ impl World {
 
     pub(super) fn doom_amid_write(&mut self, node: usize, part: bool, span: Span) {
         self.nodes[node].doom_amid_write = Some((part, span));
+        self.tear_write(node);
     }
 
     pub(super) fn stall_disk(&mut self, node: usize, span: Span) {
@@ -390,6 +403,7 @@ impl World {
 
     pub(super) fn fill_disk(&mut self, node: usize, span: Span) {
         self.nodes[node].full_until = self.now + span;
+        self.fill_real_disk(node, span);
     }
 
     /// The process ends and starts on another disk.

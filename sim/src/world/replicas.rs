@@ -41,12 +41,12 @@ pub struct Membership {
     /// Entries handed to the core.
     pub applied: usize,
     /// What the rows on disk stand for, and what those being written will.
-    rows_at: usize,
+    pub rows_at: usize,
     writing: (LogIndex, usize),
     /// The term in which it was told to lead.
-    led: u64,
+    pub led: u64,
     /// Not heard by the others before this.
-    isolated_until: Time,
+    pub isolated_until: Time,
     /// Since when it leads without a majority.
     lonely_since: Option<Time>,
     /// What it proposes reaches the log not before this, in order.
@@ -129,13 +129,22 @@ impl World {
         if self.nodes[node].boot != boot {
             return;
         }
-        let Some((log, member)) = self.log_of(node) else { return };
-        let taken = log.raft.propose(member, command);
+        let leadership = self.nodes[node].log.led;
+        let taken = match &mut self.engine {
+            Some(engine) => engine.submit(node, leadership, command.to_vec()),
+            None => {
+                let Some((log, member)) = self.log_of(node) else { return };
+                log.raft.propose(member, command)
+            }
+        };
         self.coverage.saw_times("entry of a deposed leader of a group", u64::from(!taken));
     }
 
     /// Sends what the members of groups want to send, and hands their cores what is committed.
     pub(super) fn flush_logs(&mut self) {
+        if self.engine.is_some() {
+            return self.stirred.clear();
+        }
         while let Some(group) = self.stirred.pop_first() {
             self.processes_of(group).for_each(|node| self.catch_up_replica(node));
             while let Some((from, to, after_sync, msg)) =
@@ -222,7 +231,7 @@ impl World {
         }
     }
 
-    fn lead(&mut self, node: usize, group: usize, term: u64) {
+    pub(super) fn lead(&mut self, node: usize, group: usize, term: u64) {
         self.nodes[node].log.led = term;
         self.coverage.saw("leader of a group begins");
         self.note(34, [node as u64, term, 0], || format!("node {node} leads group {group}"));
@@ -232,7 +241,7 @@ impl World {
         self.node_input(node, Input::Lead { nonce });
     }
 
-    fn follow(&mut self, node: usize) {
+    pub(super) fn follow(&mut self, node: usize) {
         self.keep_journals(node);
         if self.links.groups[self.nodes[node].group].node == node {
             self.break_group(self.nodes[node].group);
@@ -246,7 +255,10 @@ impl World {
         let applied = self.nodes[node].log.applied;
         let Some(log) = &mut self.logs[group] else { return };
         while log.read < applied {
-            let command = Rc::clone(&log.raft.members[member].log[log.read].cmds);
+            let command = match self.engine {
+                Some(_) => Rc::clone(&self.truth.groups[group][log.read]),
+                None => Rc::clone(&log.raft.members[member].log[log.read].cmds),
+            };
             log.read += 1;
             let Ok(Proposed::Entry { start, index, entry }) = wire::decode::<Proposed>(&command) else { continue };
             let begins = matches!(entry.cmds.first(), Some(GroupCmd::Boot { nonce }) if *nonce == start);
@@ -282,12 +294,18 @@ impl World {
         let (member, isolated_until) = (self.nodes[node].log.member, self.nodes[node].log.isolated_until);
         self.nodes[node].log =
             Membership { member, applied: rows_at, rows_at, isolated_until, ..Membership::default() };
+        if self.engine.is_some() {
+            return self.start_on_log(node);
+        }
         if let Some((log, member)) = self.log_of(node) {
             log.raft.restart(member, rows_at);
         }
     }
 
     pub(super) fn crash_member(&mut self, node: usize) {
+        if self.engine.is_some() {
+            return self.crash_on_log(node);
+        }
         if let Some((log, member)) = self.log_of(node) {
             log.raft.crash(member);
         }
@@ -315,6 +333,9 @@ impl World {
     // ---- connectivity ----
 
     pub(super) fn scan_logs(&mut self) {
+        if self.engine.is_some() {
+            return self.tell_apart();
+        }
         for group in 0..self.logs.len() {
             if self.logs[group].is_some() {
                 self.stirred.insert(group);
@@ -395,6 +416,10 @@ impl World {
     }
 
     pub(super) fn on_group_election(&mut self, group: usize) {
+        let processes = self.processes_of(group);
+        if let Some(engine) = &mut self.engine {
+            return engine.hand_over(processes);
+        }
         let reachable: Vec<bool> = self
             .processes_of(group)
             .map(|node| self.nodes[node].is_up() && self.nodes[node].log.isolated_until <= self.now)
@@ -410,6 +435,9 @@ impl World {
         let node = self.victim(group);
         let others = self.processes_of(group).filter(|&other| other != node).collect::<Vec<_>>();
         let Some(NodeMember { member, .. }) = self.member_of(node) else { return };
+        if self.engine.is_some() {
+            return self.wipe_on_log(group, node);
+        }
         let Some(log) = &mut self.logs[group] else { return };
         if log.raft.members.iter().any(|m| !m.voter) || others.iter().any(|&other| !self.nodes[other].is_up()) {
             return;

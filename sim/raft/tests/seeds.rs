@@ -1,0 +1,60 @@
+//! On real logs the first seeds hold every property and meet what they are for; and properties fire there too.
+
+use tidemark_sim::runner::{SweepPlan, run_plan_in, sweep_in};
+use tidemark_sim::teeth::Mutation;
+use tidemark_sim_raft::{RAFT, is_repeatable};
+
+/// Seeds of every test run; `tidemark sim sweep --mode raft` tries more.
+const SEEDS: u64 = 8;
+
+/// What they must have met, or they have tested little.
+const SITUATIONS: [&str; 17] = [
+    "award",
+    "grant",
+    "recall sent",
+    "retry after an unknown outcome",
+    "stream fenced",
+    "node crash",
+    "aggregator crash",
+    "ledger leader elected",
+    "ledger leader lost within a round trip of a grant",
+    "ledger snapshot installed",
+    "leader of a group begins",
+    "entry of a deposed leader of a group",
+    "rows of a group installed",
+    "disk of a group's node lost",
+    "node apart from its group",
+    "node stopped by its disk",
+    "data centre cut off",
+];
+
+#[test]
+fn on_real_logs_the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
+    assert!(is_repeatable(), "built without the flags of .cargo/config.toml");
+    let plan = SweepPlan { first: 0, count: SEEDS, seconds: f64::MAX };
+    let sweep = sweep_in(RAFT, plan, Mutation::None, &|_| {});
+    assert_eq!((sweep.failures, &sweep.failed), (0, &Vec::new()));
+    assert!(sweep.virtual_s_least >= 30.0 && sweep.without_milestone == 0, "{sweep:?}");
+    for situation in SITUATIONS {
+        assert!(sweep.coverage.count(situation) > 0, "no seed met: {situation}");
+    }
+}
+
+/// Deliberate bugs, a seed that shows each on real logs, and the property that fires.
+const TEETH: [(Mutation, u64, &str); 6] = [
+    (Mutation::DedupeSkipped, 0, "dedupe"),
+    (Mutation::GrantInflated, 0, "rights"),
+    (Mutation::RecallIgnored, 0, "liveness"),
+    (Mutation::CountedForWinner, 0, "award"),
+    (Mutation::ViewNotClamped, 0, "views"),
+    (Mutation::RowLost, 0, "recovery"),
+];
+
+#[test]
+fn bugs_are_caught_on_real_logs_by_the_seeds_that_show_them() {
+    let first = |&(bug, seed, _): &(Mutation, u64, &str)| {
+        let outcome = run_plan_in(RAFT, (RAFT.plan)(seed), bug, None).outcome;
+        (bug, seed, outcome.findings.violations.first().map_or("nothing", |violation| violation.property))
+    };
+    assert_eq!(TEETH.iter().map(first).collect::<Vec<_>>(), TEETH);
+}

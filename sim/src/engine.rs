@@ -1,0 +1,133 @@
+//! The logs under a run. Fast runs model them (`raft`); a crate above this one may bring real ones, which keep to the same virtual
+//! time: the world hands over what its machines want to log, says which processes and links fail, and is told what came of it.
+
+use crate::disk::Rows;
+use crate::plan::Plan;
+use tidemark_proto::ids::LogIndex;
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::LedgerCmd;
+use tidemark_proto::time::Time;
+
+/// What a member of the ledger's log says.
+#[derive(Clone, Debug)]
+pub enum LedgerNews {
+    /// It has applied the entry of this index. Entries that hold no command are not told.
+    Applied { index: usize, cmds: Vec<LedgerCmd> },
+    /// A snapshot that stands for everything up to this index has replaced its state.
+    Restored { index: usize, ledger: Box<Ledger> },
+    /// Who leads, as far as it knows, and whether that is itself.
+    Leader { leader: Option<usize>, leads: bool, term: u64 },
+    /// It has stopped by itself.
+    Failed { reason: String },
+}
+
+/// What a member of a group's log says.
+#[derive(Clone, Debug)]
+pub enum GroupNews {
+    /// These are committed; with the last one, so many are.
+    Committed {
+        count: usize,
+        commands: Vec<Vec<u8>>,
+    },
+    /// It leads, under this number.
+    Leads {
+        leadership: u64,
+    },
+    Follows,
+    /// Another member's rows have replaced its own; they stand for so many commands.
+    Restored {
+        count: usize,
+        rows: Rows,
+    },
+    /// A checkpoint is durable that stands for so many commands.
+    Checkpointed {
+        count: usize,
+    },
+    Failed {
+        reason: String,
+    },
+}
+
+/// News of one process start.
+#[derive(Clone, Debug)]
+pub enum News {
+    Ledger { dc: usize, boot: u32, news: LedgerNews },
+    Group { node: usize, boot: u32, news: GroupNews },
+}
+
+/// What a process lost when it crashed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Writes that had not been synced, and are gone.
+    pub writes: usize,
+    /// Whether the last that is left was torn.
+    pub torn: bool,
+}
+
+/// What a process finds on its disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Started {
+    pub rows: Rows,
+    /// Commands that the rows stand for.
+    pub count: usize,
+    /// Entries that it had in its log when it crashed, and has not now.
+    pub entries_lost: u64,
+}
+
+/// Real logs, on the world's time. Members of the ledger's log are data centres, those of groups' logs processes; a process is
+/// named by its number and its start.
+pub trait Engine {
+    /// Goes on until something happens, at most until `until`; when, and what.
+    fn next(&mut self, until: Time) -> Option<(Time, News)>;
+
+    /// Starts a member of the ledger's log from its disk; what it replays.
+    fn start_ledger(&mut self, dc: usize, boot: u32) -> Result<Vec<LedgerNews>, String>;
+    fn crash_ledger(&mut self, dc: usize) -> Lost;
+    /// Hands commands to the log of a member that leads.
+    fn propose(&mut self, dc: usize, cmds: &[LedgerCmd]);
+    /// An election without need.
+    fn elect(&mut self, candidate: usize);
+
+    /// Starts a member of a group's log from its disk.
+    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64) -> Result<Started, String>;
+    fn crash_replica(&mut self, node: usize) -> Lost;
+    /// The disk is lost; the process is down.
+    fn wipe(&mut self, node: usize);
+    /// Whether each of these processes votes in their group's log and has all that is committed, so that any one may be lost.
+    fn is_whole(&self, nodes: std::ops::Range<usize>) -> bool;
+    /// Hands an entry to the log, if the leadership lasts; false when it is known not to.
+    fn submit(&mut self, node: usize, leadership: u64, entry: Vec<u8>) -> bool;
+    /// Everything that was last told of a group was handed to its owner.
+    fn taken(&mut self, node: usize);
+    /// Persists a part of a checkpoint that stands for what was taken when its first part came.
+    fn checkpoint(&mut self, node: usize, applied: LogIndex, last: bool, rows: Rows);
+    /// The group's leader asks another member to lead.
+    fn hand_over(&mut self, nodes: std::ops::Range<usize>);
+
+    /// The disk fails once it has taken so many further writes, which tears a transaction.
+    fn fail_disk_after(&mut self, node: usize, writes: u64);
+    /// The disk takes no further write, or does again.
+    fn fill_disk(&mut self, node: usize, full: bool);
+    /// Whether messages pass from one data centre to another.
+    fn set_cut(&mut self, from: usize, to: usize, cut: bool);
+    /// Whether the others of its group hear this process.
+    fn set_apart(&mut self, node: usize, apart: bool);
+    /// Links only delay from here on, and disks do as they should.
+    fn end_faults(&mut self);
+}
+
+/// How a seed becomes a run.
+#[derive(Clone, Copy)]
+pub struct Mode {
+    pub name: &'static str,
+    pub plan: fn(u64) -> Plan,
+    /// `None`: the logs are modelled.
+    pub engine: fn(&Plan) -> Option<Box<dyn Engine>>,
+    /// Whether a sweep has to meet the situations of `coverage::FLOORS`.
+    pub floors: bool,
+}
+
+impl Mode {
+    /// Everything is modelled but the machines of the core.
+    pub const FAST: Mode = Mode { name: "fast", plan: Plan::new, engine: |_| None, floors: true };
+}
