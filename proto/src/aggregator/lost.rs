@@ -53,11 +53,6 @@ impl AggregatorCore {
         }
     }
 
-    /// Whether a group speaks to this aggregator.
-    pub fn is_connected(&self, group: GroupId) -> bool {
-        self.groups.contains(&group)
-    }
-
     /// The command that declares a group lost; refused, unless `forced`, of one that was heard of a moment ago.
     pub fn declaration(
         &self,

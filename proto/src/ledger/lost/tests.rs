@@ -1,3 +1,5 @@
+//! What becomes of accounts, the window, milestones and certificates when a group is declared lost.
+
 use super::super::{DeclareError, Fate, Ledger};
 use crate::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
 use crate::msg::{Hello, LedgerCmd, MilestoneSpec, Offer, OfferBody, OfferItem, Policy, Report};
