@@ -99,11 +99,11 @@ impl Cluster {
         std::fs::write(cluster.path("layout.toml"), layout).unwrap();
         cluster.write_token();
         cluster.make_certificates();
-        for dc in 0..names.len() {
+        for (dc, (_, nodes)) in dcs.iter().enumerate() {
             for role in [Role::Node, Role::Aggregator] {
                 cluster.write_config(dc, role, "layout.toml");
             }
-            (1..dcs[dc].1).for_each(|node| cluster.write_node_config(dc, node));
+            (1..*nodes).for_each(|node| cluster.write_node_config(dc, node));
         }
         cluster
     }
