@@ -323,8 +323,7 @@ impl Backend for LocalBackend {
         let deadline = Instant::now() + LEDGER_PATIENCE;
         while !self.aggregator.is_lost(group) {
             if Instant::now() >= deadline {
-                let message =
-                    "the ledger did not carry it out in time: where it is led the group may have been heard of";
+                let message = "the ledger did not carry it out in time, and still may: where it is led the group may have been heard of";
                 return Err(Failure::InDoubt(message.to_owned()));
             }
             sleep(LEDGER_POLL).await;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_aggregator::Aggregator;
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::ledger::{Life, ResetError};
+use tidemark_proto::ledger::{Ledger, Life, ResetError};
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::WallMs;
 use tokio::time::{Instant, sleep};
@@ -90,10 +90,13 @@ impl Lives {
         if_generation: Option<u32>,
     ) -> Result<BegunBody, Failure> {
         let was = self.0.get(counter).value;
-        let cmd = self.0.with_ledger(|ledger| ledger.reset(counter, keeps_milestones)).map_err(failure)?;
-        let before = self.life(counter);
+        let decide = |ledger: &Ledger| (ledger.resets().life(counter), ledger.reset(counter, keeps_milestones));
+        let (before, cmd) = self.0.with_ledger(decide);
+        let cmd = cmd.map_err(failure)?;
         match if_generation {
-            Some(wanted) if wanted.checked_add(1) == Some(before.generation) => {
+            Some(wanted)
+                if wanted.checked_add(1) == Some(before.generation) && before.kept_milestones == keeps_milestones =>
+            {
                 return Ok(self.begun(counter, before.generation, None).await);
             }
             Some(wanted) if wanted != before.generation => {
@@ -103,7 +106,7 @@ impl Lives {
             _ => {}
         }
         let after = self.carry_out(counter, before, cmd).await?;
-        match after.generation == before.generation + 1 {
+        match after.generation == before.generation + 1 && after.kept_milestones == keeps_milestones {
             true => Ok(self.begun(counter, after.generation, Some(was)).await),
             false => Err(changed(counter)),
         }
@@ -127,11 +130,11 @@ impl Lives {
     /// Unknown namespace, a time that is none, or another change at the same time.
     pub async fn expire(&self, counter: &CounterName, wanted: ExpiryBody) -> Result<LifeBody, Failure> {
         let at = expiry(wanted)?;
-        let before = self.life(counter);
-        let cmd = self.0.with_ledger(|ledger| ledger.expiry(counter, at)).map_err(failure)?;
-        let Some(cmd) = cmd else { return Ok(self.of(counter)) };
+        let (before, cmd) = self.0.with_ledger(|ledger| (ledger.resets().life(counter), ledger.expiry(counter, at)));
+        let Some(cmd) = cmd.map_err(failure)? else { return Ok(self.of(counter)) };
         let after = self.carry_out(counter, before, cmd).await?;
-        if after.expires == at { Ok(self.of(counter)) } else { Err(changed(counter)) }
+        let is_it = after.expires == at && after.generation == before.generation;
+        if is_it { Ok(self.of(counter)) } else { Err(changed(counter)) }
     }
 
     /// The counter's life once the ledger as applied here shows the next one.
@@ -164,6 +167,10 @@ fn expiry(wanted: ExpiryBody) -> Result<Option<WallMs>, Failure> {
         (Some(ms), None) if u128::from(ms) > last.as_millis() => {
             invalid("expires_unix_ms", format!("expires_unix_ms is {ms}: at most {} allowed", last.as_millis()))
         }
+        (Some(ms), None) if u128::from(ms) < now.as_millis() => {
+            let message = format!("expires_unix_ms is {ms}, which is over: it is {} now", now.as_millis());
+            invalid("expires_unix_ms", message)
+        }
         (Some(ms), None) => Ok(Some(WallMs(ms))),
     }
 }
@@ -189,13 +196,16 @@ mod tests {
     fn a_time_to_expire_is_one_of_two_kinds_and_bounded() {
         let wanted = |expires_unix_ms, expires_s| expiry(ExpiryBody { expires_unix_ms, expires_s });
         assert_eq!(wanted(None, None).unwrap(), None);
-        assert_eq!(wanted(Some(5), None).unwrap(), Some(WallMs(5)));
+        let later = 1 << 42;
+        assert_eq!(wanted(Some(later), None).unwrap(), Some(WallMs(later)));
         assert!(wanted(None, Some(60)).unwrap().is_some_and(|at| at.0 > 60_000));
         for (ms, s, code) in [
             (Some(1), Some(1), "expires"),
             (None, Some(0), "expires_s"),
             (None, Some(u64::MAX), "expires_s"),
             (Some(u64::MAX), None, "expires_unix_ms"),
+            // Seconds.
+            (Some(1_790_000_000), None, "expires_unix_ms"),
         ] {
             assert_eq!(wanted(ms, s).unwrap_err().code(), code);
         }

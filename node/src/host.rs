@@ -176,7 +176,9 @@ impl Host {
             Event::ClientGone { conn } => self.lose_client(conn),
             Event::AggregatorUp { conn, dc, peer } => self.on_aggregator(conn, &dc, peer),
             Event::Aggregator { conn, msg } => {
-                if let ForGroup::Lost { group } = msg {
+                if let ForGroup::Lost { group } = msg
+                    && self.is_aggregator(conn)
+                {
                     self.on_lost(group);
                 }
                 let heard = self.aggregator_told || matches!(msg, ForGroup::Lost { .. });
@@ -199,7 +201,8 @@ impl Host {
         let own = self.core.config().group.id;
         if own.incarnation == 0 && (own.dc, own.group) == (group.dc, group.group) {
             let found = wire::encode(&Proposed::Found { incarnation: group.incarnation });
-            self.abandoned = self.log.first_command().filter(|first| first[..] == found[..]).map(|_| group);
+            let is_it = self.log.first_command().is_some_and(|first| first[..] == found[..]);
+            self.abandoned = self.abandoned.or(is_it.then_some(group));
         }
     }
 

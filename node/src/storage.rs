@@ -38,6 +38,8 @@ pub enum StartError {
     Replica { path: String, source: Box<tidemark_consensus::raft::StartError> },
     #[error("{path} is there: the layout's `replicas` was another when this directory was founded")]
     OtherReplicas { path: String },
+    #[error("{path} is of a lost incarnation and cannot be set aside: {max} files of it are there already")]
+    SetAside { path: String, max: u32 },
 }
 
 /// What the log's writer thread has reported; read by the host's task.
@@ -110,11 +112,17 @@ fn shared_name(options: &StorageOptions<'_>) -> PathBuf {
     options.dir.join(format!("group-{}.redb", options.group))
 }
 
+/// Files of one lost incarnation that are kept; a further one stays in its place, and the node does not start.
+const SET_ASIDE_MAX: u32 = 8;
+
 /// Gives the file of an incarnation that was declared lost another name; which.
 pub fn set_aside(options: &StorageOptions<'_>, incarnation: u32) -> Result<PathBuf, StartError> {
     let shared = shared_name(options);
     let path = if shared.exists() { shared } else { options.dir.join(LOG_FILE) };
-    let aside = path.with_extension(format!("redb.lost-{incarnation}"));
+    // A copy that somebody put back is kept beside the first.
+    let name = |copy: u32| path.with_extension(format!("redb.lost-{incarnation}{}", ".again".repeat(copy as usize)));
+    let free = (0..SET_ASIDE_MAX).map(name).find(|aside| !aside.exists());
+    let aside = free.ok_or_else(|| StartError::SetAside { path: path.display().to_string(), max: SET_ASIDE_MAX })?;
     let failed = |source| StartError::Directory { path: path.display().to_string(), source };
     std::fs::rename(&path, &aside).map_err(failed)?;
     std::fs::File::open(options.dir).and_then(|dir| dir.sync_all()).map_err(failed)?;

@@ -380,7 +380,7 @@ impl Ledger {
 
     /// Everything that the ledger knows of the counter's groups was about what is over.
     fn on_reset(&mut self, counter: &CounterName, revision: u64, keeps_milestones: bool) {
-        if !self.namespaces.contains(counter.namespace()) || !self.resets.reset(counter, revision) {
+        if !self.namespaces.contains(counter.namespace()) || !self.resets.reset(counter, revision, keeps_milestones) {
             return;
         }
         if let Some(state) = self.counters.get_mut(counter) {

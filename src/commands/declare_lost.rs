@@ -51,7 +51,13 @@ fn choose<'g>(wanted: &GroupName, known: &'g [GroupBody]) -> Result<&'g GroupBod
     let named: Vec<&GroupBody> = known.iter().filter(is_it).collect();
     let open: Vec<&GroupBody> = named.iter().copied().filter(|body| body.state != GroupState::Lost).collect();
     let silent: Vec<&GroupBody> = open.iter().copied().filter(|body| body.state != GroupState::Heard).collect();
+    let is_new = |body: &GroupBody| body.state == GroupState::Heard && named.len() > open.len();
     match (&named[..], &open[..], &silent[..]) {
+        // It was founded anew: to ask twice must not give up what took the place of the lost one.
+        (_, [one], _) if wanted.incarnation.is_none() && is_new(one) => Err(format!(
+            "{wanted} was declared lost before, and {} is in its place: name that one if it is meant",
+            one.name
+        )),
         ([], ..) => Err(format!("no group {wanted} ever registered")),
         ([one], ..) | (_, [one], _) | (_, _, [one]) => Ok(one),
         (_, [], _) => Err(format!("every incarnation of {wanted} was declared lost before")),

@@ -1,7 +1,7 @@
 //! Groups that may be lost, and those that are: when each was last heard of, and what this view shows of a lost one.
 
 use crate::aggregator::AggregatorCore;
-use crate::ids::{CounterName, GroupId};
+use crate::ids::{CounterName, DcId, GroupId};
 use crate::ledger::{Changes, DeclareError, Ledger};
 use crate::limits::LOST_AFTER;
 use crate::msg::LedgerCmd;
@@ -69,6 +69,16 @@ impl AggregatorCore {
                 let (ago_s, limit_s) = (silent.0 / 1_000_000, LOST_AFTER.0 / 1_000_000);
                 Err(DeclareError::Heard { group, ago_s, limit_s })
             }
+        }
+    }
+
+    /// Whether another data centre may give a group up: where the group's own can be reached, that one knows best.
+    pub(super) fn may_declare(&self, dc: DcId, cmd: &LedgerCmd) -> bool {
+        match cmd {
+            LedgerCmd::DeclareLost { group, forced: false, .. } => {
+                dc == group.dc || !self.rtts.contains_key(&group.dc) && group.dc != self.config.dc
+            }
+            _ => true,
         }
     }
 

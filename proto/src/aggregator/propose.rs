@@ -119,7 +119,8 @@ impl AggregatorCore {
         if self.leader != Some(self.config.dc) {
             return;
         }
-        for cmd in cmds.into_iter().filter(|cmd| may_propose(dc, cmd)) {
+        let cmds: Vec<_> = cmds.into_iter().filter(|cmd| may_propose(dc, cmd) && self.may_declare(dc, cmd)).collect();
+        for cmd in cmds {
             let patience = if matches!(cmd, LedgerCmd::Report(_)) { self.leader_core.patience() } else { Span(0) };
             self.propose_within(now, cmd, self.report_interval(patience));
         }

@@ -1,7 +1,7 @@
 //! Commands that are said to the ledger again and again until its state shows them.
 
 use crate::ids::DcId;
-use crate::ledger::{Awaiting, Claim, ClaimState, Ledger};
+use crate::ledger::{Awaiting, Claim, ClaimState, CounterLedger, Ledger};
 use crate::msg::LedgerCmd;
 use crate::time::{Span, Time};
 
@@ -64,9 +64,9 @@ fn is_same(known: &LedgerCmd, cmd: &LedgerCmd) -> bool {
     };
     let covers = match (known, cmd) {
         (
-            LedgerCmd::Remains { counter, group, component, .. },
-            LedgerCmd::Remains { counter: of, group: whose, component: less, .. },
-        ) => (counter, group) == (of, whose) && component >= less,
+            LedgerCmd::Remains { counter, epoch, group, component },
+            LedgerCmd::Remains { counter: of, epoch: then, group: whose, component: less },
+        ) => (counter, epoch, group) == (of, then, whose) && component >= less,
         _ => false,
     };
     covers || known == cmd || claimed(known).is_some_and(|claim| claimed(cmd) == Some(claim))
@@ -109,8 +109,9 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: DcId) -> bool {
         LedgerCmd::DeclareLost { group, forced, heard } => {
             ledger.is_lost(*group) || (!forced && ledger.heard_of(*group) != *heard)
         }
-        LedgerCmd::Remains { counter, group, component, .. } => {
-            ledger.counter(counter).is_none_or(|state| state.known_of(*group) >= *component)
+        LedgerCmd::Remains { counter, epoch, group, component } => {
+            let known = |state: &CounterLedger| state.epoch() != *epoch || state.known_of(*group) >= *component;
+            ledger.counter(counter).is_none_or(known)
         }
         _ => true,
     }

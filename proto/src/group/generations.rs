@@ -6,9 +6,13 @@
 use super::Group;
 use crate::ids::{CellId, CounterName};
 use crate::limits::RESET_COUNTERS_MAX;
+use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Resets of all counters together that a checkpoint may speak of: each is looked up when it is loaded.
+const RESETS_MAX: u64 = 1 << 26;
 
 /// Slots as bits.
 #[derive(Clone, Debug, Default)]
@@ -48,22 +52,34 @@ pub(super) struct Generations {
 }
 
 impl Generations {
-    /// Of a checkpoint; `None` if it is none of a table with so many slots.
-    pub fn load(present: Vec<(CounterName, Present)>, past: Vec<(u32, u32)>, slots: u32) -> Option<Generations> {
-        let known = |slot: u32| slot < slots;
-        let sound = present.iter().all(|(_, present)| known(present.slot) && present.generation > 0)
-            && past.iter().all(|&(from, to)| known(from) && known(to) && from != to);
+    /// From a checkpoint; `None` if it is none of a table with so many slots.
+    pub fn load(present: Vec<(CounterName, Present)>, table: &CellTable) -> Option<Generations> {
         let mut loaded = Generations { present: present.into_iter().collect(), ..Generations::default() };
         loaded.total = loaded.present.values().map(|present| u64::from(present.generation)).sum();
-        past.into_iter().for_each(|(from, to)| loaded.redirect(from, to));
-        let ends = loaded.past.values().all(|to| !loaded.past.contains_key(to));
-        (sound && ends).then_some(loaded)
+        let sound = |(counter, present): (&CounterName, &Present)| {
+            present.generation > 0 && table.find_total(counter, present.generation) == Some(present.slot)
+        };
+        if loaded.total > RESETS_MAX || !loaded.present.iter().all(sound) {
+            return None;
+        }
+        for (counter, present) in &loaded.present {
+            let over = (0..present.generation).filter_map(|generation| table.find_total(counter, generation));
+            for slot in over {
+                loaded.past.insert(slot, present.slot);
+                loaded.is_past.insert(slot);
+            }
+        }
+        Some(loaded)
     }
 
-    /// For a checkpoint.
-    pub fn save(&self) -> (Vec<(CounterName, Present)>, Vec<(u32, u32)>) {
-        let present = self.present.iter().map(|(counter, &present)| (counter.clone(), present)).collect();
-        (present, self.past.iter().map(|(&from, &to)| (from, to)).collect())
+    /// Of a checkpoint: the present cells.
+    pub fn save_present(&self) -> Vec<(CounterName, Present)> {
+        self.present.iter().map(|(counter, &present)| (counter.clone(), present)).collect()
+    }
+
+    #[cfg(test)]
+    pub fn past(&self) -> &BTreeMap<u32, u32> {
+        &self.past
     }
 
     /// The generation of a counter.

@@ -102,8 +102,6 @@ struct Meta {
     tenures: Vec<(u32, Tenure)>,
     /// Of counters that began again.
     generations: Vec<(CounterName, Present)>,
-    /// Slots of what is over, and of what counts instead.
-    past: Vec<(u32, u32)>,
 }
 
 /// A row of a queue: items from `first_pos` on. Without any, nothing in the block awaits a place any more; so it is without a row.
@@ -184,7 +182,6 @@ impl Group {
     }
 
     fn meta(&self) -> Vec<u8> {
-        let (generations, past) = self.generations.save();
         let meta = Meta {
             group: self.config.id,
             lanes: self.config.lanes,
@@ -204,8 +201,7 @@ impl Group {
             namespaces: self.namespaces.clone(),
             spread: self.spread.clone(),
             tenures: self.tenures(),
-            generations,
-            past,
+            generations: self.generations.save_present(),
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);
@@ -269,8 +265,8 @@ impl Loading {
         let closing = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
         let mut meta = match meta.split_first() {
             Some((&FORMAT, rest)) => closing(rest)?,
-            Some((&FORMAT_WITHOUT_GENERATIONS, rest)) => closing(&[rest, &[0; 2]].concat())?,
-            Some((&FORMAT_WITHOUT_TENURES, rest)) => closing(&[rest, &[0; 3]].concat())?,
+            Some((&FORMAT_WITHOUT_GENERATIONS, rest)) => closing(&[rest, &[0]].concat())?,
+            Some((&FORMAT_WITHOUT_TENURES, rest)) => closing(&[rest, &[0; 2]].concat())?,
             Some((&other, _)) => return Err(LoadError::Format(other)),
             None => return Err(malformed(&[META], "empty")),
         };
@@ -421,7 +417,7 @@ impl Loading {
         (group.confirmed, group.ever_confirmed, group.fenced_out) =
             (meta.confirmed, meta.ever_confirmed, meta.fenced_out);
         (group.namespaces, group.spread) = (meta.namespaces, meta.spread);
-        let generations = Generations::load(meta.generations, meta.past, meta.slots);
+        let generations = Generations::load(meta.generations, &group.cells.table);
         group.generations = generations.ok_or(malformed(&[META], "what began again is out of bounds"))?;
         for (mut guard, (head, _)) in meta.guards.into_iter().zip(meta.queues) {
             finish_queue(&mut guard.queue, head, group.streams.len())?;

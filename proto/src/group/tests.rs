@@ -96,8 +96,12 @@ fn dump(group: &Group) -> String {
     let components: Vec<_> = (0..group.cells.len()).map(|number| group.cells.component(number)).collect();
     let streams: Vec<_> = group.streams.iter().collect();
     let flags = (&group.boots, group.starts, group.confirmed, group.ever_confirmed, group.fenced_out, group.queued);
-    let settings = (&group.namespaces, &group.spread, &group.guard_of_slot, group.generations.save());
-    format!("{:?} {names:?} {components:?} {streams:?} {:?} {flags:?} {settings:?}", group.applied, group.guards)
+    let settings = (&group.namespaces, &group.spread, &group.guard_of_slot, group.generations.save_present());
+    let past = group.generations.past();
+    format!(
+        "{:?} {names:?} {components:?} {streams:?} {:?} {flags:?} {settings:?} {past:?}",
+        group.applied, group.guards
+    )
 }
 
 #[test]

@@ -110,6 +110,13 @@ impl CounterLedger {
         }
     }
 
+    /// The highest number that an awarded increment has, in whichever generation: a rule goes on above it.
+    fn covered(&self) -> u64 {
+        let last = |awarded: &Awarded| awarded.award.first + awarded.award.delta - 1;
+        // Within one epoch that is below what is certain.
+        if self.epoch == 1 { 0 } else { self.awards.values().map(last).max().unwrap_or(0) }
+    }
+
     /// Begins again at 0, in the next epoch. Awards stay; milestones that are not awarded are armed anew, where they are kept.
     pub(super) fn begin_again(
         &mut self,
@@ -123,8 +130,7 @@ impl CounterLedger {
         self.milestones = over.milestones;
         lost.iter().for_each(|&group| self.add_lost_group(group));
         if keeps_milestones {
-            let covered = |awarded: &Awarded| awarded.award.first + awarded.award.delta - 1;
-            self.milestones.begin_again(self.awards.values().map(covered).max().unwrap_or(0), views);
+            self.milestones.begin_again(self.covered(), views);
             (self.sequence_from, self.terms) = (over.sequence_from, over.terms.begun_again());
         } else {
             self.milestones.clear();
@@ -269,7 +275,7 @@ impl CounterLedger {
             }
         }
         if let Some(every) = spec.every.filter(|&every| every > 0) {
-            self.milestones.set_rule(every, self.certain(), views);
+            self.milestones.set_rule(every, self.certain().max(self.covered()), views);
         }
         self.sequence_from = spec.sequence_from.or(self.sequence_from);
         self.define_policy(spec, (&known.0, known.1), first);
@@ -463,11 +469,11 @@ impl CounterLedger {
 
     fn remove_decided(&mut self) {
         while let Some(weights) = self.window.pop_decided() {
-            weights.into_iter().for_each(|(group, weight)| self.leave_window(group, weight));
+            weights.into_iter().for_each(|(group, weight)| self.leave_decided(group, weight));
         }
     }
 
-    fn leave_window(&mut self, group: GroupId, weight: u64) {
+    pub(super) fn leave_window(&mut self, group: GroupId, weight: u64) {
         let weight = weight.min(SEQUENCED_MAX - self.sequenced);
         self.sequenced += weight;
         if let Some(account) = self.accounts.get_mut(&group) {

@@ -57,7 +57,11 @@ impl CounterLedger {
 
     /// The award that covers a milestone. An increment may have several, which stand side by side and cover what lies between.
     pub fn award_of(&self, at: u64) -> Option<&Awarded> {
-        let below = self.awards().range(..=at).rev().map(|(_, awarded)| awarded);
+        let mut below = self.awards().range(..=at).rev().map(|(_, awarded)| awarded);
+        // Of several generations they lie among each other.
+        if self.epoch() > 1 {
+            return below.find(|awarded| awarded.award.covers(at));
+        }
         let first = below.clone().next()?.award.first;
         let mut of_one = below.take_while(|awarded| awarded.award.first == first);
         of_one.find(|awarded| awarded.award.covers(at))

@@ -23,6 +23,9 @@ pub struct Losses {
     lost: BTreeMap<GroupId, Loss>,
     /// What was written off when milestones were awarded, if anything.
     awards: BTreeMap<u64, u64>,
+    /// By group: weight that was answered as counted, since it stood behind what a lost group took with it; it stands behind the
+    /// next milestone until there is room before it.
+    held: BTreeMap<GroupId, u64>,
 }
 
 /// What a lost group leaves of one counter.
@@ -36,7 +39,7 @@ pub struct Loss {
 
 impl Losses {
     pub fn is_empty(&self) -> bool {
-        self.revoked.is_empty() && self.lost.is_empty() && self.awards.is_empty()
+        self.revoked.is_empty() && self.lost.is_empty() && self.awards.is_empty() && self.held.is_empty()
     }
 
     /// Lost groups with an account, and what they leave.
@@ -56,7 +59,8 @@ impl Losses {
 
     /// Weight that has no place yet.
     pub fn surplus(&self) -> u64 {
-        self.lost.values().fold(0, |sum, loss| sum.saturating_add(loss.surplus))
+        let held = self.held.values().copied();
+        self.lost.values().map(|loss| loss.surplus).chain(held).fold(0, u64::saturating_add)
     }
 
     /// Of a counter that began again: what certificates say.
@@ -101,7 +105,8 @@ impl CounterLedger {
     pub fn known_of(&self, group: GroupId) -> u64 {
         let Some(account) = self.accounts().get(&group) else { return 0 };
         let surplus = self.losses.lost.get(&group).map_or(0, |loss| loss.surplus);
-        account.certain() + account.placed + self.window().weight_of(group) + surplus
+        let held = self.losses.held.get(&group).copied().unwrap_or(0);
+        account.certain() + account.placed + self.window().weight_of(group) + surplus + held
     }
 
     /// The account of a group that was lost before the counter was guarded: all it ever counted are its remains.
@@ -112,8 +117,9 @@ impl CounterLedger {
 
     /// Closes a group's account for good. Whatever of it waits for identities that only it has is counted without.
     pub(super) fn lose(&mut self, group: GroupId, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
-        let Some(account) = self.accounts().get(&group) else { return };
-        let out = account.out();
+        // One that was fenced out before the counter was guarded has no account yet.
+        self.add_lost_group(group);
+        let out = self.accounts().get(&group).map_or(0, AccountState::out);
         if !bites(Bug::LostStaysOpen) {
             self.close(group, false);
             self.terms.lose(group);
@@ -146,6 +152,22 @@ impl CounterLedger {
         self.settle(index, views, touched);
     }
 
+    /// What left the window, or waits for room: as much of it counts as reaches no milestone. With nothing lost that is all of it,
+    /// but what stood behind an increment that a lost group took with it was decided to be behind the milestone.
+    pub(super) fn leave_decided(&mut self, group: GroupId, weight: u64) {
+        let armed = self.next_armed().filter(|_| !self.losses.is_empty());
+        let room = armed.map_or(u64::MAX, |at| (at - 1).saturating_sub(self.certain() + self.out()));
+        let placed = weight.min(room);
+        self.leave_window(group, placed);
+        self.hold(group, weight - placed);
+    }
+
+    fn hold(&mut self, group: GroupId, weight: u64) {
+        if weight > 0 {
+            *self.losses.held.entry(group).or_default() += weight;
+        }
+    }
+
     /// Counts remains as far as no milestone is reached by them, nor by anything in the window that was decided to stand before one.
     pub(super) fn place_remains(&mut self) {
         if self.losses.surplus() == 0 {
@@ -154,6 +176,12 @@ impl CounterLedger {
         let armed = self.next_armed().filter(|_| !bites(Bug::RemainsOverBudget));
         let unlimited = CERTAIN_MAX.saturating_sub(self.certain() + self.out());
         let mut room = armed.map_or(unlimited, |at| (at - 1).saturating_sub(self.upper()));
+        for (group, weight) in std::mem::take(&mut self.losses.held) {
+            let placed = weight.min(room);
+            room -= placed;
+            self.leave_window(group, placed);
+            self.hold(group, weight - placed);
+        }
         for group in self.losses.lost.keys().copied().collect::<Vec<_>>() {
             let Some(loss) = self.losses.lost.get_mut(&group) else { continue };
             let placed = loss.surplus.min(room);

@@ -32,6 +32,8 @@ pub struct Life {
     pub revision: u64,
     /// When it is removed, if ever.
     pub expires: Option<WallMs>,
+    /// It began with the milestones of the one before.
+    pub kept_milestones: bool,
 }
 
 /// Why a reset or an expiry would be refused; checked by whoever proposes it, since apply only ignores.
@@ -91,12 +93,12 @@ impl Resets {
     // ---- commands ----
 
     /// Begins the next generation. False for a command that was decided on what is no more.
-    pub(super) fn reset(&mut self, counter: &CounterName, revision: u64) -> bool {
+    pub(super) fn reset(&mut self, counter: &CounterName, revision: u64, kept_milestones: bool) -> bool {
         let life = self.life(counter);
         if (life.revision != revision && !bites(Bug::StaleReset)) || self.check(counter, true).is_err() {
             return false;
         }
-        let next = Life { generation: life.generation + 1, revision: revision + 1, expires: None };
+        let next = Life { generation: life.generation + 1, revision: revision + 1, expires: None, kept_milestones };
         self.lives.insert(counter.clone(), next);
         self.expiring.remove(counter);
         self.total += 1;
@@ -255,10 +257,25 @@ mod tests {
         world.define(&[7], None);
         world.offer(2, 0, 7);
         assert!(world.0.counter(&counter()).unwrap().is_awarded(7));
-        assert_eq!(
-            world.0.definition(&counter(), MilestoneSpec { at: vec![3], ..Default::default() }, 0).is_err(),
-            true
-        );
+        assert!(world.0.definition(&counter(), MilestoneSpec { at: vec![3], ..Default::default() }, 0).is_err());
+    }
+
+    #[test]
+    fn a_rule_goes_on_above_all_that_was_ever_awarded_and_every_award_is_found() {
+        let mut world = World::new();
+        world.report(1, 0, 1);
+        world.offer(1, 0, 4);
+        // Number 5 to 34: 10, 20 and 30 are one increment's.
+        world.offer(1, 1, 30);
+        world.reset(false);
+        world.report(2, 0, 1);
+        world.define(&[15], Some(5));
+        assert_eq!(world.pending(), [(15, true), (35, true)]);
+        world.offer(2, 0, 15);
+        let state = world.0.counter(&counter()).unwrap();
+        assert_eq!(state.awards().keys().copied().collect::<Vec<_>>(), [3, 10, 15]);
+        assert!([3, 10, 15, 20, 30].into_iter().all(|at| state.is_awarded(at)));
+        assert!(!state.is_awarded(25));
     }
 
     #[test]

@@ -152,8 +152,9 @@ impl Log {
         if self.ledger.contains(&message) {
             return;
         }
-        let cells =
-            unknown_cells(&message, |cell| group.table().find(cell).is_none() && !self.pending.contains_key(cell));
+        let cells = unknown_cells(&message, group, |cell| {
+            group.table().find(cell).is_none() && !self.pending.contains_key(cell)
+        });
         let keys: usize = cells.iter().map(|cell| cell.counter.key().len()).sum();
         let size = encode(&crate::msg::ForGroup::Ledger(message.clone())).len();
         self.reserve(config, size + cells.len() * CELL_BYTES + keys);
@@ -206,9 +207,11 @@ impl Log {
 }
 
 /// Cells of guarded counters, and of those that began again, that the message would be the first to name.
-fn unknown_cells(message: &ToGroup, unknown: impl Fn(&CellId) -> bool) -> Vec<CellId> {
+fn unknown_cells(message: &ToGroup, group: &Group, unknown: impl Fn(&CellId) -> bool) -> Vec<CellId> {
     if let ToGroup::Generations(begun) = message {
-        let cells = begun.iter().map(|(counter, generation)| counter.total_of(*generation));
+        // A guarded one begins with its account.
+        let begun = begun.iter().filter(|(counter, _)| group.guard_of(counter).is_none());
+        let cells = begun.map(|(counter, generation)| counter.total_of(*generation));
         return cells.filter(unknown).collect::<BTreeSet<_>>().into_iter().collect();
     }
     let accounts = match message {

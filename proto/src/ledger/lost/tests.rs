@@ -43,6 +43,15 @@ impl Stage {
     }
 
     fn report(&mut self, dc: u16, base: u64, spent: u64, report_no: u64) {
+        self.say(dc, base, (spent, 0), report_no);
+    }
+
+    /// A group gives back rights that it has not spent.
+    fn give_back(&mut self, dc: u16, returned: u64) {
+        self.say(dc, 0, (0, returned), 9);
+    }
+
+    fn say(&mut self, dc: u16, base: u64, (spent, returned): (u64, u64), report_no: u64) {
         let report = Report {
             counter: counter(),
             epoch: 1,
@@ -50,7 +59,7 @@ impl Stage {
             start: 1,
             generation: 0,
             spent,
-            returned: 0,
+            returned,
             base,
             report_no,
             placed_upto: 0,
@@ -190,6 +199,31 @@ fn what_was_offered_by_name_keeps_its_turn_and_a_block_is_counted_without_names(
     assert_eq!(stage.awarded(10), Some((DcId(1), 10, 0)));
     assert_eq!(stage.sums(), (17, 0, 0, 0));
     assert_eq!(stage.0.counter(&counter()).unwrap().known_of(group(1)), 13);
+}
+
+#[test]
+fn what_was_decided_to_stand_behind_a_lost_block_does_not_reach_the_milestone() {
+    let mut stage = Stage::new(10, Policy::Strict);
+    stage.grant(0, 3);
+    stage.offer(1, 0, OfferBody::Block { count: 13, delta: 1 });
+    assert_eq!(stage.sums(), (6, 3, 0, 0));
+    stage.declare(1);
+    assert_eq!(stage.sums(), (6, 3, 0, 7), "four had no place, three were behind the tenth");
+    stage.give_back(0, 3);
+    assert_eq!(stage.sums(), (9, 0, 0, 4));
+    stage.hits(0, 0, 1);
+    assert_eq!((stage.awarded(10), stage.sums()), (Some((DcId(0), 10, 0)), (14, 0, 0, 0)));
+
+    let mut stage = Stage::new(10, Policy::Strict);
+    stage.grant(0, 3);
+    stage.hits(1, 0, 8);
+    stage.offer(1, 8, OfferBody::Block { count: 5, delta: 1 });
+    stage.hits(0, 0, 1);
+    stage.declare(1);
+    stage.give_back(0, 3);
+    assert_eq!(stage.sums(), (9, 0, 0, 5));
+    stage.hits(0, 1, 1);
+    assert_eq!((stage.awarded(10), stage.sums()), (Some((DcId(0), 10, 0)), (15, 0, 0, 0)));
 }
 
 #[test]
