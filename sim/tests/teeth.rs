@@ -142,9 +142,10 @@ fn a_failing_seed_is_shrunk_to_what_it_needs_and_fails_again_in_the_same_way() {
 fn rules_that_only_scripts_show_are_shown_by_them() {
     for (bug, script) in SCRIPTED {
         Mutation::Inside(bug).enter();
-        let now = tidemark_sim::script::rewrite(script);
+        // It does something else, or breaks an invariant.
+        let now = std::panic::catch_unwind(|| tidemark_sim::script::rewrite(script));
         Mutation::None.enter();
-        assert_ne!(now.as_deref(), Ok(script), "{bug:?} changes nothing");
+        assert!(!now.is_ok_and(|now| now.as_deref() == Ok(script)), "{bug:?} changes nothing");
         assert_eq!(tidemark_sim::script::rewrite(script).as_deref(), Ok(script));
     }
 }
