@@ -450,6 +450,7 @@ impl Group {
             ToGroup::Confirmed { .. } | ToGroup::FencedOut { .. } => {}
             ToGroup::Account(account) => self.on_account(account),
             ToGroup::Opened(opened) => self.on_opened(opened),
+            ToGroup::Begun { opened, won } => self.on_begun(opened, won),
             ToGroup::Placed(placed) => self.on_placed(placed),
             // Settings only grow: what is missing comes from a replica that is behind.
             ToGroup::Namespaces(names) => insert_bounded(&mut self.namespaces, names, NAMESPACES_MAX),
@@ -471,8 +472,7 @@ impl Group {
             None if self.is_over(account) => {}
             None => self.guard_first(account),
             Some(number) => match self.guards[number as usize].judge(account) {
-                AccountChange::Nothing => {}
-                AccountChange::Epoch => self.guard_again(number, account),
+                AccountChange::Nothing | AccountChange::Epoch => {}
                 AccountChange::Acks | AccountChange::Rights => {
                     self.guards[number as usize].on_account(account);
                     self.touched.insert(number);
@@ -493,6 +493,20 @@ impl Group {
             self.place(number, pos, Place::Counted);
             self.guards[number as usize].queue.advance();
         }
+    }
+
+    fn on_begun(&mut self, opened: &Opened, won: &[Placed]) {
+        let account = &opened.account;
+        if account.group != self.config.id {
+            return;
+        }
+        won.iter().for_each(|placed| self.on_placed(placed));
+        if let Some(number) = self.guard_of(&account.counter)
+            && self.guards[number as usize].judge(account) == AccountChange::Epoch
+        {
+            self.guard_again(number, account);
+        }
+        self.on_opened(opened);
     }
 
     fn guard_first(&mut self, account: &Account) {
@@ -587,6 +601,14 @@ impl Group {
                 let opens = guard.is_some_and(|guard| guard.is_opened_by(opened));
                 opened.account.group == self.config.id && (opens || self.account_changes(&opened.account))
             }
+            ToGroup::Begun { opened, won } => {
+                let account = &opened.account;
+                let guard = self.guard_of(&account.counter).map(|number| &self.guards[number as usize]);
+                let ends = guard.is_some_and(|guard| guard.judge(account) == AccountChange::Epoch);
+                let mine = account.group == self.config.id;
+                mine && (ends || won.iter().any(|placed| self.placed_changes(placed)))
+                    || self.would_change(&ToGroup::Opened(opened.clone()))
+            }
             ToGroup::Placed(placed) => self.placed_changes(placed),
             ToGroup::Namespaces(names) => {
                 self.namespaces.len() < NAMESPACES_MAX && names.iter().any(|name| !self.namespaces.contains(name))
@@ -601,8 +623,10 @@ impl Group {
     fn account_changes(&self, account: &Account) -> bool {
         let judge = |number: u32| self.guards[number as usize].judge(account);
         let first = if self.is_over(account) { AccountChange::Nothing } else { AccountChange::Epoch };
-        let change = self.guard_of(&account.counter).map_or(first, judge);
-        account.group == self.config.id && matches!(change, AccountChange::Rights | AccountChange::Epoch)
+        let known = self.guard_of(&account.counter);
+        let change = known.map_or(first, judge);
+        let begins = known.is_none() && change == AccountChange::Epoch;
+        account.group == self.config.id && (begins || change == AccountChange::Rights)
     }
 
     fn placed_changes(&self, placed: &Placed) -> bool {

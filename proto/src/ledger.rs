@@ -29,12 +29,18 @@ use crate::limits::{
     GROUPS_MAX, GUARDED_COUNTERS_MAX, LANES_MAX, MILESTONES_PER_COUNTER_MAX, NAMESPACES_MAX, PLACED_RUNS_MAX,
     SIGNATURES_PER_AWARD_MAX, SPREAD_ASKED_MAX, STARTS_REMEMBERED_MAX,
 };
-use crate::msg::{Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Placed, Policy, Report, ToGroup};
+use crate::msg::{
+    Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Opened, Place, Placed, PlacedRun, Policy, Report,
+    ToGroup,
+};
 use crate::teeth::{Bug, bites};
 use crate::time::WallMs;
 use counter::{Touched, ViewAnswer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Winners of earlier epochs in one message to a group, beside its account: more than may be on their way.
+const WON_BEFORE_MAX: usize = PLACED_RUNS_MAX / 2;
 
 /// Replicated state of the ledger.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -473,7 +479,14 @@ impl Ledger {
         let account = self.account(counter, group)?;
         let granted = recall.unwrap_or(account.granted);
         let account = Account { granted, recall: recall.is_some(), ..account };
-        Some(self.counters.get(counter)?.terms().message(account))
+        let state = self.counters.get(counter)?;
+        let unheard = state.accounts().get(&group).is_some_and(|account| account.base.is_none());
+        if state.epoch() == 1 || !unheard {
+            return Some(state.terms().message(account));
+        }
+        let Generation { leased, closed_spent, .. } = state.terms().generation(group);
+        let opened = Opened { account, leased, closed_spent };
+        Some(ToGroup::Begun { opened, won: self.won_before(state, group) })
     }
 
     /// A group's accounts for every guarded counter, as the answer to its greeting lists them.
@@ -491,6 +504,27 @@ impl Ledger {
         let (runs, need_items): (Vec<_>, _) = (account.places().take(PLACED_RUNS_MAX).collect(), account.need_items);
         let something = !runs.is_empty() || need_items.is_some();
         something.then(|| Placed { counter: counter.clone(), epoch: state.epoch(), group, runs, need_items })
+    }
+
+    /// Winners of a group before the counter began again, of which it may not have heard: the newest, a message for each epoch.
+    fn won_before(&self, state: &CounterLedger, group: GroupId) -> Vec<Placed> {
+        let mut won: BTreeMap<u32, BTreeMap<u64, Place>> = BTreeMap::new();
+        // Ascending by milestone, so that of several of one increment the least stays.
+        for award in state.awards().values().map(|awarded| &awarded.award).filter(|award| award.group == group) {
+            let place = Place::Milestone { at: award.at, first: award.first };
+            won.entry(award.epoch).or_default().entry(award.pos).or_insert(place);
+        }
+        won.remove(&state.epoch());
+        let mut room = WON_BEFORE_MAX;
+        let mut all = Vec::new();
+        for (epoch, places) in won.into_iter().rev() {
+            let newest = places.into_iter().rev().take(room);
+            let runs: Vec<_> = newest.map(|(first_pos, place)| PlacedRun { first_pos, count: 1, place }).collect();
+            room -= runs.len();
+            let counter = state.name().clone();
+            all.push(Placed { counter, epoch, group, runs, need_items: None });
+        }
+        all
     }
 
     /// The last start of a registered group that greeted.

@@ -227,6 +227,12 @@ pub enum ToGroup {
     /// [`GENERATIONS_PER_MESSAGE_MAX`](crate::limits::GENERATIONS_PER_MESSAGE_MAX), the others in further messages. Those that are
     /// guarded flip by their accounts.
     Generations(Vec<(CounterName, u32)>),
+    /// The account of a group that is not known to have begun the counter's epoch. Only this ends an epoch at a group: what it queues of
+    /// that is counted, but for winners of which it may not have heard.
+    Begun {
+        opened: Opened,
+        won: Vec<Placed>,
+    },
 }
 
 /// An account under the terms of its generation. Only this opens a generation at its group, and rights of one that is leased

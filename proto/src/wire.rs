@@ -169,6 +169,10 @@ impl Message for ForGroup {
             ForGroup::Ledger(ToGroup::Confirmed { accounts, .. }) => accounts.iter().try_for_each(|a| name(&a.counter)),
             ForGroup::Ledger(ToGroup::Placed(placed)) => name(&placed.counter),
             ForGroup::Ledger(ToGroup::Spread(counters)) => counters.iter().try_for_each(name),
+            ForGroup::Ledger(ToGroup::Begun { opened, won }) => {
+                won.iter().try_for_each(|placed| name(&placed.counter))?;
+                name(&opened.account.counter)
+            }
             ForGroup::Ledger(ToGroup::Generations(begun)) => {
                 let (what, max) = ("counters that began again", GENERATIONS_PER_MESSAGE_MAX as u64);
                 at_most(what, begun.len() as u64, max)?;

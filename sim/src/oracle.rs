@@ -194,6 +194,15 @@ impl Oracle {
         match message {
             ToGroup::Account(account) => self.read_account(group, account),
             ToGroup::Opened(opened) => self.read_account(group, &opened.account),
+            // Only this ends an epoch.
+            ToGroup::Begun { opened, .. } => {
+                self.read_account(group, &opened.account);
+                let account = &opened.account;
+                if let Some(counter) = self.counter_of(account.counter.key()).map(usize::from) {
+                    let truth = &mut self.groups[usize::from(group)];
+                    truth.generations[counter] = truth.generations[counter].max(account.epoch - 1);
+                }
+            }
             ToGroup::Confirmed { start, accounts, .. } if start.nonce == self.groups[usize::from(group)].start => {
                 accounts.iter().for_each(|account| self.read_account(group, account));
             }
@@ -214,8 +223,9 @@ impl Oracle {
         let Some(counter) = self.counter_of(account.counter.key()).map(usize::from) else { return };
         let truth = &mut self.groups[usize::from(group)];
         let generation = account.epoch - 1;
-        truth.guarded[counter] |= generation >= truth.generations[counter];
-        truth.generations[counter] = truth.generations[counter].max(generation);
+        if !truth.guarded[counter] && generation >= truth.generations[counter] {
+            (truth.guarded[counter], truth.generations[counter]) = (true, generation);
+        }
     }
 
     fn read_batch(&mut self, group: u16, batch: &Batch) -> Result<(), String> {

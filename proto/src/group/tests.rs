@@ -266,7 +266,7 @@ fn a_later_epoch_begins_at_nothing_and_ends_the_queue() {
     let mut group = started(1);
     apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
     apply(&mut group, batch(1, 0, 1, &[(0, 4), (0, 5)]));
-    let effects = apply(&mut group, GroupCmd::Ledger(ToGroup::Account(Account { epoch: 2, ..account(0, 1) })));
+    let effects = apply(&mut group, begun(Account { epoch: 2, ..account(0, 1) }));
     assert_eq!(effects.len(), 2, "what was queued is counted");
     let guard = &group.guards()[0];
     assert_eq!((guard.epoch, guard.base, guard.next_pos(), guard.available()), (2, 0, 0, 1));
@@ -283,7 +283,7 @@ fn rows_of_an_old_epochs_queue_are_not_taken_for_the_new_ones() {
     apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
     apply(&mut group, batch(1, 0, 1, &vec![(0, 1); 3_000]));
     store.put(group.checkpoint());
-    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(Account { epoch: 2, ..account(0, 0) })));
+    apply(&mut group, begun(Account { epoch: 2, ..account(0, 0) }));
     apply(&mut group, batch(1, 0, 2, &vec![(0, 3); 1_500]));
     for _ in 0..3 {
         store.put(group.checkpoint());
@@ -652,6 +652,10 @@ fn foreign_checkpoints_are_refused() {
     assert!(matches!(Group::load(config(), rows), Err(LoadError::Incomplete { .. })));
 }
 
+fn begun(account: Account) -> GroupCmd {
+    GroupCmd::Ledger(ToGroup::Begun { opened: Opened { account, leased: false, closed_spent: 0 }, won: Vec::new() })
+}
+
 fn generations(begun: &[(usize, u32)]) -> GroupCmd {
     GroupCmd::Ledger(ToGroup::Generations(begun.iter().map(|&(key, generation)| (name(key), generation)).collect()))
 }
@@ -708,7 +712,11 @@ fn a_guarded_counter_begins_again_with_its_account() {
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 1, &[(0, 3), (0, 5)]))), [1]);
     apply(&mut group, generations(&[(0, 1)]));
     assert_eq!(group.generation(&name(0)), 0, "it waits for the account");
-    let effects = apply(&mut group, GroupCmd::Ledger(ToGroup::Account(Account { epoch: 2, ..account(0, 4) })));
+    let later = Account { epoch: 2, ..account(0, 4) };
+    assert!(!group.would_change(&ToGroup::Account(later.clone())), "not every message about it");
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(later.clone())));
+    assert_eq!(group.guards()[0].epoch, 1);
+    let effects = apply(&mut group, begun(later));
     assert_eq!(effects.len(), 1, "what was queued is counted in what is over");
     let guard = &group.guards()[0];
     assert_eq!((guard.epoch, guard.base, guard.available(), group.generation(&name(0))), (2, 0, 4, 1));

@@ -141,6 +141,10 @@ impl CounterLedger {
 
     // ---- reading ----
 
+    pub fn name(&self) -> &CounterName {
+        &self.name
+    }
+
     pub fn epoch(&self) -> u32 {
         self.epoch
     }

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::ids::{ClientId, DcId, GroupId, LogIndex};
     use crate::ledger::{Ledger, Pending};
-    use crate::msg::{Hello, MilestoneSpec, Offer, OfferBody, OfferItem, Report, ToGroup};
+    use crate::msg::{Hello, MilestoneSpec, Offer, OfferBody, OfferItem, Place, Report, ToGroup};
 
     fn counter() -> CounterName {
         CounterName::new("search", b"queries").unwrap()
@@ -276,6 +276,24 @@ mod tests {
         assert_eq!(state.awards().keys().copied().collect::<Vec<_>>(), [3, 10, 15]);
         assert!([3, 10, 15, 20, 30].into_iter().all(|at| state.is_awarded(at)));
         assert!(!state.is_awarded(25));
+    }
+
+    #[test]
+    fn a_winner_that_its_group_has_not_heard_of_is_told_before_the_reset() {
+        let mut world = World::new();
+        world.report(1, 0, 1);
+        world.offer(1, 0, 2);
+        world.offer(1, 1, 9);
+        let tells = |world: &World| world.0.tells(&counter(), group(), None).unwrap();
+        assert!(matches!(tells(&world), ToGroup::Account(_)), "its places are told as ever");
+        world.reset(true);
+        world.reset(true);
+        let ToGroup::Begun { won: told, .. } = tells(&world) else { panic!("an epoch that is to begin") };
+        let places: Vec<_> = told[0].runs.iter().map(|run| (run.first_pos, run.count, run.place)).collect();
+        // Number 3 to 11 is the third and the tenth.
+        assert_eq!((told.len(), told[0].epoch, places), (1, 1, vec![(1, 1, Place::Milestone { at: 3, first: 3 })]));
+        world.report(3, 0, 1);
+        assert!(matches!(tells(&world), ToGroup::Account(_)), "it is in the new generation");
     }
 
     #[test]

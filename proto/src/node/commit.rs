@@ -216,7 +216,7 @@ fn unknown_cells(message: &ToGroup, group: &Group, unknown: impl Fn(&CellId) -> 
     }
     let accounts = match message {
         ToGroup::Account(account) => std::slice::from_ref(account),
-        ToGroup::Opened(opened) => std::slice::from_ref(&opened.account),
+        ToGroup::Opened(opened) | ToGroup::Begun { opened, .. } => std::slice::from_ref(&opened.account),
         ToGroup::Confirmed { accounts, .. } => accounts,
         _ => &[],
     };

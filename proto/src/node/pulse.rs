@@ -177,7 +177,7 @@ impl NodeCore {
     pub(super) fn on_ledger(&mut self, now: Time, message: ToGroup) {
         match &message {
             ToGroup::Account(account) => self.on_acks(now, account),
-            ToGroup::Opened(opened) => {
+            ToGroup::Opened(opened) | ToGroup::Begun { opened, .. } => {
                 self.on_acks(now, &opened.account);
                 self.on_lease_acks(opened);
             }

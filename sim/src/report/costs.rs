@@ -126,7 +126,7 @@ impl Parcel {
     pub fn for_group(msg: &ForGroup) -> Parcel {
         let kind = match msg {
             ForGroup::Feed(_) => Kind::Feed,
-            ForGroup::Ledger(ToGroup::Account(_) | ToGroup::Opened(_)) => Kind::Accounts,
+            ForGroup::Ledger(ToGroup::Account(_) | ToGroup::Opened(_) | ToGroup::Begun { .. }) => Kind::Accounts,
             ForGroup::Ledger(ToGroup::Placed(_)) => Kind::Placements,
             ForGroup::Ledger(_) | ForGroup::Again | ForGroup::Lost { .. } => Kind::Settings,
         };

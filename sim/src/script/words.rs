@@ -87,6 +87,11 @@ pub fn to_group(cmd: &GroupCmd) -> String {
         }
         GroupCmd::Ledger(ToGroup::Confirmed { start, .. }) => format!("start {} is confirmed", start.nonce),
         GroupCmd::Ledger(ToGroup::FencedOut { .. }) => "fenced out".into(),
+        GroupCmd::Ledger(ToGroup::Begun { opened, won }) => {
+            let winners: usize = won.iter().map(|placed| placed.runs.len()).sum();
+            let (said, epoch) = (account_words(&opened.account), opened.account.epoch);
+            format!("epoch {epoch} begins, {winners} won before; {said}")
+        }
         GroupCmd::Ledger(ToGroup::Generations(begun)) => {
             let generations: Vec<String> = begun.iter().map(|(_, generation)| generation.to_string()).collect();
             format!("generation {}", generations.join(", "))
