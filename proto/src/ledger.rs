@@ -221,18 +221,21 @@ impl Ledger {
                     AwardSignature { dc: *dc, signature: signature.clone(), certificate: certificate.clone() };
                 self.on_signature(counter, *at, signature);
             }
-            LedgerCmd::ClaimRule { counter, revision, rule } => {
-                if self.counters.contains_key(counter) {
-                    self.claims.set_rule(counter, *revision, *rule);
-                }
+            _ => self.apply_to_claims(index, cmd),
+        }
+    }
+
+    /// The others: lives of counters, and claims of awards.
+    fn apply_to_claims(&mut self, index: LogIndex, cmd: &LedgerCmd) {
+        match cmd {
+            LedgerCmd::ClaimRule { counter, revision, rule } if self.counters.contains_key(counter) => {
+                self.claims.set_rule(counter, *revision, *rule);
             }
             LedgerCmd::Reset { counter, revision, keeps_milestones } => {
                 self.on_reset(counter, *revision, *keeps_milestones);
             }
-            LedgerCmd::Expire { counter, revision, at } => {
-                if self.namespaces.contains(counter.namespace()) {
-                    self.resets.expire(counter, *revision, *at);
-                }
+            LedgerCmd::Expire { counter, revision, at } if self.namespaces.contains(counter.namespace()) => {
+                self.resets.expire(counter, *revision, *at);
             }
             LedgerCmd::ClaimUntil { counter, at, holder, until } => {
                 self.claims.set_until(counter, *at, *holder, *until);
@@ -249,6 +252,7 @@ impl Ledger {
                     self.changes.claims = true;
                 }
             }
+            _ => {}
         }
     }
 

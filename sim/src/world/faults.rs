@@ -75,20 +75,26 @@ impl World {
                 let node = self.victim(node);
                 self.stall_disk(node, span);
             }
-            Fault::LoseGroup { node, forced, declare_after, .. } if self.engine.is_none() => {
-                self.lose_group(node, forced, declare_after, index);
-            }
-            Fault::OldDisk { node, after } if self.engine.is_none() => {
-                self.copy_disk(self.processes_of(node).start);
-                self.after(after, Event::OldDisk(index));
-            }
-            Fault::LoseGroup { .. } | Fault::OldDisk { .. } => {}
+            fault @ (Fault::LoseGroup { .. } | Fault::OldDisk { .. }) => self.on_other_disks(&fault, index),
             Fault::FullDisk { node, span } => {
                 let node = self.victim(node);
                 self.fill_disk(node, span);
             }
         }
         self.tell_links();
+    }
+
+    /// Not on real logs, which have no such disks.
+    fn on_other_disks(&mut self, fault: &Fault, index: usize) {
+        match *fault {
+            _ if self.engine.is_some() => {}
+            Fault::LoseGroup { node, forced, declare_after, .. } => self.lose_group(node, forced, declare_after, index),
+            Fault::OldDisk { node, after } => {
+                self.copy_disk(self.processes_of(node).start);
+                self.after(after, Event::OldDisk(index));
+            }
+            _ => {}
+        }
     }
 
     fn cut_dc(&mut self, dc: usize, span: Span, index: usize) {
