@@ -8,16 +8,16 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
-/// No lives of counters, expiring ones, resets: what a snapshot lacks that was made before counters could begin again.
-const NO_RESETS: &[u8] = &[0; 3];
+/// No lives of counters: what a snapshot lacks that was made before counters could begin again.
+const NO_RESETS: &[u8] = &[0; 1];
 /// Nor groups that are lost, nor losses: one that was made before any could be.
-const NO_LOSSES: &[u8] = &[0; 5];
+const NO_LOSSES: &[u8] = &[0; 3];
 /// Nor terms of milestones: one that was made before there were leases.
-const NO_TERMS: &[u8] = &[0; 6];
+const NO_TERMS: &[u8] = &[0; 4];
 /// Nor turns of claims: one that was made before they were kept.
-const NO_TURNS: &[u8] = &[0; 7];
+const NO_TURNS: &[u8] = &[0; 5];
 /// Nor rules, claims, open ones, waiting ones: one that was made before there were claims.
-const NO_CLAIMS: &[u8] = &[0; 11];
+const NO_CLAIMS: &[u8] = &[0; 9];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -102,7 +102,7 @@ mod tests {
             let before = restored(&now[..now.len() - missing]).unwrap();
             assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
         }
-        for wrong in [&now[..now.len() - 4], &[&now[..], &[0]].concat(), b""] {
+        for wrong in [&now[..now.len() - 2], &[&now[..], &[0]].concat(), b""] {
             assert!(restored(wrong).is_err(), "{wrong:?}");
         }
     }

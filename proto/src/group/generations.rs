@@ -47,19 +47,16 @@ pub(super) struct Generations {
     /// Slots of what is over, and the slot that counts instead.
     past: BTreeMap<u32, u32>,
     is_past: SlotSet,
-    /// Generations begun, of all counters together.
-    total: u64,
 }
 
 impl Generations {
     /// From a checkpoint; `None` if it is none of a table with so many slots.
     pub fn load(present: Vec<(CounterName, Present)>, table: &CellTable) -> Option<Generations> {
         let mut loaded = Generations { present: present.into_iter().collect(), ..Generations::default() };
-        loaded.total = loaded.present.values().map(|present| u64::from(present.generation)).sum();
         let sound = |(counter, present): (&CounterName, &Present)| {
             present.generation > 0 && table.find_total(counter, present.generation) == Some(present.slot)
         };
-        if loaded.total > RESETS_MAX || !loaded.present.iter().all(sound) {
+        if loaded.total() > RESETS_MAX || !loaded.present.iter().all(sound) {
             return None;
         }
         for (counter, present) in &loaded.present {
@@ -87,8 +84,9 @@ impl Generations {
         if self.present.is_empty() { 0 } else { self.present.get(counter).map_or(0, |present| present.generation) }
     }
 
+    /// Generations begun, of all counters together.
     pub fn total(&self) -> u64 {
-        self.total
+        self.present.values().map(|present| u64::from(present.generation)).sum()
     }
 
     /// The slot in which an increment counts that names `slot`.
@@ -137,7 +135,6 @@ impl Group {
         let over = self.cells.table.find_total(counter, before).filter(|_| !bites(Bug::ResetIgnored));
         over.into_iter().for_each(|over| self.generations.redirect(over, slot));
         self.generations.present.insert(counter.clone(), Present { generation, slot });
-        self.generations.total += u64::from(generation - before);
         Some(slot)
     }
 

@@ -11,16 +11,12 @@ use crate::msg::LedgerCmd;
 use crate::teeth::{Bug, bites};
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Lives of counters that were reset, removed or given a time to expire.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resets {
     lives: BTreeMap<CounterName, Life>,
-    /// Those of them that expire.
-    expiring: BTreeSet<CounterName>,
-    /// How often counters began again, all together.
-    total: u64,
 }
 
 /// The present life of a counter.
@@ -60,7 +56,7 @@ impl Resets {
 
     /// How often counters began again, all together.
     pub fn total(&self) -> u64 {
-        self.total
+        self.lives.values().map(|life| u64::from(life.generation)).sum()
     }
 
     /// Counters that began again, with their generations, in order.
@@ -71,13 +67,13 @@ impl Resets {
 
     /// What the ledger's leader has to remove, its clock showing `now`; at most so much at once.
     pub fn due(&self, now: WallMs, most: usize) -> Vec<LedgerCmd> {
-        let over = |counter: &&CounterName| self.life(counter).expires.is_some_and(|at| at <= now);
-        let removal = |counter: &CounterName| LedgerCmd::Reset {
+        let over = self.lives.iter().filter(|(_, life)| life.expires.is_some_and(|at| at <= now));
+        let removal = |(counter, life): (&CounterName, &Life)| LedgerCmd::Reset {
             counter: counter.clone(),
-            revision: self.life(counter).revision,
+            revision: life.revision,
             keeps_milestones: false,
         };
-        self.expiring.iter().filter(over).map(removal).take(most).collect()
+        over.map(removal).take(most).collect()
     }
 
     /// Whether a reset, or (`resets` false) a change of the expiry, can be carried out.
@@ -100,8 +96,6 @@ impl Resets {
         }
         let next = Life { generation: life.generation + 1, revision: revision + 1, expires: None, kept_milestones };
         self.lives.insert(counter.clone(), next);
-        self.expiring.remove(counter);
-        self.total += 1;
         true
     }
 
@@ -111,19 +105,11 @@ impl Resets {
             return;
         }
         self.lives.insert(counter.clone(), Life { revision: revision + 1, expires: at, ..life });
-        match at {
-            Some(_) => self.expiring.insert(counter.clone()),
-            None => self.expiring.remove(counter),
-        };
     }
 
-    /// Panics when the lists differ.
+    /// Panics when there are more than may be.
     pub fn check_invariants(&self) {
-        let total: u64 = self.lives.values().map(|life| u64::from(life.generation)).sum();
-        assert_eq!(total, self.total, "generations begun");
-        let expiring = |counter: &CounterName| self.life(counter).expires.is_some();
-        assert!(self.expiring.iter().all(expiring) && self.lives.len() <= RESET_COUNTERS_MAX);
-        assert_eq!(self.expiring.len(), self.lives.values().filter(|life| life.expires.is_some()).count());
+        assert!(self.lives.len() <= RESET_COUNTERS_MAX);
     }
 }
 
