@@ -7,6 +7,7 @@ use crate::limits::COMPONENT_MAX;
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup};
 use crate::time::{Span, Time};
 use crate::view::Merged;
+use std::collections::BTreeSet;
 
 /// The time between two pulls without an answer doubles so often at most.
 const RETRY_DOUBLINGS_MAX: u32 = 8;
@@ -18,6 +19,8 @@ pub struct Feed {
     walk: Option<FeedWalk>,
     /// The group's slots as the view's.
     slots: Vec<u32>,
+    /// Those of them that are cells of counters that began again.
+    begun: BTreeSet<u32>,
     /// The pull that is out, since when, and how often it was sent again.
     pulled: Option<Time>,
     retries: u32,
@@ -58,14 +61,15 @@ impl AggregatorCore {
     /// Groups of this data centre that are not known to have heard of a counter's generation: what they count until then belongs to
     /// an earlier one. A group that has heard has named the generation's cell.
     pub fn unheard(&self, counter: &CounterName, generation: u32, ledger: &Ledger) -> Vec<GroupId> {
-        let slot = self.view.table().find_total(counter, generation);
-        let heard = |group: &GroupId| {
-            let feed = self.feeds.get(group);
-            slot.is_some_and(|slot| feed.is_some_and(|feed| feed.slots.contains(&slot)))
-        };
         let here =
             ledger.groups().iter().filter(|(group, registered)| group.dc == self.config.dc && !registered.fenced);
-        here.map(|(&group, _)| group).filter(|group| generation > 0 && !heard(group)).collect()
+        here.map(|(&group, _)| group).filter(|&group| !self.has_heard(group, counter, generation)).collect()
+    }
+
+    /// Whether a group is known to have heard of a counter's generation.
+    pub(super) fn has_heard(&self, group: GroupId, counter: &CounterName, generation: u32) -> bool {
+        let named = |slot| self.feeds.get(&group).is_some_and(|feed| feed.begun.contains(&slot));
+        generation == 0 || self.view.table().find_total(counter, generation).is_some_and(named)
     }
 
     /// Asks every connected group for what is new, one pull at a time.
@@ -108,6 +112,9 @@ impl AggregatorCore {
             match self.view.slot(cell) {
                 Ok(slot) => feed.slots.push(slot),
                 Err(_) => return false,
+            }
+            if cell.generation > 0 {
+                feed.begun.extend(feed.slots.last());
             }
         }
         true

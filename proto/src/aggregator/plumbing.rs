@@ -88,8 +88,10 @@ impl AggregatorCore {
         self.tell(group, ToGroup::Spread(ledger.spread()));
     }
 
+    /// Of counters that began again, what a group is not known to have heard.
     fn tell_generations<'l>(&mut self, group: GroupId, begun: impl Iterator<Item = (&'l CounterName, u32)>) {
-        let begun: Vec<_> = begun.map(|(counter, generation)| (counter.clone(), generation)).collect();
+        let unheard = begun.filter(|&(counter, generation)| !self.has_heard(group, counter, generation));
+        let begun: Vec<_> = unheard.map(|(counter, generation)| (counter.clone(), generation)).collect();
         for part in begun.chunks(GENERATIONS_PER_MESSAGE_MAX) {
             self.tell(group, ToGroup::Generations(part.to_vec()));
         }
