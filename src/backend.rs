@@ -39,6 +39,22 @@ pub(crate) const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const LEDGER_PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const LEDGER_POLL: Duration = Duration::from_millis(10);
 
+/// Waits until something shows in the ledger as applied here; `None` when that takes longer than `patience`.
+pub(crate) async fn shown<T>(patience: Duration, look: impl Fn() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match look() {
+            None if Instant::now() < deadline => sleep(LEDGER_POLL).await,
+            seen => return seen,
+        }
+    }
+}
+
+/// What a command to the ledger answers that does not show in time.
+pub(crate) fn late() -> Failure {
+    Failure::InDoubt("the ledger did not answer in time: look, and ask again".to_owned())
+}
+
 /// An aggregator and a client as one backend.
 pub struct LocalBackend {
     aggregator: Aggregator,
@@ -197,22 +213,21 @@ impl LocalBackend {
         revision: u64,
         done: impl Fn(&MilestoneList) -> bool,
     ) -> Result<MilestoneList, Failure> {
-        let deadline = Instant::now() + LEDGER_PATIENCE;
-        loop {
+        let look = || {
+            // Before the list: a change that comes between the two is looked at next time.
             let moved = self.aggregator.revision(counter) > revision;
             let list = self.list(counter);
-            if done(&list) {
-                return Ok(list);
-            }
-            if moved {
+            let is_done = done(&list);
+            (is_done || moved).then_some((is_done, list))
+        };
+        match shown(LEDGER_PATIENCE, look).await {
+            Some((true, list)) => Ok(list),
+            Some((false, _)) => {
                 let message =
                     format!("the milestones of {counter} were changed at the same time: look, and decide again");
-                return Err(Failure::Conflict { code: "changed", message });
+                Err(Failure::Conflict { code: "changed", message })
             }
-            if Instant::now() >= deadline {
-                return Err(Failure::InDoubt("the ledger did not answer in time".to_owned()));
-            }
-            sleep(LEDGER_POLL).await;
+            None => Err(late()),
         }
     }
 }
@@ -320,13 +335,9 @@ impl Backend for LocalBackend {
             return Err(Failure::Conflict { code: "elsewhere", message });
         }
         self.aggregator.declare_lost(group, force).await?;
-        let deadline = Instant::now() + LEDGER_PATIENCE;
-        while !self.aggregator.is_lost(group) {
-            if Instant::now() >= deadline {
-                let message = "the ledger did not carry it out in time, and still may: where it is led the group may have been heard of";
-                return Err(Failure::InDoubt(message.to_owned()));
-            }
-            sleep(LEDGER_POLL).await;
+        if shown(LEDGER_PATIENCE, || self.aggregator.is_lost(group).then_some(())).await.is_none() {
+            let message = "the ledger did not carry it out in time, and still may: where it is led the group may have been heard of";
+            return Err(Failure::InDoubt(message.to_owned()));
         }
         let standing = self.aggregator.groups().into_iter().find(|standing| standing.group == group);
         standing.map(|standing| self.group_body(&standing)).ok_or_else(|| Failure::NotFound(name.to_string()))

@@ -1,6 +1,6 @@
 //! Claims of awards at one data centre: who an award names says that it is there, once and in time.
 
-use crate::backend::{LEDGER_PATIENCE, LEDGER_POLL};
+use crate::backend::{LEDGER_PATIENCE, LEDGER_POLL, late, shown};
 use crate::http::Failure;
 use crate::names::{is_id, sha256_prefix};
 use serde::{Deserialize, Serialize};
@@ -107,18 +107,14 @@ impl Claims {
         let known = || self.0.with_ledger(|ledger| (ledger.claims().rule(counter), ledger.claims().revision(counter)));
         let (_, revision) = known();
         self.0.set_claim_rule(counter, revision, rule).await;
-        let deadline = Instant::now() + LEDGER_PATIENCE;
-        loop {
-            match known() {
-                (stands, at) if at > revision && stands == rule => return Ok(self.rule(counter)),
-                (_, at) if at > revision => {
-                    let message =
-                        format!("the claims of {counter} were changed at the same time: look, and decide again");
-                    return Err(Failure::Conflict { code: "changed", message });
-                }
-                _ if Instant::now() >= deadline => return Err(late()),
-                _ => sleep(LEDGER_POLL).await,
+        let later = || Some(known()).filter(|&(_, at)| at > revision);
+        match shown(LEDGER_PATIENCE, later).await {
+            Some((stands, _)) if stands == rule => Ok(self.rule(counter)),
+            Some(_) => {
+                let message = format!("the claims of {counter} were changed at the same time: look, and decide again");
+                Err(Failure::Conflict { code: "changed", message })
             }
+            None => Err(late()),
         }
     }
 
@@ -156,10 +152,6 @@ impl Claims {
             }
         }
     }
-}
-
-fn late() -> Failure {
-    Failure::InDoubt("the ledger did not answer in time: ask again".to_owned())
 }
 
 /// What is stored of a claim's name: another session's claim of the same name is another.

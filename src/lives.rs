@@ -1,6 +1,6 @@
 //! Lives of counters at one data centre: a counter is reset, removed, or given a time to expire.
 
-use crate::backend::{LEDGER_PATIENCE, LEDGER_POLL};
+use crate::backend::{LEDGER_PATIENCE, late, shown};
 use crate::http::Failure;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,6 @@ use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::{Ledger, Life, ResetError};
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::WallMs;
-use tokio::time::{Instant, sleep};
 
 /// The longest time until a counter expires, in seconds: 100 years.
 pub const EXPIRES_S_MAX: u64 = 100 * 366 * 24 * 3_600;
@@ -114,14 +113,12 @@ impl Lives {
 
     /// Answers once the groups here have heard, so that what is counted after it counts in the generation, or when its patience ends.
     async fn begun(&self, counter: &CounterName, generation: u32, was: Option<u64>) -> BegunBody {
-        let deadline = Instant::now() + HEARD_PATIENCE;
-        loop {
-            let waits_for = self.0.unheard(counter);
-            if waits_for.is_empty() || Instant::now() >= deadline {
-                return BegunBody { generation, was, waits_for };
-            }
-            sleep(LEDGER_POLL).await;
-        }
+        let heard = || self.0.unheard(counter).is_empty().then_some(());
+        let waits_for = match shown(HEARD_PATIENCE, heard).await {
+            Some(()) => Vec::new(),
+            None => self.0.unheard(counter),
+        };
+        BegunBody { generation, was, waits_for }
     }
 
     /// Says when a counter is removed, if ever; returns once the ledger has applied it.
@@ -140,16 +137,8 @@ impl Lives {
     /// The counter's life once the ledger as applied here shows the next one.
     async fn carry_out(&self, counter: &CounterName, before: Life, cmd: LedgerCmd) -> Result<Life, Failure> {
         self.0.submit_reset(cmd).await;
-        let deadline = Instant::now() + LEDGER_PATIENCE;
-        loop {
-            match self.life(counter) {
-                life if life.revision > before.revision => return Ok(life),
-                _ if Instant::now() >= deadline => {
-                    return Err(Failure::InDoubt("the ledger did not answer in time: look, and ask again".to_owned()));
-                }
-                _ => sleep(LEDGER_POLL).await,
-            }
-        }
+        let next = || Some(self.life(counter)).filter(|life| life.revision > before.revision);
+        shown(LEDGER_PATIENCE, next).await.ok_or_else(late)
     }
 }
 
