@@ -519,7 +519,7 @@ impl Ledger {
             won.entry(award.epoch).or_default().entry(award.pos).or_insert(place);
         }
         won.remove(&state.epoch());
-        let mut room = WON_BEFORE_MAX;
+        let mut room = if bites(Bug::WinnersUntold) { 0 } else { WON_BEFORE_MAX };
         let mut all = Vec::new();
         for (epoch, places) in won.into_iter().rev() {
             let newest = places.into_iter().rev().take(room);

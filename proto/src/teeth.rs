@@ -66,6 +66,10 @@ pub enum Bug {
     ResetNotShown,
     /// A reset is carried out although another came between.
     StaleReset,
+    /// A counter that begins again ends an epoch in groups that have not heard of their winners in it.
+    WinnersUntold,
+    /// A counter that begins again has milestones at which there are awards.
+    AwardedAgain,
     /// A group is declared lost, and its generation goes on: what it holds stays outstanding.
     LostStaysOpen,
     /// A report of a group that was declared lost counts.

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 40] = [
+pub const INSIDE: [Bug; 42] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -88,6 +88,8 @@ pub const INSIDE: [Bug; 40] = [
     Bug::ResetIgnored,
     Bug::ResetNotShown,
     Bug::StaleReset,
+    Bug::WinnersUntold,
+    Bug::AwardedAgain,
     Bug::LostStaysOpen,
     Bug::LostReportTaken,
     Bug::WrittenOffForgotten,

@@ -15,8 +15,8 @@ const AROUND: Span = Span::from_secs(15);
 /// What is remembered about leases.
 #[derive(Debug, Default)]
 pub struct Leases {
-    /// Of groups for which no process speaks, by group and counter.
-    journals: BTreeMap<(usize, usize), Journal>,
+    /// Of groups for which no process speaks, by group and counter, with the epoch.
+    journals: BTreeMap<(usize, usize), (u32, Journal)>,
     /// Late increments that have a place.
     placed: BTreeSet<u32>,
 }
@@ -40,13 +40,15 @@ impl World {
         wanted.map(|at| when(at, self.plan.leases.aggregators_ppm[dc]))
     }
 
-    fn journal(&self, group: usize, counter: usize) -> Journal {
+    /// What a group has certified in its present epoch of a counter.
+    fn journal(&self, group: usize, counter: usize) -> (u32, Journal) {
         let Some(core) = self.serving(group).and_then(|node| self.nodes[node].core()) else {
             return self.leases.journals.get(&(group, counter)).cloned().unwrap_or_default();
         };
-        let Some(number) = core.group().guard_of(&self.names[counter]) else { return Journal::new() };
-        let items = core.group().guards()[number as usize].journal();
-        items.filter_map(|(upto, _, session)| Some((upto, number_of(session?)))).collect()
+        let Some(number) = core.group().guard_of(&self.names[counter]) else { return Default::default() };
+        let guard = &core.group().guards()[number as usize];
+        let items = guard.journal();
+        (guard.epoch, items.filter_map(|(upto, _, session)| Some((upto, number_of(session?)))).collect())
     }
 
     /// A node is about to speak for its group no longer: what it had certified stays known.
@@ -86,10 +88,9 @@ impl World {
         self.coverage.saw_times("leader of the ledger changed around a revocation", u64::from(elected));
         let Some(state) = self.reference.counter(counter) else { return };
         let closed = state.terms().generation(*group).closed_spent;
+        let (epoch, journal) = self.journal(node, usize::from(at));
         // One that has not heard of a reset has certified nothing in what the counter is now.
-        let here = self.group_account(node, usize::from(at)).is_some_and(|account| account.epoch == state.epoch());
-        let journal = if here { self.journal(node, usize::from(at)) } else { Default::default() };
-        let late = leases::beyond(&journal, closed);
+        let late = if epoch == state.epoch() { leases::beyond(&journal, closed) } else { BTreeSet::new() };
         self.coverage.saw_times("certified increments revoked", u64::from(!late.is_empty()));
         leases::revoked(&mut self.audit.oracle, &late);
     }
@@ -125,7 +126,7 @@ impl World {
             let Some(state) = self.reference.counter(&self.names[counter]) else { continue };
             if leases::is_behind(&account, state, self.groups[node]) {
                 let closed = state.terms().generation(self.groups[node]).closed_spent;
-                let late = leases::beyond(&self.journal(node, counter), closed);
+                let late = leases::beyond(&self.journal(node, counter).1, closed);
                 let counted = self.counted_by(node, client, msg);
                 leases::answered(&mut self.audit.findings, &late, counted.into_iter());
             }
