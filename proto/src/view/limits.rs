@@ -6,6 +6,7 @@
 
 use crate::ids::{CounterName, DcId};
 use crate::ledger::{Ledger, Pending};
+use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +17,8 @@ pub struct NotedLimit {
     pub at: u64,
     pub index: u64,
     pub promised: Vec<Promised>,
+    /// The counter's generation there.
+    pub generation: u32,
 }
 
 /// A milestone that is being armed, and which arming of it.
@@ -34,10 +37,13 @@ pub struct ReadLimits {
 impl ReadLimits {
     /// The least milestone that this view must not reach.
     pub fn limit(&self, counter: &CounterName, ledger: &Ledger) -> Option<u64> {
-        let noted = self.noted.get(counter).filter(|_| self.is_ahead(counter, ledger)).map(|noted| noted.at);
+        let noted = self.noted.get(counter).filter(|_| self.is_ahead(counter, ledger));
         let promised = self.promised.get(counter).into_iter().flatten().copied();
         let promised = promised.filter(|&promised| self.holds(counter, promised, ledger)).map(|(at, _)| at).min();
-        [ledger.next_milestone(counter), promised, noted].into_iter().flatten().min()
+        // What was armed before the note was made, and not when it was, is awarded or gone: readers have seen what is above.
+        let same = noted.is_some_and(|noted| noted.generation == ledger.resets().generation(counter));
+        let armed = ledger.next_milestone(counter).filter(|_| !same || bites(Bug::NoteForgotten));
+        [armed, promised, noted.map(|noted| noted.at)].into_iter().flatten().min()
     }
 
     /// A promise holds until its milestone is seen armed (the ledger's state limits then) or gone, by a replica that knows of it.
@@ -89,8 +95,11 @@ impl ReadLimits {
         let Some(at) = self.limit(counter, ledger).or(old.map(|_| u64::MAX)) else { return };
         let promised: Vec<Promised> = self.promised.get(counter).into_iter().flatten().copied().collect();
         let index = ledger.applied().0.max(old.map_or(0, |noted| noted.index));
-        if old.is_none_or(|noted| noted.at != at || noted.promised != promised) {
-            self.noted.insert(counter.clone(), NotedLimit { at, index, promised });
+        let generation = ledger.resets().generation(counter).max(old.map_or(0, |noted| noted.generation));
+        let changed =
+            |noted: &NotedLimit| noted.at != at || noted.promised != promised || noted.generation != generation;
+        if old.is_none_or(changed) {
+            self.noted.insert(counter.clone(), NotedLimit { at, index, promised, generation });
             self.dirty.insert(counter.clone());
         }
     }
