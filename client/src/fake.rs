@@ -176,9 +176,9 @@ struct FakeLink {
 impl State {
     fn on_message(&mut self, link: &mut FakeLink, message: FromClient) -> Vec<ToClient> {
         match message {
-            FromClient::Open { client } => {
+            FromClient::Open { client, .. } => {
                 link.client = client;
-                vec![ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: LANES }]
+                vec![ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: LANES, age: 0 }]
             }
             FromClient::Fence { of, lane } => {
                 let stream = self.streams.entry((of, lane)).or_default();

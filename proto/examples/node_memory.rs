@@ -90,7 +90,7 @@ impl Bench {
 
     fn open(&mut self, client: u64) {
         self.input(Input::ClientUp { conn: ConnId(client), owner: OwnerId(0) });
-        let msg = FromClient::Open { client: ClientId(client.into()) };
+        let msg = FromClient::Open { client: ClientId(client.into()), since: None };
         self.input(Input::Client { conn: ConnId(client), msg });
     }
 
@@ -193,6 +193,7 @@ fn apply(what: &str, sessions: bool, guarded: bool, items_per_batch: usize) {
                 |idx: usize| Item { slot: if guarded { 0 } else { (idx * 7_919 % 10_000) as u32 }, delta: 1, session };
             let per_client = 10_000 / items_per_batch / clients;
             let batches = (0..clients * per_client).map(|n| Batch {
+                since: 0,
                 client: ClientId((n / per_client) as u128),
                 lane: (n / per_client % 10) as u8,
                 seq: seq * per_client as u64 + (n % per_client) as u64 + 1,

@@ -69,6 +69,8 @@ pub struct ClientConfig {
     pub probe_interval: Span,
     /// How long a preferred site must have been reachable before the client goes back to it.
     pub return_after: Span,
+    /// How long one id is used: groups forget streams of which nothing comes.
+    pub renew_after: Span,
     /// Back-off of reconnects and refused batches: doubles from the first to the second, with jitter.
     pub backoff_min: Span,
     pub backoff_max: Span,
@@ -110,6 +112,7 @@ impl Default for ClientConfig {
             site_timeout: Span::from_secs(10),
             probe_interval: Span::from_secs(5),
             return_after: Span::from_secs(10),
+            renew_after: STAY_MAX,
             backoff_min: Span::from_millis(50),
             backoff_max: Span::from_secs(5),
             bar_for: Span::from_secs(5),

@@ -54,11 +54,14 @@ pub struct GroupConfig {
     pub ring_capacity: usize,
     /// Seed of the table of names (see [`CellTable::new`]); may differ between replicas.
     pub table_seed: u64,
+    /// Ages for which a stream is remembered of which nothing comes; the same on all replicas.
+    pub streams_kept: u32,
 }
 
 impl GroupConfig {
     pub fn new(id: GroupId, lanes: u8) -> GroupConfig {
-        GroupConfig { id, lanes: lanes.clamp(1, LANES_MAX), ring_capacity: 1 << 20, table_seed: 0 }
+        let streams_kept = STREAMS_KEPT_AGES;
+        GroupConfig { id, lanes: lanes.clamp(1, LANES_MAX), ring_capacity: 1 << 20, table_seed: 0, streams_kept }
     }
 }
 
@@ -75,6 +78,8 @@ pub enum Effect {
     Placed { client: ClientId, lane: u8, seq: u64, idx: u32, place: Place },
     /// The stream ended; `last_seq` was its last batch.
     Fenced { client: ClientId, lane: u8, last_seq: u64 },
+    /// The stream to be ended was forgotten.
+    Forgotten { client: ClientId, lane: u8 },
     /// The present process start is confirmed: rights may be used, reports and offers made.
     Confirmed,
     /// This incarnation must never serve again.
@@ -98,6 +103,8 @@ pub struct Group {
     applied: LogIndex,
     cells: Cells,
     streams: Streams,
+    /// For how many units of time it was led.
+    age: u32,
     guards: Vec<Guard>,
     guard_of_slot: BTreeMap<u32, u32>,
     guarded: SlotSet,
@@ -129,6 +136,7 @@ impl Group {
             applied: LogIndex(0),
             cells: Cells::new(config.lanes, table, ring),
             streams: Streams::default(),
+            age: 0,
             guards: Vec::new(),
             guard_of_slot: BTreeMap::new(),
             guarded: SlotSet::default(),
@@ -167,7 +175,8 @@ impl Group {
             match cmd {
                 GroupCmd::Boot { nonce } => self.on_boot(*nonce),
                 GroupCmd::Batch(batch) => self.on_batch(batch, named),
-                GroupCmd::Fence { client, lane } => self.on_fence(*client, *lane),
+                GroupCmd::Fence { client, lane, since } => self.on_fence(*client, *lane, *since),
+                GroupCmd::Age(age) => self.on_age(*age),
                 GroupCmd::Ledger(message) => self.on_ledger(message),
                 GroupCmd::Lease { guard, generation, held } => self.on_lease(*guard, *generation, *held),
             }
@@ -234,12 +243,16 @@ impl Group {
         if fenced {
             return Err(BatchError::Fenced { last });
         }
+        if self.is_expired(batch.since) {
+            let (since, age, kept) = (batch.since, self.age, self.config.streams_kept);
+            return Err(BatchError::Expired { since, age, kept });
+        }
         if batch.seq != last + 1 && !bites(Bug::DedupeSkipped) {
             return Err(BatchError::Gap { seq: batch.seq, last });
         }
         self.check_room(batch, named, known.is_none())?;
         self.add_items(batch)?;
-        let number = self.streams.find_or_new(batch.client, stream);
+        let number = self.streams.find_or_new(batch.client, stream, self.age);
         self.streams.get_mut(number).last = batch.seq;
         let (pending, leased) =
             if self.guards.is_empty() { Default::default() } else { self.place_items(batch, number) };
@@ -376,19 +389,55 @@ impl Group {
 
     /// A start that the ledger has not confirmed may stand on an old copy of the disk, which does not know what was applied since:
     /// it says nothing, and the client asks again.
-    fn on_fence(&mut self, client: ClientId, lane: u8) {
+    fn on_fence(&mut self, client: ClientId, lane: u8, since: u32) {
         if lane >= self.config.lanes || !self.confirmed || self.fenced_out {
             return;
         }
-        if self.streams.find(client, lane).is_none() && self.streams.len() >= STREAMS_MAX {
-            return;
+        if self.streams.find(client, lane).is_none() {
+            if self.is_expired(since) {
+                return self.effects.push_back(Effect::Forgotten { client, lane });
+            }
+            if self.streams.len() >= STREAMS_MAX {
+                return;
+            }
         }
-        let number = self.streams.find_or_new(client, lane);
+        let number = self.streams.find_or_new(client, lane, self.age);
         if !self.streams.get(number).fenced {
             self.streams.get_mut(number).fenced = true;
         }
         let last_seq = self.streams.get(number).last;
         self.effects.push_back(Effect::Fenced { client, lane, last_seq });
+    }
+
+    // ---- ages ----
+
+    /// How many units of time the group was led.
+    pub fn age(&self) -> u32 {
+        self.age
+    }
+
+    /// Streams remembered.
+    pub fn streams(&self) -> u32 {
+        self.streams.len()
+    }
+
+    /// Whether a client that was first welcomed at an age was so long ago that streams of its may be forgotten: one that was used
+    /// since then is remembered for as long as this is false, and takes no new batch once it is true.
+    fn is_expired(&self, since: u32) -> bool {
+        since.saturating_add(self.config.streams_kept) < self.age && !bites(Bug::ForgottenTaken)
+    }
+
+    /// It is one older, and forgets streams of which nothing came for long: identities do not pile up. What an increment of theirs
+    /// still waits for keeps them.
+    fn on_age(&mut self, age: u32) {
+        if age != self.age.saturating_add(1) {
+            return;
+        }
+        self.age = age;
+        let Some(before) = age.checked_sub(self.config.streams_kept) else { return };
+        let journals = self.guards.iter().flat_map(|guard| guard.tenure.journal());
+        let in_use: BTreeSet<u32> = journals.map(|(_, item)| item.stream).collect();
+        self.streams.forget(before, &in_use);
     }
 
     // ---- process starts ----
@@ -580,6 +629,7 @@ impl Group {
         self.queued -= 1;
         self.saved.queue_changed(number, pos);
         let stream = self.streams.get_mut(item.stream);
+        stream.used = self.age;
         stream.on_placed(item.seq, item.idx, place);
         let (client, lane) = (stream.client, stream.lane);
         self.effects.push_back(Effect::Placed { client, lane, seq: item.seq, idx: item.idx, place });

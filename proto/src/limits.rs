@@ -76,6 +76,13 @@ pub const MILESTONES_PER_COUNTER_MAX: usize = 1_024;
 pub const STREAM_BATCHES_IN_FLIGHT_MAX: usize = 64;
 /// Batches of one client stream whose placement detail a group remembers; an older one is answered without ordinals.
 pub const STREAM_RECORDS_MAX: usize = 64;
+/// A group grows older by one for each such span in which it was led, by the leader's monotonic clock. Where it has no leader, or
+/// changes it more often, it ages more slowly, and nothing is forgotten too early.
+pub const AGE_UNIT: Span = Span::from_secs(10 * 60);
+/// For so many ages (7 days) a group remembers a stream of which nothing came: a later retry gets no answer, and is never counted.
+pub const STREAMS_KEPT_AGES: u32 = 7 * 24 * 6;
+/// A client takes a new id after this time, so that a stream with a lane of its own is never forgotten while its client lives.
+pub const STAY_MAX: Span = Span::from_secs(24 * 3_600);
 /// Items of one offer that carry their sessions; a longer queue is offered as a block (weight only).
 pub const OFFER_ITEMS_MAX: usize = 2_048;
 /// Items one block offer may cover.
@@ -137,3 +144,6 @@ const _: () = assert!(LOST_AFTER.0 > REVOKE_AFTER.0);
 const _: () = assert!(DELTA_MAX <= COMPONENT_MAX);
 const _: () = assert!(OFFER_ITEMS_MAX as u64 <= BLOCK_ITEMS_MAX);
 const _: () = assert!(BLOCK_WEIGHT_MAX < MILESTONE_MAX);
+
+// A client that lives has streams that are remembered several times as long as it uses them.
+const _: () = assert!(STAY_MAX.0 * 4 <= STREAMS_KEPT_AGES as u64 * AGE_UNIT.0);

@@ -36,8 +36,9 @@ pub struct WireItem {
 /// From a client to its node. Counters are named once per connection (`defs`) and numbered from then on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromClient {
-    /// Opens the connection: who speaks. The id must be one of the certificate's ([`ClientId::owner`]).
-    Open { client: ClientId },
+    /// Opens the connection: who speaks. The id must be one of the certificate's ([`ClientId::owner`]). `since` is the age that
+    /// the group had when it first welcomed this id; `None` for one that it has not welcomed yet.
+    Open { client: ClientId, since: Option<u32> },
     /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps.
     Batch { lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem> },
     /// Ends the stream (`of`, lane) for ever and asks for the last sequence number applied. `of` may be an earlier id of the
@@ -49,8 +50,8 @@ pub enum FromClient {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToClient {
     /// Answer to `Open`: the valve (lane) of this client for counters on the spread list; `lanes` for the others, by hash
-    /// (`group::lane_of`).
-    Welcome { group: GroupId, own_lane: u8, lanes: u8 },
+    /// (`group::lane_of`). `age` is the group's.
+    Welcome { group: GroupId, own_lane: u8, lanes: u8, age: u32 },
     /// The spread list as it is now (guarded or hot counters): they go to the client's own lane. Affects new batches only.
     Spread { counters: Vec<CounterName> },
     /// The batch is durable. Items whose index is in `pending` are not yet placed, or (in the answer to a retry) get their
@@ -62,6 +63,9 @@ pub enum ToClient {
     Placed { lane: u8, seq: u64, idx: u32, count: u32, place: Place },
     /// Answer to `Fence`: every batch up to `last_seq` was applied (exactly once), no later one ever will be.
     Fenced { of: ClientId, lane: u8, last_seq: u64 },
+    /// Answer to `Fence`: the stream was forgotten, and nobody knows any more up to where it was applied. Nothing more of it ever
+    /// will be.
+    Forgotten { of: ClientId, lane: u8 },
     /// Answer to `Open` or `Fence`: the id belongs to another certificate than this connection's. Nothing was changed.
     NotYours { of: ClientId },
 }
@@ -94,6 +98,11 @@ pub enum BatchError {
     Gap { seq: u64, last: u64 },
     #[error("stream fenced after batch {last}: open a new client id")]
     Fenced { last: u64 },
+    #[error(
+        "client welcomed at age {since} of its group, which is {age}: {kept} ages after that its streams may be forgotten: open a new \
+         client id"
+    )]
+    Expired { since: u32, age: u32, kept: u32 },
     #[error("unknown namespace {0:?}")]
     UnknownNamespace(String),
     #[error("counter number {0} was not defined on this connection")]
@@ -148,6 +157,8 @@ pub struct Batch {
     pub client: ClientId,
     pub lane: u8,
     pub seq: u64,
+    /// The age at which the group first welcomed the client, as that says.
+    pub since: u32,
     pub items: Vec<Item>,
 }
 
@@ -162,7 +173,11 @@ pub enum GroupCmd {
     Fence {
         client: ClientId,
         lane: u8,
+        /// As in [`Batch`].
+        since: u32,
     },
+    /// The group is so old: one more than before.
+    Age(u32),
     /// What the ledger says; from applied ledger state only.
     Ledger(ToGroup),
     /// The proposer's clock shows that the lease of a guard's generation runs (`held`), or that it has ended.

@@ -83,7 +83,7 @@ impl NamedIncrement {
             session: self.session,
         };
         let items = self.items.iter().zip(0..).map(item).collect();
-        [FromClient::Open { client: self.stream }, FromClient::Batch { lane: LANE, seq: SEQ, defs, items }]
+        [FromClient::Open { client: self.stream, since: None }, FromClient::Batch { lane: LANE, seq: SEQ, defs, items }]
     }
 
     /// Takes a message of the link on which it was started.
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn welcome() -> ToClient {
-        ToClient::Welcome { group: GroupId::default(), own_lane: 3, lanes: 10 }
+        ToClient::Welcome { group: GroupId::default(), own_lane: 3, lanes: 10, age: 0 }
     }
 
     fn durable(pending: &[u32]) -> ToClient {

@@ -5,6 +5,7 @@
 //! [`NodeCore::poll_timeout`] says when an [`Input::Tick`] is due at the latest. An entry is applied only when it is durable, and
 //! everything that leaves is made from applied state. With nothing to do there is no timeout.
 
+mod ages;
 mod checkpoint;
 mod clients;
 mod commit;
@@ -22,7 +23,7 @@ pub use recover::RecoverError;
 use crate::client::CLIENT_COUNTERS_MAX;
 use crate::group::{Effect, Group, GroupConfig};
 use crate::ids::{GroupId, LogIndex, OwnerId};
-use crate::limits::MESSAGE_BYTES_MAX;
+use crate::limits::{AGE_UNIT, MESSAGE_BYTES_MAX};
 use crate::msg::*;
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
@@ -64,6 +65,8 @@ pub struct NodeConfig {
     pub offers_in_flight_max: u64,
     /// The least time between two chunks of the feed that are not full.
     pub feed_interval: Span,
+    /// The time in which the group grows older by one.
+    pub age_unit: Span,
     /// Bytes of log after which a checkpoint is made.
     pub checkpoint_log_bytes: u64,
     /// Time after which a checkpoint is made if anything was applied.
@@ -90,6 +93,7 @@ impl NodeConfig {
             repeat_max: Span::from_secs(8),
             offers_in_flight_max: 1 << 21,
             feed_interval: Span::from_millis(50),
+            age_unit: AGE_UNIT,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Span::from_secs(60),
             checkpoint_part_bytes: 4 << 20,
@@ -177,6 +181,8 @@ pub struct NodeCore {
     feed: Feed,
     /// The last entry that the disk held when this process started, or began to lead, until the feed has told of something.
     untold: Option<LogIndex>,
+    /// Since when this process counts time for the group's next age.
+    aged_at: Option<Time>,
     checkpoint: checkpoint::Checkpointer,
     outputs: VecDeque<Output>,
 }
@@ -206,7 +212,22 @@ impl NodeCore {
         let (clients, feed, outputs) = (clients::Clients::default(), Feed::default(), VecDeque::new());
         let (role, untold) = (replica::Role::Alone, Some(group.applied()));
         let leases = lease::Leases::default();
-        NodeCore { config, role, nonce, group, clients, log, pulses, leases, feed, untold, checkpoint, outputs }
+        let aged_at = None;
+        NodeCore {
+            config,
+            role,
+            nonce,
+            group,
+            clients,
+            log,
+            pulses,
+            leases,
+            feed,
+            untold,
+            aged_at,
+            checkpoint,
+            outputs,
+        }
     }
 
     /// Takes an input. The outputs of the one before have been drained.
@@ -230,6 +251,7 @@ impl NodeCore {
             Input::Tick => {}
         }
         self.run_leases(now);
+        self.run_ages(now);
         self.commit(now);
         self.run_pulses(now);
         self.serve_feed(now);
@@ -243,7 +265,14 @@ impl NodeCore {
 
     /// When an [`Input::Tick`] is due at the latest; `None`: only other inputs matter.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let times = [self.commit_due(), self.pulses_due(), self.leases_due(), self.feed_due(), self.checkpoint_due()];
+        let times = [
+            self.commit_due(),
+            self.pulses_due(),
+            self.leases_due(),
+            self.ages_due(),
+            self.feed_due(),
+            self.checkpoint_due(),
+        ];
         times.into_iter().flatten().min()
     }
 
@@ -305,6 +334,7 @@ impl NodeCore {
             Effect::Refused { client, lane, seq, error } => self.tell(client, ToClient::Refused { lane, seq, error }),
             Effect::Placed { client, lane, seq, idx, place } => self.tell_placed(client, lane, seq, idx, place),
             Effect::Fenced { client, lane, last_seq } => self.on_fenced(client, lane, last_seq),
+            Effect::Forgotten { client, lane } => self.on_forgotten(client, lane),
             Effect::Confirmed => self.pulses.touch_all(now),
             Effect::FencedOut => {}
             Effect::Spread => self.broadcast_spread(),

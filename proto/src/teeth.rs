@@ -62,6 +62,12 @@ pub enum Bug {
     LateKept,
     /// What is sent to a cell of a generation that is over counts in that.
     ResetIgnored,
+    /// A view that starts anew takes what was armed in an earlier state of the ledger for armed.
+    NoteForgotten,
+    /// What a group has forgotten is new to it.
+    ForgottenTaken,
+    /// A group forgets streams of which increments are queued.
+    ForgottenInUse,
     /// A view shows all generations of a counter.
     ResetNotShown,
     /// A reset is carried out although another came between.

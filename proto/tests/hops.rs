@@ -104,7 +104,7 @@ impl World {
             Message::Fence => {
                 let stream = stream_of(OwnerId(0), NAME);
                 let FromClient::Fence { of, lane } = fence(stream) else { panic!("a fence") };
-                let said = answers(&mut self.groups[0], GroupCmd::Fence { client: of, lane });
+                let said = answers(&mut self.groups[0], GroupCmd::Fence { client: of, lane, since: 0 });
                 let counted = said.iter().find_map(|said| fenced(stream, said)).expect("a fence is answered");
                 self.under_way.push(Message::Fenced { counted });
             }
@@ -121,12 +121,12 @@ impl World {
 
     fn count(&mut self, at: usize) {
         let mut increment = NamedIncrement::new(stream_of(OwnerId(at as u64), NAME), vec![(counter(), 1)], None);
-        let [FromClient::Open { client }, FromClient::Batch { lane, seq, items, .. }] = increment.start() else {
+        let [FromClient::Open { client, .. }, FromClient::Batch { lane, seq, items, .. }] = increment.start() else {
             panic!("it opens the link, then counts");
         };
         let items = items.iter().map(|item| Item { slot: 0, delta: item.delta, session: item.session }).collect();
-        let said = answers(&mut self.groups[at], GroupCmd::Batch(Batch { client, lane, seq, items }));
-        increment.on_message(ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: 4 });
+        let said = answers(&mut self.groups[at], GroupCmd::Batch(Batch { since: 0, client, lane, seq, items }));
+        increment.on_message(ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: 4, age: 0 });
         for said in said {
             match increment.on_message(said) {
                 NamedAnswer::Placed(_) => self.under_way.push(Message::Counted),
@@ -188,7 +188,8 @@ fn behind_the_fence_nothing_is_counted() {
     world.step(Step::VisitHome);
     world.step(Step::Deliver(0));
     let stream = stream_of(OwnerId(0), NAME);
-    let batch = Batch { client: stream, lane: 0, seq: 1, items: vec![Item { slot: 0, delta: 1, session: None }] };
+    let batch =
+        Batch { since: 0, client: stream, lane: 0, seq: 1, items: vec![Item { slot: 0, delta: 1, session: None }] };
     let said = answers(&mut world.groups[0], GroupCmd::Batch(batch));
     assert_eq!(said, [ToClient::Refused { lane: 0, seq: 1, error: BatchError::Fenced { last: 0 } }]);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use tidemark_proto::ids::{ClientId, SessionId};
+use tidemark_proto::limits::STREAMS_KEPT_AGES;
 use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Place, ToGroup};
 use tidemark_proto::time::Time;
 
@@ -56,6 +57,8 @@ pub struct Added {
 pub struct Stream {
     pub last: u64,
     pub fenced: bool,
+    /// The group's age at its last batch.
+    pub used: u32,
     /// Increments of each batch: `items[bounds[seq − 1] .. bounds[seq]]`; `u32::MAX` for an `add`.
     items: Vec<u32>,
     bounds: Vec<u32>,
@@ -74,6 +77,7 @@ pub struct GroupTruth {
     pub components: Vec<u64>,
     /// The last log index read.
     pub seen: u64,
+    pub age: u32,
     /// Counters touched since they were last compared.
     pub touched: Vec<u16>,
     /// The generation of each counter, as far as the log has heard.
@@ -109,12 +113,14 @@ pub struct Oracle {
     pub crashed: Vec<bool>,
     /// The group that was declared lost, if any.
     pub lost: Option<u16>,
+    /// Ages of its group after which a client's id is over.
+    pub streams_kept: u32,
     keys: BTreeMap<Vec<u8>, u16>,
     counters: usize,
 }
 
 impl Oracle {
-    pub fn new(keys: &[String], groups: usize, clients: usize) -> Oracle {
+    pub fn new(keys: &[String], groups: usize, clients: usize, streams_kept: u32) -> Oracle {
         let counters = keys.len();
         let truth = GroupTruth::new(counters);
         Oracle {
@@ -123,8 +129,14 @@ impl Oracle {
             crashed: vec![false; clients],
             keys: keys.iter().enumerate().map(|(n, key)| (key.as_bytes().to_vec(), n as u16)).collect(),
             counters,
+            streams_kept,
             ..Oracle::default()
         }
+    }
+
+    /// Whether clients may find themselves forgotten in a run's time.
+    pub fn is_forgetful(&self) -> bool {
+        self.streams_kept < STREAMS_KEPT_AGES
     }
 
     /// A hit is about to be handed to its client; returns its number.
@@ -177,9 +189,14 @@ impl Oracle {
         for cmd in &entry.cmds {
             match cmd {
                 GroupCmd::Batch(batch) => self.read_batch(group, batch)?,
-                GroupCmd::Fence { client, lane } => {
-                    let streams = &mut self.groups[usize::from(group)].streams;
-                    streams.entry((*client, *lane)).or_default().fenced = true;
+                GroupCmd::Fence { client, lane, .. } => {
+                    let truth = &mut self.groups[usize::from(group)];
+                    let stream = truth.streams.entry((*client, *lane)).or_default();
+                    stream.fenced = true;
+                }
+                GroupCmd::Age(age) => {
+                    let truth = &mut self.groups[usize::from(group)];
+                    truth.age += u32::from(*age == truth.age + 1);
                 }
                 GroupCmd::Boot { nonce } => self.groups[usize::from(group)].start = *nonce,
                 GroupCmd::Ledger(message) => self.read_message(group, message),
@@ -231,10 +248,12 @@ impl Oracle {
     fn read_batch(&mut self, group: u16, batch: &Batch) -> Result<(), String> {
         let truth = &mut self.groups[usize::from(group)];
         let stream = truth.streams.entry((batch.client, batch.lane)).or_default();
-        if stream.fenced || batch.seq != stream.last + 1 {
+        let is_over = batch.since.saturating_add(self.streams_kept) < truth.age;
+        if stream.fenced || batch.seq != stream.last + 1 || is_over {
             return Ok(());
         }
         stream.last += 1;
+        stream.used = truth.age;
         for item in &batch.items {
             let counter = truth.slots.get(item.slot as usize).copied().unwrap_or(u16::MAX);
             if counter == u16::MAX {

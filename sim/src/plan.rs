@@ -10,6 +10,7 @@ use crate::rtt::SITES;
 use claims::ClaimPlan;
 use leases::LeasePlan;
 use std::collections::BTreeSet;
+use tidemark_proto::limits::{AGE_UNIT, STAY_MAX, STREAMS_KEPT_AGES};
 use tidemark_proto::msg::ClaimRule;
 use tidemark_proto::time::{Span, Time};
 
@@ -230,6 +231,30 @@ const _: () = assert!((RESETS_MAX as usize) < crate::oracle::GENERATIONS);
 /// Of 10,000 runs so many have counters that begin again.
 const WITH_RESETS_PER_10K: u32 = 2_500;
 
+/// How soon groups forget streams of which nothing comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Forgetting {
+    /// In this time a group that is led grows older by one.
+    pub age_unit: Span,
+    /// Ages for which a stream is remembered.
+    pub kept: u32,
+    /// How long a client uses one id.
+    pub renew_after: Span,
+}
+
+/// Of 10,000 runs in so many groups forget within seconds what otherwise takes days.
+const FORGETFUL_PER_10K: u32 = 2_500;
+
+impl Forgetting {
+    fn drawn(rng: &mut Rng) -> Forgetting {
+        let (age_unit, kept) = (Span::from_millis(rng.between(500, 2_000)), rng.between(3, 8) as u32);
+        let renew_after = Span(age_unit.0 * u64::from(kept) / 4);
+        let soon = rng.per_10k(FORGETFUL_PER_10K);
+        let late = Forgetting { age_unit: AGE_UNIT, kept: STREAMS_KEPT_AGES, renew_after: STAY_MAX };
+        if soon { Forgetting { age_unit, kept, renew_after } } else { late }
+    }
+}
+
 /// A run, as its seed means it.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -252,6 +277,7 @@ pub struct Plan {
     pub admin: Vec<(Time, Admin)>,
     pub claims: ClaimPlan,
     pub leases: LeasePlan,
+    pub forgetting: Forgetting,
     pub workload: Workload,
     pub safety_end: Time,
     pub only: Only,
@@ -341,6 +367,7 @@ impl Plan {
             admin: Vec::new(),
             claims: ClaimPlan::new(root.fork(5), dcs, workload.guarded(), safety_end),
             leases: LeasePlan::new(root.fork(10), nodes.len(), dcs, workload.guarded()),
+            forgetting: Forgetting::drawn(&mut root.fork(15)),
             workload,
             replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
             sites,

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 42] = [
+pub const INSIDE: [Bug; 45] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -88,6 +88,9 @@ pub const INSIDE: [Bug; 42] = [
     Bug::ResetIgnored,
     Bug::ResetNotShown,
     Bug::StaleReset,
+    Bug::NoteForgotten,
+    Bug::ForgottenTaken,
+    Bug::ForgottenInUse,
     Bug::WinnersUntold,
     Bug::AwardedAgain,
     Bug::LostStaysOpen,

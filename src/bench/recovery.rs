@@ -155,7 +155,7 @@ async fn count_once(endpoint: Endpoint, place: Place) -> Option<()> {
     let site = GroupSite::new(place.nodes.into(), peer, crate::local::GROUP.into());
     let Channel { mut writer, mut reader } = site.open(&endpoint).await.ok()?.1;
     let client = ClientId::new(OwnerId(endpoint.identity().digest()), rand::random());
-    writer.send_bytes(wire::encode(&FromClient::Open { client }).into()).await.ok()?;
+    writer.send_bytes(wire::encode(&FromClient::Open { client, since: None }).into()).await.ok()?;
     let items = vec![WireItem { number: 0, delta: 1, session: None }];
     let batch = FromClient::Batch { lane: 0, seq: 1, defs: vec![(0, name(0).ok()?)], items };
     writer.send_bytes(wire::encode(&batch).into()).await.ok()?;

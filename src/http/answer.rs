@@ -121,6 +121,7 @@ impl From<BatchError> for Failure {
             BatchError::NotServing(reason) => Failure::NotServing(reason),
             BatchError::Gap { .. }
             | BatchError::Fenced { .. }
+            | BatchError::Expired { .. }
             | BatchError::UnknownNumber(_)
             | BatchError::Empty
             | BatchError::TooManyItems { .. }

@@ -22,7 +22,8 @@ impl ClientCore {
 
     pub(super) fn on_connected(&mut self, link: LinkId) {
         let Some(id) = self.by_link(link).filter(|id| !self.stays[id].is_up()) else { return };
-        let message = FromClient::Open { client: self.stays[&id].client };
+        let stay = &self.stays[&id];
+        let message = FromClient::Open { client: stay.client, since: stay.home.map(|home| home.since) };
         self.outputs.push_back(Output::Send { link, message });
     }
 
@@ -35,7 +36,9 @@ impl ClientCore {
     pub(super) fn on_message(&mut self, now: Time, link: LinkId, message: ToClient) {
         let Some(id) = self.by_link(link) else { return };
         match message {
-            ToClient::Welcome { group, own_lane, lanes } => self.on_welcome(now, id, Home { group, own_lane, lanes }),
+            ToClient::Welcome { group, own_lane, lanes, age } => {
+                self.on_welcome(now, id, Home { group, own_lane, lanes, since: age });
+            }
             ToClient::Spread { counters } => self.on_spread(id, counters),
             ToClient::Durable { lane, seq, pending } => self.on_durable(id, lane, seq, pending),
             ToClient::Placed { lane, seq, idx, count, place } => self.on_placed(id, lane, seq, idx, count, place),
@@ -43,10 +46,14 @@ impl ClientCore {
             // Somebody else's id: this process was given another certificate. Nothing can be asked of that node.
             ToClient::NotYours { .. } => self.drop_link(now, id),
             ToClient::Fenced { of, lane, last_seq } => self.on_fenced(now, id, of, lane, last_seq),
+            // Whoever asks so late has been away, with all of its streams.
+            ToClient::Forgotten { of, .. } if of == self.stays[&id].client => self.lose_group(now, id),
+            ToClient::Forgotten { .. } => {}
         }
     }
 
     fn on_welcome(&mut self, now: Time, id: StayId, home: Home) {
+        let renew_after = self.config.renew_after;
         let stay = self.stay_mut(id);
         let LinkState::Opening { id: link, .. } = stay.link else { return };
         if home.lanes == 0 || home.lanes > LANES_MAX || home.own_lane >= home.lanes {
@@ -55,7 +62,9 @@ impl ClientCore {
         if stay.home.is_some_and(|known| known.group != home.group) {
             return self.lose_group(now, id);
         }
-        stay.home = Some(home);
+        let since = stay.home.map_or(home.since, |known| known.since);
+        stay.home = Some(Home { since, ..home });
+        stay.renew_at.get_or_insert(now + renew_after);
         stay.link = LinkState::Up { id: link, since: now, defined: Numbers::default() };
         stay.attempt = 0;
         stay.link_renewed();
@@ -159,6 +168,7 @@ impl ClientCore {
         match error {
             BatchError::Fenced { last } => self.on_fenced_by_others(now, id, lane, last),
             BatchError::UnknownNumber(_) => self.drop_link(now, id),
+            BatchError::Expired { .. } => self.lose_group(now, id),
             BatchError::Gap { last, .. } if last + 1 < first => self.on_forgotten(now, id, lane),
             BatchError::Gap { .. } | BatchError::Overloaded { .. } | BatchError::NotServing(_) => {
                 self.back_off(now, id, lane);
@@ -175,7 +185,7 @@ impl ClientCore {
         if let BatchError::UnknownNumber(_) = error {
             return self.drop_link(now, id);
         }
-        if !matches!(error, BatchError::Fenced { .. } | BatchError::Gap { .. }) {
+        if !matches!(error, BatchError::Fenced { .. } | BatchError::Expired { .. } | BatchError::Gap { .. }) {
             return;
         }
         let stream = self.stay_mut(id).stream(lane);

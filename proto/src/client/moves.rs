@@ -14,11 +14,21 @@ impl ClientCore {
             self.leave(id);
         }
         self.promote(now);
+        if let Some(id) = self.current.filter(|id| self.renewal(*id).is_some_and(|at| at <= now)) {
+            self.leave(id);
+        }
         if self.wants_stay() {
             let site = self.best_site(self.config.sites);
             self.current = Some(self.new_stay(now, site, Role::Current));
         }
         self.probe(now);
+    }
+
+    /// When a stay is to be followed by another with a new id; one whose site is not reached waits for that.
+    fn renewal(&self, id: StayId) -> Option<Time> {
+        let stay = &self.stays[&id];
+        let may = stay.is_up() && self.closing.is_none() && self.stays.len() < STAYS_MAX;
+        stay.renew_at.filter(|_| may)
     }
 
     fn is_lost(&self, now: Time, id: StayId) -> bool {
@@ -96,7 +106,8 @@ impl ClientCore {
             LinkState::Up { since, .. } => Some(since + self.config.return_after),
             _ => None,
         });
-        [start, lost, probe, back, self.closing].into_iter().flatten().min()
+        let renewal = self.current.and_then(|id| self.renewal(id));
+        [start, lost, probe, back, renewal, self.closing].into_iter().flatten().min()
     }
 
     /// Asks for links that are due, gives up those that do not come.

@@ -43,6 +43,8 @@ pub(super) struct Home {
     pub group: GroupId,
     pub own_lane: u8,
     pub lanes: u8,
+    /// The group's age then.
+    pub since: u32,
 }
 
 #[derive(Debug)]
@@ -56,6 +58,8 @@ pub(super) struct Stay {
     /// Links that failed in a row.
     pub attempt: u32,
     pub streams: BTreeMap<u8, Stream>,
+    /// When it is time for another id, once the site was reached.
+    pub renew_at: Option<Time>,
     /// Since when the site cannot be used, `None` while it can.
     pub trouble_since: Option<Time>,
 }
@@ -138,7 +142,7 @@ impl Stay {
     pub fn new(site: SiteId, client: ClientId, role: Role, now: Time) -> Stay {
         let link = LinkState::Down { retry_at: now };
         let (home, spread, streams) = Default::default();
-        Stay { site, client, role, home, spread, link, attempt: 0, streams, trouble_since: Some(now) }
+        Stay { site, client, role, home, spread, link, attempt: 0, streams, renew_at: None, trouble_since: Some(now) }
     }
 
     pub fn is_up(&self) -> bool {

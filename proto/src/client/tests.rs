@@ -56,6 +56,26 @@ fn lost_answers_and_broken_links_count_nothing_twice() {
 }
 
 #[test]
+fn a_client_takes_a_new_id_now_and_then_and_counts_nothing_twice() {
+    for seed in 0..50 {
+        let config = ClientConfig { renew_after: Span::from_secs(2), ..config(1) };
+        let faults = Faults { cut: 0.002, lose_answer: 0.05, ..Faults::default() };
+        let mut world = World::new(seed, config, faults);
+        world.run_for(MINUTE);
+        world.heal();
+        world.flush();
+        world.run_for(MINUTE);
+        world.assert_all_settled();
+        world.assert_counted_exactly_once();
+        let streams = world.streams(0);
+        let ids: std::collections::BTreeSet<_> = streams.iter().map(|(client, _)| client).collect();
+        assert!(ids.len() > 10, "{} ids in two minutes", ids.len());
+        let open = streams.iter().filter(|(_, fenced)| !fenced).map(|(client, _)| client);
+        assert!(open.collect::<std::collections::BTreeSet<_>>().len() <= 1, "what is left is fenced");
+    }
+}
+
+#[test]
 fn overload_and_pauses_lose_nothing() {
     for seed in 0..50 {
         run_and_close(seed, 2, Faults { cut: 0.001, overloaded: 0.2, not_serving: 0.05, ..Faults::default() });

@@ -63,7 +63,7 @@ impl Tenure {
         true
     }
 
-    fn journal(&self) -> impl Iterator<Item = &(u64, Queued)> {
+    pub fn journal(&self) -> impl Iterator<Item = &(u64, Queued)> {
         self.lease.iter().flat_map(|lease| &lease.journal)
     }
 
@@ -92,17 +92,17 @@ impl Tenure {
 
     /// Panics when the journal is not one of `spent`.
     pub fn check_invariants(&self, spent: u64) {
-        assert!(self.is_sound(spent, u64::MAX, u32::MAX), "journal of spending {spent}: {self:?}");
+        assert!(self.is_sound(spent, u64::MAX, |_| true), "journal of spending {spent}: {self:?}");
     }
 
     /// Whether the journal agrees with the spending, and all of it with what else there is.
-    pub fn is_sound(&self, spent: u64, next_pos: u64, streams: u32) -> bool {
+    pub fn is_sound(&self, spent: u64, next_pos: u64, is_stream: impl Fn(u32) -> bool) -> bool {
         let mut last = None;
         let grows = self.journal().all(|(upto, item)| {
             let from = upto.checked_sub(item.delta);
             let follows = from.is_some_and(|from| last.is_none_or(|last| last == from)) && item.delta > 0;
             last = Some(*upto);
-            follows && item.stream < streams && !item.placed
+            follows && is_stream(item.stream) && !item.placed
         });
         grows && last.is_none_or(|last| last == spent) && self.late.0 <= self.late.1 && self.late.1 <= next_pos
     }

@@ -10,7 +10,7 @@ use crate::group::generations::{Generations, Present};
 use crate::group::guard::Guard;
 use crate::group::lease::Tenure;
 use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
-use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream};
+use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream, Streams};
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
 use crate::limits::{COMPONENT_MAX, NAME_BYTES_MAX};
@@ -23,10 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 4;
-/// The ones before: without the last fields of the closing row, which are empty then.
-const FORMAT_WITHOUT_GENERATIONS: u8 = 3;
-const FORMAT_WITHOUT_TENURES: u8 = 2;
+const FORMAT: u8 = 5;
 const META: u8 = 0;
 const NAMES: u8 = 1;
 const COMPONENTS: u8 = 2;
@@ -87,6 +84,7 @@ struct Meta {
     table_namespaces: Vec<String>,
     slots: u32,
     components: u32,
+    /// Numbers of streams, also of forgotten ones.
     streams: u32,
     guards: Vec<Guard>,
     /// Of each guard's queue: first position, next position.
@@ -102,6 +100,7 @@ struct Meta {
     tenures: Vec<(u32, Tenure)>,
     /// Of counters that began again.
     generations: Vec<(CounterName, Present)>,
+    age: u32,
 }
 
 /// A row of a queue: items from `first_pos` on. Without any, nothing in the block awaits a place any more; so it is without a row.
@@ -190,7 +189,7 @@ impl Group {
             table_namespaces: self.cells.table.namespaces().to_vec(),
             slots: self.cells.table.len(),
             components: self.cells.len(),
-            streams: self.streams.len(),
+            streams: self.streams.numbers(),
             guards: self.guards.iter().map(Guard::without_queue).collect(),
             queues: self.guards.iter().map(|guard| (guard.queue.head(), guard.queue.next_pos())).collect(),
             boots: self.boots.clone(),
@@ -202,6 +201,7 @@ impl Group {
             spread: self.spread.clone(),
             tenures: self.tenures(),
             generations: self.generations.save_present(),
+            age: self.age,
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);
@@ -265,8 +265,6 @@ impl Loading {
         let closing = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
         let mut meta = match meta.split_first() {
             Some((&FORMAT, rest)) => closing(rest)?,
-            Some((&FORMAT_WITHOUT_GENERATIONS, rest)) => closing(&[rest, &[0]].concat())?,
-            Some((&FORMAT_WITHOUT_TENURES, rest)) => closing(&[rest, &[0; 2]].concat())?,
             Some((&other, _)) => return Err(LoadError::Format(other)),
             None => return Err(malformed(&[META], "empty")),
         };
@@ -375,12 +373,16 @@ impl Loading {
 
     fn on_streams(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
         let streams = &mut self.group.streams;
-        if block.checked_mul(STREAMS_PER_BLOCK) != Some(streams.len()) {
+        if block.checked_mul(STREAMS_PER_BLOCK) != Some(streams.numbers()) {
             return Err("streams before it are missing");
         }
         let leftover = streams.dirty.clone();
-        for stream in get::<Vec<Stream>>(content).ok_or("not streams")? {
-            if stream.lane >= self.meta.lanes || streams.find(stream.client, stream.lane).is_some() {
+        for stream in get::<Vec<Option<Stream>>>(content).ok_or("not streams")? {
+            let wrong = |stream: &Stream| {
+                let twice = streams.find(stream.client, stream.lane).is_some();
+                stream.lane >= self.meta.lanes || stream.used > self.meta.age || twice
+            };
+            if stream.as_ref().is_some_and(wrong) {
                 return Err("a stream is out of bounds or given twice");
             }
             streams.push(stream);
@@ -409,20 +411,20 @@ impl Loading {
         let meta = self.meta;
         complete("names", group.cells.table.len().into(), meta.slots.into())?;
         complete("components", group.cells.len().into(), meta.components.into())?;
-        complete("streams", group.streams.len().into(), meta.streams.into())?;
+        complete("streams", group.streams.numbers().into(), meta.streams.into())?;
         complete("queues", meta.queues.len() as u64, meta.guards.len() as u64)?;
         group.saved.number = meta.number;
         group.applied = meta.applied;
         (group.boots, group.starts) = (meta.boots, meta.starts);
         (group.confirmed, group.ever_confirmed, group.fenced_out) =
             (meta.confirmed, meta.ever_confirmed, meta.fenced_out);
-        (group.namespaces, group.spread) = (meta.namespaces, meta.spread);
+        (group.namespaces, group.spread, group.age) = (meta.namespaces, meta.spread, meta.age);
         let generations = Generations::load(meta.generations, &group.cells.table);
         group.generations = generations.ok_or(malformed(&[META], "what began again is out of bounds"))?;
         for (mut guard, (head, _)) in meta.guards.into_iter().zip(meta.queues) {
-            finish_queue(&mut guard.queue, head, group.streams.len())?;
+            finish_queue(&mut guard.queue, head, &group.streams)?;
             let number = group.guards.len() as u32;
-            let sound = guard_is_sound(&guard, group.streams.len());
+            let sound = guard_is_sound(&guard, &group.streams);
             if guard.slot >= meta.slots || !sound || group.guard_of_slot.contains_key(&guard.slot) {
                 return Err(malformed(&[META], "an account is out of bounds"));
             }
@@ -437,20 +439,20 @@ impl Loading {
     }
 }
 
-fn guard_is_sound(guard: &Guard, streams: u32) -> bool {
+fn guard_is_sound(guard: &Guard, streams: &Streams) -> bool {
     let used = guard.spent.checked_add(guard.returned);
     let acked = guard.acked_spent <= guard.spent && guard.acked_pos <= guard.next_pos();
-    let tenure = guard.tenure.is_sound(guard.spent, guard.next_pos(), streams);
+    let tenure = guard.tenure.is_sound(guard.spent, guard.next_pos(), |number| streams.holds(number));
     used.is_some_and(|used| used <= guard.granted) && acked && tenure
 }
 
 /// Records name guards that exist and, each, the items that are queued of its batch; together all that are.
 fn records_are_sound(group: &Group) -> bool {
-    let recorded: u64 = group.streams.iter().map(Stream::open).sum();
+    let recorded: u64 = group.streams.iter().map(|(_, stream)| stream.open()).sum();
     let agree = |(number, stream): (u32, &Stream)| {
         stream.records().all(|(seq, record)| queued_of(group, number, seq, record) == Some(record.open()))
     };
-    recorded == group.queued && (0..).zip(group.streams.iter()).all(agree)
+    recorded == group.queued && group.streams.iter().all(agree)
 }
 
 /// How many items of a record are queued; `None` if it speaks of others.
@@ -484,10 +486,10 @@ fn room(roomy: &mut usize, len: u32, total: u32) -> Option<usize> {
     })
 }
 
-fn finish_queue(queue: &mut Queue, head: u64, streams: u32) -> Result<(), LoadError> {
+fn finish_queue(queue: &mut Queue, head: u64, streams: &Streams) -> Result<(), LoadError> {
     queue.advance();
     complete("positions before the first increment without a place", queue.head(), head)?;
-    if queue.items().any(|item| item.stream >= streams) {
+    if queue.items().any(|item| !item.placed && !streams.holds(item.stream)) {
         return Err(malformed(&[QUEUE], "a queued increment is out of bounds"));
     }
     Ok(())

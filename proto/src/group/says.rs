@@ -1,7 +1,7 @@
 //! What a group says, from applied state only: its numbers, its greeting, reports and offers.
 
 use crate::group::queue::Queued;
-use crate::group::{Group, GroupConfig, Guard, stream};
+use crate::group::{Group, GroupConfig, Guard};
 use crate::ids::{ClientId, CounterName, LogIndex, Start};
 use crate::limits::{BLOCK_ITEMS_MIN, BOOTS_UNCONFIRMED_MAX, OFFER_ITEMS_MAX};
 use crate::msg::*;
@@ -187,8 +187,14 @@ impl Group {
         self.guards.iter().for_each(Guard::check_invariants);
         let open: u64 = self.guards.iter().map(Guard::pending).sum();
         assert_eq!(open, self.queued, "queued increments");
-        let recorded: u64 = self.streams.iter().map(stream::Stream::open).sum();
+        let recorded: u64 = self.streams.iter().map(|(_, stream)| stream.open()).sum();
         assert_eq!(open, recorded, "every queued increment has its record, so that a retry knows of it");
+        let queued = self.guards.iter().flat_map(|guard| guard.queue.items()).filter(|item| !item.placed);
+        let journal = self.guards.iter().flat_map(|guard| guard.tenure.journal()).map(|(_, item)| item);
+        assert!(
+            queued.chain(journal).all(|item| self.streams.holds(item.stream)),
+            "whose increments wait is forgotten"
+        );
         assert!(self.boots.len() <= BOOTS_UNCONFIRMED_MAX + 1);
     }
 }

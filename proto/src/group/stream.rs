@@ -5,9 +5,10 @@ use crate::hash::bytes_hash;
 use crate::ids::ClientId;
 use crate::limits::STREAM_RECORDS_MAX;
 use crate::msg::Place;
+use crate::teeth::{Bug, bites};
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Streams in one row of a checkpoint.
 pub(super) const STREAMS_PER_BLOCK: u32 = 64;
@@ -21,6 +22,8 @@ pub(super) struct Stream {
     pub last: u64,
     /// Ended for ever.
     pub fenced: bool,
+    /// The group's age when something last came of it.
+    pub used: u32,
     /// Batches that had queued items: all that still have some, and the last few others.
     records: BTreeMap<u64, Record>,
     /// Batches in `records` with no queued item left, in order of becoming so.
@@ -119,68 +122,126 @@ impl Stream {
     }
 }
 
-/// All streams of a group, numbered in order of first sight.
+/// All streams that a group remembers, numbered. The number of one that is forgotten is given to another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     index: HashTable<u32>,
-    streams: Vec<Stream>,
+    streams: Vec<Option<Stream>>,
+    free: BTreeSet<u32>,
+    /// Every stream, under an age that is not later than the one at which it was last used.
+    by_age: BTreeMap<u32, Vec<u32>>,
     pub dirty: Blocks,
 }
 
 impl Streams {
-    pub fn len(&self) -> u32 {
+    /// Numbers given, those of forgotten streams included.
+    pub fn numbers(&self) -> u32 {
         self.streams.len() as u32
+    }
+
+    /// Streams remembered.
+    pub fn len(&self) -> u32 {
+        self.numbers() - self.free.len() as u32
+    }
+
+    pub fn holds(&self, number: u32) -> bool {
+        self.streams.get(number as usize).is_some_and(Option::is_some)
     }
 
     pub fn find(&self, client: ClientId, lane: u8) -> Option<u32> {
         let is_it = |&number: &u32| {
-            let stream = &self.streams[number as usize];
+            let stream = self.get(number);
             stream.client == client && stream.lane == lane
         };
         self.index.find(stream_hash(client, lane), is_it).copied()
     }
 
     pub fn get(&self, number: u32) -> &Stream {
-        &self.streams[number as usize]
+        self.streams[number as usize].as_ref().expect("what is in use is not forgotten")
     }
 
     /// A stream to be changed.
     pub fn get_mut(&mut self, number: u32) -> &mut Stream {
         self.dirty.set(number / STREAMS_PER_BLOCK);
-        &mut self.streams[number as usize]
+        self.streams[number as usize].as_mut().expect("what is in use is not forgotten")
     }
 
-    /// The number of a stream, new if there is none.
-    pub fn find_or_new(&mut self, client: ClientId, lane: u8) -> u32 {
-        self.find(client, lane).unwrap_or_else(|| {
+    /// The number of a stream, new if there is none, that is used at an age of the group.
+    pub fn find_or_new(&mut self, client: ClientId, lane: u8, age: u32) -> u32 {
+        let number = self.find(client, lane).unwrap_or_else(|| {
             let (records, done) = (BTreeMap::new(), VecDeque::new());
-            self.push(Stream { client, lane, last: 0, fenced: false, records, done })
-        })
-    }
-
-    /// Appends a stream that is not there yet.
-    pub fn push(&mut self, stream: Stream) -> u32 {
-        let number = self.len();
-        let hash = stream_hash(stream.client, stream.lane);
-        self.streams.push(stream);
-        self.dirty.set(number / STREAMS_PER_BLOCK);
-        let streams = &self.streams;
-        let rehash = |&number: &u32| {
-            let stream = &streams[number as usize];
-            stream_hash(stream.client, stream.lane)
-        };
-        self.index.insert_unique(hash, number, rehash);
+            let stream = Stream { client, lane, last: 0, fenced: false, used: age, records, done };
+            let number = self.free.pop_first().unwrap_or(self.numbers());
+            self.put(number, stream);
+            number
+        });
+        self.get_mut(number).used = age;
         number
     }
 
+    /// Appends what a checkpoint has under the next number: a stream that is not there yet, or none.
+    pub fn push(&mut self, stream: Option<Stream>) {
+        let number = self.numbers();
+        match stream {
+            Some(stream) => self.put(number, stream),
+            None => {
+                self.streams.push(None);
+                self.free.insert(number);
+            }
+        }
+    }
+
+    /// Under a number that is free, or the next one.
+    fn put(&mut self, number: u32, stream: Stream) {
+        let hash = stream_hash(stream.client, stream.lane);
+        self.by_age.entry(stream.used).or_default().push(number);
+        if number == self.numbers() {
+            self.streams.push(None);
+        }
+        self.streams[number as usize] = Some(stream);
+        self.dirty.set(number / STREAMS_PER_BLOCK);
+        let streams = &self.streams;
+        let rehash = |&number: &u32| {
+            streams[number as usize].as_ref().map_or(0, |stream| stream_hash(stream.client, stream.lane))
+        };
+        self.index.insert_unique(hash, number, rehash);
+    }
+
+    /// Forgets streams that were last used before an age, unless something of theirs is open here or, by `in_use`, elsewhere.
+    pub fn forget(&mut self, before: u32, in_use: &BTreeSet<u32>) {
+        let later = self.by_age.split_off(&before);
+        let old = std::mem::replace(&mut self.by_age, later);
+        for number in old.into_values().flatten() {
+            let stream = self.get(number);
+            let open = (stream.open() > 0 || in_use.contains(&number)) && !bites(Bug::ForgottenInUse);
+            if stream.used < before && !open {
+                self.remove(number);
+            } else {
+                let used = stream.used;
+                self.by_age.entry(used).or_default().push(number);
+            }
+        }
+    }
+
+    fn remove(&mut self, number: u32) {
+        let Some(stream) = self.streams[number as usize].take() else { return };
+        let hash = stream_hash(stream.client, stream.lane);
+        if let Ok(entry) = self.index.find_entry(hash, |&at| at == number) {
+            entry.remove();
+        }
+        self.free.insert(number);
+        self.dirty.set(number / STREAMS_PER_BLOCK);
+    }
+
     /// The streams of one block of a checkpoint.
-    pub fn block(&self, block: u32) -> &[Stream] {
+    pub fn block(&self, block: u32) -> &[Option<Stream>] {
         let from = (block * STREAMS_PER_BLOCK) as usize;
         &self.streams[from..self.streams.len().min(from + STREAMS_PER_BLOCK as usize)]
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Stream> {
-        self.streams.iter()
+    /// All streams with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Stream)> {
+        (0..).zip(&self.streams).filter_map(|(number, stream)| Some((number, stream.as_ref()?)))
     }
 }
 

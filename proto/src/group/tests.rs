@@ -43,7 +43,7 @@ fn item(slot: u32, delta: u64) -> Item {
 
 fn batch(client: u128, lane: u8, seq: u64, items: &[(u32, u64)]) -> GroupCmd {
     let items = items.iter().map(|&(slot, delta)| item(slot, delta)).collect();
-    GroupCmd::Batch(Batch { client: ClientId(client), lane, seq, items })
+    GroupCmd::Batch(Batch { client: ClientId(client), lane, seq, since: 0, items })
 }
 
 fn entry(cmds: Vec<GroupCmd>) -> GroupEntry {
@@ -99,8 +99,8 @@ fn dump(group: &Group) -> String {
     let settings = (&group.namespaces, &group.spread, &group.guard_of_slot, group.generations.save_present());
     let past = group.generations.past();
     format!(
-        "{:?} {names:?} {components:?} {streams:?} {:?} {flags:?} {settings:?} {past:?}",
-        group.applied, group.guards
+        "{:?} {names:?} {components:?} {streams:?} {:?} {flags:?} {settings:?} {past:?} {:?}",
+        group.applied, group.guards, group.age
     )
 }
 
@@ -133,7 +133,7 @@ fn items_are_certified_in_order_until_one_does_not_fit_and_a_retry_gets_the_curr
 fn a_fence_is_answered_by_a_confirmed_start_only() {
     let mut group = started(1);
     apply(&mut group, batch(1, 0, 1, &[(0, 1)]));
-    let fence = || GroupCmd::Fence { client: ClientId(1), lane: 0 };
+    let fence = || GroupCmd::Fence { client: ClientId(1), lane: 0, since: 0 };
     apply(&mut group, GroupCmd::Boot { nonce: NONCE + 1 });
     assert_eq!(apply(&mut group, fence()), []);
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 2, &[(0, 1)]))), [0_u32; 0], "it counts on");
@@ -360,7 +360,7 @@ impl Oracle {
                 let seq = 1 + dice.roll(known.max(1));
                 batch(client, lane, seq, &[(0, 1)])
             }
-            6 if dice.roll(20) == 0 => GroupCmd::Fence { client: ClientId(client), lane },
+            6 if dice.roll(20) == 0 => GroupCmd::Fence { client: ClientId(client), lane, since: 0 },
             7 if dice.roll(5) == 0 => {
                 self.nonce += 1;
                 GroupCmd::Boot { nonce: self.nonce }
@@ -426,6 +426,7 @@ impl Oracle {
                     self.fenced.insert((client.0, *lane));
                     assert_eq!(*last_seq, self.batches.get(&(client.0, *lane)).map_or(0, Vec::len) as u64);
                 }
+                Effect::Forgotten { .. } => panic!("nobody is that old"),
                 Effect::Confirmed | Effect::FencedOut | Effect::Spread | Effect::Closed { .. } => {}
             }
         }
@@ -755,4 +756,135 @@ fn a_new_group_counts_nothing_before_it_has_heard_of_every_reset() {
     apply(&mut group, generations(&[(1, 1)]));
     apply(&mut group, GroupCmd::Ledger(confirmed(3)));
     assert!(group.is_serving());
+}
+
+// ---- streams are forgotten ----
+
+const KEPT: u32 = 3;
+
+fn forgetful(cells: usize) -> Group {
+    let mut group = started(cells);
+    group.config.streams_kept = KEPT;
+    group
+}
+
+fn since(cmd: GroupCmd, since: u32) -> GroupCmd {
+    match cmd {
+        GroupCmd::Batch(batch) => GroupCmd::Batch(Batch { since, ..batch }),
+        GroupCmd::Fence { client, lane, .. } => GroupCmd::Fence { client, lane, since },
+        other => other,
+    }
+}
+
+fn grow(group: &mut Group, ages: u32) {
+    (0..ages).for_each(|_| assert_eq!(apply(group, GroupCmd::Age(group.age() + 1)), []));
+}
+
+#[test]
+fn a_stream_is_forgotten_when_nothing_comes_of_it_and_then_takes_nothing_more() {
+    let mut group = forgetful(1);
+    let refused =
+        |effects: Vec<Effect>| matches!(effects[..], [Effect::Refused { error: BatchError::Expired { .. }, .. }]);
+    apply(&mut group, batch(1, 0, 1, &[(0, 1)]));
+    apply(&mut group, batch(2, 0, 1, &[(0, 1)]));
+    grow(&mut group, KEPT);
+    assert_eq!(apply(&mut group, GroupCmd::Age(KEPT)), [], "a second copy of an age is none");
+    assert_eq!((group.age(), group.streams()), (KEPT, 2));
+    assert_eq!(acked(&apply(&mut group, batch(2, 0, 2, &[(0, 1)]))), [0_u32; 0]);
+    grow(&mut group, 1);
+    assert_eq!(group.streams(), 1, "the other one was used since");
+    assert!(refused(apply(&mut group, batch(1, 0, 1, &[(0, 1)]))), "a late copy");
+    assert!(refused(apply(&mut group, batch(1, 0, 2, &[(0, 1)]))), "a client that was away");
+    assert!(refused(apply(&mut group, batch(2, 0, 3, &[(0, 1)]))), "one that is remembered takes nothing new either");
+    assert_eq!(acked(&apply(&mut group, batch(2, 0, 2, &[(0, 1)]))), [0_u32; 0], "but is answered");
+    let fence = |client| GroupCmd::Fence { client: ClientId(client), lane: 0, since: 0 };
+    assert_eq!(apply(&mut group, fence(1)), [Effect::Forgotten { client: ClientId(1), lane: 0 }]);
+    assert_eq!(apply(&mut group, fence(2)), [Effect::Fenced { client: ClientId(2), lane: 0, last_seq: 2 }]);
+    let another = since(batch(3, 1, 1, &[(0, 5)]), group.age());
+    assert_eq!(acked(&apply(&mut group, another)), [0_u32; 0]);
+    assert_eq!(
+        (group.streams(), group.streams.numbers(), group.sum(0)),
+        (2, 2, 8),
+        "it has the number of the one forgotten"
+    );
+}
+
+#[test]
+fn a_stream_with_increments_that_wait_is_remembered_until_they_have_their_places_for_long() {
+    let mut group = forgetful(1);
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
+    let first = batch(1, 0, 1, &[(0, 3)]);
+    assert_eq!(acked(&apply(&mut group, first.clone())), [0]);
+    grow(&mut group, 3 * KEPT);
+    assert_eq!((group.streams(), acked(&apply(&mut group, first.clone()))), (1, vec![0]));
+    let won = Place::Milestone { at: 40, first: 38 };
+    assert!(matches!(apply(&mut group, GroupCmd::Ledger(placed(0, &[(0, 1, won)])))[..], [Effect::Placed { .. }]));
+    grow(&mut group, KEPT);
+    assert!(matches!(apply(&mut group, first)[1..], [Effect::Placed { place: Place::Milestone { .. }, .. }]));
+    grow(&mut group, 1);
+    assert_eq!(group.streams(), 0);
+}
+
+/// A client as the group may meet it: whatever it said may come again at any time.
+#[derive(Clone, Copy)]
+struct Caller {
+    id: u128,
+    since: u32,
+    sent: u64,
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_forgotten_no_batch_counts_twice_and_streams_do_not_pile_up(steps in proptest::collection::vec((0..12u8, 0..64usize), 1..400)) {
+        let mut group = forgetful(2);
+        apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
+        let mut callers = vec![Caller { id: 1, since: 0, sent: 0 }];
+        let (mut counted, mut total, mut last_used) = (BTreeSet::new(), 0, BTreeMap::new());
+        let mut store = BTreeMap::new();
+        for (what, which) in steps {
+            let at = which % callers.len();
+            match what {
+                0 => callers.push(Caller { id: 1 + callers.len() as u128, since: group.age(), sent: 0 }),
+                1 | 2 => grow(&mut group, 1),
+                3 => {
+                    apply(&mut group, GroupCmd::Fence { client: ClientId(callers[at].id), lane: 0, since: callers[at].since });
+                    last_used.insert(callers[at].id, group.age());
+                }
+                4 => {
+                    let (head, next) = (group.guards()[0].placed_upto(), group.guards()[0].next_pos());
+                    apply(&mut group, GroupCmd::Ledger(placed(0, &[(head, next - head, Place::Counted)])));
+                    last_used.extend(callers.iter().map(|caller| (caller.id, group.age())));
+                }
+                5 => {
+                    for (key, value) in group.checkpoint() {
+                        let _ = if value.is_empty() { store.remove(&key) } else { store.insert(key, value) };
+                    }
+                    let loaded = Group::load(group.config, store.clone()).unwrap().unwrap();
+                    prop_assert_eq!(dump(&loaded), dump(&group));
+                }
+                _ => {
+                    let caller = &mut callers[at];
+                    // The next one, or any before it again.
+                    let seq = if what < 9 { caller.sent + 1 } else { 1 + which as u64 % (caller.sent + 1) };
+                    let slot = (caller.id % 2) as u32;
+                    let effects = apply(&mut group, since(batch(caller.id, 0, seq, &[(slot, seq)]), caller.since));
+                    match &effects[0] {
+                        Effect::Acked { .. } => {
+                            total += if counted.insert((caller.id, seq)) { seq } else { 0 };
+                            caller.sent = caller.sent.max(seq);
+                            last_used.insert(caller.id, group.age());
+                        }
+                        Effect::Refused { error: BatchError::Expired { since, age, kept }, .. } => {
+                            prop_assert!(since + kept < *age);
+                        }
+                        Effect::Refused { error: BatchError::Fenced { .. }, .. } => {}
+                        other => prop_assert!(false, "{other:?}"),
+                    }
+                }
+            }
+            prop_assert_eq!(group.sum(0) + group.sum(1), total);
+            let recent = last_used.values().filter(|used| **used + KEPT >= group.age()).count() as u64;
+            prop_assert!(u64::from(group.streams()) <= recent + group.queued, "{} streams", group.streams());
+        }
+    }
 }

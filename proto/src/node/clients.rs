@@ -39,6 +39,8 @@ pub(super) struct Clients {
 #[derive(Debug)]
 struct Conn {
     client: ClientId,
+    /// The group's age when it first welcomed the client.
+    since: u32,
     own_lane: u8,
     /// By number: a slot, or what the constants say.
     numbers: Vec<u32>,
@@ -149,10 +151,10 @@ impl Conn {
 impl NodeCore {
     pub(super) fn on_client(&mut self, conn: ConnId, msg: FromClient) {
         match msg {
-            FromClient::Open { client: of } | FromClient::Fence { of, .. } if !self.clients.may_use(conn, of) => {
+            FromClient::Open { client: of, .. } | FromClient::Fence { of, .. } if !self.clients.may_use(conn, of) => {
                 self.outputs.push_back(Output::Client { conn, msg: ToClient::NotYours { of } });
             }
-            FromClient::Open { client } => self.on_open(conn, client),
+            FromClient::Open { client, since } => self.on_open(conn, client, since),
             FromClient::Fence { of, lane } => self.on_fence(conn, of, lane),
             FromClient::Batch { lane, seq, defs, items } => {
                 if let Err(error) = self.on_batch(conn, lane, seq, defs, &items) {
@@ -163,13 +165,17 @@ impl NodeCore {
         }
     }
 
-    fn on_open(&mut self, conn: ConnId, client: ClientId) {
+    fn on_open(&mut self, conn: ConnId, client: ClientId, since: Option<u32>) {
         self.clients.close(conn);
+        let age = self.group.age();
+        let since = since.map_or(age, |since| since.min(age));
         let lanes = self.config.group.lanes;
         let own_lane = self.clients.own_lane(client, lanes);
-        self.clients.conns.insert(conn, Conn { client, own_lane, numbers: Vec::new(), unbound: Unbound::default() });
+        self.clients
+            .conns
+            .insert(conn, Conn { client, since, own_lane, numbers: Vec::new(), unbound: Unbound::default() });
         self.clients.by_client.insert(client, conn);
-        let msg = ToClient::Welcome { group: self.config.group.id, own_lane, lanes };
+        let msg = ToClient::Welcome { group: self.config.group.id, own_lane, lanes, age };
         self.outputs.push_back(Output::Client { conn, msg });
         let msg = ToClient::Spread { counters: self.group.spread() };
         self.outputs.push_back(Output::Client { conn, msg });
@@ -185,13 +191,22 @@ impl NodeCore {
             return;
         }
         self.clients.fences.insert((of, lane), conn);
-        self.log.push_cmd(&self.config, GroupCmd::Fence { client: of, lane });
+        // Who asks for the stream of a name has not been welcomed under it: a name is not looked for when it may be forgotten.
+        let opened = self.clients.conns.get(&conn).filter(|open| open.client == of);
+        let since = opened.map_or(self.group.age(), |open| open.since);
+        self.log.push_cmd(&self.config, GroupCmd::Fence { client: of, lane, since });
     }
 
     pub(super) fn on_fenced(&mut self, of: ClientId, lane: u8, last_seq: u64) {
         if let Some(conn) = self.clients.fences.remove(&(of, lane)) {
             let msg = ToClient::Fenced { of, lane, last_seq };
             self.outputs.push_back(Output::Client { conn, msg });
+        }
+    }
+
+    pub(super) fn on_forgotten(&mut self, of: ClientId, lane: u8) {
+        if let Some(conn) = self.clients.fences.remove(&(of, lane)) {
+            self.outputs.push_back(Output::Client { conn, msg: ToClient::Forgotten { of, lane } });
         }
     }
 
@@ -238,8 +253,8 @@ impl NodeCore {
         self.check_size(items.len(), &unnamed)?;
         let items = self.bind(conn, items);
         let Some(open) = self.clients.conns.get(&conn) else { return Err(not_opened()) };
-        let client = open.client;
-        self.propose(Batch { client, lane, seq, items });
+        let (client, since) = (open.client, open.since);
+        self.propose(Batch { client, lane, seq, since, items });
         Ok(())
     }
 

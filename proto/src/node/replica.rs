@@ -59,6 +59,7 @@ impl NodeCore {
         (self.clients, self.leases) = (Default::default(), Default::default());
         (self.feed, self.untold) = (Default::default(), Some(self.group.applied()));
         self.pulses = pulse::Pulses::new(self.group.guards().len());
+        self.aged_at = None;
         self.outputs.push_back(Output::EndClients);
     }
 

@@ -217,7 +217,7 @@ impl World {
         self.next_conn += 1;
         self.conns.insert(conn, client);
         self.inbox.push_back(Input::ClientUp { conn, owner: client.owner() });
-        self.inbox.push_back(Input::Client { conn, msg: FromClient::Open { client } });
+        self.inbox.push_back(Input::Client { conn, msg: FromClient::Open { client, since: None } });
         self.send(client);
     }
 
@@ -272,6 +272,7 @@ impl World {
             ToClient::Welcome { .. }
             | ToClient::Spread { .. }
             | ToClient::Fenced { .. }
+            | ToClient::Forgotten { .. }
             | ToClient::NotYours { .. } => {}
         }
     }
@@ -499,7 +500,7 @@ fn a_group_greets_first_on_every_connection_of_its_aggregator() {
         assert!(matches!(&said[..], [FromGroup::Hello(hello)] if hello.group == id()), "{said:?}");
     }
     world.pass(Span::from_secs(200));
-    assert_eq!(world.core.poll_timeout(), None, "a start that is confirmed is not announced again and again");
+    assert!(only_ages(&world), "a start that is confirmed is not announced again and again");
 }
 
 #[test]
@@ -567,7 +568,27 @@ fn an_idle_node_asks_for_no_ticks() {
     workload(&mut world);
     world.finish();
     world.pass(Span::from_secs(200));
-    assert_eq!(world.core.poll_timeout(), None);
+    assert!(only_ages(&world), "{:?}", world.core.poll_timeout());
+}
+
+/// Whether nothing is waited for but the group's next age.
+fn only_ages(world: &World) -> bool {
+    world.core.poll_timeout().is_none_or(|at| at >= Time(0) + AGE_UNIT)
+}
+
+#[test]
+fn a_group_that_is_led_ages_and_a_change_of_the_leader_makes_it_no_older() {
+    let mut world = World::new(config());
+    workload(&mut world);
+    world.finish();
+    let age = |world: &World| world.core.group().age();
+    world.pass(Span(AGE_UNIT.0 * 5 / 2));
+    assert_eq!((age(&world), world.core.group().streams() > 0), (2, true));
+    world.crash();
+    world.pass(Span(AGE_UNIT.0 - 1_000_000));
+    assert_eq!(age(&world), 2, "who begins to lead waits for as long as an age takes");
+    world.pass(Span::from_secs(2));
+    assert_eq!(age(&world), 3);
 }
 
 #[test]
@@ -673,9 +694,9 @@ fn a_fence_answers_the_connection_that_asked_and_ends_the_stream() {
     let batch = |seq| batch(0, seq, &[(1, 1)]);
     let inputs = [
         Input::ClientUp { conn, owner: OwnerId(0) },
-        ask(FromClient::Open { client: ClientId(2) }),
+        ask(FromClient::Open { client: ClientId(2), since: None }),
         ask(FromClient::Fence { of: ClientId(1), lane: 0 }),
-        ask(FromClient::Open { client: ClientId(1) }),
+        ask(FromClient::Open { client: ClientId(1), since: None }),
         ask(batch(2)),
     ];
     for input in inputs {
@@ -731,11 +752,11 @@ fn a_stream_is_its_certificates_and_nobody_elses() {
     };
     let refused = |conn| vec![(ConnId(conn), ToClient::NotYours { of: client })];
     assert_eq!(says(900, Some(OwnerId(8)), FromClient::Fence { of: client, lane: 0 }), refused(900));
-    assert_eq!(says(900, None, FromClient::Open { client }), refused(900));
-    assert_eq!(says(901, None, FromClient::Open { client }), refused(901), "of whom nothing is known");
+    assert_eq!(says(900, None, FromClient::Open { client, since: None }), refused(900));
+    assert_eq!(says(901, None, FromClient::Open { client, since: None }), refused(901), "of whom nothing is known");
     let batch = says(900, None, batch(0, 2, &[(1, 1)]));
     assert!(matches!(&batch[..], [(_, ToClient::Refused { error: BatchError::NotServing(_), .. })]));
-    let opened = says(902, Some(mine), FromClient::Open { client });
+    let opened = says(902, Some(mine), FromClient::Open { client, since: None });
     assert!(matches!(&opened[..], [(ConnId(902), ToClient::Welcome { .. }), ..]), "{opened:?}");
     assert_eq!(world.core.group().stream(client, 0), Some((1, false)), "not ended by others");
 }
@@ -746,7 +767,7 @@ fn a_client_is_told_its_lane_again_and_lanes_are_shared_out() {
     world.pass(Span::from_secs(1));
     let mut lane = |client: u128, conn: u64| {
         world.core.handle(world.now, Input::ClientUp { conn: ConnId(conn), owner: OwnerId(0) });
-        let msg = FromClient::Open { client: ClientId(client) };
+        let msg = FromClient::Open { client: ClientId(client), since: None };
         world.core.handle(world.now, Input::Client { conn: ConnId(conn), msg });
         let outputs: Vec<_> = std::iter::from_fn(|| world.core.poll_output()).collect();
         match &outputs[..] {
@@ -763,7 +784,7 @@ fn refusal(world: &mut World, msg: FromClient) -> BatchError {
     let conn = ConnId(1_000);
     world.core.handle(world.now, Input::ClientUp { conn, owner: OwnerId(0) });
     while world.core.poll_output().is_some() {}
-    world.core.handle(world.now, Input::Client { conn, msg: FromClient::Open { client: ClientId(77) } });
+    world.core.handle(world.now, Input::Client { conn, msg: FromClient::Open { client: ClientId(77), since: None } });
     while world.core.poll_output().is_some() {}
     world.core.handle(world.now, Input::Client { conn, msg });
     match std::iter::from_fn(|| world.core.poll_output()).next() {

@@ -49,8 +49,8 @@ pub fn at_end(findings: &mut Findings, oracle: &Oracle) {
     for (number, increment) in oracle.increments.iter().enumerate() {
         told(findings, oracle, number as u32);
         let alive = !oracle.crashed[increment.client as usize];
-        // In doubt at a group that was lost: nobody counts it again without being asked.
-        let in_doubt = oracle.lost.is_some() && increment.told == Told::Unknown;
+        // In doubt at a group that was lost, or has forgotten the client: nobody counts it again without being asked.
+        let in_doubt = (oracle.lost.is_some() || oracle.is_forgetful()) && increment.told == Told::Unknown;
         let expected = !alive || increment.applied == 1 || increment.told == Told::Failed || in_doubt;
         findings.check(NAME, expected, || {
             format!("at the end increment {number} of client {} is not counted", increment.client)

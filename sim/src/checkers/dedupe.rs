@@ -13,6 +13,16 @@ pub fn read(findings: &mut Findings, read: Result<(), String>) {
     }
 }
 
+/// A node answered a fence by knowing nothing of the stream any more: nothing came of it for as long as it is remembered.
+pub fn forgotten(findings: &mut Findings, oracle: &Oracle, group: u16, of: ClientId, lane: u8) {
+    let truth = &oracle.groups[usize::from(group)];
+    let used = truth.streams.get(&(of, lane)).filter(|stream| stream.last > 0).map(|stream| stream.used);
+    let old = used.is_none_or(|used| used.saturating_add(oracle.streams_kept) < truth.age);
+    findings.check(NAME, old, || {
+        format!("group {group}, of age {}, forgot {of:?} lane {lane}, which was used at age {used:?}", truth.age)
+    });
+}
+
 /// A node answered a fence: the log says the same, and has ended the stream.
 pub fn fenced(findings: &mut Findings, oracle: &Oracle, group: u16, of: ClientId, lane: u8, last_seq: u64) {
     let stream = oracle.groups[usize::from(group)].streams.get(&(of, lane));

@@ -266,7 +266,7 @@ impl Drive {
         let (node, client) = (self.front_ends[front_end].node, self.front_ends[front_end].id);
         let (conn, owner) = (ConnId(front_end as u64), FrontEnd::owner(front_end));
         self.node_input(node, node::Input::ClientUp { conn, owner });
-        self.node_input(node, node::Input::Client { conn, msg: FromClient::Open { client } });
+        self.node_input(node, node::Input::Client { conn, msg: FromClient::Open { client, since: None } });
     }
 
     fn on_flush(&mut self, number: usize) {
@@ -336,7 +336,8 @@ impl Drive {
                 self.watch.weighted_queued += u64::from(weighted);
             }
             ToClient::Refused { .. } | ToClient::NotYours { .. } => self.watch.refused += 1,
-            ToClient::Spread { .. } | ToClient::Placed { .. } | ToClient::Fenced { .. } => {}
+            ToClient::Spread { .. } | ToClient::Placed { .. } => {}
+            ToClient::Fenced { .. } | ToClient::Forgotten { .. } => {}
         }
     }
 

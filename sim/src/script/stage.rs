@@ -197,7 +197,7 @@ impl Stage {
         }
         let stream = self.streams.entry((group.to_owned(), client.to_owned())).or_default();
         stream.seq += 1;
-        let batch = Batch { client: Self::client(client), lane: 0, seq: stream.seq, items };
+        let batch = Batch { client: Self::client(client), lane: 0, seq: stream.seq, since: 0, items };
         stream.last = Some(batch.clone());
         Ok(GroupCmd::Batch(batch))
     }
@@ -212,7 +212,7 @@ impl Stage {
     }
 
     pub fn fence(&mut self, group: &str, client: &str) -> Done {
-        self.append(group, GroupCmd::Fence { client: Self::client(client), lane: 0 })?;
+        self.append(group, GroupCmd::Fence { client: Self::client(client), lane: 0, since: 0 })?;
         self.commit(group)
     }
 

@@ -42,6 +42,7 @@ pub fn effect(group: &str, effect: &Effect) -> Option<String> {
             format!("{} {seq}.{idx}: {}", client(*of), place(*at))
         }
         Effect::Fenced { client: of, last_seq, .. } => format!("{} is fenced after {last_seq}", client(*of)),
+        Effect::Forgotten { client: of, .. } => format!("{} is forgotten", client(*of)),
         Effect::FencedOut => "must never serve again".into(),
         Effect::Confirmed => "is confirmed".into(),
         Effect::Closed { generation, upto, .. } => format!("generation {generation} ended: S {upto} of it counts"),
@@ -69,6 +70,7 @@ pub fn to_group(cmd: &GroupCmd) -> String {
             format!("batch {} of {}, {} items", batch.seq, client(batch.client), batch.items.len())
         }
         GroupCmd::Fence { client: of, .. } => format!("fence {}", client(*of)),
+        GroupCmd::Age(age) => format!("age {age}"),
         GroupCmd::Boot { nonce } => format!("start {nonce}"),
         GroupCmd::Ledger(ToGroup::Account(account)) => account_words(account),
         GroupCmd::Ledger(ToGroup::Opened(opened)) => {

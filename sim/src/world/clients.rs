@@ -63,6 +63,7 @@ impl World {
         let mut seed = [0; 32];
         seed.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&rng.next().to_le_bytes()));
         let config = client_config(&mut rng, sites.len() as u16, self.plan.workload.client_bytes_max);
+        let config = ClientConfig { renew_after: self.plan.forgetting.renew_after, ..config };
         let mut core = ClientCore::new(ClientConfig { owner: owner_of(client), ..config }, seed);
         let counters = self.names.iter().map(|name| core.counter(name).expect("few counters")).collect();
         let dc = self.plan.nodes[home];
@@ -266,7 +267,7 @@ impl World {
     fn client_sends(&mut self, client: usize, link: LinkId, msg: FromClient) {
         let Some(&conn) = self.clients[client].conns.get(&link) else { return };
         let now = self.now;
-        if let FromClient::Open { client: id } = &msg {
+        if let FromClient::Open { client: id, .. } = &msg {
             self.audit.oracle.processes.insert(*id, client as u32);
             self.conns[conn].client_id = Some(*id);
         }
@@ -377,6 +378,10 @@ impl World {
             ToClient::Fenced { of, lane, last_seq } => {
                 self.coverage.saw("stream fenced");
                 dedupe::fenced(&mut audit.findings, &audit.oracle, group, *of, *lane, *last_seq);
+            }
+            ToClient::Forgotten { of, lane } => {
+                self.coverage.saw("forgotten stream asked for");
+                dedupe::forgotten(&mut audit.findings, &audit.oracle, group, *of, *lane);
             }
             ToClient::Refused { error, .. } => self.coverage.saw(refusal(error)),
             ToClient::NotYours { of } => audit.findings.found("owners", format!("{of:?} was refused its own id")),
@@ -508,6 +513,7 @@ fn refusal(error: &tidemark_proto::msg::BatchError) -> &'static str {
     match error {
         BatchError::Gap { .. } => "refused: gap",
         BatchError::Fenced { .. } => "refused: fenced",
+        BatchError::Expired { .. } => "refused: expired",
         BatchError::UnknownNamespace(_) => "refused: unknown namespace",
         BatchError::Overloaded { .. } => "refused: overloaded",
         BatchError::NotServing(_) => "refused: not serving",

@@ -85,14 +85,16 @@ pub fn groups(plan: &Plan) -> Vec<GroupId> {
 const INCARNATION_MS: u64 = u32::MAX as u64 * 1_000;
 
 /// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run.
-fn node_config(group: GroupId, lanes: u8) -> NodeConfig {
+fn node_config(group: GroupId, plan: &Plan) -> NodeConfig {
     let mut config = NodeConfig {
+        age_unit: plan.forgetting.age_unit,
         checkpoint_log_bytes: 16 << 10,
         checkpoint_interval: Span::from_secs(8),
         checkpoint_part_bytes: 2 << 10,
-        ..NodeConfig::new(group, lanes)
+        ..NodeConfig::new(group, plan.lanes)
     };
     config.group.ring_capacity = 16;
+    config.group.streams_kept = plan.forgetting.kept;
     config
 }
 
@@ -149,7 +151,7 @@ impl World {
 
     fn recover(&mut self, node: usize) {
         let nonce = self.rng.next();
-        let config = node_config(self.groups[self.nodes[node].group], self.plan.lanes);
+        let config = node_config(self.groups[self.nodes[node].group], &self.plan);
         let (rows, entries) = (self.rows_of(node), self.nodes[node].disk.entries());
         self.nodes[node].nonce = nonce;
         let recovered = NodeCore::recover(config, nonce, rows, entries);
@@ -162,7 +164,7 @@ impl World {
     /// Brings a replica to what its rows say.
     pub(super) fn load_replica(&mut self, node: usize) {
         let group = GroupId { incarnation: 0, ..self.groups[self.nodes[node].group] };
-        let mut config = node_config(group, self.plan.lanes);
+        let mut config = node_config(group, &self.plan);
         // One that is founded anew draws another incarnation.
         let first = self.lost.successor != Some(self.nodes[node].group);
         config.wall_origin = WallMs(if first { INCARNATION_MS } else { 0 });

@@ -308,10 +308,10 @@ impl World {
     fn on_node(&mut self, id: LinkId, message: FromClient) {
         let site = usize::from(self.links[&id].site.0);
         match message {
-            FromClient::Open { client } => {
+            FromClient::Open { client, .. } => {
                 self.links.get_mut(&id).unwrap().client = Some(client);
                 let group = GroupId { dc: DcId(site as u16), group: 0, incarnation: self.nodes[site].incarnation };
-                self.answer(id, ToClient::Welcome { group, own_lane: OWN_LANE, lanes: LANES });
+                self.answer(id, ToClient::Welcome { group, own_lane: OWN_LANE, lanes: LANES, age: 0 });
                 self.answer(id, ToClient::Spread { counters: vec![self.guarded.clone()] });
             }
             FromClient::Fence { of, lane } => {
@@ -426,6 +426,11 @@ impl World {
             Output::Writable => self.writable = true,
             Output::Closed { in_doubt } => self.closed = Some(in_doubt),
         }
+    }
+
+    /// Streams that a node knows: whose, and whether they are fenced.
+    pub fn streams(&self, site: usize) -> Vec<(ClientId, bool)> {
+        self.nodes[site].streams.iter().map(|((client, _), stream)| (*client, stream.fenced)).collect()
     }
 
     pub fn assert_all_settled(&self) {
