@@ -151,6 +151,12 @@ fn foreign_locked_and_broken_files_are_named() {
     let foreign = refuse(&path, other).to_string();
     assert!(foreign.contains("owner `usa-0/group-0`") && foreign.contains("`usa-1/group-0`"), "{foreign}");
 
+    let mut later = options();
+    later.identity.cluster += ", era 7";
+    let of_before = refuse(&path, later);
+    assert!(matches!(of_before, OpenError::OtherEra { .. }), "{of_before:?}");
+    assert!(of_before.to_string().contains(", era 7`: the cluster was restored in between"), "{of_before}");
+
     let missing = refuse(&dir.path().join("no/such/log.redb"), options());
     assert!(matches!(missing, OpenError::Io { .. }), "{missing:?}");
 }

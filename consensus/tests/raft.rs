@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Group, config, propose_all, texts, within};
-use tidemark_consensus::raft::{ChangeError, Config, ProposeError, ReadError, Source, Timing};
+use tidemark_consensus::raft::{
+    ChangeError, Config, FoundError, ProposeError, ReadError, Source, Timing, found_with_state,
+};
 use tidemark_consensus::testing::{CrashDisk, CrashPoint, Link};
 
 #[tokio::test]
@@ -104,6 +106,55 @@ async fn a_learner_far_behind_gets_a_snapshot_in_pieces_then_the_log() {
 
     group.node(leader).change_voters([1, 2, 3, 4].into(), true).await.unwrap();
     group.wait(4, "a vote", |metrics| metrics.voters.contains(&4)).await;
+}
+
+#[tokio::test]
+async fn a_member_that_is_removed_is_waited_for_no_more_and_the_only_voter_stays() {
+    let mut group = Group::of_voters(3, config()).await;
+    let leader = group.leader().await;
+    group.start(4).await;
+    group.node(leader).add_learner(4).await.unwrap();
+    let gone = (1..=3).find(|&id| id != leader).unwrap();
+    group.kill(gone).await;
+    group.node(leader).remove_member(gone).await.unwrap();
+    group.node(leader).remove_member(4).await.unwrap();
+    group.node(leader).remove_member(9).await.unwrap();
+    let left: std::collections::BTreeSet<u64> = (1..=3).filter(|&id| id != gone).collect();
+    let is_out = |metrics: &tidemark_consensus::raft::Metrics| metrics.voters == left && metrics.learners.is_empty();
+    group.wait(leader, "two voters", is_out).await;
+    propose_all(group.node(leader), &texts(0..5)).await;
+    let other = *left.iter().find(|&&id| id != leader).unwrap();
+    group.wait_seen(other, &texts(0..5)).await;
+    group.node(leader).remove_member(other).await.unwrap();
+    assert!(matches!(group.node(leader).remove_member(leader).await, Err(ChangeError::Refused(_))));
+    propose_all(group.node(leader), &texts(5..9)).await;
+}
+
+#[tokio::test]
+async fn a_group_that_begins_with_a_state_goes_on_from_there_and_who_has_nothing_is_sent_it() {
+    let mut group = Group::new(config());
+    for id in 1..=2 {
+        found_with_state(&group.path(id), id, &config(), [1, 2, 3].into(), (1_000, texts(0..3).join("\n").as_bytes()))
+            .unwrap();
+    }
+    let again = found_with_state(&group.path(1), 1, &config(), [1].into(), (1, b""));
+    assert!(matches!(again, Err(FoundError::Exists(_))));
+    for id in 1..=4 {
+        group.start(id).await;
+    }
+    let leader = group.leader().await;
+    assert!(leader < 3, "who has nothing is not elected");
+    assert!(group.node(leader).metrics().get().applied >= Some(1_000));
+    group.node(leader).add_learner(4).await.unwrap();
+    propose_all(group.node(leader), &texts(3..9)).await;
+    for id in 1..=4 {
+        group.wait_seen(id, &texts(0..9)).await;
+    }
+    group.kill(leader).await;
+    let next = group.leader().await;
+    group.start(leader).await;
+    propose_all(group.node(next), &texts(9..12)).await;
+    group.wait_seen(leader, &texts(0..12)).await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use redb::{Database, ReadableDatabase};
+use redb::{Database, ReadTransaction, ReadableDatabase};
 
 pub use crate::storage::{CommitStats, Execution, Identity, OpenError, PersistError, Row, Source, SubmitError};
 use crate::storage::{Committer, CommitterOptions, Schema, open, rows};
@@ -159,6 +159,17 @@ impl Iterator for Entries {
     }
 }
 
+/// The rows of one moment; see [`LocalLog::rows`]. It may be read on any thread.
+pub struct RowsNow(ReadTransaction);
+
+impl RowsNow {
+    /// Calls `visit(key, value)` for each row of `table`, in key order, until it says that it wants no more; a missing table has no
+    /// rows.
+    pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
+        rows::scan_while(&self.0, &format!("{ROWS}{table}"), visit)
+    }
+}
+
 /// A single-member log. See the [module](self) for its contract.
 ///
 /// Dropping it persists what was accepted and joins the writer; the file is released once its [`Recovered`] and
@@ -244,6 +255,11 @@ impl LocalLog {
     /// Calls `visit(key, value)` for each durable row of `table`, in key order; a missing table has no rows.
     pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
         rows::scan(&self.db.begin_read()?, &format!("{ROWS}{table}"), visit)
+    }
+
+    /// All durable rows as they are now. What is persisted later does not change them; while they are held the file keeps what it replaces.
+    pub fn rows(&self) -> Result<RowsNow, PersistError> {
+        Ok(RowsNow(self.db.begin_read()?))
     }
 
     /// Durable entries from `first` to `last` that are still in the log, in order.

@@ -21,7 +21,9 @@ pub(crate) mod wire;
 pub use crate::storage::{CommitStats, Execution, OpenError, Source};
 pub use config::{Config, Timing};
 pub use log_store::LogStore;
-pub use node::{ChangeError, LeaderWatch, Metrics, MetricsWatch, RaftNode, ReadError, StartError};
+pub use node::{
+    ChangeError, FoundError, LeaderWatch, Metrics, MetricsWatch, RaftNode, ReadError, StartError, found_with_state,
+};
 pub use propose::ProposeError;
 pub use runtime::{Runtime, seed_thread};
 pub use state_machine::{App, Builder, OnApplied, RestoreError, StateMachine};

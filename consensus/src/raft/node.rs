@@ -1,6 +1,7 @@
 //! One member of a Raft group: its handle, its membership and its metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
 use openraft::metrics::RaftServerMetrics;
 use openraft::storage::RaftStateMachine;
-use openraft::{EmptyNode, Raft, RaftMetrics, ReadPolicy};
+use openraft::{ChangeMembers, EmptyNode, Membership, Raft, RaftMetrics, ReadPolicy};
 use tokio::task::JoinHandle;
 
 use super::config::Config;
@@ -22,9 +23,9 @@ use super::serve::Server;
 use super::snapshot::MemoryInbox;
 use super::state_machine::{App, OnApplied, StateMachine};
 use super::transport::{CallKind, RaftService, RaftTransport};
-use super::types::TypeConfig;
-use super::wire;
-use crate::storage::{CommitStats, OpenError, Source};
+use super::types::{LeaderId, LogId, SnapshotMeta, StoredMembership, TypeConfig};
+use super::{tables, wire};
+use crate::storage::{CommitStats, OpenError, PersistError, Source};
 
 /// A preferred leader may lack this many entries when leadership is handed to it: under load it always lacks some.
 const TRANSFER_LAG_ENTRIES_MAX: u64 = 64;
@@ -329,6 +330,23 @@ impl RaftNode {
         self.raft.change_membership(voters, keep_learners).await.map(drop).map_err(to_change_error)
     }
 
+    /// Removes a member, voter or learner, so that it is counted and sent to no more; a voter becomes a learner first. Nothing is done
+    /// about one that is none. If it fails half-way it is carried on by the next call, on whichever member leads then.
+    pub async fn remove_member(&self, id: u64) -> Result<(), ChangeError> {
+        let Metrics { voters, learners, .. } = self.metrics().get();
+        if voters.contains(&id) {
+            let left: BTreeSet<u64> = voters.into_iter().filter(|&voter| voter != id).collect();
+            if left.is_empty() {
+                return Err(ChangeError::Refused(format!("member {id} is the only voter")));
+            }
+            self.change_voters(left, true).await?;
+        } else if !learners.contains(&id) {
+            return Ok(());
+        }
+        let change = ChangeMembers::RemoveNodes([id].into());
+        self.raft.change_membership(change, true).await.map(drop).map_err(to_change_error)
+    }
+
     /// Asks voter `to` to lead. Returns at once; watch the metrics for the outcome. Nothing happens if it is this member: it would
     /// wait for itself to take over, and propose nothing meanwhile.
     pub async fn transfer_leader(&self, to: u64) -> Result<(), ChangeError> {
@@ -401,6 +419,52 @@ impl RaftNode {
             tracing::warn!(member = self.id, %error, "the member did not stop in order");
         }
     }
+}
+
+/// Why no member's file was founded. Nothing is there that was not before.
+#[derive(Debug, thiserror::Error)]
+pub enum FoundError {
+    /// Something stands where the file would.
+    #[error("{0} is there already")]
+    Exists(String),
+    /// No voter was named.
+    #[error("a group needs a voter")]
+    NoVoter,
+    /// The file could not be created.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It could not be written.
+    #[error("{path}: {reason}")]
+    Write {
+        /// The file.
+        path: String,
+        /// What the disk says.
+        reason: PersistError,
+    },
+}
+
+/// Founds the file of member `id` of a group that begins with a state instead of with nothing: as if its entry `index` had been
+/// applied, and `state` were what a snapshot holds of it. Every voter needs a file with the same; nobody else does, as whoever has
+/// nothing is sent a snapshot. The group has no leader and no vote yet. To be called where no member runs.
+pub fn found_with_state(
+    path: &Path,
+    id: u64,
+    config: &Config,
+    voters: BTreeSet<u64>,
+    (index, state): (u64, &[u8]),
+) -> Result<(), FoundError> {
+    if voters.is_empty() {
+        return Err(FoundError::NoVoter);
+    }
+    if path.exists() {
+        return Err(FoundError::Exists(path.display().to_string()));
+    }
+    let store = LogStore::open(path, id, config)?;
+    let at = LogId::new(LeaderId { term: 0, node_id: 0 }, index);
+    let membership = Membership::new_with_defaults(vec![voters], []);
+    let meta = SnapshotMeta { last_log_id: Some(at), last_membership: StoredMembership::new(Some(at), membership) };
+    let failed = |reason: PersistError| FoundError::Write { path: path.display().to_string(), reason };
+    tables::found_with_state(store.db(), &meta, state, at).map_err(failed)
 }
 
 pub(crate) async fn initialize<M: RaftStateMachine<TypeConfig>>(

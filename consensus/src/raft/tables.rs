@@ -110,6 +110,15 @@ pub(super) fn read_snapshot(db: &Database) -> Result<Option<(SnapshotMeta, Bytes
     Ok(Some((decode("snapshot", meta.value())?, Bytes::copy_from_slice(data.value()))))
 }
 
+/// A file begins with a state, behind a log of which nothing is kept: in one transaction, so that it is there whole or not at all.
+pub(super) fn found_with_state(db: &Database, meta: &SnapshotMeta, data: &[u8], at: LogId) -> Result<(), PersistError> {
+    let write = db.begin_write()?;
+    save_snapshot(&write, &encode(meta)?, data)?;
+    put(&write, "purged", &encode(&at)?)?;
+    write.commit()?;
+    Ok(())
+}
+
 /// Entries that one transaction removes, at least; it removes twice as many as it appends, so that a cut always ends. Removing
 /// 64 MiB at once takes longer than an answer may.
 const CUT_ENTRIES: u64 = 8;

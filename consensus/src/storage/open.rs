@@ -49,7 +49,7 @@ impl fmt::Display for Source {
 /// Who a file belongs to; written when it is created and compared whenever it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Name of the cluster.
+    /// Name of the cluster; behind a comma its era, where it is not in its first.
     pub cluster: String,
     /// Name of the member within the cluster, such as `europe-0/group-2` or `ledger/7`.
     pub owner: String,
@@ -71,6 +71,19 @@ pub enum OpenError {
         source_name: String,
         /// `format`, `cluster` or `owner`.
         field: &'static str,
+        /// What this process wants.
+        expected: String,
+        /// What the file says.
+        found: String,
+    },
+    /// The file was left by another era of this cluster.
+    #[error(
+        "{source_name} is of `{found}`, and this is `{expected}`: the cluster was restored in between, or the layout's era is wrong; \
+         a disk of another era is never used: set it aside"
+    )]
+    OtherEra {
+        /// Path of the file.
+        source_name: String,
         /// What this process wants.
         expected: String,
         /// What the file says.
@@ -267,7 +280,12 @@ fn check_identity(name: &str, schema: &Schema, found: &Found) -> Result<(), Open
         ("cluster", &schema.identity.cluster, &found.cluster),
         ("owner", &schema.identity.owner, &found.owner),
     ];
+    let without_era = |cluster: &str| cluster.split(',').next().unwrap_or_default().to_owned();
     for (field, expected, found) in fields {
+        if field == "cluster" && expected != found && without_era(expected) == without_era(found) {
+            let source_name = name.to_owned();
+            return Err(OpenError::OtherEra { source_name, expected: expected.to_owned(), found: found.clone() });
+        }
         if expected != found {
             return Err(OpenError::Foreign {
                 source_name: name.to_owned(),

@@ -47,13 +47,27 @@ pub(crate) fn scan(
     name: &str,
     mut visit: impl FnMut(&[u8], &[u8]),
 ) -> Result<(), PersistError> {
+    scan_while(read, name, |key, value| {
+        visit(key, value);
+        true
+    })
+}
+
+/// As [`scan`], for as long as `visit` says that it wants more.
+pub(crate) fn scan_while(
+    read: &ReadTransaction,
+    name: &str,
+    mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+) -> Result<(), PersistError> {
     let rows = match read.open_table(definition(name)) {
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
         table => table?,
     };
     for row in rows.iter()? {
         let (key, value) = row?;
-        visit(key.value(), value.value());
+        if !visit(key.value(), value.value()) {
+            break;
+        }
     }
     Ok(())
 }
