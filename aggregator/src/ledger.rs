@@ -8,16 +8,18 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
-/// No lives of counters: what a snapshot lacks that was made before counters could begin again.
-const NO_RESETS: &[u8] = &[0; 1];
+/// No forgotten data centres: what a snapshot lacks that was made before any could be.
+const NO_FORGOTTEN: &[u8] = &[0; 1];
+/// Nor lives of counters: one that was made before counters could begin again.
+const NO_RESETS: &[u8] = &[0; 2];
 /// Nor groups that are lost, nor losses: one that was made before any could be.
-const NO_LOSSES: &[u8] = &[0; 3];
+const NO_LOSSES: &[u8] = &[0; 4];
 /// Nor terms of milestones: one that was made before there were leases.
-const NO_TERMS: &[u8] = &[0; 4];
+const NO_TERMS: &[u8] = &[0; 5];
 /// Nor turns of claims: one that was made before they were kept.
-const NO_TURNS: &[u8] = &[0; 5];
+const NO_TURNS: &[u8] = &[0; 6];
 /// Nor rules, claims, open ones, waiting ones: one that was made before there were claims.
-const NO_CLAIMS: &[u8] = &[0; 9];
+const NO_CLAIMS: &[u8] = &[0; 10];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -48,13 +50,18 @@ impl App for LedgerApp {
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
-        let with = |missing| move |_| read(&[snapshot, missing].concat());
-        let ledger = read(snapshot).or_else(with(NO_RESETS)).or_else(with(NO_LOSSES)).or_else(with(NO_TERMS));
-        let ledger = ledger.or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS));
+        let ledger = read_ledger(snapshot);
         let ledger = ledger.map_err(RestoreError)?;
         self.0.lock().replace(ledger);
         Ok(())
     }
+}
+
+/// Reads a state of the ledger, of this program or an earlier one.
+pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, String> {
+    let with = |missing| move |_| read(&[snapshot, missing].concat());
+    let ledger = read(snapshot).or_else(with(NO_FORGOTTEN)).or_else(with(NO_RESETS)).or_else(with(NO_LOSSES));
+    ledger.or_else(with(NO_TERMS)).or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS))
 }
 
 /// Reads a snapshot; one of a later program, with more than is known here, is refused.
@@ -102,7 +109,7 @@ mod tests {
             let before = restored(&now[..now.len() - missing]).unwrap();
             assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
         }
-        for wrong in [&now[..now.len() - 2], &[&now[..], &[0]].concat(), b""] {
+        for wrong in [&now[..now.len() - 3], &[&now[..], &[0]].concat(), b""] {
             assert!(restored(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -7,6 +7,7 @@
 mod checkpoint;
 mod claims;
 mod feed;
+mod image;
 mod lost;
 mod plumbing;
 mod propose;
@@ -14,6 +15,7 @@ mod standing;
 
 pub use checkpoint::{RowError, Rows};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
+pub use image::{ImageReader, ViewImage, cursors_in, is_of_image};
 
 use crate::alloc::PolicyConfig;
 use crate::gossip::{Gossip, GossipConfig};
@@ -116,6 +118,8 @@ pub enum Input {
     Clock(WallMs),
     /// Commands of this data centre's operators and users; said until the ledger shows them.
     Submit(Vec<LedgerCmd>),
+    /// Everything is to be written soon, though it is not time.
+    Flush,
     /// The rows last given out are durable.
     Persisted,
     Tick,
@@ -266,6 +270,7 @@ impl AggregatorCore {
             Input::Leader(leader) => self.on_leader(now, leader),
             Input::Clock(wall) => self.on_clock(now, wall, ledger),
             Input::Submit(cmds) => self.submit(cmds),
+            Input::Flush => self.checkpoint.hurry(now),
             Input::Persisted => self.on_persisted(now, ledger),
             Input::Tick => {}
         }

@@ -7,7 +7,9 @@
 pub mod account;
 pub mod claims;
 pub mod counter;
+pub mod era;
 mod fate;
+mod forgotten;
 pub mod lost;
 pub mod milestones;
 pub mod resets;
@@ -18,7 +20,9 @@ pub mod window;
 pub use account::AccountState;
 pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
+pub use era::{EraError, OpenMilestones};
 pub use fate::Fate;
+pub use forgotten::ForgetError;
 pub use lost::{Loss, Losses, Stake};
 pub use milestones::{Milestones, Pending};
 pub use resets::{Life, ResetError, Resets};
@@ -56,6 +60,8 @@ pub struct Ledger {
     resets: Resets,
     /// Groups that were declared lost; they are fenced.
     lost: BTreeSet<GroupId>,
+    /// Data centres that never return.
+    forgotten: BTreeSet<DcId>,
     changes: ChangeSets,
 }
 
@@ -106,6 +112,8 @@ pub struct Changes {
     pub settings: bool,
     /// Counters that began again.
     pub resets: Vec<CounterName>,
+    /// Data centres were forgotten.
+    pub forgotten: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -118,6 +126,7 @@ struct ChangeSets {
     claims: bool,
     settings: bool,
     resets: BTreeSet<CounterName>,
+    forgotten: bool,
 }
 
 /// A milestone that waits for a view's answer.
@@ -203,6 +212,7 @@ impl Ledger {
                     self.change(counter, |state, views, touched| state.on_remains(found, index, views, touched));
                 }
             }
+            LedgerCmd::Forget { dc, forced, heard } => self.on_forget(index, *dc, *forced, *heard),
             LedgerCmd::Offer(offer) => self.on_offer(index, offer),
             LedgerCmd::Detail(detail) => self.on_detail(index, detail),
             LedgerCmd::Grant { counter, epoch, group, amount, if_awarded } => {
@@ -272,6 +282,7 @@ impl Ledger {
         let begun = self.resets.generations();
         let new = begun.filter(|(counter, generation)| seen.resets.generation(counter) != *generation);
         self.changes.resets.extend(new.map(|(counter, _)| counter.clone()));
+        self.changes.forgotten = seen.forgotten != self.forgotten;
         (self.changes.claims, self.changes.settings) = (true, true);
     }
 
@@ -295,7 +306,7 @@ impl Ledger {
     }
 
     fn on_view(&mut self, dc: DcId) {
-        if self.views.insert(dc) {
+        if !self.is_forgotten(dc) && self.views.insert(dc) {
             self.counters.values_mut().for_each(|counter| counter.await_view(dc));
             self.changes.counters.extend(self.counters.keys().cloned());
         }
@@ -304,7 +315,7 @@ impl Ledger {
     fn on_hello(&mut self, hello: &Hello) {
         let Some(&nonce) = hello.nonces.last() else { return };
         match self.groups.get(&hello.group) {
-            None if self.groups.len() < GROUPS_MAX => self.register(hello, nonce),
+            None if self.groups.len() < GROUPS_MAX && !self.is_forgotten(hello.group.dc) => self.register(hello, nonce),
             None => return,
             Some(known) if known.fenced || known.start.nonce == nonce || known.earlier.contains(&nonce) => {}
             Some(known) if known.is_followed_by(hello) && self.agrees(hello) => {
@@ -469,6 +480,7 @@ impl Ledger {
             claims: changes.claims,
             settings: changes.settings,
             resets: changes.resets.into_iter().collect(),
+            forgotten: changes.forgotten,
         }
     }
 

@@ -110,6 +110,8 @@ pub const STARTS_REMEMBERED_MAX: usize = 256;
 pub const SIGNATURES_PER_AWARD_MAX: usize = 31;
 /// Bytes of one certificate chain or signature kept with an award.
 pub const SIGNATURE_BYTES_MAX: usize = 4_096;
+/// Bytes of a cluster's name with its era, as processes tell one another. Longer: refused at decode.
+pub const CLUSTER_BYTES_MAX: usize = 256;
 /// Namespaces of a cluster.
 pub const NAMESPACES_MAX: usize = 1_024;
 

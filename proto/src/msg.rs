@@ -13,6 +13,24 @@ pub struct ForWhom {
     pub group: u16,
 }
 
+/// The first frame of a channel that another process of the cluster opens to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Within {
+    /// The cluster and its era, as the opener knows them.
+    pub cluster: String,
+    /// The group that it is for, by its number in the data centre.
+    pub group: u16,
+}
+
+/// The one frame, each way, of the first channel between two aggregators: the cluster and its era, as each knows them. Where they differ
+/// nothing else is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meeting {
+    pub cluster: String,
+    /// Its member of the ledger knows of nothing: it is new, or has lost its disk.
+    pub blank: bool,
+}
+
 /// A node's first frame to a client. (An aggregator hears nothing until the node speaks for the group.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Admission {
@@ -702,6 +720,14 @@ pub enum LedgerCmd {
         group: GroupId,
         component: u64,
     },
+    /// An operator gives a data centre up that never returns: its groups are lost, its view is not asked any more, and nothing of it is
+    /// registered again. Unless `forced`, only if the ledger has heard nothing of its groups since this was decided
+    /// ([`Ledger::heard_of_dc`](crate::ledger::Ledger::heard_of_dc)).
+    Forget {
+        dc: DcId,
+        forced: bool,
+        heard: u64,
+    },
 }
 
 /// How awards are claimed.
@@ -759,6 +785,11 @@ impl Award {
             bytes.extend(postcard::to_allocvec(&written_off).expect("a number can be encoded"));
         }
         bytes
+    }
+
+    /// The last milestone that is awarded by this.
+    pub fn last(&self) -> u64 {
+        self.at.saturating_add(self.step.saturating_mul(self.count.saturating_sub(1)))
     }
 
     /// Whether the milestone `at` is awarded by this.

@@ -84,6 +84,14 @@ pub enum Bug {
     WrittenOffForgotten,
     /// What views show of a lost group is counted although it reaches a milestone.
     RemainsOverBudget,
+    /// A new era begins with an older copy of the ledger than the newest there is.
+    EraForgetsAwards,
+    /// A new era takes what is known of groups of before for nothing.
+    EraForgetsCounts,
+    /// A milestone waits for the view of a data centre that never returns.
+    ForgottenIsAwaited,
+    /// In a new era a milestone is armed that may have been awarded.
+    WithheldIsArmed,
     /// A group that is founded anew takes the incarnation of the one that was lost.
     IncarnationReused,
     /// An award that is claimed may be claimed again.

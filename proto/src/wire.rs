@@ -16,7 +16,7 @@ pub mod channel {
     pub const INCREMENTS: u8 = 1;
     /// Client and aggregator: reads.
     pub const READS: u8 = 2;
-    /// Aggregator and group: [`ForWhom`](crate::msg::ForWhom), then [`ForGroup`](crate::msg::ForGroup),
+    /// Aggregator and group: [`Within`](crate::msg::Within), then [`ForGroup`](crate::msg::ForGroup),
     /// [`FromGroup`](crate::msg::FromGroup).
     pub const GROUP: u8 = 3;
     /// Aggregator and aggregator: [`PeerMsg`](crate::msg::PeerMsg).
@@ -33,6 +33,8 @@ pub mod channel {
     pub const GROUP_RAFT_CALL: u8 = 9;
     /// Node and node of a data centre: a stream of a group's Raft.
     pub const GROUP_RAFT_STREAM: u8 = 10;
+    /// Aggregator and aggregator: [`Meeting`](crate::msg::Meeting), the first channel of a connection.
+    pub const MEETING: u8 = 11;
 }
 
 /// Why bytes are not a message. Nothing was changed.
@@ -100,6 +102,18 @@ fn name(counter: &CounterName) -> Result<(), WireError> {
 impl Message for ForWhom {
     fn validate(&self) -> Result<(), WireError> {
         Ok(())
+    }
+}
+
+impl Message for Within {
+    fn validate(&self) -> Result<(), WireError> {
+        at_most("bytes of a cluster's name", self.cluster.len() as u64, CLUSTER_BYTES_MAX as u64)
+    }
+}
+
+impl Message for Meeting {
+    fn validate(&self) -> Result<(), WireError> {
+        at_most("bytes of a cluster's name", self.cluster.len() as u64, CLUSTER_BYTES_MAX as u64)
     }
 }
 
@@ -221,7 +235,7 @@ impl Message for LedgerCmd {
     fn validate(&self) -> Result<(), WireError> {
         match self {
             LedgerCmd::Namespace(namespace) => Ok(CounterName::new(namespace, b"-").map(|_| ())?),
-            LedgerCmd::View(_) | LedgerCmd::DeclareLost { .. } => Ok(()),
+            LedgerCmd::View(_) | LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } => Ok(()),
             LedgerCmd::Remains { counter, component, .. } => {
                 at_most("component of a group", *component, COMPONENT_MAX * u64::from(LANES_MAX))?;
                 name(counter)

@@ -16,16 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Cells whose components are one row: a changed cell is written with its neighbours.
-const BLOCK_CELLS: u32 = 8;
+pub(super) const BLOCK_CELLS: u32 = 8;
 /// Cells whose names are one row: names never change.
-const NAMES_PER_ROW: u32 = 256;
-const NAMESPACES: u8 = 0;
-const VALVES: u8 = 1;
-const CURSORS: u8 = 2;
+pub(super) const NAMES_PER_ROW: u32 = 256;
+pub(super) const NAMESPACES: u8 = 0;
+pub(super) const VALVES: u8 = 1;
+pub(super) const CURSORS: u8 = 2;
 const VERSIONS: u8 = 3;
 const LIMIT: u8 = 4;
-const NAMES: u8 = 5;
-const CELLS: u8 = 6;
+pub(super) const NAMES: u8 = 5;
+pub(super) const CELLS: u8 = 6;
 const STREAM: u8 = 7;
 
 /// Rows that are not a view's.
@@ -82,26 +82,32 @@ impl Checkpoint {
     }
 }
 
-fn bytes_of<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+pub(super) fn bytes_of<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
     postcard::to_allocvec(value).expect("rows hold only what postcard can encode")
 }
 
-fn parse<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, RowError> {
+pub(super) fn parse<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, RowError> {
     postcard::from_bytes(value).map_err(|error| malformed(key, &error))
 }
 
-fn malformed(key: &[u8], reason: &dyn std::fmt::Display) -> RowError {
+pub(super) fn malformed(key: &[u8], reason: &dyn std::fmt::Display) -> RowError {
     RowError::Malformed { key: key.to_vec(), reason: reason.to_string() }
 }
 
-fn block_key(kind: u8, block: u32) -> Vec<u8> {
+pub(super) fn limit_row(counter: &CounterName, limit: &NotedLimit) -> (Vec<u8>, Vec<u8>) {
+    let mut key = vec![LIMIT];
+    key.extend(bytes_of(counter));
+    (key, bytes_of(limit))
+}
+
+pub(super) fn block_key(kind: u8, block: u32) -> Vec<u8> {
     let mut key = vec![kind];
     key.extend_from_slice(&block.to_be_bytes());
     key
 }
 
 /// The slots of block `block` of `size` cells, of `cells` in all.
-fn slots_of(block: u32, size: u32, cells: u32) -> std::ops::Range<u32> {
+pub(super) fn slots_of(block: u32, size: u32, cells: u32) -> std::ops::Range<u32> {
     block * size..((block + 1) * size).min(cells)
 }
 
@@ -149,9 +155,7 @@ impl AggregatorCore {
         }
         let limits = self.view.limits_mut().take_dirty();
         for (counter, limit) in &limits {
-            let mut key = vec![LIMIT];
-            key.extend(bytes_of(counter));
-            rows.push((key, bytes_of(limit)));
+            rows.push(limit_row(counter, limit));
             self.checkpoint.persisted.remove(counter);
         }
         self.checkpoint.out = Some(limits.into_iter().map(|(counter, _)| counter).collect());
@@ -176,16 +180,16 @@ impl AggregatorCore {
 }
 
 /// A view being read back.
-struct Loaded {
-    view: View,
-    cursors: Vec<(GroupId, LogIndex)>,
+pub(super) struct Loaded {
+    pub(super) view: View,
+    pub(super) cursors: Vec<(GroupId, LogIndex)>,
     versions: Vec<(DcId, Version)>,
     stream: Option<StreamState>,
     limits: BTreeSet<CounterName>,
 }
 
 impl Loaded {
-    fn new(config: &AggregatorConfig, rows: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Loaded, RowError> {
+    pub(super) fn new(config: &AggregatorConfig, rows: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Loaded, RowError> {
         let namespaces: Vec<String> = match rows.remove(&vec![NAMESPACES]) {
             Some(value) => parse(&[NAMESPACES], &value)?,
             None => Vec::new(),
@@ -202,7 +206,7 @@ impl Loaded {
     }
 
     /// Takes the rows in the order of their keys: names before components.
-    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
+    pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
         match key {
             [CURSORS] => self.cursors = parse(key, value)?,
             [STREAM] => {

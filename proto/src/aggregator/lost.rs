@@ -2,7 +2,7 @@
 
 use crate::aggregator::AggregatorCore;
 use crate::ids::{CounterName, DcId, GroupId};
-use crate::ledger::{Changes, DeclareError, Ledger};
+use crate::ledger::{Changes, DeclareError, ForgetError, Ledger};
 use crate::limits::LOST_AFTER;
 use crate::msg::LedgerCmd;
 use crate::time::{Span, Time};
@@ -72,6 +72,25 @@ impl AggregatorCore {
         }
     }
 
+    /// The command that forgets a data centre; refused, unless `forced`, of one that was heard of a moment ago.
+    pub fn forgetting(&self, now: Time, dc: DcId, forced: bool, ledger: &Ledger) -> Result<LedgerCmd, ForgetError> {
+        let cmd = ledger.forgetting(dc, forced)?;
+        if forced {
+            return Ok(cmd);
+        }
+        if dc == self.config.dc || self.rtts.contains_key(&dc) {
+            return Err(ForgetError::Connected(dc));
+        }
+        let silence = ledger.groups_left(dc).map(|group| (self.silent_for(now, group), group)).min();
+        match silence.filter(|(silent, _)| *silent < LOST_AFTER) {
+            Some((silent, group)) => {
+                let (ago_s, limit_s) = (silent.0 / 1_000_000, LOST_AFTER.0 / 1_000_000);
+                Err(ForgetError::Heard { group, ago_s, limit_s })
+            }
+            None => Ok(cmd),
+        }
+    }
+
     /// Whether another data centre may give a group up: where the group's own can be reached, that one knows best.
     pub(super) fn may_declare(&self, dc: DcId, cmd: &LedgerCmd) -> bool {
         match cmd {
@@ -83,9 +102,10 @@ impl AggregatorCore {
     }
 
     /// Whether the leader puts a command into the log, as far as that is about lost groups.
-    pub(super) fn judges_lost(&self, now: Time, cmd: &LedgerCmd) -> bool {
+    pub(super) fn judges_lost(&self, now: Time, cmd: &LedgerCmd, ledger: &Ledger) -> bool {
         match cmd {
             LedgerCmd::DeclareLost { group, forced, .. } => *forced || self.silent_for(now, *group) >= LOST_AFTER,
+            LedgerCmd::Forget { dc, forced: false, .. } => self.forgetting(now, *dc, false, ledger).is_ok(),
             _ => true,
         }
     }

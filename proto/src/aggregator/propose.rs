@@ -133,7 +133,7 @@ impl AggregatorCore {
         }
         let mut cmds = self.proposals.take();
         if self.leader == Some(self.config.dc) {
-            cmds.retain(|cmd| self.judges_lost(now, cmd));
+            cmds.retain(|cmd| self.judges_lost(now, cmd, ledger));
         }
         let Some(leader) = self.leader.filter(|_| !cmds.is_empty()) else { return };
         self.proposals.last = now;
@@ -221,7 +221,8 @@ fn may_propose(dc: DcId, cmd: &LedgerCmd) -> bool {
     match cmd {
         LedgerCmd::Namespace(_) | LedgerCmd::Spread(_) | LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } => true,
         LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. } => true,
-        LedgerCmd::ClaimRule { .. } | LedgerCmd::Claim { .. } | LedgerCmd::DeclareLost { .. } => true,
+        LedgerCmd::ClaimRule { .. } | LedgerCmd::Claim { .. } => true,
+        LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } => true,
         // Any view may have heard of any group.
         LedgerCmd::Remains { .. } => true,
         LedgerCmd::View(of) => *of == dc,

@@ -83,7 +83,7 @@ fn is_vital(cmd: &LedgerCmd) -> bool {
 /// Whether the applied state holds what the command asks for.
 fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: DcId) -> bool {
     match cmd {
-        LedgerCmd::View(dc) => ledger.views().contains(dc),
+        LedgerCmd::View(dc) => ledger.views().contains(dc) || ledger.is_forgotten(*dc),
         LedgerCmd::Namespace(name) => ledger.namespaces().any(|known| known == name),
         LedgerCmd::Spread(counter) => ledger.spread().contains(counter),
         LedgerCmd::ViewAck { counter, epoch, at, arming, .. } => {
@@ -108,6 +108,9 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: DcId) -> bool {
         // Carried out, or decided on what is no more.
         LedgerCmd::DeclareLost { group, forced, heard } => {
             ledger.is_lost(*group) || (!forced && ledger.heard_of(*group) != *heard)
+        }
+        LedgerCmd::Forget { dc, forced, heard } => {
+            ledger.is_forgotten(*dc) || (!forced && ledger.heard_of_dc(*dc) != *heard)
         }
         LedgerCmd::Remains { counter, epoch, group, component } => {
             let known = |state: &CounterLedger| state.epoch() != *epoch || state.known_of(*group) >= *component;

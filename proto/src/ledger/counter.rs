@@ -40,11 +40,11 @@ impl Awarded {
 /// Replicated state of one guarded counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterLedger {
-    name: CounterName,
-    epoch: u32,
+    pub(super) name: CounterName,
+    pub(super) epoch: u32,
     pub(super) accounts: BTreeMap<GroupId, AccountState>,
     pub(super) milestones: Milestones,
-    sequence_from: Option<u64>,
+    pub(super) sequence_from: Option<u64>,
     /// Weight placed and removed from the window.
     sequenced: u64,
     pub(super) window: Window,
@@ -274,7 +274,9 @@ impl CounterLedger {
         let known = (self.milestones.singles().clone(), self.milestones.every());
         self.milestones.revise();
         for &at in &spec.at {
-            if at > 0 && !self.is_awarded(at) {
+            // A passed one that lies ahead may have been awarded.
+            let withheld = at > self.certain() && self.milestones.passed().any(|passed| passed == at);
+            if at > 0 && !self.is_awarded(at) && !withheld {
                 self.milestones.add(at, views);
             }
         }
@@ -436,6 +438,14 @@ impl CounterLedger {
 
     pub fn await_view(&mut self, dc: DcId) {
         self.milestones.await_view(dc);
+    }
+
+    /// The view of a data centre is not waited for any more.
+    pub(super) fn forget_view(&mut self, dc: DcId, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+        if !bites(Bug::ForgottenIsAwaited) {
+            self.milestones.forget_view(dc);
+        }
+        self.settle(index, views, touched);
     }
 
     /// Keeps a signature under an award, one per data centre. True when it is new.
@@ -667,7 +677,7 @@ impl CounterLedger {
 
     /// Arms what can be armed; what happened before it could be is passed. A strict milestone waits for late increments, which have
     /// happened and which nothing here accounts for.
-    fn settle_arming(&mut self, views: &BTreeSet<DcId>) {
+    pub(super) fn settle_arming(&mut self, views: &BTreeSet<DcId>) {
         if self.bases_missing == 0 || bites(Bug::ArmingSkipsBases) {
             self.arm_and_pass(views);
         }

@@ -63,6 +63,20 @@ impl Losses {
         self.lost.values().map(|loss| loss.surplus).chain(held).fold(0, u64::saturating_add)
     }
 
+    /// What a lost group leaves; nothing, if it is not lost.
+    pub(super) fn loss_of(&self, group: GroupId) -> Loss {
+        self.lost.get(&group).copied().unwrap_or_default()
+    }
+
+    pub(super) fn set(&mut self, group: GroupId, loss: Loss) {
+        self.lost.insert(group, loss);
+    }
+
+    /// What certificates say of what was written off.
+    pub(super) fn keep_awards_of(&mut self, before: &Losses) {
+        self.awards.clone_from(&before.awards);
+    }
+
     /// Of a counter that began again: what certificates say.
     pub(super) fn begun_again(self) -> Losses {
         Losses { awards: self.awards, ..Losses::default() }
@@ -242,6 +256,11 @@ impl Ledger {
         if !known || !(forced || self.heard_of(group) == heard) {
             return;
         }
+        self.lose(index, group);
+    }
+
+    /// A registered group is lost.
+    pub(super) fn lose(&mut self, index: LogIndex, group: GroupId) {
         self.lost.insert(group);
         self.fence(group);
         for name in self.counters.keys().cloned().collect::<Vec<_>>() {

@@ -113,6 +113,21 @@ impl Milestones {
         (self.rule, self.single, self.pending, self.passed) = Default::default();
     }
 
+    /// Forgets that these were asked for by themselves.
+    pub(super) fn forget_singles(&mut self, which: impl Fn(u64) -> bool) {
+        self.single.retain(|&at| !which(at));
+    }
+
+    /// All that are not awarded count as passed, and the rule ends.
+    pub(super) fn withhold(&mut self) {
+        self.revise();
+        self.passed.extend(std::mem::take(&mut self.pending).into_keys());
+        while self.passed.len() > PASSED_KEPT_MAX {
+            self.passed.pop_first();
+        }
+        (self.rule, self.single) = Default::default();
+    }
+
     fn begin_arming(&mut self, at: u64, awaits: &BTreeSet<DcId>) {
         self.armings += 1;
         let arming = self.armings;
@@ -240,6 +255,15 @@ impl Milestones {
             if let Pending::Arming { arming, awaits, .. } = state {
                 self.armings += 1;
                 (*arming, *awaits) = (self.armings, views.clone());
+            }
+        }
+    }
+
+    /// A view that is no more is not waited for.
+    pub fn forget_view(&mut self, dc: DcId) {
+        for state in self.pending.values_mut() {
+            if let Pending::Arming { awaits, .. } = state {
+                awaits.remove(&dc);
             }
         }
     }

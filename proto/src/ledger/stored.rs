@@ -21,6 +21,7 @@ pub(super) struct Stored {
     /// Of counters that have any.
     losses: BTreeMap<CounterName, Losses>,
     resets: Resets,
+    forgotten: BTreeSet<DcId>,
 }
 
 /// The same, borrowed.
@@ -37,26 +38,26 @@ struct Storing<'l> {
     lost: &'l BTreeSet<GroupId>,
     losses: BTreeMap<&'l CounterName, &'l Losses>,
     resets: &'l Resets,
+    forgotten: &'l BTreeSet<DcId>,
 }
 
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Ledger { applied, namespaces, spread, views, groups, counters, claims, lost, resets, changes: _ } = self;
+        let Ledger { applied, namespaces, spread, views, groups, counters, claims, lost, resets, .. } = self;
         let terms = counters.iter().map(|(name, counter)| (name, counter.terms()));
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
         let losses = counters.iter().map(|(name, counter)| (name, counter.losses()));
         let losses = losses.filter(|(_, losses)| !losses.is_empty()).collect();
-        let applied = *applied;
-        let storing =
-            Storing { applied, namespaces, spread, views, groups, counters, claims, terms, lost, losses, resets };
-        storing.serialize(serializer)
+        let (applied, forgotten) = (*applied, &self.forgotten);
+        Storing { applied, namespaces, spread, views, groups, counters, claims, terms, lost, losses, resets, forgotten }
+            .serialize(serializer)
     }
 }
 
 impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, spread, views, groups, .. } = stored;
-        let Stored { mut counters, mut claims, terms, lost, losses, resets, .. } = stored;
+        let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, .. } = stored;
         claims.index_passed();
         for (name, terms) in terms {
             if let Some(counter) = counters.get_mut(&name) {
@@ -69,6 +70,6 @@ impl From<Stored> for Ledger {
             }
         }
         let changes = ChangeSets::default();
-        Ledger { applied, namespaces, spread, views, groups, counters, claims, lost, resets, changes }
+        Ledger { applied, namespaces, spread, views, groups, counters, claims, lost, resets, forgotten, changes }
     }
 }

@@ -1,0 +1,234 @@
+//! What a backup holds of a view: names, components, and how far each group's feed had come. Nothing that could speak for the view
+//! it was taken of: no stream of gossip, no versions, no promises.
+//!
+//! Components are those of the incarnations that counted them, for ever, and are merged by maximum: an image that is read back adds
+//! nothing to what others know already.
+
+use super::checkpoint::{BLOCK_CELLS, CELLS, CURSORS, NAMES, NAMES_PER_ROW, NAMESPACES, VALVES};
+use super::checkpoint::{Loaded, Rows, block_key, bytes_of, limit_row, malformed, parse, slots_of};
+use super::{AggregatorConfig, RowError};
+use crate::ids::{Bucket, CellId, CounterName, DcId, GroupId, Half, LogIndex};
+use crate::limits::COMPONENT_MAX;
+use crate::view::{MergeError, NotedLimit, View};
+use std::collections::BTreeMap;
+
+/// Whether a row of a view's checkpoint belongs into an image.
+pub fn is_of_image(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(NAMESPACES | VALVES | CURSORS | NAMES | CELLS)))
+}
+
+/// How far feeds had come, if this row of an image says so: (group, up to which entry of its log).
+pub fn cursors_in(key: &[u8], value: &[u8]) -> Option<Result<Vec<(GroupId, LogIndex)>, RowError>> {
+    (key == [CURSORS]).then(|| parse(key, value))
+}
+
+/// What an image's rows hold.
+#[derive(Clone, Debug)]
+pub struct ViewImage {
+    view: View,
+    cursors: BTreeMap<GroupId, LogIndex>,
+}
+
+/// Reads an image's rows, in the order of their keys.
+pub struct ImageReader {
+    config: AggregatorConfig,
+    head: BTreeMap<Vec<u8>, Vec<u8>>,
+    loaded: Option<Loaded>,
+    last: Vec<u8>,
+}
+
+impl ImageReader {
+    /// For the image of a data centre; `seed` hashes names in memory.
+    pub fn new(dc: DcId, seed: u64) -> ImageReader {
+        let config = AggregatorConfig { seed, ..AggregatorConfig::new(dc, 0) };
+        ImageReader { config, head: BTreeMap::new(), loaded: None, last: Vec::new() }
+    }
+
+    /// Takes the next row. Errors: [`RowError`]; never panics.
+    pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
+        if !is_of_image(key) {
+            return Err(RowError::Unknown { key: key.to_vec() });
+        }
+        if key <= self.last.as_slice() {
+            return Err(malformed(key, &"rows of an image stand in the order of their keys, each once"));
+        }
+        self.last = key.to_vec();
+        if matches!(key, [NAMESPACES | VALVES]) {
+            self.head.insert(key.to_vec(), value.to_vec());
+            return Ok(());
+        }
+        if self.loaded.is_none() {
+            self.loaded = Some(Loaded::new(&self.config, &mut self.head)?);
+        }
+        self.loaded.iter_mut().try_for_each(|loaded| loaded.take(key, value))
+    }
+
+    pub fn finish(mut self) -> Result<ViewImage, RowError> {
+        let loaded = match self.loaded {
+            Some(loaded) => loaded,
+            None => Loaded::new(&self.config, &mut self.head)?,
+        };
+        Ok(ViewImage { cursors: loaded.cursors.into_iter().collect(), view: loaded.view })
+    }
+}
+
+impl ViewImage {
+    /// Nothing, for a data centre.
+    pub fn empty(dc: DcId, seed: u64) -> ViewImage {
+        ViewImage { view: View::new(dc, seed), cursors: BTreeMap::new() }
+    }
+
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Up to which entry of its log each group of the data centre is contained.
+    pub fn cursors(&self) -> &BTreeMap<GroupId, LogIndex> {
+        &self.cursors
+    }
+
+    /// Merges what another one holds: of each component the maximum.
+    pub fn merge(&mut self, other: &ViewImage) -> Result<(), MergeError> {
+        for slot in 0..other.view.cells() {
+            let own = self.view.slot(&other.view.name(slot))?;
+            for (valve, value) in other.view.components(slot) {
+                let valve = self.view.valve(other.view.valves()[usize::from(valve)])?;
+                self.view.merge(own, valve, value.min(COMPONENT_MAX));
+            }
+        }
+        Ok(())
+    }
+
+    /// All-time totals, by counter and generation, in order: the sum of the up half's components.
+    pub fn totals(&self) -> BTreeMap<(CounterName, u32), u64> {
+        let total = |slot| match self.view.name(slot) {
+            CellId { counter, generation, half: Half::Up, bucket: Bucket::Total } => {
+                Some(((counter, generation), slot))
+            }
+            _ => None,
+        };
+        let named = (0..self.view.cells()).filter_map(total);
+        named.map(|(name, slot)| (name, self.view.sum(slot))).collect()
+    }
+
+    /// Rows by which a view that begins with an image shows no more of counters with milestones than the ledger is sure of, until its
+    /// replica of the ledger has come to `index`: what it had promised about milestones since the image was taken is lost with its
+    /// disk. `index` must be one that the ledger reached after that.
+    pub fn cautious_rows(counters: impl IntoIterator<Item = CounterName>, index: LogIndex) -> Rows {
+        let limit = NotedLimit { at: 1, index: index.0, promised: Vec::new() };
+        counters.into_iter().map(|counter| limit_row(&counter, &limit)).collect()
+    }
+
+    /// The rows that an empty view begins with to hold the same, in the order of their keys. It tells everybody, as one that knows of
+    /// no stream.
+    pub fn rows(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
+        let (view, cells) = (&self.view, self.view.cells());
+        let head: Rows =
+            vec![(vec![NAMESPACES], bytes_of(view.table().namespaces())), (vec![VALVES], bytes_of(view.valves()))];
+        let names = (0..cells.div_ceil(NAMES_PER_ROW)).map(move |block| {
+            let slots = slots_of(block, NAMES_PER_ROW, cells);
+            (block_key(NAMES, block), view.table().records(slots.start, slots.end).to_vec())
+        });
+        let blocks = (0..cells.div_ceil(BLOCK_CELLS)).map(move |block| {
+            let of_slot = |slot| view.components(slot).collect::<Vec<(u16, u64)>>();
+            let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, cells).map(of_slot).collect();
+            (block_key(CELLS, block), bytes_of(&components))
+        });
+        head.into_iter().chain(names).chain(blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ValveId;
+    use proptest::prelude::*;
+
+    fn counter(i: u8) -> CounterName {
+        CounterName::new("t", &[b'k', i]).unwrap()
+    }
+
+    fn group(i: u16) -> GroupId {
+        GroupId { dc: DcId(i % 3), group: 0, incarnation: u32::from(i) }
+    }
+
+    fn image(components: &[(u8, u16, u64)]) -> ViewImage {
+        let mut image = ViewImage::empty(DcId(0), 7);
+        for &(cell, valve, value) in components {
+            let slot = image.view.slot(&counter(cell).total()).unwrap();
+            let valve = image.view.valve(ValveId { group: group(valve), lane: 0 }).unwrap();
+            image.view.merge(slot, valve, value);
+        }
+        image
+    }
+
+    fn read(rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>, seed: u64) -> Result<ViewImage, RowError> {
+        let mut reader = ImageReader::new(DcId(1), seed);
+        for (key, value) in rows {
+            reader.take(&key, &value)?;
+        }
+        reader.finish()
+    }
+
+    /// What it holds, whatever numbers its cells and valves have.
+    fn held(image: &ViewImage) -> BTreeMap<(CellId, ValveId), u64> {
+        let view = image.view();
+        let of_slot = |slot| {
+            view.components(slot)
+                .map(move |(valve, value)| ((view.name(slot), view.valves()[usize::from(valve)]), value))
+        };
+        (0..view.cells()).flat_map(of_slot).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn rows_hold_all_of_it_and_merging_twice_adds_nothing(
+            ours in proptest::collection::vec((0u8..40, 0u16..6, 1u64..99), 0..60),
+            theirs in proptest::collection::vec((0u8..40, 0u16..6, 1u64..99), 0..60),
+        ) {
+            let (mut left, right) = (image(&ours), image(&theirs));
+            prop_assert_eq!(held(&read(left.rows(), 3).unwrap()), held(&left));
+            left.merge(&right).unwrap();
+            let both: Vec<_> = ours.iter().chain(&theirs).copied().collect();
+            prop_assert_eq!(held(&left), held(&image(&both)));
+            left.merge(&right).unwrap();
+            left.merge(&image(&ours)).unwrap();
+            prop_assert_eq!(held(&left), held(&image(&both)));
+            left.view.check_all();
+        }
+
+        #[test]
+        fn garbage_never_panics(rows in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..6), proptest::collection::vec(any::<u8>(), 0..40)), 0..9)) {
+            let _ = read(rows.into_iter(), 1);
+        }
+    }
+
+    #[test]
+    fn a_view_that_lost_its_promises_shows_what_is_certain_until_its_ledger_is_where_they_were_made() {
+        use crate::ledger::Ledger;
+        use crate::msg::LedgerCmd;
+        let image = image(&[(1, 2, 5)]);
+        let rows = image.rows().chain(ViewImage::cautious_rows([counter(1)], LogIndex(3)));
+        let core = super::super::AggregatorCore::recover(AggregatorConfig::new(DcId(0), 9), rows).unwrap();
+        let mut ledger = Ledger::default();
+        ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0)));
+        let shown = |ledger: &Ledger| (core.read(&counter(1), ledger).value, core.read(&counter(1), ledger).pending);
+        assert_eq!(shown(&ledger), (0, 5));
+        ledger.skip(LogIndex(3));
+        assert_eq!(shown(&ledger), (5, 0));
+    }
+
+    #[test]
+    fn an_aggregator_begins_with_an_image_as_one_that_never_told_anybody() {
+        let image = image(&[(1, 2, 5), (1, 3, 7), (2, 3, 4)]);
+        let config = AggregatorConfig::new(DcId(2), 9);
+        let core = super::super::AggregatorCore::recover(config, image.rows()).unwrap();
+        assert_eq!(core.view().sum_of(&counter(1), 0), 12);
+        assert_eq!((core.gossip().foreign_state(), core.feed_lags().count()), (Vec::new(), 0));
+        assert_eq!(image.totals()[&(counter(1), 0)], 12);
+        let stream = vec![(vec![7], vec![0])].into_iter();
+        assert!(matches!(read(stream, 1), Err(RowError::Unknown { .. })), "a stream of gossip is no part of an image");
+        let twice = image.rows().chain(image.rows());
+        assert!(matches!(read(twice, 1), Err(RowError::Malformed { .. })));
+    }
+}
