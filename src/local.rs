@@ -320,6 +320,7 @@ fn describe(options: &LocalOptions, sockets: &[Sockets]) -> Cluster {
     };
     Cluster {
         name: options.cluster.clone(),
+        era: 0,
         dcs: dcs.iter().map(|dc| dc.name.as_str()).zip(sockets).map(dc).collect(),
         voters: voters.iter().map(|&voter| DcId(voter as u16)).collect(),
         leader: DcId(*leader as u16),
@@ -356,7 +357,7 @@ async fn start_dc(
     let dir = options.data_dir.join(&name);
     let node_options = NodeOptions {
         data_dir: dir.join("node-0"),
-        cluster: cluster.name.clone(),
+        cluster: cluster.with_era(),
         dc_name: name.clone(),
         dc,
         node: GROUP,
@@ -373,7 +374,7 @@ async fn start_dc(
         cluster: cluster.clone(),
         dc,
         core: AggregatorConfig::new(dc, 0),
-        raft: Config::new(cluster.name.clone(), LEDGER),
+        raft: Config::new(cluster.with_era(), LEDGER),
     };
     let aggregator = Aggregator::start(aggregator_endpoint.clone(), credentials, aggregator_options)
         .await

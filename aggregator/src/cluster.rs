@@ -20,6 +20,8 @@ pub struct DataCentre {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     pub name: String,
+    /// 0 at first; another one each time that the whole cluster is restored from images.
+    pub era: u64,
     pub dcs: Vec<DataCentre>,
     /// Data centres whose aggregators vote in the ledger.
     pub voters: Vec<DcId>,
@@ -92,6 +94,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// The name with the era: whose files and peers are of this cluster as it is now.
+    pub fn with_era(&self) -> String {
+        with_era(&self.name, self.era)
+    }
+
     pub fn dc(&self, name: &str) -> Result<DcId, ClusterError> {
         let index = self.dcs.iter().position(|dc| dc.name == name);
         index.map(|index| DcId(index as u16)).ok_or_else(|| ClusterError::UnknownDc(name.to_owned()))
@@ -116,6 +123,11 @@ impl Cluster {
     }
 }
 
+/// A cluster's name with its era, of which the first is not said.
+pub fn with_era(name: &str, era: u64) -> String {
+    if era == 0 { name.to_owned() } else { format!("{name}, era {era}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +139,7 @@ mod tests {
             nodes: vec![SocketAddr::from(([127, 0, 0, 1], 8000 + i))],
             replicas: 1,
         };
-        Cluster { name: "t".into(), dcs: (0..dcs).map(dc).collect(), voters: vec![DcId(0)], leader: DcId(0) }
+        Cluster { name: "t".into(), era: 0, dcs: (0..dcs).map(dc).collect(), voters: vec![DcId(0)], leader: DcId(0) }
     }
 
     #[test]

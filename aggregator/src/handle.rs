@@ -3,37 +3,34 @@
 use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::cluster::{Cluster, DataCentre};
 use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
+use crate::image::IMAGES_MAX;
 use crate::ledger::{LedgerApp, SharedLedger};
+use crate::membership::{Membership, Voters};
 use crate::mesh::Mesh;
 use crate::nodes;
 use crate::raft_transport::MeshTransport;
 use crate::reads;
-use crate::storage::{StoreFailure, ViewStore, ViewStoreError};
-use std::collections::BTreeSet;
+use crate::storage::{StoreFailure, ViewRows, ViewStore, ViewStoreError};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tidemark_consensus::local::PersistError;
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
 use tidemark_proto::ids::{CounterName, DcId, GroupId};
+use tidemark_proto::ledger::ForgetError as LedgerForgetError;
 use tidemark_proto::ledger::{Awarded, CounterLedger, DeclareError, DefineError, DisarmError, Pending, Stake};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading};
 use tidemark_proto::time::Time;
 use tidemark_transport::{Connection, Credentials, Endpoint, Role};
-use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
 use tokio::time::Instant;
 
 /// Live events that a subscriber may be behind; past it it is told how many it missed and asks for the present state.
 pub const LIVE_EVENTS_MAX: usize = 1_024;
 /// The ledger's file inside a data directory.
 pub const LEDGER_FILE: &str = "ledger.redb";
-/// How often the founding of the ledger is tried.
-const FOUNDING_INTERVAL: Duration = Duration::from_millis(100);
-/// How often the leader looks after the ledger's membership and its own place.
-const MEMBERSHIP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the others look whether they lead.
-const FOLLOWER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A member of the ledger that does not vote makes entries durable in lots of this time: near a milestone there are a hundred
 /// a second, and nobody waits for its disk.
@@ -114,6 +111,18 @@ pub struct GroupStanding {
     pub stake: Stake,
 }
 
+/// Why a data centre is not forgotten. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForgetError {
+    #[error(transparent)]
+    Ledger(#[from] LedgerForgetError),
+    #[error(
+        "{reached} of {all} voters of the ledger can be reached, before or after: without a majority nothing can be decided, this \
+         neither"
+    )]
+    Majority { all: usize, reached: usize },
+}
+
 /// A running aggregator. Clones are handles on the same one.
 #[derive(Clone)]
 pub struct Aggregator {
@@ -133,6 +142,7 @@ struct Inner {
     events: mpsc::Sender<Event>,
     live: broadcast::Sender<LiveEvent>,
     store_failure: StoreFailure,
+    images: Arc<Semaphore>,
     /// Waited for by [`Aggregator::stop`]: it holds the view's file.
     host: std::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
     tasks: std::sync::Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -150,13 +160,13 @@ impl Aggregator {
         let directory = |source| StartError::Directory { path: data_dir.display().to_string(), source };
         std::fs::create_dir_all(&data_dir).map_err(directory)?;
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.0)].clone());
-        let (store, epoch, rows) = ViewStore::open(&data_dir, &cluster.name, &dc.name)?;
+        let (store, epoch, rows) = ViewStore::open(&data_dir, &cluster.with_era(), &dc.name)?;
         let config = AggregatorConfig { dc: own, epoch, seed: rand::random(), ..core };
         let core = AggregatorCore::recover(config, rows).map_err(|error| StartError::Rows(error.to_string()))?;
         let core = SharedCore::new(core);
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
-        let mesh = Mesh::new(endpoint.clone(), cluster.clone(), own, events.clone());
         let (ledger, ledger_changed) = (SharedLedger::default(), Arc::new(Notify::new()));
+        let mesh = Mesh::new(endpoint.clone(), cluster.clone(), own, events.clone(), ledger.clone());
         if !cluster.voters.contains(&own) {
             raft.flush_gather = LEARNER_FLUSH_GATHER;
         }
@@ -170,6 +180,7 @@ impl Aggregator {
             ledger: ledger.clone(),
             ledger_changed,
             raft: raft.clone(),
+            mesh: mesh.clone(),
             credentials,
             store,
             live: live.clone(),
@@ -187,6 +198,7 @@ impl Aggregator {
             events,
             live,
             store_failure,
+            images: Arc::new(Semaphore::new(IMAGES_MAX)),
             host: Default::default(),
             tasks: Default::default(),
         };
@@ -199,17 +211,25 @@ impl Aggregator {
         let mut tasks = mesh.dial_all();
         let host = tokio::spawn(host.run(receiver));
         self.inner.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).replace(host);
-        tasks.push(tokio::spawn(look_after_membership(
-            self.inner.raft.clone(),
-            self.inner.cluster.clone(),
-            self.inner.own,
-        )));
+        tasks.push(tokio::spawn(self.membership().look_after()));
         for node in 0..dc.nodes.len() as u16 {
-            let dialling = nodes::keep_dialling(endpoint.clone(), dc.clone(), node, self.inner.events.clone());
+            let dialling = nodes::keep_dialling(
+                endpoint.clone(),
+                self.inner.cluster.with_era(),
+                dc.clone(),
+                node,
+                self.inner.events.clone(),
+            );
             tasks.push(tokio::spawn(dialling));
         }
         tasks.push(tokio::spawn(accept_all(endpoint, mesh, self.clone())));
         self.tasks().extend(tasks);
+    }
+
+    fn membership(&self) -> Membership {
+        let Inner { raft, cluster, own, ledger, mesh, .. } = &*self.inner;
+        let (raft, cluster, own) = (raft.clone(), cluster.clone(), *own);
+        Membership { raft, cluster, own, ledger: ledger.clone(), mesh: mesh.clone() }
     }
 
     fn tasks(&self) -> std::sync::MutexGuard<'_, Vec<tokio::task::JoinHandle<()>>> {
@@ -335,6 +355,31 @@ impl Aggregator {
         self.inner.ledger.lock().is_lost(group)
     }
 
+    /// Forgets a data centre that never returns: all of its groups are lost, and it is no member of the ledger any more. It is on its way
+    /// to the ledger when this returns; [`Aggregator::is_forgotten`] shows that it was carried out. Unless it is `forced`, one that
+    /// was heard of lately is not forgotten, here or where the ledger is led.
+    pub async fn forget(&self, dc: DcId, forced: bool) -> Result<(), ForgetError> {
+        let cmd = {
+            let ledger = self.inner.ledger.lock();
+            self.inner.core.lock().forgetting(self.now(), dc, forced, &ledger)?
+        };
+        let membership = self.membership();
+        for Voters { all, reached } in [membership.left_without(None), membership.left_without(Some(dc))] {
+            if reached * 2 <= all {
+                return Err(ForgetError::Majority { all, reached });
+            }
+        }
+        self.submit(vec![cmd]).await;
+        Ok(())
+    }
+
+    /// Whether the ledger, as applied here, shows that a data centre was forgotten, and no member of its Raft is of it any more.
+    pub fn is_forgotten(&self, dc: DcId) -> bool {
+        let Metrics { voters, learners, .. } = self.raft();
+        let member = Cluster::member(dc);
+        self.inner.ledger.lock().is_forgotten(dc) && !voters.contains(&member) && !learners.contains(&member)
+    }
+
     /// All registered groups.
     pub fn groups(&self) -> Vec<GroupStanding> {
         let (ledger, now) = (self.inner.ledger.lock(), self.now());
@@ -420,6 +465,17 @@ impl Aggregator {
         dc == self.inner.own || self.inner.mesh.connection(dc).is_some()
     }
 
+    pub(crate) fn images(&self) -> &Arc<Semaphore> {
+        &self.inner.images
+    }
+
+    /// The view's rows once everything that is known now is among them; `None` when the aggregator stops.
+    pub(crate) async fn flushed_rows(&self) -> Option<Result<ViewRows, PersistError>> {
+        let (done, rows) = oneshot::channel();
+        self.inner.events.send(Event::Flush { done }).await.ok()?;
+        rows.await.ok()
+    }
+
     async fn submit(&self, cmds: Vec<LedgerCmd>) {
         let _ = self.inner.events.send(Event::Submit { cmds }).await;
     }
@@ -492,6 +548,12 @@ impl Aggregator {
     /// Whether reads and definitions work here, and if not, why.
     pub fn ready(&self) -> Result<(), String> {
         let ledger = self.inner.ledger.lock();
+        if ledger.is_forgotten(self.inner.own) {
+            return Err("this data centre was given up with `tidemark dc forget`".into());
+        }
+        if let Some(reason) = self.inner.mesh.refused() {
+            return Err(format!("another data centre says: {reason}"));
+        }
         match (self.raft().leader, ledger.views().contains(&self.inner.own)) {
             (_, false) => Err("this view is not registered in the ledger yet".into()),
             (None, true) => Err("the ledger has no leader".into()),
@@ -514,59 +576,9 @@ async fn start_raft(
     let path = dir.join(LEDGER_FILE);
     let app = LedgerApp(ledger.clone());
     let raft = RaftNode::start(Cluster::member(own), path.as_path(), config, transport, app, on_applied).await?;
+    mesh.set_member(raft.clone());
     mesh.serve_raft(raft.service());
     Ok(raft)
-}
-
-/// Founds the ledger where nothing is yet, adds members, and hands leadership to the preferred voter.
-async fn look_after_membership(raft: RaftNode, cluster: Cluster, own: DcId) {
-    let preferred = Cluster::member(cluster.leader);
-    let wanted: BTreeSet<u64> = cluster.voters.iter().map(|&dc| Cluster::member(dc)).collect();
-    let (mut interval, mut leaders) = (tokio::time::interval(MEMBERSHIP_INTERVAL), raft.leaders());
-    loop {
-        tokio::select! {
-            _ = interval.tick() => {}
-            // The member's other metrics follow a moment later.
-            () = leaders.changed() => {
-                interval.reset_after(FOUNDING_INTERVAL);
-                continue;
-            }
-        }
-        let metrics = raft.metrics().get();
-        let blank = metrics.last_log.is_none() && metrics.leader.is_none() && metrics.voters.is_empty();
-        if blank && own == cluster.leader {
-            found(&raft, wanted.clone(), &cluster).await;
-            interval.reset_after(FOUNDING_INTERVAL);
-        }
-        if metrics.is_leader {
-            add_learners(&raft, &cluster, &metrics).await;
-            log_change("handing over the lead", raft.prefer_leader(preferred).await.map(drop));
-        } else if !blank {
-            interval.reset_after(FOLLOWER_INTERVAL);
-        }
-    }
-}
-
-/// The ledger is founded once in a cluster's life: not by one that has lost its disk and is asked by nobody yet.
-async fn found(raft: &RaftNode, voters: BTreeSet<u64>, cluster: &Cluster) {
-    match raft.found(voters, &cluster.ids().map(Cluster::member).collect()).await {
-        Ok(()) => tracing::info!("the ledger is founded"),
-        Err(error) => tracing::debug!(%error, "the ledger is not founded here"),
-    }
-}
-
-async fn add_learners(raft: &RaftNode, cluster: &Cluster, metrics: &Metrics) {
-    for member in cluster.ids().map(Cluster::member) {
-        if !metrics.voters.contains(&member) && !metrics.learners.contains(&member) {
-            log_change("adding a learner", raft.add_learner(member).await);
-        }
-    }
-}
-
-fn log_change(what: &str, result: Result<(), tidemark_consensus::raft::ChangeError>) {
-    if let Err(error) = result {
-        tracing::debug!(%error, "{what} has to wait");
-    }
 }
 
 /// Accepts peers and readers until the endpoint closes.

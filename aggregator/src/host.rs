@@ -4,12 +4,14 @@ use crate::awards;
 use crate::cluster::Cluster;
 use crate::handle::{AwardEvent, LiveEvent};
 use crate::ledger::SharedLedger;
+use crate::mesh::Mesh;
 use crate::nodes::NodeGroup;
-use crate::storage::ViewStore;
+use crate::storage::{ViewRows, ViewStore};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidemark_consensus::local::PersistError;
 use tidemark_consensus::raft::RaftNode;
 use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, Event as CoreEvent, Input, Output};
 use tidemark_proto::ids::{DcId, GroupId};
@@ -31,14 +33,43 @@ const SURVEY_INTERVAL: Duration = Duration::from_micros(CLOCK_INTERVAL.0);
 
 /// What happens to an aggregator.
 pub enum Event {
-    PeerUp { dc: DcId, id: u64, sender: mpsc::Sender<Bytes>, connection: Connection },
-    Peer { dc: DcId, id: u64, msg: PeerMsg },
-    PeerGone { dc: DcId, id: u64 },
-    NodeUp { node: NodeGroup, sender: mpsc::Sender<Bytes>, connection: Connection },
-    Node { node: NodeGroup, msg: FromGroup },
-    NodeGone { node: NodeGroup },
-    Submit { cmds: Vec<LedgerCmd> },
-    Stop { done: oneshot::Sender<()> },
+    PeerUp {
+        dc: DcId,
+        id: u64,
+        sender: mpsc::Sender<Bytes>,
+        connection: Connection,
+    },
+    Peer {
+        dc: DcId,
+        id: u64,
+        msg: PeerMsg,
+    },
+    PeerGone {
+        dc: DcId,
+        id: u64,
+    },
+    NodeUp {
+        node: NodeGroup,
+        sender: mpsc::Sender<Bytes>,
+        connection: Connection,
+    },
+    Node {
+        node: NodeGroup,
+        msg: FromGroup,
+    },
+    NodeGone {
+        node: NodeGroup,
+    },
+    Submit {
+        cmds: Vec<LedgerCmd>,
+    },
+    /// Everything that is known now is to be written, and read back.
+    Flush {
+        done: oneshot::Sender<Result<ViewRows, PersistError>>,
+    },
+    Stop {
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// The core, shared with readers. Lock order: the ledger before the core.
@@ -81,6 +112,7 @@ pub struct Host {
     pub ledger: SharedLedger,
     pub ledger_changed: Arc<Notify>,
     pub raft: RaftNode,
+    pub mesh: Mesh,
     pub credentials: Credentials,
     pub store: ViewStore,
     pub live: broadcast::Sender<LiveEvent>,
@@ -90,7 +122,11 @@ pub struct Host {
     /// Who speaks for each group.
     speakers: HashMap<GroupId, Speaker>,
     leader: Option<DcId>,
+    /// Sets of rows that were handed to the disk, and those that are durable.
+    handed: u64,
     persisted: u64,
+    /// Who waits for which set.
+    flushing: Vec<(u64, oneshot::Sender<Result<ViewRows, PersistError>>)>,
 }
 
 /// The parts that a host is made of.
@@ -100,6 +136,7 @@ pub struct HostParts {
     pub ledger: SharedLedger,
     pub ledger_changed: Arc<Notify>,
     pub raft: RaftNode,
+    pub mesh: Mesh,
     pub credentials: Credentials,
     pub store: ViewStore,
     pub live: broadcast::Sender<LiveEvent>,
@@ -108,7 +145,7 @@ pub struct HostParts {
 
 impl Host {
     pub fn new(parts: HostParts) -> Host {
-        let HostParts { own, core, ledger, ledger_changed, raft, credentials, store, live, origin } = parts;
+        let HostParts { own, core, ledger, ledger_changed, raft, mesh, credentials, store, live, origin } = parts;
         let (peers, nodes, speakers) = Default::default();
         Host {
             own,
@@ -116,6 +153,7 @@ impl Host {
             ledger,
             ledger_changed,
             raft,
+            mesh,
             credentials,
             store,
             live,
@@ -124,7 +162,9 @@ impl Host {
             nodes,
             speakers,
             leader: None,
+            handed: 0,
             persisted: 0,
+            flushing: Vec::new(),
         }
     }
 
@@ -197,6 +237,7 @@ impl Host {
             Event::Node { node, msg } => self.on_node(node, msg),
             Event::NodeGone { node } => self.lose_node(node, "the connection has ended"),
             Event::Submit { cmds } => self.handle(Input::Submit(cmds)),
+            Event::Flush { done } => self.flush(done),
             Event::Stop { .. } => {}
         }
     }
@@ -268,9 +309,13 @@ impl Host {
         for (counter, at) in &changes.awards {
             self.sign(&ledger, counter, *at);
         }
+        let forgotten = changes.forgotten;
         self.core.lock().handle(now, Input::Ledger(changes), &ledger);
         drop(ledger);
         self.tell_lost(lost);
+        if forgotten {
+            self.mesh.forget();
+        }
     }
 
     /// Every node that holds a group hears that an incarnation of it is lost, also one that does not speak for it.
@@ -301,6 +346,17 @@ impl Host {
             self.persisted = persisted;
             self.handle(Input::Persisted);
         }
+        let is_ready = |(set, _): &mut (u64, _)| *set <= persisted;
+        for (_, done) in self.flushing.extract_if(.., is_ready) {
+            let _ = done.send(self.store.rows_now());
+        }
+    }
+
+    /// The set of rows that is handed out next holds everything that is known now.
+    fn flush(&mut self, done: oneshot::Sender<Result<ViewRows, PersistError>>) {
+        self.drain();
+        self.flushing.push((self.handed + 1, done));
+        self.handle(Input::Flush);
     }
 
     fn on_leader(&mut self, member: Option<u64>) {
@@ -330,7 +386,10 @@ impl Host {
                 Output::Group { group, msg } => self.send_group(group, wire::encode(&msg).into()),
                 Output::Peer { dc, msg } => self.send_peer(dc, wire::encode(&msg).into()),
                 Output::Propose(cmds) => self.propose(&cmds),
-                Output::Persist(rows) => self.store.persist(rows),
+                Output::Persist(rows) => {
+                    self.handed += 1;
+                    self.store.persist(rows);
+                }
                 Output::Notify(event) => self.notify(event),
             }
         }

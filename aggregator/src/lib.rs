@@ -9,7 +9,9 @@ mod calls;
 mod cluster;
 mod handle;
 mod host;
+mod image;
 mod ledger;
+mod membership;
 mod mesh;
 mod nodes;
 mod raft_transport;
@@ -18,6 +20,11 @@ mod storage;
 mod waits;
 
 pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerService};
-pub use cluster::{Cluster, ClusterError, DataCentre};
-pub use handle::{Aggregator, AggregatorOptions, AwardEvent, GroupStanding, LiveEvent, MilestoneState, StartError};
-pub use storage::ViewStoreError;
+pub use cluster::{Cluster, ClusterError, DataCentre, with_era};
+pub use handle::{
+    Aggregator, AggregatorOptions, AwardEvent, ForgetError, GroupStanding, LEDGER_FILE, LiveEvent, MilestoneState,
+    StartError,
+};
+pub use image::{IMAGES_MAX, Image, ImageError};
+pub use ledger::read_ledger;
+pub use storage::{VIEW_FILE, ViewRows, ViewStoreError, found as found_view};

@@ -4,17 +4,22 @@
 use crate::calls::Calls;
 use crate::cluster::Cluster;
 use crate::host::Event;
+use crate::ledger::SharedLedger;
 use crate::raft_transport::{serve_raft_call, serve_raft_stream};
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tidemark_consensus::raft::RaftService;
+use tidemark_consensus::raft::{RaftNode, RaftService};
 use tidemark_proto::ids::DcId;
-use tidemark_proto::msg::PeerMsg;
+use tidemark_proto::msg::{Meeting, PeerMsg};
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, PeerName, Role};
+use tidemark_transport::{
+    Channel, ChannelError, Connection, ConnectionLost, Endpoint, FrameReader, FrameWriter, ReceiveError,
+};
+use tidemark_transport::{PeerName, Role};
 use tokio::sync::{mpsc, watch};
 
 /// Messages that may wait for one peer's writer; a slower peer loses its connection and is told again from its digest.
@@ -46,10 +51,31 @@ struct Inner {
     raft: OnceLock<Arc<dyn RaftService>>,
     calls: OnceLock<Calls>,
     events: mpsc::Sender<Event>,
+    ledger: SharedLedger,
+    /// Why another data centre refuses this one, since one last did not.
+    refusal: Mutex<Option<String>>,
+    /// This aggregator's member of the ledger.
+    member: OnceLock<RaftNode>,
+    /// Data centres whose members have lost their logs, as far as this one knows, which leads.
+    emptied: Mutex<BTreeSet<DcId>>,
 }
 
+/// Before who was refused is dialled again, beside the pause that always is.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// How long the other side may take to say of which era it is.
+const MEETING_MAX: Duration = Duration::from_secs(5);
+/// What a data centre is told that was forgotten and comes back.
+const FORGOTTEN: &str = "refused: this data centre was given up with `tidemark dc forget`; its processes are to be stopped, and where it is to \
+                         count again it needs another name, at the end of the layout, and empty disks";
+
 impl Mesh {
-    pub fn new(endpoint: Endpoint, cluster: Cluster, own: DcId, events: mpsc::Sender<Event>) -> Mesh {
+    pub fn new(
+        endpoint: Endpoint,
+        cluster: Cluster,
+        own: DcId,
+        events: mpsc::Sender<Event>,
+        ledger: SharedLedger,
+    ) -> Mesh {
         let connections = cluster.ids().map(|_| watch::channel(None).0).collect();
         Mesh {
             inner: Arc::new(Inner {
@@ -61,6 +87,10 @@ impl Mesh {
                 raft: OnceLock::new(),
                 calls: OnceLock::new(),
                 events,
+                ledger,
+                refusal: Mutex::default(),
+                member: OnceLock::new(),
+                emptied: Mutex::default(),
             }),
         }
     }
@@ -68,6 +98,26 @@ impl Mesh {
     /// From now on the others' Raft messages are served.
     pub fn serve_raft(&self, service: Arc<dyn RaftService>) {
         let _ = self.inner.raft.set(service);
+    }
+
+    /// From now on it is known whether the member of the ledger here leads.
+    pub fn set_member(&self, member: RaftNode) {
+        let _ = self.inner.member.set(member);
+    }
+
+    fn is_blank(&self) -> bool {
+        self.inner.member.get().is_none_or(|member| member.metrics().get().last_log.is_none())
+    }
+
+    /// A leader takes what a member once had for there: it must not speak to one that has lost it under the same name.
+    fn is_known_to_have_a_log(&self, dc: DcId) -> bool {
+        let Some(metrics) = self.inner.member.get().map(|member| member.metrics().get()) else { return false };
+        metrics.is_leader && metrics.matched.get(&Cluster::member(dc)).copied().flatten().is_some()
+    }
+
+    /// Data centres whose members have lost their logs.
+    pub fn emptied(&self) -> MutexGuard<'_, BTreeSet<DcId>> {
+        self.inner.emptied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on the others' calls are served; the first who says so does.
@@ -114,6 +164,7 @@ impl Mesh {
     /// Serves a connection that an aggregator of another data centre dialled.
     pub async fn accept(&self, connection: Connection) {
         match self.inner.cluster.dc(connection.peer().dc()) {
+            Ok(dc) if self.refuses(dc, &connection) => {}
             Ok(dc) if dc < self.inner.own => self.run_if_used(dc, connection).await,
             Ok(dc) => {
                 tracing::warn!(dc = dc.0, "refused: this aggregator dials that one");
@@ -126,7 +177,28 @@ impl Mesh {
         }
     }
 
+    /// Ends a connection to a data centre that was forgotten, and says why; it may not know.
+    fn refuses(&self, dc: DcId, connection: &Connection) -> bool {
+        let refused = self.inner.ledger.lock().is_forgotten(dc);
+        if refused {
+            connection.close(FORGOTTEN);
+        }
+        refused
+    }
+
+    /// Has no connection any more to data centres that were forgotten. Nothing of theirs is heard from here on.
+    pub fn forget(&self) {
+        for dc in self.inner.cluster.ids() {
+            if let Some(connection) = self.connection(dc) {
+                self.refuses(dc, &connection);
+            }
+        }
+    }
+
     async fn run_dialled(&self, dc: DcId, connection: Connection) {
+        if self.refuses(dc, &connection) || !self.meet(dc, &connection).await {
+            return tokio::time::sleep(REFUSED_PAUSE).await;
+        }
         let id = self.put_in_slot(dc, &connection);
         let (mesh, peer) = (self.clone(), connection.clone());
         tokio::spawn(async move { mesh.open_peer_channel(dc, id, peer).await });
@@ -135,11 +207,83 @@ impl Mesh {
 
     /// Of attempts that overlap, the dialler uses one. Another one must not replace it here, and never gets a channel.
     async fn run_if_used(&self, dc: DcId, connection: Connection) {
-        if let Ok((kind, channel)) = connection.accept_channel().await {
-            let id = self.put_in_slot(dc, &connection);
-            self.serve_channel(dc, id, &connection, kind, channel);
-            self.run_connection(dc, id, &connection).await;
+        match connection.accept_channel().await {
+            Ok((channel::MEETING, channel)) => {
+                if self.is_met(dc, &connection, channel).await {
+                    let id = self.put_in_slot(dc, &connection);
+                    self.run_connection(dc, id, &connection).await;
+                }
+            }
+            Ok(_) => connection.close("refused: who dials says first of which era it is"),
+            Err(error) => self.note_refusal(dc, &error),
         }
+    }
+
+    /// Why another data centre refuses this one, if one does.
+    pub fn refused(&self) -> Option<String> {
+        self.refusal().clone()
+    }
+
+    fn refusal(&self) -> MutexGuard<'_, Option<String>> {
+        self.inner.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why another data centre does not want to be connected is for people.
+    fn note_refusal(&self, dc: DcId, error: &ChannelError) {
+        if let ChannelError::Lost(ConnectionLost::ClosedByPeer { reason }) = error
+            && reason.starts_with("refused: ")
+        {
+            tracing::error!(dc = dc.0, %reason, "another data centre refuses this one");
+            *self.refusal() = Some(reason.clone());
+        }
+    }
+
+    /// Before anything else both sides say of which era they are: a process of another one is no peer.
+    async fn meet(&self, dc: DcId, connection: &Connection) -> bool {
+        match connection.open_channel(channel::MEETING).await {
+            Ok(channel) => self.is_met(dc, connection, channel).await,
+            Err(error) => {
+                self.note_refusal(dc, &error);
+                false
+            }
+        }
+    }
+
+    async fn is_met(&self, dc: DcId, connection: &Connection, mut channel: Channel) -> bool {
+        let own = self.inner.cluster.with_era();
+        let said = wire::encode(&Meeting { cluster: own.clone(), blank: self.is_blank() });
+        let _ = channel.writer.send_bytes(said.into()).await;
+        let met = match tokio::time::timeout(MEETING_MAX, channel.reader.next()).await {
+            Ok(Ok(Some(frame))) => wire::decode::<Meeting>(&frame).map_err(|error| error.to_string()),
+            Ok(Err(ReceiveError::Lost(error))) => {
+                self.note_refusal(dc, &error.into());
+                return false;
+            }
+            Ok(Ok(None)) | Err(_) => Err("the other side does not say of which era it is".to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+        };
+        let reason = match met {
+            Ok(Meeting { cluster, blank }) if cluster == own => {
+                *self.refusal() = None;
+                if !(blank && self.is_known_to_have_a_log(dc)) {
+                    return true;
+                }
+                tracing::warn!(
+                    dc = dc.0,
+                    "a member of the ledger has lost its log: it leaves, and comes back as a new one"
+                );
+                self.emptied().insert(dc);
+                connection.close("the ledger takes this member off its list first: it has lost its log");
+                return false;
+            }
+            Ok(Meeting { cluster, .. }) => {
+                format!("this aggregator is of `{own}`, and the other side is of `{cluster}`")
+            }
+            Err(reason) => reason,
+        };
+        tracing::error!(dc = dc.0, %reason, "another data centre is refused");
+        connection.close(&format!("refused: {reason}"));
+        false
     }
 
     /// From now on this is the connection to that data centre.
@@ -153,8 +297,11 @@ impl Mesh {
     }
 
     async fn run_connection(&self, dc: DcId, id: u64, connection: &Connection) {
-        while let Ok((kind, channel)) = connection.accept_channel().await {
-            self.serve_channel(dc, id, connection, kind, channel);
+        loop {
+            match connection.accept_channel().await {
+                Ok((kind, channel)) => self.serve_channel(dc, id, connection, kind, channel),
+                Err(error) => break self.note_refusal(dc, &error),
+            }
         }
         self.inner.connections[usize::from(dc.0)].send_if_modified(|current| {
             let ours = current.as_ref().is_some_and(|(current, _)| *current == id);

@@ -5,10 +5,10 @@ use crate::host::Event;
 use crate::mesh::write_all;
 use futures_util::future::join_all;
 use std::time::Duration;
-use tidemark_proto::msg::{ForWhom, FromGroup};
+use tidemark_proto::msg::{FromGroup, Within};
 use tidemark_proto::placement;
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, PeerName, Role};
+use tidemark_transport::{Channel, Connection, ConnectionLost, Endpoint, FrameReader, PeerName, ReceiveError, Role};
 use tokio::sync::mpsc;
 
 const WRITER_QUEUE_MAX: usize = 4_096;
@@ -23,14 +23,20 @@ pub struct NodeGroup {
 }
 
 /// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever.
-pub async fn keep_dialling(endpoint: Endpoint, dc: DataCentre, node: u16, events: mpsc::Sender<Event>) {
+pub async fn keep_dialling(
+    endpoint: Endpoint,
+    cluster: String,
+    dc: DataCentre,
+    node: u16,
+    events: mpsc::Sender<Event>,
+) {
     let (addr, nodes) = (dc.nodes[usize::from(node)], dc.nodes.len() as u16);
     let Ok(expected) = PeerName::any(&dc.name, Role::Node) else { return };
     loop {
         match endpoint.connect(addr, &expected).await {
             Ok(connection) => {
                 let groups = placement::groups_of(node, nodes, dc.replicas);
-                join_all(groups.map(|group| run(&connection, NodeGroup { node, group }, &events))).await;
+                join_all(groups.map(|group| run(&connection, &cluster, NodeGroup { node, group }, &events))).await;
             }
             Err(error) => tracing::debug!(%addr, %error, "node not reached"),
         }
@@ -38,9 +44,10 @@ pub async fn keep_dialling(endpoint: Endpoint, dc: DataCentre, node: u16, events
     }
 }
 
-async fn run(connection: &Connection, node: NodeGroup, events: &mpsc::Sender<Event>) {
+async fn run(connection: &Connection, cluster: &str, node: NodeGroup, events: &mpsc::Sender<Event>) {
     let Ok(Channel { mut reader, mut writer }) = connection.open_channel(channel::GROUP).await else { return };
-    if writer.send_bytes(wire::encode(&ForWhom { group: node.group }).into()).await.is_err() {
+    let head = Within { cluster: cluster.to_owned(), group: node.group };
+    if writer.send_bytes(wire::encode(&head).into()).await.is_err() {
         return;
     }
     let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
@@ -55,6 +62,16 @@ async fn run(connection: &Connection, node: NodeGroup, events: &mpsc::Sender<Eve
     connection.close("the aggregator stops");
 }
 
+/// Why a node does not want to be connected is for people.
+fn note_refusal(node: NodeGroup, error: &ReceiveError) {
+    match error {
+        ReceiveError::Lost(ConnectionLost::ClosedByPeer { reason }) if reason.starts_with("refused: ") => {
+            tracing::error!(?node, %reason, "a node refuses this aggregator");
+        }
+        _ => tracing::debug!(?node, %error, "connection to a node ended"),
+    }
+}
+
 /// Why reading ended.
 async fn read_all(node: NodeGroup, reader: &mut FrameReader, events: &mpsc::Sender<Event>) -> String {
     loop {
@@ -62,7 +79,7 @@ async fn read_all(node: NodeGroup, reader: &mut FrameReader, events: &mpsc::Send
             Ok(Some(frame)) => frame,
             Ok(None) => return "the channel has ended".to_owned(),
             Err(error) => {
-                tracing::debug!(?node, %error, "connection to a node ended");
+                note_refusal(node, &error);
                 return error.to_string();
             }
         };

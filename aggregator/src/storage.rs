@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
-    CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Row,
+    CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Row,
+    RowsNow,
 };
+use tidemark_proto::aggregator::is_of_image;
 use tokio::sync::{Notify, watch};
 
 const ROWS: &str = "rows";
@@ -24,7 +26,12 @@ pub enum ViewStoreError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Persist(#[from] PersistError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
 }
+
+/// Bytes of rows that one transaction of a new file takes.
+const FOUNDING_BYTES: usize = 4 << 20;
 
 /// Rows as they were persisted: key and value.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
@@ -41,6 +48,46 @@ impl StoreFailure {
             Err(_) => std::future::pending().await,
         }
     }
+}
+
+/// A view's durable rows as they are at one moment.
+pub struct ViewRows(RowsNow);
+
+impl ViewRows {
+    /// Calls `visit(key, value)` for each row that belongs into an image, in the order of keys, until it wants no more.
+    pub fn scan(&self, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
+        self.0.scan(ROWS, |key, value| !is_of_image(key) || visit(key, value))
+    }
+}
+
+/// Founds the file of a view that begins with these rows. There must be none.
+pub fn found(
+    path: &Path,
+    cluster: &str,
+    dc_name: &str,
+    rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
+) -> Result<(), ViewStoreError> {
+    let identity = Identity { cluster: cluster.to_owned(), owner: format!("{dc_name}/view") };
+    let (done, written) = std::sync::mpsc::sync_channel(1);
+    let on_event = move |event| drop(done.send(event));
+    let (log, _) = LocalLog::open(path, LocalLogOptions::new(identity), on_event)?;
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    let write = |rows: Vec<Row>| -> Result<(), ViewStoreError> {
+        log.checkpoint(CheckpointPart { applied: 0, last: true, rows })?;
+        match written.recv() {
+            Ok(LogEvent::Failed(error)) => Err(error.into()),
+            _ => Ok(()),
+        }
+    };
+    for (key, value) in rows {
+        bytes += key.len() + value.len();
+        part.push(Row { table: ROWS, key: key.into(), value: Some(value.into()) });
+        if bytes >= FOUNDING_BYTES {
+            write(std::mem::take(&mut part))?;
+            bytes = 0;
+        }
+    }
+    write(part)
 }
 
 /// The file of a view.
@@ -104,6 +151,11 @@ impl ViewStore {
     /// Sets of rows that are durable since the start; the first transaction was the epoch's.
     pub fn persisted(&self) -> u64 {
         self.persisted.load(Ordering::Acquire).saturating_sub(1)
+    }
+
+    /// The durable rows as they are now.
+    pub fn rows_now(&self) -> Result<ViewRows, PersistError> {
+        Ok(ViewRows(self.log.rows()?))
     }
 
     /// Follows whether the file has failed.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemark_consensus::raft::RaftService;
 use tidemark_proto::ids::OwnerId;
-use tidemark_proto::msg::{Admission, ForWhom};
+use tidemark_proto::msg::{Admission, ForWhom, Within};
 use tidemark_proto::wire::{self, Message, channel};
 use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, Role};
 use tokio::sync::mpsc;
@@ -26,6 +26,8 @@ pub struct Doors {
     /// Of those whose log is on several nodes.
     pub rafts: BTreeMap<u16, RaftDoor>,
     pub neighbours: Arc<Neighbours>,
+    /// The cluster and its era.
+    pub cluster: String,
 }
 
 /// Where the Raft of a group is reached, which is another one after the group was founded anew.
@@ -100,7 +102,7 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
             return connection.close("this process does not serve that channel to that role");
         }
     }
-    let group = match read_group(&mut channel).await {
+    let group = match read_group(&mut channel, kind, &doors.cluster).await {
         Ok(group) => group,
         Err(reason) => {
             tracing::warn!(peer = %peer, %reason, "channel refused");
@@ -115,11 +117,19 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
     }
 }
 
-/// The group that a channel is for: its first frame.
-async fn read_group(channel: &mut Channel) -> Result<u16, String> {
+/// The group that a channel is for: its first frame. Processes of the cluster say there of which era they are: what one of another
+/// era says means nothing here.
+async fn read_group(channel: &mut Channel, kind: u8, own: &str) -> Result<u16, String> {
     let frame = channel.reader.next().await.map_err(|error| error.to_string())?.ok_or("the channel has ended")?;
-    let ForWhom { group } = wire::decode(&frame).map_err(|error| format!("malformed message: {error}"))?;
-    Ok(group)
+    let malformed = |error| format!("malformed message: {error}");
+    if kind == channel::INCREMENTS {
+        return wire::decode(&frame).map(|ForWhom { group }| group).map_err(malformed);
+    }
+    let Within { cluster, group } = wire::decode(&frame).map_err(malformed)?;
+    match cluster == own {
+        true => Ok(group),
+        false => Err(format!("refused: this node is of `{own}`, and the other side is of `{cluster}`")),
+    }
 }
 
 async fn serve_group(connection: Connection, kind: u8, mut channel: Channel, conn: u64, group: u16, doors: &Doors) {

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::raft::{CallKind, Duplex, RaftService, RaftTransport, Unreachable};
-use tidemark_proto::msg::ForWhom;
+use tidemark_proto::msg::Within;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::exchange::{carry, next_only, send_only};
 use tidemark_transport::{Channel, Connection, Endpoint, Identity, PeerName, Role};
@@ -29,6 +29,8 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Connections to the nodes of the data centre.
 pub struct Neighbours {
     endpoint: Endpoint,
+    /// The cluster and its era.
+    cluster: String,
     dc: String,
     nodes: Vec<SocketAddr>,
     /// By node: the present connection, or when it was last not reached.
@@ -42,9 +44,9 @@ struct Slot {
 }
 
 impl Neighbours {
-    pub fn new(endpoint: Endpoint, dc: String, nodes: Vec<SocketAddr>) -> Neighbours {
+    pub fn new(endpoint: Endpoint, cluster: String, dc: String, nodes: Vec<SocketAddr>) -> Neighbours {
         let slots = nodes.iter().map(|_| Mutex::default()).collect();
-        Neighbours { endpoint, dc, nodes, slots }
+        Neighbours { endpoint, cluster, dc, nodes, slots }
     }
 
     /// The number of the node that a certificate is of, if it is one of this data centre's.
@@ -61,7 +63,7 @@ impl Neighbours {
         }
         let connection = slot.connection.clone().ok_or("not connected")?;
         drop(slot);
-        match open_channel(&connection, kind, group).await {
+        match open_channel(&connection, kind, Within { cluster: self.cluster.clone(), group }).await {
             Ok(channel) => Ok(channel),
             Err(error) => {
                 self.slots[node].lock().await.connection = None;
@@ -85,10 +87,9 @@ impl Neighbours {
     }
 }
 
-async fn open_channel(connection: &Connection, kind: u8, group: u16) -> Result<Channel, String> {
+async fn open_channel(connection: &Connection, kind: u8, head: Within) -> Result<Channel, String> {
     let mut channel = connection.open_channel(kind).await.map_err(|error| error.to_string())?;
-    let head = wire::encode(&ForWhom { group });
-    channel.writer.feed_bytes(head.into()).await.map_err(|error| error.to_string())?;
+    channel.writer.feed_bytes(wire::encode(&head).into()).await.map_err(|error| error.to_string())?;
     Ok(with_large_frames(channel))
 }
 

@@ -31,6 +31,7 @@ const COMMAND_HEAD_BYTES: usize = 16;
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     pub data_dir: PathBuf,
+    /// The cluster's name, with its era.
     pub cluster: String,
     pub dc_name: String,
     pub dc: DcId,
@@ -106,14 +107,19 @@ impl Node {
     /// Recovers from the data directory and serves on the endpoint. To be called within a tokio runtime.
     pub async fn start(endpoint: Endpoint, options: NodeOptions) -> Result<Node, StartError> {
         let nodes = options.nodes.len() as u16;
-        let neighbours = Arc::new(Neighbours::new(endpoint.clone(), options.dc_name.clone(), options.nodes.clone()));
+        let neighbours = Arc::new(Neighbours::new(
+            endpoint.clone(),
+            options.cluster.clone(),
+            options.dc_name.clone(),
+            options.nodes.clone(),
+        ));
         let mut groups = Vec::new();
         for group in placement::groups_of(options.node, nodes, options.replicas) {
             groups.push(start_group(&options, &neighbours, group).await?);
         }
         let doors = groups.iter().map(|group| (group.number, group.events.clone())).collect::<BTreeMap<_, _>>();
         let rafts = groups.iter().map(|group| (group.number, group.raft.clone())).collect();
-        let doors = Doors { groups: doors, rafts, neighbours };
+        let doors = Doors { groups: doors, rafts, neighbours, cluster: options.cluster.clone() };
         let accepting = tokio::spawn(accept_all(endpoint, Arc::new(doors)));
         Ok(Node { groups, accepting })
     }

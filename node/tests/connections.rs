@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 use tidemark_node::{Node, NodeOptions};
 use tidemark_proto::ids::{ClientId, DcId, GroupId};
-use tidemark_proto::msg::{Admission, ForWhom, FromClient, FromGroup};
+use tidemark_proto::msg::{Admission, ForWhom, FromClient, FromGroup, Within};
 use tidemark_proto::node::NodeConfig;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::certs::{ClusterCa, Identity, Role};
@@ -43,10 +43,13 @@ impl World {
         let node = PeerName::any("usa-0", Role::Node).unwrap();
         let connection = soon("a connection", endpoint.connect(self.addr, &node)).await.unwrap();
         let mut channel = connection.open_channel(kind).await.unwrap();
-        channel.writer.send(&wire::encode(&ForWhom { group: 0 })).await.unwrap();
         if kind == channel::INCREMENTS {
+            channel.writer.send(&wire::encode(&ForWhom { group: 0 })).await.unwrap();
             let frame = soon("admission", channel.reader.next()).await.unwrap().expect("a frame");
             assert_eq!(wire::decode(&frame), Ok(Admission::Serves));
+        } else {
+            let head = Within { cluster: CLUSTER.to_owned(), group: 0 };
+            channel.writer.send(&wire::encode(&head)).await.unwrap();
         }
         (endpoint, connection, channel)
     }
@@ -89,6 +92,18 @@ async fn reason(connection: &Connection) -> String {
 async fn hello(channel: &mut Channel) -> FromGroup {
     let frame = soon("the greeting", channel.reader.next()).await.unwrap().expect("a frame");
     wire::decode(&frame).unwrap()
+}
+
+#[tokio::test]
+async fn a_process_of_another_era_is_refused() {
+    let world = World::new().await;
+    let (_aggregator, connection, _channel) = world.aggregator("usa-0").await;
+    let mut other = connection.open_channel(channel::GROUP).await.unwrap();
+    let head = Within { cluster: format!("{CLUSTER}, era 7"), group: 0 };
+    other.writer.send(&wire::encode(&head)).await.unwrap();
+    let said = reason(&connection).await;
+    assert!(said.starts_with("refused: ") && said.contains(", era 7`"), "{said}");
+    world.node.stop().await;
 }
 
 #[tokio::test]

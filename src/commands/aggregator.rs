@@ -74,7 +74,7 @@ fn options(settings: &AggregatorFile, place: &Place) -> AggregatorOptions {
         cluster: place.cluster.clone(),
         dc: place.dc,
         core: settings.core(place.dc, 0),
-        raft: Config::new(&place.cluster.name, LEDGER_GROUP),
+        raft: Config::new(place.cluster.with_era(), LEDGER_GROUP),
     }
 }
 

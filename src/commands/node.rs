@@ -67,7 +67,7 @@ fn options(settings: &NodeFile, place: &Place) -> NodeOptions {
     let dc = &place.cluster.dcs[usize::from(place.dc.0)];
     NodeOptions {
         data_dir: settings.data_dir.clone(),
-        cluster: place.cluster.name.clone(),
+        cluster: place.cluster.with_era(),
         dc_name: settings.dc.clone(),
         dc: place.dc,
         node: settings.node,

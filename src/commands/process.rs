@@ -103,6 +103,7 @@ fn cluster_of(file: &ClusterFile) -> Cluster {
     };
     Cluster {
         name: layout.name.clone(),
+        era: file.era,
         dcs: layout.dcs.iter().map(dc).collect(),
         voters: layout.voters.iter().map(|&voter| DcId(voter)).collect(),
         leader: DcId(layout.leader),

@@ -22,6 +22,9 @@ const VOTERS_MAX: usize = 9;
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
     pub name: String,
+    /// 0 at first; `tidemark restore cluster` says which comes next.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub era: u64,
     pub namespaces: Vec<String>,
     /// Counters (`NAMESPACE/KEY`) spread over all valves although they have no milestone.
     #[serde(default)]
@@ -45,6 +48,10 @@ pub struct DcLayout {
     /// Where it stands, for the map of the cluster page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+}
+
+fn is_first(era: &u64) -> bool {
+    *era == 0
 }
 
 impl DcLayout {
