@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tidemark_aggregator::{Aggregator, GroupStanding, MilestoneState as State};
+use tidemark_aggregator::{Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, MilestoneState as State};
 use tidemark_client::{Client, HitError, HitOutcome};
 use tidemark_proto::client::AddError;
-use tidemark_proto::ids::{CounterName, GroupId, SessionId};
+use tidemark_proto::ids::{CounterName, DcId, GroupId, SessionId};
 use tidemark_proto::ledger::{Awarded, Fate};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
@@ -18,8 +18,10 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use crate::backup::serve::{self, ImageStream};
 use crate::claims::Claims;
 use crate::hops::Hops;
+use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
@@ -194,6 +196,30 @@ impl LocalBackend {
         }
     }
 
+    fn dc_body(&self, dc: DcId) -> DcBody {
+        let raft = self.aggregator.raft();
+        let member = Cluster::member(dc);
+        let member = match (raft.voters.contains(&member), raft.learners.contains(&member)) {
+            (true, _) => Member::Voter,
+            (_, true) => Member::Learner,
+            _ => Member::None,
+        };
+        let (groups, rights, forgotten) = self.aggregator.with_ledger(|ledger| {
+            let groups: Vec<GroupId> = ledger.groups_left(dc).collect();
+            let stakes = groups.iter().flat_map(|&group| ledger.stake(group).counters);
+            let rights = stakes.map(|(_, rights, _)| rights).sum();
+            (groups, rights, ledger.is_forgotten(dc))
+        });
+        DcBody {
+            name: self.aggregator.cluster().name_of(dc).unwrap_or("?").to_owned(),
+            connected: self.aggregator.reaches(dc),
+            forgotten,
+            member,
+            groups: groups.into_iter().map(|group| self.aggregator.incarnation_name(group)).collect(),
+            rights,
+        }
+    }
+
     fn list(&self, counter: &CounterName) -> MilestoneList {
         let all = self.aggregator.milestones(counter).into_iter();
         let mut milestones: Vec<_> = all.map(|(at, state)| status_of(at, state)).collect();
@@ -341,6 +367,37 @@ impl Backend for LocalBackend {
         }
         let standing = self.aggregator.groups().into_iter().find(|standing| standing.group == group);
         standing.map(|standing| self.group_body(&standing)).ok_or_else(|| Failure::NotFound(name.to_string()))
+    }
+
+    async fn dcs(&self) -> Result<DcsBody, Failure> {
+        Ok(DcsBody { dcs: self.aggregator.cluster().ids().map(|dc| self.dc_body(dc)).collect() })
+    }
+
+    async fn forget(&self, name: &str, force: bool) -> Result<DcBody, Failure> {
+        let dc = self.aggregator.cluster().dc(name).map_err(|error| Failure::NotFound(error.to_string()))?;
+        if dc == self.aggregator.dc() {
+            let message = format!("{name} cannot give itself up: ask another data centre");
+            return Err(Failure::Conflict { code: "itself", message });
+        }
+        self.aggregator.forget(dc, force).await?;
+        let deadline = Instant::now() + LEDGER_PATIENCE;
+        while !self.aggregator.is_forgotten(dc) {
+            if Instant::now() >= deadline {
+                let message = "it was not carried out in time, and still may: where the ledger is led the data centre may have been heard of";
+                return Err(Failure::InDoubt(message.to_owned()));
+            }
+            sleep(LEDGER_POLL).await;
+        }
+        Ok(self.dc_body(dc))
+    }
+
+    async fn image(&self) -> Result<ImageStream, Failure> {
+        serve::stream(&self.aggregator).await.map_err(|error| match error {
+            ImageError::Busy => {
+                Failure::Overloaded { what: "images that are read".to_owned(), limit: IMAGES_MAX as u64 }
+            }
+            error => Failure::NotServing(error.to_string()),
+        })
     }
 
     async fn status(&self) -> serde_json::Value {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, award, awards, bench, certs, claims, counter, declare_lost, get, milestones, node,
-    status, verify, watch, webhooks,
+    Outcome, add, aggregator, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, get, milestones,
+    node, restore, status, verify, watch, webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -46,6 +46,12 @@ enum Command {
     Claims(claims::Claims),
     /// Gives up what only the lost disks of a group held; says what, and does it with --yes
     DeclareLost(declare_lost::DeclareLost),
+    /// Lists the data centres, and gives one up that never returns
+    Dc(dc::Dc),
+    /// Takes images of data centres while they run, and looks whether they are whole
+    Backup(backup::Backup),
+    /// Begins a data centre whose disks are gone, or a whole cluster, from images
+    Restore(restore::Restore),
     /// Receivers of awards: what they have not acknowledged
     Webhooks(webhooks::Webhooks),
     /// What a process says of itself
@@ -96,6 +102,9 @@ impl Cli {
             Command::Awards(args) => awards::run(args),
             Command::Claims(args) => claims::run(args),
             Command::DeclareLost(args) => declare_lost::run(args),
+            Command::Dc(args) => dc::run(args),
+            Command::Backup(args) => backup::run(args),
+            Command::Restore(args) => restore::run(args),
             Command::Webhooks(args) => webhooks::run(args),
             Command::Status(args) => status::run(args),
             Command::Verify(args) => verify::run(args),

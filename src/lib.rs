@@ -4,6 +4,7 @@
 //! [`local`] brings a whole cluster up inside this process, for [`serve`] and for [`demo`].
 
 pub mod backend;
+pub mod backup;
 pub mod bench;
 pub mod certificate;
 pub mod claims;

@@ -91,12 +91,47 @@ impl Remote {
         let late = || RemoteError::Answer { authority: authority.clone(), reason: "no answer in time".to_owned() };
         let (status, bytes) = exchange.map_err(|_| late())??;
         if !status.is_success() {
-            let failure = serde_json::from_slice::<FailureBody>(&bytes);
-            let message =
-                failure.map_or_else(|_| String::from_utf8_lossy(&bytes).into_owned(), |body| body.error.message);
-            return Err(RemoteError::Refused { authority, status, message });
+            return Err(RemoteError::Refused { authority, status, message: failure_message(&bytes) });
         }
         serde_json::from_slice(&bytes).map_err(|error| RemoteError::Answer { authority, reason: error.to_string() })
+    }
+
+    /// Asks for a long answer and hands its pieces on as they come; `take` says why it does not want any more.
+    pub async fn stream(
+        &self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) -> Result<(), String>,
+    ) -> Result<(), RemoteError> {
+        let authority = self.authority()?.to_owned();
+        let failed = |reason: String| RemoteError::Answer { authority: authority.clone(), reason };
+        let late = || failed("no answer in time".to_owned());
+        let request = self.request(Method::GET, path, None::<&()>)?;
+        let stream = TokioIo::new(self.connect().await?);
+        let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(stream).await;
+        let (mut sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
+        let connection = AbortOnDrop(tokio::spawn(connection));
+        let response = tokio::time::timeout(ANSWER_TIMEOUT, sender.send_request(request)).await;
+        let response = response.map_err(|_| late())?.map_err(|error| failed(error.to_string()))?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+            return Err(RemoteError::Refused { authority, status, message: failure_message(&body) });
+        }
+        let mut body = response.into_body();
+        while let Some(frame) = tokio::time::timeout(ANSWER_TIMEOUT, body.frame()).await.map_err(|_| late())? {
+            let frame = frame.map_err(|error| failed(error.to_string()))?;
+            if let Some(piece) = frame.data_ref() {
+                take(piece).map_err(&failed)?;
+            }
+        }
+        drop(connection);
+        Ok(())
+    }
+
+    /// Another process, asked with the same token and trust.
+    pub fn also(&self, server: &str) -> Remote {
+        Remote { server: server.to_owned(), ..self.clone() }
     }
 
     /// One that asks for what anybody may read.
@@ -183,6 +218,21 @@ impl Remote {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         request.body(Full::from(bytes.unwrap_or_default())).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// What a failure's body says.
+fn failure_message(bytes: &[u8]) -> String {
+    let failure = serde_json::from_slice::<FailureBody>(bytes);
+    failure.map_or_else(|_| String::from_utf8_lossy(bytes).into_owned(), |body| body.error.message)
+}
+
+/// A task that ends when nobody waits for it any more.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

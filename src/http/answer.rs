@@ -3,7 +3,8 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidemark_proto::ledger::{DeclareError, DefineError, DisarmError};
+use tidemark_aggregator::ForgetError;
+use tidemark_proto::ledger::{DeclareError, DefineError, DisarmError, ForgetError as Refused};
 use tidemark_proto::msg::BatchError;
 
 /// Why a request was not carried out. In all cases but [`Failure::InDoubt`] nothing was changed.
@@ -157,6 +158,20 @@ impl From<DeclareError> for Failure {
             DeclareError::Lost(_) => Failure::Conflict { code: "lost", message },
             DeclareError::Heard { .. } => Failure::Conflict { code: "heard", message },
         }
+    }
+}
+
+impl From<ForgetError> for Failure {
+    fn from(error: ForgetError) -> Failure {
+        let message = error.to_string();
+        let code = match error {
+            ForgetError::Majority { .. } => "majority",
+            ForgetError::Ledger(Refused::Forgotten(_)) => "forgotten",
+            ForgetError::Ledger(Refused::Heard { .. } | Refused::Connected(_)) => "heard",
+            ForgetError::Ledger(Refused::Last(_)) => "last",
+            ForgetError::Ledger(Refused::Unknown(_)) => return Failure::NotFound(message),
+        };
+        Failure::Conflict { code, message }
     }
 }
 

@@ -1,7 +1,9 @@
 //! What the HTTP interface asks of the process it stands in.
 
+use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::{ClusterBody, Failure, Mode};
+use crate::backup::serve::ImageStream;
 use crate::claims::Claims;
 use crate::hops::Hops;
 use crate::lives::Lives;
@@ -270,6 +272,21 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Declares an incarnation of a group lost for good; returns how it stands once the ledger has applied it.
     fn declare_lost(&self, _: GroupName, _: bool) -> impl Future<Output = Result<GroupBody, Failure>> + Send {
+        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
+    }
+
+    /// All data centres of the layout; only who is a member of the ledger knows.
+    fn dcs(&self) -> impl Future<Output = Result<DcsBody, Failure>> + Send {
+        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
+    }
+
+    /// Gives a data centre up for good; returns how it stands once that is carried out.
+    fn forget(&self, _: &str, _: bool) -> impl Future<Output = Result<DcBody, Failure>> + Send {
+        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
+    }
+
+    /// An image of this data centre; only an aggregator has one.
+    fn image(&self) -> impl Future<Output = Result<ImageStream, Failure>> + Send {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
 

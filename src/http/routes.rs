@@ -5,8 +5,8 @@ use super::path::{CounterPath, DRY_RUN, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, claims, dry_run, groups, hop_routes, live, lives, milestone, pages,
-    webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, backup, body, claims, dcs, dry_run, groups, hop_routes, live, lives, milestone,
+    pages, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -55,6 +55,9 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .route("/v1/awards/{*rest}", get(one_award::<B>).post(post_award::<B>))
         .route("/v1/groups", get(groups::list::<B>))
         .route("/v1/groups/{*rest}", post(groups::lose::<B>))
+        .route("/v1/backup", get(backup::image::<B>))
+        .route("/v1/dcs", get(dcs::list::<B>))
+        .route("/v1/dcs/{*rest}", post(dcs::forget::<B>))
         .route("/v1/live", get(live::upgrade::<B>))
         .route("/v1/events", get(live::events::<B>))
         .route("/v1/sessions", post(issue_sessions::<B>))

@@ -62,7 +62,7 @@ fn report(counter: CounterName, amount: u64) -> Report {
 /// A life of the ledger with one group: numbers are drawn, most of them wrong.
 fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
     let (counter, epoch, group) = (counter(number % 2), 1, group());
-    match kind % 14 {
+    match kind % 15 {
         0 => LedgerCmd::Namespace("search".into()),
         1 => LedgerCmd::View(DcId(u16::from(number % 3))),
         2 => LedgerCmd::Grant { counter, epoch, group, amount, if_awarded: None },
@@ -97,6 +97,7 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
         }
         11 => LedgerCmd::DeclareLost { group, forced: number.is_multiple_of(2), heard: amount },
         12 => LedgerCmd::Remains { counter, epoch, group, component: amount << (number % 56) },
+        13 => LedgerCmd::Forget { dc: DcId(u16::from(number % 3)), forced: number.is_multiple_of(2), heard: amount },
         _ => LedgerCmd::Namespace("x".repeat(usize::from(number % 40))),
     }
 }
@@ -125,6 +126,7 @@ proptest! {
             properties::frames(bytes);
             properties::texts(bytes);
             properties::webhook_rows(bytes);
+            properties::image(bytes);
         }
     }
 

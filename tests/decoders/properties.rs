@@ -6,17 +6,18 @@ use bytes::Bytes;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
+use tidemark::backup::read::Contents;
 use tidemark::certificate::Certificate;
 use tidemark::hop::Hop;
 use tidemark::session::SessionKeys;
 use tidemark::webhook::{Failed, Limits, Queue};
-use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
+use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, ImageReader};
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{
-    Admission, ForGroup, ForWhom, FromClient, FromGroup, GroupEntry, LedgerCmd, PeerAnswer, PeerMsg, PeerQuestion,
-    Proposed, ToClient,
+    Admission, ForGroup, ForWhom, FromClient, FromGroup, GroupEntry, LedgerCmd, Meeting, PeerAnswer, PeerMsg,
+    PeerQuestion, Proposed, ToClient, Within,
 };
 use tidemark_proto::read::{ReadRequest, ReadResponse};
 use tidemark_proto::wait::{WaitAnswer, WaitRequest};
@@ -39,6 +40,8 @@ pub fn wire(bytes: &[u8]) {
     again::<GroupEntry>(bytes);
     again::<Proposed>(bytes);
     again::<ForWhom>(bytes);
+    again::<Within>(bytes);
+    again::<Meeting>(bytes);
     again::<Admission>(bytes);
     again::<FromGroup>(bytes);
     again::<ForGroup>(bytes);
@@ -74,6 +77,21 @@ pub fn view_rows(bytes: &[u8]) {
     if let Ok(core) = AggregatorCore::recover(AggregatorConfig::new(DcId(1), 2), rows(bytes)) {
         core.check_invariants();
     }
+}
+
+/// An image that a backup took.
+pub fn image(bytes: &[u8]) {
+    let mut contents = Contents::new(7);
+    let taken = bytes.chunks(61).try_for_each(|piece| contents.push(piece));
+    let Ok(image) = taken.and_then(|()| contents.finish()) else { return };
+    image.view.view().check_all();
+    image.view.totals();
+    // What it says fits a view, and is the same when it is written again.
+    let mut reader = ImageReader::new(DcId(0), 3);
+    for (key, value) in image.view.rows() {
+        assert_eq!(reader.take(&key, &value), Ok(()));
+    }
+    assert_eq!(reader.finish().unwrap().totals(), image.view.totals());
 }
 
 /// Rows of a webhook's file: what is believed can be gone on with.

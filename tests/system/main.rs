@@ -1,12 +1,14 @@
 //! The whole system as its users run it: real processes with configuration and certificates made by the command, real sockets on
 //! loopback, `kill -9`, cut networks, full disks and bad input. Everything acknowledged is accounted for.
 
+mod backup;
 mod bad_input;
 mod centres;
 mod claims;
 mod cluster;
 mod crashes;
 mod disk;
+mod forget;
 mod hops;
 mod http;
 mod lives;

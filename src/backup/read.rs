@@ -1,0 +1,167 @@
+//! Reading an image back: its file's digest, its records, the rows of the view and the ledger's state in it.
+
+use super::format::{FormatError, Head, Record, RecordReader};
+use super::manifest::{ImageEntry, Manifest};
+use super::take::groups_of;
+use crate::names::hex;
+use ring::digest::{Context, SHA256};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use tidemark_aggregator::read_ledger;
+use tidemark_proto::aggregator::{ImageReader, RowError, ViewImage};
+use tidemark_proto::ids::DcId;
+use tidemark_proto::ledger::Ledger;
+
+/// Bytes of a ledger's state: as of a snapshot between members.
+pub const LEDGER_BYTES_MAX: usize = 1 << 30;
+const READ_BYTES: usize = 1 << 20;
+
+/// Why an image is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{path}: {source}")]
+    Format { path: PathBuf, source: FormatError },
+    #[error("{path}: {source}")]
+    Rows { path: PathBuf, source: RowError },
+    #[error("{path}: the ledger's state: {reason}")]
+    Ledger { path: PathBuf, reason: String },
+    #[error("{path}: its {what} is {found}, and the manifest says {expected}: it was changed after it was taken")]
+    Changed { path: PathBuf, what: &'static str, expected: String, found: String },
+}
+
+/// What an image holds.
+pub struct ImageFile {
+    pub head: Head,
+    pub ledger: Ledger,
+    pub view: ViewImage,
+}
+
+/// Takes an image's bytes, wherever they come from.
+pub struct Contents {
+    records: RecordReader,
+    head: Option<Head>,
+    ledger: Vec<u8>,
+    rows: Option<ImageReader>,
+    seed: u64,
+}
+
+/// Why bytes were not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    #[error(transparent)]
+    Rows(#[from] RowError),
+    #[error("the ledger's state: {0}")]
+    Ledger(String),
+}
+
+impl Contents {
+    /// `seed` hashes names in memory.
+    pub fn new(seed: u64) -> Contents {
+        Contents { records: RecordReader::new(), head: None, ledger: Vec::new(), rows: None, seed }
+    }
+
+    /// Further bytes. Errors: [`ContentError`]; never panics.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), ContentError> {
+        self.records.push(bytes);
+        while let Some(record) = self.records.next_record()? {
+            match record {
+                Record::Head(head) => {
+                    self.rows = Some(ImageReader::new(DcId(head.dc), self.seed));
+                    self.head = Some(head);
+                }
+                Record::Ledger(piece) if self.ledger.len() + piece.len() > LEDGER_BYTES_MAX => {
+                    return Err(ContentError::Ledger(format!("more than {LEDGER_BYTES_MAX} bytes")));
+                }
+                Record::Ledger(piece) => self.ledger.extend(piece),
+                Record::Rows(rows) => {
+                    for (key, value) in rows {
+                        self.rows.iter_mut().try_for_each(|reader| reader.take(&key, &value))?;
+                    }
+                }
+                Record::End => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything, when there are no further bytes.
+    pub fn finish(self) -> Result<ImageFile, ContentError> {
+        self.records.finish()?;
+        let (Some(head), Some(rows)) = (self.head, self.rows) else { return Err(FormatError::CutOff(0).into()) };
+        let view = rows.finish()?;
+        let ledger = read_ledger(&self.ledger).map_err(ContentError::Ledger)?;
+        Ok(ImageFile { head, ledger, view })
+    }
+}
+
+impl ImageFile {
+    /// Reads an image of a backup's directory and compares it with what the manifest says.
+    pub fn read(dir: &Path, manifest: &Manifest, entry: &ImageEntry) -> Result<ImageFile, ReadError> {
+        let path = dir.join(&entry.file);
+        let failed = |source| ReadError::Io { path: path.clone(), source };
+        let refused = |error| match error {
+            ContentError::Format(source) => ReadError::Format { path: path.clone(), source },
+            ContentError::Rows(source) => ReadError::Rows { path: path.clone(), source },
+            ContentError::Ledger(reason) => ReadError::Ledger { path: path.clone(), reason },
+        };
+        let mut file = File::open(&path).map_err(failed)?;
+        let (mut contents, mut digest) = (Contents::new(rand::random()), Context::new(&SHA256));
+        let (mut buffer, mut bytes) = (vec![0; READ_BYTES], 0u64);
+        loop {
+            let read = file.read(&mut buffer).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            bytes += read as u64;
+            digest.update(&buffer[..read]);
+            contents.push(&buffer[..read]).map_err(refused)?;
+        }
+        let image = contents.finish().map_err(refused)?;
+        let entry_of = image.entry(&entry.file, bytes, &hex(digest.finish().as_ref()));
+        image.compare(&path, (manifest, entry), &entry_of)?;
+        Ok(image)
+    }
+
+    /// What a manifest says of this image.
+    pub fn entry(&self, file: &str, bytes: u64, sha256: &str) -> ImageEntry {
+        let cursors: Vec<_> = self.view.cursors().iter().map(|(&group, &index)| (group, index)).collect();
+        ImageEntry {
+            file: file.to_owned(),
+            dc: self.head.dcs.get(usize::from(self.head.dc)).cloned().unwrap_or_default(),
+            bytes,
+            sha256: sha256.to_owned(),
+            taken_ms: self.head.taken_ms,
+            ledger_index: self.head.ledger_index,
+            groups: groups_of(&self.head, &cursors),
+        }
+    }
+
+    fn compare(
+        &self,
+        path: &Path,
+        (manifest, said): (&Manifest, &ImageEntry),
+        found: &ImageEntry,
+    ) -> Result<(), ReadError> {
+        let groups = |entry: &ImageEntry| format!("{:?}", entry.groups);
+        let pairs = [
+            ("length", said.bytes.to_string(), found.bytes.to_string()),
+            ("digest", said.sha256.clone(), found.sha256.clone()),
+            ("cluster", manifest.cluster.clone(), self.head.cluster.clone()),
+            ("era", manifest.era.to_string(), self.head.era.to_string()),
+            ("list of data centres", manifest.dcs.join(", "), self.head.dcs.join(", ")),
+            ("data centre", said.dc.clone(), found.dc.clone()),
+            ("time", said.taken_ms.to_string(), found.taken_ms.to_string()),
+            ("index of the ledger", said.ledger_index.to_string(), found.ledger_index.to_string()),
+            ("list of groups", groups(said), groups(found)),
+        ];
+        match pairs.into_iter().find(|(_, said, found)| said != found) {
+            None => Ok(()),
+            Some((what, expected, found)) => Err(ReadError::Changed { path: path.to_owned(), what, expected, found }),
+        }
+    }
+}

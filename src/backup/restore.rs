@@ -1,0 +1,180 @@
+//! What a restore begins with: the files of one data centre's aggregator, or of all of them with the ledger of a new era.
+//!
+//! Nothing is written to a data directory that is in use, and nothing under its name before all of it is there. Groups are not
+//! restored: a node whose disk is gone founds its groups anew, under other incarnations. What the image knows of the old ones stands
+//! in the view as theirs, so that it is counted once, whatever else is known of them elsewhere.
+
+use super::manifest::{Manifest, ManifestError};
+use super::read::{ImageFile, ReadError};
+use super::take::{Draft, TakeError};
+use crate::config::ClusterFile;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tidemark_aggregator::{Cluster, LEDGER_FILE, VIEW_FILE, ViewStoreError, found_view, with_era};
+use tidemark_consensus::raft::{Config, FoundError, found_with_state};
+use tidemark_proto::aggregator::ViewImage;
+use tidemark_proto::ids::{CounterName, DcId, LogIndex};
+use tidemark_proto::ledger::{EraError, Ledger, OpenMilestones};
+use tidemark_proto::view::MergeError;
+
+/// Name of the ledger's Raft group.
+pub const LEDGER_GROUP: &str = "ledger";
+/// The layout beside the data of a new era, with that era in it.
+pub const LAYOUT_FILE: &str = "cluster.toml";
+
+/// Why nothing was restored. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Write(#[from] TakeError),
+    #[error(transparent)]
+    View(#[from] ViewStoreError),
+    #[error(transparent)]
+    Merge(#[from] MergeError),
+    #[error(transparent)]
+    Ledger(#[from] FoundError),
+    #[error(transparent)]
+    Era(#[from] EraError),
+    #[error(
+        "{dir} is a backup of the cluster `{found}`, and the layout is of `{expected}`: another cluster's image is never used"
+    )]
+    OtherCluster { dir: PathBuf, found: String, expected: String },
+    #[error(
+        "{dir} is a backup of era {found}, and the layout is of era {expected}: a cluster of another era has begun since"
+    )]
+    OtherEra { dir: PathBuf, found: u64, expected: u64 },
+    #[error(
+        "{dir} knows data centre {number} as `{found}`, and the layout as `{expected}`: numbers of data centres never change"
+    )]
+    OtherLayout { dir: PathBuf, number: usize, found: String, expected: String },
+    #[error("there is no image of {0}: what only it knew is lost; say --partial if that is meant")]
+    Missing(String),
+    #[error("the layout has no data centre {0:?}")]
+    UnknownDc(String),
+    #[error("no voter of the layout is left: all of them were given up")]
+    NoVoter,
+}
+
+/// What some backups know, merged.
+pub struct Known {
+    pub view: ViewImage,
+    /// Each image's copy of the ledger.
+    pub ledgers: Vec<Ledger>,
+    /// Data centres with an image.
+    pub dcs: BTreeSet<String>,
+    /// When the oldest and the newest were taken, in milliseconds since 1970.
+    pub taken_ms: (u64, u64),
+}
+
+impl Known {
+    /// Reads all images of some backups of the layout's cluster.
+    pub fn read(dirs: &[PathBuf], layout: &ClusterFile) -> Result<Known, RestoreError> {
+        let view = ViewImage::empty(DcId(0), rand::random());
+        let mut known = Known { view, ledgers: Vec::new(), dcs: BTreeSet::new(), taken_ms: (u64::MAX, 0) };
+        for dir in dirs {
+            let manifest = Manifest::read(dir)?;
+            check(dir, &manifest, layout)?;
+            for entry in &manifest.images {
+                let ImageFile { ledger, view, .. } = ImageFile::read(dir, &manifest, entry)?;
+                known.view.merge(&view)?;
+                known.ledgers.push(ledger);
+                known.dcs.insert(entry.dc.clone());
+                known.taken_ms = (known.taken_ms.0.min(entry.taken_ms), known.taken_ms.1.max(entry.taken_ms));
+            }
+        }
+        Ok(known)
+    }
+
+    /// The newest copy of the ledger.
+    pub fn ledger(&self) -> Option<&Ledger> {
+        self.ledgers.iter().max_by_key(|ledger| ledger.applied())
+    }
+}
+
+fn check(dir: &Path, manifest: &Manifest, layout: &ClusterFile) -> Result<(), RestoreError> {
+    let (dir, found) = (dir.to_owned(), manifest.cluster.clone());
+    if manifest.cluster != layout.name {
+        return Err(RestoreError::OtherCluster { dir, found, expected: layout.name.clone() });
+    }
+    if manifest.era != layout.era {
+        return Err(RestoreError::OtherEra { dir, found: manifest.era, expected: layout.era });
+    }
+    for (number, found) in manifest.dcs.iter().enumerate() {
+        let expected = layout.dcs.get(number).map_or("nothing", |dc| dc.name.as_str());
+        if expected != found {
+            let (found, expected) = (found.clone(), expected.to_owned());
+            return Err(RestoreError::OtherLayout { dir, number, found, expected });
+        }
+    }
+    Ok(())
+}
+
+/// Writes the view of a data centre's aggregator to a draft of its data directory. Of the counters with milestones it shows only what
+/// is certain until its ledger has come to `index`, which the others' had after it was gone.
+pub fn write_dc(
+    known: &Known,
+    layout: &ClusterFile,
+    dc: &str,
+    draft: &Draft,
+    (guarded, index): (Vec<CounterName>, u64),
+) -> Result<(), RestoreError> {
+    layout.index_of(dc).ok_or_else(|| RestoreError::UnknownDc(dc.to_owned()))?;
+    let rows = known.view.rows().chain(ViewImage::cautious_rows(guarded, LogIndex(index)));
+    Ok(found_view(&draft.path(VIEW_FILE), &with_era(&layout.name, layout.era), dc, rows)?)
+}
+
+/// What the ledger of a new era begins with, and who votes in it.
+pub struct NewEra {
+    pub era: u64,
+    pub ledger: Ledger,
+    voters: BTreeSet<u64>,
+}
+
+impl NewEra {
+    /// Decides everything; nothing is written.
+    pub fn plan(
+        known: &Known,
+        layout: &ClusterFile,
+        era: u64,
+        open: OpenMilestones,
+        partial: bool,
+    ) -> Result<NewEra, RestoreError> {
+        let ledger = Ledger::in_new_era(known.ledgers.clone(), known.view.view(), open)?;
+        let is_left = |dc: &str| layout.index_of(dc).is_some_and(|number| !ledger.is_forgotten(DcId(number)));
+        let missing = layout.dcs.iter().map(|dc| &dc.name).find(|name| is_left(name) && !known.dcs.contains(*name));
+        if let Some(name) = missing.filter(|_| !partial) {
+            return Err(RestoreError::Missing(name.clone()));
+        }
+        let voters = layout.voters.iter().filter(|name| is_left(name)).filter_map(|name| layout.index_of(name));
+        let voters: BTreeSet<u64> = voters.map(|number| Cluster::member(DcId(number))).collect();
+        if voters.is_empty() {
+            return Err(RestoreError::NoVoter);
+        }
+        Ok(NewEra { era, ledger, voters })
+    }
+
+    /// Writes the data directories of all aggregators, each under its data centre's name, and the layout of the new era.
+    pub fn write(&self, known: &Known, layout: &ClusterFile, target: &Path) -> Result<(), RestoreError> {
+        let draft = Draft::begin(target)?;
+        let cluster = with_era(&layout.name, self.era);
+        let state = postcard::to_allocvec(&self.ledger).expect("the ledger holds only what postcard can encode");
+        let config = Config::new(cluster.clone(), LEDGER_GROUP);
+        for (number, dc) in layout.dcs.iter().enumerate() {
+            let dir = draft.make_dir(&dc.name)?;
+            found_view(&dir.join(VIEW_FILE), &cluster, &dc.name, known.view.rows())?;
+            let member = Cluster::member(DcId(number as u16));
+            if self.voters.contains(&member) {
+                let begins = (self.ledger.applied().0, state.as_slice());
+                found_with_state(&dir.join(LEDGER_FILE), member, &config, self.voters.clone(), begins)?;
+            }
+        }
+        let layout = ClusterFile { era: self.era, ..layout.clone() };
+        let text = toml::to_string(&layout).expect("a layout is TOML");
+        draft.write(LAYOUT_FILE, text.as_bytes())?;
+        Ok(draft.finish()?)
+    }
+}

@@ -1,0 +1,228 @@
+//! The side of a backup that runs where it is kept: it asks aggregators for their images and writes them to a directory, which appears
+//! under its name only when all of it is there and durable.
+
+use super::format::{Head, Record, RecordReader};
+use super::manifest::{GroupEntry, ImageEntry, MANIFEST_FILE, Manifest};
+use crate::commands::remote::{Remote, RemoteError};
+use crate::names::hex;
+use ring::digest::{Context, SHA256};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tidemark_proto::aggregator::{RowError, cursors_in};
+use tidemark_proto::ids::{GroupId, LogIndex};
+
+/// Where an aggregator hands its image out.
+pub const BACKUP_PATH: &str = "/v1/backup";
+/// What the file of an image is called behind its data centre's name.
+pub const IMAGE_SUFFIX: &str = ".image";
+
+/// Why nothing was taken. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    #[error("{0} is there already and is not empty: a backup needs a name of its own")]
+    Exists(PathBuf),
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    #[error("{authority}: {reason}")]
+    Image { authority: String, reason: String },
+    #[error("two of those asked are the aggregator of {0}")]
+    Twice(String),
+    #[error(
+        "{authority} is of `{found}`, era {found_era}, and the first one asked of `{expected}`, era {expected_era}"
+    )]
+    Other { authority: String, found: String, found_era: u64, expected: String, expected_era: u64 },
+}
+
+/// A directory that is being written. Dropped, it is gone.
+pub struct Draft {
+    target: PathBuf,
+    dir: PathBuf,
+    done: bool,
+}
+
+impl Draft {
+    /// Beside its target, which must not be there, or be empty.
+    pub fn begin(target: &Path) -> Result<Draft, TakeError> {
+        let failed = |path: &Path, source| TakeError::Io { path: path.to_owned(), source };
+        match fs::read_dir(target).map(|mut entries| entries.next().is_some()) {
+            Ok(true) => return Err(TakeError::Exists(target.to_owned())),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(target, error)),
+            _ => {}
+        }
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let dir = parent_of(target).join(format!(".{name}.writing-{}", std::process::id()));
+        fs::create_dir_all(parent_of(target)).map_err(|error| failed(target, error))?;
+        fs::create_dir(&dir).map_err(|error| failed(&dir, error))?;
+        Ok(Draft { target: target.to_owned(), dir, done: false })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// A directory in it.
+    pub fn make_dir(&self, name: &str) -> Result<PathBuf, TakeError> {
+        let path = self.path(name);
+        fs::create_dir(&path).map_err(|source| TakeError::Io { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    /// Writes a whole file.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), TakeError> {
+        let path = self.path(name);
+        let written = File::create(&path).and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()
+        });
+        written.map_err(|source| TakeError::Io { path, source })
+    }
+
+    /// It gets its name. All files in it must be durable.
+    pub fn finish(mut self) -> Result<(), TakeError> {
+        let named = sync_dirs(&self.dir).and_then(|()| {
+            // Only an empty one is replaced.
+            if self.target.exists() {
+                fs::remove_dir(&self.target)?;
+            }
+            fs::rename(&self.dir, &self.target)?;
+            File::open(parent_of(&self.target))?.sync_all()
+        });
+        named.map_err(|source| TakeError::Io { path: self.target.clone(), source })?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+fn sync_dirs(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            sync_dirs(&path)?;
+        }
+    }
+    File::open(dir)?.sync_all()
+}
+
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Takes an image of each, one after the other, into a new directory.
+pub async fn take(from: &[Remote], target: &Path) -> Result<Manifest, TakeError> {
+    let draft = Draft::begin(target)?;
+    let mut manifest: Option<Manifest> = None;
+    for remote in from {
+        let (head, entry) = take_one(remote, &draft).await?;
+        let manifest = manifest.get_or_insert_with(|| Manifest::of(&head));
+        if (&manifest.cluster, manifest.era) != (&head.cluster, head.era) {
+            return Err(TakeError::Other {
+                authority: remote.authority()?.to_owned(),
+                found: head.cluster,
+                found_era: head.era,
+                expected: manifest.cluster.clone(),
+                expected_era: manifest.era,
+            });
+        }
+        if manifest.images.iter().any(|image| image.dc == entry.dc) {
+            return Err(TakeError::Twice(entry.dc));
+        }
+        manifest.images.push(entry);
+    }
+    let Some(manifest) = manifest else { return Err(TakeError::Exists(target.to_owned())) };
+    let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is JSON");
+    draft.write(MANIFEST_FILE, &text)?;
+    draft.finish()?;
+    Ok(manifest)
+}
+
+/// Follows an image that passes by: its digest, and what a manifest says of it. Of its rows nothing is kept.
+struct Passing {
+    records: RecordReader,
+    digest: Context,
+    bytes: u64,
+    head: Option<Head>,
+    cursors: Vec<(GroupId, LogIndex)>,
+}
+
+impl Passing {
+    fn push(&mut self, piece: &[u8]) -> Result<(), String> {
+        self.digest.update(piece);
+        self.bytes += piece.len() as u64;
+        self.records.push(piece);
+        while let Some(record) = self.records.next_record().map_err(|error| error.to_string())? {
+            match record {
+                Record::Head(head) => self.head = Some(head),
+                Record::Rows(rows) => {
+                    let cursors: Result<Vec<_>, RowError> =
+                        rows.iter().filter_map(|(key, value)| cursors_in(key, value)).collect();
+                    let cursors = cursors.map_err(|error| error.to_string())?;
+                    self.cursors.extend(cursors.into_iter().flatten());
+                }
+                Record::Ledger(_) | Record::End => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), TakeError> {
+    let authority = remote.authority()?.to_owned();
+    let part = draft.path("part");
+    let failed = |source| TakeError::Io { path: part.clone(), source };
+    let mut file = File::create(&part).map_err(failed)?;
+    let (records, digest) = (RecordReader::new(), Context::new(&SHA256));
+    let mut passing = Passing { records, digest, bytes: 0, head: None, cursors: Vec::new() };
+    let mut full = None;
+    let taken = remote.stream(BACKUP_PATH, |piece| {
+        passing.push(piece)?;
+        file.write_all(piece).map_err(|error| {
+            let reason = error.to_string();
+            full = Some(error);
+            reason
+        })
+    });
+    let taken = taken.await;
+    if let Some(error) = full {
+        return Err(failed(error));
+    }
+    taken?;
+    file.sync_all().map_err(failed)?;
+    let cut_off = |reason: String| TakeError::Image { authority: authority.clone(), reason };
+    passing.records.finish().map_err(|error| cut_off(error.to_string()))?;
+    let head = passing.head.ok_or_else(|| cut_off("it says nothing of itself".to_owned()))?;
+    let dc =
+        head.dcs.get(usize::from(head.dc)).cloned().ok_or_else(|| cut_off("it is of no data centre".to_owned()))?;
+    let entry = ImageEntry {
+        file: format!("{dc}{IMAGE_SUFFIX}"),
+        dc,
+        bytes: passing.bytes,
+        sha256: hex(passing.digest.finish().as_ref()),
+        taken_ms: head.taken_ms,
+        ledger_index: head.ledger_index,
+        groups: groups_of(&head, &passing.cursors),
+    };
+    fs::rename(&part, draft.path(&entry.file)).map_err(failed)?;
+    Ok((head, entry))
+}
+
+/// In order, by name and index.
+pub fn groups_of(head: &Head, cursors: &[(GroupId, LogIndex)]) -> Vec<GroupEntry> {
+    let name = |group: &GroupId| {
+        let dc = head.dcs.get(usize::from(group.dc.0)).map_or("?", String::as_str);
+        format!("{dc}/{}#{}", group.group, group.incarnation)
+    };
+    let mut sorted = cursors.to_vec();
+    sorted.sort_unstable();
+    sorted.iter().map(|(group, index)| GroupEntry { group: name(group), index: index.0 }).collect()
+}

@@ -1,0 +1,144 @@
+//! `tidemark backup`: takes images of data centres while they run, and looks whether those that were taken are whole.
+
+use super::remote::Remote;
+use super::{Outcome, block_on, show};
+use crate::backup::manifest::Manifest;
+use crate::backup::read::ImageFile;
+use crate::backup::take::take;
+use crate::http::dcs::DcsBody;
+use crate::names::counter_text;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tidemark_proto::ids::CounterName;
+
+/// Arguments of `tidemark backup`.
+#[derive(Debug, Args)]
+pub struct Backup {
+    #[command(subcommand)]
+    command: BackupCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BackupCommand {
+    /// Takes an image of the data centre of the aggregator that is asked, and of others, while they run
+    Take {
+        /// A new directory
+        #[arg(long)]
+        out: PathBuf,
+        /// Aggregators of other data centres, with the same token and CA; may be said several times
+        #[arg(long, value_name = "URL")]
+        and: Vec<String>,
+        /// Only if there is then an image of every data centre that was not given up
+        #[arg(long)]
+        whole: bool,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Reads all of a backup, and says what it holds
+    Verify {
+        /// The directory
+        dir: PathBuf,
+        /// JSON, one line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub fn run(args: Backup) -> Outcome {
+    match args.command {
+        BackupCommand::Take { out, and, whole, remote } => block_on(async {
+            let from: Vec<Remote> =
+                std::iter::once(remote.clone()).chain(and.iter().map(|url| remote.also(url))).collect();
+            if whole {
+                check_whole(&from).await?;
+            }
+            let manifest = take(&from, &out).await?;
+            show(remote.json, &manifest, || manifest_text(&manifest))
+        }),
+        BackupCommand::Verify { dir, json } => {
+            let verified = Verified::read(&dir)?;
+            show(json, &verified, || verified_text(&verified))
+        }
+    }
+}
+
+/// Each data centre has one aggregator, so as many have to be asked as there are data centres.
+async fn check_whole(from: &[Remote]) -> Result<(), Box<dyn std::error::Error>> {
+    let Some(first) = from.first() else { return Ok(()) };
+    let known: DcsBody = first.get("/v1/dcs").await?;
+    let mut asked = Vec::new();
+    for remote in from {
+        let status: serde_json::Value = remote.get("/v1/status").await?;
+        asked.push(status["dc"].as_str().unwrap_or_default().to_owned());
+    }
+    match known.dcs.iter().find(|dc| !dc.forgotten && !asked.contains(&dc.name)) {
+        Some(missing) => {
+            Err(format!("{} is not among those asked: name its aggregator with --and", missing.name).into())
+        }
+        None => Ok(()),
+    }
+}
+
+fn manifest_text(manifest: &Manifest) -> String {
+    let line = |image: &crate::backup::ImageEntry| {
+        let groups: Vec<String> = image.groups.iter().map(|of| format!("{} up to {}", of.group, of.index)).collect();
+        let (dc, bytes, index) = (&image.dc, image.bytes, image.ledger_index);
+        format!("{dc}: {bytes} bytes, ledger up to {index}; {}", groups.join(", "))
+    };
+    let head = format!("cluster {}, era {}", manifest.cluster, manifest.era);
+    std::iter::once(head).chain(manifest.images.iter().map(line)).collect::<Vec<_>>().join("\n")
+}
+
+/// What a backup was found to hold.
+#[derive(Debug, Serialize)]
+struct Verified {
+    manifest: Manifest,
+    /// By data centre: all-time totals by counter, and the awards in its copy of the ledger.
+    contents: BTreeMap<String, Contents>,
+}
+
+#[derive(Debug, Serialize)]
+struct Contents {
+    /// Of the counter's present generation, as this data centre knew it.
+    totals: BTreeMap<String, u64>,
+    awards: usize,
+    groups: usize,
+}
+
+impl Verified {
+    fn read(dir: &std::path::Path) -> Result<Verified, Box<dyn std::error::Error>> {
+        let manifest = Manifest::read(dir)?;
+        let mut contents = BTreeMap::new();
+        for entry in &manifest.images {
+            let image = ImageFile::read(dir, &manifest, entry)?;
+            contents.insert(entry.dc.clone(), Contents::of(&image));
+        }
+        Ok(Verified { manifest, contents })
+    }
+}
+
+impl Contents {
+    fn of(image: &ImageFile) -> Contents {
+        let ledger = &image.ledger;
+        let present = image.view.totals().into_iter();
+        let present = present.filter(|((counter, generation), _)| ledger.resets().generation(counter) == *generation);
+        let awards = ledger.guarded().filter_map(|counter| ledger.counter(counter)).map(|state| state.awards().len());
+        // Of counters with milestones the ledger may have heard of more.
+        let known = |((counter, _), total): ((CounterName, u32), u64)| {
+            let certain = ledger.certain(&counter);
+            (counter_text(&counter), total.max(certain))
+        };
+        Contents { totals: present.map(known).collect(), awards: awards.sum(), groups: ledger.groups().len() }
+    }
+}
+
+fn verified_text(verified: &Verified) -> String {
+    let mut lines = vec![manifest_text(&verified.manifest)];
+    for (dc, Contents { totals, awards, groups }) in &verified.contents {
+        lines.push(format!("{dc}: whole; {} counters, {awards} awards, {groups} incarnations of groups", totals.len()));
+        lines.extend(totals.iter().map(|(counter, total)| format!("  {counter}: {total}")));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,314 @@
+//! `tidemark restore`: begins a data centre anew whose disks are gone, or a whole cluster, from images.
+
+use super::remote::Remote;
+use super::{Outcome, block_on, show};
+use crate::backup::restore::{Known, LAYOUT_FILE, NewEra, write_dc};
+use crate::backup::take::Draft;
+use crate::config::ClusterFile;
+use crate::http::dcs::DcsBody;
+use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, LoseBody, lost_path};
+use crate::names::{counter_text, parse_counter};
+use clap::{Args, Subcommand};
+use hyper::Method;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidemark_proto::ids::{CounterName, DcId, GroupId};
+use tidemark_proto::ledger::{Ledger, OpenMilestones};
+
+type Error = Box<dyn std::error::Error>;
+
+/// Arguments of `tidemark restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    #[command(subcommand)]
+    command: RestoreCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RestoreCommand {
+    /// A data centre whose disks are gone, while the others run: gives up what is lost, and writes what its aggregator begins with;
+    /// says what, and does it with --yes
+    Dc(RestoreDc),
+    /// All data centres, when nothing runs any more: the files that their aggregators begin a new era with; says what, and does it with
+    /// --yes
+    Cluster(RestoreCluster),
+}
+
+#[derive(Debug, Args)]
+struct RestoreDc {
+    /// Its name in the layout
+    name: String,
+    #[command(flatten)]
+    from: From,
+    /// The data directory of its aggregator: not there yet, or empty
+    #[arg(long)]
+    out: PathBuf,
+    /// Also if groups of it were heard of a moment ago
+    #[arg(long)]
+    force: bool,
+    /// Do it; otherwise only says what would be done
+    #[arg(long)]
+    yes: bool,
+    /// Asked is the aggregator of another data centre
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Debug, Args)]
+struct RestoreCluster {
+    #[command(flatten)]
+    from: From,
+    /// A new directory; in it one for each aggregator, and the layout with the new era
+    #[arg(long)]
+    out: PathBuf,
+    /// Milestones that were not awarded when the newest image was taken are armed anew: none was awarded since
+    #[arg(long, conflicts_with = "withhold")]
+    rearm: bool,
+    /// They are not: each may have been awarded since. They count as passed; others can be defined
+    #[arg(long)]
+    withhold: bool,
+    /// Although there is no image of some data centre
+    #[arg(long)]
+    partial: bool,
+    /// Do it; otherwise only says what would be done
+    #[arg(long)]
+    yes: bool,
+    /// JSON, one line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct From {
+    /// A backup's directory; may be said several times: of everything the most that any knows counts
+    #[arg(long = "from", value_name = "DIR", required = true)]
+    dirs: Vec<PathBuf>,
+    /// The cluster's layout
+    #[arg(long)]
+    layout: PathBuf,
+}
+
+pub fn run(args: Restore) -> Outcome {
+    match args.command {
+        RestoreCommand::Dc(args) => block_on(restore_dc(args)),
+        RestoreCommand::Cluster(args) => restore_cluster(&args),
+    }
+}
+
+/// One incarnation that is given up, and what is known of it.
+#[derive(Debug, Serialize)]
+struct LostBody {
+    name: String,
+    rights: u64,
+    counters: Vec<LostCounter>,
+}
+
+#[derive(Debug, Serialize)]
+struct LostCounter {
+    counter: String,
+    /// What the images know that it counted.
+    in_images: u64,
+    /// What the ledger knows; views of other data centres may know more.
+    in_ledger: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct DcReport {
+    dc: String,
+    taken_ms: u64,
+    lost: Vec<LostBody>,
+    done: bool,
+}
+
+async fn restore_dc(args: RestoreDc) -> Outcome {
+    let RestoreDc { name, from, out, force, yes, remote } = args;
+    let layout = ClusterFile::load(&from.layout)?;
+    let known = Known::read(&from.dirs, &layout)?;
+    check_gone(&remote, &name).await?;
+    let groups: GroupsBody = remote.get("/v1/groups").await?;
+    let left = groups.groups.iter().filter(|group| group.state != GroupState::Lost && is_of(group, &name));
+    let lost = left.map(|group| lost_body(group, &known, &layout)).collect::<Result<Vec<_>, Error>>()?;
+    let mut report = DcReport { dc: name, taken_ms: known.taken_ms.1, lost, done: false };
+    let draft = Draft::begin(&out)?;
+    if !yes {
+        return show(remote.json, &report, || format!("{}\nNothing was done: say it with --yes.", dc_text(&report)));
+    }
+    for group in &report.lost {
+        let GroupName { dc, group, incarnation } = group.name.parse()?;
+        let path = lost_path(&dc, group, incarnation.unwrap_or_default());
+        let _: GroupBody = remote.call(Method::POST, &path, Some(&LoseBody { force })).await?;
+    }
+    let promised = promised(&remote, &groups).await?;
+    write_dc(&known, &layout, &report.dc, &draft, promised)?;
+    draft.finish()?;
+    report.done = true;
+    let next = "Start its nodes on empty data directories, and its aggregator on this one.";
+    show(remote.json, &report, || format!("{}\n{} is written. {next}", dc_text(&report), out.display()))
+}
+
+/// Counters with milestones, and where the ledger stands: before that the view that is gone may have promised something of them.
+async fn promised(remote: &Remote, groups: &GroupsBody) -> Result<(Vec<CounterName>, u64), Error> {
+    let status: serde_json::Value = remote.get("/v1/status").await?;
+    let index = status["ledger"]["index"].as_u64().ok_or("the aggregator does not say where its ledger stands")?;
+    let stakes = groups.groups.iter().flat_map(|group| &group.counters);
+    let names: BTreeSet<String> = stakes.map(|stake| stake.counter.to_string()).collect();
+    let guarded = names.iter().map(|name| parse_counter(name)).collect::<Result<_, _>>()?;
+    Ok((guarded, index))
+}
+
+fn is_of(group: &GroupBody, dc: &str) -> bool {
+    group.name.parse::<GroupName>().is_ok_and(|name| name.dc == dc)
+}
+
+async fn check_gone(remote: &Remote, name: &str) -> Result<(), Error> {
+    let known: DcsBody = remote.get("/v1/dcs").await?;
+    let dc =
+        known.dcs.iter().find(|dc| dc.name == name).ok_or_else(|| format!("the layout has no data centre {name:?}"))?;
+    match (dc.forgotten, dc.connected) {
+        (true, _) => Err(format!("{name} was given up with `tidemark dc forget`: it needs another name").into()),
+        (_, true) => Err(format!(
+            "the aggregator of {name} runs: this is for a data centre whose disks are gone; ask the aggregator of another one, and \
+             stop what runs there"
+        )
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+fn lost_body(body: &GroupBody, known: &Known, layout: &ClusterFile) -> Result<LostBody, Error> {
+    let GroupName { dc, group, incarnation } = body.name.parse()?;
+    let dc = DcId(layout.index_of(&dc).ok_or_else(|| format!("the layout has no data centre {dc:?}"))?);
+    let group = GroupId { dc, group, incarnation: incarnation.unwrap_or_default() };
+    let counter = |stake: &crate::http::groups::StakeBody| -> Result<LostCounter, Error> {
+        let name = parse_counter(&stake.counter.to_string())?;
+        let generation = known.ledger().map_or(0, |ledger| ledger.resets().generation(&name));
+        let in_images = known.view.view().component_of(&name, generation, group);
+        Ok(LostCounter { counter: counter_text(&name), in_images, in_ledger: stake.counted })
+    };
+    let counters = body.counters.iter().map(counter).collect::<Result<Vec<_>, Error>>()?;
+    Ok(LostBody { name: body.name.clone(), rights: body.rights, counters })
+}
+
+fn dc_text(report: &DcReport) -> String {
+    let mut lines = vec![format!("{}, from images the newest of which was taken at {} ms", report.dc, report.taken_ms)];
+    for LostBody { name, rights, counters } in &report.lost {
+        lines.push(format!("{name} is given up: {rights} rights outstanding"));
+        for LostCounter { counter, in_images, in_ledger } in counters {
+            lines.push(format!("  {counter}: the images know {in_images} of it, the ledger {in_ledger}"));
+        }
+    }
+    lines.push(
+        "What any image or any data centre knows of them stays counted, once. What they made durable after that and nobody has heard of \
+         is lost; of what they answered as counted of counters with milestones at most the rights outstanding. Clients are told \
+         `unknown` of what was in doubt there."
+            .to_owned(),
+    );
+    lines.join("\n")
+}
+
+#[derive(Debug, Serialize)]
+struct EraReport {
+    era: u64,
+    taken_ms: (u64, u64),
+    /// Milestones that were open in the newest copy of the ledger, by counter.
+    open: Vec<OpenBody>,
+    awards: usize,
+    totals: Vec<(String, u64)>,
+    done: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct OpenBody {
+    counter: String,
+    at: Vec<u64>,
+    every: Option<u64>,
+}
+
+fn restore_cluster(args: &RestoreCluster) -> Outcome {
+    let layout = ClusterFile::load(&args.from.layout)?;
+    let known = Known::read(&args.from.dirs, &layout)?;
+    let open: Vec<OpenBody> =
+        known.ledger().map_or_else(Vec::new, Ledger::open_milestones).into_iter().map(open_body).collect();
+    let choice = match (args.rearm, args.withhold, open.is_empty()) {
+        (false, false, false) if args.yes => return Err(choice_text(&open).into()),
+        (true, ..) => OpenMilestones::Rearm,
+        _ => OpenMilestones::Withhold,
+    };
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let next = NewEra::plan(&known, &layout, seconds.max(layout.era + 1), choice, args.partial)?;
+    let mut report = EraReport::new(&known, &next, open);
+    if !args.yes {
+        show(args.json, &report, || format!("{}\nNothing was done: say it with --yes.", era_text(&report, choice)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    next.write(&known, &layout, &args.out)?;
+    report.done = true;
+    let out = args.out.display();
+    show(args.json, &report, || {
+        format!(
+            "{}\n{out} is written. Give all processes {out}/{LAYOUT_FILE} as their layout, each aggregator {out}/DC as its data \
+             directory, and all nodes empty ones; then start them.",
+            era_text(&report, choice)
+        )
+    })
+}
+
+fn open_body((counter, at, every): (CounterName, Vec<u64>, Option<u64>)) -> OpenBody {
+    OpenBody { counter: counter_text(&counter), at, every }
+}
+
+fn choice_text(open: &[OpenBody]) -> String {
+    let name = |open: &OpenBody| format!("{} {:?}{}", open.counter, open.at, every_text(open.every));
+    format!(
+        "milestones were not awarded when the newest image was taken, and may have been since ({}): say --withhold, and they are not \
+         armed again, or --rearm if you know that none was awarded",
+        open.iter().map(name).collect::<Vec<_>>().join("; ")
+    )
+}
+
+fn every_text(every: Option<u64>) -> String {
+    every.map_or_else(String::new, |every| format!(" every {every}"))
+}
+
+impl EraReport {
+    fn new(known: &Known, next: &NewEra, open: Vec<OpenBody>) -> EraReport {
+        let ledger = &next.ledger;
+        let is_present = |name: &CounterName, generation| ledger.resets().generation(name) == generation;
+        let totals = known.view.totals().into_iter().filter(|((name, generation), _)| is_present(name, *generation));
+        // Of counters with milestones the ledger may know more.
+        let total =
+            |((name, _), total): ((CounterName, u32), u64)| (counter_text(&name), total.max(ledger.certain(&name)));
+        let awards = ledger.guarded().filter_map(|name| ledger.counter(name)).map(|state| state.awards().len()).sum();
+        EraReport {
+            era: next.era,
+            taken_ms: known.taken_ms,
+            open,
+            awards,
+            totals: totals.map(total).collect(),
+            done: false,
+        }
+    }
+}
+
+fn era_text(report: &EraReport, choice: OpenMilestones) -> String {
+    let EraReport { era, taken_ms: (oldest, newest), open, awards, totals, .. } = report;
+    let mut lines =
+        vec![format!("era {era}, from images taken between {oldest} and {newest} ms; {awards} awards stay")];
+    lines.extend(totals.iter().map(|(counter, total)| format!("  {counter}: {total}")));
+    for body in open {
+        let what = match choice {
+            OpenMilestones::Rearm => "armed anew, as nothing was awarded since",
+            OpenMilestones::Withhold => "withheld: it may have been awarded since",
+        };
+        lines.push(format!("  {} {:?}{}: {what}", body.counter, body.at, every_text(body.every)));
+    }
+    lines.push(
+        "What was counted or awarded after the images were taken is lost, and no certificate says how much. All groups of before are given \
+         up; disks and processes of before are refused by the new era, and refuse it."
+            .to_owned(),
+    );
+    lines.join("\n")
+}
