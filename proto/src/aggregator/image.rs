@@ -115,7 +115,7 @@ impl ViewImage {
     /// replica of the ledger has come to `index`: what it had promised about milestones since the image was taken is lost with its
     /// disk. `index` must be one that the ledger reached after that.
     pub fn cautious_rows(counters: impl IntoIterator<Item = CounterName>, index: LogIndex) -> Rows {
-        let limit = NotedLimit { at: 1, index: index.0, promised: Vec::new() };
+        let limit = NotedLimit { at: 1, index: index.0, promised: Vec::new(), generation: 0 };
         counters.into_iter().map(|counter| limit_row(&counter, &limit)).collect()
     }
 
