@@ -131,6 +131,27 @@ async fn a_member_that_is_removed_is_waited_for_no_more_and_the_only_voter_stays
 }
 
 #[tokio::test]
+async fn a_member_that_lost_its_log_leaves_before_it_comes_back_and_votes_again() {
+    let mut group = Group::of_voters(3, config()).await;
+    let leader = group.leader().await;
+    propose_all(group.node(leader), &texts(0..20)).await;
+    let empty = (1..=3).find(|&id| id != leader).unwrap();
+    group.wait_seen(empty, &texts(0..20)).await;
+    group.kill(empty).await;
+    std::fs::remove_file(group.path(empty)).unwrap();
+    group.node(leader).remove_member(empty).await.unwrap();
+    group.start(empty).await;
+    group.node(leader).add_learner(empty).await.unwrap();
+    propose_all(group.node(leader), &texts(20..25)).await;
+    group.wait_seen(empty, &texts(0..25)).await;
+    group.node(leader).change_voters([1, 2, 3].into(), true).await.unwrap();
+    group.kill(leader).await;
+    let next = group.leader().await;
+    propose_all(group.node(next), &texts(25..30)).await;
+    group.wait_seen(empty, &texts(0..30)).await;
+}
+
+#[tokio::test]
 async fn a_group_that_begins_with_a_state_goes_on_from_there_and_who_has_nothing_is_sent_it() {
     let mut group = Group::new(config());
     for id in 1..=2 {

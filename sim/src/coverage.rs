@@ -9,7 +9,7 @@ pub const FLOOR_SEEDS: u64 = 3_000;
 pub const FLOORS_FROM_SEEDS: u64 = 300;
 
 /// Situations that the protocol is for, and how often so many seeds meet them at least.
-pub const FLOORS: [(&str, u64); 23] = [
+pub const FLOORS: [(&str, u64); 25] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -33,6 +33,8 @@ pub const FLOORS: [(&str, u64); 23] = [
     ("declared lost while holding rights", 50),
     ("new incarnation of a group", 150),
     ("forgotten stream asked for", 300),
+    ("new era from images older than an award", 500),
+    ("new era from copies of which one lacks an award", 500),
 ];
 
 /// A floor that was not reached.

@@ -278,9 +278,31 @@ pub struct Plan {
     pub claims: ClaimPlan,
     pub leases: LeasePlan,
     pub forgetting: Forgetting,
+    pub eras: EraPlan,
     pub workload: Workload,
     pub safety_end: Time,
     pub only: Only,
+}
+
+/// Images that are taken in a run, and what is left besides when all disks are gone at its end.
+#[derive(Clone, Debug)]
+pub struct EraPlan {
+    /// When, and of which data centre.
+    pub images: Vec<(Time, usize)>,
+    /// A data centre whose disk is there at the end, so that every award is known.
+    pub survivor: Option<usize>,
+}
+
+/// Images of a run.
+const IMAGES_MAX: u64 = 3;
+
+impl EraPlan {
+    fn new(rng: &mut Rng, dcs: usize, end: Time) -> EraPlan {
+        let image = |rng: &mut Rng| (Time(rng.between(end.0 / 20, end.0)), rng.below(dcs as u64) as usize);
+        let images = (0..rng.between(1, IMAGES_MAX)).map(|_| image(rng)).collect();
+        let survivor = rng.per_10k(5_000).then(|| rng.below(dcs as u64) as usize);
+        EraPlan { images, survivor }
+    }
 }
 
 /// Of a plan, what a run is made of: numbers in its lists; `None` is all.
@@ -368,6 +390,7 @@ impl Plan {
             claims: ClaimPlan::new(root.fork(5), dcs, workload.guarded(), safety_end),
             leases: LeasePlan::new(root.fork(10), nodes.len(), dcs, workload.guarded()),
             forgetting: Forgetting::drawn(&mut root.fork(15)),
+            eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             workload,
             replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
             sites,

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 45] = [
+pub const INSIDE: [Bug; 48] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -97,6 +97,9 @@ pub const INSIDE: [Bug; 45] = [
     Bug::LostReportTaken,
     Bug::WrittenOffForgotten,
     Bug::IncarnationReused,
+    Bug::EraForgetsAwards,
+    Bug::EraForgetsCounts,
+    Bug::WithheldIsArmed,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

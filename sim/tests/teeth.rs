@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 61] = [
+const PINNED: [(Mutation, u64, &str); 64] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -71,13 +71,17 @@ const PINNED: [(Mutation, u64, &str); 61] = [
     (Mutation::Inside(Bug::LostReportTaken), 3, "conservation"),
     (Mutation::Inside(Bug::WrittenOffForgotten), 3, "award"),
     (Mutation::Inside(Bug::IncarnationReused), 4, "conservation"),
+    (Mutation::Inside(Bug::EraForgetsAwards), 1, "eras"),
+    (Mutation::Inside(Bug::EraForgetsCounts), 1, "eras"),
+    (Mutation::Inside(Bug::WithheldIsArmed), 2, "eras"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.
-const SCRIPTED: [(Bug, &str); 4] = [
+const SCRIPTED: [(Bug, &str); 5] = [
     (Bug::RenewalIgnored, include_str!("../scripts/b03_a_report_before_the_revocation.txt")),
     (Bug::GrantUnheard, include_str!("../scripts/a04_a_report_of_a_closed_generation.txt")),
     (Bug::RemainsOverBudget, include_str!("../scripts/c08_remains_of_a_lost_group.txt")),
+    (Bug::ForgottenIsAwaited, include_str!("../scripts/d04_a_data_centre_never_returns.txt")),
     (Bug::StaleEpochTaken, include_str!("../scripts/d02_a_report_of_another_epoch.txt")),
 ];
 

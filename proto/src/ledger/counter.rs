@@ -442,9 +442,7 @@ impl CounterLedger {
 
     /// The view of a data centre is not waited for any more.
     pub(super) fn forget_view(&mut self, dc: DcId, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
-        if !bites(Bug::ForgottenIsAwaited) {
-            self.milestones.forget_view(dc);
-        }
+        self.milestones.forget_view(dc);
         self.settle(index, views, touched);
     }
 

@@ -8,6 +8,7 @@ pub mod conservation;
 pub mod convergence;
 pub mod dedupe;
 pub mod definitions;
+pub mod eras;
 pub mod leases;
 pub mod limits;
 pub mod liveness;

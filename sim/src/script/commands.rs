@@ -39,6 +39,12 @@ impl Stage {
             "lapse" => self.each(rest, |stage, name| stage.lease(name, false)),
             "lose" => self.each(rest, |stage, name| stage.lose(name, false)),
             "give-up" => self.each(rest, |stage, name| stage.lose(name, true)),
+            "forget" => self.each(rest, Stage::forget),
+            "image" => self.each(rest, Stage::image),
+            "era" => match rest {
+                [choice, images @ ..] if !images.is_empty() => self.era(choice, images),
+                _ => Err("era rearm|withhold IMAGE…".into()),
+            },
             "remains" => self.on_remains(rest),
             "placed" => self.each(rest, Stage::placed),
             "generations" => self.each(rest, Stage::generations),

@@ -1,9 +1,12 @@
 //! The stage of a script: groups with their logs, one ledger, a view per data centre, and messages that wait.
 
+mod eras;
+
 use super::words;
+use eras::Image;
 use std::collections::BTreeMap;
 use tidemark_proto::group::{Group, GroupConfig};
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
+use tidemark_proto::ids::{ClientId, CounterName, GroupId, LogIndex, SessionId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Item, LedgerCmd, Report, ToGroup};
 use tidemark_proto::time::WallMs;
@@ -50,6 +53,7 @@ pub struct Stage {
     streams: BTreeMap<(String, String), Stream>,
     sessions: u64,
     copies: u64,
+    images: BTreeMap<String, Image>,
 }
 
 impl Stage {
@@ -84,7 +88,7 @@ impl Stage {
 
     /// A data centre whose group has started and said nothing yet.
     pub fn join(&mut self, name: &str) -> Done {
-        let id = GroupId { dc: DcId(self.sites.len() as u16), group: 0, incarnation: 1 };
+        let id = self.next_id(name);
         let group = Group::new(GroupConfig::new(id, 1));
         let (log, tail) = (Vec::new(), Vec::new());
         self.sites.insert(name.to_owned(), Site { id, group, log, tail, boots: 0, cut: false, reports: 0 });
@@ -574,8 +578,9 @@ impl Stage {
         self.site(name)?;
         let counter = self.counter();
         let cell = counter.total_of(self.ledger.resets().generation(&counter));
-        let sum: u64 =
-            self.sites.values().map(|site| site.group.table().find(&cell).map_or(0, |slot| site.group.sum(slot))).sum();
+        let present = self.sites.iter().filter(|(name, _)| !Self::is_before(name));
+        let component = |site: &Site| site.group.table().find(&cell).map_or(0, |slot| site.group.sum(slot));
+        let sum = present.map(|(_, site)| component(site)).sum::<u64>() + self.known_before();
         Ok(vec![words::reading(&self.ledger, &counter, sum)])
     }
 

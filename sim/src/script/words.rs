@@ -138,6 +138,10 @@ pub fn to_ledger(stage: &Stage, cmd: &LedgerCmd) -> String {
             let unless = if *forced { "" } else { ", unless it was heard of since" };
             format!("→ ledger: {name} is lost{unless}")
         }
+        LedgerCmd::Forget { dc, forced, .. } => {
+            let unless = if *forced { "" } else { ", unless it was heard of since" };
+            format!("→ ledger: data centre {} never returns{unless}", dc.0)
+        }
         LedgerCmd::Offer(o) => format!("{name} → ledger: offer {}", body(o.first_pos, &o.body)),
         LedgerCmd::Detail(o) => format!("{name} → ledger: identities {}", body(o.first_pos, &o.body)),
         LedgerCmd::Hello(h) => format!("{name} → ledger: hello, starts {:?}", h.nonces),

@@ -37,6 +37,11 @@ impl AggregatorProc {
         self.core.is_some()
     }
 
+    /// What is on its disk, in the order of keys.
+    pub fn rows(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))
+    }
+
     pub fn core(&self) -> Option<&AggregatorCore> {
         self.core.as_ref()
     }

@@ -452,6 +452,7 @@ impl World {
         self.cover_remains();
         self.audit_claims_end();
         self.audit_replicas_end();
+        self.audit_eras();
     }
 
     fn audit_counter_end(&mut self, counter: usize) {

@@ -4,6 +4,7 @@ mod aggregators;
 mod audit;
 mod claims;
 mod clients;
+mod eras;
 mod faults;
 mod impostors;
 mod leases;
@@ -178,6 +179,10 @@ pub enum Event {
     Declare(usize),
     /// And it is founded anew.
     FoundAnew,
+    /// An image of a data centre is taken.
+    Image {
+        dc: usize,
+    },
     Admin(usize),
     /// An entry of the ledger's log is proposed again.
     Copy(Cmds),
@@ -252,6 +257,7 @@ pub struct World {
     moments: Moments,
     old_disk: OldDisk,
     lost: LostGroup,
+    images: Vec<eras::Image>,
     /// Operators' commands that are in the log, and those that were given.
     admin_done: Vec<bool>,
     admin_sent: Vec<(usize, Cmds)>,
@@ -319,6 +325,7 @@ impl World {
             moments: Moments::default(),
             old_disk: OldDisk::default(),
             lost: LostGroup::default(),
+            images: Vec::new(),
             admin_done: vec![false; plan.admin.len()],
             admin_sent: Vec::new(),
             suitors: Vec::new(),
@@ -349,6 +356,7 @@ impl World {
         let times_set = self.plan.claims.clocks.iter().map(|clock| clock.times_set()).sum();
         self.coverage.saw_times("wall clock set while it runs", times_set);
         self.queue.push(Time(2), Event::Scan);
+        self.plan_images();
     }
 
     /// Runs to the end, or to the first violation.
@@ -433,6 +441,7 @@ impl World {
             Event::OldDisk(index) => self.on_old_disk(index),
             Event::Declare(index) => self.on_declare(index),
             Event::FoundAnew => self.on_found_anew(),
+            Event::Image { dc } => self.on_image(dc),
             Event::Admin(index) => self.on_admin(index),
             Event::Impostor { group, of, lane } => self.on_impostor(group, of, lane),
             Event::Copy(cmds) => self.on_copy(&cmds),

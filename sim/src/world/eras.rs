@@ -1,0 +1,107 @@
+//! Images are taken while a run goes on, of data centres that the seed names, with what is on their disks. At its end all disks are gone:
+//! a new era begins with these images, and perhaps with what one data centre still had.
+
+use super::{Event, World};
+use crate::checkers::eras::{self, Known};
+use tidemark_proto::aggregator::{ImageReader, ViewImage, is_of_image};
+use tidemark_proto::ids::{CounterName, DcId};
+use tidemark_proto::ledger::{Ledger, OpenMilestones};
+
+/// What was taken of one data centre.
+#[derive(Debug)]
+pub struct Image {
+    ledger: Ledger,
+    view: ViewImage,
+}
+
+/// The seed of the hashes of images.
+const IMAGE_SEED: u64 = 11;
+
+impl World {
+    /// What an aggregator has on its disk, without anything that could speak for it.
+    pub(super) fn view_image(&mut self, dc: usize) -> Option<ViewImage> {
+        let mut reader = ImageReader::new(DcId(dc as u16), IMAGE_SEED);
+        let rows = self.aggregators[dc].rows().filter(|(key, _)| is_of_image(key));
+        let read = rows.map(|(key, value)| reader.take(key, value)).collect::<Result<(), _>>();
+        match read.and_then(|()| reader.finish()) {
+            Ok(image) => Some(image),
+            Err(error) => {
+                self.audit.findings.found("recovery", format!("image of aggregator {dc}: {error}"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn on_image(&mut self, dc: usize) {
+        if !self.aggregators[dc].is_up() || self.faults_over {
+            return;
+        }
+        let ledger = self.aggregators[dc].ledger.clone();
+        if let Some(view) = self.view_image(dc) {
+            self.images.push(Image { ledger, view });
+        }
+    }
+
+    pub(super) fn plan_images(&mut self) {
+        for &(at, dc) in &self.plan.eras.images {
+            self.queue.push(at, Event::Image { dc });
+        }
+    }
+
+    /// All is lost at the end of the run.
+    pub(super) fn audit_eras(&mut self) {
+        let mut images = std::mem::take(&mut self.images);
+        if images.is_empty() || self.engine.is_some() {
+            return;
+        }
+        let open = self.plan.eras.survivor.map_or(OpenMilestones::Withhold, |_| OpenMilestones::Rearm);
+        if let Some(survivor) = self.plan.eras.survivor {
+            let Some(view) = self.view_image(survivor) else { return };
+            // Who rearms knows that nothing was awarded that no copy knows: this one knows all.
+            images.push(Image { ledger: self.reference.clone(), view });
+        }
+        let mut view = ViewImage::empty(DcId(0), IMAGE_SEED);
+        for image in &images {
+            if let Err(error) = view.merge(&image.view) {
+                return self.audit.findings.found("eras", error.to_string());
+            }
+        }
+        let copies: Vec<Ledger> = images.into_iter().map(|image| image.ledger).collect();
+        self.cover_era(&copies);
+        let next = match Ledger::in_new_era(copies.clone(), view.view(), open) {
+            Ok(next) => next,
+            Err(error) => return self.audit.findings.found("eras", error.to_string()),
+        };
+        next.check_invariants();
+        eras::keeps_awards(&mut self.audit.findings, &next, &copies);
+        for counter in 0..self.names.len() {
+            self.audit_era_of(counter, &next, &view);
+        }
+    }
+
+    fn audit_era_of(&mut self, counter: usize, next: &Ledger, view: &ViewImage) {
+        let name = self.names[counter].clone();
+        let Some(state) = next.counter(&name) else { return };
+        let awarded = awards_of(&self.reference, &name);
+        let number = self.audit.oracle.number(counter as u16, state.epoch() - 1);
+        let happened = self.audit.oracle.totals[usize::from(number)];
+        let known = Known { name: &name, awarded: &awarded, happened };
+        eras::begins_well(&mut self.audit.findings, next, view.view(), &known);
+        eras::goes_on(&mut self.audit.findings, next.clone(), &name);
+    }
+
+    fn cover_era(&mut self, copies: &[Ledger]) {
+        self.coverage.saw("new era");
+        let newest = copies.iter().max_by_key(|copy| copy.applied());
+        let all: usize = self.names.iter().map(|name| awards_of(&self.reference, name).len()).sum();
+        let known = |ledger: &Ledger| self.names.iter().map(|name| awards_of(ledger, name).len()).sum::<usize>();
+        let forgotten = newest.is_some_and(|newest| known(newest) < all);
+        let differ = copies.iter().any(|copy| known(copy) < newest.map_or(0, known));
+        self.coverage.saw_times("new era from images older than an award", u64::from(forgotten));
+        self.coverage.saw_times("new era from copies of which one lacks an award", u64::from(differ));
+    }
+}
+
+fn awards_of(ledger: &Ledger, name: &CounterName) -> Vec<u64> {
+    ledger.counter(name).map_or_else(Vec::new, |state| state.awards().keys().copied().collect())
+}
