@@ -52,7 +52,8 @@ pub fn begins_well(findings: &mut Findings, next: &Ledger, view: &View, known: &
 /// A group of the new era counts to the next milestone.
 pub fn goes_on(findings: &mut Findings, mut next: Ledger, name: &CounterName) {
     let Some(begins) = next.counter(name).map(CounterLedger::certain) else { return };
-    let group = GroupId { dc: DcId(0), group: 0, incarnation: u32::MAX };
+    // No run has so many groups in a data centre.
+    let group = GroupId { dc: DcId(0), group: u16::MAX, incarnation: 1 };
     let at = (begins + TRIED_AHEAD..).find(|&at| next.counter(name).is_some_and(|state| !state.is_settled(at)));
     let (Some(at), epoch) = (at, next.counter(name).map_or(1, CounterLedger::epoch)) else { return };
     let (counter, index) = (name.clone(), next.applied().0);
@@ -87,5 +88,11 @@ pub fn goes_on(findings: &mut Findings, mut next: Ledger, name: &CounterName) {
         (award.first, award.group) == (at, group)
             && award.before.iter().map(|(_, weight)| weight).sum::<u64>() == at - 1
     });
-    findings.check(PROPERTY, exact, || format!("{name} {at}, behind {begins} of before, is awarded as {award:?}"));
+    findings.check(PROPERTY, exact, || {
+        let account = next.counter(name).and_then(|state| state.accounts().get(&group));
+        let (fate, certain) = (next.fate(name, at), next.certain(name));
+        format!(
+            "{name} {at}, behind {begins} of before ({certain} now), is {fate:?}, awarded as {award:?}; {account:?}"
+        )
+    });
 }
