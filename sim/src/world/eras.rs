@@ -21,8 +21,8 @@ impl World {
     /// What an aggregator has on its disk, without anything that could speak for it.
     pub(super) fn view_image(&mut self, dc: usize) -> Option<ViewImage> {
         let mut reader = ImageReader::new(DcId(dc as u16), IMAGE_SEED);
-        let rows = self.aggregators[dc].rows().filter(|(key, _)| is_of_image(key));
-        let read = rows.map(|(key, value)| reader.take(key, value)).collect::<Result<(), _>>();
+        let mut rows = self.aggregators[dc].rows().filter(|(key, _)| is_of_image(key));
+        let read = rows.try_for_each(|(key, value)| reader.take(key, value));
         match read.and_then(|()| reader.finish()) {
             Ok(image) => Some(image),
             Err(error) => {
