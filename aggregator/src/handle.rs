@@ -576,7 +576,7 @@ async fn start_raft(
     let path = dir.join(LEDGER_FILE);
     let app = LedgerApp(ledger.clone());
     let raft = RaftNode::start(Cluster::member(own), path.as_path(), config, transport, app, on_applied).await?;
-    mesh.set_member(raft.clone());
+    mesh.set_member(raft.metrics());
     mesh.serve_raft(raft.service());
     Ok(raft)
 }

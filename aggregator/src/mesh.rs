@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tidemark_consensus::raft::{RaftNode, RaftService};
+use tidemark_consensus::raft::{MetricsWatch, RaftService};
 use tidemark_proto::ids::DcId;
 use tidemark_proto::msg::{Meeting, PeerMsg};
 use tidemark_proto::wire::{self, channel};
@@ -54,8 +54,9 @@ struct Inner {
     ledger: SharedLedger,
     /// Why another data centre refuses this one, since one last did not.
     refusal: Mutex<Option<String>>,
-    /// This aggregator's member of the ledger.
-    member: OnceLock<RaftNode>,
+    /// What this aggregator's member of the ledger says of itself. Not the member: its file is closed when nobody holds it any more,
+    /// and the mesh lives as long as connections do.
+    member: OnceLock<MetricsWatch>,
     /// Data centres whose members have lost their logs, as far as this one knows, which leads.
     emptied: Mutex<BTreeSet<DcId>>,
 }
@@ -101,17 +102,17 @@ impl Mesh {
     }
 
     /// From now on it is known whether the member of the ledger here leads.
-    pub fn set_member(&self, member: RaftNode) {
+    pub fn set_member(&self, member: MetricsWatch) {
         let _ = self.inner.member.set(member);
     }
 
     fn is_blank(&self) -> bool {
-        self.inner.member.get().is_none_or(|member| member.metrics().get().last_log.is_none())
+        self.inner.member.get().is_none_or(|member| member.get().last_log.is_none())
     }
 
     /// A leader takes what a member once had for there: it must not speak to one that has lost it under the same name.
     fn is_known_to_have_a_log(&self, dc: DcId) -> bool {
-        let Some(metrics) = self.inner.member.get().map(|member| member.metrics().get()) else { return false };
+        let Some(metrics) = self.inner.member.get().map(MetricsWatch::get) else { return false };
         metrics.is_leader && metrics.matched.get(&Cluster::member(dc)).copied().flatten().is_some()
     }
 
