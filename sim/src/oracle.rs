@@ -78,6 +78,8 @@ pub struct GroupTruth {
     /// The last log index read.
     pub seen: u64,
     pub age: u32,
+    /// It must not serve any more.
+    pub fenced_out: bool,
     /// Counters touched since they were last compared.
     pub touched: Vec<u16>,
     /// The generation of each counter, as far as the log has heard.
@@ -210,6 +212,8 @@ impl Oracle {
     fn read_message(&mut self, group: u16, message: &ToGroup) {
         match message {
             ToGroup::Account(account) => self.read_account(group, account),
+            // Given up while it ran: what comes behind it in the log is refused.
+            ToGroup::FencedOut { .. } => self.groups[usize::from(group)].fenced_out = true,
             ToGroup::Opened(opened) => self.read_account(group, &opened.account),
             // Only this ends an epoch.
             ToGroup::Begun { opened, .. } => {
@@ -249,7 +253,7 @@ impl Oracle {
         let truth = &mut self.groups[usize::from(group)];
         let stream = truth.streams.entry((batch.client, batch.lane)).or_default();
         let is_over = batch.since.saturating_add(self.streams_kept) < truth.age;
-        if stream.fenced || batch.seq != stream.last + 1 || is_over {
+        if truth.fenced_out || stream.fenced || batch.seq != stream.last + 1 || is_over {
             return Ok(());
         }
         stream.last += 1;
