@@ -108,6 +108,11 @@ impl LogStore {
         self.0.committer.stats()
     }
 
+    /// See [`Config::flush_gather`]; from the next write on.
+    pub fn set_flush_gather(&self, gather: std::time::Duration) {
+        self.0.committer.set_gather(gather);
+    }
+
     fn tail(&self) -> MutexGuard<'_, Tail> {
         self.0.tail.lock().expect("a writer panicked")
     }

@@ -366,6 +366,11 @@ impl RaftNode {
         Ok(ready)
     }
 
+    /// How long the log's writer waits for further entries, from the next on: a member that votes does not wait.
+    pub fn set_flush_gather(&self, gather: Duration) {
+        self.store.set_flush_gather(gather);
+    }
+
     /// Whether this member leads, as far as it knows.
     pub fn is_leader(&self) -> bool {
         self.raft.is_leader()

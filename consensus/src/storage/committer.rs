@@ -124,20 +124,33 @@ enum Queue<P: Persist> {
 struct Shared {
     stats: CommitStats,
     poison: OnceLock<PersistError>,
+    /// Microseconds for which the writer waits for further requests.
+    gather_us: AtomicU64,
 }
 
 struct Worker<P: Persist> {
     store: P,
     shared: Arc<Shared>,
     commit_bytes_max: usize,
-    gather: Duration,
+}
+
+impl Shared {
+    fn gathering(&self) -> Duration {
+        Duration::from_micros(self.gather_us.load(Ordering::Relaxed))
+    }
 }
 
 impl<P: Persist> Committer<P> {
+    /// From the next request on the writer waits so long for further ones.
+    pub fn set_gather(&self, gather: Duration) {
+        self.shared.gather_us.store(gather.as_micros() as u64, Ordering::Relaxed);
+    }
+
     pub fn new(store: P, options: CommitterOptions) -> Self {
         let shared = Arc::new(Shared::default());
         let CommitterOptions { commit_bytes_max, gather, .. } = options;
-        let worker = Worker { store, shared: shared.clone(), commit_bytes_max, gather };
+        shared.gather_us.store(gather.as_micros() as u64, Ordering::Relaxed);
+        let worker = Worker { store, shared: shared.clone(), commit_bytes_max };
         let queue = match options.execution {
             Execution::Inline => Queue::Inline(Mutex::new(worker)),
             Execution::Thread => spawn(worker, options.requests_max),
@@ -223,7 +236,7 @@ fn spawn_task<P: Persist>(worker: Worker<P>, requests_max: usize) -> Queue<P> {
 impl<P: Persist> Worker<P> {
     async fn run_on_a_task(mut self, mut receiver: mpsc::Receiver<P::Op>) {
         while let Some(first) = receiver.recv().await {
-            tokio::time::sleep(self.gather).await;
+            tokio::time::sleep(self.shared.gathering()).await;
             let ops = self.gather(first, &mut receiver);
             self.run(ops);
         }
@@ -231,8 +244,9 @@ impl<P: Persist> Worker<P> {
 
     fn run_until_closed(mut self, mut receiver: mpsc::Receiver<P::Op>) {
         while let Some(first) = receiver.blocking_recv() {
-            if !self.gather.is_zero() {
-                thread::sleep(self.gather);
+            let gather = self.shared.gathering();
+            if !gather.is_zero() {
+                thread::sleep(gather);
             }
             let ops = self.gather(first, &mut receiver);
             self.run(ops);
