@@ -34,6 +34,8 @@ pub struct Site {
 /// Makes a [`Client`]. See [`Client::builder`].
 pub struct Builder {
     sites: Vec<Site>,
+    /// Aggregators to read from, in order of preference.
+    aggregators: Vec<(String, SocketAddr)>,
     credentials: Option<Credentials>,
     fake: Option<FakeCluster>,
     endpoint: Option<Endpoint>,
@@ -49,6 +51,7 @@ impl Builder {
     pub(crate) fn new() -> Builder {
         Builder {
             sites: Vec::new(),
+            aggregators: Vec::new(),
             credentials: None,
             fake: None,
             endpoint: None,
@@ -64,7 +67,14 @@ impl Builder {
 
     /// A data centre, less preferred than those before.
     pub fn site(mut self, site: Site) -> Builder {
+        self.aggregators.extend(site.aggregator.map(|address| (site.dc.clone(), address)));
         self.sites.push(site);
+        self
+    }
+
+    /// An aggregator to read from, less preferred than those before: the second one of a data centre with a pair.
+    pub fn aggregator(mut self, dc: &str, address: SocketAddr) -> Builder {
+        self.aggregators.push((dc.to_owned(), address));
         self
     }
 
@@ -197,9 +207,9 @@ impl Builder {
             for group in (first..nodes.len()).chain(0..first) {
                 groups.push(GroupSite::new(nodes.clone(), peer(&site.dc, Role::Node)?, group));
             }
-            if let Some(addr) = site.aggregator {
-                aggregators.push((addr, peer(&site.dc, Role::Aggregator)?));
-            }
+        }
+        for (dc, address) in &self.aggregators {
+            aggregators.push((*address, peer(dc, Role::Aggregator)?));
         }
         self.config.sites = u16::try_from(groups.len()).unwrap_or(u16::MAX);
         self.config.owner = OwnerId(endpoint.identity().digest());

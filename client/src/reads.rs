@@ -12,7 +12,7 @@ use tidemark_proto::ids::CounterName;
 use tidemark_proto::msg::Reading;
 use tidemark_proto::read::*;
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, Endpoint, FrameReader, FrameWriter, PeerName};
+use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, PeerName};
 use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
@@ -20,6 +20,10 @@ use tracing::debug;
 const RECONNECT: Duration = Duration::from_millis(200);
 /// A channel on which requests wait for so long without any answer is given up.
 const SILENCE: Duration = Duration::from_secs(2);
+/// The same where there is another aggregator to ask, and nothing waits that has to go through the ledger.
+const SILENCE_WITH_OTHERS: Duration = Duration::from_millis(750);
+/// Where there is another aggregator, one that is not reached after this is not waited for.
+pub(crate) const REACH_MAX: Duration = Duration::from_secs(1);
 
 type Answer = Result<Vec<Reading>, GetError>;
 
@@ -52,6 +56,8 @@ impl Numbers {
 struct Names {
     numbers: HashMap<CounterName, u32>,
     names: Vec<CounterName>,
+    /// What was shown of each last, so that nothing goes back when another aggregator is asked: generation and value.
+    shown: Vec<(u32, u64)>,
 }
 
 #[derive(Debug)]
@@ -132,6 +138,20 @@ async fn bounded(timeout: Duration, answer: oneshot::Receiver<Answer>) -> Answer
     }
 }
 
+impl Names {
+    /// An aggregator that knows less than the one that was asked before says so: this reader has seen more.
+    fn seen(&mut self, number: u32, reading: Reading) -> Reading {
+        let Some(last) = self.shown.get_mut(number as usize) else { return reading };
+        if reading.generation < last.0 {
+            return reading;
+        }
+        let value = if reading.generation == last.0 { reading.value.max(last.1) } else { reading.value };
+        *last = (reading.generation, value);
+        let pending = reading.pending.saturating_sub(value - reading.value);
+        Reading { value, pending, at_most: reading.at_most.map(|most| most.max(value)), ..reading }
+    }
+}
+
 impl Waiting {
     fn number(&self, name: &CounterName) -> Result<u32, GetError> {
         let known = self.names.read().unwrap_or_else(|poisoned| poisoned.into_inner()).numbers.get(name).copied();
@@ -150,6 +170,7 @@ impl Waiting {
         }
         names.numbers.insert(name.clone(), number);
         names.names.push(name.clone());
+        names.shown.push((0, 0));
         Ok(number)
     }
 
@@ -172,12 +193,12 @@ impl Waiting {
 
 /// Keeps a channel to the first aggregator that can be reached.
 async fn run(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>, waiting: Arc<Waiting>) {
-    let mut again = VecDeque::new();
+    let (mut again, others) = (VecDeque::new(), aggregators.len() > 1);
     for (addr, peer) in aggregators.iter().cycle() {
-        if let Ok(connection) = endpoint.connect(*addr, peer).await
+        if let Some(connection) = reach(&endpoint, *addr, peer, others).await
             && let Ok(channel) = connection.open_channel(channel::READS).await
         {
-            let mut pipe = Pipe::new(&waiting, again);
+            let mut pipe = Pipe::new(&waiting, again, others);
             if let Err(error) = pipe.run(channel).await {
                 debug!(%addr, %error, "reads");
             }
@@ -189,8 +210,19 @@ async fn run(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>, waiti
     }
 }
 
+/// A connection to an aggregator. One that does not answer is not waited for where there are others.
+pub(crate) async fn reach(endpoint: &Endpoint, addr: SocketAddr, peer: &PeerName, others: bool) -> Option<Connection> {
+    let connecting = endpoint.connect(addr, peer);
+    match others {
+        true => tokio::time::timeout(REACH_MAX, connecting).await.ok()?.ok(),
+        false => connecting.await.ok(),
+    }
+}
+
 /// One channel.
 struct Pipe<'a> {
+    /// There are other aggregators.
+    others: bool,
     waiting: &'a Waiting,
     next_id: u64,
     /// Whether a number is defined on this channel.
@@ -204,8 +236,9 @@ struct Pipe<'a> {
 type PipeError = Box<dyn std::error::Error + Send + Sync>;
 
 impl<'a> Pipe<'a> {
-    fn new(waiting: &'a Waiting, to_send: VecDeque<Asked>) -> Pipe<'a> {
-        Pipe { waiting, next_id: 0, defined: Vec::new(), to_send, alone: VecDeque::new(), outstanding: HashMap::new() }
+    fn new(waiting: &'a Waiting, to_send: VecDeque<Asked>, others: bool) -> Pipe<'a> {
+        let (defined, alone, outstanding) = Default::default();
+        Pipe { others, waiting, next_id: 0, defined, to_send, alone, outstanding }
     }
 
     fn into_unanswered(self) -> VecDeque<Asked> {
@@ -216,7 +249,8 @@ impl<'a> Pipe<'a> {
         let Channel { mut writer, mut reader } = channel;
         loop {
             self.send(&mut writer).await?;
-            let silence = tokio::time::sleep(SILENCE);
+            let strong = self.outstanding.values().flatten().any(|asked| asked.strong);
+            let silence = tokio::time::sleep(if self.others && !strong { SILENCE_WITH_OTHERS } else { SILENCE });
             tokio::select! {
                 frame = reader.next() => {
                     let frame = frame?.ok_or("the aggregator ended the channel")?;
@@ -293,8 +327,12 @@ impl<'a> Pipe<'a> {
             Err(error) => return self.on_refused(asked, &error),
         };
         let mut readings = values.readings();
+        let lock = || self.waiting.names.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut names = self.others.then(lock);
         for Asked { numbers, answer, .. } in asked {
-            let part: Vec<Reading> = readings.by_ref().take(numbers.as_slice().len()).collect();
+            let part = numbers.as_slice().iter().zip(readings.by_ref());
+            let seen = |(&number, reading)| names.as_mut().map_or(reading, |names| names.seen(number, reading));
+            let part: Vec<Reading> = part.map(seen).collect();
             let _ = answer.send(Ok(part));
         }
     }

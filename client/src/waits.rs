@@ -3,6 +3,7 @@
 
 use crate::error::AwardError;
 use crate::fake::FakeCluster;
+use crate::reads::reach;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -133,7 +134,7 @@ async fn run(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>, share
     loop {
         for (addr, peer) in aggregators.iter().cycle() {
             shared.wanted().await;
-            if let Ok(connection) = endpoint.connect(*addr, peer).await
+            if let Some(connection) = reach(&endpoint, *addr, peer, aggregators.len() > 1).await
                 && let Ok(channel) = connection.open_channel(channel::AWARDS).await
             {
                 match Pipe::new(&shared).run(channel).await {

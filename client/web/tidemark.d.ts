@@ -57,8 +57,11 @@ export interface ClaimTurn {
 export type State = "connecting" | "live" | "waiting" | "closed";
 
 export interface Options {
-  /** Of the server, `https://counts.example`; the page's own when left out. */
-  url?: string | URL;
+  /**
+   * Of the server, `https://counts.example`; the page's own when left out. Of several the next one is tried when one is lost, no award
+   * is missed and no total goes back.
+   */
+  url?: string | URL | (string | URL)[];
   /** `NAMESPACE/KEY` of counters whose totals are wanted, 100 at most. */
   counters?: string[];
   /** Whose awards, besides the session's own. Left out: with a session none, else those of `counters`, or without any all. */

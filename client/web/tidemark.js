@@ -8,6 +8,8 @@ const RETRY_MIN_MS = 250;
 const RETRY_MAX_MS = 15_000;
 /** All who lost one server come back within this, not in one moment. */
 const RETRY_SPREAD_MS = 2_000;
+/** Where there are other servers, the next one is tried within this. */
+const NEXT_SERVER_MS = 1_000;
 /** A connection that lived so long was a good one: the next failure is a first one. */
 const STEADY_MS = 5_000;
 /** WebSockets that did not open before server-sent events are tried, once. */
@@ -23,9 +25,11 @@ export function subscribe(options) {
 class Subscription {
   #options; #closed = false; #failures = 0; #socketFailures = 0; #end = null; #retry = null;
   #after; #ownAfter; #state = "";
+  #servers; #server = 0; #totals = new Map();
 
   constructor(options) {
     this.#options = { counters: [], transports: ["websocket", "events"], ...options };
+    this.#servers = [this.#options.url ?? []].flat();
     this.#after = options.after ?? null;
     this.#ownAfter = options.ownAfter ?? null;
     this.#connect();
@@ -77,7 +81,11 @@ class Subscription {
       // After events, WebSockets have another chance.
       this.#socketFailures = wanted === "websocket" && !opened ? this.#socketFailures + 1 : 0;
       this.#failures = opened && Date.now() - begun > STEADY_MS ? 0 : this.#failures + 1;
-      const most = Math.min(RETRY_MAX_MS, Math.max(RETRY_MIN_MS * 2 ** this.#failures, opened ? RETRY_SPREAD_MS : 0));
+      this.#server += 1;
+      const others = this.#servers.length > 1 && this.#failures < this.#servers.length;
+      const most = others
+        ? NEXT_SERVER_MS
+        : Math.min(RETRY_MAX_MS, Math.max(RETRY_MIN_MS * 2 ** this.#failures, opened ? RETRY_SPREAD_MS : 0));
       this.#retry = setTimeout(() => this.#connect(), RETRY_MIN_MS + Math.random() * (most - RETRY_MIN_MS));
       this.#become("waiting", reason);
     };
@@ -102,7 +110,8 @@ class Subscription {
   #socketClass() { return this.#options.WebSocket ?? globalThis.WebSocket; }
 
   #address(path) {
-    const url = new URL(path, this.#options.url ?? globalThis.location?.href);
+    const servers = this.#servers;
+    const url = new URL(path, servers.length ? servers[this.#server % servers.length] : globalThis.location?.href);
     for (const counter of this.#options.counters) url.searchParams.append("counter", counter);
     if (this.#options.awards) url.searchParams.set("awards", this.#options.awards);
     if (this.#after) url.searchParams.set("after", this.#after);
@@ -144,7 +153,7 @@ class Subscription {
 
   #take(text) {
     const message = JSON.parse(text), { onTotal, onAward, onYours, onClaim, onTrial } = this.#options;
-    if (message.type === "total") onTotal?.(message);
+    if (message.type === "total") onTotal?.(this.#seen(message));
     if (message.type === "trial") onTrial?.(message);
     // Before the first award: what comes while the connection is away is behind this.
     if (message.type === "begin") this.#after ??= message.position;
@@ -156,6 +165,17 @@ class Subscription {
       this.#ownAfter = message.position;
       (message.type === "yours" ? onYours : onClaim)?.(message);
     }
+  }
+
+  /** Another server may know less than the one before: nothing goes back. */
+  #seen(total) {
+    if (this.#servers.length < 2) return total;
+    const { counter, value, generation = 0 } = total;
+    const name = `${counter.namespace}/${counter.key}`, last = this.#totals.get(name);
+    const goesBack = last && (generation < last.generation || (generation === last.generation && value < last.value));
+    if (goesBack) return last;
+    this.#totals.set(name, { ...total, generation });
+    return total;
   }
 
   #become(state, reason) {

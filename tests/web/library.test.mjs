@@ -61,6 +61,35 @@ test("a subscription shows its session, and says after a failure what it has see
   assert.equal(states.at(-1), "closed");
 });
 
+test("of several servers the next one is tried soon, from where the last one was left, and no total goes back", async () => {
+  const { made, Socket } = sockets(), totals = [], awards = [];
+  const total = (value, generation) => ({ type: "total", counter: { namespace: "search", key: "q" }, value, generation });
+  const subscription = subscribe({
+    url: ["https://first.example", "https://second.example"], counters: ["search/q"], WebSocket: Socket,
+    onTotal: ({ value }) => totals.push(value), onAward: ({ position }) => awards.push(position),
+  });
+  await until(() => made.length === 1);
+  assert.equal(made[0].url.host, "first.example");
+  made[0].open();
+  made[0].say({ type: "begin", position: "7.1" });
+  made[0].say(award("award", "8.1.a"));
+  made[0].say(total(100));
+  const lost = Date.now();
+  made[0].break();
+  await until(() => made.length === 2);
+  assert.ok(Date.now() - lost < 1_500);
+  assert.deepEqual([made[1].url.host, made[1].url.searchParams.get("after")], ["second.example", "8.1.a"]);
+  made[1].open();
+  made[1].say(award("award", "8.1.a"));
+  for (const value of [90, 101]) made[1].say(total(value));
+  made[1].say(total(3, 1));
+  assert.deepEqual([totals, awards], [[100, 100, 101, 3], ["8.1.a"]]);
+  made[1].break();
+  await until(() => made.length === 3);
+  assert.equal(made[2].url.host, "first.example");
+  subscription.close();
+});
+
 test("where no WebSocket opens, events are read instead, in whatever pieces they come", async () => {
   const { made, Socket } = sockets(), totals = [], asked = [];
   const fetch = async (url, { headers }) => {
