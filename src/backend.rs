@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tidemark_aggregator::{Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, MilestoneState as State};
+use tidemark_aggregator::{
+    Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, MemberStanding, MilestoneState as State,
+};
 use tidemark_client::{Client, HitError, HitOutcome};
 use tidemark_proto::client::AddError;
-use tidemark_proto::ids::{CounterName, DcId, GroupId, SessionId};
+use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, SessionId};
 use tidemark_proto::ledger::{Awarded, Fate};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
@@ -23,6 +25,7 @@ use crate::claims::Claims;
 use crate::hops::Hops;
 use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
+use crate::http::ledger::{MemberBody, MembersBody};
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
     MilestoneStatus, Mode, News, Progress,
@@ -198,8 +201,10 @@ impl LocalBackend {
 
     fn dc_body(&self, dc: DcId) -> DcBody {
         let raft = self.aggregator.raft();
-        let member = Cluster::member(dc);
-        let member = match (raft.voters.contains(&member), raft.learners.contains(&member)) {
+        let first = AggregatorId::from(dc);
+        let of_either =
+            |members: &BTreeSet<u64>| [first, first.partner()].iter().any(|&id| members.contains(&Cluster::member(id)));
+        let member = match (of_either(&raft.voters), of_either(&raft.learners)) {
             (true, _) => Member::Voter,
             (_, true) => Member::Learner,
             _ => Member::None,
@@ -274,7 +279,11 @@ impl Backend for LocalBackend {
     }
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
-        Ok(self.aggregator.get_many(counters.iter()))
+        let readings = self.aggregator.get_many(counters.iter());
+        match self.aggregator.shows() {
+            true => Ok(readings),
+            false => Err(Failure::NotServing("this view has not been heard of by the ledger since it started".into())),
+        }
     }
 
     async fn define(&self, counter: CounterName, spec: MilestoneSpec) -> Result<MilestoneList, Failure> {
@@ -398,6 +407,38 @@ impl Backend for LocalBackend {
             }
             error => Failure::NotServing(error.to_string()),
         })
+    }
+
+    async fn members(&self) -> Result<MembersBody, Failure> {
+        let cluster = self.aggregator.cluster();
+        let leader = self.aggregator.raft().leader.and_then(Cluster::of_member);
+        let body = |standing: MemberStanding| MemberBody {
+            aggregator: cluster.aggregator_name(standing.id),
+            votes: standing.votes,
+            connected: standing.connected,
+            behind: standing.behind,
+            view: !self.aggregator.is_set_aside(standing.id),
+        };
+        let members = self.aggregator.members().into_iter().map(body).collect();
+        Ok(MembersBody { leader: leader.map(|id| cluster.aggregator_name(id)), members })
+    }
+
+    async fn replace_voter(&self, joins: String, leaves: String) -> Result<MembersBody, Failure> {
+        let id = |key, name: &str| self.aggregator.cluster().aggregator(name).map_err(|e| Failure::invalid(key, e));
+        let (joins, leaves) = (id("joins", &joins)?, id("leaves", &leaves)?);
+        self.aggregator.replace_voter(leaves, joins).await?;
+        self.members().await
+    }
+
+    async fn set_aside(&self, name: String) -> Result<MembersBody, Failure> {
+        let named = self.aggregator.cluster().aggregator(&name);
+        let view = named.map_err(|error| Failure::invalid("aggregator", error))?;
+        self.aggregator.set_aside(view).await?;
+        if shown(LEDGER_PATIENCE, || self.aggregator.is_set_aside(view).then_some(())).await.is_none() {
+            let message = "the ledger did not carry it out in time, and still may: where it is led the aggregator may be connected";
+            return Err(Failure::InDoubt(message.to_owned()));
+        }
+        self.members().await
     }
 
     async fn status(&self) -> serde_json::Value {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, get, milestones,
-    node, restore, status, verify, watch, webhooks,
+    Outcome, add, aggregator, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, get, ledger,
+    milestones, node, restore, status, verify, watch, webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -52,6 +52,8 @@ enum Command {
     Backup(backup::Backup),
     /// Begins a data centre whose disks are gone, or a whole cluster, from images
     Restore(restore::Restore),
+    /// The ledger's members: who votes, and whose views arming waits for
+    Ledger(ledger::LedgerArgs),
     /// Receivers of awards: what they have not acknowledged
     Webhooks(webhooks::Webhooks),
     /// What a process says of itself
@@ -105,6 +107,7 @@ impl Cli {
             Command::Dc(args) => dc::run(args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),
+            Command::Ledger(args) => ledger::run(args),
             Command::Webhooks(args) => webhooks::run(args),
             Command::Status(args) => status::run(args),
             Command::Verify(args) => verify::run(args),

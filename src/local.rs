@@ -315,6 +315,7 @@ fn describe(options: &LocalOptions, sockets: &[Sockets]) -> Cluster {
     let dc = |(name, sockets): (&str, &Sockets)| DataCentre {
         name: name.to_owned(),
         aggregator: sockets.aggregator.local_addr(),
+        second: None,
         nodes: vec![sockets.node.local_addr()],
         replicas: 1,
     };
@@ -372,7 +373,7 @@ async fn start_dc(
     let aggregator_options = AggregatorOptions {
         data_dir: dir.join("aggregator"),
         cluster: cluster.clone(),
-        dc,
+        id: dc.into(),
         core: AggregatorConfig::new(dc, 0),
         raft: Config::new(cluster.with_era(), LEDGER),
     };

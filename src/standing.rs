@@ -15,8 +15,8 @@ const US_PER_MS: f64 = 1_000.0;
 
 /// The data centre that leads the ledger, as far as this aggregator knows.
 pub fn leader(aggregator: &Aggregator) -> Option<String> {
-    let leader = aggregator.raft().leader.and_then(Cluster::dc_of_member)?;
-    aggregator.cluster().name_of(leader).map(str::to_owned)
+    let leader = aggregator.raft().leader.and_then(Cluster::of_member)?;
+    aggregator.cluster().name_of(leader.dc).map(str::to_owned)
 }
 
 /// Rights of a data centre as the ledger knows them; `None` where nothing is guarded.
@@ -63,14 +63,14 @@ struct Known<'a> {
 impl Known<'_> {
     /// A data centre whose part of the counter is `counted`.
     fn of(&self, dc: DcId, name: String, place: Option<Place>, counted: u64) -> DcBody {
-        let round_trip = self.core.rtts().get(&dc);
+        let round_trip = self.core.rtts().get(&dc).copied();
         let reachable = self.aggregator.reaches(dc);
         let rights = rights(self.ledger, self.counter, dc);
         let placed = self.ledger.counter(self.counter).and_then(|state| state.placed_of(dc));
         DcBody {
             name,
             place,
-            voter: self.aggregator.cluster().voters.contains(&dc),
+            voter: self.aggregator.members().iter().any(|member| member.votes && member.id.dc == dc),
             reachable,
             round_trip_ms: round_trip.map(|span| span.0 as f64 / US_PER_MS),
             heard_ms: self.core.gossip().progressed(dc).map(|at| (self.now - at).0 as f64 / US_PER_MS),

@@ -102,7 +102,7 @@ async fn call(mesh: &Mesh, dc: DcId, question: Bytes, within: Duration) -> Resul
     if question.len() > CALL_BYTES_MAX {
         return Err(CallError::TooLong { bytes: question.len() });
     }
-    let connection = mesh.connection(dc).ok_or(CallError::NotConnected)?;
+    let connection = mesh.connection_to(dc).ok_or(CallError::NotConnected)?;
     let asked = async {
         let lost = |error: String| CallError::Lost(error);
         let channel = connection.open_channel(channel::CALL).await.map_err(|error| lost(error.to_string()))?;

@@ -1,8 +1,9 @@
 //! Who belongs to the cluster: what every process of it must be told alike.
 
 use std::net::SocketAddr;
-use tidemark_proto::ids::DcId;
+use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::limits::DCS_MAX;
+use tidemark_transport::certs::SECOND_AGGREGATOR;
 
 /// One data centre.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub struct DataCentre {
     pub name: String,
     /// Where its aggregator listens.
     pub aggregator: SocketAddr,
+    /// Where the second of a pair of aggregators listens.
+    pub second: Option<SocketAddr>,
     /// Where its nodes listen.
     pub nodes: Vec<SocketAddr>,
     /// Nodes that hold each group's log.
@@ -46,6 +49,8 @@ pub enum ClusterError {
     Leader(String),
     #[error("no data centre is named {0:?}")]
     UnknownDc(String),
+    #[error("there is no aggregator {0:?}: a data centre's name, or one with /second, is expected")]
+    UnknownAggregator(String),
 }
 
 impl Cluster {
@@ -69,7 +74,7 @@ impl Cluster {
     }
 
     fn check_addresses(&self) -> Result<(), ClusterError> {
-        let all = self.dcs.iter().flat_map(|dc| std::iter::once(&dc.aggregator).chain(&dc.nodes));
+        let all = self.dcs.iter().flat_map(|dc| std::iter::once(&dc.aggregator).chain(&dc.second).chain(&dc.nodes));
         let mut addresses: Vec<&SocketAddr> = all.filter(|address| address.port() != 0).collect();
         addresses.sort_unstable();
         match addresses.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -112,14 +117,47 @@ impl Cluster {
         (0..self.dcs.len() as u16).map(DcId)
     }
 
-    /// The member number of a data centre in the ledger's Raft group.
-    pub fn member(dc: DcId) -> u64 {
-        u64::from(dc.0) + 1
+    /// All aggregators: the first of each data centre, then the second ones.
+    pub fn aggregators(&self) -> impl Iterator<Item = AggregatorId> {
+        let seconds = self.ids().filter(|&dc| self.is_paired(dc)).map(|dc| AggregatorId::from(dc).partner());
+        self.ids().map(AggregatorId::from).chain(seconds)
     }
 
-    /// The data centre of a member of the ledger's Raft group.
-    pub fn dc_of_member(member: u64) -> Option<DcId> {
-        u16::try_from(member.checked_sub(1)?).ok().map(DcId)
+    /// Whether a data centre has a pair of aggregators.
+    pub fn is_paired(&self, dc: DcId) -> bool {
+        self.dcs.get(usize::from(dc.0)).is_some_and(|dc| dc.second.is_some())
+    }
+
+    /// Where an aggregator listens.
+    pub fn address_of(&self, aggregator: AggregatorId) -> Option<SocketAddr> {
+        let dc = self.dcs.get(usize::from(aggregator.dc.0))?;
+        if aggregator.is_second() { dc.second } else { Some(dc.aggregator) }
+    }
+
+    /// An aggregator, for people: its data centre, and `/second`.
+    pub fn aggregator_name(&self, aggregator: AggregatorId) -> String {
+        let dc = self.name_of(aggregator.dc).unwrap_or("?");
+        if aggregator.is_second() { format!("{dc}/{SECOND_AGGREGATOR}") } else { dc.to_owned() }
+    }
+
+    /// The aggregator of such a name; also a second one that the layout no longer has.
+    pub fn aggregator(&self, name: &str) -> Result<AggregatorId, ClusterError> {
+        let (dc, seat) = match name.split_once('/') {
+            Some((dc, SECOND_AGGREGATOR)) => (self.dc(dc), 1),
+            _ => (self.dc(name), 0),
+        };
+        let unknown = |_| ClusterError::UnknownAggregator(name.to_owned());
+        dc.map(|dc| AggregatorId { dc, seat }).map_err(unknown)
+    }
+
+    /// The member number of an aggregator in the ledger's Raft group.
+    pub fn member(aggregator: impl Into<AggregatorId>) -> u64 {
+        u64::from(u16::from(aggregator.into())) + 1
+    }
+
+    /// The aggregator that is a member of the ledger's Raft group.
+    pub fn of_member(member: u64) -> Option<AggregatorId> {
+        AggregatorId::try_from(u16::try_from(member.checked_sub(1)?).ok()?).ok()
     }
 }
 
@@ -136,6 +174,7 @@ mod tests {
         let dc = |i: u16| DataCentre {
             name: format!("dc-{i}"),
             aggregator: SocketAddr::from(([127, 0, 0, 1], 7000 + i)),
+            second: None,
             nodes: vec![SocketAddr::from(([127, 0, 0, 1], 8000 + i))],
             replicas: 1,
         };
@@ -157,5 +196,25 @@ mod tests {
         let mut address = cluster(2);
         address.dcs[1].aggregator = address.dcs[0].nodes[0];
         assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].nodes[0])));
+        address.dcs[1].second = Some(address.dcs[0].aggregator);
+        address.dcs[1].aggregator = SocketAddr::from(([127, 0, 0, 1], 7009));
+        assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].aggregator)));
+    }
+
+    #[test]
+    fn each_aggregator_is_a_member_of_its_own_whose_number_a_pair_elsewhere_does_not_change() {
+        let mut pair = cluster(3);
+        pair.dcs[1].second = Some(SocketAddr::from(([127, 0, 0, 1], 7100)));
+        let all: Vec<AggregatorId> = pair.aggregators().collect();
+        let names: Vec<String> = all.iter().map(|&aggregator| pair.aggregator_name(aggregator)).collect();
+        assert_eq!(names, ["dc-0", "dc-1", "dc-2", "dc-1/second"]);
+        for (&aggregator, name) in all.iter().zip(&names) {
+            assert_eq!(Cluster::of_member(Cluster::member(aggregator)), Some(aggregator));
+            assert_eq!(pair.aggregator(name), Ok(aggregator));
+        }
+        assert_eq!(Cluster::member(DcId(2)), 3);
+        for wrong in ["dc-9/second", "dc-0/first", "second"] {
+            assert_eq!(pair.aggregator(wrong), Err(ClusterError::UnknownAggregator(wrong.into())));
+        }
     }
 }

@@ -5,21 +5,24 @@ use crate::cluster::{Cluster, DataCentre};
 use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
 use crate::image::IMAGES_MAX;
 use crate::ledger::{LedgerApp, SharedLedger};
-use crate::membership::{Membership, Voters};
+use crate::membership::{LEARNER_FLUSH_GATHER, Membership, Voters};
 use crate::mesh::Mesh;
 use crate::nodes;
 use crate::raft_transport::MeshTransport;
 use crate::reads;
 use crate::storage::{StoreFailure, ViewRows, ViewStore, ViewStoreError};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::local::PersistError;
-use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
+use tidemark_consensus::raft::{ChangeError, Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
-use tidemark_proto::ids::{CounterName, DcId, GroupId};
+use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId};
 use tidemark_proto::ledger::ForgetError as LedgerForgetError;
-use tidemark_proto::ledger::{Awarded, CounterLedger, DeclareError, DefineError, DisarmError, Pending, Stake};
+use tidemark_proto::ledger::{
+    Awarded, CounterLedger, DeclareError, DefineError, DisarmError, Pending, SetAsideError, Stake,
+};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading};
 use tidemark_proto::time::Time;
@@ -32,16 +35,12 @@ pub const LIVE_EVENTS_MAX: usize = 1_024;
 /// The ledger's file inside a data directory.
 pub const LEDGER_FILE: &str = "ledger.redb";
 
-/// A member of the ledger that does not vote makes entries durable in lots of this time: near a milestone there are a hundred
-/// a second, and nobody waits for its disk.
-const LEARNER_FLUSH_GATHER: Duration = Duration::from_millis(50);
-
 /// How an aggregator is started.
 #[derive(Clone, Debug)]
 pub struct AggregatorOptions {
     pub data_dir: PathBuf,
     pub cluster: Cluster,
-    pub dc: DcId,
+    pub id: AggregatorId,
     /// Settings of the core; identity and epoch are filled in.
     pub core: AggregatorConfig,
     /// Settings of the ledger's Raft.
@@ -131,7 +130,7 @@ pub struct Aggregator {
 
 struct Inner {
     cluster: Cluster,
-    own: DcId,
+    own: AggregatorId,
     core: SharedCore,
     ledger: SharedLedger,
     /// When the core's time begins.
@@ -155,19 +154,20 @@ impl Aggregator {
         credentials: Credentials,
         options: AggregatorOptions,
     ) -> Result<Aggregator, StartError> {
-        let AggregatorOptions { data_dir, cluster, dc: own, core, mut raft } = options;
+        let AggregatorOptions { data_dir, cluster, id: own, core, mut raft } = options;
         cluster.check()?;
         let directory = |source| StartError::Directory { path: data_dir.display().to_string(), source };
         std::fs::create_dir_all(&data_dir).map_err(directory)?;
-        let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.0)].clone());
-        let (store, epoch, rows) = ViewStore::open(&data_dir, &cluster.with_era(), &dc.name)?;
-        let config = AggregatorConfig { dc: own, epoch, seed: rand::random(), ..core };
+        let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
+        let (store, epoch, rows) = ViewStore::open(&data_dir, &cluster.with_era(), &cluster.aggregator_name(own))?;
+        let paired = cluster.is_paired(own.dc);
+        let config = AggregatorConfig { own, paired, epoch, seed: rand::random(), ..core };
         let core = AggregatorCore::recover(config, rows).map_err(|error| StartError::Rows(error.to_string()))?;
         let core = SharedCore::new(core);
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         let (ledger, ledger_changed) = (SharedLedger::default(), Arc::new(Notify::new()));
         let mesh = Mesh::new(endpoint.clone(), cluster.clone(), own, events.clone(), ledger.clone());
-        if !cluster.voters.contains(&own) {
+        if own.is_second() || !cluster.voters.contains(&own.dc) {
             raft.flush_gather = LEARNER_FLUSH_GATHER;
         }
         let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await?;
@@ -255,7 +255,35 @@ impl Aggregator {
     }
 
     pub fn dc(&self) -> DcId {
+        self.inner.own.dc
+    }
+
+    /// Which of its data centre's aggregators it is.
+    pub fn id(&self) -> AggregatorId {
         self.inner.own
+    }
+
+    /// Whether this view shows anything. One of a pair may have been set aside while it was down: it shows nothing before the ledger, as
+    /// applied here, knows of its start.
+    pub fn shows(&self) -> bool {
+        let ledger = self.inner.ledger.lock();
+        !self.inner.cluster.is_paired(self.dc()) || self.inner.core.lock().view().is_registered(&ledger)
+    }
+
+    /// The command of an operator that arming shall wait no longer for the view of an aggregator that does not run. It is on its way to
+    /// the ledger when this returns; [`Aggregator::is_set_aside`] shows that it was carried out.
+    pub async fn set_aside(&self, view: AggregatorId) -> Result<(), SetAsideError> {
+        let cmd = {
+            let ledger = self.inner.ledger.lock();
+            self.inner.core.lock().setting_aside(view, &ledger)?
+        };
+        self.submit(vec![cmd]).await;
+        Ok(())
+    }
+
+    /// Whether arming does not wait for the view of an aggregator, as far as is known here.
+    pub fn is_set_aside(&self, view: AggregatorId) -> bool {
+        !self.inner.ledger.lock().views().contains(&view)
     }
 
     /// The value of one counter as this view shows it.
@@ -275,8 +303,10 @@ impl Aggregator {
     /// can say what that is; elsewhere the error names it.
     pub async fn read_barrier(&self) -> Result<(), String> {
         let raft = &self.inner.raft;
-        let index = raft.read_index().await.map_err(|error| match raft.leader().and_then(Cluster::dc_of_member) {
-            Some(leader) if leader != self.inner.own => format!("strong reads are served in {}", self.dc_name(leader)),
+        let index = raft.read_index().await.map_err(|error| match raft.leader().and_then(Cluster::of_member) {
+            Some(leader) if leader != self.inner.own => {
+                format!("strong reads are served in {}", self.inner.cluster.aggregator_name(leader))
+            }
             _ => error.to_string(),
         })?;
         let applied = raft.metrics().until(|metrics| metrics.applied >= Some(index)).await;
@@ -364,7 +394,8 @@ impl Aggregator {
             self.inner.core.lock().forgetting(self.now(), dc, forced, &ledger)?
         };
         let membership = self.membership();
-        for Voters { all, reached } in [membership.left_without(None), membership.left_without(Some(dc))] {
+        for gone in [None, Some(dc)] {
+            let Voters { all, reached } = membership.left_without(|id| Some(id.dc) == gone);
             if reached * 2 <= all {
                 return Err(ForgetError::Majority { all, reached });
             }
@@ -376,8 +407,8 @@ impl Aggregator {
     /// Whether the ledger, as applied here, shows that a data centre was forgotten, and no member of its Raft is of it any more.
     pub fn is_forgotten(&self, dc: DcId) -> bool {
         let Metrics { voters, learners, .. } = self.raft();
-        let member = Cluster::member(dc);
-        self.inner.ledger.lock().is_forgotten(dc) && !voters.contains(&member) && !learners.contains(&member)
+        let is_of = |&member: &u64| Cluster::of_member(member).is_some_and(|id| id.dc == dc);
+        self.inner.ledger.lock().is_forgotten(dc) && !voters.iter().chain(&learners).any(is_of)
     }
 
     /// All registered groups.
@@ -462,7 +493,16 @@ impl Aggregator {
 
     /// Whether another data centre can be reached from here at present.
     pub fn reaches(&self, dc: DcId) -> bool {
-        dc == self.inner.own || self.inner.mesh.connection(dc).is_some()
+        dc == self.inner.own.dc || self.inner.mesh.connection_to(dc).is_some()
+    }
+
+    /// Whether another aggregator can be reached from here at present; this one can.
+    pub fn reaches_aggregator(&self, id: AggregatorId) -> bool {
+        id == self.inner.own || self.inner.mesh.connection(id).is_some()
+    }
+
+    pub(crate) async fn change_voters(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
+        self.inner.raft.change_voters(voters, true).await
     }
 
     pub(crate) fn images(&self) -> &Arc<Semaphore> {
@@ -485,7 +525,7 @@ impl Aggregator {
     pub fn unheard(&self, counter: &CounterName) -> Vec<String> {
         let ledger = self.inner.ledger.lock();
         let generation = ledger.resets().generation(counter);
-        let elsewhere = |group: &GroupId| group.dc != self.inner.own && generation > 0;
+        let elsewhere = |group: &GroupId| group.dc != self.inner.own.dc && generation > 0;
         let guarded = ledger.counter(counter).into_iter().flat_map(|state| state.bases_missing()).filter(elsewhere);
         let here = self.inner.core.lock().unheard(counter, generation, &ledger);
         here.into_iter().chain(guarded).map(|group| self.group_name(group)).collect()
@@ -507,7 +547,7 @@ impl Aggregator {
                 Pending::Armed => MilestoneState::Armed { rights: Vec::new() },
                 Pending::Arming { awaits, .. } => MilestoneState::Arming {
                     groups: waiting.iter().chain(late).cloned().collect(),
-                    views: awaits.iter().map(|&dc| self.dc_name(dc)).collect(),
+                    views: awaits.iter().map(|&view| self.inner.cluster.aggregator_name(view)).collect(),
                 },
             };
             (at, shown)
@@ -548,13 +588,13 @@ impl Aggregator {
     /// Whether reads and definitions work here, and if not, why.
     pub fn ready(&self) -> Result<(), String> {
         let ledger = self.inner.ledger.lock();
-        if ledger.is_forgotten(self.inner.own) {
+        if ledger.is_forgotten(self.inner.own.dc) {
             return Err("this data centre was given up with `tidemark dc forget`".into());
         }
         if let Some(reason) = self.inner.mesh.refused() {
-            return Err(format!("another data centre says: {reason}"));
+            return Err(format!("another aggregator says: {reason}"));
         }
-        match (self.raft().leader, ledger.views().contains(&self.inner.own)) {
+        match (self.raft().leader, self.inner.core.lock().view().is_registered(&ledger)) {
             (_, false) => Err("this view is not registered in the ledger yet".into()),
             (None, true) => Err("the ledger has no leader".into()),
             (Some(_), true) => Ok(()),
@@ -564,7 +604,7 @@ impl Aggregator {
 
 async fn start_raft(
     dir: &std::path::Path,
-    own: DcId,
+    own: AggregatorId,
     config: Config,
     mesh: &Mesh,
     ledger: &SharedLedger,

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::PersistError;
 use tidemark_consensus::raft::RaftNode;
 use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, Event as CoreEvent, Input, Output};
-use tidemark_proto::ids::{DcId, GroupId};
+use tidemark_proto::ids::{AggregatorId, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
 use tidemark_proto::time::{Span, Time, WallMs};
@@ -34,18 +34,18 @@ const SURVEY_INTERVAL: Duration = Duration::from_micros(CLOCK_INTERVAL.0);
 /// What happens to an aggregator.
 pub enum Event {
     PeerUp {
-        dc: DcId,
+        peer: AggregatorId,
         id: u64,
         sender: mpsc::Sender<Bytes>,
         connection: Connection,
     },
     Peer {
-        dc: DcId,
+        peer: AggregatorId,
         id: u64,
         msg: PeerMsg,
     },
     PeerGone {
-        dc: DcId,
+        peer: AggregatorId,
         id: u64,
     },
     NodeUp {
@@ -107,7 +107,7 @@ struct Speaker {
 
 /// Everything the event loop needs.
 pub struct Host {
-    pub own: DcId,
+    pub own: AggregatorId,
     pub core: SharedCore,
     pub ledger: SharedLedger,
     pub ledger_changed: Arc<Notify>,
@@ -117,11 +117,11 @@ pub struct Host {
     pub store: ViewStore,
     pub live: broadcast::Sender<LiveEvent>,
     pub origin: Instant,
-    peers: HashMap<DcId, Peer>,
+    peers: HashMap<AggregatorId, Peer>,
     nodes: HashMap<NodeGroup, NodePeer>,
     /// Who speaks for each group.
     speakers: HashMap<GroupId, Speaker>,
-    leader: Option<DcId>,
+    leader: Option<AggregatorId>,
     /// Sets of rows that were handed to the disk, and those that are durable.
     handed: u64,
     persisted: u64,
@@ -131,7 +131,7 @@ pub struct Host {
 
 /// The parts that a host is made of.
 pub struct HostParts {
-    pub own: DcId,
+    pub own: AggregatorId,
     pub core: SharedCore,
     pub ledger: SharedLedger,
     pub ledger_changed: Arc<Notify>,
@@ -217,16 +217,16 @@ impl Host {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::PeerUp { dc, id, sender, connection } => self.on_peer_up(dc, id, sender, connection),
-            Event::Peer { dc, id, msg } => {
-                if self.peers.get(&dc).is_some_and(|peer| peer.id == id) {
-                    self.handle(Input::Peer { dc, msg });
+            Event::PeerUp { peer, id, sender, connection } => self.on_peer_up(peer, id, sender, connection),
+            Event::Peer { peer, id, msg } => {
+                if self.peers.get(&peer).is_some_and(|known| known.id == id) {
+                    self.handle(Input::Peer { peer, msg });
                 }
             }
-            Event::PeerGone { dc, id } => {
-                if self.peers.get(&dc).is_some_and(|peer| peer.id == id) {
-                    self.peers.remove(&dc);
-                    self.handle(Input::PeerGone { dc });
+            Event::PeerGone { peer, id } => {
+                if self.peers.get(&peer).is_some_and(|known| known.id == id) {
+                    self.peers.remove(&peer);
+                    self.handle(Input::PeerGone { peer });
                 }
             }
             Event::NodeUp { node, sender, connection } => {
@@ -242,19 +242,19 @@ impl Host {
         }
     }
 
-    fn on_peer_up(&mut self, dc: DcId, id: u64, sender: mpsc::Sender<Bytes>, connection: Connection) {
-        if self.peers.remove(&dc).is_some() {
-            self.handle(Input::PeerGone { dc });
+    fn on_peer_up(&mut self, peer: AggregatorId, id: u64, sender: mpsc::Sender<Bytes>, connection: Connection) {
+        if self.peers.remove(&peer).is_some() {
+            self.handle(Input::PeerGone { peer });
         }
         let rtt = Span(connection.rtt().as_micros() as u64);
-        self.peers.insert(dc, Peer { id, sender, connection });
-        self.handle(Input::PeerUp { dc, rtt });
+        self.peers.insert(peer, Peer { id, sender, connection });
+        self.handle(Input::PeerUp { peer, rtt });
     }
 
     /// The first message by a node's channel is a greeting, which says of which incarnation the group is.
     fn on_node(&mut self, node: NodeGroup, msg: FromGroup) {
         let group = group_of(&msg);
-        if group.dc != self.own || group.group != node.group {
+        if group.dc != self.own.dc || group.group != node.group {
             tracing::warn!(%group, ?node, "a node of this data centre speaks for another group than it was asked about");
             return self.lose_node(node, "the group is not the one that the channel is for");
         }
@@ -320,7 +320,7 @@ impl Host {
 
     /// Every node that holds a group hears that an incarnation of it is lost, also one that does not speak for it.
     fn tell_lost(&mut self, lost: Vec<GroupId>) {
-        let own = self.own;
+        let own = self.own.dc;
         for group in lost.into_iter().filter(|group| group.dc == own) {
             let frame = Bytes::from(wire::encode(&ForGroup::Lost { group }));
             let holders = self.nodes.iter().filter(|(node, _)| node.group == group.group);
@@ -335,7 +335,7 @@ impl Host {
         let is_voter = self.raft.metrics().get().voters.contains(&Cluster::member(self.own));
         let awarded = ledger.counter(counter).and_then(|state| state.awards().get(&at));
         if let Some(awarded) = awarded.filter(|_| is_voter) {
-            let cmd = awards::signature(&self.credentials, self.own, awarded);
+            let cmd = awards::signature(&self.credentials, self.own.dc, awarded);
             self.core.lock().keep_proposing(cmd);
         }
     }
@@ -360,7 +360,7 @@ impl Host {
     }
 
     fn on_leader(&mut self, member: Option<u64>) {
-        let leader = member.and_then(Cluster::dc_of_member);
+        let leader = member.and_then(Cluster::of_member);
         if leader != self.leader {
             self.leader = leader;
             self.handle(Input::Leader(leader));
@@ -369,10 +369,10 @@ impl Host {
 
     /// How far the others are away, and what the clock shows.
     fn survey(&mut self) {
-        let rtts: Vec<(DcId, Span)> =
-            self.peers.iter().map(|(&dc, peer)| (dc, Span(peer.connection.rtt().as_micros() as u64))).collect();
-        for (dc, rtt) in rtts {
-            self.handle(Input::PeerRtt { dc, rtt });
+        let rtt_of = |(&id, peer): (&AggregatorId, &Peer)| (id, Span(peer.connection.rtt().as_micros() as u64));
+        let rtts: Vec<(AggregatorId, Span)> = self.peers.iter().map(rtt_of).collect();
+        for (peer, rtt) in rtts {
+            self.handle(Input::PeerRtt { peer, rtt });
         }
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.handle(Input::Clock(WallMs(since_1970.as_millis() as u64)));
@@ -384,7 +384,7 @@ impl Host {
             let Some(output) = self.core.lock().poll_output() else { break };
             match output {
                 Output::Group { group, msg } => self.send_group(group, wire::encode(&msg).into()),
-                Output::Peer { dc, msg } => self.send_peer(dc, wire::encode(&msg).into()),
+                Output::Peer { peer, msg } => self.send_peer(peer, wire::encode(&msg).into()),
                 Output::Propose(cmds) => self.propose(&cmds),
                 Output::Persist(rows) => {
                     self.handed += 1;
@@ -403,13 +403,13 @@ impl Host {
     }
 
     /// A peer that does not read loses its connection; it is told again from its digest.
-    fn send_peer(&mut self, dc: DcId, frame: Bytes) {
+    fn send_peer(&mut self, peer: AggregatorId, frame: Bytes) {
         metrics::counter!("tidemark_peer_bytes_total").increment(frame.len() as u64);
-        if self.peers.get(&dc).is_some_and(|peer| peer.sender.try_send(frame).is_err())
-            && let Some(peer) = self.peers.remove(&dc)
+        if self.peers.get(&peer).is_some_and(|known| known.sender.try_send(frame).is_err())
+            && let Some(slow) = self.peers.remove(&peer)
         {
-            peer.connection.close(READS_TOO_SLOWLY);
-            self.handle(Input::PeerGone { dc });
+            slow.connection.close(READS_TOO_SLOWLY);
+            self.handle(Input::PeerGone { peer });
         }
     }
 

@@ -17,6 +17,7 @@ mod nodes;
 mod raft_transport;
 mod reads;
 mod storage;
+mod voters;
 mod waits;
 
 pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerService};
@@ -28,3 +29,4 @@ pub use handle::{
 pub use image::{IMAGES_MAX, Image, ImageError};
 pub use ledger::read_ledger;
 pub use storage::{VIEW_FILE, ViewRows, ViewStoreError, found as found_view};
+pub use voters::{MemberStanding, VOTER_LAG_ENTRIES_MAX, VoterError};

@@ -8,12 +8,12 @@ use crate::ledger::SharedLedger;
 use crate::raft_transport::{serve_raft_call, serve_raft_stream};
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tidemark_consensus::raft::{MetricsWatch, RaftService};
-use tidemark_proto::ids::DcId;
+use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::msg::{Meeting, PeerMsg};
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{
@@ -44,21 +44,21 @@ pub struct Mesh {
 struct Inner {
     endpoint: Endpoint,
     cluster: Cluster,
-    own: DcId,
-    /// By data centre: the present connection and its number.
-    connections: Vec<watch::Sender<Option<(u64, Connection)>>>,
+    own: AggregatorId,
+    /// By aggregator: the present connection and its number.
+    connections: BTreeMap<AggregatorId, watch::Sender<Option<(u64, Connection)>>>,
     next_id: AtomicU64,
     raft: OnceLock<Arc<dyn RaftService>>,
     calls: OnceLock<Calls>,
     events: mpsc::Sender<Event>,
     ledger: SharedLedger,
-    /// Why another data centre refuses this one, since one last did not.
+    /// Why another aggregator refuses this one, since one of another data centre last did not.
     refusal: Mutex<Option<String>>,
     /// What this aggregator's member of the ledger says of itself. Not the member: its file is closed when nobody holds it any more,
     /// and the mesh lives as long as connections do.
     member: OnceLock<MetricsWatch>,
-    /// Data centres whose members have lost their logs, as far as this one knows, which leads.
-    emptied: Mutex<BTreeSet<DcId>>,
+    /// Aggregators whose members have lost their logs, as far as this one knows, which leads.
+    emptied: Mutex<BTreeSet<AggregatorId>>,
 }
 
 /// Before who was refused is dialled again, beside the pause that always is.
@@ -73,11 +73,11 @@ impl Mesh {
     pub fn new(
         endpoint: Endpoint,
         cluster: Cluster,
-        own: DcId,
+        own: AggregatorId,
         events: mpsc::Sender<Event>,
         ledger: SharedLedger,
     ) -> Mesh {
-        let connections = cluster.ids().map(|_| watch::channel(None).0).collect();
+        let connections = cluster.aggregators().map(|peer| (peer, watch::channel(None).0)).collect();
         Mesh {
             inner: Arc::new(Inner {
                 endpoint,
@@ -111,13 +111,13 @@ impl Mesh {
     }
 
     /// A leader takes what a member once had for there: it must not speak to one that has lost it under the same name.
-    fn is_known_to_have_a_log(&self, dc: DcId) -> bool {
+    fn is_known_to_have_a_log(&self, peer: AggregatorId) -> bool {
         let Some(metrics) = self.inner.member.get().map(MetricsWatch::get) else { return false };
-        metrics.is_leader && metrics.matched.get(&Cluster::member(dc)).copied().flatten().is_some()
+        metrics.is_leader && metrics.matched.get(&Cluster::member(peer)).copied().flatten().is_some()
     }
 
-    /// Data centres whose members have lost their logs.
-    pub fn emptied(&self) -> MutexGuard<'_, BTreeSet<DcId>> {
+    /// Aggregators whose members have lost their logs.
+    pub fn emptied(&self) -> MutexGuard<'_, BTreeSet<AggregatorId>> {
         self.inner.emptied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,29 +126,38 @@ impl Mesh {
         let _ = self.inner.calls.set(calls);
     }
 
-    /// The present connection to a data centre.
-    pub fn connection(&self, dc: DcId) -> Option<Connection> {
-        let current = self.inner.connections.get(usize::from(dc.0))?.borrow();
+    /// The present connection to an aggregator.
+    pub fn connection(&self, peer: AggregatorId) -> Option<Connection> {
+        let current = self.inner.connections.get(&peer)?.borrow();
         current.as_ref().map(|(_, connection)| connection.clone())
     }
 
-    /// Dials every data centre that it is on this one to dial. Returns at once.
-    pub fn dial_all(&self) -> Vec<tokio::task::JoinHandle<()>> {
-        let own = self.inner.own;
-        let higher = self.inner.cluster.ids().filter(move |dc| *dc > own);
-        higher.map(|dc| tokio::spawn(self.clone().keep_dialling(dc))).collect()
+    /// The present connection to a data centre: to the first of its aggregators that is connected.
+    pub fn connection_to(&self, dc: DcId) -> Option<Connection> {
+        let first = AggregatorId::from(dc);
+        self.connection(first).or_else(|| self.connection(first.partner()))
     }
 
-    async fn keep_dialling(self, dc: DcId) {
+    /// Dials every aggregator that it is on this one to dial. Returns at once.
+    pub fn dial_all(&self) -> Vec<tokio::task::JoinHandle<()>> {
+        let higher = self.inner.cluster.aggregators().filter(|&peer| self.dials(peer));
+        higher.map(|peer| tokio::spawn(self.clone().keep_dialling(peer))).collect()
+    }
+
+    fn dials(&self, peer: AggregatorId) -> bool {
+        u16::from(peer) > u16::from(self.inner.own)
+    }
+
+    async fn keep_dialling(self, peer: AggregatorId) {
         let mut pause = REDIAL_MIN;
         loop {
-            match until_answered(|| self.dial(dc)).await {
+            match until_answered(|| self.dial(peer)).await {
                 Ok(connection) => {
                     pause = REDIAL_MIN;
-                    self.run_dialled(dc, connection).await;
+                    self.run_dialled(peer, connection).await;
                 }
                 Err(error) => {
-                    tracing::debug!(dc = dc.0, %error, "peer not reached");
+                    tracing::debug!(%peer, %error, "peer not reached");
                     pause = (pause * 2).min(REDIAL_MAX);
                 }
             }
@@ -156,19 +165,34 @@ impl Mesh {
         }
     }
 
-    async fn dial(&self, dc: DcId) -> Result<Connection, String> {
-        let peer = &self.inner.cluster.dcs[usize::from(dc.0)];
-        let expected = PeerName::any(&peer.name, Role::Aggregator).map_err(|error| error.to_string())?;
-        self.inner.endpoint.connect(peer.aggregator, &expected).await.map_err(|error| error.to_string())
+    async fn dial(&self, peer: AggregatorId) -> Result<Connection, String> {
+        let cluster = &self.inner.cluster;
+        let (Some(name), Some(address)) = (cluster.name_of(peer.dc), cluster.address_of(peer)) else {
+            return Err("the layout has no such aggregator".to_owned());
+        };
+        let expected = PeerName::any(name, Role::Aggregator).map_err(|error| error.to_string())?;
+        let connection = self.inner.endpoint.connect(address, &expected).await.map_err(|error| error.to_string())?;
+        if connection.peer().seat() != peer.seat {
+            let found = connection.peer().to_string();
+            connection.close("the layout has the other aggregator of the data centre at this address");
+            return Err(format!("{found} answers at {address}, which is for {}", cluster.aggregator_name(peer)));
+        }
+        Ok(connection)
     }
 
-    /// Serves a connection that an aggregator of another data centre dialled.
+    /// Serves a connection that another aggregator dialled.
     pub async fn accept(&self, connection: Connection) {
-        match self.inner.cluster.dc(connection.peer().dc()) {
-            Ok(dc) if self.refuses(dc, &connection) => {}
-            Ok(dc) if dc < self.inner.own => self.run_if_used(dc, connection).await,
-            Ok(dc) => {
-                tracing::warn!(dc = dc.0, "refused: this aggregator dials that one");
+        let seat = connection.peer().seat();
+        let peer = self.inner.cluster.dc(connection.peer().dc()).map(|dc| AggregatorId { dc, seat });
+        match peer {
+            Ok(peer) if self.refuses(peer.dc, &connection) => {}
+            Ok(peer) if !self.inner.connections.contains_key(&peer) => {
+                tracing::warn!(peer = %connection.peer(), "refused: the layout has no second aggregator there");
+                connection.close("the layout has no second aggregator there");
+            }
+            Ok(peer) if !self.dials(peer) && peer != self.inner.own => self.run_if_used(peer, connection).await,
+            Ok(peer) => {
+                tracing::warn!(%peer, "refused: this aggregator dials that one");
                 connection.close("this aggregator dials that one: the layouts differ");
             }
             Err(error) => {
@@ -178,7 +202,7 @@ impl Mesh {
         }
     }
 
-    /// Ends a connection to a data centre that was forgotten, and says why; it may not know.
+    /// Ends a connection to an aggregator of a data centre that was forgotten, and says why; it may not know.
     fn refuses(&self, dc: DcId, connection: &Connection) -> bool {
         let refused = self.inner.ledger.lock().is_forgotten(dc);
         if refused {
@@ -189,38 +213,38 @@ impl Mesh {
 
     /// Has no connection any more to data centres that were forgotten. Nothing of theirs is heard from here on.
     pub fn forget(&self) {
-        for dc in self.inner.cluster.ids() {
-            if let Some(connection) = self.connection(dc) {
-                self.refuses(dc, &connection);
+        for &peer in self.inner.connections.keys() {
+            if let Some(connection) = self.connection(peer) {
+                self.refuses(peer.dc, &connection);
             }
         }
     }
 
-    async fn run_dialled(&self, dc: DcId, connection: Connection) {
-        if self.refuses(dc, &connection) || !self.meet(dc, &connection).await {
+    async fn run_dialled(&self, peer: AggregatorId, connection: Connection) {
+        if self.refuses(peer.dc, &connection) || !self.meet(peer, &connection).await {
             return tokio::time::sleep(REFUSED_PAUSE).await;
         }
-        let id = self.put_in_slot(dc, &connection);
-        let (mesh, peer) = (self.clone(), connection.clone());
-        tokio::spawn(async move { mesh.open_peer_channel(dc, id, peer).await });
-        self.run_connection(dc, id, &connection).await;
+        let id = self.put_in_slot(peer, &connection);
+        let (mesh, opened) = (self.clone(), connection.clone());
+        tokio::spawn(async move { mesh.open_peer_channel(peer, id, opened).await });
+        self.run_connection(peer, id, &connection).await;
     }
 
     /// Of attempts that overlap, the dialler uses one. Another one must not replace it here, and never gets a channel.
-    async fn run_if_used(&self, dc: DcId, connection: Connection) {
+    async fn run_if_used(&self, peer: AggregatorId, connection: Connection) {
         match connection.accept_channel().await {
             Ok((channel::MEETING, channel)) => {
-                if self.is_met(dc, &connection, channel).await {
-                    let id = self.put_in_slot(dc, &connection);
-                    self.run_connection(dc, id, &connection).await;
+                if self.is_met(peer, &connection, channel).await {
+                    let id = self.put_in_slot(peer, &connection);
+                    self.run_connection(peer, id, &connection).await;
                 }
             }
             Ok(_) => connection.close("refused: who dials says first of which era it is"),
-            Err(error) => self.note_refusal(dc, &error),
+            Err(error) => self.note_refusal(peer, &error),
         }
     }
 
-    /// Why another data centre refuses this one, if one does.
+    /// Why another aggregator refuses this one, if one does.
     pub fn refused(&self) -> Option<String> {
         self.refusal().clone()
     }
@@ -229,35 +253,35 @@ impl Mesh {
         self.inner.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why another data centre does not want to be connected is for people.
-    fn note_refusal(&self, dc: DcId, error: &ChannelError) {
+    /// Why another aggregator does not want to be connected is for people.
+    fn note_refusal(&self, peer: AggregatorId, error: &ChannelError) {
         if let ChannelError::Lost(ConnectionLost::ClosedByPeer { reason }) = error
             && reason.starts_with("refused: ")
         {
-            tracing::error!(dc = dc.0, %reason, "another data centre refuses this one");
+            tracing::error!(%peer, %reason, "another aggregator refuses this one");
             *self.refusal() = Some(reason.clone());
         }
     }
 
     /// Before anything else both sides say of which era they are: a process of another one is no peer.
-    async fn meet(&self, dc: DcId, connection: &Connection) -> bool {
+    async fn meet(&self, peer: AggregatorId, connection: &Connection) -> bool {
         match connection.open_channel(channel::MEETING).await {
-            Ok(channel) => self.is_met(dc, connection, channel).await,
+            Ok(channel) => self.is_met(peer, connection, channel).await,
             Err(error) => {
-                self.note_refusal(dc, &error);
+                self.note_refusal(peer, &error);
                 false
             }
         }
     }
 
-    async fn is_met(&self, dc: DcId, connection: &Connection, mut channel: Channel) -> bool {
+    async fn is_met(&self, peer: AggregatorId, connection: &Connection, mut channel: Channel) -> bool {
         let own = self.inner.cluster.with_era();
         let said = wire::encode(&Meeting { cluster: own.clone(), blank: self.is_blank() });
         let _ = channel.writer.send_bytes(said.into()).await;
         let met = match tokio::time::timeout(MEETING_MAX, channel.reader.next()).await {
             Ok(Ok(Some(frame))) => wire::decode::<Meeting>(&frame).map_err(|error| error.to_string()),
             Ok(Err(ReceiveError::Lost(error))) => {
-                self.note_refusal(dc, &error.into());
+                self.note_refusal(peer, &error.into());
                 return false;
             }
             Ok(Ok(None)) | Err(_) => Err("the other side does not say of which era it is".to_owned()),
@@ -265,15 +289,18 @@ impl Mesh {
         };
         let reason = match met {
             Ok(Meeting { cluster, blank }) if cluster == own => {
-                *self.refusal() = None;
-                if !(blank && self.is_known_to_have_a_log(dc)) {
+                // The other one of the pair knows no better.
+                if peer.dc != self.inner.own.dc {
+                    *self.refusal() = None;
+                }
+                if !(blank && self.is_known_to_have_a_log(peer)) {
                     return true;
                 }
                 tracing::warn!(
-                    dc = dc.0,
+                    %peer,
                     "a member of the ledger has lost its log: it leaves, and comes back as a new one"
                 );
-                self.emptied().insert(dc);
+                self.emptied().insert(peer);
                 connection.close("the ledger takes this member off its list first: it has lost its log");
                 return false;
             }
@@ -282,29 +309,29 @@ impl Mesh {
             }
             Err(reason) => reason,
         };
-        tracing::error!(dc = dc.0, %reason, "another data centre is refused");
+        tracing::error!(%peer, %reason, "another aggregator is refused");
         connection.close(&format!("refused: {reason}"));
         false
     }
 
     /// From now on this is the connection to that data centre.
-    fn put_in_slot(&self, dc: DcId, connection: &Connection) -> u64 {
+    fn put_in_slot(&self, peer: AggregatorId, connection: &Connection) -> u64 {
         let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
-        let slot = &self.inner.connections[usize::from(dc.0)];
+        let slot = &self.inner.connections[&peer];
         if let Some((_, old)) = slot.send_replace(Some((id, connection.clone()))) {
             old.close("replaced by a newer connection");
         }
         id
     }
 
-    async fn run_connection(&self, dc: DcId, id: u64, connection: &Connection) {
+    async fn run_connection(&self, peer: AggregatorId, id: u64, connection: &Connection) {
         loop {
             match connection.accept_channel().await {
-                Ok((kind, channel)) => self.serve_channel(dc, id, connection, kind, channel),
-                Err(error) => break self.note_refusal(dc, &error),
+                Ok((kind, channel)) => self.serve_channel(peer, id, connection, kind, channel),
+                Err(error) => break self.note_refusal(peer, &error),
             }
         }
-        self.inner.connections[usize::from(dc.0)].send_if_modified(|current| {
+        self.inner.connections[&peer].send_if_modified(|current| {
             let ours = current.as_ref().is_some_and(|(current, _)| *current == id);
             if ours {
                 *current = None;
@@ -313,50 +340,50 @@ impl Mesh {
         });
     }
 
-    async fn open_peer_channel(&self, dc: DcId, id: u64, connection: Connection) {
+    async fn open_peer_channel(&self, peer: AggregatorId, id: u64, connection: Connection) {
         match connection.open_channel(channel::PEER).await {
-            Ok(channel) => self.run_peer(dc, id, connection, channel).await,
-            Err(error) => tracing::debug!(dc = dc.0, %error, "peer lost"),
+            Ok(channel) => self.run_peer(peer, id, connection, channel).await,
+            Err(error) => tracing::debug!(%peer, %error, "peer lost"),
         }
     }
 
-    fn serve_channel(&self, dc: DcId, id: u64, connection: &Connection, kind: u8, channel: Channel) {
+    fn serve_channel(&self, peer: AggregatorId, id: u64, connection: &Connection, kind: u8, channel: Channel) {
         let (mesh, raft, connection) = (self.clone(), self.inner.raft.get().cloned(), connection.clone());
-        let member = Cluster::member(dc);
+        let member = Cluster::member(peer);
         if let (channel::CALL, Some(calls)) = (kind, self.inner.calls.get()) {
-            return drop(tokio::spawn(calls.clone().serve(dc, channel)));
+            return drop(tokio::spawn(calls.clone().serve(peer.dc, channel)));
         }
         match (kind, raft) {
-            (channel::PEER, _) => drop(tokio::spawn(async move { mesh.run_peer(dc, id, connection, channel).await })),
+            (channel::PEER, _) => drop(tokio::spawn(async move { mesh.run_peer(peer, id, connection, channel).await })),
             (channel::RAFT_CALL, Some(raft)) => drop(tokio::spawn(serve_raft_call(raft, member, channel))),
             (channel::RAFT_STREAM, Some(raft)) => drop(tokio::spawn(serve_raft_stream(raft, member, channel))),
-            (kind, _) => tracing::debug!(dc = dc.0, kind, "channel refused"),
+            (kind, _) => tracing::debug!(%peer, kind, "channel refused"),
         }
     }
 
-    async fn run_peer(&self, dc: DcId, id: u64, connection: Connection, channel: Channel) {
+    async fn run_peer(&self, peer: AggregatorId, id: u64, connection: Connection, channel: Channel) {
         let Channel { mut reader, writer } = channel;
         let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
         let writing = tokio::spawn(write_all(writer, receiver));
-        let up = Event::PeerUp { dc, id, sender, connection: connection.clone() };
+        let up = Event::PeerUp { peer, id, sender, connection: connection.clone() };
         if self.inner.events.send(up).await.is_ok() {
-            self.read_peer(dc, id, &mut reader).await;
-            let _ = self.inner.events.send(Event::PeerGone { dc, id }).await;
+            self.read_peer(peer, id, &mut reader).await;
+            let _ = self.inner.events.send(Event::PeerGone { peer, id }).await;
         }
         writing.abort();
         connection.close("the peer channel has ended");
     }
 
-    async fn read_peer(&self, dc: DcId, id: u64, reader: &mut FrameReader) {
+    async fn read_peer(&self, peer: AggregatorId, id: u64, reader: &mut FrameReader) {
         while let Ok(Some(frame)) = reader.next().await {
             match wire::decode::<PeerMsg>(&frame) {
                 Ok(msg) => {
-                    if self.inner.events.send(Event::Peer { dc, id, msg }).await.is_err() {
+                    if self.inner.events.send(Event::Peer { peer, id, msg }).await.is_err() {
                         break;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(dc = dc.0, %error, "malformed message of a peer");
+                    tracing::warn!(%peer, %error, "malformed message of a peer");
                     break;
                 }
             }

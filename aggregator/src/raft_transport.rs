@@ -22,8 +22,8 @@ pub struct MeshTransport(pub Mesh);
 impl MeshTransport {
     async fn open(&self, target: u64, kind: u8) -> Result<Channel, Unreachable> {
         let unreachable = |reason: String| Unreachable { target, reason };
-        let dc = Cluster::dc_of_member(target).ok_or_else(|| unreachable("no such member".into()))?;
-        let connection = self.0.connection(dc).ok_or_else(|| unreachable("not connected".into()))?;
+        let peer = Cluster::of_member(target).ok_or_else(|| unreachable("no such member".into()))?;
+        let connection = self.0.connection(peer).ok_or_else(|| unreachable("not connected".into()))?;
         let channel = connection.open_channel(kind).await.map_err(|error| unreachable(error.to_string()))?;
         Ok(with_large_frames(channel))
     }

@@ -45,6 +45,10 @@ async fn answer_all(
     while let Some(frame) = next {
         let request: ReadRequest = wire::decode(&frame).map_err(|error| error.to_string())?;
         let response = answer(request, names, aggregator).await;
+        // Readers go on at the other one of the pair.
+        if !aggregator.shows() {
+            return Err("this view has not been heard of by the ledger since it started".to_owned());
+        }
         writer.feed_bytes(wire::encode(&response).into()).await.map_err(|error| error.to_string())?;
         next = reader.next_ready().map_err(|error| error.to_string())?;
     }

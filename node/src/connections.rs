@@ -146,7 +146,8 @@ async fn serve_group(connection: Connection, kind: u8, mut channel: Channel, con
         let message = |msg| Event::Client { conn, msg };
         serve_channel(&connection, channel, events, up, message, Event::ClientGone { conn }).await;
     } else {
-        let up = |to| Event::AggregatorUp { conn, dc: peer.dc().to_owned(), peer: to };
+        let (dc, seat) = (peer.dc().to_owned(), peer.seat());
+        let up = |to| Event::AggregatorUp { conn, dc, seat, peer: to };
         let message = |msg| Event::Aggregator { conn, msg };
         serve_channel(&connection, channel, events, up, message, Event::AggregatorGone { conn }).await;
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidemark_consensus::replica;
 use tidemark_proto::group::GroupConfig;
 use tidemark_proto::ids::{GroupId, LogIndex, OwnerId};
+use tidemark_proto::limits::AGGREGATORS_MAX;
 use tidemark_proto::msg::{Admission, ForGroup, FromClient, FromGroup, Proposed};
 use tidemark_proto::node::{CheckpointPart, ConnId, Input, NodeConfig, NodeCore, Output};
 use tidemark_proto::time::Time;
@@ -27,7 +28,7 @@ pub enum Event {
     ClientUp { conn: u64, owner: OwnerId, peer: Peer },
     Client { conn: u64, msg: FromClient },
     ClientGone { conn: u64 },
-    AggregatorUp { conn: u64, dc: String, peer: Peer },
+    AggregatorUp { conn: u64, dc: String, seat: u8, peer: Peer },
     Aggregator { conn: u64, msg: ForGroup },
     AggregatorGone { conn: u64 },
     Stop { done: oneshot::Sender<()> },
@@ -72,6 +73,14 @@ pub enum Ended {
     Lost(GroupId),
 }
 
+/// The connection of an aggregator.
+struct Aggregator {
+    conn: u64,
+    peer: Peer,
+    /// The core was told of it: it is only while it leads.
+    told: bool,
+}
+
 pub struct Host {
     core: NodeCore,
     log: GroupLog,
@@ -83,9 +92,8 @@ pub struct Host {
     leader: Option<u16>,
     dc_name: String,
     clients: HashMap<u64, Peer>,
-    /// The present connection of this data centre's aggregator, and whether the core was told of it: it is only while it leads.
-    aggregator: Option<(u64, Peer)>,
-    aggregator_told: bool,
+    /// The present connections of this data centre's aggregators, by seat.
+    aggregators: [Option<Aggregator>; AGGREGATORS_MAX as usize],
     origin: Instant,
     durable: LogIndex,
     checkpointed: u64,
@@ -112,8 +120,7 @@ impl Host {
             leader: None,
             dc_name,
             clients: HashMap::new(),
-            aggregator: None,
-            aggregator_told: false,
+            aggregators: Default::default(),
             origin: Instant::now(),
             durable,
             checkpointed: 0,
@@ -142,7 +149,7 @@ impl Host {
                 () = sleep_until(self.origin, deadline), if deadline.is_some() => self.handle(Input::Tick),
             }
             self.take_parts();
-            self.attend_aggregator();
+            self.attend_aggregators();
             self.append();
             self.publish_status();
         }
@@ -174,22 +181,20 @@ impl Host {
                 }
             }
             Event::ClientGone { conn } => self.lose_client(conn),
-            Event::AggregatorUp { conn, dc, peer } => self.on_aggregator(conn, &dc, peer),
+            Event::AggregatorUp { conn, dc, seat, peer } => self.on_aggregator(conn, &dc, seat, peer),
             Event::Aggregator { conn, msg } => {
-                if let ForGroup::Lost { group } = msg
-                    && self.is_aggregator(conn)
-                {
+                let Some(seat) = self.seat_of(conn) else { return };
+                if let ForGroup::Lost { group } = msg {
                     self.on_lost(group);
                 }
-                let heard = self.aggregator_told || matches!(msg, ForGroup::Lost { .. });
-                if self.is_aggregator(conn) && heard {
-                    self.handle(Input::Aggregator(msg));
+                let told = self.aggregators[usize::from(seat)].as_ref().is_some_and(|present| present.told);
+                if told || matches!(msg, ForGroup::Lost { .. }) {
+                    self.handle(Input::Aggregator { seat, msg });
                 }
             }
             Event::AggregatorGone { conn } => {
-                if self.is_aggregator(conn) {
-                    self.aggregator = None;
-                    self.forget_aggregator();
+                if let Some(seat) = self.seat_of(conn) {
+                    self.lose_aggregator(seat);
                 }
             }
             Event::Stop { done } => self.stopping = Some(done),
@@ -206,47 +211,50 @@ impl Host {
         }
     }
 
-    fn is_aggregator(&self, conn: u64) -> bool {
-        self.aggregator.as_ref().is_some_and(|(present, _)| *present == conn)
+    fn seat_of(&self, conn: u64) -> Option<u8> {
+        let is_it = |present: &Option<Aggregator>| present.as_ref().is_some_and(|present| present.conn == conn);
+        self.aggregators.iter().position(is_it).map(|seat| seat as u8)
     }
 
-    /// The newest connection of this data centre's aggregator counts; another data centre's is refused.
-    fn on_aggregator(&mut self, conn: u64, dc: &str, peer: Peer) {
+    /// The newest connection of each of this data centre's aggregators counts; another data centre's is refused.
+    fn on_aggregator(&mut self, conn: u64, dc: &str, seat: u8, peer: Peer) {
         if dc != self.dc_name {
             tracing::warn!(dc, own = %self.dc_name, "aggregator of another data centre refused");
             return peer.end(&format!("this is a node of {}: it does not serve the aggregator of {dc}", self.dc_name));
         }
-        if let Some((_, before)) = self.aggregator.replace((conn, peer)) {
+        if let Some(before) = self.lose_aggregator(seat) {
             before.end("replaced by a newer connection");
-            self.forget_aggregator();
         }
-        self.attend_aggregator();
+        self.aggregators[usize::from(seat)] = Some(Aggregator { conn, peer, told: false });
+        self.attend_aggregators();
     }
 
-    /// The aggregator hears of the group from whoever leads it: elsewhere its channel waits.
-    fn attend_aggregator(&mut self) {
-        let attends = self.aggregator.is_some() && self.core.leads();
-        if attends && !self.aggregator_told {
-            self.aggregator_told = true;
-            self.handle(Input::AggregatorUp);
-        } else if !attends {
-            self.resign();
-            self.forget_aggregator();
-        }
-    }
-
-    /// The aggregator must not take a group for alive for which nobody speaks.
-    fn resign(&mut self) {
+    /// Aggregators hear of the group from whoever leads it: elsewhere their channels wait.
+    fn attend_aggregators(&mut self) {
+        let leads = self.core.leads();
         let group = self.core.config().group.id;
-        if let Some((_, peer)) = self.aggregator.as_ref().filter(|_| self.aggregator_told) {
-            peer.send(wire::encode(&FromGroup::Resigned { group }).into());
+        for seat in 0..AGGREGATORS_MAX {
+            let Some(present) = &mut self.aggregators[usize::from(seat)] else { continue };
+            if present.told == leads {
+                continue;
+            }
+            present.told = leads;
+            if leads {
+                self.handle(Input::AggregatorUp { seat });
+            } else {
+                // It must not take a group for alive for which nobody speaks.
+                present.peer.send(wire::encode(&FromGroup::Resigned { group }).into());
+                self.handle(Input::AggregatorGone { seat });
+            }
         }
     }
 
-    fn forget_aggregator(&mut self) {
-        if std::mem::take(&mut self.aggregator_told) {
-            self.handle(Input::AggregatorGone);
+    fn lose_aggregator(&mut self, seat: u8) -> Option<Peer> {
+        let lost = self.aggregators[usize::from(seat)].take()?;
+        if lost.told {
+            self.handle(Input::AggregatorGone { seat });
         }
+        Some(lost.peer)
     }
 
     /// A client is served where the group is led, and told where that is.
@@ -354,7 +362,10 @@ impl Host {
         let config = NodeConfig { group: GroupConfig { id: group, ..config.group }, ..config };
         let rows = self.log.rows();
         match rows.and_then(|rows| NodeCore::replica(config, rows).map_err(|error| error.to_string())) {
-            Ok(core) => (self.core, self.aggregator_told, self.parts_taken) = (core, false, 0),
+            Ok(core) => {
+                (self.core, self.parts_taken) = (core, 0);
+                self.aggregators.iter_mut().flatten().for_each(|present| present.told = false);
+            }
             Err(error) => self.failed = Some(error),
         }
         self.end_clients();
@@ -364,7 +375,7 @@ impl Host {
         match output {
             Output::Append { entry, .. } => self.appended.push(entry.into()),
             Output::Client { conn, msg } => self.send_client(conn.0, wire::encode(&msg).into()),
-            Output::Aggregator(msg) => self.send_aggregator(wire::encode(&msg).into()),
+            Output::Aggregator { seat, msg } => self.send_aggregator(seat, wire::encode(&msg).into()),
             Output::Persist(part) => self.persist(part),
             Output::CutLog { before } => self.log.cut(before),
             Output::EndClients => self.end_clients(),
@@ -406,12 +417,11 @@ impl Host {
         }
     }
 
-    fn send_aggregator(&mut self, frame: Bytes) {
-        if self.aggregator.as_ref().is_some_and(|(_, peer)| !peer.send(frame))
-            && let Some((_, peer)) = self.aggregator.take()
-        {
-            peer.end(READS_TOO_SLOWLY);
-            self.lost.push(Input::AggregatorGone);
+    fn send_aggregator(&mut self, seat: u8, frame: Bytes) {
+        let slot = &mut self.aggregators[usize::from(seat)];
+        if let Some(slow) = slot.take_if(|present| !present.peer.send(frame)) {
+            slow.peer.end(READS_TOO_SLOWLY);
+            self.lost.push(Input::AggregatorGone { seat });
         }
     }
 
@@ -453,7 +463,7 @@ impl Host {
         let (done, lost) = (self.stopping.take(), self.abandoned);
         if lost.is_some() {
             self.end_clients();
-            self.aggregator.take().into_iter().for_each(|(_, peer)| peer.end(LED_ELSEWHERE));
+            self.aggregators.iter_mut().filter_map(Option::take).for_each(|present| present.peer.end(LED_ELSEWHERE));
         }
         drop(self.log);
         if let Some(done) = done {

@@ -48,8 +48,8 @@ impl Bench {
         bench.tick();
         let confirmed =
             ToGroup::Confirmed { group: id(), start: Start { number: 1, nonce: 1 }, accounts: Vec::new(), resets: 0 };
-        bench.input(Input::Aggregator(ForGroup::Ledger(confirmed)));
-        bench.input(Input::Aggregator(ForGroup::Ledger(ToGroup::Namespaces(vec!["bench".into()]))));
+        bench.input(Input::Aggregator { seat: 0, msg: ForGroup::Ledger(confirmed) });
+        bench.input(Input::Aggregator { seat: 0, msg: ForGroup::Ledger(ToGroup::Namespaces(vec!["bench".into()])) });
         bench.tick();
         bench
     }

@@ -19,7 +19,7 @@ pub use image::{ImageReader, ViewImage, cursors_in, is_of_image};
 
 use crate::alloc::PolicyConfig;
 use crate::gossip::{Gossip, GossipConfig};
-use crate::ids::{CounterName, DcId, GroupId};
+use crate::ids::{AggregatorId, CounterName, DcId, GroupId};
 use crate::leader::LeaderCore;
 use crate::ledger::{Changes, Ledger};
 use crate::msg::*;
@@ -34,8 +34,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// What a process may choose, and who it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AggregatorConfig {
-    pub dc: DcId,
-    /// Larger at every start of this data centre's aggregator.
+    pub own: AggregatorId,
+    /// Whether it is one of a pair.
+    pub paired: bool,
+    /// Larger at every start of this aggregator.
     pub epoch: u64,
     /// Seed of the table of names.
     pub seed: u64,
@@ -61,9 +63,10 @@ pub struct AggregatorConfig {
 }
 
 impl AggregatorConfig {
-    pub fn new(dc: DcId, epoch: u64) -> AggregatorConfig {
+    pub fn new(own: impl Into<AggregatorId>, epoch: u64) -> AggregatorConfig {
         AggregatorConfig {
-            dc,
+            own: own.into(),
+            paired: false,
             epoch,
             seed: 0,
             gossip: GossipConfig::default(),
@@ -96,24 +99,24 @@ pub enum Input {
         group: GroupId,
     },
     PeerUp {
-        dc: DcId,
+        peer: AggregatorId,
         rtt: Span,
     },
     PeerRtt {
-        dc: DcId,
+        peer: AggregatorId,
         rtt: Span,
     },
     Peer {
-        dc: DcId,
+        peer: AggregatorId,
         msg: PeerMsg,
     },
     PeerGone {
-        dc: DcId,
+        peer: AggregatorId,
     },
     /// The ledger's replica here has applied something.
     Ledger(Changes),
     /// Who leads the ledger, as far as is known here.
-    Leader(Option<DcId>),
+    Leader(Option<AggregatorId>),
     /// What the host's clock shows, every [`CLOCK_INTERVAL`]: where the ledger is led from here, it says when claims end.
     Clock(WallMs),
     /// Commands of this data centre's operators and users; said until the ledger shows them.
@@ -133,7 +136,7 @@ pub enum Output {
         msg: ForGroup,
     },
     Peer {
-        dc: DcId,
+        peer: AggregatorId,
         msg: PeerMsg,
     },
     /// To be put into the ledger's log, in one entry: this data centre leads it.
@@ -171,10 +174,10 @@ pub struct AggregatorCore {
     gossip: Gossip,
     feeds: BTreeMap<GroupId, Feed>,
     groups: BTreeSet<GroupId>,
-    rtts: BTreeMap<DcId, Span>,
+    rtts: BTreeMap<AggregatorId, Span>,
     /// When groups were last asked to say again what may be lost.
     asked_again: Option<Time>,
-    leader: Option<DcId>,
+    leader: Option<AggregatorId>,
     /// Since when this one leads the ledger.
     led_since: Option<Time>,
     leader_core: LeaderCore,
@@ -198,8 +201,8 @@ pub struct AggregatorCore {
 impl AggregatorCore {
     /// An aggregator with nothing on disk.
     pub fn new(config: AggregatorConfig) -> AggregatorCore {
-        let view = View::new(config.dc, config.seed);
-        let gossip = Gossip::new(config.dc, config.epoch, config.gossip.clone(), config.seed);
+        let view = View::new(config.own, config.seed);
+        let gossip = Gossip::new(config.own, config.epoch, config.gossip.clone(), config.seed);
         AggregatorCore::with_state(config, view, gossip, BTreeMap::new())
     }
 
@@ -210,7 +213,11 @@ impl AggregatorCore {
         feeds: BTreeMap<GroupId, Feed>,
     ) -> AggregatorCore {
         let mut standing = Standing::default();
-        standing.add(LedgerCmd::View(config.dc));
+        standing.add(registration(&config));
+        let mut view = view;
+        if config.paired {
+            view.show_from(config.epoch);
+        }
         AggregatorCore {
             leader_core: LeaderCore::new(config.policy.clone()),
             config,
@@ -248,23 +255,15 @@ impl AggregatorCore {
             Input::GroupUp { group } => self.on_group_up(now, group, ledger),
             Input::Group { group, msg } => self.on_group(now, group, msg, ledger),
             Input::GroupGone { group } => self.on_group_gone(group),
-            Input::PeerUp { dc, rtt } => {
-                self.rtts.insert(dc, rtt);
-                self.gossip.on_peer_up(now, dc, rtt);
-                self.leader_core.on_peer_up(dc);
-                self.leader_wake = Some(now);
-                if self.leader == Some(dc) {
-                    self.on_leader_reached(now);
-                }
+            Input::PeerUp { peer, rtt } => self.on_peer_up(now, peer, rtt),
+            Input::PeerRtt { peer, rtt } => {
+                self.rtts.insert(peer, rtt);
+                self.gossip.on_rtt(peer, rtt);
             }
-            Input::PeerRtt { dc, rtt } => {
-                self.rtts.insert(dc, rtt);
-                self.gossip.on_rtt(dc, rtt);
-            }
-            Input::Peer { dc, msg } => self.on_peer(now, dc, msg, ledger),
-            Input::PeerGone { dc } => {
-                self.rtts.remove(&dc);
-                self.gossip.on_peer_gone(now, dc);
+            Input::Peer { peer, msg } => self.on_peer(now, peer, msg, ledger),
+            Input::PeerGone { peer } => {
+                self.rtts.remove(&peer);
+                self.gossip.on_peer_gone(now, peer);
             }
             Input::Ledger(changes) => self.on_ledger(now, &changes, ledger),
             Input::Leader(leader) => self.on_leader(now, leader),
@@ -281,8 +280,8 @@ impl AggregatorCore {
     fn run(&mut self, now: Time, ledger: &Ledger) {
         self.run_feeds(now);
         self.gossip.tick(now, &self.view);
-        while let Some((dc, msg)) = self.gossip.poll_output() {
-            self.outputs.push_back(Output::Peer { dc, msg });
+        while let Some((peer, msg)) = self.gossip.poll_output() {
+            self.outputs.push_back(Output::Peer { peer, msg });
         }
         self.run_leader(now, ledger);
         self.run_standing(now, ledger);
@@ -331,9 +330,19 @@ impl AggregatorCore {
         self.leader_core.quorum_rtt()
     }
 
-    /// Round trips to the connected data centres.
-    pub fn rtts(&self) -> &BTreeMap<DcId, Span> {
-        &self.rtts
+    /// Round trips to the connected data centres: of a pair, to the nearer aggregator.
+    pub fn rtts(&self) -> BTreeMap<DcId, Span> {
+        let mut rtts = BTreeMap::new();
+        for (peer, &rtt) in &self.rtts {
+            rtts.entry(peer.dc).and_modify(|known: &mut Span| *known = rtt.min(*known)).or_insert(rtt);
+        }
+        rtts
+    }
+
+    /// Connected aggregators of a data centre.
+    fn peers_of(&self, dc: DcId) -> impl Iterator<Item = AggregatorId> + use<> {
+        let seats: Vec<AggregatorId> = self.rtts.keys().filter(|peer| peer.dc == dc).copied().collect();
+        seats.into_iter()
     }
 
     /// How far each group's feed is behind, in log entries.
@@ -348,18 +357,28 @@ impl AggregatorCore {
 
     // ---- gossip ----
 
-    fn on_peer(&mut self, now: Time, dc: DcId, msg: PeerMsg, ledger: &Ledger) {
+    fn on_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
+        self.rtts.insert(peer, rtt);
+        self.gossip.on_peer_up(now, peer, rtt);
+        self.leader_core.on_peer_up(peer.dc);
+        self.leader_wake = Some(now);
+        if self.leader == Some(peer) {
+            self.on_leader_reached(now);
+        }
+    }
+
+    fn on_peer(&mut self, now: Time, peer: AggregatorId, msg: PeerMsg, ledger: &Ledger) {
         match msg {
-            PeerMsg::Digest(digest) => self.gossip.on_digest(now, &self.view, dc, &digest),
-            PeerMsg::Delta(delta) => self.on_delta(now, dc, &delta),
-            PeerMsg::Propose(cmds) => self.on_proposed_by(now, dc, cmds),
-            PeerMsg::Recall(recall) if self.leader == Some(dc) => self.forward_recall(&recall, ledger),
+            PeerMsg::Digest(digest) => self.gossip.on_digest(now, &self.view, peer, &digest),
+            PeerMsg::Delta(delta) => self.on_delta(now, peer, &delta),
+            PeerMsg::Propose(cmds) => self.on_proposed_by(now, peer, cmds),
+            PeerMsg::Recall(recall) if self.leader == Some(peer) => self.forward_recall(&recall, ledger),
             // A recall names rights, and a group that returns more than it was granted is fenced: only the leader is believed.
             PeerMsg::Recall(_) => {}
         }
     }
 
-    fn on_delta(&mut self, now: Time, from: DcId, delta: &Delta) {
+    fn on_delta(&mut self, now: Time, from: AggregatorId, delta: &Delta) {
         let raised = self.gossip.on_delta(now, &mut self.view, from, delta);
         raised.into_iter().for_each(|slot| self.checkpoint.touch(slot));
         self.heard.on_raised(now, &mut self.view);
@@ -380,6 +399,10 @@ impl AggregatorCore {
         }
         (self.notify_at, self.notify_last) = (None, now);
         self.say_remains(ledger);
+        // One of a pair that was set aside has nothing to show.
+        if self.config.paired && !self.view.is_registered(ledger) {
+            return;
+        }
         for counter in ledger.guarded() {
             let reading = self.view.read(counter, ledger);
             let old = self.notified.get(counter);
@@ -394,6 +417,14 @@ impl AggregatorCore {
     pub fn check_invariants(&self) {
         self.view.check_invariants();
         self.gossip.check_invariants();
+    }
+}
+
+/// What says to the ledger that arming has to wait for this view.
+fn registration(config: &AggregatorConfig) -> LedgerCmd {
+    match config.paired {
+        true => LedgerCmd::ViewStart { view: config.own, start: config.epoch },
+        false => LedgerCmd::View(config.own),
     }
 }
 

@@ -14,6 +14,7 @@
 //! was said by, or to, an earlier start of a process (`sender`).
 
 mod build;
+mod pair;
 pub mod peer;
 mod receive;
 mod recent;
@@ -24,7 +25,7 @@ mod sources;
 pub use recent::RelayRing;
 
 use crate::hash::bytes_hash;
-use crate::ids::DcId;
+use crate::ids::{AggregatorId, DcId};
 use crate::msg::{Digest, PeerMsg, Version};
 use crate::ring::ChangeRing;
 use crate::time::{Span, Time};
@@ -67,6 +68,8 @@ pub struct GossipConfig {
     pub relay_grace: Span,
     /// A relaying peer that brings nothing for so long is replaced.
     pub relay_patience: Span,
+    /// The second aggregator of a pair tells by itself what the first has not told for so long.
+    pub partner_patience: Span,
     /// Own changes remembered (4 bytes each, and 4 per cell).
     pub own_ring_events: usize,
     /// Changes of each foreign origin remembered (4 bytes each).
@@ -86,6 +89,7 @@ impl Default for GossipConfig {
             resend_slack: Span::from_secs(1),
             relay_grace: Span::from_secs(1),
             relay_patience: Span::from_secs(5),
+            partner_patience: Span::from_millis(1_500),
             own_ring_events: 1 << 18,
             relay_ring_events: 1 << 16,
         }
@@ -111,27 +115,28 @@ impl StreamState {
 }
 
 /// Up to where foreign origins are merged; goes into the last part of a checkpoint that was begun when this was taken.
-pub type ForeignState = Vec<(DcId, Version)>;
+pub type ForeignState = Vec<(AggregatorId, Version)>;
 
 /// Gossip of one aggregator.
 #[derive(Clone, Debug)]
 pub struct Gossip {
-    dc: DcId,
+    own: AggregatorId,
     /// The start of this process.
     start: u64,
     config: GossipConfig,
-    origins: BTreeMap<DcId, Origin>,
-    peers: BTreeMap<DcId, Peer>,
+    origins: BTreeMap<AggregatorId, Origin>,
+    peers: BTreeMap<AggregatorId, Peer>,
     reserved: u64,
     /// Cells touched by the present own version.
     touched: u32,
-    leader: Option<DcId>,
+    leader: Option<AggregatorId>,
     seed: u64,
     draws: u64,
     flush_at: Option<Time>,
     flushed_at: Option<Time>,
     review_at: Option<Time>,
-    outbox: VecDeque<(DcId, PeerMsg)>,
+    held: pair::Held,
+    outbox: VecDeque<(AggregatorId, PeerMsg)>,
     counts: GossipCounts,
 }
 
@@ -156,7 +161,7 @@ struct Origin {
     have: Version,
     recent: Recent,
     /// Foreign: who relays it to here, since when; and when it last came further.
-    source: Option<(DcId, Time)>,
+    source: Option<(AggregatorId, Time)>,
     behind_since: Option<Time>,
     progressed: Time,
     /// The highest version that a connected peer has, by its own word; `None` when none has said.
@@ -166,14 +171,15 @@ struct Origin {
 impl Gossip {
     /// `start` numbers the starts of this process, increasing, and higher than the epoch of any earlier stream of this data
     /// centre: without a stream on disk it names a new one.
-    pub fn new(dc: DcId, start: u64, config: GossipConfig, seed: u64) -> Gossip {
+    pub fn new(own: impl Into<AggregatorId>, start: u64, config: GossipConfig, seed: u64) -> Gossip {
+        let own_id = own.into();
         let start = start.max(1);
         let own = Version { epoch: start, version: 0 };
         let ring = ChangeRing::new(config.own_ring_events, 0);
         Gossip {
-            dc,
+            own: own_id,
             start,
-            origins: BTreeMap::from([(dc, Origin::new(own, Recent::Own(ring)))]),
+            origins: BTreeMap::from([(own_id, Origin::new(own, Recent::Own(ring)))]),
             peers: BTreeMap::new(),
             reserved: VERSIONS_PER_LIFE,
             touched: 0,
@@ -183,6 +189,7 @@ impl Gossip {
             flush_at: None,
             flushed_at: None,
             review_at: None,
+            held: pair::Held::default(),
             outbox: VecDeque::new(),
             counts: GossipCounts::default(),
             config,
@@ -195,8 +202,8 @@ impl Gossip {
         let ring = ChangeRing::new(self.config.own_ring_events, stream.floor);
         let own = Version { epoch: stream.epoch, version: stream.reserved.max(stream.floor) };
         self.reserved = own.version.saturating_add(VERSIONS_PER_LIFE);
-        self.origins.insert(self.dc, Origin::new(own, Recent::Own(ring)));
-        for (origin, have) in foreign.into_iter().filter(|(dc, _)| *dc != self.dc) {
+        self.origins.insert(self.own, Origin::new(own, Recent::Own(ring)));
+        for (origin, have) in foreign.into_iter().filter(|(id, _)| *id != self.own) {
             let ring = RelayRing::new(self.config.relay_ring_events, have.version);
             self.origins.insert(origin, Origin::new(have, Recent::Relay(ring)));
         }
@@ -211,39 +218,41 @@ impl Gossip {
     pub fn stream_state(&self) -> StreamState {
         let own = self.own();
         let acked =
-            |peer: &Peer| Some(peer.have(self.dc)).filter(|v| v.epoch == own.have.epoch).map_or(0, |v| v.version);
+            |peer: &Peer| Some(peer.have(self.own)).filter(|v| v.epoch == own.have.epoch).map_or(0, |v| v.version);
         let base = self.peers.values().map(acked).min().unwrap_or(0);
         let changed: Vec<(u32, u64)> = own.recent.since(base).collect();
         let kept = &changed[changed.len().saturating_sub(RETELL_MAX)..];
         let all = kept.len() == changed.len() && own.recent.reaches(base);
         let floor = if all { base } else { kept.first().map_or(own.have.version, |&(_, version)| version) };
-        let retell = kept.iter().map(|&(slot, _)| slot).collect();
+        let mut retell: Vec<u32> = kept.iter().map(|&(slot, _)| slot).collect();
+        retell.extend(self.held.slots());
         StreamState { epoch: own.have.epoch, floor, reserved: self.reserved, retell }
     }
 
     pub fn foreign_state(&self) -> ForeignState {
-        self.have().filter(|(dc, _)| *dc != self.dc).collect()
+        self.have().filter(|(id, _)| *id != self.own).collect()
     }
 
     fn own(&self) -> &Origin {
-        &self.origins[&self.dc]
+        &self.origins[&self.own]
     }
 
     /// The version vector.
-    pub fn have(&self) -> impl Iterator<Item = (DcId, Version)> + '_ {
-        self.origins.iter().map(|(&dc, origin)| (dc, origin.have))
+    pub fn have(&self) -> impl Iterator<Item = (AggregatorId, Version)> + '_ {
+        self.origins.iter().map(|(&id, origin)| (id, origin.have))
     }
 
     /// When something new of a data centre was merged last; `None` if nothing was since the start, and for the own one.
     pub fn progressed(&self, dc: DcId) -> Option<Time> {
-        self.origins.get(&dc).map(|origin| origin.progressed).filter(|&at| at > Time::default())
+        let of_dc = self.origins.iter().filter(|(origin, _)| origin.dc == dc);
+        of_dc.map(|(_, origin)| origin.progressed).max().filter(|&at| at > Time::default())
     }
 
     pub fn counts(&self) -> GossipCounts {
         self.counts
     }
 
-    pub fn peers(&self) -> impl Iterator<Item = DcId> + '_ {
+    pub fn peers(&self) -> impl Iterator<Item = AggregatorId> + '_ {
         self.peers.keys().copied()
     }
 
@@ -251,7 +260,7 @@ impl Gossip {
 
     /// Components of this data centre changed in these cells.
     pub fn on_own_changes(&mut self, now: Time, slots: impl IntoIterator<Item = u32>) {
-        let Some(own) = self.origins.get_mut(&self.dc) else { return };
+        let Some(own) = self.origins.get_mut(&self.own) else { return };
         let Recent::Own(ring) = &mut own.recent else { return };
         let mut changed = false;
         for slot in slots {
@@ -269,34 +278,34 @@ impl Gossip {
     }
 
     /// A peer is connected; digests go both ways.
-    pub fn on_peer_up(&mut self, now: Time, dc: DcId, rtt: Span) {
-        if dc == self.dc {
+    pub fn on_peer_up(&mut self, now: Time, id: AggregatorId, rtt: Span) {
+        if id == self.own {
             return;
         }
         let interval = self.config.digest_interval;
         let peer = Peer { rtt, digest_at: now, digest_interval: interval, ..Peer::default() };
-        if self.peers.insert(dc, peer).is_some() {
+        if self.peers.insert(id, peer).is_some() {
             self.forget_told();
         }
         self.choose_direct();
     }
 
     /// The connection is gone, with all that was on its way.
-    pub fn on_peer_gone(&mut self, now: Time, dc: DcId) {
-        self.peers.remove(&dc);
+    pub fn on_peer_gone(&mut self, now: Time, id: AggregatorId) {
+        self.peers.remove(&id);
         self.forget_told();
         self.choose_direct();
         self.review_sources(now);
     }
 
     /// A new measurement of the round trip to a peer.
-    pub fn on_rtt(&mut self, dc: DcId, rtt: Span) {
-        if let Some(peer) = self.peers.get_mut(&dc) {
+    pub fn on_rtt(&mut self, id: AggregatorId, rtt: Span) {
+        if let Some(peer) = self.peers.get_mut(&id) {
             peer.rtt = rtt;
         }
     }
 
-    pub fn on_leader(&mut self, leader: Option<DcId>) {
+    pub fn on_leader(&mut self, leader: Option<AggregatorId>) {
         self.leader = leader;
         self.choose_direct();
     }
@@ -307,6 +316,7 @@ impl Gossip {
             self.review_at = None;
             self.review_sources(now);
         }
+        self.run_held(now);
         self.resend_lost(now);
         if self.flush_at.is_some_and(|at| at <= now) {
             (self.flush_at, self.flushed_at) = (None, Some(now));
@@ -315,7 +325,7 @@ impl Gossip {
         self.send_digests(now, view);
     }
 
-    pub fn poll_output(&mut self) -> Option<(DcId, PeerMsg)> {
+    pub fn poll_output(&mut self) -> Option<(AggregatorId, PeerMsg)> {
         self.outbox.pop_front()
     }
 
@@ -325,7 +335,8 @@ impl Gossip {
             let resend = peer.sending.values().filter_map(|sending| sending.resend_at).min();
             [Some(peer.digest_at), peer.ack_at, resend].into_iter().flatten().min()
         };
-        self.peers.values().filter_map(of_peer).chain(self.flush_at).chain(self.review_at).min()
+        let held = self.held.due(self.config.partner_patience);
+        self.peers.values().filter_map(of_peer).chain(self.flush_at).chain(self.review_at).chain(held).min()
     }
 
     // ---- timing ----
@@ -350,21 +361,26 @@ impl Gossip {
     /// drawn at random.
     fn choose_direct(&mut self) {
         let max = self.config.direct_peers_max;
-        let mut by_rtt: Vec<(Span, DcId)> = self.peers.iter().map(|(&dc, peer)| (peer.rtt, dc)).collect();
+        // Of a pair abroad one is told, and tells the other.
+        let told_by_first = |peer: &AggregatorId| {
+            peer.is_second() && peer.dc != self.own.dc && self.peers.contains_key(&peer.partner())
+        };
+        let told = self.peers.iter().filter(|(peer, _)| !told_by_first(peer));
+        let mut by_rtt: Vec<(Span, AggregatorId)> = told.map(|(&id, peer)| (peer.rtt, id)).collect();
         by_rtt.sort();
-        let mut chosen: Vec<DcId> = by_rtt.iter().map(|&(_, dc)| dc).collect();
+        let mut chosen: Vec<AggregatorId> = by_rtt.iter().map(|&(_, id)| id).collect();
         if chosen.len() > max {
             let mut far = chosen.split_off(max / 2);
             chosen.extend(
-                self.leader.and_then(|leader| far.iter().position(|&dc| dc == leader)).map(|at| far.remove(at)),
+                self.leader.and_then(|leader| far.iter().position(|&id| id == leader)).map(|at| far.remove(at)),
             );
             while chosen.len() < max && !far.is_empty() {
                 let at = (self.draw() % far.len() as u64) as usize;
                 chosen.push(far.swap_remove(at));
             }
         }
-        for (dc, peer) in &mut self.peers {
-            peer.direct = chosen.contains(dc);
+        for (id, peer) in &mut self.peers {
+            peer.direct = chosen.contains(id);
         }
     }
 
@@ -377,62 +393,78 @@ impl Gossip {
     // ---- digests ----
 
     fn send_digests(&mut self, now: Time, view: &View) {
-        let due: Vec<DcId> = self.peers.iter().filter(|(_, peer)| peer.digest_at <= now).map(|(&dc, _)| dc).collect();
-        for dc in due {
-            self.send_full_digest(now, view, dc, false);
+        let due: Vec<AggregatorId> =
+            self.peers.iter().filter(|(_, peer)| peer.digest_at <= now).map(|(&id, _)| id).collect();
+        for id in due {
+            self.send_full_digest(now, view, id, false);
         }
-        let acks: Vec<DcId> =
-            self.peers.iter().filter(|(_, p)| p.ack_at.is_some_and(|at| at <= now)).map(|(&dc, _)| dc).collect();
-        for dc in acks {
-            self.send_ack(dc);
+        let acks: Vec<AggregatorId> =
+            self.peers.iter().filter(|(_, p)| p.ack_at.is_some_and(|at| at <= now)).map(|(&id, _)| id).collect();
+        for id in acks {
+            self.send_ack(id);
         }
     }
 
     /// Everything this side has. The next one comes later if there is nothing to tell; then an answer stands for it.
-    fn send_full_digest(&mut self, now: Time, view: &View, to: DcId, reply: bool) {
-        let have: Vec<(DcId, Version)> = self.have().collect();
+    fn send_full_digest(&mut self, now: Time, view: &View, to: AggregatorId, reply: bool) {
+        let have: Vec<(AggregatorId, Version)> = self.have().collect();
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        let equal = have.iter().all(|&(dc, version)| peer.have(dc) == version);
+        let equal = have.iter().all(|&(id, version)| peer.have(id) == version);
         if !reply || equal {
             peer.digest_interval = match equal {
                 true => Span((peer.digest_interval.0 * 2).min(self.config.digest_interval_max.0)),
                 false => self.config.digest_interval,
             };
             // One of the two is a little later, lest digests cross and both are answered.
-            let later = if equal && self.dc > to { peer.digest_interval.0 / 4 } else { 0 };
+            let later = if equal && self.own > to { peer.digest_interval.0 / 4 } else { 0 };
             peer.digest_at = now + Span(peer.digest_interval.0 + later);
         }
-        let sums = have.iter().map(|&(dc, _)| (dc, view.hash_of(dc))).collect();
+        let sums = self.comparable().map(|dc| (dc, view.hash_of(dc))).collect();
         let digest = self.digest(to, have, sums, reply);
         self.outbox.push_back((to, PeerMsg::Digest(digest)));
     }
 
+    /// Data centres of which the components here are those that the versions here stand for: not the own one while something of it is
+    /// held back.
+    fn comparable(&self) -> impl Iterator<Item = DcId> + '_ {
+        let mut dcs: Vec<DcId> = self.origins.keys().map(|origin| origin.dc).collect();
+        dcs.dedup();
+        dcs.into_iter().filter(|&dc| dc != self.own.dc || self.held.is_empty())
+    }
+
     /// Only what came from this peer since the last one.
-    fn send_ack(&mut self, to: DcId) {
+    fn send_ack(&mut self, to: AggregatorId) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let acks = std::mem::take(&mut peer.acks);
         (peer.ack_at, peer.unacked_deltas) = (None, 0);
-        let have = acks.iter().filter_map(|dc| self.origins.get(dc).map(|origin| (*dc, origin.have))).collect();
+        let have = acks.iter().filter_map(|id| self.origins.get(id).map(|origin| (*id, origin.have))).collect();
         let digest = self.digest(to, have, Vec::new(), true);
         self.outbox.push_back((to, PeerMsg::Digest(digest)));
     }
 
-    fn digest(&self, to: DcId, have: Vec<(DcId, Version)>, sums: Vec<(DcId, u64)>, reply: bool) -> Digest {
+    fn digest(
+        &self,
+        to: AggregatorId,
+        have: Vec<(AggregatorId, Version)>,
+        sums: Vec<(DcId, u64)>,
+        reply: bool,
+    ) -> Digest {
         let walks = self.peers.get(&to).map_or_else(Vec::new, |peer| {
-            let state = |(&dc, walk): (&DcId, &peer::Receiving)| (dc, walk.as_message());
+            let state = |(&id, walk): (&AggregatorId, &peer::Receiving)| (id, walk.as_message());
             peer.walks.iter().map(state).collect()
         });
-        let wanted = |(&dc, origin): (&DcId, &Origin)| origin.source.filter(|(from, _)| *from == to).map(|_| dc);
+        let wanted =
+            |(&id, origin): (&AggregatorId, &Origin)| origin.source.filter(|(from, _)| *from == to).map(|_| id);
         let want = self.origins.iter().filter_map(wanted).collect();
         Digest { sender: self.start, have, walks, want, sums, reply }
     }
 
     /// A peer's digest: what it has, what it wants.
-    pub fn on_digest(&mut self, now: Time, view: &View, from: DcId, digest: &Digest) {
+    pub fn on_digest(&mut self, now: Time, view: &View, from: AggregatorId, digest: &Digest) {
         if !self.is_current(from, digest.sender) {
             return;
         }
-        if let Some(&(_, own)) = digest.have.iter().find(|(dc, _)| *dc == self.dc) {
+        if let Some(&(_, own)) = digest.have.iter().find(|(id, _)| *id == self.own) {
             self.outgrow(now, own);
         }
         let mut further = false;
@@ -470,7 +502,7 @@ impl Gossip {
     }
 
     /// Whether a message is from the process that is connected; a newer one takes over.
-    fn is_current(&mut self, from: DcId, sender: u64) -> bool {
+    fn is_current(&mut self, from: AggregatorId, sender: u64) -> bool {
         let Some(peer) = self.peers.get_mut(&from) else { return false };
         if sender > peer.sender {
             let is_first = std::mem::replace(&mut peer.sender, sender) == 0;
@@ -495,9 +527,9 @@ impl Gossip {
     /// Panics when a rule is broken.
     pub fn check_invariants(&self) {
         assert!(self.own().have.version <= self.reserved, "versions of the next life are not touched");
-        assert!(!self.peers.contains_key(&self.dc));
-        for (dc, peer) in &self.peers {
-            assert!(peer.sending.values().all(|s| s.in_flight.len() <= self.config.window_deltas), "window to {dc:?}");
+        assert!(!self.peers.contains_key(&self.own));
+        for (id, peer) in &self.peers {
+            assert!(peer.sending.values().all(|s| s.in_flight.len() <= self.config.window_deltas), "window to {id:?}");
         }
     }
 }

@@ -1,12 +1,22 @@
 //! Names and numbers of things: each its own type, one meaning each.
 
-use crate::limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX};
+use crate::limits::{AGGREGATORS_MAX, DCS_MAX, KEY_BYTES_MAX, NAMESPACE_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A data centre, as its index in the cluster's table of data centres.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DcId(pub u16);
+
+/// One of the aggregators of a data centre: the first, or the second of a pair. Each has a disk, a view, a stream of gossip and a
+/// member of the ledger of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "u16", try_from = "u16")]
+pub struct AggregatorId {
+    pub dc: DcId,
+    /// 0 is the first, 1 the second; below [`AGGREGATORS_MAX`].
+    pub seat: u8,
+}
 
 /// One incarnation of a group: a replicated log inside a data centre with the valves that it hosts. The holder of rights
 /// (the `v` of the protocol). A group that may have lost anything comes back under a new incarnation, never as the old one.
@@ -95,6 +105,52 @@ pub enum NameError {
     NamespaceCharacter(String),
     #[error("key of {bytes} bytes: 1 to {KEY_BYTES_MAX} allowed")]
     KeyLength { bytes: usize },
+}
+
+/// A number that names no aggregator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("aggregator {0}: below {limit} allowed", limit = DCS_MAX * AGGREGATORS_MAX as u16)]
+pub struct NoAggregator(u16);
+
+/// The first aggregators of all data centres come first, so that a layout without pairs has the numbers of its data centres.
+impl From<AggregatorId> for u16 {
+    fn from(aggregator: AggregatorId) -> u16 {
+        aggregator.dc.0.saturating_add(u16::from(aggregator.seat) * DCS_MAX)
+    }
+}
+
+impl TryFrom<u16> for AggregatorId {
+    type Error = NoAggregator;
+
+    fn try_from(number: u16) -> Result<AggregatorId, NoAggregator> {
+        let seat = u8::try_from(number / DCS_MAX).ok().filter(|seat| *seat < AGGREGATORS_MAX);
+        seat.map(|seat| AggregatorId { dc: DcId(number % DCS_MAX), seat }).ok_or(NoAggregator(number))
+    }
+}
+
+impl AggregatorId {
+    /// The other one of the pair, where there is a pair.
+    pub fn partner(self) -> AggregatorId {
+        AggregatorId { seat: AGGREGATORS_MAX - 1 - self.seat, ..self }
+    }
+
+    /// Whether it is the second of a pair: abroad it is silent while it hears the first.
+    pub fn is_second(self) -> bool {
+        self.seat > 0
+    }
+}
+
+/// The first aggregator of a data centre: the only one where there is no pair.
+impl From<DcId> for AggregatorId {
+    fn from(dc: DcId) -> AggregatorId {
+        AggregatorId { dc, seat: 0 }
+    }
+}
+
+impl fmt::Display for AggregatorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.dc.0, self.seat)
+    }
 }
 
 impl CounterName {

@@ -28,7 +28,7 @@ pub use milestones::{Milestones, Pending};
 pub use resets::{Life, ResetError, Resets};
 pub use revoke::{Generation, Terms};
 
-use crate::ids::{CounterName, DcId, GroupId, LogIndex, Start};
+use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex, Start};
 use crate::limits::{
     GROUPS_MAX, GUARDED_COUNTERS_MAX, LANES_MAX, MILESTONES_PER_COUNTER_MAX, NAMESPACES_MAX, PLACED_RUNS_MAX,
     SIGNATURES_PER_AWARD_MAX, SPREAD_ASKED_MAX, STARTS_REMEMBERED_MAX,
@@ -53,7 +53,9 @@ pub struct Ledger {
     applied: LogIndex,
     namespaces: BTreeSet<String>,
     spread: BTreeSet<CounterName>,
-    views: BTreeSet<DcId>,
+    views: BTreeSet<AggregatorId>,
+    /// The last start of each view of a pair.
+    view_starts: BTreeMap<AggregatorId, u64>,
     groups: BTreeMap<GroupId, Registered>,
     counters: BTreeMap<CounterName, CounterLedger>,
     claims: Claims,
@@ -140,10 +142,10 @@ pub struct Awaiting {
 }
 
 impl Awaiting {
-    /// The answer of the view of `dc`.
-    pub fn answer(&self, dc: DcId, shown_below: bool) -> LedgerCmd {
+    /// The answer of a view.
+    pub fn answer(&self, view: AggregatorId, shown_below: bool) -> LedgerCmd {
         let Awaiting { counter, epoch, at, arming } = self.clone();
-        LedgerCmd::ViewAck { counter, epoch, at, arming, dc, shown_below }
+        LedgerCmd::ViewAck { counter, epoch, at, arming, view, shown_below }
     }
 }
 
@@ -179,6 +181,19 @@ pub enum DeclareError {
     Heard { group: GroupId, ago_s: u64, limit_s: u64 },
 }
 
+/// Why a view would not be set aside; checked by whoever proposes it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetAsideError {
+    #[error("it is none of a pair that the ledger waits for")]
+    Unknown,
+    #[error(
+        "the other aggregator of its data centre is not registered: one view of each data centre answers for what is armed"
+    )]
+    Alone,
+    #[error("it is connected: end its process first")]
+    Connected,
+}
+
 /// Why a removal would be refused; checked by whoever proposes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DisarmError {
@@ -193,7 +208,9 @@ impl Ledger {
         match cmd {
             LedgerCmd::Namespace(name) => self.on_namespace(name),
             LedgerCmd::Spread(counter) => self.on_spread(counter),
-            LedgerCmd::View(dc) => self.on_view(*dc),
+            LedgerCmd::View(view) => self.on_view(*view),
+            LedgerCmd::ViewStart { view, start } => self.on_view_start(*view, *start),
+            LedgerCmd::SetAside { view, start } => self.on_set_aside(index, *view, *start),
             LedgerCmd::Hello(hello) => self.on_hello(hello),
             LedgerCmd::Define { counter, revision, spec } => self.on_define(counter, *revision, spec),
             LedgerCmd::Disarm { counter, revision, at } => self.on_disarm(index, counter, *revision, *at),
@@ -221,9 +238,9 @@ impl Ledger {
                     self.change(counter, |state, _, touched| state.grant(*group, *amount, rider, touched));
                 }
             }
-            LedgerCmd::ViewAck { counter, epoch, at, arming, dc, shown_below } => {
-                let (epoch, at, arming, dc, shown_below) = (*epoch, *at, *arming, *dc, *shown_below);
-                let answer = ViewAnswer { epoch, at, arming, dc, shown_below };
+            LedgerCmd::ViewAck { counter, epoch, at, arming, view, shown_below } => {
+                let (epoch, at, arming, view, shown_below) = (*epoch, *at, *arming, *view, *shown_below);
+                let answer = ViewAnswer { epoch, at, arming, view, shown_below };
                 self.change(counter, |state, views, touched| state.on_view_ack(&answer, views, touched));
             }
             LedgerCmd::Signature { counter, at, dc, signature, certificate } => {
@@ -305,10 +322,36 @@ impl Ledger {
         }
     }
 
-    fn on_view(&mut self, dc: DcId) {
-        if !self.is_forgotten(dc) && self.views.insert(dc) {
-            self.counters.values_mut().for_each(|counter| counter.await_view(dc));
+    fn on_view(&mut self, view: AggregatorId) {
+        if !self.is_forgotten(view.dc) && self.views.insert(view) {
+            self.counters.values_mut().for_each(|counter| counter.await_view(view));
             self.changes.counters.extend(self.counters.keys().cloned());
+        }
+    }
+
+    fn on_view_start(&mut self, view: AggregatorId, start: u64) {
+        if self.is_forgotten(view.dc) {
+            return;
+        }
+        let known = self.view_starts.entry(view).or_default();
+        // A late copy of what an earlier start said changes nothing.
+        if start > *known {
+            *known = start;
+            self.on_view(view);
+        }
+    }
+
+    /// The data centre's other view goes on showing less than what is being armed, so that one has to be registered.
+    fn on_set_aside(&mut self, index: LogIndex, view: AggregatorId, start: u64) {
+        let is_it = self.view_starts.get(&view) == Some(&start);
+        let stands = is_it && self.views.contains(&view.partner());
+        if stands && self.views.remove(&view) {
+            let names: Vec<CounterName> = self.counters.keys().cloned().collect();
+            for name in names {
+                self.change(&name, |state, views, touched| {
+                    state.forget_views(|of| of == view, index, views, touched);
+                });
+            }
         }
     }
 
@@ -446,7 +489,11 @@ impl Ledger {
     }
 
     /// Runs `change` on one counter and notes what it touched.
-    fn change(&mut self, name: &CounterName, change: impl FnOnce(&mut CounterLedger, &BTreeSet<DcId>, &mut Touched)) {
+    fn change(
+        &mut self,
+        name: &CounterName,
+        change: impl FnOnce(&mut CounterLedger, &BTreeSet<AggregatorId>, &mut Touched),
+    ) {
         let Some(state) = self.counters.get_mut(name) else { return };
         let mut touched = Touched::default();
         change(state, &self.views, &mut touched);
@@ -570,8 +617,25 @@ impl Ledger {
         &self.groups
     }
 
+    /// The last start of a view of a pair that was set aside by nobody since.
+    pub fn view_start(&self, view: AggregatorId) -> Option<u64> {
+        self.view_starts.get(&view).copied().filter(|_| self.views.contains(&view))
+    }
+
+    /// The command that sets a view of a pair aside.
+    ///
+    /// # Errors
+    /// It is not one that can be.
+    pub fn setting_aside(&self, view: AggregatorId) -> Result<LedgerCmd, SetAsideError> {
+        let start = self.view_start(view).ok_or(SetAsideError::Unknown)?;
+        if !self.views.contains(&view.partner()) {
+            return Err(SetAsideError::Alone);
+        }
+        Ok(LedgerCmd::SetAside { view, start })
+    }
+
     /// Registered views.
-    pub fn views(&self) -> &BTreeSet<DcId> {
+    pub fn views(&self) -> &BTreeSet<AggregatorId> {
         &self.views
     }
 
@@ -609,11 +673,11 @@ impl Ledger {
         self.counters.get(counter).map_or(0, |state| state.milestones().revision())
     }
 
-    /// Milestones waiting to be armed for which the view of `dc` has not answered.
-    pub fn awaiting_view(&self, dc: DcId) -> Vec<Awaiting> {
+    /// Milestones waiting to be armed for which a view has not answered.
+    pub fn awaiting_view(&self, view: AggregatorId) -> Vec<Awaiting> {
         let of = |(name, state): (&CounterName, &CounterLedger)| {
             let waits = |(at, pending): (u64, &Pending)| match pending {
-                Pending::Arming { arming, awaits, .. } if awaits.contains(&dc) => Some((at, *arming)),
+                Pending::Arming { arming, awaits, .. } if awaits.contains(&view) => Some((at, *arming)),
                 _ => None,
             };
             let (counter, epoch) = (name.clone(), state.epoch());

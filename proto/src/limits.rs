@@ -56,6 +56,8 @@ pub const HOP_BYTES_MAX: usize = 4_096;
 pub const LANES_MAX: u8 = 64;
 /// Data centres of a cluster.
 pub const DCS_MAX: u16 = 256;
+/// Aggregators of one data centre: a second one takes over from the first; a third would cost every arming another answer.
+pub const AGGREGATORS_MAX: u8 = 2;
 /// Groups registered in the ledger, closed ones included; a further one stays unregistered and serves nobody. So many groups a
 /// view knows, and one gossip delta may name.
 pub const GROUPS_MAX: usize = 4_096;

@@ -1,7 +1,7 @@
 //! What crosses a process boundary or enters a replicated log. All messages are idempotent: cumulative or positional, so any
 //! loss, duplication or order is harmless. Encoding and bounds: [`crate::wire`].
 
-use crate::ids::{CellId, ClientId, CounterName, DcId, GroupId, LogIndex, SessionId, Start};
+use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, LogIndex, SessionId, Start};
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 
@@ -520,12 +520,12 @@ pub struct Recall {
 pub struct Digest {
     /// The start of the sending process: what an earlier one said is void.
     pub sender: u64,
-    /// Sorted by data centre.
-    pub have: Vec<(DcId, Version)>,
+    /// Sorted by aggregator.
+    pub have: Vec<(AggregatorId, Version)>,
     /// Walks that the sender is receiving from the receiver, and where they stand.
-    pub walks: Vec<(DcId, DeltaWalk)>,
+    pub walks: Vec<(AggregatorId, DeltaWalk)>,
     /// Origins that the receiver shall relay to the sender from now on; complete, so an empty list ends all relaying.
-    pub want: Vec<DcId>,
+    pub want: Vec<AggregatorId>,
     /// For each data centre a sum over hashes of all its components, when the digest is complete. Where versions are equal
     /// and sums are not, each side tells the other everything.
     pub sums: Vec<(DcId, u64)>,
@@ -538,7 +538,7 @@ pub struct Digest {
 pub struct Delta {
     /// The start of the sending process: numbers given out by an earlier one mean nothing now.
     pub sender: u64,
-    pub origin: DcId,
+    pub origin: AggregatorId,
     /// 0 (with a walk): a repair, which claims nothing about versions.
     pub epoch: u64,
     /// The receiver must have merged the origin up to here (or be in the walk below), else it ignores the delta.
@@ -608,7 +608,7 @@ pub enum LedgerCmd {
     Namespace(String),
     Spread(CounterName),
     /// A view (an aggregator's) that arming must wait for.
-    View(DcId),
+    View(AggregatorId),
     Hello(Hello),
     /// Adds milestones, if `revision` is still that of the counter's milestones (0: it has none yet); else nothing. So a copy
     /// that comes late, behind another definition or removal, means nothing.
@@ -643,7 +643,7 @@ pub enum LedgerCmd {
         at: u64,
         /// Which arming of `at` it answers: one that was removed and defined again is another.
         arming: u64,
-        dc: DcId,
+        view: AggregatorId,
         shown_below: bool,
     },
     /// A voter's signature under an award, with its certificate (DER).
@@ -727,6 +727,17 @@ pub enum LedgerCmd {
         dc: DcId,
         forced: bool,
         heard: u64,
+    },
+    /// One of a pair of views has started: it shows nothing before this is applied where it stands. Arming waits for it from here on.
+    ViewStart {
+        view: AggregatorId,
+        /// Larger at each of its starts.
+        start: u64,
+    },
+    /// Arming no longer waits for a view of a pair, by an operator's word that it does not run; void once it has started again.
+    SetAside {
+        view: AggregatorId,
+        start: u64,
     },
 }
 

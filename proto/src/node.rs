@@ -23,7 +23,7 @@ pub use recover::RecoverError;
 use crate::client::CLIENT_COUNTERS_MAX;
 use crate::group::{Effect, Group, GroupConfig};
 use crate::ids::{GroupId, LogIndex, OwnerId};
-use crate::limits::{AGE_UNIT, MESSAGE_BYTES_MAX};
+use crate::limits::{AGE_UNIT, AGGREGATORS_MAX, MESSAGE_BYTES_MAX};
 use crate::msg::*;
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
@@ -117,11 +117,18 @@ pub enum Input {
     ClientGone {
         conn: ConnId,
     },
-    /// A message of the data centre's aggregator.
-    Aggregator(ForGroup),
+    /// A message of one of the data centre's aggregators, by its seat (see [`AggregatorId`](crate::ids::AggregatorId)).
+    Aggregator {
+        seat: u8,
+        msg: ForGroup,
+    },
     /// The aggregator is connected, anew.
-    AggregatorUp,
-    AggregatorGone,
+    AggregatorUp {
+        seat: u8,
+    },
+    AggregatorGone {
+        seat: u8,
+    },
     /// All entries up to this one are durable: of a log on one node.
     Durable {
         upto: LogIndex,
@@ -153,7 +160,10 @@ pub enum Output {
         conn: ConnId,
         msg: ToClient,
     },
-    Aggregator(FromGroup),
+    Aggregator {
+        seat: u8,
+        msg: FromGroup,
+    },
     /// All clients' connections are to be ended: what they were told of numbers and lanes no longer holds.
     EndClients,
     /// This incarnation was declared lost: everything of it is set aside, and the group is founded anew from nothing.
@@ -178,22 +188,40 @@ pub struct NodeCore {
     log: commit::Log,
     pulses: pulse::Pulses,
     leases: lease::Leases,
-    feed: Feed,
-    /// The last entry that the disk held when this process started, or began to lead, until the feed has told of something.
-    untold: Option<LogIndex>,
+    /// By seat.
+    feeds: [Feed; SEATS],
     /// Since when this process counts time for the group's next age.
     aged_at: Option<Time>,
     checkpoint: checkpoint::Checkpointer,
     outputs: VecDeque<Output>,
 }
 
-/// The aggregator's pull that waits for something new.
+/// Aggregators that a node may have.
+const SEATS: usize = AGGREGATORS_MAX as usize;
+
+/// What one aggregator is told of the state. Each has a cursor of its own and asks from there, so none holds anything back for the
+/// others, and one that was away for too long is told by a walk.
 #[derive(Debug, Default)]
 struct Feed {
+    /// The pull that waits for something new.
     parked: Option<FeedPull>,
     last: Option<Time>,
     /// The last chunk was cut: the next one need not wait.
     more: bool,
+    /// The last entry that the disk held when this process started, or began to lead, until this aggregator was told of something.
+    untold: Option<LogIndex>,
+}
+
+impl Feed {
+    /// Of a process that has told nothing yet.
+    fn all(held: LogIndex) -> [Feed; SEATS] {
+        [(); SEATS].map(|()| Feed { untold: Some(held), ..Feed::default() })
+    }
+
+    /// The aggregator is connected anew, or gone.
+    fn forget(&mut self) {
+        *self = Feed { untold: self.untold, ..Feed::default() };
+    }
 }
 
 impl NodeCore {
@@ -209,25 +237,11 @@ impl NodeCore {
         log.push_cmd(&config, GroupCmd::Boot { nonce });
         let checkpoint = checkpoint::Checkpointer::new(log_bytes);
         let pulses = pulse::Pulses::new(group.guards().len());
-        let (clients, feed, outputs) = (clients::Clients::default(), Feed::default(), VecDeque::new());
-        let (role, untold) = (replica::Role::Alone, Some(group.applied()));
+        let (clients, feeds, outputs) = (clients::Clients::default(), Feed::all(group.applied()), VecDeque::new());
+        let role = replica::Role::Alone;
         let leases = lease::Leases::default();
         let aged_at = None;
-        NodeCore {
-            config,
-            role,
-            nonce,
-            group,
-            clients,
-            log,
-            pulses,
-            leases,
-            feed,
-            untold,
-            aged_at,
-            checkpoint,
-            outputs,
-        }
+        NodeCore { config, role, nonce, group, clients, log, pulses, leases, feeds, aged_at, checkpoint, outputs }
     }
 
     /// Takes an input. The outputs of the one before have been drained.
@@ -237,12 +251,10 @@ impl NodeCore {
             Input::Client { conn, msg } => self.on_client(conn, msg),
             Input::ClientUp { conn, owner } => self.clients.add(conn, owner),
             Input::ClientGone { conn } => self.clients.remove(conn),
-            Input::Aggregator(ForGroup::Feed(pull)) => self.on_pull(now, pull),
-            Input::Aggregator(ForGroup::Ledger(message)) => self.on_ledger(now, message),
-            Input::Aggregator(ForGroup::Again) => self.say_again(now),
-            Input::Aggregator(ForGroup::Lost { group }) => self.on_lost(group),
-            Input::AggregatorUp => self.on_aggregator_up(now),
-            Input::AggregatorGone => self.on_aggregator_gone(),
+            Input::Aggregator { seat, msg } if usize::from(seat) < SEATS => self.on_aggregator(now, seat, msg),
+            Input::AggregatorUp { seat } if usize::from(seat) < SEATS => self.on_aggregator_up(now, seat),
+            Input::AggregatorGone { seat } if usize::from(seat) < SEATS => self.on_aggregator_gone(now, seat),
+            Input::Aggregator { .. } | Input::AggregatorUp { .. } | Input::AggregatorGone { .. } => {}
             Input::Durable { upto } => self.on_durable(now, upto),
             Input::Committed { command } => self.on_committed(now, &command),
             Input::Lead { nonce } => self.on_lead(now, nonce),
@@ -254,7 +266,7 @@ impl NodeCore {
         self.run_ages(now);
         self.commit(now);
         self.run_pulses(now);
-        self.serve_feed(now);
+        (0..SEATS).for_each(|seat| self.serve_feed(now, seat));
         self.start_checkpoint(now);
     }
 
@@ -270,7 +282,7 @@ impl NodeCore {
             self.pulses_due(),
             self.leases_due(),
             self.ages_due(),
-            self.feed_due(),
+            self.feeds_due(),
             self.checkpoint_due(),
         ];
         times.into_iter().flatten().min()
@@ -342,16 +354,28 @@ impl NodeCore {
         }
     }
 
-    // ---- feed ----
+    // ---- aggregators ----
 
-    /// Before this process has told anything, whoever knows of entries that its disk does not hold heard of them from another one
-    /// of the group: the disk is an old copy of that one's (hole A7).
-    fn on_pull(&mut self, now: Time, pull: FeedPull) {
-        let is_old = self.untold.is_some_and(|held| pull.cursor > held) && !bites(Bug::OldDiskTrusted);
-        if is_old && pull.group == self.config.group.id {
-            self.on_ledger(now, ToGroup::FencedOut { group: pull.group });
+    fn on_aggregator(&mut self, now: Time, seat: u8, msg: ForGroup) {
+        self.pulses.on_heard(now, seat);
+        match msg {
+            ForGroup::Feed(pull) => self.on_pull(now, seat, pull),
+            ForGroup::Ledger(message) => self.on_ledger(now, seat, message),
+            ForGroup::Again => self.on_again(now, seat),
+            ForGroup::Lost { group } => self.on_lost(group),
         }
-        self.feed.parked = Some(pull);
+    }
+
+    /// Before this process has told an aggregator anything, one that knows of entries that the disk does not hold heard of them from
+    /// another process of the group: the disk is an old copy of that one's (hole A7). Either of a pair may know it.
+    fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull) {
+        let feed = &mut self.feeds[usize::from(seat)];
+        let is_old = feed.untold.is_some_and(|held| pull.cursor > held) && !bites(Bug::OldDiskTrusted);
+        let group = pull.group;
+        feed.parked = Some(pull);
+        if is_old && group == self.config.group.id {
+            self.on_ledger(now, seat, ToGroup::FencedOut { group });
+        }
     }
 
     /// Whether or not this process speaks for the group. One without an incarnation yet is another, younger than any that is lost.
@@ -361,25 +385,31 @@ impl NodeCore {
         }
     }
 
-    fn feed_due(&self) -> Option<Time> {
-        let pull = self.feed.parked.as_ref().filter(|pull| self.group.has_feed(pull))?;
+    fn feeds_due(&self) -> Option<Time> {
+        (0..SEATS).filter_map(|seat| self.feed_due(seat)).min()
+    }
+
+    fn feed_due(&self, seat: usize) -> Option<Time> {
+        let feed = &self.feeds[seat];
+        let pull = feed.parked.as_ref().filter(|pull| self.group.has_feed(pull))?;
         debug_assert_eq!(pull.group, self.config.group.id);
-        let last = self.feed.last.filter(|_| !self.feed.more);
+        let last = feed.last.filter(|_| !feed.more);
         Some(last.map_or(Time(0), |last| last + self.config.feed_interval))
     }
 
-    fn serve_feed(&mut self, now: Time) {
-        if self.feed_due().is_none_or(|due| due > now) {
+    fn serve_feed(&mut self, now: Time, seat: usize) {
+        if self.feed_due(seat).is_none_or(|due| due > now) {
             return;
         }
-        let Some(pull) = self.feed.parked.take() else { return };
+        let Some(pull) = self.feeds[seat].parked.take() else { return };
         let mut chunk = self.group.feed(&pull);
         if bites(Bug::FeedBeforeSync) {
             let unsynced = |slot, lane| self.log.unsynced(slot, lane);
             chunk.components.iter_mut().for_each(|(slot, lane, value)| *value += unsynced(*slot, *lane));
         }
-        (self.feed.last, self.untold) = (Some(now), None);
-        self.feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
-        self.outputs.push_back(Output::Aggregator(FromGroup::Feed(chunk)));
+        let feed = &mut self.feeds[seat];
+        (feed.last, feed.untold) = (Some(now), None);
+        feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
+        self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg: FromGroup::Feed(chunk) });
     }
 }

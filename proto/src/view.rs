@@ -9,7 +9,7 @@ mod limits;
 pub use limits::{NotedLimit, ReadLimits};
 
 use crate::hash::{bytes_hash, name_hash};
-use crate::ids::{Bucket, CellId, CounterName, DcId, GroupId, Half, ValveId};
+use crate::ids::{AggregatorId, Bucket, CellId, CounterName, DcId, GroupId, Half, ValveId};
 use crate::ledger::{Changes, Ledger};
 use crate::limits::{GROUPS_MAX, VALVES_MAX};
 use crate::msg::Reading;
@@ -31,7 +31,9 @@ pub enum Merged {
 /// Components of all cells, by slot.
 #[derive(Clone, Debug)]
 pub struct View {
-    dc: DcId,
+    own: AggregatorId,
+    /// Of one of a pair: the start under which the ledger has to know it.
+    start: Option<u64>,
     cells: CellTable,
     components: Components,
     /// Hashes of the cells' names, equal in every data centre.
@@ -59,15 +61,16 @@ pub enum MergeError {
 }
 
 impl View {
-    /// The empty view of a data centre; `seed` hashes names in memory.
-    pub fn new(dc: DcId, seed: u64) -> View {
-        View::load(dc, CellTable::new(seed), &[])
+    /// The empty view of an aggregator; `seed` hashes names in memory.
+    pub fn new(own: impl Into<AggregatorId>, seed: u64) -> View {
+        View::load(own, CellTable::new(seed), &[])
     }
 
     /// A view with valves but no cells yet: the first step of loading.
-    pub fn load(dc: DcId, cells: CellTable, valves: &[ValveId]) -> View {
+    pub fn load(own: impl Into<AggregatorId>, cells: CellTable, valves: &[ValveId]) -> View {
         let mut view = View {
-            dc,
+            own: own.into(),
+            start: None,
             cells,
             components: Components::default(),
             cell_hashes: Vec::new(),
@@ -199,6 +202,11 @@ impl View {
         self.components.of(slot)
     }
 
+    /// The component of one valve; 0 if there is none.
+    pub fn component(&self, slot: u32, valve: u16) -> u64 {
+        self.components(slot).find(|(of, _)| *of == valve).map_or(0, |(_, value)| value)
+    }
+
     /// The components of a slot that belong to valves of one data centre.
     pub fn components_of(&self, slot: u32, dc: DcId) -> impl Iterator<Item = (u16, u64)> + '_ {
         self.components.of(slot).filter(move |(valve, _)| self.valves[usize::from(*valve)].group.dc == dc)
@@ -228,14 +236,14 @@ impl View {
 
     /// Takes over the ledger after a start, when nobody has read anything yet.
     pub fn on_start(&mut self, ledger: &Ledger) {
-        ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.dc, 0));
+        ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.own, 0));
     }
 
     /// Takes over what changed in the ledger applied here: what limits the readings of the counters named.
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger) {
         for counter in &changes.counters {
             let shown = self.read(counter, ledger).value;
-            self.limits.update(counter, ledger, self.dc, shown);
+            self.limits.update(counter, ledger, self.own, shown);
         }
     }
 
@@ -247,17 +255,38 @@ impl View {
         &mut self.limits
     }
 
+    /// This is the view of one of a pair, started for the `start`th time: it may have been set aside before, and what is armed since
+    /// then did not wait for it. So it shows nothing before the ledger as applied here knows of this very start.
+    pub fn show_from(&mut self, start: u64) {
+        self.start = Some(start);
+    }
+
+    /// Whether milestones that are being armed wait for this view's answer.
+    pub fn is_registered(&self, ledger: &Ledger) -> bool {
+        match self.start {
+            Some(start) => ledger.view_start(self.own) == Some(start),
+            None => ledger.views().contains(&self.own),
+        }
+    }
+
     /// The value of a counter as this view shows it; `ledger` is the state applied here. While that does not know of this
     /// view, milestones are armed without asking it, so it shows nothing (all is `pending`).
     pub fn read(&self, counter: &CounterName, ledger: &Ledger) -> Reading {
+        let reading = self.would_show(counter, ledger);
+        if self.is_registered(ledger) {
+            return reading;
+        }
+        let pending = reading.pending.saturating_add(reading.value);
+        Reading { value: 0, pending, at_most: None, ..reading }
+    }
+
+    /// What it shows, or would if the ledger knew of it: an earlier start of it has shown this.
+    pub fn would_show(&self, counter: &CounterName, ledger: &Ledger) -> Reading {
         let generation = ledger.resets().generation(counter);
         let before = if bites(Bug::ResetNotShown) { self.sum_of(counter, 0) * u64::from(generation > 0) } else { 0 };
         let sum = self.sum_of(counter, generation) + before;
         let ledger_index = ledger.applied().0;
         let sum = sum.saturating_add(self.unseen(counter, ledger));
-        if !ledger.views().contains(&self.dc) {
-            return Reading { value: 0, pending: sum, at_most: None, ledger_index, generation };
-        }
         let below = self.limits.limit(counter, ledger).map_or(u64::MAX, |limit| limit - 1);
         match ledger.counter(counter) {
             None => {
@@ -424,7 +453,7 @@ mod tests {
         let mut ledger = Ledger::default();
         let reading = view.read(&counter(), &ledger);
         assert_eq!((reading.value, reading.pending), (0, 13), "nothing is shown before the ledger knows of the view");
-        ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0)));
+        ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0).into()));
         let reading = view.read(&counter(), &ledger);
         assert_eq!((reading.value, reading.pending, reading.at_most), (13, 0, None));
     }

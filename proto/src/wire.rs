@@ -235,7 +235,8 @@ impl Message for LedgerCmd {
     fn validate(&self) -> Result<(), WireError> {
         match self {
             LedgerCmd::Namespace(namespace) => Ok(CounterName::new(namespace, b"-").map(|_| ())?),
-            LedgerCmd::View(_) | LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } => Ok(()),
+            LedgerCmd::View(_) | LedgerCmd::ViewStart { .. } | LedgerCmd::SetAside { .. } => Ok(()),
+            LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } => Ok(()),
             LedgerCmd::Remains { counter, component, .. } => {
                 at_most("component of a group", *component, COMPONENT_MAX * u64::from(LANES_MAX))?;
                 name(counter)
@@ -308,13 +309,12 @@ fn spec_valid(spec: &MilestoneSpec) -> Result<(), WireError> {
 
 fn digest_valid(digest: &Digest) -> Result<(), WireError> {
     for origins in [digest.have.len(), digest.walks.len(), digest.want.len(), digest.sums.len()] {
-        at_most("origins of a digest", origins as u64, DCS_MAX.into())?;
+        at_most("origins of a digest", origins as u64, u64::from(DCS_MAX) * u64::from(AGGREGATORS_MAX))?;
     }
-    digest.have.iter().try_for_each(|(dc, _)| at_most("data centre, plus one", u64::from(dc.0) + 1, DCS_MAX.into()))
+    Ok(())
 }
 
 fn delta_valid(delta: &Delta) -> Result<(), WireError> {
-    at_most("data centre, plus one", u64::from(delta.origin.0) + 1, DCS_MAX.into())?;
     at_most("groups of a delta", delta.groups.len() as u64, GROUPS_MAX as u64)?;
     delta.cells.iter().try_for_each(|(_, cell)| name(&cell.counter))?;
     let valves = delta.groups.len() as u64 * u64::from(LANES_MAX);

@@ -87,8 +87,8 @@ impl Net {
     fn connect(&mut self, a: usize, b: usize) {
         self.flying.retain(|(_, from, to, _)| (*from, *to) != (a, b) && (*from, *to) != (b, a));
         for (here, there) in [(a, b), (b, a)] {
-            self.input(here, Input::PeerGone { dc: DcId(there as u16) });
-            self.input(here, Input::PeerUp { dc: DcId(there as u16), rtt: Span(0) });
+            self.input(here, Input::PeerGone { peer: DcId(there as u16).into() });
+            self.input(here, Input::PeerUp { peer: DcId(there as u16).into(), rtt: Span(0) });
         }
     }
 
@@ -96,7 +96,7 @@ impl Net {
         self.dcs[dc].core.handle(self.now, input, &Ledger::default());
         while let Some(output) = self.dcs[dc].core.poll_output() {
             match output {
-                Output::Peer { dc: to, msg } => self.send(dc, usize::from(to.0), msg),
+                Output::Peer { peer: to, msg } => self.send(dc, usize::from(to.dc.0), msg),
                 Output::Persist(rows) => {
                     self.dcs[dc].rows.extend(rows);
                     self.dcs[dc].core.handle(self.now, Input::Persisted, &Ledger::default());
@@ -129,7 +129,7 @@ impl Net {
         for (_, from, to, msg) in due {
             if self.links[from][to] {
                 let decoded = wire::decode(&wire::encode(&msg)).expect("what is sent can be read");
-                self.input(to, Input::Peer { dc: DcId(from as u16), msg: decoded });
+                self.input(to, Input::Peer { peer: DcId(from as u16).into(), msg: decoded });
             }
         }
         (0..self.dcs.len()).for_each(|dc| self.input(dc, Input::Tick));

@@ -63,7 +63,7 @@ fn offer(number: u16, first_pos: u64, body: OfferBody) -> LedgerCmd {
 }
 
 fn view_ack(dc: u16, at: u64, arming: u64) -> LedgerCmd {
-    LedgerCmd::ViewAck { counter: counter(), epoch: 1, at, arming, dc: DcId(dc), shown_below: true }
+    LedgerCmd::ViewAck { counter: counter(), epoch: 1, at, arming, view: DcId(dc).into(), shown_below: true }
 }
 
 struct Log {
@@ -114,7 +114,7 @@ impl Dc {
         let core = AggregatorCore::new(config.clone());
         let (rows, said, told, unpersisted) = Default::default();
         let mut dc = Dc { core, config, rows, said, told, now: Time(1), unpersisted, hold: false };
-        dc.input(Input::Leader(Some(DcId(leader))), &Ledger::default());
+        dc.input(Input::Leader(Some(DcId(leader).into())), &Ledger::default());
         dc
     }
 
@@ -263,7 +263,7 @@ fn rights_ride_in_the_entry_that_awards_and_in_no_other() {
 
 #[test]
 fn a_promise_outlives_the_view_for_as_long_as_its_milestone_is_being_armed() {
-    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), LedgerCmd::View(DcId(1)), define(&[1000])]);
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0).into()), LedgerCmd::View(DcId(1).into()), define(&[1000])]);
     let mut dc = Dc::new(1);
     dc.catch_up(&mut log);
     assert!(dc.has_acked(1000));
@@ -280,7 +280,7 @@ fn a_promise_outlives_the_view_for_as_long_as_its_milestone_is_being_armed() {
 
 #[test]
 fn a_promise_that_was_dropped_does_not_come_back_with_the_disk() {
-    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), LedgerCmd::View(DcId(1)), define(&[1000])]);
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0).into()), LedgerCmd::View(DcId(1).into()), define(&[1000])]);
     let mut dc = Dc::new(1);
     dc.feed(1, &log.ledger);
     dc.catch_up(&mut log);
@@ -299,7 +299,7 @@ fn a_promise_that_was_dropped_does_not_come_back_with_the_disk() {
 
 #[test]
 fn each_promise_is_durable_before_the_ledger_hears_of_it() {
-    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), LedgerCmd::View(DcId(1)), define(&[500])]);
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0).into()), LedgerCmd::View(DcId(1).into()), define(&[500])]);
     let mut dc = Dc::new(1);
     dc.hold = true;
     dc.catch_up(&mut log);
@@ -418,15 +418,15 @@ fn only_the_leader_may_ask_for_rights() {
     dc.catch_up(&mut log);
     let recall = Recall { counter: counter(), epoch: 1, generation: 0, group: group(0), granted: 1 << 60 };
     let recalls = |dc: &Dc| dc.told.iter().filter(|m| matches!(m, ToGroup::Account(a) if a.recall)).count();
-    dc.input(Input::Peer { dc: DcId(2), msg: PeerMsg::Recall(recall.clone()) }, &log.ledger);
+    dc.input(Input::Peer { peer: DcId(2).into(), msg: PeerMsg::Recall(recall.clone()) }, &log.ledger);
     assert_eq!(recalls(&dc), 0, "the group would claim to have returned what it never had, and be fenced");
-    dc.input(Input::Peer { dc: DcId(1), msg: PeerMsg::Recall(recall) }, &log.ledger);
+    dc.input(Input::Peer { peer: DcId(1).into(), msg: PeerMsg::Recall(recall) }, &log.ledger);
     assert_eq!(recalls(&dc), 1);
 }
 
 #[test]
 fn a_view_that_answered_an_earlier_arming_has_not_answered_this_one() {
-    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), define(&[1000])]);
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0).into()), define(&[1000])]);
     let mut dc = Dc::new(1);
     dc.catch_up(&mut log);
     assert!(dc.has_acked(1000));
@@ -435,7 +435,7 @@ fn a_view_that_answered_an_earlier_arming_has_not_answered_this_one() {
     assert_eq!(dc.shown(&log.ledger), 1003, "nothing holds it back");
     log.apply(&[define_on(2, &[1000]), view_ack(0, 1000, 1)]);
     assert_eq!(log.ledger.next_milestone(&counter()), None, "a late copy of the answer to the first arming");
-    assert_eq!(log.ledger.awaiting_view(DcId(0)).len(), 1);
+    assert_eq!(log.ledger.awaiting_view(DcId(0).into()).len(), 1);
     dc.said.clear();
     dc.catch_up(&mut log);
     dc.pass(Span::from_millis(50), &log.ledger);
@@ -463,14 +463,14 @@ fn a_late_copy_of_a_definition_or_removal_changes_nothing() {
 
 #[test]
 fn a_standing_command_is_dropped_when_its_revision_is_gone_and_never_for_want_of_a_leader() {
-    let mut log = Log::new(&[LedgerCmd::View(DcId(0)), hello(0, &[1])]);
+    let mut log = Log::new(&[LedgerCmd::View(DcId(0).into()), hello(0, &[1])]);
     let mut dc = Dc::new(1);
     dc.input(Input::Leader(None), &log.ledger);
     dc.input(Input::Submit(vec![define(&[1000])]), &log.ledger);
     dc.pass(Span::from_secs(300), &log.ledger);
     let says = |dc: &Dc| dc.said.iter().filter(|cmd| matches!(cmd, LedgerCmd::Define { .. })).count();
     assert_eq!((says(&dc), dc.core.standing()), (0, 1), "nobody to tell, and not given up");
-    dc.input(Input::Leader(Some(DcId(1))), &log.ledger);
+    dc.input(Input::Leader(Some(DcId(1).into())), &log.ledger);
     dc.pass(Span::from_secs(300), &log.ledger);
     assert!(says(&dc) > 100, "not connected to the leader: what is said is lost");
     log.apply(&[define(&[2000])]);
@@ -483,7 +483,7 @@ fn a_standing_command_is_dropped_when_its_revision_is_gone_and_never_for_want_of
 fn a_rule_leaves_the_single_milestones_that_it_covers_as_they_are() {
     let mut log = Log::new(&[hello(0, &[1]), define(&[1000, 1500]), report(0, 0, 1), hello(1, &[1])]);
     let state = |log: &Log| log.ledger.counter(&counter()).unwrap().clone();
-    log.apply(&[LedgerCmd::View(DcId(0))]);
+    log.apply(&[LedgerCmd::View(DcId(0).into())]);
     let every = |every: u64| MilestoneSpec { every: Some(every), ..MilestoneSpec::default() };
     log.apply(&[LedgerCmd::Define { counter: counter(), revision: 1, spec: every(500) }]);
     assert_eq!(state(&log).next_armed(), Some(1000), "500 waits for the view, 1000 goes on");
@@ -499,7 +499,7 @@ fn a_rule_leaves_the_single_milestones_that_it_covers_as_they_are() {
 
 #[test]
 fn a_rule_that_begins_at_an_armed_milestone_is_armed_with_it() {
-    let mut log = Log::new(&[hello(0, &[1]), define(&[1000]), report(0, 0, 1), LedgerCmd::View(DcId(0))]);
+    let mut log = Log::new(&[hello(0, &[1]), define(&[1000]), report(0, 0, 1), LedgerCmd::View(DcId(0).into())]);
     let spec = MilestoneSpec { every: Some(1000), ..MilestoneSpec::default() };
     log.apply(&[LedgerCmd::Define { counter: counter(), revision: 1, spec }]);
     let state = log.ledger.counter(&counter()).unwrap();
@@ -608,7 +608,7 @@ fn one_of_every_command() -> Vec<LedgerCmd> {
     vec![
         LedgerCmd::Namespace("other".into()),
         LedgerCmd::Spread(counter()),
-        LedgerCmd::View(DcId(2)),
+        LedgerCmd::View(DcId(2).into()),
         LedgerCmd::Hello(greeting),
         LedgerCmd::Define { counter: counter(), revision: 1, spec },
         disarm_on(1, Some(1000)),
@@ -634,7 +634,7 @@ proptest! {
         changes in proptest::collection::vec((0usize..19, any::<usize>(), 0u8..=255, any::<bool>()), 1..20),
     ) {
         let commands = one_of_every_command();
-        let mut log = Log::new(&[hello(0, &[1]), hello(1, &[1]), LedgerCmd::View(DcId(0)), define(&[1000])]);
+        let mut log = Log::new(&[hello(0, &[1]), hello(1, &[1]), LedgerCmd::View(DcId(0).into()), define(&[1000])]);
         for (which, at, xor, cut) in changes {
             let mut bytes = wire::encode(&commands[which]);
             let at = at % bytes.len();
@@ -666,7 +666,7 @@ proptest! {
         };
         let delta = Delta {
             sender: 1,
-            origin: DcId(0),
+            origin: DcId(0).into(),
             epoch: 1,
             base: 0,
             upto: 1,

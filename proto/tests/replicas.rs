@@ -40,7 +40,7 @@ impl Replica {
             match output {
                 Output::Append { entry, .. } => self.proposed.push_back(entry),
                 Output::Client { msg, .. } => self.told.push(msg),
-                Output::Aggregator(msg) => self.said.push(msg),
+                Output::Aggregator { msg, .. } => self.said.push(msg),
                 Output::EndClients => self.clients_ended += 1,
                 Output::Abandon => self.abandoned += 1,
                 Output::Persist(_) | Output::CutLog { .. } => {}
@@ -83,7 +83,7 @@ fn registered(replicas: usize) -> (Vec<Replica>, Ledger) {
 
 /// The ledger hears of the leader's start.
 fn confirm(all: &mut [Replica], leader: usize, ledger: &mut Ledger, index: u64) {
-    all[leader].handle(Input::AggregatorUp);
+    all[leader].handle(Input::AggregatorUp { seat: 0 });
     let hello = all[leader].said.iter().rev().find_map(|said| match said {
         FromGroup::Hello(hello) => Some(hello.clone()),
         _ => None,
@@ -93,7 +93,7 @@ fn confirm(all: &mut [Replica], leader: usize, ledger: &mut Ledger, index: u64) 
     let namespaces = ToGroup::Namespaces(vec![NAMESPACE.into()]);
     let (start, accounts) = (ledger.confirmed(group).expect("greeted"), ledger.accounts_of(group));
     for message in [namespaces, ToGroup::Confirmed { group, start, accounts, resets: 0 }] {
-        all[leader].handle(Input::Aggregator(ForGroup::Ledger(message)));
+        all[leader].handle(Input::Aggregator { seat: 0, msg: ForGroup::Ledger(message) });
     }
     commit_all(all, leader);
     assert!(all[leader].core.group().rights_usable());
@@ -217,13 +217,13 @@ fn a_group_that_was_declared_lost_is_set_aside_by_whoever_has_its_log_and_by_nob
     let mut blank = Replica::new();
     for lost in [other, GroupId { incarnation: 0, ..group }, group] {
         for replica in all.iter_mut().chain([&mut blank]) {
-            replica.handle(Input::Aggregator(ForGroup::Lost { group: lost }));
+            replica.handle(Input::Aggregator { seat: 0, msg: ForGroup::Lost { group: lost } });
         }
     }
     // The one that leads, the one that does not; not the one that was founded after.
     assert_eq!([&all[0], &all[1], &blank].map(|replica| replica.abandoned), [1, 1, 0]);
     // What its old leader still says of itself is answered by that it must stop.
-    all[0].handle(Input::Aggregator(ForGroup::Ledger(ToGroup::FencedOut { group })));
+    all[0].handle(Input::Aggregator { seat: 0, msg: ForGroup::Ledger(ToGroup::FencedOut { group }) });
     commit_all(&mut all, 0);
     assert!(!all[0].core.group().is_serving());
 }

@@ -9,7 +9,7 @@ pub const FLOOR_SEEDS: u64 = 3_000;
 pub const FLOORS_FROM_SEEDS: u64 = 300;
 
 /// Situations that the protocol is for, and how often so many seeds meet them at least.
-pub const FLOORS: [(&str, u64); 25] = [
+pub const FLOORS: [(&str, u64); 30] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -35,6 +35,11 @@ pub const FLOORS: [(&str, u64); 25] = [
     ("forgotten stream asked for", 300),
     ("new era from images older than an award", 500),
     ("new era from copies of which one lacks an award", 500),
+    ("the second took over while a milestone was armed", 1_000),
+    ("a group turned to the other aggregator of a pair", 10_000),
+    ("aggregator of a pair cut off alone", 200),
+    ("view of a pair set aside", 300),
+    ("a view came back while a milestone stood that was armed without it", 30),
 ];
 
 /// A floor that was not reached.

@@ -25,6 +25,8 @@ pub const LATE_US_MAX: u64 = 400_000;
 pub struct Net {
     delay_us: Vec<Vec<u64>>,
     cuts: Vec<Vec<u16>>,
+    /// Data centre of each place.
+    dcs: Vec<usize>,
     faults: LinkFaults,
     rng: Rng,
 }
@@ -33,7 +35,15 @@ impl Net {
     /// `sites[dc]` is the index of a data centre in the round-trip table.
     pub fn new(sites: &[usize], faults: LinkFaults, rng: Rng) -> Net {
         let row = |&a: &usize| sites.iter().map(|&b| u64::from(RTT_US[a][b]) / 2).collect();
-        Net { delay_us: sites.iter().map(row).collect(), cuts: vec![vec![0; sites.len()]; sites.len()], faults, rng }
+        let (cuts, dcs) = (vec![vec![0; sites.len()]; sites.len()], (0..sites.len()).collect());
+        Net { delay_us: sites.iter().map(row).collect(), cuts, dcs, faults, rng }
+    }
+
+    /// The last places are second ones, of these data centres.
+    pub fn with_pairs(mut self, pairs: &[usize]) -> Net {
+        let first = self.dcs.len() - pairs.len();
+        self.dcs[first..].copy_from_slice(pairs);
+        self
     }
 
     /// Round trip without jitter.
@@ -61,7 +71,15 @@ impl Net {
 
     /// Cuts (or heals) a data centre from all others.
     pub fn cut_dc(&mut self, dc: usize, cut: bool) {
-        (0..self.cuts.len()).filter(|&other| other != dc).for_each(|other| self.cut_pair(dc, other, cut));
+        let (inside, outside): (Vec<usize>, Vec<usize>) = (0..self.cuts.len()).partition(|&at| self.dcs[at] == dc);
+        for at in inside {
+            outside.iter().for_each(|&other| self.cut_pair(at, other, cut));
+        }
+    }
+
+    /// Cuts (or heals) one place from all others, also of its data centre.
+    pub fn cut_place(&mut self, at: usize, cut: bool) {
+        (0..self.cuts.len()).filter(|&other| other != at).for_each(|other| self.cut_pair(at, other, cut));
     }
 
     /// Whether nothing passes from `a` to `b`.

@@ -3,6 +3,7 @@
 
 pub mod claims;
 pub mod leases;
+pub mod pairs;
 
 use crate::net::LinkFaults;
 use crate::rng::Rng;
@@ -143,6 +144,31 @@ pub enum Fault {
         node: usize,
         span: Span,
     },
+    /// One aggregator of a pair reaches no other, its partner neither; its groups it does.
+    CutAggregator {
+        at: usize,
+        span: Span,
+    },
+    /// One aggregator of a pair and the ledger's leader reach each other no more; whatever else they reach.
+    CutFromLeader {
+        at: usize,
+        span: Span,
+    },
+    /// One aggregator of a pair crashes and loses its view's file.
+    WipeView {
+        at: usize,
+        span: Span,
+    },
+    /// The connections of one aggregator of a pair to its groups break.
+    BreakFeeds {
+        at: usize,
+    },
+    /// One aggregator of a pair crashes, and an operator sets its view aside.
+    SetAside {
+        at: usize,
+        span: Span,
+        after: Span,
+    },
     /// One node of the group's loses its disk.
     Wipe {
         node: usize,
@@ -261,6 +287,8 @@ pub struct Plan {
     pub seed: u64,
     /// Index in the round-trip table of each data centre.
     pub sites: Vec<usize>,
+    /// Data centres with a second aggregator.
+    pub pairs: Vec<usize>,
     /// Data centre of each group. What faults and clients call a node is all of a group's.
     pub nodes: Vec<usize>,
     /// Nodes that hold each group's log.
@@ -394,6 +422,7 @@ impl Plan {
             workload,
             replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
             sites,
+            pairs: Vec::new(),
             nodes,
             clients,
             safety_end,
@@ -408,7 +437,19 @@ impl Plan {
         plan.admin.extend(resets(&mut root.fork(12), &plan));
         plan.faults.extend(plan.leases.faults(dcs, safety_end));
         plan.faults.extend(lost_group(&mut root.fork(11), &plan));
+        if scale.replicas.is_none() {
+            let mut rng = root.fork(13);
+            plan.pairs = pairs::drawn(&mut rng, dcs);
+            plan.faults.extend(pairs::faults(&mut rng, &plan));
+        }
         plan
+    }
+}
+
+impl Plan {
+    /// Index in the round-trip table of each aggregator's place: the first ones', then the second ones'.
+    pub fn places(&self) -> Vec<usize> {
+        self.sites.iter().copied().chain(self.pairs.iter().map(|&dc| self.sites[dc])).collect()
     }
 }
 

@@ -28,7 +28,7 @@ pub enum TakeError {
     Remote(#[from] RemoteError),
     #[error("{authority}: {reason}")]
     Image { authority: String, reason: String },
-    #[error("two of those asked are the aggregator of {0}")]
+    #[error("two of those asked are aggregators of {0}: one image of each data centre is enough")]
     Twice(String),
     #[error(
         "{authority} is of `{found}`, era {found_era}, and the first one asked of `{expected}`, era {expected_era}"

@@ -78,13 +78,13 @@ impl Pair {
         let mut ledger = Ledger::default();
         let dcs = [DcId(counting), DcId(told)];
         for (index, dc) in (1..).zip(dcs) {
-            ledger.apply(LogIndex(index), &LedgerCmd::View(dc));
+            ledger.apply(LogIndex(index), &LedgerCmd::View(dc.into()));
         }
         let core = |dc: DcId| AggregatorCore::new(AggregatorConfig::new(dc, 1));
         let mut pair = Pair { dcs, cores: dcs.map(core), ledger, now: Time(1), fed: 0 };
         pair.say(0, Input::GroupUp { group: group(dcs[0]) });
-        pair.say(0, Input::PeerUp { dc: dcs[1], rtt: Span::from_millis(80) });
-        pair.say(1, Input::PeerUp { dc: dcs[0], rtt: Span::from_millis(80) });
+        pair.say(0, Input::PeerUp { peer: dcs[1].into(), rtt: Span::from_millis(80) });
+        pair.say(1, Input::PeerUp { peer: dcs[0].into(), rtt: Span::from_millis(80) });
         pair
     }
 
@@ -145,7 +145,7 @@ impl Pair {
                         if let PeerMsg::Delta(_) = msg {
                             bytes += encode(&msg).len();
                         }
-                        inputs.insert(0, (1 - to, Input::Peer { dc: self.dcs[to], msg }));
+                        inputs.insert(0, (1 - to, Input::Peer { peer: self.dcs[to].into(), msg }));
                     }
                     Output::Persist(_) => inputs.insert(0, (to, Input::Persisted)),
                     _ => {}

@@ -103,8 +103,8 @@ pub fn hold_node(cells: usize) -> Result<f64, Box<dyn Error>> {
     node.tick()?;
     let confirmed =
         ToGroup::Confirmed { group: group(0), start: Start { number: 1, nonce: 1 }, accounts: Vec::new(), resets: 0 };
-    node.put_in(Input::Aggregator(ForGroup::Ledger(confirmed)))?;
-    node.put_in(Input::Aggregator(ForGroup::Ledger(ToGroup::Namespaces(vec![NAMESPACE.into()]))))?;
+    node.put_in(Input::Aggregator { seat: 0, msg: ForGroup::Ledger(confirmed) })?;
+    node.put_in(Input::Aggregator { seat: 0, msg: ForGroup::Ledger(ToGroup::Namespaces(vec![NAMESPACE.into()])) })?;
     node.tick()?;
     let clients = cells.div_ceil(CELLS_PER_CLIENT);
     for client in 0..clients as u64 {
@@ -166,13 +166,13 @@ impl Node {
 /// There is no `/proc`.
 pub fn hold_view(cells: usize, dcs: u16) -> Result<f64, Box<dyn Error>> {
     let mut ledger = Ledger::default();
-    ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0)));
+    ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0).into()));
     let before = resident_mib();
     let mut core = AggregatorCore::new(AggregatorConfig::new(DcId(0), 1));
     let mut now = Time(1);
     core.handle(now, ViewInput::GroupUp { group: group(0) }, &ledger);
     for dc in 1..dcs {
-        core.handle(now, ViewInput::PeerUp { dc: DcId(dc), rtt: Span::from_millis(80) }, &ledger);
+        core.handle(now, ViewInput::PeerUp { peer: DcId(dc).into(), rtt: Span::from_millis(80) }, &ledger);
     }
     for (at, piece) in pieces(cells).enumerate() {
         now = now + ROUND;
@@ -180,7 +180,7 @@ pub fn hold_view(cells: usize, dcs: u16) -> Result<f64, Box<dyn Error>> {
         core.handle(now, ViewInput::Group { group: group(0), msg }, &ledger);
         for dc in 1..dcs {
             let msg = PeerMsg::Delta(delta(dc, at as u64, piece.clone()));
-            core.handle(now, ViewInput::Peer { dc: DcId(dc), msg }, &ledger);
+            core.handle(now, ViewInput::Peer { peer: DcId(dc).into(), msg }, &ledger);
         }
         drain(&mut core, now, &ledger);
     }
@@ -219,7 +219,7 @@ fn delta(dc: u16, at: u64, piece: std::ops::Range<usize>) -> Delta {
     let ahead = |cell: usize| if cell == first { cell as u32 } else { 1 };
     Delta {
         sender: 1,
-        origin: DcId(dc),
+        origin: DcId(dc).into(),
         epoch: 1,
         base: at,
         upto: at + 1,

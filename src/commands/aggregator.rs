@@ -6,11 +6,13 @@ use crate::backend::LocalBackend;
 use crate::config::{AggregatorFile, Layout};
 use crate::webhook::{Home, Webhook, Webhooks};
 use clap::Args;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_aggregator::{Aggregator, AggregatorOptions};
 use tidemark_client::{Client, ConnectError, Site};
 use tidemark_consensus::raft::Config;
+use tidemark_proto::ids::AggregatorId;
 use tidemark_transport::{Endpoint, Role};
 
 /// Name of the ledger's Raft group.
@@ -33,12 +35,13 @@ pub fn run(args: AggregatorArgs) -> Outcome {
 
 async fn serve(settings: AggregatorFile) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Aggregator)?;
-    let address = place.cluster.dcs[usize::from(place.dc.0)].aggregator;
+    let (id, address) = seat(&settings, &place)?;
     let webhooks = settings.webhooks.iter().map(|keys| keys.webhook()).collect::<Result<Vec<_>, _>>()?;
     let metrics = process::start_metrics();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
-    let aggregator = Aggregator::start(endpoint.clone(), place.credentials.clone(), options(&settings, &place)).await?;
+    let aggregator =
+        Aggregator::start(endpoint.clone(), place.credentials.clone(), options(&settings, &place, id)).await?;
     let client = client(&place, &endpoint).await?;
     let places = place.layout.dcs.iter().map(|dc| dc.place.clone()).collect();
     let mut http = settings.http.options(&settings.data_dir, Some(&settings.credentials), metrics)?;
@@ -68,12 +71,32 @@ async fn serve(settings: AggregatorFile) -> Outcome {
     .await
 }
 
-fn options(settings: &AggregatorFile, place: &Place) -> AggregatorOptions {
+/// Which of its data centre's aggregators this is, by its certificate, and where it listens.
+fn seat(settings: &AggregatorFile, place: &Place) -> Result<(AggregatorId, SocketAddr), SeatError> {
+    let id = AggregatorId { dc: place.dc, seat: place.credentials.identity().seat() };
+    if id.is_second() && !settings.webhooks.is_empty() {
+        return Err(SeatError::Webhooks);
+    }
+    let address = place.cluster.address_of(id);
+    address.map(|address| (id, address)).ok_or_else(|| SeatError::Missing { dc: settings.dc.clone() })
+}
+
+/// Why an aggregator cannot be what its certificate says.
+#[derive(Debug, thiserror::Error)]
+enum SeatError {
+    #[error("the certificate is that of a second aggregator, and [[dc]] {dc} has no second_aggregator")]
+    Missing { dc: String },
+    /// Each award is posted once: what was acknowledged stands in the first one's file.
+    #[error("webhooks: the first aggregator of a data centre posts them; a second one has none")]
+    Webhooks,
+}
+
+fn options(settings: &AggregatorFile, place: &Place, id: AggregatorId) -> AggregatorOptions {
     AggregatorOptions {
         data_dir: settings.data_dir.clone(),
         cluster: place.cluster.clone(),
-        dc: place.dc,
-        core: settings.core(place.dc, 0),
+        id,
+        core: settings.core(id, 0),
         raft: Config::new(place.cluster.with_era(), LEDGER_GROUP),
     }
 }

@@ -64,7 +64,7 @@ pub fn run(args: Backup) -> Outcome {
     }
 }
 
-/// Each data centre has one aggregator, so as many have to be asked as there are data centres.
+/// Of each data centre one aggregator has to be asked: of a pair either, which knows what the other knows but for a moment.
 async fn check_whole(from: &[Remote]) -> Result<(), Box<dyn std::error::Error>> {
     let Some(first) = from.first() else { return Ok(()) };
     let known: DcsBody = first.get("/v1/dcs").await?;

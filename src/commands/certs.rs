@@ -7,7 +7,7 @@ use crate::session::{SESSION_KEYS_FILE, SessionKeys};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tidemark_transport::certs::{ClusterCa, Identity, Role};
+use tidemark_transport::certs::{ClusterCa, Identity, Role, SECOND_AGGREGATOR};
 
 /// Files of a credentials directory.
 const CREDENTIAL_FILES: [&str; 4] = ["ca.pem", "cert.pem", "key.pem", SESSION_KEYS_FILE];
@@ -138,6 +138,10 @@ fn of_layout(
     for dc in &file.dcs {
         let dir = out.join(&dc.name);
         wanted.push((Identity::new(&file.name, &dc.name, Role::Aggregator, "0")?, dir.join("aggregator")));
+        if dc.second_aggregator.is_some() {
+            let identity = Identity::new(&file.name, &dc.name, Role::Aggregator, SECOND_AGGREGATOR)?;
+            wanted.push((identity, dir.join("aggregator-second")));
+        }
         for node in 0..dc.nodes.len() {
             let identity = Identity::new(&file.name, &dc.name, Role::Node, &node.to_string())?;
             wanted.push((identity, dir.join(format!("node-{node}"))));

@@ -12,6 +12,7 @@ pub mod counter;
 pub mod dc;
 pub mod declare_lost;
 pub mod get;
+pub mod ledger;
 pub mod milestones;
 pub mod node;
 pub mod process;

@@ -98,6 +98,7 @@ fn cluster_of(file: &ClusterFile) -> Cluster {
     let dc = |dc: &crate::config::DcLayout| DataCentre {
         name: dc.name.clone(),
         aggregator: dc.aggregator,
+        second: dc.second_aggregator,
         nodes: dc.nodes.clone(),
         replicas: dc.replicas(),
     };

@@ -41,6 +41,9 @@ pub struct ClusterFile {
 pub struct DcLayout {
     pub name: String,
     pub aggregator: SocketAddr,
+    /// Where the second of a pair of aggregators listens; its certificate has the name `second`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_aggregator: Option<SocketAddr>,
     pub nodes: Vec<SocketAddr>,
     /// Nodes that hold each group's log; 3 where there are as many nodes, else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -162,7 +165,7 @@ impl ClusterFile {
     fn check_addresses(&self) -> Result<(), Problem> {
         let mut seen = BTreeSet::new();
         for dc in &self.dcs {
-            for address in std::iter::once(&dc.aggregator).chain(&dc.nodes) {
+            for address in std::iter::once(&dc.aggregator).chain(&dc.second_aggregator).chain(&dc.nodes) {
                 let key = format!("dc.{}", dc.name);
                 if address.port() == 0 {
                     return Err(Problem::new(&key, address, "a port is needed: others must find it".to_owned()));

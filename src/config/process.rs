@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::gossip::GossipConfig;
-use tidemark_proto::ids::{DcId, GroupId};
+use tidemark_proto::ids::{AggregatorId, GroupId};
 use tidemark_proto::limits::{LANES_MAX, MESSAGE_BYTES_MAX};
 use tidemark_proto::node::NodeConfig;
 use tidemark_proto::time::Span;
@@ -226,7 +226,7 @@ impl NodeFile {
 
 impl AggregatorFile {
     /// Settings of the aggregator's core.
-    pub fn core(&self, dc: DcId, epoch: u64) -> AggregatorConfig {
+    pub fn core(&self, own: impl Into<AggregatorId>, epoch: u64) -> AggregatorConfig {
         let gossip = GossipConfig {
             gossip_interval: millis(self.gossip.interval_ms),
             digest_interval: millis(self.gossip.digest_interval_ms),
@@ -238,7 +238,7 @@ impl AggregatorFile {
             gossip,
             feed_bytes_max: self.view.feed_bytes_max,
             checkpoint_interval: millis(self.view.checkpoint_interval_ms),
-            ..AggregatorConfig::new(dc, epoch)
+            ..AggregatorConfig::new(own, epoch)
         }
     }
 }

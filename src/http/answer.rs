@@ -3,8 +3,8 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidemark_aggregator::ForgetError;
-use tidemark_proto::ledger::{DeclareError, DefineError, DisarmError, ForgetError as Refused};
+use tidemark_aggregator::{ForgetError, VoterError};
+use tidemark_proto::ledger::{DeclareError, DefineError, DisarmError, ForgetError as Refused, SetAsideError};
 use tidemark_proto::msg::BatchError;
 
 /// Why a request was not carried out. In all cases but [`Failure::InDoubt`] nothing was changed.
@@ -172,6 +172,31 @@ impl From<ForgetError> for Failure {
             ForgetError::Ledger(Refused::Unknown(_)) => return Failure::NotFound(message),
         };
         Failure::Conflict { code, message }
+    }
+}
+
+impl From<SetAsideError> for Failure {
+    fn from(error: SetAsideError) -> Failure {
+        let code = match error {
+            SetAsideError::Unknown => return Failure::NotFound(error.to_string()),
+            SetAsideError::Alone => "alone",
+            SetAsideError::Connected => "connected",
+        };
+        Failure::Conflict { code, message: error.to_string() }
+    }
+}
+
+impl From<VoterError> for Failure {
+    fn from(error: VoterError) -> Failure {
+        let code = match error {
+            VoterError::NotLeader { .. } => "elsewhere",
+            VoterError::NoMember(_) => "no-member",
+            VoterError::Votes(_) | VoterError::VotesNot(_) | VoterError::Paired { .. } => "votes",
+            VoterError::Behind { .. } => "behind",
+            VoterError::Majority { .. } => "majority",
+            VoterError::Change(error) => return Failure::InDoubt(error.to_string()),
+        };
+        Failure::Conflict { code, message: error.to_string() }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
+use super::ledger::MembersBody;
 use super::{ClusterBody, Failure, Mode};
 use crate::backup::serve::ImageStream;
 use crate::claims::Claims;
@@ -288,6 +289,21 @@ pub trait Backend: Send + Sync + 'static {
     /// An image of this data centre; only an aggregator has one.
     fn image(&self) -> impl Future<Output = Result<ImageStream, Failure>> + Send {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
+    }
+
+    /// The ledger's members.
+    fn members(&self) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
+        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
+    }
+
+    /// Lets one member of the ledger vote in the place of another; returns how they stand then.
+    fn replace_voter(&self, _: String, _: String) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
+        self.members()
+    }
+
+    /// Arming waits no longer for the view of an aggregator; returns how the members stand once the ledger has applied it.
+    fn set_aside(&self, _: String) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
+        self.members()
     }
 
     /// The process's state, for people.

@@ -17,6 +17,7 @@ mod dry_run;
 mod feed;
 pub mod groups;
 mod hop_routes;
+pub mod ledger;
 mod live;
 mod lives;
 mod milestone;

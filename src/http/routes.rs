@@ -5,8 +5,8 @@ use super::path::{CounterPath, DRY_RUN, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, backup, body, claims, dcs, dry_run, groups, hop_routes, live, lives, milestone,
-    pages, webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, backup, body, claims, dcs, dry_run, groups, hop_routes, ledger, live, lives,
+    milestone, pages, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -58,6 +58,9 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .route("/v1/backup", get(backup::image::<B>))
         .route("/v1/dcs", get(dcs::list::<B>))
         .route("/v1/dcs/{*rest}", post(dcs::forget::<B>))
+        .route("/v1/ledger", get(ledger::members::<B>))
+        .route("/v1/ledger/voters", post(ledger::replace_voter::<B>))
+        .route("/v1/ledger/set-aside", post(ledger::set_aside::<B>))
         .route("/v1/live", get(live::upgrade::<B>))
         .route("/v1/events", get(live::events::<B>))
         .route("/v1/sessions", post(issue_sessions::<B>))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidemark::http::AwardPosition;
 use tidemark::webhook::{Delivery, Failed, Limits, Queue};
 use tidemark_proto::group::{Group, GroupConfig};
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::ids::{AggregatorId, ClientId, CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::msg::*;
 use tidemark_proto::time::WallMs;
 use tidemark_proto::wire::encode;
@@ -59,12 +59,17 @@ fn report(counter: CounterName, amount: u64) -> Report {
     }
 }
 
+/// One of a pair.
+fn view(number: u8) -> AggregatorId {
+    AggregatorId { dc: DcId(1), seat: number % 2 }
+}
+
 /// A life of the ledger with one group: numbers are drawn, most of them wrong.
 fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
     let (counter, epoch, group) = (counter(number % 2), 1, group());
-    match kind % 15 {
+    match kind % 17 {
         0 => LedgerCmd::Namespace("search".into()),
-        1 => LedgerCmd::View(DcId(u16::from(number % 3))),
+        1 => LedgerCmd::View(DcId(u16::from(number % 3)).into()),
         2 => LedgerCmd::Grant { counter, epoch, group, amount, if_awarded: None },
         3 => LedgerCmd::Offer(Offer {
             counter,
@@ -79,7 +84,7 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
             epoch,
             at: amount,
             arming: 1,
-            dc: DcId(1),
+            view: view(number),
             shown_below: number.is_multiple_of(2),
         },
         5 => LedgerCmd::Spread(counter),
@@ -98,6 +103,8 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
         11 => LedgerCmd::DeclareLost { group, forced: number.is_multiple_of(2), heard: amount },
         12 => LedgerCmd::Remains { counter, epoch, group, component: amount << (number % 56) },
         13 => LedgerCmd::Forget { dc: DcId(u16::from(number % 3)), forced: number.is_multiple_of(2), heard: amount },
+        14 => LedgerCmd::ViewStart { view: view(number), start: amount },
+        15 => LedgerCmd::SetAside { view: view(number), start: amount },
         _ => LedgerCmd::Namespace("x".repeat(usize::from(number % 40))),
     }
 }

@@ -3,7 +3,7 @@
 use crate::aggregator::feed::Feed;
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
 use crate::gossip::{Gossip, StreamState};
-use crate::ids::{CounterName, DcId, GroupId, LogIndex, ValveId};
+use crate::ids::{AggregatorId, CounterName, GroupId, LogIndex, ValveId};
 use crate::limits::VALVES_MAX;
 use crate::msg::Version;
 use crate::table::CellTable;
@@ -183,7 +183,7 @@ impl AggregatorCore {
 pub(super) struct Loaded {
     pub(super) view: View,
     pub(super) cursors: Vec<(GroupId, LogIndex)>,
-    versions: Vec<(DcId, Version)>,
+    versions: Vec<(AggregatorId, Version)>,
     stream: Option<StreamState>,
     limits: BTreeSet<CounterName>,
 }
@@ -201,7 +201,7 @@ impl Loaded {
         if valves.iter().collect::<BTreeSet<_>>().len() < valves.len() || valves.len() > VALVES_MAX {
             return Err(malformed(&[VALVES], &"a valve twice, or more than allowed"));
         }
-        let view = View::load(config.dc, CellTable::with_namespaces(config.seed, namespaces), &valves);
+        let view = View::load(config.own, CellTable::with_namespaces(config.seed, namespaces), &valves);
         Ok(Loaded { view, cursors: Vec::new(), versions: Vec::new(), stream: None, limits: BTreeSet::new() })
     }
 
@@ -248,7 +248,7 @@ impl Loaded {
     }
 
     fn build(self, config: AggregatorConfig) -> AggregatorCore {
-        let mut gossip = Gossip::new(config.dc, config.epoch, config.gossip.clone(), config.seed);
+        let mut gossip = Gossip::new(config.own, config.epoch, config.gossip.clone(), config.seed);
         match self.stream {
             Some(stream) => gossip.resume(stream, self.versions, self.view.cells()),
             None => gossip.begin_with_walk(),

@@ -62,7 +62,7 @@ impl AggregatorCore {
     /// an earlier one. A group that has heard has named the generation's cell.
     pub fn unheard(&self, counter: &CounterName, generation: u32, ledger: &Ledger) -> Vec<GroupId> {
         let here =
-            ledger.groups().iter().filter(|(group, registered)| group.dc == self.config.dc && !registered.fenced);
+            ledger.groups().iter().filter(|(group, registered)| group.dc == self.config.own.dc && !registered.fenced);
         here.map(|(&group, _)| group).filter(|&group| !self.has_heard(group, counter, generation)).collect()
     }
 
@@ -131,11 +131,11 @@ impl AggregatorCore {
             let slot = self.feeds.get(&group).and_then(|feed| feed.slots.get(slot as usize)).copied();
             let (Some(slot), Ok(valve)) = (slot, self.view.valve(ValveId { group, lane })) else { continue };
             if value <= COMPONENT_MAX && self.view.merge(slot, valve, value) == Merged::Raised {
-                raised.push(slot);
+                raised.push((slot, valve));
                 self.checkpoint.touch(slot);
             }
         }
-        self.gossip.on_own_changes(now, raised);
+        self.gossip.on_fed(now, &raised);
         self.heard.on_raised(now, &mut self.view);
     }
 }

@@ -211,7 +211,7 @@ mod tests {
         let rows = image.rows().chain(ViewImage::cautious_rows([counter(1)], LogIndex(3)));
         let core = super::super::AggregatorCore::recover(AggregatorConfig::new(DcId(0), 9), rows).unwrap();
         let mut ledger = Ledger::default();
-        ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0)));
+        ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0).into()));
         let shown = |ledger: &Ledger| (core.read(&counter(1), ledger).value, core.read(&counter(1), ledger).pending);
         assert_eq!(shown(&ledger), (0, 5));
         ledger.skip(LogIndex(3));

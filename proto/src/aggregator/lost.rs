@@ -1,8 +1,8 @@
 //! Groups that may be lost, and those that are: when each was last heard of, and what this view shows of a lost one.
 
 use crate::aggregator::AggregatorCore;
-use crate::ids::{CounterName, DcId, GroupId};
-use crate::ledger::{Changes, DeclareError, ForgetError, Ledger};
+use crate::ids::{AggregatorId, CounterName, DcId, GroupId};
+use crate::ledger::{Changes, DeclareError, ForgetError, Ledger, SetAsideError};
 use crate::limits::LOST_AFTER;
 use crate::msg::LedgerCmd;
 use crate::time::{Span, Time};
@@ -78,7 +78,7 @@ impl AggregatorCore {
         if forced {
             return Ok(cmd);
         }
-        if dc == self.config.dc || self.rtts.contains_key(&dc) {
+        if dc == self.config.own.dc || self.peers_of(dc).next().is_some() {
             return Err(ForgetError::Connected(dc));
         }
         let silence = ledger.groups_left(dc).map(|group| (self.silent_for(now, group), group)).min();
@@ -91,21 +91,32 @@ impl AggregatorCore {
         }
     }
 
+    /// The command that sets a view of a pair aside; refused of one that is connected here, which runs.
+    pub fn setting_aside(&self, view: AggregatorId, ledger: &Ledger) -> Result<LedgerCmd, SetAsideError> {
+        let cmd = ledger.setting_aside(view)?;
+        if self.is_connected(view) { Err(SetAsideError::Connected) } else { Ok(cmd) }
+    }
+
+    fn is_connected(&self, view: AggregatorId) -> bool {
+        view == self.config.own || self.rtts.contains_key(&view)
+    }
+
     /// Whether another data centre may give a group up: where the group's own can be reached, that one knows best.
     pub(super) fn may_declare(&self, dc: DcId, cmd: &LedgerCmd) -> bool {
         match cmd {
             LedgerCmd::DeclareLost { group, forced: false, .. } => {
-                dc == group.dc || !self.rtts.contains_key(&group.dc) && group.dc != self.config.dc
+                dc == group.dc || self.peers_of(group.dc).next().is_none() && group.dc != self.config.own.dc
             }
             _ => true,
         }
     }
 
-    /// Whether the leader puts a command into the log, as far as that is about lost groups.
+    /// Whether the leader puts a command into the log, as far as that is about what is given up.
     pub(super) fn judges_lost(&self, now: Time, cmd: &LedgerCmd, ledger: &Ledger) -> bool {
         match cmd {
             LedgerCmd::DeclareLost { group, forced, .. } => *forced || self.silent_for(now, *group) >= LOST_AFTER,
             LedgerCmd::Forget { dc, forced: false, .. } => self.forgetting(now, *dc, false, ledger).is_ok(),
+            LedgerCmd::SetAside { view, .. } => !self.is_connected(*view),
             _ => true,
         }
     }

@@ -180,6 +180,10 @@ impl AggregatorCore {
         }
         self.remind_soon(now);
         self.view.on_ledger(changes, ledger);
+        // It was set aside, and runs.
+        if !self.view.is_registered(ledger) {
+            self.standing.add(super::registration(&self.config));
+        }
         self.answer_arming(now, ledger);
         let award = |(counter, at): &(CounterName, u64)| Event::Award { counter: counter.clone(), at: *at };
         let signature = |(counter, at): &(CounterName, u64)| Event::Signature { counter: counter.clone(), at: *at };
@@ -193,8 +197,8 @@ impl AggregatorCore {
     /// A milestone is being armed: a view that shows less promises to go on doing so, and says so once that is durable; one
     /// that shows as much says that.
     pub(super) fn answer_arming(&mut self, now: Time, ledger: &Ledger) {
-        let dc = self.config.dc;
-        for awaiting in ledger.awaiting_view(dc) {
+        let view = self.config.own;
+        for awaiting in ledger.awaiting_view(view) {
             let (counter, at, promised) = (&awaiting.counter, awaiting.at, (awaiting.at, awaiting.arming));
             if self.view.limits().has_promised(counter, promised) {
                 continue;
@@ -203,10 +207,10 @@ impl AggregatorCore {
             if self.say_remains_of(counter, ledger) {
                 continue;
             }
-            if self.view.read(counter, ledger).value < at {
+            if self.view.would_show(counter, ledger).value < at {
                 self.view.limits_mut().promise(counter, promised, ledger);
             } else {
-                self.standing.add(awaiting.answer(dc, false));
+                self.standing.add(awaiting.answer(view, false));
             }
         }
         if self.view.limits().is_dirty() {
@@ -223,12 +227,12 @@ impl AggregatorCore {
 
     /// What was promised and is durable, the ledger may hear of.
     fn acknowledge_promises(&mut self, ledger: &Ledger) {
-        let dc = self.config.dc;
-        for awaiting in ledger.awaiting_view(dc) {
+        let view = self.config.own;
+        for awaiting in ledger.awaiting_view(view) {
             let limits = self.view.limits();
             let durable = self.checkpoint.is_persisted(&awaiting.counter) && !limits.has_changed(&awaiting.counter);
             if limits.has_promised(&awaiting.counter, (awaiting.at, awaiting.arming)) && durable {
-                self.standing.add(awaiting.answer(dc, true));
+                self.standing.add(awaiting.answer(view, true));
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::aggregator::{AggregatorCore, Output};
 use crate::alloc;
-use crate::ids::{CounterName, DcId, GroupId};
+use crate::ids::{AggregatorId, CounterName, GroupId};
 use crate::ledger::{CounterLedger, Ledger};
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::msg::*;
@@ -72,14 +72,14 @@ impl AggregatorCore {
     }
 
     pub(super) fn run_standing(&mut self, now: Time, ledger: &Ledger) {
-        let (own, heard) = (self.config.dc, self.reaches_leader());
+        let (own, heard) = (self.config.own, self.reaches_leader());
         for cmd in self.standing.take_due(now, self.config.standing_retry, ledger, own, heard) {
             self.propose_soon(now, cmd);
         }
     }
 
     fn reaches_leader(&self) -> bool {
-        self.leader.is_some_and(|leader| leader == self.config.dc || self.rtts.contains_key(&leader))
+        self.leader.is_some_and(|leader| leader == self.config.own || self.rtts.contains_key(&leader))
     }
 
     /// The leader can be reached from now on. Nobody kept what was said before: whoever said it says it again, now and not when
@@ -114,12 +114,13 @@ impl AggregatorCore {
         self.proposals.schedule((self.proposals.last + interval).max(now));
     }
 
-    /// Commands of another data centre: only what it may say.
-    pub(super) fn on_proposed_by(&mut self, now: Time, dc: DcId, cmds: Vec<LedgerCmd>) {
-        if self.leader != Some(self.config.dc) {
+    /// Commands of another aggregator: only what it may say.
+    pub(super) fn on_proposed_by(&mut self, now: Time, peer: AggregatorId, cmds: Vec<LedgerCmd>) {
+        if self.leader != Some(self.config.own) {
             return;
         }
-        let cmds: Vec<_> = cmds.into_iter().filter(|cmd| may_propose(dc, cmd) && self.may_declare(dc, cmd)).collect();
+        let may = |cmd: &LedgerCmd| may_propose(peer, cmd) && self.may_declare(peer.dc, cmd);
+        let cmds: Vec<_> = cmds.into_iter().filter(may).collect();
         for cmd in cmds {
             let patience = if matches!(cmd, LedgerCmd::Report(_)) { self.leader_core.patience() } else { Span(0) };
             self.propose_within(now, cmd, self.report_interval(patience));
@@ -132,17 +133,17 @@ impl AggregatorCore {
             return;
         }
         let mut cmds = self.proposals.take();
-        if self.leader == Some(self.config.dc) {
+        if self.leader == Some(self.config.own) {
             cmds.retain(|cmd| self.judges_lost(now, cmd, ledger));
         }
         let Some(leader) = self.leader.filter(|_| !cmds.is_empty()) else { return };
         self.proposals.last = now;
         for part in parts(cmds) {
-            if leader == self.config.dc {
+            if leader == self.config.own {
                 let part = part.into_iter().map(|cmd| self.leader_core.for_the_log(cmd, ledger)).collect();
                 self.propose(now, part);
             } else {
-                self.outputs.push_back(Output::Peer { dc: leader, msg: PeerMsg::Propose(part) });
+                self.outputs.push_back(Output::Peer { peer: leader, msg: PeerMsg::Propose(part) });
             }
         }
     }
@@ -159,10 +160,10 @@ impl AggregatorCore {
 
     // ---- leading ----
 
-    pub(super) fn on_leader(&mut self, now: Time, leader: Option<DcId>) {
+    pub(super) fn on_leader(&mut self, now: Time, leader: Option<AggregatorId>) {
         if self.leader != leader {
             self.leader = leader;
-            self.led_since = (leader == Some(self.config.dc)).then_some(now);
+            self.led_since = (leader == Some(self.config.own)).then_some(now);
             self.gossip.on_leader(leader);
             self.leader_core.forget();
             self.leader_wake = Some(now);
@@ -173,23 +174,25 @@ impl AggregatorCore {
     }
 
     pub(super) fn run_leader(&mut self, now: Time, ledger: &Ledger) {
-        if self.leader != Some(self.config.dc) {
+        if self.leader != Some(self.config.own) {
             self.leader_wake = None;
             return;
         }
         if self.leader_wake.is_none_or(|wake| wake > now) {
             return;
         }
-        let plan = self.leader_core.plan(now, ledger, &self.rtts, self.config.dc);
+        let own = self.config.own.dc;
+        let plan = self.leader_core.plan(now, ledger, &self.rtts(), own);
         self.leader_wake = plan.wake;
         for cmd in plan.propose {
             self.propose_soon(now, cmd);
         }
         for (dc, recall) in plan.recalls {
-            if dc == self.config.dc {
+            if dc == own {
                 self.forward_recall(&recall, ledger);
-            } else {
-                self.outputs.push_back(Output::Peer { dc, msg: PeerMsg::Recall(recall) });
+            }
+            for peer in self.peers_of(dc) {
+                self.outputs.push_back(Output::Peer { peer, msg: PeerMsg::Recall(recall.clone()) });
             }
         }
     }
@@ -216,8 +219,9 @@ fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
     }
 }
 
-/// Whether a data centre may say a command: of its own groups and view, and settings; never the leader's own.
-fn may_propose(dc: DcId, cmd: &LedgerCmd) -> bool {
+/// Whether an aggregator may say a command: of its data centre's groups, of its own view, and settings; never the leader's own.
+fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
+    let dc = peer.dc;
     match cmd {
         LedgerCmd::Namespace(_) | LedgerCmd::Spread(_) | LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } => true,
         LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. } => true,
@@ -225,11 +229,14 @@ fn may_propose(dc: DcId, cmd: &LedgerCmd) -> bool {
         LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } => true,
         // Any view may have heard of any group.
         LedgerCmd::Remains { .. } => true,
-        LedgerCmd::View(of) => *of == dc,
+        LedgerCmd::SetAside { .. } => true,
+        LedgerCmd::View(of) | LedgerCmd::ViewStart { view: of, .. } | LedgerCmd::ViewAck { view: of, .. } => {
+            *of == peer
+        }
         LedgerCmd::Hello(hello) => hello.group.dc == dc,
         LedgerCmd::Report(report) | LedgerCmd::Returned(report) => report.group.dc == dc,
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer.group.dc == dc,
-        LedgerCmd::ViewAck { dc: of, .. } | LedgerCmd::Signature { dc: of, .. } => *of == dc,
+        LedgerCmd::Signature { dc: of, .. } => *of == dc,
         LedgerCmd::Grant { .. } | LedgerCmd::Revoke { .. } => false,
         LedgerCmd::ClaimUntil { .. } | LedgerCmd::ClaimOver { .. } => false,
     }

@@ -1,6 +1,6 @@
 //! Commands that are said to the ledger again and again until its state shows them.
 
-use crate::ids::DcId;
+use crate::ids::AggregatorId;
 use crate::ledger::{Awaiting, Claim, ClaimState, CounterLedger, Ledger};
 use crate::msg::LedgerCmd;
 use crate::time::{Span, Time};
@@ -42,7 +42,14 @@ impl Standing {
     }
 
     /// Drops what the ledger shows, returns what is due. Only a try that can reach the ledger's leader (`heard`) counts.
-    pub fn take_due(&mut self, now: Time, retry: Span, ledger: &Ledger, own: DcId, heard: bool) -> Vec<LedgerCmd> {
+    pub fn take_due(
+        &mut self,
+        now: Time,
+        retry: Span,
+        ledger: &Ledger,
+        own: AggregatorId,
+        heard: bool,
+    ) -> Vec<LedgerCmd> {
         if self.due().is_none_or(|due| due > now) {
             return Vec::new();
         }
@@ -76,14 +83,22 @@ fn is_same(known: &LedgerCmd, cmd: &LedgerCmd) -> bool {
 fn is_vital(cmd: &LedgerCmd) -> bool {
     matches!(
         cmd,
-        LedgerCmd::View(_) | LedgerCmd::ViewAck { .. } | LedgerCmd::Signature { .. } | LedgerCmd::Remains { .. }
+        LedgerCmd::View(_)
+            | LedgerCmd::ViewStart { .. }
+            | LedgerCmd::ViewAck { .. }
+            | LedgerCmd::Signature { .. }
+            | LedgerCmd::Remains { .. }
     )
 }
 
 /// Whether the applied state holds what the command asks for.
-fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: DcId) -> bool {
+fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
     match cmd {
-        LedgerCmd::View(dc) => ledger.views().contains(dc) || ledger.is_forgotten(*dc),
+        LedgerCmd::View(view) => ledger.views().contains(view) || ledger.is_forgotten(view.dc),
+        LedgerCmd::ViewStart { view, start } => {
+            ledger.view_start(*view) >= Some(*start) || ledger.is_forgotten(view.dc)
+        }
+        LedgerCmd::SetAside { view, start } => ledger.view_start(*view) != Some(*start),
         LedgerCmd::Namespace(name) => ledger.namespaces().any(|known| known == name),
         LedgerCmd::Spread(counter) => ledger.spread().contains(counter),
         LedgerCmd::ViewAck { counter, epoch, at, arming, .. } => {

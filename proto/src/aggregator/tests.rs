@@ -48,8 +48,8 @@ impl World {
             slow_disk: false,
         };
         let hello = Hello { group: group(0), lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
-        world.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::View(DC), LedgerCmd::Hello(hello)]);
-        world.say(Input::Leader(Some(DC)));
+        world.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::View(DC.into()), LedgerCmd::Hello(hello)]);
+        world.say(Input::Leader(Some(DC.into())));
         world.say(Input::GroupUp { group: group(0) });
         world
     }
@@ -133,6 +133,72 @@ impl World {
         let reading = self.core.read(&counter(), &self.ledger);
         (reading.value, reading.pending)
     }
+}
+
+/// The view of one of a pair that has started so often.
+fn paired_view(starts: u64) -> View {
+    let own = AggregatorId { dc: DC, seat: 1 };
+    let mut view = View::new(own, 7);
+    view.show_from(starts);
+    let slot = view.slot(&counter().total()).unwrap();
+    let valve = view.valve(crate::ids::ValveId { group: group(0), lane: 0 }).unwrap();
+    view.merge(slot, valve, AT + 5);
+    view
+}
+
+#[test]
+fn arming_waits_for_both_views_of_a_pair_until_one_is_set_aside_and_that_one_shows_nothing_when_it_is_back() {
+    let mut ledger = Ledger::default();
+    let apply = |ledger: &mut Ledger, cmd: &LedgerCmd| {
+        let index = ledger.applied().next();
+        ledger.apply(index, cmd);
+        ledger.check_invariants();
+    };
+    let [first, second] = [0, 1].map(|seat| AggregatorId { dc: DC, seat });
+    apply(&mut ledger, &LedgerCmd::Namespace("t".into()));
+    for view in [first, second] {
+        apply(&mut ledger, &LedgerCmd::ViewStart { view, start: 1 });
+    }
+    let spec = MilestoneSpec { at: vec![AT], ..MilestoneSpec::default() };
+    apply(&mut ledger, &LedgerCmd::Define { counter: counter(), revision: 0, spec });
+    let answer = ledger.awaiting_view(first).remove(0).answer(first, true);
+    apply(&mut ledger, &answer);
+    assert_eq!((ledger.next_milestone(&counter()), ledger.awaiting_view(second).len()), (None, 1));
+    let aside = ledger.setting_aside(second).unwrap();
+    let before = ledger.clone();
+    apply(&mut ledger, &aside);
+    assert_eq!(ledger.next_milestone(&counter()), Some(AT), "nobody else is waited for");
+    assert_eq!(ledger.setting_aside(second), Err(crate::ledger::SetAsideError::Unknown));
+    assert_eq!(ledger.setting_aside(first), Err(crate::ledger::SetAsideError::Alone));
+    // It comes back with a replica that has heard nothing of this.
+    let returned = paired_view(2);
+    assert_eq!((returned.read(&counter(), &before).value, returned.read(&counter(), &ledger).value), (0, 0));
+    apply(&mut ledger, &LedgerCmd::ViewStart { view: second, start: 2 });
+    assert_eq!(returned.read(&counter(), &ledger).value, AT - 1);
+    apply(&mut ledger, &aside);
+    assert!(ledger.views().contains(&second), "a late copy changes nothing");
+    assert_eq!(paired_view(1).read(&counter(), &ledger).value, 0, "an earlier start of it shows no more");
+}
+
+#[test]
+fn who_is_connected_is_not_set_aside() {
+    let mut world = World::new();
+    let second = AggregatorId { dc: DC, seat: 1 };
+    world.apply([LedgerCmd::ViewStart { view: second, start: 3 }]);
+    let aside = LedgerCmd::SetAside { view: second, start: 3 };
+    world.say(Input::PeerUp { peer: second, rtt: Span(500) });
+    let refused = world.core.setting_aside(second, &world.ledger);
+    assert_eq!(refused, Err(crate::ledger::SetAsideError::Connected));
+    let other: AggregatorId = DcId(3).into();
+    world.say(Input::PeerUp { peer: other, rtt: Span(500) });
+    world.say(Input::Peer { peer: other, msg: PeerMsg::Propose(vec![aside.clone()]) });
+    world.wait();
+    assert!(!world.proposed.contains(&aside), "where the ledger is led it is connected");
+    world.say(Input::PeerGone { peer: second });
+    assert_eq!(world.core.setting_aside(second, &world.ledger), Ok(aside.clone()));
+    world.say(Input::Peer { peer: other, msg: PeerMsg::Propose(vec![aside.clone()]) });
+    world.wait();
+    assert!(world.proposed.contains(&aside));
 }
 
 #[test]
@@ -265,20 +331,20 @@ fn groups_say_again_what_is_lost_as_soon_as_the_leader_can_be_reached() {
     let mut world = World::new();
     world.wait();
     world.asked_again.clear();
-    world.say(Input::Leader(Some(DcId(3))));
-    world.say(Input::PeerUp { dc: DcId(4), rtt: Span::from_millis(50) });
+    world.say(Input::Leader(Some(DcId(3).into())));
+    world.say(Input::PeerUp { peer: DcId(4).into(), rtt: Span::from_millis(50) });
     world.wait();
     assert_eq!(world.asked_again, [], "the leader is not connected");
-    world.say(Input::PeerUp { dc: DcId(3), rtt: Span::from_millis(50) });
-    world.say(Input::PeerGone { dc: DcId(3) });
-    world.say(Input::PeerUp { dc: DcId(3), rtt: Span::from_millis(50) });
+    world.say(Input::PeerUp { peer: DcId(3).into(), rtt: Span::from_millis(50) });
+    world.say(Input::PeerGone { peer: DcId(3).into() });
+    world.say(Input::PeerUp { peer: DcId(3).into(), rtt: Span::from_millis(50) });
     assert_eq!(world.asked_again, [group(0)], "once, however often the link comes and goes");
     world.wait();
-    world.say(Input::Leader(Some(DcId(4))));
+    world.say(Input::Leader(Some(DcId(4).into())));
     assert_eq!(world.asked_again, [group(0); 2], "another leader, which is connected");
     world.wait();
     world.say(Input::Leader(None));
-    world.say(Input::Leader(Some(DC)));
+    world.say(Input::Leader(Some(DC.into())));
     assert_eq!(world.asked_again, [group(0); 3], "this data centre leads");
 }
 
@@ -302,13 +368,14 @@ fn another_data_centre_speaks_only_for_itself() {
         })
     };
     let grant = LedgerCmd::Grant { counter: counter(), epoch: 1, group: group(3), amount: 9, if_awarded: None };
-    let said = vec![report(3), report(0), LedgerCmd::View(DcId(4)), LedgerCmd::View(DcId(3)), grant.clone()];
+    let said =
+        vec![report(3), report(0), LedgerCmd::View(DcId(4).into()), LedgerCmd::View(DcId(3).into()), grant.clone()];
     world.proposed.clear();
-    world.say(Input::PeerUp { dc: DcId(3), rtt: Span::from_millis(50) });
-    world.say(Input::Peer { dc: DcId(3), msg: PeerMsg::Propose(said) });
+    world.say(Input::PeerUp { peer: DcId(3).into(), rtt: Span::from_millis(50) });
+    world.say(Input::Peer { peer: DcId(3).into(), msg: PeerMsg::Propose(said) });
     world.wait();
-    assert!(world.proposed.contains(&report(3)) && world.proposed.contains(&LedgerCmd::View(DcId(3))));
-    let foreign = [report(0), LedgerCmd::View(DcId(4)), grant];
+    assert!(world.proposed.contains(&report(3)) && world.proposed.contains(&LedgerCmd::View(DcId(3).into())));
+    let foreign = [report(0), LedgerCmd::View(DcId(4).into()), grant];
     assert!(!foreign.iter().any(|cmd| world.proposed.contains(cmd)), "{:?}", world.proposed);
 }
 
@@ -397,9 +464,9 @@ fn who_leads_says_the_time_of_claims_and_ends_none_at_first() {
     world.now = world.now + LEADS_BEFORE_IT_ENDS;
     assert!(matches!(said(&mut world, 9_000)[..], [LedgerCmd::ClaimOver { at: 1, .. }]));
     world.say(Input::Leader(None));
-    world.say(Input::Leader(Some(DC)));
+    world.say(Input::Leader(Some(DC.into())));
     assert_eq!(said(&mut world, 9_000), [], "it has begun again");
-    world.say(Input::Leader(Some(DcId(3))));
+    world.say(Input::Leader(Some(DcId(3).into())));
     world.now = world.now + LEADS_BEFORE_IT_ENDS;
     assert_eq!(said(&mut world, 9_000), [], "another one leads");
 }
@@ -418,7 +485,7 @@ fn a_view_says_what_it_shows_of_a_lost_group_before_it_answers_for_a_milestone()
     world.apply([remains]);
     world.wait();
     assert!(world.acks().contains(&true));
-    let ack = world.ledger.awaiting_view(DC).remove(0).answer(DC, true);
+    let ack = world.ledger.awaiting_view(DC.into()).remove(0).answer(DC.into(), true);
     world.apply([ack]);
     assert_eq!((world.ledger.next_milestone(&counter()), world.ledger.certain(&counter())), (Some(AT), 60));
     assert_eq!(world.shown(), (60, 0));

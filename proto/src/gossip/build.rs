@@ -2,7 +2,7 @@
 
 use super::peer::Bits;
 use super::recent::Recent;
-use crate::ids::{DcId, GroupId};
+use crate::ids::{AggregatorId, GroupId};
 use crate::limits::{GROUPS_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESPACE_BYTES_MAX, VALVES_MAX};
 use crate::msg::Delta;
 use crate::view::View;
@@ -28,13 +28,21 @@ pub struct Cut {
 }
 
 /// A delta that says nothing yet.
-pub fn empty(sender: u64, origin: DcId, epoch: u64) -> Delta {
+pub fn empty(sender: u64, origin: AggregatorId, epoch: u64) -> Delta {
     let (cells, groups, components) = (Vec::new(), Vec::new(), Vec::new());
     Delta { sender, origin, epoch, base: 0, upto: 0, walk: None, cells, groups, components }
 }
 
 /// The changes after `base`, whole versions up to about `bytes_max`. `None` when they must be walked instead.
-pub fn cut(view: &View, origin: DcId, recent: &Recent, base: u64, upto: u64, named: &Bits, max: usize) -> Option<Cut> {
+pub fn cut(
+    view: &View,
+    origin: AggregatorId,
+    recent: &Recent,
+    base: u64,
+    upto: u64,
+    named: &Bits,
+    max: usize,
+) -> Option<Cut> {
     if !recent.reaches(base) {
         return None;
     }
@@ -62,10 +70,10 @@ pub fn cut(view: &View, origin: DcId, recent: &Recent, base: u64, upto: u64, nam
 }
 
 /// The cells of a walk from `from` on, up to about `bytes_max` (at least one cell), and the slot after them.
-pub fn cut_walk(view: &View, origin: DcId, from: u32, named: &Bits, bytes_max: usize) -> (Vec<u32>, u32) {
+pub fn cut_walk(view: &View, origin: AggregatorId, from: u32, named: &Bits, bytes_max: usize) -> (Vec<u32>, u32) {
     let (mut slots, mut bytes, mut slot) = (Vec::new(), 0, from);
     while slot < view.cells() && bytes < bytes_max {
-        if view.components_of(slot, origin).next().is_some() {
+        if view.components_of(slot, origin.dc).next().is_some() {
             bytes += cell_bytes(view, origin, slot, named);
             slots.push(slot);
         }
@@ -81,7 +89,7 @@ pub fn fill(view: &View, delta: &mut Delta, mut slots: Vec<u32>, named: &Bits) -
     let mut named_now = Vec::new();
     let mut found: Vec<(u32, u32, u8, u64)> = Vec::new();
     for &slot in &slots {
-        for (valve, value) in view.components_of(slot, delta.origin) {
+        for (valve, value) in view.components_of(slot, delta.origin.dc) {
             let valve = view.valves()[usize::from(valve)];
             found.push((slot, group_index(&mut delta.groups, valve.group), valve.lane, value));
         }
@@ -110,16 +118,16 @@ fn group_index(groups: &mut Vec<GroupId>, group: GroupId) -> u32 {
 }
 
 /// About the encoded size of a cell.
-fn cell_bytes(view: &View, origin: DcId, slot: u32, named: &Bits) -> usize {
+fn cell_bytes(view: &View, origin: AggregatorId, slot: u32, named: &Bits) -> usize {
     let name = if named.contains(slot) { 0 } else { view.name_bytes(slot) + 12 };
     let component = |(_, value): (u16, u64)| 3 + (64 - value.leading_zeros() as usize).div_ceil(7);
-    name + view.components_of(slot, origin).map(component).sum::<usize>()
+    name + view.components_of(slot, origin.dc).map(component).sum::<usize>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{CounterName, ValveId};
+    use crate::ids::{CounterName, DcId, ValveId};
     use crate::msg::PeerMsg;
     use crate::view::MergeError;
     use crate::wire;
@@ -135,7 +143,7 @@ mod tests {
             view.merge(slot, valve, crate::limits::COMPONENT_MAX - n as u64);
         }
         assert_eq!(view.valve(ValveId { group: group(GROUPS_MAX), lane: 0 }), Err(MergeError::Valves));
-        let mut delta = empty(u64::MAX, DcId(0), u64::MAX);
+        let mut delta = empty(u64::MAX, DcId(0).into(), u64::MAX);
         fill(&view, &mut delta, vec![slot], &Bits::default());
         assert_eq!((delta.groups.len(), delta.components.len()), (GROUPS_MAX, VALVES_MAX));
         let bytes = wire::encode(&PeerMsg::Delta(delta.clone()));

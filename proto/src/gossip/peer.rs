@@ -1,7 +1,7 @@
 //! What is known of one connected peer: what it has, what was sent to it, and the numbers of cells in both directions.
 
 use super::GossipConfig;
-use crate::ids::DcId;
+use crate::ids::AggregatorId;
 use crate::msg::{DeltaWalk, Version};
 use crate::time::{Span, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,24 +17,24 @@ pub struct Peer {
     /// The start of the process at the other end; 0 until it has said something.
     pub sender: u64,
     /// Up to where it has merged each origin, by its own word.
-    pub have: BTreeMap<DcId, Version>,
-    pub sending: BTreeMap<DcId, Sending>,
+    pub have: BTreeMap<AggregatorId, Version>,
+    pub sending: BTreeMap<AggregatorId, Sending>,
     /// Origins that it asked this side to relay.
-    pub wants: BTreeSet<DcId>,
+    pub wants: BTreeSet<AggregatorId>,
     /// Own changes are pushed to it without being asked for.
     pub direct: bool,
     /// Cells whose number it was told.
     pub named: Bits,
     pub numbers: Numbers,
     /// Walks that it is telling.
-    pub walks: BTreeMap<DcId, Receiving>,
+    pub walks: BTreeMap<AggregatorId, Receiving>,
     pub digest_at: Time,
     pub digest_interval: Span,
-    pub acks: BTreeSet<DcId>,
+    pub acks: BTreeSet<AggregatorId>,
     pub ack_at: Option<Time>,
     pub unacked_deltas: u32,
     /// Equal versions with different sums: in how many digests.
-    pub mismatches: BTreeMap<DcId, u32>,
+    pub mismatches: BTreeMap<AggregatorId, u32>,
 }
 
 /// A walk over an origin's components that a peer is telling: where it stands.
@@ -88,12 +88,12 @@ impl Peer {
         *self = Peer { rtt, sender, direct, digest_at, digest_interval, ..Peer::default() };
     }
 
-    pub fn have(&self, origin: DcId) -> Version {
+    pub fn have(&self, origin: AggregatorId) -> Version {
         self.have.get(&origin).copied().unwrap_or_default()
     }
 
     /// Forgets what was sent and not acknowledged; it will be sent again, names included.
-    pub fn fall_back(&mut self, origin: DcId) {
+    pub fn fall_back(&mut self, origin: AggregatorId) {
         let Some(sending) = self.sending.get_mut(&origin) else { return };
         for flying in sending.in_flight.drain(..) {
             flying.names.iter().for_each(|&slot| self.named.clear(slot));
@@ -108,7 +108,7 @@ impl Peer {
     }
 
     /// What is being told of an origin, which is in `epoch` now.
-    pub fn sending_in(&mut self, origin: DcId, epoch: u64) -> &mut Sending {
+    pub fn sending_in(&mut self, origin: AggregatorId, epoch: u64) -> &mut Sending {
         if self.sending.get(&origin).is_some_and(|sending| sending.epoch != epoch) {
             self.fall_back(origin);
             self.sending.remove(&origin);
@@ -122,7 +122,7 @@ impl Peer {
     }
 
     /// Takes note of how far the peer has come. True if that is further than before.
-    pub fn acknowledge(&mut self, origin: DcId, version: Version) -> bool {
+    pub fn acknowledge(&mut self, origin: AggregatorId, version: Version) -> bool {
         let have = self.have.entry(origin).or_default();
         if version <= *have {
             return false;
@@ -140,7 +140,7 @@ impl Peer {
 
     /// Takes note of where a walk stands at the peer, which may be further than what was sent since it was last begun again.
     /// True if that is further than before.
-    pub fn acknowledge_walk(&mut self, origin: DcId, at: DeltaWalk) -> bool {
+    pub fn acknowledge_walk(&mut self, origin: AggregatorId, at: DeltaWalk) -> bool {
         let Some(sending) = self.sending.get_mut(&origin) else { return false };
         let Some(walk) = sending.walk.as_mut().filter(|walk| walk.started == at.started) else { return false };
         walk.reported_slot = at.next_slot;
@@ -220,10 +220,11 @@ impl Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::DcId;
 
     #[test]
     fn a_word_about_an_earlier_epochs_walk_of_the_same_number_costs_time_only() {
-        let (origin, mut peer) = (DcId(1), Peer::default());
+        let (origin, mut peer) = (DcId(1).into(), Peer::default());
         let said = |next_slot| DeltaWalk { started: 17, from_slot: 0, next_slot, last: false };
         let walk = Walk { started: 17, next_slot: 30, ..Walk::default() };
         peer.sending_in(origin, 2).walk = Some(walk);

@@ -3,7 +3,7 @@
 use super::peer::Receiving;
 use super::recent::{Recent, RelayRing};
 use super::{Gossip, Origin};
-use crate::ids::{DcId, ValveId};
+use crate::ids::{AggregatorId, ValveId};
 use crate::limits::LANES_MAX;
 use crate::msg::{Delta, Version};
 use crate::ring::ChangeRing;
@@ -32,7 +32,7 @@ enum Refusal {
 
 impl Gossip {
     /// Merges a delta of a peer; returns the cells that it raised. Where those are this data centre's own, they are told on.
-    pub fn on_delta(&mut self, now: Time, view: &mut View, from: DcId, delta: &Delta) -> Vec<u32> {
+    pub fn on_delta(&mut self, now: Time, view: &mut View, from: AggregatorId, delta: &Delta) -> Vec<u32> {
         if !self.is_current(from, delta.sender) {
             return Vec::new();
         }
@@ -49,8 +49,12 @@ impl Gossip {
                 };
                 let mut raised: Vec<u32> = components.iter().filter_map(is_raised).collect();
                 raised.dedup();
-                if delta.origin == self.dc {
+                // What no version of the pair's streams stands for is told on.
+                if delta.origin.dc == self.own.dc && step == Step::Merge {
                     self.on_own_changes(now, raised.iter().copied());
+                }
+                if delta.epoch > 0 {
+                    self.on_partner_told(now, view, delta.origin, &components);
                 }
                 self.take(now, from, delta, step, components);
                 return raised;
@@ -59,8 +63,8 @@ impl Gossip {
         Vec::new()
     }
 
-    fn step(&self, from: DcId, delta: &Delta) -> Step {
-        if delta.epoch == 0 || delta.origin == self.dc {
+    fn step(&self, from: AggregatorId, delta: &Delta) -> Step {
+        if delta.epoch == 0 || delta.origin == self.own {
             return if delta.walk.is_some() { Step::Merge } else { Step::Ignore };
         }
         let have = self.origins.get(&delta.origin).map_or(Version::default(), |origin| origin.have);
@@ -88,7 +92,7 @@ impl Gossip {
     }
 
     /// Learns the names of the delta, and translates its components to (slot, valve number, value) of the view.
-    fn learn(&mut self, view: &mut View, from: DcId, delta: &Delta) -> Result<Vec<(u32, u16, u64)>, Refusal> {
+    fn learn(&mut self, view: &mut View, from: AggregatorId, delta: &Delta) -> Result<Vec<(u32, u16, u64)>, Refusal> {
         let peer = self.peers.get_mut(&from).ok_or(Refusal::Bad)?;
         for (number, cell) in &delta.cells {
             if *number >= CELLS_MAX {
@@ -97,7 +101,7 @@ impl Gossip {
             let slot = view.slot(cell).map_err(|_| Refusal::Bad)?;
             peer.numbers.define(*number, slot);
         }
-        if delta.groups.iter().any(|group| group.dc != delta.origin) {
+        if delta.groups.iter().any(|group| group.dc != delta.origin.dc) {
             return Err(Refusal::Bad);
         }
         let groups = delta.groups.len() as u32;
@@ -113,7 +117,7 @@ impl Gossip {
         Ok(components)
     }
 
-    fn take(&mut self, now: Time, from: DcId, delta: &Delta, step: Step, components: Vec<(u32, u16, u64)>) {
+    fn take(&mut self, now: Time, from: AggregatorId, delta: &Delta, step: Step, components: Vec<(u32, u16, u64)>) {
         let capacity = self.config.relay_ring_events;
         let origin = self
             .origins
@@ -149,7 +153,7 @@ impl Gossip {
         }
     }
 
-    fn schedule_ack(&mut self, now: Time, from: DcId, origin: DcId) {
+    fn schedule_ack(&mut self, now: Time, from: AggregatorId, origin: AggregatorId) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.acks.insert(origin);
         peer.unacked_deltas += 1;
@@ -164,7 +168,7 @@ impl Gossip {
     /// Starts a new stream of this data centre: nothing told before counts.
     pub(super) fn new_stream(&mut self, epoch: u64) {
         let events = self.config.own_ring_events;
-        let Some(own) = self.origins.get_mut(&self.dc) else { return };
+        let Some(own) = self.origins.get_mut(&self.own) else { return };
         own.have = Version { epoch, version: own.have.version + 1 };
         own.recent = Recent::Own(ChangeRing::new(events, own.have.version));
         self.touched = 0;

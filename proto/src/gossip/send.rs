@@ -2,7 +2,7 @@
 
 use super::peer::{InFlight, Peer, Walk};
 use super::{Gossip, GossipConfig, Origin, build};
-use crate::ids::DcId;
+use crate::ids::AggregatorId;
 use crate::msg::{Delta, DeltaWalk, PeerMsg, Version};
 use crate::time::Time;
 use crate::view::View;
@@ -12,7 +12,7 @@ const RETRIES_BEFORE_RENAMING: u32 = 2;
 
 impl Gossip {
     pub(super) fn flush(&mut self, now: Time, view: &View) {
-        let peers: Vec<DcId> = self.peers.keys().copied().collect();
+        let peers: Vec<AggregatorId> = self.peers.keys().copied().collect();
         for to in peers {
             let before = self.outbox.len();
             self.flush_peer(now, view, to);
@@ -24,16 +24,17 @@ impl Gossip {
     }
 
     /// Tells one peer what it lacks: own changes if it is near or asked, other origins if it asked.
-    pub(super) fn flush_peer(&mut self, now: Time, view: &View, to: DcId) {
+    pub(super) fn flush_peer(&mut self, now: Time, view: &View, to: AggregatorId) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        let told = |dc: DcId, peer: &Peer| peer.wants.contains(&dc) || (dc == self.dc && peer.direct);
-        let origins: Vec<DcId> = self.origins.keys().copied().filter(|&dc| dc != to && told(dc, peer)).collect();
-        for dc in origins {
-            let origin = &self.origins[&dc];
-            while let Some(delta) = next_delta(view, self.start, dc, origin, peer, &self.config) {
+        let told = |id: AggregatorId, peer: &Peer| peer.wants.contains(&id) || (id == self.own && peer.direct);
+        let origins: Vec<AggregatorId> =
+            self.origins.keys().copied().filter(|&id| id != to && told(id, peer)).collect();
+        for id in origins {
+            let origin = &self.origins[&id];
+            while let Some(delta) = next_delta(view, self.start, id, origin, peer, &self.config) {
                 self.counts.walks += u64::from(delta.walk.is_some_and(|walk| walk.from_slot == 0));
                 self.counts.deltas_sent += 1;
-                if let Some(sending) = peer.sending.get_mut(&dc).filter(|sending| sending.resend_at.is_none()) {
+                if let Some(sending) = peer.sending.get_mut(&id).filter(|sending| sending.resend_at.is_none()) {
                     sending.defer(now, peer.rtt, &self.config);
                 }
                 self.outbox.push_back((to, PeerMsg::Delta(delta)));
@@ -45,8 +46,8 @@ impl Gossip {
     /// Falls back to what is acknowledged where that did not come in time.
     pub(super) fn resend_lost(&mut self, now: Time) {
         for peer in self.peers.values_mut() {
-            let late = |(&dc, sending): (&DcId, &super::peer::Sending)| {
-                sending.resend_at.is_some_and(|at| at <= now).then_some(dc)
+            let late = |(&id, sending): (&AggregatorId, &super::peer::Sending)| {
+                sending.resend_at.is_some_and(|at| at <= now).then_some(id)
             };
             for origin in peer.sending.iter().filter_map(late).collect::<Vec<_>>() {
                 peer.fall_back(origin);
@@ -64,19 +65,19 @@ impl Gossip {
 fn next_delta(
     view: &View,
     sender: u64,
-    dc: DcId,
+    id: AggregatorId,
     origin: &Origin,
     peer: &mut Peer,
     config: &GossipConfig,
 ) -> Option<Delta> {
     let have = origin.have;
-    let base = next_base(dc, have, peer, config.window_deltas)?;
-    let mut delta = build::empty(sender, dc, have.epoch);
+    let base = next_base(id, have, peer, config.window_deltas)?;
+    let mut delta = build::empty(sender, id, have.epoch);
     (delta.base, delta.upto) = (base, have.version);
     let slots = fill_from(view, origin, &mut delta, peer, config.delta_bytes_max);
     let names = build::fill(view, &mut delta, slots, &peer.named);
     names.iter().for_each(|&slot| peer.named.insert(slot));
-    let sending = peer.sending_in(dc, have.epoch);
+    let sending = peer.sending_in(id, have.epoch);
     if delta.walk.is_none_or(|walk| walk.last) {
         sending.sent = delta.upto;
     }
@@ -86,9 +87,9 @@ fn next_delta(
 
 /// The version that the next delta continues, if there is something to tell and the window has room. A new epoch is told of
 /// even when nothing has happened in it.
-fn next_base(dc: DcId, have: Version, peer: &mut Peer, window: usize) -> Option<u64> {
-    let told = peer.have(dc);
-    let sending = peer.sending_in(dc, have.epoch);
+fn next_base(id: AggregatorId, have: Version, peer: &mut Peer, window: usize) -> Option<u64> {
+    let told = peer.have(id);
+    let sending = peer.sending_in(id, have.epoch);
     if told >= have || sending.in_flight.len() >= window {
         return None;
     }

@@ -2,44 +2,54 @@
 
 use super::recent::{Recent, RelayRing};
 use super::{Gossip, Origin};
-use crate::ids::DcId;
+use crate::ids::AggregatorId;
 use crate::msg::Version;
 use crate::time::Time;
 
 impl Gossip {
     /// A peer said what it has: what the best of them has is kept, since every digest asks for it and peers are many.
-    pub(super) fn note_told(&mut self, have: &[(DcId, Version)]) {
+    pub(super) fn note_told(&mut self, have: &[(AggregatorId, Version)]) {
         let capacity = self.config.relay_ring_events;
         let new = || Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)));
-        for &(dc, version) in have {
-            let origin = self.origins.entry(dc).or_insert_with(new);
+        for &(id, version) in have {
+            let origin = self.origins.entry(id).or_insert_with(new);
             origin.told = origin.told.max(Some(version));
         }
     }
 
     /// What a peer said counts no longer: found anew from the others.
     pub(super) fn forget_told(&mut self) {
-        for (&dc, origin) in &mut self.origins {
-            origin.told = self.peers.values().filter_map(|peer| peer.have.get(&dc)).max().copied();
+        for (&id, origin) in &mut self.origins {
+            origin.told = self.peers.values().filter_map(|peer| peer.have.get(&id)).max().copied();
         }
     }
 
     /// Looks at every origin that lags behind what peers have, and chooses or changes who relays it.
     pub(super) fn review_sources(&mut self, now: Time) {
-        let is_told = |(&dc, origin): (&DcId, &Origin)| (dc != self.dc && origin.told.is_some()).then_some(dc);
-        let told: Vec<DcId> = self.origins.iter().filter_map(is_told).collect();
-        for dc in told {
-            if let Some(wait) = self.review_source(now, dc) {
+        let is_told = |(&id, origin): (&AggregatorId, &Origin)| (id != self.own && origin.told.is_some()).then_some(id);
+        let told: Vec<AggregatorId> = self.origins.iter().filter_map(is_told).collect();
+        for id in told {
+            if let Some(wait) = self.review_source(now, id) {
                 self.review_at = Some(self.review_at.map_or(wait, |at| at.min(wait)));
             }
         }
     }
 
     /// When to look at it again, if it lags behind.
-    fn review_source(&mut self, now: Time, dc: DcId) -> Option<Time> {
-        let (grace, patience) = (self.config.relay_grace, self.config.relay_patience);
-        let is_connected = self.peers.contains_key(&dc);
-        let origin = self.origins.get_mut(&dc)?;
+    fn review_source(&mut self, now: Time, id: AggregatorId) -> Option<Time> {
+        let (own, grace) = (self.own, self.config.relay_grace);
+        let patience = match self.origins.get(&id)?.source {
+            Some((source, _)) if source == own.partner() => self.config.partner_patience,
+            _ => self.config.relay_patience,
+        };
+        // The second of a pair hears of the others through the first.
+        let through_partner = own.is_second() && id != own.partner() && self.peers.contains_key(&own.partner());
+        let is_connected = self.peers.contains_key(&id);
+        let partner_has = self.peers.get(&own.partner()).map(|partner| partner.have(id));
+        let origin = self.origins.get_mut(&id)?;
+        // It asked another while the partner brought nothing.
+        let is_back = through_partner && partner_has >= Some(origin.have);
+        origin.source = origin.source.filter(|(source, _)| !is_back || *source == own.partner());
         origin.source = origin.source.filter(|(source, _)| self.peers.contains_key(source));
         if Some(origin.have) >= origin.told {
             origin.behind_since = None;
@@ -48,7 +58,7 @@ impl Gossip {
         let since = (*origin.behind_since.get_or_insert(now)).max(origin.progressed);
         let due = match origin.source {
             Some((_, asked)) => since.max(asked) + patience,
-            None if is_connected => since + grace,
+            None if is_connected && !through_partner => since + grace,
             None => now,
         };
         if due > now {
@@ -56,9 +66,10 @@ impl Gossip {
         }
         let have = origin.have;
         let failed = origin.source.map(|(source, _)| source);
-        let ahead = self.peers.iter().filter(|(_, peer)| peer.have(dc) > have);
-        let chosen = ahead.max_by_key(|(peer_dc, peer)| {
-            (Some(**peer_dc) != failed, peer.have(dc), std::cmp::Reverse((peer.rtt, **peer_dc)))
+        let asks_partner = |peer: &AggregatorId| through_partner && *peer == own.partner();
+        let ahead = self.peers.iter().filter(|(of, peer)| peer.have(id) > have || asks_partner(of));
+        let chosen = ahead.max_by_key(|(of, peer)| {
+            (Some(**of) != failed, asks_partner(of), peer.have(id), std::cmp::Reverse((peer.rtt, **of)))
         });
         let chosen = *chosen?.0;
         origin.source = Some((chosen, now));
@@ -69,9 +80,9 @@ impl Gossip {
     }
 
     /// The origin tells its changes itself again: nobody needs to relay it.
-    pub(super) fn drop_source(&mut self, now: Time, dc: DcId) {
-        let Some(origin) = self.origins.get_mut(&dc) else { return };
-        if let Some((source, _)) = origin.source.filter(|(source, _)| *source != dc) {
+    pub(super) fn drop_source(&mut self, now: Time, id: AggregatorId) {
+        let Some(origin) = self.origins.get_mut(&id) else { return };
+        if let Some((source, _)) = origin.source.filter(|(source, _)| *source != id) {
             origin.source = None;
             if let Some(peer) = self.peers.get_mut(&source) {
                 peer.digest_at = peer.digest_at.min(now + self.config.digest_interval);

@@ -36,7 +36,7 @@ struct Net {
     loss_per_100: u64,
     bytes: u64,
     /// When who told whom something: messages of one moment go together.
-    told: BTreeSet<(Time, usize, DcId)>,
+    told: BTreeSet<(Time, usize, AggregatorId)>,
     config: GossipConfig,
 }
 
@@ -94,15 +94,15 @@ impl Net {
     fn link(&mut self, a: usize, b: usize) {
         self.up.push((a, b));
         for (dc, peer) in [(a, b), (b, a)] {
-            self.sites[dc].gossip.on_peer_up(self.now, DcId(peer as u16), Span::from_millis(80));
+            self.sites[dc].gossip.on_peer_up(self.now, DcId(peer as u16).into(), Span::from_millis(80));
             self.drain(dc);
         }
     }
 
     fn cut(&mut self, a: usize, b: usize) {
         self.up.retain(|link| *link != (a, b));
-        self.sites[a].gossip.on_peer_gone(self.now, DcId(b as u16));
-        self.sites[b].gossip.on_peer_gone(self.now, DcId(a as u16));
+        self.sites[a].gossip.on_peer_gone(self.now, DcId(b as u16).into());
+        self.sites[b].gossip.on_peer_gone(self.now, DcId(a as u16).into());
     }
 
     /// Counts at a site; the groups know it whatever becomes of the aggregator.
@@ -117,7 +117,7 @@ impl Net {
         for (a, b) in self.up.clone().into_iter().filter(|&(a, b)| a == dc || b == dc) {
             self.cut(a, b);
             let other = if a == dc { b } else { a };
-            self.sites[other].gossip.on_peer_gone(self.now, DcId(dc as u16));
+            self.sites[other].gossip.on_peer_gone(self.now, DcId(dc as u16).into());
         }
         let starts = self.sites[dc].starts + 1;
         let own = self.sites[dc].own.clone();
@@ -155,7 +155,7 @@ impl Net {
                     continue;
                 }
                 let jitter = if self.loss_per_100 == 0 { 0 } else { self.dice.below(120_000) };
-                self.flying.push((self.now + Span(40_000 + jitter), dc, usize::from(to.0), bytes.clone()));
+                self.flying.push((self.now + Span(40_000 + jitter), dc, usize::from(to.dc.0), bytes.clone()));
             }
         }
     }
@@ -190,9 +190,9 @@ impl Net {
     fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
         let site = &mut self.sites[to];
         match wire::decode::<PeerMsg>(bytes).unwrap() {
-            PeerMsg::Digest(digest) => site.gossip.on_digest(self.now, &site.view, DcId(from as u16), &digest),
+            PeerMsg::Digest(digest) => site.gossip.on_digest(self.now, &site.view, DcId(from as u16).into(), &digest),
             PeerMsg::Delta(delta) => {
-                site.gossip.on_delta(self.now, &mut site.view, DcId(from as u16), &delta);
+                site.gossip.on_delta(self.now, &mut site.view, DcId(from as u16).into(), &delta);
             }
             _ => unreachable!("gossip says digests and deltas"),
         }
@@ -371,13 +371,13 @@ proptest! {
         for delta in deltas {
             if delta.validate_for_test() {
                 let site = &mut net.sites[0];
-                site.gossip.on_delta(net.now, &mut site.view, DcId(1), &delta);
+                site.gossip.on_delta(net.now, &mut site.view, DcId(1).into(), &delta);
                 net.drain(0);
             }
         }
         for digest in digests {
             let site = &mut net.sites[0];
-            site.gossip.on_digest(net.now, &site.view, DcId(1), &digest);
+            site.gossip.on_digest(net.now, &site.view, DcId(1).into(), &digest);
             net.drain(0);
         }
         net.sites[0].view.check_all();
@@ -410,7 +410,7 @@ prop_compose! {
         small in any::<bool>(),
     ) -> Delta {
         Delta {
-            sender, origin: DcId(origin), epoch, base, upto: if small { upto % 30 } else { upto },
+            sender, origin: DcId(origin).into(), epoch, base, upto: if small { upto % 30 } else { upto },
             walk: walk.map(|(started, from_slot, next_slot, last)| DeltaWalk { started, from_slot, next_slot, last }),
             cells: names.into_iter().map(|(number, key)| (if small { number % 20 } else { number }, cell(key))).collect(),
             groups: groups.into_iter().map(|(dc, group)| GroupId { dc: DcId(dc), group, incarnation: 1 }).collect(),
@@ -430,9 +430,9 @@ prop_compose! {
         let walk = |started, next_slot| DeltaWalk { started, from_slot: 0, next_slot, last: false };
         Digest {
             sender, reply,
-            have: have.into_iter().map(|(dc, v)| (DcId(dc), version(v))).collect(),
-            walks: walks.into_iter().map(|(dc, started, next)| (DcId(dc), walk(started, next))).collect(),
-            want: want.into_iter().map(DcId).collect(),
+            have: have.into_iter().map(|(dc, v)| (DcId(dc).into(), version(v))).collect(),
+            walks: walks.into_iter().map(|(dc, started, next)| (DcId(dc).into(), walk(started, next))).collect(),
+            want: want.into_iter().map(|dc| DcId(dc).into()).collect(),
             sums: vec![(DcId(0), 1), (DcId(1), 2)],
         }
     }
@@ -491,7 +491,7 @@ fn the_full_state_of_a_hot_counter_is_small() {
     for origin in 0..15u16 {
         let view = &net.sites[0].view;
         let slot = view.slot_of_total(0);
-        let mut delta = build::empty(1, DcId(origin), 1);
+        let mut delta = build::empty(1, DcId(origin).into(), 1);
         delta.upto = 1;
         let mut named = peer::Bits::default();
         if origin > 0 {

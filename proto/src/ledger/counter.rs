@@ -10,7 +10,7 @@ use super::lost::Losses;
 use super::milestones::{Milestones, Pending};
 use super::revoke::Terms;
 use super::window::{Body, Slot, Window};
-use crate::ids::{CounterName, DcId, GroupId, LogIndex};
+use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::limits::{
     CERTAIN_MAX, GRANT_MAX, GRANTED_CUMULATIVE_MAX, IDENTITIES_AHEAD_S, OFFER_ITEMS_MAX, SEQUENCED_MAX,
     UNACKNOWLEDGED_RUNS_MAX, UNDECIDED_ITEMS_MAX, WINDOW_WEIGHT_MAX,
@@ -78,7 +78,7 @@ pub struct ViewAnswer {
     pub epoch: u32,
     pub at: u64,
     pub arming: u64,
-    pub dc: DcId,
+    pub view: AggregatorId,
     pub shown_below: bool,
 }
 
@@ -122,7 +122,7 @@ impl CounterLedger {
         &mut self,
         keeps_milestones: bool,
         (groups, lost): (impl Iterator<Item = GroupId>, &BTreeSet<GroupId>),
-        views: &BTreeSet<DcId>,
+        views: &BTreeSet<AggregatorId>,
     ) {
         let next = CounterLedger::new(self.name.clone(), self.epoch + 1, groups);
         let over = std::mem::replace(self, next);
@@ -269,7 +269,7 @@ impl CounterLedger {
         self.certain() + self.window.weight() + 1
     }
 
-    pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<DcId>, touched: &mut Touched) {
+    pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
         let first = self.milestones.revision() == 0;
         let known = (self.milestones.singles().clone(), self.milestones.every());
         self.milestones.revise();
@@ -310,7 +310,7 @@ impl CounterLedger {
     }
 
     /// Removes a milestone that is not awarded; what was undecided because of it is decided at once.
-    pub fn disarm(&mut self, at: Option<u64>, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+    pub fn disarm(&mut self, at: Option<u64>, index: LogIndex, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
         self.milestones.revise();
         match at {
             Some(at) => self.milestones.disarm(at),
@@ -329,7 +329,7 @@ impl CounterLedger {
         &mut self,
         (report, late): (&Report, bool),
         index: LogIndex,
-        views: &BTreeSet<DcId>,
+        views: &BTreeSet<AggregatorId>,
         touched: &mut Touched,
     ) {
         if report.epoch != self.epoch && !bites(Bug::StaleEpochTaken) {
@@ -367,7 +367,7 @@ impl CounterLedger {
     }
 
     /// Takes the part of an offer that starts at the account's next position.
-    pub fn on_offer(&mut self, offer: &Offer, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+    pub fn on_offer(&mut self, offer: &Offer, index: LogIndex, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
         let Some(account) = self.accounts.get_mut(&offer.group) else { return };
         let undecided = self.window.undecided();
         if offer.epoch != self.epoch
@@ -388,7 +388,13 @@ impl CounterLedger {
     }
 
     /// Identities of increments of a block.
-    pub fn on_detail(&mut self, detail: &Offer, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+    pub fn on_detail(
+        &mut self,
+        detail: &Offer,
+        index: LogIndex,
+        views: &BTreeSet<AggregatorId>,
+        touched: &mut Touched,
+    ) {
         let OfferBody::Items(items) = &detail.body else { return };
         if detail.epoch == self.epoch && self.window.detail(detail.group, detail.first_pos, items) {
             if let Some(account) = self.accounts.get_mut(&detail.group) {
@@ -427,22 +433,28 @@ impl CounterLedger {
         awarded_here && self.accounts.get(&group).is_some_and(|account| account.out() == 0)
     }
 
-    pub fn on_view_ack(&mut self, answer: &ViewAnswer, views: &BTreeSet<DcId>, touched: &mut Touched) {
+    pub fn on_view_ack(&mut self, answer: &ViewAnswer, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
         if answer.epoch == self.epoch {
-            self.milestones.on_view_ack(answer.at, answer.arming, answer.dc, answer.shown_below);
+            self.milestones.on_view_ack(answer.at, answer.arming, answer.view, answer.shown_below);
             self.settle_arming(views);
             self.reopen(touched);
             touched.counter = true;
         }
     }
 
-    pub fn await_view(&mut self, dc: DcId) {
-        self.milestones.await_view(dc);
+    pub fn await_view(&mut self, view: AggregatorId) {
+        self.milestones.await_view(view);
     }
 
-    /// The view of a data centre is not waited for any more.
-    pub(super) fn forget_view(&mut self, dc: DcId, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
-        self.milestones.forget_view(dc);
+    /// Views that are gone, or were set aside, are not waited for any more.
+    pub(super) fn forget_views(
+        &mut self,
+        gone: impl Fn(AggregatorId) -> bool,
+        index: LogIndex,
+        views: &BTreeSet<AggregatorId>,
+        touched: &mut Touched,
+    ) {
+        self.milestones.forget_views(gone);
         self.settle(index, views, touched);
     }
 
@@ -459,7 +471,7 @@ impl CounterLedger {
     // ---- settlement ----
 
     /// Decides, places and awards whatever can be, then sees what can be armed.
-    pub(super) fn settle(&mut self, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+    pub(super) fn settle(&mut self, index: LogIndex, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
         loop {
             self.remove_decided();
             if self.out == 0 || bites(Bug::PlacedWhileRightsOut) {
@@ -675,14 +687,14 @@ impl CounterLedger {
 
     /// Arms what can be armed; what happened before it could be is passed. A strict milestone waits for late increments, which have
     /// happened and which nothing here accounts for.
-    pub(super) fn settle_arming(&mut self, views: &BTreeSet<DcId>) {
+    pub(super) fn settle_arming(&mut self, views: &BTreeSet<AggregatorId>) {
         if self.bases_missing == 0 || bites(Bug::ArmingSkipsBases) {
             self.arm_and_pass(views);
         }
         self.tidy_policies();
     }
 
-    fn arm_and_pass(&mut self, views: &BTreeSet<DcId>) {
+    fn arm_and_pass(&mut self, views: &BTreeSet<AggregatorId>) {
         let late = self.terms.any_late() && !bites(Bug::ArmedWhileLate);
         loop {
             let (certain, upper) = (self.certain(), self.upper());

@@ -53,6 +53,8 @@ impl Ledger {
         let index = newest.applied.0.checked_add(ERA_INDEX_GAP).ok_or(EraError::Index(newest.applied.0))?;
         let mut next = Ledger { applied: LogIndex(index), ..newest };
         next.views.clear();
+        // None has started in the new era.
+        next.view_starts.clear();
         next.changes = super::ChangeSets::default();
         for copy in copies.iter().filter(|_| !bites(Bug::EraForgetsAwards)) {
             next.take_over_awards(copy);

@@ -59,7 +59,7 @@ impl Ledger {
     }
 
     fn is_last_view(&self, dc: DcId) -> bool {
-        self.views.iter().all(|view| *view == dc)
+        self.views.iter().all(|view| view.dc == dc)
     }
 
     /// Carried out once. Unless it is forced, only if nothing was heard of the data centre's groups since it was decided.
@@ -72,14 +72,15 @@ impl Ledger {
         self.changes.forgotten = true;
         // First, so that nothing that is armed anew waits for it.
         if !bites(Bug::ForgottenIsAwaited) {
-            self.views.remove(&dc);
+            self.views.retain(|view| view.dc != dc);
+            self.view_starts.retain(|view, _| view.dc != dc);
         }
         for group in self.groups_left(dc).collect::<Vec<_>>() {
             self.lose(index, group);
         }
         for name in self.counters.keys().cloned().collect::<Vec<_>>() {
             self.change(&name, |state: &mut CounterLedger, views, touched| {
-                state.forget_view(dc, index, views, touched);
+                state.forget_views(|view| view.dc == dc, index, views, touched);
             });
         }
     }

@@ -8,7 +8,7 @@
 use super::account::AccountState;
 use super::counter::{CounterLedger, Touched};
 use super::{DeclareError, Ledger};
-use crate::ids::{CounterName, DcId, GroupId, LogIndex};
+use crate::ids::{AggregatorId, CounterName, GroupId, LogIndex};
 use crate::limits::CERTAIN_MAX;
 use crate::msg::LedgerCmd;
 use crate::teeth::{Bug, bites};
@@ -130,7 +130,13 @@ impl CounterLedger {
     }
 
     /// Closes a group's account for good. Whatever of it waits for identities that only it has is counted without.
-    pub(super) fn lose(&mut self, group: GroupId, index: LogIndex, views: &BTreeSet<DcId>, touched: &mut Touched) {
+    pub(super) fn lose(
+        &mut self,
+        group: GroupId,
+        index: LogIndex,
+        views: &BTreeSet<AggregatorId>,
+        touched: &mut Touched,
+    ) {
         // One that was fenced out before the counter was guarded has no account yet.
         self.add_lost_group(group);
         let out = self.accounts().get(&group).map_or(0, AccountState::out);
@@ -156,7 +162,7 @@ impl CounterLedger {
         &mut self,
         (group, component): (GroupId, u64),
         index: LogIndex,
-        views: &BTreeSet<DcId>,
+        views: &BTreeSet<AggregatorId>,
         touched: &mut Touched,
     ) {
         let room = CERTAIN_MAX.saturating_sub(self.certain() + self.out() + self.losses.surplus());

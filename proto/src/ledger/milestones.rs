@@ -1,6 +1,6 @@
 //! Which milestones a counter has: a list, a rule "every k", and the state of each that is not yet awarded.
 
-use crate::ids::DcId;
+use crate::ids::AggregatorId;
 use crate::limits::MILESTONES_PER_COUNTER_MAX;
 use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub enum Pending {
     Arming {
         /// Which arming of this counter it is: a view's answer to an earlier one does not count.
         arming: u64,
-        awaits: BTreeSet<DcId>,
+        awaits: BTreeSet<AggregatorId>,
         refused: bool,
     },
     /// Promised: it cannot happen unseen.
@@ -68,7 +68,7 @@ impl Milestones {
 
     /// Adds a single milestone: armed, if an armed rule covers it, else arming. One that is pending already keeps its state.
     /// Past the limit of singles nothing is added.
-    pub fn add(&mut self, at: u64, awaits: &BTreeSet<DcId>) {
+    pub fn add(&mut self, at: u64, awaits: &BTreeSet<AggregatorId>) {
         if self.single.len() >= MILESTONES_PER_COUNTER_MAX || !self.single.insert(at) {
             return;
         }
@@ -81,7 +81,7 @@ impl Milestones {
 
     /// Sets the rule; its first milestone is the least multiple above `certain`. Milestones that are pending already keep their
     /// state. Setting the rule that holds already changes nothing.
-    pub fn set_rule(&mut self, every: u64, certain: u64, awaits: &BTreeSet<DcId>) {
+    pub fn set_rule(&mut self, every: u64, certain: u64, awaits: &BTreeSet<AggregatorId>) {
         if self.every() == Some(every) {
             return;
         }
@@ -93,7 +93,7 @@ impl Milestones {
 
     /// What is not awarded is armed anew, the rule from its first multiple above everything awarded (`above`) on: what was awarded
     /// once is not awarded again.
-    pub fn begin_again(&mut self, above: u64, awaits: &BTreeSet<DcId>) {
+    pub fn begin_again(&mut self, above: u64, awaits: &BTreeSet<AggregatorId>) {
         self.revise();
         self.pending.clear();
         self.passed.clear();
@@ -128,7 +128,7 @@ impl Milestones {
         (self.rule, self.single) = Default::default();
     }
 
-    fn begin_arming(&mut self, at: u64, awaits: &BTreeSet<DcId>) {
+    fn begin_arming(&mut self, at: u64, awaits: &BTreeSet<AggregatorId>) {
         self.armings += 1;
         let arming = self.armings;
         let new = || Pending::Arming { arming, awaits: awaits.clone(), refused: false };
@@ -224,7 +224,7 @@ impl Milestones {
     }
 
     /// A milestone that happened before it was armed. The rule's goes on at the least multiple above `certain`, arming anew.
-    pub fn pass(&mut self, at: u64, certain: u64, views: &BTreeSet<DcId>) {
+    pub fn pass(&mut self, at: u64, certain: u64, views: &BTreeSet<AggregatorId>) {
         let rule = self.rule.filter(|(next, _)| *next == at);
         self.pending.remove(&at);
         self.single.remove(&at);
@@ -240,17 +240,17 @@ impl Milestones {
     }
 
     /// A view's answer to an arming.
-    pub fn on_view_ack(&mut self, at: u64, of: u64, dc: DcId, shown_below: bool) {
+    pub fn on_view_ack(&mut self, at: u64, of: u64, view: AggregatorId, shown_below: bool) {
         if let Some(Pending::Arming { arming, awaits, refused }) = self.pending.get_mut(&at)
             && (*arming == of || bites(Bug::StaleAckTaken))
-            && awaits.remove(&dc)
+            && awaits.remove(&view)
         {
             *refused |= !shown_below;
         }
     }
 
     /// Every view has to answer again for what is being armed: what they know of a group that is lost was not counted.
-    pub fn await_anew(&mut self, views: &BTreeSet<DcId>) {
+    pub fn await_anew(&mut self, views: &BTreeSet<AggregatorId>) {
         for state in self.pending.values_mut() {
             if let Pending::Arming { arming, awaits, .. } = state {
                 self.armings += 1;
@@ -259,20 +259,20 @@ impl Milestones {
         }
     }
 
-    /// A view that is no more is not waited for.
-    pub fn forget_view(&mut self, dc: DcId) {
+    /// Views that were set aside, or are no more, are not waited for.
+    pub fn forget_views(&mut self, gone: impl Fn(AggregatorId) -> bool) {
         for state in self.pending.values_mut() {
             if let Pending::Arming { awaits, .. } = state {
-                awaits.remove(&dc);
+                awaits.retain(|view| !gone(*view));
             }
         }
     }
 
     /// A view that registers while milestones are arming must answer for them too.
-    pub fn await_view(&mut self, dc: DcId) {
+    pub fn await_view(&mut self, view: AggregatorId) {
         for state in self.pending.values_mut() {
             if let Pending::Arming { awaits, .. } = state {
-                awaits.insert(dc);
+                awaits.insert(view);
             }
         }
     }

@@ -8,7 +8,7 @@
 use super::account::AccountState;
 use super::counter::{CounterLedger, Touched};
 use super::milestones::Pending;
-use crate::ids::{DcId, GroupId, LogIndex};
+use crate::ids::{AggregatorId, GroupId, LogIndex};
 use crate::limits::GRANTED_CUMULATIVE_MAX;
 use crate::msg::{Account, MilestoneSpec, Opened, Policy, ToGroup};
 use crate::teeth::{Bug, bites};
@@ -205,7 +205,7 @@ impl CounterLedger {
         &mut self,
         (group, generation, if_last_report): (GroupId, u32, u64),
         index: LogIndex,
-        views: &BTreeSet<DcId>,
+        views: &BTreeSet<AggregatorId>,
         touched: &mut Touched,
     ) {
         let Some(account) = self.accounts().get(&group) else { return };

@@ -2,7 +2,7 @@
 //! none.
 
 use super::{ChangeSets, Claims, CounterLedger, Ledger, Losses, Registered, Resets, Terms};
-use crate::ids::{CounterName, DcId, GroupId, LogIndex};
+use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ pub(super) struct Stored {
     applied: LogIndex,
     namespaces: BTreeSet<String>,
     spread: BTreeSet<CounterName>,
-    views: BTreeSet<DcId>,
+    views: BTreeSet<AggregatorId>,
     groups: BTreeMap<GroupId, Registered>,
     counters: BTreeMap<CounterName, CounterLedger>,
     claims: Claims,
@@ -22,6 +22,7 @@ pub(super) struct Stored {
     losses: BTreeMap<CounterName, Losses>,
     resets: Resets,
     forgotten: BTreeSet<DcId>,
+    view_starts: BTreeMap<AggregatorId, u64>,
 }
 
 /// The same, borrowed.
@@ -30,7 +31,7 @@ struct Storing<'l> {
     applied: LogIndex,
     namespaces: &'l BTreeSet<String>,
     spread: &'l BTreeSet<CounterName>,
-    views: &'l BTreeSet<DcId>,
+    views: &'l BTreeSet<AggregatorId>,
     groups: &'l BTreeMap<GroupId, Registered>,
     counters: &'l BTreeMap<CounterName, CounterLedger>,
     claims: &'l Claims,
@@ -39,24 +40,40 @@ struct Storing<'l> {
     losses: BTreeMap<&'l CounterName, &'l Losses>,
     resets: &'l Resets,
     forgotten: &'l BTreeSet<DcId>,
+    view_starts: &'l BTreeMap<AggregatorId, u64>,
 }
 
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Ledger { applied, namespaces, spread, views, groups, counters, claims, lost, resets, .. } = self;
+        let Ledger { applied, namespaces, spread, views, view_starts, groups, .. } = self;
+        let Ledger { counters, claims, lost, resets, forgotten, .. } = self;
         let terms = counters.iter().map(|(name, counter)| (name, counter.terms()));
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
         let losses = counters.iter().map(|(name, counter)| (name, counter.losses()));
         let losses = losses.filter(|(_, losses)| !losses.is_empty()).collect();
-        let (applied, forgotten) = (*applied, &self.forgotten);
-        Storing { applied, namespaces, spread, views, groups, counters, claims, terms, lost, losses, resets, forgotten }
-            .serialize(serializer)
+        let applied = *applied;
+        let storing = Storing {
+            applied,
+            namespaces,
+            spread,
+            views,
+            groups,
+            counters,
+            claims,
+            terms,
+            lost,
+            losses,
+            resets,
+            forgotten,
+            view_starts,
+        };
+        storing.serialize(serializer)
     }
 }
 
 impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
-        let Stored { applied, namespaces, spread, views, groups, .. } = stored;
+        let Stored { applied, namespaces, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, .. } = stored;
         claims.index_passed();
         for (name, terms) in terms {
@@ -70,6 +87,19 @@ impl From<Stored> for Ledger {
             }
         }
         let changes = ChangeSets::default();
-        Ledger { applied, namespaces, spread, views, groups, counters, claims, lost, resets, forgotten, changes }
+        Ledger {
+            applied,
+            namespaces,
+            spread,
+            views,
+            view_starts,
+            groups,
+            counters,
+            claims,
+            lost,
+            resets,
+            forgotten,
+            changes,
+        }
     }
 }

@@ -5,7 +5,7 @@
 use crate::alloc::{RateEstimator, report_interval_us};
 use crate::group::{Group, Guard};
 use crate::msg::{Account, FromGroup, Offer, OfferBody, Placed, Report, ToGroup};
-use crate::node::{NodeConfig, NodeCore, Output};
+use crate::node::{NodeConfig, NodeCore, Output, SEATS};
 use crate::time::{Span, Time};
 use std::collections::BTreeSet;
 
@@ -15,12 +15,16 @@ const RATE_INTERVAL: Span = Span::from_secs(1);
 /// The state of everything that is said again and again.
 #[derive(Debug)]
 pub(super) struct Pulses {
-    up: bool,
+    /// By seat: the aggregators that are connected, and when each was heard last.
+    up: [Option<Time>; SEATS],
+    /// The seat of the aggregator by which the group speaks to the ledger.
+    voice: u8,
+    turned_at: Time,
     guards: Vec<Pulse>,
     /// When which guard is looked at again.
     agenda: BTreeSet<(Time, u32)>,
-    /// Set once this connection was greeted.
-    hello: Option<Repeat>,
+    /// By seat: set once this connection was greeted.
+    hello: [Option<Repeat>; SEATS],
 }
 
 /// Something said, and when it is said again.
@@ -87,18 +91,52 @@ impl Rate {
 
 impl Pulses {
     pub fn new(guards: usize) -> Pulses {
-        let mut pulses = Pulses { up: false, guards: Vec::new(), agenda: BTreeSet::new(), hello: None };
+        let (up, hello) = Default::default();
+        let agenda = BTreeSet::new();
+        let mut pulses = Pulses { up, voice: 0, turned_at: Time(0), guards: Vec::new(), agenda, hello };
         pulses.guards.resize_with(guards, Pulse::default);
         pulses
     }
 
-    /// Whether the aggregator is connected.
-    pub fn is_up(&self) -> bool {
+    /// By seat: the aggregators that are connected, and when each was heard last.
+    pub fn up(&self) -> [Option<Time>; SEATS] {
         self.up
     }
 
-    pub fn set_up(&mut self, up: bool) {
+    pub fn set_up(&mut self, up: [Option<Time>; SEATS]) {
         self.up = up;
+        self.take_voice();
+    }
+
+    pub fn on_heard(&mut self, now: Time, seat: u8) {
+        if let Some(heard) = &mut self.up[usize::from(seat)] {
+            *heard = now;
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.up.iter().any(Option::is_some)
+    }
+
+    /// The present voice stays while it is connected. True when another one speaks from here on.
+    fn take_voice(&mut self) -> bool {
+        let next = self.up.iter().position(Option::is_some);
+        let lost = self.up[usize::from(self.voice)].is_none();
+        if let Some(next) = next.filter(|_| lost) {
+            self.voice = next as u8;
+        }
+        lost && next.is_some()
+    }
+
+    /// Nobody acknowledged what was said by this voice: the other one speaks, if it was heard since. True when it does.
+    fn turn(&mut self, now: Time, config: &NodeConfig) -> bool {
+        let other = (usize::from(self.voice) + 1) % SEATS;
+        let heard = self.up[other].is_some_and(|heard| now - heard <= config.repeat_first);
+        let turns = heard && now - self.turned_at >= config.repeat_first;
+        if turns {
+            (self.voice, self.turned_at) = (other as u8, now);
+        }
+        turns
     }
 
     /// The guard's state changed: look at it now.
@@ -149,17 +187,26 @@ impl NodeCore {
     }
 
     /// The aggregator is new or was away: it knows nothing of what was said.
-    pub(super) fn on_aggregator_up(&mut self, now: Time) {
-        self.pulses.up = true;
-        self.pulses.hello = None;
-        self.feed = super::Feed::default();
-        self.say_again(now);
+    pub(super) fn on_aggregator_up(&mut self, now: Time, seat: u8) {
+        let at = usize::from(seat);
+        (self.pulses.up[at], self.pulses.hello[at]) = (Some(now), None);
+        self.feeds[at].forget();
+        if self.pulses.take_voice() || self.pulses.voice == seat {
+            self.say_again(now);
+        }
+    }
+
+    /// The ledger's leader can be reached by this aggregator from now on.
+    pub(super) fn on_again(&mut self, now: Time, seat: u8) {
+        if self.pulses.voice == seat {
+            self.say_again(now);
+        }
     }
 
     /// What is not acknowledged may be lost, and is said at once instead of when its time comes.
-    pub(super) fn say_again(&mut self, now: Time) {
+    fn say_again(&mut self, now: Time) {
         if !self.group.rights_usable() {
-            self.pulses.hello = None;
+            self.pulses.hello = Default::default();
         }
         for pulse in &mut self.pulses.guards {
             (pulse.said, pulse.report_repeat) = (None, None);
@@ -168,13 +215,17 @@ impl NodeCore {
         self.pulses.touch_all(now);
     }
 
-    pub(super) fn on_aggregator_gone(&mut self) {
-        self.pulses.up = false;
-        self.feed = super::Feed::default();
+    pub(super) fn on_aggregator_gone(&mut self, now: Time, seat: u8) {
+        let at = usize::from(seat);
+        self.pulses.up[at] = None;
+        self.feeds[at].forget();
+        if self.pulses.take_voice() {
+            self.say_again(now);
+        }
     }
 
     /// A message of the ledger: acknowledgements count at once, the rest goes through the log if it changes anything.
-    pub(super) fn on_ledger(&mut self, now: Time, message: ToGroup) {
+    pub(super) fn on_ledger(&mut self, now: Time, seat: u8, message: ToGroup) {
         match &message {
             ToGroup::Account(account) => self.on_acks(now, account),
             ToGroup::Opened(opened) | ToGroup::Begun { opened, .. } => {
@@ -182,7 +233,7 @@ impl NodeCore {
                 self.on_lease_acks(opened);
             }
             ToGroup::Confirmed { accounts, .. } => accounts.iter().for_each(|account| self.on_acks(now, account)),
-            ToGroup::Placed(placed) => self.on_need_items(placed),
+            ToGroup::Placed(placed) => self.on_need_items(seat, placed),
             _ => {}
         }
         if self.group.would_change(&message) {
@@ -210,7 +261,7 @@ impl NodeCore {
     }
 
     /// The ledger holds a block and needs its items one by one; it says so until it has them.
-    fn on_need_items(&mut self, placed: &Placed) {
+    fn on_need_items(&mut self, seat: u8, placed: &Placed) {
         let (Some((from, to)), true, true) = (placed.need_items, self.may_speak(), self.group.rights_usable()) else {
             return;
         };
@@ -219,31 +270,38 @@ impl NodeCore {
         if self.group.guards()[number as usize].epoch != placed.epoch {
             return;
         }
-        let detail = self.group.detail(number, from, to).map(|detail| Output::Aggregator(FromGroup::Detail(detail)));
-        self.outputs.extend(detail);
+        let detail = self.group.detail(number, from, to).map(FromGroup::Detail);
+        self.outputs.extend(detail.map(|msg| Output::Aggregator { seat, msg }));
     }
 
     /// Before its own start is in the log, a process knows only what an earlier one may say.
     fn may_speak(&self) -> bool {
-        self.pulses.up && self.group.is_last_boot(self.nonce)
+        self.pulses.is_up() && self.group.is_last_boot(self.nonce)
     }
 
     /// At once on a new connection, whatever the ledger knows already; then until it has confirmed the start.
     fn hello_due(&self) -> Option<Time> {
+        (0..SEATS).filter_map(|seat| self.hello_due_at(seat)).min()
+    }
+
+    fn hello_due_at(&self, seat: usize) -> Option<Time> {
         let unconfirmed = !self.group.rights_usable() && !self.group.is_fenced_out();
-        match self.pulses.hello {
+        match self.pulses.up[seat].map(|_| self.pulses.hello[seat])? {
             None => Some(Time(0)),
             Some(hello) => unconfirmed.then_some(hello.at),
         }
     }
 
     fn greet(&mut self, now: Time) {
-        if self.hello_due().is_none_or(|due| due > now) {
-            return;
+        for seat in 0..SEATS {
+            if self.hello_due_at(seat).is_some_and(|due| due <= now) {
+                let first = || Repeat::first(now, &self.config);
+                let repeat = self.pulses.hello[seat].map_or_else(first, |hello| hello.again(now, &self.config));
+                self.pulses.hello[seat] = Some(repeat);
+                let msg = FromGroup::Hello(self.group.hello());
+                self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg });
+            }
         }
-        let first = || Repeat::first(now, &self.config);
-        self.pulses.hello = Some(self.pulses.hello.map_or_else(first, |hello| hello.again(now, &self.config)));
-        self.outputs.push_back(Output::Aggregator(FromGroup::Hello(self.group.hello())));
     }
 
     /// Says what is due of one guard; when to look at it again.
@@ -255,21 +313,31 @@ impl NodeCore {
             *pulse = Pulse { epoch, due: pulse.due, ..Pulse::default() };
         }
         pulse.rate.observe(now, count);
+        if pulse.is_overdue(now) {
+            self.pulses.turn(now, &self.config);
+        }
+        let (seat, pulse) = (self.pulses.voice, &mut self.pulses.guards[number as usize]);
         let offers = pulse.offers(now, &self.config, &self.group, number);
         let report = pulse.report(now, &self.config, &self.group, number);
         let next = pulse.next_due(&self.config, &self.group, number);
-        self.outputs.extend(offers.into_iter().map(|offer| Output::Aggregator(FromGroup::Offer(offer))));
+        let offers = offers.into_iter().map(|offer| Output::Aggregator { seat, msg: FromGroup::Offer(offer) });
+        self.outputs.extend(offers);
         let late = self.group.guards()[number as usize].awaits_late();
         if let Some(report) = report {
             self.leases.on_report(&self.group, number, report.report_no, now);
-            let said = if late { FromGroup::Returned(report) } else { FromGroup::Report(report) };
-            self.outputs.push_back(Output::Aggregator(said));
+            let msg = if late { FromGroup::Returned(report) } else { FromGroup::Report(report) };
+            self.outputs.push_back(Output::Aggregator { seat, msg });
         }
         next.map(|next| next.max(Time(now.0 + 1)))
     }
 }
 
 impl Pulse {
+    /// Whether something that was said is not acknowledged in time.
+    fn is_overdue(&self, now: Time) -> bool {
+        self.offer_repeat.into_iter().chain(self.report_repeat).any(|repeat| repeat.at <= now)
+    }
+
     /// Offers what is queued and not offered yet, or not acknowledged in time.
     fn offers(&mut self, now: Time, config: &NodeConfig, group: &Group, number: u32) -> Vec<Offer> {
         let guard = &group.guards()[number as usize];

@@ -9,7 +9,7 @@
 use crate::group::{Group, Row};
 use crate::ids::LogIndex;
 use crate::msg::{GroupCmd, GroupEntry, Proposed};
-use crate::node::{NodeConfig, NodeCore, Output, RecoverError, commit, pulse};
+use crate::node::{Feed, NodeConfig, NodeCore, Output, RecoverError, commit, pulse};
 use crate::teeth::{Bug, bites};
 use crate::time::{Time, WallMs};
 use crate::wire::{decode, encode};
@@ -57,7 +57,7 @@ impl NodeCore {
         (self.role, self.nonce) = (role, nonce);
         self.log = commit::Log::new(self.group.applied(), self.group.table().len());
         (self.clients, self.leases) = (Default::default(), Default::default());
-        (self.feed, self.untold) = (Default::default(), Some(self.group.applied()));
+        self.feeds = Feed::all(self.group.applied());
         self.pulses = pulse::Pulses::new(self.group.guards().len());
         self.aged_at = None;
         self.outputs.push_back(Output::EndClients);
@@ -123,7 +123,7 @@ impl NodeCore {
 
     /// With another nonce: what is still under way of this leadership counts for nothing.
     fn lead_again(&mut self) {
-        let up = self.pulses.is_up();
+        let up = self.pulses.up();
         let nonce = crate::hash::bytes_hash(self.nonce, &self.group.applied().0.to_le_bytes());
         self.begin(Role::Leads, nonce);
         self.pulses.set_up(up);

@@ -184,7 +184,7 @@ impl World {
             }
             Output::CutLog { before } => self.disk.log.retain(|&index, _| index >= before),
             Output::Client { conn, msg } => self.on_answer(conn, msg),
-            Output::Aggregator(msg) => self.on_group(msg),
+            Output::Aggregator { msg, .. } => self.on_group(msg),
             Output::EndClients => unreachable!("who is alone leads always"),
             Output::Abandon => unreachable!("nobody is declared lost here"),
         }
@@ -280,14 +280,14 @@ impl World {
     // ---- the aggregator and the ledger ----
 
     fn connect_aggregator(&mut self) {
-        self.inbox.push_back(Input::AggregatorUp);
+        self.inbox.push_back(Input::AggregatorUp { seat: 0 });
         let namespaces = self.ledger.namespaces().map(str::to_owned).collect();
         self.say(ToGroup::Namespaces(namespaces));
-        self.inbox.push_back(Input::Aggregator(ForGroup::Feed(self.pull)));
+        self.inbox.push_back(Input::Aggregator { seat: 0, msg: ForGroup::Feed(self.pull) });
     }
 
     fn say(&mut self, message: ToGroup) {
-        self.inbox.push_back(Input::Aggregator(ForGroup::Ledger(message)));
+        self.inbox.push_back(Input::Aggregator { seat: 0, msg: ForGroup::Ledger(message) });
     }
 
     fn on_group(&mut self, msg: FromGroup) {
@@ -355,7 +355,7 @@ impl World {
             let known = self.consumer.entry((slot, lane)).or_default();
             *known = value.max(*known);
         }
-        self.inbox.push_back(Input::Aggregator(ForGroup::Feed(self.pull)));
+        self.inbox.push_back(Input::Aggregator { seat: 0, msg: ForGroup::Feed(self.pull) });
     }
 
     // ---- time ----
@@ -479,9 +479,9 @@ fn recovery_at_every_entry_gives_the_state_that_was() {
 
 /// What the node says to the aggregator on a new connection, before it is asked anything.
 fn first_words(world: &mut World) -> Vec<FromGroup> {
-    world.core.handle(world.now, Input::AggregatorUp);
+    world.core.handle(world.now, Input::AggregatorUp { seat: 0 });
     let said = std::iter::from_fn(|| world.core.poll_output()).filter_map(|output| match output {
-        Output::Aggregator(msg) => Some(msg),
+        Output::Aggregator { msg, .. } => Some(msg),
         _ => None,
     });
     said.collect()
@@ -495,7 +495,7 @@ fn a_group_greets_first_on_every_connection_of_its_aggregator() {
     world.pass(Span::from_secs(1));
     assert!(world.core.group().rights_usable() && world.core.group().guards().is_empty(), "nothing else is to be said");
     for _ in 0..2 {
-        world.core.handle(world.now, Input::AggregatorGone);
+        world.core.handle(world.now, Input::AggregatorGone { seat: 0 });
         let said = first_words(&mut world);
         assert!(matches!(&said[..], [FromGroup::Hello(hello)] if hello.group == id()), "{said:?}");
     }
@@ -527,7 +527,11 @@ fn a_disk_that_holds_less_than_its_aggregator_was_told_of_is_an_old_copy_and_ser
     let (pull, began) = (world.pull, world.now);
     let is_fenced = |disk: &Disk, pull: FeedPull| {
         let mut core = NodeCore::recover(config(), 9, disk.rows.clone(), disk.log.clone()).unwrap();
-        let mut inputs = VecDeque::from([Input::AggregatorUp, Input::Aggregator(ForGroup::Feed(pull)), Input::Tick]);
+        let mut inputs = VecDeque::from([
+            Input::AggregatorUp { seat: 0 },
+            Input::Aggregator { seat: 0, msg: ForGroup::Feed(pull) },
+            Input::Tick,
+        ]);
         let mut now = began;
         while let Some(input) = inputs.pop_front() {
             now = now + Span::from_secs(1);
@@ -545,6 +549,76 @@ fn a_disk_that_holds_less_than_its_aggregator_was_told_of_is_an_old_copy_and_ser
     assert!(!is_fenced(&old, FeedPull { cursor: LogIndex(1), ..pull }), "an aggregator that knows less");
 }
 
+/// What the node says to an aggregator, by its seat.
+fn said_by(outputs: Vec<Output>) -> Vec<(u8, FromGroup)> {
+    let said = |output| match output {
+        Output::Aggregator { seat, msg } => Some((seat, msg)),
+        _ => None,
+    };
+    outputs.into_iter().filter_map(said).collect()
+}
+
+#[test]
+fn either_aggregator_of_a_pair_may_know_that_a_disk_is_an_old_copy() {
+    let mut world = World::new(config());
+    workload(&mut world);
+    let old = world.disk.clone();
+    world.add(ClientId(1), 0, &[(1, 5)]);
+    world.pass(Span::from_secs(1));
+    let ahead = world.pull;
+    let behind = FeedPull { cursor: LogIndex(1), slots_known: 0, ..ahead };
+    let mut core = NodeCore::recover(config(), 9, old.rows.clone(), old.log.clone()).unwrap();
+    let mut inputs = VecDeque::from([Input::Tick]);
+    for (seat, pull) in [(0, behind), (1, ahead)] {
+        inputs.push_back(Input::AggregatorUp { seat });
+        inputs.push_back(Input::Aggregator { seat, msg: ForGroup::Feed(pull) });
+        inputs.extend([Input::Tick, Input::Tick]);
+    }
+    let (mut now, mut fed) = (world.now, Vec::new());
+    while let Some(input) = inputs.pop_front() {
+        now = now + Span::from_secs(1);
+        core.handle(now, input);
+        for output in std::iter::from_fn(|| core.poll_output()).collect::<Vec<_>>() {
+            match output {
+                Output::Append { index, .. } => inputs.push_front(Input::Durable { upto: index }),
+                Output::Aggregator { seat, msg: FromGroup::Feed(_) } => fed.push(seat),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(fed.first(), Some(&0), "the first was told something before the second asked");
+    assert!(core.group().is_fenced_out());
+}
+
+#[test]
+fn what_one_aggregator_does_not_get_acknowledged_is_said_by_the_other() {
+    let mut world = World::before(50);
+    world.add(ClientId(1), 0, &[(GUARDED, 1)]);
+    world.pass(Span::from_secs(10));
+    let mut now = world.now;
+    let mut say = |core: &mut NodeCore, input, after: Span| {
+        now = now + after;
+        core.handle(now, input);
+        said_by(std::iter::from_fn(|| core.poll_output()).collect())
+    };
+    let core = &mut world.core;
+    let reports = |said: &[(u8, FromGroup)]| -> Vec<u8> {
+        said.iter().filter(|(_, msg)| matches!(msg, FromGroup::Report(_))).map(|(seat, _)| *seat).collect()
+    };
+    let greets = say(core, Input::AggregatorUp { seat: 1 }, Span(1));
+    assert!(matches!(&greets[..], [(1, FromGroup::Hello(_))]), "the first is connected and speaks on: {greets:?}");
+    // A late account makes the group report; nobody acknowledges that.
+    say(core, Input::Aggregator { seat: 0, msg: ForGroup::Again }, Span(1));
+    let alive = || Input::Aggregator { seat: 1, msg: ForGroup::Again };
+    let mut by = Vec::new();
+    for _ in 0..20 {
+        by.extend(reports(&say(core, alive(), Span::from_millis(100))));
+    }
+    assert_eq!(by.first(), Some(&1), "after half a second without an answer");
+    let gone = say(core, Input::AggregatorGone { seat: 1 }, Span(1));
+    assert_eq!(reports(&gone), [0], "at once when the connection is lost");
+}
+
 #[test]
 fn a_process_says_nothing_before_its_own_start_is_in_the_log() {
     let mut world = World::new(config());
@@ -555,7 +629,7 @@ fn a_process_says_nothing_before_its_own_start_is_in_the_log() {
     world.core.handle(world.now, Input::Durable { upto: boot });
     let outputs: Vec<_> = std::iter::from_fn(|| world.core.poll_output()).collect();
     let words = outputs.into_iter().filter_map(|output| match output {
-        Output::Aggregator(said) => Some(said),
+        Output::Aggregator { msg: said, .. } => Some(said),
         _ => None,
     });
     let said: Vec<_> = words.collect();
@@ -633,7 +707,7 @@ fn what_many_share_is_committed_sooner_but_not_all_the_time() {
 #[test]
 fn a_long_queue_is_offered_as_blocks_and_the_ledger_asks_for_the_items_it_needs() {
     let mut world = World::before(6_000);
-    world.inbox.push_back(Input::AggregatorGone);
+    world.inbox.push_back(Input::AggregatorGone { seat: 0 });
     for _ in 0..20 {
         world.add(ClientId(1), 0, &[(GUARDED, 1); 500]);
         world.pass(Span::from_millis(6));
@@ -657,7 +731,7 @@ fn what_the_leader_could_not_hear_is_said_again_at_once_when_it_can() {
     }
     assert_eq!(world.core.group().queued(), 60);
     world.leader_away = false;
-    world.inbox.push_back(Input::Aggregator(ForGroup::Again));
+    world.inbox.push_back(Input::Aggregator { seat: 0, msg: ForGroup::Again });
     world.pass(Span::from_millis(50));
     assert_eq!(world.core.group().queued(), 0, "and not when the patience of some seconds ends");
     world.finish();

@@ -4,7 +4,7 @@
 //! A promise must outlive the process that made it: the limit is persisted before the ledger hears of it, and after a restart
 //! a persisted limit holds until the replica here has applied at least as much as when the limit was noted.
 
-use crate::ids::{CounterName, DcId};
+use crate::ids::{AggregatorId, CounterName};
 use crate::ledger::{Ledger, Pending};
 use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
@@ -67,12 +67,12 @@ impl ReadLimits {
     /// now (the ledger's state limits) or gone are dropped, unless the replica here has not yet come to where they were made. A
     /// milestone that is being armed and that this view has answered, in an earlier life and with its disk lost, counts as
     /// promised.
-    pub fn update(&mut self, counter: &CounterName, ledger: &Ledger, dc: DcId, shown: u64) {
+    pub fn update(&mut self, counter: &CounterName, ledger: &Ledger, view: AggregatorId, shown: u64) {
         let (Some(state), false) = (ledger.counter(counter), self.is_ahead(counter, ledger)) else { return };
         let promised = self.promised.remove(counter).unwrap_or_default();
         let still = |(at, pending): (u64, &Pending)| match pending {
             Pending::Arming { arming, awaits, refused } => {
-                let answered = !awaits.contains(&dc) && !refused && shown < at;
+                let answered = !awaits.contains(&view) && !refused && shown < at;
                 (promised.contains(&(at, *arming)) || answered).then_some((at, *arming))
             }
             Pending::Armed => None,

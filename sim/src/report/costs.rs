@@ -218,7 +218,7 @@ mod tests {
             let body = OfferBody::Block { count, delta: 1 };
             LedgerCmd::Offer(Offer { counter: counter.clone(), epoch, group, start, first_pos, body })
         };
-        let msg = PeerMsg::Propose(vec![LedgerCmd::View(DcId(1)), offer(7), offer(1_000_000)]);
+        let msg = PeerMsg::Propose(vec![LedgerCmd::View(DcId(1).into()), offer(7), offer(1_000_000)]);
         let parcel = Parcel::peer(&msg);
         assert_eq!(parcel.bytes(), wire::encode(&msg).len() as u64);
         let mut tally = Tally::default();

@@ -206,14 +206,14 @@ impl Drive {
     fn connect(&mut self) {
         let leader = self.leader();
         for dc in 0..self.layout.centres() {
-            self.aggregator_input(dc, aggregator::Input::Leader(Some(leader)));
+            self.aggregator_input(dc, aggregator::Input::Leader(Some(leader.into())));
             self.node_input(dc, node::Input::Tick);
-            self.node_input(dc, node::Input::AggregatorUp);
+            self.node_input(dc, node::Input::AggregatorUp { seat: 0 });
             let group = self.nodes[dc].group;
             self.aggregator_input(dc, aggregator::Input::GroupUp { group });
             for peer in (0..self.layout.centres()).filter(|&peer| peer != dc) {
                 let rtt = Span(u64::from(self.layout.rtt_us[dc][peer]));
-                self.aggregator_input(dc, aggregator::Input::PeerUp { dc: DcId(peer as u16), rtt });
+                self.aggregator_input(dc, aggregator::Input::PeerUp { peer: DcId(peer as u16).into(), rtt });
             }
         }
         self.submit(vec![LedgerCmd::Namespace(NAMESPACE.to_owned())]);
@@ -242,7 +242,7 @@ impl Drive {
             }
             Event::AggregatorPersisted { dc } => self.aggregator_input(dc, aggregator::Input::Persisted),
             Event::Peer { from, to, msg } => {
-                self.aggregator_input(to, aggregator::Input::Peer { dc: DcId(from as u16), msg });
+                self.aggregator_input(to, aggregator::Input::Peer { peer: DcId(from as u16).into(), msg });
             }
             Event::Committed { dc, upto } => self.on_committed(dc, upto),
             Event::Look => self.look(),
@@ -358,7 +358,7 @@ impl Drive {
         match output {
             node::Output::Append { index, .. } => self.after(SYNC, Event::Synced { node, upto: index }),
             node::Output::Client { conn, msg } => self.on_answer(conn, &msg),
-            node::Output::Aggregator(msg) => {
+            node::Output::Aggregator { msg, .. } => {
                 let parcel = Parcel::from_group(&msg);
                 self.carry(&parcel, node, node, Event::FromGroup { dc: node, msg });
             }
@@ -378,7 +378,7 @@ impl Drive {
         if matches!(&msg, ForGroup::Ledger(ToGroup::Account(account)) if account.recall) {
             self.nodes[node].careful_until = self.now + CAREFUL;
         }
-        self.node_input(node, node::Input::Aggregator(msg));
+        self.node_input(node, node::Input::Aggregator { seat: 0, msg });
     }
 
     // ---- aggregators ----
@@ -406,8 +406,8 @@ impl Drive {
                 let parcel = Parcel::for_group(&msg);
                 self.carry(&parcel, dc, dc, Event::ToGroup { node: dc, msg });
             }
-            aggregator::Output::Peer { dc: to, msg } => {
-                let (parcel, to) = (Parcel::peer(&msg), usize::from(to.0));
+            aggregator::Output::Peer { peer: to, msg } => {
+                let (parcel, to) = (Parcel::peer(&msg), usize::from(to.dc.0));
                 self.carry(&parcel, dc, to, Event::Peer { from: dc, to, msg });
             }
             aggregator::Output::Propose(cmds) => self.propose(cmds),

@@ -24,5 +24,15 @@ fn all_of(view: &View, origin: DcId) -> Delta {
             before = slot;
         }
     }
-    Delta { sender: 1, origin, epoch: 1, base: 0, upto: 0, walk: None, cells: Vec::new(), groups, components }
+    Delta {
+        sender: 1,
+        origin: origin.into(),
+        epoch: 1,
+        base: 0,
+        upto: 0,
+        walk: None,
+        cells: Vec::new(),
+        groups,
+        components,
+    }
 }

@@ -425,8 +425,8 @@ impl Stage {
         };
         let dc = self.site(name)?.id.dc;
         let mut done = Vec::new();
-        for awaiting in self.ledger.awaiting_view(dc) {
-            done.extend(self.hold(Held::ToLedger(awaiting.answer(dc, below)))?);
+        for awaiting in self.ledger.awaiting_view(dc.into()) {
+            done.extend(self.hold(Held::ToLedger(awaiting.answer(dc.into(), below)))?);
         }
         Ok(done)
     }
@@ -434,7 +434,7 @@ impl Stage {
     /// A data centre's view registers: arming waits for it from now on.
     pub fn add_view(&mut self, name: &str) -> Done {
         let dc = self.site(name)?.id.dc;
-        self.ledger_applies(LedgerCmd::View(dc))
+        self.ledger_applies(LedgerCmd::View(dc.into()))
     }
 
     pub fn grant(&mut self, name: &str, amount: u64) -> Done {

@@ -2,7 +2,7 @@
 
 use super::stage::Stage;
 use tidemark_proto::group::Effect;
-use tidemark_proto::ids::{ClientId, CounterName, GroupId, SessionId};
+use tidemark_proto::ids::{AggregatorId, ClientId, CounterName, GroupId, SessionId};
 use tidemark_proto::ledger::{Ledger, Pending};
 use tidemark_proto::msg::{Account, Award, GroupCmd, LedgerCmd, OfferBody, Opened, Place, Policy, ToGroup};
 
@@ -158,7 +158,7 @@ pub fn to_ledger(stage: &Stage, cmd: &LedgerCmd) -> String {
             let what = if *keeps_milestones { "reset" } else { "remove the counter" };
             format!("→ ledger: on revision {revision}, {what}")
         }
-        LedgerCmd::ViewAck { at, dc, shown_below, .. } => {
+        LedgerCmd::ViewAck { at, view: AggregatorId { dc, .. }, shown_below, .. } => {
             let shown = if *shown_below { "shows less than" } else { "has shown" };
             format!("view {} → ledger: {shown} {at}", dc.0)
         }

@@ -1,6 +1,7 @@
 //! Aggregators: an [`AggregatorCore`] each, its persisted rows, and its replica of the ledger behind the modelled log.
 
 use super::claims::of_claims;
+use super::links::Link;
 use super::{Event, Timer, World};
 use crate::disk::Rows;
 use crate::raft::Cmds;
@@ -8,11 +9,14 @@ use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
-use tidemark_proto::ids::{DcId, LogIndex};
+use tidemark_proto::ids::{AggregatorId, LogIndex};
 use tidemark_proto::ledger::{Changes, Ledger};
+use tidemark_proto::limits::AGGREGATORS_MAX;
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
 use tidemark_proto::time::Span;
 
+/// Aggregators that a data centre may have.
+pub const SEATS: usize = AGGREGATORS_MAX as usize;
 /// A snapshot of the ledger is kept every so many entries.
 const SNAPSHOT_ENTRIES: usize = 64;
 
@@ -30,6 +34,8 @@ pub struct AggregatorProc {
     leader: Option<usize>,
     timer: Timer,
     doom: Option<(u64, Span)>,
+    /// The second of a pair tells what the first would.
+    pub spoke: bool,
 }
 
 impl AggregatorProc {
@@ -44,6 +50,12 @@ impl AggregatorProc {
 
     pub fn core(&self) -> Option<&AggregatorCore> {
         self.core.as_ref()
+    }
+
+    /// The view's file is gone.
+    pub fn lose_rows(&mut self) {
+        self.rows.clear();
+        self.writing = None;
     }
 }
 
@@ -60,6 +72,7 @@ impl World {
             leader: None,
             timer: Timer::default(),
             doom: None,
+            spoke: false,
         });
         self.start_aggregator(dc);
     }
@@ -79,7 +92,8 @@ impl World {
         let rows: Rows = process.rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let boot = process.boot;
         let applied = process.applied;
-        let config = aggregator_config(dc, boot, rng.next());
+        let mut config = aggregator_config(self.id_of(dc), boot, rng.next());
+        config.paired = self.is_paired(dc);
         let core = AggregatorCore::recover(config, rows);
         self.note(40, [dc as u64, boot.into(), 0], || format!("aggregator {dc} starts for the {boot}. time"));
         self.raft.restart(dc, applied);
@@ -120,6 +134,7 @@ impl World {
             self.queue.push(at, Event::AggregatorTick { dc, boot });
         }
         self.audit_view(dc);
+        self.cover_taking_over(dc);
     }
 
     fn aggregator_dies_now(&mut self, dc: usize) -> bool {
@@ -136,7 +151,10 @@ impl World {
     fn on_aggregator_output(&mut self, dc: usize, output: Output) {
         match output {
             Output::Group { group, msg } => self.aggregator_says(dc, group, msg),
-            Output::Peer { dc: to, msg } => self.peer_says(dc, usize::from(to.0), msg),
+            Output::Peer { peer, msg } => match self.at_of(peer) {
+                Some(to) => self.peer_says(dc, to, msg),
+                None => self.audit.findings.found("routing", format!("aggregator {dc} speaks to unknown {peer}")),
+            },
             Output::Propose(cmds) => {
                 self.propose(dc, cmds);
             }
@@ -165,18 +183,17 @@ impl World {
             },
             ForGroup::Feed(_) | ForGroup::Again | ForGroup::Lost { .. } => msg,
         };
-        if !self.links.groups[at].up {
-            return;
-        }
-        let link = self.links.groups[at].number;
+        let seat = usize::from(self.id_of(dc).seat);
+        let Link { up: true, number: link, .. } = self.links.groups[at][seat] else { return };
         for delay in self.net.datagram(dc, dc).into_iter().flatten() {
-            self.after(delay, Event::ToGroup { group: at, link, msg: msg.clone() });
+            self.after(delay, Event::ToGroup { group: at, seat, link, msg: msg.clone() });
         }
     }
 
-    pub(super) fn on_from_group(&mut self, group: usize, link: u32, msg: FromGroup) {
-        let (dc, id) = (self.plan.nodes[group], self.groups[group]);
-        if self.links.groups[group].up && self.links.groups[group].number == link {
+    pub(super) fn on_from_group(&mut self, group: usize, seat: usize, link: u32, msg: FromGroup) {
+        let (Some(dc), id) = (self.at_seat(self.plan.nodes[group], seat), self.groups[group]) else { return };
+        let now = self.links.groups[group][seat];
+        if now.up && now.number == link {
             self.note(41, [group as u64, 0, 0], || format!("group {group} → aggregator: {msg:?}"));
             self.aggregator_input(dc, Input::Group { group: id, msg });
         }
@@ -210,7 +227,8 @@ impl World {
         let current = *self.links.peer(from, to);
         if current.up && current.number == link {
             self.note(42, [from as u64, to as u64, 0], || format!("aggregator {from} → {to}: {msg:?}"));
-            self.aggregator_input(to, Input::Peer { dc: DcId(from as u16), msg });
+            let peer = self.id_of(from);
+            self.aggregator_input(to, Input::Peer { peer, msg });
         }
     }
 
@@ -268,7 +286,8 @@ impl World {
         let leader = self.raft.members[dc].leader;
         if self.aggregators[dc].leader != leader {
             self.aggregators[dc].leader = leader;
-            self.aggregator_input(dc, Input::Leader(leader.map(|dc| DcId(dc as u16))));
+            let leader = leader.map(|at| self.id_of(at));
+            self.aggregator_input(dc, Input::Leader(leader));
         }
     }
 
@@ -316,7 +335,7 @@ impl World {
         if self.aggregators[to].boot != boot || !self.aggregators[to].is_up() || self.aggregators[to].applied >= index {
             return;
         }
-        let Some(from) = (0..self.plan.sites.len()).find(|&dc| self.raft.members[dc].commit >= index) else { return };
+        let Some(from) = self.members().find(|&dc| self.raft.members[dc].commit >= index) else { return };
         let prefix = self.raft.members[from].log[..index].to_vec();
         self.raft.install(to, prefix);
         self.coverage.saw("ledger snapshot installed");
@@ -352,7 +371,7 @@ impl World {
         self.aggregators.iter_mut().for_each(|process| process.doom = None);
     }
 
-    fn crash_aggregator(&mut self, dc: usize) {
+    pub(super) fn crash_aggregator(&mut self, dc: usize) {
         let process = &mut self.aggregators[dc];
         let Some((_, span)) = process.doom.take() else { return };
         process.core = None;
@@ -365,19 +384,15 @@ impl World {
         self.crash_ledger_member(dc);
         self.note(44, [dc as u64, 0, 0], || format!("aggregator {dc} crashes"));
         self.coverage.saw("aggregator crash");
-        for group in 0..self.groups.len() {
-            if self.plan.nodes[group] == dc {
-                self.break_group(group);
-            }
-        }
-        (0..self.plan.sites.len()).filter(|&peer| peer != dc).for_each(|peer| self.break_peers(dc, peer));
+        self.break_feeds(dc);
+        self.members().filter(|&peer| peer != dc).for_each(|peer| self.break_peers(dc, peer));
         self.after(span, Event::AggregatorRestart { dc });
     }
 }
 
 /// Small rings and quick retries, so that walks and repetitions happen in every run.
-fn aggregator_config(dc: usize, boot: u32, seed: u64) -> AggregatorConfig {
-    let mut config = AggregatorConfig::new(DcId(dc as u16), u64::from(boot));
+fn aggregator_config(own: AggregatorId, boot: u32, seed: u64) -> AggregatorConfig {
+    let mut config = AggregatorConfig::new(own, u64::from(boot));
     (config.seed, config.gossip.delta_bytes_max) = (seed, 512);
     (config.gossip.own_ring_events, config.gossip.relay_ring_events) = (16, 16);
     config

@@ -32,12 +32,12 @@ pub struct Audit {
 
 impl Audit {
     pub fn new(oracle: Oracle, plan: &Plan) -> Audit {
-        let (groups, dcs) = (plan.nodes.len(), plan.sites.len());
+        let (groups, views) = (plan.nodes.len(), plan.places().len());
         let counters = plan.workload.counters.len() * GENERATIONS;
         Audit {
             oracle,
             rights: Rights::new(groups, counters),
-            views: Views::new(dcs, counters),
+            views: Views::new(views, counters),
             findings: Findings::default(),
             definitions: Definitions::default(),
             claims: Claims::default(),
@@ -373,6 +373,10 @@ impl World {
             LedgerCmd::ViewAck { shown_below: false, .. } => self.coverage.saw("view had shown the milestone"),
             LedgerCmd::Detail(_) => self.coverage.saw("identities given"),
             LedgerCmd::Remains { .. } => self.coverage.saw("remains of a lost group counted"),
+            LedgerCmd::SetAside { view, .. } => {
+                let aside = !self.reference.views().contains(view);
+                self.coverage.saw_times("view of a pair set aside", u64::from(aside));
+            }
             _ => {}
         }
     }

@@ -52,7 +52,7 @@ impl World {
 
     /// The wall clock of a data centre.
     fn wall(&self, dc: usize) -> WallMs {
-        WallMs(self.true_wall().0.saturating_add_signed(self.plan.claims.clocks[dc].ahead(self.now)))
+        WallMs(self.true_wall().0.saturating_add_signed(self.plan.claims.clocks[self.home_of(dc)].ahead(self.now)))
     }
 
     pub(super) fn true_wall(&self) -> WallMs {
@@ -62,7 +62,7 @@ impl World {
     /// Each host says what its clock shows, not all at the same time.
     pub(super) fn on_clocks(&mut self, scans: u64, scan_interval: Span) {
         let every = CLOCK_INTERVAL.0 / scan_interval.0;
-        for dc in 0..self.plan.sites.len() {
+        for dc in self.members() {
             if self.aggregators[dc].is_up() && (scans + dc as u64).is_multiple_of(every) {
                 let wall = self.wall(dc);
                 self.cover_clock(dc, wall);

@@ -75,6 +75,11 @@ impl World {
                 let node = self.victim(node);
                 self.stall_disk(node, span);
             }
+            fault @ (Fault::CutAggregator { .. }
+            | Fault::CutFromLeader { .. }
+            | Fault::WipeView { .. }
+            | Fault::BreakFeeds { .. }
+            | Fault::SetAside { .. }) => self.on_pair_fault(&fault, index),
             fault @ (Fault::LoseGroup { .. } | Fault::OldDisk { .. }) => self.on_other_disks(&fault, index),
             Fault::FullDisk { node, span } => {
                 let node = self.victim(node);
@@ -148,6 +153,7 @@ impl World {
             Fault::CutPair { a, b, .. } | Fault::Flap { a, b, .. } => self.net.cut_pair(a, b, false),
             Fault::CutOneWay { from, to, .. } => self.net.cut_one_way(from, to, false),
             Fault::CutDc { dc, .. } => self.net.cut_dc(dc, false),
+            Fault::CutAggregator { at, .. } => self.net.cut_place(at, false),
             _ => {}
         }
         self.tell_links();
@@ -253,8 +259,9 @@ impl World {
         let decides = |cmd: &LedgerCmd| {
             let of_milestones =
                 matches!(cmd, LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } | LedgerCmd::ViewAck { .. });
+            let of_views = matches!(cmd, LedgerCmd::SetAside { .. });
             let of_lives = matches!(cmd, LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. });
-            of_milestones || of_lives || of_claims(cmd).is_some()
+            of_milestones || of_views || of_lives || of_claims(cmd).is_some()
         };
         let per_10k = if cmds.iter().any(decides) { COPIES_OF_DECISIONS_PER_10K } else { COPIES_PER_10K };
         if !self.faults_over && self.rng.per_10k(per_10k) {

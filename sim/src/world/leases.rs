@@ -33,11 +33,11 @@ impl World {
     }
 
     pub(super) fn aggregator_time(&self, dc: usize) -> Time {
-        shown(self.now, self.plan.leases.aggregators_ppm[dc])
+        shown(self.now, self.plan.leases.aggregators_ppm[self.home_of(dc)])
     }
 
     pub(super) fn aggregator_when(&self, dc: usize, wanted: Option<Time>) -> Option<Time> {
-        wanted.map(|at| when(at, self.plan.leases.aggregators_ppm[dc]))
+        wanted.map(|at| when(at, self.plan.leases.aggregators_ppm[self.home_of(dc)]))
     }
 
     /// What a group has certified in its present epoch of a counter.

@@ -2,10 +2,10 @@
 //! lets them, break, and each message belongs to one incarnation of its link. Elections of the ledger's leader live here too,
 //! because they follow from connectivity.
 
+use super::aggregators::SEATS;
 use super::{Event, World};
 use crate::raft::{Cmds, ELECTION_TIMEOUT, RaftMsg};
 use tidemark_proto::aggregator;
-use tidemark_proto::ids::DcId;
 use tidemark_proto::node;
 use tidemark_proto::time::{Span, Time};
 
@@ -36,8 +36,8 @@ pub struct Link {
 #[derive(Clone, Debug)]
 pub struct Links {
     dcs: usize,
-    /// By group.
-    pub groups: Vec<Link>,
+    /// By group and seat of the aggregator.
+    pub groups: Vec<[Link; SEATS]>,
     /// By pair `a < b`, at `a · dcs + b`.
     peers: Vec<Link>,
     scans: u64,
@@ -45,7 +45,7 @@ pub struct Links {
 
 impl Links {
     pub fn new(dcs: usize, groups: usize) -> Links {
-        Links { dcs, groups: vec![Link::default(); groups], peers: vec![Link::default(); dcs * dcs], scans: 0 }
+        Links { dcs, groups: vec![Default::default(); groups], peers: vec![Link::default(); dcs * dcs], scans: 0 }
     }
 
     pub fn peer(&mut self, a: usize, b: usize) -> &mut Link {
@@ -58,8 +58,8 @@ impl World {
         self.links.scans += 1;
         self.scan_logs();
         (0..self.groups.len()).for_each(|group| self.scan_group(group));
-        for a in 0..self.plan.sites.len() {
-            (a + 1..self.plan.sites.len()).for_each(|b| self.scan_peer(a, b));
+        for a in self.members() {
+            (a + 1..self.members().end).for_each(|b| self.scan_peer(a, b));
         }
         self.scan_raft();
         self.on_clocks(self.links.scans, SCAN_INTERVAL);
@@ -69,32 +69,44 @@ impl World {
     // ---- node ↔ aggregator ----
 
     fn scan_group(&mut self, group: usize) {
-        let dc = self.plan.nodes[group];
-        let Some(node) = self.serving(group).filter(|_| self.aggregators[dc].is_up()) else { return };
+        for seat in 0..SEATS {
+            if let Some(at) = self.at_seat(self.plan.nodes[group], seat) {
+                self.scan_group_link(group, seat, at);
+            }
+        }
+    }
+
+    fn scan_group_link(&mut self, group: usize, seat: usize, at: usize) {
+        let Some(node) = self.serving(group).filter(|_| self.aggregators[at].is_up()) else { return };
         self.learn_incarnation(group, node);
-        let link = &mut self.links.groups[group];
+        let link = &mut self.links.groups[group][seat];
         if !link.up && self.now >= link.up_at {
             (link.up, link.node) = (true, node);
             link.number += 1;
             link.arrivals = [self.now; 2];
             let id = self.groups[group];
-            self.note(20, [group as u64, 0, 0], || format!("link {id} – aggregator up"));
-            self.node_input(node, node::Input::AggregatorUp);
-            self.aggregator_input(dc, aggregator::Input::GroupUp { group: id });
+            self.note(20, [group as u64, seat as u64, 0], || format!("link {id} – aggregator {seat} up"));
+            self.node_input(node, node::Input::AggregatorUp { seat: seat as u8 });
+            self.aggregator_input(at, aggregator::Input::GroupUp { group: id });
         }
     }
 
-    /// The link breaks; the ends that live are told.
+    /// A group's links break; the ends that live are told.
     pub(super) fn break_group(&mut self, group: usize) {
-        let link = &mut self.links.groups[group];
+        (0..SEATS).for_each(|seat| self.break_group_link(group, seat));
+    }
+
+    pub(super) fn break_group_link(&mut self, group: usize, seat: usize) {
+        let Some(at) = self.at_seat(self.plan.nodes[group], seat) else { return };
+        let link = &mut self.links.groups[group][seat];
         let node = link.node;
         let was_up = std::mem::replace(&mut link.up, false);
         link.up_at = self.now + Span::from_millis(50);
         if was_up {
-            let (dc, id) = (self.plan.nodes[group], self.groups[group]);
-            self.note(21, [group as u64, 0, 0], || format!("link {id} – aggregator down"));
-            self.node_input(node, node::Input::AggregatorGone);
-            self.aggregator_input(dc, aggregator::Input::GroupGone { group: id });
+            let id = self.groups[group];
+            self.note(21, [group as u64, seat as u64, 0], || format!("link {id} – aggregator {seat} down"));
+            self.node_input(node, node::Input::AggregatorGone { seat: seat as u8 });
+            self.aggregator_input(at, aggregator::Input::GroupGone { group: id });
         }
     }
 
@@ -116,7 +128,8 @@ impl World {
             *link = super::links::Link { up: true, number: link.number + 1, arrivals: [now; 2], ..Default::default() };
             self.note(22, [a as u64, b as u64, 0], || format!("link {a} – {b} up"));
             for (dc, peer) in [(a, b), (b, a)] {
-                self.aggregator_input(dc, aggregator::Input::PeerUp { dc: DcId(peer as u16), rtt });
+                let peer = self.id_of(peer);
+                self.aggregator_input(dc, aggregator::Input::PeerUp { peer, rtt });
             }
         }
     }
@@ -129,7 +142,8 @@ impl World {
         if was_up {
             self.note(23, [a as u64, b as u64, 0], || format!("link {a} – {b} down"));
             for (dc, peer) in [(a, b), (b, a)] {
-                self.aggregator_input(dc, aggregator::Input::PeerGone { dc: DcId(peer as u16) });
+                let peer = self.id_of(peer);
+                self.aggregator_input(dc, aggregator::Input::PeerGone { peer });
             }
         }
     }
@@ -141,7 +155,7 @@ impl World {
             return;
         }
         let beat = self.links.scans.is_multiple_of(HEARTBEAT_SCANS);
-        for dc in 0..self.plan.sites.len() {
+        for dc in self.members() {
             if self.raft.is_leader(dc) && beat {
                 self.raft.heartbeat(dc);
             }
@@ -197,7 +211,7 @@ impl World {
         self.elected[candidate] = self.elected[candidate].filter(|_| again).or(Some(self.now));
         self.note(24, [candidate as u64, 0, 0], || format!("data centre {candidate} leads the ledger"));
         self.coverage.saw("ledger leader elected");
-        let believers = (0..self.plan.sites.len()).filter(|&dc| self.raft.is_leader(dc)).count();
+        let believers = self.members().filter(|&dc| self.raft.is_leader(dc)).count();
         self.coverage.saw_times("old ledger leader still believes", u64::from(believers > 1));
     }
 
@@ -212,7 +226,7 @@ impl World {
                 self.send_raft(from, to, msg);
             }
         }
-        (0..self.plan.sites.len()).for_each(|dc| self.catch_up(dc));
+        self.members().for_each(|at| self.catch_up(at));
     }
 
     pub(super) fn on_raft_leaves(&mut self, from: usize, boot: u32, to: usize, msg: RaftMsg<Cmds>) {

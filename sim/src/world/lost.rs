@@ -2,7 +2,6 @@
 //! and it is founded anew, under another incarnation, while everything else goes on. What it had counted may be lost as far as no
 //! view and no ledger has heard of it; what it had answered as counted only as far as was written off.
 
-use super::links::Link;
 use super::{Event, World};
 use crate::oracle::{GENERATIONS, GroupTruth};
 use crate::plan::Fault;
@@ -136,7 +135,7 @@ impl World {
         let Some(group) = self.lost.group.filter(|_| self.lost.successor.is_none()) else { return };
         let id = self.groups[group];
         for node in self.processes_of(group) {
-            self.node_input(node, node::Input::Aggregator(ForGroup::Lost { group: id }));
+            self.node_input(node, node::Input::Aggregator { seat: 0, msg: ForGroup::Lost { group: id } });
             // One that knows of no incarnation, or is down, comes back with a disk of the lost one and is told then.
             self.bury(node);
         }
@@ -147,7 +146,7 @@ impl World {
         self.plan.nodes.push(self.plan.nodes[group]);
         self.plan.replicas.push(self.plan.replicas[group]);
         self.plan.leases.nodes_ppm.push(self.plan.leases.nodes_ppm[group]);
-        self.links.groups.push(Link::default());
+        self.links.groups.push(Default::default());
         self.audit.oracle.groups.push(GroupTruth::new(self.names.len()));
         self.audit.rights.accounts.push(vec![None; self.names.len() * GENERATIONS]);
         self.lost.successor = Some(successor);

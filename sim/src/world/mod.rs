@@ -14,6 +14,7 @@ mod moments;
 mod news;
 mod nodes;
 mod old_disks;
+mod pairs;
 mod replicas;
 
 use crate::checkers::Findings;
@@ -38,7 +39,7 @@ use news::Truth;
 use nodes::NodeProc;
 use old_disks::OldDisk;
 use replicas::{Command, GroupLog};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tidemark_proto::client::LinkId;
 use tidemark_proto::ids::{ClientId, CounterName, GroupId};
@@ -104,11 +105,13 @@ pub enum Event {
     // Node ↔ aggregator.
     ToGroup {
         group: usize,
+        seat: usize,
         link: u32,
         msg: ForGroup,
     },
     FromGroup {
         group: usize,
+        seat: usize,
         link: u32,
         msg: FromGroup,
     },
@@ -175,6 +178,10 @@ pub enum Event {
     Fault(usize),
     Heal(usize),
     OldDisk(usize),
+    /// An operator sets a view aside.
+    SetAside(usize),
+    /// A milestone at this count may be armed without that view.
+    ArmedWithout(usize, u64),
     /// An operator declares a group lost.
     Declare(usize),
     /// And it is founded anew.
@@ -258,6 +265,8 @@ pub struct World {
     old_disk: OldDisk,
     lost: LostGroup,
     images: Vec<eras::Image>,
+    /// The seat of the aggregator by which each group spoke to the ledger last.
+    voices: BTreeMap<usize, u8>,
     /// Operators' commands that are in the log, and those that were given.
     admin_done: Vec<bool>,
     admin_sent: Vec<(usize, Cmds)>,
@@ -284,7 +293,7 @@ impl World {
     pub fn on(engine: Option<Box<dyn Engine>>, plan: Plan, mutation: Mutation, print: bool) -> World {
         mutation.enter();
         let root = Rng::new(plan.seed);
-        let dcs = plan.sites.len();
+        let places = plan.places();
         let names: Vec<CounterName> = plan
             .workload
             .counters
@@ -297,12 +306,12 @@ impl World {
             now: Time(1),
             queue: Queue::default(),
             rng: root.fork(10),
-            net: Net::new(&plan.sites, plan.links, root.fork(11)),
-            links: Links::new(dcs, plan.nodes.len()),
-            raft: Raft::new(dcs, &plan.voters),
+            net: Net::new(&places, plan.links, root.fork(11)).with_pairs(&plan.pairs),
+            links: Links::new(places.len(), plan.nodes.len()),
+            raft: Raft::new(places.len(), &plan.voters),
             raft_alone_since: None,
             elections: 0,
-            elected: vec![None; dcs],
+            elected: vec![None; places.len()],
             reference: Ledger::default(),
             reference_index: 0,
             nodes: Vec::new(),
@@ -326,6 +335,7 @@ impl World {
             old_disk: OldDisk::default(),
             lost: LostGroup::default(),
             images: Vec::new(),
+            voices: BTreeMap::new(),
             admin_done: vec![false; plan.admin.len()],
             admin_sent: Vec::new(),
             suitors: Vec::new(),
@@ -341,7 +351,7 @@ impl World {
 
     fn begin(&mut self) {
         (0..self.plan.nodes.len()).for_each(|group| self.add_group(group));
-        (0..self.plan.sites.len()).for_each(|dc| self.add_aggregator(dc));
+        self.members().for_each(|at| self.add_aggregator(at));
         (0..self.plan.clients.len()).for_each(|slot| self.add_client(slot));
         for (index, (at, _)) in self.plan.faults.iter().enumerate() {
             if self.plan.only.fault(index) {
@@ -422,8 +432,8 @@ impl World {
             Event::Persisted { node, boot } => self.on_persisted(node, boot),
             Event::NodeRestart { node } => self.start_node(node),
             Event::DiskFreed { node } => self.on_disk_freed(node),
-            Event::ToGroup { group, link, msg } => self.on_to_group(group, link, msg),
-            Event::FromGroup { group, link, msg } => self.on_from_group(group, link, msg),
+            Event::ToGroup { group, seat, link, msg } => self.on_to_group(group, seat, link, msg),
+            Event::FromGroup { group, seat, link, msg } => self.on_from_group(group, seat, link, msg),
             Event::AggregatorTick { dc, boot } => self.on_aggregator_tick(dc, boot),
             Event::AggregatorPersisted { dc, boot } => self.on_aggregator_persisted(dc, boot),
             Event::AggregatorRestart { dc } => self.start_aggregator(dc),
@@ -439,6 +449,8 @@ impl World {
             Event::Fault(index) => self.on_fault(index),
             Event::Heal(index) => self.on_heal(index),
             Event::OldDisk(index) => self.on_old_disk(index),
+            Event::SetAside(index) => self.on_set_aside(index),
+            Event::ArmedWithout(index, at) => self.on_armed_without(index, at),
             Event::Declare(index) => self.on_declare(index),
             Event::FoundAnew => self.on_found_anew(),
             Event::Image { dc } => self.on_image(dc),

@@ -87,7 +87,7 @@ impl World {
 
     /// To the farthest data centre and back.
     fn round_trip(&self, dc: usize) -> Span {
-        let farthest = (0..self.plan.sites.len()).map(|other| self.net.rtt(dc, other)).max();
+        let farthest = self.members().map(|other| self.net.rtt(dc, other)).max();
         farthest.unwrap_or_default().max(Span::from_millis(1))
     }
 }

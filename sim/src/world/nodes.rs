@@ -265,7 +265,7 @@ impl World {
             Output::Abandon => self.abandon(node),
             Output::Client { conn, msg } if self.is_to_impostor(conn, &msg) => {}
             Output::Client { conn, msg } => self.node_answers(node, conn.0 as usize, msg),
-            Output::Aggregator(msg) => self.group_says(node, msg),
+            Output::Aggregator { seat, msg } => self.group_says(node, seat, msg),
             Output::Persist(part) if self.engine.is_some() => self.persist_to_log(node, part),
             Output::Persist(part) => {
                 self.coverage.saw("checkpoint part");
@@ -360,24 +360,26 @@ impl World {
 
     // ---- the aggregator's side ----
 
-    fn group_says(&mut self, node: usize, msg: FromGroup) {
+    fn group_says(&mut self, node: usize, seat: u8, msg: FromGroup) {
         let group = self.nodes[node].group;
         self.audit_from_group(group, &msg);
-        if !self.links.groups[group].up || self.links.groups[group].node != node {
+        self.cover_voice(group, seat, &msg);
+        let seat = usize::from(seat);
+        let link = self.links.groups[group][seat];
+        let Some(at) = self.at_seat(self.plan.nodes[group], seat).filter(|_| link.up && link.node == node) else {
             return;
-        }
-        let link = self.links.groups[group].number;
-        let dc = self.plan.nodes[group];
+        };
         let msg = self.mutation.from_group(msg);
-        for delay in self.net.datagram(dc, dc).into_iter().flatten() {
-            self.after(delay, Event::FromGroup { group, link, msg: msg.clone() });
+        for delay in self.net.datagram(at, at).into_iter().flatten() {
+            self.after(delay, Event::FromGroup { group, seat, link: link.number, msg: msg.clone() });
         }
     }
 
-    pub(super) fn on_to_group(&mut self, group: usize, link: u32, msg: ForGroup) {
-        if self.links.groups[group].up && self.links.groups[group].number == link {
-            self.note(32, [group as u64, 0, 0], || format!("aggregator → group {group}: {msg:?}"));
-            self.node_input(self.links.groups[group].node, Input::Aggregator(msg));
+    pub(super) fn on_to_group(&mut self, group: usize, seat: usize, link: u32, msg: ForGroup) {
+        let now = self.links.groups[group][seat];
+        if now.up && now.number == link {
+            self.note(32, [group as u64, seat as u64, 0], || format!("aggregator {seat} → group {group}: {msg:?}"));
+            self.node_input(now.node, Input::Aggregator { seat: seat as u8, msg });
         }
     }
 
@@ -421,7 +423,7 @@ impl World {
         let Some((_, span)) = process.doom.take() else { return };
         process.core = None;
         let (entries, parts) = process.disk.crash(&mut self.rng);
-        let leads_link = self.links.groups[process.group].node == node;
+        let leads_link = self.links.groups[process.group].iter().any(|link| link.node == node);
         let group = process.group;
         self.coverage.saw_times("unsynced entries lost at a crash", u64::from(entries > 0));
         self.coverage.saw_times("checkpoint part lost at a crash", parts as u64);

@@ -105,11 +105,12 @@ impl World {
     fn view_knows_more(&self, node: usize) -> bool {
         let dc = self.plan.nodes[self.nodes[node].group];
         let alone = self.plan.nodes.iter().filter(|&&other| other == dc).count() == 1;
-        let (Some(core), Some(started)) = (self.aggregators[dc].core(), self.nodes[node].started()) else {
-            return false;
-        };
+        let Some(started) = self.nodes[node].started() else { return false };
+        let seats = self.aggregators_of(dc).into_iter();
+        let cores: Vec<_> = seats.filter_map(|at| self.aggregators[at].core()).collect();
         let knows_more = |name: &CounterName| {
-            let known = core.view().parts_of(name, 0).get(&DcId(dc as u16)).copied();
+            let parts = cores.iter().filter_map(|core| core.view().parts_of(name, 0).get(&DcId(dc as u16)).copied());
+            let known = parts.max();
             let slot = started.table().find(&name.total());
             known.unwrap_or(0) > slot.map_or(0, |slot| started.sum(slot))
         };

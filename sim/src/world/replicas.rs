@@ -243,7 +243,7 @@ impl World {
 
     pub(super) fn follow(&mut self, node: usize) {
         self.keep_journals(node);
-        if self.links.groups[self.nodes[node].group].node == node {
+        if self.links.groups[self.nodes[node].group].iter().any(|link| link.node == node) {
             self.break_group(self.nodes[node].group);
         }
         self.node_input(node, Input::Follow);

@@ -12,6 +12,9 @@ pub const DC_BYTES_MAX: usize = 32;
 /// Longest name of a process, in bytes.
 pub const NAME_BYTES_MAX: usize = 48;
 
+/// The name of the second aggregator of a data centre; the first has any other.
+pub const SECOND_AGGREGATOR: &str = "second";
+
 const SCHEME: &str = "tidemark://";
 const DNS_SUFFIX: &str = "tidemark";
 const ROLE_BYTES_MAX: usize = 10;
@@ -166,6 +169,11 @@ impl Identity {
     /// The name of the process, unique among those of its role in its data centre.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Which of its data centre's aggregators it is: 0, or 1 by the name [`SECOND_AGGREGATOR`].
+    pub fn seat(&self) -> u8 {
+        u8::from(self.role == Role::Aggregator && self.name == SECOND_AGGREGATOR)
     }
 
     /// The first 8 bytes of the SHA-256 of the identity as text: the same for every certificate of the same process.

@@ -13,5 +13,6 @@ pub use credentials::{Credentials, SIGNATURE_BYTES, SIGNATURE_CONTEXT};
 pub use files::FileError;
 pub use identity::{
     CLUSTER_BYTES_MAX, DC_BYTES_MAX, Identity, IdentityError, NAME_BYTES_MAX, NameError, PeerName, Role,
+    SECOND_AGGREGATOR,
 };
 pub use trust::{CertificateRefusal, TrustAnchor, TrustError, VerifyError};

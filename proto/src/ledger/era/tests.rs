@@ -2,7 +2,7 @@
 
 use super::super::{Fate, Ledger};
 use super::{ERA_INDEX_GAP, EraError, OpenMilestones};
-use crate::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, ValveId};
+use crate::ids::{AggregatorId, ClientId, CounterName, DcId, GroupId, LogIndex, ValveId};
 use crate::msg::{Hello, LedgerCmd, MilestoneSpec, Offer, OfferBody, OfferItem, Report};
 use crate::view::View;
 
@@ -140,6 +140,17 @@ fn rights_that_were_outstanding_stand_in_later_certificates() {
     next.begin(2, vec![]);
     next.hits(2, 0, 2);
     assert_eq!(next.0.counter(&counter()).unwrap().awards()[&5].written_off, 4);
+}
+
+#[test]
+fn views_register_anew_whatever_their_starts_were() {
+    let mut stage = Stage::new();
+    let second = AggregatorId::from(DcId(0)).partner();
+    stage.apply(LedgerCmd::ViewStart { view: second, start: 9 });
+    let mut next = restored(vec![stage.0], &view(1, 3), OpenMilestones::Rearm);
+    assert_eq!(next.0.view_start(second), None);
+    next.apply(LedgerCmd::ViewStart { view: second, start: 3 });
+    assert_eq!(next.0.view_start(second), Some(3));
 }
 
 #[test]

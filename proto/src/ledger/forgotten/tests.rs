@@ -1,7 +1,7 @@
 //! What becomes of groups, views and milestones when a data centre is forgotten.
 
-use super::super::{Fate, ForgetError, Ledger};
-use crate::ids::{CounterName, DcId, GroupId, LogIndex};
+use super::super::{Fate, ForgetError, Ledger, SetAsideError};
+use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::msg::{Hello, LedgerCmd, MilestoneSpec, Offer, OfferBody, OfferItem, Report};
 
 const MILESTONE: u64 = 10;
@@ -23,7 +23,7 @@ impl Stage {
         let mut stage = Stage(Ledger::default(), 0);
         stage.apply(LedgerCmd::Namespace("search".into()));
         for dc in [0, 1] {
-            stage.apply(LedgerCmd::View(DcId(dc)));
+            stage.apply(LedgerCmd::View(DcId(dc).into()));
             [0, 1].into_iter().for_each(|number| stage.greet(group(dc, number)));
         }
         let spec = MilestoneSpec { at: vec![MILESTONE], ..MilestoneSpec::default() };
@@ -68,8 +68,8 @@ impl Stage {
     }
 
     fn acknowledge(&mut self, dc: u16) {
-        for awaiting in self.0.awaiting_view(DcId(dc)) {
-            self.apply(awaiting.answer(DcId(dc), true));
+        for awaiting in self.0.awaiting_view(DcId(dc).into()) {
+            self.apply(awaiting.answer(DcId(dc).into(), true));
         }
     }
 
@@ -136,13 +136,52 @@ fn nothing_of_a_forgotten_data_centre_is_heard_or_registered_again() {
     let before = postcard::to_allocvec(&stage.0).unwrap();
     stage.report(group(1, 0), 2, 3);
     stage.greet(GroupId { incarnation: 2, ..group(1, 0) });
-    stage.apply(LedgerCmd::View(DcId(1)));
+    stage.apply(LedgerCmd::View(DcId(1).into()));
     let mut after = stage.0.clone();
     assert_eq!(after.groups().len(), 4);
-    assert!(after.is_fenced(group(1, 0)) && after.is_lost(group(1, 1)) && !after.views().contains(&DcId(1)));
+    assert!(after.is_fenced(group(1, 0)) && after.is_lost(group(1, 1)) && !after.views().contains(&DcId(1).into()));
     after.replace(postcard::from_bytes(&before).unwrap());
     assert!(after.is_forgotten(DcId(1)), "a snapshot has it");
     assert_eq!(stage.0.forgetting(DcId(1), true), Err(ForgetError::Forgotten(DcId(1))));
+}
+
+#[test]
+fn both_views_of_a_pair_go_with_their_data_centre_and_one_that_was_set_aside_does_not_come_back() {
+    let mut stage = Stage::new();
+    let (first, second) = (AggregatorId::from(DcId(1)), AggregatorId::from(DcId(1)).partner());
+    for view in [first, second] {
+        stage.apply(LedgerCmd::ViewStart { view, start: 5 });
+    }
+    let aside = stage.0.setting_aside(second).unwrap();
+    for set_aside in [false, true] {
+        let mut stage = Stage(stage.0.clone(), stage.1);
+        if set_aside {
+            stage.apply(aside.clone());
+        }
+        [0, 1].into_iter().for_each(|number| stage.report(group(0, number), 1, 0));
+        stage.acknowledge(0);
+        assert_eq!(stage.fate(), Fate::Arming);
+        stage.forget(1);
+        stage.acknowledge(0);
+        assert_eq!(stage.fate(), Fate::Armed, "nothing of the pair is waited for");
+        assert_eq!(stage.0.views().iter().copied().collect::<Vec<_>>(), [AggregatorId::from(DcId(0))]);
+        for view in [first, second] {
+            stage.apply(LedgerCmd::ViewStart { view, start: 6 });
+            stage.apply(LedgerCmd::View(view));
+            assert_eq!((stage.0.views().contains(&view), stage.0.view_start(view)), (false, None));
+            assert_eq!(stage.0.setting_aside(view), Err(SetAsideError::Unknown));
+        }
+        assert_eq!(stage.0.forgetting(DcId(0), true), Err(ForgetError::Last(DcId(0))));
+    }
+}
+
+#[test]
+fn the_last_data_centre_with_views_stays_also_when_it_has_a_pair() {
+    let mut stage = Stage::new();
+    stage.apply(LedgerCmd::ViewStart { view: AggregatorId::from(DcId(0)).partner(), start: 5 });
+    stage.forget(1);
+    assert_eq!(stage.0.views().len(), 2);
+    assert_eq!(stage.0.forgetting(DcId(0), true), Err(ForgetError::Last(DcId(0))));
 }
 
 #[test]

@@ -231,17 +231,17 @@ fn a_milestone_that_is_being_armed_waits_for_what_views_know_of_the_lost_group()
     let mut stage = Stage(Ledger::default(), 0);
     stage.apply(LedgerCmd::Namespace("search".into()));
     [0, 1].into_iter().for_each(|dc| stage.greet(group(dc)));
-    stage.apply(LedgerCmd::View(DcId(0)));
+    stage.apply(LedgerCmd::View(DcId(0).into()));
     stage.define(1_000, Policy::Strict);
     stage.report(0, 400, 0, 1);
-    let answer = stage.0.awaiting_view(DcId(0)).remove(0).answer(DcId(0), true);
+    let answer = stage.0.awaiting_view(DcId(0).into()).remove(0).answer(DcId(0).into(), true);
     stage.apply(answer.clone());
     assert_eq!(stage.0.fate(&counter(), 1_000), Fate::Arming, "group 1 has not said what it counted");
     stage.declare(1);
     stage.apply(answer);
     assert_eq!(stage.0.fate(&counter(), 1_000), Fate::Arming, "an answer from before the loss does not count");
     stage.remains(1, 590);
-    let answer = stage.0.awaiting_view(DcId(0)).remove(0).answer(DcId(0), true);
+    let answer = stage.0.awaiting_view(DcId(0).into()).remove(0).answer(DcId(0).into(), true);
     stage.apply(answer);
     assert_eq!((stage.0.fate(&counter(), 1_000), stage.sums().0), (Fate::Armed, 990));
     // A counter that is guarded only now takes the lost group's remains in the same way.

@@ -69,8 +69,10 @@ fn a_lease_runs_from_the_sending_of_its_report_however_late_that_is_acknowledged
     let mut late = Vec::new();
     while let Some(input) = world.inbox.pop_front() {
         match input {
-            Input::Aggregator(ForGroup::Ledger(ToGroup::Opened(opened))) if opened.account.last_report > 0 => {
-                late.push(Input::Aggregator(ForGroup::Ledger(ToGroup::Opened(opened))));
+            Input::Aggregator { seat, msg: ForGroup::Ledger(ToGroup::Opened(opened)) }
+                if opened.account.last_report > 0 =>
+            {
+                late.push(Input::Aggregator { seat, msg: ForGroup::Ledger(ToGroup::Opened(opened)) });
             }
             input => {
                 world.inbox.push_front(input);

@@ -1,0 +1,45 @@
+//! Data centres with two aggregators, and what happens to them: of their own dice, so that the other runs stay what they are.
+
+use super::{Fault, Plan};
+use crate::rng::Rng;
+use tidemark_proto::time::{Span, Time};
+
+/// Of 10,000 runs, so many have data centres with two aggregators.
+const WITH_PAIRS_PER_10K: u32 = 3_000;
+/// Of 10,000 data centres of such a run, so many beside the one that has two in any case.
+const PAIRED_PER_10K: u32 = 3_000;
+
+/// Data centres with a second aggregator, ascending.
+pub fn drawn(rng: &mut Rng, dcs: usize) -> Vec<usize> {
+    let (with, one) = (rng.per_10k(WITH_PAIRS_PER_10K), rng.below(dcs as u64) as usize);
+    let paired: Vec<usize> = (0..dcs).filter(|&dc| rng.per_10k(PAIRED_PER_10K) || dc == one).collect();
+    if with { paired } else { Vec::new() }
+}
+
+/// What happens to the aggregators of pairs, beside what happens to any.
+pub fn faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
+    let count = if plan.pairs.is_empty() { 0 } else { *rng.pick(&[0, 6, 15]) };
+    let end = plan.safety_end.0;
+    let mut fault = || {
+        let at = Time(rng.between(end / 20, end));
+        let pair = rng.below(plan.pairs.len() as u64) as usize;
+        let (first, second) = (plan.pairs[pair], plan.sites.len() + pair);
+        let either = *rng.pick(&[first, second]);
+        let span = Span(rng.exponential(5e6) as u64 + 20_000);
+        let fault = match rng.below(11) {
+            0..=2 => Fault::CrashAggregator { dc: either, outputs: rng.below(12), span },
+            3 => Fault::CutAggregator { at: either, span },
+            4 => Fault::BreakPeers { a: first, b: second },
+            5 => Fault::WipeView { at: either, span },
+            6 => Fault::BreakFeeds { at: either },
+            7 | 8 => Fault::CutFromLeader { at: either, span },
+            _ => Fault::SetAside {
+                at: either,
+                span: Span(span.0 + 3_000_000),
+                after: Span(rng.between(100_000, 3_000_000)),
+            },
+        };
+        (at, fault)
+    };
+    (0..count).map(|_| fault()).collect()
+}

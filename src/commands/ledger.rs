@@ -1,0 +1,95 @@
+//! `tidemark ledger`: the ledger's members, who of them votes, and whose views arming waits for.
+
+use super::remote::Remote;
+use super::{Outcome, block_on, show};
+use crate::http::ledger::{MemberBody, MembersBody, ReplaceVoterBody, SetAsideBody};
+use clap::{Args, Subcommand};
+use hyper::Method;
+
+/// Arguments of `tidemark ledger`.
+#[derive(Debug, Args)]
+pub struct LedgerArgs {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// Aggregators are named `DC`, or `DC/second`.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Who votes, who is behind, and whose view arming waits for
+    Members,
+    /// Lets one aggregator vote in the place of another; asked of the one that leads
+    ReplaceVoter {
+        /// Votes at present; it stays a member without a vote
+        leaves: String,
+        /// Votes from then on
+        joins: String,
+    },
+    /// Arming waits no longer for the view of one of a pair that does not run; it shows nothing when it comes back before the ledger
+    /// knows
+    SetAside { aggregator: String },
+}
+
+pub fn run(args: LedgerArgs) -> Outcome {
+    block_on(async {
+        let LedgerArgs { action, remote } = args;
+        let members: MembersBody = match action {
+            Action::Members => remote.get("/v1/ledger").await?,
+            Action::ReplaceVoter { leaves, joins } => {
+                remote.call(Method::POST, "/v1/ledger/voters", Some(&ReplaceVoterBody { joins, leaves })).await?
+            }
+            Action::SetAside { aggregator } => {
+                remote.call(Method::POST, "/v1/ledger/set-aside", Some(&SetAsideBody { aggregator })).await?
+            }
+        };
+        show(remote.json, &members, || text(&members))
+    })
+}
+
+fn text(body: &MembersBody) -> String {
+    let line = |member: &MemberBody| {
+        let MemberBody { aggregator, votes, connected, behind, view } = member;
+        let leads = body.leader.as_deref() == Some(aggregator);
+        let role = if leads {
+            "leads"
+        } else if *votes {
+            "votes"
+        } else {
+            "learns"
+        };
+        let reached = if *connected { "" } else { ", not reached" };
+        let behind = behind.map_or(String::new(), |entries| format!(", {entries} entries behind"));
+        let view = if *view { "" } else { ", arming does not wait for its view" };
+        format!("{aggregator}: {role}{reached}{behind}{view}")
+    };
+    body.members.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_told_in_a_line_each() {
+        let member = |name: &str, votes, connected, behind, view| MemberBody {
+            aggregator: name.to_owned(),
+            votes,
+            connected,
+            behind,
+            view,
+        };
+        let members = vec![
+            member("usa-0", true, true, Some(0), true),
+            member("asia-0", true, true, Some(3), true),
+            member("usa-0/second", false, false, Some(90), false),
+        ];
+        let body = MembersBody { leader: Some("usa-0".to_owned()), members };
+        assert_eq!(
+            text(&body),
+            "usa-0: leads, 0 entries behind\nasia-0: votes, 3 entries behind\n\
+             usa-0/second: learns, not reached, 90 entries behind, arming does not wait for its view"
+        );
+    }
+}
