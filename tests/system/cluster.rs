@@ -44,10 +44,13 @@ impl Role {
 pub struct Cluster {
     dir: tempfile::TempDir,
     names: Vec<String>,
+    voters: Vec<String>,
     /// The first node of each data centre, and all of them.
     pub nodes: Vec<SocketAddr>,
     all_nodes: Vec<Vec<SocketAddr>>,
     pub aggregators: Vec<SocketAddr>,
+    /// The data centre with a second aggregator, and where that one listens.
+    pair: Option<(usize, SocketAddr)>,
     starts: AtomicU32,
 }
 
@@ -85,11 +88,31 @@ impl Cluster {
     /// The same with so many nodes in each of the data centres.
     pub fn with_nodes_each(dcs: &[(&str, usize)]) -> Cluster {
         let names: Vec<&str> = dcs.iter().map(|(name, _)| *name).collect();
+        Cluster::of(dcs, &names, None)
+    }
+
+    /// One node in each of the data centres, some of which vote, and in one of them a second aggregator.
+    pub fn with_pair(names: &[&str], voters: &[&str], pair: usize) -> Cluster {
+        let dcs: Vec<(&str, usize)> = names.iter().map(|&name| (name, 1)).collect();
+        let cluster = Cluster::of(&dcs, voters, Some((pair, free_address())));
+        let name = names[pair];
+        let text = format!(
+            "cluster = \"layout.toml\"\ndc = {name:?}\ncredentials = \"credentials/{name}/aggregator-second\"\n\
+             data_dir = \"data/{name}-second\"\n[http]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n"
+        );
+        std::fs::write(cluster.path(&format!("{name}-second.toml")), text).unwrap();
+        cluster
+    }
+
+    fn of(dcs: &[(&str, usize)], voters: &[&str], pair: Option<(usize, SocketAddr)>) -> Cluster {
+        let names: Vec<&str> = dcs.iter().map(|(name, _)| *name).collect();
         let of_dc = |(_, nodes): &(&str, usize)| (0..*nodes).map(|_| free_address()).collect::<Vec<_>>();
         let all_nodes: Vec<Vec<SocketAddr>> = dcs.iter().map(of_dc).collect();
         let cluster = Cluster {
             dir: tempfile::tempdir().unwrap(),
             names: names.iter().map(|&name| name.to_owned()).collect(),
+            voters: voters.iter().map(|&name| name.to_owned()).collect(),
+            pair,
             nodes: all_nodes.iter().map(|nodes| nodes[0]).collect(),
             all_nodes,
             aggregators: names.iter().map(|_| free_address()).collect(),
@@ -118,7 +141,7 @@ impl Cluster {
 
     /// The layout with the aggregators at these addresses.
     pub fn layout_text(&self, aggregators: &[SocketAddr]) -> String {
-        let voters: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
+        let voters: Vec<String> = self.voters.iter().map(|name| format!("{name:?}")).collect();
         let mut text = format!(
             "name = \"test\"\nnamespaces = [\"search\"]\nspread = [{QUERIES:?}]\nvoters = [{}]\nleader = {:?}\n",
             voters.join(","),
@@ -129,6 +152,9 @@ impl Cluster {
             let nodes: Vec<String> = self.all_nodes[dc].iter().map(|node| format!("\"{node}\"")).collect();
             let nodes = nodes.join(",");
             text += &format!("[[dc]]\nname = {name:?}\naggregator = \"{aggregator}\"\nnodes = [{nodes}]\n");
+            if let Some((_, second)) = self.pair.filter(|(paired, _)| *paired == dc) {
+                text += &format!("second_aggregator = \"{second}\"\n");
+            }
         }
         text
     }
@@ -226,6 +252,20 @@ impl Cluster {
 
     pub async fn start(&self, dc: usize, role: Role) -> (Process, SocketAddr) {
         let mut process = self.spawn(dc, role);
+        let http = process.until_serves().await;
+        (process, http)
+    }
+
+    /// Where the second aggregator of the pair listens.
+    pub fn second(&self, dc: usize) -> SocketAddr {
+        self.pair.filter(|(paired, _)| *paired == dc).expect("the data centre has a pair").1
+    }
+
+    /// Starts the second aggregator of the pair, and waits until its HTTP interface answers.
+    pub async fn start_second(&self, dc: usize) -> (Process, SocketAddr) {
+        let config = self.path(&format!("{}-second.toml", self.names[dc]));
+        let mut process =
+            Process::start(command(&["aggregator", "--config", config.to_str().unwrap()]), self.next_log());
         let http = process.until_serves().await;
         (process, http)
     }

@@ -14,6 +14,7 @@ mod http;
 mod lives;
 mod load;
 mod lost;
+mod pairs;
 mod process;
 #[allow(dead_code, reason = "of its behaviours, only some are needed here")]
 #[path = "../http/receiver.rs"]
