@@ -42,6 +42,12 @@ pub enum Bug {
     PlacesForgotten,
     /// A group is let in although the ledger knows more of it than its disk does.
     OldDiskTrusted,
+    /// One of a pair of views answers for both.
+    PairAnswersAsOne,
+    /// A view that was set aside shows what it has as soon as it runs again.
+    ReturnUnseen,
+    /// A view is set aside although it has started again since.
+    SetAsideLate,
     /// A group's rights are revoked, and its generation goes on.
     RevokedInPlace,
     /// A report of a generation that was closed counts.

@@ -1,5 +1,6 @@
 //! Quick runs while developing: `run SEED`, `replay SEED`, `shrink SEED`, `sweep FIRST COUNT`, with a bug as the fourth
 //! word, and `teeth [BUG…]`, which looks for seeds that show bugs (`--features teeth`).
+use tidemark_proto::teeth::Bug;
 use tidemark_sim::plan::Plan;
 use tidemark_sim::runner;
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation};
@@ -8,9 +9,15 @@ use tidemark_sim::teeth::{ALL, INSIDE, Mutation};
 const SEEDS_MAX: u64 = 200;
 const COMPARED: usize = 3;
 
+/// Bugs about pairs of aggregators show where there are some.
+fn may_show(bug: Mutation, seed: u64) -> bool {
+    let of_pairs = [Bug::PairAnswersAsOne, Bug::ReturnUnseen, Bug::SetAsideLate].map(Mutation::Inside);
+    !of_pairs.contains(&bug) || !Plan::new(seed).pairs.is_empty()
+}
+
 /// The line of a bug in the table of `tests/teeth.rs`: the seed that shows it soonest.
 fn found(bug: Mutation) -> String {
-    let runs = (0..SEEDS_MAX).map(|seed| runner::run(seed, bug).outcome);
+    let runs = (0..SEEDS_MAX).filter(|&seed| may_show(bug, seed)).map(|seed| runner::run(seed, bug).outcome);
     let caught = runs.filter(|outcome| !outcome.findings.violations.is_empty()).take(COMPARED);
     match caught.min_by_key(|outcome| if outcome.events == 0 { u64::MAX } else { outcome.events }) {
         Some(outcome) => {

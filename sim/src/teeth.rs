@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 48] = [
+pub const INSIDE: [Bug; 51] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -100,6 +100,9 @@ pub const INSIDE: [Bug; 48] = [
     Bug::EraForgetsAwards,
     Bug::EraForgetsCounts,
     Bug::WithheldIsArmed,
+    Bug::PairAnswersAsOne,
+    Bug::ReturnUnseen,
+    Bug::SetAsideLate,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

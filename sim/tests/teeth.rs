@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 64] = [
+const PINNED: [(Mutation, u64, &str); 67] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -74,6 +74,9 @@ const PINNED: [(Mutation, u64, &str); 64] = [
     (Mutation::Inside(Bug::EraForgetsAwards), 1, "eras"),
     (Mutation::Inside(Bug::EraForgetsCounts), 1, "eras"),
     (Mutation::Inside(Bug::WithheldIsArmed), 2, "eras"),
+    (Mutation::Inside(Bug::PairAnswersAsOne), 122, "views"),
+    (Mutation::Inside(Bug::ReturnUnseen), 30, "views"),
+    (Mutation::Inside(Bug::SetAsideLate), 55, "views"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.

@@ -245,6 +245,9 @@ impl Milestones {
             && (*arming == of || bites(Bug::StaleAckTaken))
             && awaits.remove(&view)
         {
+            if bites(Bug::PairAnswersAsOne) {
+                awaits.remove(&view.partner());
+            }
             *refused |= !shown_below;
         }
     }
