@@ -19,25 +19,26 @@ const IMAGE_SEED: u64 = 11;
 
 impl World {
     /// What an aggregator has on its disk, without anything that could speak for it.
-    pub(super) fn view_image(&mut self, dc: usize) -> Option<ViewImage> {
-        let mut reader = ImageReader::new(DcId(dc as u16), IMAGE_SEED);
-        let mut rows = self.aggregators[dc].rows().filter(|(key, _)| is_of_image(key));
+    pub(super) fn view_image(&mut self, at: usize) -> Option<ViewImage> {
+        let mut reader = ImageReader::new(DcId(self.home_of(at) as u16), IMAGE_SEED);
+        let mut rows = self.aggregators[at].rows().filter(|(key, _)| is_of_image(key));
         let read = rows.try_for_each(|(key, value)| reader.take(key, value));
         match read.and_then(|()| reader.finish()) {
             Ok(image) => Some(image),
             Err(error) => {
-                self.audit.findings.found("recovery", format!("image of aggregator {dc}: {error}"));
+                self.audit.findings.found("recovery", format!("image of aggregator {at}: {error}"));
                 None
             }
         }
     }
 
+    /// Of a pair whichever runs is asked.
     pub(super) fn on_image(&mut self, dc: usize) {
-        if !self.aggregators[dc].is_up() || self.faults_over {
-            return;
-        }
-        let ledger = self.aggregators[dc].ledger.clone();
-        if let Some(view) = self.view_image(dc) {
+        let running = self.aggregators_of(dc).into_iter().find(|&at| self.aggregators[at].is_up());
+        let Some(at) = running.filter(|_| !self.faults_over) else { return };
+        let ledger = self.aggregators[at].ledger.clone();
+        self.coverage.saw_times("image of the second of a pair", u64::from(self.id_of(at).is_second()));
+        if let Some(view) = self.view_image(at) {
             self.images.push(Image { ledger, view });
         }
     }
