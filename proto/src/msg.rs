@@ -720,7 +720,7 @@ pub enum LedgerCmd {
         group: GroupId,
         component: u64,
     },
-    /// An operator gives a data centre up that never returns: its groups are lost, its view is not asked any more, and nothing of it is
+    /// An operator gives a data centre up that never returns: its groups are lost, its views are not asked any more, and nothing of it is
     /// registered again. Unless `forced`, only if the ledger has heard nothing of its groups since this was decided
     /// ([`Ledger::heard_of_dc`](crate::ledger::Ledger::heard_of_dc)).
     Forget {

@@ -145,8 +145,17 @@ async fn restore_dc(args: RestoreDc) -> Outcome {
     write_dc(&known, &layout, &report.dc, &draft, promised)?;
     draft.finish()?;
     report.done = true;
-    let next = "Start its nodes on empty data directories, and its aggregator on this one.";
+    let next = format!(
+        "Start its nodes on empty data directories, and its aggregator on this one{}.",
+        second_text(&layout, |dc| *dc == report.dc)
+    );
     show(remote.json, &report, || format!("{}\n{} is written. {next}", dc_text(&report), out.display()))
+}
+
+/// The second one of a pair needs no image: it is told by the first.
+fn second_text(layout: &ClusterFile, which: impl Fn(&String) -> bool) -> &'static str {
+    let is_paired = layout.dcs.iter().any(|dc| dc.second_aggregator.is_some() && which(&dc.name));
+    if is_paired { "; the second of a pair on an empty one" } else { "" }
 }
 
 /// Counters with milestones, and where the ledger stands: before that the view that is gone may have promised something of them.
@@ -250,8 +259,9 @@ fn restore_cluster(args: &RestoreCluster) -> Outcome {
     show(args.json, &report, || {
         format!(
             "{}\n{out} is written. Give all processes {out}/{LAYOUT_FILE} as their layout, each aggregator {out}/DC as its data \
-             directory, and all nodes empty ones; then start them.",
-            era_text(&report, choice)
+             directory{}, and all nodes empty ones; then start them.",
+            era_text(&report, choice),
+            second_text(&layout, |_| true)
         )
     })
 }

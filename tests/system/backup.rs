@@ -1,5 +1,6 @@
 //! Images are taken while data centres count. Later all disks are gone, or those of one data centre, and it goes on from the images:
-//! nothing that they hold is missing, nothing is counted twice, and nothing is awarded twice.
+//! nothing that they hold is missing, nothing is counted twice, and nothing is awarded twice. One data centre has two aggregators: an image
+//! is what one of them knows, and the second begins with nothing.
 
 use crate::cluster::{Centre, Cluster, QUERIES, Role, arm, awards, ready, until_views_show};
 use crate::http;
@@ -25,10 +26,10 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Takes images of all data centres into a directory of that name.
-fn back_up(cluster: &Cluster, centres: &[Centre], name: &str) -> PathBuf {
+/// Takes the images of these aggregators into a directory of that name.
+fn back_up(cluster: &Cluster, asked: &[SocketAddr], name: &str) -> PathBuf {
     let (out, token) = (cluster.path(name), cluster.path("token"));
-    let urls: Vec<String> = centres.iter().map(|centre| format!("http://{}", centre.http)).collect();
+    let urls: Vec<String> = asked.iter().map(|http| format!("http://{http}")).collect();
     let mut arguments =
         vec!["backup", "take", "--whole", "--out", text(&out), "--token-file", text(&token), "--server"];
     arguments.push(&urls[0]);
@@ -183,7 +184,8 @@ async fn check_old_era(cluster: &Cluster, centres: &mut [Centre]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_whose_disks_are_all_gone_goes_on_from_its_images_and_awards_nothing_twice() {
-    let cluster = Cluster::new(&DCS);
+    let cluster = Cluster::with_pair(&DCS, &DCS, LOST);
+    let (mut second, second_http) = cluster.start_second(LOST).await;
     let mut centres = cluster.centres().await;
     let at = centres[0].http;
     arm(at, QUERIES, &[FIRST]).await;
@@ -195,7 +197,9 @@ async fn a_cluster_whose_disks_are_all_gone_goes_on_from_its_images_and_awards_n
     until("a definition", async || http::send(at, "PUT", MILESTONES, &body).await.filter(|(code, _)| *code == 200))
         .await;
     let shown = value(at).await;
-    let backup = back_up(&cluster, &centres, "backup");
+    // Of a pair either may be asked.
+    let asked: Vec<SocketAddr> = [0, 2].map(|dc: usize| centres[dc].http).into_iter().chain([second_http]).collect();
+    let backup = back_up(&cluster, &asked, "backup");
     let in_images = verified(&backup);
     assert!(shown <= in_images && in_images < between, "{shown} shown, {in_images} in the images, {between}");
     until("the award after it", async || awarded(at).await.filter(|list| list.contains(&between))).await;
@@ -203,6 +207,7 @@ async fn a_cluster_whose_disks_are_all_gone_goes_on_from_its_images_and_awards_n
 
     // Everything is gone but one old disk, which must not be heard any more.
     kill_all(&mut centres);
+    second.kill();
     std::fs::copy(cluster.path("layout.toml"), cluster.path("old-layout.toml")).unwrap();
     let old = cluster.data(DCS.len() - 1, Role::Aggregator);
     std::fs::rename(&old, cluster.path("old")).unwrap();
@@ -217,13 +222,15 @@ async fn a_cluster_whose_disks_are_all_gone_goes_on_from_its_images_and_awards_n
     let (done, said) = restore_all(text(&layout), text(&backup), text(&out), &["--withhold", "--yes"]);
     assert!(done && said.contains("1 awards stay") && said.contains("is written"), "{said}");
     put_in_place(&cluster);
+    let (_second, second_http) = cluster.start_second(LOST).await;
     let mut centres = cluster.centres().await;
-    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    ready(second_http).await;
+    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).chain([second_http]).collect();
     until_views_show(&views, QUERIES, expected).await;
     assert_eq!(awarded(views[0]).await, Some(vec![FIRST]));
 
     check_old_era(&cluster, &mut centres).await;
-    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).chain([second_http]).collect();
     let running = loads(&cluster).await;
     let next = award_after(views[0], between + 1_000).await;
     let further = finish(running).await;
@@ -250,13 +257,15 @@ fn restore_lost(cluster: &Cluster, backup: &Path, at: SocketAddr, more: &[&str])
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_data_centre_whose_disks_are_gone_goes_on_from_its_image_and_nothing_counts_twice() {
-    let cluster = Cluster::new(&DCS);
+    let cluster = Cluster::with_pair(&DCS, &DCS, LOST);
+    let (mut second, _) = cluster.start_second(LOST).await;
     let mut centres = cluster.centres().await;
     let at = centres[0].http;
     arm(at, QUERIES, &[FIRST, 1_000_000]).await;
     let running = loads(&cluster).await;
     until("the first award", async || awarded(at).await.filter(|list| list == &[FIRST])).await;
-    let backup = back_up(&cluster, &centres, "backup");
+    let asked: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    let backup = back_up(&cluster, &asked, "backup");
     for load in &running {
         load.until_further(200).await;
     }
@@ -267,8 +276,9 @@ async fn a_data_centre_whose_disks_are_gone_goes_on_from_its_image_and_nothing_c
     counted.until_shown(&[at]).await;
     centres[LOST].node.kill();
     centres[LOST].aggregator.kill();
-    let lost = |role| std::fs::remove_dir_all(cluster.data(LOST, role)).unwrap();
-    [Role::Node, Role::Aggregator].into_iter().for_each(lost);
+    second.kill();
+    let lost = [cluster.data(LOST, Role::Node), cluster.data(LOST, Role::Aggregator), cluster.second_data(LOST)];
+    lost.iter().for_each(|data| std::fs::remove_dir_all(data).unwrap());
     until("that it is gone", async || {
         let (_, body) = http::get(at, "/v1/dcs").await?;
         (body["dcs"][LOST]["connected"] == false).then_some(())
@@ -285,9 +295,12 @@ async fn a_data_centre_whose_disks_are_gone_goes_on_from_its_image_and_nothing_c
     })
     .await;
     assert!(said.contains("is given up") && said.contains("is written"), "{said}");
+    assert!(said.contains("its aggregator on this one; the second of a pair on an empty one"), "{said}");
     centres[LOST] = cluster.centre(LOST).await;
     ready(centres[LOST].http).await;
-    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    let (_second, second_http) = cluster.start_second(LOST).await;
+    ready(second_http).await;
+    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).chain([second_http]).collect();
     counted.until_shown(&views).await;
 
     let running = loads(&cluster).await;

@@ -261,6 +261,11 @@ impl Cluster {
         self.pair.filter(|(paired, _)| *paired == dc).expect("the data centre has a pair").1
     }
 
+    /// The data directory of the second aggregator of the pair.
+    pub fn second_data(&self, dc: usize) -> PathBuf {
+        self.path(&format!("data/{}-second", self.names[dc]))
+    }
+
     /// Starts the second aggregator of the pair, and waits until its HTTP interface answers.
     pub async fn start_second(&self, dc: usize) -> (Process, SocketAddr) {
         let config = self.path(&format!("{}-second.toml", self.names[dc]));

@@ -1,10 +1,10 @@
 //! A data centre never returns. A strict milestone waits for its rights until an operator gives all of it up at once; from then on
-//! nothing waits for it, and when it comes back after all it is refused and told why.
+//! nothing waits for it, and when it comes back after all it is refused and told why. It has two aggregators: both go.
 
-use crate::cluster::{Centre, Cluster, QUERIES, Role, arm, awards};
+use crate::cluster::{Centre, Cluster, QUERIES, Role, arm, awards, ready};
 use crate::http;
 use crate::load::Load;
-use crate::process::{run, until};
+use crate::process::{Process, run, until};
 use serde_json::Value;
 use std::net::SocketAddr;
 
@@ -26,6 +26,13 @@ fn forget(cluster: &Cluster, at: SocketAddr, more: &[&str]) -> (bool, String) {
 async fn known(at: SocketAddr, name: &str) -> Option<Value> {
     let (_, body) = http::get(at, "/v1/dcs").await?;
     body["dcs"].as_array()?.iter().find(|dc| dc["name"] == name).cloned()
+}
+
+/// The members of the ledger that are known to be reached.
+async fn connected(at: SocketAddr) -> Option<Vec<String>> {
+    let (_, body) = http::get(at, "/v1/ledger").await?;
+    let members = body["members"].as_array()?.iter().filter(|member| member["connected"] == true);
+    Some(members.map(|member| member["aggregator"].as_str().unwrap().to_owned()).collect())
 }
 
 /// Defines a further milestone a little above what is shown and waits until it is awarded.
@@ -55,8 +62,10 @@ async fn check_refusals(cluster: &Cluster, centres: &[Centre]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_data_centre_that_never_returns_is_given_up_at_once_and_refused_when_it_does() {
-    let cluster = Cluster::new(&DCS);
+    let cluster = Cluster::with_pair(&DCS, &DCS, GONE);
+    let (mut second, second_http) = cluster.start_second(GONE).await;
     let mut centres = cluster.centres().await;
+    ready(second_http).await;
     let at = centres[0].http;
     arm(at, QUERIES, &[MILESTONE]).await;
     let mut loads = Vec::new();
@@ -68,6 +77,12 @@ async fn a_data_centre_that_never_returns_is_given_up_at_once_and_refused_when_i
     }
     centres[GONE].node.kill();
     centres[GONE].aggregator.kill();
+    let others = async || connected(at).await.filter(|known| known.len() == DCS.len());
+    let known_then = until("that its first aggregator is gone", others).await;
+    assert_eq!(known_then, ["usa-0", "europe-0", "asia-0/second"]);
+    let (done, said) = forget(&cluster, at, &[DCS[GONE], "--yes"]);
+    assert!(!done && said.contains("is connected: stop it first"), "the second one runs: {said}");
+    second.kill();
     until("that it is gone", async || known(at, DCS[GONE]).await.filter(|dc| dc["connected"] == false)).await;
     check_refusals(&cluster, &centres).await;
 
@@ -88,7 +103,7 @@ async fn a_data_centre_that_never_returns_is_given_up_at_once_and_refused_when_i
     // Nothing waits for its view, nor for a base of its groups.
     another_award(at).await;
 
-    comes_back(&cluster, &mut centres[GONE]).await;
+    let _second = comes_back(&cluster, &mut centres[GONE]).await;
     another_award(at).await;
 
     // Without a majority of the voters that are left nothing more can be given up.
@@ -100,13 +115,17 @@ async fn a_data_centre_that_never_returns_is_given_up_at_once_and_refused_when_i
 }
 
 /// It comes back with all its disks: nobody speaks to it, it says so, and its groups are not heard.
-async fn comes_back(cluster: &Cluster, gone: &mut Centre) {
+async fn comes_back(cluster: &Cluster, gone: &mut Centre) -> Process {
     (gone.node, _) = cluster.start(GONE, Role::Node).await;
     (gone.aggregator, gone.http) = cluster.start(GONE, Role::Aggregator).await;
-    until("that it is told why", async || {
-        gone.aggregator.said().contains("this data centre was given up with `tidemark dc forget`").then_some(())
-    })
-    .await;
-    let (code, body) = until("an answer", async || http::get(gone.http, "/readyz").await).await;
-    assert!(code == 503 && body.to_string().contains("dc forget"), "{code} {body}");
+    let (second, second_http) = cluster.start_second(GONE).await;
+    for (process, http) in [(&gone.aggregator, gone.http), (&second, second_http)] {
+        until("that it is told why", async || {
+            process.said().contains("this data centre was given up with `tidemark dc forget`").then_some(())
+        })
+        .await;
+        let (code, body) = until("an answer", async || http::get(http, "/readyz").await).await;
+        assert!(code == 503 && body.to_string().contains("dc forget"), "{code} {body}");
+    }
+    second
 }

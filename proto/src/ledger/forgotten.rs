@@ -20,7 +20,7 @@ pub enum ForgetError {
     Last(DcId),
     #[error("group {group} was heard of {ago_s} s ago: it counts as silent after {limit_s} s, unless this is forced")]
     Heard { group: GroupId, ago_s: u64, limit_s: u64 },
-    #[error("the aggregator of data centre {} is connected: stop it first, unless this is forced", .0.0)]
+    #[error("an aggregator of data centre {} is connected: stop it first, unless this is forced", .0.0)]
     Connected(DcId),
 }
 
