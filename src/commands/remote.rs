@@ -6,9 +6,9 @@ use crate::tls::{TlsError, Trust};
 use crate::token::{Token, TokenError};
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::pki_types::ServerName;
@@ -105,17 +105,11 @@ impl Remote {
         let authority = self.authority()?.to_owned();
         let failed = |reason: String| RemoteError::Answer { authority: authority.clone(), reason };
         let late = || failed("no answer in time".to_owned());
-        let request = self.request(Method::GET, path, None::<&()>)?;
-        let stream = TokioIo::new(self.connect().await?);
-        let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(stream).await;
-        let (mut sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
-        let connection = AbortOnDrop(tokio::spawn(connection));
-        let response = tokio::time::timeout(ANSWER_TIMEOUT, sender.send_request(request)).await;
-        let response = response.map_err(|_| late())?.map_err(|error| failed(error.to_string()))?;
+        let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.send(Method::GET, path, None::<&()>)).await;
+        let (response, _connection) = sent.map_err(|_| late())??;
         let status = response.status();
         if !status.is_success() {
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+            let body = self.whole(response.into_body()).await?;
             return Err(RemoteError::Refused { authority, status, message: failure_message(&body) });
         }
         let mut body = response.into_body();
@@ -125,7 +119,6 @@ impl Remote {
                 take(piece).map_err(&failed)?;
             }
         }
-        drop(connection);
         Ok(())
     }
 
@@ -186,19 +179,33 @@ impl Remote {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<(StatusCode, Bytes), RemoteError> {
+        let (response, _connection) = self.send(method, path, body).await?;
+        let (head, body) = response.into_parts();
+        Ok((head.status, self.whole(body).await?))
+    }
+
+    /// Connects, sends a request and returns the answer as soon as its head is there; its body comes as long as the connection is kept.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<(Response<Incoming>, Connection), RemoteError> {
         let authority = self.authority()?;
-        let failed = |reason: String| RemoteError::Answer { authority: authority.to_owned(), reason };
+        let failed =
+            |error: hyper::Error| RemoteError::Answer { authority: authority.to_owned(), reason: error.to_string() };
         let request = self.request(method, path, body)?;
         let stream = TokioIo::new(self.connect().await?);
-        let mut builder = http1::Builder::new();
-        let handshake = builder.max_buf_size(HEAD_BYTES_MAX).handshake(stream).await;
-        let (mut sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
-        let connection = tokio::spawn(connection);
-        let response = sender.send_request(request).await.map_err(|error| failed(error.to_string()))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        connection.abort();
-        Ok((status, body.map_err(|error| failed(error.to_string()))?.to_bytes()))
+        let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(stream).await;
+        let (mut sender, connection) = handshake.map_err(failed)?;
+        let connection = AbortOnDrop(tokio::spawn(connection));
+        Ok((sender.send_request(request).await.map_err(failed)?, connection))
+    }
+
+    async fn whole(&self, body: Incoming) -> Result<Bytes, RemoteError> {
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let failed = |reason: String| RemoteError::Answer { authority: self.server.clone(), reason };
+        Ok(body.map_err(|error| failed(error.to_string()))?.to_bytes())
     }
 
     fn request(
@@ -235,6 +242,9 @@ impl<T> Drop for AbortOnDrop<T> {
         self.0.abort();
     }
 }
+
+/// What carries the body of an answer.
+type Connection = AbortOnDrop<hyper::Result<()>>;
 
 /// A connection to a process, plain or over TLS.
 pub type RemoteStream = Box<dyn Stream>;
