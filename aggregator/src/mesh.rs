@@ -294,6 +294,8 @@ impl Mesh {
                     *self.refusal() = None;
                 }
                 if !(blank && self.is_known_to_have_a_log(peer)) {
+                    // Whoever led has taken it off and on again: a later leader must not do so once more.
+                    self.emptied().remove(&peer);
                     return true;
                 }
                 tracing::warn!(
