@@ -389,15 +389,9 @@ impl Backend for LocalBackend {
             return Err(Failure::Conflict { code: "itself", message });
         }
         self.aggregator.forget(dc, force).await?;
-        let deadline = Instant::now() + LEDGER_PATIENCE;
-        while !self.aggregator.is_forgotten(dc) {
-            if Instant::now() >= deadline {
-                let message = "it was not carried out in time, and still may: where the ledger is led the data centre may have been heard of";
-                return Err(Failure::InDoubt(message.to_owned()));
-            }
-            sleep(LEDGER_POLL).await;
-        }
-        Ok(self.dc_body(dc))
+        let forgotten = || self.aggregator.is_forgotten(dc).then(|| self.dc_body(dc));
+        let late = "it was not carried out in time, and still may: where the ledger is led the data centre may have been heard of";
+        shown(LEDGER_PATIENCE, forgotten).await.ok_or_else(|| Failure::InDoubt(late.to_owned()))
     }
 
     async fn image(&self) -> Result<ImageStream, Failure> {
