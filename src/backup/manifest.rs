@@ -61,6 +61,11 @@ pub enum ManifestError {
     Version { path: PathBuf, found: u32 },
 }
 
+/// Whether a name that came from elsewhere is of a file in the directory where it is used, and of none that is hidden.
+pub fn is_file_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.')
+}
+
 impl Manifest {
     /// Of a cluster, without images yet.
     pub fn of(head: &Head) -> Manifest {
@@ -100,7 +105,7 @@ impl Manifest {
 
     fn check(&self) -> Result<(), String> {
         for (at, image) in self.images.iter().enumerate() {
-            if image.file.is_empty() || image.file.contains(['/', '\\']) || image.file.starts_with('.') {
+            if !is_file_name(&image.file) {
                 return Err(format!("{:?} names no file beside it", image.file));
             }
             if self.images[..at].iter().any(|other| other.file == image.file || other.dc == image.dc) {
@@ -133,6 +138,14 @@ mod tests {
         let mut value = serde_json::to_value(manifest).unwrap();
         change(&mut value);
         Manifest::parse(Path::new("m"), &serde_json::to_vec(&value).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_a_name_in_the_same_directory_is_a_file_name() {
+        for name in ["", ".", "..", ".hidden", "a/b", "/etc/passwd", "../x", "a\\b", "a\0"] {
+            assert!(!is_file_name(name), "{name:?}");
+        }
+        assert!(is_file_name("usa-0.image"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use tidemark_aggregator::read_ledger;
 use tidemark_proto::aggregator::{ImageReader, RowError, ViewImage};
-use tidemark_proto::ids::DcId;
+use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::Ledger;
 
 /// Bytes of a ledger's state: as of a snapshot between members.
@@ -97,6 +97,22 @@ impl Contents {
         let ledger = read_ledger(&self.ledger).map_err(ContentError::Ledger)?;
         Ok(ImageFile { head, ledger, view })
     }
+}
+
+/// All-time totals of the counters' present generations, as a view and a ledger know them: of counters with milestones the ledger may
+/// have heard of more.
+pub fn present_totals(view: &ViewImage, ledger: &Ledger) -> impl Iterator<Item = (CounterName, u64)> {
+    let is_present = |name: &CounterName, generation| ledger.resets().generation(name) == generation;
+    let present = view.totals().into_iter().filter(move |((name, generation), _)| is_present(name, *generation));
+    present.map(|((name, _), total)| {
+        let certain = ledger.certain(&name);
+        (name, total.max(certain))
+    })
+}
+
+/// Awards that a ledger knows.
+pub fn awards_in(ledger: &Ledger) -> usize {
+    ledger.guarded().filter_map(|name| ledger.counter(name)).map(|state| state.awards().len()).sum()
 }
 
 impl ImageFile {

@@ -3,12 +3,18 @@
 use super::format::{Head, IMAGE_VERSION, RecordWriter};
 use bytes::Bytes;
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_aggregator::{Aggregator, Image, ImageError};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 /// Records that wait for who reads them; past it reading waits.
 const RECORDS_WAITING_MAX: usize = 4;
+
+/// A reader that takes nothing for so long is given up: while an image is read the view's file keeps all that it replaces, and nobody
+/// else is given one.
+const READER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes of an image, as they are read.
 pub type ImageStream = mpsc::Receiver<io::Result<Bytes>>;
@@ -17,8 +23,8 @@ pub type ImageStream = mpsc::Receiver<io::Result<Bytes>>;
 pub async fn stream(aggregator: &Aggregator) -> Result<ImageStream, ImageError> {
     let image = aggregator.image().await?;
     let head = head(aggregator, image.ledger_index);
-    let (sender, receiver) = mpsc::channel(RECORDS_WAITING_MAX);
-    tokio::task::spawn_blocking(move || write(&image, &head, &sender));
+    let (reader, receiver) = Reader::new(READER_PATIENCE);
+    tokio::task::spawn_blocking(move || write(&image, &head, &reader));
     Ok(receiver)
 }
 
@@ -36,9 +42,34 @@ fn head(aggregator: &Aggregator, ledger_index: u64) -> Head {
     }
 }
 
+/// Whom an image is handed to.
+struct Reader {
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    patience: Duration,
+    runtime: Handle,
+}
+
+impl Reader {
+    fn new(patience: Duration) -> (Reader, ImageStream) {
+        let (sender, receiver) = mpsc::channel(RECORDS_WAITING_MAX);
+        (Reader { sender, patience, runtime: Handle::current() }, receiver)
+    }
+
+    /// Blocks until there is room; whether it was taken: not if the reader is gone or stands still.
+    fn hand(&self, piece: io::Result<Bytes>) -> bool {
+        match self.runtime.block_on(timeout(self.patience, self.sender.send(piece))) {
+            Ok(sent) => sent.is_ok(),
+            Err(_) => {
+                tracing::warn!(patience_s = self.patience.as_secs(), "whoever reads an image stands still: given up");
+                false
+            }
+        }
+    }
+}
+
 /// Ends early when nobody reads any more.
-fn write(image: &Image, head: &Head, sender: &mpsc::Sender<io::Result<Bytes>>) {
-    let send = |record: Vec<u8>| sender.blocking_send(Ok(record.into())).is_ok();
+fn write(image: &Image, head: &Head, reader: &Reader) {
+    let send = |record: Vec<u8>| reader.hand(Ok(record.into()));
     let (mut writer, first) = RecordWriter::new(head);
     if !send(first) || !writer.ledger(&image.ledger).all(send) {
         return;
@@ -49,8 +80,32 @@ fn write(image: &Image, head: &Head, sender: &mpsc::Sender<io::Result<Bytes>>) {
         wanted
     });
     match scanned {
-        Err(error) => drop(sender.blocking_send(Err(io::Error::other(error)))),
+        Err(error) => drop(reader.hand(Err(io::Error::other(error)))),
         Ok(()) if wanted => drop(send(writer.end())),
         Ok(()) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_stands_still_is_given_up_and_one_that_is_gone_at_once() {
+        let hand_all = |reader: Reader, pieces: usize| {
+            tokio::task::spawn_blocking(move || (0..pieces).take_while(|_| reader.hand(Ok(Bytes::new()))).count())
+        };
+        let (reader, kept) = Reader::new(Duration::from_millis(20));
+        assert_eq!(hand_all(reader, 100).await.unwrap(), RECORDS_WAITING_MAX);
+        drop(kept);
+
+        let (reader, mut reads) = Reader::new(READER_PATIENCE);
+        let handed = hand_all(reader, 100);
+        for _ in 0..50 {
+            assert!(reads.recv().await.is_some());
+        }
+        drop(reads);
+        let handed = handed.await.unwrap();
+        assert!((50..100).contains(&handed), "{handed}");
     }
 }

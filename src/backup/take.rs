@@ -2,7 +2,7 @@
 //! under its name only when all of it is there and durable.
 
 use super::format::{Head, Record, RecordReader};
-use super::manifest::{GroupEntry, ImageEntry, MANIFEST_FILE, Manifest};
+use super::manifest::{GroupEntry, ImageEntry, MANIFEST_FILE, Manifest, is_file_name};
 use crate::commands::remote::{Remote, RemoteError};
 use crate::names::hex;
 use ring::digest::{Context, SHA256};
@@ -119,12 +119,13 @@ fn parent_of(path: &Path) -> &Path {
 }
 
 /// Takes an image of each, one after the other, into a new directory.
-pub async fn take(from: &[Remote], target: &Path) -> Result<Manifest, TakeError> {
+pub async fn take(first: &Remote, others: &[Remote], target: &Path) -> Result<Manifest, TakeError> {
     let draft = Draft::begin(target)?;
-    let mut manifest: Option<Manifest> = None;
-    for remote in from {
+    let (head, entry) = take_one(first, &draft).await?;
+    let mut manifest = Manifest::of(&head);
+    manifest.images.push(entry);
+    for remote in others {
         let (head, entry) = take_one(remote, &draft).await?;
-        let manifest = manifest.get_or_insert_with(|| Manifest::of(&head));
         if (&manifest.cluster, manifest.era) != (&head.cluster, head.era) {
             return Err(TakeError::Other {
                 authority: remote.authority()?.to_owned(),
@@ -139,7 +140,6 @@ pub async fn take(from: &[Remote], target: &Path) -> Result<Manifest, TakeError>
         }
         manifest.images.push(entry);
     }
-    let Some(manifest) = manifest else { return Err(TakeError::Exists(target.to_owned())) };
     let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is JSON");
     draft.write(MANIFEST_FILE, &text)?;
     draft.finish()?;
@@ -201,10 +201,9 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
     let cut_off = |reason: String| TakeError::Image { authority: authority.clone(), reason };
     passing.records.finish().map_err(|error| cut_off(error.to_string()))?;
     let head = passing.head.ok_or_else(|| cut_off("it says nothing of itself".to_owned()))?;
-    let dc =
-        head.dcs.get(usize::from(head.dc)).cloned().ok_or_else(|| cut_off("it is of no data centre".to_owned()))?;
+    let (dc, file) = named_by(&head).map_err(cut_off)?;
     let entry = ImageEntry {
-        file: format!("{dc}{IMAGE_SUFFIX}"),
+        file,
         dc,
         bytes: passing.bytes,
         sha256: hex(passing.digest.finish().as_ref()),
@@ -216,6 +215,13 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
     Ok((head, entry))
 }
 
+/// The data centre that an image says it is of, and its file. What another process says becomes no path out of the directory.
+fn named_by(head: &Head) -> Result<(String, String), String> {
+    let dc = head.dcs.get(usize::from(head.dc)).cloned().ok_or("it is of no data centre")?;
+    let file = format!("{dc}{IMAGE_SUFFIX}");
+    if is_file_name(&file) { Ok((dc, file)) } else { Err(format!("{dc:?} is no name of a data centre")) }
+}
+
 /// In order, by name and index.
 pub fn groups_of(head: &Head, cursors: &[(GroupId, LogIndex)]) -> Vec<GroupEntry> {
     let name = |group: &GroupId| {
@@ -225,4 +231,23 @@ pub fn groups_of(head: &Head, cursors: &[(GroupId, LogIndex)]) -> Vec<GroupEntry
     let mut sorted = cursors.to_vec();
     sorted.sort_unstable();
     sorted.iter().map(|(group, index)| GroupEntry { group: name(group), index: index.0 }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::format::IMAGE_VERSION;
+
+    #[test]
+    fn a_name_from_another_process_stays_in_the_directory() {
+        let named = |dc: u16, name: &str| {
+            let (cluster, dcs) = ("t".to_owned(), vec![name.to_owned()]);
+            named_by(&Head { version: IMAGE_VERSION, cluster, era: 0, dc, dcs, taken_ms: 0, ledger_index: 0 })
+        };
+        assert_eq!(named(0, "usa-0").unwrap(), ("usa-0".to_owned(), "usa-0.image".to_owned()));
+        assert!(named(1, "usa-0").unwrap_err().contains("no data centre"));
+        for name in ["../../etc/cron.d/x", "/tmp/x", "a/b", "..", ""] {
+            assert!(named(0, name).unwrap_err().contains(&format!("{name:?}")), "{name:?}");
+        }
+    }
 }

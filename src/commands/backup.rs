@@ -3,7 +3,7 @@
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
 use crate::backup::manifest::Manifest;
-use crate::backup::read::ImageFile;
+use crate::backup::read::{ImageFile, awards_in, present_totals};
 use crate::backup::take::take;
 use crate::http::dcs::DcsBody;
 use crate::names::counter_text;
@@ -11,7 +11,6 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tidemark_proto::ids::CounterName;
 
 /// Arguments of `tidemark backup`.
 #[derive(Debug, Args)]
@@ -49,12 +48,11 @@ enum BackupCommand {
 pub fn run(args: Backup) -> Outcome {
     match args.command {
         BackupCommand::Take { out, and, whole, remote } => block_on(async {
-            let from: Vec<Remote> =
-                std::iter::once(remote.clone()).chain(and.iter().map(|url| remote.also(url))).collect();
+            let others: Vec<Remote> = and.iter().map(|url| remote.also(url)).collect();
             if whole {
-                check_whole(&from).await?;
+                check_whole(&remote, &others).await?;
             }
-            let manifest = take(&from, &out).await?;
+            let manifest = take(&remote, &others, &out).await?;
             show(remote.json, &manifest, || manifest_text(&manifest))
         }),
         BackupCommand::Verify { dir, json } => {
@@ -65,11 +63,10 @@ pub fn run(args: Backup) -> Outcome {
 }
 
 /// Of each data centre one aggregator has to be asked: of a pair either, which knows what the other knows but for a moment.
-async fn check_whole(from: &[Remote]) -> Result<(), Box<dyn std::error::Error>> {
-    let Some(first) = from.first() else { return Ok(()) };
+async fn check_whole(first: &Remote, others: &[Remote]) -> Result<(), Box<dyn std::error::Error>> {
     let known: DcsBody = first.get("/v1/dcs").await?;
     let mut asked = Vec::new();
-    for remote in from {
+    for remote in std::iter::once(first).chain(others) {
         let status: serde_json::Value = remote.get("/v1/status").await?;
         asked.push(status["dc"].as_str().unwrap_or_default().to_owned());
     }
@@ -121,16 +118,9 @@ impl Verified {
 
 impl Contents {
     fn of(image: &ImageFile) -> Contents {
-        let ledger = &image.ledger;
-        let present = image.view.totals().into_iter();
-        let present = present.filter(|((counter, generation), _)| ledger.resets().generation(counter) == *generation);
-        let awards = ledger.guarded().filter_map(|counter| ledger.counter(counter)).map(|state| state.awards().len());
-        // Of counters with milestones the ledger may have heard of more.
-        let known = |((counter, _), total): ((CounterName, u32), u64)| {
-            let certain = ledger.certain(&counter);
-            (counter_text(&counter), total.max(certain))
-        };
-        Contents { totals: present.map(known).collect(), awards: awards.sum(), groups: ledger.groups().len() }
+        let ImageFile { ledger, view, .. } = image;
+        let totals = present_totals(view, ledger).map(|(counter, total)| (counter_text(&counter), total)).collect();
+        Contents { totals, awards: awards_in(ledger), groups: ledger.groups().len() }
     }
 }
 

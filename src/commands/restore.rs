@@ -2,6 +2,7 @@
 
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
+use crate::backup::read::{awards_in, present_totals};
 use crate::backup::restore::{Known, LAYOUT_FILE, NewEra, write_dc};
 use crate::backup::take::Draft;
 use crate::config::ClusterFile;
@@ -136,13 +137,14 @@ async fn restore_dc(args: RestoreDc) -> Outcome {
     if !yes {
         return show(remote.json, &report, || format!("{}\nNothing was done: say it with --yes.", dc_text(&report)));
     }
+    let promised = promised(&remote, &groups).await?;
+    // Whatever fails here, such as a disk that is full, fails before anything is given up.
+    write_dc(&known, &layout, &report.dc, &draft, promised)?;
     for group in &report.lost {
         let GroupName { dc, group, incarnation } = group.name.parse()?;
         let path = lost_path(&dc, group, incarnation.unwrap_or_default());
         let _: GroupBody = remote.call(Method::POST, &path, Some(&LoseBody { force })).await?;
     }
-    let promised = promised(&remote, &groups).await?;
-    write_dc(&known, &layout, &report.dc, &draft, promised)?;
     draft.finish()?;
     report.done = true;
     let next = format!(
@@ -285,19 +287,13 @@ fn every_text(every: Option<u64>) -> String {
 
 impl EraReport {
     fn new(known: &Known, next: &NewEra, open: Vec<OpenBody>) -> EraReport {
-        let ledger = &next.ledger;
-        let is_present = |name: &CounterName, generation| ledger.resets().generation(name) == generation;
-        let totals = known.view.totals().into_iter().filter(|((name, generation), _)| is_present(name, *generation));
-        // Of counters with milestones the ledger may know more.
-        let total =
-            |((name, _), total): ((CounterName, u32), u64)| (counter_text(&name), total.max(ledger.certain(&name)));
-        let awards = ledger.guarded().filter_map(|name| ledger.counter(name)).map(|state| state.awards().len()).sum();
+        let totals = present_totals(&known.view, &next.ledger);
         EraReport {
             era: next.era,
             taken_ms: known.taken_ms,
             open,
-            awards,
-            totals: totals.map(total).collect(),
+            awards: awards_in(&next.ledger),
+            totals: totals.map(|(counter, total)| (counter_text(&counter), total)).collect(),
             done: false,
         }
     }
