@@ -246,7 +246,7 @@ mod tests {
         };
         assert_eq!(named(0, "usa-0").unwrap(), ("usa-0".to_owned(), "usa-0.image".to_owned()));
         assert!(named(1, "usa-0").unwrap_err().contains("no data centre"));
-        for name in ["../../etc/cron.d/x", "/tmp/x", "a/b", "..", ""] {
+        for name in ["../../etc/cron.d/x", "/x", "a/b", "..", ""] {
             assert!(named(0, name).unwrap_err().contains(&format!("{name:?}")), "{name:?}");
         }
     }
