@@ -13,11 +13,12 @@ pub use tidemark_proto::limits::HOP_BYTES_MAX;
 use tidemark_proto::limits::{AGE_UNIT, STREAMS_KEPT_AGES};
 use tidemark_proto::named::NAMED_ITEMS_MAX;
 
-/// Longest life of a token, and what it is when nobody says.
+/// Longest life of a token.
 pub const HOP_LIFE_MAX_S: u64 = 24 * 3_600;
+/// Its life when nobody says.
+pub const HOP_LIFE_S: u64 = 900;
 // A token is no good long before the group may have forgotten what it counted.
 const _: () = assert!(HOP_LIFE_MAX_S * 4_000_000 < STREAMS_KEPT_AGES as u64 * AGE_UNIT.0);
-pub const HOP_LIFE_S: u64 = 900;
 /// Longest id that the caller gives a query, in bytes.
 pub const HOP_ID_BYTES_MAX: usize = 128;
 /// The origin answers for a token that has ended at the home just now.

@@ -646,18 +646,14 @@ impl Group {
             }
             ToGroup::FencedOut { group } => *group == self.config.id && !self.fenced_out,
             ToGroup::Account(account) => self.account_changes(account),
-            ToGroup::Opened(opened) => {
-                let guard = self.guard_of(&opened.account.counter).map(|number| &self.guards[number as usize]);
-                let opens = guard.is_some_and(|guard| guard.is_opened_by(opened));
-                opened.account.group == self.config.id && (opens || self.account_changes(&opened.account))
-            }
+            ToGroup::Opened(opened) => self.opened_changes(opened),
             ToGroup::Begun { opened, won } => {
                 let account = &opened.account;
                 let guard = self.guard_of(&account.counter).map(|number| &self.guards[number as usize]);
                 let ends = guard.is_some_and(|guard| guard.judge(account) == AccountChange::Epoch);
                 let mine = account.group == self.config.id;
                 mine && (ends || won.iter().any(|placed| self.placed_changes(placed)))
-                    || self.would_change(&ToGroup::Opened(opened.clone()))
+                    || self.opened_changes(opened)
             }
             ToGroup::Placed(placed) => self.placed_changes(placed),
             ToGroup::Namespaces(names) => {
@@ -668,6 +664,12 @@ impl Group {
             }
             ToGroup::Generations(begun) => self.is_behind(begun),
         }
+    }
+
+    fn opened_changes(&self, opened: &Opened) -> bool {
+        let guard = self.guard_of(&opened.account.counter).map(|number| &self.guards[number as usize]);
+        let opens = guard.is_some_and(|guard| guard.is_opened_by(opened));
+        opened.account.group == self.config.id && (opens || self.account_changes(&opened.account))
     }
 
     fn account_changes(&self, account: &Account) -> bool {

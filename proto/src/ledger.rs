@@ -248,12 +248,12 @@ impl Ledger {
                     AwardSignature { dc: *dc, signature: signature.clone(), certificate: certificate.clone() };
                 self.on_signature(counter, *at, signature);
             }
-            _ => self.apply_to_claims(index, cmd),
+            _ => self.apply_to_lives_and_claims(index, cmd),
         }
     }
 
     /// The others: lives of counters, and claims of awards.
-    fn apply_to_claims(&mut self, index: LogIndex, cmd: &LedgerCmd) {
+    fn apply_to_lives_and_claims(&mut self, index: LogIndex, cmd: &LedgerCmd) {
         match cmd {
             LedgerCmd::ClaimRule { counter, revision, rule } if self.counters.contains_key(counter) => {
                 self.claims.set_rule(counter, *revision, *rule);

@@ -83,7 +83,8 @@ pub const STREAM_RECORDS_MAX: usize = 64;
 pub const AGE_UNIT: Span = Span::from_secs(10 * 60);
 /// For so many ages (7 days) a group remembers a stream of which nothing came: a later retry gets no answer, and is never counted.
 pub const STREAMS_KEPT_AGES: u32 = 7 * 24 * 6;
-/// A client takes a new id after this time, so that a stream with a lane of its own is never forgotten while its client lives.
+/// A client stays with one id for at most this time. Its groups remember each of its streams several times as long, also one that it
+/// used only once at the beginning: no retry of a client that lives comes too late.
 pub const STAY_MAX: Span = Span::from_secs(24 * 3_600);
 /// Items of one offer that carry their sessions; a longer queue is offered as a block (weight only).
 pub const OFFER_ITEMS_MAX: usize = 2_048;

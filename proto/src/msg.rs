@@ -60,7 +60,8 @@ pub enum FromClient {
     /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps.
     Batch { lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem> },
     /// Ends the stream (`of`, lane) for ever and asks for the last sequence number applied. `of` may be an earlier id of the
-    /// same process; every later batch of it is refused.
+    /// same process; every later batch of it is refused. A stream that the group does not know is taken for one
+    /// that never was; only over a connection that was opened under `of` itself the group sees that it may have forgotten it.
     Fence { of: ClientId, lane: u8 },
 }
 
