@@ -41,12 +41,15 @@ pub struct SoakOptions {
     /// Increments a second, all front ends together; one of five is a hit with a session
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=RATE_MAX))]
     pub rate: u64,
-    /// Data centres, with an aggregator each
+    /// Data centres
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=DCS_MAX))]
     pub dcs: u64,
     /// Nodes of each data centre
     #[arg(long, default_value_t = 3, value_parser = nodes)]
     pub nodes: usize,
+    /// Aggregators of each data centre; two are a pair
+    #[arg(long, default_value_t = 2, value_parser = aggregators)]
+    pub aggregators: usize,
     /// Seconds between two faults, on average; 0: none
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub fault_every: f64,
@@ -63,6 +66,10 @@ pub struct SoakOptions {
 
 fn nodes(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|nodes| [1, 3, 5].contains(nodes)).ok_or_else(|| "1, 3 or 5 allowed".to_owned())
+}
+
+fn aggregators(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|aggregators| [1, 2].contains(aggregators)).ok_or_else(|| "1 or 2 allowed".to_owned())
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -119,7 +126,8 @@ pub fn run(options: &SoakOptions) -> Outcome {
 
 async fn soak(options: &SoakOptions) -> Result<Report, Box<dyn std::error::Error>> {
     let seed = options.seed.unwrap_or_else(rand::random);
-    eprintln!("seed {seed}: {} data centres of {} nodes, {} minutes", options.dcs, options.nodes, options.minutes);
+    let SoakOptions { dcs, nodes, aggregators, minutes, .. } = options;
+    eprintln!("seed {seed}: {dcs} data centres of {nodes} nodes and {aggregators} aggregators, {minutes} minutes");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut cluster = SoakCluster::start(options).await?;
     let hits_per_s = (options.rate / load::INCREMENTS_PER_HIT).max(1);

@@ -652,8 +652,7 @@ impl Group {
                 let guard = self.guard_of(&account.counter).map(|number| &self.guards[number as usize]);
                 let ends = guard.is_some_and(|guard| guard.judge(account) == AccountChange::Epoch);
                 let mine = account.group == self.config.id;
-                mine && (ends || won.iter().any(|placed| self.placed_changes(placed)))
-                    || self.opened_changes(opened)
+                mine && (ends || won.iter().any(|placed| self.placed_changes(placed))) || self.opened_changes(opened)
             }
             ToGroup::Placed(placed) => self.placed_changes(placed),
             ToGroup::Namespaces(names) => {

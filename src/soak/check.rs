@@ -32,12 +32,12 @@ pub async fn all(cluster: &SoakCluster, counted: &Counted, every: u64, within: D
         report.violations.push(format!("{failed} increments were refused"));
     }
     let expected = expected(counted, &adds);
-    for dc in 0..cluster.dcs() {
-        view(cluster, dc, &expected, within, report).await;
+    for at in cluster.aggregators() {
+        view(cluster, at, &expected, within, report).await;
     }
     let least = expected[0].1;
-    for dc in 0..cluster.dcs() {
-        awards(cluster, dc, every, least, within, report).await;
+    for at in cluster.aggregators() {
+        awards(cluster, at, every, least, within, report).await;
     }
     for (at, times) in counted.won.lock().expect("nobody panics").iter().filter(|(_, times)| **times > 1) {
         report.awarded_twice += 1;
@@ -55,11 +55,12 @@ fn expected(counted: &Counted, adds: &[Added]) -> Vec<Expected> {
     std::iter::once((hits(), sure, sure + unknown)).chain(adds.iter().enumerate().map(of_key)).collect()
 }
 
-/// Waits until a data centre shows what it must, and says what is missing or too much if it does not.
-async fn view(cluster: &SoakCluster, dc: usize, expected: &[Expected], within: Duration, report: &mut Report) {
+/// Waits until an aggregator shows what it must, and says what is missing or too much if it does not.
+async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], within: Duration, report: &mut Report) {
+    let name = cluster.name_of(at);
     let names: Vec<CounterName> = expected.iter().map(|(name, ..)| name.clone()).collect();
     let client = match cluster.client_credentials() {
-        Ok(credentials) => Client::builder().credentials(credentials).site(cluster.site(dc)).connect().await,
+        Ok(credentials) => Client::builder().credentials(credentials).site(cluster.site(at)).connect().await,
         Err(error) => return report.violations.push(error.to_string()),
     };
     let client = match client {
@@ -81,11 +82,11 @@ async fn view(cluster: &SoakCluster, dc: usize, expected: &[Expected], within: D
                 if late {
                     report.lost += lost;
                     report.doubled += doubled;
-                    let told = format!("dc-{dc}: {lost} lost, {doubled} doubled, {pending} without a place");
+                    let told = format!("{name}: {lost} lost, {doubled} doubled, {pending} without a place");
                     return report.violations.push(told);
                 }
             }
-            Err(error) if late => return report.violations.push(format!("dc-{dc} cannot be read: {error}")),
+            Err(error) if late => return report.violations.push(format!("{name} cannot be read: {error}")),
             Err(_) => {}
         }
         sleep(POLL).await;
@@ -100,11 +101,18 @@ fn difference(expected: &[Expected], shown: &[u64]) -> (u64, u64) {
 }
 
 /// Each multiple of `every` that was reached has one award.
-async fn awards(cluster: &SoakCluster, dc: usize, every: u64, reached: u64, within: Duration, report: &mut Report) {
+async fn awards(
+    cluster: &SoakCluster,
+    at: (usize, usize),
+    every: u64,
+    reached: u64,
+    within: Duration,
+    report: &mut Report,
+) {
     let deadline = Instant::now() + within;
     let wanted = reached / every;
     loop {
-        let found = all_awards(cluster, dc).await;
+        let found = all_awards(cluster, at).await;
         let whole = found.as_ref().is_some_and(|found| (1..=wanted).all(|n| found.contains_key(&(n * every))));
         if !whole && Instant::now() < deadline {
             sleep(POLL).await;
@@ -116,19 +124,20 @@ async fn awards(cluster: &SoakCluster, dc: usize, every: u64, reached: u64, with
         let twice: Vec<u64> = found.iter().filter(|(_, times)| **times > 1).map(|(at, _)| *at).collect();
         report.awarded_twice += twice.len() as u64;
         if !missing.is_empty() || !twice.is_empty() {
-            report.violations.push(format!("dc-{dc}: milestones {missing:?} without an award, {twice:?} with several"));
+            let name = cluster.name_of(at);
+            report.violations.push(format!("{name}: milestones {missing:?} without an award, {twice:?} with several"));
         }
         return;
     }
 }
 
 /// How many awards there are of each milestone.
-async fn all_awards(cluster: &SoakCluster, dc: usize) -> Option<BTreeMap<u64, u64>> {
+async fn all_awards(cluster: &SoakCluster, at: (usize, usize)) -> Option<BTreeMap<u64, u64>> {
     let mut found = BTreeMap::<u64, u64>::new();
     let mut after = String::new();
     loop {
         let path = format!("/v1/awards?counter={NAMESPACE}/{HITS}&limit={AWARDS_PAGE}{after}");
-        let page = cluster.ask(dc, &path).await?;
+        let page = cluster.ask(at, &path).await?;
         for award in page["awards"].as_array()? {
             *found.entry(award["at"].as_u64()?).or_default() += 1;
         }

@@ -1,5 +1,5 @@
 //! The processes of a soak: nodes and aggregators as a user would start them, with a relay on each way from one data centre's
-//! aggregator to another's.
+//! aggregators to another's.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tidemark_client::Site;
-use tidemark_transport::certs::ClusterCa;
+use tidemark_transport::certs::{ClusterCa, SECOND_AGGREGATOR};
 use tidemark_transport::{Credentials, Identity, Role};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -44,16 +44,19 @@ pub struct Member {
 pub struct Dc {
     pub name: String,
     pub nodes: Vec<Member>,
-    pub aggregator: Member,
+    /// One, or a pair.
+    pub aggregators: Vec<Member>,
     node_addresses: Vec<SocketAddr>,
-    pub aggregator_address: SocketAddr,
+    aggregator_addresses: Vec<SocketAddr>,
 }
+
+/// By (from, to, which): on the way from one data centre's aggregators to one of another's.
+type Relays = BTreeMap<(usize, usize, usize), Relay>;
 
 /// All of it. Dropping it kills every process.
 pub struct SoakCluster {
     pub all: Vec<Dc>,
-    /// By (from, to): on the way from one data centre's aggregator to another's.
-    relays: BTreeMap<(usize, usize), Relay>,
+    relays: Relays,
     ca: ClusterCa,
     token: Token,
     _folder: Option<Folder>,
@@ -87,15 +90,15 @@ impl SoakCluster {
                 (Some(folder), path)
             }
         };
-        let (dcs, nodes) = (options.dcs as usize, options.nodes);
-        let held = (0..dcs * (nodes + 1)).map(|_| Held::new()).collect::<Result<Vec<_>, _>>()?;
+        let (dcs, of_each) = (options.dcs as usize, options.nodes + options.aggregators);
+        let held = (0..dcs * of_each).map(|_| Held::new()).collect::<Result<Vec<_>, _>>()?;
         let addresses = held.iter().map(Held::addresses).collect::<Result<Vec<_>, _>>()?;
         drop(held);
         let ca = ClusterCa::generate(CLUSTER)?;
         let token = Token::of_dir(&dir)?;
         let mut all = Vec::new();
-        for (dc, addresses) in addresses.chunks(nodes + 1).enumerate() {
-            all.push(describe(&dir, &ca, dc, addresses)?);
+        for (dc, addresses) in addresses.chunks(of_each).enumerate() {
+            all.push(describe(&dir, &ca, dc, addresses.split_at(options.nodes))?);
         }
         let relays = start_relays(&all).await?;
         (0..dcs).try_for_each(|dc| write(&dir.join(layout_name(dc)), &layout(&all, &relays, dc)))?;
@@ -110,7 +113,7 @@ impl SoakCluster {
     }
 
     fn members(&mut self) -> impl Iterator<Item = &mut Member> {
-        self.all.iter_mut().flat_map(|dc| dc.nodes.iter_mut().chain([&mut dc.aggregator]))
+        self.all.iter_mut().flat_map(|dc| dc.nodes.iter_mut().chain(&mut dc.aggregators))
     }
 
     /// Waits until all processes say that they are ready.
@@ -135,17 +138,28 @@ impl SoakCluster {
     /// The data centres as a front end of one prefers them.
     pub fn sites_from(&self, dc: usize) -> Vec<Site> {
         let order = (dc..self.all.len()).chain(0..dc);
-        order.map(|dc| self.site(dc)).collect()
+        order.map(|dc| self.site((dc, 0))).collect()
     }
 
-    pub fn site(&self, dc: usize) -> Site {
-        let Dc { name, node_addresses, aggregator_address, .. } = &self.all[dc];
-        Site { dc: name.clone(), nodes: node_addresses.clone(), aggregator: Some(*aggregator_address) }
+    /// Every aggregator: its data centre, and which of a pair.
+    pub fn aggregators(&self) -> Vec<(usize, usize)> {
+        let of = |(dc, Dc { aggregators, .. }): (usize, &Dc)| (0..aggregators.len()).map(move |which| (dc, which));
+        self.all.iter().enumerate().flat_map(of).collect()
+    }
+
+    pub fn name_of(&self, (dc, which): (usize, usize)) -> &str {
+        &self.all[dc].aggregators[which].name
+    }
+
+    /// A data centre that is read at this aggregator of it.
+    pub fn site(&self, (dc, which): (usize, usize)) -> Site {
+        let Dc { name, node_addresses, aggregator_addresses, .. } = &self.all[dc];
+        Site { dc: name.clone(), nodes: node_addresses.clone(), aggregator: Some(aggregator_addresses[which]) }
     }
 
     /// Does something to all ways between a data centre and the others.
     pub fn links_of(&self, dc: usize, change: impl Fn(&Relay)) {
-        self.relays.iter().filter(|((from, to), _)| *from == dc || *to == dc).for_each(|(_, relay)| change(relay));
+        self.relays.iter().filter(|((from, to, _), _)| *from == dc || *to == dc).for_each(|(_, relay)| change(relay));
     }
 
     pub fn heal_all(&self) {
@@ -158,7 +172,7 @@ impl SoakCluster {
     /// Has every `every`-th increment of a counter named.
     pub async fn define(&self, key: &str, every: u64) -> Result<(), Box<dyn Error>> {
         let path = format!("/v1/counters/{NAMESPACE}/{key}/milestones");
-        let http = self.all[0].aggregator.http;
+        let http = self.all[0].aggregators[0].http;
         let deadline = Instant::now() + READY_MAX;
         loop {
             let answer = request(http, "PUT", &path, Some(&self.token), &format!("{{\"every\":{every}}}")).await;
@@ -174,8 +188,9 @@ impl SoakCluster {
     }
 
     /// What an aggregator says to a question.
-    pub async fn ask(&self, dc: usize, path: &str) -> Option<serde_json::Value> {
-        let (status, body) = request(self.all[dc].aggregator.http, "GET", path, Some(&self.token), "").await.ok()?;
+    pub async fn ask(&self, (dc, which): (usize, usize), path: &str) -> Option<serde_json::Value> {
+        let (status, body) =
+            request(self.all[dc].aggregators[which].http, "GET", path, Some(&self.token), "").await.ok()?;
         (status == 200).then(|| serde_json::from_str(&body).ok()).flatten()
     }
 }
@@ -246,22 +261,25 @@ impl Drop for Member {
     }
 }
 
+type Addresses = [(SocketAddr, SocketAddr)];
+
 fn describe(
     dir: &Path,
     ca: &ClusterCa,
     dc: usize,
-    addresses: &[(SocketAddr, SocketAddr)],
+    (nodes, aggregators): (&Addresses, &Addresses),
 ) -> Result<Dc, Box<dyn Error>> {
-    let name = format!("dc-{dc}");
-    let Some(((aggregator_address, http), nodes)) = addresses.split_last() else { return Err("no addresses".into()) };
-    let aggregator = member(dir, ca, dc, "aggregator", 0, *http)?;
-    let members = nodes.iter().enumerate().map(|(node, (_, http))| member(dir, ca, dc, "node", node, *http));
+    let members = |kind, addresses: &Addresses| {
+        let described = |(number, (_, http)): (usize, &_)| member(dir, ca, dc, kind, number, *http);
+        addresses.iter().enumerate().map(described).collect::<Result<Vec<_>, _>>()
+    };
+    let quic = |addresses: &Addresses| addresses.iter().map(|(quic, _)| *quic).collect();
     Ok(Dc {
-        nodes: members.collect::<Result<_, _>>()?,
-        aggregator,
-        node_addresses: nodes.iter().map(|(quic, _)| *quic).collect(),
-        aggregator_address: *aggregator_address,
-        name,
+        name: format!("dc-{dc}"),
+        nodes: members("node", nodes)?,
+        aggregators: members("aggregator", aggregators)?,
+        node_addresses: quic(nodes),
+        aggregator_addresses: quic(aggregators),
     })
 }
 
@@ -276,7 +294,9 @@ fn member(
 ) -> Result<Member, Box<dyn Error>> {
     let name = format!("dc-{dc}-{kind}-{number}");
     let role = if kind == "node" { Role::Node } else { Role::Aggregator };
-    ca.issue(&Identity::new(CLUSTER, &format!("dc-{dc}"), role, &number.to_string())?, DAYS)?
+    let second = kind == "aggregator" && number == 1;
+    let certified = if second { SECOND_AGGREGATOR.to_owned() } else { number.to_string() };
+    ca.issue(&Identity::new(CLUSTER, &format!("dc-{dc}"), role, &certified)?, DAYS)?
         .save(&dir.join("credentials").join(&name))?;
     let node = if kind == "node" { format!("node = {number}\n") } else { String::new() };
     let layout = layout_name(dc);
@@ -295,27 +315,32 @@ fn layout_name(dc: usize) -> String {
     format!("layout-{dc}.toml")
 }
 
-async fn start_relays(all: &[Dc]) -> std::io::Result<BTreeMap<(usize, usize), Relay>> {
+async fn start_relays(all: &[Dc]) -> std::io::Result<Relays> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut relays = BTreeMap::new();
     for from in 0..all.len() {
         for to in (0..all.len()).filter(|&to| to != from) {
-            relays.insert((from, to), Relay::start(any, all[to].aggregator_address).await?);
+            for (which, address) in all[to].aggregator_addresses.iter().enumerate() {
+                relays.insert((from, to, which), Relay::start(any, *address).await?);
+            }
         }
     }
     Ok(relays)
 }
 
-fn layout(all: &[Dc], relays: &BTreeMap<(usize, usize), Relay>, seen_from: usize) -> String {
+fn layout(all: &[Dc], relays: &Relays, seen_from: usize) -> String {
     let voters = all.len() - (all.len() + 1) % 2;
     let quoted = |names: Vec<String>| names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     let names = quoted(all[..voters].iter().map(|dc| dc.name.clone()).collect());
     let mut text =
         format!("name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [{names}]\nleader = \"dc-0\"\n");
-    for (dc, Dc { name, node_addresses, aggregator_address, .. }) in all.iter().enumerate() {
-        let aggregator = relays.get(&(seen_from, dc)).map_or(*aggregator_address, |relay| relay.address);
+    for (dc, Dc { name, node_addresses, aggregator_addresses, .. }) in all.iter().enumerate() {
         let nodes = quoted(node_addresses.iter().map(ToString::to_string).collect());
-        text += &format!("\n[[dc]]\nname = {name:?}\naggregator = \"{aggregator}\"\nnodes = [{nodes}]\n");
+        text += &format!("\n[[dc]]\nname = {name:?}\nnodes = [{nodes}]\n");
+        for (which, (key, own)) in ["aggregator", "second_aggregator"].iter().zip(aggregator_addresses).enumerate() {
+            let address = relays.get(&(seen_from, dc, which)).map_or(*own, |relay| relay.address);
+            text += &format!("{key} = \"{address}\"\n");
+        }
     }
     text
 }

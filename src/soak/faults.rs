@@ -26,8 +26,8 @@ enum Undo {
     StartNode { dc: usize, node: usize },
     StartNodeWithRoom { dc: usize, node: usize },
     GoOnNode { dc: usize, node: usize },
-    StartAggregator { dc: usize },
-    GoOnAggregator { dc: usize },
+    StartAggregator { dc: usize, which: usize },
+    GoOnAggregator { dc: usize, which: usize },
     Heal { dc: usize },
 }
 
@@ -52,7 +52,7 @@ pub struct Faults {
     every_s: f64,
     counts: BTreeMap<&'static str, u64>,
     undo: Vec<(Instant, Undo)>,
-    /// By data centre: nobody of its nodes, its aggregator or its links suffers before.
+    /// By data centre: nobody of its nodes, its aggregators or its links suffers before.
     nodes_free: BTreeMap<usize, Instant>,
     aggregator_free: BTreeMap<usize, Instant>,
     links_free: BTreeMap<usize, Instant>,
@@ -128,7 +128,8 @@ impl Faults {
         free.insert(dc, until + CATCH_UP / if kind == "node lost its disk" { 1 } else { 5 });
         *self.counts.entry(kind).or_default() += 1;
         let node = self.rng.random_range(0..cluster.all[dc].nodes.len());
-        let undo = begin(cluster, kind, dc, node).await?;
+        let which = self.rng.random_range(0..cluster.all[dc].aggregators.len());
+        let undo = begin(cluster, kind, dc, (node, which)).await?;
         self.undo.push((until, undo));
         Ok(())
     }
@@ -144,7 +145,12 @@ async fn nodes_ready(cluster: &SoakCluster, dc: usize) -> bool {
 }
 
 /// Begins a fault; how it ends.
-async fn begin(cluster: &mut SoakCluster, kind: &str, dc: usize, node: usize) -> Result<Undo, Box<dyn Error>> {
+async fn begin(
+    cluster: &mut SoakCluster,
+    kind: &str,
+    dc: usize,
+    (node, which): (usize, usize),
+) -> Result<Undo, Box<dyn Error>> {
     let centre = &mut cluster.all[dc];
     Ok(match kind {
         "node killed" => {
@@ -170,16 +176,16 @@ async fn begin(cluster: &mut SoakCluster, kind: &str, dc: usize, node: usize) ->
             Undo::StartNodeWithRoom { dc, node }
         }
         "aggregator killed" => {
-            centre.aggregator.kill();
-            Undo::StartAggregator { dc }
+            centre.aggregators[which].kill();
+            Undo::StartAggregator { dc, which }
         }
         "aggregator stopped for a while" => {
-            centre.aggregator.signal("STOP");
-            Undo::GoOnAggregator { dc }
+            centre.aggregators[which].signal("STOP");
+            Undo::GoOnAggregator { dc, which }
         }
         "aggregator told to end" => {
-            centre.aggregator.terminate(TERM_MAX).await;
-            Undo::StartAggregator { dc }
+            centre.aggregators[which].terminate(TERM_MAX).await;
+            Undo::StartAggregator { dc, which }
         }
         "data centre cut off" => {
             cluster.links_of(dc, |relay| relay.cut());
@@ -200,8 +206,8 @@ fn carry_out(cluster: &mut SoakCluster, undo: Undo) -> Result<(), Box<dyn Error>
             cluster.all[dc].nodes[node].start()?;
         }
         Undo::GoOnNode { dc, node } => cluster.all[dc].nodes[node].signal("CONT"),
-        Undo::StartAggregator { dc } => cluster.all[dc].aggregator.start()?,
-        Undo::GoOnAggregator { dc } => cluster.all[dc].aggregator.signal("CONT"),
+        Undo::StartAggregator { dc, which } => cluster.all[dc].aggregators[which].start()?,
+        Undo::GoOnAggregator { dc, which } => cluster.all[dc].aggregators[which].signal("CONT"),
         Undo::Heal { dc } => cluster.links_of(dc, |relay| {
             relay.heal();
             relay.delay(Duration::ZERO);

@@ -23,6 +23,7 @@ fn a_soak_that_cannot_be_is_refused_with_the_limit() {
     for (arguments, expected) in [
         (["soak", "--minutes", "0"], "0.1 to 10080 allowed"),
         (["soak", "--nodes", "2"], "1, 3 or 5 allowed"),
+        (["soak", "--aggregators", "3"], "1 or 2 allowed"),
         (["soak", "--fault-every", "0.1"], "0, or 0.5 to 3600 allowed"),
     ] {
         let said = String::from_utf8_lossy(&run(&arguments).stderr).into_owned();
