@@ -26,9 +26,8 @@ use tidemark_proto::ledger::{
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading};
 use tidemark_proto::time::Time;
-use tidemark_transport::{Connection, Credentials, Endpoint, Role};
+use tidemark_transport::{Clock, Connection, Credentials, Endpoint, Role};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
-use tokio::time::Instant;
 
 /// Live events that a subscriber may be behind; past it it is told how many it missed and asks for the present state.
 pub const LIVE_EVENTS_MAX: usize = 1_024;
@@ -133,8 +132,8 @@ struct Inner {
     own: AggregatorId,
     core: SharedCore,
     ledger: SharedLedger,
-    /// When the core's time begins.
-    origin: Instant,
+    /// The core's time.
+    clock: Clock,
     raft: RaftNode,
     mesh: Mesh,
     calling: Calling,
@@ -172,7 +171,7 @@ impl Aggregator {
         }
         let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await?;
         let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
-        let origin = Instant::now();
+        let clock = Clock::start();
         let store_failure = store.failure();
         let parts = HostParts {
             own,
@@ -184,14 +183,14 @@ impl Aggregator {
             credentials,
             store,
             live: live.clone(),
-            origin,
+            clock,
         };
         let inner = Inner {
             cluster,
             own,
             core,
             ledger,
-            origin,
+            clock,
             raft,
             mesh: mesh.clone(),
             calling: Calling::new(dcs),
@@ -320,7 +319,7 @@ impl Aggregator {
 
     /// What the core's clock shows.
     pub fn now(&self) -> Time {
-        Time(self.inner.origin.elapsed().as_micros() as u64)
+        Time(self.inner.clock.elapsed().as_micros() as u64)
     }
 
     /// Runs `look` on the core; inside [`Aggregator::with_ledger`] both are looked at at one instant.

@@ -19,9 +19,8 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
 use tidemark_proto::time::{Span, Time, WallMs};
 use tidemark_proto::wire;
-use tidemark_transport::{Connection, Credentials};
+use tidemark_transport::{Clock, Connection, Credentials};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
-use tokio::time::Instant;
 
 /// Events that may wait for the core; past it readers wait, and with them their connections.
 pub const EVENTS_MAX: usize = 4_096;
@@ -116,7 +115,7 @@ pub struct Host {
     pub credentials: Credentials,
     pub store: ViewStore,
     pub live: broadcast::Sender<LiveEvent>,
-    pub origin: Instant,
+    pub clock: Clock,
     peers: HashMap<AggregatorId, Peer>,
     nodes: HashMap<NodeGroup, NodePeer>,
     /// Who speaks for each group.
@@ -140,12 +139,12 @@ pub struct HostParts {
     pub credentials: Credentials,
     pub store: ViewStore,
     pub live: broadcast::Sender<LiveEvent>,
-    pub origin: Instant,
+    pub clock: Clock,
 }
 
 impl Host {
     pub fn new(parts: HostParts) -> Host {
-        let HostParts { own, core, ledger, ledger_changed, raft, mesh, credentials, store, live, origin } = parts;
+        let HostParts { own, core, ledger, ledger_changed, raft, mesh, credentials, store, live, clock } = parts;
         let (peers, nodes, speakers) = Default::default();
         Host {
             own,
@@ -157,7 +156,7 @@ impl Host {
             credentials,
             store,
             live,
-            origin,
+            clock,
             peers,
             nodes,
             speakers,
@@ -185,7 +184,7 @@ impl Host {
                 }
                 () = changed.notified() => self.on_ledger(),
                 () = persisted.notified() => self.on_persisted(),
-                () = sleep_until(self.origin, deadline), if deadline.is_some() => self.handle(Input::Tick),
+                () = sleep_until(self.clock, deadline), if deadline.is_some() => self.handle(Input::Tick),
                 () = leaders.changed() => self.on_leader(leaders.get()),
                 _ = survey.tick() => self.survey(),
             }
@@ -206,7 +205,7 @@ impl Host {
     }
 
     fn now(&self) -> Time {
-        Time(self.origin.elapsed().as_micros() as u64)
+        Time(self.clock.elapsed().as_micros() as u64)
     }
 
     fn handle(&mut self, input: Input) {
@@ -451,8 +450,8 @@ fn group_of(msg: &FromGroup) -> GroupId {
     }
 }
 
-async fn sleep_until(origin: Instant, deadline: Option<Time>) {
+async fn sleep_until(clock: Clock, deadline: Option<Time>) {
     if let Some(deadline) = deadline {
-        tokio::time::sleep_until(origin + Duration::from_micros(deadline.0)).await;
+        clock.sleep_until(Duration::from_micros(deadline.0)).await;
     }
 }

@@ -13,8 +13,8 @@ use tidemark_proto::msg::{Admission, ForGroup, FromClient, FromGroup, Proposed};
 use tidemark_proto::node::{CheckpointPart, ConnId, Input, NodeConfig, NodeCore, Output};
 use tidemark_proto::time::Time;
 use tidemark_proto::wire;
+use tidemark_transport::Clock;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
 
 /// Events handled before outputs are drained.
 const EVENTS_BATCH: usize = 512;
@@ -94,7 +94,7 @@ pub struct Host {
     clients: HashMap<u64, Peer>,
     /// The present connections of this data centre's aggregators, by seat.
     aggregators: [Option<Aggregator>; AGGREGATORS_MAX as usize],
-    origin: Instant,
+    clock: Clock,
     durable: LogIndex,
     checkpointed: u64,
     appended: Vec<Bytes>,
@@ -121,7 +121,7 @@ impl Host {
             dc_name,
             clients: HashMap::new(),
             aggregators: Default::default(),
-            origin: Instant::now(),
+            clock: Clock::start(),
             durable,
             checkpointed: 0,
             appended: Vec::new(),
@@ -146,7 +146,7 @@ impl Host {
                     batch.drain(..).for_each(|event| self.on_event(event));
                 }
                 news = self.log.news() => self.on_news(news),
-                () = sleep_until(self.origin, deadline), if deadline.is_some() => self.handle(Input::Tick),
+                () = sleep_until(self.clock, deadline), if deadline.is_some() => self.handle(Input::Tick),
             }
             self.take_parts();
             self.attend_aggregators();
@@ -157,7 +157,7 @@ impl Host {
     }
 
     fn now(&self) -> Time {
-        Time(self.origin.elapsed().as_micros() as u64)
+        Time(self.clock.elapsed().as_micros() as u64)
     }
 
     /// Feeds the core and carries out what it wants, in its order; entries are appended together by [`Host::append`].
@@ -474,8 +474,8 @@ impl Host {
 }
 
 /// Sleeps until `deadline` of the core's clock.
-async fn sleep_until(origin: Instant, deadline: Option<Time>) {
+async fn sleep_until(clock: Clock, deadline: Option<Time>) {
     if let Some(deadline) = deadline {
-        tokio::time::sleep_until(origin + Duration::from_micros(deadline.0)).await;
+        clock.sleep_until(Duration::from_micros(deadline.0)).await;
     }
 }

@@ -3,6 +3,7 @@
 //! * [`certs`]: the cluster's CA, the identities it vouches for, signatures that are checked offline;
 //! * [`Endpoint`], [`Connection`], [`Channel`]: who may connect to whom, and ordered frames between them;
 //! * [`frame`]: the framing itself, without IO;
+//! * [`Clock`]: how long ago something was heard, also if the machine was suspended meanwhile;
 //! * [`link`]: delay, jitter, loss and cuts per UDP datagram, for demonstrations and tests, and counts of what was sent.
 //!
 //! This crate never looks into a frame, never decides anything about counting, never retries a connection, and never
@@ -10,6 +11,7 @@
 
 pub mod certs;
 mod channel;
+mod clock;
 mod connection;
 mod endpoint;
 pub mod exchange;
@@ -21,6 +23,7 @@ mod tls;
 
 pub use certs::{Credentials, Identity, PeerName, Role};
 pub use channel::{Channel, FrameReader, FrameWriter, ReceiveError, SendError, WRITE_BATCH_BYTES};
+pub use clock::Clock;
 pub use connection::{ChannelError, Connection, ConnectionLost};
 pub use endpoint::{ACCEPT_QUEUE_MAX, AcceptError, BindError, ConnectError, Endpoint, HANDSHAKES_MAX, PeerAlert};
 pub use frame::FRAME_BYTES_MAX;
