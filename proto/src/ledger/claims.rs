@@ -247,6 +247,10 @@ impl Claims {
         claim.passes += 1;
         if let Some(theirs) = self.passed.get_mut(&before) {
             theirs.remove(&key.1);
+            // A replica that begins with a snapshot has no empty ones.
+            if theirs.is_empty() {
+                self.passed.remove(&before);
+            }
         }
         self.passed.entry((key.0.clone(), holder)).or_default().insert(key.1);
         self.waiting.remove(key);
@@ -267,6 +271,7 @@ impl Claims {
             let theirs = self.passed.get(&(key.0.clone(), claim.holder));
             assert_eq!(theirs.is_some_and(|theirs| theirs.contains(&key.1)), claim.holder != key.1, "{key:?}");
         }
+        assert!(self.passed.values().all(|theirs| !theirs.is_empty()));
         let passed: usize = self.passed.values().map(BTreeSet::len).sum();
         assert_eq!(passed, self.claims.iter().filter(|(key, claim)| claim.holder != key.1).count());
         assert!(self.open.iter().chain(&self.waiting).all(|key| self.claims.contains_key(key)));
