@@ -120,7 +120,7 @@ pub struct Host {
     nodes: HashMap<NodeGroup, NodePeer>,
     /// Who speaks for each group.
     speakers: HashMap<GroupId, Speaker>,
-    leader: Option<AggregatorId>,
+    reign: Option<(AggregatorId, u64)>,
     /// Sets of rows that were handed to the disk, and those that are durable.
     handed: u64,
     persisted: u64,
@@ -160,7 +160,7 @@ impl Host {
             peers,
             nodes,
             speakers,
-            leader: None,
+            reign: None,
             handed: 0,
             persisted: 0,
             flushing: Vec::new(),
@@ -173,7 +173,7 @@ impl Host {
         let mut batch = Vec::with_capacity(EVENTS_BATCH);
         let (mut survey, mut leaders) = (tokio::time::interval(SURVEY_INTERVAL), self.raft.leaders());
         self.on_ledger();
-        self.on_leader(leaders.get());
+        self.on_leader(leaders.reign());
         loop {
             let deadline = self.core.lock().poll_timeout();
             tokio::select! {
@@ -185,7 +185,7 @@ impl Host {
                 () = changed.notified() => self.on_ledger(),
                 () = persisted.notified() => self.on_persisted(),
                 () = sleep_until(self.clock, deadline), if deadline.is_some() => self.handle(Input::Tick),
-                () = leaders.changed() => self.on_leader(leaders.get()),
+                () = leaders.changed() => self.on_leader(leaders.reign()),
                 _ = survey.tick() => self.survey(),
             }
             self.drain();
@@ -358,11 +358,11 @@ impl Host {
         self.handle(Input::Flush);
     }
 
-    fn on_leader(&mut self, member: Option<u64>) {
-        let leader = member.and_then(Cluster::of_member);
-        if leader != self.leader {
-            self.leader = leader;
-            self.handle(Input::Leader(leader));
+    fn on_leader(&mut self, reign: Option<(u64, u64)>) {
+        let reign = reign.and_then(|(member, term)| Some((Cluster::of_member(member)?, term)));
+        if reign != self.reign {
+            self.reign = reign;
+            self.handle(Input::Leader(reign));
         }
     }
 

@@ -115,8 +115,8 @@ pub enum Input {
     },
     /// The ledger's replica here has applied something.
     Ledger(Changes),
-    /// Who leads the ledger, as far as is known here.
-    Leader(Option<AggregatorId>),
+    /// Who leads the ledger, as far as is known here, and in which term of its log: whoever leads again has begun anew.
+    Leader(Option<(AggregatorId, u64)>),
     /// What the host's clock shows, every [`CLOCK_INTERVAL`]: where the ledger is led from here, it says when claims end.
     Clock(WallMs),
     /// Commands of this data centre's operators and users; said until the ledger shows them.
@@ -177,7 +177,8 @@ pub struct AggregatorCore {
     rtts: BTreeMap<AggregatorId, Span>,
     /// When groups were last asked to say again what may be lost.
     asked_again: Option<Time>,
-    leader: Option<AggregatorId>,
+    /// Who leads the ledger, and in which term.
+    reign: Option<(AggregatorId, u64)>,
     /// Since when this one leads the ledger.
     led_since: Option<Time>,
     leader_core: LeaderCore,
@@ -227,8 +228,8 @@ impl AggregatorCore {
             groups: BTreeSet::new(),
             rtts: BTreeMap::new(),
             asked_again: None,
-            leader: None,
             led_since: None,
+            reign: None,
             leader_wake: None,
             proposals: Proposals::default(),
             standing,
@@ -362,7 +363,7 @@ impl AggregatorCore {
         self.gossip.on_peer_up(now, peer, rtt);
         self.leader_core.on_peer_up(peer.dc);
         self.leader_wake = Some(now);
-        if self.leader == Some(peer) {
+        if self.leader() == Some(peer) {
             self.on_leader_reached(now);
         }
     }
@@ -372,7 +373,7 @@ impl AggregatorCore {
             PeerMsg::Digest(digest) => self.gossip.on_digest(now, &self.view, peer, &digest),
             PeerMsg::Delta(delta) => self.on_delta(now, peer, &delta),
             PeerMsg::Propose(cmds) => self.on_proposed_by(now, peer, cmds),
-            PeerMsg::Recall(recall) if self.leader == Some(peer) => self.forward_recall(&recall, ledger),
+            PeerMsg::Recall(recall) if self.leader() == Some(peer) => self.forward_recall(&recall, ledger),
             // A recall names rights, and a group that returns more than it was granted is fenced: only the leader is believed.
             PeerMsg::Recall(_) => {}
         }

@@ -114,7 +114,7 @@ impl Dc {
         let core = AggregatorCore::new(config.clone());
         let (rows, said, told, unpersisted) = Default::default();
         let mut dc = Dc { core, config, rows, said, told, now: Time(1), unpersisted, hold: false };
-        dc.input(Input::Leader(Some(DcId(leader).into())), &Ledger::default());
+        dc.input(Input::Leader(Some((DcId(leader).into(), 1))), &Ledger::default());
         dc
     }
 
@@ -470,7 +470,7 @@ fn a_standing_command_is_dropped_when_its_revision_is_gone_and_never_for_want_of
     dc.pass(Span::from_secs(300), &log.ledger);
     let says = |dc: &Dc| dc.said.iter().filter(|cmd| matches!(cmd, LedgerCmd::Define { .. })).count();
     assert_eq!((says(&dc), dc.core.standing()), (0, 1), "nobody to tell, and not given up");
-    dc.input(Input::Leader(Some(DcId(1).into())), &log.ledger);
+    dc.input(Input::Leader(Some((DcId(1).into(), 1))), &log.ledger);
     dc.pass(Span::from_secs(300), &log.ledger);
     assert!(says(&dc) > 100, "not connected to the leader: what is said is lost");
     log.apply(&[define(&[2000])]);

@@ -178,6 +178,12 @@ impl LeaderWatch {
         self.0.borrow_watched().current_leader
     }
 
+    /// Who leads now, and in which term: whoever leads again in another one may have missed what was decided between.
+    pub fn reign(&self) -> Option<(u64, u64)> {
+        let metrics = self.0.borrow_watched();
+        metrics.current_leader.map(|leader| (leader, metrics.vote.leader_id().term))
+    }
+
     /// Waits until it may be another one; for ever when the member has gone. May be cancelled.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {

@@ -79,7 +79,7 @@ impl AggregatorCore {
     }
 
     fn reaches_leader(&self) -> bool {
-        self.leader.is_some_and(|leader| leader == self.config.own || self.rtts.contains_key(&leader))
+        self.leader().is_some_and(|leader| leader == self.config.own || self.rtts.contains_key(&leader))
     }
 
     /// The leader can be reached from now on. Nobody kept what was said before: whoever said it says it again, now and not when
@@ -116,7 +116,7 @@ impl AggregatorCore {
 
     /// Commands of another aggregator: only what it may say.
     pub(super) fn on_proposed_by(&mut self, now: Time, peer: AggregatorId, cmds: Vec<LedgerCmd>) {
-        if self.leader != Some(self.config.own) {
+        if self.leader() != Some(self.config.own) {
             return;
         }
         let may = |cmd: &LedgerCmd| may_propose(peer, cmd) && self.may_declare(peer.dc, cmd);
@@ -133,10 +133,10 @@ impl AggregatorCore {
             return;
         }
         let mut cmds = self.proposals.take();
-        if self.leader == Some(self.config.own) {
+        if self.leader() == Some(self.config.own) {
             cmds.retain(|cmd| self.judges_lost(now, cmd, ledger));
         }
-        let Some(leader) = self.leader.filter(|_| !cmds.is_empty()) else { return };
+        let Some(leader) = self.leader().filter(|_| !cmds.is_empty()) else { return };
         self.proposals.last = now;
         for part in parts(cmds) {
             if leader == self.config.own {
@@ -160,9 +160,14 @@ impl AggregatorCore {
 
     // ---- leading ----
 
-    pub(super) fn on_leader(&mut self, now: Time, leader: Option<AggregatorId>) {
-        if self.leader != leader {
-            self.leader = leader;
+    pub(super) fn leader(&self) -> Option<AggregatorId> {
+        self.reign.map(|(leader, _)| leader)
+    }
+
+    pub(super) fn on_leader(&mut self, now: Time, reign: Option<(AggregatorId, u64)>) {
+        if self.reign != reign {
+            self.reign = reign;
+            let leader = self.leader();
             self.led_since = (leader == Some(self.config.own)).then_some(now);
             self.gossip.on_leader(leader);
             self.leader_core.forget();
@@ -174,7 +179,7 @@ impl AggregatorCore {
     }
 
     pub(super) fn run_leader(&mut self, now: Time, ledger: &Ledger) {
-        if self.leader != Some(self.config.own) {
+        if self.leader() != Some(self.config.own) {
             self.leader_wake = None;
             return;
         }

@@ -49,7 +49,7 @@ impl World {
         };
         let hello = Hello { group: group(0), lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
         world.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::View(DC.into()), LedgerCmd::Hello(hello)]);
-        world.say(Input::Leader(Some(DC.into())));
+        world.say(Input::Leader(Some((DC.into(), 1))));
         world.say(Input::GroupUp { group: group(0) });
         world
     }
@@ -331,7 +331,7 @@ fn groups_say_again_what_is_lost_as_soon_as_the_leader_can_be_reached() {
     let mut world = World::new();
     world.wait();
     world.asked_again.clear();
-    world.say(Input::Leader(Some(DcId(3).into())));
+    world.say(Input::Leader(Some((DcId(3).into(), 2))));
     world.say(Input::PeerUp { peer: DcId(4).into(), rtt: Span::from_millis(50) });
     world.wait();
     assert_eq!(world.asked_again, [], "the leader is not connected");
@@ -340,11 +340,11 @@ fn groups_say_again_what_is_lost_as_soon_as_the_leader_can_be_reached() {
     world.say(Input::PeerUp { peer: DcId(3).into(), rtt: Span::from_millis(50) });
     assert_eq!(world.asked_again, [group(0)], "once, however often the link comes and goes");
     world.wait();
-    world.say(Input::Leader(Some(DcId(4).into())));
+    world.say(Input::Leader(Some((DcId(4).into(), 3))));
     assert_eq!(world.asked_again, [group(0); 2], "another leader, which is connected");
     world.wait();
     world.say(Input::Leader(None));
-    world.say(Input::Leader(Some(DC.into())));
+    world.say(Input::Leader(Some((DC.into(), 4))));
     assert_eq!(world.asked_again, [group(0); 3], "this data centre leads");
 }
 
@@ -464,9 +464,12 @@ fn who_leads_says_the_time_of_claims_and_ends_none_at_first() {
     world.now = world.now + LEADS_BEFORE_IT_ENDS;
     assert!(matches!(said(&mut world, 9_000)[..], [LedgerCmd::ClaimOver { at: 1, .. }]));
     world.say(Input::Leader(None));
-    world.say(Input::Leader(Some(DC.into())));
+    world.say(Input::Leader(Some((DC.into(), 5))));
     assert_eq!(said(&mut world, 9_000), [], "it has begun again");
-    world.say(Input::Leader(Some(DcId(3).into())));
+    world.now = world.now + LEADS_BEFORE_IT_ENDS;
+    world.say(Input::Leader(Some((DC.into(), 6))));
+    assert_eq!(said(&mut world, 9_000), [], "it leads in a new term, and what was between nobody told it");
+    world.say(Input::Leader(Some((DcId(3).into(), 7))));
     world.now = world.now + LEADS_BEFORE_IT_ENDS;
     assert_eq!(said(&mut world, 9_000), [], "another one leads");
 }

@@ -206,7 +206,7 @@ impl Drive {
     fn connect(&mut self) {
         let leader = self.leader();
         for dc in 0..self.layout.centres() {
-            self.aggregator_input(dc, aggregator::Input::Leader(Some(leader.into())));
+            self.aggregator_input(dc, aggregator::Input::Leader(Some((leader.into(), 1))));
             self.node_input(dc, node::Input::Tick);
             self.node_input(dc, node::Input::AggregatorUp { seat: 0 });
             let group = self.nodes[dc].group;

@@ -31,7 +31,7 @@ pub struct AggregatorProc {
     /// Entries of the log that the replica has applied.
     pub applied: usize,
     snapshot: (usize, Ledger),
-    leader: Option<usize>,
+    reign: Option<(usize, u64)>,
     timer: Timer,
     doom: Option<(u64, Span)>,
     /// The second of a pair tells what the first would.
@@ -69,7 +69,7 @@ impl World {
             ledger: Ledger::default(),
             applied: 0,
             snapshot: (0, Ledger::default()),
-            leader: None,
+            reign: None,
             timer: Timer::default(),
             doom: None,
             spoke: false,
@@ -88,7 +88,7 @@ impl World {
         // Real logs keep snapshots of their own.
         let snapshot = if self.engine.is_some() { Default::default() } else { process.snapshot.clone() };
         (process.applied, process.ledger) = snapshot;
-        (process.timer, process.leader) = (Timer::default(), None);
+        (process.timer, process.reign) = (Timer::default(), None);
         let rows: Rows = process.rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let boot = process.boot;
         let applied = process.applied;
@@ -283,11 +283,12 @@ impl World {
             return;
         }
         self.apply_committed(dc);
-        let leader = self.raft.members[dc].leader;
-        if self.aggregators[dc].leader != leader {
-            self.aggregators[dc].leader = leader;
-            let leader = leader.map(|at| self.id_of(at));
-            self.aggregator_input(dc, Input::Leader(leader));
+        let member = &self.raft.members[dc];
+        let reign = member.leader.map(|leader| (leader, member.term));
+        if self.aggregators[dc].reign != reign {
+            self.aggregators[dc].reign = reign;
+            let reign = reign.map(|(leader, term)| (self.id_of(leader), term));
+            self.aggregator_input(dc, Input::Leader(reign));
         }
     }
 

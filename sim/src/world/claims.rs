@@ -5,6 +5,7 @@ use super::{Event, World};
 use crate::checkers::claims::{Asker, Named};
 use crate::oracle::{number_of, session_of};
 use crate::plan::claims::{Manner, Who};
+use crate::plan::leases::shown;
 use crate::teeth::Mutation;
 use std::rc::Rc;
 use tidemark_proto::aggregator::{CLOCK_INTERVAL, Input, LEADS_BEFORE_IT_ENDS};
@@ -79,8 +80,10 @@ impl World {
         }
     }
 
+    /// By its own clock.
     fn leads_long_enough(&self, dc: usize) -> bool {
-        self.elected[dc].is_some_and(|at| self.now - at >= LEADS_BEFORE_IT_ENDS)
+        let since = self.elected[dc].map(|at| shown(at, self.plan.leases.aggregators_ppm[self.home_of(dc)]));
+        since.is_some_and(|since| self.aggregator_time(dc) - since >= LEADS_BEFORE_IT_ENDS)
     }
 
     /// An aggregator hands commands to the log.

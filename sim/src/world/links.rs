@@ -195,20 +195,17 @@ impl World {
             return false;
         }
         let net = &self.net;
-        let leads = self.raft.leader() == Some(candidate);
         let elected = self.raft.elect(candidate, |a, b| net.connected(a, b));
         if elected {
             self.raft_alone_since = None;
-            self.on_elected(candidate, leads);
+            self.on_elected(candidate);
         }
         elected
     }
 
-    /// `again`: it led before.
-    pub(super) fn on_elected(&mut self, candidate: usize, again: bool) {
+    pub(super) fn on_elected(&mut self, candidate: usize) {
         self.elections += 1;
-        // Who is elected again while it leads does not begin to.
-        self.elected[candidate] = self.elected[candidate].filter(|_| again).or(Some(self.now));
+        self.elected[candidate] = Some(self.now);
         self.note(24, [candidate as u64, 0, 0], || format!("data centre {candidate} leads the ledger"));
         self.coverage.saw("ledger leader elected");
         let believers = self.members().filter(|&dc| self.raft.is_leader(dc)).count();

@@ -121,10 +121,10 @@ impl World {
                 }
             }
             LedgerNews::Leader { leader, leads, term } => {
-                let led = self.raft.is_leader(dc);
+                let led = self.raft.is_leader(dc) && self.raft.members[dc].term == term;
                 self.raft.told_leader(dc, leader, leads, term);
                 if leads && !led {
-                    self.on_elected(dc, false);
+                    self.on_elected(dc);
                 }
             }
             LedgerNews::Failed { reason } => {
@@ -289,12 +289,15 @@ impl World {
         self.coverage.saw("disk of a group's node lost");
     }
 
-    /// The disk dies within a transaction.
+    /// The disk dies within a transaction of a process that runs: one that cannot open its disk would only end, and be started again.
     pub(super) fn tear_write(&mut self, node: usize) {
         let writes = if self.engine.is_some() { self.rng.below(WRITES_MAX) } else { 0 };
+        let is_up = self.nodes[node].is_up();
         if let Some(engine) = &mut self.engine {
             self.nodes[node].spare_amid_write();
-            engine.fail_disk_after(node, writes);
+            if is_up {
+                engine.fail_disk_after(node, writes);
+            }
         }
     }
 
