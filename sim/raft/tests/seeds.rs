@@ -40,6 +40,18 @@ fn on_real_logs_the_first_seeds_hold_every_property_and_meet_the_situations_they
     }
 }
 
+/// Two with a fast clock where the ledger is led, one with a disk that died while it was opened, one with a replica that had begun with
+/// a snapshot.
+const KEPT: [u64; 4] = [770_046, 770_188, 770_074, 770_077];
+
+#[test]
+fn seeds_that_failed_once_never_fail_again_on_real_logs() {
+    for seed in KEPT {
+        let outcome = run_plan_in(RAFT, (RAFT.plan)(seed), Mutation::None, None).outcome;
+        assert!(outcome.findings.violations.is_empty(), "seed {seed}: {:?}", outcome.findings.violations);
+    }
+}
+
 /// Deliberate bugs, a seed that shows each on real logs, and the property that fires.
 const TEETH: [(Mutation, u64, &str); 6] = [
     (Mutation::DedupeSkipped, 0, "dedupe"),
