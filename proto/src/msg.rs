@@ -344,6 +344,14 @@ pub struct Report {
     pub rate_per_s: u64,
 }
 
+impl Report {
+    /// The first of a group on a counter: its component was empty, and it holds no rights.
+    pub fn first(counter: CounterName, epoch: u32, group: GroupId, start: u64) -> Report {
+        let (generation, spent, returned, base, report_no, placed_upto, rate_per_s) = (0, 0, 0, 0, 1, 0, 0);
+        Report { counter, epoch, group, start, generation, spent, returned, base, report_no, placed_upto, rate_per_s }
+    }
+}
+
 /// One queued increment, offered for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferItem {

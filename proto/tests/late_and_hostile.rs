@@ -43,19 +43,7 @@ fn disarm_on(revision: u64, at: Option<u64>) -> LedgerCmd {
 }
 
 fn report(number: u16, base: u64, report_no: u64) -> LedgerCmd {
-    LedgerCmd::Report(Report {
-        counter: counter(),
-        epoch: 1,
-        group: group(number),
-        start: 1,
-        generation: 0,
-        spent: 0,
-        returned: 0,
-        base,
-        report_no,
-        placed_upto: 0,
-        rate_per_s: 0,
-    })
+    LedgerCmd::Report(Report { base, report_no, ..Report::first(counter(), 1, group(number), 1) })
 }
 
 fn offer(number: u16, first_pos: u64, body: OfferBody) -> LedgerCmd {

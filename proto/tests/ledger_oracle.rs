@@ -166,19 +166,9 @@ impl Pair {
 
     fn report(&mut self, v: usize) {
         let (spent, returned) = (self.oracle.spent[v], self.oracle.returned[v]);
-        self.apply(LedgerCmd::Report(Report {
-            counter: counter(),
-            epoch: 1,
-            group: group(v),
-            start: 1,
-            generation: 0,
-            spent,
-            returned,
-            base: 0,
-            report_no: self.index,
-            placed_upto: 0,
-            rate_per_s: 0,
-        }));
+        let report_no = self.index;
+        let report = Report { spent, returned, report_no, ..Report::first(counter(), 1, group(v), 1) };
+        self.apply(LedgerCmd::Report(report));
     }
 
     fn offer(&mut self, v: usize, deltas: &[u64], body: OfferBody) {

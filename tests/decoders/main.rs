@@ -42,21 +42,8 @@ fn milestone(at: u64) -> MilestoneSpec {
 }
 
 fn report(counter: CounterName, amount: u64) -> Report {
-    let (epoch, generation, group, start, base) = (1, 0, group(), START, 0);
-    let (spent, returned) = (amount / 2, amount / 4);
-    Report {
-        counter,
-        epoch,
-        group,
-        start,
-        generation,
-        spent,
-        returned,
-        base,
-        report_no: amount,
-        placed_upto: 0,
-        rate_per_s: amount,
-    }
+    let (spent, returned, report_no, rate_per_s) = (amount / 2, amount / 4, amount, amount);
+    Report { spent, returned, report_no, rate_per_s, ..Report::first(counter, 1, group(), START) }
 }
 
 /// One of a pair.

@@ -352,21 +352,7 @@ fn groups_say_again_what_is_lost_as_soon_as_the_leader_can_be_reached() {
 fn another_data_centre_speaks_only_for_itself() {
     let mut world = World::new();
     world.define();
-    let report = |dc| {
-        LedgerCmd::Report(Report {
-            counter: counter(),
-            epoch: 1,
-            group: group(dc),
-            start: 1,
-            generation: 0,
-            spent: 0,
-            returned: 0,
-            base: 0,
-            report_no: 1,
-            placed_upto: 0,
-            rate_per_s: 0,
-        })
-    };
+    let report = |dc| LedgerCmd::Report(Report::first(counter(), 1, group(dc), 1));
     let grant = LedgerCmd::Grant { counter: counter(), epoch: 1, group: group(3), amount: 9, if_awarded: None };
     let said =
         vec![report(3), report(0), LedgerCmd::View(DcId(4).into()), LedgerCmd::View(DcId(3).into()), grant.clone()];

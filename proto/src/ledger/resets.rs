@@ -160,22 +160,7 @@ mod tests {
         }
 
         fn report(&mut self, epoch: u32, base: u64, report_no: u64) {
-            let (counter, group) = (counter(), group());
-            let (generation, spent, returned, placed_upto, rate_per_s) = (0, 0, 0, 0, 0);
-            let (start, report_no) = (1, report_no);
-            let report = Report {
-                counter,
-                epoch,
-                group,
-                start,
-                generation,
-                spent,
-                returned,
-                base,
-                report_no,
-                placed_upto,
-                rate_per_s,
-            };
+            let report = Report { base, report_no, ..Report::first(counter(), epoch, group(), 1) };
             self.apply(LedgerCmd::Report(report));
         }
 

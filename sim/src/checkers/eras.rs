@@ -59,24 +59,12 @@ pub fn goes_on(findings: &mut Findings, mut next: Ledger, name: &CounterName) {
     let (counter, index) = (name.clone(), next.applied().0);
     let item = |idx| OfferItem { delta: 1, session: None, client: ClientId(1), lane: 0, seq: 1, idx };
     let body = OfferBody::Items((0..=(at - begins) as u32).map(item).collect());
-    let (start, generation, spent, returned, base, report_no, placed_upto, rate_per_s) = (1, 0, 0, 0, 0, 1, 0, 0);
+    let start = 1;
     let spec = MilestoneSpec { at: vec![at], ..MilestoneSpec::default() };
     let cmds = [
         LedgerCmd::Hello(Hello { group, lanes: 1, nonces: vec![start], number: 1, accounts: Vec::new() }),
         LedgerCmd::Define { counter: counter.clone(), revision: next.revision(name), spec },
-        LedgerCmd::Report(Report {
-            counter: counter.clone(),
-            epoch,
-            group,
-            start,
-            generation,
-            spent,
-            returned,
-            base,
-            report_no,
-            placed_upto,
-            rate_per_s,
-        }),
+        LedgerCmd::Report(Report::first(counter.clone(), epoch, group, start)),
         LedgerCmd::Offer(Offer { counter, epoch, group, start, first_pos: 0, body }),
     ];
     for (index, cmd) in (index + 1..).zip(cmds) {

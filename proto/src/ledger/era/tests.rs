@@ -37,19 +37,7 @@ impl Stage {
         self.apply(LedgerCmd::Hello(Hello { group, lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() }));
         let spec = MilestoneSpec { at, ..MilestoneSpec::default() };
         self.apply(LedgerCmd::Define { counter: counter(), revision: self.0.revision(&counter()), spec });
-        self.apply(LedgerCmd::Report(Report {
-            counter: counter(),
-            epoch: 1,
-            group,
-            start: 1,
-            generation: 0,
-            spent: 0,
-            returned: 0,
-            base: 0,
-            report_no: 1,
-            placed_upto: 0,
-            rate_per_s: 0,
-        }));
+        self.apply(LedgerCmd::Report(Report::first(counter(), 1, group, 1)));
     }
 
     fn hits(&mut self, incarnation: u32, first_pos: u64, count: u32) {

@@ -50,21 +50,7 @@ impl Stage {
     }
 
     fn report(&mut self, group: GroupId, report_no: u64, spent: u64) {
-        let (epoch, start, generation, returned, base, placed_upto, rate_per_s) = (1, 1, 0, 0, 0, 0, 0);
-        let counter = counter();
-        self.apply(LedgerCmd::Report(Report {
-            counter,
-            epoch,
-            group,
-            start,
-            generation,
-            spent,
-            returned,
-            base,
-            report_no,
-            placed_upto,
-            rate_per_s,
-        }));
+        self.apply(LedgerCmd::Report(Report { spent, report_no, ..Report::first(counter(), 1, group, 1) }));
     }
 
     fn acknowledge(&mut self, dc: u16) {

@@ -52,19 +52,7 @@ impl Stage {
     }
 
     fn say(&mut self, dc: u16, base: u64, (spent, returned): (u64, u64), report_no: u64) {
-        let report = Report {
-            counter: counter(),
-            epoch: 1,
-            group: group(dc),
-            start: 1,
-            generation: 0,
-            spent,
-            returned,
-            base,
-            report_no,
-            placed_upto: 0,
-            rate_per_s: 0,
-        };
+        let report = Report { spent, returned, base, report_no, ..Report::first(counter(), 1, group(dc), 1) };
         self.apply(LedgerCmd::Report(report));
     }
 
