@@ -262,15 +262,30 @@ impl Claims {
         self.turns.entry(index).or_default().insert(key.clone(), turn);
     }
 
-    /// Panics when a rule is broken.
-    pub fn check_invariants(&self) {
-        for (key, claim) in &self.claims {
-            assert_eq!(self.open.contains(key), claim.state == ClaimState::Open, "{key:?}");
-            assert_eq!(self.waiting.contains(key), claim.state == ClaimState::Waiting, "{key:?}");
-            assert!(claim.passes <= CLAIM_PASSES_MAX, "{key:?}");
-            let theirs = self.passed.get(&(key.0.clone(), claim.holder));
-            assert_eq!(theirs.is_some_and(|theirs| theirs.contains(&key.1)), claim.holder != key.1, "{key:?}");
+    /// How much [`check_invariants`](Self::check_invariants) looks at: claims, and turns that they took.
+    pub fn size(&self) -> usize {
+        self.claims.len() + self.turns.len()
+    }
+
+    /// Panics when a rule about one claim is broken.
+    pub fn check_claim(&self, counter: &CounterName, at: u64) {
+        let key = (counter.clone(), at);
+        if let Some(claim) = self.claims.get(&key) {
+            self.check_indexed(&key, claim);
         }
+    }
+
+    fn check_indexed(&self, key: &(CounterName, u64), claim: &Claim) {
+        assert_eq!(self.open.contains(key), claim.state == ClaimState::Open, "{key:?}");
+        assert_eq!(self.waiting.contains(key), claim.state == ClaimState::Waiting, "{key:?}");
+        assert!(claim.passes <= CLAIM_PASSES_MAX, "{key:?}");
+        let theirs = self.passed.get(&(key.0.clone(), claim.holder));
+        assert_eq!(theirs.is_some_and(|theirs| theirs.contains(&key.1)), claim.holder != key.1, "{key:?}");
+    }
+
+    /// Panics when a rule is broken. Looks at every claim there ever was.
+    pub fn check_invariants(&self) {
+        self.claims.iter().for_each(|(key, claim)| self.check_indexed(key, claim));
         assert!(self.passed.values().all(|theirs| !theirs.is_empty()));
         let passed: usize = self.passed.values().map(BTreeSet::len).sum();
         assert_eq!(passed, self.claims.iter().filter(|(key, claim)| claim.holder != key.1).count());

@@ -8,7 +8,7 @@ use crate::plan::claims::CLOCK_WRONG_MS_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::claiming::{ClaimError, Claimable};
 use tidemark_proto::ids::{CounterName, LogIndex, SessionId};
-use tidemark_proto::ledger::{Claim, ClaimState, Ledger};
+use tidemark_proto::ledger::{self, Claim, ClaimState, Ledger};
 use tidemark_proto::limits::CLAIM_PASSES_MAX;
 use tidemark_proto::msg::{Award, ClaimRule, Fallback, LedgerCmd};
 use tidemark_proto::time::WallMs;
@@ -48,6 +48,8 @@ pub struct Claims {
     /// Names of which somebody was told that they are the claim, and of which it was denied for good.
     told: BTreeMap<Key, u128>,
     denied: BTreeSet<(Key, u128)>,
+    /// Commands since the ledger's whole state of claims was looked at.
+    unlooked: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +70,19 @@ struct Line {
 }
 
 impl Claims {
+    /// The ledger's own invariants after a command about an award: of its claim at once, and of all of them when as many commands have come as
+    /// there is to look at. All of them each time is the square of what a run with thousands of awards has.
+    pub fn look(&mut self, name: &CounterName, at: Option<u64>, claims: &ledger::Claims) {
+        if let Some(at) = at {
+            claims.check_claim(name, at);
+        }
+        self.unlooked += 1;
+        if self.unlooked >= claims.size() {
+            self.unlooked = 0;
+            claims.check_invariants();
+        }
+    }
+
     // ---- the log ----
 
     /// An award was made at the true time `now`.

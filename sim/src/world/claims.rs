@@ -131,7 +131,7 @@ impl World {
             None => audit.claims.agrees_on_rule(&mut audit.findings, name, counter, &self.reference),
         }
         if audit.findings.violations.is_empty() {
-            self.reference.claims().check_invariants();
+            audit.claims.look(name, at, self.reference.claims());
         }
     }
 
@@ -299,6 +299,7 @@ impl World {
             audit.claims.answered(&mut audit.findings, suitor.asker, false);
         }
         audit.claims.ended(&mut audit.findings);
+        self.reference.claims().check_invariants();
         for dc in 0..self.aggregators.len() {
             let same = self.aggregators[dc].ledger.claims() == self.reference.claims();
             self.audit.findings.check("claims", same, || format!("at the end replica {dc} differs from the log"));
