@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use tidemark_proto::ids::{ClientId, SessionId};
-use tidemark_proto::limits::STREAMS_KEPT_AGES;
 use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Place, ToGroup};
 use tidemark_proto::time::Time;
 
@@ -30,6 +29,8 @@ pub struct Increment {
     pub told: Told,
     /// It was certified and not reported when its generation was revoked.
     pub late: bool,
+    /// Its client was told that its group has forgotten the stream that it was in.
+    pub forgotten: bool,
 }
 
 /// What a client knows of its hit.
@@ -50,6 +51,8 @@ pub struct Added {
     pub applied: u64,
     pub failed: u64,
     pub unknown: u64,
+    /// Of what is unknown, what was in a stream that its group has forgotten.
+    pub forgotten: u64,
 }
 
 /// A stream of batches as the committed log has it.
@@ -115,6 +118,8 @@ pub struct Oracle {
     pub crashed: Vec<bool>,
     /// The group that was declared lost, if any.
     pub lost: Option<u16>,
+    /// The client process that is just being told that its group has forgotten it.
+    pub told_forgotten: Option<u32>,
     /// Ages of its group after which a client's id is over.
     pub streams_kept: u32,
     keys: BTreeMap<Vec<u8>, u16>,
@@ -136,15 +141,24 @@ impl Oracle {
         }
     }
 
-    /// Whether clients may find themselves forgotten in a run's time.
-    pub fn is_forgetful(&self) -> bool {
-        self.streams_kept < STREAMS_KEPT_AGES
+    /// A client was told of a hit of its.
+    pub fn tell(&mut self, number: u32, told: Told) {
+        let increment = &mut self.increments[number as usize];
+        increment.told = told;
+        increment.forgotten = told == Told::Unknown && self.told_forgotten == Some(increment.client);
+    }
+
+    /// A client was told that it is unknown whether some of what it added was counted.
+    pub fn tell_unknown(&mut self, client: u32, counter: u16, delta: u64) {
+        let added = self.added.entry((client, counter)).or_default();
+        added.unknown += delta;
+        added.forgotten += if self.told_forgotten == Some(client) { delta } else { 0 };
     }
 
     /// A hit is about to be handed to its client; returns its number.
     pub fn invoke(&mut self, client: u32, counter: u16, delta: u64, now: Time) -> u32 {
         let told = Told::Nothing;
-        let (applied, group, pos, place, late) = (0, None, None, None, false);
+        let (applied, group, pos, place, late, forgotten) = (0, None, None, None, false, false);
         self.increments.push(Increment {
             counter,
             client,
@@ -156,6 +170,7 @@ impl Oracle {
             place,
             told,
             late,
+            forgotten,
         });
         self.increments.len() as u32 - 1
     }

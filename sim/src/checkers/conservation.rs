@@ -49,8 +49,8 @@ pub fn at_end(findings: &mut Findings, oracle: &Oracle) {
     for (number, increment) in oracle.increments.iter().enumerate() {
         told(findings, oracle, number as u32);
         let alive = !oracle.crashed[increment.client as usize];
-        // In doubt at a group that was lost, or has forgotten the client: nobody counts it again without being asked.
-        let in_doubt = (oracle.lost.is_some() || oracle.is_forgetful()) && increment.told == Told::Unknown;
+        // In doubt at a group that was lost, or has said that it forgot the client: nobody counts it again without being asked.
+        let in_doubt = increment.told == Told::Unknown && (oracle.lost.is_some() || increment.forgotten);
         let expected = !alive || increment.applied == 1 || increment.told == Told::Failed || in_doubt;
         findings.check(NAME, expected, || {
             format!("at the end increment {number} of client {} is not counted", increment.client)
@@ -59,7 +59,8 @@ pub fn at_end(findings: &mut Findings, oracle: &Oracle) {
     for (&(client, counter), added) in &oracle.added {
         let alive = oracle.crashed.get(client as usize).is_some_and(|crashed| !crashed);
         let most = added.invoked - added.failed;
-        let least = if alive { most - added.unknown } else { 0 };
+        let in_doubt = if oracle.lost.is_some() { added.unknown } else { added.forgotten };
+        let least = if alive { most - in_doubt } else { 0 };
         findings.check(NAME, (least..=most).contains(&added.applied), || {
             format!("client {client} added {added:?} to counter {counter}: {least} to {most} should be counted")
         });

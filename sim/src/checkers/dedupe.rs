@@ -23,6 +23,14 @@ pub fn forgotten(findings: &mut Findings, oracle: &Oracle, group: u16, of: Clien
     });
 }
 
+/// A node refused a batch as one of a client that may have been forgotten: `since` is the group's age when it welcomed that client.
+pub fn expired(findings: &mut Findings, oracle: &Oracle, group: u16, client: ClientId, since: u32) {
+    let age = oracle.groups[usize::from(group)].age;
+    findings.check(NAME, since.saturating_add(oracle.streams_kept) < age, || {
+        format!("group {group}, of age {age}, refused {client:?} as forgotten, whom it welcomed at age {since}")
+    });
+}
+
 /// A node answered a fence: the log says the same, and has ended the stream.
 pub fn fenced(findings: &mut Findings, oracle: &Oracle, group: u16, of: ClientId, lane: u8, last_seq: u64) {
     let stream = oracle.groups[usize::from(group)].streams.get(&(of, lane));

@@ -10,7 +10,7 @@ use tidemark_proto::client::{
     AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, SiteId, Ticket,
 };
 use tidemark_proto::ids::{ClientId, OwnerId};
-use tidemark_proto::msg::{FromClient, ToClient};
+use tidemark_proto::msg::{BatchError, FromClient, ToClient};
 use tidemark_proto::node;
 use tidemark_proto::time::{Span, Time};
 
@@ -188,7 +188,7 @@ impl World {
                 self.audit.oracle.added.entry((client as u32, counter.0 as u16)).or_default().failed += delta;
             }
             Output::Unknown { counter, delta } => {
-                self.audit.oracle.added.entry((client as u32, counter.0 as u16)).or_default().unknown += delta;
+                self.audit.oracle.tell_unknown(client as u32, counter.0 as u16, delta);
             }
             Output::Flushed { .. } | Output::Writable | Output::Closed { .. } => {}
         }
@@ -197,7 +197,7 @@ impl World {
     fn tell(&mut self, ticket: Ticket, told: Told) {
         let number = ticket.0 as u32;
         self.note(2, [ticket.0, 0, 0], || format!("increment {number} is told {told:?}"));
-        self.audit.oracle.increments[number as usize].told = told;
+        self.audit.oracle.tell(number, told);
         if told == Told::Unknown {
             self.coverage.saw("hit of unknown fate");
         }
@@ -383,7 +383,12 @@ impl World {
                 self.coverage.saw("forgotten stream asked for");
                 dedupe::forgotten(&mut audit.findings, &audit.oracle, group, *of, *lane);
             }
-            ToClient::Refused { error, .. } => self.coverage.saw(refusal(error)),
+            ToClient::Refused { error, .. } => {
+                self.coverage.saw(refusal(error));
+                if let BatchError::Expired { since, .. } = *error {
+                    dedupe::expired(&mut audit.findings, &audit.oracle, group, client, since);
+                }
+            }
             ToClient::NotYours { of } => audit.findings.found("owners", format!("{of:?} was refused its own id")),
             ToClient::Welcome { .. } | ToClient::Spread { .. } => {}
         }
@@ -394,7 +399,11 @@ impl World {
         let Conn { client, link, client_up, lost_after, .. } = self.conns[conn];
         if client_up && lost_after.is_none_or(|until| self.now <= until) {
             self.note(4, [conn as u64, 0, 0], || format!("node → client {client}: {msg:?}"));
+            let forgets =
+                matches!(msg, ToClient::Forgotten { .. } | ToClient::Refused { error: BatchError::Expired { .. }, .. });
+            self.audit.oracle.told_forgotten = forgets.then_some(client as u32);
             self.client_input(client, Input::FromNode { link, message: msg });
+            self.audit.oracle.told_forgotten = None;
         }
     }
 
@@ -508,8 +517,7 @@ fn told(outcome: &Outcome) -> Told {
     }
 }
 
-fn refusal(error: &tidemark_proto::msg::BatchError) -> &'static str {
-    use tidemark_proto::msg::BatchError;
+fn refusal(error: &BatchError) -> &'static str {
     match error {
         BatchError::Gap { .. } => "refused: gap",
         BatchError::Fenced { .. } => "refused: fenced",
