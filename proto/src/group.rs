@@ -424,7 +424,12 @@ impl Group {
     /// Whether a client that was first welcomed at an age was so long ago that streams of its may be forgotten: one that was used
     /// since then is remembered for as long as this is false, and takes no new batch once it is true.
     fn is_expired(&self, since: u32) -> bool {
-        since.saturating_add(self.config.streams_kept) < self.age && !bites(Bug::ForgottenTaken)
+        since.saturating_add(self.streams_kept()) < self.age && !bites(Bug::ForgottenTaken)
+    }
+
+    fn streams_kept(&self) -> u32 {
+        let early = if bites(Bug::ForgottenEarly) { 2 } else { 1 };
+        self.config.streams_kept / early
     }
 
     /// It is one older, and forgets streams of which nothing came for long: identities do not pile up. What an increment of theirs
@@ -434,7 +439,7 @@ impl Group {
             return;
         }
         self.age = age;
-        let Some(before) = age.checked_sub(self.config.streams_kept) else { return };
+        let Some(before) = age.checked_sub(self.streams_kept()) else { return };
         let journals = self.guards.iter().flat_map(|guard| guard.tenure.journal());
         let in_use: BTreeSet<u32> = journals.map(|(_, item)| item.stream).collect();
         self.streams.forget(before, &in_use);

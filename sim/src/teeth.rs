@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 51] = [
+pub const INSIDE: [Bug; 52] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -91,6 +91,7 @@ pub const INSIDE: [Bug; 51] = [
     Bug::NoteForgotten,
     Bug::ForgottenTaken,
     Bug::ForgottenInUse,
+    Bug::ForgottenEarly,
     Bug::WinnersUntold,
     Bug::AwardedAgain,
     Bug::LostStaysOpen,

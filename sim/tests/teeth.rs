@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 67] = [
+const PINNED: [(Mutation, u64, &str); 68] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -65,6 +65,7 @@ const PINNED: [(Mutation, u64, &str); 67] = [
     (Mutation::Inside(Bug::NoteForgotten), 88, "views"),
     (Mutation::Inside(Bug::ForgottenTaken), 10, "dedupe"),
     (Mutation::Inside(Bug::ForgottenInUse), 3, "invariants"),
+    (Mutation::Inside(Bug::ForgottenEarly), 3, "dedupe"),
     (Mutation::Inside(Bug::WinnersUntold), 88, "award"),
     (Mutation::Inside(Bug::AwardedAgain), 57, "award"),
     (Mutation::Inside(Bug::LostStaysOpen), 3, "liveness"),
