@@ -4,6 +4,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use tidemark_sim::checkers::sizes::Day;
 use tidemark_sim::coverage::Unmet;
 use tidemark_sim::engine::Mode;
 use tidemark_sim::model::config::{self, Config};
@@ -57,6 +58,8 @@ enum ModeName {
     Fast,
     /// Real ones: openraft and redb on virtual time, in smaller runs.
     Raft,
+    /// Modelled logs for a virtual month with the constants that ship; what processes keep is measured each day. A run takes minutes.
+    Month,
 }
 
 impl ModeName {
@@ -65,6 +68,7 @@ impl ModeName {
             ModeName::Fast => Ok(Mode::FAST),
             ModeName::Raft if is_repeatable() => Ok(RAFT),
             ModeName::Raft => Err(SimError::NotRepeatable),
+            ModeName::Month => Ok(Mode::MONTH),
         }
     }
 }
@@ -250,8 +254,19 @@ fn close(mode: Mode, timed: &Timed, only: &Only, json: bool) -> Result<(), SimEr
             n("virtual_s"),
             n("trace_hash"),
         );
+        print_days(&timed.outcome.days);
     }
     success(u64::from(!timed.outcome.findings.violations.is_empty()), SEEDS)
+}
+
+/// Of each size a line: its largest of every day beside the bound that it had then.
+fn print_days(days: &[Day]) {
+    let Some(last) = days.last() else { return };
+    println!("sizes, each day's nearest to its bound, and the last day's bound:");
+    for (name, size) in &last.sizes {
+        let each = days.iter().map(|day| day.sizes.get(name).map_or("-".to_owned(), |size| size.is.to_string()));
+        println!("{name:>32} {} of {}", each.collect::<Vec<_>>().join(" "), size.bound);
+    }
 }
 
 fn violations(mode: Mode, timed: &Timed, only: &Only) {

@@ -439,6 +439,9 @@ impl Group {
             return;
         }
         self.age = age;
+        if bites(Bug::NothingForgotten) {
+            return;
+        }
         let Some(before) = age.checked_sub(self.streams_kept()) else { return };
         let journals = self.guards.iter().flat_map(|guard| guard.tenure.journal());
         let in_use: BTreeSet<u32> = journals.map(|(_, item)| item.stream).collect();

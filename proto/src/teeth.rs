@@ -74,6 +74,8 @@ pub enum Bug {
     ForgottenTaken,
     /// A group forgets streams of which increments are queued.
     ForgottenInUse,
+    /// A group forgets no stream.
+    NothingForgotten,
     /// A group forgets streams, and refuses their clients, in half the time for which they are to be remembered.
     ForgottenEarly,
     /// A view shows all generations of a counter.

@@ -34,6 +34,14 @@ fn main() {
     let named = |n: &String| ALL.into_iter().chain(inside()).find(|m| format!("{m:?}") == *n).expect("a bug's name");
     let m = a.get(4).map_or(Mutation::None, named);
     match a[1].as_str() {
+        "days" => {
+            let plan = Plan::of_days(a[2].parse().unwrap(), a[3].parse().unwrap());
+            let t = runner::run_plan(plan, m, None);
+            println!("{} {}", t.json(), t.seconds);
+            for day in t.outcome.days {
+                println!("{day:?}");
+            }
+        }
         "replay" => {
             let plan = Plan::new(a[2].parse().unwrap());
             let t = runner::run_plan(plan, m, Some(&mut |l: &str| println!("{l}")));

@@ -18,7 +18,21 @@ pub struct Disk {
     cut: LogIndex,
 }
 
+/// How much is on a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskBytes {
+    pub entries: u64,
+    pub log: u64,
+    pub rows: u64,
+}
+
 impl Disk {
+    pub fn bytes(&self) -> DiskBytes {
+        let rows = self.rows.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        let log = self.log.iter().map(|(_, entry)| entry.len()).sum::<usize>();
+        DiskBytes { entries: self.log.len() as u64, log: log as u64, rows: rows as u64 }
+    }
+
     pub fn append(&mut self, index: LogIndex, entry: Vec<u8>) {
         self.log.push_back((index, entry));
     }

@@ -62,6 +62,8 @@ pub struct Stream {
     pub fenced: bool,
     /// The group's age at its last batch.
     pub used: u32,
+    /// And when it was last spoken of, in a fence too.
+    pub touched: u32,
     /// Increments of each batch: `items[bounds[seq − 1] .. bounds[seq]]`; `u32::MAX` for an `add`.
     items: Vec<u32>,
     bounds: Vec<u32>,
@@ -102,6 +104,11 @@ impl GroupTruth {
             guarded: vec![false; counters],
             ..GroupTruth::default()
         }
+    }
+
+    /// Streams that a group of this age, which keeps them for so many, may remember.
+    pub fn remembered(&self, kept: u32) -> u64 {
+        self.streams.values().filter(|stream| stream.touched.saturating_add(kept) >= self.age).count() as u64
     }
 }
 
@@ -210,6 +217,7 @@ impl Oracle {
                     let truth = &mut self.groups[usize::from(group)];
                     let stream = truth.streams.entry((*client, *lane)).or_default();
                     stream.fenced = true;
+                    stream.touched = truth.age;
                 }
                 GroupCmd::Age(age) => {
                     let truth = &mut self.groups[usize::from(group)];
@@ -272,7 +280,7 @@ impl Oracle {
             return Ok(());
         }
         stream.last += 1;
-        stream.used = truth.age;
+        (stream.used, stream.touched) = (truth.age, truth.age);
         for item in &batch.items {
             let counter = truth.slots.get(item.slot as usize).copied().unwrap_or(u16::MAX);
             if counter == u16::MAX {

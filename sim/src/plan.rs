@@ -3,6 +3,7 @@
 
 pub mod claims;
 pub mod leases;
+pub mod month;
 pub mod pairs;
 
 use crate::net::LinkFaults;
@@ -10,6 +11,7 @@ use crate::rng::Rng;
 use crate::rtt::SITES;
 use claims::ClaimPlan;
 use leases::LeasePlan;
+use month::Days;
 use std::collections::BTreeSet;
 use tidemark_proto::limits::{AGE_UNIT, STAY_MAX, STREAMS_KEPT_AGES};
 use tidemark_proto::msg::ClaimRule;
@@ -309,6 +311,8 @@ pub struct Plan {
     pub eras: EraPlan,
     pub workload: Workload,
     pub safety_end: Time,
+    /// A run of days instead of a minute.
+    pub days: Option<Days>,
     pub only: Only,
 }
 
@@ -426,6 +430,7 @@ impl Plan {
             nodes,
             clients,
             safety_end,
+            days: None,
             only: Only::default(),
         };
         plan.faults = faults(&mut root.fork(3), &plan);

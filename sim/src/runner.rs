@@ -1,6 +1,7 @@
 //! Runs seeds, or explores configurations of the model, and says how it went: one run, a replay with its trace, a sweep on two
 //! threads. The only file of this crate that asks a clock or starts a thread; neither reaches a run.
 
+use crate::checkers::sizes::{Day, Size};
 use crate::coverage::{Coverage, Unmet};
 use crate::engine::Mode;
 use crate::model::config::Config;
@@ -109,8 +110,8 @@ fn panicked(seed: u64, panic: &(dyn std::any::Any + Send)) -> Outcome {
     let mut findings = crate::checkers::Findings::default();
     findings.found("invariants", format!("panicked: {what}"));
     let (trace_hash, events, increments, milestones) = (0, 0, 0, 0);
-    let (virtual_time, coverage) = (Time(0), Coverage::default());
-    Outcome { seed, trace_hash, findings, events, increments, milestones, virtual_time, coverage }
+    let (virtual_time, coverage, days) = (Time(0), Coverage::default(), Vec::new());
+    Outcome { seed, trace_hash, findings, events, increments, milestones, virtual_time, coverage, days }
 }
 
 impl Timed {
@@ -119,7 +120,7 @@ impl Timed {
         let o = &self.outcome;
         let violations: Vec<Value> =
             o.findings.violations.iter().map(|v| json!(format!("{}: {}", v.property, v.what))).collect();
-        json!({
+        let mut line = json!({
             "seed": o.seed,
             "seeds": 1,
             "failures": u64::from(!violations.is_empty()),
@@ -131,8 +132,19 @@ impl Timed {
             "increments": o.increments,
             "milestones": o.milestones,
             "virtual_s": o.virtual_time.0 as f64 / 1e6,
-        })
+        });
+        if !o.days.is_empty() {
+            line["days"] = o.days.iter().map(day_json).collect();
+        }
+        line
     }
+}
+
+/// What came nearest to its bound in a day, by name.
+fn day_json(day: &Day) -> Value {
+    let size = |(name, size): (&&str, &Size)| ((*name).to_owned(), json!({ "is": size.is, "bound": size.bound }));
+    let sizes: serde_json::Map<String, Value> = day.sizes.iter().map(size).collect();
+    json!({ "day": day.day, "sizes": sizes })
 }
 
 impl Shrunk {

@@ -43,6 +43,13 @@ struct Storing<'l> {
     view_starts: &'l BTreeMap<AggregatorId, u64>,
 }
 
+impl Ledger {
+    /// Bytes of a snapshot of it.
+    pub fn stored_bytes(&self) -> usize {
+        postcard::to_allocvec(self).expect("a ledger can be encoded").len()
+    }
+}
+
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Ledger { applied, namespaces, spread, views, view_starts, groups, .. } = self;

@@ -36,6 +36,17 @@ impl LeasePlan {
         }
     }
 
+    /// Milestones of the counters have these policies.
+    pub(super) fn of(policies: Vec<Policy>, mut rng: Rng, nodes: usize, dcs: usize) -> LeasePlan {
+        LeasePlan {
+            policies,
+            other_per_10k: 0,
+            nodes_ppm: (0..nodes).map(|_| drift(&mut rng)).collect(),
+            aggregators_ppm: (0..dcs).map(|_| drift(&mut rng)).collect(),
+            rng,
+        }
+    }
+
     /// The policy that an operator's command says, by its place in the plan.
     pub fn policy(&self, index: usize, counter: usize) -> Policy {
         let usual = self.policies.get(counter).copied().unwrap_or_default();

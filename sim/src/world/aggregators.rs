@@ -92,7 +92,7 @@ impl World {
         let rows: Rows = process.rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let boot = process.boot;
         let applied = process.applied;
-        let mut config = aggregator_config(self.id_of(dc), boot, rng.next());
+        let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
         config.paired = self.is_paired(dc);
         let core = AggregatorCore::recover(config, rows);
         self.note(40, [dc as u64, boot.into(), 0], || format!("aggregator {dc} starts for the {boot}. time"));
@@ -392,9 +392,14 @@ impl World {
 }
 
 /// Small rings and quick retries, so that walks and repetitions happen in every run.
-fn aggregator_config(own: AggregatorId, boot: u32, seed: u64) -> AggregatorConfig {
+/// Small limits, but in a run of days those that ship.
+fn aggregator_config(own: AggregatorId, boot: u32, seed: u64, of_days: bool) -> AggregatorConfig {
     let mut config = AggregatorConfig::new(own, u64::from(boot));
-    (config.seed, config.gossip.delta_bytes_max) = (seed, 512);
+    config.seed = seed;
+    if of_days {
+        return config;
+    }
+    config.gossip.delta_bytes_max = 512;
     (config.gossip.own_ring_events, config.gossip.relay_ring_events) = (16, 16);
     config
 }

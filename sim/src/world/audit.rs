@@ -5,6 +5,7 @@ use crate::checkers::claims::Claims;
 use crate::checkers::definitions::Definitions;
 use crate::checkers::positions::Positions;
 use crate::checkers::rights::Rights;
+use crate::checkers::sizes::Sizes;
 use crate::checkers::views::Views;
 use crate::checkers::{Account, Findings, award, conservation, convergence, limits, liveness, order};
 use crate::oracle::{GENERATIONS, Oracle, Told};
@@ -24,6 +25,9 @@ pub struct Audit {
     pub views: Views,
     pub definitions: Definitions,
     pub claims: Claims,
+    pub sizes: Sizes,
+    /// By group.
+    pub streams_peak: Vec<u64>,
     /// Increments without session that were asked for.
     pub adds: u64,
     /// The next unguarded counter to look at in a view.
@@ -41,6 +45,8 @@ impl Audit {
             findings: Findings::default(),
             definitions: Definitions::default(),
             claims: Claims::default(),
+            sizes: Sizes::default(),
+            streams_peak: vec![0; groups],
             positions: Positions::default(),
             awards: award::Awards::default(),
             adds: 0,

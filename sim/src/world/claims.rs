@@ -62,7 +62,7 @@ impl World {
 
     /// Each host says what its clock shows, not all at the same time.
     pub(super) fn on_clocks(&mut self, scans: u64, scan_interval: Span) {
-        let every = CLOCK_INTERVAL.0 / scan_interval.0;
+        let every = (CLOCK_INTERVAL.0 / scan_interval.0).max(1);
         for dc in self.members() {
             if self.aggregators[dc].is_up() && (scans + dc as u64).is_multiple_of(every) {
                 let wall = self.wall(dc);

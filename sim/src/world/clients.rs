@@ -48,6 +48,16 @@ pub struct Conn {
     lost_after: Option<Time>,
 }
 
+impl ClientProc {
+    pub fn is_alive(&self) -> bool {
+        self.core.is_some()
+    }
+
+    pub fn bytes_held(&self) -> u64 {
+        self.core.as_ref().map_or(0, |core| core.bytes_held() as u64)
+    }
+}
+
 impl World {
     pub(super) fn add_client(&mut self, slot: usize) {
         let client = self.clients.len();

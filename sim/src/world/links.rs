@@ -62,8 +62,9 @@ impl World {
             (a + 1..self.members().end).for_each(|b| self.scan_peer(a, b));
         }
         self.scan_raft();
-        self.on_clocks(self.links.scans, SCAN_INTERVAL);
-        self.after(SCAN_INTERVAL, Event::Scan);
+        let interval = self.plan.days.map_or(SCAN_INTERVAL, |days| days.look_interval);
+        self.on_clocks(self.links.scans, interval);
+        self.after(interval, Event::Scan);
     }
 
     // ---- node ↔ aggregator ----

@@ -16,8 +16,10 @@ mod nodes;
 mod old_disks;
 mod pairs;
 mod replicas;
+mod sizes;
 
 use crate::checkers::Findings;
+use crate::checkers::sizes::Day;
 use crate::coverage::Coverage;
 use crate::engine::Engine;
 use crate::net::Net;
@@ -175,6 +177,8 @@ pub enum Event {
     },
     // The world.
     Scan,
+    /// Sizes are measured.
+    Measure,
     Fault(usize),
     Heal(usize),
     OldDisk(usize),
@@ -222,6 +226,8 @@ pub struct Outcome {
     pub milestones: u64,
     pub virtual_time: Time,
     pub coverage: Coverage,
+    /// What processes kept, of a run of days.
+    pub days: Vec<Day>,
 }
 
 pub struct World {
@@ -367,6 +373,7 @@ impl World {
         self.coverage.saw_times("wall clock set while it runs", times_set);
         self.queue.push(Time(2), Event::Scan);
         self.plan_images();
+        self.plan_measuring();
     }
 
     /// Runs to the end, or to the first violation.
@@ -446,6 +453,7 @@ impl World {
             Event::GroupProposal { node, boot, command } => self.append_to_group(node, boot, command),
             Event::GroupElection { group } => self.on_group_election(group),
             Event::Scan => self.on_scan(),
+            Event::Measure => self.on_measure(),
             Event::Fault(index) => self.on_fault(index),
             Event::Heal(index) => self.on_heal(index),
             Event::OldDisk(index) => self.on_old_disk(index),
@@ -489,6 +497,7 @@ impl World {
             virtual_time: self.now,
             coverage: self.coverage,
             findings: self.audit.findings,
+            days: self.audit.sizes.days,
         }
     }
 }

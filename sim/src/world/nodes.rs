@@ -84,8 +84,12 @@ pub fn groups(plan: &Plan) -> Vec<GroupId> {
 /// clock is known beforehand: for a thousand years.
 const INCARNATION_MS: u64 = u32::MAX as u64 * 1_000;
 
-/// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run.
+/// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run of a minute; in a run of days
+/// those that ship.
 fn node_config(group: GroupId, plan: &Plan) -> NodeConfig {
+    if plan.days.is_some() {
+        return NodeConfig::new(group, plan.lanes);
+    }
     let mut config = NodeConfig {
         age_unit: plan.forgetting.age_unit,
         checkpoint_log_bytes: 16 << 10,
