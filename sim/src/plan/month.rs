@@ -91,7 +91,7 @@ fn workload(days: u32) -> Workload {
         share: if n == 0 { 500 } else { 70 },
         heavy_per_10k: 300,
         weight_max: 50,
-        adds: n > GUARDED && n % 3 == 0,
+        adds: n > GUARDED && n.is_multiple_of(3),
     };
     let hour = DAY.0 / 24;
     let swings = (0..u64::from(days)).flat_map(|day| {
