@@ -12,7 +12,7 @@ use tidemark_aggregator::{
 };
 use tidemark_client::{Client, HitError, HitOutcome};
 use tidemark_proto::client::AddError;
-use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, SessionId};
+use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, SessionId};
 use tidemark_proto::ledger::{Awarded, Fate};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
@@ -164,7 +164,11 @@ impl LocalBackend {
     }
 
     async fn count(&self, add: &Add) -> Result<Added, Failure> {
-        let hit = self.client.hit_weighted(&add.counter, add.session, add.delta).await.map_err(failure)?;
+        let hit = match add.half {
+            Half::Up => self.client.hit_weighted(&add.counter, add.session, add.delta).await,
+            Half::Down => self.client.take_back(&add.counter, add.delta).await,
+        };
+        let hit = hit.map_err(failure)?;
         match tokio::time::timeout(DURABLE_PATIENCE, hit.durable()).await {
             Ok(durable) => durable.map_err(failure)?,
             Err(_) => return Err(Failure::InDoubt("the node did not answer in time".to_owned())),
@@ -272,7 +276,7 @@ impl Drop for LocalBackend {
 impl Backend for LocalBackend {
     async fn add(&self, add: Add) -> Result<Added, Failure> {
         let added = self.count(&add).await?;
-        if let Some(tally) = &self.tallied {
+        if let Some(tally) = self.tallied.as_ref().filter(|_| add.half == Half::Up) {
             tally.note(&add.counter, add.delta);
         }
         Ok(added)

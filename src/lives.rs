@@ -2,6 +2,7 @@
 
 use crate::backend::{LEDGER_PATIENCE, late, shown};
 use crate::http::Failure;
+use crate::http::body::Signed;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_aggregator::Aggregator;
@@ -37,7 +38,7 @@ pub struct LifeBody {
 pub struct BegunBody {
     pub generation: u32,
     /// What it stood at here, as far as was known; `null` in the answer to a request that was carried out before.
-    pub was: Option<u64>,
+    pub was: Option<Signed>,
     /// As in [`LifeBody`].
     pub waits_for: Vec<String>,
 }
@@ -88,7 +89,7 @@ impl Lives {
         keeps_milestones: bool,
         if_generation: Option<u32>,
     ) -> Result<BegunBody, Failure> {
-        let was = self.0.get(counter).value;
+        let was = Signed(self.0.get(counter).value());
         let decide = |ledger: &Ledger| (ledger.resets().life(counter), ledger.reset(counter, keeps_milestones));
         let (before, cmd) = self.0.with_ledger(decide);
         let cmd = cmd.map_err(failure)?;
@@ -112,7 +113,7 @@ impl Lives {
     }
 
     /// Answers once the groups here have heard, so that what is counted after it counts in the generation, or when its patience ends.
-    async fn begun(&self, counter: &CounterName, generation: u32, was: Option<u64>) -> BegunBody {
+    async fn begun(&self, counter: &CounterName, generation: u32, was: Option<Signed>) -> BegunBody {
         let heard = || self.0.unheard(counter).is_empty().then_some(());
         let waits_for = match shown(HEARD_PATIENCE, heard).await {
             Some(()) => Vec::new(),

@@ -46,6 +46,8 @@ pub struct LocalOptions {
     /// Name of the cluster, in its certificates and data.
     pub cluster: String,
     pub namespaces: Vec<String>,
+    /// Namespaces, of those or others, whose counters may go down.
+    pub updown: Vec<String>,
     /// The first of two UDP ports per data centre; `None`: whichever are free.
     pub base_port: Option<u16>,
     pub jitter_ms: f64,
@@ -128,9 +130,9 @@ impl LocalCluster {
         for (at, sockets) in sockets.into_iter().enumerate() {
             dcs.push(start_dc(&options, &cluster, DcId(at as u16), sockets).await?);
         }
-        let LocalOptions { layout, data_dir, namespaces, .. } = options;
+        let LocalOptions { layout, data_dir, namespaces, updown, .. } = options;
         let local = LocalCluster { dcs, layout, data_dir, ca };
-        local.wait_ready(&namespaces).await?;
+        local.wait_ready(&namespaces, &updown).await?;
         Ok(local)
     }
 
@@ -204,10 +206,10 @@ impl LocalCluster {
         join_all(self.dcs.into_iter().map(LocalDc::stop)).await;
     }
 
-    async fn wait_ready(&self, namespaces: &[String]) -> Result<(), LocalError> {
+    async fn wait_ready(&self, namespaces: &[String], updown: &[String]) -> Result<(), LocalError> {
         let deadline = Instant::now() + READY_TIMEOUT;
         for dc in &self.dcs {
-            while let Err(reason) = dc.ready(namespaces).await {
+            while let Err(reason) = dc.ready(namespaces, updown).await {
                 if Instant::now() >= deadline {
                     let waited_s = READY_TIMEOUT.as_secs();
                     return Err(LocalError::NotReady { dc: dc.name.clone(), waited_s, reason });
@@ -225,12 +227,18 @@ impl LocalDc {
         self.node.statuses().get().iter().map(|group| group.commits).sum()
     }
 
-    async fn ready(&self, namespaces: &[String]) -> Result<(), String> {
+    async fn ready(&self, namespaces: &[String], updown: &[String]) -> Result<(), String> {
         self.aggregator.ready()?;
         let known = self.aggregator.with_ledger(|ledger| ledger.namespaces().map(str::to_owned).collect::<Vec<_>>());
         if let Some(missing) = namespaces.iter().find(|name| !known.contains(name)) {
             self.aggregator.add_namespace(missing).await;
             return Err(format!("namespace {missing} is not known yet"));
+        }
+        let goes_down =
+            |name: &&String| self.aggregator.with_ledger(|ledger| ledger.updown().any(|known| known == *name));
+        if let Some(missing) = updown.iter().find(|name| !goes_down(name)) {
+            self.aggregator.add_updown(missing).await;
+            return Err(format!("counters of the namespace {missing} do not go down yet"));
         }
         self.node.statuses().ready().map_err(|reason| format!("its node: {reason}"))
     }

@@ -28,6 +28,9 @@ pub struct ServeOptions {
     /// Namespaces to have besides `default` and `search`
     #[arg(long, value_name = "NAME")]
     pub namespace: Vec<String>,
+    /// Namespaces to have whose counters may go down; from then on they always may
+    #[arg(long, value_name = "NAME")]
+    pub updown: Vec<String>,
 }
 
 /// Why nothing is served.
@@ -61,11 +64,15 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
         tidemark_proto::ids::CounterName::new(name, b"x")?;
         namespaces.push(name.clone());
     }
+    for name in &options.updown {
+        tidemark_proto::ids::CounterName::new(name, b"x")?;
+    }
     let local = LocalOptions {
         layout: Layout::single(),
         data_dir: options.data_dir.clone(),
         cluster: CLUSTER.to_owned(),
         namespaces,
+        updown: options.updown.clone(),
         base_port: None,
         jitter_ms: 0.0,
         loss: 0.0,

@@ -1,13 +1,15 @@
 //! How each data centre stands with one counter, as one aggregator knows it: for the page of the cluster and the demo's table.
 //! The work is bounded by the data centres, their groups and the counter's components, whatever was ever awarded or counted.
 
+use std::collections::BTreeMap;
 use tidemark_aggregator::{Aggregator, Cluster, DataCentre};
 use tidemark_proto::aggregator::AggregatorCore;
-use tidemark_proto::ids::{CounterName, DcId};
+use tidemark_proto::ids::{CounterName, DcId, Half};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::Award;
 use tidemark_proto::time::Time;
 
+use crate::http::body::{HalvesBody, Signed};
 use crate::http::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 use crate::places::Place;
 
@@ -31,17 +33,20 @@ pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<P
     aggregator.with_ledger(|ledger| {
         aggregator.with_core(|core| {
             let reading = core.read(counter, ledger);
-            let parts = core.view().parts_of(counter, reading.generation);
+            let parts = |half| core.view().parts_of(counter, half, reading.generation);
+            let (up, down) = (parts(Half::Up), if reading.down > 0 { parts(Half::Down) } else { BTreeMap::new() });
             let known = Known { aggregator, ledger, core, counter, now };
             let dc = |(number, layout): (u16, &DataCentre)| {
                 let place = places.get(usize::from(number)).cloned().flatten();
-                known.of(DcId(number), layout.name.clone(), place, parts.get(&DcId(number)).copied().unwrap_or(0))
+                let part = |of: &BTreeMap<DcId, u64>| of.get(&DcId(number)).copied().unwrap_or(0);
+                known.of(DcId(number), layout.name.clone(), place, (part(&up), part(&down)))
             };
             ClusterBody {
                 dc: cluster.name_of(aggregator.dc()).unwrap_or("?").to_owned(),
                 ledger: LedgerBody { index: ledger.applied().0, leader },
                 counter: counter.into(),
-                total: reading.value,
+                total: Signed(reading.value()),
+                halves: HalvesBody::of(&reading),
                 pending: reading.pending,
                 next_milestone: ledger.next_milestone(counter),
                 awards: newest_awards(ledger, counter, CLUSTER_AWARDS_MAX).map(Into::into).collect(),
@@ -61,8 +66,8 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// A data centre whose part of the counter is `counted`.
-    fn of(&self, dc: DcId, name: String, place: Option<Place>, counted: u64) -> DcBody {
+    /// A data centre whose part of the counter is so much up and down.
+    fn of(&self, dc: DcId, name: String, place: Option<Place>, (counted, down): (u64, u64)) -> DcBody {
         let round_trip = self.core.rtts().get(&dc).copied();
         let reachable = self.aggregator.reaches(dc);
         let rights = rights(self.ledger, self.counter, dc);
@@ -74,7 +79,7 @@ impl Known<'_> {
             reachable,
             round_trip_ms: round_trip.map(|span| span.0 as f64 / US_PER_MS),
             heard_ms: self.core.gossip().progressed(dc).map(|at| (self.now - at).0 as f64 / US_PER_MS),
-            counted,
+            counted: Signed(i128::from(counted) - i128::from(down)),
             rights,
             mode: Mode::of(reachable, rights),
             pending: rights.zip(placed).map(|(rights, placed)| counted.saturating_sub(placed).saturating_sub(rights)),

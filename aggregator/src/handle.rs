@@ -331,7 +331,7 @@ impl Aggregator {
     /// how far it is. Returns the revision it was decided on: when [`Aggregator::revision`] is larger and the milestones are not
     /// there, another change came first and this one changed nothing.
     pub async fn define(&self, counter: &CounterName, spec: MilestoneSpec) -> Result<u64, DefineError> {
-        let shown = self.get(counter).value;
+        let shown = self.get(counter).up;
         let (revision, cmd) = {
             let ledger = self.inner.ledger.lock();
             (ledger.revision(counter), ledger.definition(counter, spec, shown)?)
@@ -457,6 +457,11 @@ impl Aggregator {
     /// Makes a namespace known to the whole cluster.
     pub async fn add_namespace(&self, name: &str) {
         self.submit(vec![LedgerCmd::Namespace(name.to_owned())]).await;
+    }
+
+    /// Lets the counters of a namespace go down, in the whole cluster and for ever. The namespace becomes known with that.
+    pub async fn add_updown(&self, name: &str) {
+        self.submit(vec![LedgerCmd::UpDown(name.to_owned())]).await;
     }
 
     /// Spreads a counter over all valves, in the whole cluster.

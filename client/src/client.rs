@@ -12,7 +12,7 @@ use crate::waits::Waits;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::client::{ClientCore, InDoubt};
-use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::msg::{Award, Reading};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -80,6 +80,14 @@ impl Counter {
         self.shared.added();
     }
 
+    /// Subtracts `n`, as [`Counter::add`] adds. Both are counted, and kept, apart: milestones look at what was added only. A counter
+    /// whose namespace does not say that its counters may go down is refused, which is told to the builder's `on_loss`.
+    #[inline]
+    pub fn subtract(&self, n: u64) {
+        self.counter.subtract(n);
+        self.shared.added();
+    }
+
     /// The counter's name.
     pub fn name(&self) -> &CounterName {
         &self.counter.name
@@ -123,6 +131,20 @@ impl Client {
         Ok(())
     }
 
+    /// Subtracts `n` from a counter by name, as [`Counter::subtract`] does. Errors: nothing was counted.
+    #[inline]
+    pub fn subtract(&self, counter: &CounterName, n: u64) -> Result<(), AddError> {
+        self.subtract_key(counter.namespace(), counter.key(), n)
+    }
+
+    /// [`Client::subtract`] without a name made beforehand.
+    #[inline]
+    pub fn subtract_key(&self, namespace: &str, key: &[u8], n: u64) -> Result<(), AddError> {
+        self.0.shared.keys_down.add(namespace, key, n)?;
+        self.0.shared.added();
+        Ok(())
+    }
+
     /// Counts 1 for a session. Waits only while too many hits wait for an answer; what it returns resolves to the place.
     ///
     /// `session`: a [`SessionId`] or a [`SessionToken`](crate::SessionToken).
@@ -139,7 +161,19 @@ impl Client {
     ) -> Result<Hit, HitError> {
         let target = counter.into();
         self.0.shared.permits.acquire().await.map_err(|_| HitError::Closed)?.forget();
-        self.submit(target, session, weight)
+        self.submit(target, Half::Up, session, weight)
+    }
+
+    /// The opposite of [`Client::hit_weighted`]: counts a weight down, 1 to 2^40, and resolves when that is durable. It has no number
+    /// and is never a milestone, and one that was reached stays so.
+    ///
+    /// # Errors
+    /// The namespace does not say that its counters may go down
+    /// ([`BatchError::GrowOnly`](tidemark_proto::msg::BatchError::GrowOnly)), and as of a hit.
+    pub async fn take_back(&self, counter: impl Into<Target>, weight: u64) -> Result<Hit, HitError> {
+        let target = counter.into();
+        self.0.shared.permits.acquire().await.map_err(|_| HitError::Closed)?.forget();
+        self.submit(target, Half::Down, None, weight)
     }
 
     /// [`Client::hit`] that does not wait: `Overloaded` instead.
@@ -147,12 +181,12 @@ impl Client {
         let shared = &self.0.shared;
         let overloaded = HitError::Overloaded { limit: shared.hits_max };
         shared.permits.try_acquire().map_err(|_| overloaded)?.forget();
-        self.submit(counter.into(), Some(session.into()), 1)
+        self.submit(counter.into(), Half::Up, Some(session.into()), 1)
     }
 
-    fn submit(&self, target: Target, session: Option<SessionId>, delta: u64) -> Result<Hit, HitError> {
+    fn submit(&self, target: Target, half: Half, session: Option<SessionId>, delta: u64) -> Result<Hit, HitError> {
         let cell = Arc::new(HitCell::default());
-        let hit = NewHit { counter: target.0, session, delta, cell: cell.clone() };
+        let hit = NewHit { counter: target.0, half, session, delta, cell: cell.clone() };
         self.0.shared.submit(hit).inspect_err(|_| self.0.shared.permits.add_permits(1))?;
         Ok(Hit(cell))
     }
@@ -213,7 +247,7 @@ impl Client {
     }
 
     /// The value of one counter, from the view of the first site whose aggregator can be reached. One that nobody counted
-    /// reads 0. At one aggregator values never go back.
+    /// reads 0. At one aggregator neither half of a counter ever goes back, so neither does a counter that only grows.
     pub async fn get(&self, counter: &CounterName) -> Result<Reading, GetError> {
         self.0.reads.get(counter, false, self.0.read_timeout).await
     }

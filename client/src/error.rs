@@ -1,7 +1,7 @@
 //! What can go wrong for a caller, per operation: what it can do, and whether anything was counted.
 
 use tidemark_proto::client as core;
-use tidemark_proto::ids::NameError;
+use tidemark_proto::ids::{CounterName, Half, NameError};
 use tidemark_proto::read::ReadError;
 use tidemark_transport::BindError;
 
@@ -111,11 +111,12 @@ pub enum ConnectError {
     Random(String),
 }
 
-/// Added weight that will not be counted, or of which nobody knows. Told to the callback given to the builder.
+/// Weight, added or (of the down half) subtracted, that will not be counted, or of which nobody knows. Told to the callback given to
+/// the builder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddLoss {
     /// Surely not counted.
-    Failed { counter: tidemark_proto::ids::CounterName, weight: u64, error: core::AddError },
+    Failed { counter: CounterName, half: Half, weight: u64, error: core::AddError },
     /// Counted once or not at all: its data centre is lost.
-    Unknown { counter: tidemark_proto::ids::CounterName, weight: u64 },
+    Unknown { counter: CounterName, half: Half, weight: u64 },
 }

@@ -8,8 +8,8 @@ use crate::link::{Event, Events};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidemark_proto::client::LinkId;
-use tidemark_proto::ids::{ClientId, CounterName, GroupId, LogIndex, NameError};
-use tidemark_proto::msg::{Award, BatchError, FromClient, Place, Reading, ToClient, WireItem};
+use tidemark_proto::ids::{ClientId, CounterName, GroupId, Half, LogIndex, NameError};
+use tidemark_proto::msg::{Award, BatchError, FromClient, Place, Reading, ToClient, WireItem, defined};
 use tokio::sync::{mpsc, watch};
 
 const LANES: u8 = 1;
@@ -31,11 +31,13 @@ struct State {
     counters: BTreeMap<CounterName, FakeCounter>,
     streams: BTreeMap<(ClientId, u8), Stream>,
     refused_namespaces: BTreeSet<String>,
+    updown_namespaces: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
 struct FakeCounter {
-    value: u64,
+    up: u64,
+    down: u64,
     milestones: BTreeSet<u64>,
     awards: BTreeMap<u64, Award>,
 }
@@ -58,7 +60,7 @@ impl Default for FakeCluster {
 }
 
 impl FakeCluster {
-    /// An empty cluster that knows every namespace.
+    /// An empty cluster that knows every namespace; their counters only grow.
     pub fn new() -> FakeCluster {
         FakeCluster::default()
     }
@@ -68,9 +70,8 @@ impl FakeCluster {
     }
 
     /// What the counter's value is; 0 if nobody counted it.
-    pub fn value(&self, namespace: &str, key: &[u8]) -> u64 {
-        let name = CounterName::new(namespace, key);
-        name.map_or(0, |name| self.state().counters.get(&name).map_or(0, |counter| counter.value))
+    pub fn value(&self, namespace: &str, key: &[u8]) -> i128 {
+        CounterName::new(namespace, key).map_or(0, |name| self.read(&[name])[0].value())
     }
 
     /// Defines a milestone. One at or below the count never comes.
@@ -96,6 +97,11 @@ impl FakeCluster {
         self.state().refused_namespaces.insert(namespace.to_owned());
     }
 
+    /// Lets counters of a namespace go down.
+    pub fn let_go_down(&self, namespace: &str) {
+        self.state().updown_namespaces.insert(namespace.to_owned());
+    }
+
     /// Makes the cluster reachable or not. When it no longer is, links break; what was counted stays, and from the return of
     /// this call on nothing more is.
     pub fn set_reachable(&self, reachable: bool) {
@@ -105,8 +111,9 @@ impl FakeCluster {
 
     pub(crate) fn read(&self, names: &[CounterName]) -> Vec<Reading> {
         let state = self.state();
-        let value = |name| state.counters.get(name).map_or(0, |counter| counter.value);
-        names.iter().map(|name| Reading { value: value(name), ..Reading::default() }).collect()
+        let halves = |name| state.counters.get(name).map_or((0, 0), |counter| (counter.up, counter.down));
+        let reading = |(up, down)| Reading { up, down, ..Reading::default() };
+        names.iter().map(|name| reading(halves(name))).collect()
     }
 
     /// Until the milestone is awarded, or there is none; told only while the cluster can be reached.
@@ -132,7 +139,7 @@ impl FakeCluster {
         };
         match counter.awards.get(&at) {
             Some(award) => Some(Ok(award.clone())),
-            None if at <= counter.value => Some(Err(AwardError::Passed)),
+            None if at <= counter.up => Some(Err(AwardError::Passed)),
             None => None,
         }
     }
@@ -170,7 +177,7 @@ impl FakeCluster {
 #[derive(Default)]
 struct FakeLink {
     client: ClientId,
-    names: BTreeMap<u32, CounterName>,
+    names: BTreeMap<u32, (CounterName, Half)>,
 }
 
 impl State {
@@ -186,7 +193,8 @@ impl State {
                 vec![ToClient::Fenced { of, lane, last_seq: stream.places.len() as u64 }]
             }
             FromClient::Batch { lane, seq, defs, items } => {
-                link.names.extend(defs);
+                let halves = defs.into_iter().map(|(definition, name)| (defined(definition), name));
+                link.names.extend(halves.map(|((number, half), name)| (number, (name, half))));
                 self.on_batch(link, lane, seq, &items)
             }
         }
@@ -211,9 +219,12 @@ impl State {
 
     fn admit(&mut self, link: &FakeLink, lane: u8, seq: u64, items: &[WireItem]) -> Result<(), BatchError> {
         for item in items {
-            let name = link.names.get(&item.number).ok_or(BatchError::UnknownNumber(item.number))?;
+            let (name, half) = link.names.get(&item.number).ok_or(BatchError::UnknownNumber(item.number))?;
             if self.refused_namespaces.contains(name.namespace()) {
                 return Err(BatchError::UnknownNamespace(name.namespace().to_owned()));
+            }
+            if *half == Half::Down && !self.updown_namespaces.contains(name.namespace()) {
+                return Err(BatchError::GrowOnly(name.namespace().to_owned()));
             }
         }
         let stream = self.streams.entry((link.client, lane)).or_default();
@@ -227,10 +238,14 @@ impl State {
 
     /// Counts an item; its place, when the counter has milestones.
     fn count(&mut self, link: &FakeLink, (lane, seq, idx, item): (u8, u64, u32, &WireItem)) -> Option<Place> {
-        let name = &link.names[&item.number];
+        let (name, half) = &link.names[&item.number];
         let counter = self.counters.entry(name.clone()).or_default();
-        let first = counter.value + 1;
-        counter.value += item.delta;
+        if *half == Half::Down {
+            counter.down += item.delta;
+            return None;
+        }
+        let first = counter.up + 1;
+        counter.up += item.delta;
         let group = GroupId::default();
         let award = |at: u64, index: usize| Award {
             counter: name.clone(),
@@ -250,7 +265,7 @@ impl State {
             before: vec![(group, first - 1)],
             index: LogIndex(index as u64 + 1),
         };
-        let all: Vec<u64> = counter.milestones.range(first..=counter.value).copied().collect();
+        let all: Vec<u64> = counter.milestones.range(first..=counter.up).copied().collect();
         for &at in &all {
             counter.awards.insert(at, award(at, counter.awards.len()));
         }

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::client::{AddError, ClientCore, CounterRef, InDoubt, Input, LinkId, Outcome, Output, Ticket};
+use tidemark_proto::ids::Half;
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::time::Time;
 use tokio::sync::{mpsc, watch};
@@ -26,8 +27,15 @@ pub(crate) type OnLoss = Box<dyn Fn(AddLoss) + Send + Sync>;
 
 /// Adds of one counter or one thread's table, as far as the core has them.
 enum Source {
-    Handle { counter: Arc<CounterInner>, to: Option<CounterRef>, seen: u64 },
-    Keys { slots: Arc<KeySlots>, to: Vec<Option<CounterRef>>, seen: Vec<u64> },
+    Handle { counter: Arc<CounterInner>, up: Seen, down: Seen },
+    Keys { slots: Arc<KeySlots>, half: Half, seen: Vec<Seen> },
+}
+
+/// What the core has of one half of a counter.
+#[derive(Default)]
+struct Seen {
+    to: Option<CounterRef>,
+    sum: u64,
 }
 
 pub(crate) struct Flusher {
@@ -203,7 +211,7 @@ impl Flusher {
     fn take_hits(&mut self) -> bool {
         let now = self.now();
         while let Some(hit) = self.waiting.pop_front() {
-            let counter = match self.core.counter(hit.counter.name()) {
+            let counter = match self.core.half_of(hit.counter.name(), hit.half) {
                 Ok(counter) => counter,
                 Err(error) => {
                     self.answer(&hit.cell, Err(HitError::Failed(error)));
@@ -250,9 +258,12 @@ impl Flusher {
     /// Whether there was something to take, and whether all of it was taken.
     fn take_adds(&mut self) -> (bool, bool) {
         let fresh = self.shared.fresh_handles().into_iter();
-        self.sources.extend(fresh.map(|counter| Source::Handle { counter, to: None, seen: 0 }));
-        let fresh = self.shared.keys.take_fresh().into_iter();
-        self.sources.extend(fresh.map(|slots| Source::Keys { slots, to: Vec::new(), seen: Vec::new() }));
+        let handle = |counter| Source::Handle { counter, up: Seen::default(), down: Seen::default() };
+        self.sources.extend(fresh.map(handle));
+        for (keys, half) in [(&self.shared.keys, Half::Up), (&self.shared.keys_down, Half::Down)] {
+            let fresh = keys.take_fresh().into_iter();
+            self.sources.extend(fresh.map(|slots| Source::Keys { slots, half, seen: Vec::new() }));
+        }
         let now = self.now();
         let (mut any, mut all) = (false, true);
         let mut sources = std::mem::take(&mut self.sources);
@@ -269,24 +280,24 @@ impl Flusher {
     fn take_source(&mut self, now: Time, source: &mut Source) -> Taken {
         let mut taken = Taken { any: false, all: true, forget: false };
         match source {
-            Source::Handle { counter, to, seen } => {
-                let sum = counter.slots.sum();
-                if sum != *seen {
-                    self.take(now, || counter.name.clone(), to, sum, seen, &mut taken);
+            Source::Handle { counter, up, down } => {
+                let sums = counter.sums();
+                for (half, sum, seen) in [(Half::Up, sums.0, up), (Half::Down, sums.1, down)] {
+                    if sum != seen.sum {
+                        self.take(now, || counter.name.clone(), half, sum, seen, &mut taken);
+                    }
                 }
             }
-            Source::Keys { slots, to, seen } => {
+            Source::Keys { slots, half, seen } => {
                 let closed = slots.is_closed();
-                let names = slots.names_from(to.len());
-                for name in names {
-                    to.push(self.core.counter(&name).ok());
-                    seen.push(0);
+                for name in slots.names_from(seen.len()) {
+                    seen.push(Seen { to: self.core.half_of(&name, *half).ok(), sum: 0 });
                 }
-                for (slot, (to, seen)) in to.iter_mut().zip(seen.iter_mut()).enumerate() {
+                for (slot, seen) in seen.iter_mut().enumerate() {
                     let sum = slots.sum(slot);
-                    if sum != *seen {
+                    if sum != seen.sum {
                         let name = || slots.names_from(slot).swap_remove(0);
-                        self.take(now, name, to, sum, seen, &mut taken);
+                        self.take(now, name, *half, sum, seen, &mut taken);
                     }
                 }
                 taken.forget = closed && taken.all;
@@ -303,28 +314,29 @@ impl Flusher {
         &mut self,
         now: Time,
         name: impl Fn() -> tidemark_proto::ids::CounterName,
-        to: &mut Option<CounterRef>,
+        half: Half,
         sum: u64,
-        seen: &mut u64,
+        seen: &mut Seen,
         taken: &mut Taken,
     ) {
         taken.any = true;
-        while sum != *seen {
-            let delta = sum.wrapping_sub(*seen).min(DELTA_MAX);
-            let counter = match to {
-                Some(counter) => Ok(*counter),
-                None => self.core.counter(&name()),
+        while sum != seen.sum {
+            let delta = sum.wrapping_sub(seen.sum).min(DELTA_MAX);
+            let counter = match seen.to {
+                Some(counter) => Ok(counter),
+                None => self.core.half_of(&name(), half),
             };
-            *to = counter.as_ref().ok().copied();
+            seen.to = counter.as_ref().ok().copied();
             match counter.and_then(|counter| self.core.try_add(now, counter, delta)) {
-                Ok(()) => *seen = seen.wrapping_add(delta),
+                Ok(()) => seen.sum = seen.sum.wrapping_add(delta),
                 Err(AddError::Overloaded { .. } | AddError::TooHeavy) => {
                     taken.all = false;
                     return;
                 }
                 Err(error) => {
-                    (self.on_loss)(AddLoss::Failed { counter: name(), weight: sum.wrapping_sub(*seen), error });
-                    *seen = sum;
+                    let weight = sum.wrapping_sub(seen.sum);
+                    (self.on_loss)(AddLoss::Failed { counter: name(), half, weight, error });
+                    seen.sum = sum;
                 }
             }
         }
@@ -333,7 +345,7 @@ impl Flusher {
     fn forget_handles(&mut self) {
         let shared = &self.shared;
         self.sources.retain(|source| match source {
-            Source::Handle { counter, seen, .. } => !shared.forget_handle(counter, *seen),
+            Source::Handle { counter, up, down } => !shared.forget_handle(counter, (up.sum, down.sum)),
             Source::Keys { .. } => true,
         });
     }
@@ -379,12 +391,12 @@ impl Flusher {
                 }
             }
             Output::Failed { counter, delta, error } => {
-                let counter = self.core.name(counter).clone();
-                (self.on_loss)(AddLoss::Failed { counter, weight: delta, error });
+                let (half, counter) = (self.core.half(counter), self.core.name(counter).clone());
+                (self.on_loss)(AddLoss::Failed { counter, half, weight: delta, error });
             }
             Output::Unknown { counter, delta } => {
-                let counter = self.core.name(counter).clone();
-                (self.on_loss)(AddLoss::Unknown { counter, weight: delta });
+                let (half, counter) = (self.core.half(counter), self.core.name(counter).clone());
+                (self.on_loss)(AddLoss::Unknown { counter, half, weight: delta });
             }
             Output::Writable => self.next_round = Instant::now(),
             Output::Closed { in_doubt } => self.done = Some(in_doubt),

@@ -53,5 +53,5 @@ pub use named::{FENCES_AT_ONCE_MAX, NAMED_AT_ONCE_MAX, NamedError, NamedOutcome,
 pub use shared::HANDLES_MAX;
 pub use site::{GroupSite, SiteError};
 pub use tidemark_proto::client::InDoubt;
-pub use tidemark_proto::ids::{CounterName, SessionId};
+pub use tidemark_proto::ids::{CounterName, Half, SessionId};
 pub use tidemark_proto::msg::{Award, Place, Reading};

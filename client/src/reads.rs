@@ -56,8 +56,8 @@ impl Numbers {
 struct Names {
     numbers: HashMap<CounterName, u32>,
     names: Vec<CounterName>,
-    /// What was shown of each last, so that nothing goes back when another aggregator is asked: generation and value.
-    shown: Vec<(u32, u64)>,
+    /// What was shown of each last, so that nothing goes back when another aggregator is asked: generation and both halves.
+    shown: Vec<(u32, u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -145,10 +145,11 @@ impl Names {
         if reading.generation < last.0 {
             return reading;
         }
-        let value = if reading.generation == last.0 { reading.value.max(last.1) } else { reading.value };
-        *last = (reading.generation, value);
-        let pending = reading.pending.saturating_sub(value - reading.value);
-        Reading { value, pending, at_most: reading.at_most.map(|most| most.max(value)), ..reading }
+        let seen = if reading.generation == last.0 { *last } else { (reading.generation, 0, 0) };
+        let (up, down) = (reading.up.max(seen.1), reading.down.max(seen.2));
+        *last = (reading.generation, up, down);
+        let pending = reading.pending.saturating_sub(up - reading.up);
+        Reading { up, pending, at_most: reading.at_most.map(|most| most.max(up)), down, ..reading }
     }
 }
 
@@ -170,7 +171,7 @@ impl Waiting {
         }
         names.numbers.insert(name.clone(), number);
         names.names.push(name.clone());
-        names.shown.push((0, 0));
+        names.shown.push((0, 0, 0));
         Ok(number)
     }
 

@@ -6,8 +6,8 @@ use crate::keys::KeyTables;
 use crate::stripe::Striped;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use tidemark_proto::ids::{CounterName, SessionId};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -21,12 +21,30 @@ const INBOX_EARLY: usize = 2_048;
 pub(crate) struct CounterInner {
     pub name: CounterName,
     pub slots: Striped,
+    /// What is counted down; of few counters anything ever is.
+    pub down: OnceLock<Box<Striped>>,
+}
+
+impl CounterInner {
+    fn new(name: CounterName) -> CounterInner {
+        CounterInner { name, slots: Striped::new(), down: OnceLock::new() }
+    }
+
+    pub fn subtract(&self, n: u64) {
+        self.down.get_or_init(|| Box::new(Striped::new())).add(n);
+    }
+
+    /// All that was ever added, and subtracted, modulo 2^64.
+    pub fn sums(&self) -> (u64, u64) {
+        (self.slots.sum(), self.down.get().map_or(0, |down| down.sum()))
+    }
 }
 
 /// A hit that the flusher has not yet seen.
 #[derive(Debug)]
 pub(crate) struct NewHit {
     pub counter: Target,
+    pub half: Half,
     pub session: Option<SessionId>,
     pub delta: u64,
     pub cell: Arc<HitCell>,
@@ -75,6 +93,8 @@ struct Asleep(AtomicBool);
 pub(crate) struct Shared {
     asleep: Asleep,
     pub keys: KeyTables,
+    /// Of what is counted down by name.
+    pub keys_down: KeyTables,
     handles: Mutex<Handles>,
     inbox: Mutex<Inbox>,
     pub notify: Notify,
@@ -87,6 +107,7 @@ impl Shared {
         Shared {
             asleep: Asleep(AtomicBool::new(false)),
             keys: KeyTables::new(seed),
+            keys_down: KeyTables::new(seed),
             handles: Mutex::default(),
             inbox: Mutex::default(),
             notify: Notify::new(),
@@ -151,7 +172,7 @@ impl Shared {
         if handles.by_name.len() >= HANDLES_MAX {
             return Err(HandleError::TooManyHandles { limit: HANDLES_MAX });
         }
-        let counter = Arc::new(CounterInner { name: name.clone(), slots: Striped::new() });
+        let counter = Arc::new(CounterInner::new(name.clone()));
         handles.by_name.insert(name, counter.clone());
         handles.fresh.push(counter.clone());
         Ok(counter)
@@ -163,13 +184,13 @@ impl Shared {
     }
 
     /// Forgets a counter that only the flusher and this registry know and of which `seen` is all; whether it did.
-    pub fn forget_handle(&self, counter: &Arc<CounterInner>, seen: u64) -> bool {
+    pub fn forget_handle(&self, counter: &Arc<CounterInner>, seen: (u64, u64)) -> bool {
         let mut handles = self.lock_handles();
         // Under the lock nobody can get at it any more; the fence makes the last adds of its last holder visible.
         if Arc::strong_count(counter) != 2 {
             return false;
         }
         std::sync::atomic::fence(Ordering::Acquire);
-        counter.slots.sum() == seen && handles.by_name.remove(&counter.name).is_some()
+        counter.sums() == seen && handles.by_name.remove(&counter.name).is_some()
     }
 }

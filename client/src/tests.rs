@@ -114,6 +114,47 @@ async fn what_is_refused_is_told_and_the_rest_is_counted() {
 }
 
 #[tokio::test]
+async fn what_is_subtracted_is_counted_apart_and_no_milestone_is_about_it() {
+    let (cluster, client) = fake().await;
+    cluster.let_go_down("stock");
+    cluster.milestone("stock", b"shoes", 10).unwrap();
+    let (shoes, name) = (client.counter("stock", b"shoes").unwrap(), CounterName::new("stock", b"shoes").unwrap());
+    shoes.add(6);
+    shoes.subtract(7);
+    client.subtract(&name, 1).unwrap();
+    soon("a flush", client.flush()).await.unwrap();
+    let reading = client.get(&name).await.unwrap();
+    assert_eq!((reading.value(), reading.up, reading.down, cluster.value("stock", b"shoes")), (-2, 6, 8, -2));
+    let back = client.take_back(&shoes, 1).await.unwrap();
+    assert_eq!(soon("a durable decrement", back).await, Ok(Place::Counted));
+    client.add(&name, 3).unwrap();
+    soon("a flush", client.flush()).await.unwrap();
+    let tenth = client.hit(&shoes, session(1)).await.unwrap();
+    assert_eq!(soon("a place", tenth).await, Ok(Place::Milestone { at: 10, first: 10 }), "of those that went up");
+    assert_eq!(cluster.value("stock", b"shoes"), 1);
+    soon("the end", client.close()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_counter_that_only_grows_takes_nothing_back_and_goes_on() {
+    let (cluster, losses) = (FakeCluster::new(), Arc::new(Mutex::new(Vec::new())));
+    let told = losses.clone();
+    let builder = Client::builder().fake(&cluster).flush_interval(Duration::from_millis(1));
+    let client = builder.on_loss(move |loss| told.lock().unwrap().push(loss)).connect().await.unwrap();
+    let queries = client.counter("search", b"queries").unwrap();
+    queries.add(5);
+    queries.subtract(3);
+    assert_eq!(soon("a flush", client.flush()).await, Err(FlushError::Losses { refused: 3, unknown: 0 }));
+    assert!(matches!(losses.lock().unwrap()[..], [AddLoss::Failed { weight: 3, half: Half::Down, .. }]));
+    queries.add(2);
+    soon("a flush", client.flush()).await.unwrap();
+    let refused = soon("a refusal", client.take_back(&queries, 1).await.unwrap()).await;
+    let grow_only = tidemark_proto::msg::BatchError::GrowOnly("search".into());
+    assert_eq!(refused, Err(HitError::Failed(tidemark_proto::client::AddError::Refused(grow_only))));
+    assert_eq!(cluster.value("search", b"queries"), 7, "what goes up is not barred with what goes down");
+}
+
+#[tokio::test]
 async fn hits_past_the_limit_are_refused_or_wait() {
     let cluster = FakeCluster::new();
     cluster.set_reachable(false);
@@ -255,7 +296,7 @@ async fn over_quic_hits_are_placed_reads_are_answered_and_lost_sites_are_left() 
     soon("a flush", client.flush()).await.unwrap();
     let hit = client.hit(&name, session(1)).await.unwrap();
     assert_eq!(soon("a place", hit).await, Ok(Place::Milestone { at: 2, first: 2 }));
-    assert_eq!(soon("a read", client.get(&name)).await.unwrap().value, 2);
+    assert_eq!(soon("a read", client.get(&name)).await.unwrap().value(), 2);
     let others: Vec<CounterName> =
         (0..5_000u32).map(|n| CounterName::new("search", &n.to_le_bytes()).unwrap()).collect();
     assert_eq!(soon("many reads", client.get_many(&others)).await.unwrap().len(), 5_000);

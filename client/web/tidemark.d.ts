@@ -5,15 +5,19 @@ export interface CounterName { namespace: string; key: string }
 export interface Total {
   type: "total";
   counter: CounterName;
-  /** Never goes back at one server, never exceeds what happened. */
+  /** Never exceeds what happened; never goes back at one server, but by what is counted down: it is `up` less `down`. */
   value: number;
   /** Durable or heard of, not yet in `value`. */
   pending: number;
   /** Upper bound, for counters with milestones. */
   at_most: number | null;
   ledger_index: number;
-  /** How often the counter began again, at 0; left out while it never has. Values of one generation never go back. */
+  /** How often the counter began again, at 0; left out while it never has. Halves of one generation never go back. */
   generation?: number;
+  /** What was counted up: milestones are about this. Left out while nothing was counted down: then it is `value`. */
+  up?: number;
+  /** What was counted down; left out while nothing was. */
+  down?: number;
 }
 
 /** An award: the one increment that reached a milestone. */

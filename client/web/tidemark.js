@@ -170,11 +170,11 @@ class Subscription {
   /** Another server may know less than the one before: nothing goes back. */
   #seen(total) {
     if (this.#servers.length < 2) return total;
-    const { counter, value, generation = 0 } = total;
+    const { counter, value, up = value, down = 0, generation = 0 } = total;
     const name = `${counter.namespace}/${counter.key}`, last = this.#totals.get(name);
-    const goesBack = last && (generation < last.generation || (generation === last.generation && value < last.value));
+    const goesBack = last && (generation < last.generation || (generation === last.generation && (up < last.up || down < last.down)));
     if (goesBack) return last;
-    this.#totals.set(name, { ...total, generation });
+    this.#totals.set(name, { ...total, up, down, generation });
     return total;
   }
 

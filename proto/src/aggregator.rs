@@ -407,7 +407,8 @@ impl AggregatorCore {
         for counter in ledger.guarded() {
             let reading = self.view.read(counter, ledger);
             let old = self.notified.get(counter);
-            if old.is_none_or(|old| (old.value, old.pending) != (reading.value, reading.pending)) {
+            let shown = |reading: &Reading| (reading.up, reading.pending, reading.down);
+            if old.is_none_or(|old| shown(old) != shown(&reading)) {
                 self.notified.insert(counter.clone(), reading);
                 self.outputs.push_back(Output::Notify(Event::Total { counter: counter.clone(), reading }));
             }

@@ -24,7 +24,7 @@ mod stay;
 #[cfg(test)]
 mod tests;
 
-use crate::ids::{ClientId, CounterName, OwnerId, SessionId};
+use crate::ids::{ClientId, CounterName, Half, OwnerId, SessionId};
 use crate::limits::*;
 use crate::msg::{BatchError, FromClient, Place, ToClient};
 use crate::time::{Span, Time};
@@ -46,7 +46,7 @@ pub struct LinkId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// A counter's number inside one [`ClientCore`], from [`ClientCore::counter`].
+/// The number of a half of a counter inside one [`ClientCore`], from [`ClientCore::counter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CounterRef(pub u32);
 
@@ -100,6 +100,7 @@ pub const HIT_BYTES: usize = 96;
 pub const ADD_BYTES: usize = 56;
 
 const _: () = assert!(BATCH_BYTES_MAX < MESSAGE_BYTES_MAX);
+const _: () = assert!(CLIENT_COUNTERS_MAX <= crate::msg::DEFINES_DOWN as usize);
 
 impl Default for ClientConfig {
     fn default() -> ClientConfig {
@@ -335,9 +336,20 @@ impl ClientCore {
         }
     }
 
-    /// The number of a counter, the same for the same name.
+    /// The number of a counter's up half, the same for the same name.
     pub fn counter(&mut self, name: &CounterName) -> Result<CounterRef, AddError> {
-        self.counters.intern(name)
+        self.half_of(name, Half::Up)
+    }
+
+    /// The number of a half of a counter, the same for the same. What is added to the down half is decrements: they are counted as
+    /// increments are, and coalesced with one another only.
+    pub fn half_of(&mut self, name: &CounterName, half: Half) -> Result<CounterRef, AddError> {
+        self.counters.intern(name, half)
+    }
+
+    /// Which half of its counter a number is. Panics on a number of another core.
+    pub fn half(&self, counter: CounterRef) -> Half {
+        self.counters.half(counter)
     }
 
     /// The name behind a number. Panics on a number of another core.

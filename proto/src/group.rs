@@ -26,14 +26,14 @@ pub use lease::Leased;
 pub use rows::{LoadError, Row};
 
 use crate::hash::name_hash;
-use crate::ids::{CellId, ClientId, CounterName, GroupId, LogIndex, Start};
+use crate::ids::{CellId, ClientId, CounterName, GroupId, Half, LogIndex, Start};
 use crate::limits::*;
 use crate::msg::*;
 use crate::ring::ChangeRing;
 use crate::table::{CellTable, TableFull};
 use crate::teeth::{Bug, bites};
 use cells::Cells;
-use generations::{Generations, SlotSet};
+use generations::{Generations, NOWHERE, SlotSet};
 use guard::AccountChange;
 use queue::Queued;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -117,6 +117,8 @@ pub struct Group {
     ever_confirmed: bool,
     fenced_out: bool,
     namespaces: BTreeSet<String>,
+    /// Those whose counters may go down.
+    updown: BTreeSet<String>,
     spread: BTreeSet<CounterName>,
     /// Queued increments without a place, over all guards.
     queued: u64,
@@ -147,6 +149,7 @@ impl Group {
             ever_confirmed: false,
             fenced_out: false,
             namespaces: BTreeSet::new(),
+            updown: BTreeSet::new(),
             spread: BTreeSet::new(),
             queued: 0,
             touched: BTreeSet::new(),
@@ -236,7 +239,8 @@ impl Group {
             let stream = self.streams.get(number);
             (stream.last, stream.fenced)
         });
-        if batch.seq != 0 && batch.seq <= last && !bites(Bug::DedupeSkipped) {
+        let deduped = !bites(Bug::DedupeSkipped) && !(bites(Bug::DownTwice) && self.is_all_down(batch));
+        if batch.seq != 0 && batch.seq <= last && deduped {
             self.answer_again(known.expect("only known streams have a last batch"), batch.seq);
             return Ok(());
         }
@@ -247,7 +251,7 @@ impl Group {
             let (since, age, kept) = (batch.since, self.age, self.config.streams_kept);
             return Err(BatchError::Expired { since, age, kept });
         }
-        if batch.seq != last + 1 && !bites(Bug::DedupeSkipped) {
+        if batch.seq != last + 1 && deduped {
             return Err(BatchError::Gap { seq: batch.seq, last });
         }
         self.check_room(batch, named, known.is_none())?;
@@ -301,9 +305,15 @@ impl Group {
             } else if item.delta == 0 || item.delta > DELTA_MAX {
                 Err(BatchError::Delta { idx: idx as u32, delta: item.delta, max: DELTA_MAX })
             } else {
-                let slot = self.generations.slot_now(item.slot);
-                let added = self.cells.add(slot, batch.lane, item.delta, self.applied.0);
-                added.map_err(|value| self.overflow(item, value))
+                match self.generations.slot_now(item.slot) {
+                    NOWHERE => {
+                        Err(BatchError::NotServing("the counter began again: its present cell has no name yet".into()))
+                    }
+                    slot => {
+                        let added = self.cells.add(slot, batch.lane, item.delta, self.applied.0);
+                        added.map_err(|value| self.overflow(item, value))
+                    }
+                }
             };
             if let Err(error) = added {
                 let slot = |item: &Item| self.generations.slot_now(item.slot);
@@ -329,6 +339,9 @@ impl Group {
         for (idx, item) in batch.items.iter().enumerate() {
             let slot = self.generations.slot_now(item.slot);
             if !self.guarded.contains(slot) {
+                if bites(Bug::DownReplenishes) {
+                    self.replenish(slot, item.delta);
+                }
                 continue;
             }
             let Some(&number) = self.guard_of_slot.get(&slot) else { continue };
@@ -362,6 +375,21 @@ impl Group {
             self.streams.get_mut(stream).remember(batch.seq, Record::new(parts));
         }
         (pending, leased)
+    }
+
+    /// Only as a deliberate bug: whether nothing in the batch counts up.
+    fn is_all_down(&self, batch: &Batch) -> bool {
+        let known = |item: &Item| item.slot < self.cells.table.len();
+        batch.items.iter().all(|item| known(item) && self.cells.table.name(item.slot).half == Half::Down)
+    }
+
+    /// Only as a deliberate bug: what is spent stays spent, whatever is counted down.
+    fn replenish(&mut self, slot: u32, delta: u64) {
+        let cell = self.cells.table.name(slot);
+        if let Some(number) = self.guard_of(&cell.counter).filter(|_| cell.half == Half::Down) {
+            let guard = &mut self.guards[number as usize];
+            guard.spent = guard.spent.saturating_sub(delta).max(guard.acked_spent);
+        }
     }
 
     /// The current answer to a batch applied earlier.
@@ -511,6 +539,7 @@ impl Group {
             ToGroup::Placed(placed) => self.on_placed(placed),
             // Settings only grow: what is missing comes from a replica that is behind.
             ToGroup::Namespaces(names) => insert_bounded(&mut self.namespaces, names, NAMESPACES_MAX),
+            ToGroup::UpDown(names) => insert_bounded(&mut self.updown, names, NAMESPACES_MAX),
             ToGroup::Spread(counters) => {
                 insert_bounded(&mut self.spread, counters, SPREAD_MAX);
                 self.effects.push_back(Effect::Spread);
@@ -665,6 +694,9 @@ impl Group {
             ToGroup::Placed(placed) => self.placed_changes(placed),
             ToGroup::Namespaces(names) => {
                 self.namespaces.len() < NAMESPACES_MAX && names.iter().any(|name| !self.namespaces.contains(name))
+            }
+            ToGroup::UpDown(names) => {
+                self.updown.len() < NAMESPACES_MAX && names.iter().any(|name| !self.updown.contains(name))
             }
             ToGroup::Spread(counters) => {
                 self.spread.len() < SPREAD_MAX && counters.iter().any(|counter| !self.spread.contains(counter))

@@ -69,7 +69,7 @@ pub struct CounterName {
     key: Vec<u8>,
 }
 
-/// Up or down: an up/down counter is two grow-only halves.
+/// Up or down: an up/down counter is two grow-only halves, and its value is their difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Half {
     #[default]
@@ -190,7 +190,12 @@ impl CounterName {
 
     /// The cell of its all-time total since it began again for the `generation`-th time, up half.
     pub fn total_of(&self, generation: u32) -> CellId {
-        CellId { counter: self.clone(), generation, half: Half::Up, bucket: Bucket::Total }
+        self.half_of(Half::Up, generation)
+    }
+
+    /// The cell of one half of its all-time total in a generation.
+    pub fn half_of(&self, half: Half, generation: u32) -> CellId {
+        CellId { counter: self.clone(), generation, half, bucket: Bucket::Total }
     }
 }
 

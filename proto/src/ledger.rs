@@ -52,6 +52,8 @@ const WON_BEFORE_MAX: usize = PLACED_RUNS_MAX / 2;
 pub struct Ledger {
     applied: LogIndex,
     namespaces: BTreeSet<String>,
+    /// Those whose counters may go down.
+    updown: BTreeSet<String>,
     spread: BTreeSet<CounterName>,
     views: BTreeSet<AggregatorId>,
     /// The last start of each view of a pair.
@@ -207,6 +209,7 @@ impl Ledger {
         self.applied = self.applied.max(index);
         match cmd {
             LedgerCmd::Namespace(name) => self.on_namespace(name),
+            LedgerCmd::UpDown(name) => self.on_updown(name),
             LedgerCmd::Spread(counter) => self.on_spread(counter),
             LedgerCmd::View(view) => self.on_view(*view),
             LedgerCmd::ViewStart { view, start } => self.on_view_start(*view, *start),
@@ -312,6 +315,14 @@ impl Ledger {
 
     fn on_namespace(&mut self, name: &str) {
         if self.namespaces.len() < NAMESPACES_MAX && self.namespaces.insert(name.to_owned()) {
+            self.changes.settings = true;
+        }
+    }
+
+    /// What may go down may for ever: who has seen a value go back cannot be promised that none did.
+    fn on_updown(&mut self, name: &str) {
+        self.on_namespace(name);
+        if self.namespaces.contains(name) && self.updown.insert(name.to_owned()) {
             self.changes.settings = true;
         }
     }
@@ -690,6 +701,17 @@ impl Ledger {
     /// Namespaces of the cluster, in order.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.namespaces.iter().map(String::as_str)
+    }
+
+    /// Namespaces whose counters may go down, in order.
+    pub fn updown(&self) -> impl Iterator<Item = &str> {
+        self.updown.iter().map(String::as_str)
+    }
+
+    /// Whether a counter may go down.
+    #[inline]
+    pub fn goes_down(&self, counter: &CounterName) -> bool {
+        !self.updown.is_empty() && self.updown.contains(counter.namespace())
     }
 
     /// Counters spread over all lanes: asked for, or guarded; in order.

@@ -1,7 +1,7 @@
 //! What crosses a process boundary or enters a replicated log. All messages are idempotent: cumulative or positional, so any
 //! loss, duplication or order is harmless. Encoding and bounds: [`crate::wire`].
 
-use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, LogIndex, SessionId, Start};
+use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId, Start};
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,26 @@ pub struct WireItem {
     pub session: Option<SessionId>,
 }
 
-/// From a client to its node. Counters are named once per connection (`defs`) and numbered from then on.
+/// Beside the number in a definition: it stands, without this, for the counter's down half. So a half is said once per connection, and
+/// costs no increment anything.
+pub const DEFINES_DOWN: u32 = 1 << 31;
+
+/// What a definition says in place of a number, for a half of its counter.
+pub fn definition(number: u32, half: Half) -> u32 {
+    match half {
+        Half::Up => number,
+        Half::Down => number | DEFINES_DOWN,
+    }
+}
+
+/// The number that a definition is for, and the half of its counter that it is to stand for.
+pub fn defined(definition: u32) -> (u32, Half) {
+    let half = if definition & DEFINES_DOWN == 0 { Half::Up } else { Half::Down };
+    (definition & !DEFINES_DOWN, half)
+}
+
+/// From a client to its node. Counters are named once per connection (`defs`) and numbered from then on; a number that stands for the
+/// down half ([`definition`]) counts decrements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromClient {
     /// Opens the connection: who speaks. The id must be one of the certificate's ([`ClientId::owner`]). `since` is the age that
@@ -140,6 +159,8 @@ pub enum BatchError {
     Overloaded { what: String, limit: u64 },
     #[error("not serving: {0}")]
     NotServing(String),
+    #[error("counters of namespace {0:?} only grow: it is not declared to have up/down counters")]
+    GrowOnly(String),
 }
 
 // ---- questions: aggregator ↔ aggregator -----------------------------------------------------------------------------------
@@ -267,6 +288,8 @@ pub enum ToGroup {
         opened: Opened,
         won: Vec<Placed>,
     },
+    /// The namespaces whose counters may go down, complete.
+    UpDown(Vec<String>),
 }
 
 /// An account under the terms of its generation. Only this opens a generation at its group, and rights of one that is leased
@@ -748,6 +771,8 @@ pub enum LedgerCmd {
         view: AggregatorId,
         start: u64,
     },
+    /// A namespace whose counters may go down, from now on and for ever.
+    UpDown(String),
 }
 
 /// How awards are claimed.
@@ -833,16 +858,30 @@ pub struct AwardSignature {
 
 // ---- reads -----------------------------------------------------------------------------------------------------------------
 
-/// The value of one counter as a view shows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// One counter as a view shows it. Of most counters, which only grow, `up` is the value and `down` is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Never goes back at one aggregator, never exceeds what happened, never shows an unawarded armed milestone.
-    pub value: u64,
-    /// Durable here or heard of, but not yet shown in `value`.
+    /// What was counted up. Never goes back at one aggregator, never exceeds what happened, never shows an unawarded armed milestone.
+    pub up: u64,
+    /// Durable here or heard of, but not yet shown in `up`.
     pub pending: u64,
-    /// Upper bound of the true count as of ledger index `ledger_index`, where one exists (guarded counters).
+    /// Upper bound of what was truly counted up as of ledger index `ledger_index`, where one exists (guarded counters).
     pub at_most: Option<u64>,
     pub ledger_index: u64,
-    /// How often the counter began again: values of one generation never go back.
+    /// How often the counter began again: halves of one generation never go back.
     pub generation: u32,
+    /// What was counted down. Never goes back at one aggregator, never exceeds what happened.
+    pub down: u64,
+}
+
+impl Reading {
+    /// The counter's value: `up - down`, from -(2^64 - 1) to 2^64 - 1. Of an up/down counter it may go back, and be negative.
+    pub fn value(&self) -> i128 {
+        i128::from(self.up) - i128::from(self.down)
+    }
+
+    /// Upper bound of the true value as of `ledger_index`, where one exists: what was truly counted down is no less than `down`.
+    pub fn value_at_most(&self) -> Option<i128> {
+        self.at_most.map(|up| i128::from(up) - i128::from(self.down))
+    }
 }

@@ -47,12 +47,58 @@ pub struct ReadValues {
 
 /// One value: a [`Reading`] without what is the same for a whole answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Encoded", into = "Encoded")]
 pub struct ReadValue {
-    pub value: u64,
+    pub up: u64,
     pub pending: u64,
     pub at_most: Option<u64>,
     /// How often the counter began again.
     pub generation: u32,
+    pub down: u64,
+}
+
+/// A value on the wire: the tag of its bound also says whether anything was counted down, so that a counter which only grows takes no
+/// byte for that.
+#[derive(Clone, Serialize, Deserialize)]
+struct Encoded {
+    up: u64,
+    pending: u64,
+    rest: Rest,
+    generation: u32,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+enum Rest {
+    Unbounded,
+    AtMost(u64),
+    Down { down: u64 },
+    DownAtMost { down: u64, at_most: u64 },
+}
+
+impl From<ReadValue> for Encoded {
+    fn from(value: ReadValue) -> Encoded {
+        let ReadValue { up, pending, at_most, generation, down } = value;
+        let rest = match (down, at_most) {
+            (0, None) => Rest::Unbounded,
+            (0, Some(at_most)) => Rest::AtMost(at_most),
+            (down, None) => Rest::Down { down },
+            (down, Some(at_most)) => Rest::DownAtMost { down, at_most },
+        };
+        Encoded { up, pending, rest, generation }
+    }
+}
+
+impl From<Encoded> for ReadValue {
+    fn from(encoded: Encoded) -> ReadValue {
+        let Encoded { up, pending, rest, generation } = encoded;
+        let (down, at_most) = match rest {
+            Rest::Unbounded => (0, None),
+            Rest::AtMost(at_most) => (0, Some(at_most)),
+            Rest::Down { down } => (down, None),
+            Rest::DownAtMost { down, at_most } => (down, Some(at_most)),
+        };
+        ReadValue { up, pending, at_most, generation, down }
+    }
 }
 
 /// Why a request was not answered.
@@ -72,20 +118,17 @@ impl ReadValues {
     /// The readings, in the order asked.
     pub fn readings(&self) -> impl ExactSizeIterator<Item = Reading> + '_ {
         let ledger_index = self.ledger_index;
-        self.values.iter().map(move |v| Reading {
-            value: v.value,
-            pending: v.pending,
-            at_most: v.at_most,
-            ledger_index,
-            generation: v.generation,
+        self.values.iter().map(move |&value| {
+            let ReadValue { up, pending, at_most, generation, down } = value;
+            Reading { up, pending, at_most, ledger_index, generation, down }
         })
     }
 }
 
 impl From<Reading> for ReadValue {
     fn from(reading: Reading) -> ReadValue {
-        let Reading { value, pending, at_most, generation, .. } = reading;
-        ReadValue { value, pending, at_most, generation }
+        let Reading { up, pending, at_most, generation, down, .. } = reading;
+        ReadValue { up, pending, at_most, generation, down }
     }
 }
 
@@ -127,10 +170,33 @@ mod tests {
         let bytes = encode(&request);
         assert!(bytes.len() <= MESSAGE_BYTES_MAX);
         assert_eq!(decode(&bytes), Ok(request));
-        let value =
-            ReadValue { value: u64::MAX >> 1, pending: u64::MAX, at_most: Some(u64::MAX), generation: u32::MAX };
+        let (up, pending, at_most, down) = (u64::MAX, u64::MAX, Some(u64::MAX), u64::MAX);
+        let value = ReadValue { up, pending, at_most, generation: u32::MAX, down };
         let values = ReadValues { ledger_index: u64::MAX, values: vec![value; READ_COUNTERS_MAX] };
         assert!(encode(&ReadResponse { id: u64::MAX, result: Ok(values) }).len() <= MESSAGE_BYTES_MAX);
+    }
+
+    /// The encoding before there were up/down counters, of which nobody can tell the difference.
+    #[derive(Serialize)]
+    struct GrowOnlyValue {
+        value: u64,
+        pending: u64,
+        at_most: Option<u64>,
+        generation: u32,
+    }
+
+    proptest! {
+        #[test]
+        fn values_survive_and_those_that_only_grow_take_no_more_bytes(
+            (up, pending, at_most, generation, down) in any::<(u64, u64, Option<u64>, u32, u64)>()
+        ) {
+            let value = ReadValue { up, pending, at_most, generation, down };
+            let bytes = postcard::to_allocvec(&value).unwrap();
+            prop_assert_eq!(postcard::from_bytes::<ReadValue>(&bytes).unwrap(), value);
+            let grown = postcard::to_allocvec(&ReadValue { down: 0, ..value }).unwrap();
+            let before = GrowOnlyValue { value: up, pending, at_most, generation };
+            prop_assert_eq!(grown, postcard::to_allocvec(&before).unwrap());
+        }
     }
 
     #[test]

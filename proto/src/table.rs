@@ -79,8 +79,13 @@ impl CellTable {
 
     /// The slot of a counter's all-time total in a generation ([`CounterName::total_of`]), if it has one.
     pub fn find_total(&self, counter: &CounterName, generation: u32) -> Option<u32> {
+        self.find_half(counter, Half::Up, generation)
+    }
+
+    /// The slot of one half of it ([`CounterName::half_of`]), if it has one.
+    pub fn find_half(&self, counter: &CounterName, half: Half, generation: u32) -> Option<u32> {
         let namespace = self.namespace_number(counter.namespace())?;
-        self.find_record(Record::new(counter, generation, Half::Up, Bucket::Total, namespace).bytes())
+        self.find_record(Record::new(counter, generation, half, Bucket::Total, namespace).bytes())
     }
 
     /// The name of a slot. Panics if the slot was never given.

@@ -132,6 +132,14 @@ pub enum Bug {
     StaleEpochTaken,
     /// Entries of a leadership count although others before them were lost.
     LeadershipGapTaken,
+    /// A decrement gives rights back that were spent.
+    DownReplenishes,
+    /// A retry of decrements counts again.
+    DownTwice,
+    /// A counter of a namespace that only grows may go down.
+    GrowOnlyGoesDown,
+    /// Decrements on their way when their counter begins again count in what is over.
+    ResetIgnoredByDown,
 }
 
 /// Whether rules can be left out in this build.

@@ -1,7 +1,8 @@
 //! The view of one data centre's aggregator: components of all cells, merged by maximum, and readings of them.
 //!
 //! A reading never goes back, never exceeds what happened, and never reaches an armed milestone before it is awarded: below
-//! the least such milestone M, `value = max(certain, min(sum of components, M - 1))`.
+//! the least such milestone M, `up = max(certain, min(sum of components, M - 1))`. Where a counter may go down that is its up half,
+//! and the same holds, without any milestone, of its down half.
 
 mod components;
 mod limits;
@@ -217,16 +218,21 @@ impl View {
         self.components.sum(slot)
     }
 
-    /// Sum of the components of a counter's total in a generation, unclamped.
+    /// Sum of the components of a counter's total in a generation, up half, unclamped.
     pub fn sum_of(&self, counter: &CounterName, generation: u32) -> u64 {
         self.cells.find_total(counter, generation).map_or(0, |slot| self.sum(slot))
     }
 
-    /// What each data centre contributes to a counter's total in a generation, unclamped: those that have counted it, as far as is
-    /// known here.
-    pub fn parts_of(&self, counter: &CounterName, generation: u32) -> BTreeMap<DcId, u64> {
+    /// Sum of the components of what was counted down of a counter in a generation.
+    pub fn down_of(&self, counter: &CounterName, generation: u32) -> u64 {
+        self.cells.find_half(counter, Half::Down, generation).map_or(0, |slot| self.sum(slot))
+    }
+
+    /// What each data centre contributes to one half of a counter's total in a generation, unclamped: those that have counted it, as
+    /// far as is known here.
+    pub fn parts_of(&self, counter: &CounterName, half: Half, generation: u32) -> BTreeMap<DcId, u64> {
         let mut parts = BTreeMap::new();
-        let slot = self.cells.find_total(counter, generation);
+        let slot = self.cells.find_half(counter, half, generation);
         for (valve, value) in slot.into_iter().flat_map(|slot| self.components(slot)) {
             let part: &mut u64 = parts.entry(self.valves[usize::from(valve)].group.dc).or_default();
             *part = part.saturating_add(value);
@@ -242,7 +248,7 @@ impl View {
     /// Takes over what changed in the ledger applied here: what limits the readings of the counters named.
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger) {
         for counter in &changes.counters {
-            let shown = self.read(counter, ledger).value;
+            let shown = self.read(counter, ledger).up;
             self.limits.update(counter, ledger, self.own, shown);
         }
     }
@@ -276,8 +282,8 @@ impl View {
         if self.is_registered(ledger) {
             return reading;
         }
-        let pending = reading.pending.saturating_add(reading.value);
-        Reading { value: 0, pending, at_most: None, ..reading }
+        let pending = reading.pending.saturating_add(reading.up);
+        Reading { up: 0, pending, at_most: None, down: 0, ..reading }
     }
 
     /// What it shows, or would if the ledger knew of it: an earlier start of it has shown this.
@@ -288,19 +294,21 @@ impl View {
         let ledger_index = ledger.applied().0;
         let sum = sum.saturating_add(self.unseen(counter, ledger));
         let below = self.limits.limit(counter, ledger).map_or(u64::MAX, |limit| limit - 1);
+        // No milestone is about the down half: nothing limits what is shown of it.
+        let down = if ledger.goes_down(counter) { self.down_of(counter, generation) } else { 0 };
         match ledger.counter(counter) {
             None => {
                 let pending = sum.saturating_sub(below);
-                Reading { value: sum.min(below), pending, at_most: None, ledger_index, generation }
+                Reading { up: sum.min(below), pending, at_most: None, ledger_index, generation, down }
             }
             Some(state) => {
-                let value = state.certain().max(sum.min(below));
+                let up = state.certain().max(sum.min(below));
                 // What is late has happened, and nobody here knows how much it is.
                 let known = state.bases_missing().next().is_none() && !state.terms().any_late();
                 let beyond = state.losses().surplus().saturating_add(state.losses().written_off());
-                let at_most = known.then(|| state.upper().saturating_add(beyond).max(value));
-                let pending = sum.saturating_sub(value);
-                Reading { value, pending, at_most, ledger_index, generation }
+                let at_most = known.then(|| state.upper().saturating_add(beyond).max(up));
+                let pending = sum.saturating_sub(up);
+                Reading { up, pending, at_most, ledger_index, generation, down }
             }
         }
     }
@@ -441,10 +449,10 @@ mod tests {
     #[test]
     fn the_parts_of_data_centres_add_up_to_the_sum() {
         let view = merged(&[(0, 5), (5, 7), (2, 6)]);
-        let parts = view.parts_of(&counter(), 0);
+        let parts = view.parts_of(&counter(), Half::Up, 0);
         assert_eq!(parts, BTreeMap::from([(DcId(0), 12), (DcId(2), 6)]));
         assert_eq!(parts.values().sum::<u64>(), view.sum_of(&counter(), 0));
-        assert!(view.parts_of(&CounterName::new("t", b"other").unwrap(), 0).is_empty());
+        assert!(view.parts_of(&CounterName::new("t", b"other").unwrap(), Half::Up, 0).is_empty());
     }
 
     #[test]
@@ -452,9 +460,9 @@ mod tests {
         let view = merged(&[(0, 5), (1, 7), (0, 6)]);
         let mut ledger = Ledger::default();
         let reading = view.read(&counter(), &ledger);
-        assert_eq!((reading.value, reading.pending), (0, 13), "nothing is shown before the ledger knows of the view");
+        assert_eq!((reading.up, reading.pending), (0, 13), "nothing is shown before the ledger knows of the view");
         ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0).into()));
         let reading = view.read(&counter(), &ledger);
-        assert_eq!((reading.value, reading.pending, reading.at_most), (13, 0, None));
+        assert_eq!((reading.up, reading.pending, reading.at_most), (13, 0, None));
     }
 }

@@ -234,7 +234,9 @@ impl Message for PeerAnswer {
 impl Message for LedgerCmd {
     fn validate(&self) -> Result<(), WireError> {
         match self {
-            LedgerCmd::Namespace(namespace) => Ok(CounterName::new(namespace, b"-").map(|_| ())?),
+            LedgerCmd::Namespace(namespace) | LedgerCmd::UpDown(namespace) => {
+                Ok(CounterName::new(namespace, b"-").map(|_| ())?)
+            }
             LedgerCmd::View(_) | LedgerCmd::ViewStart { .. } | LedgerCmd::SetAside { .. } => Ok(()),
             LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } => Ok(()),
             LedgerCmd::Remains { counter, component, .. } => {

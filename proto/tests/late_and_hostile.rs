@@ -173,7 +173,7 @@ impl Dc {
     }
 
     fn shown(&self, ledger: &Ledger) -> u64 {
-        self.core.read(&counter(), ledger).value
+        self.core.read(&counter(), ledger).up
     }
 
     fn has_acked(&self, at: u64) -> bool {

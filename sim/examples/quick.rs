@@ -9,10 +9,12 @@ use tidemark_sim::teeth::{ALL, INSIDE, Mutation};
 const SEEDS_MAX: u64 = 200;
 const COMPARED: usize = 3;
 
-/// Bugs about pairs of aggregators show where there are some.
+/// Bugs about pairs of aggregators show where there are some, and those about down halves where counters go down.
 fn may_show(bug: Mutation, seed: u64) -> bool {
     let of_pairs = [Bug::PairAnswersAsOne, Bug::ReturnUnseen, Bug::SetAsideLate].map(Mutation::Inside);
-    !of_pairs.contains(&bug) || !Plan::new(seed).pairs.is_empty()
+    let of_halves = [Bug::DownReplenishes, Bug::DownTwice, Bug::GrowOnlyGoesDown, Bug::ResetIgnoredByDown];
+    let has_pairs = !of_pairs.contains(&bug) || !Plan::new(seed).pairs.is_empty();
+    has_pairs && (!of_halves.map(Mutation::Inside).contains(&bug) || Plan::new(seed).updown.is_some())
 }
 
 /// The line of a bug in the table of `tests/teeth.rs`: the seed that shows it soonest.

@@ -1,9 +1,9 @@
 //! What really happened to every increment, known from outside the cores: from what clients asked for, from what the disks of
 //! groups hold, and from the answers that left the nodes.
 
-use std::collections::BTreeMap;
-use tidemark_proto::ids::{ClientId, SessionId};
-use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Place, ToGroup};
+use std::collections::{BTreeMap, BTreeSet};
+use tidemark_proto::ids::{CellId, ClientId, Half, SessionId};
+use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Item, Place, ToGroup};
 use tidemark_proto::time::Time;
 
 /// Generations of a counter that a run may have. Each has a number of its own: checkers take them for counters.
@@ -75,8 +75,13 @@ pub const ADD: u32 = u32::MAX;
 /// The committed log of one group, read by dedupe and addition alone.
 #[derive(Clone, Debug, Default)]
 pub struct GroupTruth {
-    /// Counter of each slot; `u16::MAX` for one that the workload does not know.
+    /// Counter of each slot (of a down half, the half's number); `u16::MAX` for one that the workload does not know.
     pub slots: Vec<u16>,
+    /// Down halves of which a cell has a name in the log, and its generation; and those of each slot.
+    named_down: BTreeSet<(u16, u32)>,
+    generation_of_slot: Vec<u32>,
+    /// The log knows that counters may go down.
+    goes_down: bool,
     pub streams: BTreeMap<(ClientId, u8), Stream>,
     /// Component by counter.
     pub components: Vec<u64>,
@@ -96,10 +101,10 @@ pub struct GroupTruth {
 }
 
 impl GroupTruth {
-    /// Of a log without entries.
-    pub fn new(counters: usize) -> GroupTruth {
+    /// Of a log without entries, with so many counters and numbers of them.
+    pub fn new(counters: usize, numbers: usize) -> GroupTruth {
         GroupTruth {
-            components: vec![0; counters * GENERATIONS],
+            components: vec![0; numbers],
             generations: vec![0; counters],
             guarded: vec![false; counters],
             ..GroupTruth::default()
@@ -131,15 +136,20 @@ pub struct Oracle {
     pub streams_kept: u32,
     keys: BTreeMap<Vec<u8>, u16>,
     counters: usize,
+    /// Halves of all counters: as many as counters, or twice as many where counters go down. The down half of a counter has a number
+    /// of its own, so that checkers take it for another counter: one of which nothing waits for a milestone.
+    halves: usize,
 }
 
 impl Oracle {
-    pub fn new(keys: &[String], groups: usize, clients: usize, streams_kept: u32) -> Oracle {
+    pub fn new(keys: &[String], updown: bool, groups: usize, clients: usize, streams_kept: u32) -> Oracle {
         let counters = keys.len();
-        let truth = GroupTruth::new(counters);
+        let halves = if updown { 2 * counters } else { counters };
+        let truth = GroupTruth::new(counters, halves * GENERATIONS);
         Oracle {
             groups: vec![truth; groups],
-            totals: vec![0; counters * GENERATIONS],
+            totals: vec![0; halves * GENERATIONS],
+            halves,
             crashed: vec![false; clients],
             keys: keys.iter().enumerate().map(|(n, key)| (key.as_bytes().to_vec(), n as u16)).collect(),
             counters,
@@ -162,6 +172,22 @@ impl Oracle {
         added.forgotten += if self.told_forgotten == Some(client) { delta } else { 0 };
     }
 
+    /// The log of a group that begins now.
+    pub fn new_group(&self) -> GroupTruth {
+        GroupTruth::new(self.counters, self.numbers())
+    }
+
+    /// Numbers of generations of halves of counters.
+    pub fn numbers(&self) -> usize {
+        self.halves * GENERATIONS
+    }
+
+    /// The number of a half of a counter, in its first generation.
+    pub fn half(&self, counter: u16, half: Half) -> u16 {
+        debug_assert!(half == Half::Up || self.halves > self.counters, "nothing goes down in this run");
+        if half == Half::Up { counter } else { counter + self.counters as u16 }
+    }
+
     /// A hit is about to be handed to its client; returns its number.
     pub fn invoke(&mut self, client: u32, counter: u16, delta: u64, now: Time) -> u32 {
         let told = Told::Nothing;
@@ -182,15 +208,17 @@ impl Oracle {
         self.increments.len() as u32 - 1
     }
 
-    /// The number of a counter's generation.
+    /// The number of a counter's generation; of its down half, given that.
     pub fn number(&self, counter: u16, generation: u32) -> u16 {
         debug_assert!((generation as usize) < GENERATIONS, "more resets than planned");
-        counter + (self.counters * generation as usize) as u16
+        counter + (self.halves * generation as usize) as u16
     }
 
-    /// The counter of a number, and its generation.
-    pub fn counter_and_generation(&self, number: u16) -> (usize, u32) {
-        (usize::from(number) % self.counters, (usize::from(number) / self.counters) as u32)
+    /// The counter of a number, which half of it, and in which generation.
+    pub fn cell_of(&self, number: u16) -> (usize, Half, u32) {
+        let at = usize::from(number) % self.halves;
+        let half = if at < self.counters { Half::Up } else { Half::Down };
+        (at % self.counters, half, (usize::from(number) / self.halves) as u32)
     }
 
     pub fn counter_of(&self, key: &[u8]) -> Option<u16> {
@@ -198,9 +226,11 @@ impl Oracle {
     }
 
     /// Learns which counter a new slot of a group's table means.
-    pub fn name_slot(&mut self, group: u16, key: &[u8]) {
-        let counter = self.counter_of(key).unwrap_or(u16::MAX);
-        self.groups[usize::from(group)].slots.push(counter);
+    pub fn name_slot(&mut self, group: u16, cell: &CellId) {
+        let counter = self.counter_of(cell.counter.key()).map_or(u16::MAX, |counter| self.half(counter, cell.half));
+        let truth = &mut self.groups[usize::from(group)];
+        truth.slots.push(counter);
+        truth.generation_of_slot.push(cell.generation);
     }
 
     /// Reads one committed entry. Errors say which increment was counted twice.
@@ -210,6 +240,9 @@ impl Oracle {
             return Ok(());
         }
         truth.seen = index;
+        for cell in entry.new_cells.iter().filter(|cell| cell.half == Half::Down) {
+            self.read_down_cell(group, cell)?;
+        }
         for cmd in &entry.cmds {
             match cmd {
                 GroupCmd::Batch(batch) => self.read_batch(group, batch)?,
@@ -231,7 +264,18 @@ impl Oracle {
         Ok(())
     }
 
-    /// Of the ledger's messages only what they say of generations.
+    /// Nothing names a down half before the log knows that counters may go down.
+    fn read_down_cell(&mut self, group: u16, cell: &CellId) -> Result<(), String> {
+        let Some(counter) = self.counter_of(cell.counter.key()) else { return Ok(()) };
+        let truth = &mut self.groups[usize::from(group)];
+        if !truth.goes_down {
+            return Err(format!("group {group} counts down {}, which only grows", cell.counter));
+        }
+        truth.named_down.insert((counter, cell.generation));
+        Ok(())
+    }
+
+    /// Of the ledger's messages only what they say of generations, and of what may go down.
     fn read_message(&mut self, group: u16, message: &ToGroup) {
         match message {
             ToGroup::Account(account) => self.read_account(group, account),
@@ -250,6 +294,7 @@ impl Oracle {
             ToGroup::Confirmed { start, accounts, .. } if start.nonce == self.groups[usize::from(group)].start => {
                 accounts.iter().for_each(|account| self.read_account(group, account));
             }
+            ToGroup::UpDown(names) => self.groups[usize::from(group)].goes_down |= !names.is_empty(),
             ToGroup::Generations(begun) => {
                 for (name, generation) in begun {
                     let Some(counter) = self.counter_of(name.key()).map(usize::from) else { continue };
@@ -279,6 +324,17 @@ impl Oracle {
         if truth.fenced_out || stream.fenced || batch.seq != stream.last + 1 || is_over {
             return Ok(());
         }
+        // What names the down half of a counter that began again is refused until its present cell has a name.
+        let unnamed = |item: &Item| {
+            let half = truth.slots.get(item.slot as usize).filter(|half| usize::from(**half) >= self.counters)?;
+            let counter = half.checked_sub(self.counters as u16).filter(|_| *half != u16::MAX)?;
+            let now = truth.generations[usize::from(counter)];
+            let over = truth.generation_of_slot[item.slot as usize] < now;
+            Some(over && !truth.named_down.contains(&(counter, now)))
+        };
+        if batch.items.iter().any(|item| unnamed(item) == Some(true)) {
+            return Ok(());
+        }
         stream.last += 1;
         (stream.used, stream.touched) = (truth.age, truth.age);
         for item in &batch.items {
@@ -287,7 +343,8 @@ impl Oracle {
                 return Err(format!("slot {} of group {group} has no known counter", item.slot));
             }
             let of = counter;
-            let counter = counter + (self.counters * truth.generations[usize::from(counter)] as usize) as u16;
+            let generation = truth.generations[usize::from(counter) % self.counters];
+            let counter = counter + (self.halves * generation as usize) as u16;
             truth.components[usize::from(counter)] += item.delta;
             self.totals[usize::from(counter)] += item.delta;
             if !truth.touched.contains(&counter) {

@@ -205,6 +205,8 @@ pub enum Moment {
 pub enum Admin {
     /// The namespace of all counters.
     Namespace,
+    /// Its counters may go down.
+    UpDown,
     /// Milestones at these counts.
     At { counter: usize, at: Vec<u64>, every: Option<u64>, sequence_from: Option<u64> },
     /// Milestones at these distances above what was counted when the command is given.
@@ -283,6 +285,27 @@ impl Forgetting {
     }
 }
 
+/// Counters that go down.
+#[derive(Clone, Copy, Debug)]
+pub struct UpDownPlan {
+    /// When they are allowed to; decrements that come before are refused.
+    pub from: Time,
+    /// Of 10,000 of what clients count, so many are decrements.
+    pub per_10k: u32,
+}
+
+/// Of 10,000 runs so many have counters that go down.
+const UPDOWN_PER_10K: u32 = 3_000;
+
+impl UpDownPlan {
+    fn drawn(rng: &mut Rng, end: Time) -> Option<UpDownPlan> {
+        let late = rng.per_10k(3_000);
+        let from = Time(if late { rng.between(1, end.0 / 3) } else { 1 });
+        let per_10k = *rng.pick(&[500, 2_000, 5_000]);
+        rng.per_10k(UPDOWN_PER_10K).then_some(UpDownPlan { from, per_10k })
+    }
+}
+
 /// A run, as its seed means it.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -309,6 +332,7 @@ pub struct Plan {
     pub leases: LeasePlan,
     pub forgetting: Forgetting,
     pub eras: EraPlan,
+    pub updown: Option<UpDownPlan>,
     pub workload: Workload,
     pub safety_end: Time,
     /// A run of days instead of a minute.
@@ -423,6 +447,7 @@ impl Plan {
             leases: LeasePlan::new(root.fork(10), nodes.len(), dcs, workload.guarded()),
             forgetting: Forgetting::drawn(&mut root.fork(15)),
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
+            updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
             workload,
             replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
             sites,
@@ -447,6 +472,7 @@ impl Plan {
             plan.pairs = pairs::drawn(&mut rng, dcs);
             plan.faults.extend(pairs::faults(&mut rng, &plan));
         }
+        plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
         plan
     }
 }

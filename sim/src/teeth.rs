@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 52] = [
+pub const INSIDE: [Bug; 56] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -104,6 +104,10 @@ pub const INSIDE: [Bug; 52] = [
     Bug::PairAnswersAsOne,
     Bug::ReturnUnseen,
     Bug::SetAsideLate,
+    Bug::DownReplenishes,
+    Bug::DownTwice,
+    Bug::GrowOnlyGoesDown,
+    Bug::ResetIgnoredByDown,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

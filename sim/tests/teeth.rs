@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 68] = [
+const PINNED: [(Mutation, u64, &str); 72] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -78,6 +78,10 @@ const PINNED: [(Mutation, u64, &str); 68] = [
     (Mutation::Inside(Bug::PairAnswersAsOne), 128, "views"),
     (Mutation::Inside(Bug::ReturnUnseen), 30, "views"),
     (Mutation::Inside(Bug::SetAsideLate), 55, "views"),
+    (Mutation::Inside(Bug::DownReplenishes), 7, "rights"),
+    (Mutation::Inside(Bug::DownTwice), 9, "views"),
+    (Mutation::Inside(Bug::GrowOnlyGoesDown), 7, "dedupe"),
+    (Mutation::Inside(Bug::ResetIgnoredByDown), 10, "answers"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.

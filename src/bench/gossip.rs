@@ -108,7 +108,7 @@ impl Pair {
     fn pass_until(&mut self, counter: &CounterName, value: u64) -> Result<usize, BenchError> {
         let mut bytes = 0;
         for _ in 0..STEPS_MAX {
-            if self.cores[1].read(counter, &self.ledger).value >= value {
+            if self.cores[1].read(counter, &self.ledger).up >= value {
                 return Ok(bytes);
             }
             self.now = self.now + STEP;

@@ -185,7 +185,7 @@ pub fn hold_view(cells: usize, dcs: u16) -> Result<f64, Box<dyn Error>> {
         drain(&mut core, now, &ledger);
     }
     let expected: u64 = u64::from(dcs) * cells as u64;
-    let shown = core.read(&name(cells - 1), &ledger).value;
+    let shown = core.read(&name(cells - 1), &ledger).up;
     if shown != expected {
         return Err(format!("the last cell shows {shown}, not {expected}").into());
     }

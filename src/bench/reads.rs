@@ -189,7 +189,7 @@ pub async fn read(task: ReadTask) -> Result<ReadReport, Box<dyn Error>> {
 
 async fn wait_visible(client: &Client, names: &[CounterName]) -> Result<(), Box<dyn Error>> {
     let deadline = Instant::now() + VISIBLE;
-    while client.get_many(names).await?.iter().any(|reading| reading.value == 0) {
+    while client.get_many(names).await?.iter().any(|reading| reading.up == 0) {
         if Instant::now() > deadline {
             return Err(format!("not all keys were visible after {} s", VISIBLE.as_secs()).into());
         }

@@ -183,7 +183,7 @@ async fn read_once(endpoint: Endpoint, place: Place) -> Option<()> {
         let response: ReadResponse = wire::decode(&reader.next().await.ok()??).ok()?;
         match response.result {
             // Before the view is there a counter reads as nothing: the fill had counted every one.
-            Ok(values) if values.values.first().is_some_and(|value| value.value > 0) => return Some(()),
+            Ok(values) if values.values.first().is_some_and(|value| value.up > 0) => return Some(()),
             _ => tokio::time::sleep(REFUSED_POLL).await,
         }
     }

@@ -1,8 +1,8 @@
-//! `tidemark add`: counts, and says where the increment stands.
+//! `tidemark add`: counts, and says where the increment stands. What is negative is counted down.
 
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::body::{AddBody, AddedBody};
+use crate::http::body::{AddBody, AddedBody, Signed};
 use crate::names::parse_counter;
 use clap::Args;
 use hyper::Method;
@@ -14,9 +14,9 @@ pub struct Add {
     /// NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// How much
-    #[arg(default_value_t = 1)]
-    delta: u64,
+    /// How much; negative where the namespace has counters that go down
+    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    delta: i64,
     /// Token of the session that the increment belongs to
     #[arg(long)]
     session: Option<String>,
@@ -28,7 +28,8 @@ pub fn run(args: Add) -> Outcome {
     block_on(async {
         let Add { counter, delta, session, remote } = args;
         let path = counter_path(&counter, "/add");
-        let added: AddedBody = remote.call(Method::POST, &path, Some(&AddBody { delta, session })).await?;
+        let added: AddedBody =
+            remote.call(Method::POST, &path, Some(&AddBody { delta: Signed(delta.into()), session })).await?;
         show(remote.json, &added, || text(added))
     })
 }

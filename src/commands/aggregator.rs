@@ -123,23 +123,28 @@ async fn client(place: &Place, endpoint: &Endpoint) -> Result<Client, ConnectErr
     sites.fold(builder, |builder, site| builder.site(site)).connect().await
 }
 
-/// Tells the ledger the layout's namespaces and spread counters, until it knows them.
+/// Tells the ledger the layout's namespaces, which of them have counters that go down, and spread counters, until it knows them.
 async fn tell_layout(aggregator: Aggregator, layout: Layout) {
     let mut interval = tokio::time::interval(LAYOUT_INTERVAL);
     loop {
         interval.tick().await;
-        let (namespaces, spread) = aggregator.with_ledger(|ledger| {
+        let (namespaces, updown, spread) = aggregator.with_ledger(|ledger| {
             let unknown = |name: &&String| !ledger.namespaces().any(|known| known == name.as_str());
             let namespaces: Vec<String> = layout.namespaces.iter().filter(unknown).cloned().collect();
+            let grows = |name: &&String| !ledger.updown().any(|known| known == name.as_str());
+            let updown: Vec<String> = layout.updown.iter().filter(grows).cloned().collect();
             let known = ledger.spread();
             let spread: Vec<_> = layout.spread.iter().filter(|counter| !known.contains(counter)).cloned().collect();
-            (namespaces, spread)
+            (namespaces, updown, spread)
         });
-        if namespaces.is_empty() && spread.is_empty() {
+        if namespaces.is_empty() && updown.is_empty() && spread.is_empty() {
             return;
         }
         for name in &namespaces {
             aggregator.add_namespace(name).await;
+        }
+        for name in &updown {
+            aggregator.add_updown(name).await;
         }
         for counter in spread {
             aggregator.spread(counter).await;

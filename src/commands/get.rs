@@ -32,5 +32,6 @@ pub fn run(args: Get) -> Outcome {
 /// A reading on one line.
 pub fn text(reading: &ReadingBody) -> String {
     let pending = if reading.pending > 0 { format!(" ({} pending)", reading.pending) } else { String::new() };
-    format!("{} {}{pending}", reading.counter, reading.value)
+    let halves = reading.halves.map_or(String::new(), |halves| format!(" ({} up, {} down)", halves.up, halves.down));
+    format!("{} {}{halves}{pending}", reading.counter, reading.value)
 }

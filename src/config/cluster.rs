@@ -26,6 +26,9 @@ pub struct ClusterFile {
     #[serde(default, skip_serializing_if = "is_first")]
     pub era: u64,
     pub namespaces: Vec<String>,
+    /// Those of `namespaces` whose counters may go down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub updown: Vec<String>,
     /// Counters (`NAMESPACE/KEY`) spread over all valves although they have no milestone.
     #[serde(default)]
     pub spread: Vec<String>,
@@ -80,6 +83,8 @@ impl DcLayout {
 pub struct Layout {
     pub name: String,
     pub namespaces: Vec<String>,
+    /// Those whose counters may go down.
+    pub updown: Vec<String>,
     pub spread: Vec<CounterName>,
     pub dcs: Vec<DcLayout>,
     /// Indices into `dcs`.
@@ -110,6 +115,7 @@ impl ClusterFile {
         Layout {
             name: self.name.clone(),
             namespaces: self.namespaces.clone(),
+            updown: self.updown.clone(),
             spread: self.spread.iter().filter_map(|counter| parse_counter(counter).ok()).collect(),
             dcs: self.dcs.clone(),
             voters: self.voters.iter().map(index).collect(),
@@ -138,6 +144,10 @@ impl ClusterFile {
         distinct("namespaces", &self.namespaces)?;
         for name in &self.namespaces {
             CounterName::new(name, b"-").map_err(|error| Problem::new("namespaces", name, error.to_string()))?;
+        }
+        distinct("updown", &self.updown)?;
+        if let Some(unknown) = self.updown.iter().find(|name| !self.namespaces.contains(name)) {
+            return Err(Problem::new("updown", unknown, "it is not among `namespaces`".to_owned()));
         }
         at_most("spread", self.spread.len(), 0, GUARDED_COUNTERS_MAX)?;
         for text in &self.spread {

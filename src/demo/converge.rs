@@ -13,7 +13,7 @@ pub struct Target {
 
 /// The counter's total in a data centre's view.
 pub fn total(dc: &LocalDc, counter: &CounterName) -> u64 {
-    dc.aggregator.get(counter).value
+    dc.aggregator.get(counter).up
 }
 
 /// The furthest that any view is.
@@ -40,5 +40,5 @@ fn cold_sum(dc: &LocalDc, cold: &[CounterName]) -> u64 {
     if cold.is_empty() {
         return 0;
     }
-    dc.aggregator.get_many(cold.iter()).iter().map(|reading| reading.value).sum()
+    dc.aggregator.get_many(cold.iter()).iter().map(|reading| reading.up).sum()
 }

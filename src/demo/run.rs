@@ -641,6 +641,7 @@ fn local_options(options: &DemoOptions, layout: Layout, data_dir: &Path) -> Loca
         data_dir: data_dir.to_owned(),
         cluster: CLUSTER.to_owned(),
         namespaces: vec![NAMESPACE.to_owned()],
+        updown: Vec::new(),
         base_port: None,
         jitter_ms: options.jitter,
         loss: options.loss,

@@ -118,6 +118,7 @@ impl From<BatchError> for Failure {
             BatchError::UnknownNamespace(_) => Failure::NotFound(message),
             BatchError::Delta { .. } => Failure::Invalid { code: "delta", message },
             BatchError::Overflow { .. } => Failure::Conflict { code: "overflow", message },
+            BatchError::GrowOnly(_) => Failure::Conflict { code: "grow_only", message },
             BatchError::Overloaded { what, limit } => Failure::Overloaded { what, limit },
             BatchError::NotServing(reason) => Failure::NotServing(reason),
             BatchError::Gap { .. }

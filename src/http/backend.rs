@@ -10,15 +10,16 @@ use crate::hops::Hops;
 use crate::lives::Lives;
 use crate::names::sha256_prefix;
 use std::future::Future;
-use tidemark_proto::ids::{CounterName, DcId, SessionId};
+use tidemark_proto::ids::{CounterName, DcId, Half, SessionId};
 use tidemark_proto::ledger::{Awarded, Turn};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Reading};
 use tokio::sync::broadcast;
 
-/// One increment.
+/// One increment, or decrement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Add {
     pub counter: CounterName,
+    pub half: Half,
     /// Weight; the backend checks its limits.
     pub delta: u64,
     /// The digest of the session's token, where the caller gave one.

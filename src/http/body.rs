@@ -1,6 +1,10 @@
 //! The bodies of requests and answers. Apart from domain types, so that those stay free to change; the command line's
 //! client reads what the server writes by the same types.
 
+mod signed;
+
+pub use signed::Signed;
+
 use super::{Added, AwardPosition, ClaimTurn, Failure, TrialBody};
 use crate::names::{hex, key_text};
 use serde::{Deserialize, Serialize};
@@ -12,16 +16,16 @@ use tidemark_proto::msg::{Award, MilestoneSpec, Place, Policy, Reading};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddBody {
-    /// Weight; 1 when left out.
+    /// Weight, 1 when left out; a negative one is counted down, where the counter's namespace allows that.
     #[serde(default = "one")]
-    pub delta: u64,
-    /// The session's token; only its digest is kept.
+    pub delta: Signed,
+    /// The session's token; only its digest is kept. What is counted down has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
 }
 
-fn one() -> u64 {
-    1
+fn one() -> Signed {
+    Signed(1)
 }
 
 /// Answer to [`AddBody`]: `{"place":"counted"}`, `{"place":"number","number":7}`,
@@ -48,16 +52,33 @@ pub struct CounterBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadingBody {
     pub counter: CounterBody,
-    /// Never goes back here, never exceeds what happened.
-    pub value: u64,
+    /// Never exceeds what happened; never goes back here, but by what is counted down: it is `up` less `down`.
+    pub value: Signed,
     /// Durable or heard of, but not yet in `value`.
     pub pending: u64,
     /// Upper bound as of `ledger_index`, for counters with milestones.
-    pub at_most: Option<u64>,
+    pub at_most: Option<Signed>,
     pub ledger_index: u64,
-    /// How often the counter began again; left out while it never has. Values of one generation never go back.
+    /// How often the counter began again; left out while it never has. Halves of one generation never go back.
     #[serde(default, skip_serializing_if = "is_first")]
     pub generation: u32,
+    #[serde(flatten)]
+    pub halves: Option<HalvesBody>,
+}
+
+/// Of a counter of which something was counted down, both halves: neither goes back here. Milestones are about `up`. Of others they are
+/// left out, and `up` is the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalvesBody {
+    pub up: u64,
+    pub down: u64,
+}
+
+impl HalvesBody {
+    pub fn of(reading: &Reading) -> Option<HalvesBody> {
+        let Reading { up, down, .. } = *reading;
+        (down > 0).then_some(HalvesBody { up, down })
+    }
 }
 
 fn is_first(generation: &u32) -> bool {
@@ -229,8 +250,16 @@ impl std::fmt::Display for CounterBody {
 
 impl ReadingBody {
     pub fn new(counter: &CounterName, reading: &Reading) -> ReadingBody {
-        let Reading { value, pending, at_most, ledger_index, generation } = *reading;
-        ReadingBody { counter: counter.into(), value, pending, at_most, ledger_index, generation }
+        let Reading { pending, ledger_index, generation, .. } = *reading;
+        ReadingBody {
+            counter: counter.into(),
+            value: Signed(reading.value()),
+            pending,
+            at_most: reading.value_at_most().map(Signed),
+            ledger_index,
+            generation,
+            halves: HalvesBody::of(reading),
+        }
     }
 }
 

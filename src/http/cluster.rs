@@ -1,6 +1,6 @@
 //! `GET /v1/cluster`: a counter in all data centres, as one aggregator knows it. What that cannot know is `null`.
 
-use super::body::{AwardBody, CounterBody};
+use super::body::{AwardBody, CounterBody, HalvesBody, Signed};
 use crate::places::Place;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,10 @@ pub struct ClusterBody {
     pub dc: String,
     pub ledger: LedgerBody,
     pub counter: CounterBody,
-    /// As `GET /v1/counters/…` shows it: never goes back here, never exceeds what happened, below the next milestone.
-    pub total: u64,
+    /// As `GET /v1/counters/…` shows the value: never exceeds what happened; what was counted up is below the next milestone.
+    pub total: Signed,
+    #[serde(flatten)]
+    pub halves: Option<HalvesBody>,
     /// Durable or heard of, but not yet in `total`.
     pub pending: u64,
     /// The least armed milestone that is not awarded; `null` where there is none.
@@ -53,7 +55,7 @@ pub struct DcBody {
     pub heard_ms: Option<f64>,
     /// Its part of the counter, as far as it is known here. All parts add up to `total + pending`, unless the ledger knows of
     /// more than has come here.
-    pub counted: u64,
+    pub counted: Signed,
     /// Rights outstanding in it as the ledger knows them: weight that it may count without asking. `null` without a milestone.
     pub rights: Option<u64>,
     pub mode: Mode,

@@ -44,7 +44,7 @@ pub(super) struct Frame {
 pub(super) struct Feed<B> {
     shared: Arc<Shared<B>>,
     watching: Watching,
-    /// Value and pending of each watched counter, as last told.
+    /// What was last told of each watched counter.
     told: Vec<Option<Shown>>,
     awards: Option<Awards>,
     own: Option<Own>,

@@ -30,12 +30,14 @@ pub struct AwardStateBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressBody {
     pub counter: body::CounterBody,
-    pub value: u64,
+    pub value: body::Signed,
     pub pending: u64,
+    #[serde(flatten)]
+    pub halves: Option<body::HalvesBody>,
     /// The least armed milestone, or if there is none, the least that is arming; and how far it is.
     pub next: Option<u64>,
     pub state: Option<MilestoneState>,
-    /// From `value` to it.
+    /// From `value` to it; where something was counted down, from `up`.
     pub remaining: Option<u64>,
     /// Weight per second in all data centres: an estimate. Each group says its own, forecast from the last seconds, when it
     /// reports, and else when it is off by half; one that is gone is still in the sum. `null` for what is not guarded.
@@ -108,13 +110,14 @@ async fn next_award_of(news: &mut broadcast::Receiver<News>, counter: &CounterNa
 impl ProgressBody {
     pub(super) fn new(counter: &CounterName, progress: &Progress) -> ProgressBody {
         let Progress { reading, next, rate_per_s, mode } = *progress;
-        let remaining = next.map(|(at, _)| at.saturating_sub(reading.value));
+        let remaining = next.map(|(at, _)| at.saturating_sub(reading.up));
         let is_armed = next.is_some_and(|(_, state)| state == MilestoneState::Armed);
         let rate = rate_per_s.filter(|&rate| is_armed && rate > 0);
         ProgressBody {
             counter: counter.into(),
-            value: reading.value,
+            value: body::Signed(reading.value()),
             pending: reading.pending,
+            halves: body::HalvesBody::of(&reading),
             next: next.map(|(at, _)| at),
             state: next.map(|(_, state)| state),
             remaining,
@@ -130,8 +133,8 @@ mod tests {
     use super::*;
     use tidemark_proto::msg::Reading;
 
-    fn body(value: u64, next: Option<(u64, MilestoneState)>, rate_per_s: Option<u64>) -> ProgressBody {
-        let reading = Reading { value, ..Reading::default() };
+    fn body(up: u64, next: Option<(u64, MilestoneState)>, rate_per_s: Option<u64>) -> ProgressBody {
+        let reading = Reading { up, ..Reading::default() };
         let counter = CounterName::new("search", b"q").unwrap();
         ProgressBody::new(&counter, &Progress { reading, next, rate_per_s, mode: Mode::Rights })
     }
@@ -144,5 +147,15 @@ mod tests {
         assert_eq!(body(900, None, Some(30)), ProgressBody { rate_per_s: Some(30), ..body(900, None, None) });
         let arming = body(1_200, Some((1_000, MilestoneState::Arming)), Some(30));
         assert_eq!((arming.remaining, arming.eta_s), (Some(0), None), "never negative");
+    }
+
+    #[test]
+    fn how_far_a_milestone_is_goes_by_what_was_counted_up() {
+        let reading = Reading { up: 990, down: 980, ..Reading::default() };
+        let next = Some((1_000, MilestoneState::Armed));
+        let progress = Progress { reading, next, rate_per_s: None, mode: Mode::Rights };
+        let body = ProgressBody::new(&CounterName::new("stock", b"q").unwrap(), &progress);
+        assert_eq!((body.value.0, body.remaining), (10, Some(10)));
+        assert_eq!(body.halves, Some(body::HalvesBody { up: 990, down: 980 }));
     }
 }

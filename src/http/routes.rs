@@ -20,7 +20,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use std::sync::Arc;
-use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::limits::MILESTONE_MAX;
 
 /// Longest idempotency key, in bytes.
@@ -194,7 +194,15 @@ async fn post_counter<B: Backend>(
     };
     let add: body::AddBody = body::parse(&whole(bytes)?)?;
     let session = add.session.as_deref().map(|token| session_of(&shared, token, &counter)).transpose()?;
-    let add = Add { counter, delta: add.delta, session };
+    let half = if add.delta.0 < 0 { Half::Down } else { Half::Up };
+    if half == Half::Down && session.is_some() {
+        return Err(Failure::invalid(
+            "session",
+            "what is counted down is never a milestone, and belongs to no session",
+        ));
+    }
+    let delta = u64::try_from(add.delta.0.unsigned_abs()).unwrap_or(u64::MAX);
+    let add = Add { counter, half, delta, session };
     let added = match idempotency_of(&headers)? {
         Some(key) => shared.once.add(&shared.backend, key, add).await?,
         None => shared.backend.add(add).await?,

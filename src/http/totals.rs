@@ -15,12 +15,12 @@ use tokio::time::MissedTickBehavior;
 pub(super) type Latest = Arc<BTreeMap<CounterName, Total>>;
 
 /// What is told of a reading.
-pub(super) type Shown = (u32, u64, u64);
+pub(super) type Shown = (u32, u64, u64, u64);
 
 /// A total as it is told.
 #[derive(Clone)]
 pub(super) struct Total {
-    /// Generation, value and pending: a total depends on no ledger index that moved without it.
+    /// Generation, both halves and pending: a total depends on no ledger index that moved without it.
     shown: Shown,
     text: Utf8Bytes,
 }
@@ -111,7 +111,8 @@ impl Total {
     /// What to tell somebody who was told `told`.
     pub fn news(&self, told: &mut Option<Shown>) -> Option<Frame> {
         // One that was read before the last one told is none.
-        let later = |told: Shown| (told.0, told.1) <= (self.shown.0, self.shown.1);
+        let (generation, up, down, _) = self.shown;
+        let later = |told: Shown| told.0 < generation || (told.0 == generation && told.1 <= up && told.2 <= down);
         let is_new = told.is_none_or(|told| told != self.shown && later(told));
         if is_new {
             *told = Some(self.shown);
@@ -121,7 +122,7 @@ impl Total {
 }
 
 fn shown(reading: &Reading) -> Shown {
-    (reading.generation, reading.value, reading.pending)
+    (reading.generation, reading.up, reading.down, reading.pending)
 }
 
 async fn read_all<B: Backend>(

@@ -73,7 +73,7 @@ async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], 
         let late = Instant::now() > deadline;
         match read {
             Ok(readings) => {
-                let shown: Vec<u64> = readings.iter().map(|reading| reading.value + reading.pending).collect();
+                let shown: Vec<u64> = readings.iter().map(|reading| reading.up + reading.pending).collect();
                 let (lost, doubled) = difference(expected, &shown);
                 let pending: u64 = readings.iter().map(|reading| reading.pending).sum();
                 if (lost, doubled, pending) == (0, 0, 0) {

@@ -104,7 +104,7 @@ impl Load {
 
 impl Counted {
     fn lose(&self, loss: &AddLoss) {
-        let (AddLoss::Failed { counter, weight, .. } | AddLoss::Unknown { counter, weight }) = loss;
+        let (AddLoss::Failed { counter, weight, .. } | AddLoss::Unknown { counter, weight, .. }) = loss;
         let number = (0..KEYS).find(|&number| key(number) == *counter);
         let mut adds = self.adds.lock().expect("nobody panics");
         if let Some(added) = number.and_then(|number| adds.get_mut(number)) {

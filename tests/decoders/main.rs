@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidemark::http::AwardPosition;
 use tidemark::webhook::{Delivery, Failed, Limits, Queue};
 use tidemark_proto::group::{Group, GroupConfig};
-use tidemark_proto::ids::{AggregatorId, ClientId, CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::ids::{AggregatorId, ClientId, CounterName, DcId, GroupId, Half, LogIndex};
 use tidemark_proto::msg::*;
 use tidemark_proto::time::WallMs;
 use tidemark_proto::wire::encode;
@@ -54,7 +54,7 @@ fn view(number: u8) -> AggregatorId {
 /// A life of the ledger with one group: numbers are drawn, most of them wrong.
 fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
     let (counter, epoch, group) = (counter(number % 2), 1, group());
-    match kind % 17 {
+    match kind % 18 {
         0 => LedgerCmd::Namespace("search".into()),
         1 => LedgerCmd::View(DcId(u16::from(number % 3)).into()),
         2 => LedgerCmd::Grant { counter, epoch, group, amount, if_awarded: None },
@@ -92,6 +92,7 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
         13 => LedgerCmd::Forget { dc: DcId(u16::from(number % 3)), forced: number.is_multiple_of(2), heard: amount },
         14 => LedgerCmd::ViewStart { view: view(number), start: amount },
         15 => LedgerCmd::SetAside { view: view(number), start: amount },
+        16 => LedgerCmd::UpDown(["search", "stock"][usize::from(number % 2)].into()),
         _ => LedgerCmd::Namespace("x".repeat(usize::from(number % 40))),
     }
 }
@@ -99,8 +100,10 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
 /// Rows of a group that has counted a little.
 fn group_rows() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut group = Group::new(GroupConfig::new(group(), LANES));
-    let cells = (0..3).map(|number| counter(number).total()).collect();
-    let cmds = vec![GroupCmd::Boot { nonce: 1 }, GroupCmd::Ledger(ToGroup::Namespaces(vec!["search".into()]))];
+    let cells = (0..3).map(|number| counter(number).total()).chain([counter(0).half_of(Half::Down, 0)]).collect();
+    let settings = [ToGroup::Namespaces(vec!["search".into()]), ToGroup::UpDown(vec!["search".into()])];
+    let boot = [GroupCmd::Boot { nonce: 1 }].into_iter();
+    let cmds = boot.chain(settings.map(GroupCmd::Ledger)).collect();
     group.apply(LogIndex(1), &GroupEntry { now: WallMs(1), first_new_slot: 0, new_cells: cells, cmds });
     while group.poll_effect().is_some() {}
     group.checkpoint().into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect()

@@ -8,7 +8,7 @@ use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
     Failure, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, News, Progress,
 };
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId};
 use tidemark_proto::ledger::{Awarded, DefineError};
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Policy, Reading};
@@ -40,6 +40,7 @@ pub struct Memory {
 #[derive(Default)]
 struct State {
     counters: BTreeMap<CounterName, u64>,
+    down: BTreeMap<CounterName, u64>,
     milestones: BTreeMap<CounterName, Vec<u64>>,
     /// Milestones whose definition said so.
     timely: Vec<u64>,
@@ -101,6 +102,11 @@ impl Memory {
         self.state.lock().unwrap().counters.get(counter).copied().unwrap_or(0)
     }
 
+    fn reading(&self, counter: &CounterName) -> Reading {
+        let down = self.state.lock().unwrap().down.get(counter).copied().unwrap_or(0);
+        Reading { up: self.value(counter), down, ..Reading::default() }
+    }
+
     fn list(&self, counter: &CounterName) -> MilestoneList {
         let state = self.state.lock().unwrap();
         let awarded = state.awards.iter().filter(|award| award.counter == *counter).map(|award| award.at);
@@ -136,11 +142,18 @@ fn award(add: &Add, at: u64, first: u64, index: u64) -> Award {
 
 impl Backend for Memory {
     async fn add(&self, add: Add) -> Result<Added, Failure> {
-        if add.counter.namespace() != "search" {
+        if !["search", "stock"].contains(&add.counter.namespace()) {
             return Err(BatchError::UnknownNamespace(add.counter.namespace().to_owned()).into());
         }
         if add.delta == 0 || add.delta > DELTA_MAX {
             return Err(BatchError::Delta { idx: 0, delta: add.delta, max: DELTA_MAX }.into());
+        }
+        if add.half == Half::Down {
+            if add.counter.namespace() != "stock" {
+                return Err(BatchError::GrowOnly(add.counter.namespace().to_owned()).into());
+            }
+            *self.state.lock().unwrap().down.entry(add.counter).or_default() += add.delta;
+            return Ok(Added::Placed(Place::Counted));
         }
         if self.slow.load(Ordering::Relaxed) {
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -150,7 +163,7 @@ impl Backend for Memory {
     }
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
-        Ok(counters.iter().map(|counter| Reading { value: self.value(counter), ..Reading::default() }).collect())
+        Ok(counters.iter().map(|counter| self.reading(counter)).collect())
     }
 
     async fn define(&self, counter: CounterName, spec: MilestoneSpec) -> Result<MilestoneList, Failure> {
@@ -221,7 +234,7 @@ impl Backend for Memory {
             reachable: true,
             round_trip_ms: None,
             heard_ms: None,
-            counted: total,
+            counted: total.into(),
             rights,
             mode: Mode::of(true, rights),
             pending: rights.map(|_| 0),
@@ -231,7 +244,8 @@ impl Backend for Memory {
             dc: own.name.clone(),
             ledger: LedgerBody { index: state.awards.len() as u64, leader: Some(own.name.clone()) },
             counter: counter.into(),
-            total,
+            total: total.into(),
+            halves: None,
             pending: 0,
             next_milestone,
             awards: awards.take(CLUSTER_AWARDS_MAX).map(Into::into).collect(),
@@ -252,7 +266,7 @@ impl Backend for Memory {
     }
 
     async fn progress(&self, counter: &CounterName) -> Result<Progress, Failure> {
-        let reading = Reading { value: self.value(counter), pending: 2, ..Reading::default() };
+        let reading = Reading { pending: 2, ..self.reading(counter) };
         let milestones = self.list(counter).milestones;
         let next = milestones
             .iter()

@@ -44,6 +44,36 @@ async fn keys_hold_any_byte_and_many_counters_are_read_at_once() {
     assert_eq!(failure, (400, "too_many_counters".into(), "101 counters: at most 100 allowed".into()));
 }
 
+#[tokio::test]
+async fn what_is_counted_down_is_shown_with_both_halves_where_counters_go_down() {
+    let running = start().await;
+    let add =
+        async |counter: &str, body: &str| running.send("POST", &format!("/v1/counters/{counter}/add"), body).await;
+    assert_eq!(add("stock/shoes", r#"{"delta":5}"#).await.body, r#"{"place":"counted"}"#);
+    let grown = running.send("GET", "/v1/counters/stock/shoes", "").await.json();
+    assert_eq!((&grown["value"], grown.get("up"), grown.get("down")), (&5.into(), None, None));
+    assert_eq!(add("stock/shoes", r#"{"delta":-12}"#).await.body, r#"{"place":"counted"}"#);
+    let both = running.send("GET", "/v1/counters/stock/shoes", "").await.json();
+    assert_eq!((&both["value"], &both["up"], &both["down"]), (&(-7).into(), &5.into(), &12.into()));
+    let progress = running.send("GET", "/v1/counters/stock/shoes/progress", "").await.json();
+    assert_eq!((&progress["value"], &progress["up"]), (&(-7).into(), &5.into()));
+    let grows = add("search/q", r#"{"delta":-1}"#).await.failure();
+    assert_eq!((grows.0, grows.1.as_str()), (409, "grow_only"));
+    assert!(grows.2.contains("\"search\" only grow"), "{}", grows.2);
+    let session = add("stock/shoes", r#"{"delta":-1,"session":"abc"}"#).await.failure();
+    assert_eq!((session.0, session.1.as_str()), (400, "session"));
+    for wrong in [r#"{"delta":-1.5}"#, r#"{"delta":"-1"}"#, r#"{"delta":-18446744073709551616}"#] {
+        assert_eq!(add("stock/shoes", wrong).await.status, 400, "{wrong}");
+    }
+    let keyed_add =
+        async || running.send_with("POST", "/v1/counters/stock/shoes/add", &keyed("down"), r#"{"delta":-1}"#).await;
+    assert_eq!((keyed_add().await.status, keyed_add().await.status), (200, 200));
+    let other = running.send_with("POST", "/v1/counters/stock/shoes/add", &keyed("down"), r#"{"delta":1}"#).await;
+    assert_eq!(other.failure().1, "idempotency_key", "up is something else than down");
+    let once = running.send("GET", "/v1/counters/stock/shoes", "").await.json();
+    assert_eq!((&once["value"], &once["down"]), (&(-8).into(), &13.into()));
+}
+
 fn keyed(key: &str) -> String {
     format!("authorization: Bearer {TOKEN}\r\nidempotency-key: {key}\r\n")
 }

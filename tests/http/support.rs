@@ -12,6 +12,7 @@ use tidemark::names::parse_counter;
 use tidemark::session::SessionKeys;
 use tidemark::tls::ServerTls;
 use tidemark::token::Token;
+use tidemark_proto::ids::Half;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
@@ -66,7 +67,7 @@ pub fn server_tls(folder: &Path, name: &str) -> (ServerTls, String) {
 }
 
 pub fn add(counter: &str, delta: u64) -> Add {
-    Add { counter: parse_counter(counter).unwrap(), delta, session: None }
+    Add { counter: parse_counter(counter).unwrap(), half: Half::Up, delta, session: None }
 }
 
 impl Running {

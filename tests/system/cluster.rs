@@ -14,6 +14,8 @@ use tidemark_transport::Credentials;
 
 /// Guarded by some tests, and spread over all valves.
 pub const QUERIES: &str = "search/queries";
+/// Its namespace has counters that go down.
+pub const SHOES: &str = "stock/shoes";
 /// Never guarded.
 pub const PLAIN: &str = "search/plain";
 /// A client leaves a data centre that is gone for this long.
@@ -143,7 +145,7 @@ impl Cluster {
     pub fn layout_text(&self, aggregators: &[SocketAddr]) -> String {
         let voters: Vec<String> = self.voters.iter().map(|name| format!("{name:?}")).collect();
         let mut text = format!(
-            "name = \"test\"\nnamespaces = [\"search\"]\nspread = [{QUERIES:?}]\nvoters = [{}]\nleader = {:?}\n",
+            "name = \"test\"\nnamespaces = [\"search\",\"stock\"]\nupdown = [\"stock\"]\nspread = [{QUERIES:?}]\nvoters = [{}]\nleader = {:?}\n",
             voters.join(","),
             self.names[0]
         );

@@ -21,6 +21,7 @@ mod process;
 mod receiver;
 mod replicas;
 mod soak;
+mod updown;
 mod waits;
 mod webhooks;
 mod wrong_peers;

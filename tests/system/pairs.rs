@@ -58,8 +58,8 @@ async fn read_until(client: Client, stop: Arc<AtomicBool>) -> Duration {
     let (mut shown, mut answered, mut gap) = (0, None, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         if let Ok(reading) = client.get(&name).await {
-            assert!(reading.value >= shown, "{} was shown after {shown}", reading.value);
-            shown = reading.value;
+            assert!(reading.up >= shown, "{} was shown after {shown}", reading.up);
+            shown = reading.up;
             gap = answered.map_or(gap, |at: Instant| gap.max(at.elapsed()));
             answered = Some(Instant::now());
         }

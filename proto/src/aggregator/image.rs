@@ -212,7 +212,7 @@ mod tests {
         let core = super::super::AggregatorCore::recover(AggregatorConfig::new(DcId(0), 9), rows).unwrap();
         let mut ledger = Ledger::default();
         ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0).into()));
-        let shown = |ledger: &Ledger| (core.read(&counter(1), ledger).value, core.read(&counter(1), ledger).pending);
+        let shown = |ledger: &Ledger| (core.read(&counter(1), ledger).up, core.read(&counter(1), ledger).pending);
         assert_eq!(shown(&ledger), (0, 5));
         ledger.skip(LogIndex(3));
         assert_eq!(shown(&ledger), (5, 0));

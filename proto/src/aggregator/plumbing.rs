@@ -85,6 +85,10 @@ impl AggregatorCore {
 
     fn tell_settings(&mut self, group: GroupId, ledger: &Ledger) {
         self.tell(group, ToGroup::Namespaces(ledger.namespaces().map(str::to_owned).collect()));
+        let updown: Vec<String> = ledger.updown().map(str::to_owned).collect();
+        if !updown.is_empty() {
+            self.tell(group, ToGroup::UpDown(updown));
+        }
         self.tell(group, ToGroup::Spread(ledger.spread()));
     }
 
@@ -207,7 +211,7 @@ impl AggregatorCore {
             if self.say_remains_of(counter, ledger) {
                 continue;
             }
-            if self.view.would_show(counter, ledger).value < at {
+            if self.view.would_show(counter, ledger).up < at {
                 self.view.limits_mut().promise(counter, promised, ledger);
             } else {
                 self.standing.add(awaiting.answer(view, false));

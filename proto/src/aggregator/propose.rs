@@ -228,7 +228,11 @@ fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
 fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
     let dc = peer.dc;
     match cmd {
-        LedgerCmd::Namespace(_) | LedgerCmd::Spread(_) | LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } => true,
+        LedgerCmd::Namespace(_)
+        | LedgerCmd::UpDown(_)
+        | LedgerCmd::Spread(_)
+        | LedgerCmd::Define { .. }
+        | LedgerCmd::Disarm { .. } => true,
         LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. } => true,
         LedgerCmd::ClaimRule { .. } | LedgerCmd::Claim { .. } => true,
         LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } => true,

@@ -100,6 +100,7 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         }
         LedgerCmd::SetAside { view, start } => ledger.view_start(*view) != Some(*start),
         LedgerCmd::Namespace(name) => ledger.namespaces().any(|known| known == name),
+        LedgerCmd::UpDown(name) => ledger.updown().any(|known| known == name),
         LedgerCmd::Spread(counter) => ledger.spread().contains(counter),
         LedgerCmd::ViewAck { counter, epoch, at, arming, .. } => {
             let waits = |a: &Awaiting| (&a.counter, a.epoch, a.at, a.arming) == (counter, *epoch, *at, *arming);

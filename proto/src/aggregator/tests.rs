@@ -131,7 +131,7 @@ impl World {
 
     fn shown(&self) -> (u64, u64) {
         let reading = self.core.read(&counter(), &self.ledger);
-        (reading.value, reading.pending)
+        (reading.up, reading.pending)
     }
 }
 
@@ -172,12 +172,12 @@ fn arming_waits_for_both_views_of_a_pair_until_one_is_set_aside_and_that_one_sho
     assert_eq!(ledger.setting_aside(first), Err(crate::ledger::SetAsideError::Alone));
     // It comes back with a replica that has heard nothing of this.
     let returned = paired_view(2);
-    assert_eq!((returned.read(&counter(), &before).value, returned.read(&counter(), &ledger).value), (0, 0));
+    assert_eq!((returned.read(&counter(), &before).up, returned.read(&counter(), &ledger).up), (0, 0));
     apply(&mut ledger, &LedgerCmd::ViewStart { view: second, start: 2 });
-    assert_eq!(returned.read(&counter(), &ledger).value, AT - 1);
+    assert_eq!(returned.read(&counter(), &ledger).up, AT - 1);
     apply(&mut ledger, &aside);
     assert!(ledger.views().contains(&second), "a late copy changes nothing");
-    assert_eq!(paired_view(1).read(&counter(), &ledger).value, 0, "an earlier start of it shows no more");
+    assert_eq!(paired_view(1).read(&counter(), &ledger).up, 0, "an earlier start of it shows no more");
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn rows_bring_back_the_view() {
     let mut config = AggregatorConfig::new(DC, 3);
     config.seed = 77;
     let other = AggregatorCore::recover(config, world.rows.clone()).unwrap();
-    assert_eq!(other.read(&counter(), &world.ledger).value, 43, "whatever the seed of its tables");
+    assert_eq!(other.read(&counter(), &world.ledger).up, 43, "whatever the seed of its tables");
 }
 
 #[test]

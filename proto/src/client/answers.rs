@@ -3,7 +3,7 @@
 use super::counters::{QueuedHit, Routes};
 use super::stay::{Asked, Batch, Home, LinkState, Numbers, Phase, Role, Stay, StayId};
 use super::{AddError, BARS_MAX, Bar, ClientCore, CounterRef, LinkId, Outcome, Output, STAYS_MAX};
-use crate::ids::{ClientId, CounterName};
+use crate::ids::{ClientId, CounterName, Half};
 use crate::limits::LANES_MAX;
 use crate::msg::{BatchError, FromClient, Place, ToClient};
 use crate::time::Time;
@@ -299,6 +299,9 @@ impl ClientCore {
         let found = match error {
             BatchError::TooManyItems { .. } | BatchError::UnknownLane { .. } => return Vec::new(),
             BatchError::UnknownNamespace(ns) => named(&|_, counter| self.counters.name(counter).namespace() == ns),
+            BatchError::GrowOnly(ns) => named(&|_, counter| {
+                self.counters.half(counter) == Half::Down && self.counters.name(counter).namespace() == ns
+            }),
             BatchError::Overflow { counter: full, .. } => named(&|_, counter| self.counters.name(counter) == full),
             BatchError::Delta { idx: wrong, .. } => named(&|idx, _| idx == *wrong as usize),
             _ => Vec::new(),
@@ -310,10 +313,11 @@ impl ClientCore {
     fn bar(&mut self, now: Time, error: &BatchError, batch: &Batch) {
         let until = now + self.config.bar_for;
         match error {
-            BatchError::UnknownNamespace(namespace) => self.counters.bar(None, Some(namespace), until),
+            BatchError::UnknownNamespace(namespace) => self.counters.bar_namespace(namespace, false, until),
+            BatchError::GrowOnly(namespace) => self.counters.bar_namespace(namespace, true, until),
             BatchError::Overflow { counter: full, .. } => {
                 let full = batch.items.iter().find(|item| self.counters.name(item.counter) == full);
-                self.counters.bar(full.map(|item| item.counter), None, until);
+                full.into_iter().for_each(|item| self.counters.bar(item.counter, until));
             }
             _ => return,
         }

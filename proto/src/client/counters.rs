@@ -3,7 +3,7 @@
 use super::{ADD_BYTES, AddError, CLIENT_COUNTERS_MAX, CounterRef, HIT_BYTES, Ticket};
 use crate::group::lane_of;
 use crate::hash::name_hash;
-use crate::ids::{CounterName, SessionId};
+use crate::ids::{CounterName, Half, SessionId};
 use crate::time::Time;
 use hashbrown::HashTable;
 use std::collections::{BTreeSet, VecDeque};
@@ -21,6 +21,7 @@ pub(super) struct QueuedHit {
 #[derive(Debug)]
 struct Slot {
     name: CounterName,
+    half: Half,
     lane: u8,
     /// Added weight that is unsent; the counter is in its lane's `dirty` exactly while it is not 0.
     held: u64,
@@ -64,9 +65,11 @@ impl Default for Counters {
 }
 
 impl Counters {
-    pub fn intern(&mut self, name: &CounterName) -> Result<CounterRef, AddError> {
+    /// Each half of a counter has a number of its own: what goes up and what goes down is never summed.
+    pub fn intern(&mut self, name: &CounterName, half: Half) -> Result<CounterRef, AddError> {
         let hash = name_hash(name);
-        if let Some(found) = self.by_name.find(hash, |at| self.slots[*at as usize].name == *name) {
+        let same = |at: &u32| self.slots[*at as usize].half == half && self.slots[*at as usize].name == *name;
+        if let Some(found) = self.by_name.find(hash, same) {
             return Ok(CounterRef(*found));
         }
         if self.slots.len() >= CLIENT_COUNTERS_MAX {
@@ -74,7 +77,7 @@ impl Counters {
         }
         let number = self.slots.len() as u32;
         let lane = self.routes.lane(name);
-        self.slots.push(Slot { name: name.clone(), lane, held: 0, epoch: 0, barred_until: Time(0) });
+        self.slots.push(Slot { name: name.clone(), half, lane, held: 0, epoch: 0, barred_until: Time(0) });
         let slots = &self.slots;
         self.by_name.insert_unique(hash, number, |at| name_hash(&slots[*at as usize].name));
         Ok(CounterRef(number))
@@ -82,6 +85,10 @@ impl Counters {
 
     pub fn name(&self, counter: CounterRef) -> &CounterName {
         &self.slots[counter.0 as usize].name
+    }
+
+    pub fn half(&self, counter: CounterRef) -> Half {
+        self.slots[counter.0 as usize].half
     }
 
     pub fn lane(&self, counter: CounterRef) -> u8 {
@@ -104,13 +111,15 @@ impl Counters {
         self.slots.get(counter.0 as usize).map(|slot| slot.barred_until)
     }
 
-    /// Bars one counter, or all of a namespace.
-    pub fn bar(&mut self, counter: Option<CounterRef>, namespace: Option<&str>, until: Time) {
-        if let Some(counter) = counter {
-            self.slots[counter.0 as usize].barred_until = until;
-        }
-        let of = self.slots.iter_mut().filter(|slot| Some(slot.name.namespace()) == namespace);
-        of.for_each(|slot| slot.barred_until = until);
+    /// Bars half a counter.
+    pub fn bar(&mut self, counter: CounterRef, until: Time) {
+        self.slots[counter.0 as usize].barred_until = until;
+    }
+
+    /// Bars all counters of a namespace, or only what would go down.
+    pub fn bar_namespace(&mut self, namespace: &str, down_only: bool, until: Time) {
+        let of = self.slots.iter_mut().filter(|slot| slot.name.namespace() == namespace);
+        of.filter(|slot| !down_only || slot.half == Half::Down).for_each(|slot| slot.barred_until = until);
     }
 
     pub fn holds(&self, counter: CounterRef) -> bool {

@@ -4,7 +4,7 @@ use super::counters::QueuedHit;
 use super::stay::{Asked, Batch, BatchHit, BatchItem, LinkState, Phase, Stay, StayId};
 use super::{AddError, BATCH_BYTES_MAX, ClientCore, CounterRef, LinkId, Outcome, Output, TIMEOUTS_MAX};
 use crate::limits::DELTA_MAX;
-use crate::msg::{FromClient, WireItem};
+use crate::msg::{FromClient, WireItem, definition};
 use crate::time::Time;
 
 /// Items waiting for a lane from which on a batch is formed before it is due.
@@ -180,7 +180,9 @@ impl ClientCore {
             batch.ever_sent = true;
             stream.asked += 1;
             let fresh = batch.items.iter().map(|item| item.counter).filter(|counter| defined.insert(counter.0));
-            let defs = fresh.map(|counter| (counter.0, counters.name(counter).clone())).collect();
+            let define =
+                |counter: CounterRef| (definition(counter.0, counters.half(counter)), counters.name(counter).clone());
+            let defs = fresh.map(define).collect();
             let items = batch.items.iter().map(|item| item.to_wire()).collect();
             let message = FromClient::Batch { lane, seq: batch.seq, defs, items };
             self.outputs.push_back(Output::Send { link: *link, message });

@@ -4,7 +4,7 @@
 //! counts in the present one all the same.
 
 use super::Group;
-use crate::ids::{CellId, CounterName};
+use crate::ids::{CellId, CounterName, Half};
 use crate::limits::RESET_COUNTERS_MAX;
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
@@ -33,7 +33,11 @@ impl SlotSet {
     }
 }
 
-/// The present cell of a counter that began again.
+/// In place of a slot: what is over is to count in a cell that nobody has named yet. Only a down half is ever so: few counters have
+/// one, so it is not named when its counter begins again, but by the next decrement.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+/// The present cell of a counter that began again, up half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Present {
     pub generation: u32,
@@ -44,7 +48,7 @@ pub(super) struct Present {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Generations {
     present: BTreeMap<CounterName, Present>,
-    /// Slots of what is over, and the slot that counts instead.
+    /// Slots of what is over, and the slot that counts instead; or [`NOWHERE`].
     past: BTreeMap<u32, u32>,
     is_past: SlotSet,
 }
@@ -60,10 +64,13 @@ impl Generations {
             return None;
         }
         for (counter, present) in &loaded.present {
-            let over = (0..present.generation).filter_map(|generation| table.find_total(counter, generation));
-            for slot in over {
-                loaded.past.insert(slot, present.slot);
-                loaded.is_past.insert(slot);
+            for half in [Half::Up, Half::Down] {
+                let slot_of = |generation| table.find_half(counter, half, generation);
+                let now = slot_of(present.generation).unwrap_or(NOWHERE);
+                for slot in (0..present.generation).filter_map(slot_of) {
+                    loaded.past.insert(slot, now);
+                    loaded.is_past.insert(slot);
+                }
             }
         }
         Some(loaded)
@@ -89,7 +96,7 @@ impl Generations {
         self.present.values().map(|present| u64::from(present.generation)).sum()
     }
 
-    /// The slot in which an increment counts that names `slot`.
+    /// The slot in which an increment counts that names `slot`, or [`NOWHERE`].
     #[inline]
     pub fn slot_now(&self, slot: u32) -> u32 {
         if self.is_past.contains(slot) { self.past.get(&slot).copied().unwrap_or(slot) } else { slot }
@@ -108,9 +115,18 @@ impl Group {
         self.generations.of(counter)
     }
 
-    /// The cell in which a counter's increments count.
-    pub fn cell_of(&self, counter: &CounterName) -> CellId {
-        counter.total_of(self.generations.of(counter))
+    /// The cell in which a counter's increments (or, of the down half, decrements) count.
+    pub fn cell_of(&self, counter: &CounterName, half: Half) -> CellId {
+        counter.half_of(half, self.generations.of(counter))
+    }
+
+    /// The cell to be named before anything can count that names `slot`, if there is such a cell.
+    #[inline]
+    pub fn unnamed_cell_of(&self, slot: u32) -> Option<CellId> {
+        (self.generations.slot_now(slot) == NOWHERE).then(|| {
+            let CellId { counter, half, .. } = self.cells.table.name(slot);
+            self.cell_of(&counter, half)
+        })
     }
 
     /// A counter that is not guarded began again.
@@ -132,17 +148,31 @@ impl Group {
             return None;
         }
         let slot = self.intern(&counter.total_of(generation)).ok()?;
-        let over = self.cells.table.find_total(counter, before).filter(|_| !bites(Bug::ResetIgnored));
+        let table = &self.cells.table;
+        let over = table.find_total(counter, before).filter(|_| !bites(Bug::ResetIgnored));
+        let over_down = table.find_half(counter, Half::Down, before).filter(|_| !bites(Bug::ResetIgnoredByDown));
+        let down = table.find_half(counter, Half::Down, generation).unwrap_or(NOWHERE);
         over.into_iter().for_each(|over| self.generations.redirect(over, slot));
+        over_down.into_iter().for_each(|over| self.generations.redirect(over, down));
         self.generations.present.insert(counter.clone(), Present { generation, slot });
         Some(slot)
     }
 
     /// A batch that was proposed before the group heard of a reset may be the first to name a cell of what is over.
+    /// A decrement may be the first to name the down half's present cell: what names an earlier one counts there.
     pub(super) fn on_named(&mut self, cell: &CellId, slot: u32) {
-        let present = self.generations.present.get(&cell.counter).copied();
-        if let Some(present) = present.filter(|present| cell.generation < present.generation) {
-            self.generations.redirect(slot, present.slot);
+        let Some(present) = self.generations.present.get(&cell.counter).copied() else { return };
+        let table = &self.cells.table;
+        if cell.generation < present.generation {
+            let now = match cell.half {
+                Half::Up => present.slot,
+                Half::Down => table.find_half(&cell.counter, Half::Down, present.generation).unwrap_or(NOWHERE),
+            };
+            self.generations.redirect(slot, now);
+        } else if cell.half == Half::Down && cell.generation == present.generation {
+            let slot_of = |generation| table.find_half(&cell.counter, Half::Down, generation);
+            let over: Vec<u32> = (0..cell.generation).filter_map(slot_of).collect();
+            over.into_iter().for_each(|over| self.generations.redirect(over, slot));
         }
     }
 

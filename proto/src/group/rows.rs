@@ -23,7 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 5;
+const FORMAT: u8 = 6;
+/// The one before, from when no counter could go down, lacks this at the end of its closing row.
+const BEFORE_UPDOWN: (u8, &[u8]) = (5, &[0]);
 const META: u8 = 0;
 const NAMES: u8 = 1;
 const COMPONENTS: u8 = 2;
@@ -101,6 +103,8 @@ struct Meta {
     /// Of counters that began again.
     generations: Vec<(CounterName, Present)>,
     age: u32,
+    /// Namespaces whose counters may go down.
+    updown: BTreeSet<String>,
 }
 
 /// A row of a queue: items from `first_pos` on. Without any, nothing in the block awaits a place any more; so it is without a row.
@@ -202,6 +206,7 @@ impl Group {
             tenures: self.tenures(),
             generations: self.generations.save_present(),
             age: self.age,
+            updown: self.updown.clone(),
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);
@@ -265,6 +270,7 @@ impl Loading {
         let closing = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
         let mut meta = match meta.split_first() {
             Some((&FORMAT, rest)) => closing(rest)?,
+            Some((&format, rest)) if format == BEFORE_UPDOWN.0 => closing(&[rest, BEFORE_UPDOWN.1].concat())?,
             Some((&other, _)) => return Err(LoadError::Format(other)),
             None => return Err(malformed(&[META], "empty")),
         };
@@ -419,6 +425,7 @@ impl Loading {
         (group.confirmed, group.ever_confirmed, group.fenced_out) =
             (meta.confirmed, meta.ever_confirmed, meta.fenced_out);
         (group.namespaces, group.spread, group.age) = (meta.namespaces, meta.spread, meta.age);
+        group.updown = meta.updown;
         let generations = Generations::load(meta.generations, &group.cells.table);
         group.generations = generations.ok_or(malformed(&[META], "what began again is out of bounds"))?;
         for (mut guard, (head, _)) in meta.guards.into_iter().zip(meta.queues) {

@@ -2,10 +2,11 @@
 
 use crate::group::queue::Queued;
 use crate::group::{Group, GroupConfig, Guard};
-use crate::ids::{ClientId, CounterName, LogIndex, Start};
+use crate::ids::{ClientId, CounterName, Half, LogIndex, Start};
 use crate::limits::{BLOCK_ITEMS_MIN, BOOTS_UNCONFIRMED_MAX, OFFER_ITEMS_MAX};
 use crate::msg::*;
 use crate::table::CellTable;
+use crate::teeth::{Bug, bites};
 use std::collections::BTreeSet;
 
 impl Group {
@@ -54,6 +55,27 @@ impl Group {
 
     pub fn namespaces(&self) -> &BTreeSet<String> {
         &self.namespaces
+    }
+
+    /// Namespaces whose counters may go down.
+    pub fn updown(&self) -> &BTreeSet<String> {
+        &self.updown
+    }
+
+    /// Whether a half of a counter may be counted. The one place where it is decided: a counter of a namespace that is not declared to
+    /// have up/down counters never goes down.
+    ///
+    /// # Errors
+    /// Its namespace is unknown, or has only counters that grow.
+    pub fn takes(&self, counter: &CounterName, half: Half) -> Result<(), BatchError> {
+        let namespace = counter.namespace();
+        if !self.namespaces.contains(namespace) {
+            return Err(BatchError::UnknownNamespace(namespace.to_owned()));
+        }
+        if half == Half::Down && !self.updown.contains(namespace) && !bites(Bug::GrowOnlyGoesDown) {
+            return Err(BatchError::GrowOnly(namespace.to_owned()));
+        }
+        Ok(())
     }
 
     /// Counters to be spread over all lanes: asked for, or guarded; in order.

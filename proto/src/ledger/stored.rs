@@ -23,6 +23,7 @@ pub(super) struct Stored {
     resets: Resets,
     forgotten: BTreeSet<DcId>,
     view_starts: BTreeMap<AggregatorId, u64>,
+    updown: BTreeSet<String>,
 }
 
 /// The same, borrowed.
@@ -41,6 +42,7 @@ struct Storing<'l> {
     resets: &'l Resets,
     forgotten: &'l BTreeSet<DcId>,
     view_starts: &'l BTreeMap<AggregatorId, u64>,
+    updown: &'l BTreeSet<String>,
 }
 
 impl Ledger {
@@ -52,7 +54,7 @@ impl Ledger {
 
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Ledger { applied, namespaces, spread, views, view_starts, groups, .. } = self;
+        let Ledger { applied, namespaces, updown, spread, views, view_starts, groups, .. } = self;
         let Ledger { counters, claims, lost, resets, forgotten, .. } = self;
         let terms = counters.iter().map(|(name, counter)| (name, counter.terms()));
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
@@ -73,6 +75,7 @@ impl Serialize for Ledger {
             resets,
             forgotten,
             view_starts,
+            updown,
         };
         storing.serialize(serializer)
     }
@@ -80,7 +83,7 @@ impl Serialize for Ledger {
 
 impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
-        let Stored { applied, namespaces, spread, views, view_starts, groups, .. } = stored;
+        let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, .. } = stored;
         claims.index_passed();
         for (name, terms) in terms {
@@ -97,6 +100,7 @@ impl From<Stored> for Ledger {
         Ledger {
             applied,
             namespaces,
+            updown,
             spread,
             views,
             view_starts,

@@ -3,9 +3,9 @@
 //! A definition of a counter's number is a fact about the connection and stands even if its batch is refused. A refusal says
 //! that this copy of the batch changed nothing: an earlier copy may have been applied, and a retry would say so.
 
-use crate::ids::{ClientId, CounterName, OwnerId};
+use crate::ids::{ClientId, CounterName, Half, OwnerId};
 use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX};
-use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, Place, ToClient, WireItem};
+use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, Place, ToClient, WireItem, defined};
 use crate::node::commit::{batch_bytes, batch_bytes_max};
 use crate::node::{ConnId, NodeCore, Output};
 use crate::teeth::{Bug, bites};
@@ -47,10 +47,13 @@ struct Conn {
     unbound: Unbound,
 }
 
+/// A half of a counter.
+type Name = (CounterName, Half);
+
 /// Names of counters that have a number but no slot yet: defined and not used so far.
 #[derive(Debug, Default)]
 struct Unbound {
-    names: Vec<Option<CounterName>>,
+    names: Vec<Option<Name>>,
     /// Places in `names` that hold nothing.
     free: Vec<u32>,
     held: usize,
@@ -58,7 +61,7 @@ struct Unbound {
 
 impl Unbound {
     /// The value of a number that stands for the name.
-    fn hold(&mut self, name: CounterName) -> u32 {
+    fn hold(&mut self, name: Name) -> u32 {
         self.held += 1;
         if let Some(at) = self.free.pop() {
             self.names[at as usize] = Some(name);
@@ -69,7 +72,7 @@ impl Unbound {
     }
 
     /// The name that a number's value stands for; it is held no longer.
-    fn release(&mut self, value: u32) -> Option<CounterName> {
+    fn release(&mut self, value: u32) -> Option<Name> {
         let name = self.names.get_mut((value & !UNBOUND) as usize)?.take()?;
         self.held -= 1;
         self.free.push(value & !UNBOUND);
@@ -262,21 +265,22 @@ impl NodeCore {
     fn define(&mut self, conn: ConnId, defs: Vec<(u32, CounterName)>) -> Result<(), BatchError> {
         let Some(open) = self.clients.conns.get_mut(&conn) else { return Err(not_opened()) };
         let mut first_error = Ok(());
-        for (number, counter) in defs {
+        for (definition, counter) in defs {
+            let (number, half) = defined(definition);
             if number >= self.config.numbers_max {
                 let (what, limit) = ("counter numbers of a connection".into(), self.config.numbers_max.into());
                 first_error = first_error.and(Err(BatchError::Overloaded { what, limit }));
-            } else if !self.group.namespaces().contains(counter.namespace()) {
-                first_error = first_error.and(Err(BatchError::UnknownNamespace(counter.namespace().to_owned())));
+            } else if let Err(error) = self.group.takes(&counter, half) {
+                first_error = first_error.and(Err(error));
             } else {
-                let cell = self.group.cell_of(&counter);
+                let cell = self.group.cell_of(&counter, half);
                 let slot = self.group.table().find(&cell).or_else(|| self.log.pending_slot(&cell));
                 if slot.is_none() && open.unbound.held >= UNBOUND_MAX {
                     let (what, limit) = ("counters defined and not used".into(), UNBOUND_MAX as u64);
                     first_error = first_error.and(Err(BatchError::Overloaded { what, limit }));
                     continue;
                 }
-                let value = slot.unwrap_or_else(|| open.unbound.hold(counter));
+                let value = slot.unwrap_or_else(|| open.unbound.hold((counter, half)));
                 open.define(number, value);
             }
         }
@@ -313,7 +317,9 @@ impl NodeCore {
             }
             match open.number(item.number) {
                 UNDEFINED => return Err(BatchError::UnknownNumber(item.number)),
-                value if value & UNBOUND != 0 => drop(unnamed.insert(value)),
+                value if value & UNBOUND != 0 || self.group.unnamed_cell_of(value).is_some() => {
+                    unnamed.insert(value);
+                }
                 _ => {}
             }
         }
@@ -349,10 +355,15 @@ impl NodeCore {
         let mut bound = Vec::with_capacity(items.len());
         for item in items {
             let mut slot = open.number(item.number);
-            if slot & UNBOUND != 0
-                && let Some(name) = open.unbound.names[(slot & !UNBOUND) as usize].as_ref()
-            {
-                slot = self.slot_of(self.group.cell_of(name));
+            let cell = match slot & UNBOUND {
+                0 => self.group.unnamed_cell_of(slot),
+                _ => {
+                    let name = open.unbound.names[(slot & !UNBOUND) as usize].as_ref();
+                    name.map(|(counter, half)| self.group.cell_of(counter, *half))
+                }
+            };
+            if let Some(cell) = cell {
+                slot = self.slot_of(cell);
                 open.define(item.number, slot);
             }
             bound.push(Item { slot, delta: item.delta, session: item.session });
@@ -373,7 +384,7 @@ mod tests {
     #[test]
     fn defining_a_number_again_and_again_takes_no_more_room() {
         let mut unbound = Unbound::default();
-        let name = |key: u32| CounterName::new("test", &key.to_be_bytes()).unwrap();
+        let name = |key: u32| (CounterName::new("test", &key.to_be_bytes()).unwrap(), Half::Up);
         let kept = unbound.hold(name(0));
         for key in 1..1_000 {
             let value = unbound.hold(name(key));

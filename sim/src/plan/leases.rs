@@ -91,7 +91,11 @@ impl Admin {
         match self {
             Admin::At { counter, .. } | Admin::Ahead { counter, .. } | Admin::Again { counter } => Some(*counter),
             Admin::Last => Some(0),
-            Admin::Namespace | Admin::Disarm { .. } | Admin::DisarmRule { .. } | Admin::Claims { .. } => None,
+            Admin::Namespace
+            | Admin::UpDown
+            | Admin::Disarm { .. }
+            | Admin::DisarmRule { .. }
+            | Admin::Claims { .. } => None,
             Admin::Reset { .. } | Admin::Expire { .. } => None,
         }
     }

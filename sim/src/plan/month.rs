@@ -77,6 +77,7 @@ impl Plan {
             leases: LeasePlan::of(vec![Policy::Strict, Policy::Timely], root.fork(10), DCS, DCS),
             forgetting: Forgetting { age_unit: AGE_UNIT, kept: STREAMS_KEPT_AGES, renew_after: STAY_MAX },
             eras: EraPlan::new(&mut root.fork(14), DCS, safety_end),
+            updown: None,
             workload: workload(days),
             safety_end,
             days: Some(Days { days, look_interval: Span::from_secs(10) }),

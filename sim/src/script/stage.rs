@@ -6,7 +6,7 @@ use super::words;
 use eras::Image;
 use std::collections::BTreeMap;
 use tidemark_proto::group::{Group, GroupConfig};
-use tidemark_proto::ids::{ClientId, CounterName, GroupId, LogIndex, SessionId};
+use tidemark_proto::ids::{ClientId, CounterName, GroupId, Half, LogIndex, SessionId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Item, LedgerCmd, Report, ToGroup};
 use tidemark_proto::time::WallMs;
@@ -144,7 +144,7 @@ impl Stage {
     pub fn append(&mut self, name: &str, cmd: GroupCmd) -> Done {
         let counter = self.counter();
         let site = self.site(name)?;
-        let cell = site.group.cell_of(&counter);
+        let cell = site.group.cell_of(&counter, Half::Up);
         let known = site.group.table().find(&cell).is_some() || !site.tail.is_empty();
         let names = matches!(cmd, GroupCmd::Batch(_)) && !known;
         let new_cells = if names { vec![cell] } else { Vec::new() };
@@ -192,7 +192,7 @@ impl Stage {
     pub fn next_batch(&mut self, group: &str, client: &str, weights: &[u64]) -> Result<GroupCmd, String> {
         let counter = self.counter();
         let group_of = &self.site(group)?.group;
-        let slot = group_of.table().find(&group_of.cell_of(&counter)).unwrap_or(0);
+        let slot = group_of.table().find(&group_of.cell_of(&counter, Half::Up)).unwrap_or(0);
         let mut items = Vec::new();
         for &delta in weights {
             self.sessions += 1;
@@ -557,7 +557,7 @@ impl Stage {
     pub fn group_words(&mut self, name: &str) -> Done {
         let counter = self.counter();
         let group = &self.site(name)?.group;
-        let component = group.table().find(&group.cell_of(&counter)).map_or(0, |slot| group.sum(slot));
+        let component = group.table().find(&group.cell_of(&counter, Half::Up)).map_or(0, |slot| group.sum(slot));
         let Some(guard) = group.guard_of(&counter) else {
             return Ok(vec![format!("{name}: component {component}, not guarded")]);
         };

@@ -8,11 +8,11 @@ use crate::checkers::rights::Rights;
 use crate::checkers::sizes::Sizes;
 use crate::checkers::views::Views;
 use crate::checkers::{Account, Findings, award, conservation, convergence, limits, liveness, order};
-use crate::oracle::{GENERATIONS, Oracle, Told};
+use crate::oracle::{Oracle, Told};
 use crate::plan::{Plan, ZONE};
 use crate::teeth::Mutation;
 use std::rc::Rc;
-use tidemark_proto::ids::{CounterName, LogIndex};
+use tidemark_proto::ids::{CounterName, Half, LogIndex};
 use tidemark_proto::ledger::{Changes, CounterLedger, Pending};
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, Place, Report, ToGroup};
 
@@ -37,7 +37,7 @@ pub struct Audit {
 impl Audit {
     pub fn new(oracle: Oracle, plan: &Plan) -> Audit {
         let (groups, views) = (plan.nodes.len(), plan.places().len());
-        let counters = plan.workload.counters.len() * GENERATIONS;
+        let counters = oracle.numbers();
         Audit {
             oracle,
             rights: Rights::new(groups, counters),
@@ -99,9 +99,9 @@ impl World {
         let touched = std::mem::take(&mut self.audit.oracle.groups[at].touched);
         let group = at as u16;
         for &number in &touched {
-            let (counter, generation) = self.audit.oracle.counter_and_generation(number);
+            let (counter, half, generation) = self.audit.oracle.cell_of(number);
             let name = &self.names[counter];
-            let slot = core.group().table().find(&name.total_of(generation));
+            let slot = core.group().table().find_half(name, half, generation);
             let shown = slot.map_or(0, |slot| core.group().sum(slot));
             conservation::component(&mut self.audit.findings, &self.audit.oracle, group, number, shown);
             let over = generation < self.reference.resets().generation(name);
@@ -171,9 +171,9 @@ impl World {
     fn audit_replicas_end(&mut self) {
         for node in 0..self.nodes.len() {
             let (at, Some(core)) = (self.nodes[node].group, self.nodes[node].core()) else { continue };
-            for number in 0..(self.names.len() * GENERATIONS) as u16 {
-                let (counter, generation) = self.audit.oracle.counter_and_generation(number);
-                let slot = core.group().table().find(&self.names[counter].total_of(generation));
+            for number in 0..self.audit.oracle.numbers() as u16 {
+                let (counter, half, generation) = self.audit.oracle.cell_of(number);
+                let slot = core.group().table().find_half(&self.names[counter], half, generation);
                 let shown = slot.map_or(0, |slot| core.group().sum(slot));
                 let id = number;
                 conservation::component(&mut self.audit.findings, &self.audit.oracle, at as u16, id, shown);
@@ -402,14 +402,19 @@ impl World {
             let Some(core) = self.aggregators[dc].core() else { return };
             let mut reading = core.read(&self.names[counter], &self.aggregators[dc].ledger);
             if self.mutation == Mutation::ViewNotClamped {
-                reading.value += reading.pending;
+                reading.up += reading.pending;
             }
             let audit = &mut self.audit;
             let number = audit.oracle.number(counter as u16, reading.generation);
             let total = audit.oracle.totals[usize::from(number)];
             let next = next.filter(|_| epoch == Some(reading.generation + 1));
             audit.views.generation(&mut audit.findings, dc, counter as u16, reading.generation);
-            audit.views.shown(&mut audit.findings, dc, number, reading.value, total, next);
+            audit.views.shown(&mut audit.findings, dc, number, reading.up, total, next);
+            if self.plan.updown.is_some() {
+                let number = audit.oracle.number(audit.oracle.half(counter as u16, Half::Down), reading.generation);
+                let total = audit.oracle.totals[usize::from(number)];
+                audit.views.shown(&mut audit.findings, dc, number, reading.down, total, None);
+            }
         }
     }
 
@@ -426,7 +431,7 @@ impl World {
     }
 
     fn counter_at_rest(&self, counter: usize) -> bool {
-        let total = self.remaining(counter);
+        let (total, down) = (self.remaining(counter), self.remaining_down(counter));
         let name = &self.names[counter];
         let surplus = self.reference.counter(name).map_or(0, |state| state.losses().surplus());
         let ledger = self
@@ -437,7 +442,7 @@ impl World {
             let process = &self.aggregators[dc];
             process.core().is_some_and(|core| {
                 let reading = core.read(name, &process.ledger);
-                reading.value + reading.pending == total && reading.pending <= surplus
+                reading.up + reading.pending == total && reading.pending <= surplus && reading.down == down
             })
         };
         let placed = |at: usize| self.group_account(at, counter).is_none_or(|a| !liveness::group_waits(&a));
@@ -466,7 +471,7 @@ impl World {
     }
 
     fn audit_counter_end(&mut self, counter: usize) {
-        let total = self.remaining(counter);
+        let (total, down) = (self.remaining(counter), self.remaining_down(counter));
         let id = self.number_now(counter);
         let surplus = self.reference.counter(&self.names[counter]).map_or(0, |state| state.losses().surplus());
         if let Some(state) = self.reference.counter(&self.names[counter]) {
@@ -489,7 +494,8 @@ impl World {
             let reading =
                 process.core().map(|core| core.read(&self.names[counter], &process.ledger)).unwrap_or_default();
             let findings = &mut self.audit.findings;
-            convergence::at_end(findings, dc, id, (reading.value, reading.pending), total, surplus);
+            convergence::at_end(findings, dc, id, (reading.up, reading.pending), total, surplus);
+            convergence::down_at_end(findings, dc, id, reading.down, down);
             let same = process.applied != self.reference_index
                 || process.ledger.counter(&self.names[counter]) == self.reference.counter(&self.names[counter]);
             findings.check("replicas", same, || format!("ledger {dc} differs from the log in counter {counter}"));

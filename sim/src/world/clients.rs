@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tidemark_proto::client::{
     AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, SiteId, Ticket,
 };
-use tidemark_proto::ids::{ClientId, OwnerId};
+use tidemark_proto::ids::{ClientId, Half, OwnerId};
 use tidemark_proto::msg::{BatchError, FromClient, ToClient};
 use tidemark_proto::node;
 use tidemark_proto::time::{Span, Time};
@@ -21,6 +21,7 @@ pub struct ClientProc {
     dc: usize,
     /// Nodes in order of preference.
     sites: Vec<usize>,
+    /// Of up halves, then, in a run where counters go down, of down halves.
     counters: Vec<CounterRef>,
     timer: Timer,
     conns: ConnOf,
@@ -75,7 +76,9 @@ impl World {
         let config = client_config(&mut rng, sites.len() as u16, self.plan.workload.client_bytes_max);
         let config = ClientConfig { renew_after: self.plan.forgetting.renew_after, ..config };
         let mut core = ClientCore::new(ClientConfig { owner: owner_of(client), ..config }, seed);
-        let counters = self.names.iter().map(|name| core.counter(name).expect("few counters")).collect();
+        let halves = [Some(Half::Up), self.plan.updown.map(|_| Half::Down)].into_iter().flatten();
+        let all = halves.flat_map(|half| self.names.iter().map(move |name| (name, half)));
+        let counters = all.map(|(name, half)| core.half_of(name, half).expect("few counters")).collect();
         let dc = self.plan.nodes[home];
         let (timer, conns, blocked, sent) = Default::default();
         self.clients.push(ClientProc { core: Some(core), slot, dc, sites, counters, timer, conns, blocked, sent });
@@ -111,7 +114,7 @@ impl World {
     /// Many hits of one counter at once.
     pub(super) fn flood(&mut self, slot: usize, hits: u64) {
         let client = self.slots[slot];
-        (0..hits).for_each(|_| self.count(client, 0, 1));
+        (0..hits).for_each(|_| self.count(client, 0, Half::Up, 1));
         self.drain_client(client);
         self.coverage.saw("flood of hits");
     }
@@ -127,13 +130,16 @@ impl World {
         let plan = &self.plan.workload.counters[counter];
         let heavy = self.rng.per_10k(plan.heavy_per_10k);
         let delta = if heavy { self.rng.between(1, plan.weight_max) } else { 1 };
-        self.count(client, counter, delta);
+        let down = self.plan.updown.is_some_and(|updown| self.rng.per_10k(updown.per_10k));
+        self.count(client, counter, if down { Half::Down } else { Half::Up }, delta);
     }
 
-    fn count(&mut self, client: usize, counter: usize, delta: u64) {
+    fn count(&mut self, client: usize, counter: usize, half: Half, delta: u64) {
         let plan = &self.plan.workload.counters[counter];
         let now = self.now;
         let oracle = &mut self.audit.oracle;
+        let counter = usize::from(oracle.half(counter as u16, half));
+        self.coverage.saw_times("decrement", u64::from(half == Half::Down));
         let process = &mut self.clients[client];
         let Some(core) = &mut process.core else { return };
         if plan.adds {
@@ -533,6 +539,7 @@ fn refusal(error: &BatchError) -> &'static str {
         BatchError::Fenced { .. } => "refused: fenced",
         BatchError::Expired { .. } => "refused: expired",
         BatchError::UnknownNamespace(_) => "refused: unknown namespace",
+        BatchError::GrowOnly(_) => "refused: only grows",
         BatchError::Overloaded { .. } => "refused: overloaded",
         BatchError::NotServing(_) => "refused: not serving",
         BatchError::UnknownNumber(_) => "refused: unknown number",

@@ -3,16 +3,16 @@
 //! view and no ledger has heard of it; what it had answered as counted only as far as was written off.
 
 use super::{Event, World};
-use crate::oracle::{GENERATIONS, GroupTruth};
 use crate::plan::Fault;
 use crate::teeth::Mutation;
 use tidemark_proto::aggregator;
-use tidemark_proto::ids::{GroupId, LogIndex};
+use tidemark_proto::ids::{GroupId, Half, LogIndex};
 use tidemark_proto::ledger::DeclareError;
 use tidemark_proto::msg::{ForGroup, LedgerCmd};
 use tidemark_proto::node;
 use tidemark_proto::teeth::Bug;
 use tidemark_proto::time::Span;
+use tidemark_proto::view::View;
 
 /// An operator whose declaration is not carried out tries again.
 const DECLARE_AGAIN: Span = Span::from_secs(1);
@@ -147,8 +147,9 @@ impl World {
         self.plan.replicas.push(self.plan.replicas[group]);
         self.plan.leases.nodes_ppm.push(self.plan.leases.nodes_ppm[group]);
         self.links.groups.push(Default::default());
-        self.audit.oracle.groups.push(GroupTruth::new(self.names.len()));
-        self.audit.rights.accounts.push(vec![None; self.names.len() * GENERATIONS]);
+        let truth = self.audit.oracle.new_group();
+        self.audit.oracle.groups.push(truth);
+        self.audit.rights.accounts.push(vec![None; self.audit.oracle.numbers()]);
         self.lost.successor = Some(successor);
         self.note(55, [group as u64, successor as u64, 0], || format!("group {group} is founded anew as {successor}"));
         self.coverage.saw("new incarnation of a group");
@@ -185,6 +186,29 @@ impl World {
         total - counted + known.min(counted)
     }
 
+    /// The same of what was counted down, of which the ledger knows nothing.
+    pub(super) fn remaining_down(&self, counter: usize) -> u64 {
+        if self.plan.updown.is_none() {
+            return 0;
+        }
+        let (oracle, name) = (&self.audit.oracle, &self.names[counter]);
+        let generation = self.reference.resets().generation(name);
+        let number = usize::from(oracle.number(oracle.half(counter as u16, Half::Down), generation));
+        let total = oracle.totals[number];
+        let Some(group) = self.lost.group.filter(|&group| self.reference.is_lost(self.groups[group])) else {
+            return total;
+        };
+        let shown = |view: &View| {
+            let slot = view.table().find_half(name, Half::Down, generation);
+            let of_group = |(valve, _): &(u16, u64)| view.valves()[usize::from(*valve)].group == self.groups[group];
+            let components = slot.into_iter().flat_map(|slot| view.components(slot)).filter(of_group);
+            components.map(|(_, value)| value).sum::<u64>()
+        };
+        let shown = self.aggregators.iter().filter_map(|process| process.core()).map(|core| shown(core.view()));
+        let counted = oracle.groups[group].components[number];
+        total - counted + shown.max().unwrap_or(0).min(counted)
+    }
+
     pub(super) fn cover_remains(&mut self) {
         let Some(group) = self.lost.group else { return };
         let id = self.groups[group];
@@ -210,7 +234,7 @@ impl World {
 
     /// The weight that was written off stands in every later certificate.
     pub(super) fn audit_written_off(&mut self, number: u16, at: u64, written_off: u64) {
-        let (counter, _) = self.audit.oracle.counter_and_generation(number);
+        let (counter, ..) = self.audit.oracle.cell_of(number);
         let least = self.lost.out.get(counter).copied().unwrap_or(0);
         self.audit.findings.check("award", written_off >= least, || {
             format!("milestone {at}: {least} were given up with a lost group; the certificate says {written_off}")

@@ -307,7 +307,8 @@ impl World {
             .map(|c| CounterName::new(NAMESPACE, c.key.as_bytes()).expect("valid"))
             .collect();
         let keys: Vec<String> = plan.workload.counters.iter().map(|c| c.key.clone()).collect();
-        let oracle = Oracle::new(&keys, plan.nodes.len(), plan.clients.len(), plan.forgetting.kept);
+        let oracle =
+            Oracle::new(&keys, plan.updown.is_some(), plan.nodes.len(), plan.clients.len(), plan.forgetting.kept);
         let mut world = World {
             now: Time(1),
             queue: Queue::default(),

@@ -326,7 +326,7 @@ impl World {
         let group = self.nodes[node].group;
         let table = core.group().table();
         for slot in self.audit.oracle.groups[group].slots.len() as u32..table.len() {
-            self.audit.oracle.name_slot(group as u16, table.name(slot).counter.key());
+            self.audit.oracle.name_slot(group as u16, &table.name(slot));
         }
         if self.nodes[node].log.member.is_some() {
             return self.read_replicated(node);

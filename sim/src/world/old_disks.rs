@@ -6,7 +6,7 @@ use super::World;
 use crate::disk::Disk;
 use crate::plan::Fault;
 use tidemark_proto::group::Group;
-use tidemark_proto::ids::{CounterName, DcId, GroupId};
+use tidemark_proto::ids::{CounterName, DcId, GroupId, Half};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::time::{Span, Time};
 
@@ -109,7 +109,8 @@ impl World {
         let seats = self.aggregators_of(dc).into_iter();
         let cores: Vec<_> = seats.filter_map(|at| self.aggregators[at].core()).collect();
         let knows_more = |name: &CounterName| {
-            let parts = cores.iter().filter_map(|core| core.view().parts_of(name, 0).get(&DcId(dc as u16)).copied());
+            let parts =
+                cores.iter().filter_map(|core| core.view().parts_of(name, Half::Up, 0).get(&DcId(dc as u16)).copied());
             let known = parts.max();
             let slot = started.table().find(&name.total());
             known.unwrap_or(0) > slot.map_or(0, |slot| started.sum(slot))

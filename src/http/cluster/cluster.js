@@ -143,9 +143,9 @@ function point(s, sum) {
 function follow(body) {
   subscription = subscribe({
     counters: [counter], awards: "watched", token, after: body.awards[0]?.position,
-    onTotal: ({ value }) => {
+    onTotal: ({ value, up = value }) => {
       total.set(value);
-      showNext(value);
+      showNext(up);
     },
     onAward: award => {
       takeAward(award, true, performance.now() / 1_000);
@@ -186,7 +186,7 @@ function show(body) {
   $("leader").textContent = body.ledger.leader ?? "nowhere at present";
   map.show(body.dcs, { seen: body.dc, leader: body.ledger.leader });
   map.choose(chosen);
-  showNext(body.total);
+  showNext(body.up ?? body.total);
   showPanel();
   showRows(body);
   const unplaced = body.dcs.filter(dc => !dc.place).map(dc => dc.name);

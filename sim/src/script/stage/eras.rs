@@ -2,7 +2,7 @@
 
 use super::{Done, Held, Stage};
 use crate::script::words;
-use tidemark_proto::ids::{DcId, GroupId, ValveId};
+use tidemark_proto::ids::{DcId, GroupId, Half, ValveId};
 use tidemark_proto::ledger::{Ledger, OpenMilestones};
 use tidemark_proto::view::View;
 
@@ -40,7 +40,7 @@ impl Stage {
     pub fn image(&mut self, name: &str) -> Done {
         let counter = self.counter();
         let component = |site: &super::Site| {
-            let cell = site.group.cell_of(&counter);
+            let cell = site.group.cell_of(&counter, Half::Up);
             (site.id, site.group.table().find(&cell).map_or(0, |slot| site.group.sum(slot)))
         };
         let present = self.sites.iter().filter(|(name, _)| !Self::is_before(name));
