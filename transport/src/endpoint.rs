@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use quinn::udp::UdpSocketState;
@@ -33,6 +33,8 @@ const INCOMING_BYTES_MAX: u64 = 8 << 20;
 /// What the dialled side says when it has checked the dialler: TLS 1.3 alone lets a dialler believe that it is
 /// connected before its certificate was looked at.
 const WELCOME: u8 = 1;
+/// Named where a socket cannot say its own address.
+const UNKNOWN_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// An endpoint was not opened.
 #[derive(Debug, Error)]
@@ -248,6 +250,21 @@ impl Endpoint {
         Self::start(socket, setup).map_err(io)
     }
 
+    /// As [`bind`](Self::bind), on a socket that is open already, such as one of a [`MemoryNetwork`](crate::memory::MemoryNetwork).
+    /// Its buffers are its opener's affair. Time is tokio's, which may be paused.
+    pub fn bind_on(
+        socket: Arc<dyn AsyncUdpSocket>,
+        credentials: Credentials,
+        options: EndpointOptions,
+    ) -> Result<Self, BindError> {
+        options.check()?;
+        let addr = socket.local_addr().map_err(|source| BindError::Io { addr: UNKNOWN_ADDR, source })?;
+        let setup = Arc::new(Setup::new(credentials, options)?);
+        let io = |source| BindError::Io { addr, source };
+        let socket = with_links(socket, &setup.options).map_err(io)?;
+        Self::start(socket, setup).map_err(io)
+    }
+
     /// Dials a peer and waits until both sides have checked each other: two round trips.
     ///
     /// Nothing is tried twice. On an error nothing is left behind.
@@ -434,7 +451,10 @@ fn open_socket(addr: SocketAddr, options: &EndpointOptions) -> io::Result<Arc<dy
             tracing::warn!(%addr, bytes, %error, "the kernel does not give the socket its buffers");
         }
     }
-    let socket = TokioRuntime.wrap_udp_socket(socket)?;
+    with_links(TokioRuntime.wrap_udp_socket(socket)?, options)
+}
+
+fn with_links(socket: Arc<dyn AsyncUdpSocket>, options: &EndpointOptions) -> io::Result<Arc<dyn AsyncUdpSocket>> {
     match &options.link_plan {
         Some(plan) => Ok(LinkSocket::wrap(socket, plan.clone())?),
         None => Ok(socket),

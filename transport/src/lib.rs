@@ -4,6 +4,7 @@
 //! * [`Endpoint`], [`Connection`], [`Channel`]: who may connect to whom, and ordered frames between them;
 //! * [`frame`]: the framing itself, without IO;
 //! * [`Clock`]: how long ago something was heard, also if the machine was suspended meanwhile;
+//! * [`memory`]: datagrams in memory, for runs on virtual time;
 //! * [`link`]: delay, jitter, loss and cuts per UDP datagram, for demonstrations and tests, and counts of what was sent.
 //!
 //! This crate never looks into a frame, never decides anything about counting, never retries a connection, and never
@@ -17,6 +18,7 @@ mod endpoint;
 pub mod exchange;
 pub mod frame;
 pub mod link;
+pub mod memory;
 mod options;
 mod recognition;
 mod tls;

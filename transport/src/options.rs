@@ -70,7 +70,8 @@ pub struct EndpointOptions {
     pub socket_buffer_bytes: u32,
     /// Links to obey and counters to keep; none, and the socket is used as it is.
     pub link_plan: Option<LinkPlan>,
-    /// Seed of quinn's endpoint, for runs that must repeat. (Keys of TLS stay random.)
+    /// Seed of quinn's endpoint, for runs that must repeat: its peers and every start of a process need others. (Keys of TLS stay
+    /// random; QUIC's spare bit is not greased.)
     pub rng_seed: Option<[u8; 32]>,
 }
 

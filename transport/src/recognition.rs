@@ -21,6 +21,8 @@ pub(crate) fn endpoint_config(credentials: &Credentials, seed: Option<[u8; 32]>)
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &credentials.derive("tidemark stateless reset"));
     let mut config = EndpointConfig::new(Arc::new(reset));
     config.rng_seed(seed);
+    // A bit that is set by chance is one more choice that would have to repeat.
+    config.grease_quic_bit(seed.is_none());
     config.cid_generator(move || Box::new(Ids(seed.map_or_else(rand::make_rng, StdRng::from_seed))));
     config
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ED25519, SanType, date_time_ymd,
+    KeyUsagePurpose, PKCS_ED25519, SanType, SerialNumber, date_time_ymd,
 };
 use ring::digest;
 use rustls::pki_types::CertificateDer;
@@ -29,6 +29,8 @@ const CA_FILE: &str = "ca.pem";
 const CA_KEY_FILE: &str = "ca-key.pem";
 /// Bytes of the key's hash in the CA's name: tells apart the CAs of two clusters of one name.
 const CA_HASH_BYTES: usize = 6;
+/// Bytes of a certificate's serial number, of at most 20 (RFC 5280, 4.1.2.2).
+const SERIAL_BYTES: usize = 16;
 
 /// A certificate was not issued.
 #[derive(Debug, Error)]
@@ -147,6 +149,7 @@ impl ClusterCa {
         }
         let key = new_key()?;
         let mut params = leaf_params(identity)?;
+        params.serial_number = Some(serial(key.public_key_raw()));
         validity.check()?.apply(&mut params);
         let cert = params.signed_by(&key, &self.issuer).map_err(generate_error)?;
         Credentials::from_pem(&self.pem, &cert.pem(), &key.serialize_pem()).map_err(IssueError::Generate)
@@ -217,6 +220,14 @@ fn uri(text: &str) -> Result<SanType, IssueError> {
     Ok(SanType::URI(text.try_into().map_err(generate_error)?))
 }
 
+/// By the key, as rcgen does it, but of one length as an integer of DER, so that all certificates of an identity are equally long.
+fn serial(key: &[u8]) -> SerialNumber {
+    let hash = digest::digest(&digest::SHA256, key);
+    let mut serial = hash.as_ref()[..SERIAL_BYTES].to_vec();
+    serial[0] = serial[0] & 0x7f | 0x40;
+    serial.into()
+}
+
 fn key_hash(key: &[u8]) -> String {
     let hash = digest::digest(&digest::SHA256, key);
     hash.as_ref()[..CA_HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -228,6 +239,7 @@ fn generate_error(error: rcgen::Error) -> IssueError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
@@ -249,6 +261,14 @@ mod tests {
         assert_eq!(loaded.cluster(), "demo");
         let credentials = loaded.issue(&identity("demo"), 1).unwrap();
         assert_eq!(ca.anchor().check(credentials.certificate_der(), unix_now_s()).unwrap(), identity("demo"));
+    }
+
+    /// Or the datagrams of two handshakes would differ, and with them what the network does to either.
+    #[test]
+    fn certificates_of_one_identity_are_equally_long() {
+        let ca = ClusterCa::generate("demo").unwrap();
+        let lengths = (0..300).map(|_| ca.issue(&identity("demo"), 1).unwrap().certificate_der().len());
+        assert_eq!(lengths.collect::<BTreeSet<_>>().len(), 1);
     }
 
     #[test]
