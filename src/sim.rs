@@ -12,7 +12,7 @@ use tidemark_sim::plan::Only;
 use tidemark_sim::report::{self, Extent, RunLine};
 use tidemark_sim::runner::{self, Checked, SweepPlan, Timed, replay_command};
 use tidemark_sim::teeth::Mutation;
-use tidemark_sim_raft::{RAFT, is_repeatable};
+use tidemark_sim_raft::{QUIC, RAFT, is_repeatable};
 
 /// The simulator's subcommands.
 #[derive(Debug, Subcommand)]
@@ -58,16 +58,28 @@ enum ModeName {
     Fast,
     /// Real ones: openraft and redb on virtual time, in smaller runs.
     Raft,
+    /// Real ones that speak QUIC to one another, over datagrams in memory.
+    Quic,
     /// Modelled logs for a virtual month with the constants that ship; what processes keep is measured each day. A run takes minutes.
     Month,
 }
 
 impl ModeName {
+    fn name(self) -> &'static str {
+        match self {
+            ModeName::Fast => Mode::FAST.name,
+            ModeName::Raft => RAFT.name,
+            ModeName::Quic => QUIC.name,
+            ModeName::Month => Mode::MONTH.name,
+        }
+    }
+
     fn mode(self) -> Result<Mode, SimError> {
         match self {
             ModeName::Fast => Ok(Mode::FAST),
-            ModeName::Raft if is_repeatable() => Ok(RAFT),
-            ModeName::Raft => Err(SimError::NotRepeatable),
+            ModeName::Raft | ModeName::Quic if !is_repeatable() => Err(SimError::NotRepeatable(self.name())),
+            ModeName::Raft => Ok(RAFT),
+            ModeName::Quic => Ok(QUIC),
             ModeName::Month => Ok(Mode::MONTH),
         }
     }
@@ -173,10 +185,10 @@ pub enum SimError {
     #[error("--only-{list} {number}: seed {seed} has {of}, numbered from 0")]
     Part { list: &'static str, number: usize, seed: u64, of: usize },
     #[error(
-        "--mode raft: this program was built without `--cfg tokio_unstable`, so that a seed would mean another run each time; \
+        "--mode {0}: this program was built without `--cfg tokio_unstable`, so that a seed would mean another run each time; \
          build it with the flags of .cargo/config.toml (RUSTFLAGS in the environment replaces them)"
     )]
-    NotRepeatable,
+    NotRepeatable(&'static str),
     #[error("seed {0} does not fail: there is nothing to shrink")]
     Holds(u64),
     #[error("{path}: {source}")]

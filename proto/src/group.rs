@@ -239,7 +239,7 @@ impl Group {
             let stream = self.streams.get(number);
             (stream.last, stream.fenced)
         });
-        let deduped = !bites(Bug::DedupeSkipped) && !(bites(Bug::DownTwice) && self.is_all_down(batch));
+        let deduped = !(bites(Bug::DedupeSkipped) || bites(Bug::DownTwice) && self.is_all_down(batch));
         if batch.seq != 0 && batch.seq <= last && deduped {
             self.answer_again(known.expect("only known streams have a last batch"), batch.seq);
             return Ok(());

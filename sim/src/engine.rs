@@ -48,11 +48,67 @@ pub enum GroupNews {
     },
 }
 
-/// News of one process start.
+/// News of one process start, or of a line between two.
 #[derive(Clone, Debug)]
 pub enum News {
-    Ledger { dc: usize, boot: u32, news: LedgerNews },
-    Group { node: usize, boot: u32, news: GroupNews },
+    Ledger {
+        dc: usize,
+        boot: u32,
+        news: LedgerNews,
+    },
+    Group {
+        node: usize,
+        boot: u32,
+        news: GroupNews,
+    },
+    /// A message has come, all before it on its line too.
+    Came {
+        line: Line,
+        message: Vec<u8>,
+    },
+    /// The connection under a line is lost, or there is none, and with it what had not come.
+    Broke {
+        line: Line,
+    },
+}
+
+/// A process that speaks to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Party {
+    /// The aggregator of a data centre.
+    Aggregator(usize),
+    Node(usize),
+    Client {
+        client: usize,
+        dc: usize,
+    },
+}
+
+/// One direction of a link between two machines while it is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Line {
+    pub from: Party,
+    pub to: Party,
+    /// Tells the link from earlier ones between the two.
+    pub number: u64,
+}
+
+impl Line {
+    pub fn back(self) -> Line {
+        Line { from: self.to, to: self.from, number: self.number }
+    }
+}
+
+/// What has gone over real connections, in datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Datagrams {
+    pub sent: u64,
+    pub lost: u64,
+    pub cut: u64,
+    pub doubled: u64,
+    pub overtaken: u64,
+    /// A hash of when how many bytes went from where to where.
+    pub digest: u64,
 }
 
 /// What a process lost when it crashed.
@@ -114,6 +170,21 @@ pub trait Engine {
     fn set_apart(&mut self, node: usize, apart: bool);
     /// Links only delay from here on, and disks do as they should.
     fn end_faults(&mut self);
+
+    /// Real connections between all machines, if there are any. Without, the world models their links.
+    fn lines(&mut self) -> Option<&mut dyn Lines>;
+}
+
+/// Real connections, which carry what machines say to one another.
+pub trait Lines {
+    /// Hands a message over; what becomes of it is told as news.
+    fn say(&mut self, line: Line, message: Vec<u8>);
+    /// The link is down, in both directions.
+    fn hang_up(&mut self, line: Line);
+    /// A client process has ended, and its connections with it.
+    fn end_client(&mut self, client: usize, dc: usize);
+    /// What has gone over them so far.
+    fn datagrams(&self) -> Datagrams;
 }
 
 /// How a seed becomes a run.

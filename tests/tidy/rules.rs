@@ -18,7 +18,7 @@ const MAY_KNOW: [(&str, &[&str]); 9] = [
     ("tidemark-aggregator", SHELLS_KNOW),
     ("tidemark-client", SHELLS_KNOW),
     ("tidemark-sim", &["tidemark-proto"]),
-    ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim"]),
+    ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim", "tidemark-transport"]),
     (
         "tidemark",
         &[

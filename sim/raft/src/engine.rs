@@ -3,70 +3,28 @@
 use crate::disk::Disk;
 use crate::group;
 use crate::ledger;
+use crate::network::{InMemory, Layout, Network};
+use crate::quic::Quic;
 use crate::speaker::{Said, Speaker};
-use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidemark_consensus::raft::{CallKind, Duplex, RaftService, RaftTransport, Unreachable, seed_thread};
-use tidemark_consensus::testing::{Link, MemoryNetwork};
+use tidemark_consensus::raft::{RaftService, RaftTransport, seed_thread};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::Time;
 use tidemark_proto::wire;
 use tidemark_sim::disk::Rows;
-use tidemark_sim::engine::{Engine, LedgerNews, Lost, News, Started};
-use tidemark_sim::net::LinkFaults;
+use tidemark_sim::engine::{Engine, LedgerNews, Lines, Lost, News, Party, Started};
 use tidemark_sim::plan::Plan;
 use tidemark_sim::rng::Rng;
-use tidemark_sim::rtt::RTT_US;
 use tokio::runtime::{Builder, Runtime};
 
 /// tokio's timers know whole milliseconds; the engine's clock stands on them, and the world's is never a whole one ahead.
 const TICK_US: u64 = 1_000;
-/// Messages between nodes of one data centre, with up to as much jitter.
-const HOP: Duration = Duration::from_micros(500);
-
-/// A connection on which nothing comes for so long is given up, and with it the calls that wait: QUIC's idle timeout.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A process's way to others, which ends with the process.
-struct Mortal {
-    alive: Arc<AtomicBool>,
-    transport: Arc<dyn RaftTransport>,
-}
-
-impl RaftTransport for Mortal {
-    fn call(&self, target: u64, kind: CallKind, request: Bytes) -> BoxFuture<'_, Result<Bytes, Unreachable>> {
-        async move {
-            if !self.alive.load(Ordering::Relaxed) {
-                return Err(dead(target));
-            }
-            let lost = |_| Unreachable { target, reason: "the connection was lost".to_owned() };
-            tokio::time::timeout(IDLE_TIMEOUT, self.transport.call(target, kind, request)).await.map_err(lost)?
-        }
-        .boxed()
-    }
-
-    fn open(&self, target: u64) -> BoxFuture<'_, Result<Duplex, Unreachable>> {
-        match self.alive.load(Ordering::Relaxed) {
-            true => self.transport.open(target),
-            false => async move { Err(dead(target)) }.boxed(),
-        }
-    }
-}
-
-fn dead(target: u64) -> Unreachable {
-    Unreachable { target, reason: "this process has ended".to_owned() }
-}
-
 /// A process and its disk.
 struct Process<M> {
     member: Option<M>,
-    alive: Arc<AtomicBool>,
     disk: Disk,
     /// The last entry of its log when it crashed.
     last_log: Option<u64>,
@@ -74,17 +32,11 @@ struct Process<M> {
 
 impl<M> Process<M> {
     fn new() -> Process<M> {
-        Process { member: None, alive: Arc::default(), disk: Disk::default(), last_log: None }
-    }
-
-    fn begin(&mut self, transport: Arc<dyn RaftTransport>) -> Arc<dyn RaftTransport> {
-        self.alive = Arc::new(AtomicBool::new(true));
-        Arc::new(Mortal { alive: self.alive.clone(), transport })
+        Process { member: None, disk: Disk::default(), last_log: None }
     }
 
     /// The member, to be stopped, and what the disk lost.
     fn end(&mut self, rng: &mut Rng) -> (Option<M>, Lost) {
-        self.alive.store(false, Ordering::Relaxed);
         let (disk, lost) = self.disk.crash(rng);
         self.disk = disk;
         (self.member.take(), lost)
@@ -96,61 +48,61 @@ struct RealLogs {
     speaker: Speaker,
     ledger: Vec<Process<ledger::Member>>,
     replicas: Vec<Process<group::Member>>,
-    /// Group of each process, and the processes of each group.
-    group_of: Vec<usize>,
-    processes: Vec<Range<usize>>,
+    layout: Layout,
     mints: Vec<u32>,
-    ledger_net: MemoryNetwork,
-    group_net: MemoryNetwork,
+    network: Box<dyn Network>,
     /// By pair of data centres.
-    links: Vec<Vec<Link>>,
+    cut: Vec<Vec<bool>>,
     apart: Vec<bool>,
-    layout: ledger::Layout,
+    members: ledger::Layout,
     flush: (u64, u64),
     rng: Rng,
     /// Dropped last: tasks end with it.
     runtime: Runtime,
 }
 
-/// Real logs for a plan.
+/// Real logs for a plan, with messages in memory between them.
 pub fn start(plan: &Plan) -> Option<Box<dyn Engine>> {
+    begin(plan, |layout, _, rng| Box::new(InMemory::new(layout, rng)))
+}
+
+/// Real logs for a plan, with QUIC between them.
+pub fn start_on_quic(plan: &Plan) -> Option<Box<dyn Engine>> {
+    begin(plan, |layout, speaker, rng| Box::new(Quic::new(layout, speaker.clone(), rng)))
+}
+
+fn begin(plan: &Plan, network: fn(Layout, &Speaker, &mut Rng) -> Box<dyn Network>) -> Option<Box<dyn Engine>> {
     let mut rng = Rng::new(plan.seed).fork(77);
     seed_thread(Some(rng.next()));
     let runtime = runtime(rng.next());
-    let speaker = {
-        let _context = runtime.enter();
-        Speaker::new()
-    };
-    let (mut group_of, mut processes) = (Vec::new(), Vec::new());
-    for (group, &replicas) in plan.replicas.iter().enumerate() {
-        processes.push(group_of.len()..group_of.len() + replicas);
-        group_of.extend(std::iter::repeat_n(group, replicas));
-    }
+    let layout = Layout::of(plan);
     let flush = (plan.sync.0.0, plan.sync.1.0);
-    let layout = ledger::Layout {
+    let members = ledger::Layout {
         dcs: plan.sites.len(),
         voters: plan.voters.clone(),
         flush: Duration::from_micros(rng.between(flush.0, flush.1)),
     };
-    let hop = Link { delay: HOP, jitter: HOP, loss: loss(&plan.links), cut: false };
-    let mut logs = RealLogs {
-        ledger_net: MemoryNetwork::new(rng.next(), Link::default()),
-        group_net: MemoryNetwork::new(rng.next(), hop),
-        links: links(plan),
-        ledger: (0..plan.sites.len()).map(|_| Process::new()).collect(),
-        replicas: group_of.iter().map(|_| Process::new()).collect(),
-        mints: vec![1; group_of.len()],
-        apart: vec![false; group_of.len()],
+    let (speaker, network) = {
+        let _context = runtime.enter();
+        let speaker = Speaker::new();
+        let network = network(layout.clone(), &speaker, &mut rng);
+        (speaker, network)
+    };
+    let (dcs, nodes) = (plan.sites.len(), layout.nodes());
+    Some(Box::new(RealLogs {
+        ledger: (0..dcs).map(|_| Process::new()).collect(),
+        replicas: (0..nodes).map(|_| Process::new()).collect(),
+        mints: vec![1; nodes],
+        cut: vec![vec![false; dcs]; dcs],
+        apart: vec![false; nodes],
         speaker,
-        group_of,
-        processes,
+        network,
         layout,
+        members,
         flush,
         rng,
         runtime,
-    };
-    logs.tell_links();
-    Some(Box::new(logs))
+    }))
 }
 
 fn runtime(seed: u64) -> Runtime {
@@ -163,27 +115,7 @@ fn runtime(seed: u64) -> Runtime {
     builder.build().expect("a runtime without IO needs nothing of the system")
 }
 
-fn loss(faults: &LinkFaults) -> f64 {
-    f64::from(faults.loss_per_10k) / 10_000.0
-}
-
-fn links(plan: &Plan) -> Vec<Vec<Link>> {
-    let link = |a: usize, b: usize| {
-        let delay = Duration::from_micros(u64::from(RTT_US[a][b]) / 2);
-        Link { delay, jitter: delay * plan.links.jitter_percent / 100, loss: loss(&plan.links), cut: false }
-    };
-    plan.sites.iter().map(|&a| plan.sites.iter().map(|&b| link(a, b)).collect()).collect()
-}
-
 impl RealLogs {
-    fn tell_links(&mut self) {
-        for (from, row) in self.links.iter().enumerate() {
-            for (to, link) in row.iter().enumerate() {
-                self.ledger_net.set_link(ledger::member(from), ledger::member(to), *link);
-            }
-        }
-    }
-
     fn flush(&mut self) -> Duration {
         Duration::from_micros(self.rng.between(self.flush.0, self.flush.1))
     }
@@ -198,6 +130,12 @@ impl RealLogs {
                 () = tokio::time::sleep_until(deadline) => {}
             }
         });
+    }
+
+    /// A process's way to others.
+    fn start(&mut self, party: Party) -> Arc<dyn RaftTransport> {
+        let _context = self.runtime.enter();
+        self.network.begin(party)
     }
 
     fn now(&self) -> Time {
@@ -236,11 +174,11 @@ impl Engine for RealLogs {
     }
 
     fn start_ledger(&mut self, dc: usize, boot: u32) -> Result<Vec<LedgerNews>, String> {
-        let transport = self.ledger[dc].begin(self.ledger_net.transport(ledger::member(dc)));
-        let (disk, layout, speaker) = (self.ledger[dc].disk.clone(), self.layout.clone(), self.speaker.clone());
-        let started = ledger::Member::start((dc, boot), disk, layout, transport, speaker);
+        let transport = self.start(Party::Aggregator(dc));
+        let (disk, members, speaker) = (self.ledger[dc].disk.clone(), self.members.clone(), self.speaker.clone());
+        let started = ledger::Member::start((dc, boot), disk, members, transport, speaker);
         let member = self.runtime.block_on(started).map_err(|error| error.to_string())?;
-        self.ledger_net.attach(ledger::member(dc), &member.service);
+        self.network.serve(Party::Aggregator(dc), &member.service);
         self.ledger[dc].member = Some(member);
         let of = |news: &News| matches!(news, News::Ledger { dc: d, boot: b, .. } if (*d, *b) == (dc, boot));
         let said = self.speaker.extract(of).into_iter();
@@ -248,9 +186,9 @@ impl Engine for RealLogs {
     }
 
     fn crash_ledger(&mut self, dc: usize) -> Lost {
-        self.ledger_net.detach(ledger::member(dc));
         let (member, lost) = self.ledger[dc].end(&mut self.rng);
         let _context = self.runtime.enter();
+        self.network.end(Party::Aggregator(dc));
         member.into_iter().for_each(ledger::Member::stop);
         lost
     }
@@ -263,7 +201,7 @@ impl Engine for RealLogs {
 
     fn elect(&mut self, candidate: usize) {
         let leads = self.ledger.iter().filter_map(|process| process.member.as_ref()).find(|m| m.raft.is_leader());
-        if let Some(raft) = leads.map(|member| member.raft.clone()).filter(|_| self.layout.voters.contains(&candidate))
+        if let Some(raft) = leads.map(|member| member.raft.clone()).filter(|_| self.members.voters.contains(&candidate))
         {
             self.runtime.spawn(async move {
                 let _ = raft.transfer_leader(ledger::member(candidate)).await;
@@ -272,15 +210,15 @@ impl Engine for RealLogs {
     }
 
     fn start_replica(&mut self, node: usize, boot: u32, nonce: u64) -> Result<Started, String> {
-        let (group, flush) = (self.group_of[node], self.flush());
-        let placement = self.processes[group].clone().map(|node| node as u32).collect();
+        let (group, flush) = (self.layout.group_of(node), self.flush());
+        let placement = self.layout.groups[group].clone().map(|node| node as u32).collect();
         let place = group::Place { node, boot, group, placement, mint: self.mints[node], nonce, flush };
-        let transport = self.replicas[node].begin(self.group_net.transport(node as u64));
+        let transport = self.start(Party::Node(node));
         let disk = self.replicas[node].disk.clone();
         let started = group::Member::start(place, disk, transport, self.speaker.clone());
         let (member, count, rows) = self.runtime.block_on(started).map_err(|error| error.to_string())?;
         let service: Arc<dyn RaftService> = member.replica.service();
-        self.group_net.attach(node as u64, &service);
+        self.network.serve(Party::Node(node), &service);
         let had = self.replicas[node].last_log.take().map_or(0, |last| last + 1);
         let has = member.replica.metrics().get().last_log.map_or(0, |last| last + 1);
         self.replicas[node].member = Some(member);
@@ -288,11 +226,11 @@ impl Engine for RealLogs {
     }
 
     fn crash_replica(&mut self, node: usize) -> Lost {
-        self.group_net.detach(node as u64);
         let metrics = self.replicas[node].member.as_ref().map(|member| member.replica.metrics().get());
         self.replicas[node].last_log = metrics.and_then(|metrics| metrics.last_log);
         let (member, lost) = self.replicas[node].end(&mut self.rng);
         let _context = self.runtime.enter();
+        self.network.end(Party::Node(node));
         member.into_iter().for_each(group::Member::stop);
         lost
     }
@@ -355,10 +293,8 @@ impl Engine for RealLogs {
     }
 
     fn set_cut(&mut self, from: usize, to: usize, cut: bool) {
-        if self.links[from][to].cut != cut {
-            self.links[from][to].cut = cut;
-            let link = self.links[from][to];
-            self.ledger_net.set_link(ledger::member(from), ledger::member(to), link);
+        if std::mem::replace(&mut self.cut[from][to], cut) != cut {
+            self.network.set_cut(from, to, cut);
         }
     }
 
@@ -366,28 +302,28 @@ impl Engine for RealLogs {
         if std::mem::replace(&mut self.apart[node], apart) == apart {
             return;
         }
-        for other in self.processes[self.group_of[node]].clone().filter(|&other| other != node) {
-            let cut = apart || self.apart[other];
-            self.group_net.cut(&[node as u64], &[other as u64], cut);
+        let nodes = self.layout.groups[self.layout.group_of(node)].clone();
+        for other in nodes.filter(|&other| other != node) {
+            self.network.set_apart(node, other, apart || self.apart[other]);
         }
     }
 
     fn end_faults(&mut self) {
-        self.links.iter_mut().flatten().for_each(|link| (link.loss, link.cut) = (0.0, false));
-        self.tell_links();
+        self.network.end_faults();
         self.replicas.iter().for_each(|process| process.disk.spare());
-        let hop = Link { delay: HOP, jitter: HOP, loss: 0.0, cut: false };
-        for nodes in &self.processes {
-            let pairs = nodes.clone().flat_map(|a| nodes.clone().map(move |b| (a, b)));
-            pairs.for_each(|(a, b)| self.group_net.set_link(a as u64, b as u64, hop));
-        }
+        self.cut.iter_mut().for_each(|row| row.fill(false));
         self.apart.fill(false);
+    }
+
+    fn lines(&mut self) -> Option<&mut dyn Lines> {
+        self.network.lines()
     }
 }
 
 impl Drop for RealLogs {
     fn drop(&mut self) {
         let _context = self.runtime.enter();
+        self.layout.servers().for_each(|party| self.network.end(party));
         self.ledger.iter_mut().filter_map(|process| process.member.take()).for_each(ledger::Member::stop);
         self.replicas.iter_mut().filter_map(|process| process.member.take()).for_each(group::Member::stop);
         seed_thread(None);

@@ -1,8 +1,9 @@
-//! On real logs the first seeds hold every property and meet what they are for; and properties fire there too.
+//! On real logs, and over QUIC, the first seeds hold every property and meet what they are for; and properties fire there too.
 
+use tidemark_sim::engine::Mode;
 use tidemark_sim::runner::{SweepPlan, run_plan_in, sweep_in};
 use tidemark_sim::teeth::Mutation;
-use tidemark_sim_raft::{RAFT, is_repeatable};
+use tidemark_sim_raft::{QUIC, RAFT, is_repeatable};
 
 /// Seeds of every test run; `tidemark sim sweep --mode raft` tries more.
 const SEEDS: u64 = 8;
@@ -52,6 +53,45 @@ fn seeds_that_failed_once_never_fail_again_on_real_logs() {
     }
 }
 
+/// Of these, the few that run over QUIC.
+const SEEDS_OVER_QUIC: u64 = 2;
+
+/// What they must have met besides.
+const OVER_QUIC: [&str; 10] = [
+    "award",
+    "grant",
+    "retry after an unknown outcome",
+    "node crash",
+    "aggregator crash",
+    "data centre cut off",
+    "datagram lost",
+    "datagram doubled",
+    "datagram overtaken",
+    "connection lost under a link",
+];
+
+#[test]
+fn over_quic_the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
+    let plan = SweepPlan { first: 0, count: SEEDS_OVER_QUIC, seconds: f64::MAX };
+    let sweep = sweep_in(QUIC, plan, Mutation::None, &|_| {});
+    assert_eq!((sweep.failures, &sweep.failed), (0, &Vec::new()));
+    assert!(sweep.virtual_s_least >= 30.0 && sweep.without_milestone == 0, "{sweep:?}");
+    for situation in OVER_QUIC {
+        assert!(sweep.coverage.count(situation) > 0, "no seed met: {situation}");
+    }
+}
+
+/// Of who is dialled, some spoke by connections that their diallers had given up.
+const FAILED_OVER_QUIC_ONCE: [u64; 3] = [12, 19, 23];
+
+#[test]
+fn over_quic_seeds_that_failed_once_never_fail_again() {
+    for seed in FAILED_OVER_QUIC_ONCE {
+        let outcome = run_plan_in(QUIC, (QUIC.plan)(seed), Mutation::None, None).outcome;
+        assert!(outcome.findings.violations.is_empty(), "seed {seed}: {:?}", outcome.findings.violations);
+    }
+}
+
 /// Deliberate bugs, a seed that shows each on real logs, and the property that fires.
 const TEETH: [(Mutation, u64, &str); 6] = [
     (Mutation::DedupeSkipped, 0, "dedupe"),
@@ -62,11 +102,24 @@ const TEETH: [(Mutation, u64, &str); 6] = [
     (Mutation::RowLost, 0, "recovery"),
 ];
 
+/// The same over QUIC.
+const TEETH_OVER_QUIC: [(Mutation, u64, &str); 3] = [
+    (Mutation::DedupeSkipped, 0, "dedupe"),
+    (Mutation::GrantInflated, 0, "rights"),
+    (Mutation::RowLost, 0, "recovery"),
+];
+
+fn first(mode: Mode, &(bug, seed, _): &(Mutation, u64, &str)) -> (Mutation, u64, &'static str) {
+    let outcome = run_plan_in(mode, (mode.plan)(seed), bug, None).outcome;
+    (bug, seed, outcome.findings.violations.first().map_or("nothing", |violation| violation.property))
+}
+
 #[test]
 fn bugs_are_caught_on_real_logs_by_the_seeds_that_show_them() {
-    let first = |&(bug, seed, _): &(Mutation, u64, &str)| {
-        let outcome = run_plan_in(RAFT, (RAFT.plan)(seed), bug, None).outcome;
-        (bug, seed, outcome.findings.violations.first().map_or("nothing", |violation| violation.property))
-    };
-    assert_eq!(TEETH.iter().map(first).collect::<Vec<_>>(), TEETH);
+    assert_eq!(TEETH.iter().map(|tooth| first(RAFT, tooth)).collect::<Vec<_>>(), TEETH);
+}
+
+#[test]
+fn bugs_are_caught_over_quic_by_the_seeds_that_show_them() {
+    assert_eq!(TEETH_OVER_QUIC.iter().map(|tooth| first(QUIC, tooth)).collect::<Vec<_>>(), TEETH_OVER_QUIC);
 }

@@ -4,6 +4,7 @@ use super::claims::of_claims;
 use super::links::Link;
 use super::{Event, Timer, World};
 use crate::disk::Rows;
+use crate::engine::{Line, Party};
 use crate::raft::Cmds;
 use crate::rng::Rng;
 use std::collections::BTreeMap;
@@ -184,7 +185,11 @@ impl World {
             ForGroup::Feed(_) | ForGroup::Again | ForGroup::Lost { .. } => msg,
         };
         let seat = usize::from(self.id_of(dc).seat);
-        let Link { up: true, number: link, .. } = self.links.groups[at][seat] else { return };
+        let Link { up: true, number: link, node, .. } = self.links.groups[at][seat] else { return };
+        let line = Line { from: Party::Aggregator(dc), to: Party::Node(node), number: link.into() };
+        if self.say(line, &msg) {
+            return;
+        }
         for delay in self.net.datagram(dc, dc).into_iter().flatten() {
             self.after(delay, Event::ToGroup { group: at, seat, link, msg: msg.clone() });
         }
@@ -205,7 +210,8 @@ impl World {
         }
         self.peer_moment(from, &msg);
         let link = *self.links.peer(from, to);
-        if !link.up {
+        let line = Line { from: Party::Aggregator(from), to: Party::Aggregator(to), number: link.number.into() };
+        if !link.up || self.say(line, &msg) {
             return;
         }
         if self.plan.lossy_peers {

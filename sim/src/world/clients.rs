@@ -3,6 +3,7 @@
 
 use super::{ConnOf, Event, Timer, World};
 use crate::checkers::{answers, conservation, dedupe, limits};
+use crate::engine::{Line, Party};
 use crate::oracle::{Told, session_of};
 use crate::teeth::Mutation;
 use std::collections::BTreeMap;
@@ -291,6 +292,9 @@ impl World {
             return;
         }
         self.cover_retry(client, conn, &msg);
+        if self.say(self.line_of(conn), &msg) {
+            return;
+        }
         let (from, to) = (self.clients[client].dc, self.dc_of(self.conns[conn].node));
         match self.net.ordered(from, to) {
             Some(delay) => {
@@ -353,7 +357,7 @@ impl World {
     pub(super) fn node_answers(&mut self, node: usize, conn: usize, msg: ToClient) {
         self.audit_answer(node, conn, &msg);
         let Conn { client, lost_after, .. } = self.conns[conn];
-        if lost_after.is_some() {
+        if lost_after.is_some() || self.say(self.line_of(conn).back(), &msg) {
             return;
         }
         match self.net.ordered(self.dc_of(node), self.clients[client].dc) {
@@ -364,6 +368,19 @@ impl World {
             }
             None => self.break_conn(conn),
         }
+    }
+
+    /// What a client says by a connection.
+    fn line_of(&self, conn: usize) -> Line {
+        let Conn { client, node, .. } = self.conns[conn];
+        let from = Party::Client { client, dc: self.clients[client].dc };
+        Line { from, to: Party::Node(node), number: conn as u64 }
+    }
+
+    /// What comes to a node by a connection that its process does not know is not heard.
+    pub(super) fn on_line_to_node(&mut self, conn: usize, msg: FromClient) {
+        let boot = self.conns[conn].node_boot;
+        self.on_to_node(conn, boot, msg);
     }
 
     fn dc_of(&self, node: usize) -> usize {
@@ -445,6 +462,7 @@ impl World {
     pub(super) fn on_conn_gone_at_client(&mut self, conn: usize) {
         let Conn { client, link, client_up, .. } = self.conns[conn];
         self.conns[conn].lost_after.get_or_insert(self.now);
+        self.hang_up(self.line_of(conn));
         if client_up {
             self.conns[conn].client_up = false;
             self.clients[client].conns.remove(&link);
@@ -470,6 +488,7 @@ impl World {
         self.note(5, [client as u64, 0, 0], || format!("client {client} crashes"));
         self.coverage.saw("client crash");
         self.audit.oracle.crashed[client] = true;
+        self.end_client(client, self.clients[client].dc);
         let conns = std::mem::take(&mut self.clients[client].conns);
         for conn in conns.into_values() {
             self.conns[conn].client_up = false;

@@ -4,6 +4,7 @@
 
 use super::aggregators::SEATS;
 use super::{Event, World};
+use crate::engine::{Line, Party};
 use crate::raft::{Cmds, ELECTION_TIMEOUT, RaftMsg};
 use tidemark_proto::aggregator;
 use tidemark_proto::node;
@@ -101,9 +102,10 @@ impl World {
         let Some(at) = self.at_seat(self.plan.nodes[group], seat) else { return };
         let link = &mut self.links.groups[group][seat];
         let node = link.node;
-        let was_up = std::mem::replace(&mut link.up, false);
+        let (was_up, number) = (std::mem::replace(&mut link.up, false), link.number);
         link.up_at = self.now + Span::from_millis(50);
         if was_up {
+            self.hang_up(Line { from: Party::Node(node), to: Party::Aggregator(at), number: number.into() });
             let id = self.groups[group];
             self.note(21, [group as u64, seat as u64, 0], || format!("link {id} – aggregator {seat} down"));
             self.node_input(node, node::Input::AggregatorGone { seat: seat as u8 });
@@ -138,9 +140,10 @@ impl World {
     pub(super) fn break_peers(&mut self, a: usize, b: usize) {
         let now = self.now;
         let link = self.links.peer(a, b);
-        let was_up = std::mem::replace(&mut link.up, false);
+        let (was_up, number) = (std::mem::replace(&mut link.up, false), link.number);
         (link.broken_since, link.up_at) = (None, now + Span::from_millis(100));
         if was_up {
+            self.hang_up(Line { from: Party::Aggregator(a), to: Party::Aggregator(b), number: number.into() });
             self.note(23, [a as u64, b as u64, 0], || format!("link {a} – {b} down"));
             for (dc, peer) in [(a, b), (b, a)] {
                 let peer = self.id_of(peer);

@@ -8,6 +8,7 @@ mod eras;
 mod faults;
 mod impostors;
 mod leases;
+mod lines;
 mod links;
 mod lost;
 mod moments;
@@ -489,6 +490,7 @@ impl World {
     fn outcome(mut self) -> Outcome {
         let totals: Vec<u64> = self.audit.oracle.totals.clone();
         totals.iter().for_each(|&total| self.note(255, [total, 0, 0], String::new));
+        self.cover_datagrams();
         Outcome {
             seed: self.plan.seed,
             trace_hash: self.trace.hash(),

@@ -74,6 +74,8 @@ impl World {
                 self.note(38, [node as u64, boot.into(), 0], || format!("log of node {node}: {news:?}"));
                 self.on_group_news(node, boot, news);
             }
+            News::Came { line, message } => self.on_came(line, &message),
+            News::Broke { line } => self.on_broke(line),
         }
         self.flush_raft();
         true

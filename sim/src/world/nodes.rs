@@ -4,6 +4,7 @@ use super::replicas::{GroupLog, Membership};
 use super::{Event, Timer, World};
 use crate::checkers::limits;
 use crate::disk::{Disk, Rows};
+use crate::engine::{Line, Party};
 use crate::plan::Plan;
 use crate::teeth::Mutation;
 use tidemark_proto::group::Group;
@@ -374,6 +375,10 @@ impl World {
             return;
         };
         let msg = self.mutation.from_group(msg);
+        let line = Line { from: Party::Node(node), to: Party::Aggregator(at), number: link.number.into() };
+        if self.say(line, &msg) {
+            return;
+        }
         for delay in self.net.datagram(at, at).into_iter().flatten() {
             self.after(delay, Event::FromGroup { group, seat, link: link.number, msg: msg.clone() });
         }
