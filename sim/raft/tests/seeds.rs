@@ -81,17 +81,6 @@ fn over_quic_the_first_seeds_hold_every_property_and_meet_the_situations_they_ar
     }
 }
 
-/// Of who is dialled, some spoke by connections that their diallers had given up.
-const FAILED_OVER_QUIC_ONCE: [u64; 3] = [12, 19, 23];
-
-#[test]
-fn over_quic_seeds_that_failed_once_never_fail_again() {
-    for seed in FAILED_OVER_QUIC_ONCE {
-        let outcome = run_plan_in(QUIC, (QUIC.plan)(seed), Mutation::None, None).outcome;
-        assert!(outcome.findings.violations.is_empty(), "seed {seed}: {:?}", outcome.findings.violations);
-    }
-}
-
 /// Deliberate bugs, a seed that shows each on real logs, and the property that fires.
 const TEETH: [(Mutation, u64, &str); 6] = [
     (Mutation::DedupeSkipped, 0, "dedupe"),
