@@ -138,7 +138,8 @@ impl AggregatorCore {
     }
 
     /// A group that missed its guard reports nothing that could be answered: as long as the ledger waits for its base, it is
-    /// told again. So is one whose answer with the items of a block was lost: nothing else would ever be said.
+    /// told again. So is one whose answer with the items of a block was lost, and, less often, one that has not acknowledged places: nothing
+    /// else would ever be said.
     /// Settings have no acknowledgement, and are said again now and then.
     pub(super) fn run_reminders(&mut self, now: Time, ledger: &Ledger) {
         if self.remind_at.is_none_or(|at| at > now) {
@@ -150,10 +151,11 @@ impl AggregatorCore {
             self.tell_generations(group, ledger.resets().generations());
             for counter in ledger.guarded() {
                 let account = ledger.counter(counter).and_then(|state| state.accounts().get(&group));
-                if account.is_some_and(|account| account.base.is_none() || account.need_items.is_some()) {
+                let is_waited_for = account.is_some_and(|of| of.base.is_none() || of.need_items.is_some());
+                if is_waited_for || account.is_some_and(|of| of.unacknowledged() > 0) {
                     self.tell_account(counter, group, ledger);
-                    waits = true;
                 }
+                waits |= is_waited_for;
             }
         }
         let retry = if waits { self.config.standing_retry } else { self.config.settings_retry };

@@ -415,6 +415,26 @@ proptest! {
     }
 }
 
+#[test]
+fn a_group_is_told_again_of_places_that_it_has_not_acknowledged_and_then_no_more() {
+    let mut world = World::new();
+    world.define();
+    let item = OfferItem { delta: 1, session: None, client: ClientId(1), lane: 0, seq: 1, idx: 0 };
+    let body = OfferBody::Items(vec![item]);
+    let offer = Offer { counter: counter(), epoch: 1, group: group(0), start: 1, first_pos: 0, body };
+    world.apply([LedgerCmd::Report(Report::first(counter(), 1, group(0), 1)), LedgerCmd::Offer(offer)]);
+    let places = |told: &[ToGroup]| told.iter().filter(|told| matches!(told, ToGroup::Placed(_))).count();
+    assert_eq!(places(&world.told), 1, "and that message is lost");
+    world.told.clear();
+    world.wait();
+    assert!(places(&world.told) > 0, "{:?}", world.told);
+    let report = Report { report_no: 2, placed_upto: 1, ..Report::first(counter(), 1, group(0), 1) };
+    world.apply([LedgerCmd::Report(report)]);
+    world.told.clear();
+    world.wait();
+    assert_eq!(places(&world.told), 0);
+}
+
 /// Number 1 is awarded, and may be claimed for a second.
 fn ledger_with_a_claim() -> Ledger {
     let spec = MilestoneSpec { every: Some(1), ..MilestoneSpec::default() };
