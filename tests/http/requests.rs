@@ -211,7 +211,7 @@ async fn bad_requests_get_one_clear_error_and_change_nothing() {
             "delta",
             "delta 0 of item 0: 1 to 1099511627776 allowed",
         ),
-        ("POST", "/v1/counters/search/q/add", r#"{"delta":-1}"#, 400, "malformed_body", "invalid value: integer `-1`"),
+        ("POST", "/v1/counters/search/q/add", r#"{"delta":-1}"#, 409, "grow_only", "namespace \"search\" only grow"),
         ("POST", "/v1/counters/search/q/add", r#"{"delta":1.5}"#, 400, "malformed_body", "1.5"),
         ("POST", "/v1/counters/search/q/add", r#"{"amount":1}"#, 400, "malformed_body", "unknown field `amount`"),
         ("POST", "/v1/counters/search/q/add", "{", 400, "malformed_body", "EOF"),

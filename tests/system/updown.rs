@@ -58,7 +58,7 @@ async fn halves(http: SocketAddr) -> Option<(i64, u64, u64)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hits_and_decrements_are_exact_though_nodes_are_killed_and_a_milestone_is_awarded_once() {
-    let cluster = Cluster::new(&["usa-0", "europe-0"]);
+    let cluster = Cluster::new(&["usa-0", "europe-0", "asia-0"]);
     let mut centres = cluster.centres().await;
     let name = parse_counter(SHOES).unwrap();
     arm(centres[0].http, SHOES, &[MILESTONE]).await;
