@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 56] = [
+pub const INSIDE: [Bug; 55] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -88,7 +88,6 @@ pub const INSIDE: [Bug; 56] = [
     Bug::ResetIgnored,
     Bug::ResetNotShown,
     Bug::StaleReset,
-    Bug::NoteForgotten,
     Bug::ForgottenTaken,
     Bug::ForgottenInUse,
     Bug::ForgottenEarly,

@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 72] = [
+const PINNED: [(Mutation, u64, &str); 71] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -62,11 +62,10 @@ const PINNED: [(Mutation, u64, &str); 72] = [
     (Mutation::Inside(Bug::ResetIgnored), 10, "conservation"),
     (Mutation::Inside(Bug::ResetNotShown), 10, "views"),
     (Mutation::Inside(Bug::StaleReset), 4, "definitions"),
-    (Mutation::Inside(Bug::NoteForgotten), 88, "views"),
     (Mutation::Inside(Bug::ForgottenTaken), 10, "dedupe"),
     (Mutation::Inside(Bug::ForgottenInUse), 3, "invariants"),
     (Mutation::Inside(Bug::ForgottenEarly), 3, "dedupe"),
-    (Mutation::Inside(Bug::WinnersUntold), 271, "award"),
+    (Mutation::Inside(Bug::WinnersUntold), 88, "award"),
     (Mutation::Inside(Bug::AwardedAgain), 57, "award"),
     (Mutation::Inside(Bug::LostStaysOpen), 3, "liveness"),
     (Mutation::Inside(Bug::LostReportTaken), 3, "conservation"),
@@ -97,6 +96,9 @@ const SCRIPTED: [(Bug, &str); 5] = [
 const MODELLED: [Bug; 1] = [Bug::ArmedWhileLate];
 const LASTING: [Bug; 1] = [Bug::NothingForgotten];
 
+/// Rules that a test of the core shows (`view::limits`), as one seed in a thousand does not.
+const TESTED: [Bug; 1] = [Bug::NoteForgotten];
+
 fn is_caught((bug, seed, property): (Mutation, u64, &str)) {
     let violations = run(seed, bug).outcome.findings.violations;
     assert_eq!(violations.first().map(|v| v.property), Some(property), "{bug:?} at seed {seed}: {violations:?}");
@@ -126,7 +128,14 @@ fn named() -> Vec<String> {
 fn every_bug_has_something_that_shows_it() {
     let pinned: Vec<Mutation> = PINNED.iter().map(|(bug, ..)| *bug).collect();
     assert_eq!(pinned, ALL.into_iter().chain(INSIDE.map(Mutation::Inside)).collect::<Vec<_>>());
-    let others = SCRIPTED.iter().map(|(bug, _)| *bug).chain(MODELLED).chain(LASTING).map(Mutation::Inside).chain(SMALL);
+    let others = SCRIPTED
+        .iter()
+        .map(|(bug, _)| *bug)
+        .chain(MODELLED)
+        .chain(LASTING)
+        .chain(TESTED)
+        .map(Mutation::Inside)
+        .chain(SMALL);
     let shown: Vec<String> = pinned.into_iter().chain(others).map(|bug| format!("{bug:?}")).collect();
     let missing: Vec<String> = named().into_iter().filter(|bug| !shown.contains(&format!("Inside({bug})"))).collect();
     assert_eq!(missing, Vec::<String>::new(), "nothing shows these");

@@ -127,3 +127,31 @@ impl ReadLimits {
         self.noted.insert(counter, limit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::LogIndex;
+    use crate::msg::{LedgerCmd, MilestoneSpec};
+
+    #[test]
+    fn what_a_note_says_outweighs_what_a_replica_that_is_behind_shows_armed() {
+        let counter = CounterName::new("t", b"c").unwrap();
+        let spec = MilestoneSpec { at: vec![100], ..MilestoneSpec::default() };
+        let cmds =
+            [LedgerCmd::Namespace("t".into()), LedgerCmd::Define { counter: counter.clone(), revision: 0, spec }];
+        let mut ledger = Ledger::default();
+        cmds.iter().zip(1..).for_each(|(cmd, index)| ledger.apply(LogIndex(index), cmd));
+        let limit = |noted_at_index, generation, ledger: &Ledger| {
+            let mut limits = ReadLimits::default();
+            let noted = NotedLimit { at: 200, index: noted_at_index, promised: Vec::new(), generation };
+            limits.restore(counter.clone(), noted);
+            limits.limit(&counter, ledger)
+        };
+        assert_eq!(ReadLimits::default().limit(&counter, &ledger), Some(100), "it is armed");
+        assert_eq!(limit(9, 0, &ledger), Some(200), "it was awarded before the note, and readers have seen more");
+        assert_eq!(limit(9, 1, &ledger), Some(100), "the note is of another generation");
+        ledger.skip(LogIndex(9));
+        assert_eq!(limit(9, 0, &ledger), Some(100), "the replica is as far as the note");
+    }
+}
