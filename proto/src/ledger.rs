@@ -166,6 +166,8 @@ pub enum DefineError {
     Policy { at: u64, policy: &'static str },
     #[error("the rule \"every {every}\" is {policy} already: remove it first")]
     RulePolicy { every: u64, policy: &'static str },
+    #[error("milestone {at} is one of the rule \"every {every}\", which is {policy}: remove the rule first")]
+    OfRulePolicy { at: u64, every: u64, policy: &'static str },
     #[error("a definition needs a milestone or a rule")]
     Nothing,
     #[error("{0} guarded counters, and no more are allowed: this one has no milestone yet")]
@@ -835,17 +837,26 @@ impl Ledger {
     }
 }
 
-/// The policy of what stands does not change.
+/// The policy of what stands does not change, and a milestone has one.
 fn check_policy(state: &CounterLedger, spec: &MilestoneSpec) -> Result<(), DefineError> {
-    let other = |policy: Policy| (policy != spec.policy).then_some(policy.name());
-    for &at in spec.at.iter().filter(|at| state.milestones().singles().contains(at)) {
-        if let Some(policy) = other(state.single_policy(at)) {
-            return Err(DefineError::Policy { at, policy });
-        }
+    let policy = match spec.policy {
+        Policy::Strict => Policy::Timely.name(),
+        Policy::Timely => Policy::Strict.name(),
+    };
+    if let Some(every) = spec.every.filter(|&every| state.milestones().every() == Some(every))
+        && state.rule_policy() != spec.policy
+    {
+        return Err(DefineError::RulePolicy { every, policy });
     }
-    let every = spec.every.filter(|&every| state.milestones().every() == Some(every));
-    match every.and_then(|every| Some((every, other(state.rule_policy())?))) {
-        Some((every, policy)) => Err(DefineError::RulePolicy { every, policy }),
+    let singles = state.milestones().singles();
+    let of_spec = spec.at.iter().copied().filter(|at| singles.contains(at));
+    let of_rule = singles.iter().copied().filter(|at| spec.every.is_some_and(|every| at.is_multiple_of(every)));
+    if let Some(at) = of_spec.chain(of_rule).find(|&at| state.single_policy(at) != spec.policy) {
+        return Err(DefineError::Policy { at, policy });
+    }
+    let rule = state.milestones().every().filter(|_| state.rule_policy() != spec.policy);
+    match rule.and_then(|every| Some((every, *spec.at.iter().find(|at| at.is_multiple_of(every))?))) {
+        Some((every, at)) => Err(DefineError::OfRulePolicy { at, every, policy }),
         None => Ok(()),
     }
 }

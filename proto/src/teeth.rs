@@ -58,6 +58,8 @@ pub enum Bug {
     GrantUnheard,
     /// A strict milestone is armed although a group has late increments.
     ArmedWhileLate,
+    /// A single milestone that a rule covers has a policy of its own.
+    PoliciesMixed,
     /// Who begins to lead the ledger takes what it has not heard for old.
     RevokedAtElection,
     /// Rights are revoked before the lease is over.

@@ -31,7 +31,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 }
 
 /// Seeds of what few do: in the first a claim passes on as often as may be, in the second a late increment is a later milestone.
-const RARE: [u64; 2] = [143, 345];
+const RARE: [u64; 2] = [143, 156];
 
 /// What a sweep must have met, or it has not tested it.
 const SITUATIONS: [&str; 52] = [

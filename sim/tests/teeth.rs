@@ -17,7 +17,7 @@ const PINNED: [(Mutation, u64, &str); 71] = [
     (Mutation::ArmingSkipsGroup, 2, "rights"),
     (Mutation::AwardWithRightsOut, 2, "rights"),
     (Mutation::CountedForWinner, 2, "award"),
-    (Mutation::ViewNotClamped, 2, "views"),
+    (Mutation::ViewNotClamped, 3, "views"),
     (Mutation::ViewAckForged, 13, "views"),
     (Mutation::FenceNotLogged, 4, "dedupe"),
     (Mutation::PlacesLost, 1, "liveness"),
@@ -96,8 +96,8 @@ const SCRIPTED: [(Bug, &str); 5] = [
 const MODELLED: [Bug; 1] = [Bug::ArmedWhileLate];
 const LASTING: [Bug; 1] = [Bug::NothingForgotten];
 
-/// Rules that a test of the core shows (`view::limits`), as one seed in a thousand does not.
-const TESTED: [Bug; 1] = [Bug::NoteForgotten];
+/// Rules that tests of the core show (`view::limits`, `ledger::revoke`), as one seed in a thousand does not.
+const TESTED: [Bug; 2] = [Bug::NoteForgotten, Bug::PoliciesMixed];
 
 fn is_caught((bug, seed, property): (Mutation, u64, &str)) {
     let violations = run(seed, bug).outcome.findings.violations;

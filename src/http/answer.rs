@@ -140,7 +140,7 @@ impl From<DefineError> for Failure {
             DefineError::NotAbove { .. } => Failure::Conflict { code: "not_above", message },
             DefineError::Awarded { .. } => Failure::Conflict { code: "awarded", message },
             DefineError::Range { .. } => Failure::Invalid { code: "milestone", message },
-            DefineError::Policy { .. } | DefineError::RulePolicy { .. } => {
+            DefineError::Policy { .. } | DefineError::RulePolicy { .. } | DefineError::OfRulePolicy { .. } => {
                 Failure::Conflict { code: "policy", message }
             }
             DefineError::Nothing => Failure::Invalid { code: "nothing_defined", message },

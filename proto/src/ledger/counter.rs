@@ -272,15 +272,16 @@ impl CounterLedger {
     pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
         let first = self.milestones.revision() == 0;
         let known = (self.milestones.singles().clone(), self.milestones.every());
+        let (singles, every) = self.of_one_policy(spec);
         self.milestones.revise();
-        for &at in &spec.at {
+        for at in singles {
             // A passed one that lies ahead may have been awarded.
             let withheld = at > self.certain() && self.milestones.passed().any(|passed| passed == at);
             if at > 0 && !self.is_awarded(at) && !withheld {
                 self.milestones.add(at, views);
             }
         }
-        if let Some(every) = spec.every.filter(|&every| every > 0) {
+        if let Some(every) = every {
             self.milestones.set_rule(every, self.certain().max(self.covered()), views);
         }
         self.sequence_from = spec.sequence_from.or(self.sequence_from);

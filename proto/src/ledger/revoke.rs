@@ -101,12 +101,21 @@ impl CounterLedger {
         self.terms = terms;
     }
 
-    /// The policy of a milestone that is neither awarded nor passed. Of two that cover it the stricter counts.
+    /// The policy of a milestone that is neither awarded nor passed: its own, or that of the rule, which is the same where both
+    /// cover it.
     pub fn policy_of(&self, at: u64) -> Policy {
-        let milestones = self.milestones();
-        let strict_single = milestones.singles().contains(&at) && !self.terms.timely.contains(&at);
-        let strict_rule = milestones.is_of_rule(at) && self.terms.rule == Policy::Strict;
-        if strict_single || strict_rule { Policy::Strict } else { Policy::Timely }
+        if self.milestones().singles().contains(&at) { self.single_policy(at) } else { self.rule_policy() }
+    }
+
+    /// What may be added of a definition. What a rule covers is one milestone with it and is armed with it, so a policy of its own
+    /// would be a promise that nothing was checked for.
+    pub(super) fn of_one_policy(&self, spec: &MilestoneSpec) -> (BTreeSet<u64>, Option<u64>) {
+        let mixed = bites(Bug::PoliciesMixed);
+        let rule = self.milestones().every().filter(|_| self.rule_policy() != spec.policy);
+        let is_free = |at: &u64| mixed || !rule.is_some_and(|every| at.is_multiple_of(every));
+        let others = || self.milestones().singles().iter().filter(|&&at| self.single_policy(at) != spec.policy);
+        let rules = |every: &u64| *every > 0 && (mixed || !others().any(|at| at.is_multiple_of(*every)));
+        (spec.at.iter().copied().filter(is_free).collect(), spec.every.filter(rules))
     }
 
     /// The policy of a single milestone, of the rule.
@@ -246,5 +255,92 @@ impl CounterLedger {
             self.close(group, false);
             touched.groups.insert(group);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{CounterName, DcId};
+    use crate::ledger::{DefineError, Ledger};
+    use crate::msg::{Hello, LedgerCmd};
+
+    fn counter() -> CounterName {
+        CounterName::new("search", b"queries").unwrap()
+    }
+
+    fn spec(at: &[u64], every: Option<u64>, policy: Policy) -> MilestoneSpec {
+        MilestoneSpec { at: at.to_vec(), every, policy, ..MilestoneSpec::default() }
+    }
+
+    struct World {
+        ledger: Ledger,
+        index: u64,
+    }
+
+    impl World {
+        fn new() -> World {
+            let mut world = World { ledger: Ledger::default(), index: 0 };
+            let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
+            world.apply(LedgerCmd::Namespace("search".into()));
+            world.apply(LedgerCmd::Hello(Hello { group, lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() }));
+            world
+        }
+
+        fn apply(&mut self, cmd: LedgerCmd) {
+            self.index += 1;
+            self.ledger.apply(LogIndex(self.index), &cmd);
+            self.ledger.check_invariants();
+        }
+
+        /// As somebody may who does not ask before.
+        fn define(&mut self, spec: MilestoneSpec) {
+            let revision = self.ledger.revision(&counter());
+            self.apply(LedgerCmd::Define { counter: counter(), revision, spec });
+        }
+
+        fn refusal(&self, spec: MilestoneSpec) -> Option<DefineError> {
+            self.ledger.definition(&counter(), spec, 0).err()
+        }
+
+        fn policies(&self) -> Vec<(u64, Policy)> {
+            let state = self.ledger.counter(&counter()).unwrap();
+            state.milestones().pending().map(|(at, _)| (at, state.policy_of(at))).collect()
+        }
+    }
+
+    #[test]
+    fn what_a_timely_rule_covers_is_not_made_strict() {
+        let mut world = World::new();
+        world.define(spec(&[], Some(100), Policy::Timely));
+        for at in [100, 300] {
+            let refused = world.refusal(spec(&[at], None, Policy::Strict));
+            assert_eq!(refused, Some(DefineError::OfRulePolicy { at, every: 100, policy: "timely" }));
+            world.define(spec(&[at], None, Policy::Strict));
+            world.define(spec(&[at], Some(7), Policy::Strict));
+            world.define(spec(&[], Some(100), Policy::Timely));
+        }
+        assert_eq!(world.policies(), [(100, Policy::Timely)]);
+    }
+
+    #[test]
+    fn a_strict_rule_does_not_cover_what_is_timely() {
+        let mut world = World::new();
+        world.define(spec(&[300], None, Policy::Timely));
+        let refused = world.refusal(spec(&[], Some(100), Policy::Strict));
+        assert_eq!(refused, Some(DefineError::Policy { at: 300, policy: "timely" }));
+        world.define(spec(&[], Some(100), Policy::Strict));
+        assert_eq!(world.policies(), [(300, Policy::Timely)]);
+        assert_eq!(world.ledger.counter(&counter()).unwrap().milestones().every(), None);
+    }
+
+    #[test]
+    fn beside_a_rule_a_milestone_has_a_policy_of_its_own() {
+        let mut world = World::new();
+        world.define(spec(&[], Some(100), Policy::Timely));
+        assert_eq!(world.refusal(spec(&[250], None, Policy::Strict)), None);
+        world.define(spec(&[250], None, Policy::Strict));
+        assert_eq!(world.policies(), [(100, Policy::Timely), (250, Policy::Strict)]);
+        assert_eq!(world.refusal(spec(&[300], Some(100), Policy::Timely)), None);
     }
 }
