@@ -21,7 +21,7 @@ use tidemark_proto::time::{Span, Time};
 pub const SAFETY: (Span, Span) = (Span::from_secs(60), Span::from_secs(75));
 /// The same of a run on real logs.
 pub const SAFETY_REAL: (Span, Span) = (Span::from_secs(30), Span::from_secs(40));
-/// After the faults increments go on until a last milestone is awarded, at most for so long.
+/// After the faults increments go on until there were enough and a last milestone is awarded, at most for so long.
 pub const LAST_MILESTONE_MAX: Span = Span::from_secs(40);
 /// The liveness phase must have ended by then.
 pub const LIVENESS_MAX: Span = Span::from_secs(240);
@@ -335,6 +335,8 @@ pub struct Plan {
     pub updown: Option<UpDownPlan>,
     pub workload: Workload,
     pub safety_end: Time,
+    /// Where faults left fewer increments than this, more come after them.
+    pub increments_least: u64,
     /// A run of days instead of a minute.
     pub days: Option<Days>,
     pub only: Only,
@@ -401,7 +403,8 @@ struct Scale {
     dcs_max: usize,
     lanes_max: u8,
     safety: (Span, Span),
-    increments: u64,
+    /// About so many, and at least so many.
+    increments: (u64, u64),
     /// Members of every group's log; `None`: as drawn.
     replicas: Option<usize>,
 }
@@ -410,14 +413,14 @@ impl Plan {
     /// A run on modelled logs.
     pub fn new(seed: u64) -> Plan {
         let lanes_max = LANES_DRAWN_MAX as u8;
-        let scale = Scale { dcs_max: SITES.len(), lanes_max, safety: SAFETY, increments: 36_000, replicas: None };
+        let scale = Scale { dcs_max: SITES.len(), lanes_max, safety: SAFETY, increments: (36_000, 20_000), replicas: None };
         Plan::drawn(seed, scale)
     }
 
     /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long. What
     /// real disks cannot be told to do (answer late, come back as old copies) is left out.
     pub fn real(seed: u64) -> Plan {
-        let scale = Scale { dcs_max: 5, lanes_max: 3, safety: SAFETY_REAL, increments: 6_000, replicas: Some(3) };
+        let scale = Scale { dcs_max: 5, lanes_max: 3, safety: SAFETY_REAL, increments: (6_000, 0), replicas: Some(3) };
         let mut plan = Plan::drawn(seed, scale);
         plan.faults.retain(|(_, fault)| !matches!(fault, Fault::StallDisk { .. } | Fault::OldDisk { .. }));
         plan
@@ -432,7 +435,7 @@ impl Plan {
         let nodes = nodes(&mut rng, dcs);
         let clients = clients(&mut rng, nodes.len());
         let safety_end = Time(rng.between(scale.safety.0.0, scale.safety.1.0));
-        let workload = workload(&mut root.fork(2), clients.len(), safety_end, scale.increments);
+        let workload = workload(&mut root.fork(2), clients.len(), safety_end, scale.increments.0);
         let drawn = replicas(&mut root.fork(8), nodes.len());
         let mut plan = Plan {
             seed,
@@ -455,6 +458,7 @@ impl Plan {
             nodes,
             clients,
             safety_end,
+            increments_least: scale.increments.1,
             days: None,
             only: Only::default(),
         };

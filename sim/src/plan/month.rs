@@ -80,6 +80,7 @@ impl Plan {
             updown: None,
             workload: workload(days),
             safety_end,
+            increments_least: 0,
             days: Some(Days { days, look_interval: Span::from_secs(10) }),
             only: Only::default(),
         }

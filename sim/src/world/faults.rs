@@ -11,6 +11,8 @@ use tidemark_proto::time::{Span, WallMs};
 
 /// An operator whose command is not in the log after this gives it again.
 const ADMIN_RETRY: Span = Span::from_secs(2);
+/// A last milestone that is not awarded by then was passed before it was armed, or is too far: there is another one.
+const LAST_RETRY: Span = Span::from_secs(10);
 /// Entries of the ledger's log that are proposed again, of 10,000; of those that decide something about milestones.
 const COPIES_PER_10K: u32 = 50;
 const COPIES_OF_DECISIONS_PER_10K: u32 = 3_000;
@@ -180,8 +182,16 @@ impl World {
 
     pub(super) fn on_admin(&mut self, index: usize) {
         let last = matches!(self.plan.admin[index].1, Admin::Last);
-        if self.admin_done[index] || (self.faults_over && index > 0 && !last) || self.arrivals_over() {
+        let done = if last { self.is_last_awarded() } else { self.admin_done[index] || (self.faults_over && index > 0) };
+        if done || self.arrivals_over() {
             return;
+        }
+        if last && self.admin_done[index] {
+            if self.last_asked.is_some_and(|(at, _)| self.now - at < LAST_RETRY) {
+                self.after(ADMIN_RETRY, Event::Admin(index));
+                return;
+            }
+            self.admin_done[index] = false;
         }
         let cmds = self.admin_commands(index);
         if let (Some(leader), false) = (self.raft.leader(), cmds.is_empty()) {
@@ -190,6 +200,9 @@ impl World {
             self.propose_entry(leader, &cmds);
             self.copy_later(&cmds);
             self.admin_sent.push((index, cmds));
+            if last {
+                self.last_asked = Some((self.now, self.total_now(0)));
+            }
         }
         let retry = if index == 0 { Span::from_millis(100) } else { ADMIN_RETRY };
         self.after(retry, Event::Admin(index));
@@ -224,7 +237,9 @@ impl World {
             }
             Admin::Last => {
                 let total = self.total_now(0);
-                define(0, MilestoneSpec { at: vec![total + (total / 15).max(300)], ..MilestoneSpec::default() })
+                // Of what came since the one before, half.
+                let ahead = self.last_asked.map_or(total / 15, |(_, before)| total.saturating_sub(before) / 2);
+                define(0, MilestoneSpec { at: vec![total + ahead.max(300)], ..MilestoneSpec::default() })
             }
             Admin::Disarm { counter } => {
                 let next = self.reference.counter(&self.names[*counter]).and_then(|c| c.milestones().least());

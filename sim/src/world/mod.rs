@@ -276,6 +276,8 @@ pub struct World {
     voices: BTreeMap<usize, u8>,
     /// Operators' commands that are in the log, and those that were given.
     admin_done: Vec<bool>,
+    /// When the last milestone was asked for, and what the counter stood at.
+    last_asked: Option<(Time, u64)>,
     admin_sent: Vec<(usize, Cmds)>,
     suitors: Vec<Suitor>,
     leases: leases::Leases,
@@ -345,6 +347,7 @@ impl World {
             images: Vec::new(),
             voices: BTreeMap::new(),
             admin_done: vec![false; plan.admin.len()],
+            last_asked: None,
             admin_sent: Vec::new(),
             suitors: Vec::new(),
             leases: leases::Leases::default(),
@@ -406,10 +409,19 @@ impl World {
         !(self.old_disk.is_over(self.now) || (scanned && self.arrivals_over() && self.is_over()))
     }
 
-    /// Whether no more increments come: the faults are over, and the last milestone is awarded or took too long.
+    /// Whether no more increments come: the faults are over, and there were enough of them and a last milestone, or it took too long.
     fn arrivals_over(&self) -> bool {
-        let awarded = || self.audit.awards.last > self.plan.safety_end;
-        self.faults_over && (awarded() || self.now >= self.plan.safety_end + LAST_MILESTONE_MAX)
+        let enough = || self.is_last_awarded() && self.increments() >= self.plan.increments_least;
+        self.faults_over && (enough() || self.now >= self.plan.safety_end + LAST_MILESTONE_MAX)
+    }
+
+    /// Whether a milestone was awarded after the faults.
+    fn is_last_awarded(&self) -> bool {
+        self.audit.awards.last > self.plan.safety_end
+    }
+
+    fn increments(&self) -> u64 {
+        self.audit.oracle.increments.len() as u64 + self.audit.adds
     }
 
     fn is_over(&mut self) -> bool {
@@ -495,7 +507,7 @@ impl World {
             seed: self.plan.seed,
             trace_hash: self.trace.hash(),
             events: self.events,
-            increments: self.audit.oracle.increments.len() as u64 + self.audit.adds,
+            increments: self.increments(),
             milestones: self.audit.awards.known.len() as u64,
             virtual_time: self.now,
             coverage: self.coverage,
