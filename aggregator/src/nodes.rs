@@ -14,6 +14,8 @@ use tokio::sync::mpsc;
 const WRITER_QUEUE_MAX: usize = 4_096;
 /// Pause before dialling again: a node is close, and clients wait for it.
 const REDIAL: Duration = Duration::from_millis(100);
+/// Pause before a node is asked again for a group that it did not hold: one of the two has yet to read the layout of the other.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a node has to do with one group: there is a channel for each. The node says nothing by it until it speaks for the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,22 +46,45 @@ pub async fn keep_dialling(
     }
 }
 
+/// Until the connection has ended.
 async fn run(connection: &Connection, cluster: &str, node: NodeGroup, events: &mpsc::Sender<Event>) {
-    let Ok(Channel { mut reader, mut writer }) = connection.open_channel(channel::GROUP).await else { return };
+    while let Ended::NotHeld = run_channel(connection, cluster, node, events).await {
+        tracing::debug!(?node, "the node does not hold the group");
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// How a channel to a node ended.
+enum Ended {
+    /// With the connection.
+    Gone,
+    /// The node ended the channel: by its layout it has nothing to do with the group.
+    NotHeld,
+}
+
+async fn run_channel(connection: &Connection, cluster: &str, node: NodeGroup, events: &mpsc::Sender<Event>) -> Ended {
+    let Ok(Channel { mut reader, mut writer }) = connection.open_channel(channel::GROUP).await else {
+        return Ended::Gone;
+    };
     let head = Within { cluster: cluster.to_owned(), group: node.group };
     if writer.send_bytes(wire::encode(&head).into()).await.is_err() {
-        return;
+        return Ended::Gone;
     }
     let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
     let writing = tokio::spawn(write_all(writer, receiver));
     let up = Event::NodeUp { node, sender, connection: connection.clone() };
-    if events.send(up).await.is_ok() {
-        let reason = read_all(node, &mut reader, events).await;
-        connection.close(&reason);
-        let _ = events.send(Event::NodeGone { node }).await;
-    }
+    let reason = match events.send(up).await {
+        Ok(()) => read_all(node, &mut reader, events).await,
+        Err(_) => Some("the aggregator stops".to_owned()),
+    };
     writing.abort();
-    connection.close("the aggregator stops");
+    if let Some(reason) = &reason {
+        connection.close(reason);
+    }
+    match (reason, events.send(Event::NodeGone { node }).await) {
+        (None, Ok(())) => Ended::NotHeld,
+        _ => Ended::Gone,
+    }
 }
 
 /// Why a node does not want to be connected is for people.
@@ -72,26 +97,26 @@ fn note_refusal(node: NodeGroup, error: &ReceiveError) {
     }
 }
 
-/// Why reading ended.
-async fn read_all(node: NodeGroup, reader: &mut FrameReader, events: &mpsc::Sender<Event>) -> String {
+/// Why reading ended; `None`: the node ended the channel.
+async fn read_all(node: NodeGroup, reader: &mut FrameReader, events: &mpsc::Sender<Event>) -> Option<String> {
     loop {
         let frame = match reader.next().await {
             Ok(Some(frame)) => frame,
-            Ok(None) => return "the channel has ended".to_owned(),
+            Ok(None) => return None,
             Err(error) => {
                 note_refusal(node, &error);
-                return error.to_string();
+                return Some(error.to_string());
             }
         };
         let msg = match wire::decode::<FromGroup>(&frame) {
             Ok(msg) => msg,
             Err(error) => {
                 tracing::warn!(?node, %error, "malformed message of a node");
-                return format!("malformed message: {error}");
+                return Some(format!("malformed message: {error}"));
             }
         };
         if events.send(Event::Node { node, msg }).await.is_err() {
-            return "the aggregator stops".to_owned();
+            return Some("the aggregator stops".to_owned());
         }
     }
 }

@@ -135,8 +135,11 @@ async fn read_group(channel: &mut Channel, kind: u8, own: &str) -> Result<u16, S
 async fn serve_group(connection: Connection, kind: u8, mut channel: Channel, conn: u64, group: u16, doors: &Doors) {
     let peer = connection.peer().clone();
     let Some(events) = doors.groups.get(&group) else {
-        let elsewhere = wire::encode(&Admission::Elsewhere { node: Some(group) });
-        let _ = channel.writer.send_bytes(elsewhere.into()).await;
+        // A client looks elsewhere. An aggregator, one of whose layouts is older or newer, hears nothing, and asks again later.
+        if kind == channel::INCREMENTS {
+            let elsewhere = wire::encode(&Admission::Elsewhere { node: Some(group) });
+            let _ = channel.writer.send_bytes(elsewhere.into()).await;
+        }
         let _ = channel.writer.finish().await;
         return tracing::debug!(peer = %peer, group, "this node does not hold the group");
     };

@@ -52,6 +52,8 @@ pub struct GroupStatus {
     pub role: Role,
     /// The node that leads the group, if known; none where the log is on this node only.
     pub leader: Option<u16>,
+    /// The nodes that hold the log, as far as is known; none where it is on this node only.
+    pub holders: Vec<u16>,
     /// Whether increments are taken, here or, as far as is known, where the group is led.
     pub serving: bool,
     /// Why the log stopped, if it did.
@@ -62,6 +64,13 @@ pub struct GroupStatus {
     pub applied: u64,
     /// Durable commits since the start.
     pub commits: u64,
+}
+
+impl GroupStatus {
+    /// Whether this node knows of members of the group, or is the only one.
+    pub fn is_founded(&self) -> bool {
+        self.role == Role::Alone || !self.holders.is_empty()
+    }
 }
 
 /// How a host's run ended.
@@ -440,6 +449,7 @@ impl Host {
             group: Some(self.core.group().config().id),
             role,
             leader: self.leader,
+            holders: self.log.holders(),
             serving: self.core.group().is_serving() && (role != Role::Follows || self.leader.is_some()),
             failed: self.failed.clone(),
             trouble: self.trouble.clone(),

@@ -72,6 +72,14 @@ impl GroupLog {
         }
     }
 
+    /// The nodes that hold it; none where that is this one only.
+    pub fn holders(&self) -> Vec<u16> {
+        match self {
+            GroupLog::Alone(..) => Vec::new(),
+            GroupLog::Shared(shared) => shared.replica.holders().into_iter().map(|node| node as u16).collect(),
+        }
+    }
+
     /// Hands entries to the log. What is lost on the way of a log on several nodes is made good by its next leader.
     pub fn append(&self, entries: Vec<Bytes>) {
         match self {

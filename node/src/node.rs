@@ -72,9 +72,13 @@ impl Statuses {
         self.0.iter().map(|status| status.borrow().clone()).collect()
     }
 
-    /// Whether increments of every group are taken, here or, as far as is known, where the group is led; else what is missing.
+    /// Whether increments of every group are taken, here or, as far as is known, where the group is led; else what is missing. Where
+    /// another group is, one that is not founded is not waited for: it may need nodes that have not read the layout yet that has it.
     pub fn ready(&self) -> Result<(), String> {
-        for GroupStatus { group, failed, trouble, serving, .. } in self.get() {
+        let statuses = self.get();
+        let any = statuses.iter().any(|status| status.serving);
+        for status in statuses.into_iter().filter(|status| !any || status.is_founded() || status.failed.is_some()) {
+            let GroupStatus { group, failed, trouble, serving, .. } = status;
             let group = group.map_or_else(|| "a group".to_owned(), |group| format!("group {group}"));
             match (failed, trouble, serving) {
                 (Some(reason), ..) => return Err(format!("{group} has failed: {reason}")),

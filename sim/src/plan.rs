@@ -413,7 +413,8 @@ impl Plan {
     /// A run on modelled logs.
     pub fn new(seed: u64) -> Plan {
         let lanes_max = LANES_DRAWN_MAX as u8;
-        let scale = Scale { dcs_max: SITES.len(), lanes_max, safety: SAFETY, increments: (36_000, 20_000), replicas: None };
+        let scale =
+            Scale { dcs_max: SITES.len(), lanes_max, safety: SAFETY, increments: (36_000, 20_000), replicas: None };
         Plan::drawn(seed, scale)
     }
 

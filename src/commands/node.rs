@@ -175,6 +175,7 @@ fn group_status(status: &GroupStatus) -> serde_json::Value {
         "incarnation": status.group.map(|group| group.incarnation),
         "role": role,
         "leader": status.leader,
+        "holders": status.holders,
         "serving": status.serving,
         "failed": status.failed,
         "trouble": status.trouble,

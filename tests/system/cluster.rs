@@ -200,6 +200,20 @@ impl Cluster {
         std::fs::write(self.path(&format!("{name}-node-{node}.toml")), text).unwrap();
     }
 
+    /// Files of one more node of a data centre. Whoever starts from now on reads the layout that has it.
+    pub fn add_node(&mut self, dc: usize) -> usize {
+        let node = self.all_nodes[dc].len();
+        self.all_nodes[dc].push(free_address());
+        std::fs::write(self.path("layout.toml"), self.layout_text(&self.aggregators)).unwrap();
+        let out = self.text(&format!("credentials/{}/node-{node}", self.names[dc]));
+        let (ca, number) = (self.text("ca"), node.to_string());
+        let of_node = ["--dc", &self.names[dc], "--role", "node", "--name", &number];
+        let output = run(&[&["certs", "issue", "--ca", &ca, "--out", &out], &of_node[..]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.write_node_config(dc, node);
+        node
+    }
+
     /// Starts one of a data centre's nodes, and waits until its HTTP interface answers.
     pub async fn start_node(&self, dc: usize, node: usize) -> (Process, SocketAddr) {
         if node == 0 {

@@ -3,7 +3,7 @@
 
 use crate::cluster::{Cluster, QUERIES, Role, arm, awards, ready};
 use crate::http;
-use crate::load::Load;
+use crate::load::{Counted, Load};
 use crate::process::{Process, until};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ const MILESTONE: u64 = 1_500;
 struct Centre {
     cluster: Cluster,
     nodes: Vec<(Process, SocketAddr)>,
-    _aggregator: Process,
+    aggregator: Process,
     http: SocketAddr,
 }
 
@@ -25,7 +25,7 @@ impl Centre {
         let (first, second, third) =
             tokio::join!(cluster.start_node(0, 0), cluster.start_node(0, 1), cluster.start_node(0, 2));
         let (aggregator, http) = cluster.start(0, Role::Aggregator).await;
-        let centre = Centre { cluster, nodes: vec![first, second, third], _aggregator: aggregator, http };
+        let centre = Centre { cluster, nodes: vec![first, second, third], aggregator, http };
         ready(http).await;
         for node in 0..NODES {
             centre.until_ready(node).await;
@@ -53,6 +53,17 @@ impl Centre {
         until("the node leads its own group", async || {
             let leads = |group: &Value| group["group"] == node && group["role"] == "leads";
             self.groups(node).await.filter(|groups| groups.iter().any(leads))
+        })
+        .await;
+    }
+
+    /// Waits until a node says of a group of which it is a member that these nodes hold its log.
+    async fn until_held_by(&self, node: usize, group: usize, holders: &[u64]) {
+        until("the group is where it belongs", async || {
+            let groups = self.groups(node).await?;
+            let status = groups.into_iter().find(|status| status["group"] == group)?;
+            let held: Vec<u64> = status["holders"].as_array()?.iter().filter_map(Value::as_u64).collect();
+            (held == holders).then_some(())
         })
         .await;
     }
@@ -120,4 +131,43 @@ async fn all_nodes_may_be_restarted_one_after_the_other_and_all_at_once() {
     load.until_further(200).await;
     let counted = load.finish().await;
     counted.until_shown(&[centre.http]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_added_while_counting_and_groups_move_to_it() {
+    let mut centre = Centre::start().await;
+    arm(centre.http, QUERIES, &[MILESTONE]).await;
+    let load = centre.load().await;
+    load.until_further(200).await;
+    let added = centre.cluster.add_node(0);
+    let node = centre.cluster.start_node(0, added).await;
+    centre.nodes.push(node);
+    centre.aggregator.terminate().await;
+    (centre.aggregator, centre.http) = centre.cluster.start(0, Role::Aggregator).await;
+    for node in 0..NODES {
+        let (status, said) = centre.nodes[node].0.terminate().await;
+        assert!(status.success() && !said.contains("ERROR"), "{said}");
+        centre.restart(node).await;
+        load.until_further(100).await;
+    }
+    ready(centre.http).await;
+    for (node, group, holders) in [(0, 0, [0, 1, 2]), (1, 1, [1, 2, 3]), (2, 2, [0, 2, 3]), (3, 3, [0, 1, 3])] {
+        centre.until_leads_its_own(node).await;
+        centre.until_held_by(node, group, &holders).await;
+    }
+    // A client that knows of it, all of whose increments go to the new group and to the one that lost its first holder.
+    let second = centre.load().await;
+    centre.nodes[0].0.kill();
+    second.until_further(300).await;
+    load.until_further(300).await;
+    centre.restart(0).await;
+    centre.nodes[2].0.kill();
+    second.until_further(300).await;
+    load.until_further(300).await;
+    centre.restart(2).await;
+    let counted = Counted::sum([load.finish().await, second.finish().await]);
+    counted.until_shown(&[centre.http]).await;
+    let won = until("the award", async || awards(centre.http, QUERIES).await.filter(|awards| !awards.is_empty())).await;
+    assert_eq!((won.len(), &won[0]["at"]), (1, &MILESTONE.into()));
+    assert_eq!(counted.milestones.len(), 1, "{:?}", counted.milestones);
 }

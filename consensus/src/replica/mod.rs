@@ -24,6 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
+use openraft::async_runtime::watch::WatchReceiver as _;
 use openraft::{EntryPayload, Raft, SnapshotPolicy};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -407,6 +408,16 @@ impl Replica {
     /// The node that leads, as far as this member knows.
     pub fn leader(&self) -> Option<u32> {
         self.metrics().get().leader.map(node_of)
+    }
+
+    /// The nodes that hold the log and vote, as far as this member knows; while they change, those of before and after.
+    pub fn holders(&self) -> Vec<u32> {
+        let metrics = self.0.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let mut holders: Vec<u32> = metrics.membership_config.membership().voter_ids().map(node_of).collect();
+        holders.sort_unstable();
+        holders.dedup();
+        holders
     }
 
     /// Follows the metrics, which speak of members.

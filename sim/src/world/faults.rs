@@ -182,7 +182,8 @@ impl World {
 
     pub(super) fn on_admin(&mut self, index: usize) {
         let last = matches!(self.plan.admin[index].1, Admin::Last);
-        let done = if last { self.is_last_awarded() } else { self.admin_done[index] || (self.faults_over && index > 0) };
+        let done =
+            if last { self.is_last_awarded() } else { self.admin_done[index] || (self.faults_over && index > 0) };
         if done || self.arrivals_over() {
             return;
         }
