@@ -346,6 +346,7 @@ impl Setup {
     fn new(credentials: Credentials, options: EndpointOptions) -> Result<Self, BindError> {
         let refused = |error: rustls::Error| BindError::Credentials(error.to_string());
         let crypto = tls::server(&credentials, &Verdict::default()).map_err(refused)?;
+        let crypto = recognition::first_crypto(crypto, options.rng_seed.is_some());
         let mut server = quinn::ServerConfig::with_crypto(crypto);
         server.transport_config(options.transport(false));
         server.max_incoming(INCOMING_MAX).incoming_buffer_size_total(INCOMING_BYTES_MAX);

@@ -71,7 +71,7 @@ pub struct EndpointOptions {
     /// Links to obey and counters to keep; none, and the socket is used as it is.
     pub link_plan: Option<LinkPlan>,
     /// Seed of quinn's endpoint, for runs that must repeat: its peers and every start of a process need others. (Keys of TLS stay
-    /// random; QUIC's spare bit is not greased.)
+    /// random; QUIC's spare bit is not greased; what is left of handshakes that are over is dropped unread.)
     pub rng_seed: Option<[u8; 32]>,
 }
 

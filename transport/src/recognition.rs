@@ -6,14 +6,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::crypto::{Keys, ServerConfig, Session, UnsupportedVersion};
 use quinn::{ConnectionId, ConnectionIdGenerator, EndpointConfig};
+use quinn_proto::transport_parameters::TransportParameters;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ring::hmac;
 
 use crate::certs::Credentials;
 
-/// Connection ids are as long as quinn's own.
+/// Connection ids are as long as quinn's own. The ids that its diallers make up for whom they do not know yet are longer.
 const ID_BYTES: usize = 8;
 
 /// Settings of an endpoint whose resets are believed in its next life too. `seed` is for runs that must repeat.
@@ -43,5 +46,30 @@ impl ConnectionIdGenerator for Ids {
 
     fn cid_lifetime(&self) -> Option<Duration> {
         None
+    }
+}
+
+/// What looks at first datagrams. In runs that must repeat, at those alone whose keys it can derive.
+pub(crate) fn first_crypto(crypto: Arc<QuicServerConfig>, repeats: bool) -> Arc<dyn ServerConfig> {
+    if repeats { Arc::new(FirstOnly(crypto)) } else { crypto }
+}
+
+/// Drops what begins a handshake but names us by an id of ours: it is of an attempt that is over, or of an earlier life, under keys that
+/// follow from an id which is forgotten. quinn tries others, with which two bits of the first byte are right by chance, and takes
+/// one of four for a dialler until it authenticates it. It is none either way, but tasks are woken, and the order of others follows.
+struct FirstOnly(Arc<QuicServerConfig>);
+
+impl ServerConfig for FirstOnly {
+    fn initial_keys(&self, version: u32, dst_cid: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
+        // quinn drops the datagram, unanswered.
+        if dst_cid.len() == ID_BYTES { Err(UnsupportedVersion) } else { self.0.initial_keys(version, dst_cid) }
+    }
+
+    fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        self.0.retry_tag(version, orig_dst_cid, packet)
+    }
+
+    fn start_session(self: Arc<Self>, version: u32, params: &TransportParameters) -> Box<dyn Session> {
+        self.0.clone().start_session(version, params)
     }
 }
