@@ -1,8 +1,7 @@
 //! The simulator's runs on real logs: openraft and redb with our stores, our replicas and our network traits, in place of the
 //! modelled logs of `tidemark-sim`, on one thread and on virtual time. Machines, faults and checkers are the same.
 //!
-//! With [`QUIC`], what machines say goes over the transport's endpoints, on datagrams in memory; there a seed does not always mean the
-//! same run yet (`docs/simulator.md`).
+//! With [`QUIC`], what machines say goes over the transport's endpoints, on datagrams in memory.
 //!
 //! This crate decides nothing about counting, reads no clock, opens no socket and no file, and starts no thread: tokio's clock is
 //! paused and moves with the world's; disks and links are in memory. What a run does is a function of its seed, if tokio's own
