@@ -62,6 +62,8 @@ pub enum Bug {
     PoliciesMixed,
     /// Who begins to lead the ledger takes what it has not heard for old.
     RevokedAtElection,
+    /// What a group holds is not revoked although its lease is over.
+    NeverRevoked,
     /// Rights are revoked before the lease is over.
     RevokedEarly,
     /// A certified increment is answered although the lease is over.

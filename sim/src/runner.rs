@@ -350,6 +350,7 @@ impl Checked {
             "group_states": explored.group_states,
             "ledger_states": explored.ledger_states,
             "machine_states": explored.machine_states,
+            "machine_states_without_one_group": explored.machine_states_without,
             "ledger_states_with": { "award": explored.met[0], "passed": explored.met[1], "undecided": explored.met[2] },
             "seconds": self.seconds,
             "violation": explored.violation.as_ref().map(|violation| violation.to_string()),

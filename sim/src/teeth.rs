@@ -110,13 +110,14 @@ pub const INSIDE: [Bug; 55] = [
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.
-pub const SMALL: [Mutation; 6] = [
+pub const SMALL: [Mutation; 7] = [
     Mutation::LedgerSpeaksBeforeCommit,
     Mutation::Inside(Bug::BaseForgotten),
     Mutation::Inside(Bug::OfferGapTaken),
     Mutation::Inside(Bug::ArmedOverBudget),
     Mutation::Inside(Bug::NumberedWithoutBases),
     Mutation::Inside(Bug::PlacesForgotten),
+    Mutation::Inside(Bug::NeverRevoked),
 ];
 
 /// Every bug that needs no hook in a machine, for the tests.

@@ -64,6 +64,7 @@ mod left_out {
         (Mutation::Inside(Bug::PlacesForgotten), "one", "I10", 7),
         (Mutation::Inside(Bug::StaleDefinition), "removed", "definitions", 3),
         (Mutation::Inside(Bug::RevokedInPlace), "timely", "I2", 5),
+        (Mutation::Inside(Bug::NeverRevoked), "timely", "I10", 8),
         (Mutation::Inside(Bug::ClosedReportTaken), "timely", "fence", 6),
         (Mutation::Inside(Bug::LateKept), "timely", "I3", 12),
         (Mutation::Inside(Bug::ArmedWhileLate), "timely-strict", "I3", 12),

@@ -194,7 +194,8 @@ impl CounterLedger {
     /// Whether the account's rights may be revoked once its group's lease is over.
     pub fn may_revoke(&self, group: GroupId) -> bool {
         let generation = self.terms.generation(group);
-        generation.leased && !generation.unheard && self.policy() == Policy::Timely
+        let due = generation.leased && !generation.unheard && !bites(Bug::NeverRevoked);
+        due && self.policy() == Policy::Timely
     }
 
     /// Accounts with rights of the kind that is not in force: nothing more is granted to them until these are back.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use tidemark_proto::ids::{GroupId, LogIndex};
 use tidemark_proto::ledger::window::{Body, Slot};
 use tidemark_proto::ledger::{AccountState, CounterLedger, Ledger};
-use tidemark_proto::msg::{Account, Award, LedgerCmd, Opened, Place, Placed, PlacedRun, ToGroup};
+use tidemark_proto::msg::{Account, Award, LedgerCmd, Opened, Place, Placed, PlacedRun, Policy, ToGroup};
 
 /// Every entry has this index: it only joins a grant to the award in its own entry, and riders are left out.
 const INDEX: LogIndex = LogIndex(1);
@@ -50,6 +50,8 @@ pub struct Facts {
     pub recall_wanted: bool,
     /// A strict milestone is armed.
     pub strict_armed: bool,
+    /// A strict milestone is neither awarded nor passed.
+    pub strict_to_come: bool,
     pub accounts: [Known; GROUPS_MAX],
     pub awarded: Vec<u64>,
     pub passed: Vec<u64>,
@@ -70,6 +72,17 @@ pub struct Known {
     pub next_pos: u64,
     /// Weight in the window.
     pub offered: u64,
+    /// What the group counted before its guard is not known yet.
+    pub awaits_base: bool,
+    /// Its rights end with a lease.
+    pub leased: bool,
+}
+
+impl Known {
+    /// What the ledger knows to be counted at the group and has a place.
+    pub fn counted(&self) -> u64 {
+        self.certain + self.placed
+    }
 }
 
 impl Facts {
@@ -88,6 +101,8 @@ impl Facts {
                 placed: account.placed,
                 next_pos: account.next_pos,
                 offered: offered(state, *group),
+                awaits_base: account.base.is_none(),
+                leased: state.terms().generation(*group).leased,
             };
         }
         Facts {
@@ -98,6 +113,7 @@ impl Facts {
             undecided: state.window().undecided(),
             recall_wanted: state.recall_wanted(),
             strict_armed: state.has_strict_armed(),
+            strict_to_come: state.milestones().pending().any(|(at, _)| state.policy_of(at) == Policy::Strict),
             accounts,
             awarded: state.awards().keys().copied().collect(),
             passed: state.milestones().passed().collect(),

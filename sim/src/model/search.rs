@@ -2,8 +2,9 @@
 //! states from which nothing comes to rest.
 
 use super::Violation;
-use super::config::Config;
+use super::config::{Config, Decision};
 use super::order;
+use super::properties::name;
 use super::rest::Rest;
 use super::state::{Model, State};
 use super::steps::Step;
@@ -25,6 +26,8 @@ pub struct Explored {
     pub ledger_states: usize,
     /// Sets of machine states, from each of which a way to rest was looked for.
     pub machine_states: u32,
+    /// The same while one group never comes back, over all groups; where milestones are `timely`.
+    pub machine_states_without: u32,
     /// Of the ledger's states: how many hold an award, a milestone that had passed, something undecided.
     pub met: [usize; 3],
     pub violation: Option<Violation>,
@@ -102,10 +105,26 @@ impl Search {
     }
 
     fn come_to_rest(&mut self) -> Result<(), Broken> {
-        let rest = Rest::of(&mut self.model, &self.states).map_err(|violation| Broken(violation, 0, None))?;
+        let rest = Rest::of(&mut self.model, &self.states, None).map_err(|violation| Broken(violation, 0, None))?;
         self.explored.machine_states = rest.len();
         let stuck = (0..self.states.len()).find(|&number| !rest.is_reachable_from(self.states.get(number)));
         let what = || "from here nothing comes to rest without new increments".to_owned();
+        stuck.map_or(Ok(()), |number| Err(Broken(Violation::new("I10", what()), number, None)))?;
+        let any_timely = self.model.config.decisions.iter().any(|decision| matches!(decision, Decision::Timely(_)));
+        (0..self.model.config.groups).filter(|_| any_timely).try_for_each(|gone| self.come_to_rest_without(gone))
+    }
+
+    /// Of the states at which the group may be gone for good, the nearest from which the others do not come to rest.
+    fn come_to_rest_without(&mut self, gone: usize) -> Result<(), Broken> {
+        let rest =
+            Rest::of(&mut self.model, &self.states, Some(gone)).map_err(|violation| Broken(violation, 0, None))?;
+        self.explored.machine_states_without += rest.len();
+        let is_stuck = |&number: &u32| {
+            let state = self.states.get(number);
+            self.model.must_rest_without(state, gone) && !rest.is_reachable_from(state)
+        };
+        let stuck = (0..self.states.len()).find(is_stuck);
+        let what = || format!("if {} never comes back, from here the others do not come to rest", name(gone));
         stuck.map_or(Ok(()), |number| Err(Broken(Violation::new("I10", what()), number, None)))
     }
 
