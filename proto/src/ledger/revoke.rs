@@ -243,12 +243,13 @@ impl CounterLedger {
     /// Generations of the other kind, or near the limit of what one may be granted, with nothing outstanding: the next ones.
     pub(super) fn reopen(&mut self, touched: &mut Touched) {
         let leased = self.policy() == Policy::Timely;
-        if !leased && self.terms.generations.is_empty() {
+        let is_worn = |account: &AccountState| account.granted > GRANTED_CUMULATIVE_MAX / 2;
+        if !leased && self.terms.generations.is_empty() && !self.accounts().values().any(is_worn) {
             return;
         }
         let due = |(group, account): (&GroupId, &AccountState)| {
             let generation = self.terms.generation(*group);
-            let other = generation.leased != leased || account.granted > GRANTED_CUMULATIVE_MAX / 2;
+            let other = generation.leased != leased || is_worn(account);
             (other && !generation.unheard && account.out() == 0).then_some(*group)
         };
         let due: Vec<GroupId> = self.accounts().iter().filter_map(due).collect();
@@ -258,6 +259,9 @@ impl CounterLedger {
         }
     }
 }
+
+#[cfg(test)]
+mod retired;
 
 #[cfg(test)]
 mod tests {
