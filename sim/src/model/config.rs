@@ -273,6 +273,22 @@ const LARGE: &[Config] = &[
         revocations: 1,
         ..BASE
     },
+    Config {
+        name: "timely-three",
+        about: "a milestone under timely, and three groups",
+        groups: 3,
+        batches: &[ONE, ONE],
+        decisions: &[Decision::Timely(&[2])],
+        ..BASE
+    },
+    Config {
+        name: "timely-blocks",
+        about: "a milestone under timely, and offers without identities",
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Timely(&[2])],
+        blocks: true,
+        ..BASE
+    },
 ];
 
 /// All of them, the quick ones first.

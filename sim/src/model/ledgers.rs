@@ -76,6 +76,8 @@ pub struct Known {
     pub awaits_base: bool,
     /// Its rights end with a lease.
     pub leased: bool,
+    /// Who some of what it offered is was not said yet.
+    pub unnamed: bool,
 }
 
 impl Known {
@@ -103,6 +105,7 @@ impl Facts {
                 offered: offered(state, *group),
                 awaits_base: account.base.is_none(),
                 leased: state.terms().generation(*group).leased,
+                unnamed: state.window().slots.iter().any(|slot| is_unnamed(slot, *group)),
             };
         }
         Facts {
@@ -153,6 +156,10 @@ impl News {
 
 fn positions(run: &PlacedRun) -> Range<u64> {
     run.first_pos..run.first_pos + run.count
+}
+
+fn is_unnamed(slot: &Slot, of: GroupId) -> bool {
+    matches!(slot, Slot::Open { group, body: Body::Block { .. }, .. } if *group == of)
 }
 
 fn offered(state: &CounterLedger, of: GroupId) -> u64 {
