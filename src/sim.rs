@@ -4,7 +4,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use tidemark_sim::checkers::sizes::Day;
+use tidemark_sim::checkers::sizes;
 use tidemark_sim::coverage::Unmet;
 use tidemark_sim::engine::Mode;
 use tidemark_sim::model::config::{self, Config};
@@ -264,21 +264,11 @@ fn close(mode: Mode, timed: &Timed, only: &Only, json: bool) -> Result<(), SimEr
             n("increments"),
             n("milestones"),
             n("virtual_s"),
-            n("trace_hash"),
+            closing["trace_hash"].as_str().unwrap_or_default(),
         );
-        print_days(&timed.outcome.days);
+        sizes::table(&timed.outcome.days).iter().for_each(|line| println!("{line}"));
     }
     success(u64::from(!timed.outcome.findings.violations.is_empty()), SEEDS)
-}
-
-/// Of each size a line: its largest of every day beside the bound that it had then.
-fn print_days(days: &[Day]) {
-    let Some(last) = days.last() else { return };
-    println!("sizes, each day's nearest to its bound, and the last day's bound:");
-    for (name, size) in &last.sizes {
-        let each = days.iter().map(|day| day.sizes.get(name).map_or("-".to_owned(), |size| size.is.to_string()));
-        println!("{name:>32} {} of {}", each.collect::<Vec<_>>().join(" "), size.bound);
-    }
 }
 
 fn violations(mode: Mode, timed: &Timed, only: &Only) {

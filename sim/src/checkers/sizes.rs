@@ -44,6 +44,41 @@ impl Sizes {
     }
 }
 
+/// Days that a table shows.
+const COLUMNS: usize = 4;
+
+/// The sizes of a run as a table: what each was on some days, the last day's bound, and how near it came to its bound, when.
+pub fn table(days: &[Day]) -> Vec<String> {
+    let Some(last) = days.last() else { return Vec::new() };
+    let columns = COLUMNS.min(days.len());
+    // The first, the last, and others evenly between.
+    let shown: Vec<&Day> = (0..columns).map(|n| &days[(days.len() - 1) * n / (columns - 1).max(1)]).collect();
+    let name = |name: &str| format!("{name:<NAME_WIDTH$}");
+    let cells = |cells: Vec<String>| cells.iter().map(|cell| format!(" {cell:>9}")).collect::<String>();
+    let heads = shown.iter().map(|day| format!("day {}", day.day)).chain(["bound".to_owned()]).collect();
+    let mut lines = vec![
+        "What processes keep, measured every hour: of each day the measure nearest to its bound. Counts; bytes where it says so.".to_owned(),
+        format!("{}{}  nearest", name(""), cells(heads)),
+    ];
+    for (what, size) in &last.sizes {
+        let of = |day: &&Day| day.sizes.get(what).map_or("-".to_owned(), |size| size.is.to_string());
+        let numbers = shown.iter().map(of).chain([size.bound.to_string()]).collect();
+        lines.push(format!("{}{}  {}", name(what), cells(numbers), nearest(days, what)));
+    }
+    lines
+}
+
+/// Wide enough for every name.
+const NAME_WIDTH: usize = 33;
+
+/// How near a size came to its bound in all days, and on which first.
+fn nearest(days: &[Day], what: &str) -> String {
+    let share = |size: &Size| if size.bound == 0 { 0 } else { u128::from(size.is) * 100 / u128::from(size.bound) };
+    let shares = days.iter().filter_map(|day| Some((share(day.sizes.get(what)?), day.day)));
+    let most = shares.reduce(|most, next| if next.0 > most.0 { next } else { most });
+    most.map_or_else(String::new, |(percent, day)| format!("{percent:>3} % on day {day}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +94,25 @@ mod tests {
         assert_eq!(days, [(1, Size { is: 3, bound: 10 }), (2, Size { is: 10, bound: 10 })]);
         sizes.measured(&mut findings, 2, "streams", Size { is: 11, bound: 10 });
         assert_eq!(findings.violations.len(), 1);
+    }
+
+    #[test]
+    fn a_table_shows_some_days_the_last_bound_and_what_came_nearest() {
+        let (mut sizes, mut findings) = (Sizes::default(), Findings::default());
+        for day in 1..=30 {
+            sizes.measured(&mut findings, day, "streams of a group", Size { is: 100 + u64::from(day), bound: 1_000 });
+            sizes.measured(&mut findings, day, "awards", Size { is: if day == 17 { 9 } else { 1 }, bound: 10 });
+        }
+        let lines: Vec<String> = table(&sizes.days).split_off(1);
+        assert_eq!(
+            lines,
+            [
+                "                                      day 1    day 10    day 20    day 30     bound  nearest",
+                "awards                                    1         1         1         1        10   90 % on day 17",
+                "streams of a group                      101       110       120       130      1000   13 % on day 30",
+            ]
+        );
+        assert_eq!(table(&sizes.days[..1])[1], "                                      day 1     bound  nearest");
+        assert_eq!(table(&[]), Vec::<String>::new());
     }
 }
