@@ -30,6 +30,9 @@ pub const BATCH_ITEMS_MAX: usize = 65_536;
 pub const ENTRY_BATCHES_MAX: usize = 65_536;
 /// Bytes of one message between processes, and of one log entry. More: refused at decode, and no sender builds one.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a message's tail, where a later version puts fields that an earlier one skips; what needs more is another kind of message.
+/// More: refused at decode. The tail counts as part of its message.
+pub const TAIL_BYTES_MAX: usize = 1_024;
 /// The longest time that an award may be claimed: 30 days, as long as a session's token is good.
 pub const CLAIM_PERIOD_S_MAX: u32 = 30 * 24 * 3_600;
 /// So often an unclaimed award passes on to a later winner; then it lapses, lest what nobody wants piles up.

@@ -7,7 +7,7 @@
 
 use crate::ids::CounterName;
 use crate::msg::Reading;
-use crate::wire::{Message, WireError};
+use crate::wire::{Message, Tail, WireError};
 use serde::{Deserialize, Serialize};
 
 /// Counters of one request. More: refused at decode. (With the longest names it still fits a message.)
@@ -137,6 +137,8 @@ fn at_most(what: &'static str, value: u64, max: u64) -> Result<(), WireError> {
 }
 
 impl Message for ReadRequest {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         at_most("counters of a read", self.numbers.len() as u64, READ_COUNTERS_MAX as u64)?;
         at_most("names of a read", self.defs.len() as u64, READ_COUNTERS_MAX as u64)?;
@@ -148,6 +150,8 @@ impl Message for ReadRequest {
 }
 
 impl Message for ReadResponse {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         let Ok(values) = &self.result else { return Ok(()) };
         at_most("values of a read", values.values.len() as u64, READ_COUNTERS_MAX as u64)

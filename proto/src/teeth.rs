@@ -144,6 +144,8 @@ pub enum Bug {
     GrowOnlyGoesDown,
     /// Decrements on their way when their counter begins again count in what is over.
     ResetIgnoredByDown,
+    /// A message with a tail, as a later version sends it, is refused.
+    TailRefused,
 }
 
 /// Whether rules can be left out in this build.

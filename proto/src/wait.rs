@@ -8,7 +8,7 @@
 use crate::ids::CounterName;
 use crate::limits::MILESTONE_MAX;
 use crate::msg::Award;
-use crate::wire::{Message, WireError};
+use crate::wire::{Message, Tail, WireError};
 use serde::{Deserialize, Serialize};
 
 /// Waits of one connection. More: [`WaitError::Overloaded`].
@@ -72,6 +72,8 @@ impl WaitError {
 }
 
 impl Message for WaitRequest {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         match self {
             WaitRequest::WaitAward { counter, at, .. } if *at <= MILESTONE_MAX => Ok(counter.validate()?),
@@ -84,6 +86,8 @@ impl Message for WaitRequest {
 }
 
 impl Message for WaitAnswer {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         match &self.outcome {
             WaitOutcome::Awarded(award) => award.validate(),

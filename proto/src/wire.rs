@@ -1,9 +1,14 @@
 //! The encoding of messages: one version byte, then postcard. Decoding checks version, length and every name and bound, so
 //! that what comes out is valid and is not checked again.
+//!
+//! What goes over a connection may end with a tail: a length as a varint, and so many bytes. A later minor version puts fields there
+//! that earlier ones do not know, and they skip it. What is applied or kept has none: replicas of which one skips what another
+//! applies would differ for ever (decision 0031).
 
 use crate::ids::{CellId, CounterName, NameError};
 use crate::limits::*;
 use crate::msg::*;
+use crate::teeth::{Bug, bites};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Version of the encoding; both ends must agree.
@@ -50,14 +55,29 @@ pub enum WireError {
     Malformed(String),
     #[error("{0} bytes after the end of the message")]
     Trailing(usize),
+    #[error("a tail of {length} bytes is cut off: {left} are there")]
+    TailCut { length: u64, left: usize },
+    #[error("{0} bytes after the end of what is applied or kept: a later version wrote it; upgrade this process")]
+    Later(usize),
     #[error(transparent)]
     Name(#[from] NameError),
     #[error("{what} is {value}: at most {max} allowed")]
     Limit { what: &'static str, value: u64, max: u64 },
 }
 
+/// What becomes of fields of a later version, which stand in a tail behind the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// Goes over a connection: a reader does without them.
+    Skipped,
+    /// Is applied by replicas, kept or signed: nobody may do without them.
+    Refused,
+}
+
 /// A message of the wire or of a log.
 pub trait Message: Serialize + DeserializeOwned {
+    const TAIL: Tail;
+
     /// Bounds that the type does not express.
     fn validate(&self) -> Result<(), WireError>;
 }
@@ -65,6 +85,20 @@ pub trait Message: Serialize + DeserializeOwned {
 /// Encodes a message. Only a sender that ignores its limits gets more than [`MESSAGE_BYTES_MAX`].
 pub fn encode<M: Message>(message: &M) -> Vec<u8> {
     postcard::to_extend(message, vec![WIRE_VERSION]).expect("messages hold only what postcard can encode")
+}
+
+/// Encodes a message with a tail, as a later version does. The tail is left out where the message would become longer than
+/// [`MESSAGE_BYTES_MAX`]: it holds what can be done without. Readers refuse one of more than [`TAIL_BYTES_MAX`] bytes.
+pub fn encode_with_tail<M: Message>(message: &M, tail: &[u8]) -> Vec<u8> {
+    let bytes = encode(message);
+    let body = bytes.len();
+    let mut bytes = postcard::to_extend(&(tail.len() as u64), bytes).expect("a number can be encoded");
+    if bytes.len() + tail.len() > MESSAGE_BYTES_MAX {
+        bytes.truncate(body);
+        return bytes;
+    }
+    bytes.extend_from_slice(tail);
+    bytes
 }
 
 /// Decodes and validates. Errors: [`WireError`]; never panics.
@@ -82,9 +116,27 @@ pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, WireError> {
 fn decode_body<M: Message>(body: &[u8]) -> Result<M, WireError> {
     let (message, rest) = postcard::take_from_bytes::<M>(body).map_err(|e| WireError::Malformed(e.to_string()))?;
     if !rest.is_empty() {
-        return Err(WireError::Trailing(rest.len()));
+        skip_tail(M::TAIL, rest)?;
     }
     message.validate().map(|()| message)
+}
+
+/// Nothing of a version that is known has one.
+#[cold]
+fn skip_tail(tail: Tail, rest: &[u8]) -> Result<(), WireError> {
+    match tail {
+        Tail::Refused => return Err(WireError::Later(rest.len())),
+        Tail::Skipped if bites(Bug::TailRefused) => return Err(WireError::Trailing(rest.len())),
+        Tail::Skipped => {}
+    }
+    let read = postcard::take_from_bytes::<u64>(rest);
+    let (length, tail) = read.map_err(|error| WireError::Malformed(format!("length of the tail: {error}")))?;
+    at_most("bytes of a tail", length, TAIL_BYTES_MAX as u64)?;
+    match tail.len().checked_sub(length as usize) {
+        Some(0) => Ok(()),
+        Some(more) => Err(WireError::Trailing(more)),
+        None => Err(WireError::TailCut { length, left: tail.len() }),
+    }
 }
 
 fn at_most(what: &'static str, value: u64, max: u64) -> Result<(), WireError> {
@@ -100,30 +152,40 @@ fn name(counter: &CounterName) -> Result<(), WireError> {
 }
 
 impl Message for ForWhom {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         Ok(())
     }
 }
 
 impl Message for Within {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         at_most("bytes of a cluster's name", self.cluster.len() as u64, CLUSTER_BYTES_MAX as u64)
     }
 }
 
 impl Message for Meeting {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         at_most("bytes of a cluster's name", self.cluster.len() as u64, CLUSTER_BYTES_MAX as u64)
     }
 }
 
 impl Message for Admission {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         Ok(())
     }
 }
 
 impl Message for FromClient {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         match self {
             FromClient::Open { .. } | FromClient::Fence { .. } => Ok(()),
@@ -136,6 +198,8 @@ impl Message for FromClient {
 }
 
 impl Message for ToClient {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         match self {
             ToClient::Spread { counters } => counters.iter().try_for_each(name),
@@ -149,12 +213,16 @@ impl Message for ToClient {
 }
 
 impl Message for GroupEntry {
+    const TAIL: Tail = Tail::Refused;
+
     fn validate(&self) -> Result<(), WireError> {
         cells_valid(&self.new_cells)
     }
 }
 
 impl Message for Proposed {
+    const TAIL: Tail = Tail::Refused;
+
     fn validate(&self) -> Result<(), WireError> {
         match self {
             Proposed::Found { .. } => Ok(()),
@@ -164,6 +232,8 @@ impl Message for Proposed {
 }
 
 impl Message for FromGroup {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         match self {
             FromGroup::Hello(hello) => hello_valid(hello),
@@ -176,6 +246,8 @@ impl Message for FromGroup {
 }
 
 impl Message for ForGroup {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         match self {
             ForGroup::Ledger(ToGroup::Account(account)) => name(&account.counter),
@@ -198,6 +270,8 @@ impl Message for ForGroup {
 }
 
 impl Message for Award {
+    const TAIL: Tail = Tail::Refused;
+
     fn validate(&self) -> Result<(), WireError> {
         at_most("groups of an award", self.before.len() as u64, GROUPS_MAX as u64)?;
         name(&self.counter)
@@ -205,6 +279,8 @@ impl Message for Award {
 }
 
 impl Message for PeerMsg {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         match self {
             PeerMsg::Digest(digest) => digest_valid(digest),
@@ -216,6 +292,8 @@ impl Message for PeerMsg {
 }
 
 impl Message for PeerQuestion {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         let PeerQuestion::FenceHop { token } = self;
         at_most("bytes of a hop token", token.len() as u64, HOP_BYTES_MAX as u64)
@@ -223,6 +301,8 @@ impl Message for PeerQuestion {
 }
 
 impl Message for PeerAnswer {
+    const TAIL: Tail = Tail::Skipped;
+
     fn validate(&self) -> Result<(), WireError> {
         match self {
             PeerAnswer::Fenced { .. } => Ok(()),
@@ -232,6 +312,8 @@ impl Message for PeerAnswer {
 }
 
 impl Message for LedgerCmd {
+    const TAIL: Tail = Tail::Refused;
+
     fn validate(&self) -> Result<(), WireError> {
         match self {
             LedgerCmd::Namespace(namespace) | LedgerCmd::UpDown(namespace) => {

@@ -15,24 +15,32 @@ use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, ImageReader};
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
+use tidemark_proto::limits::TAIL_BYTES_MAX;
 use tidemark_proto::msg::{
-    Admission, ForGroup, ForWhom, FromClient, FromGroup, GroupEntry, LedgerCmd, Meeting, PeerAnswer, PeerMsg,
+    Admission, Award, ForGroup, ForWhom, FromClient, FromGroup, GroupEntry, LedgerCmd, Meeting, PeerAnswer, PeerMsg,
     PeerQuestion, Proposed, ToClient, Within,
 };
 use tidemark_proto::read::{ReadRequest, ReadResponse};
 use tidemark_proto::wait::{WaitAnswer, WaitRequest};
-use tidemark_proto::wire::{Message, decode, encode};
+use tidemark_proto::wire::{Message, Tail, WireError, decode, encode, encode_with_tail};
 use tidemark_transport::frame::FrameDecoder;
 
 const FRAME_BYTES_MAX: usize = 1 << 12;
 
-/// Messages: what is accepted is encoded and accepted again.
+/// Messages: what is accepted is encoded and accepted again, and with a tail it is the same, or refused where there must be none.
 pub fn wire(bytes: &[u8]) {
     fn again<M: Message>(bytes: &[u8]) {
-        if let Ok(message) = decode::<M>(bytes) {
-            assert!(decode::<M>(&encode(&message)).is_ok(), "what was accepted is refused when it is sent on");
+        let Ok(message) = decode::<M>(bytes) else { return };
+        let encoded = encode(&message);
+        assert!(decode::<M>(&encoded).is_ok(), "what was accepted is refused when it is sent on");
+        let tail = &bytes[..bytes.len().min(TAIL_BYTES_MAX)];
+        let read = decode::<M>(&encode_with_tail(&message, tail));
+        match M::TAIL {
+            Tail::Skipped => assert_eq!(read.map(|message| encode(&message)), Ok(encoded)),
+            Tail::Refused => assert!(matches!(read, Err(WireError::Later(_))), "a tail where there must be none"),
         }
     }
+    again::<Award>(bytes);
     again::<FromClient>(bytes);
     again::<ToClient>(bytes);
     again::<PeerQuestion>(bytes);

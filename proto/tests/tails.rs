@@ -1,0 +1,207 @@
+//! A message of a later version ends with a tail, which is skipped on connections and refused wherever skipping it would make replicas
+//! differ.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::fmt::Debug;
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId, Start};
+use tidemark_proto::limits::{MESSAGE_BYTES_MAX, TAIL_BYTES_MAX};
+use tidemark_proto::msg::*;
+use tidemark_proto::read::{ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues};
+use tidemark_proto::time::WallMs;
+use tidemark_proto::wait::{WaitAnswer, WaitError, WaitOutcome, WaitRequest};
+use tidemark_proto::wire::{Message, Tail, WireError, decode, encode, encode_with_tail};
+
+/// What is asked of a message, whatever its type.
+trait Ask {
+    fn of<M: Message + PartialEq + Debug>(&self, message: M) -> Result<(), TestCaseError>;
+}
+
+fn counter() -> CounterName {
+    CounterName::new("search", b"queries").unwrap()
+}
+
+fn group() -> GroupId {
+    GroupId { dc: DcId(1), group: 2, incarnation: 1 }
+}
+
+fn client() -> ClientId {
+    ClientId::new(OwnerId(7), 1)
+}
+
+fn award() -> Award {
+    Award {
+        counter: counter(),
+        epoch: 1,
+        at: 1_000,
+        step: 0,
+        count: 1,
+        first: 999,
+        delta: 3,
+        group: group(),
+        pos: 4,
+        client: client(),
+        lane: 1,
+        seq: 9,
+        idx: 2,
+        session: Some(SessionId([7; 16])),
+        before: vec![(group(), 998)],
+        index: LogIndex(77),
+    }
+}
+
+fn entry() -> GroupEntry {
+    let items = vec![Item { slot: 0, delta: 3, session: None }];
+    let batch = GroupCmd::Batch(Batch { client: client(), lane: 0, seq: 1, since: 4, items });
+    GroupEntry { now: WallMs(7), first_new_slot: 0, new_cells: vec![counter().total()], cmds: vec![batch] }
+}
+
+fn feed() -> FeedChunk {
+    FeedChunk {
+        group: group(),
+        start: Start { number: 3, nonce: 5 },
+        base: LogIndex(0),
+        upto: LogIndex(9),
+        walk: None,
+        applied: LogIndex(9),
+        first_slot: 0,
+        cells: vec![counter().total()],
+        components: vec![(0, 0, 7)],
+    }
+}
+
+/// Of what goes over connections, every type.
+fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
+    ask.of(ForWhom { group: 3 })?;
+    ask.of(Within { cluster: "a cluster".to_owned(), group: 3 })?;
+    ask.of(Meeting { cluster: "a cluster".to_owned(), blank: true })?;
+    ask.of(Admission::Serves)?;
+    ask.of(Admission::Elsewhere { node: Some(4) })?;
+    ask.of(FromClient::Open { client: client(), since: None })?;
+    let items = vec![WireItem { number: 3, delta: 7, session: Some(SessionId([1; 16])) }];
+    ask.of(FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter())], items })?;
+    ask.of(ToClient::Durable { lane: 1, seq: 9, pending: vec![0] })?;
+    ask.of(ToClient::Spread { counters: vec![counter()] })?;
+    ask.of(FromGroup::Feed(feed()))?;
+    ask.of(FromGroup::Resigned { group: group() })?;
+    ask.of(ForGroup::Again)?;
+    ask.of(ForGroup::Ledger(ToGroup::Namespaces(vec!["search".to_owned()])))?;
+    ask.of(PeerMsg::Propose(vec![LedgerCmd::Spread(counter()), LedgerCmd::View(DcId(2).into())]))?;
+    ask.of(PeerQuestion::FenceHop { token: "token".to_owned() })?;
+    ask.of(PeerAnswer::Unknown { reason: "none".to_owned() })?;
+    ask.of(ReadRequest { id: 1, strong: true, defs: vec![(0, counter())], numbers: vec![0] })?;
+    let values = ReadValues { ledger_index: 4, values: vec![ReadValue { up: 7, ..ReadValue::default() }] };
+    ask.of(ReadResponse { id: 1, result: Ok(values) })?;
+    ask.of(ReadResponse { id: 1, result: Err(ReadError::UnknownNumber(4)) })?;
+    ask.of(WaitRequest::WaitAward { id: 1, counter: counter(), at: 10, after: 3 })?;
+    ask.of(WaitRequest::Cancel { id: 1 })?;
+    ask.of(WaitAnswer { id: 1, ledger_index: 4, outcome: WaitOutcome::Awarded(Box::new(award())) })?;
+    ask.of(WaitAnswer { id: 1, ledger_index: 4, outcome: WaitOutcome::Refused(WaitError::Passed) })
+}
+
+/// Of what replicas apply, and what is kept or signed, every type.
+fn everything_applied_or_kept(ask: &impl Ask) -> Result<(), TestCaseError> {
+    ask.of(entry())?;
+    ask.of(Proposed::Found { incarnation: 9 })?;
+    ask.of(Proposed::Entry { start: 7, index: LogIndex(3), entry: entry() })?;
+    ask.of(LedgerCmd::Namespace("search".to_owned()))?;
+    ask.of(LedgerCmd::Define { counter: counter(), revision: 1, spec: MilestoneSpec::default() })?;
+    ask.of(award())
+}
+
+struct IsSkipped<'a>(&'a [u8]);
+
+impl Ask for IsSkipped<'_> {
+    fn of<M: Message + PartialEq + Debug>(&self, message: M) -> Result<(), TestCaseError> {
+        prop_assert_eq!(M::TAIL, Tail::Skipped);
+        let bytes = encode_with_tail(&message, self.0);
+        prop_assert!(bytes.len() > encode(&message).len() + self.0.len(), "it is there");
+        prop_assert_eq!(decode::<M>(&bytes), Ok(message));
+        Ok(())
+    }
+}
+
+struct IsRefused<'a>(&'a [u8]);
+
+impl Ask for IsRefused<'_> {
+    fn of<M: Message + PartialEq + Debug>(&self, message: M) -> Result<(), TestCaseError> {
+        prop_assert_eq!(M::TAIL, Tail::Refused);
+        let bytes = encode_with_tail(&message, self.0);
+        let more = bytes.len() - encode(&message).len();
+        prop_assert_eq!(decode::<M>(&bytes), Err(WireError::Later(more)));
+        prop_assert_eq!(decode::<M>(&encode(&message)), Ok(message));
+        Ok(())
+    }
+}
+
+/// A tail that is cut, longer than allowed, or has something behind it.
+struct IsNoTail<'a> {
+    tail: &'a [u8],
+    cut: usize,
+    more: &'a [u8],
+    too_many: usize,
+}
+
+impl Ask for IsNoTail<'_> {
+    fn of<M: Message + PartialEq + Debug>(&self, message: M) -> Result<(), TestCaseError> {
+        let whole = encode_with_tail(&message, self.tail);
+        let cut = 1 + self.cut % self.tail.len();
+        let error = WireError::TailCut { length: self.tail.len() as u64, left: self.tail.len() - cut };
+        prop_assert_eq!(decode::<M>(&whole[..whole.len() - cut]), Err(error));
+        let behind = [&whole, self.more].concat();
+        prop_assert_eq!(decode::<M>(&behind), Err(WireError::Trailing(self.more.len())));
+        let value = (TAIL_BYTES_MAX + self.too_many) as u64;
+        let error = WireError::Limit { what: "bytes of a tail", value, max: TAIL_BYTES_MAX as u64 };
+        let long = encode_with_tail(&message, &vec![7; TAIL_BYTES_MAX + self.too_many]);
+        prop_assert_eq!(decode::<M>(&long), Err(error.clone()));
+        // What it says counts, and not what is there.
+        let claimed = [encode(&message), postcard::to_allocvec(&value).unwrap()].concat();
+        prop_assert_eq!(decode::<M>(&claimed), Err(error));
+        let endless = [encode(&message), vec![0xff; 11]].concat();
+        prop_assert!(matches!(decode::<M>(&endless), Err(WireError::Malformed(_))));
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_message_of_a_connection_is_read_without_its_tail(tail in vec(any::<u8>(), 0..=TAIL_BYTES_MAX)) {
+        every_message_of_connections(&IsSkipped(&tail))?;
+    }
+
+    #[test]
+    fn what_is_applied_or_kept_has_no_tail(tail in vec(any::<u8>(), 0..=TAIL_BYTES_MAX)) {
+        everything_applied_or_kept(&IsRefused(&tail))?;
+    }
+
+    #[test]
+    fn what_is_no_tail_is_refused_with_value_and_limit(
+        tail in vec(any::<u8>(), 1..=TAIL_BYTES_MAX),
+        cut in any::<usize>(),
+        more in vec(any::<u8>(), 1..9),
+        too_many in 1usize..3_000,
+    ) {
+        every_message_of_connections(&IsNoTail { tail: &tail, cut, more: &more, too_many })?;
+    }
+}
+
+#[test]
+fn a_tail_for_which_there_is_no_room_is_left_out() {
+    let spread = |counters| ToClient::Spread { counters: vec![CounterName::new("n", &[b'k'; 255]).unwrap(); counters] };
+    let room = |message: &ToClient| MESSAGE_BYTES_MAX.saturating_sub(encode(message).len());
+    let message = (4_000..).map(spread).find(|message| room(message) < TAIL_BYTES_MAX).unwrap();
+    let left = room(&message);
+    assert!(left > 129, "{left}: a length takes two bytes");
+    let longest = vec![7; left - 2];
+    assert_eq!(encode_with_tail(&message, &longest).len(), MESSAGE_BYTES_MAX);
+    assert_eq!(decode(&encode_with_tail(&message, &longest)).as_ref(), Ok(&message));
+    let without = encode_with_tail(&message, &vec![7; left - 1]);
+    assert_eq!(without, encode(&message));
+}
+
+#[test]
+fn who_cannot_apply_what_a_later_version_wrote_says_so() {
+    let error = decode::<LedgerCmd>(&encode_with_tail(&LedgerCmd::Spread(counter()), b"abc")).unwrap_err();
+    let words = "4 bytes after the end of what is applied or kept: a later version wrote it; upgrade this process";
+    assert_eq!(error.to_string(), words);
+}
