@@ -102,6 +102,9 @@ pub struct SeedArgs {
     /// Of the clients, only these count.
     #[arg(long, value_parser = indices)]
     only_clients: Option<Indices>,
+    /// No process is of the next version of the wire, whatever the seed says.
+    #[arg(long)]
+    one_version: bool,
     /// Close with one line of JSON.
     #[arg(long)]
     json: bool,
@@ -230,6 +233,7 @@ fn run_seed(args: &SeedArgs, print: Option<&mut dyn FnMut(&str)>) -> Result<(), 
         faults: some("faults", &args.only_faults, plan.faults.len())?,
         admin: some("admin", &args.only_admin, plan.admin.len())?,
         clients: some("clients", &args.only_clients, plan.clients.len())?,
+        one_version: args.one_version,
     };
     let only = plan.only.clone();
     close(mode, &runner::run_plan_in(mode, plan, Mutation::None, print), &only, args.json)

@@ -9,7 +9,7 @@ pub const FLOOR_SEEDS: u64 = 3_000;
 pub const FLOORS_FROM_SEEDS: u64 = 300;
 
 /// Situations that the protocol is for, and how often so many seeds meet them at least.
-pub const FLOORS: [(&str, u64); 32] = [
+pub const FLOORS: [(&str, u64); 34] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -42,6 +42,8 @@ pub const FLOORS: [(&str, u64); 32] = [
     ("a view came back while a milestone stood that was armed without it", 30),
     ("decrement", 1_000_000),
     ("refused: only grows", 1_000),
+    ("message of the next version read", 1_000_000),
+    ("process came back in another version", 1_000),
 ];
 
 /// A floor that was not reached.

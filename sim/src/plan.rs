@@ -5,6 +5,7 @@ pub mod claims;
 pub mod leases;
 pub mod month;
 pub mod pairs;
+pub mod versions;
 
 use crate::net::LinkFaults;
 use crate::rng::Rng;
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 use tidemark_proto::limits::{AGE_UNIT, STAY_MAX, STREAMS_KEPT_AGES};
 use tidemark_proto::msg::ClaimRule;
 use tidemark_proto::time::{Span, Time};
+use versions::VersionPlan;
 
 /// Shortest and longest safety phase.
 pub const SAFETY: (Span, Span) = (Span::from_secs(60), Span::from_secs(75));
@@ -333,6 +335,7 @@ pub struct Plan {
     pub forgetting: Forgetting,
     pub eras: EraPlan,
     pub updown: Option<UpDownPlan>,
+    pub versions: VersionPlan,
     pub workload: Workload,
     pub safety_end: Time,
     /// Where faults left fewer increments than this, more come after them.
@@ -370,6 +373,8 @@ pub struct Only {
     pub admin: Option<BTreeSet<usize>>,
     /// Clients that count; the others are there and say nothing.
     pub clients: Option<BTreeSet<usize>>,
+    /// No process is of the next version.
+    pub one_version: bool,
 }
 
 impl Only {
@@ -452,6 +457,7 @@ impl Plan {
             forgetting: Forgetting::drawn(&mut root.fork(15)),
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
+            versions: VersionPlan::drawn(root.fork(31)),
             workload,
             replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
             sites,

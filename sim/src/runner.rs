@@ -161,6 +161,7 @@ impl Shrunk {
                 format!("command {index} at {:.6} s: {cmd:?}", seconds(*at))
             }
             Part::Client(slot) => format!("client {slot}, of node {}", self.plan.clients[slot]),
+            Part::Versions => "processes of the next version".to_owned(),
         };
         self.parts.iter().map(words).collect()
     }
@@ -186,7 +187,8 @@ pub fn replay_command(mode: &str, seed: u64, only: &Only) -> String {
     };
     let some = [("faults", &only.faults), ("admin", &only.admin), ("clients", &only.clients)];
     let some = some.into_iter().filter_map(|(name, some)| Some(format!(" --only-{name} {}", list(some.as_ref()?))));
-    format!("tidemark sim replay{mode} --seed {seed}{}", some.collect::<String>())
+    let one_version = if only.one_version { " --one-version" } else { "" };
+    format!("tidemark sim replay{mode} --seed {seed}{}{one_version}", some.collect::<String>())
 }
 
 /// Which seeds a sweep runs: an end, or a time limit.

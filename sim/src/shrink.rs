@@ -13,6 +13,8 @@ pub enum Part {
     Fault(usize),
     Admin(usize),
     Client(usize),
+    /// That some processes are of the next version.
+    Versions,
 }
 
 /// All parts of a plan, those first that are most likely not needed.
@@ -20,7 +22,8 @@ pub fn parts(plan: &Plan) -> Vec<Part> {
     let clients = (0..plan.clients.len()).map(Part::Client);
     let faults = (0..plan.faults.len()).map(Part::Fault);
     let admin = (0..plan.admin.len()).filter(|&index| !plan.admin[index].1.is_needed()).map(Part::Admin);
-    clients.chain(faults).chain(admin).collect()
+    let versions = plan.versions.is_mixed().then_some(Part::Versions);
+    versions.into_iter().chain(clients).chain(faults).chain(admin).collect()
 }
 
 /// A run of these parts only.
@@ -30,6 +33,7 @@ pub fn only(parts: &[Part]) -> Only {
         faults: of(&|part| if let Part::Fault(index) = part { Some(*index) } else { None }),
         admin: of(&|part| if let Part::Admin(index) = part { Some(*index) } else { None }),
         clients: of(&|part| if let Part::Client(index) = part { Some(*index) } else { None }),
+        one_version: !parts.contains(&Part::Versions),
     }
 }
 

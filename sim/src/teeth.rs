@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 55] = [
+pub const INSIDE: [Bug; 56] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -107,6 +107,7 @@ pub const INSIDE: [Bug; 55] = [
     Bug::DownTwice,
     Bug::GrowOnlyGoesDown,
     Bug::ResetIgnoredByDown,
+    Bug::TailRefused,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

@@ -1,7 +1,8 @@
 //! Seeds that failed once, and a first few others, hold every property; a seed means the same run in every process.
 
 use std::process::Command;
-use tidemark_sim::coverage::FLOORS;
+use tidemark_sim::coverage::{Coverage, FLOORS};
+use tidemark_sim::plan::{Only, Plan};
 use tidemark_sim::runner::{self, KEPT_SEEDS, SweepPlan};
 use tidemark_sim::teeth::Mutation;
 
@@ -34,7 +35,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 const RARE: [u64; 2] = [143, 156];
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 52] = [
+const SITUATIONS: [&str; 55] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -87,7 +88,24 @@ const SITUATIONS: [&str; 52] = [
     "award after a loss",
     "disk of a lost incarnation set aside",
     "new incarnation of a group",
+    "message of the next version read",
+    "message read by the next version",
+    "process came back in another version",
 ];
+
+/// One whose processes are of two versions.
+const MIXED: u64 = 3;
+
+#[test]
+fn processes_of_two_versions_do_what_those_of_one_would() {
+    let plan = Plan::new(MIXED);
+    assert!(plan.versions.is_mixed());
+    let of_one = Plan { only: Only { one_version: true, ..Only::default() }, ..plan.clone() };
+    let [mixed, of_one] = [plan, of_one].map(|plan| runner::run_plan(plan, Mutation::None, None).outcome);
+    assert_eq!((mixed.findings.violations.len(), mixed.trace_hash), (0, of_one.trace_hash));
+    let read = |coverage: &Coverage| coverage.count("message of the next version read");
+    assert!(read(&mixed.coverage) > 1_000 && read(&of_one.coverage) == 0, "{:?}", mixed.coverage);
+}
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "documents are files")]

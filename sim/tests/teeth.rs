@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 71] = [
+const PINNED: [(Mutation, u64, &str); 72] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -81,6 +81,7 @@ const PINNED: [(Mutation, u64, &str); 71] = [
     (Mutation::Inside(Bug::DownTwice), 9, "views"),
     (Mutation::Inside(Bug::GrowOnlyGoesDown), 7, "dedupe"),
     (Mutation::Inside(Bug::ResetIgnoredByDown), 10, "answers"),
+    (Mutation::Inside(Bug::TailRefused), 3, "versions"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.

@@ -16,6 +16,7 @@ pub mod order;
 pub mod positions;
 pub mod rights;
 pub mod sizes;
+pub mod versions;
 pub mod views;
 
 use tidemark_proto::time::Time;

@@ -3,6 +3,7 @@
 
 use super::claims::ClaimPlan;
 use super::leases::LeasePlan;
+use super::versions::VersionPlan;
 use super::{Admin, CounterPlan, EraPlan, Fault, Forgetting, Moment, Only, Plan, Workload, sites};
 use crate::net::LinkFaults;
 use crate::rng::Rng;
@@ -78,6 +79,7 @@ impl Plan {
             forgetting: Forgetting { age_unit: AGE_UNIT, kept: STREAMS_KEPT_AGES, renew_after: STAY_MAX },
             eras: EraPlan::new(&mut root.fork(14), DCS, safety_end),
             updown: None,
+            versions: VersionPlan::drawn(root.fork(31)),
             workload: workload(days),
             safety_end,
             increments_least: 0,

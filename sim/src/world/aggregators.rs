@@ -96,7 +96,9 @@ impl World {
         let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
         config.paired = self.is_paired(dc);
         let core = AggregatorCore::recover(config, rows);
-        self.note(40, [dc as u64, boot.into(), 0], || format!("aggregator {dc} starts for the {boot}. time"));
+        let version = self.version_of(Party::Aggregator(dc));
+        self.note(40, [dc as u64, boot.into(), 0], || format!("aggregator {dc} starts for the {boot}. time{version}"));
+        self.cover_version(Party::Aggregator(dc));
         self.raft.restart(dc, applied);
         self.replay_ledger(dc);
         match core {
@@ -199,6 +201,7 @@ impl World {
         let (Some(dc), id) = (self.at_seat(self.plan.nodes[group], seat), self.groups[group]) else { return };
         let now = self.links.groups[group][seat];
         if now.up && now.number == link {
+            let Some(msg) = self.heard(Party::Node(now.node), Party::Aggregator(dc), msg) else { return };
             self.note(41, [group as u64, 0, 0], || format!("group {group} → aggregator: {msg:?}"));
             self.aggregator_input(dc, Input::Group { group: id, msg });
         }
@@ -232,6 +235,7 @@ impl World {
     pub(super) fn on_to_peer(&mut self, from: usize, to: usize, link: u32, msg: PeerMsg) {
         let current = *self.links.peer(from, to);
         if current.up && current.number == link {
+            let Some(msg) = self.heard(Party::Aggregator(from), Party::Aggregator(to), msg) else { return };
             self.note(42, [from as u64, to as u64, 0], || format!("aggregator {from} → {to}: {msg:?}"));
             let peer = self.id_of(from);
             self.aggregator_input(to, Input::Peer { peer, msg });

@@ -91,6 +91,7 @@ impl World {
                 self.after(start, Event::Arrive { slot });
             }
         } else {
+            self.cover_successor(self.slots[slot], client);
             self.slots[slot] = client;
         }
         self.client_input(client, Input::Tick);
@@ -325,6 +326,7 @@ impl World {
         if !client_up {
             self.coverage.saw("message of a broken link reached its node");
         }
+        let Some(msg) = self.heard(self.line_of(conn).from, Party::Node(node), msg) else { return };
         self.note(3, [conn as u64, 0, 0], || format!("client {} → node {node}: {msg:?}", conn));
         let Some(msg) = self.mutate_to_node(node, conn, msg) else { return };
         self.node_input(node, node::Input::Client { conn: node::ConnId(conn as u64), msg });
@@ -431,6 +433,8 @@ impl World {
     pub(super) fn on_to_client(&mut self, conn: usize, msg: ToClient) {
         let Conn { client, link, client_up, lost_after, .. } = self.conns[conn];
         if client_up && lost_after.is_none_or(|until| self.now <= until) {
+            let Line { from: to, to: from, .. } = self.line_of(conn);
+            let Some(msg) = self.heard_of(from, self.conns[conn].node_boot.saturating_sub(1), to, msg) else { return };
             self.note(4, [conn as u64, 0, 0], || format!("node → client {client}: {msg:?}"));
             let forgets =
                 matches!(msg, ToClient::Forgotten { .. } | ToClient::Refused { error: BatchError::Expired { .. }, .. });

@@ -7,9 +7,19 @@ use tidemark_proto::wire::{self, Message};
 impl World {
     /// Hands a message to the connection under a link; false where links are modelled.
     pub(super) fn say<M: Message>(&mut self, line: Line, message: &M) -> bool {
-        let Some(lines) = self.engine.as_mut().and_then(|engine| engine.lines()) else { return false };
-        lines.say(line, wire::encode(message));
+        if !self.has_lines() {
+            return false;
+        }
+        let bytes = self.encoded(line.from, message);
+        if let Some(lines) = self.engine.as_mut().and_then(|engine| engine.lines()) {
+            lines.say(line, bytes);
+        }
         true
+    }
+
+    /// Whether links are real connections.
+    pub(super) fn has_lines(&mut self) -> bool {
+        self.engine.as_mut().is_some_and(|engine| engine.lines().is_some())
     }
 
     /// The link is down.
@@ -54,7 +64,9 @@ impl World {
         let decoded = wire::decode(message);
         let what = || format!("what came by {line:?} is no message: {:?}", decoded.as_ref().err());
         self.audit.findings.check("routing", decoded.is_ok(), what);
-        decoded.ok()
+        let decoded = decoded.ok()?;
+        self.cover_came(line.to, message.len(), &decoded);
+        Some(decoded)
     }
 
     /// The connection under a link is lost: both ends are told, of a link that still is.

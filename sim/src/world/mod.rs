@@ -18,6 +18,7 @@ mod old_disks;
 mod pairs;
 mod replicas;
 mod sizes;
+mod versions;
 
 use crate::checkers::Findings;
 use crate::checkers::sizes::Day;
@@ -49,6 +50,7 @@ use tidemark_proto::ids::{ClientId, CounterName, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, LedgerCmd, PeerMsg, ToClient};
 use tidemark_proto::time::{Span, Time};
+use versions::Versions;
 
 /// The namespace of every counter of a run.
 pub const NAMESPACE: &str = "sim";
@@ -285,6 +287,7 @@ pub struct World {
     engine: Option<Box<dyn Engine>>,
     /// What is committed in real logs, whoever said so: the ledger's entries, and each group's commands.
     truth: Truth,
+    versions: Versions,
 }
 
 impl World {
@@ -353,6 +356,7 @@ impl World {
             leases: leases::Leases::default(),
             truth: Truth::new(plan.nodes.len()),
             engine,
+            versions: Versions::new(&plan),
             plan,
         };
         world.raft.broken_quorum = mutation == Mutation::NoQuorum;

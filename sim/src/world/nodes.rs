@@ -146,7 +146,9 @@ impl World {
         }
         self.nodes[node].boot += 1;
         let boot = self.nodes[node].boot;
-        self.note(30, [node as u64, boot.into(), 0], || format!("node {node} starts for the {boot}. time"));
+        let version = self.version_of(Party::Node(node));
+        self.note(30, [node as u64, boot.into(), 0], || format!("node {node} starts for the {boot}. time{version}"));
+        self.cover_version(Party::Node(node));
         self.restart_member(node);
         match self.nodes[node].log.member {
             Some(_) => self.load_replica(node),
@@ -386,7 +388,9 @@ impl World {
 
     pub(super) fn on_to_group(&mut self, group: usize, seat: usize, link: u32, msg: ForGroup) {
         let now = self.links.groups[group][seat];
+        let Some(at) = self.at_seat(self.plan.nodes[group], seat) else { return };
         if now.up && now.number == link {
+            let Some(msg) = self.heard(Party::Aggregator(at), Party::Node(now.node), msg) else { return };
             self.note(32, [group as u64, seat as u64, 0], || format!("aggregator {seat} → group {group}: {msg:?}"));
             self.node_input(now.node, Input::Aggregator { seat: seat as u8, msg });
         }
