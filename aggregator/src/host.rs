@@ -18,7 +18,7 @@ use tidemark_proto::ids::{AggregatorId, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
 use tidemark_proto::time::{Span, Time, WallMs};
-use tidemark_proto::wire;
+use tidemark_proto::wire::{self, Message};
 use tidemark_transport::{Clock, Connection, Credentials};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
@@ -415,7 +415,8 @@ impl Host {
     /// In order: an offer that overtakes the one before it would be refused, and what is queued behind would wait to be offered
     /// again. Lost proposals are said again from state, so nobody waits for what they come to.
     fn propose(&self, cmds: &[LedgerCmd]) {
-        let commands: Vec<Bytes> = cmds.iter().map(|cmd| wire::encode(cmd).into()).collect();
+        let commands: Vec<Bytes> =
+            cmds.iter().filter(|cmd| is_applicable(cmd)).map(|cmd| wire::encode(cmd).into()).collect();
         if let Err(error) = self.raft.submit(commands) {
             tracing::debug!(%error, "proposal lost");
         }
@@ -448,6 +449,15 @@ fn group_of(msg: &FromGroup) -> GroupId {
         FromGroup::Feed(chunk) => chunk.group,
         FromGroup::Resigned { group } => *group,
     }
+}
+
+/// What members could not apply would stop every one of them.
+fn is_applicable(cmd: &LedgerCmd) -> bool {
+    let valid = cmd.validate();
+    if let Err(error) = &valid {
+        tracing::error!(%error, ?cmd, "not proposed: no member could apply it");
+    }
+    valid.is_ok()
 }
 
 async fn sleep_until(clock: Clock, deadline: Option<Time>) {

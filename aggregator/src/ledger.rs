@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tidemark_consensus::raft::{App, RestoreError};
+use tidemark_consensus::raft::{App, ApplyError, RestoreError};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
@@ -39,14 +39,17 @@ impl SharedLedger {
 pub struct LedgerApp(pub SharedLedger);
 
 impl App for LedgerApp {
-    fn apply(&mut self, index: u64, command: &[u8]) {
-        apply(&mut self.0.lock(), index, command);
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<(), ApplyError> {
+        apply(&mut self.0.lock(), index, command)
     }
 
     /// Readers see whole entries: what is awarded by one of them has one index, and comes at once.
-    fn apply_entry(&mut self, index: u64, commands: &mut dyn Iterator<Item = &[u8]>) {
+    fn apply_entry(&mut self, index: u64, commands: &mut dyn Iterator<Item = &[u8]>) -> Result<(), ApplyError> {
         let mut ledger = self.0.lock();
-        commands.for_each(|command| apply(&mut ledger, index, command));
+        for command in commands {
+            apply(&mut ledger, index, command)?;
+        }
+        Ok(())
     }
 
     fn snapshot(&self) -> Bytes {
@@ -73,23 +76,23 @@ pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, String> {
 fn read(snapshot: &[u8]) -> Result<Ledger, String> {
     match postcard::take_from_bytes::<Ledger>(snapshot).map_err(|error| error.to_string())? {
         (ledger, []) => Ok(ledger),
-        (_, rest) => Err(format!("{} bytes of it are not understood", rest.len())),
+        (_, rest) => Err(format!(
+            "{} bytes of it are not understood: a later version wrote it; upgrade this process",
+            rest.len()
+        )),
     }
 }
 
-/// A command that cannot be decoded is the same nothing on every member.
-fn apply(ledger: &mut Ledger, index: u64, command: &[u8]) {
-    match wire::decode::<LedgerCmd>(command) {
-        Ok(cmd) => ledger.apply(LogIndex(index), &cmd),
-        Err(error) => {
-            tracing::error!(%error, index, "malformed command in the ledger's log");
-            ledger.skip(LogIndex(index));
-        }
-    }
+/// A command that cannot be decoded stops this member: others, of the version that wrote it, apply it.
+fn apply(ledger: &mut Ledger, index: u64, command: &[u8]) -> Result<(), ApplyError> {
+    let cmd = wire::decode::<LedgerCmd>(command);
+    let cmd = cmd.map_err(|error| ApplyError { index, reason: error.to_string() })?;
+    ledger.apply(LogIndex(index), &cmd);
     debug_assert!({
         ledger.check_invariants();
         true
     });
+    Ok(())
 }
 
 #[cfg(test)]
@@ -118,6 +121,21 @@ mod tests {
         for wrong in [&now[..now.len() - 5], &[&now[..], &[0]].concat(), b""] {
             assert!(restored(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_command_of_a_later_version_stops_the_member_before_it() {
+        let mut app = LedgerApp(SharedLedger::default());
+        let cmd = |name: &str| LedgerCmd::Namespace(name.to_owned());
+        let later = wire::encode_with_tail(&cmd("second"), b"a field");
+        for later in [&later[..], b"\x02\x00", b"\x01\x7f\x00", b""] {
+            let commands = [&wire::encode(&cmd("first"))[..], later, &wire::encode(&cmd("third"))];
+            let error = app.apply_entry(7, &mut commands.into_iter()).unwrap_err();
+            let reason = wire::decode::<LedgerCmd>(later).unwrap_err().to_string();
+            assert_eq!(error, ApplyError { index: 7, reason });
+        }
+        let ledger = app.0.lock();
+        assert_eq!(ledger.namespaces().collect::<Vec<_>>(), ["first"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidemark_consensus::raft::{App, Config, RaftNode, RaftService, RestoreError};
+use tidemark_consensus::raft::{App, ApplyError, Config, RaftNode, RaftService, RestoreError};
 use tidemark_consensus::testing::{Link, MemoryNetwork};
 
 /// One way from the leader to voters 2 to 5: the third of five to have it answers after 40 ms.
@@ -24,9 +24,10 @@ const QUORUM_RTT_MS: u64 = 40;
 struct Applied(Arc<Mutex<BTreeMap<u64, Instant>>>);
 
 impl App for Applied {
-    fn apply(&mut self, _index: u64, command: &[u8]) {
+    fn apply(&mut self, _index: u64, command: &[u8]) -> Result<(), ApplyError> {
         let number = u64::from_be_bytes(command[..8].try_into().unwrap());
         self.0.lock().unwrap().insert(number, Instant::now());
+        Ok(())
     }
 
     fn snapshot(&self) -> Bytes {

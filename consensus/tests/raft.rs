@@ -396,3 +396,14 @@ async fn followers_learn_of_a_commit_at_once_and_not_with_the_next_heartbeat() {
     }
     assert!(started.elapsed() < Duration::from_millis(rare.heartbeat_ms), "{:?}", started.elapsed());
 }
+
+#[tokio::test]
+async fn a_member_that_does_not_understand_an_entry_stops_before_it_and_says_why() {
+    let group = Group::of_voters(1, config()).await;
+    propose_all(group.node(1), &texts(0..3)).await;
+    let _ = group.node(1).submit(vec![Bytes::from_static(b"\xff"), Bytes::from_static(b"command 3")]);
+    let metrics = group.wait(1, "it stops", |metrics| metrics.stopped.is_some()).await;
+    let reason = metrics.stopped.expect("waited for");
+    assert!(reason.contains("of the log cannot be applied: invalid utf-8"), "{reason}");
+    group.wait_seen(1, &texts(0..3)).await;
+}

@@ -9,7 +9,7 @@ use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use openraft::testing::log_id;
 use openraft::{EntryPayload, RaftLogReader, RaftSnapshotBuilder};
 use tidemark_consensus::raft::{
-    App, Batch, Config, Execution, LogStore, OpenError, RestoreError, Source, StateMachine, TypeConfig,
+    App, ApplyError, Batch, Config, Execution, LogStore, OpenError, RestoreError, Source, StateMachine, TypeConfig,
 };
 use tidemark_consensus::testing::{CrashDisk, CrashPoint};
 
@@ -19,8 +19,9 @@ type Id = LogIdOf<TypeConfig>;
 struct Count(u64);
 
 impl App for Count {
-    fn apply(&mut self, _index: u64, _command: &[u8]) {
+    fn apply(&mut self, _index: u64, _command: &[u8]) -> Result<(), ApplyError> {
         self.0 += 1;
+        Ok(())
     }
 
     fn snapshot(&self) -> Bytes {

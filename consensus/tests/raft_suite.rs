@@ -4,12 +4,14 @@ use bytes::Bytes;
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 use tempfile::TempDir;
-use tidemark_consensus::raft::{App, Config, Execution, LogStore, RestoreError, StateMachine, TypeConfig};
+use tidemark_consensus::raft::{App, ApplyError, Config, Execution, LogStore, RestoreError, StateMachine, TypeConfig};
 
 struct Nothing;
 
 impl App for Nothing {
-    fn apply(&mut self, _index: u64, _command: &[u8]) {}
+    fn apply(&mut self, _index: u64, _command: &[u8]) -> Result<(), ApplyError> {
+        Ok(())
+    }
 
     fn snapshot(&self) -> Bytes {
         Bytes::new()

@@ -389,6 +389,9 @@ impl Host {
             Output::CutLog { before } => self.log.cut(before),
             Output::EndClients => self.end_clients(),
             Output::Abandon => self.abandoned = Some(self.core.config().group.id),
+            Output::Stop { error } => {
+                self.failed = Some(format!("an entry of the group's log cannot be applied: {error}"))
+            }
         }
     }
 

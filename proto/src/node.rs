@@ -27,6 +27,7 @@ use crate::limits::{AGE_UNIT, AGGREGATORS_MAX, MESSAGE_BYTES_MAX};
 use crate::msg::*;
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
+use crate::wire::WireError;
 use std::collections::VecDeque;
 
 /// A client's connection, numbered by the shell; a number is never used again.
@@ -168,6 +169,11 @@ pub enum Output {
     EndClients,
     /// This incarnation was declared lost: everything of it is set aside, and the group is founded anew from nothing.
     Abandon,
+    /// A committed entry cannot be read: most likely a later version wrote it. A replica that left it out would differ from those that
+    /// apply it, so nothing more is applied here; the process has to be upgraded.
+    Stop {
+        error: WireError,
+    },
     /// A part of a checkpoint, to be answered with [`Input::Persisted`]; one is out at a time.
     Persist(CheckpointPart),
     /// Entries below are no longer needed.
@@ -193,6 +199,8 @@ pub struct NodeCore {
     /// Since when this process counts time for the group's next age.
     aged_at: Option<Time>,
     checkpoint: checkpoint::Checkpointer,
+    /// An entry of the log cannot be read: whatever comes is no longer taken.
+    is_stopped: bool,
     outputs: VecDeque<Output>,
 }
 
@@ -240,14 +248,29 @@ impl NodeCore {
         let (clients, feeds, outputs) = (clients::Clients::default(), Feed::all(group.applied()), VecDeque::new());
         let role = replica::Role::Alone;
         let leases = lease::Leases::default();
-        let aged_at = None;
-        NodeCore { config, role, nonce, group, clients, log, pulses, leases, feeds, aged_at, checkpoint, outputs }
+        let (aged_at, is_stopped) = (None, false);
+        NodeCore {
+            config,
+            role,
+            nonce,
+            group,
+            clients,
+            log,
+            pulses,
+            leases,
+            feeds,
+            aged_at,
+            checkpoint,
+            is_stopped,
+            outputs,
+        }
     }
 
     /// Takes an input. The outputs of the one before have been drained.
     pub fn handle(&mut self, now: Time, input: Input) {
         debug_assert!(self.outputs.is_empty(), "outputs are drained after every input");
         match input {
+            _ if self.is_stopped => {}
             Input::Client { conn, msg } => self.on_client(conn, msg),
             Input::ClientUp { conn, owner } => self.clients.add(conn, owner),
             Input::ClientGone { conn } => self.clients.remove(conn),
@@ -261,6 +284,9 @@ impl NodeCore {
             Input::Follow => self.on_follow(),
             Input::Persisted => self.on_persisted(),
             Input::Tick => {}
+        }
+        if self.is_stopped {
+            return;
         }
         self.run_leases(now);
         self.run_ages(now);
@@ -277,6 +303,9 @@ impl NodeCore {
 
     /// When an [`Input::Tick`] is due at the latest; `None`: only other inputs matter.
     pub fn poll_timeout(&self) -> Option<Time> {
+        if self.is_stopped {
+            return None;
+        }
         let times = [
             self.commit_due(),
             self.pulses_due(),

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId};
 use tidemark_proto::ledger::Ledger;
-use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, LedgerCmd, ToClient, ToGroup, WireItem};
+use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, LedgerCmd, Proposed, ToClient, ToGroup, WireItem};
 use tidemark_proto::node::{ConnId, Input, NodeConfig, NodeCore, Output};
 use tidemark_proto::time::Time;
+use tidemark_proto::wire::{WireError, decode, encode, encode_with_tail};
 
 const NAMESPACE: &str = "test";
 /// The wall clock in seconds: the incarnation of a log that is founded now.
@@ -19,6 +20,7 @@ struct Replica {
     said: Vec<FromGroup>,
     clients_ended: usize,
     abandoned: usize,
+    stopped: Option<WireError>,
     now: Time,
 }
 
@@ -28,7 +30,7 @@ impl Replica {
         config.wall_origin.0 = NOW_S * 1_000;
         let core = NodeCore::replica(config, []).unwrap();
         let (proposed, told, said) = Default::default();
-        Replica { core, proposed, told, said, clients_ended: 0, abandoned: 0, now: Time(0) }
+        Replica { core, proposed, told, said, clients_ended: 0, abandoned: 0, stopped: None, now: Time(0) }
     }
 
     fn handle(&mut self, input: Input) {
@@ -43,6 +45,7 @@ impl Replica {
                 Output::Aggregator { msg, .. } => self.said.push(msg),
                 Output::EndClients => self.clients_ended += 1,
                 Output::Abandon => self.abandoned += 1,
+                Output::Stop { error } => self.stopped = Some(error),
                 Output::Persist(_) | Output::CutLog { .. } => {}
             }
         }
@@ -196,15 +199,31 @@ fn a_leader_between_whose_entries_an_earlier_one_came_begins_again() {
 }
 
 #[test]
-fn garbage_in_the_log_is_the_same_nothing_everywhere() {
+fn a_replica_that_cannot_read_an_entry_stops_before_it_and_takes_nothing_more() {
     let (mut all, _) = registered(2);
-    for garbage in [&b""[..], b"\x01", b"\x02\x00", b"\x01\x01\xff\xff\xff", &[1; 40]] {
-        all.iter_mut().for_each(|replica| replica.commit(garbage));
-    }
     connect(&mut all[0], client());
     add(&mut all[0], 1, 3);
     commit_all(&mut all, 0);
-    assert!(all.iter().all(|replica| replica.sum() == 3));
+    add(&mut all[0], 2, 4);
+    let next = all[0].proposed.pop_front().expect("a leader proposes");
+    let proposed = decode::<Proposed>(&next).expect("of this version");
+    let with_tail = encode_with_tail(&proposed, b"a field");
+    let of_later = [&b""[..], b"\x01", b"\x02\x00", b"\x01\x01\xff\xff\xff", &with_tail];
+    for entry in of_later {
+        let mut replica = Replica::new();
+        replica.handle(Input::Committed { command: encode(&Proposed::Found { incarnation: 7 }) });
+        assert_eq!((replica.core.config().group.id.incarnation, &replica.stopped), (7, &None));
+        replica.commit(entry);
+        assert_eq!(replica.stopped.take(), decode::<Proposed>(entry).err(), "{entry:?}");
+        assert_eq!(replica.core.poll_timeout(), None);
+        replica.handle(Input::Lead { nonce: 5 });
+        replica.commit(entry);
+        assert!(replica.stopped.is_none() && replica.proposed.is_empty(), "it said so once, and does nothing more");
+    }
+    // The others go on.
+    all.iter_mut().for_each(|replica| replica.commit(&next));
+    commit_all(&mut all, 0);
+    assert!(all.iter().all(|replica| replica.sum() == 7 && replica.stopped.is_none()));
 }
 
 #[test]

@@ -26,6 +26,6 @@ pub use node::{
 };
 pub use propose::ProposeError;
 pub use runtime::{Runtime, seed_thread};
-pub use state_machine::{App, Builder, OnApplied, RestoreError, StateMachine};
+pub use state_machine::{App, ApplyError, Builder, OnApplied, RestoreError, StateMachine};
 pub use transport::{CallKind, DUPLEX_MESSAGES_MAX, Duplex, RaftService, RaftTransport, ServeError, Unreachable};
 pub use types::{Batch, TornBatch, TypeConfig};

@@ -15,12 +15,21 @@ use super::types::{LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig};
 /// last snapshot and then every later committed command, each exactly once and in order.
 pub trait App: Send + 'static {
     /// Applies a committed command. `index` is its log entry's; commands of one entry share it, in order. It must
-    /// depend on nothing but the state and the command, and cannot fail: a bad command is one that does nothing.
-    fn apply(&mut self, index: u64, command: &[u8]);
+    /// depend on nothing but the state and the command; a command that is understood and cannot be carried out does nothing.
+    ///
+    /// # Errors
+    /// [`ApplyError`]: the command is not understood. The member stops before it.
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<(), ApplyError>;
 
     /// Applies all commands of one entry, for an application that others look at meanwhile.
-    fn apply_entry(&mut self, index: u64, commands: &mut dyn Iterator<Item = &[u8]>) {
-        commands.for_each(|command| self.apply(index, command));
+    ///
+    /// # Errors
+    /// As [`App::apply`].
+    fn apply_entry(&mut self, index: u64, commands: &mut dyn Iterator<Item = &[u8]>) -> Result<(), ApplyError> {
+        for command in commands {
+            self.apply(index, command)?;
+        }
+        Ok(())
     }
 
     /// The whole state as bytes. Called between two commands; applying waits for it.
@@ -28,6 +37,17 @@ pub trait App: Send + 'static {
 
     /// Replaces the whole state by that of a snapshot.
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError>;
+}
+
+/// A command that the application does not understand: a later version wrote it. To leave it out would make members differ, so the
+/// member stops, and stops there again until it is upgraded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("entry {index} of the log cannot be applied: {reason}")]
+pub struct ApplyError {
+    /// The entry's index.
+    pub index: u64,
+    /// What is wrong with it.
+    pub reason: String,
 }
 
 /// A snapshot that the application cannot read. The member stops.
@@ -65,11 +85,14 @@ impl StateMachine {
 }
 
 impl Parts {
-    fn apply(&mut self, (entry, responder): EntryResponder<TypeConfig>) {
+    fn apply(&mut self, (entry, responder): EntryResponder<TypeConfig>) -> Result<(), io::Error> {
         let index = entry.log_id.index();
         match entry.payload {
             EntryPayload::Blank => {}
-            EntryPayload::Normal(batch) => self.app.apply_entry(index, &mut batch.commands()),
+            EntryPayload::Normal(batch) => {
+                let applied = self.app.apply_entry(index, &mut batch.commands());
+                applied.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(entry.log_id), membership);
             }
@@ -78,6 +101,7 @@ impl Parts {
         if let Some(responder) = responder {
             responder.send(());
         }
+        Ok(())
     }
 
     fn notify(&mut self) {
@@ -109,7 +133,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + Send,
     {
         while let Some(entry) = entries.try_next().await? {
-            self.parts().apply(entry);
+            self.parts().apply(entry)?;
         }
         self.parts().notify();
         Ok(())

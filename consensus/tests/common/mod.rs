@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use tidemark_consensus::raft::{App, Config, Metrics, RaftNode, RaftService, RestoreError, Source, Timing};
+use tidemark_consensus::raft::{App, ApplyError, Config, Metrics, RaftNode, RaftService, RestoreError, Source, Timing};
 use tidemark_consensus::testing::{Link, MemoryNetwork};
 
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -33,8 +33,12 @@ impl Seen {
 pub struct History(pub Seen);
 
 impl App for History {
-    fn apply(&mut self, _index: u64, command: &[u8]) {
-        self.0.0.lock().unwrap().push(String::from_utf8(command.to_vec()).unwrap());
+    /// What is no text is of a later version.
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<(), ApplyError> {
+        let text = String::from_utf8(command.to_vec());
+        let text = text.map_err(|error| ApplyError { index, reason: error.to_string() })?;
+        self.0.0.lock().unwrap().push(text);
+        Ok(())
     }
 
     fn snapshot(&self) -> Bytes {

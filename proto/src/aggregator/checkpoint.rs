@@ -9,6 +9,7 @@ use crate::msg::Version;
 use crate::table::CellTable;
 use crate::time::{Span, Time};
 use crate::view::{NotedLimit, View};
+use crate::wire::WireError;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +88,10 @@ pub(super) fn bytes_of<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
 }
 
 pub(super) fn parse<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, RowError> {
-    postcard::from_bytes(value).map_err(|error| malformed(key, &error))
+    match postcard::take_from_bytes(value).map_err(|error| malformed(key, &error))? {
+        (row, []) => Ok(row),
+        (_, rest) => Err(malformed(key, &WireError::Later(rest.len()))),
+    }
 }
 
 pub(super) fn malformed(key: &[u8], reason: &dyn std::fmt::Display) -> RowError {

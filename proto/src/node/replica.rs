@@ -12,7 +12,7 @@ use crate::msg::{GroupCmd, GroupEntry, Proposed};
 use crate::node::{Feed, NodeConfig, NodeCore, Output, RecoverError, commit, pulse};
 use crate::teeth::{Bug, bites};
 use crate::time::{Time, WallMs};
-use crate::wire::{decode, encode};
+use crate::wire::{WireError, decode, encode};
 
 /// What this process is to the group's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +89,17 @@ impl NodeCore {
         match decode::<Proposed>(command) {
             Ok(Proposed::Found { incarnation }) => self.on_found(incarnation),
             Ok(Proposed::Entry { start, index, entry }) => self.on_proposed(now, start, index, &entry, command.len()),
-            // The same nothing on every replica.
-            Err(_) => {}
+            Err(error) => return self.stop(error),
         }
         let touched = self.group.take_touched();
         if self.proposes() {
             touched.into_iter().for_each(|guard| self.pulses.touch(guard, now));
         }
+    }
+
+    fn stop(&mut self, error: WireError) {
+        self.is_stopped = true;
+        self.outputs.push_back(Output::Stop { error });
     }
 
     fn on_found(&mut self, incarnation: u32) {

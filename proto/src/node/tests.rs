@@ -187,6 +187,7 @@ impl World {
             Output::Aggregator { msg, .. } => self.on_group(msg),
             Output::EndClients => unreachable!("who is alone leads always"),
             Output::Abandon => unreachable!("nobody is declared lost here"),
+            Output::Stop { error } => unreachable!("the log is its own: {error}"),
         }
         None
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::raft::{
-    App, Config, Execution, RaftNode, RaftService, RaftTransport, RestoreError, Source, StartError,
+    App, ApplyError, Config, Execution, RaftNode, RaftService, RaftTransport, RestoreError, Source, StartError,
 };
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::ledger::Ledger;
@@ -65,17 +65,18 @@ fn ledger_index(index: u64) -> LogIndex {
 }
 
 impl App for Replica {
-    fn apply(&mut self, index: u64, command: &[u8]) {
-        self.apply_entry(index, &mut std::iter::once(command));
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<(), ApplyError> {
+        self.apply_entry(index, &mut std::iter::once(command))
     }
 
-    fn apply_entry(&mut self, index: u64, commands: &mut dyn Iterator<Item = &[u8]>) {
+    fn apply_entry(&mut self, index: u64, commands: &mut dyn Iterator<Item = &[u8]>) -> Result<(), ApplyError> {
         let cmds: Vec<LedgerCmd> = commands.map(|bytes| wire::decode(bytes).expect("encoded by the world")).collect();
         cmds.iter().for_each(|cmd| self.ledger.apply(ledger_index(index), cmd));
         self.ledger.skip(ledger_index(index));
         self.ledger.take_changes();
         self.ledger.check_invariants();
         self.say(LedgerNews::Applied { index: index as usize, cmds });
+        Ok(())
     }
 
     fn snapshot(&self) -> Bytes {

@@ -366,6 +366,7 @@ impl Drive {
             node::Output::CutLog { .. } => {}
             node::Output::EndClients => unreachable!("the report's groups are on one node each"),
             node::Output::Abandon => unreachable!("the report's groups are not lost"),
+            node::Output::Stop { error } => unreachable!("the report's groups are on one node each: {error}"),
         }
     }
 

@@ -270,6 +270,7 @@ impl World {
             Output::Append { index, entry } => self.append(node, index, entry),
             Output::EndClients => self.end_clients(node),
             Output::Abandon => self.abandon(node),
+            Output::Stop { error } => self.audit.findings.found("recovery", format!("node {node} stops: {error}")),
             Output::Client { conn, msg } if self.is_to_impostor(conn, &msg) => {}
             Output::Client { conn, msg } => self.node_answers(node, conn.0 as usize, msg),
             Output::Aggregator { seat, msg } => self.group_says(node, seat, msg),
