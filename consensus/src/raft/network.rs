@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,13 +19,15 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, VoteRequest, VoteResponse,
 };
 use openraft::raft::{TransferLeaderRequest, TransferLeaderResponse};
-use openraft::{EmptyNode, RPCTypes};
+use openraft::{AsyncRuntime, EmptyNode, RPCTypes};
+use rand::RngExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::Config;
 use super::node::MetricsWatch;
+use super::runtime::Runtime;
 use super::snapshot::SnapshotBody;
 use super::transport::{CallKind, DUPLEX_MESSAGES_MAX, Duplex, RaftTransport, ServeError, Unreachable};
 use super::types::{LogId, SnapshotOf, TypeConfig, Vote};
@@ -44,7 +45,6 @@ pub struct Network<B> {
     id: u64,
     transport: Arc<dyn RaftTransport>,
     limits: Limits,
-    transfers: Arc<AtomicU64>,
     /// Set when the member has started.
     metrics: Arc<OnceLock<MetricsWatch>>,
     body: PhantomData<fn() -> B>,
@@ -58,8 +58,7 @@ impl<B> Network<B> {
         config: &Config,
         metrics: Arc<OnceLock<MetricsWatch>>,
     ) -> Self {
-        let (limits, transfers) = (Limits::new(config), Arc::default());
-        Self { id, transport, limits, transfers, metrics, body: PhantomData }
+        Self { id, transport, limits: Limits::new(config), metrics, body: PhantomData }
     }
 }
 
@@ -93,7 +92,6 @@ impl<B: SnapshotBody> RaftNetworkFactory<TypeConfig> for Network<B> {
             target,
             transport: self.transport.clone(),
             limits: self.limits,
-            transfers: self.transfers.clone(),
             metrics: self.metrics.clone(),
             quiet: None,
             body: PhantomData,
@@ -107,7 +105,6 @@ pub struct Peer<B> {
     target: u64,
     transport: Arc<dyn RaftTransport>,
     limits: Limits,
-    transfers: Arc<AtomicU64>,
     metrics: Arc<OnceLock<MetricsWatch>>,
     /// The last heartbeat, if it was agreed to, and how many like it were not sent since.
     quiet: Option<(AppendRequest, u32)>,
@@ -139,7 +136,8 @@ impl<B: SnapshotBody> Peer<B> {
         vote: Vote,
         snapshot: SnapshotOf<B>,
     ) -> Result<SnapshotResponse<TypeConfig>, RpcError> {
-        let transfer = self.transfers.fetch_add(1, Ordering::Relaxed);
+        // Not counted: pieces of an earlier life of this process may be all that the other side has, and belong to another snapshot.
+        let transfer = Runtime::thread_rng().random();
         let pieces = snapshot.snapshot.pieces(transfer, self.limits.snapshot_chunk_bytes);
         let sending = stream::iter(pieces).map(|piece| async move { self.send_piece(piece).await });
         sending.buffer_unordered(SNAPSHOT_CHUNKS_IN_FLIGHT).try_collect::<()>().await?;
@@ -379,5 +377,47 @@ fn rpc_type(kind: CallKind) -> RPCTypes {
         CallKind::Vote | CallKind::PreVote | CallKind::Knows | CallKind::Greet => RPCTypes::Vote,
         CallKind::SnapshotChunk | CallKind::SnapshotInstall => RPCTypes::InstallSnapshot,
         CallKind::TransferLeader => RPCTypes::TransferLeader,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use openraft::Vote as RaftVote;
+
+    use super::super::wire::SnapshotChunk;
+    use super::*;
+
+    /// Takes the first piece of each snapshot and then nothing.
+    #[derive(Default)]
+    struct FirstPieces(Mutex<Vec<SnapshotChunk>>);
+
+    impl RaftTransport for FirstPieces {
+        fn call(&self, target: u64, _: CallKind, request: Bytes) -> BoxFuture<'_, Result<Bytes, Unreachable>> {
+            let piece = wire::decode(&request, request.len()).expect("a piece");
+            self.0.lock().expect("a test panicked").push(piece);
+            async move { Err(Unreachable { target, reason: "cut".to_owned() }) }.boxed()
+        }
+
+        fn open(&self, target: u64) -> BoxFuture<'_, Result<Duplex, Unreachable>> {
+            async move { Err(Unreachable { target, reason: "cut".to_owned() }) }.boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_does_not_go_on_where_one_of_an_earlier_life_was_cut() {
+        let transport = Arc::new(FirstPieces::default());
+        for life in [b"first", b"after"] {
+            let network = &mut Network::<Bytes>::new(1, transport.clone(), &Config::new("demo", "ledger"), Arc::default());
+            let peer = network.new_client(2, &EmptyNode {}).await;
+            let snapshot = SnapshotOf { meta: Default::default(), snapshot: Bytes::from_static(life) };
+            let vote = RaftVote::new(1, 1);
+            peer.send_snapshot(vote.into(), snapshot).await.expect_err("it is cut");
+        }
+        let pieces = transport.0.lock().expect("a test panicked");
+        let [first, after] = &pieces[..] else { panic!("{pieces:?}") };
+        assert_eq!((first.data.as_ref(), after.data.as_ref()), (&b"first"[..], &b"after"[..]));
+        assert_ne!(first.transfer, after.transfer, "the other side would take them for parts of one");
     }
 }

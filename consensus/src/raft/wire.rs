@@ -10,7 +10,7 @@ use super::types::{SnapshotMeta, Vote};
 /// One piece of a snapshot. Pieces of one transfer may arrive in any order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SnapshotChunk {
-    /// Chosen by the sender; a new one replaces its unfinished predecessor.
+    /// Drawn by the sender, never twice; a new one replaces its unfinished predecessor.
     pub transfer: u64,
     pub total_bytes: u64,
     pub offset: u64,
