@@ -409,11 +409,12 @@ mod tests {
     async fn a_snapshot_does_not_go_on_where_one_of_an_earlier_life_was_cut() {
         let transport = Arc::new(FirstPieces::default());
         for life in [b"first", b"after"] {
-            let network = &mut Network::<Bytes>::new(1, transport.clone(), &Config::new("demo", "ledger"), Arc::default());
+            let network =
+                &mut Network::<Bytes>::new(1, transport.clone(), &Config::new("demo", "ledger"), Arc::default());
             let peer = network.new_client(2, &EmptyNode {}).await;
             let snapshot = SnapshotOf { meta: Default::default(), snapshot: Bytes::from_static(life) };
             let vote = RaftVote::new(1, 1);
-            peer.send_snapshot(vote.into(), snapshot).await.expect_err("it is cut");
+            peer.send_snapshot(vote, snapshot).await.expect_err("it is cut");
         }
         let pieces = transport.0.lock().expect("a test panicked");
         let [first, after] = &pieces[..] else { panic!("{pieces:?}") };

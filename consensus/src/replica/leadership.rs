@@ -223,9 +223,9 @@ pub(super) async fn watch(voice: Arc<Voice>, raft: Handle, store: LogStore, pati
     loop {
         server.borrow_and_update();
         let look = voice.look(&raft, patience).await;
+        // A member that writes nothing for Raft does not notice that its disk takes nothing more: it would stay behind for ever.
         let stopped = raft.metrics().borrow_watched().running_state.as_ref().err().map(ToString::to_string);
-        if let Some(reason) = stopped {
-            let failure = store.failure().map_or(Failure::Stopped(reason), Failure::Persist);
+        if let Some(failure) = store.failure().map(Failure::Persist).or(stopped.map(Failure::Stopped)) {
             return voice.failed(failure).await;
         }
         if matches!(look, Look::MayBegin) {
