@@ -228,6 +228,31 @@ async fn a_leader_that_no_majority_answers_says_that_it_follows_and_begins_anew(
 }
 
 #[tokio::test]
+async fn a_leader_to_which_openraft_refuses_a_proposal_begins_anew_and_leaves_no_gap() {
+    // Only the first member stands for election; its lease is over long before its patience.
+    let hasty = |options: ReplicaOptions| {
+        let slow = Timing { heartbeat_ms: 50, election_min_ms: 20_000, election_max_ms: 40_000 };
+        let timing = if options.node == 1 { Timing::LAN } else { slow };
+        let raft = Config { timing, ..options.raft.clone() };
+        ReplicaOptions { raft, quorum_patience: Duration::from_secs(20), ..options }
+    };
+    let group = Group::of_voters(3, hasty).await;
+    group.submit(&texts(0..5)).await;
+    let (leader, first) = group.leader().await;
+    let member = &group.members[&leader];
+    group.network.cut(&[leader.into()], &[2, 3], true);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    member.replica.submit(first, vec![Bytes::from("lost")]).unwrap();
+    let state = member.until("it follows", |state| state.leadership.is_none()).await;
+    assert_eq!(state.texts(), texts(0..5));
+    group.network.cut(&[leader.into()], &[2, 3], false);
+    let state = member.until("it leads anew", |state| state.leadership.is_some()).await;
+    assert!(state.leadership.unwrap() > first);
+    group.submit(&texts(5..10)).await;
+    group.all_have(&texts(0..10)).await;
+}
+
+#[tokio::test]
 async fn what_is_for_another_disk_or_from_one_is_refused_and_garbage_changes_nothing() {
     let group = Group::of_voters(3, plain).await;
     let own = group.members[&2].replica.member();

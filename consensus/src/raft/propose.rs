@@ -64,7 +64,23 @@ pub(crate) struct Reign {
     /// Who leads, in which term.
     pub leader: LeaderId,
     /// Taken while something enters the log.
-    pub lasts: Mutex<bool>,
+    lasts: Mutex<bool>,
+}
+
+impl Reign {
+    pub fn new(leader: LeaderId) -> Reign {
+        Reign { leader, lasts: Mutex::new(true) }
+    }
+
+    /// From here on nothing more enters the log under it. It ends with the first proposal that openraft refuses (it does when no
+    /// majority has answered for as long as a lease, which is shorter than its leader's patience): what would come behind leaves a gap.
+    pub async fn end(&self) {
+        *self.lasts.lock().await = false;
+    }
+
+    pub async fn is_over(&self) -> bool {
+        !*self.lasts.lock().await
+    }
 }
 
 struct Waiting {
@@ -188,6 +204,9 @@ impl<M: RaftStateMachine<TypeConfig>> Gatherer<M> {
         }
         tokio::spawn(async move {
             let outcome = outcome.await.map_or(Err(ProposeError::Stopped), to_index);
+            if let (Err(_), Some(reign)) = (&outcome, &proposals[0].reign) {
+                reign.end().await;
+            }
             drop(permit);
             answer(proposals, &outcome);
         });

@@ -100,7 +100,7 @@ impl Voice {
         if standing.leads.is_some() || !is_own || has_lost {
             return;
         }
-        let reign = Arc::new(Reign { leader: by, lasts: tokio::sync::Mutex::new(true) });
+        let reign = Arc::new(Reign::new(by));
         *standing = Standing { leads: Some(reign.clone()), begins: standing.begins, ..Standing::default() };
         *self.current.lock().expect("a holder panicked") = Some((index, reign));
         self.say(Event::Leads { leadership: index }).await;
@@ -152,9 +152,8 @@ impl Voice {
         let leads = self.standing.lock().await.leads.clone();
         match leads {
             Some(reign) if has_lost(&metrics, reign.leader) => self.step_down(&reign, self.other(&metrics), None).await,
-            Some(reign) if silence(&metrics).is_some_and(|silence| silence > patience) => {
-                // From here on nothing is on its way into the log under this leadership.
-                *reign.lasts.lock().await = false;
+            Some(reign) if reign.is_over().await || silence(&metrics).is_some_and(|silence| silence > patience) => {
+                reign.end().await;
                 self.step_down(&reign, None, Some(reign.leader)).await;
             }
             Some(_) => {}
