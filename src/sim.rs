@@ -60,6 +60,8 @@ enum ModeName {
     Raft,
     /// Real ones that speak QUIC to one another, over datagrams in memory.
     Quic,
+    /// Modelled logs for a virtual hour of the reference layout at a thousand increments a second.
+    Hour,
     /// Modelled logs for a virtual month with the constants that ship; what processes keep is measured each day. A run takes minutes.
     Month,
 }
@@ -70,6 +72,7 @@ impl ModeName {
             ModeName::Fast => Mode::FAST.name,
             ModeName::Raft => RAFT.name,
             ModeName::Quic => QUIC.name,
+            ModeName::Hour => Mode::HOUR.name,
             ModeName::Month => Mode::MONTH.name,
         }
     }
@@ -80,6 +83,7 @@ impl ModeName {
             ModeName::Raft | ModeName::Quic if !is_repeatable() => Err(SimError::NotRepeatable(self.name())),
             ModeName::Raft => Ok(RAFT),
             ModeName::Quic => Ok(QUIC),
+            ModeName::Hour => Ok(Mode::HOUR),
             ModeName::Month => Ok(Mode::MONTH),
         }
     }

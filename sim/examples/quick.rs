@@ -46,6 +46,7 @@ fn main() {
                 println!("{day:?}");
             }
         }
+        "hour" => println!("{}", runner::run_plan(Plan::hour(a[2].parse().unwrap()), m, None).json()),
         "replay" => {
             let plan = Plan::new(a[2].parse().unwrap());
             let t = runner::run_plan(plan, m, Some(&mut |l: &str| println!("{l}")));

@@ -201,6 +201,8 @@ pub struct Mode {
 impl Mode {
     /// Everything is modelled but the machines of the core.
     pub const FAST: Mode = Mode { name: "fast", plan: Plan::new, engine: |_| None, floors: true };
+    /// The same for a virtual hour of the reference layout at a thousand increments a second.
+    pub const HOUR: Mode = Mode { name: "hour", plan: Plan::hour, engine: |_| None, floors: false };
     /// The same for a virtual month, with the constants that ship.
     pub const MONTH: Mode = Mode { name: "month", plan: Plan::month, engine: |_| None, floors: false };
 }

@@ -2,6 +2,7 @@
 //! drawn here, before the run begins, so that a change of the cores does not change what is asked of them.
 
 pub mod claims;
+pub mod hour;
 pub mod leases;
 pub mod month;
 pub mod pairs;
