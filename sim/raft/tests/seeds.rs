@@ -86,7 +86,7 @@ fn over_quic_the_first_seeds_hold_every_property_and_meet_the_situations_they_ar
 const TEETH: [(Mutation, u64, &str); 6] = [
     (Mutation::DedupeSkipped, 0, "dedupe"),
     (Mutation::GrantInflated, 0, "rights"),
-    (Mutation::RecallIgnored, 0, "liveness"),
+    (Mutation::RecallIgnored, 3, "liveness"),
     (Mutation::CountedForWinner, 0, "award"),
     (Mutation::ViewNotClamped, 0, "views"),
     (Mutation::RowLost, 0, "recovery"),
