@@ -37,6 +37,8 @@ struct Watch {
     applied: Option<(u64, Time)>,
     /// When a revocation was proposed last.
     revoking: Option<Time>,
+    /// Since when everything waits for what this group has not said.
+    awaited: Option<Time>,
 }
 
 /// What the leader wants done now.
@@ -282,7 +284,8 @@ impl LeaderCore {
         }
     }
 
-    /// Proposes to revoke what groups hold under leases that are over, where it is wanted back and does not come. When to look again.
+    /// Proposes to revoke what groups hold under leases that are over, where it is wanted back and does not come: rights, and the turn
+    /// of a block whose milestone only they can give a name. When to look again.
     fn revocations(
         &mut self,
         now: Time,
@@ -293,10 +296,15 @@ impl LeaderCore {
         let since = *self.undecided_since.get(name)?;
         let mut next = None;
         for (&group, account) in counter.accounts() {
-            if account.out() == 0 || !counter.may_revoke(group) {
+            let awaited = account.out() == 0 && counter.waits_for_identity_of() == Some(group);
+            if !awaited && let Some(watch) = self.watches.get_mut(&(name.clone(), group)) {
+                watch.awaited = None;
+            }
+            if !counter.may_lose(group) {
                 continue;
             }
             let watch = self.watches.entry((name.clone(), group)).or_default();
+            let since = if awaited { *watch.awaited.get_or_insert(now) } else { since };
             let (if_last_report, heard_at) = *watch.applied.get_or_insert((account.report_no, now));
             let after = if bites(Bug::RevokedEarly) { Span(REVOKE_AFTER.0 / 8) } else { REVOKE_AFTER };
             let said = watch.revoking.map_or(Time(0), |at| at + GRANT_LOST_AFTER);

@@ -7,6 +7,7 @@
 pub mod account;
 pub mod claims;
 pub mod counter;
+mod deferred;
 pub mod era;
 mod fate;
 mod forgotten;
@@ -20,6 +21,7 @@ pub mod window;
 pub use account::AccountState;
 pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
+pub use deferred::Deferred;
 pub use era::{EraError, OpenMilestones};
 pub use fate::Fate;
 pub use forgotten::ForgetError;

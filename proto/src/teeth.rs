@@ -64,6 +64,10 @@ pub enum Bug {
     RevokedAtElection,
     /// What a group holds is not revoked although its lease is over.
     NeverRevoked,
+    /// What stands behind a block without names is decided as if that kept its turn whatever becomes of its group.
+    DecidedBehindBlock,
+    /// A block whose group is gone and has not said who stands at the milestone keeps its turn.
+    NeverDeferred,
     /// Rights are revoked before the lease is over.
     RevokedEarly,
     /// A certified increment is answered although the lease is over.

@@ -305,7 +305,8 @@ impl View {
                 let up = state.certain().max(sum.min(below));
                 // What is late has happened, and nobody here knows how much it is.
                 let known = state.bases_missing().next().is_none() && !state.terms().any_late();
-                let beyond = state.losses().surplus().saturating_add(state.losses().written_off());
+                let losses = state.losses().surplus().saturating_add(state.losses().written_off());
+                let beyond = losses.saturating_add(state.terms().deferred().weight());
                 let at_most = known.then(|| state.upper().saturating_add(beyond).max(up));
                 let pending = sum.saturating_sub(up);
                 Reading { up, pending, at_most, ledger_index, generation, down }

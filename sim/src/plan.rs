@@ -187,6 +187,10 @@ pub enum Fault {
         dc: usize,
         span: Span,
     },
+    /// Cut off the data centre of a group that alone can say who stands at a milestone.
+    CutAtBlock {
+        span: Span,
+    },
     /// Lose the leader of the ledger within a round trip of something that it says: it crashes, or is cut off.
     LoseLeader {
         at: Moment,

@@ -111,7 +111,7 @@ pub const INSIDE: [Bug; 56] = [
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.
-pub const SMALL: [Mutation; 7] = [
+pub const SMALL: [Mutation; 9] = [
     Mutation::LedgerSpeaksBeforeCommit,
     Mutation::Inside(Bug::BaseForgotten),
     Mutation::Inside(Bug::OfferGapTaken),
@@ -119,6 +119,8 @@ pub const SMALL: [Mutation; 7] = [
     Mutation::Inside(Bug::NumberedWithoutBases),
     Mutation::Inside(Bug::PlacesForgotten),
     Mutation::Inside(Bug::NeverRevoked),
+    Mutation::Inside(Bug::NeverDeferred),
+    Mutation::Inside(Bug::DecidedBehindBlock),
 ];
 
 /// Every bug that needs no hook in a machine, for the tests.

@@ -70,6 +70,8 @@ mod left_out {
         (Mutation::Inside(Bug::StaleDefinition), "removed", "definitions", 3),
         (Mutation::Inside(Bug::RevokedInPlace), "timely", "I2", 5),
         (Mutation::Inside(Bug::NeverRevoked), "timely", "I10", 8),
+        (Mutation::Inside(Bug::NeverDeferred), "timely-blocks", "I10", 9),
+        (Mutation::Inside(Bug::DecidedBehindBlock), "timely-blocks", "I10", 11),
         (Mutation::Inside(Bug::ClosedReportTaken), "timely", "fence", 6),
         (Mutation::Inside(Bug::LateKept), "timely", "I3", 12),
         (Mutation::Inside(Bug::ArmedWhileLate), "timely-strict", "I3", 12),

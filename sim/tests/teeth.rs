@@ -49,7 +49,7 @@ const PINNED: [(Mutation, u64, &str); 72] = [
     (Mutation::Inside(Bug::ClaimEndsEarly), 20, "claims"),
     (Mutation::Inside(Bug::RevokedInPlace), 4, "fencing"),
     (Mutation::Inside(Bug::ClosedReportTaken), 3, "fencing"),
-    (Mutation::Inside(Bug::LateKept), 15, "conservation"),
+    (Mutation::Inside(Bug::LateKept), 15, "rights"),
     (Mutation::Inside(Bug::RevokedEarly), 78, "leases"),
     (Mutation::Inside(Bug::RevokedAtElection), 43, "leases"),
     (Mutation::Inside(Bug::AnsweredWithoutLease), 21, "leases"),

@@ -6,6 +6,7 @@
 //! milestone lies in that interval, and the interval only shrinks.
 
 use super::account::{AccountState, Reported};
+use super::deferred::{Ahead, Standing};
 use super::lost::Losses;
 use super::milestones::{Milestones, Pending};
 use super::revoke::Terms;
@@ -336,6 +337,7 @@ impl CounterLedger {
         if report.epoch != self.epoch && !bites(Bug::StaleEpochTaken) {
             return;
         }
+        let is_newer = self.accounts.get(&report.group).is_some_and(|account| report.report_no > account.report_no);
         let base_max = CERTAIN_MAX.saturating_sub(self.accounts_certain + self.out);
         let reported = self.change_account(report.group, |account| account.on_report(report, base_max));
         let present = self.accounts.get(&report.group).is_some_and(|account| account.generation == report.generation);
@@ -346,6 +348,9 @@ impl CounterLedger {
                 if first || reported == Reported::Changed {
                     touched.groups.insert(report.group);
                     self.settle(index, views, touched);
+                }
+                if is_newer {
+                    self.resume_heard(report.group, index, views, touched);
                 }
             }
             None => {}
@@ -378,9 +383,11 @@ impl CounterLedger {
             return;
         }
         let Some(body) = new_part(offer, account.next_pos) else { return };
-        if body.weight() > WINDOW_WEIGHT_MAX - self.window.weight() {
-            return;
+        // Of a group the first come first.
+        if !self.resume(offer.group) || body.weight() > WINDOW_WEIGHT_MAX - self.window.weight() {
+            return self.settle(index, views, touched);
         }
+        let Some(account) = self.accounts.get_mut(&offer.group) else { return };
         let first_pos = account.next_pos;
         account.next_pos += body.count();
         self.window.push(offer.group, first_pos, body);
@@ -397,7 +404,11 @@ impl CounterLedger {
         touched: &mut Touched,
     ) {
         let OfferBody::Items(items) = &detail.body else { return };
-        if detail.epoch == self.epoch && self.window.detail(detail.group, detail.first_pos, items) {
+        if detail.epoch != self.epoch {
+            return;
+        }
+        self.resume_heard(detail.group, index, views, touched);
+        if self.window.detail(detail.group, detail.first_pos, items) {
             if let Some(account) = self.accounts.get_mut(&detail.group) {
                 account.need_items = None;
             }
@@ -609,34 +620,45 @@ impl CounterLedger {
         Head::Moved
     }
 
-    /// With rights outstanding: decides every increment whose interval holds no armed milestone.
+    /// With rights outstanding, or a block at the head: decides every increment whose interval holds no armed milestone.
     fn decide_all(&mut self, touched: &mut Touched) {
-        let (mut at, mut ahead) = (0, 0);
+        let (mut at, mut ahead) = (0, Ahead::of(self));
         while let Some(slot) = self.window.slots.get(at) {
             let weight = slot.weight();
             let decision = match slot {
                 Slot::Decided { .. } => None,
-                Slot::Open { body, .. } => Some(self.decision(body, ahead)),
+                Slot::Open { group, .. } if ahead.may_be_deferred(*group) => Some(Decision::Open { count: u64::MAX }),
+                Slot::Open { body, .. } => Some(self.decision(body, &ahead)),
             };
             match decision {
                 None => {
                     at += usize::from(!self.window.join_decided(at));
-                    ahead += weight;
+                    ahead.add(weight);
                 }
                 Some(Decision::Open { count }) => {
-                    if count < self.open_count(at) {
-                        self.window.split(at, count);
-                    }
-                    ahead += self.window.slots[at].weight();
+                    self.leave_open(at, count, &mut ahead);
                     at += 1;
                 }
                 Some(Decision::Counted { count }) => {
                     let front_weight = self.front_weight(at, count);
                     self.place_counted(at, count, touched);
                     at = self.window.decide(at, count);
-                    ahead += front_weight;
+                    ahead.add(front_weight);
                 }
             }
+        }
+    }
+
+    /// The first `count` increments of the slot stay open. What may lose its turn stays in one slot with those behind it.
+    fn leave_open(&mut self, at: usize, count: u64, ahead: &mut Ahead) {
+        let standing = ahead.standing(&self.window.slots[at]);
+        if standing == Standing::Sure && count < self.open_count(at) {
+            self.window.split(at, count);
+        }
+        let weight = self.window.slots[at].weight();
+        match standing {
+            Standing::Sure => ahead.add(weight),
+            Standing::Unsure => ahead.weight += weight,
         }
     }
 
@@ -669,14 +691,14 @@ impl CounterLedger {
 
     /// What is known of the front of an open run with `ahead` weight before it: how many of its first increments are counted,
     /// or, when the first is not, how many stay open.
-    fn decision(&self, body: &Body, ahead: u64) -> Decision {
-        let below = self.certain() + ahead;
+    fn decision(&self, body: &Body, ahead: &Ahead) -> Decision {
+        let below = self.certain() + ahead.sure;
         let Some(milestone) = self.milestones.armed_from(below + 1) else {
             return Decision::Counted { count: body.count() };
         };
         // Increments that end below the milestone even if every right outstanding is spent before them.
         let out = if bites(Bug::DecidedTooEarly) { 0 } else { self.out };
-        let room = (milestone - 1).saturating_sub(below + out);
+        let room = (milestone - 1).saturating_sub(self.certain() + ahead.weight + out);
         let surely_before = body.fitting(room);
         if surely_before > 0 {
             return Decision::Counted { count: surely_before };

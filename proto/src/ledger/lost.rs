@@ -120,7 +120,8 @@ impl CounterLedger {
         let Some(account) = self.accounts().get(&group) else { return 0 };
         let surplus = self.losses.lost.get(&group).map_or(0, |loss| loss.surplus);
         let held = self.losses.held.get(&group).copied().unwrap_or(0);
-        account.certain() + account.placed + self.window().weight_of(group) + surplus + held
+        let waiting = self.terms().deferred().weight_of(group);
+        account.certain() + account.placed + self.window().weight_of(group) + waiting + surplus + held
     }
 
     /// The account of a group that was lost before the counter was guarded: all it ever counted are its remains.
@@ -149,7 +150,7 @@ impl CounterLedger {
             account.forget_places();
         });
         let written_off = out.saturating_add(self.losses.revoked.remove(&group).unwrap_or(0));
-        let surplus = self.window.drop_blocks(group);
+        let surplus = self.window.drop_blocks(group) + self.drop_deferred(group);
         self.losses.lost.insert(group, Loss { written_off, surplus });
         // What views know of it has to be heard before anything is armed.
         self.milestones.await_anew(views);

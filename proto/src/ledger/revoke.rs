@@ -7,6 +7,7 @@
 
 use super::account::AccountState;
 use super::counter::{CounterLedger, Touched};
+use super::deferred::Deferred;
 use super::milestones::Pending;
 use crate::ids::{AggregatorId, GroupId, LogIndex};
 use crate::limits::GRANTED_CUMULATIVE_MAX;
@@ -24,6 +25,8 @@ pub struct Terms {
     rule: Policy,
     /// Of accounts whose generation is leased, or not the first.
     generations: BTreeMap<GroupId, Generation>,
+    /// Offered, and not in the window.
+    pub(super) deferred: Deferred,
 }
 
 /// An account's present generation.
@@ -40,7 +43,7 @@ pub struct Generation {
 
 impl Terms {
     pub fn is_empty(&self) -> bool {
-        self.timely.is_empty() && self.rule == Policy::Strict && self.generations.is_empty()
+        self.timely.is_empty() && self.rule == Policy::Strict && self.generations.is_empty() && self.deferred.is_empty()
     }
 
     pub fn generation(&self, group: GroupId) -> Generation {
@@ -66,7 +69,7 @@ impl Terms {
 
     /// Of a counter that began again: its policies. All accounts are new.
     pub(super) fn begun_again(self) -> Terms {
-        Terms { generations: BTreeMap::new(), ..self }
+        Terms { generations: BTreeMap::new(), deferred: Deferred::default(), ..self }
     }
 
     /// The group says nothing any more.
@@ -74,6 +77,11 @@ impl Terms {
         if let Some(generation) = self.generations.get_mut(&group) {
             generation.late = false;
         }
+    }
+
+    /// What lost its turn.
+    pub fn deferred(&self) -> &Deferred {
+        &self.deferred
     }
 
     /// The message about an account.
@@ -191,6 +199,15 @@ impl CounterLedger {
         (!generation.unheard || bites(Bug::GrantUnheard)) && generation.leased == (self.policy() == Policy::Timely)
     }
 
+    /// Whether there is anything that the group may lose once its lease is over.
+    pub fn may_lose(&self, group: GroupId) -> bool {
+        match self.accounts().get(&group).map(AccountState::out) {
+            None => false,
+            Some(0) => self.may_defer(group),
+            Some(_) => self.may_revoke(group),
+        }
+    }
+
     /// Whether the account's rights may be revoked once its group's lease is over.
     pub fn may_revoke(&self, group: GroupId) -> bool {
         let generation = self.terms.generation(group);
@@ -210,7 +227,8 @@ impl CounterLedger {
         self.terms.hear(group)
     }
 
-    /// Closes a leased generation, if no newer report of it was applied than the proposer knew.
+    /// Closes a leased generation with rights outstanding, if no newer report of it was applied than the proposer knew. With nothing
+    /// outstanding the group loses its turn, if everything waits for what it alone can say.
     pub fn revoke(
         &mut self,
         (group, generation, if_last_report): (GroupId, u32, u64),
@@ -220,11 +238,17 @@ impl CounterLedger {
     ) {
         let Some(account) = self.accounts().get(&group) else { return };
         let in_time = account.report_no != if_last_report && !bites(Bug::RenewalIgnored);
-        if account.generation != generation || in_time || !self.may_revoke(group) || account.out() == 0 {
+        if account.generation != generation || in_time {
             return;
         }
-        self.losses.revoke(group, account.out());
-        self.close(group, true);
+        if account.out() == 0 {
+            self.defer(group);
+        } else if self.may_revoke(group) {
+            self.losses.revoke(group, account.out());
+            self.close(group, true);
+        } else {
+            return;
+        }
         touched.groups.insert(group);
         self.settle(index, views, touched);
     }

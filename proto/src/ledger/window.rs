@@ -143,6 +143,26 @@ impl Window {
         weight
     }
 
+    /// Takes out all undecided increments of a group, in the order of their positions, each run with its first one.
+    pub fn take_open(&mut self, of: GroupId) -> Vec<(u64, Body)> {
+        let slots = std::mem::take(&mut self.slots);
+        let mut taken = Vec::new();
+        for slot in slots {
+            match slot {
+                Slot::Open { group, first_pos, body } if group == of => {
+                    self.weight -= body.weight();
+                    self.undecided -= body.count();
+                    taken.push((first_pos, body));
+                }
+                slot => self.slots.push_back(slot),
+            }
+        }
+        for at in (1..self.slots.len()).rev() {
+            self.join_decided(at);
+        }
+        taken
+    }
+
     /// Number of undecided increments.
     pub fn undecided(&self) -> u64 {
         self.undecided

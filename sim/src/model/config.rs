@@ -289,6 +289,15 @@ const LARGE: &[Config] = &[
         blocks: true,
         ..BASE
     },
+    Config {
+        name: "timely-turns",
+        about: "the same, and groups that lose their rights or their turn, twice",
+        batches: &[ONE, ONE, ONE],
+        decisions: &[Decision::Timely(&[2])],
+        revocations: 2,
+        blocks: true,
+        ..BASE
+    },
 ];
 
 /// All of them, the quick ones first.

@@ -76,8 +76,6 @@ pub struct Known {
     pub awaits_base: bool,
     /// Its rights end with a lease.
     pub leased: bool,
-    /// Who some of what it offered is was not said yet.
-    pub unnamed: bool,
 }
 
 impl Known {
@@ -105,7 +103,6 @@ impl Facts {
                 offered: offered(state, *group),
                 awaits_base: account.base.is_none(),
                 leased: state.terms().generation(*group).leased,
-                unnamed: state.window().slots.iter().any(|slot| is_unnamed(slot, *group)),
             };
         }
         Facts {
@@ -158,17 +155,13 @@ fn positions(run: &PlacedRun) -> Range<u64> {
     run.first_pos..run.first_pos + run.count
 }
 
-fn is_unnamed(slot: &Slot, of: GroupId) -> bool {
-    matches!(slot, Slot::Open { group, body: Body::Block { .. }, .. } if *group == of)
-}
-
 fn offered(state: &CounterLedger, of: GroupId) -> u64 {
     let weight = |slot: &Slot| match slot {
         Slot::Open { group, body, .. } if *group == of => body.weight(),
         Slot::Open { .. } => 0,
         Slot::Decided { weights } => weights.get(&of).copied().unwrap_or(0),
     };
-    state.window().slots.iter().map(weight).sum()
+    state.window().slots.iter().map(weight).sum::<u64>() + state.terms().deferred().weight_of(of)
 }
 
 /// The states of the ledger.
@@ -432,19 +425,29 @@ fn run_places(run: &PlacedRun) -> Vec<(u64, Place)> {
     (0..run.count).map(|n| (run.first_pos + n, run.place.after(n))).collect()
 }
 
-/// The ordinals that each open increment may take, by group and position.
+/// The ordinals that each open increment may take, by group and position; of those that keep their turn.
 fn intervals(state: &CounterLedger) -> BTreeMap<(GroupId, u64), (u64, u64)> {
     let mut intervals = BTreeMap::new();
-    let mut ahead = 0;
+    let (mut sure, mut all) = (state.certain() + 1, state.certain() + state.out());
+    let mut unsure = BTreeSet::new();
     for slot in &state.window().slots {
+        let weight = slot.weight();
         if let Slot::Open { group, first_pos, body } = slot {
-            let mut lo = state.certain() + ahead + 1;
+            if state.policy() == Policy::Timely && matches!(body, Body::Block { .. }) {
+                unsure.insert(*group);
+            }
+            if unsure.contains(group) {
+                all += weight;
+                continue;
+            }
+            let (mut lo, mut hi) = (sure, all);
             for (pos, delta) in (*first_pos..).zip(weights(body)) {
-                intervals.insert((*group, pos), (lo, lo + state.out() + delta - 1));
+                hi += delta;
+                intervals.insert((*group, pos), (lo, hi));
                 lo += delta;
             }
         }
-        ahead += slot.weight();
+        (sure, all) = (sure + weight, all + weight);
     }
     intervals
 }

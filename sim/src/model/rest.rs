@@ -95,12 +95,12 @@ impl Model {
     }
 
     /// Whether this must come to rest although the group `gone` never comes back. While a strict milestone is to come nothing is
-    /// revoked, and what was granted without a lease never is. Only the group knows who stands where it offered a block.
+    /// revoked, and what was granted without a lease never is.
     pub fn must_rest_without(&self, state: &State, gone: usize) -> bool {
         let ledger = &self.ledgers.part(state.ledger).facts;
         let of_gone = &ledger.accounts[gone];
         let held = of_gone.out > 0 && !of_gone.leased;
-        !ledger.strict_to_come && !held && !of_gone.unnamed
+        !ledger.strict_to_come && !held
     }
 
     /// Where what the machines say now may lead.

@@ -81,6 +81,11 @@ impl LeasePlan {
                 faults.push((at + Span(rng.below(2 * LEASE.0)), Fault::Elect { candidate }));
             }
         }
+        let mut rng = self.rng.fork(1 << 34);
+        for _ in 0..rng.below(3) {
+            let at = Time(rng.between(0, safety_end.0 / 2));
+            faults.push((at, Fault::CutAtBlock { span: Span(rng.between(LEASE.0, 3 * LEASE.0)) }));
+        }
         faults
     }
 }

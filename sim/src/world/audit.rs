@@ -227,6 +227,7 @@ impl World {
             for cmd in cmds.iter() {
                 self.cover_what_is_late(cmd);
                 stale |= self.apply_to_reference(index, cmd);
+                self.block_moment(cmd);
                 let changes = self.reference.take_changes();
                 if changes != Changes::default() {
                     self.audit_ledger(cmd, &changes);

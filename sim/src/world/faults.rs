@@ -45,6 +45,7 @@ impl World {
                 self.cut_dc(leader, span, index);
             }
             Fault::CutAtMilestone { dc, span } => self.cut_at_milestone(dc, span, index),
+            Fault::CutAtBlock { .. } => self.lie_in_wait_at_blocks(index),
             Fault::LoseLeader { at, .. } => self.lie_in_wait(at, index),
             Fault::CrashNode { node, outputs, span } => {
                 let node = self.victim(node);

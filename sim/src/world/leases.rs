@@ -70,8 +70,11 @@ impl World {
             let account = world.reference.counter(counter)?.accounts().get(group)?;
             Some((account.generation, account.report_no))
         };
-        let before = known(self);
+        let deferred = |world: &World| world.reference.counter(counter).map(|state| state.terms().deferred().weight());
+        let before = (known(self), deferred(self));
         self.reference.apply(index, cmd);
+        self.coverage.saw_times("block lost its turn", u64::from(deferred(self) > before.1));
+        let before = before.0;
         let Some((after, _)) = known(self) else { return };
         let raced = before.is_some_and(|(now, no)| now == *generation && no != *if_last_report);
         self.coverage.saw_times("report raced a revocation", u64::from(raced && after == *generation));

@@ -4,7 +4,7 @@
 use super::{Event, World};
 use crate::plan::{Fault, Moment};
 use tidemark_proto::ids::GroupId;
-use tidemark_proto::msg::{LedgerCmd, PeerMsg};
+use tidemark_proto::msg::{LedgerCmd, Offer, PeerMsg, Policy, Report};
 use tidemark_proto::time::{Span, Time};
 
 /// Moments of one run.
@@ -14,6 +14,8 @@ pub struct Moments {
     last: [Option<(usize, Time)>; MOMENTS.len()],
     /// Faults that wait for one, by number.
     ambushes: Vec<(Moment, usize)>,
+    /// Faults that wait for a block at a milestone, by number.
+    at_blocks: Vec<usize>,
 }
 
 const MOMENTS: [Moment; 3] = [Moment::Grant, Moment::Recall, Moment::Award];
@@ -31,6 +33,29 @@ impl World {
     /// A fault waits for its moment.
     pub(super) fn lie_in_wait(&mut self, moment: Moment, fault: usize) {
         self.moments.ambushes.push((moment, fault));
+    }
+
+    /// A fault waits for a block at whose milestone its group alone can give a name.
+    pub(super) fn lie_in_wait_at_blocks(&mut self, fault: usize) {
+        self.moments.at_blocks.push(fault);
+    }
+
+    /// A command about a counter was applied.
+    pub(super) fn block_moment(&mut self, cmd: &LedgerCmd) {
+        if self.moments.at_blocks.is_empty() || self.faults_over {
+            return;
+        }
+        let (LedgerCmd::Offer(Offer { counter, .. }) | LedgerCmd::Report(Report { counter, .. })) = cmd else { return };
+        let Some(state) = self.reference.counter(counter).filter(|state| state.policy() == Policy::Timely) else {
+            return;
+        };
+        let Some(group) = state.waits_for_identity_of() else { return };
+        let Some(index) = self.moments.at_blocks.pop() else { return };
+        if let Fault::CutAtBlock { span } = self.plan.faults[index].1 {
+            self.coverage.saw("cut off while it alone could name who stands at a milestone");
+            self.plan.faults[index].1 = Fault::CutDc { dc: usize::from(group.dc.0), span };
+            self.after(Span(0), Event::Fault(index));
+        }
     }
 
     /// An aggregator that leads hands commands to the log.
