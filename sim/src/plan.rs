@@ -24,6 +24,8 @@ use versions::VersionPlan;
 pub const SAFETY: (Span, Span) = (Span::from_secs(60), Span::from_secs(75));
 /// The same of a run on real logs.
 pub const SAFETY_REAL: (Span, Span) = (Span::from_secs(30), Span::from_secs(40));
+/// A run with fewer increments shows little.
+pub const INCREMENTS_OF_EVIDENCE: u64 = 20_000;
 /// After the faults increments go on until there were enough and a last milestone is awarded, at most for so long.
 pub const LAST_MILESTONE_MAX: Span = Span::from_secs(40);
 /// The liveness phase must have ended by then.
@@ -32,7 +34,7 @@ pub const LIVENESS_MAX: Span = Span::from_secs(240);
 /// About so many increments come while the leader hears of one from everywhere: a round trip and a quorum's, at a run's rates.
 pub const ZONE: u64 = 150;
 /// Of 10,000 runs, so many end with an old copy of a disk.
-const OLD_DISKS_PER_10K: u32 = 1_500;
+const OLD_DISKS_PER_10K: u32 = 2_000;
 /// Of 10,000 runs, in so many a group is lost.
 const LOSSES_PER_10K: u32 = 1_000;
 /// Valves of a group, twice those of the reference layout.

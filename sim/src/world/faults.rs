@@ -17,7 +17,7 @@ const LAST_RETRY: Span = Span::from_secs(10);
 const COPIES_PER_10K: u32 = 50;
 const COPIES_OF_DECISIONS_PER_10K: u32 = 3_000;
 /// How often a fault that waits for a situation looks for it.
-const WAIT_FOR_SITUATION: Span = Span::from_millis(20);
+pub(super) const WAIT_FOR_SITUATION: Span = Span::from_millis(20);
 
 impl World {
     pub(super) fn on_fault(&mut self, index: usize) {

@@ -2,9 +2,10 @@
 //! fenced out and offers nothing (hole A7 of the protocol); nobody else is disturbed, and a run ends soon after that: what the copy
 //! lacks is lost with it, and a data centre whose rights are lost keeps the next milestone from being awarded.
 
-use super::World;
+use super::faults::WAIT_FOR_SITUATION;
+use super::{Event, World};
 use crate::disk::Disk;
-use crate::plan::Fault;
+use crate::plan::{Fault, INCREMENTS_OF_EVIDENCE, SAFETY};
 use tidemark_proto::group::Group;
 use tidemark_proto::ids::{CounterName, DcId, GroupId, Half};
 use tidemark_proto::ledger::Ledger;
@@ -62,6 +63,9 @@ impl World {
     /// The node's machine is lost, and somebody starts another one from the copy.
     pub(super) fn on_old_disk(&mut self, index: usize) {
         let Fault::OldDisk { node, .. } = self.plan.faults[index].1 else { return };
+        if self.is_too_early_to_end() {
+            return self.after(WAIT_FOR_SITUATION, Event::OldDisk(index));
+        }
         let Some(copy) = self.old_disk.copy.take().filter(|_| !self.faults_over) else { return };
         let node = self.processes_of(node).start;
         self.note(53, [node as u64, copy.last().0, 0], || {
@@ -70,6 +74,12 @@ impl World {
         self.coverage.saw("old disk restored");
         (self.old_disk.node, self.old_disk.last) = (Some(node), copy.last().0);
         self.replace_disk(node, copy);
+    }
+
+    /// A run ends with it, and has to be evidence by then. One that is not before its faults end goes on without the copy.
+    fn is_too_early_to_end(&self) -> bool {
+        let few = self.increments() < INCREMENTS_OF_EVIDENCE || self.audit.awards.known.is_empty();
+        !self.faults_over && (few || self.now < Time::default() + SAFETY.0)
     }
 
     /// A step of the node on the copy: whether it is fenced out, or may go on.
