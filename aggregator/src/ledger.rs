@@ -8,22 +8,24 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
-/// No namespaces whose counters go down: what a snapshot lacks that was made before any could.
-const NO_UPDOWN: &[u8] = &[0; 1];
+/// Nothing that lost its turn: what a snapshot lacks that was made before anything could.
+const NO_DEFERRED: &[u8] = &[0; 1];
+/// Nor namespaces whose counters go down: one that was made before any could.
+const NO_UPDOWN: &[u8] = &[0; 2];
 /// Nor starts of views: one that was made before there were pairs of aggregators.
-const NO_VIEW_STARTS: &[u8] = &[0; 2];
+const NO_VIEW_STARTS: &[u8] = &[0; 3];
 /// Nor forgotten data centres: one that was made before any could be.
-const NO_FORGOTTEN: &[u8] = &[0; 3];
+const NO_FORGOTTEN: &[u8] = &[0; 4];
 /// Nor lives of counters: one that was made before counters could begin again.
-const NO_RESETS: &[u8] = &[0; 4];
+const NO_RESETS: &[u8] = &[0; 5];
 /// Nor groups that are lost, nor losses: one that was made before any could be.
-const NO_LOSSES: &[u8] = &[0; 6];
+const NO_LOSSES: &[u8] = &[0; 7];
 /// Nor terms of milestones: one that was made before there were leases.
-const NO_TERMS: &[u8] = &[0; 7];
+const NO_TERMS: &[u8] = &[0; 8];
 /// Nor turns of claims: one that was made before they were kept.
-const NO_TURNS: &[u8] = &[0; 8];
+const NO_TURNS: &[u8] = &[0; 9];
 /// Nor rules, claims, open ones, waiting ones: one that was made before there were claims.
-const NO_CLAIMS: &[u8] = &[0; 12];
+const NO_CLAIMS: &[u8] = &[0; 13];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -67,7 +69,11 @@ impl App for LedgerApp {
 /// Reads a state of the ledger, of this program or an earlier one.
 pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, String> {
     let with = |missing| move |_| read(&[snapshot, missing].concat());
-    let ledger = read(snapshot).or_else(with(NO_UPDOWN)).or_else(with(NO_VIEW_STARTS)).or_else(with(NO_FORGOTTEN));
+    let ledger = read(snapshot)
+        .or_else(with(NO_DEFERRED))
+        .or_else(with(NO_UPDOWN))
+        .or_else(with(NO_VIEW_STARTS))
+        .or_else(with(NO_FORGOTTEN));
     let ledger = ledger.or_else(with(NO_RESETS));
     ledger.or_else(with(NO_LOSSES)).or_else(with(NO_TERMS)).or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS))
 }
@@ -113,12 +119,13 @@ mod tests {
         ledger.apply(LogIndex(1), &LedgerCmd::Namespace("search".to_owned()));
         ledger.take_changes();
         let now = postcard::to_allocvec(&ledger).unwrap();
-        let all = [NO_UPDOWN, NO_VIEW_STARTS, NO_FORGOTTEN, NO_RESETS, NO_LOSSES, NO_TERMS, NO_TURNS, NO_CLAIMS];
+        let all =
+            [NO_DEFERRED, NO_UPDOWN, NO_VIEW_STARTS, NO_FORGOTTEN, NO_RESETS, NO_LOSSES, NO_TERMS, NO_TURNS, NO_CLAIMS];
         for missing in [0].into_iter().chain(all.map(<[u8]>::len)) {
             let before = restored(&now[..now.len() - missing]).unwrap();
             assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
         }
-        for wrong in [&now[..now.len() - 5], &[&now[..], &[0]].concat(), b""] {
+        for wrong in [&now[..now.len() - 6], &[&now[..], &[0]].concat(), b""] {
             assert!(restored(wrong).is_err(), "{wrong:?}");
         }
     }

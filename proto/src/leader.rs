@@ -226,6 +226,7 @@ impl LeaderCore {
         let accounts = counter.accounts().iter().enumerate();
         let accounts = accounts.map(|(i, (&group, account))| {
             let live = ledger.confirmed(group).is_some() && counter.may_hold(group);
+            self.note_awaited(now, name, group, counter);
             self.account_view(now, name, i as u32, group, account, round_trip(rtts, group.dc), live)
         });
         Situation {
@@ -284,6 +285,12 @@ impl LeaderCore {
         }
     }
 
+    fn note_awaited(&mut self, now: Time, name: &CounterName, group: GroupId, counter: &CounterLedger) {
+        let awaited = counter.waits_for_identity_of() == Some(group);
+        let watch = self.watches.entry((name.clone(), group)).or_default();
+        watch.awaited = awaited.then(|| watch.awaited.unwrap_or(now));
+    }
+
     /// Proposes to revoke what groups hold under leases that are over, where it is wanted back and does not come: rights, and the turn
     /// of a block whose milestone only they can give a name. When to look again.
     fn revocations(
@@ -296,15 +303,11 @@ impl LeaderCore {
         let since = *self.undecided_since.get(name)?;
         let mut next = None;
         for (&group, account) in counter.accounts() {
-            let awaited = account.out() == 0 && counter.waits_for_identity_of() == Some(group);
-            if !awaited && let Some(watch) = self.watches.get_mut(&(name.clone(), group)) {
-                watch.awaited = None;
-            }
             if !counter.may_lose(group) {
                 continue;
             }
             let watch = self.watches.entry((name.clone(), group)).or_default();
-            let since = if awaited { *watch.awaited.get_or_insert(now) } else { since };
+            let since = watch.awaited.unwrap_or(since);
             let (if_last_report, heard_at) = *watch.applied.get_or_insert((account.report_no, now));
             let after = if bites(Bug::RevokedEarly) { Span(REVOKE_AFTER.0 / 8) } else { REVOKE_AFTER };
             let said = watch.revoking.map_or(Time(0), |at| at + GRANT_LOST_AFTER);

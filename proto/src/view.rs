@@ -306,7 +306,7 @@ impl View {
                 // What is late has happened, and nobody here knows how much it is.
                 let known = state.bases_missing().next().is_none() && !state.terms().any_late();
                 let losses = state.losses().surplus().saturating_add(state.losses().written_off());
-                let beyond = losses.saturating_add(state.terms().deferred().weight());
+                let beyond = losses.saturating_add(state.deferred().weight());
                 let at_most = known.then(|| state.upper().saturating_add(beyond).max(up));
                 let pending = sum.saturating_sub(up);
                 Reading { up, pending, at_most, ledger_index, generation, down }

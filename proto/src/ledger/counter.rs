@@ -6,7 +6,7 @@
 //! milestone lies in that interval, and the interval only shrinks.
 
 use super::account::{AccountState, Reported};
-use super::deferred::{Ahead, Standing};
+use super::deferred::{Ahead, Deferred, Standing};
 use super::lost::Losses;
 use super::milestones::{Milestones, Pending};
 use super::revoke::Terms;
@@ -14,7 +14,7 @@ use super::window::{Body, Slot, Window};
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::limits::{
     CERTAIN_MAX, GRANT_MAX, GRANTED_CUMULATIVE_MAX, IDENTITIES_AHEAD_S, OFFER_ITEMS_MAX, SEQUENCED_MAX,
-    UNACKNOWLEDGED_RUNS_MAX, UNDECIDED_ITEMS_MAX, WINDOW_WEIGHT_MAX,
+    UNACKNOWLEDGED_RUNS_MAX, UNDECIDED_ITEMS_MAX,
 };
 use crate::msg::{Award, AwardSignature, MilestoneSpec, Offer, OfferBody, Place, PlacedRun, Policy, Report};
 use crate::teeth::{Bug, bites};
@@ -61,6 +61,8 @@ pub struct CounterLedger {
     pub(super) terms: Terms,
     #[serde(skip)]
     pub(super) losses: Losses,
+    #[serde(skip)]
+    pub(super) deferred: Deferred,
 }
 
 /// What an operation changed, collected for the ledger's `Changes`.
@@ -108,6 +110,7 @@ impl CounterLedger {
             out: 0,
             terms: Terms::default(),
             losses: Losses::default(),
+            deferred: Deferred::default(),
         }
     }
 
@@ -267,7 +270,8 @@ impl CounterLedger {
 
     /// The least ordinal that an increment behind the window can take.
     fn first_beyond_window(&self) -> u64 {
-        self.certain() + self.window.weight() + 1
+        let sure = if self.policy() == Policy::Timely { self.window.nameless_weight() } else { 0 };
+        self.certain() + self.window.weight() - sure + 1
     }
 
     pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
@@ -375,16 +379,16 @@ impl CounterLedger {
     /// Takes the part of an offer that starts at the account's next position.
     pub fn on_offer(&mut self, offer: &Offer, index: LogIndex, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
         let Some(account) = self.accounts.get_mut(&offer.group) else { return };
-        let undecided = self.window.undecided();
+        let load = self.window.load();
         if offer.epoch != self.epoch
-            || undecided >= UNDECIDED_ITEMS_MAX
-            || undecided + account.unacknowledged() >= UNACKNOWLEDGED_RUNS_MAX
+            || load >= UNDECIDED_ITEMS_MAX
+            || load + account.unacknowledged() >= UNACKNOWLEDGED_RUNS_MAX
         {
             return;
         }
         let Some(body) = new_part(offer, account.next_pos) else { return };
         // Of a group the first come first.
-        if !self.resume(offer.group) || body.weight() > WINDOW_WEIGHT_MAX - self.window.weight() {
+        if !self.resume(offer.group) || body.weight() > self.room_in_window() {
             return self.settle(index, views, touched);
         }
         let Some(account) = self.accounts.get_mut(&offer.group) else { return };
@@ -484,6 +488,17 @@ impl CounterLedger {
 
     /// Decides, places and awards whatever can be, then sees what can be armed.
     pub(super) fn settle(&mut self, index: LogIndex, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
+        self.settle_window(index, touched);
+        while self.resume_rest() {
+            self.settle_window(index, touched);
+        }
+        self.place_remains();
+        self.settle_arming(views);
+        self.reopen(touched);
+        touched.counter = true;
+    }
+
+    fn settle_window(&mut self, index: LogIndex, touched: &mut Touched) {
         loop {
             self.remove_decided();
             if self.out == 0 || bites(Bug::PlacedWhileRightsOut) {
@@ -497,10 +512,6 @@ impl CounterLedger {
                 break;
             }
         }
-        self.place_remains();
-        self.settle_arming(views);
-        self.reopen(touched);
-        touched.counter = true;
     }
 
     fn remove_decided(&mut self) {
@@ -741,6 +752,7 @@ impl CounterLedger {
     pub fn check_invariants(&self) {
         self.accounts.values().for_each(AccountState::check_invariants);
         self.window.check_invariants();
+        self.deferred.check_invariants();
         let certain: u64 = self.accounts.values().map(AccountState::certain).sum();
         let out: u64 = self.accounts.values().map(AccountState::out).sum();
         assert_eq!((certain, out), (self.accounts_certain, self.out), "sums over accounts");

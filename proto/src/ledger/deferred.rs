@@ -57,29 +57,74 @@ impl Ahead {
     }
 }
 
-/// What lost its turn, by group: runs of increments in the order of their positions, with the first of each.
+/// What lost its turn, by group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deferred(BTreeMap<GroupId, VecDeque<(u64, Body)>>);
+pub struct Deferred {
+    groups: BTreeMap<GroupId, Waiting>,
+    weight: u64,
+}
+
+/// Runs of increments in the order of their positions, with the first of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Waiting {
+    /// The group was heard of since: what is left waits for room in the window.
+    heard: bool,
+    runs: VecDeque<(u64, Body)>,
+}
+
+impl Waiting {
+    fn weight(&self) -> u64 {
+        self.runs.iter().map(|(_, body)| body.weight()).sum()
+    }
+}
 
 impl Deferred {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.groups.is_empty()
     }
 
     pub fn weight_of(&self, group: GroupId) -> u64 {
-        self.0.get(&group).into_iter().flatten().map(|(_, body)| body.weight()).sum()
+        self.groups.get(&group).map_or(0, Waiting::weight)
     }
 
+    /// Weight of all of it.
     pub fn weight(&self) -> u64 {
-        self.0.values().flatten().map(|(_, body)| body.weight()).sum()
+        self.weight
     }
 
-    pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
-        self.0.keys().copied()
+    /// Before what the group has there already, which was offered later.
+    fn put(&mut self, group: GroupId, mut runs: VecDeque<(u64, Body)>) {
+        self.weight += runs.iter().map(|(_, body)| body.weight()).sum::<u64>();
+        let waiting = self.groups.entry(group).or_default();
+        runs.append(&mut waiting.runs);
+        *waiting = Waiting { heard: false, runs };
+    }
+
+    fn take(&mut self, group: GroupId) -> VecDeque<(u64, Body)> {
+        let runs = self.groups.remove(&group).unwrap_or_default().runs;
+        self.weight -= runs.iter().map(|(_, body)| body.weight()).sum::<u64>();
+        runs
+    }
+
+    /// Panics when the sum does not agree.
+    pub(super) fn check_invariants(&self) {
+        let weight: u64 = self.groups.values().map(Waiting::weight).sum();
+        assert_eq!(weight, self.weight, "weight of what is deferred");
+        assert!(!self.groups.values().any(|waiting| waiting.runs.is_empty()), "nothing is deferred of a group");
     }
 }
 
 impl CounterLedger {
+    /// What lost its turn.
+    pub fn deferred(&self) -> &Deferred {
+        &self.deferred
+    }
+
+    /// For a state that was read without it.
+    pub(super) fn set_deferred(&mut self, deferred: Deferred) {
+        self.deferred = deferred;
+    }
+
     /// The group whose block stands at the head, at a milestone, with nothing outstanding: everything waits for its identities.
     pub fn waits_for_identity_of(&self) -> Option<GroupId> {
         match self.window.slots.front() {
@@ -96,8 +141,9 @@ impl CounterLedger {
             && !bites(Bug::NeverDeferred)
     }
 
-    /// Whether an increment of another group was decided to be on a side of a milestone on which it would not be without this
-    /// group's. That may only be where a strict milestone stood before this one.
+    /// Whether something was decided behind what the group has at the head: of its own, which then would not be the first of its queue
+    /// any more, or so near behind that without this it is on another side of a milestone. That may only be where a strict milestone
+    /// was to come meanwhile.
     fn is_decided_behind(&self, of: GroupId) -> bool {
         let (mut with, mut without) = (self.certain(), self.certain());
         self.window.slots.iter().any(|slot| {
@@ -107,34 +153,40 @@ impl CounterLedger {
                 Slot::Open { group, .. } if *group == of => with += weight,
                 _ => (with, without) = (with + weight, without + weight),
             }
-            matches!(slot, Slot::Decided { .. }) && self.milestones.any_within(first, with)
+            match slot {
+                Slot::Decided { weights } => weights.contains_key(&of) || self.milestones.any_within(first, with),
+                Slot::Open { .. } => false,
+            }
         })
     }
 
     /// Everything of the group goes out of the window, if it may.
     pub(super) fn defer(&mut self, group: GroupId) {
         if self.may_defer(group) {
-            let taken = self.window.take_open(group);
-            self.terms.deferred.0.entry(group).or_default().extend(taken);
+            let taken = self.window.take_open(group, |_| true);
+            self.deferred.put(group, taken);
         }
     }
 
-    /// The group was heard of: what it had in the window is put behind what is there, as far as there is room. True when all is.
+    /// The group was heard of: what it had in the window is put behind what is there, as far as there is room, and the rest when there
+    /// is. True when nothing of it is left.
     pub(super) fn resume(&mut self, group: GroupId) -> bool {
-        let Some(mut waiting) = self.terms.deferred.0.remove(&group) else { return true };
-        while let Some((_, body)) = waiting.front()
-            && self.window.undecided() < UNDECIDED_ITEMS_MAX
-            && body.weight() <= WINDOW_WEIGHT_MAX - self.window.weight()
-            && let Some((first_pos, body)) = waiting.pop_front()
+        if !self.deferred.groups.contains_key(&group) {
+            return true;
+        }
+        let mut runs = self.deferred.take(group);
+        while self.window.load() < UNDECIDED_ITEMS_MAX
+            && let Some((first_pos, body)) = runs.pop_front()
         {
             self.window.push(group, first_pos, body);
         }
         if let Some(account) = self.accounts.get_mut(&group) {
             account.need_items = None;
         }
-        let all = waiting.is_empty();
+        let all = runs.is_empty();
         if !all {
-            self.terms.deferred.0.insert(group, waiting);
+            self.deferred.put(group, runs);
+            self.deferred.groups.entry(group).or_default().heard = true;
         }
         all
     }
@@ -147,24 +199,40 @@ impl CounterLedger {
         views: &BTreeSet<AggregatorId>,
         touched: &mut Touched,
     ) {
-        if self.terms.deferred.0.contains_key(&group) {
+        if self.deferred.groups.contains_key(&group) {
             self.resume(group);
             touched.groups.insert(group);
             self.settle(index, views, touched);
         }
     }
 
+    /// What is left of groups that were heard of takes its turn as soon as there is room. True when something did.
+    pub(super) fn resume_rest(&mut self) -> bool {
+        if self.deferred.is_empty() || self.window.load() >= UNDECIDED_ITEMS_MAX {
+            return false;
+        }
+        let heard = self.deferred.groups.iter().find(|(_, waiting)| waiting.heard).map(|(&group, _)| group);
+        heard.is_some_and(|group| {
+            self.resume(group);
+            true
+        })
+    }
+
     /// A lost group's: those that have names stand in the window again; the weight of the others.
     pub(super) fn drop_deferred(&mut self, group: GroupId) -> u64 {
-        let waiting = self.terms.deferred.0.remove(&group).unwrap_or_default();
-        let mut unnamed = 0;
-        for (first_pos, body) in waiting {
+        let mut nameless = 0;
+        for (first_pos, body) in self.deferred.take(group) {
             match body {
-                Body::Block { .. } => unnamed += body.weight(),
+                Body::Block { .. } => nameless += body.weight(),
                 Body::Items { .. } => self.window.push(group, first_pos, body),
             }
         }
-        unnamed
+        nameless
+    }
+
+    /// Weight that may still be offered. What is deferred had room in the window, and has it when it comes back.
+    pub(super) fn room_in_window(&self) -> u64 {
+        WINDOW_WEIGHT_MAX - self.window.weight() - self.deferred.weight
     }
 }
 

@@ -120,7 +120,7 @@ impl CounterLedger {
         let Some(account) = self.accounts().get(&group) else { return 0 };
         let surplus = self.losses.lost.get(&group).map_or(0, |loss| loss.surplus);
         let held = self.losses.held.get(&group).copied().unwrap_or(0);
-        let waiting = self.terms().deferred().weight_of(group);
+        let waiting = self.deferred().weight_of(group);
         account.certain() + account.placed + self.window().weight_of(group) + waiting + surplus + held
     }
 

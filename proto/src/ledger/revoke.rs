@@ -7,7 +7,6 @@
 
 use super::account::AccountState;
 use super::counter::{CounterLedger, Touched};
-use super::deferred::Deferred;
 use super::milestones::Pending;
 use crate::ids::{AggregatorId, GroupId, LogIndex};
 use crate::limits::GRANTED_CUMULATIVE_MAX;
@@ -25,8 +24,6 @@ pub struct Terms {
     rule: Policy,
     /// Of accounts whose generation is leased, or not the first.
     generations: BTreeMap<GroupId, Generation>,
-    /// Offered, and not in the window.
-    pub(super) deferred: Deferred,
 }
 
 /// An account's present generation.
@@ -43,7 +40,7 @@ pub struct Generation {
 
 impl Terms {
     pub fn is_empty(&self) -> bool {
-        self.timely.is_empty() && self.rule == Policy::Strict && self.generations.is_empty() && self.deferred.is_empty()
+        self.timely.is_empty() && self.rule == Policy::Strict && self.generations.is_empty()
     }
 
     pub fn generation(&self, group: GroupId) -> Generation {
@@ -69,7 +66,7 @@ impl Terms {
 
     /// Of a counter that began again: its policies. All accounts are new.
     pub(super) fn begun_again(self) -> Terms {
-        Terms { generations: BTreeMap::new(), deferred: Deferred::default(), ..self }
+        Terms { generations: BTreeMap::new(), ..self }
     }
 
     /// The group says nothing any more.
@@ -77,11 +74,6 @@ impl Terms {
         if let Some(generation) = self.generations.get_mut(&group) {
             generation.late = false;
         }
-    }
-
-    /// What lost its turn.
-    pub fn deferred(&self) -> &Deferred {
-        &self.deferred
     }
 
     /// The message about an account.

@@ -1,7 +1,7 @@
 //! The ledger as a snapshot holds it: what came later stands at the end, so that one from before it is read by adding that there is
 //! none.
 
-use super::{ChangeSets, Claims, CounterLedger, Ledger, Losses, Registered, Resets, Terms};
+use super::{ChangeSets, Claims, CounterLedger, Deferred, Ledger, Losses, Registered, Resets, Terms};
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,8 @@ pub(super) struct Stored {
     forgotten: BTreeSet<DcId>,
     view_starts: BTreeMap<AggregatorId, u64>,
     updown: BTreeSet<String>,
+    /// Of counters that have any.
+    deferred: BTreeMap<CounterName, Deferred>,
 }
 
 /// The same, borrowed.
@@ -43,6 +45,7 @@ struct Storing<'l> {
     forgotten: &'l BTreeSet<DcId>,
     view_starts: &'l BTreeMap<AggregatorId, u64>,
     updown: &'l BTreeSet<String>,
+    deferred: BTreeMap<&'l CounterName, &'l Deferred>,
 }
 
 impl Ledger {
@@ -60,6 +63,8 @@ impl Serialize for Ledger {
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
         let losses = counters.iter().map(|(name, counter)| (name, counter.losses()));
         let losses = losses.filter(|(_, losses)| !losses.is_empty()).collect();
+        let deferred = counters.iter().map(|(name, counter)| (name, counter.deferred()));
+        let deferred = deferred.filter(|(_, deferred)| !deferred.is_empty()).collect();
         let applied = *applied;
         let storing = Storing {
             applied,
@@ -76,6 +81,7 @@ impl Serialize for Ledger {
             forgotten,
             view_starts,
             updown,
+            deferred,
         };
         storing.serialize(serializer)
     }
@@ -84,8 +90,9 @@ impl Serialize for Ledger {
 impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
-        let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, .. } = stored;
+        let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
         claims.index_passed();
+        counters.values_mut().for_each(|counter| counter.window.recount());
         for (name, terms) in terms {
             if let Some(counter) = counters.get_mut(&name) {
                 counter.set_terms(terms);
@@ -94,6 +101,11 @@ impl From<Stored> for Ledger {
         for (name, losses) in losses {
             if let Some(counter) = counters.get_mut(&name) {
                 counter.set_losses(losses);
+            }
+        }
+        for (name, deferred) in deferred {
+            if let Some(counter) = counters.get_mut(&name) {
+                counter.set_deferred(deferred);
             }
         }
         let changes = ChangeSets::default();

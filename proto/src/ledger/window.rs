@@ -107,6 +107,9 @@ pub struct Window {
     pub slots: VecDeque<Slot>,
     weight: u64,
     undecided: u64,
+    /// Count and weight of those that are in blocks. Not kept in snapshots.
+    #[serde(skip)]
+    nameless: (u64, u64),
 }
 
 impl Window {
@@ -127,40 +130,73 @@ impl Window {
 
     /// Takes out the undecided increments of a group whose identities are not known; their weight.
     pub fn drop_blocks(&mut self, of: GroupId) -> u64 {
-        let (mut weight, mut count) = (0, 0);
-        self.slots.retain(|slot| match slot {
-            Slot::Open { group, body: body @ Body::Block { .. }, .. } if *group == of => {
-                (weight, count) = (weight + body.weight(), count + body.count());
-                false
-            }
-            _ => true,
-        });
-        self.weight -= weight;
-        self.undecided -= count;
-        for at in (1..self.slots.len()).rev() {
-            self.join_decided(at);
-        }
-        weight
+        let blocks = self.take_open(of, |body| matches!(body, Body::Block { .. }));
+        blocks.iter().map(|(_, body)| body.weight()).sum()
     }
 
-    /// Takes out all undecided increments of a group, in the order of their positions, each run with its first one.
-    pub fn take_open(&mut self, of: GroupId) -> Vec<(u64, Body)> {
+    /// Takes out undecided increments of a group, in the order of their positions, each run with its first one.
+    pub fn take_open(&mut self, of: GroupId, which: impl Fn(&Body) -> bool) -> VecDeque<(u64, Body)> {
         let slots = std::mem::take(&mut self.slots);
-        let mut taken = Vec::new();
+        let mut taken = VecDeque::new();
         for slot in slots {
             match slot {
-                Slot::Open { group, first_pos, body } if group == of => {
-                    self.weight -= body.weight();
-                    self.undecided -= body.count();
-                    taken.push((first_pos, body));
+                Slot::Open { group, first_pos, body } if group == of && which(&body) => {
+                    self.count_out(&body);
+                    taken.push_back((first_pos, body));
                 }
-                slot => self.slots.push_back(slot),
+                slot => {
+                    self.slots.push_back(slot);
+                    self.join_decided(self.slots.len() - 1);
+                }
             }
         }
-        for at in (1..self.slots.len()).rev() {
-            self.join_decided(at);
-        }
         taken
+    }
+
+    /// Open increments came in.
+    fn count_in(&mut self, body: &Body) {
+        self.weight += body.weight();
+        self.undecided += body.count();
+        if matches!(body, Body::Block { .. }) {
+            self.nameless = (self.nameless.0 + body.count(), self.nameless.1 + body.weight());
+        }
+    }
+
+    /// Open increments went out.
+    fn count_out(&mut self, body: &Body) {
+        self.weight -= body.weight();
+        self.count_decided(body);
+    }
+
+    /// Open increments are open no more.
+    fn count_decided(&mut self, body: &Body) {
+        self.undecided -= body.count();
+        if matches!(body, Body::Block { .. }) {
+            self.nameless = (self.nameless.0 - body.count(), self.nameless.1 - body.weight());
+        }
+    }
+
+    /// After it was read.
+    pub(super) fn recount(&mut self) {
+        self.nameless = self.in_blocks();
+    }
+
+    fn in_blocks(&self) -> (u64, u64) {
+        let blocks = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Open { body: body @ Body::Block { .. }, .. } => Some((body.count(), body.weight())),
+            _ => None,
+        });
+        blocks.fold((0, 0), |(counts, weights), (count, weight)| (counts + count, weights + weight))
+    }
+
+    /// Weight of undecided increments whose identities are not known.
+    pub fn nameless_weight(&self) -> u64 {
+        self.nameless.1
+    }
+
+    /// What it takes to keep: undecided increments with their identities, and slots.
+    pub fn load(&self) -> u64 {
+        self.undecided - self.nameless.0 + self.slots.len() as u64
     }
 
     /// Number of undecided increments.
@@ -177,8 +213,7 @@ impl Window {
     }
 
     pub fn push(&mut self, group: GroupId, first_pos: u64, body: Body) {
-        self.weight += body.weight();
-        self.undecided += body.count();
+        self.count_in(&body);
         self.slots.push_back(Slot::Open { group, first_pos, body });
     }
 
@@ -201,8 +236,7 @@ impl Window {
         if body.count() == 0 {
             self.slots.pop_front();
         }
-        self.weight -= taken.2.weight();
-        self.undecided -= count;
+        self.count_out(&taken.2);
         Some(taken)
     }
 
@@ -210,14 +244,14 @@ impl Window {
     /// decided slot before them takes them in; one behind them is joined by [`Window::join_decided`].
     pub fn decide(&mut self, at: usize, count: u64) -> usize {
         let Some(Slot::Open { group, first_pos, body }) = self.slots.get_mut(at) else { return at };
-        let (group, weight) = (*group, body.split_front(count).weight());
+        let (group, decided) = (*group, body.split_front(count));
         *first_pos += count;
         let emptied = body.count() == 0;
-        self.undecided -= count;
+        self.count_decided(&decided);
         if emptied {
             self.slots.remove(at);
         }
-        self.put_decided(at, group, weight)
+        self.put_decided(at, group, decided.weight())
     }
 
     /// Puts decided weight in front of the slot at `at`; returns the index after it.
@@ -266,6 +300,7 @@ impl Window {
         *count -= given;
         *first_pos += given;
         let emptied = *count == 0;
+        self.nameless = (self.nameless.0 - given, self.nameless.1 - given * *delta);
         let known = Slot::Open { group: of, first_pos: pos, body: Body::items(items.iter().copied()) };
         if emptied {
             self.slots[at] = known
@@ -281,6 +316,7 @@ impl Window {
         let undecided: u64 =
             self.slots.iter().map(|slot| if let Slot::Open { body, .. } = slot { body.count() } else { 0 }).sum();
         assert_eq!((weight, undecided), (self.weight, self.undecided), "window's sums");
+        assert_eq!(self.in_blocks(), self.nameless, "sums over blocks");
         for pair in self.slots.iter().zip(self.slots.iter().skip(1)) {
             let joined = !matches!(pair, (Slot::Decided { .. }, Slot::Decided { .. }));
             assert!(joined, "decided neighbours are one slot");

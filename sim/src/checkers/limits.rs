@@ -2,7 +2,7 @@
 
 use super::Findings;
 use tidemark_proto::ledger::CounterLedger;
-use tidemark_proto::limits::{BLOCK_ITEMS_MAX, MESSAGE_BYTES_MAX, UNDECIDED_ITEMS_MAX};
+use tidemark_proto::limits::{MESSAGE_BYTES_MAX, OFFER_ITEMS_MAX, UNDECIDED_ITEMS_MAX};
 
 const NAME: &str = "limits";
 
@@ -13,9 +13,9 @@ pub fn message(findings: &mut Findings, what: &str, bytes: usize) {
 
 /// After an entry of the ledger. One offer may pass the limit of the window; the next is not taken.
 pub fn window(findings: &mut Findings, counter: u16, state: &CounterLedger) {
-    let undecided = state.window().undecided();
-    findings.check(NAME, undecided <= UNDECIDED_ITEMS_MAX + BLOCK_ITEMS_MAX, || {
-        format!("counter {counter}: {undecided} undecided")
+    let load = state.window().load();
+    findings.check(NAME, load <= UNDECIDED_ITEMS_MAX + 2 * OFFER_ITEMS_MAX as u64, || {
+        format!("counter {counter}: {load} undecided")
     });
 }
 

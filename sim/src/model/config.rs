@@ -274,6 +274,15 @@ const LARGE: &[Config] = &[
         ..BASE
     },
     Config {
+        name: "timely-strict-blocks",
+        about: "a strict milestone, a timely one behind it, and offers without identities",
+        batches: &[ONE, ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[2]), Decision::Timely(&[3])],
+        revocations: 1,
+        blocks: true,
+        ..BASE
+    },
+    Config {
         name: "timely-three",
         about: "a milestone under timely, and three groups",
         groups: 3,

@@ -10,7 +10,7 @@
 
 use super::Violation;
 use super::channel::MessageNo;
-use super::config::GROUPS_MAX;
+use super::config::{Decision, GROUPS_MAX};
 use super::state::{Model, State};
 use super::table::Table;
 use super::{groups, ledgers};
@@ -95,12 +95,13 @@ impl Model {
     }
 
     /// Whether this must come to rest although the group `gone` never comes back. While a strict milestone is to come nothing is
-    /// revoked, and what was granted without a lease never is.
+    /// revoked, and what was granted without a lease never is; and what was decided behind a block meanwhile may keep that there.
     pub fn must_rest_without(&self, state: &State, gone: usize) -> bool {
         let ledger = &self.ledgers.part(state.ledger).facts;
         let of_gone = &ledger.accounts[gone];
         let held = of_gone.out > 0 && !of_gone.leased;
-        !ledger.strict_to_come && !held
+        let was_strict = self.config.decisions.iter().any(|decision| !matches!(decision, Decision::Timely(_)));
+        !ledger.strict_to_come && !held && !(was_strict && of_gone.keeps_turn)
     }
 
     /// Where what the machines say now may lead.

@@ -70,7 +70,7 @@ impl World {
             let account = world.reference.counter(counter)?.accounts().get(group)?;
             Some((account.generation, account.report_no))
         };
-        let deferred = |world: &World| world.reference.counter(counter).map(|state| state.terms().deferred().weight());
+        let deferred = |world: &World| world.reference.counter(counter).map(|state| state.deferred().weight());
         let before = (known(self), deferred(self));
         self.reference.apply(index, cmd);
         self.coverage.saw_times("block lost its turn", u64::from(deferred(self) > before.1));

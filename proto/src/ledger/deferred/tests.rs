@@ -1,7 +1,9 @@
 //! What becomes of a block whose group does not say who is in it, and of what stands behind.
 
 use super::super::{Fate, Ledger};
+use super::{Body, Deferred};
 use crate::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
+use crate::limits::{OFFER_ITEMS_MAX, UNDECIDED_ITEMS_MAX};
 use crate::msg::{Hello, LedgerCmd, MilestoneSpec, Offer, OfferBody, OfferItem, Place, Policy, Report};
 
 fn counter() -> CounterName {
@@ -42,6 +44,9 @@ impl Stage {
         self.1 += 1;
         self.0.apply(LogIndex(self.1), &cmd);
         self.0.check_invariants();
+        if self.0.counter(&counter()).is_some_and(|state| state.window().undecided() > 1_000) {
+            return;
+        }
         // A replica may be replaced by its snapshot at any time.
         let bytes = postcard::to_allocvec(&self.0).unwrap();
         let loaded: Ledger = postcard::from_bytes(&bytes).unwrap();
@@ -58,8 +63,12 @@ impl Stage {
     }
 
     fn give_back(&mut self, dc: u16, report_no: u64, returned: u64) {
+        self.say(dc, report_no, (0, returned));
+    }
+
+    fn say(&mut self, dc: u16, report_no: u64, (spent, returned): (u64, u64)) {
         let generation = self.0.counter(&counter()).unwrap().accounts()[&group(dc)].generation;
-        let report = Report { report_no, generation, returned, ..Report::first(counter(), 1, group(dc), 1) };
+        let report = Report { report_no, generation, spent, returned, ..Report::first(counter(), 1, group(dc), 1) };
         self.apply(LedgerCmd::Report(report));
     }
 
@@ -73,6 +82,11 @@ impl Stage {
 
     fn offer(&mut self, dc: u16, first_pos: u64, body: OfferBody) {
         self.apply(LedgerCmd::Offer(self.offer_of(dc, first_pos, body)));
+    }
+
+    /// As many as an offer holds.
+    fn fill(&mut self, dc: u16, first_pos: u64) {
+        self.offer(dc, first_pos, items(dc, OFFER_ITEMS_MAX as u32));
     }
 
     fn name(&mut self, dc: u16, first_pos: u64, count: u32) {
@@ -93,7 +107,7 @@ impl Stage {
     /// `certain`, the window's weight, and what lost its turn.
     fn sums(&self) -> (u64, u64, u64) {
         let state = self.0.counter(&counter()).unwrap();
-        (state.certain(), state.window().weight(), state.terms().deferred().weight())
+        (state.certain(), state.window().weight(), state.deferred().weight())
     }
 
     fn winner(&self, at: u64) -> Option<(u16, u64)> {
@@ -212,4 +226,59 @@ fn what_was_decided_while_a_strict_milestone_stood_keeps_its_side() {
     assert_eq!((stage.winner(12), stage.sums()), (None, (11, 12, 0)));
     stage.name(0, 11, 1);
     assert_eq!((stage.winner(12), stage.sums()), (Some((0, 11)), (23, 0, 0)));
+}
+
+#[test]
+fn what_was_decided_of_the_group_itself_keeps_its_block_where_it_is() {
+    let mut stage = Stage::new(100, Policy::Strict);
+    stage.define(108, Policy::Timely);
+    stage.grant(2, 1);
+    stage.offer(1, 0, items(1, 98));
+    assert_eq!(stage.sums(), (98, 0, 0));
+    stage.offer(0, 0, block(9));
+    stage.offer(1, 98, items(1, 1));
+    stage.offer(0, 9, items(0, 2));
+    assert_eq!(stage.places(0), [(2, 6, Place::Counted), (9, 2, Place::Counted)]);
+    stage.say(2, 2, (1, 0));
+    stage.name(0, 0, 1);
+    assert_eq!(stage.winner(100), Some((0, 0)));
+    // Position 8 is at 108, and 9 and 10 were told that they are behind it.
+    stage.revoke(0);
+    assert_eq!((stage.winner(108), stage.sums()), (None, (107, 4, 0)));
+    stage.name(0, 8, 1);
+    assert_eq!((stage.winner(108), stage.sums()), (Some((0, 8)), (111, 0, 0)));
+}
+
+#[test]
+fn what_is_left_of_a_group_that_was_heard_of_comes_back_when_there_is_room_and_in_order() {
+    let mut stage = Stage::new(10, Policy::Timely);
+    (0..3).for_each(|n| stage.offer(0, n * 20, block(20)));
+    stage.offer(1, 0, items(1, 1));
+    stage.revoke(0);
+    assert_eq!((stage.winner(10), stage.sums()), (Some((1, 0)), (10, 0, 51)));
+    // The window is full: these wait for rights that are out.
+    stage.define(200_010, Policy::Timely);
+    [2, 3].into_iter().for_each(|report_no| stage.report(2, report_no));
+    stage.grant(2, 199_000);
+    let (offers, each) = (UNDECIDED_ITEMS_MAX / OFFER_ITEMS_MAX as u64 + 1, OFFER_ITEMS_MAX as u64);
+    (0..offers).for_each(|n| stage.fill(1, 1 + n * each));
+    stage.report(0, 2);
+    assert_eq!(stage.sums().2, 51, "no room");
+    stage.give_back(2, 4, 199_000);
+    assert_eq!(stage.sums(), (10 + offers * each + 51, 0, 0));
+    let numbers: Vec<u64> = stage.places(0).iter().map(|(first, ..)| *first).collect();
+    assert!(numbers.is_sorted() && stage.places(0).iter().map(|(_, count, _)| count).sum::<u64>() == 60);
+}
+
+#[test]
+fn what_is_deferred_again_stands_before_what_is_left() {
+    let (at, runs) = (
+        |first| (first, Body::Block { count: 1, delta: 1 }),
+        |deferred: &mut Deferred| deferred.take(group(0)).iter().map(|(first, _)| *first).collect::<Vec<_>>(),
+    );
+    let mut deferred = Deferred::default();
+    deferred.put(group(0), [at(7), at(9)].into());
+    deferred.put(group(0), [at(3), at(5)].into());
+    deferred.check_invariants();
+    assert_eq!((deferred.weight(), runs(&mut deferred), deferred.weight()), (4, vec![3, 5, 7, 9], 0));
 }
