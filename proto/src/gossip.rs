@@ -35,8 +35,11 @@ use recent::Recent;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Versions that one life of an aggregator may give out before the next life's begin.
-const VERSIONS_PER_LIFE: u64 = 1 << 40;
+/// More versions than a stream gives out in a second, or between two checkpoints. Starts are numbered by seconds, so that versions that
+/// begin at as many times a start's number lie above those of every earlier life, also of one that the disk knows nothing of.
+const VERSIONS_PER_START: u64 = 1 << 30;
+/// A stream that has fewer left is refused.
+const VERSIONS_LEFT_MIN: u64 = 1 << 41;
 /// Cells that one version covers, at most.
 const CELLS_PER_VERSION: u32 = 64;
 
@@ -102,15 +105,15 @@ pub struct StreamState {
     epoch: u64,
     /// Peers that have this version lack at most the cells in `retell` of what may be on disk.
     floor: u64,
-    /// The next life's versions begin above.
+    /// The next life's versions begin here or above.
     reserved: u64,
     retell: Vec<u32>,
 }
 
 impl StreamState {
-    /// Whether the versions of another life fit above those that were given out.
+    /// Whether another life finds enough versions above those that were given out.
     pub fn has_room(&self) -> bool {
-        self.reserved.max(self.floor).checked_add(2 * VERSIONS_PER_LIFE).is_some()
+        self.reserved.max(self.floor) <= u64::MAX - VERSIONS_LEFT_MIN
     }
 }
 
@@ -126,7 +129,6 @@ pub struct Gossip {
     config: GossipConfig,
     origins: BTreeMap<AggregatorId, Origin>,
     peers: BTreeMap<AggregatorId, Peer>,
-    reserved: u64,
     /// Cells touched by the present own version.
     touched: u32,
     leader: Option<AggregatorId>,
@@ -181,7 +183,6 @@ impl Gossip {
             start,
             origins: BTreeMap::from([(own_id, Origin::new(own, Recent::Own(ring)))]),
             peers: BTreeMap::new(),
-            reserved: VERSIONS_PER_LIFE,
             touched: 0,
             leader: None,
             seed,
@@ -197,11 +198,12 @@ impl Gossip {
     }
 
     /// Goes on with the stream on disk: peers keep what they have. What an earlier life told and did not write is fed again by
-    /// the groups, and gets versions above all that were ever given out.
+    /// the groups, and gets versions above all that were ever given out: also by lives of which a disk that is an old copy knows nothing,
+    /// since those had lower numbers. So what a peer has up to any version is there, and it is told what comes after it.
     pub fn resume(&mut self, stream: StreamState, foreign: ForeignState, cells: u32) {
         let ring = ChangeRing::new(self.config.own_ring_events, stream.floor);
-        let own = Version { epoch: stream.epoch, version: stream.reserved.max(stream.floor) };
-        self.reserved = own.version.saturating_add(VERSIONS_PER_LIFE);
+        let of_start = self.start.saturating_mul(VERSIONS_PER_START).min(u64::MAX - VERSIONS_LEFT_MIN);
+        let own = Version { epoch: stream.epoch, version: stream.reserved.max(stream.floor).max(of_start) };
         self.origins.insert(self.own, Origin::new(own, Recent::Own(ring)));
         for (origin, have) in foreign.into_iter().filter(|(id, _)| *id != self.own) {
             let ring = RelayRing::new(self.config.relay_ring_events, have.version);
@@ -226,7 +228,8 @@ impl Gossip {
         let floor = if all { base } else { kept.first().map_or(own.have.version, |&(_, version)| version) };
         let mut retell: Vec<u32> = kept.iter().map(|&(slot, _)| slot).collect();
         retell.extend(self.held.slots());
-        StreamState { epoch: own.have.epoch, floor, reserved: self.reserved, retell }
+        let reserved = own.have.version.saturating_add(VERSIONS_PER_START);
+        StreamState { epoch: own.have.epoch, floor, reserved, retell }
     }
 
     pub fn foreign_state(&self) -> ForeignState {
@@ -526,7 +529,6 @@ impl Gossip {
 
     /// Panics when a rule is broken.
     pub fn check_invariants(&self) {
-        assert!(self.own().have.version <= self.reserved, "versions of the next life are not touched");
         assert!(!self.peers.contains_key(&self.own));
         for (id, peer) in &self.peers {
             assert!(peer.sending.values().all(|s| s.in_flight.len() <= self.config.window_deltas), "window to {id:?}");

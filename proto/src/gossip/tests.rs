@@ -572,3 +572,29 @@ fn a_disk_that_is_an_old_copy_begins_a_new_stream() {
     net.count_some(20, 5);
     net.converge(Span::from_secs(60));
 }
+
+/// Versions that an earlier life gave out are given out by no later one, also where the disk knows nothing of that life: peers are told
+/// what they lack at once, without a repair that tells them everything.
+#[test]
+fn a_life_on_an_old_copy_gives_out_versions_above_those_of_every_earlier_life() {
+    let mut net = Net::mesh(3, 5, GossipConfig::default());
+    (0..3_000).for_each(|key| net.count(0, key, 0, 1));
+    net.converge(Span::from_secs(10));
+    net.run_for(Span::from_secs(5));
+    let old = net.checkpoint(0);
+    let count_below = |net: &mut Net, key: u32| (key - 20..key).for_each(|key| net.count(0, key, 0, 1));
+    for life in 0..4 {
+        // It is fed what is least first: what peers lack gets the versions that the life before gave to what they have.
+        net.restart(0, Some(old.clone()));
+        let before = net.bytes;
+        (1..3).for_each(|peer| net.link(0, peer));
+        net.converge(Span::from_secs(3));
+        net.run_for(Span::from_secs(1));
+        count_below(&mut net, 2_000 - 100 * life);
+        net.converge(Span::from_secs(3));
+        net.run_for(Span::from_secs(60));
+        assert!(net.bytes - before < 20_000, "{} bytes in life {life}: {:?}", net.bytes - before, net.summary());
+        (1..3).for_each(|peer| net.cut(0, peer));
+        count_below(&mut net, 1_950 - 100 * life);
+    }
+}
