@@ -390,7 +390,7 @@ impl Ledger {
     fn register(&mut self, hello: &Hello, nonce: u64) {
         let fenced = !hello.accounts.is_empty() || hello.lanes == 0 || hello.lanes > LANES_MAX;
         self.groups.insert(hello.group, Registered::new(hello, nonce, fenced, VecDeque::new()));
-        if !fenced {
+        if !fenced && !bites(Bug::JoinedUnguarded) {
             self.counters.values_mut().for_each(|counter| counter.add_new_group(hello.group));
         }
     }

@@ -150,6 +150,10 @@ pub enum Bug {
     ResetIgnoredByDown,
     /// A message with a tail, as a later version sends it, is refused.
     TailRefused,
+    /// A group that joins gets no account of what is guarded by then.
+    JoinedUnguarded,
+    /// A group that joins counts before the ledger has told it what is guarded.
+    JoinedUnheard,
 }
 
 /// Whether rules can be left out in this build.

@@ -9,14 +9,19 @@ use tidemark_sim::teeth::{ALL, INSIDE, Mutation};
 const SEEDS_MAX: u64 = 200;
 const COMPARED: usize = 3;
 
-/// Bugs about pairs of aggregators show where there are some, those about down halves where counters go down, and one about tails where
+/// Bugs about pairs of aggregators and about groups that join show where there are some, those about down halves where counters go down, and one about tails where
 /// there are any.
 fn may_show(bug: Mutation, seed: u64) -> bool {
     let of_pairs = [Bug::PairAnswersAsOne, Bug::ReturnUnseen, Bug::SetAsideLate].map(Mutation::Inside);
     let of_halves = [Bug::DownReplenishes, Bug::DownTwice, Bug::GrowOnlyGoesDown, Bug::ResetIgnoredByDown];
     let has_pairs = !of_pairs.contains(&bug) || !Plan::new(seed).pairs.is_empty();
+    let of_joins = [Bug::JoinedUnguarded, Bug::JoinedUnheard].map(Mutation::Inside);
+    let has_joins = !of_joins.contains(&bug) || !Plan::new(seed).joins.is_empty();
     let has_versions = bug != Mutation::Inside(Bug::TailRefused) || Plan::new(seed).versions.is_mixed();
-    has_pairs && has_versions && (!of_halves.map(Mutation::Inside).contains(&bug) || Plan::new(seed).updown.is_some())
+    has_pairs
+        && has_joins
+        && has_versions
+        && (!of_halves.map(Mutation::Inside).contains(&bug) || Plan::new(seed).updown.is_some())
 }
 
 /// The line of a bug in the table of `tests/teeth.rs`: the seed that shows it soonest.

@@ -3,8 +3,10 @@
 
 pub mod claims;
 pub mod hour;
+pub mod joins;
 pub mod leases;
 pub mod month;
+pub mod old_views;
 pub mod pairs;
 pub mod versions;
 
@@ -184,6 +186,13 @@ pub enum Fault {
     ElectInGroup {
         node: usize,
     },
+    /// A node is added, with a group and its valves.
+    Join(joins::Join),
+    /// The disk of an aggregator's view is copied, and after each of these spans the copy takes its place.
+    OldView {
+        at: usize,
+        after: Vec<Span>,
+    },
     /// Cut off a data centre just when a milestone is about to be reached.
     CutAtMilestone {
         dc: usize,
@@ -207,6 +216,8 @@ pub enum Moment {
     Grant,
     Recall,
     Award,
+    /// The greeting of a group that joins while it counts.
+    Join,
 }
 
 /// A command of an operator.
@@ -327,6 +338,8 @@ pub struct Plan {
     pub nodes: Vec<usize>,
     /// Nodes that hold each group's log.
     pub replicas: Vec<usize>,
+    /// Groups that are founded while it counts, ascending: the last ones.
+    pub joins: Vec<usize>,
     pub lanes: u8,
     /// Home node of each client.
     pub clients: Vec<usize>,
@@ -470,6 +483,7 @@ impl Plan {
             sites,
             pairs: Vec::new(),
             nodes,
+            joins: Vec::new(),
             clients,
             safety_end,
             increments_least: scale.increments.1,
@@ -489,6 +503,9 @@ impl Plan {
             let mut rng = root.fork(13);
             plan.pairs = pairs::drawn(&mut rng, dcs);
             plan.faults.extend(pairs::faults(&mut rng, &plan));
+            plan.faults.extend(old_views::faults(&mut root.fork(44), &plan));
+            // Behind everything that is drawn of groups.
+            joins::add(&mut root.fork(43), &mut plan);
         }
         plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
         plan
@@ -499,6 +516,16 @@ impl Plan {
     /// Index in the round-trip table of each aggregator's place: the first ones', then the second ones'.
     pub fn places(&self) -> Vec<usize> {
         self.sites.iter().copied().chain(self.pairs.iter().map(|&dc| self.sites[dc])).collect()
+    }
+}
+
+impl Fault {
+    /// The group that joins, if one does.
+    pub fn join(&self) -> Option<&joins::Join> {
+        match self {
+            Fault::Join(join) => Some(join),
+            _ => None,
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 56] = [
+pub const INSIDE: [Bug; 58] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -108,6 +108,8 @@ pub const INSIDE: [Bug; 56] = [
     Bug::GrowOnlyGoesDown,
     Bug::ResetIgnoredByDown,
     Bug::TailRefused,
+    Bug::JoinedUnguarded,
+    Bug::JoinedUnheard,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

@@ -36,7 +36,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 const RARE: [u64; 3] = [143, 156, 227];
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 56] = [
+const SITUATIONS: [&str; 63] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -93,6 +93,13 @@ const SITUATIONS: [&str; 56] = [
     "message of the next version read",
     "message read by the next version",
     "process came back in another version",
+    "group joined while a milestone was arming",
+    "group joined while a milestone was armed",
+    "group joined while a milestone was about to be reached",
+    "group joined cut off from the ledger's leader",
+    "ledger leader lost within a round trip of a group's joining",
+    "old copy of a view",
+    "old copy of a view from before another life of it",
 ];
 
 /// One whose processes are of two versions.

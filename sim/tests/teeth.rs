@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 72] = [
+const PINNED: [(Mutation, u64, &str); 74] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -39,20 +39,20 @@ const PINNED: [(Mutation, u64, &str); 72] = [
     (Mutation::Inside(Bug::StaleAckTaken), 45, "definitions"),
     (Mutation::Inside(Bug::OwnerIgnored), 2, "owners"),
     (Mutation::Inside(Bug::OldDiskTrusted), 21, "fencing"),
-    (Mutation::Inside(Bug::ClaimTakenTwice), 1, "claims"),
+    (Mutation::Inside(Bug::ClaimTakenTwice), 20, "claims"),
     (Mutation::Inside(Bug::ClaimTakenLate), 21, "claims"),
     (Mutation::Inside(Bug::ClaimOfAnybody), 2, "claims"),
     (Mutation::Inside(Bug::ClaimNameLoose), 14, "claims"),
     (Mutation::Inside(Bug::ClaimPassesTooFar), 20, "claims"),
     (Mutation::Inside(Bug::ClaimOverOfAnother), 20, "claims"),
-    (Mutation::Inside(Bug::ClaimTimeMoves), 105, "claims"),
+    (Mutation::Inside(Bug::ClaimTimeMoves), 0, "claims"),
     (Mutation::Inside(Bug::ClaimEndsEarly), 20, "claims"),
     (Mutation::Inside(Bug::RevokedInPlace), 4, "fencing"),
     (Mutation::Inside(Bug::ClosedReportTaken), 3, "fencing"),
     (Mutation::Inside(Bug::LateKept), 15, "rights"),
     (Mutation::Inside(Bug::RevokedEarly), 78, "leases"),
-    (Mutation::Inside(Bug::RevokedAtElection), 43, "leases"),
-    (Mutation::Inside(Bug::AnsweredWithoutLease), 21, "leases"),
+    (Mutation::Inside(Bug::RevokedAtElection), 178, "leases"),
+    (Mutation::Inside(Bug::AnsweredWithoutLease), 34, "leases"),
     (Mutation::Inside(Bug::DedupePerClient), 2, "answers"),
     (Mutation::Inside(Bug::FeedBeforeSync), 4, "views"),
     (Mutation::Inside(Bug::RecalledOnce), 5, "liveness"),
@@ -82,6 +82,8 @@ const PINNED: [(Mutation, u64, &str); 72] = [
     (Mutation::Inside(Bug::GrowOnlyGoesDown), 7, "dedupe"),
     (Mutation::Inside(Bug::ResetIgnoredByDown), 10, "answers"),
     (Mutation::Inside(Bug::TailRefused), 3, "versions"),
+    (Mutation::Inside(Bug::JoinedUnguarded), 17, "order"),
+    (Mutation::Inside(Bug::JoinedUnheard), 21, "award"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.

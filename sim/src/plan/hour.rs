@@ -45,6 +45,7 @@ impl Plan {
             seed,
             sites: (0..dcs).collect(),
             pairs: Vec::new(),
+            joins: Vec::new(),
             nodes: (0..dcs).collect(),
             replicas: vec![1; dcs],
             lanes: LANES,

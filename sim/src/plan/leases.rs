@@ -106,7 +106,7 @@ impl Admin {
     }
 }
 
-fn drift(rng: &mut Rng) -> i64 {
+pub(super) fn drift(rng: &mut Rng) -> i64 {
     let most = DRIFT_PPM_MAX as i64;
     *rng.pick(&[0, most, -most, rng.clone().below(DRIFT_PPM_MAX) as i64])
 }

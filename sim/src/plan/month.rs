@@ -64,6 +64,7 @@ impl Plan {
             seed,
             sites,
             pairs: Vec::new(),
+            joins: Vec::new(),
             nodes: (0..DCS).collect(),
             replicas: REPLICAS.to_vec(),
             lanes: 2,

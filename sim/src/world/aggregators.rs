@@ -53,6 +53,16 @@ impl AggregatorProc {
         self.core.as_ref()
     }
 
+    pub fn copy_rows(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        self.rows.clone()
+    }
+
+    /// An old copy of the view's file takes its place. The ledger's is another file, from which all comes again that was applied.
+    pub fn replace_rows(&mut self, copy: BTreeMap<Vec<u8>, Vec<u8>>) {
+        (self.rows, self.writing) = (copy, None);
+        self.snapshot = (self.applied, self.ledger.clone());
+    }
+
     /// The view's file is gone.
     pub fn lose_rows(&mut self) {
         self.rows.clear();
@@ -105,6 +115,7 @@ impl World {
             Ok(core) => self.aggregators[dc].core = Some(core),
             Err(error) => return self.audit.findings.found("recovery", format!("aggregator {dc}: {error}")),
         }
+        self.joins.read_layout(dc, self.home_of(dc), &self.plan);
         self.audit.views.restarted(dc);
         self.audit_replica_claims(dc);
         self.aggregator_input(dc, Input::Tick);

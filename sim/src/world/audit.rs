@@ -157,7 +157,7 @@ impl World {
     /// Whether every replica has applied all that is committed.
     fn replicas_at_rest(&self) -> bool {
         let behind = |group: usize| {
-            if self.lost.is_over(group) {
+            if self.lost.is_over(group) || !self.joins.is_founded(group) {
                 return false;
             }
             let seen = LogIndex(self.audit.oracle.groups[group].seen);
@@ -250,6 +250,10 @@ impl World {
         }
         if let LedgerCmd::DeclareLost { group, .. } = cmd {
             self.apply_declaration(index, cmd, *group);
+            return false;
+        }
+        if let LedgerCmd::Hello(hello) = cmd {
+            self.apply_greeting(index, cmd, hello.group);
             return false;
         }
         if let LedgerCmd::ClaimRule { counter, .. } = cmd {

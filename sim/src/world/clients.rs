@@ -66,6 +66,7 @@ impl World {
         let mut rng = self.rng.fork(1_000 + client as u64);
         let home = self.plan.clients[slot];
         let mut sites = vec![home];
+        sites.extend(self.joins.former_home(slot));
         for _ in 0..rng.below(3) {
             let other = rng.below(self.plan.nodes.len() as u64) as usize;
             if !sites.contains(&other) {

@@ -83,7 +83,9 @@ impl World {
             | Fault::WipeView { .. }
             | Fault::BreakFeeds { .. }
             | Fault::SetAside { .. }) => self.on_pair_fault(&fault, index),
-            fault @ (Fault::LoseGroup { .. } | Fault::OldDisk { .. }) => self.on_other_disks(&fault, index),
+            fault @ (Fault::LoseGroup { .. } | Fault::OldDisk { .. } | Fault::OldView { .. } | Fault::Join(_)) => {
+                self.on_modelled(fault, index);
+            }
             Fault::FullDisk { node, span } => {
                 let node = self.victim(node);
                 self.fill_disk(node, span);
@@ -92,20 +94,22 @@ impl World {
         self.tell_links();
     }
 
-    /// Not on real logs, which have no such disks.
-    fn on_other_disks(&mut self, fault: &Fault, index: usize) {
-        match *fault {
+    /// Not on real logs, which have no such disks, and whose groups are all there from the start.
+    fn on_modelled(&mut self, fault: Fault, index: usize) {
+        match fault {
             _ if self.engine.is_some() => {}
             Fault::LoseGroup { node, forced, declare_after, .. } => self.lose_group(node, forced, declare_after, index),
             Fault::OldDisk { node, after } => {
                 self.copy_disk(self.processes_of(node).start);
                 self.after(after, Event::OldDisk(index));
             }
+            Fault::OldView { at, after } => self.copy_view(at, &after, index),
+            Fault::Join(join) => self.on_join(join, index),
             _ => {}
         }
     }
 
-    fn cut_dc(&mut self, dc: usize, span: Span, index: usize) {
+    pub(super) fn cut_dc(&mut self, dc: usize, span: Span, index: usize) {
         self.cover_leader_lost(dc);
         self.net.cut_dc(dc, true);
         self.coverage.saw("data centre cut off");

@@ -79,7 +79,8 @@ impl World {
     }
 
     fn scan_group_link(&mut self, group: usize, seat: usize, at: usize) {
-        let Some(node) = self.serving(group).filter(|_| self.aggregators[at].is_up()) else { return };
+        let known = self.aggregators[at].is_up() && self.joins.is_known(group, at);
+        let Some(node) = self.serving(group).filter(|_| known) else { return };
         self.learn_incarnation(group, node);
         let link = &mut self.links.groups[group][seat];
         if !link.up && self.now >= link.up_at {
@@ -90,6 +91,7 @@ impl World {
             self.note(20, [group as u64, seat as u64, 0], || format!("link {id} – aggregator {seat} up"));
             self.node_input(node, node::Input::AggregatorUp { seat: seat as u8 });
             self.aggregator_input(at, aggregator::Input::GroupUp { group: id });
+            self.on_linked(group, at);
         }
     }
 

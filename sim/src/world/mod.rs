@@ -7,6 +7,7 @@ mod clients;
 mod eras;
 mod faults;
 mod impostors;
+mod joins;
 mod leases;
 mod lines;
 mod links;
@@ -15,6 +16,7 @@ mod moments;
 mod news;
 mod nodes;
 mod old_disks;
+mod old_views;
 mod pairs;
 mod replicas;
 mod sizes;
@@ -36,6 +38,7 @@ use aggregators::AggregatorProc;
 use audit::Audit;
 use claims::Suitor;
 use clients::{ClientProc, Conn};
+use joins::Joins;
 use links::Links;
 use lost::LostGroup;
 use moments::Moments;
@@ -185,6 +188,8 @@ pub enum Event {
     Fault(usize),
     Heal(usize),
     OldDisk(usize),
+    /// An old copy takes the place of a view's disk.
+    OldView(usize),
     /// An operator sets a view aside.
     SetAside(usize),
     /// A milestone at this count may be armed without that view.
@@ -193,6 +198,15 @@ pub enum Event {
     Declare(usize),
     /// And it is founded anew.
     FoundAnew,
+    /// An aggregator reads the layout that knows of a group that joined.
+    ReadLayout {
+        at: usize,
+    },
+    /// A client is started anew, with such a group as its home.
+    Rehome {
+        slot: usize,
+        group: usize,
+    },
     /// An image of a data centre is taken.
     Image {
         dc: usize,
@@ -272,7 +286,9 @@ pub struct World {
     faults_over: bool,
     moments: Moments,
     old_disk: OldDisk,
+    old_views: old_views::Copies,
     lost: LostGroup,
+    joins: Joins,
     images: Vec<eras::Image>,
     /// The seat of the aggregator by which each group spoke to the ledger last.
     voices: BTreeMap<usize, u8>,
@@ -346,7 +362,9 @@ impl World {
             faults_over: false,
             moments: Moments::default(),
             old_disk: OldDisk::default(),
+            old_views: Default::default(),
             lost: LostGroup::default(),
+            joins: Joins::new(&plan),
             images: Vec::new(),
             voices: BTreeMap::new(),
             admin_done: vec![false; plan.admin.len()],
@@ -475,10 +493,13 @@ impl World {
             Event::Fault(index) => self.on_fault(index),
             Event::Heal(index) => self.on_heal(index),
             Event::OldDisk(index) => self.on_old_disk(index),
+            Event::OldView(index) => self.on_old_view(index),
             Event::SetAside(index) => self.on_set_aside(index),
             Event::ArmedWithout(index, at) => self.on_armed_without(index, at),
             Event::Declare(index) => self.on_declare(index),
             Event::FoundAnew => self.on_found_anew(),
+            Event::ReadLayout { at } => self.on_read_layout(at),
+            Event::Rehome { slot, group } => self.on_rehome(slot, group),
             Event::Image { dc } => self.on_image(dc),
             Event::Admin(index) => self.on_admin(index),
             Event::Impostor { group, of, lane } => self.on_impostor(group, of, lane),

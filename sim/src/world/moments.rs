@@ -18,7 +18,7 @@ pub struct Moments {
     at_blocks: Vec<usize>,
 }
 
-const MOMENTS: [Moment; 3] = [Moment::Grant, Moment::Recall, Moment::Award];
+const MOMENTS: [Moment; 4] = [Moment::Grant, Moment::Recall, Moment::Award, Moment::Join];
 
 /// What a sweep counts.
 fn situation(moment: Moment) -> &'static str {
@@ -26,6 +26,7 @@ fn situation(moment: Moment) -> &'static str {
         Moment::Grant => "ledger leader lost within a round trip of a grant",
         Moment::Recall => "ledger leader lost within a round trip of a recall",
         Moment::Award => "ledger leader lost within a round trip of an award",
+        Moment::Join => "ledger leader lost within a round trip of a group's joining",
     }
 }
 
@@ -62,6 +63,9 @@ impl World {
     pub(super) fn propose_moment(&mut self, dc: usize, cmds: &[LedgerCmd]) {
         if cmds.iter().any(|cmd| matches!(cmd, LedgerCmd::Grant { .. })) {
             self.moment(Moment::Grant, dc);
+        }
+        if cmds.iter().any(|cmd| self.is_joining(cmd)) {
+            self.moment(Moment::Join, dc);
         }
     }
 

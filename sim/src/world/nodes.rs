@@ -112,7 +112,9 @@ impl World {
         self.logs.push((replicas > 1).then(|| GroupLog::new(replicas)));
         for (member, node) in (first..first + replicas).enumerate() {
             self.add_node(group, (replicas > 1).then_some(member));
-            self.start_node(node);
+            if self.joins.is_founded(group) {
+                self.start_node(node);
+            }
         }
     }
 

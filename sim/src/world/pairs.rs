@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Defines a milestone that the count is about to reach.
-    fn define_soon(&mut self) -> u64 {
+    pub(super) fn define_soon(&mut self) -> u64 {
         let most = *self.rng.pick(&[40, 400]);
         let ahead = self.rng.between(1, most);
         let (counter, at) = (self.names[0].clone(), self.total_now(0) + ahead);
