@@ -35,7 +35,7 @@ const PINNED: [(Mutation, u64, &str); 74] = [
     (Mutation::Inside(Bug::PlacedWhileRightsOut), 0, "invariants"),
     (Mutation::Inside(Bug::DecidedTooEarly), 0, "invariants"),
     (Mutation::Inside(Bug::ReportGoesBack), 0, "views"),
-    (Mutation::Inside(Bug::StaleDefinition), 36, "definitions"),
+    (Mutation::Inside(Bug::StaleDefinition), 59, "definitions"),
     (Mutation::Inside(Bug::StaleAckTaken), 45, "definitions"),
     (Mutation::Inside(Bug::OwnerIgnored), 2, "owners"),
     (Mutation::Inside(Bug::OldDiskTrusted), 21, "fencing"),
@@ -45,7 +45,7 @@ const PINNED: [(Mutation, u64, &str); 74] = [
     (Mutation::Inside(Bug::ClaimNameLoose), 14, "claims"),
     (Mutation::Inside(Bug::ClaimPassesTooFar), 20, "claims"),
     (Mutation::Inside(Bug::ClaimOverOfAnother), 20, "claims"),
-    (Mutation::Inside(Bug::ClaimTimeMoves), 0, "claims"),
+    (Mutation::Inside(Bug::ClaimTimeMoves), 202, "claims"),
     (Mutation::Inside(Bug::ClaimEndsEarly), 20, "claims"),
     (Mutation::Inside(Bug::RevokedInPlace), 4, "fencing"),
     (Mutation::Inside(Bug::ClosedReportTaken), 3, "fencing"),
@@ -83,7 +83,7 @@ const PINNED: [(Mutation, u64, &str); 74] = [
     (Mutation::Inside(Bug::ResetIgnoredByDown), 10, "answers"),
     (Mutation::Inside(Bug::TailRefused), 3, "versions"),
     (Mutation::Inside(Bug::JoinedUnguarded), 17, "order"),
-    (Mutation::Inside(Bug::JoinedUnheard), 21, "award"),
+    (Mutation::Inside(Bug::JoinedUnheard), 1, "rights"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.
