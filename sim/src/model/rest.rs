@@ -101,7 +101,7 @@ impl Model {
         let of_gone = &ledger.accounts[gone];
         let held = of_gone.out > 0 && !of_gone.leased;
         let was_strict = self.config.decisions.iter().any(|decision| !matches!(decision, Decision::Timely(_)));
-        !ledger.strict_to_come && !held && !(was_strict && of_gone.keeps_turn)
+        !(ledger.strict_to_come || held || was_strict && of_gone.keeps_turn)
     }
 
     /// Where what the machines say now may lead.

@@ -47,14 +47,8 @@ impl World {
             Fault::CutAtMilestone { dc, span } => self.cut_at_milestone(dc, span, index),
             Fault::CutAtBlock { .. } => self.lie_in_wait_at_blocks(index),
             Fault::LoseLeader { at, .. } => self.lie_in_wait(at, index),
-            Fault::CrashNode { node, outputs, span } => {
-                let node = self.victim(node);
-                self.doom_node(node, outputs, span);
-            }
-            Fault::CrashAmidWrite { node, part, span } => {
-                let node = self.victim(node);
-                self.doom_amid_write(node, part, span);
-            }
+            Fault::CrashNode { node, outputs, span } => self.doom_node(self.victim(node), outputs, span),
+            Fault::CrashAmidWrite { node, part, span } => self.doom_amid_write(self.victim(node), part, span),
             Fault::Isolate { node, span } => self.isolate(node, span),
             Fault::Wipe { node } => self.wipe(node),
             Fault::ElectInGroup { node } => self.elect_anew(node),
