@@ -7,13 +7,14 @@
 //!
 //! Reading order: [`ids`] and [`limits`] for the words, [`msg`] for what crosses a process boundary, `group` (valves and
 //! rights inside a data centre), `ledger` (the accounts across data centres), `view` and `gossip`, then the three
-//! event-driven machines `node`, `aggregator` and `client` that put them together.
+//! event-driven machines `node`, `aggregator` and `client` that put them together. [`graph`] (counts along edges) stands by itself.
 
 pub mod aggregator;
 pub mod alloc;
 pub mod claiming;
 pub mod client;
 pub mod gossip;
+pub mod graph;
 pub mod group;
 pub mod hash;
 mod identities;

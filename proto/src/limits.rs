@@ -120,6 +120,10 @@ pub const SIGNATURE_BYTES_MAX: usize = 4_096;
 pub const CLUSTER_BYTES_MAX: usize = 256;
 /// Namespaces of a cluster.
 pub const NAMESPACES_MAX: usize = 1_024;
+/// Edges between counters of a cluster. More: an edge is refused.
+pub const EDGES_MAX: usize = 1 << 26;
+/// Edge changes that wait in a view for the one before to be worked off. More: they are not taken and are pushed again later.
+pub const EDGE_CHANGES_QUEUED_MAX: usize = 1 << 16;
 
 /// Most bytes of a counter's name, encoded.
 pub const NAME_BYTES_MAX: usize = 1 + NAMESPACE_BYTES_MAX + 2 + KEY_BYTES_MAX;

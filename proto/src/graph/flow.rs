@@ -1,0 +1,336 @@
+//! The flow of counts in one view: what each increment is added to, and edge changes that move what was counted, in bounded batches.
+//!
+//! A change of the edge (u, v) concerns the *pairs* (a, d) of an ancestor a of u (or u) and a descendant d of v (or v) where a does not
+//! reach d without the edge. Inserting it, a's direct count is added to d's total, for each such pair; removing it, taken off again.
+//! Pairs have an order, and all up to a cursor are done. An increment of a meanwhile is added to d if the pair is done (insert) or is
+//! not (remove): what the cursor passes later takes the direct count as it is then, this increment included.
+//!
+//! Changes are worked off one after the other, so that of two only one graph apart is ever under way.
+
+use super::dag::{Dag, Edge, EdgeChange, Vertex, Way};
+use super::walk::{Marks, Probe, Reach, Scratch};
+use crate::limits::EDGE_CHANGES_QUEUED_MAX;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// The direct count of `from` is to be moved into, or out of, the total of `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Pair {
+    pub from: Vertex,
+    pub to: Vertex,
+}
+
+/// What a step found to be moved. Empty and not settled: the budget went into the search; go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The change that this is a part of. Inserting, direct counts are added; removing, taken off.
+    pub change: EdgeChange,
+    /// Ascending, each once in all batches of the change.
+    pub pairs: Vec<Pair>,
+    /// The change is done: its edge is in the graph now, or is no more.
+    pub settled: bool,
+}
+
+/// How far a view has come; persisted with the totals that belong to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// So many changes are settled: the index of the graph that totals are of.
+    pub settled: u64,
+    /// Of the next one, all pairs up to this are done.
+    pub done: Option<Pair>,
+}
+
+/// Why a flow takes no change, or cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlowError {
+    /// Push this one again when some are settled.
+    #[error("{EDGE_CHANGES_QUEUED_MAX} changes of the graph wait: no more are taken")]
+    QueueFull,
+    #[error("change {0} of the graph is under way and not among those that are known")]
+    ChangeMissing(u64),
+}
+
+/// The flow of one view.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// After `settled` changes, without the edge of the change that is under way.
+    dag: Dag,
+    progress: Progress,
+    moving: Option<Moving>,
+    queue: VecDeque<EdgeChange>,
+}
+
+/// A change that is under way.
+#[derive(Clone, Debug)]
+struct Moving {
+    change: EdgeChange,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    Gathering(Gathering),
+    Pairing(Pairing),
+}
+
+/// Finds u and its ancestors, v and its descendants, and what u reaches without the edge.
+#[derive(Clone, Debug)]
+struct Gathering {
+    above: Reach,
+    below: Reach,
+    beside: Reach,
+}
+
+/// Goes through the pairs.
+#[derive(Clone, Debug)]
+struct Pairing {
+    /// u and its ancestors, ascending.
+    above: Vec<Vertex>,
+    /// What v reaches (v included) and u does not without the edge, ascending.
+    below: Vec<Vertex>,
+    probe: Probe,
+    /// The pair that comes next: positions in `above` and `below`.
+    next: (usize, usize),
+    /// Whether the probe of this `above` has been started.
+    is_probing: bool,
+}
+
+impl Flow {
+    /// Goes on from what was persisted: the edges after `progress.settled` changes, and the accepted changes behind those, as many as
+    /// are known; further ones may be pushed later. Errors: a cursor without its change, or more changes than are taken.
+    pub fn load(
+        dag: Dag,
+        progress: Progress,
+        changes: impl IntoIterator<Item = EdgeChange>,
+    ) -> Result<Flow, FlowError> {
+        let mut flow = Flow { dag, progress, moving: None, queue: VecDeque::new() };
+        changes.into_iter().try_for_each(|change| flow.push(change))?;
+        let is_whole = progress.done.is_none() || flow.moving.is_some();
+        if is_whole { Ok(flow) } else { Err(FlowError::ChangeMissing(progress.settled)) }
+    }
+
+    /// The next accepted change. What changes nothing (a duplicate, an edge that is not there) settles without pairs; whether an edge
+    /// closes a cycle was decided when it was accepted.
+    pub fn push(&mut self, change: EdgeChange) -> Result<(), FlowError> {
+        if self.queue.len() >= EDGE_CHANGES_QUEUED_MAX {
+            return Err(FlowError::QueueFull);
+        }
+        self.queue.push_back(change);
+        self.begin();
+        Ok(())
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Changes that are not settled.
+    pub fn unsettled(&self) -> usize {
+        self.queue.len() + usize::from(self.moving.is_some())
+    }
+
+    /// The edges after `progress().settled` changes, ascending: what [`Flow::load`] wants.
+    pub fn settled_edges(&self) -> impl Iterator<Item = Edge> + '_ {
+        let removed = self.moving.as_ref().and_then(|moving| match moving.change {
+            EdgeChange::Remove(edge) => Some(edge).filter(|_| moving.is_real()),
+            EdgeChange::Insert(_) => None,
+        });
+        let mut removed = removed.into_iter().peekable();
+        let mut edges = self.dag.edges().peekable();
+        std::iter::from_fn(move || match (edges.peek(), removed.peek()) {
+            (Some(edge), Some(other)) if other < edge => removed.next(),
+            (None, _) => removed.next(),
+            _ => edges.next(),
+        })
+    }
+
+    /// All counters, without this one, whose totals contain its direct count, each once: an increment of it is added to each.
+    pub fn descendants<'s>(&self, of: Vertex, scratch: &'s mut Scratch) -> &'s [Vertex] {
+        scratch.gather(&self.dag, Way::Down, of);
+        let Some(moving) = self.moving.as_ref().filter(|moving| moving.is_real()) else { return &scratch.found };
+        let Edge { from, to } = *moving.change.edge();
+        let flows = of == from || scratch.seen.has(from);
+        if !flows || !self.any_flows(moving.change, of) {
+            return &scratch.found;
+        }
+        let without = scratch.found.len();
+        if scratch.seen.set(to) {
+            scratch.found.push(to);
+            scratch.spread(&self.dag, Way::Down, to);
+        }
+        let mut kept = without;
+        for at in without..scratch.found.len() {
+            let vertex = scratch.found[at];
+            if self.flows(moving.change, Pair { from: of, to: vertex }) {
+                scratch.found.swap(kept, at);
+                kept += 1;
+            }
+        }
+        scratch.keep(kept);
+        &scratch.found
+    }
+
+    /// Whether a pair of the change that is under way flows at present.
+    fn flows(&self, change: EdgeChange, pair: Pair) -> bool {
+        let is_done = self.progress.done.is_some_and(|done| pair <= done);
+        match change {
+            EdgeChange::Insert(_) => is_done,
+            EdgeChange::Remove(_) => !is_done,
+        }
+    }
+
+    /// Whether any pair of this ancestor may flow at present.
+    fn any_flows(&self, change: EdgeChange, of: Vertex) -> bool {
+        let reached = self.progress.done.map(|done| done.from);
+        match change {
+            EdgeChange::Insert(_) => reached.is_some_and(|reached| of <= reached),
+            EdgeChange::Remove(_) => reached.is_none_or(|reached| of >= reached),
+        }
+    }
+
+    /// Works on: looks at no more than `budget` edges and pairs, at least one. `None` when nothing is left to be done. What a batch says
+    /// is to be done before the next step and before the next increment.
+    pub fn step(&mut self, budget: usize) -> Option<Batch> {
+        let mut budget = budget.max(1);
+        let moving = self.moving.as_mut()?;
+        let change = moving.change;
+        let mut pairs = Vec::new();
+        let settled = moving.run(&self.dag, self.progress.done, &mut budget, &mut pairs);
+        if let Some(&last) = pairs.last() {
+            self.progress.done = Some(last);
+        }
+        if settled {
+            self.settle(change);
+        }
+        Some(Batch { change, pairs, settled })
+    }
+
+    fn settle(&mut self, change: EdgeChange) {
+        if let EdgeChange::Insert(edge) = change {
+            self.dag.insert_checked(edge);
+        }
+        self.moving = None;
+        self.progress = Progress { settled: self.progress.settled + 1, done: None };
+        self.begin();
+    }
+
+    fn begin(&mut self) {
+        if self.moving.is_some() {
+            return;
+        }
+        let Some(change) = self.queue.pop_front() else { return };
+        let is_real = match change {
+            EdgeChange::Insert(edge) => {
+                debug_assert!(self.dag.path(edge.to, edge.from).is_none(), "an accepted edge closes a cycle");
+                !self.dag.contains(edge)
+            }
+            EdgeChange::Remove(edge) => self.dag.remove(edge).is_ok(),
+        };
+        self.moving = Some(Moving::new(change, is_real));
+    }
+
+    /// Bytes allocated for the change that is under way.
+    pub fn moving_bytes(&self) -> usize {
+        self.moving.as_ref().map_or(0, Moving::heap_bytes)
+    }
+
+    /// Panics when a cursor or a queue belongs to nothing, or the graph is none. Walks everything.
+    pub fn check_invariants(&self) {
+        self.dag.check_invariants();
+        assert!(self.moving.is_some() || self.queue.is_empty(), "what waits is begun");
+        assert!(self.moving.is_some() || self.progress.done.is_none(), "a cursor belongs to a change");
+    }
+}
+
+impl Moving {
+    /// A change that changes nothing has no pairs.
+    fn new(change: EdgeChange, is_real: bool) -> Moving {
+        let Edge { from, to } = *change.edge();
+        let stage = if is_real {
+            Stage::Gathering(Gathering {
+                above: Reach::new(Way::Up, from),
+                below: Reach::new(Way::Down, to),
+                beside: Reach::new(Way::Down, from),
+            })
+        } else {
+            Stage::Pairing(Pairing::new(Vec::new(), Marks::default(), from, None))
+        };
+        Moving { change, stage }
+    }
+
+    fn is_real(&self) -> bool {
+        match &self.stage {
+            Stage::Gathering(_) => true,
+            Stage::Pairing(pairing) => !pairing.above.is_empty(),
+        }
+    }
+
+    /// Works on within the budget; whether the change is done.
+    fn run(&mut self, dag: &Dag, done: Option<Pair>, budget: &mut usize, pairs: &mut Vec<Pair>) -> bool {
+        if let Stage::Gathering(gathering) = &mut self.stage {
+            let Gathering { above, below, beside } = gathering;
+            if !(above.run(dag, budget) && below.run(dag, budget) && beside.run(dag, budget)) {
+                return false;
+            }
+            let below = std::mem::take(&mut below.seen).without(&beside.seen);
+            let above = above.seen.ascending();
+            self.stage = Stage::Pairing(Pairing::new(above, below, self.change.edge().from, done));
+        }
+        let Stage::Pairing(pairing) = &mut self.stage else { return false };
+        pairing.run(dag, budget, pairs)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let of_reach = |reach: &Reach| reach.seen.heap_bytes() + 4 * reach.found.capacity();
+        match &self.stage {
+            Stage::Gathering(Gathering { above, below, beside }) => {
+                of_reach(above) + of_reach(below) + of_reach(beside)
+            }
+            Stage::Pairing(pairing) => {
+                4 * (pairing.above.capacity() + pairing.below.capacity()) + pairing.probe.heap_bytes()
+            }
+        }
+    }
+}
+
+impl Pairing {
+    /// Begins behind the last pair that is done.
+    fn new(above: Vec<Vertex>, wanted: Marks, from: Vertex, done: Option<Pair>) -> Pairing {
+        let below = wanted.ascending();
+        let next = done.map_or((0, 0), |done| {
+            let at = above.partition_point(|&vertex| vertex < done.from);
+            (at, below.partition_point(|&vertex| vertex <= done.to))
+        });
+        // The edge's beginning reaches nothing of what is below without the edge: that was left out.
+        let probe = Probe::new(wanted, from);
+        Pairing { above, below, probe, next, is_probing: false }
+    }
+
+    fn run(&mut self, dag: &Dag, budget: &mut usize, pairs: &mut Vec<Pair>) -> bool {
+        if self.below.is_empty() {
+            return true;
+        }
+        while let Some(&from) = self.above.get(self.next.0) {
+            if !self.is_probing {
+                self.probe.start(from);
+                self.is_probing = true;
+            }
+            if !self.probe.run(dag, budget) {
+                return false;
+            }
+            while let Some(&to) = self.below.get(self.next.1) {
+                if *budget == 0 {
+                    return false;
+                }
+                *budget -= 1;
+                self.next.1 += 1;
+                if !self.probe.reaches(to) {
+                    pairs.push(Pair { from, to });
+                }
+            }
+            self.next = (self.next.0 + 1, 0);
+            self.is_probing = false;
+        }
+        true
+    }
+}

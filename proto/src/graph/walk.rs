@@ -1,0 +1,221 @@
+//! Walks over a graph: whole ones for increments, and ones in bounded portions for changes that move much.
+
+use super::dag::{Dag, Vertex, Way};
+
+/// A set of vertices, one bit each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Marks(Vec<u64>);
+
+impl Marks {
+    pub fn has(&self, vertex: Vertex) -> bool {
+        self.0.get(vertex.0 as usize / 64).is_some_and(|word| word >> (vertex.0 % 64) & 1 == 1)
+    }
+
+    /// Whether it is new.
+    pub fn set(&mut self, vertex: Vertex) -> bool {
+        let at = vertex.0 as usize / 64;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, 0);
+        }
+        let is_new = !self.has(vertex);
+        self.0[at] |= 1 << (vertex.0 % 64);
+        is_new
+    }
+
+    pub fn clear(&mut self, vertex: Vertex) {
+        if let Some(word) = self.0.get_mut(vertex.0 as usize / 64) {
+            *word &= !(1 << (vertex.0 % 64));
+        }
+    }
+
+    /// Those that are not in another set.
+    pub fn without(mut self, other: &Marks) -> Marks {
+        for (word, other) in self.0.iter_mut().zip(&other.0) {
+            *word &= !other;
+        }
+        self
+    }
+
+    /// All of them, ascending.
+    pub fn ascending(&self) -> Vec<Vertex> {
+        let count = self.0.iter().map(|word| word.count_ones() as usize).sum();
+        let mut all = Vec::with_capacity(count);
+        for (at, &word) in (0..).zip(&self.0) {
+            let mut left = word;
+            while left != 0 {
+                all.push(Vertex(at * 64 + left.trailing_zeros()));
+                left &= left - 1;
+            }
+        }
+        all
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        8 * self.0.capacity()
+    }
+}
+
+/// Memory that walks need, kept from one to the next: a bit for each vertex, and the vertices found.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    pub(super) seen: Marks,
+    pub(super) found: Vec<Vertex>,
+}
+
+impl Scratch {
+    pub(super) fn gather(&mut self, dag: &Dag, way: Way, start: Vertex) -> &[Vertex] {
+        self.keep(0);
+        self.seen.set(start);
+        self.spread(dag, way, start);
+        self.seen.clear(start);
+        &self.found
+    }
+
+    /// Finds what can be reached from a vertex and was not found yet.
+    pub(super) fn spread(&mut self, dag: &Dag, way: Way, start: Vertex) {
+        let mut at = self.found.len();
+        let mut next = Some(start);
+        while let Some(vertex) = next {
+            for neighbour in dag.neighbours(way, vertex, None) {
+                if self.seen.set(neighbour) {
+                    self.found.push(neighbour);
+                }
+            }
+            next = self.found.get(at).copied();
+            at += 1;
+        }
+    }
+
+    /// Forgets what was found beyond the first so many.
+    pub(super) fn keep(&mut self, first: usize) {
+        for vertex in self.found.drain(first..) {
+            self.seen.clear(vertex);
+        }
+    }
+}
+
+/// All that can be reached from a vertex, itself included, in portions.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    way: Way,
+    pub seen: Marks,
+    pub found: Vec<Vertex>,
+    /// The vertex of `found` whose neighbours come next, and behind which of them.
+    at: usize,
+    behind: Option<Vertex>,
+}
+
+impl Reach {
+    pub fn new(way: Way, start: Vertex) -> Reach {
+        let mut seen = Marks::default();
+        seen.set(start);
+        Reach { way, seen, found: vec![start], at: 0, behind: None }
+    }
+
+    /// Goes on for as many neighbours as the budget has; whether all is found.
+    pub fn run(&mut self, dag: &Dag, budget: &mut usize) -> bool {
+        while let Some(&vertex) = self.found.get(self.at) {
+            for neighbour in dag.neighbours(self.way, vertex, self.behind) {
+                if *budget == 0 {
+                    return false;
+                }
+                *budget -= 1;
+                self.behind = Some(neighbour);
+                if self.seen.set(neighbour) {
+                    self.found.push(neighbour);
+                }
+            }
+            self.at += 1;
+            self.behind = None;
+        }
+        true
+    }
+}
+
+/// Which of some wanted vertices are reached from one start after the other, in portions. What was found to reach none of them is
+/// remembered and not entered again, whatever the start.
+#[derive(Clone, Debug)]
+pub(super) struct Probe {
+    wanted: Marks,
+    /// Reach none of the wanted.
+    dead: Marks,
+    seen: Marks,
+    /// What is marked in `seen`, to unmark it.
+    found: Vec<Vertex>,
+    stack: Vec<Frame>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    vertex: Vertex,
+    behind: Option<Vertex>,
+    /// It is wanted, or reaches what is.
+    is_live: bool,
+}
+
+impl Probe {
+    /// `dead` is known to reach none of the wanted.
+    pub fn new(wanted: Marks, dead: Vertex) -> Probe {
+        let mut marks = Marks::default();
+        marks.set(dead);
+        Probe { wanted, dead: marks, seen: Marks::default(), found: Vec::new(), stack: Vec::new() }
+    }
+
+    pub fn start(&mut self, from: Vertex) {
+        for vertex in self.found.drain(..) {
+            self.seen.clear(vertex);
+        }
+        self.stack.clear();
+        if !self.dead.has(from) {
+            self.stack.push(Frame { vertex: from, behind: None, is_live: false });
+        }
+    }
+
+    /// Goes on for as many edges as the budget has; whether all is found.
+    pub fn run(&mut self, dag: &Dag, budget: &mut usize) -> bool {
+        while let Some(top) = self.stack.last_mut() {
+            let Some(next) = dag.neighbours(Way::Down, top.vertex, top.behind).next() else {
+                self.leave();
+                continue;
+            };
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            top.behind = Some(next);
+            if self.dead.has(next) {
+                continue;
+            }
+            if self.seen.has(next) {
+                // It was left before and is not dead: there are no cycles.
+                top.is_live = true;
+                continue;
+            }
+            self.seen.set(next);
+            self.found.push(next);
+            self.stack.push(Frame { vertex: next, behind: None, is_live: self.wanted.has(next) });
+        }
+        true
+    }
+
+    fn leave(&mut self) {
+        let Some(left) = self.stack.pop() else { return };
+        if !left.is_live {
+            self.dead.set(left.vertex);
+        } else if let Some(above) = self.stack.last_mut() {
+            above.is_live = true;
+        }
+    }
+
+    /// Whether the present start reaches a wanted vertex.
+    pub fn reaches(&self, wanted: Vertex) -> bool {
+        self.seen.has(wanted)
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let marks = [&self.wanted, &self.dead, &self.seen];
+        marks.into_iter().map(Marks::heap_bytes).sum::<usize>()
+            + self.found.capacity() * size_of::<Vertex>()
+            + self.stack.capacity() * size_of::<Frame>()
+    }
+}
