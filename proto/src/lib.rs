@@ -7,7 +7,8 @@
 //!
 //! Reading order: [`ids`] and [`limits`] for the words, [`msg`] for what crosses a process boundary, `group` (valves and
 //! rights inside a data centre), `ledger` (the accounts across data centres), `view` and `gossip`, then the three
-//! event-driven machines `node`, `aggregator` and `client` that put them together. [`graph`] (counts along edges) stands by itself.
+//! event-driven machines `node`, `aggregator` and `client` that put them together. [`series`] (counts over time) and [`graph`]
+//! (counts along edges) stand by themselves.
 
 pub mod aggregator;
 pub mod alloc;
@@ -28,6 +29,7 @@ pub mod node;
 pub mod placement;
 pub mod read;
 pub mod ring;
+pub mod series;
 pub mod table;
 pub mod teeth;
 pub mod time;

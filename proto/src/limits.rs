@@ -120,10 +120,26 @@ pub const SIGNATURE_BYTES_MAX: usize = 4_096;
 pub const CLUSTER_BYTES_MAX: usize = 256;
 /// Namespaces of a cluster.
 pub const NAMESPACES_MAX: usize = 1_024;
+/// The latest event time, the year 3000, seconds since 1970: the number of a minute stays below 2^30. Later: refused at decode.
+pub const UNIX_TIME_MAX_S: u64 = 32_503_680_000;
+/// Granularities that a namespace keeps. More: its policy is refused.
+pub const GRANULARITIES_MAX: usize = 8;
+/// Buckets of one granularity that a counter keeps: minutes for 45 days, hours for 7 years. A longer time to live: the policy is refused.
+pub const BUCKETS_KEPT_MAX: u64 = 1 << 16;
+/// How far ahead of the log's clock an event may be: a policy that allows more is refused.
+pub const AHEAD_MAX_S: u64 = 24 * 3_600;
+/// Buckets of one encoded row. More: refused at decode; a writer cuts a longer row into pieces.
+pub const ROW_BUCKETS_MAX: usize = 4_096;
+/// Bytes of one encoded row: its head, and for each bucket at most a value and a gap.
+pub const ROW_BYTES_MAX: usize = 1 + 32 * 8 + ROW_BUCKETS_MAX * (10 + 5);
+/// Boundaries of one series of windows. More: the query is refused.
+pub const STEPS_MAX: usize = 8_192;
 /// Edges between counters of a cluster. More: an edge is refused.
 pub const EDGES_MAX: usize = 1 << 26;
 /// Edge changes that wait in a view for the one before to be worked off. More: they are not taken and are pushed again later.
 pub const EDGE_CHANGES_QUEUED_MAX: usize = 1 << 16;
+/// Characters of a time zone's name. Longer: the zone is unknown.
+pub const ZONE_NAME_BYTES_MAX: usize = 64;
 
 /// Most bytes of a counter's name, encoded.
 pub const NAME_BYTES_MAX: usize = 1 + NAMESPACE_BYTES_MAX + 2 + KEY_BYTES_MAX;
@@ -159,3 +175,4 @@ const _: () = assert!(BLOCK_WEIGHT_MAX < MILESTONE_MAX);
 
 // A client that lives has streams that are remembered several times as long as it uses them.
 const _: () = assert!(STAY_MAX.0 * 4 <= STREAMS_KEPT_AGES as u64 * AGE_UNIT.0);
+const _: () = assert!(MESSAGE_HEAD_BYTES + ROW_BYTES_MAX <= MESSAGE_BYTES_MAX);

@@ -124,6 +124,7 @@ proptest! {
             properties::texts(bytes);
             properties::webhook_rows(bytes);
             properties::image(bytes);
+            properties::series_row(bytes);
         }
     }
 

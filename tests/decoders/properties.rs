@@ -21,6 +21,7 @@ use tidemark_proto::msg::{
     PeerQuestion, Proposed, ToClient, Within,
 };
 use tidemark_proto::read::{ReadRequest, ReadResponse};
+use tidemark_proto::series::codec;
 use tidemark_proto::wait::{WaitAnswer, WaitRequest};
 use tidemark_proto::wire::{Message, Tail, WireError, decode, encode, encode_with_tail};
 use tidemark_transport::frame::FrameDecoder;
@@ -100,6 +101,17 @@ pub fn image(bytes: &[u8]) {
         assert_eq!(reader.take(&key, &value), Ok(()));
     }
     assert_eq!(reader.finish().unwrap().totals(), image.view.totals());
+}
+
+/// A row of a time series, and totals: what is accepted is one, and its only encoding.
+pub fn series_row(bytes: &[u8]) {
+    if let Ok(row) = codec::decode(bytes) {
+        row.check_invariants();
+        assert_eq!(codec::encode(&row).as_deref(), Ok(bytes));
+    }
+    if let Ok(totals) = codec::decode_totals(bytes) {
+        assert_eq!(codec::encode_totals(&totals).as_deref(), Ok(bytes));
+    }
 }
 
 /// Rows of a webhook's file: what is believed can be gone on with.

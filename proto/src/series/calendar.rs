@@ -1,0 +1,503 @@
+//! Calendar arithmetic in time zones: "the last 30 days", "yesterday in Kathmandu", "every hour of that day".
+//!
+//! Zones come from the IANA database that is compiled in (decision 0034): nothing is read from the machine, and the same version of
+//! Tidemark gives the same boundaries everywhere. All of it is for queries. No replicated state depends on a zone, so two versions of
+//! the database may serve side by side.
+//!
+//! Days begin with their first second: at 01:00 where the clocks skip midnight. They have 23, 24 or 25 hours, or others still; a
+//! day that a zone leaves out has none. Weeks begin on Monday (ISO 8601).
+
+use super::{UnixTime, Window, WindowEmpty};
+use crate::limits::{STEPS_MAX, ZONE_NAME_BYTES_MAX};
+use jiff::civil::Date;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{Span, Timestamp, Zoned};
+use std::fmt;
+use std::str::FromStr;
+
+/// The largest count of a period.
+const COUNT_MAX: u32 = 1_000_000;
+
+/// A time zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone(TimeZone);
+
+/// A name that the database does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown time zone {0:?}: names are those of the IANA database, such as Asia/Kathmandu")]
+pub struct UnknownZone(String);
+
+/// What a period is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CalendarUnit {
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+/// So many of a unit. Up to hours it is elapsed time; from days on it is counted by the zone's calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    count: u32,
+    unit: CalendarUnit,
+}
+
+/// Where steps are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// Counted back from the end of the window: the first step may be shorter.
+    End,
+    /// Where the zone's calendar begins a unit: the first and the last step may be shorter.
+    Calendar,
+}
+
+/// Why a period, or what was computed with one, is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CalendarError {
+    #[error("period {0:?}: a number from 1 to {COUNT_MAX} and one of s, m, h, d, w, mo, y, such as 30d")]
+    Period(String),
+    #[error("calendar steps of {period}: the count must divide {divides}")]
+    Uneven { period: Period, divides: u32 },
+    #[error("more than {STEPS_MAX} boundaries of steps of {0}")]
+    TooManySteps(Period),
+    #[error("{period} before {at_s} s: not between 1970 and 3000")]
+    OutOfRange { period: Period, at_s: u64 },
+    #[error(transparent)]
+    Empty(#[from] WindowEmpty),
+}
+
+impl CalendarUnit {
+    const ALL: [(CalendarUnit, &'static str); 7] = {
+        use CalendarUnit::*;
+        [(Second, "s"), (Minute, "m"), (Hour, "h"), (Day, "d"), (Week, "w"), (Month, "mo"), (Year, "y")]
+    };
+
+    /// How many make what a calendar counts them in.
+    fn divides(self) -> u32 {
+        match self {
+            CalendarUnit::Second | CalendarUnit::Minute => 60,
+            CalendarUnit::Hour => 24,
+            CalendarUnit::Month => 12,
+            CalendarUnit::Day | CalendarUnit::Week | CalendarUnit::Year => 1,
+        }
+    }
+
+    /// Seconds, where it is elapsed time.
+    fn elapsed_s(self) -> Option<i64> {
+        match self {
+            CalendarUnit::Second => Some(1),
+            CalendarUnit::Minute => Some(60),
+            CalendarUnit::Hour => Some(3_600),
+            _ => None,
+        }
+    }
+}
+
+impl Period {
+    /// Error: a count of 0 or above 1,000,000.
+    pub fn new(count: u32, unit: CalendarUnit) -> Result<Period, CalendarError> {
+        let period = Period { count, unit };
+        if (1..=COUNT_MAX).contains(&count) { Ok(period) } else { Err(CalendarError::Period(period.to_string())) }
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = CalendarUnit::ALL.iter().find(|known| known.0 == self.unit);
+        write!(f, "{}{}", self.count, known.map_or("", |known| known.1))
+    }
+}
+
+impl FromStr for Period {
+    type Err = CalendarError;
+
+    /// The text that `Display` gives.
+    fn from_str(text: &str) -> Result<Period, CalendarError> {
+        let no = || CalendarError::Period(text.chars().take(16).collect());
+        let (digits, suffix) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(no)?);
+        let (unit, _) = CalendarUnit::ALL.into_iter().find(|known| known.1 == suffix).ok_or_else(no)?;
+        Period::new(digits.parse().map_err(|_| no())?, unit).map_err(|_| no())
+    }
+}
+
+impl Zone {
+    pub const UTC: Zone = Zone(TimeZone::UTC);
+
+    /// A zone of the IANA database, in capitals or not.
+    pub fn named(name: &str) -> Result<Zone, UnknownZone> {
+        let unknown = || UnknownZone(name.chars().take(ZONE_NAME_BYTES_MAX).collect());
+        if name.len() > ZONE_NAME_BYTES_MAX {
+            return Err(unknown());
+        }
+        TimeZoneDatabase::bundled().get(name).map(Zone).map_err(|_| unknown())
+    }
+
+    /// Its name in the database.
+    pub fn name(&self) -> &str {
+        self.0.iana_name().unwrap_or("UTC")
+    }
+
+    /// So much before a time: 7 days before Sunday noon is the last Sunday's noon, though that may be 167 hours.
+    pub fn before(&self, at: UnixTime, period: Period) -> Result<UnixTime, CalendarError> {
+        self.times_before(at, period, 1)
+    }
+
+    /// The window of that length that ends at a time.
+    pub fn last(&self, period: Period, to: UnixTime) -> Result<Window, CalendarError> {
+        Ok(Window::new(self.before(to, period)?, to)?)
+    }
+
+    /// The calendar's unit that holds a time (`back` 0: today, this month) or one before it (1: yesterday, last month).
+    pub fn unit(&self, unit: CalendarUnit, at: UnixTime, back: u32) -> Result<Window, CalendarError> {
+        let period = Period { count: 1, unit };
+        let out = CalendarError::OutOfRange { period, at_s: at.s() };
+        if let Some(length_s) = unit.elapsed_s() {
+            let from = self.elapsed_floor(at.s() as i64 - i64::from(back) * length_s, length_s);
+            let to = self.elapsed_next(from, length_s);
+            return Ok(Window::new(self.cut(from, &out)?, self.cut(to, &out)?)?);
+        }
+        let mut first = first_date(unit, self.zoned(at).date()).ok_or(out.clone())?;
+        // Where clocks go back over midnight, a time after the first second of a day may still carry the date before.
+        while let Some(next) = add_units(first, unit, 1).filter(|&next| self.start_of(next) <= at.s() as i64) {
+            first = next;
+        }
+        let from = add_units(first, unit, -i64::from(back)).ok_or(out.clone())?;
+        let to = add_units(from, unit, 1).ok_or(out.clone())?;
+        Ok(Window::new(self.cut(self.start_of(from), &out)?, self.cut(self.start_of(to), &out)?)?)
+    }
+
+    /// Cuts a window into steps: boundaries ascending, the first is the window's beginning and the last its end.
+    pub fn steps(&self, window: Window, every: Period, anchor: Anchor) -> Result<Vec<UnixTime>, CalendarError> {
+        let mut inner = match anchor {
+            Anchor::End => self.steps_from_end(window, every)?,
+            Anchor::Calendar => self.steps_of_calendar(window, every)?,
+        };
+        inner.sort_unstable();
+        inner.dedup();
+        inner.retain(|&at| window.from() < at && at < window.to());
+        Ok([&[window.from()][..], &inner, &[window.to()]].concat())
+    }
+
+    fn steps_from_end(&self, window: Window, every: Period) -> Result<Vec<UnixTime>, CalendarError> {
+        let mut inner = Vec::new();
+        for times in 1.. {
+            match self.times_before(window.to(), every, times) {
+                Ok(at) if at > window.from() => push_step(&mut inner, at, every)?,
+                Ok(_) | Err(CalendarError::OutOfRange { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(inner)
+    }
+
+    fn steps_of_calendar(&self, window: Window, every: Period) -> Result<Vec<UnixTime>, CalendarError> {
+        let divides = every.unit.divides();
+        if !divides.is_multiple_of(every.count) {
+            return Err(CalendarError::Uneven { period: every, divides });
+        }
+        let mut inner = Vec::new();
+        let (from, to) = (window.from().s() as i64, window.to().s() as i64);
+        let out = CalendarError::OutOfRange { period: every, at_s: window.from().s() };
+        if let Some(unit_s) = every.unit.elapsed_s() {
+            let step_s = unit_s * i64::from(every.count);
+            let mut at = self.elapsed_next(from, step_s);
+            while at < to {
+                push_step(&mut inner, self.cut(at, &out)?, every)?;
+                at = self.elapsed_next(at, step_s);
+            }
+            return Ok(inner);
+        }
+        let mut date = first_date(every.unit, self.zoned(window.from()).date()).ok_or(out.clone())?;
+        if every.unit == CalendarUnit::Month {
+            let into = (i64::from(date.month()) - 1) % i64::from(every.count);
+            date = add_units(date, CalendarUnit::Month, -into).ok_or(out.clone())?;
+        }
+        while let Some(next) = add_units(date, every.unit, i64::from(every.count)) {
+            let at = self.start_of(next);
+            if at >= to {
+                break;
+            }
+            if at > from {
+                push_step(&mut inner, self.cut(at, &out)?, every)?;
+            }
+            date = next;
+        }
+        Ok(inner)
+    }
+
+    fn times_before(&self, at: UnixTime, period: Period, times: u64) -> Result<UnixTime, CalendarError> {
+        let out = CalendarError::OutOfRange { period, at_s: at.s() };
+        let count = i64::try_from(times.saturating_mul(period.count.into())).map_err(|_| out.clone())?;
+        if let Some(unit_s) = period.unit.elapsed_s() {
+            let earlier = count.checked_mul(unit_s).and_then(|elapsed_s| (at.s() as i64).checked_sub(elapsed_s));
+            return self.cut(earlier.ok_or(out.clone())?, &out);
+        }
+        let span = span(period.unit, count).ok_or(out.clone())?;
+        let earlier = self.zoned(at).checked_sub(span).map_err(|_| out.clone())?;
+        self.cut(earlier.timestamp().as_second(), &out)
+    }
+
+    fn zoned(&self, at: UnixTime) -> Zoned {
+        timestamp(at.s() as i64).to_zoned(self.0.clone())
+    }
+
+    /// Seconds of the first second of a day.
+    fn start_of(&self, date: Date) -> i64 {
+        let start = date.to_zoned(self.0.clone()).map(|start| start.timestamp().as_second());
+        start.unwrap_or(i64::MAX)
+    }
+
+    fn cut(&self, at: i64, out: &CalendarError) -> Result<UnixTime, CalendarError> {
+        UnixTime::from_s(at).map_err(|_| out.clone())
+    }
+
+    fn offset_s(&self, at: i64) -> i64 {
+        self.0.to_offset(timestamp(at)).seconds().into()
+    }
+
+    /// The last boundary of steps of elapsed time that is not after a time.
+    fn elapsed_floor(&self, at: i64, step_s: i64) -> i64 {
+        let mut at = at;
+        loop {
+            let floor = at - (at + self.offset_s(at)).rem_euclid(step_s);
+            let Some(change) = self.0.preceding(timestamp(at + 1)).next() else { return floor };
+            let change = change.timestamp().as_second();
+            if floor >= change {
+                return floor;
+            }
+            if self.is_boundary(change, step_s) {
+                return change;
+            }
+            at = change - 1;
+        }
+    }
+
+    /// Whether a change of the offset is a boundary: the clock then shows a multiple of the step, or has jumped forward over one.
+    fn is_boundary(&self, change: i64, step_s: i64) -> bool {
+        let (before, after) = (change - 1 + self.offset_s(change - 1), change + self.offset_s(change));
+        after.rem_euclid(step_s) == 0 || after.div_euclid(step_s) > before.div_euclid(step_s)
+    }
+
+    /// The first boundary after a time.
+    fn elapsed_next(&self, at: i64, step_s: i64) -> i64 {
+        let mut at = at;
+        loop {
+            let next = at + step_s - (at + self.offset_s(at)).rem_euclid(step_s);
+            let Some(change) = self.0.following(timestamp(at)).next() else { return next };
+            let change = change.timestamp().as_second();
+            if next < change {
+                return next;
+            }
+            if self.is_boundary(change, step_s) {
+                return change;
+            }
+            at = change;
+        }
+    }
+}
+
+fn push_step(inner: &mut Vec<UnixTime>, at: UnixTime, every: Period) -> Result<(), CalendarError> {
+    inner.push(at);
+    if inner.len() > STEPS_MAX - 2 { Err(CalendarError::TooManySteps(every)) } else { Ok(()) }
+}
+
+/// Between 1970 and 3000, give or take some days; jiff's range is wider by far.
+fn timestamp(at: i64) -> Timestamp {
+    Timestamp::from_second(at).unwrap_or(Timestamp::MAX)
+}
+
+/// The first day of the unit that holds a date.
+fn first_date(unit: CalendarUnit, date: Date) -> Option<Date> {
+    match unit {
+        CalendarUnit::Week => add_units(date, CalendarUnit::Day, -i64::from(date.weekday().to_monday_zero_offset())),
+        CalendarUnit::Month => Some(date.first_of_month()),
+        CalendarUnit::Year => Some(date.first_of_year()),
+        _ => Some(date),
+    }
+}
+
+fn add_units(date: Date, unit: CalendarUnit, count: i64) -> Option<Date> {
+    date.checked_add(span(unit, count)?).ok()
+}
+
+fn span(unit: CalendarUnit, count: i64) -> Option<Span> {
+    let span = Span::new();
+    let span = match unit {
+        CalendarUnit::Second => span.try_seconds(count),
+        CalendarUnit::Minute => span.try_minutes(count),
+        CalendarUnit::Hour => span.try_hours(count),
+        CalendarUnit::Day => span.try_days(count),
+        CalendarUnit::Week => span.try_weeks(count),
+        CalendarUnit::Month => span.try_months(count),
+        CalendarUnit::Year => span.try_years(count),
+    };
+    span.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn utc(text: &str) -> UnixTime {
+        UnixTime::from_s(text.parse::<Timestamp>().unwrap().as_second()).unwrap()
+    }
+
+    fn zone(name: &str) -> Zone {
+        Zone::named(name).unwrap()
+    }
+
+    fn period(text: &str) -> Period {
+        text.parse().unwrap()
+    }
+
+    /// Lengths of the steps, in units of so many seconds.
+    fn lengths(zone: &Zone, window: Window, every: &str, unit_s: u64) -> Vec<u64> {
+        let steps = zone.steps(window, period(every), Anchor::Calendar).unwrap();
+        steps.windows(2).map(|pair| (pair[1].s() - pair[0].s()) / unit_s).collect()
+    }
+
+    #[test]
+    fn unknown_zones_and_bad_periods_are_refused_with_what_they_are() {
+        for name in ["", "Mars/Olympus", "../etc/passwd", &"x".repeat(10_000)] {
+            let refused = Zone::named(name).unwrap_err().to_string();
+            assert!(refused.starts_with("unknown time zone") && refused.len() < 160, "{refused}");
+        }
+        assert_eq!(zone("asia/kathmandu").name(), "Asia/Kathmandu");
+        for text in ["", "d", "0d", "-1d", "1000001d", "7x", "9999999999s"] {
+            assert!(matches!(text.parse::<Period>(), Err(CalendarError::Period(_))), "{text}");
+        }
+        let window = Window::new(utc("2026-01-01T00:00:00Z"), utc("2026-02-01T00:00:00Z")).unwrap();
+        let uneven = Zone::UTC.steps(window, period("7h"), Anchor::Calendar).unwrap_err();
+        assert_eq!(uneven.to_string(), "calendar steps of 7h: the count must divide 24");
+        let many = Zone::UTC.steps(window, period("1s"), Anchor::Calendar).unwrap_err();
+        assert_eq!(many.to_string(), "more than 8192 boundaries of steps of 1s");
+        let early = Zone::UTC.before(UnixTime::from_s(86_399).unwrap(), period("1d")).unwrap_err();
+        assert_eq!(early.to_string(), "1d before 86399 s: not between 1970 and 3000");
+    }
+
+    #[test]
+    fn days_have_23_and_25_hours_where_the_clocks_change() {
+        let new_york = zone("America/New_York");
+        let spring = new_york.unit(CalendarUnit::Day, utc("2026-03-08T12:00:00Z"), 0).unwrap();
+        assert_eq!(spring.length_s(), 23 * 3_600);
+        assert_eq!(lengths(&new_york, spring, "1h", 3_600), [1; 23]);
+        assert_eq!(lengths(&new_york, spring, "6h", 3_600), [5, 6, 6, 6]);
+        let autumn = new_york.unit(CalendarUnit::Day, utc("2026-11-01T12:00:00Z"), 0).unwrap();
+        assert_eq!(autumn.length_s(), 25 * 3_600);
+        assert_eq!(lengths(&new_york, autumn, "1h", 3_600), [1; 25]);
+        assert_eq!(lengths(&new_york, autumn, "2h", 3_600), [3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]);
+        let week = new_york.unit(CalendarUnit::Week, utc("2026-03-08T12:00:00Z"), 0).unwrap();
+        assert_eq!(lengths(&new_york, week, "1d", 3_600), [24, 24, 24, 24, 24, 24, 23]);
+    }
+
+    #[test]
+    fn zones_at_half_and_three_quarters_of_an_hour_have_their_own_days() {
+        for (name, start) in [
+            ("Asia/Kolkata", "2026-05-04T18:30:00Z"),
+            ("Asia/Kathmandu", "2026-05-04T18:15:00Z"),
+            ("Australia/Eucla", "2026-05-04T15:15:00Z"),
+            ("America/St_Johns", "2026-05-05T02:30:00Z"),
+        ] {
+            let day = zone(name).unit(CalendarUnit::Day, utc("2026-05-05T10:00:00Z"), 0).unwrap();
+            assert_eq!((day.from(), day.length_s()), (utc(start), 86_400), "{name}");
+            assert_eq!(lengths(&zone(name), day, "1h", 3_600), [1; 24], "{name}");
+        }
+        let lord_howe = zone("Australia/Lord_Howe");
+        let day = lord_howe.unit(CalendarUnit::Day, utc("2026-04-04T23:00:00Z"), 0).unwrap();
+        assert_eq!(day.length_s(), 24 * 3_600 + 1_800, "half an hour back");
+        assert_eq!(lengths(&lord_howe, day, "1h", 60)[..3], [60, 90, 60]);
+    }
+
+    /// Beirut's clocks skip midnight, Samoa left out a day, and Newfoundland went back over midnight.
+    #[test]
+    fn days_begin_with_their_first_second_wherever_that_is() {
+        let beirut = zone("Asia/Beirut").unit(CalendarUnit::Day, utc("2022-03-27T12:00:00Z"), 0).unwrap();
+        assert_eq!((beirut.from(), beirut.length_s()), (utc("2022-03-26T22:00:00Z"), 23 * 3_600));
+        assert_eq!(lengths(&zone("Asia/Beirut"), beirut, "6h", 3_600), [5, 6, 6, 6]);
+        let apia = zone("Pacific/Apia");
+        let month = apia.unit(CalendarUnit::Month, utc("2011-12-05T00:00:00Z"), 0).unwrap();
+        assert_eq!(lengths(&apia, month, "1d", 86_400), [1; 30]);
+        let johns = zone("America/St_Johns");
+        let twice = utc("2006-10-29T02:45:00Z");
+        let day = johns.unit(CalendarUnit::Day, twice, 0).unwrap();
+        assert!(day.from() <= twice && twice < day.to());
+    }
+
+    #[test]
+    fn units_before_are_those_of_the_calendar() {
+        let paris = zone("Europe/Paris");
+        let now = utc("2026-03-30T10:00:00Z");
+        let month = paris.unit(CalendarUnit::Month, now, 1).unwrap();
+        assert_eq!((month.from(), month.to()), (utc("2026-01-31T23:00:00Z"), utc("2026-02-28T23:00:00Z")));
+        let year = paris.unit(CalendarUnit::Year, now, 0).unwrap();
+        assert_eq!(
+            lengths(&paris, year, "3mo", 86_400),
+            [89, 91, 92, 92],
+            "an hour less in the first, more in the last"
+        );
+        assert_eq!(paris.before(now, period("1d")).unwrap(), utc("2026-03-29T10:00:00Z"));
+        assert_eq!(paris.before(utc("2026-03-29T10:00:00Z"), period("1d")).unwrap(), utc("2026-03-28T11:00:00Z"));
+        assert_eq!(
+            paris.before(now, period("1mo")).unwrap(),
+            utc("2026-02-28T11:00:00Z"),
+            "there is no 30th of February"
+        );
+        assert_eq!(paris.unit(CalendarUnit::Hour, now, 13).unwrap().from(), utc("2026-03-29T21:00:00Z"));
+    }
+
+    #[test]
+    fn steps_from_the_end_are_whole_but_for_the_first() {
+        let to = utc("2026-03-31T10:20:30Z");
+        let window = Zone::UTC.last(period("1mo"), to).unwrap();
+        let steps = Zone::UTC.steps(window, period("2w"), Anchor::End).unwrap();
+        let days: Vec<u64> = steps.windows(2).map(|pair| (pair[1].s() - pair[0].s()) / 86_400).collect();
+        assert_eq!(days, [3, 14, 14]);
+    }
+
+    fn any_zone() -> impl Strategy<Value = Zone> {
+        let names: Vec<String> = TimeZoneDatabase::bundled().available().map(|name| name.as_str().to_owned()).collect();
+        proptest::sample::select(names).prop_map(|name| zone(&name))
+    }
+
+    fn any_every() -> impl Strategy<Value = Period> {
+        proptest::sample::select(vec!["15m", "30m", "1h", "2h", "6h", "1d", "1w", "1mo", "3mo", "1y"]).prop_map(period)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        /// In every zone of the database, at any time from 1970 to 2100.
+        #[test]
+        fn steps_partition_the_window_and_begin_where_the_clock_says(
+            zone in any_zone(), every in any_every(), from_s in 0i64..4_102_444_800, length_s in 1i64..20_000_000
+        ) {
+            let at = |s: i64| UnixTime::from_s(s).unwrap();
+            let window = Window::new(at(from_s), at(from_s + length_s)).unwrap();
+            for anchor in [Anchor::Calendar, Anchor::End] {
+                let Ok(steps) = zone.steps(window, every, anchor) else { continue };
+                prop_assert!(steps.is_sorted_by(|a, b| a < b));
+                prop_assert_eq!((steps[0], steps[steps.len() - 1]), (window.from(), window.to()));
+            }
+            let Ok(steps) = zone.steps(window, every, Anchor::Calendar) else { return Ok(()) };
+            for &boundary in &steps[1..steps.len() - 1] {
+                let unit = zone.unit(every.unit, boundary, 0);
+                let starts = every.unit.elapsed_s().is_some_and(|_| every.count > 1) || unit.map(Window::from) == Ok(boundary);
+                prop_assert!(starts, "{} begins no {} in {}", boundary.s(), every, zone.name());
+            }
+        }
+
+        #[test]
+        fn the_unit_that_holds_a_time_holds_it(zone in any_zone(), every in any_every(), at_s in 100_000_000i64..4_102_444_800) {
+            let at = UnixTime::from_s(at_s).unwrap();
+            let unit = zone.unit(every.unit, at, 0).unwrap();
+            prop_assert!(unit.from() <= at && at < unit.to());
+            let before = zone.unit(every.unit, at, 1).unwrap();
+            prop_assert!(before.to() <= at && before.from() < unit.from());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The packed row of one component: all buckets, of all granularities, of one counter's generation and half that one valve incarnation
+//! has counted.
+//!
+//! The writer adds, everybody else merges by maximum per bucket, and both drop what the horizon does not keep. So rows form a
+//! semilattice, expiry commutes with merging, and parts of rows (what gossip sends) and pieces of rows (what a store keeps apart) are
+//! rows too.
+
+use super::{BucketId, Granularity, Horizon, UnixTime};
+use crate::limits::COMPONENT_MAX;
+use std::ops::Range;
+
+/// Longer than this, what is merged into a row is merged in one pass instead of bucket by bucket.
+const INSERTS_MAX: usize = 16;
+
+/// Buckets by granularity and index, each with a value above 0. An absent bucket is 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Ascending keys.
+    buckets: Vec<(Key, u64)>,
+}
+
+/// Granularity and index, ordered as [`BucketId`]s are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(u64);
+
+/// A bucket would hold more than [`COMPONENT_MAX`]. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bucket {} of {} holds {value}: {delta} more would pass {COMPONENT_MAX}", bucket.index, bucket.granularity)]
+pub struct BucketFull {
+    pub bucket: BucketId,
+    pub value: u64,
+    pub delta: u64,
+}
+
+impl From<BucketId> for Key {
+    fn from(bucket: BucketId) -> Key {
+        Key(u64::from(bucket.granularity.code()) << 32 | u64::from(bucket.index))
+    }
+}
+
+impl Key {
+    pub(super) fn bucket(self) -> BucketId {
+        let granularity = Granularity::ALL[(self.0 >> 32) as usize];
+        BucketId { granularity, index: self.0 as u32 }
+    }
+}
+
+impl Row {
+    /// A row of these buckets; those of value 0 are left out, and of one that comes twice the larger value stays.
+    pub fn from_buckets(buckets: impl IntoIterator<Item = (BucketId, u64)>) -> Row {
+        let held = buckets.into_iter().filter(|&(_, value)| value > 0);
+        let mut buckets: Vec<(Key, u64)> = held.map(|(bucket, value)| (bucket.into(), value)).collect();
+        buckets.sort_unstable_by_key(|&(key, value)| (key, std::cmp::Reverse(value)));
+        buckets.dedup_by_key(|&mut (key, _)| key);
+        Row { buckets }
+    }
+
+    /// The number of buckets.
+    pub fn len(&self) -> usize {
+        self.buckets.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// The buckets in order of granularity, then time.
+    pub fn buckets(&self) -> impl ExactSizeIterator<Item = (BucketId, u64)> + '_ {
+        self.buckets.iter().map(|&(key, value)| (key.bucket(), value))
+    }
+
+    pub fn get(&self, bucket: BucketId) -> u64 {
+        self.find(bucket.into()).map_or(0, |at| self.buckets[at].1)
+    }
+
+    /// The sum over buckets of one granularity. Saturates, as sums of components do.
+    pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
+        range(&self.buckets, granularity, indexes).fold(0, u64::saturating_add)
+    }
+
+    /// Adds to the bucket of each granularity that holds the time and is kept, and says how many those are. The writer's, for events
+    /// that [`SeriesState::admit`](super::SeriesState::admit) said to be bucketed; the values of those buckets must be here, not in a
+    /// piece elsewhere. Error: one of them would be too large; nothing was changed.
+    pub fn add(&mut self, horizon: &Horizon, event: UnixTime, delta: u64) -> Result<usize, BucketFull> {
+        if delta == 0 {
+            return Ok(0);
+        }
+        for bucket in kept_buckets(horizon, event) {
+            let value = self.get(bucket);
+            if delta > COMPONENT_MAX.saturating_sub(value) {
+                return Err(BucketFull { bucket, value, delta });
+            }
+        }
+        let mut touched = 0;
+        for bucket in kept_buckets(horizon, event) {
+            match self.find(bucket.into()) {
+                Ok(at) => self.buckets[at].1 += delta,
+                Err(at) => self.buckets.insert(at, (bucket.into(), delta)),
+            }
+            touched += 1;
+        }
+        Ok(touched)
+    }
+
+    /// Raises each bucket that is kept to at least what the other row has, and says whether anything changed.
+    pub fn merge(&mut self, other: &Row, horizon: &Horizon) -> bool {
+        self.merge_with(other, horizon, |_, _| {})
+    }
+
+    /// The same, and tells of each bucket that was raised by how much: as much is added to totals of which this row is a part.
+    pub fn merge_with(&mut self, other: &Row, horizon: &Horizon, mut raised: impl FnMut(BucketId, u64)) -> bool {
+        if other.len() > INSERTS_MAX {
+            return self.merge_in_one_pass(other, horizon, raised);
+        }
+        let mut any = false;
+        for &(key, value) in other.buckets.iter().filter(|(key, _)| horizon.keeps(key.bucket())) {
+            let found = self.find(key);
+            let held = found.map_or(0, |at| self.buckets[at].1);
+            if held >= value {
+                continue;
+            }
+            match found {
+                Ok(at) => self.buckets[at].1 = value,
+                Err(at) => self.buckets.insert(at, (key, value)),
+            }
+            raised(key.bucket(), value - held);
+            any = true;
+        }
+        any
+    }
+
+    fn merge_in_one_pass(&mut self, other: &Row, horizon: &Horizon, mut raised: impl FnMut(BucketId, u64)) -> bool {
+        let mut any = false;
+        let own = std::mem::take(&mut self.buckets);
+        self.buckets.reserve_exact(own.len() + other.len());
+        let mut own = own.into_iter().peekable();
+        for &(key, value) in other.buckets.iter().filter(|(key, _)| horizon.keeps(key.bucket())) {
+            while let Some(before) = own.next_if(|held| held.0 < key) {
+                self.buckets.push(before);
+            }
+            let held = own.next_if(|held| held.0 == key).map_or(0, |held| held.1);
+            if value > held {
+                raised(key.bucket(), value - held);
+                any = true;
+            }
+            self.buckets.push((key, value.max(held)));
+        }
+        self.buckets.extend(own);
+        self.buckets.shrink_to_fit();
+        any
+    }
+
+    /// Drops what is not kept, and says how many buckets that were.
+    pub fn expire(&mut self, horizon: &Horizon) -> usize {
+        let before = self.buckets.len();
+        self.buckets.retain(|&(key, _)| horizon.keeps(key.bucket()));
+        before - self.buckets.len()
+    }
+
+    /// The part that holds these times: what to tell after increments of those times.
+    pub fn holding(&self, horizon: &Horizon, events: impl IntoIterator<Item = UnixTime>) -> Row {
+        let touched = events.into_iter().flat_map(|event| kept_buckets(horizon, event));
+        Row::from_buckets(touched.map(|bucket| (bucket, self.get(bucket))))
+    }
+
+    /// The part that ends after a time. With [`SeriesState::closed_before`](super::SeriesState::closed_before) of some moment this is
+    /// at least all that has changed since that moment: what to tell a peer of which no more is known.
+    pub fn since(&self, closed_before: UnixTime) -> Row {
+        let open = self.buckets.iter().filter(|(key, _)| key.bucket().end() > closed_before);
+        Row { buckets: open.copied().collect() }
+    }
+
+    /// Splits off what ended by `closed_before`, one row for each granularity that has at least `least` such buckets, to be written
+    /// once and read together with this row ([`Row::merge`]). Each is cut into pieces of at most `most` buckets.
+    pub fn take_closed(&mut self, closed_before: UnixTime, least: usize, most: usize) -> Vec<Row> {
+        let mut taken = Vec::new();
+        let mut left = Vec::with_capacity(self.buckets.len());
+        for level in self.buckets.chunk_by(|a, b| a.0.bucket().granularity == b.0.bucket().granularity) {
+            let closed = level.partition_point(|(key, _)| key.bucket().end() <= closed_before);
+            let closed = if closed < least { 0 } else { closed };
+            taken.extend(level[..closed].chunks(most.max(1)).map(|piece| Row { buckets: piece.to_vec() }));
+            left.extend_from_slice(&level[closed..]);
+        }
+        if !taken.is_empty() {
+            left.shrink_to_fit();
+            self.buckets = left;
+        }
+        taken
+    }
+
+    /// The row in pieces of at most `most` buckets, in order: they merge to the row.
+    pub fn pieces(&self, most: usize) -> impl Iterator<Item = Row> + '_ {
+        self.buckets.chunks(most.max(1)).map(|piece| Row { buckets: piece.to_vec() })
+    }
+
+    /// Bytes allocated.
+    pub fn heap_bytes(&self) -> usize {
+        self.buckets.capacity() * size_of::<(Key, u64)>()
+    }
+
+    /// Panics when buckets are out of order, empty or too large.
+    pub fn check_invariants(&self) {
+        assert!(self.buckets.is_sorted_by(|a, b| a.0 < b.0), "buckets ascend");
+        assert!(self.buckets.iter().all(|&(_, value)| value > 0 && value <= COMPONENT_MAX), "values of buckets");
+        assert!(self.buckets().all(|(id, _)| id.index <= id.granularity.index_max()), "indexes of buckets");
+    }
+
+    fn find(&self, key: Key) -> Result<usize, usize> {
+        self.buckets.binary_search_by_key(&key, |&(held, _)| held)
+    }
+}
+
+/// The values of a granularity's buckets in a range, of buckets in order.
+pub(super) fn range(
+    buckets: &[(Key, u64)],
+    granularity: Granularity,
+    indexes: Range<u32>,
+) -> impl Iterator<Item = u64> + '_ {
+    let key = move |index| Key::from(BucketId { granularity, index });
+    let from = buckets.partition_point(|&(held, _)| held < key(indexes.start));
+    let end = key(indexes.end);
+    buckets[from..].iter().take_while(move |&&(held, _)| held < end).map(|&(_, value)| value)
+}
+
+/// The buckets that hold a time, as far as they are kept.
+fn kept_buckets(horizon: &Horizon, event: UnixTime) -> impl Iterator<Item = BucketId> + '_ {
+    let at = move |&(granularity, first): &(Granularity, u32)| {
+        let index = granularity.index_at(event);
+        (index >= first).then_some(BucketId { granularity, index })
+    };
+    horizon.first().iter().filter_map(at)
+}

@@ -1,0 +1,98 @@
+//! The buckets of a total: sums over rows of many counters and valves, to which is added and from which is taken off.
+//!
+//! A view keeps one for each counter that others flow to (see [`graph`](crate::graph)). Whatever raises a bucket of a direct count by so much
+//! raises the totals by as much ([`Row::merge_with`] says what); a pair of an edge change adds or takes off whole rows. No total is
+//! merged with another or told to anybody.
+//!
+//! Sums are taken modulo 2^64. So the order of additions and subtractions does not matter, and what comes out is exact as long as the true
+//! sum is below that.
+
+use super::row::{Key, range};
+use super::{BucketId, Granularity, Horizon, Row};
+use std::ops::Range;
+
+/// Buckets with sums other than 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Ascending keys.
+    buckets: Vec<(Key, u64)>,
+}
+
+impl Totals {
+    /// Totals of these buckets; what comes twice is added up.
+    pub fn from_buckets(buckets: impl IntoIterator<Item = (BucketId, u64)>) -> Totals {
+        let mut buckets: Vec<(Key, u64)> = buckets.into_iter().map(|(bucket, value)| (bucket.into(), value)).collect();
+        buckets.sort_unstable_by_key(|&(key, _)| key);
+        let mut totals = Totals::default();
+        totals.combine(buckets.into_iter(), u64::wrapping_add);
+        totals
+    }
+
+    /// The number of buckets.
+    pub fn len(&self) -> usize {
+        self.buckets.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// The buckets in order of granularity, then time.
+    pub fn buckets(&self) -> impl ExactSizeIterator<Item = (BucketId, u64)> + '_ {
+        self.buckets.iter().map(|&(key, value)| (key.bucket(), value))
+    }
+
+    /// The sum over buckets of one granularity, saturating: what [`Cover::read_with`](super::Cover::read_with) asks for.
+    pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
+        range(&self.buckets, granularity, indexes).fold(0, u64::saturating_add)
+    }
+
+    /// Adds to one bucket, if it is kept.
+    pub fn raise(&mut self, bucket: BucketId, delta: u64, horizon: &Horizon) {
+        let raised = horizon.keeps(bucket).then(|| (Key::from(bucket), delta));
+        self.combine(raised.into_iter(), u64::wrapping_add);
+    }
+
+    /// Adds what of a row is kept.
+    pub fn add(&mut self, row: &Row, horizon: &Horizon) {
+        self.combine(kept(row, horizon), u64::wrapping_add);
+    }
+
+    /// Takes off what of a row is kept: what was added of it before and has not expired since.
+    pub fn take_off(&mut self, row: &Row, horizon: &Horizon) {
+        self.combine(kept(row, horizon), u64::wrapping_sub);
+    }
+
+    /// Drops what is not kept, and says how many buckets that were.
+    pub fn expire(&mut self, horizon: &Horizon) -> usize {
+        let before = self.buckets.len();
+        self.buckets.retain(|&(key, _)| horizon.keeps(key.bucket()));
+        before - self.buckets.len()
+    }
+
+    /// Bytes allocated.
+    pub fn heap_bytes(&self) -> usize {
+        self.buckets.capacity() * size_of::<(Key, u64)>()
+    }
+
+    /// Combines with buckets in order.
+    fn combine(&mut self, others: impl Iterator<Item = (Key, u64)>, with: impl Fn(u64, u64) -> u64) {
+        let (mut at, mut any_zero) = (0, false);
+        for (key, value) in others {
+            at += self.buckets[at..].partition_point(|&(held, _)| held < key);
+            if self.buckets.get(at).is_none_or(|&(held, _)| held != key) {
+                self.buckets.insert(at, (key, 0));
+            }
+            let held = &mut self.buckets[at].1;
+            *held = with(*held, value);
+            any_zero |= *held == 0;
+        }
+        if any_zero {
+            self.buckets.retain(|&(_, value)| value != 0);
+        }
+    }
+}
+
+fn kept<'a>(row: &'a Row, horizon: &'a Horizon) -> impl Iterator<Item = (Key, u64)> + 'a {
+    row.buckets().filter(|&(bucket, _)| horizon.keeps(bucket)).map(|(bucket, value)| (Key::from(bucket), value))
+}
