@@ -19,7 +19,7 @@
 //!   changes nothing.
 //!
 //! An increment is added to one bucket of every granularity at once. Nothing is moved from fine buckets to coarse ones later, so no
-//! roll-up can count twice or lose (decision 0033).
+//! roll-up can count twice or lose (decision 0036).
 
 pub mod calendar;
 pub mod codec;

@@ -36,8 +36,7 @@ const MAY_KNOW: [(&str, &[&str]); 9] = [
 const SHELLS_KNOW: &[&str] = &["tidemark-proto", "tidemark-transport", "tidemark-consensus"];
 
 /// What the core may depend on; all of it does no IO.
-const PROTO_DEPENDENCIES: [&str; 8] =
-    ["bytes", "crdts", "hashbrown", "jiff", "postcard", "rand", "serde", "thiserror"];
+const PROTO_DEPENDENCIES: [&str; 8] = ["bytes", "crdts", "hashbrown", "jiff", "postcard", "rand", "serde", "thiserror"];
 const PROTO_DEV_DEPENDENCIES: [&str; 1] = ["proptest"];
 
 const TOP_LEVEL: [&str; 25] = [

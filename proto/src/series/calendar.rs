@@ -1,6 +1,6 @@
 //! Calendar arithmetic in time zones: "the last 30 days", "yesterday in Kathmandu", "every hour of that day".
 //!
-//! Zones come from the IANA database that is compiled in (decision 0034): nothing is read from the machine, and the same version of
+//! Zones come from the IANA database that is compiled in (decision 0037): nothing is read from the machine, and the same version of
 //! Tidemark gives the same boundaries everywhere. All of it is for queries. No replicated state depends on a zone, so two versions of
 //! the database may serve side by side.
 //!

@@ -47,8 +47,13 @@ impl World {
             Fault::CutAtMilestone { dc, span } => self.cut_at_milestone(dc, span, index),
             Fault::CutAtBlock { .. } => self.lie_in_wait_at_blocks(index),
             Fault::LoseLeader { at, .. } => self.lie_in_wait(at, index),
-            Fault::CrashNode { node, outputs, span } => self.doom_node(self.victim(node), outputs, span),
-            Fault::CrashAmidWrite { node, part, span } => self.doom_amid_write(self.victim(node), part, span),
+            Fault::CrashNode { node, .. }
+            | Fault::CrashAmidWrite { node, .. }
+            | Fault::StallDisk { node, .. }
+            | Fault::FullDisk { node, .. } => {
+                let node = self.victim(node);
+                self.on_victim(node, &fault);
+            }
             Fault::Isolate { node, span } => self.isolate(node, span),
             Fault::Wipe { node } => self.wipe(node),
             Fault::ElectInGroup { node } => self.elect_anew(node),
@@ -68,10 +73,6 @@ impl World {
             Fault::BreakPeers { a, b } => self.break_peers(a, b),
             Fault::Elect { candidate } => drop(self.elect(candidate)),
             Fault::Flood { client, hits } => self.flood(client, hits),
-            Fault::StallDisk { node, span } => {
-                let node = self.victim(node);
-                self.stall_disk(node, span);
-            }
             fault @ (Fault::CutAggregator { .. }
             | Fault::CutFromLeader { .. }
             | Fault::WipeView { .. }
@@ -80,12 +81,18 @@ impl World {
             fault @ (Fault::LoseGroup { .. } | Fault::OldDisk { .. } | Fault::OldView { .. } | Fault::Join(_)) => {
                 self.on_modelled(fault, index);
             }
-            Fault::FullDisk { node, span } => {
-                let node = self.victim(node);
-                self.fill_disk(node, span);
-            }
         }
         self.tell_links();
+    }
+
+    fn on_victim(&mut self, node: usize, fault: &Fault) {
+        match *fault {
+            Fault::CrashNode { outputs, span, .. } => self.doom_node(node, outputs, span),
+            Fault::CrashAmidWrite { part, span, .. } => self.doom_amid_write(node, part, span),
+            Fault::StallDisk { span, .. } => self.stall_disk(node, span),
+            Fault::FullDisk { span, .. } => self.fill_disk(node, span),
+            _ => {}
+        }
     }
 
     /// Not on real logs, which have no such disks, and whose groups are all there from the start.
