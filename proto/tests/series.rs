@@ -393,6 +393,21 @@ fn steps_between_boundaries_move_together() {
     assert_eq!(covers.iter().filter(|cover| cover.is_ok()).count(), 1, "steps of a minute are finer than what is kept");
 }
 
+/// Minutes are kept from 10:50 on, hours before: 10:49 is nearest to 11:00, which lies behind 10:52. The hour answers for one step only.
+#[test]
+fn steps_share_no_bucket_where_finer_ones_begin_to_be_kept() {
+    let kept = |text: &str, ttl_s| Kept { granularity: text.parse().unwrap(), ttl_s };
+    let retention = Retention::new(vec![kept("1m", 600), kept("1h", 7_200)]).unwrap();
+    let policy = SeriesPolicy::new(retention, 0, 0, OutOfRange::Refused).unwrap();
+    let eleven = START_S / 3_600 * 3_600;
+    let state = SeriesState::new(policy, at(eleven));
+    let boundaries = [40, 11, 8, 5, 0].map(|minutes: u64| at(eleven - minutes * 60));
+    let covers = Cover::steps(state.horizon(), &boundaries, 0);
+    let covered: Vec<Option<Window>> = covers.into_iter().map(|cover| cover.ok().map(|cover| cover.covered)).collect();
+    let hour = Window::new(at(eleven - 3_600), at(eleven)).ok();
+    assert_eq!(covered, [hour, None, None, None]);
+}
+
 /// A day in Kathmandu, at three quarters of an hour: hours cannot cut it, quarters can.
 #[test]
 fn hours_answer_for_a_day_in_kathmandu_with_an_error_and_quarters_without() {
