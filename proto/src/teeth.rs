@@ -100,6 +100,8 @@ pub enum Bug {
     LostReportTaken,
     /// Certificates do not say what was written off.
     WrittenOffForgotten,
+    /// Certificates do not say what stands behind them though it was answered as counted before.
+    HeldUnsaid,
     /// What views show of a lost group is counted although it reaches a milestone.
     RemainsOverBudget,
     /// A new era begins with an older copy of the ledger than the newest there is.

@@ -87,10 +87,11 @@ const PINNED: [(Mutation, u64, &str); 74] = [
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.
-const SCRIPTED: [(Bug, &str); 5] = [
+const SCRIPTED: [(Bug, &str); 6] = [
     (Bug::RenewalIgnored, include_str!("../scripts/b03_a_report_before_the_revocation.txt")),
     (Bug::GrantUnheard, include_str!("../scripts/a04_a_report_of_a_closed_generation.txt")),
     (Bug::RemainsOverBudget, include_str!("../scripts/c08_remains_of_a_lost_group.txt")),
+    (Bug::HeldUnsaid, include_str!("../scripts/c09_behind_a_lost_block.txt")),
     (Bug::ForgottenIsAwaited, include_str!("../scripts/d04_a_data_centre_never_returns.txt")),
     (Bug::StaleEpochTaken, include_str!("../scripts/d02_a_report_of_another_epoch.txt")),
 ];

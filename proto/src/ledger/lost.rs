@@ -21,7 +21,7 @@ pub struct Losses {
     /// What was outstanding of generations that were revoked, as long as their late increments may not all have their places.
     revoked: BTreeMap<GroupId, u64>,
     lost: BTreeMap<GroupId, Loss>,
-    /// What was written off when milestones were awarded, if anything.
+    /// What may have been answered as counted and is not before the award, if anything: what was written off then, and what was held.
     awards: BTreeMap<u64, u64>,
     /// By group: weight that was answered as counted, since it stood behind what a lost group took with it; it stands behind the
     /// next milestone until there is room before it.
@@ -52,15 +52,19 @@ impl Losses {
         self.lost.values().fold(0, |sum, loss| sum.saturating_add(loss.written_off))
     }
 
-    /// What was written off when the milestone was awarded.
+    /// What the certificate of the milestone says was written off.
     pub fn written_off_at(&self, at: u64) -> u64 {
         self.awards.get(&at).copied().unwrap_or(0)
     }
 
     /// Weight that has no place yet.
     pub fn surplus(&self) -> u64 {
-        let held = self.held.values().copied();
-        self.lost.values().map(|loss| loss.surplus).chain(held).fold(0, u64::saturating_add)
+        self.lost.values().map(|loss| loss.surplus).fold(self.held(), u64::saturating_add)
+    }
+
+    /// Weight that was answered as counted and has no place yet.
+    fn held(&self) -> u64 {
+        self.held.values().copied().fold(0, u64::saturating_add)
     }
 
     /// What a lost group leaves; nothing, if it is not lost.
@@ -106,9 +110,11 @@ impl CounterLedger {
         self.losses = losses;
     }
 
-    /// What certificates of an award say is lost, noted with it.
+    /// What certificates of an award say may have been answered as counted and not be before it, noted with it: lost, or held.
     pub(super) fn note_written_off(&mut self, at: u64) -> u64 {
-        let written_off = if bites(Bug::WrittenOffForgotten) { 0 } else { self.losses.written_off() };
+        let lost = if bites(Bug::WrittenOffForgotten) { 0 } else { self.losses.written_off() };
+        let held = if bites(Bug::HeldUnsaid) { 0 } else { self.losses.held() };
+        let written_off = lost.saturating_add(held);
         if written_off > 0 {
             self.losses.awards.insert(at, written_off);
         }

@@ -1,5 +1,5 @@
 //! Order: what was answered as placed before the winner was asked for stands before the winner (I7); but what was certified and not
-//! reported when its generation was revoked may stand after it.
+//! reported when its generation was revoked may stand after it, and so much as the certificate says is written off may be missing.
 
 use super::Findings;
 use super::positions::Positions;
@@ -18,17 +18,13 @@ pub fn awarded(
     positions: &Positions,
     groups: &[GroupId],
     counter: u16,
-    award: &Award,
+    (award, written_off): (&Award, u64),
     state: &CounterLedger,
 ) {
     let Some(winner) = award.session.and_then(|session| oracle.increments.get(number_of(session) as usize)) else {
         return;
     };
-    // What a lost group answered may be lost, as its certificate says.
-    let kept = |x: &&Increment| oracle.lost.is_none() || x.group != oracle.lost;
-    let before = |x: &&Increment| {
-        x.counter == counter && !x.late && kept(x) && x.place.is_some_and(|(_, at)| at < winner.invoked)
-    };
+    let before = |x: &&Increment| x.counter == counter && !x.late && x.place.is_some_and(|(_, at)| at < winner.invoked);
     let mut weight = 0;
     for x in oracle.increments.iter().filter(before) {
         weight += x.delta;
@@ -37,11 +33,11 @@ pub fn awarded(
         let all = award.before.iter().find(|(known, _)| *known == id).map_or(0, |(_, weight)| *weight);
         let placed = all.saturating_sub(state.accounts().get(&id).map_or(0, |account| account.certain()));
         let upto = positions.weight_upto(group, counter, pos);
-        findings.check(NAME, upto.is_some_and(|upto| upto <= placed), || {
+        findings.check(NAME, upto.is_some_and(|upto| upto <= placed + written_off), || {
             format!("{x:?} was placed before the winner {winner:?} was asked for, and stands after it in {award:?}")
         });
     }
-    findings.check(NAME, weight < award.first, || {
-        format!("weight {weight} was placed before the winner {winner:?} was asked for; {award:?}")
+    findings.check(NAME, weight < award.first + written_off, || {
+        format!("weight {weight} was placed before the winner {winner:?} was asked for; {written_off} are written off; {award:?}")
     });
 }

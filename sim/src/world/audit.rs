@@ -341,7 +341,8 @@ impl World {
         let audit = &mut self.audit;
         let of = (counter, &self.groups[..]);
         audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, of, award, state);
-        order::awarded(&mut audit.findings, &audit.oracle, &audit.positions, &self.groups, counter, award, state);
+        let said = (award, written_off);
+        order::awarded(&mut audit.findings, &audit.oracle, &audit.positions, &self.groups, counter, said, state);
         let (group, winner, lane) = (award.group, award.client, award.lane);
         let (heavy, several) = (award.delta > 1, award.count > 1);
         let next = state.next_armed().is_some_and(|next| next < at + ZONE);

@@ -211,7 +211,9 @@ fn what_was_decided_to_stand_behind_a_lost_block_does_not_reach_the_milestone() 
     stage.give_back(0, 3);
     assert_eq!(stage.sums(), (9, 0, 0, 5));
     stage.hits(0, 1, 1);
-    assert_eq!((stage.awarded(10), stage.sums()), (Some((DcId(0), 10, 0)), (15, 0, 0, 0)));
+    let said =
+        "three of the block were answered as counted, and stand behind one that came later: its certificate says so";
+    assert_eq!((stage.awarded(10), stage.sums()), (Some((DcId(0), 10, 3)), (15, 0, 0, 0)), "{said}");
 }
 
 #[test]
