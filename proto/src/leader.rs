@@ -37,8 +37,6 @@ struct Watch {
     applied: Option<(u64, Time)>,
     /// When a revocation was proposed last.
     revoking: Option<Time>,
-    /// Since when everything waits for what this group has not said.
-    awaited: Option<Time>,
 }
 
 /// What the leader wants done now.
@@ -61,6 +59,8 @@ pub struct LeaderCore {
     policy: PolicyConfig,
     watches: BTreeMap<(CounterName, GroupId), Watch>,
     undecided_since: BTreeMap<CounterName, Time>,
+    /// Of counters where everything waits for what one group has not said: which, and since when.
+    awaited: BTreeMap<CounterName, (GroupId, Time)>,
     on_award: BTreeMap<CounterName, Vec<LedgerCmd>>,
     identities: Identities,
     quorum_rtt: Span,
@@ -76,6 +76,7 @@ impl LeaderCore {
             policy,
             watches: BTreeMap::new(),
             undecided_since: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             on_award: BTreeMap::new(),
             identities: Identities::default(),
             quorum_rtt: QUORUM_RTT_DEFAULT,
@@ -93,6 +94,7 @@ impl LeaderCore {
     pub fn forget(&mut self) {
         self.watches.clear();
         self.undecided_since.clear();
+        self.awaited.clear();
         self.on_award.clear();
         self.identities = Identities::default();
         self.timing = None;
@@ -223,10 +225,10 @@ impl LeaderCore {
         if !undecided {
             self.undecided_since.remove(name);
         }
+        self.note_awaited(now, name, counter);
         let accounts = counter.accounts().iter().enumerate();
         let accounts = accounts.map(|(i, (&group, account))| {
             let live = ledger.confirmed(group).is_some() && counter.may_hold(group);
-            self.note_awaited(now, name, group, counter);
             self.account_view(now, name, i as u32, group, account, round_trip(rtts, group.dc), live)
         });
         Situation {
@@ -285,10 +287,15 @@ impl LeaderCore {
         }
     }
 
-    fn note_awaited(&mut self, now: Time, name: &CounterName, group: GroupId, counter: &CounterLedger) {
-        let awaited = counter.waits_for_identity_of() == Some(group);
-        let watch = self.watches.entry((name.clone(), group)).or_default();
-        watch.awaited = awaited.then(|| watch.awaited.unwrap_or(now));
+    fn note_awaited(&mut self, now: Time, name: &CounterName, counter: &CounterLedger) {
+        let group = counter.waits_for_identity_of();
+        if self.awaited.get(name).map(|(known, _)| *known) == group {
+            return;
+        }
+        match group {
+            Some(group) => drop(self.awaited.insert(name.clone(), (group, now))),
+            None => drop(self.awaited.remove(name)),
+        }
     }
 
     /// Proposes to revoke what groups hold under leases that are over, where it is wanted back and does not come: rights, and the turn
@@ -301,13 +308,14 @@ impl LeaderCore {
         plan: &mut LeaderPlan,
     ) -> Option<Time> {
         let since = *self.undecided_since.get(name)?;
+        let awaited = self.awaited.get(name).copied();
         let mut next = None;
         for (&group, account) in counter.accounts() {
             if !counter.may_lose(group) {
                 continue;
             }
             let watch = self.watches.entry((name.clone(), group)).or_default();
-            let since = watch.awaited.unwrap_or(since);
+            let since = awaited.filter(|(of, _)| *of == group).map_or(since, |(_, since)| since);
             let (if_last_report, heard_at) = *watch.applied.get_or_insert((account.report_no, now));
             let after = if bites(Bug::RevokedEarly) { Span(REVOKE_AFTER.0 / 8) } else { REVOKE_AFTER };
             let said = watch.revoking.map_or(Time(0), |at| at + GRANT_LOST_AFTER);

@@ -6,7 +6,7 @@
 //! milestone lies in that interval, and the interval only shrinks.
 
 use super::account::{AccountState, Reported};
-use super::deferred::{Ahead, Deferred, Standing};
+use super::deferred::{Ahead, Deferred};
 use super::lost::Losses;
 use super::milestones::{Milestones, Pending};
 use super::revoke::Terms;
@@ -270,8 +270,8 @@ impl CounterLedger {
 
     /// The least ordinal that an increment behind the window can take.
     fn first_beyond_window(&self) -> u64 {
-        let sure = if self.policy() == Policy::Timely { self.window.nameless_weight() } else { 0 };
-        self.certain() + self.window.weight() - sure + 1
+        let unsure = if self.policy() == Policy::Timely { self.window.nameless_weight() } else { 0 };
+        self.certain() + self.window.weight() - unsure + 1
     }
 
     pub fn define(&mut self, spec: &MilestoneSpec, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
@@ -662,15 +662,13 @@ impl CounterLedger {
 
     /// The first `count` increments of the slot stay open. What may lose its turn stays in one slot with those behind it.
     fn leave_open(&mut self, at: usize, count: u64, ahead: &mut Ahead) {
-        let standing = ahead.standing(&self.window.slots[at]);
-        if standing == Standing::Sure && count < self.open_count(at) {
+        let keeps_turn = ahead.keeps_turn(&self.window.slots[at]);
+        if keeps_turn && count < self.open_count(at) {
             self.window.split(at, count);
         }
         let weight = self.window.slots[at].weight();
-        match standing {
-            Standing::Sure => ahead.add(weight),
-            Standing::Unsure => ahead.weight += weight,
-        }
+        ahead.weight += weight;
+        ahead.sure += if keeps_turn { weight } else { 0 };
     }
 
     fn open_count(&self, at: usize) -> u64 {

@@ -25,13 +25,6 @@ pub(super) struct Ahead {
     unnamed: BTreeSet<GroupId>,
 }
 
-/// Whether an open run of increments keeps its turn.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    Sure,
-    Unsure,
-}
-
 impl Ahead {
     pub fn of(counter: &CounterLedger) -> Ahead {
         let timely = counter.policy() == Policy::Timely && !bites(Bug::DecidedBehindBlock);
@@ -42,13 +35,13 @@ impl Ahead {
         (self.weight, self.sure) = (self.weight + weight, self.sure + weight);
     }
 
-    /// Of a run that stays open.
-    pub fn standing(&mut self, slot: &Slot) -> Standing {
-        let Slot::Open { group, body, .. } = slot else { return Standing::Sure };
+    /// Whether a run that stays open surely keeps its turn.
+    pub fn keeps_turn(&mut self, slot: &Slot) -> bool {
+        let Slot::Open { group, body, .. } = slot else { return true };
         if self.timely && matches!(body, Body::Block { .. }) {
             self.unnamed.insert(*group);
         }
-        if self.may_be_deferred(*group) { Standing::Unsure } else { Standing::Sure }
+        !self.may_be_deferred(*group)
     }
 
     /// Whether what the group offered from here on goes with a block of its own.
@@ -160,12 +153,10 @@ impl CounterLedger {
         })
     }
 
-    /// Everything of the group goes out of the window, if it may.
+    /// Everything of a group that may lose its turn goes out of the window.
     pub(super) fn defer(&mut self, group: GroupId) {
-        if self.may_defer(group) {
-            let taken = self.window.take_open(group, |_| true);
-            self.deferred.put(group, taken);
-        }
+        let taken = self.window.take_open(group, |_| true);
+        self.deferred.put(group, taken);
     }
 
     /// The group was heard of: what it had in the window is put behind what is there, as far as there is room, and the rest when there

@@ -230,16 +230,15 @@ impl CounterLedger {
     ) {
         let Some(account) = self.accounts().get(&group) else { return };
         let in_time = account.report_no != if_last_report && !bites(Bug::RenewalIgnored);
-        if account.generation != generation || in_time {
+        let out = account.out();
+        if account.generation != generation || in_time || !self.may_lose(group) {
             return;
         }
-        if account.out() == 0 {
+        if out == 0 {
             self.defer(group);
-        } else if self.may_revoke(group) {
-            self.losses.revoke(group, account.out());
-            self.close(group, true);
         } else {
-            return;
+            self.losses.revoke(group, out);
+            self.close(group, true);
         }
         touched.groups.insert(group);
         self.settle(index, views, touched);
