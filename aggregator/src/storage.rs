@@ -4,6 +4,7 @@ use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
     CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Row,
@@ -28,6 +29,8 @@ pub enum ViewStoreError {
     Persist(#[from] PersistError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    #[error("the number of this start could not be written: {0}")]
+    Start(String),
 }
 
 /// Bytes of rows that one transaction of a new file takes.
@@ -99,29 +102,36 @@ pub struct ViewStore {
 }
 
 impl ViewStore {
-    /// Opens the file, counts this start and returns its epoch with the rows.
+    /// Opens the file, counts this start and returns its epoch with the rows. The epoch is durable then, so that nothing is said under
+    /// a number that another start may have as well.
     pub fn open(dir: &Path, cluster: &str, dc_name: &str) -> Result<(ViewStore, u64, Rows), ViewStoreError> {
         let identity = Identity { cluster: cluster.to_owned(), owner: format!("{dc_name}/view") };
         let (persisted, changed) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
         let (fail, failure) = watch::channel(None);
         let (count, notify) = (persisted.clone(), changed.clone());
+        let (written, first) = sync_channel(1);
         let on_event = move |event| match event {
             LogEvent::Checkpointed { .. } => {
                 count.fetch_add(1, Ordering::Release);
                 notify.notify_one();
+                drop(written.try_send(Ok(())));
             }
             LogEvent::Durable { .. } => {}
-            LogEvent::Failed(error) => drop(fail.send_replace(Some(error.to_string()))),
+            LogEvent::Failed(error) => {
+                drop(written.try_send(Err(error.to_string())));
+                drop(fail.send_replace(Some(error.to_string())));
+            }
         };
         let (log, _) = LocalLog::open(dir.join(VIEW_FILE).as_path(), LocalLogOptions::new(identity), on_event)?;
         let store = ViewStore { failure: StoreFailure(failure), log, persisted, changed };
         let epoch = store.next_epoch()?;
+        first.recv().unwrap_or_else(|gone| Err(gone.to_string())).map_err(ViewStoreError::Start)?;
         let mut rows = Vec::new();
         store.log.scan(ROWS, |key, value| rows.push((key.to_vec(), value.to_vec())))?;
         Ok((store, epoch, rows))
     }
 
-    fn next_epoch(&self) -> Result<u64, PersistError> {
+    fn next_epoch(&self) -> Result<u64, ViewStoreError> {
         let mut last = 0u64;
         self.log.scan(META, |key, value| {
             if key == EPOCH {
@@ -132,7 +142,8 @@ impl ViewStore {
         // Larger than in every earlier life, also when the disk of that life is lost.
         let epoch = seconds.max(last + 1);
         let value = Bytes::copy_from_slice(&epoch.to_be_bytes());
-        self.write(vec![Row { table: META, key: Bytes::from_static(EPOCH), value: Some(value) }]);
+        let row = Row { table: META, key: Bytes::from_static(EPOCH), value: Some(value) };
+        self.log.checkpoint(CheckpointPart { applied: 0, last: true, rows: vec![row] })?;
         Ok(epoch)
     }
 

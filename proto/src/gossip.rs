@@ -202,7 +202,7 @@ impl Gossip {
     /// since those had lower numbers. So what a peer has up to any version is there, and it is told what comes after it.
     pub fn resume(&mut self, stream: StreamState, foreign: ForeignState, cells: u32) {
         let ring = ChangeRing::new(self.config.own_ring_events, stream.floor);
-        let of_start = self.start.saturating_mul(VERSIONS_PER_START).min(u64::MAX - VERSIONS_LEFT_MIN);
+        let of_start = self.start.saturating_mul(VERSIONS_PER_START).min(u64::MAX - 2 * VERSIONS_LEFT_MIN);
         let own = Version { epoch: stream.epoch, version: stream.reserved.max(stream.floor).max(of_start) };
         self.origins.insert(self.own, Origin::new(own, Recent::Own(ring)));
         for (origin, have) in foreign.into_iter().filter(|(id, _)| *id != self.own) {
