@@ -78,6 +78,16 @@ fn the_map_is_short_and_its_invariants_are_guarded() {
 }
 
 #[test]
+fn the_glossary_is_in_order() {
+    let text = read("docs/glossary.md");
+    let rows = text.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    let words: Vec<String> = rows.filter_map(|row| Some(row.split('|').nth(1)?.trim().to_lowercase())).collect();
+    assert!(words.len() > 50, "{} words", words.len());
+    let out_of_order = words.windows(2).filter(|pair| pair[0] >= pair[1]);
+    refuse(out_of_order.map(|pair| format!("docs/glossary.md: {} stands before {}", pair[0], pair[1])));
+}
+
+#[test]
 fn the_readme_gives_the_command_that_ci_runs() {
     let Ok(text) = std::fs::read_to_string(root().join("README.md")) else { return };
     refuse(report("README.md", rules::readme(&text, &read(".ci/run"))));

@@ -274,15 +274,6 @@ const LARGE: &[Config] = &[
         ..BASE
     },
     Config {
-        name: "timely-strict-blocks",
-        about: "a strict milestone, a timely one behind it, and offers without identities",
-        batches: &[ONE, ONE, ONE, ONE],
-        decisions: &[Decision::Define(&[2]), Decision::Timely(&[3])],
-        revocations: 1,
-        blocks: true,
-        ..BASE
-    },
-    Config {
         name: "timely-three",
         about: "a milestone under timely, and three groups",
         groups: 3,
@@ -299,8 +290,17 @@ const LARGE: &[Config] = &[
         ..BASE
     },
     Config {
+        name: "timely-strict-blocks",
+        about: "a strict milestone, a timely one behind it, and offers without identities",
+        batches: &[ONE, ONE, ONE, ONE],
+        decisions: &[Decision::Define(&[2]), Decision::Timely(&[3])],
+        revocations: 1,
+        blocks: true,
+        ..BASE
+    },
+    Config {
         name: "timely-turns",
-        about: "the same, and groups that lose their rights or their turn, twice",
+        about: "a milestone under timely, offers without identities, and groups that lose their rights or their turn, twice",
         batches: &[ONE, ONE, ONE],
         decisions: &[Decision::Timely(&[2])],
         revocations: 2,
