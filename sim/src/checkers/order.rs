@@ -24,7 +24,11 @@ pub fn awarded(
     let Some(winner) = award.session.and_then(|session| oracle.increments.get(number_of(session) as usize)) else {
         return;
     };
-    let before = |x: &&Increment| x.counter == counter && !x.late && x.place.is_some_and(|(_, at)| at < winner.invoked);
+    // Nor does any certificate say what a lost group answered while the counter had no milestones.
+    let kept = |x: &&Increment| oracle.lost.is_none() || x.group != oracle.lost;
+    let before = |x: &&Increment| {
+        x.counter == counter && !x.late && kept(x) && x.place.is_some_and(|(_, at)| at < winner.invoked)
+    };
     let mut weight = 0;
     for x in oracle.increments.iter().filter(before) {
         weight += x.delta;
