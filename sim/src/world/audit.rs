@@ -399,6 +399,7 @@ impl World {
     pub(super) fn audit_view(&mut self, dc: usize) {
         self.audit.cold = (self.audit.cold + 1) % self.names.len();
         let cold = self.audit.cold;
+        let forgets = self.old_views.forgets(dc, self.aggregators[dc].ledger.applied());
         for counter in 0..self.names.len() {
             let state = self.reference.counter(&self.names[counter]);
             if state.is_none() && counter != cold {
@@ -415,7 +416,9 @@ impl World {
             let total = audit.oracle.totals[usize::from(number)];
             let next = next.filter(|_| epoch == Some(reading.generation + 1));
             audit.views.generation(&mut audit.findings, dc, counter as u16, reading.generation);
-            audit.views.shown(&mut audit.findings, dc, number, reading.up, total, next);
+            if !forgets {
+                audit.views.shown(&mut audit.findings, dc, number, reading.up, total, next);
+            }
             if self.plan.updown.is_some() {
                 let number = audit.oracle.number(audit.oracle.half(counter as u16, Half::Down), reading.generation);
                 let total = audit.oracle.totals[usize::from(number)];

@@ -286,7 +286,7 @@ pub struct World {
     faults_over: bool,
     moments: Moments,
     old_disk: OldDisk,
-    old_views: old_views::Copies,
+    old_views: old_views::OldViews,
     lost: LostGroup,
     joins: Joins,
     images: Vec<eras::Image>,
