@@ -54,6 +54,8 @@ pub struct GroupStatus {
     pub leader: Option<u16>,
     /// The nodes that hold the log, as far as is known; none where it is on this node only.
     pub holders: Vec<u16>,
+    /// Valves.
+    pub valves: u8,
     /// Whether increments are taken, here or, as far as is known, where the group is led.
     pub serving: bool,
     /// Why the log stopped, if it did.
@@ -453,6 +455,7 @@ impl Host {
             role,
             leader: self.leader,
             holders: self.log.holders(),
+            valves: self.core.group().lanes(),
             serving: self.core.group().is_serving() && (role != Role::Follows || self.leader.is_some()),
             failed: self.failed.clone(),
             trouble: self.trouble.clone(),

@@ -44,11 +44,11 @@ pub const STREAMS_MAX: u32 = 1 << 22;
 /// Counters on the spread list: those asked for and those guarded.
 const SPREAD_MAX: usize = GUARDED_COUNTERS_MAX + SPREAD_ASKED_MAX;
 
-/// What a group is, fixed for its life.
+/// What a group is, fixed for the life of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
     pub id: GroupId,
-    /// Valves, 1 to [`LANES_MAX`].
+    /// Valves that it should have, 1 to [`LANES_MAX`]. Its log says how many it has: as many as any process start asked for.
     pub lanes: u8,
     /// Changed components that the feed remembers; a consumer further behind walks the whole table.
     pub ring_capacity: usize,
@@ -62,6 +62,11 @@ impl GroupConfig {
     pub fn new(id: GroupId, lanes: u8) -> GroupConfig {
         let streams_kept = STREAMS_KEPT_AGES;
         GroupConfig { id, lanes: lanes.clamp(1, LANES_MAX), ring_capacity: 1 << 20, table_seed: 0, streams_kept }
+    }
+
+    /// A process with this configuration starts.
+    pub fn boot(&self, nonce: u64) -> GroupCmd {
+        GroupCmd::Boot { nonce, lanes: self.lanes }
     }
 }
 
@@ -136,7 +141,7 @@ impl Group {
         Group {
             config,
             applied: LogIndex(0),
-            cells: Cells::new(config.lanes, table, ring),
+            cells: Cells::new(table, ring),
             streams: Streams::default(),
             age: 0,
             guards: Vec::new(),
@@ -176,7 +181,7 @@ impl Group {
         let named = self.name_cells(entry);
         for cmd in &entry.cmds {
             match cmd {
-                GroupCmd::Boot { nonce } => self.on_boot(*nonce),
+                GroupCmd::Boot { nonce, lanes } => self.on_boot(*nonce, *lanes),
                 GroupCmd::Batch(batch) => self.on_batch(batch, named),
                 GroupCmd::Fence { client, lane, since } => self.on_fence(*client, *lane, *since),
                 GroupCmd::Age(age) => self.on_age(*age),
@@ -230,8 +235,8 @@ impl Group {
 
     fn take_batch(&mut self, batch: &Batch, named: bool) -> Result<(), BatchError> {
         self.check_serving()?;
-        if batch.lane >= self.config.lanes {
-            return Err(BatchError::UnknownLane { lane: batch.lane, lanes: self.config.lanes });
+        if batch.lane >= self.lanes() {
+            return Err(BatchError::UnknownLane { lane: batch.lane, lanes: self.lanes() });
         }
         let stream = if bites(Bug::DedupePerClient) { 0 } else { batch.lane };
         let known = self.streams.find(batch.client, stream);
@@ -418,7 +423,7 @@ impl Group {
     /// A start that the ledger has not confirmed may stand on an old copy of the disk, which does not know what was applied since:
     /// it says nothing, and the client asks again.
     fn on_fence(&mut self, client: ClientId, lane: u8, since: u32) {
-        if lane >= self.config.lanes || !self.confirmed || self.fenced_out {
+        if lane >= self.lanes() || !self.confirmed || self.fenced_out {
             return;
         }
         if self.streams.find(client, lane).is_none() {
@@ -480,7 +485,13 @@ impl Group {
 
     /// With the list of unconfirmed starts full, the newest takes the place of the one before: if the ledger has answered that
     /// one after all, it will fence this incarnation, which is safe.
-    fn on_boot(&mut self, nonce: u64) {
+    /// Valves.
+    pub fn lanes(&self) -> u8 {
+        self.cells.lanes()
+    }
+
+    fn on_boot(&mut self, nonce: u64, lanes: u8) {
+        self.cells.widen(if bites(Bug::LanesFromConfig) { self.config.lanes } else { lanes });
         if self.boots.last() == Some(&nonce) {
             return;
         }

@@ -205,9 +205,11 @@ pub struct Batch {
 /// One command of a group's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupCmd {
-    /// A process start. `nonce` was drawn at random by the starting process.
+    /// A process start. `nonce` was drawn at random by the starting process, `lanes` are the valves that its configuration asks for: the
+    /// group has as many from here on, if it had fewer.
     Boot {
         nonce: u64,
+        lanes: u8,
     },
     Batch(Batch),
     Fence {

@@ -242,7 +242,7 @@ impl NodeCore {
         while group.poll_effect().is_some() {}
         group.take_touched();
         let mut log = commit::Log::new(group.applied(), group.table().len());
-        log.push_cmd(&config, GroupCmd::Boot { nonce });
+        log.push_cmd(&config, config.group.boot(nonce));
         let checkpoint = checkpoint::Checkpointer::new(log_bytes);
         let pulses = pulse::Pulses::new(group.guards().len());
         let (clients, feeds, outputs) = (clients::Clients::default(), Feed::all(group.applied()), VecDeque::new());

@@ -98,6 +98,8 @@ pub enum Bug {
     LostStaysOpen,
     /// A report of a group that was declared lost counts.
     LostReportTaken,
+    /// A replica has the valves that its own configuration asks for.
+    LanesFromConfig,
     /// Certificates do not say what was written off.
     WrittenOffForgotten,
     /// Certificates do not say what stands behind them though it was answered as counted before.

@@ -44,7 +44,7 @@ fn group(dc: u16) -> Group {
     let mut group = Group::new(GroupConfig::new(id, 4));
     let start = Start { number: 1, nonce: 7 };
     let confirmed = ToGroup::Confirmed { group: id, start, accounts: Vec::new(), resets: 0 };
-    let cmds = vec![GroupCmd::Boot { nonce: 7 }, GroupCmd::Ledger(confirmed)];
+    let cmds = vec![GroupCmd::Boot { nonce: 7, lanes: 4 }, GroupCmd::Ledger(confirmed)];
     let entry = GroupEntry { now: WallMs(1), first_new_slot: 0, new_cells: vec![counter().total()], cmds };
     group.apply(group.applied().next(), &entry);
     while group.poll_effect().is_some() {}

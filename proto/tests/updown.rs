@@ -46,7 +46,7 @@ fn confirmed(dc: u16) -> ToGroup {
 /// A group whose first two slots are the halves of the counter.
 fn started(dc: u16) -> Group {
     let mut group = Group::new(GroupConfig::new(id(dc), LANES));
-    let cmds = vec![GroupCmd::Boot { nonce: 7 }, GroupCmd::Ledger(confirmed(dc))];
+    let cmds = vec![GroupCmd::Boot { nonce: 7, lanes: LANES }, GroupCmd::Ledger(confirmed(dc))];
     let new_cells = vec![counter().total(), counter().half_of(Half::Down, 0)];
     apply(&mut group, &GroupEntry { new_cells, ..entry(cmds) });
     group

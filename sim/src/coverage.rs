@@ -9,7 +9,7 @@ pub const FLOOR_SEEDS: u64 = 3_000;
 pub const FLOORS_FROM_SEEDS: u64 = 300;
 
 /// Situations that the protocol is for, and how often so many seeds meet them at least.
-pub const FLOORS: [(&str, u64); 41] = [
+pub const FLOORS: [(&str, u64); 43] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -49,6 +49,8 @@ pub const FLOORS: [(&str, u64); 41] = [
     ("group joined while a milestone was about to be reached", 150),
     ("group joined cut off from the ledger's leader", 300),
     ("ledger leader lost within a round trip of a group's joining", 300),
+    ("valves added while it counted", 600),
+    ("start that asked for fewer valves than there are", 250),
     ("old copy of a view", 800),
     ("old copy of a view from before another life of it", 350),
 ];

@@ -98,6 +98,8 @@ pub struct GroupTruth {
     guarded: Vec<bool>,
     /// The last process start in the log.
     start: u64,
+    /// As many valves as any start asked for.
+    pub lanes: u8,
 }
 
 impl GroupTruth {
@@ -130,6 +132,9 @@ pub struct Oracle {
     pub crashed: Vec<bool>,
     /// The group that was declared lost, if any.
     pub lost: Option<u16>,
+    /// Starts that gave a group more valves while it counted, and that asked for fewer than it had.
+    pub valves_added: u64,
+    pub fewer_valves_asked: u64,
     /// The client process that is just being told that its group has forgotten it.
     pub told_forgotten: Option<u32>,
     /// Ages of its group after which a client's id is over.
@@ -256,12 +261,22 @@ impl Oracle {
                     let truth = &mut self.groups[usize::from(group)];
                     truth.age += u32::from(*age == truth.age + 1);
                 }
-                GroupCmd::Boot { nonce } => self.groups[usize::from(group)].start = *nonce,
+                GroupCmd::Boot { nonce, lanes } => self.read_start(group, *nonce, *lanes),
                 GroupCmd::Ledger(message) => self.read_message(group, message),
                 GroupCmd::Lease { .. } => {}
             }
         }
         Ok(())
+    }
+
+    fn read_start(&mut self, group: u16, nonce: u64, lanes: u8) {
+        let truth = &mut self.groups[usize::from(group)];
+        truth.start = nonce;
+        if (1..lanes).contains(&truth.lanes) {
+            self.valves_added += 1;
+        }
+        self.fewer_valves_asked += u64::from(lanes < truth.lanes);
+        truth.lanes = truth.lanes.max(lanes);
     }
 
     /// Nothing names a down half before the log knows that counters may go down.

@@ -8,6 +8,7 @@ pub mod leases;
 pub mod month;
 pub mod old_views;
 pub mod pairs;
+pub mod valves;
 pub mod versions;
 
 use crate::net::LinkFaults;
@@ -78,6 +79,12 @@ pub enum Fault {
         node: usize,
         part: bool,
         span: Span,
+    },
+    /// A group gets more valves.
+    AddValves {
+        group: usize,
+        lanes: u8,
+        gap: Span,
     },
     CrashAggregator {
         dc: usize,
@@ -499,6 +506,7 @@ impl Plan {
         plan.admin.extend(resets(&mut root.fork(12), &plan));
         plan.faults.extend(plan.leases.faults(dcs, safety_end));
         plan.faults.extend(lost_group(&mut root.fork(11), &plan));
+        plan.faults.extend(valves::faults(&mut root.fork(45), &plan));
         if scale.replicas.is_none() {
             let mut rng = root.fork(13);
             plan.pairs = pairs::drawn(&mut rng, dcs);

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 58] = [
+pub const INSIDE: [Bug; 59] = [
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
     Bug::CertifiedFromQueue,
@@ -95,6 +95,7 @@ pub const INSIDE: [Bug; 58] = [
     Bug::AwardedAgain,
     Bug::LostStaysOpen,
     Bug::LostReportTaken,
+    Bug::LanesFromConfig,
     Bug::WrittenOffForgotten,
     Bug::IncarnationReused,
     Bug::EraForgetsAwards,

@@ -31,11 +31,12 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
     }
 }
 
-/// Seeds of what few do: in the first a claim passes on as often as may be, in the second a late increment is a later milestone.
-const RARE: [u64; 2] = [143, 156];
+/// Seeds of what few do: in the first a claim passes on as often as may be, in the second a late increment is a later milestone, in the
+/// third a block loses its turn.
+const RARE: [u64; 3] = [143, 156, 670];
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 62] = [
+const SITUATIONS: [&str; 65] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -64,6 +65,9 @@ const SITUATIONS: [&str; 62] = [
     "data centre returned with late increments",
     "late increment placed",
     "late increment is a later milestone",
+    "block lost its turn",
+    "valves added while it counted",
+    "start that asked for fewer valves than there are",
     "leader of the ledger changed around a revocation",
     "award to be claimed",
     "claim in time",

@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 74] = [
+const PINNED: [(Mutation, u64, &str); 75] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -55,9 +55,9 @@ const PINNED: [(Mutation, u64, &str); 74] = [
     (Mutation::Inside(Bug::AnsweredWithoutLease), 34, "leases"),
     (Mutation::Inside(Bug::DedupePerClient), 2, "answers"),
     (Mutation::Inside(Bug::FeedBeforeSync), 4, "views"),
-    (Mutation::Inside(Bug::RecalledOnce), 5, "liveness"),
+    (Mutation::Inside(Bug::RecalledOnce), 114, "liveness"),
     (Mutation::Inside(Bug::StaleRecallHonoured), 7, "rights"),
-    (Mutation::Inside(Bug::LeadershipGapTaken), 27, "answers"),
+    (Mutation::Inside(Bug::LeadershipGapTaken), 23, "answers"),
     (Mutation::Inside(Bug::ReturnedStaysUsable), 0, "invariants"),
     (Mutation::Inside(Bug::ResetIgnored), 10, "conservation"),
     (Mutation::Inside(Bug::ResetNotShown), 10, "views"),
@@ -69,6 +69,7 @@ const PINNED: [(Mutation, u64, &str); 74] = [
     (Mutation::Inside(Bug::AwardedAgain), 57, "award"),
     (Mutation::Inside(Bug::LostStaysOpen), 3, "liveness"),
     (Mutation::Inside(Bug::LostReportTaken), 3, "conservation"),
+    (Mutation::Inside(Bug::LanesFromConfig), 12, "conservation"),
     (Mutation::Inside(Bug::WrittenOffForgotten), 3, "award"),
     (Mutation::Inside(Bug::IncarnationReused), 4, "conservation"),
     (Mutation::Inside(Bug::EraForgetsAwards), 1, "eras"),

@@ -176,6 +176,7 @@ fn group_status(status: &GroupStatus) -> serde_json::Value {
         "role": role,
         "leader": status.leader,
         "holders": status.holders,
+        "valves": status.valves,
         "serving": status.serving,
         "failed": status.failed,
         "trouble": status.trouble,

@@ -98,7 +98,7 @@ pub struct HttpKeys {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeKeys {
-    /// Valves.
+    /// Valves that its groups are to have at least.
     pub lanes: u8,
     pub commit_interval_ms: u32,
     pub waiting_mib_max: u32,

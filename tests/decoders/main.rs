@@ -102,7 +102,7 @@ fn group_rows() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut group = Group::new(GroupConfig::new(group(), LANES));
     let cells = (0..3).map(|number| counter(number).total()).chain([counter(0).half_of(Half::Down, 0)]).collect();
     let settings = [ToGroup::Namespaces(vec!["search".into()]), ToGroup::UpDown(vec!["search".into()])];
-    let boot = [GroupCmd::Boot { nonce: 1 }].into_iter();
+    let boot = [GroupCmd::Boot { nonce: 1, lanes: LANES }].into_iter();
     let cmds = boot.chain(settings.map(GroupCmd::Ledger)).collect();
     group.apply(LogIndex(1), &GroupEntry { now: WallMs(1), first_new_slot: 0, new_cells: cells, cmds });
     while group.poll_effect().is_some() {}

@@ -200,6 +200,16 @@ impl Cluster {
         std::fs::write(self.path(&format!("{name}-node-{node}.toml")), text).unwrap();
     }
 
+    /// A node's configuration asks for so many valves from its next start on.
+    pub fn ask_for_valves(&self, dc: usize, node: usize, valves: u8) {
+        let path = match node {
+            0 => self.config(dc, Role::Node),
+            _ => self.path(&format!("{}-node-{node}.toml", self.names[dc])),
+        };
+        let before = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, format!("{before}[group]\nlanes = {valves}\n")).unwrap();
+    }
+
     /// Files of one more node of a data centre. Whoever starts from now on reads the layout that has it.
     pub fn add_node(&mut self, dc: usize) -> usize {
         let node = self.all_nodes[dc].len();

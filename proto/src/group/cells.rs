@@ -46,10 +46,29 @@ pub(super) struct Component {
 }
 
 impl Cells {
-    pub fn new(lanes: u8, table: CellTable, ring: ChangeRing) -> Cells {
+    /// Of one lane.
+    pub fn new(table: CellTable, ring: ChangeRing) -> Cells {
         let cells = vec![NONE; table.len() as usize];
         let (rows, values, owners) = (Vec::new(), Vec::new(), Vec::new());
-        Cells { lanes, table, cells, rows, values, owners, ring, dirty: Blocks::default() }
+        Cells { lanes: 1, table, cells, rows, values, owners, ring, dirty: Blocks::default() }
+    }
+
+    pub fn lanes(&self) -> u8 {
+        self.lanes
+    }
+
+    /// Makes room for so many lanes, at most [`LANES_MAX`]. There are never fewer than before.
+    pub fn widen(&mut self, lanes: u8) {
+        let (before, lanes) = (usize::from(self.lanes), lanes.min(LANES_MAX).max(self.lanes));
+        if usize::from(lanes) == before {
+            return;
+        }
+        let mut rows = Vec::with_capacity(self.rows.len() / before * usize::from(lanes));
+        for row in self.rows.chunks_exact(before) {
+            rows.extend_from_slice(row);
+            rows.resize(rows.len() + usize::from(lanes) - before, NONE);
+        }
+        (self.lanes, self.rows) = (lanes, rows);
     }
 
     pub fn intern(&mut self, cell: &CellId) -> Result<u32, TableFull> {

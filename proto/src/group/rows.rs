@@ -13,7 +13,7 @@ use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
 use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream, Streams};
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
-use crate::limits::{COMPONENT_MAX, NAME_BYTES_MAX};
+use crate::limits::{COMPONENT_MAX, LANES_MAX, NAME_BYTES_MAX};
 use crate::ring::ChangeRing;
 use crate::table::CellTable;
 use serde::{Deserialize, Serialize};
@@ -42,8 +42,8 @@ const ROOM_MIN: usize = 1 << 16;
 pub enum LoadError {
     #[error("checkpoint of format {0}: this program reads {FORMAT}")]
     Format(u8),
-    #[error("checkpoint of group {found} with {found_lanes} lanes: this is group {expected} with {expected_lanes}")]
-    Foreign { found: GroupId, found_lanes: u8, expected: GroupId, expected_lanes: u8 },
+    #[error("checkpoint of group {found}: this is group {expected}")]
+    Foreign { found: GroupId, expected: GroupId },
     #[error("checkpoint rows are not in the order of their keys")]
     Order,
     #[error("malformed checkpoint row {key:02x?}: {what}")]
@@ -187,7 +187,7 @@ impl Group {
     fn meta(&self) -> Vec<u8> {
         let meta = Meta {
             group: self.config.id,
-            lanes: self.config.lanes,
+            lanes: self.lanes(),
             number: self.saved.number,
             applied: self.applied,
             table_namespaces: self.cells.table.namespaces().to_vec(),
@@ -275,10 +275,11 @@ impl Loading {
             None => return Err(malformed(&[META], "empty")),
         };
         let config = adopted(config, meta.group);
-        if meta.group != config.id || meta.lanes != config.lanes {
-            let (found, found_lanes) = (meta.group, meta.lanes);
-            let (expected, expected_lanes) = (config.id, config.lanes);
-            return Err(LoadError::Foreign { found, found_lanes, expected, expected_lanes });
+        if meta.group != config.id {
+            return Err(LoadError::Foreign { found: meta.group, expected: config.id });
+        }
+        if !(1..=LANES_MAX).contains(&meta.lanes) {
+            return Err(malformed(&[META], "no valves, or too many"));
         }
         for (number, tenure) in std::mem::take(&mut meta.tenures) {
             let guard = meta.guards.get_mut(number as usize).ok_or(malformed(&[META], "rights of an unknown guard"))?;
@@ -289,7 +290,8 @@ impl Loading {
         }
         let table = CellTable::with_namespaces(config.table_seed, meta.table_namespaces.clone());
         let ring = ChangeRing::new(config.ring_capacity, meta.applied.0);
-        let cells = Cells::new(config.lanes, table, ring);
+        let mut cells = Cells::new(table, ring);
+        cells.widen(meta.lanes);
         Ok(Loading { meta, group: Group { cells, ..Group::new(config) }, best: None, roomy: (0, 0) })
     }
 

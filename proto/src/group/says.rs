@@ -132,7 +132,7 @@ impl Group {
     pub fn hello(&self) -> Hello {
         Hello {
             group: self.config.id,
-            lanes: self.config.lanes,
+            lanes: self.lanes(),
             nonces: self.boots.clone(),
             number: self.starts,
             accounts: self.guards.iter().map(Guard::hello).collect(),

@@ -70,7 +70,7 @@ fn apply_entry(group: &mut Group, entry: &GroupEntry) -> Vec<Effect> {
 fn started(cells: usize) -> Group {
     let mut group = Group::new(config());
     let cmds = vec![
-        GroupCmd::Boot { nonce: NONCE },
+        GroupCmd::Boot { nonce: NONCE, lanes: LANES },
         GroupCmd::Ledger(ToGroup::Confirmed {
             group: id(),
             start: Start { number: 1, nonce: NONCE },
@@ -134,7 +134,7 @@ fn a_fence_is_answered_by_a_confirmed_start_only() {
     let mut group = started(1);
     apply(&mut group, batch(1, 0, 1, &[(0, 1)]));
     let fence = || GroupCmd::Fence { client: ClientId(1), lane: 0, since: 0 };
-    apply(&mut group, GroupCmd::Boot { nonce: NONCE + 1 });
+    apply(&mut group, GroupCmd::Boot { nonce: NONCE + 1, lanes: LANES });
     assert_eq!(apply(&mut group, fence()), []);
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 2, &[(0, 1)]))), [0_u32; 0], "it counts on");
     let start = Start { number: 2, nonce: NONCE + 1 };
@@ -201,7 +201,7 @@ fn recalls_return_what_is_unspent_and_stale_ones_are_ignored() {
 fn after_a_start_rights_wait_for_the_confirmation_and_a_new_group_serves_nobody_before_it() {
     let mut group = Group::new(config());
     let refused = |effects: &[Effect]| matches!(effects, [Effect::Refused { error: BatchError::NotServing(_), .. }]);
-    apply(&mut group, GroupCmd::Boot { nonce: 1 });
+    apply(&mut group, GroupCmd::Boot { nonce: 1, lanes: LANES });
     assert!(refused(&apply(&mut group, batch(1, 0, 1, &[(0, 1)]))));
     let confirm = |nonce, granted| {
         GroupCmd::Ledger(ToGroup::Confirmed {
@@ -213,7 +213,7 @@ fn after_a_start_rights_wait_for_the_confirmation_and_a_new_group_serves_nobody_
     };
     apply(&mut group, confirm(1, 5));
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 1, &[(0, 1)]))), [] as [u32; 0]);
-    apply(&mut group, GroupCmd::Boot { nonce: 2 });
+    apply(&mut group, GroupCmd::Boot { nonce: 2, lanes: LANES });
     assert_eq!(group.hello().nonces, [1, 2]);
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 2, &[(0, 1)]))), [0], "counted, but not certified");
     apply(&mut group, confirm(1, 5));
@@ -223,7 +223,8 @@ fn after_a_start_rights_wait_for_the_confirmation_and_a_new_group_serves_nobody_
     let effects = apply(&mut group, GroupCmd::Ledger(ToGroup::FencedOut { group: id() }));
     assert_eq!(effects, [Effect::FencedOut]);
     assert!(refused(&apply(&mut group, batch(1, 0, 4, &[(0, 1)]))));
-    (10..10 + 2 * BOOTS_UNCONFIRMED_MAX as u64).for_each(|nonce| drop(apply(&mut group, GroupCmd::Boot { nonce })));
+    (10..10 + 2 * BOOTS_UNCONFIRMED_MAX as u64)
+        .for_each(|nonce| drop(apply(&mut group, GroupCmd::Boot { nonce, lanes: LANES })));
     assert_eq!(group.hello().nonces.len(), BOOTS_UNCONFIRMED_MAX + 1);
 }
 
@@ -363,7 +364,7 @@ impl Oracle {
             6 if dice.roll(20) == 0 => GroupCmd::Fence { client: ClientId(client), lane, since: 0 },
             7 if dice.roll(5) == 0 => {
                 self.nonce += 1;
-                GroupCmd::Boot { nonce: self.nonce }
+                GroupCmd::Boot { nonce: self.nonce, lanes: LANES }
             }
             7 => GroupCmd::Ledger(ToGroup::Confirmed {
                 group: id(),
@@ -630,10 +631,49 @@ proptest! {
         let byte = byte % rows[at].1.len();
         rows[at].1[byte] ^= xor;
         if let Ok(Some(mut loaded)) = Group::load(config(), rows) {
-            apply(&mut loaded, GroupCmd::Boot { nonce: 1 });
+            apply(&mut loaded, GroupCmd::Boot { nonce: 1, lanes: LANES });
             (0..20).for_each(|_| drop(apply(&mut loaded, oracle.command(&mut dice, &group))));
         }
     }
+}
+
+#[test]
+fn a_start_adds_the_valves_that_it_asks_for_and_takes_none_away() {
+    let start = |nonce, lanes| GroupCmd::Boot { nonce, lanes };
+    let confirm = |number, nonce| {
+        let start = Start { number, nonce };
+        GroupCmd::Ledger(ToGroup::Confirmed { group: id(), start, accounts: Vec::new(), resets: 0 })
+    };
+    // Replicas whose configurations differ: what the log says holds for both.
+    let replicas = [1, LANES].map(|lanes| {
+        let mut group = Group::new(GroupConfig { lanes, ..config() });
+        let cmds = vec![start(1, 2), confirm(1, 1), batch(1, 0, 1, &[(0, 5)]), batch(2, 1, 1, &[(0, 7)])];
+        apply_entry(&mut group, &GroupEntry { new_cells: vec![name(0).total()], ..entry(cmds) });
+        let refused = [Effect::Refused {
+            client: ClientId(3),
+            lane: 2,
+            seq: 1,
+            error: BatchError::UnknownLane { lane: 2, lanes: 2 },
+        }];
+        assert_eq!(apply(&mut group, batch(3, 2, 1, &[(0, 9)])), refused);
+        apply(&mut group, start(2, 4));
+        apply(&mut group, confirm(2, 2));
+        apply(&mut group, batch(3, 2, 1, &[(0, 9)]));
+        apply(&mut group, start(3, 1));
+        apply(&mut group, confirm(3, 3));
+        apply(&mut group, batch(4, 3, 1, &[(0, 11)]));
+        assert_eq!(group.lanes(), 4);
+        assert_eq!((0..4).map(|lane| group.component(0, lane)).collect::<Vec<_>>(), [5, 7, 9, 11]);
+        group
+    });
+    assert_eq!(dump(&replicas[0]), dump(&replicas[1]));
+    let [mut group, _] = replicas;
+    let mut rows: Vec<_> = group.checkpoint().into_iter().collect();
+    rows.sort();
+    let loaded = Group::load(GroupConfig { lanes: 1, ..config() }, rows).unwrap().unwrap();
+    assert_eq!((loaded.lanes(), dump(&loaded)), (4, dump(&group)));
+    apply(&mut group, start(4, u8::MAX));
+    assert_eq!(group.lanes(), LANES_MAX, "no log makes more");
 }
 
 #[test]
@@ -744,7 +784,7 @@ fn what_counted_without_a_guard_since_it_began_again_is_the_base_of_the_guard() 
 #[test]
 fn a_new_group_counts_nothing_before_it_has_heard_of_every_reset() {
     let mut group = Group::new(config());
-    apply(&mut group, GroupCmd::Boot { nonce: NONCE });
+    apply(&mut group, GroupCmd::Boot { nonce: NONCE, lanes: LANES });
     let confirmed = |resets| {
         let start = Start { number: 1, nonce: NONCE };
         ToGroup::Confirmed { group: id(), start, accounts: Vec::new(), resets }

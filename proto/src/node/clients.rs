@@ -168,11 +168,16 @@ impl NodeCore {
         }
     }
 
+    /// Valves of the group, as soon as this process's start is in its log, which comes before all that clients send it.
+    fn lanes(&self) -> u8 {
+        self.group.lanes().max(self.config.group.lanes)
+    }
+
     fn on_open(&mut self, conn: ConnId, client: ClientId, since: Option<u32>) {
         self.clients.close(conn);
         let age = self.group.age();
         let since = since.map_or(age, |since| since.min(age));
-        let lanes = self.config.group.lanes;
+        let lanes = self.lanes();
         let own_lane = self.clients.own_lane(client, lanes);
         self.clients
             .conns
@@ -185,7 +190,7 @@ impl NodeCore {
     }
 
     fn on_fence(&mut self, conn: ConnId, of: ClientId, lane: u8) {
-        if lane >= self.config.group.lanes {
+        if lane >= self.lanes() {
             let msg = ToClient::Fenced { of, lane, last_seq: 0 };
             return self.outputs.push_back(Output::Client { conn, msg });
         }
@@ -291,8 +296,8 @@ impl NodeCore {
         if let Some(error) = self.group.not_serving() {
             return Err(error);
         }
-        if lane >= self.config.group.lanes {
-            return Err(BatchError::UnknownLane { lane, lanes: self.config.group.lanes });
+        if lane >= self.lanes() {
+            return Err(BatchError::UnknownLane { lane, lanes: self.lanes() });
         }
         if items.is_empty() {
             return Err(BatchError::Empty);

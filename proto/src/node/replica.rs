@@ -71,7 +71,7 @@ impl NodeCore {
         self.begin(Role::Leads, nonce);
         match self.config.group.id.incarnation {
             0 => self.propose_incarnation(now),
-            _ => self.log.push_cmd(&self.config, GroupCmd::Boot { nonce }),
+            _ => self.push_boot(),
         }
     }
 
@@ -106,7 +106,7 @@ impl NodeCore {
         self.group.found(incarnation);
         let founded = std::mem::replace(&mut self.config.group.id, self.group.config().id).incarnation == 0;
         if founded && self.proposes() {
-            self.log.push_cmd(&self.config, GroupCmd::Boot { nonce: self.nonce });
+            self.push_boot();
         }
     }
 
@@ -131,7 +131,11 @@ impl NodeCore {
         let nonce = crate::hash::bytes_hash(self.nonce, &self.group.applied().0.to_le_bytes());
         self.begin(Role::Leads, nonce);
         self.pulses.set_up(up);
-        self.log.push_cmd(&self.config, GroupCmd::Boot { nonce });
+        self.push_boot();
+    }
+
+    fn push_boot(&mut self) {
+        self.log.push_cmd(&self.config, self.config.group.boot(self.nonce));
     }
 
     /// The entry as it is proposed to other nodes.
@@ -147,5 +151,5 @@ impl NodeCore {
 
 /// Whether the entry begins the leadership that `start` stands for.
 fn begins(entry: &GroupEntry, start: u64) -> bool {
-    matches!(entry.cmds.first(), Some(GroupCmd::Boot { nonce }) if *nonce == start)
+    matches!(entry.cmds.first(), Some(GroupCmd::Boot { nonce, .. }) if *nonce == start)
 }

@@ -180,7 +180,8 @@ impl Groups {
     }
 
     fn boot(&self, group: &Group) -> GroupCmd {
-        GroupCmd::Boot { nonce: 100 * (u64::from(self.id.dc.0) + 1) + group.start().number + 1 }
+        let nonce = 100 * (u64::from(self.id.dc.0) + 1) + group.start().number + 1;
+        GroupCmd::Boot { nonce, lanes: group.config().lanes }
     }
 
     /// The next batch of the group's only client; every increment has its own session.

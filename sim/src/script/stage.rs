@@ -103,7 +103,7 @@ impl Stage {
         let site = self.site(name)?;
         site.boots += 1;
         let nonce = site.boots;
-        self.append(name, GroupCmd::Boot { nonce })?;
+        self.append(name, GroupCmd::Boot { nonce, lanes: 1 })?;
         self.commit(name)
     }
 

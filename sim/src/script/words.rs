@@ -71,7 +71,7 @@ pub fn to_group(cmd: &GroupCmd) -> String {
         }
         GroupCmd::Fence { client: of, .. } => format!("fence {}", client(*of)),
         GroupCmd::Age(age) => format!("age {age}"),
-        GroupCmd::Boot { nonce } => format!("start {nonce}"),
+        GroupCmd::Boot { nonce, .. } => format!("start {nonce}"),
         GroupCmd::Ledger(ToGroup::Account(account)) => account_words(account),
         GroupCmd::Ledger(ToGroup::Opened(opened)) => {
             let leased = if opened.leased { " under a lease" } else { "" };

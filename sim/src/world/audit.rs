@@ -474,6 +474,7 @@ impl World {
         let founded = self.is_founded_anew();
         self.audit.findings.check("liveness", founded, || "a lost group was not founded anew".to_owned());
         self.cover_remains();
+        self.audit_valves();
         self.audit_claims_end();
         self.audit_replicas_end();
         self.audit_eras();

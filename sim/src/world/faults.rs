@@ -54,6 +54,7 @@ impl World {
                 let node = self.victim(node);
                 self.on_victim(node, &fault);
             }
+            Fault::AddValves { group, lanes, gap } => self.add_valves(group, lanes, gap),
             Fault::Isolate { node, span } => self.isolate(node, span),
             Fault::Wipe { node } => self.wipe(node),
             Fault::ElectInGroup { node } => self.elect_anew(node),

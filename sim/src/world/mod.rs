@@ -20,6 +20,7 @@ mod old_views;
 mod pairs;
 mod replicas;
 mod sizes;
+mod valves;
 mod versions;
 
 use crate::checkers::Findings;
@@ -105,6 +106,9 @@ pub enum Event {
         boot: u32,
     },
     NodeRestart {
+        node: usize,
+    },
+    Reconfigure {
         node: usize,
     },
     DiskFreed {
@@ -289,6 +293,7 @@ pub struct World {
     old_views: old_views::OldViews,
     lost: LostGroup,
     joins: Joins,
+    valves: valves::Asked,
     images: Vec<eras::Image>,
     /// The seat of the aggregator by which each group spoke to the ledger last.
     voices: BTreeMap<usize, u8>,
@@ -365,6 +370,7 @@ impl World {
             old_views: Default::default(),
             lost: LostGroup::default(),
             joins: Joins::new(&plan),
+            valves: valves::Asked::new(),
             images: Vec::new(),
             voices: BTreeMap::new(),
             admin_done: vec![false; plan.admin.len()],
@@ -474,6 +480,7 @@ impl World {
             Event::Synced { node, boot, upto, lie } => self.on_synced(node, boot, upto, lie),
             Event::Persisted { node, boot } => self.on_persisted(node, boot),
             Event::NodeRestart { node } => self.start_node(node),
+            Event::Reconfigure { node } => self.on_reconfigure(node),
             Event::DiskFreed { node } => self.on_disk_freed(node),
             Event::ToGroup { group, seat, link, msg } => self.on_to_group(group, seat, link, msg),
             Event::FromGroup { group, seat, link, msg } => self.on_from_group(group, seat, link, msg),

@@ -87,16 +87,16 @@ const INCARNATION_MS: u64 = u32::MAX as u64 * 1_000;
 
 /// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run of a minute; in a run of days
 /// those that ship.
-fn node_config(group: GroupId, plan: &Plan) -> NodeConfig {
+fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
     if plan.days.is_some() {
-        return NodeConfig::new(group, plan.lanes);
+        return NodeConfig::new(group, lanes);
     }
     let mut config = NodeConfig {
         age_unit: plan.forgetting.age_unit,
         checkpoint_log_bytes: 16 << 10,
         checkpoint_interval: Span::from_secs(8),
         checkpoint_part_bytes: 2 << 10,
-        ..NodeConfig::new(group, plan.lanes)
+        ..NodeConfig::new(group, lanes)
     };
     config.group.ring_capacity = 16;
     config.group.streams_kept = plan.forgetting.kept;
@@ -160,7 +160,8 @@ impl World {
 
     fn recover(&mut self, node: usize) {
         let nonce = self.rng.next();
-        let config = node_config(self.groups[self.nodes[node].group], &self.plan);
+        let group = self.nodes[node].group;
+        let config = node_config(self.groups[group], self.valves_asked(group), &self.plan);
         let (rows, entries) = (self.rows_of(node), self.nodes[node].disk.entries());
         self.nodes[node].nonce = nonce;
         let recovered = NodeCore::recover(config, nonce, rows, entries);
@@ -172,10 +173,11 @@ impl World {
 
     /// Brings a replica to what its rows say.
     pub(super) fn load_replica(&mut self, node: usize) {
-        let group = GroupId { incarnation: 0, ..self.groups[self.nodes[node].group] };
-        let mut config = node_config(group, &self.plan);
+        let group = self.nodes[node].group;
+        let id = GroupId { incarnation: 0, ..self.groups[group] };
+        let mut config = node_config(id, self.valves_asked(group), &self.plan);
         // One that is founded anew draws another incarnation.
-        let first = self.lost.successor != Some(self.nodes[node].group);
+        let first = self.lost.successor != Some(group);
         config.wall_origin = WallMs(if first { INCARNATION_MS } else { 0 });
         let loaded = NodeCore::replica(config, self.rows_of(node));
         self.started(node, loaded);

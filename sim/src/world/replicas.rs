@@ -261,7 +261,7 @@ impl World {
             };
             log.read += 1;
             let Ok(Proposed::Entry { start, index, entry }) = wire::decode::<Proposed>(&command) else { continue };
-            let begins = matches!(entry.cmds.first(), Some(GroupCmd::Boot { nonce }) if *nonce == start);
+            let begins = matches!(entry.cmds.first(), Some(GroupCmd::Boot { nonce, .. }) if *nonce == start);
             let next = self.audit.oracle.groups[group].seen + 1;
             if index != LogIndex(next) || !(begins || log.start == Some(start)) {
                 self.coverage.saw("entry of a group that counts for nothing");

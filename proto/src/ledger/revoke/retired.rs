@@ -40,7 +40,7 @@ impl World {
     fn new(policy: Policy) -> World {
         let group = |number: usize| {
             let mut group = Group::new(GroupConfig { ring_capacity: 1, ..GroupConfig::new(id(number), 1) });
-            apply(&mut group, GroupCmd::Boot { nonce: number as u64 + 1 });
+            apply(&mut group, GroupCmd::Boot { nonce: number as u64 + 1, lanes: 1 });
             group
         };
         let (groups, ledger) = ([group(0), group(1)], Ledger::default());
