@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proptest::prelude::*;
 use replica_common::{Group, texts, within};
-use tidemark_consensus::raft::{CallKind, Config, Duplex, ServeError, Source, Timing};
+use tidemark_consensus::raft::{CallKind, Config, Duplex, Metrics, ServeError, Source, Timing};
 use tidemark_consensus::replica::{Failure, ReplicaOptions, member_id, node_of};
 use tidemark_consensus::testing::{CrashDisk, CrashPoint};
 
@@ -127,6 +127,69 @@ async fn a_voter_that_is_down_stays_a_voter() {
     group.messages(leader, if leader == 1 { 2 } else { 1 }, 60).await;
     let metrics = group.members[&leader].replica.metrics().get();
     assert_eq!(metrics.voters.iter().map(|voter| node_of(*voter)).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_voter_takes_part_again_that_knows_only_voters_who_went_while_it_was_down() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..10)).await;
+    group.kill(3).await;
+    group.placement = vec![4, 5, 3];
+    for member in group.members.values() {
+        member.replica.place(group.placement.clone());
+    }
+    group.start(4).await;
+    group.start(5).await;
+    let holders = |metrics: &Metrics| metrics.voters.iter().map(|voter| node_of(*voter)).collect::<Vec<_>>();
+    for node in [4, 5] {
+        group.members[&node].metrics("the others have gone", |metrics| holders(metrics) == [3, 4, 5]).await;
+    }
+    for gone in [1, 2] {
+        group.kill(gone).await;
+    }
+    group.submit(&texts(10..20)).await;
+    group.start(3).await;
+    group.all_have(&texts(0..20)).await;
+    group.kill(4).await;
+    group.submit(&texts(20..30)).await;
+    group.all_have(&texts(0..30)).await;
+}
+
+/// Entries arrive one by one.
+fn one_by_one(mut options: ReplicaOptions) -> ReplicaOptions {
+    (options.raft.append_bytes_max, options.raft.window_bytes_max) = (1, 1);
+    options
+}
+
+#[tokio::test]
+async fn a_new_disk_takes_part_that_was_told_of_voters_before_the_last_ones_and_not_more() {
+    let mut group = Group::of_voters(3, one_by_one).await;
+    let first = group.members[&2].replica.member();
+    group.submit(&texts(0..150)).await;
+    group.all_have(&texts(0..150)).await;
+    group.kill(2).await;
+    group.wipe(2);
+    group.start(2).await;
+    voters_become(&group, &[1, 2, 3]).await;
+    group.submit(&texts(150..160)).await;
+    group.all_have(&texts(0..160)).await;
+    group.kill(3).await;
+    group.wipe(3);
+    group.start(3).await;
+    group.members[&3].metrics("the log begins", |metrics| metrics.last_log.is_some()).await;
+    group.network.cut(&[3], &[1, 2], true);
+    group.kill(3).await;
+    group.start(3).await;
+    let member = &group.members[&3];
+    let voters = member.metrics("the log is read", |metrics| !metrics.voters.is_empty()).await.voters;
+    assert!(voters.contains(&first) && !voters.contains(&member.replica.member()), "it has heard too much: {voters:?}");
+    group.network.cut(&[3], &[1, 2], false);
+    voters_become(&group, &[1, 2, 3]).await;
+    group.submit(&texts(160..170)).await;
+    group.all_have(&texts(0..170)).await;
+    group.kill(1).await;
+    group.submit(&texts(170..180)).await;
+    group.all_have(&texts(0..180)).await;
 }
 
 #[tokio::test]

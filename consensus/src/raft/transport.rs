@@ -32,8 +32,8 @@ pub enum CallKind {
     TransferLeader = 6,
     /// Question whether the member knows a group already. The request is empty, the answer yes or no.
     Knows = 7,
-    /// Greeting of a member of a replicated group to another: who are you, do you know a group, and do you know of a later
-    /// start of mine.
+    /// Greeting of a member of a replicated group to another: who are you, do you know a group, which members has it, and do you
+    /// know of a later start of mine.
     Greet = 8,
 }
 

@@ -3,9 +3,11 @@
 //!
 //! A disk is counted: at each start, and every so often while it runs. The member tells all others, who keep the highest count
 //! that they heard, durably, before they answer what they had heard before. It votes and acknowledges nothing until so many have
-//! answered that with itself they are a majority: without them it could take no part in a decision anyway. One who has heard of
-//! a count as high as its own says that this disk is an old copy, and the member stops. What this cannot detect: a copy made
-//! after the last count that was told, and a copy whose later counts were heard only by members that do not answer now.
+//! answered that with itself they are a majority: without them it could take no part in a decision anyway. A majority of the
+//! newest members that it or any who answered knows: those that its own log ends with may all have been replaced meanwhile, and
+//! it learns of that from its log only once it takes part. One who has heard of a count as high as its own says that this disk
+//! is an old copy, and the member stops. What this cannot detect: a copy made after the last count that was told, and a copy
+//! whose later counts were heard only by members that do not answer now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use super::{Failure, member_id};
 use crate::raft::log_store::LogStore;
 use crate::raft::node::{initialize, is_ready_to_lead};
 use crate::raft::serve::stopped;
-use crate::raft::types::TypeConfig;
+use crate::raft::types::{StoredMembership, TypeConfig};
 use crate::raft::{CallKind, Metrics, RaftTransport, ServeError, wire};
 
 /// Between rounds of a member that takes part.
@@ -47,6 +49,8 @@ const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 const BEREFT_PATIENCE: Duration = Duration::from_secs(3);
 /// A member that has not answered its leader for so long is asked who it is.
 const SILENCE: Duration = Duration::from_secs(1);
+/// Of an answer to a greeting: a few hundred members fit.
+const GREETED_BYTES_MAX: usize = 8 << 10;
 
 /// One member to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +59,7 @@ pub(super) struct Greeting {
 }
 
 /// And back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Greeted {
     /// Who answers.
     pub member: u64,
@@ -65,6 +69,8 @@ pub(super) struct Greeted {
     pub known: Option<Start>,
     /// Whether it keeps the one it was told: it does of members of its group.
     pub keeps: bool,
+    /// The members of its group, as its log ends with them; none if it knows no group.
+    pub membership: StoredMembership,
 }
 
 /// Answers greetings, whether or not this member takes part itself.
@@ -77,9 +83,10 @@ pub(super) async fn on_greeting(
 ) -> Result<Bytes, ServeError> {
     let Greeting { start } = wire::decode(message, size_of::<Greeting>() * 2)?;
     let metrics = raft.metrics().borrow_watched().clone();
-    let keeps = metrics.membership_config.membership().nodes().any(|(known, _)| *known == from);
+    let membership = StoredMembership::clone(&metrics.membership_config);
+    let keeps = membership.membership().nodes().any(|(known, _)| *known == from);
     let known = if keeps { hear(store, from, start).await? } else { None };
-    Ok(wire::encode(&Greeted { member, knows: knows_group(&metrics), known, keeps }))
+    Ok(wire::encode(&Greeted { member, knows: knows_group(&metrics), known, keeps, membership }))
 }
 
 async fn hear(store: &LogStore, member: u64, start: Start) -> Result<Option<Start>, ServeError> {
@@ -115,6 +122,8 @@ struct Findings {
     told: BTreeSet<u64>,
     /// Who answers on a node, and whether it knows a group.
     present: BTreeMap<u32, (u64, bool)>,
+    /// Nodes of members that answers named.
+    named: BTreeSet<u32>,
     counted_at: Instant,
     preferred_at: Instant,
     /// Since when a majority of the disks is gone, and what the owner was told.
@@ -125,9 +134,9 @@ struct Findings {
 impl Keeper {
     pub async fn run(mut self) {
         let now = Instant::now();
-        let (told, present) = (BTreeSet::new(), BTreeMap::new());
+        let (told, present, named) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
         let (bereft_since, bereft) = (None, BTreeSet::new());
-        let mut findings = Findings { told, present, counted_at: now, preferred_at: now, bereft_since, bereft };
+        let mut findings = Findings { told, present, named, counted_at: now, preferred_at: now, bereft_since, bereft };
         loop {
             if let Err(failure) = self.round(&mut findings).await {
                 self.voice.failed(failure).await;
@@ -166,10 +175,11 @@ impl Keeper {
             if greeted.keeps {
                 findings.told.insert(greeted.member);
             }
+            findings.named.extend(nodes_of(&greeted.membership));
         }
         self.probe_leader(&metrics, findings).await;
         self.look_for_majority(&metrics, &placement, &answers, findings).await;
-        if !self.is_sure.load(Ordering::Acquire) && self.is_majority(&metrics, &placement, &answers) {
+        if !self.is_sure.load(Ordering::Acquire) && is_majority(&metrics, &placement, &answers) {
             self.is_sure.store(true, Ordering::Release);
             self.raft.runtime_config().elect(true);
         }
@@ -196,13 +206,20 @@ impl Keeper {
         }
     }
 
-    /// Envelopes of greetings: to members that do not keep the present count, and to nodes whose disk may be another.
+    /// Envelopes of greetings: to members that do not keep the present count, and to nodes whose disk may be another. Who cannot take
+    /// part yet asks whoever is on any node that is known, each time: who its members are it may not know, and the answers of one
+    /// round decide.
     fn whom_to_greet(
         &self,
         metrics: &RaftMetrics<TypeConfig>,
         placement: &[u32],
         findings: &Findings,
     ) -> BTreeSet<(u64, u64)> {
+        if !self.is_sure.load(Ordering::Acquire) {
+            let nodes = nodes_of(&metrics.membership_config).chain(placement.iter().copied());
+            let nodes = nodes.chain(findings.named.iter().copied()).filter(|node| *node != node_of(self.member));
+            return nodes.map(|node| (self.member, member_id(node, 0))).collect();
+        }
         let membership = metrics.membership_config.membership();
         let members = membership.nodes().map(|(member, _)| *member);
         let untold = members.filter(|member| *member != self.member && !findings.told.contains(member));
@@ -221,27 +238,8 @@ impl Keeper {
             tokio::time::timeout(GREETING_PATIENCE, self.nodes.call(node_of(to).into(), CallKind::Greet, sealed))
         });
         let answers = join_all(calls).await.into_iter().flatten().flatten();
-        let greeted = answers.filter_map(|answer| wire::decode::<Greeted>(&answer, size_of::<Greeted>() * 2).ok());
+        let greeted = answers.filter_map(|answer| wire::decode::<Greeted>(&answer, GREETED_BYTES_MAX).ok());
         greeted.map(|greeted| (greeted.member, greeted)).collect()
-    }
-
-    /// Whether this member and those that answered could decide something.
-    fn is_majority(
-        &self,
-        metrics: &RaftMetrics<TypeConfig>,
-        placement: &[u32],
-        answers: &BTreeMap<u64, Greeted>,
-    ) -> bool {
-        if !knows_group(metrics) {
-            let nodes: BTreeSet<u32> = answers.keys().map(|member| node_of(*member)).collect();
-            let answered = placement.iter().filter(|node| **node == node_of(self.member) || nodes.contains(*node));
-            return answered.count() * 2 > placement.len();
-        }
-        let configs = metrics.membership_config.membership().get_joint_config();
-        configs.iter().all(|voters| {
-            let answered = voters.iter().filter(|voter| **voter == self.member || answers.contains_key(*voter));
-            answered.count() * 2 > voters.len()
-        })
     }
 
     /// Who follows asks the node of its leader who it is: without a majority nobody is ever told that the leader is gone. Asked in the
@@ -264,7 +262,7 @@ impl Keeper {
     ) {
         let present = answers.values().map(|greeted| (node_of(greeted.member), (greeted.member, greeted.knows)));
         let strangers = match is_leaderless(metrics, &findings.present) || metrics.state.is_leader() {
-            true => strangers(metrics, placement, &present.collect()),
+            true => strangers(metrics, newest(metrics, answers), placement, &present.collect()),
             false => BTreeSet::new(),
         };
         findings.bereft_since = findings.bereft_since.filter(|_| !strangers.is_empty());
@@ -358,9 +356,37 @@ fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, present: &BTreeMap<u32, (u64
     metrics.current_leader.is_none_or(is_gone)
 }
 
+/// Whether this member and those that answered could decide something.
+fn is_majority(metrics: &RaftMetrics<TypeConfig>, placement: &[u32], answers: &BTreeMap<u64, Greeted>) -> bool {
+    if !knows_group(metrics) {
+        let nodes: BTreeSet<u32> = answers.keys().map(|member| node_of(*member)).collect();
+        let answered = placement.iter().filter(|node| **node == node_of(metrics.id) || nodes.contains(*node));
+        return answered.count() * 2 > placement.len();
+    }
+    newest(metrics, answers).membership().get_joint_config().iter().all(|voters| {
+        let answered = voters.iter().filter(|voter| **voter == metrics.id || answers.contains_key(*voter));
+        answered.count() * 2 > voters.len()
+    })
+}
+
+/// The members as the newest entry says that this one or any who answered knows of.
+fn newest<'a>(metrics: &'a RaftMetrics<TypeConfig>, answers: &'a BTreeMap<u64, Greeted>) -> &'a StoredMembership {
+    let named = answers.values().map(|greeted| &greeted.membership);
+    let named = named.filter(|named| named.membership().voter_ids().next().is_some());
+    named.fold(
+        &*metrics.membership_config,
+        |newest, named| if named.log_id() > newest.log_id() { named } else { newest },
+    )
+}
+
+fn nodes_of(membership: &StoredMembership) -> impl Iterator<Item = u32> {
+    membership.membership().nodes().map(|(member, _)| node_of(*member))
+}
+
 /// Nodes with other disks than those of the group, if without them nothing can be decided; else none.
 fn strangers(
     metrics: &RaftMetrics<TypeConfig>,
+    membership: &StoredMembership,
     placement: &[u32],
     present: &BTreeMap<u32, (u64, bool)>,
 ) -> BTreeSet<u32> {
@@ -377,7 +403,7 @@ fn strangers(
         let gone: BTreeSet<u32> = voters.iter().filter(is_gone).map(|voter| node_of(*voter)).collect();
         if gone.len() * 2 >= voters.len() { gone } else { BTreeSet::new() }
     };
-    metrics.membership_config.membership().get_joint_config().iter().flat_map(of_config).collect()
+    membership.membership().get_joint_config().iter().flat_map(of_config).collect()
 }
 
 /// Whether a voter of a node has answered the leader lately.
@@ -386,4 +412,81 @@ fn is_heard(metrics: &RaftMetrics<TypeConfig>, node: u32) -> bool {
     let heard =
         |member: u64| metrics.heartbeat.as_ref().and_then(|heartbeat| heartbeat.get(&member).copied().flatten());
     voters.any(|voter| voter == metrics.id || heard(voter).is_some_and(|at| at.elapsed() < SILENCE))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use openraft::Membership;
+    use openraft::testing::log_id;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Entry `index` makes these the voters, and the rest learners.
+    fn members(index: u64, voters: &[u64], learners: &[u64]) -> StoredMembership {
+        let nodes = voters.iter().chain(learners).map(|member| (*member, EmptyNode {})).collect::<BTreeMap<_, _>>();
+        let membership = Membership::new(vec![voters.iter().copied().collect()], nodes).expect("each has a node");
+        StoredMembership::new(Some(log_id::<TypeConfig>(1, 1, index)), membership)
+    }
+
+    fn knowing(own: u64, membership: &StoredMembership) -> RaftMetrics<TypeConfig> {
+        let mut metrics = RaftMetrics::new_initial(own);
+        metrics.last_log_index = membership.log_id().map(|log_id| log_id.index);
+        metrics.membership_config = Arc::new(membership.clone());
+        metrics
+    }
+
+    fn answers(members: &[u64], membership: &StoredMembership) -> BTreeMap<u64, Greeted> {
+        let knows = membership.log_id().is_some();
+        let greeted = |member| Greeted { member, knows, known: None, keeps: knows, membership: membership.clone() };
+        members.iter().map(|member| (*member, greeted(*member))).collect()
+    }
+
+    /// The first and the second disk of a node.
+    fn a(node: u32) -> u64 {
+        member_id(node, 10)
+    }
+
+    fn b(node: u32) -> u64 {
+        member_id(node, 20)
+    }
+
+    #[test]
+    fn a_majority_is_one_of_the_newest_members_that_are_known() {
+        let placement = [1, 2, 3];
+        let founded = members(0, &[a(1), a(2), a(3)], &[]);
+        let is_sure = |own, known: &StoredMembership, answers| is_majority(&knowing(own, known), &placement, &answers);
+        assert!(!is_sure(a(3), &founded, answers(&[], &founded)));
+        assert!(is_sure(a(3), &founded, answers(&[a(2)], &founded)));
+        let now = members(80, &[a(1), b(2), a(3)], &[b(3)]);
+        assert!(is_sure(b(3), &founded, answers(&[a(1), b(2)], &now)), "its log ends where it was no member yet");
+        assert!(!is_sure(b(3), &founded, answers(&[a(1)], &now)), "it does not vote itself");
+        let moved = members(90, &[a(3), a(4), a(5)], &[]);
+        assert!(is_sure(a(3), &founded, answers(&[a(5)], &moved)), "all others it knew were replaced");
+        assert!(!is_sure(a(3), &moved, answers(&[a(1), a(2)], &founded)), "what it knows is newer");
+        assert!(
+            !is_sure(a(3), &founded, answers(&[b(1), b(2)], &StoredMembership::default())),
+            "blank ones know nothing"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused_and_never_a_panic(message in prop::collection::vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..60)) {
+            let decoded = wire::decode::<Greeted>(&message, 50);
+            prop_assert!(message.len() <= 50 || decoded.is_err());
+            if let Ok(greeted) = decoded {
+                prop_assert_eq!(wire::decode::<Greeted>(&wire::encode(&greeted), GREETED_BYTES_MAX), Ok(greeted));
+            }
+        }
+
+        #[test]
+        fn an_answer_comes_out_as_it_went_in(index in any::<u64>(), nodes in prop::collection::btree_set(any::<u32>(), 1..40)) {
+            let voters: Vec<u64> = nodes.into_iter().map(a).collect();
+            let greeted = answers(&[b(1)], &members(index, &voters, &[b(1)])).remove(&b(1)).expect("just made");
+            prop_assert_eq!(wire::decode::<Greeted>(&wire::encode(&greeted), GREETED_BYTES_MAX), Ok(greeted));
+        }
+    }
 }
