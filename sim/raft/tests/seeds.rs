@@ -43,8 +43,9 @@ fn on_real_logs_the_first_seeds_hold_every_property_and_meet_the_situations_they
 
 /// Two with a fast clock where the ledger is led, one with a disk that died while it was opened, one with a replica that had begun with
 /// a snapshot, one with a snapshot that was cut by its sender's crash, one with a disk that was full while nothing was written to it,
-/// one with a leader whose lease was over for a moment while something was proposed.
-const KEPT: [u64; 7] = [770_046, 770_188, 770_074, 770_077, 991_234, 991_253, 991_139];
+/// one with a leader whose lease was over for a moment while something was proposed, one with a new disk that stopped before it had heard
+/// of all members.
+const KEPT: [u64; 8] = [770_046, 770_188, 770_074, 770_077, 991_234, 991_253, 991_139, 997_698];
 
 #[test]
 fn seeds_that_failed_once_never_fail_again_on_real_logs() {
