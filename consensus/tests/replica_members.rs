@@ -147,6 +147,7 @@ async fn a_voter_takes_part_again_that_knows_only_voters_who_went_while_it_was_d
     for gone in [1, 2] {
         group.kill(gone).await;
     }
+    group.members[&4].until("the first leads", |state| state.leadership.is_some()).await;
     group.submit(&texts(10..20)).await;
     group.start(3).await;
     group.all_have(&texts(0..20)).await;
@@ -165,14 +166,16 @@ fn one_by_one(mut options: ReplicaOptions) -> ReplicaOptions {
 async fn a_new_disk_takes_part_that_was_told_of_voters_before_the_last_ones_and_not_more() {
     let mut group = Group::of_voters(3, one_by_one).await;
     let first = group.members[&2].replica.member();
-    group.submit(&texts(0..150)).await;
-    group.all_have(&texts(0..150)).await;
+    group.members[&1].until("the first leads", |state| state.leadership.is_some()).await;
+    for n in 0..60 {
+        group.submit(&texts(n..n + 1)).await;
+    }
     group.kill(2).await;
     group.wipe(2);
     group.start(2).await;
     voters_become(&group, &[1, 2, 3]).await;
-    group.submit(&texts(150..160)).await;
-    group.all_have(&texts(0..160)).await;
+    group.submit(&texts(60..70)).await;
+    group.all_have(&texts(0..70)).await;
     group.kill(3).await;
     group.wipe(3);
     group.start(3).await;
@@ -185,11 +188,11 @@ async fn a_new_disk_takes_part_that_was_told_of_voters_before_the_last_ones_and_
     assert!(voters.contains(&first) && !voters.contains(&member.replica.member()), "it has heard too much: {voters:?}");
     group.network.cut(&[3], &[1, 2], false);
     voters_become(&group, &[1, 2, 3]).await;
-    group.submit(&texts(160..170)).await;
-    group.all_have(&texts(0..170)).await;
+    group.submit(&texts(70..80)).await;
+    group.all_have(&texts(0..80)).await;
     group.kill(1).await;
-    group.submit(&texts(170..180)).await;
-    group.all_have(&texts(0..180)).await;
+    group.submit(&texts(80..90)).await;
+    group.all_have(&texts(0..90)).await;
 }
 
 #[tokio::test]
