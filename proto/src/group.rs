@@ -421,9 +421,9 @@ impl Group {
     }
 
     /// A start that the ledger has not confirmed may stand on an old copy of the disk, which does not know what was applied since:
-    /// it says nothing, and the client asks again.
+    /// it says nothing, and the client asks again. Streams of valves that there are not yet are ended as well: there may be later.
     fn on_fence(&mut self, client: ClientId, lane: u8, since: u32) {
-        if lane >= self.lanes() || !self.confirmed || self.fenced_out {
+        if lane >= LANES_MAX || !self.confirmed || self.fenced_out {
             return;
         }
         if self.streams.find(client, lane).is_none() {

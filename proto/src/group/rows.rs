@@ -388,7 +388,7 @@ impl Loading {
         for stream in get::<Vec<Option<Stream>>>(content).ok_or("not streams")? {
             let wrong = |stream: &Stream| {
                 let twice = streams.find(stream.client, stream.lane).is_some();
-                stream.lane >= self.meta.lanes || stream.used > self.meta.age || twice
+                stream.lane >= LANES_MAX || stream.used > self.meta.age || twice
             };
             if stream.as_ref().is_some_and(wrong) {
                 return Err("a stream is out of bounds or given twice");

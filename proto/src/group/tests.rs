@@ -668,12 +668,19 @@ fn a_start_adds_the_valves_that_it_asks_for_and_takes_none_away() {
     });
     assert_eq!(dump(&replicas[0]), dump(&replicas[1]));
     let [mut group, _] = replicas;
+    // Who asks for the end of a stream of a valve that there is not yet is answered, and it stays ended.
+    let fenced = [Effect::Fenced { client: ClientId(5), lane: 4, last_seq: 0 }];
+    assert_eq!(apply(&mut group, GroupCmd::Fence { client: ClientId(5), lane: 4, since: 0 }), fenced);
     let mut rows: Vec<_> = group.checkpoint().into_iter().collect();
     rows.sort();
     let loaded = Group::load(GroupConfig { lanes: 1, ..config() }, rows).unwrap().unwrap();
     assert_eq!((loaded.lanes(), dump(&loaded)), (4, dump(&group)));
+    let mut group = loaded;
     apply(&mut group, start(4, u8::MAX));
     assert_eq!(group.lanes(), LANES_MAX, "no log makes more");
+    apply(&mut group, confirm(4, 4));
+    let late = [Effect::Refused { client: ClientId(5), lane: 4, seq: 1, error: BatchError::Fenced { last: 0 } }];
+    assert_eq!(apply(&mut group, batch(5, 4, 1, &[(0, 3)])), late);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! that this copy of the batch changed nothing: an earlier copy may have been applied, and a retry would say so.
 
 use crate::ids::{ClientId, CounterName, Half, OwnerId};
-use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX};
+use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX, LANES_MAX};
 use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, Place, ToClient, WireItem, defined};
 use crate::node::commit::{batch_bytes, batch_bytes_max};
 use crate::node::{ConnId, NodeCore, Output};
@@ -190,7 +190,7 @@ impl NodeCore {
     }
 
     fn on_fence(&mut self, conn: ConnId, of: ClientId, lane: u8) {
-        if lane >= self.lanes() {
+        if lane >= LANES_MAX {
             let msg = ToClient::Fenced { of, lane, last_seq: 0 };
             return self.outputs.push_back(Output::Client { conn, msg });
         }
@@ -296,8 +296,10 @@ impl NodeCore {
         if let Some(error) = self.group.not_serving() {
             return Err(error);
         }
-        if lane >= self.lanes() {
-            return Err(BatchError::UnknownLane { lane, lanes: self.lanes() });
+        // Before its own start is applied nobody knows how many there are: what was sent to an earlier leader may come again.
+        let lanes = if self.group.is_last_boot(self.nonce) { self.group.lanes() } else { LANES_MAX };
+        if lane >= lanes {
+            return Err(BatchError::UnknownLane { lane, lanes });
         }
         if items.is_empty() {
             return Err(BatchError::Empty);
