@@ -6,7 +6,6 @@ use crate::mesh::write_all;
 use futures_util::future::join_all;
 use std::time::Duration;
 use tidemark_proto::msg::{FromGroup, Within};
-use tidemark_proto::placement;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Connection, ConnectionLost, Endpoint, FrameReader, PeerName, ReceiveError, Role};
 use tokio::sync::mpsc;
@@ -14,6 +13,8 @@ use tokio::sync::mpsc;
 const WRITER_QUEUE_MAX: usize = 4_096;
 /// Pause before dialling again: a node is close, and clients wait for it.
 const REDIAL: Duration = Duration::from_millis(100);
+/// Pause before a node is dialled again that was taken away: it speaks for groups until they have gone on without it.
+const REDIAL_GONE: Duration = Duration::from_secs(2);
 /// Pause before a node is asked again for a group that it did not hold: one of the two has yet to read the layout of the other.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -32,17 +33,22 @@ pub async fn keep_dialling(
     node: u16,
     events: mpsc::Sender<Event>,
 ) {
-    let (addr, nodes) = (dc.nodes[usize::from(node)], dc.nodes.len() as u16);
+    let addr = dc.nodes[usize::from(node)];
+    // It is not known here which groups one that was taken away held.
+    let (groups, pause): (Vec<u16>, Duration) = match dc.placement.is_gone(node) {
+        true => ((0..dc.placement.nodes()).collect(), REDIAL_GONE),
+        false => (dc.placement.groups_of(node).collect(), REDIAL),
+    };
     let Ok(expected) = PeerName::any(&dc.name, Role::Node) else { return };
     loop {
         match endpoint.connect(addr, &expected).await {
             Ok(connection) => {
-                let groups = placement::groups_of(node, nodes, dc.replicas);
-                join_all(groups.map(|group| run(&connection, &cluster, NodeGroup { node, group }, &events))).await;
+                let of_groups = groups.iter().map(|&group| NodeGroup { node, group });
+                join_all(of_groups.map(|group| run(&connection, &cluster, group, &events))).await;
             }
             Err(error) => tracing::debug!(%addr, %error, "node not reached"),
         }
-        tokio::time::sleep(REDIAL).await;
+        tokio::time::sleep(pause).await;
     }
 }
 

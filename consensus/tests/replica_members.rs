@@ -119,6 +119,40 @@ async fn nodes_come_and_go_with_the_placement() {
 }
 
 #[tokio::test]
+async fn who_is_placed_no_more_takes_part_until_others_have_its_place_and_is_let_go_then() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..10)).await;
+    group.placement = vec![2, 3, 4];
+    // All read the placement as they start, first the leader, which is to go; the new node is not there yet.
+    for node in [1, 2, 3] {
+        group.kill(node).await;
+        group.start(node).await;
+        group.leader().await;
+    }
+    group.messages(2, 3, 20).await;
+    group.messages(3, 2, 20).await;
+    assert!(!group.members[&1].state().left, "without it there would be two");
+    // It counts: a majority with one other.
+    group.kill(2).await;
+    group.submit(&texts(10..20)).await;
+    group.start(2).await;
+    group.start(4).await;
+    group.members[&1].until("it is let go", |state| state.left).await;
+    assert_eq!(group.members[&1].state().failed, None);
+    group.kill(1).await;
+    voters_become(&group, &[2, 3, 4]).await;
+    group.submit(&texts(20..30)).await;
+    group.all_have(&texts(0..30)).await;
+    group.kill(3).await;
+    group.submit(&texts(30..40)).await;
+    group.all_have(&texts(0..40)).await;
+    // A start with the file of before is told so, though it never heard that it was taken out.
+    group.start(3).await;
+    group.start(1).await;
+    group.members[&1].until("it is told", |state| state.left).await;
+}
+
+#[tokio::test]
 async fn a_voter_that_is_down_stays_a_voter() {
     let mut group = Group::of_voters(3, plain).await;
     group.submit(&texts(0..10)).await;

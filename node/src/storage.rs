@@ -38,6 +38,10 @@ pub enum StartError {
     Replica { path: String, source: Box<tidemark_consensus::raft::StartError> },
     #[error("{path} is there: the layout's `replicas` was another when this directory was founded")]
     OtherReplicas { path: String },
+    #[error(
+        "node {node} of {dc} was taken away (`gone` in the layout) and holds nothing: it is not to be started again"
+    )]
+    TakenAway { node: u16, dc: String },
     #[error("{path} is of a lost incarnation and cannot be set aside: {max} files of it are there already")]
     SetAside { path: String, max: u32 },
 }
@@ -112,6 +116,24 @@ fn shared_name(options: &StorageOptions<'_>) -> PathBuf {
     options.dir.join(format!("group-{}.redb", options.group))
 }
 
+/// The groups below `groups` whose logs, on several nodes, have a file in the directory.
+pub fn shared_groups(dir: &Path, groups: u16) -> Vec<u16> {
+    (0..groups).filter(|group| dir.join(format!("group-{group}.redb")).exists()).collect()
+}
+
+/// Gives the file of a group that has gone on without this node another name, in the place of an earlier one; which.
+pub fn set_left_aside(options: &StorageOptions<'_>) -> Result<PathBuf, StartError> {
+    let path = shared_name(options);
+    let aside = path.with_extension("redb.left");
+    rename(options.dir, &path, &aside)?;
+    Ok(aside)
+}
+
+fn rename(dir: &Path, path: &Path, aside: &Path) -> Result<(), StartError> {
+    let renamed = std::fs::rename(path, aside).and_then(|()| std::fs::File::open(dir)?.sync_all());
+    renamed.map_err(|source| StartError::Directory { path: path.display().to_string(), source })
+}
+
 /// Files of one lost incarnation that are kept; a further one stays in its place, and the node does not start.
 const SET_ASIDE_MAX: u32 = 8;
 
@@ -123,9 +145,7 @@ pub fn set_aside(options: &StorageOptions<'_>, incarnation: u32) -> Result<PathB
     let name = |copy: u32| path.with_extension(format!("redb.lost-{incarnation}{}", ".again".repeat(copy as usize)));
     let free = (0..SET_ASIDE_MAX).map(name).find(|aside| !aside.exists());
     let aside = free.ok_or_else(|| StartError::SetAside { path: path.display().to_string(), max: SET_ASIDE_MAX })?;
-    let failed = |source| StartError::Directory { path: path.display().to_string(), source };
-    std::fs::rename(&path, &aside).map_err(failed)?;
-    std::fs::File::open(options.dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
+    rename(options.dir, &path, &aside)?;
     Ok(aside)
 }
 

@@ -240,6 +240,21 @@ fn impossible_layouts_are_refused_with_key_and_value() {
         ("127.0.0.1:7302", "127.0.0.1:7200", "c.toml: dc.asia-0 is 127.0.0.1:7200; this address is used twice"),
         ("127.0.0.1:7302", "127.0.0.1:0", "c.toml: dc.asia-0 is 127.0.0.1:0; a port is needed"),
         ("nodes = [\"127.0.0.1:7302\"]", "nodes = []", "c.toml: dc.asia-0.nodes is a list of 0; 1 to 1024"),
+        (
+            "nodes = [\"127.0.0.1:7302\"]",
+            "nodes = [\"127.0.0.1:7302\"]\ngone = [0]",
+            "c.toml: dc.asia-0.gone is 0; where each group's log is on one node, none can be taken away",
+        ),
+        (
+            "nodes = [\"127.0.0.1:7302\"]",
+            "nodes = [\"127.0.0.1:7302\", \"127.0.0.1:7303\", \"127.0.0.1:7304\"]\ngone = [1]",
+            "c.toml: dc.asia-0.gone is a list of 1; 2 nodes would be left, and each group's log is on 3",
+        ),
+        (
+            "nodes = [\"127.0.0.1:7302\"]",
+            "nodes = [\"127.0.0.1:7302\", \"127.0.0.1:7303\", \"127.0.0.1:7304\"]\ngone = [3]",
+            "c.toml: dc.asia-0.gone is 3; there are 3 nodes, numbered from 0",
+        ),
         ("latitude = 53.32", "latitude = 91", "c.toml: dc.europe-0.place.latitude is 91; -90 to 90 degrees"),
         ("longitude = -6.44", "longitude = nan", "c.toml: dc.europe-0.place.longitude is NaN; -180 to 180 degrees"),
         ("name = \"demo\"", "name = \"De mo\"", "c.toml: name is De mo; "),

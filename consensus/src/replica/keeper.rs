@@ -109,6 +109,14 @@ pub(super) struct Keeper {
     pub prefer_every: Duration,
 }
 
+/// How a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    GoesOn,
+    /// The group has gone on without this member.
+    Left,
+}
+
 /// What a keeper has found out.
 struct Findings {
     /// Members that keep the present count.
@@ -129,8 +137,13 @@ impl Keeper {
         let (bereft_since, bereft) = (None, BTreeSet::new());
         let mut findings = Findings { told, present, counted_at: now, preferred_at: now, bereft_since, bereft };
         loop {
-            if let Err(failure) = self.round(&mut findings).await {
-                self.voice.failed(failure).await;
+            let round = self.round(&mut findings).await;
+            match &round {
+                Ok(Round::GoesOn) => {}
+                Ok(Round::Left) => self.voice.left().await,
+                Err(failure) => self.voice.failed(failure.clone()).await,
+            }
+            if round != Ok(Round::GoesOn) {
                 let _ = self.raft.shutdown().await;
                 return;
             }
@@ -152,7 +165,7 @@ impl Keeper {
         Start { count: self.disk.starts, nonce: self.nonce }
     }
 
-    async fn round(&mut self, findings: &mut Findings) -> Result<(), Failure> {
+    async fn round(&mut self, findings: &mut Findings) -> Result<Round, Failure> {
         let placement = self.placement.borrow_and_update().clone();
         self.count(findings).await;
         let metrics = self.metrics();
@@ -167,6 +180,9 @@ impl Keeper {
                 findings.told.insert(greeted.member);
             }
         }
+        if self.is_let_go(&placement, &answers) {
+            return Ok(Round::Left);
+        }
         self.probe_leader(&metrics, findings).await;
         self.look_for_majority(&metrics, &placement, &answers, findings).await;
         if !self.is_sure.load(Ordering::Acquire) && self.is_majority(&metrics, &placement, &answers) {
@@ -178,7 +194,17 @@ impl Keeper {
             true if metrics.state.is_leader() => self.lead(&metrics, &placement, findings).await,
             true => {}
         }
-        Ok(())
+        Ok(Round::GoesOn)
+    }
+
+    /// Whether this node is not placed, and most of those that are have a group that this member is not of, and none has one that
+    /// it is of. A member is never let go because it is not heard: its leader has to have taken it out.
+    fn is_let_go(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>) -> bool {
+        let is_placed = |node: u32| placement.contains(&node);
+        // Who is not placed may itself have been taken out, and not know of whom else was.
+        let mut placed = answers.values().filter(|greeted| is_placed(node_of(greeted.member)));
+        let without = placed.clone().filter(|greeted| greeted.knows && !greeted.keeps).count();
+        !is_placed(node_of(self.member)) && without * 2 > placement.len() && placed.all(|greeted| !greeted.keeps)
     }
 
     /// Counts on, so that a copy of the disk grows old.
@@ -207,7 +233,8 @@ impl Keeper {
         let members = membership.nodes().map(|(member, _)| *member);
         let untold = members.filter(|member| *member != self.member && !findings.told.contains(member));
         let is_leader = metrics.state.is_leader();
-        let sought = !knows_group(metrics) || !is_leader && is_leaderless(metrics, &findings.present);
+        let is_placed = placement.contains(&node_of(self.member));
+        let sought = !knows_group(metrics) || !is_placed || !is_leader && is_leaderless(metrics, &findings.present);
         let unknown = placement.iter().filter(|node| sought || is_leader && !is_heard(metrics, **node));
         let nodes = unknown.filter(|node| **node != node_of(self.member)).map(|node| member_id(*node, 0));
         untold.chain(nodes).map(|to| (self.member, to)).collect()
@@ -298,7 +325,9 @@ impl Keeper {
         let joint = metrics.membership_config.membership().get_joint_config();
         let changes_to = (joint.len() > 1).then(|| joint.last().cloned()).flatten();
         let known = Metrics::new(metrics);
-        let step = next_step(&Known { own: self.member, placement, metrics: &known, changes_to, present: &present });
+        let heard = placement.iter().copied().filter(|node| is_heard(metrics, *node)).collect();
+        let own = self.member;
+        let step = next_step(&Known { own, placement, metrics: &known, changes_to, present: &present, heard: &heard });
         match step {
             Some(step) => self.take(step).await,
             None => self.prefer(&known, metrics, placement, findings).await,
@@ -334,7 +363,7 @@ impl Keeper {
         tokio::time::timeout(CHANGE_PATIENCE, changing).await.map(|changed| changed.map(drop))
     }
 
-    /// Hands leadership to the first of the placement, not more often than every few election timeouts.
+    /// Hands leadership to who should have it, not more often than every few election timeouts.
     async fn prefer(
         &self,
         known: &Metrics,
@@ -342,13 +371,21 @@ impl Keeper {
         placement: &[u32],
         findings: &mut Findings,
     ) {
-        let Some(first) = placement.first().filter(|first| is_heard(metrics, **first)) else { return };
-        let preferred = known.voters.iter().find(|voter| node_of(**voter) == *first).copied();
-        let ready = preferred.filter(|preferred| is_ready_to_lead(known, self.member, *preferred));
+        let ready = self.preferred(known, metrics, placement);
         if let Some(preferred) = ready.filter(|_| findings.preferred_at.elapsed() >= self.prefer_every) {
             findings.preferred_at = Instant::now();
             let _ = self.raft.trigger().transfer_leader(preferred).await;
         }
+    }
+
+    /// A voter that should lead instead of this member and can: that of the first node of the placement, or, where this node is not
+    /// placed, of any that is.
+    fn preferred(&self, known: &Metrics, metrics: &RaftMetrics<TypeConfig>, placement: &[u32]) -> Option<u64> {
+        let acceptable = if placement.contains(&node_of(self.member)) { 1 } else { placement.len() };
+        placement.iter().take(acceptable).find_map(|node| {
+            let voter = known.voters.iter().copied().find(|voter| node_of(*voter) == *node)?;
+            (is_heard(metrics, *node) && is_ready_to_lead(known, self.member, voter)).then_some(voter)
+        })
     }
 }
 

@@ -55,7 +55,8 @@ pub struct ReplicaOptions {
     pub node: u32,
     /// Tells a disk from every other disk of this node if the file is founded now: the wall clock in seconds.
     pub mint: u32,
-    /// Nodes that should have a member, the one that should lead first. The same on all of them.
+    /// Nodes that should have a member, the one that should lead first. The same on all of them. A node that has a member and is
+    /// not among them takes part until the group has others in its place; then it says [`Event::Left`].
     pub placement: Vec<u32>,
     /// Drawn at random for this process.
     pub nonce: u64,
@@ -151,6 +152,9 @@ pub enum Event {
         /// What the rows stand for at least.
         position: Position,
     },
+    /// The node is not placed any more, and the group has gone on without this member: its file is needed by nobody. The member has
+    /// stopped; nothing follows.
+    Left,
     /// The member has stopped; nothing follows.
     Failed(Failure),
 }

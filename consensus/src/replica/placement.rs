@@ -18,6 +18,8 @@ pub(super) struct Known<'a> {
     pub changes_to: Option<BTreeSet<u64>>,
     /// Who answers on a node, as far as it was asked.
     pub present: &'a BTreeMap<u32, u64>,
+    /// Nodes whose voter has answered lately.
+    pub heard: &'a BTreeSet<u32>,
 }
 
 /// A change of members.
@@ -33,7 +35,7 @@ pub(super) enum Step {
 /// The next step; `None` when nothing is to be changed or nothing can be now.
 ///
 /// A voter goes only when another disk of its node answers and has caught up, or when its node is not placed any more and all
-/// that are placed have a voter; never because it is down.
+/// that are placed have a voter, and none another disk that is to be one; never because it is down.
 pub(super) fn next_step(known: &Known) -> Option<Step> {
     if let Some(voters) = &known.changes_to {
         return Some(Step::ChangeVoters(voters.clone()));
@@ -77,7 +79,8 @@ impl Known<'_> {
     }
 
     fn remove_unplaced(&self) -> Option<Step> {
-        let has_voter = |node: &u32| self.voters().any(|voter| node_of(voter) == *node);
+        let is_joining = |node: &u32| self.present.get(node).is_some_and(|disk| !self.metrics.voters.contains(disk));
+        let has_voter = |node: &u32| self.voters().any(|voter| node_of(voter) == *node) && !is_joining(node);
         if self.placement.is_empty() || !self.placement.iter().all(has_voter) {
             return None;
         }
@@ -86,7 +89,9 @@ impl Known<'_> {
         unplaced.sort_by_key(|voter| *voter == self.own);
         match *unplaced.first()? {
             own if own == self.own => {
-                self.voters().filter(is_placed).find(|voter| self.has_caught_up(*voter)).map(Step::Transfer)
+                let is_heard = |voter: &u64| self.heard.contains(&node_of(*voter));
+                let mut may_lead = self.voters().filter(is_placed).filter(is_heard);
+                may_lead.find(|voter| self.has_caught_up(*voter)).map(Step::Transfer)
             }
             other => Some(Step::ChangeVoters(self.voters().filter(|voter| *voter != other).collect())),
         }
@@ -105,6 +110,9 @@ mod tests {
         Metrics { is_leader: true, last_log: Some(500), voters, matched, ..Metrics::default() }
     }
 
+    /// Nothing is heard of it.
+    const DOWN: u32 = 5;
+
     fn a(node: u32) -> u64 {
         member_id(node, 10)
     }
@@ -115,7 +123,8 @@ mod tests {
 
     fn step(metrics: &Metrics, placement: &[u32], present: &[u64]) -> Option<Step> {
         let present = present.iter().map(|member| (node_of(*member), *member)).collect();
-        next_step(&Known { own: a(1), placement, metrics, changes_to: None, present: &present })
+        let heard = placement.iter().copied().filter(|node| *node != DOWN).collect();
+        next_step(&Known { own: a(1), placement, metrics, changes_to: None, present: &present, heard: &heard })
     }
 
     #[test]
@@ -147,6 +156,21 @@ mod tests {
             Some(Step::Transfer(a(2))),
             "the leader goes last, led by another"
         );
+        let moved = Metrics { voters: [a(1), a(DOWN), a(6), a(7)].into(), ..metrics.clone() };
+        let moved = Metrics { matched: moved.voters.iter().map(|voter| (*voter, Some(500))).collect(), ..moved };
+        assert_eq!(step(&moved, &[DOWN, 6, 7], &[]), Some(Step::Transfer(a(6))), "by one that is heard");
+    }
+
+    #[test]
+    fn nobody_goes_while_another_disk_of_a_placed_node_is_to_be_a_voter() {
+        let mut metrics = three();
+        metrics.voters.insert(b(4));
+        metrics.learners.insert(b(2));
+        metrics.matched.insert(b(2), None);
+        assert_eq!(step(&metrics, &[1, 2, 4], &[b(2), b(4)]), None, "without node 3 two would be left with everything");
+        metrics.matched.insert(b(2), Some(500));
+        let joined = [a(1), a(3), b(2), b(4)].into();
+        assert_eq!(step(&metrics, &[1, 2, 4], &[b(2), b(4)]), Some(Step::ChangeVoters(joined)));
     }
 
     #[test]
@@ -156,7 +180,9 @@ mod tests {
         assert_eq!(step(&metrics, &[1, 2, 3], &[a(2)]), Some(Step::RemoveLearners([b(2), b(5)].into())));
         let (placement, present) = ([1, 2, 3], BTreeMap::new());
         let changes_to = Some(BTreeSet::from([a(1), a(2)]));
-        let known = Known { own: a(1), placement: &placement, metrics: &metrics, changes_to, present: &present };
+        let heard = BTreeSet::new();
+        let known =
+            Known { own: a(1), placement: &placement, metrics: &metrics, changes_to, present: &present, heard: &heard };
         assert_eq!(next_step(&known), Some(Step::ChangeVoters([a(1), a(2)].into())));
     }
 }

@@ -39,6 +39,8 @@ pub struct State {
     /// Where other disks are than those of the group, if they are a majority.
     pub bereft: std::collections::BTreeSet<u32>,
     pub failed: Option<Failure>,
+    /// The group has gone on without it.
+    pub left: bool,
     /// Commands that were said by events, since the process started.
     pub told: usize,
 }
@@ -74,6 +76,7 @@ impl State {
             }
             Event::Checkpointed { position } => self.checkpointed = position.commands(),
             Event::Bereft { nodes } => self.bereft = nodes,
+            Event::Left => self.left = true,
             Event::Failed(failure) => self.failed = Some(failure),
         }
     }
