@@ -6,6 +6,7 @@ pub mod hour;
 pub mod joins;
 pub mod leases;
 pub mod month;
+pub mod moves;
 pub mod old_views;
 pub mod pairs;
 pub mod versions;
@@ -16,6 +17,7 @@ use crate::rtt::SITES;
 use claims::ClaimPlan;
 use leases::LeasePlan;
 use month::Days;
+use moves::MovePlan;
 use std::collections::BTreeSet;
 use tidemark_proto::limits::{AGE_UNIT, STAY_MAX, STREAMS_KEPT_AGES};
 use tidemark_proto::msg::ClaimRule;
@@ -39,6 +41,8 @@ pub const ZONE: u64 = 150;
 const OLD_DISKS_PER_10K: u32 = 2_000;
 /// Of 10,000 runs, in so many a group is lost.
 const LOSSES_PER_10K: u32 = 1_000;
+/// The dice of machines that come and go.
+const MOVES_FORK: u64 = 41;
 /// Valves of a group, twice those of the reference layout.
 const LANES_DRAWN_MAX: u64 = 20;
 
@@ -336,7 +340,7 @@ pub struct Plan {
     pub pairs: Vec<usize>,
     /// Data centre of each group. What faults and clients call a node is all of a group's.
     pub nodes: Vec<usize>,
-    /// Nodes that hold each group's log.
+    /// Processes of each group: nodes that hold its log, and where machines come and go, that ever may.
     pub replicas: Vec<usize>,
     /// Groups that are founded while it counts, ascending: the last ones.
     pub joins: Vec<usize>,
@@ -356,6 +360,7 @@ pub struct Plan {
     pub eras: EraPlan,
     pub updown: Option<UpDownPlan>,
     pub versions: VersionPlan,
+    pub moves: MovePlan,
     pub workload: Workload,
     pub safety_end: Time,
     /// Where faults left fewer increments than this, more come after them.
@@ -443,12 +448,23 @@ impl Plan {
         Plan::drawn(seed, scale)
     }
 
-    /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long. What
+    /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long, and in some
+    /// of them machines that come and go. What
     /// real disks cannot be told to do (answer late, come back as old copies) is left out.
     pub fn real(seed: u64) -> Plan {
-        let scale = Scale { dcs_max: 5, lanes_max: 3, safety: SAFETY_REAL, increments: (6_000, 0), replicas: Some(3) };
+        let scale = Scale {
+            dcs_max: 5,
+            lanes_max: 3,
+            safety: SAFETY_REAL,
+            increments: (6_000, 0),
+            replicas: Some(moves::REPLICAS.into()),
+        };
         let mut plan = Plan::drawn(seed, scale);
         plan.faults.retain(|(_, fault)| !matches!(fault, Fault::StallDisk { .. } | Fault::OldDisk { .. }));
+        plan.moves = MovePlan::drawn(&mut Rng::new(seed).fork(MOVES_FORK), plan.sites.len(), plan.safety_end);
+        for (replicas, &dc) in plan.replicas.iter_mut().zip(&plan.nodes) {
+            *replicas = plan.moves.of(dc).map_or(*replicas, |moving| moving.machines.into());
+        }
         plan
     }
 
@@ -488,6 +504,7 @@ impl Plan {
             safety_end,
             increments_least: scale.increments.1,
             days: None,
+            moves: MovePlan::default(),
             only: Only::default(),
         };
         plan.faults = faults(&mut root.fork(3), &plan);

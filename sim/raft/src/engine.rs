@@ -6,10 +6,12 @@ use crate::ledger;
 use crate::network::{InMemory, Layout, Network};
 use crate::quic::Quic;
 use crate::speaker::{Said, Speaker};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::raft::{RaftService, RaftTransport, seed_thread};
+use tidemark_consensus::replica::{member_id, node_of};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::Time;
@@ -50,6 +52,8 @@ struct RealLogs {
     replicas: Vec<Process<group::Member>>,
     layout: Layout,
     mints: Vec<u32>,
+    /// Members whose groups let them go.
+    aside: BTreeSet<u64>,
     network: Box<dyn Network>,
     /// By pair of data centres.
     cut: Vec<Vec<bool>>,
@@ -93,6 +97,7 @@ fn begin(plan: &Plan, network: fn(Layout, &Speaker, &mut Rng) -> Box<dyn Network
         ledger: (0..dcs).map(|_| Process::new()).collect(),
         replicas: (0..nodes).map(|_| Process::new()).collect(),
         mints: vec![1; nodes],
+        aside: BTreeSet::new(),
         cut: vec![vec![false; dcs]; dcs],
         apart: vec![false; nodes],
         speaker,
@@ -209,9 +214,9 @@ impl Engine for RealLogs {
         }
     }
 
-    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64) -> Result<Started, String> {
+    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64, placed: &[usize]) -> Result<Started, String> {
         let (group, flush) = (self.layout.group_of(node), self.flush());
-        let placement = self.layout.groups[group].clone().map(|node| node as u32).collect();
+        let placement = placed.iter().map(|&node| node as u32).collect();
         let place = group::Place { node, boot, group, placement, mint: self.mints[node], nonce, flush };
         let transport = self.start(Party::Node(node));
         let disk = self.replicas[node].disk.clone();
@@ -241,16 +246,30 @@ impl Engine for RealLogs {
         self.mints[node] += 1;
     }
 
+    fn set_aside(&mut self, node: usize) {
+        self.aside.insert(member_id(node as u32, self.mints[node]));
+        self.wipe(node);
+    }
+
     fn is_whole(&self, nodes: Range<usize>) -> bool {
         let Some(metrics) = self.leader(nodes.clone()).map(|leader| leader.replica.metrics().get()) else {
             return false;
         };
         let members = nodes.clone().filter_map(|node| self.replicas[node].member.as_ref());
-        let mut members = members.map(|member| member.replica.member());
+        let members: BTreeSet<u64> = members.map(|member| member.replica.member()).collect();
         let has_all = |member: &u64| metrics.matched.get(member).copied().flatten() >= metrics.committed;
-        metrics.voters.len() == nodes.len()
-            && metrics.learners.is_empty()
-            && members.all(|member| metrics.voters.contains(&member) && has_all(&member))
+        let is_there = |voter: &u64| self.aside.contains(voter) || members.contains(voter) && has_all(voter);
+        metrics.learners.is_empty() && metrics.voters.iter().all(is_there)
+    }
+
+    fn is_settled(&self, nodes: Range<usize>, placed: &[usize]) -> bool {
+        let Some(metrics) = self.leader(nodes).map(|leader| leader.replica.metrics().get()) else {
+            return false;
+        };
+        let voters: BTreeSet<usize> = metrics.voters.iter().map(|voter| node_of(*voter) as usize).collect();
+        metrics.learners.is_empty()
+            && metrics.voters.len() == placed.len()
+            && placed.iter().all(|node| voters.contains(node))
     }
 
     fn submit(&mut self, node: usize, leadership: u64, entry: Vec<u8>) -> bool {

@@ -117,7 +117,8 @@ async fn tell(replica: Replica, mut events: mpsc::Receiver<Event>, (node, boot):
             },
             Event::Checkpointed { position } => (GroupNews::Checkpointed { count: position.commands() as usize }, None),
             // For people: groups are lost in the fast mode only.
-            Event::Bereft { .. } | Event::Left => continue,
+            Event::Bereft { .. } => continue,
+            Event::Left => (GroupNews::Left, None),
             Event::Failed(failure) => (GroupNews::Failed { reason: failure.to_string() }, None),
         };
         speaker.say(News::Group { node, boot, news }, position);
