@@ -27,12 +27,12 @@ use super::identity::{Start, node_of};
 use super::leadership::Voice;
 use super::machine::Machine;
 use super::placement::{Known, Step, next_step};
-use super::tables::{Disk, Hear, PutDisk};
+use super::tables::{Disk, Hear, PutDisk, read_founder};
 use super::{Failure, member_id};
 use crate::raft::log_store::LogStore;
 use crate::raft::node::{initialize, is_ready_to_lead};
 use crate::raft::serve::stopped;
-use crate::raft::types::TypeConfig;
+use crate::raft::types::{LogId, StoredMembership, TypeConfig};
 use crate::raft::{CallKind, Metrics, RaftTransport, ServeError, wire};
 
 /// Between rounds of a member that takes part.
@@ -45,6 +45,9 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(1);
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// So long a majority of other disks answers before the owner is told: a group that is being founded looks like that for a moment.
 const BEREFT_PATIENCE: Duration = Duration::from_secs(3);
+/// Nodes that were taken away are asked for so long before a group is founded that they might still hold: one that was told to go may
+/// just be starting again to read it.
+const GONE_PATIENCE: Duration = Duration::from_secs(10);
 /// A member that has not answered its leader for so long is asked who it is.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -63,13 +66,35 @@ pub(super) struct Greeted {
     pub knows: bool,
     /// The highest start of the greeting member that it had heard of.
     pub known: Option<Start>,
-    /// Whether it keeps the one it was told: it does of members of its group.
+    /// Whether it keeps the one it was told: it does of members of its group, by what it knows of them, committed or not.
     pub keeps: bool,
+    /// The group that it knows: see [`founder_of`](super::tables::founder_of).
+    pub group: Option<u64>,
+    /// Where the members that it knows to be committed stand in the log.
+    pub members_at: Option<LogId>,
+    /// Whether by its own layout the group is placed on its node.
+    pub placed: bool,
+    /// Whether it has found that a majority of the disks of its group is gone.
+    pub bereft: bool,
+}
+
+impl Greeted {
+    /// The answer of a node that holds no log of the group.
+    pub fn by_none(node: u32) -> Self {
+        let (knows, keeps, placed, bereft) = (false, false, false, false);
+        Self { member: member_id(node, 0), knows, known: None, keeps, group: None, members_at: None, placed, bereft }
+    }
+}
+
+/// What a member says of itself beside what its log knows.
+pub(super) struct Bearing {
+    pub placement: watch::Receiver<Vec<u32>>,
+    pub is_bereft: AtomicBool,
 }
 
 /// Answers greetings, whether or not this member takes part itself.
 pub(super) async fn on_greeting(
-    member: u64,
+    bearing: &Bearing,
     raft: &Raft<TypeConfig, Machine>,
     store: &LogStore,
     from: u64,
@@ -77,9 +102,21 @@ pub(super) async fn on_greeting(
 ) -> Result<Bytes, ServeError> {
     let Greeting { start } = wire::decode(message, size_of::<Greeting>() * 2)?;
     let metrics = raft.metrics().borrow_watched().clone();
-    let keeps = metrics.membership_config.membership().nodes().any(|(known, _)| *known == from);
+    let committed = raft.with_raft_state(|state| StoredMembership::clone(state.membership_state.committed()));
+    let committed = committed.await.map_err(stopped)?;
+    let is_of = |membership: &StoredMembership| membership.membership().nodes().any(|(known, _)| *known == from);
+    let keeps = is_of(&metrics.membership_config) || is_of(&committed);
     let known = if keeps { hear(store, from, start).await? } else { None };
-    Ok(wire::encode(&Greeted { member, knows: knows_group(&metrics), known, keeps }))
+    Ok(wire::encode(&Greeted {
+        member: metrics.id,
+        knows: knows_group(&metrics),
+        known,
+        keeps,
+        group: read_founder(store).map_err(stopped)?,
+        members_at: *committed.log_id(),
+        placed: bearing.placement.borrow().contains(&node_of(metrics.id)),
+        bereft: bearing.is_bereft.load(Ordering::Acquire),
+    }))
 }
 
 async fn hear(store: &LogStore, member: u64, start: Start) -> Result<Option<Start>, ServeError> {
@@ -101,6 +138,10 @@ pub(super) struct Keeper {
     pub voice: Arc<Voice>,
     pub nodes: Arc<dyn RaftTransport>,
     pub placement: watch::Receiver<Vec<u32>>,
+    /// All nodes that the data centre ever had, and those of them that were taken away.
+    pub everyone: BTreeSet<u32>,
+    pub gone: BTreeSet<u32>,
+    pub bearing: Arc<Bearing>,
     /// Whether this member takes part.
     pub is_sure: Arc<AtomicBool>,
     pub disk: Disk,
@@ -121,8 +162,9 @@ enum Round {
 struct Findings {
     /// Members that keep the present count.
     told: BTreeSet<u64>,
-    /// Who answers on a node, and whether it knows a group.
-    present: BTreeMap<u32, (u64, bool)>,
+    /// What was last answered on a node.
+    present: BTreeMap<u32, Greeted>,
+    began: Instant,
     counted_at: Instant,
     preferred_at: Instant,
     /// Since when a majority of the disks is gone, and what the owner was told.
@@ -135,7 +177,8 @@ impl Keeper {
         let now = Instant::now();
         let (told, present) = (BTreeSet::new(), BTreeMap::new());
         let (bereft_since, bereft) = (None, BTreeSet::new());
-        let mut findings = Findings { told, present, counted_at: now, preferred_at: now, bereft_since, bereft };
+        let (counted_at, preferred_at, began) = (now, now, now);
+        let mut findings = Findings { told, present, began, counted_at, preferred_at, bereft_since, bereft };
         loop {
             let round = self.round(&mut findings).await;
             match &round {
@@ -175,12 +218,12 @@ impl Keeper {
                 let (start, known) = (self.disk.starts, greeted.known.map_or(0, |known| known.count));
                 return Err(Failure::OldCopy { member: self.member, start, known, by: node_of(greeted.member) });
             }
-            findings.present.insert(node_of(greeted.member), (greeted.member, greeted.knows));
+            findings.present.insert(node_of(greeted.member), *greeted);
             if greeted.keeps {
                 findings.told.insert(greeted.member);
             }
         }
-        if self.is_let_go(&placement, &answers) {
+        if self.is_let_go(&metrics, &placement, &answers) {
             return Ok(Round::Left);
         }
         self.probe_leader(&metrics, findings).await;
@@ -190,20 +233,33 @@ impl Keeper {
             self.raft.runtime_config().elect(true);
         }
         match knows_group(&metrics) {
-            false => self.found(&placement, &answers).await,
+            false => self.found(&placement, &answers, findings.began).await,
             true if metrics.state.is_leader() => self.lead(&metrics, &placement, findings).await,
             true => {}
         }
         Ok(Round::GoesOn)
     }
 
-    /// Whether this node is not placed, and most of those that are have a group that this member is not of, and none has one that
-    /// it is of. A member is never let go because it is not heard: its leader has to have taken it out.
-    fn is_let_go(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>) -> bool {
+    /// Whether this node is not placed, and most of those that are have this member's own group without it, as of no earlier than it
+    /// knows of members, and none has one that it is of. A member is never let go because it is not heard: its leader has to have taken
+    /// it out. One that knows no group has nothing to keep.
+    fn is_let_go(
+        &self,
+        metrics: &RaftMetrics<TypeConfig>,
+        placement: &[u32],
+        answers: &BTreeMap<u64, Greeted>,
+    ) -> bool {
+        // What cannot be read is no group's, and nobody's answer is about it.
+        let own_group = read_founder(&self.store).ok().flatten();
+        let own =
+            |greeted: &Greeted| !knows_group(metrics) || own_group.is_some_and(|group| greeted.group == Some(group));
+        let since = *metrics.membership_config.log_id();
+        let is_without =
+            |greeted: &&Greeted| greeted.knows && !greeted.keeps && own(greeted) && greeted.members_at >= since;
         let is_placed = |node: u32| placement.contains(&node);
         // Who is not placed may itself have been taken out, and not know of whom else was.
         let mut placed = answers.values().filter(|greeted| is_placed(node_of(greeted.member)));
-        let without = placed.clone().filter(|greeted| greeted.knows && !greeted.keeps).count();
+        let without = placed.clone().filter(is_without).count();
         !is_placed(node_of(self.member)) && without * 2 > placement.len() && placed.all(|greeted| !greeted.keeps)
     }
 
@@ -232,12 +288,40 @@ impl Keeper {
         let membership = metrics.membership_config.membership();
         let members = membership.nodes().map(|(member, _)| *member);
         let untold = members.filter(|member| *member != self.member && !findings.told.contains(member));
-        let is_leader = metrics.state.is_leader();
-        let is_placed = placement.contains(&node_of(self.member));
-        let sought = !knows_group(metrics) || !is_placed || !is_leader && is_leaderless(metrics, &findings.present);
-        let unknown = placement.iter().filter(|node| sought || is_leader && !is_heard(metrics, **node));
-        let nodes = unknown.filter(|node| **node != node_of(self.member)).map(|node| member_id(*node, 0));
+        let nodes = self.nodes_to_greet(metrics, placement, findings).into_iter();
+        let nodes = nodes.filter(|node| *node != node_of(self.member)).map(|node| member_id(node, 0));
         untold.chain(nodes).map(|to| (self.member, to)).collect()
+    }
+
+    fn nodes_to_greet(
+        &self,
+        metrics: &RaftMetrics<TypeConfig>,
+        placement: &[u32],
+        findings: &Findings,
+    ) -> BTreeSet<u32> {
+        let placed = placement.iter().copied();
+        let is_leader = metrics.state.is_leader();
+        match () {
+            // Whoever still has the group, wherever a layout of before wanted it.
+            () if !knows_group(metrics) => self.everyone.iter().copied().chain(placed).collect(),
+            () if !placement.contains(&node_of(self.member)) => {
+                placed.chain(self.unplaced(metrics, placement)).collect()
+            }
+            () if is_leader => {
+                let unheard = placed.filter(|node| !is_heard(metrics, *node));
+                // These say by which layout they go before they are asked to lead, or are taken out.
+                let asked = placement.first().copied().into_iter().chain(self.unplaced(metrics, placement));
+                unheard.chain(asked).collect()
+            }
+            () if is_leaderless(metrics, &findings.present) => placed.collect(),
+            () => BTreeSet::new(),
+        }
+    }
+
+    /// Nodes of members that are not placed.
+    fn unplaced(&self, metrics: &RaftMetrics<TypeConfig>, placement: &[u32]) -> BTreeSet<u32> {
+        let nodes = metrics.membership_config.membership().nodes().map(|(member, _)| node_of(*member));
+        nodes.filter(|node| !placement.contains(node)).collect()
     }
 
     /// By member that answered.
@@ -277,7 +361,7 @@ impl Keeper {
         let Some(leader) = metrics.current_leader.filter(|leader| *leader != self.member) else { return };
         let whom = [(member_id(node_of(self.member), 0), member_id(node_of(leader), 0))].into();
         for greeted in self.greet(whom).await.values() {
-            findings.present.insert(node_of(greeted.member), (greeted.member, greeted.knows));
+            findings.present.insert(node_of(greeted.member), *greeted);
         }
     }
 
@@ -289,7 +373,7 @@ impl Keeper {
         answers: &BTreeMap<u64, Greeted>,
         findings: &mut Findings,
     ) {
-        let present = answers.values().map(|greeted| (node_of(greeted.member), (greeted.member, greeted.knows)));
+        let present = answers.values().map(|greeted| (node_of(greeted.member), *greeted));
         let strangers = match is_leaderless(metrics, &findings.present) || metrics.state.is_leader() {
             true => strangers(metrics, placement, &present.collect()),
             false => BTreeSet::new(),
@@ -299,15 +383,30 @@ impl Keeper {
         let told = strangers.is_empty() || since.elapsed() >= BEREFT_PATIENCE;
         if told && findings.bereft != strangers {
             findings.bereft = strangers.clone();
+            self.bearing.is_bereft.store(!strangers.is_empty(), Ordering::Release);
             self.voice.bereft(strangers).await;
         }
     }
 
+    /// Whether every node that might still hold the group's log says that it does not. Who was taken away may be silent: the operator
+    /// has said that nothing is to be had there.
+    fn is_held_nowhere(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, began: Instant) -> bool {
+        let answered: BTreeSet<u32> = answers.values().map(|greeted| node_of(greeted.member)).collect();
+        let may_be_silent = |node: &u32| self.gone.contains(node) && began.elapsed() >= GONE_PATIENCE;
+        let has_said = |node: &u32| placement.contains(node) || answered.contains(node) || may_be_silent(node);
+        let own = node_of(self.member);
+        !answers.values().any(|greeted| greeted.knows)
+            && self.everyone.iter().all(|node| *node == own || has_said(node))
+    }
+
     /// Founds the group if this node is the first of the placement and all others have said that they know none.
-    async fn found(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>) {
+    async fn found(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, began: Instant) {
+        if !self.is_held_nowhere(placement, answers, began) {
+            return;
+        }
         let own = node_of(self.member);
         let blank = |node: &u32| {
-            let greeted = answers.values().find(|greeted| node_of(greeted.member) == *node && !greeted.knows);
+            let greeted = answers.values().find(|greeted| node_of(greeted.member) == *node && greeted.placed);
             if *node == own { Some(self.member) } else { greeted.map(|greeted| greeted.member) }
         };
         let voters: Option<BTreeSet<u64>> = placement.iter().map(blank).collect();
@@ -321,13 +420,18 @@ impl Keeper {
     }
 
     async fn lead(&self, metrics: &RaftMetrics<TypeConfig>, placement: &[u32], findings: &mut Findings) {
-        let present = findings.present.iter().map(|(node, (member, _))| (*node, *member)).collect();
+        let (placed, leaving): (Vec<&Greeted>, Vec<&Greeted>) =
+            findings.present.values().partition(|greeted| greeted.placed);
+        let present = placed.into_iter().map(|greeted| (node_of(greeted.member), greeted.member)).collect();
+        let leaving = leaving.into_iter().map(|greeted| node_of(greeted.member)).collect();
         let joint = metrics.membership_config.membership().get_joint_config();
         let changes_to = (joint.len() > 1).then(|| joint.last().cloned()).flatten();
         let known = Metrics::new(metrics);
-        let heard = placement.iter().copied().filter(|node| is_heard(metrics, *node)).collect();
+        let nodes = known.voters.iter().map(|voter| node_of(*voter));
+        let heard = nodes.filter(|node| is_heard(metrics, *node)).collect();
         let own = self.member;
-        let step = next_step(&Known { own, placement, metrics: &known, changes_to, present: &present, heard: &heard });
+        let (present, leaving, heard) = (&present, &leaving, &heard);
+        let step = next_step(&Known { own, placement, metrics: &known, changes_to, present, leaving, heard });
         match step {
             Some(step) => self.take(step).await,
             None => self.prefer(&known, metrics, placement, findings).await,
@@ -371,7 +475,7 @@ impl Keeper {
         placement: &[u32],
         findings: &mut Findings,
     ) {
-        let ready = self.preferred(known, metrics, placement);
+        let ready = self.preferred(known, metrics, placement, findings);
         if let Some(preferred) = ready.filter(|_| findings.preferred_at.elapsed() >= self.prefer_every) {
             findings.preferred_at = Instant::now();
             let _ = self.raft.trigger().transfer_leader(preferred).await;
@@ -379,37 +483,40 @@ impl Keeper {
     }
 
     /// A voter that should lead instead of this member and can: that of the first node of the placement, or, where this node is not
-    /// placed, of any that is.
-    fn preferred(&self, known: &Metrics, metrics: &RaftMetrics<TypeConfig>, placement: &[u32]) -> Option<u64> {
+    /// placed, of any that is. It has to have the same layout, or it would hand back.
+    fn preferred(
+        &self,
+        known: &Metrics,
+        metrics: &RaftMetrics<TypeConfig>,
+        placement: &[u32],
+        findings: &Findings,
+    ) -> Option<u64> {
         let acceptable = if placement.contains(&node_of(self.member)) { 1 } else { placement.len() };
         placement.iter().take(acceptable).find_map(|node| {
             let voter = known.voters.iter().copied().find(|voter| node_of(*voter) == *node)?;
-            (is_heard(metrics, *node) && is_ready_to_lead(known, self.member, voter)).then_some(voter)
+            let is_willing = findings.present.get(node).is_some_and(|said| said.placed && said.member == voter);
+            (is_willing && is_heard(metrics, *node) && is_ready_to_lead(known, self.member, voter)).then_some(voter)
         })
     }
 }
 
 /// Nobody leads, as far as is known; a leader whose node answers with another disk does not.
-fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, present: &BTreeMap<u32, (u64, bool)>) -> bool {
-    let is_gone = |leader: u64| present.get(&node_of(leader)).is_some_and(|(member, _)| *member != leader);
+fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, present: &BTreeMap<u32, Greeted>) -> bool {
+    let is_gone = |leader: u64| present.get(&node_of(leader)).is_some_and(|said| said.member != leader);
     metrics.current_leader.is_none_or(is_gone)
 }
 
-/// Nodes with other disks than those of the group, if without them nothing can be decided; else none.
-fn strangers(
-    metrics: &RaftMetrics<TypeConfig>,
-    placement: &[u32],
-    present: &BTreeMap<u32, (u64, bool)>,
-) -> BTreeSet<u32> {
+/// Nodes with other disks than those of the group, if without them nothing can be decided; else none. Who is blank takes the word of
+/// somebody who knows the group: it cannot tell itself from one that is about to be added.
+fn strangers(metrics: &RaftMetrics<TypeConfig>, placement: &[u32], present: &BTreeMap<u32, Greeted>) -> BTreeSet<u32> {
     if !knows_group(metrics) {
-        let is_blank = |node: &&u32| {
-            **node == node_of(metrics.id) || present.get(*node).is_some_and(|(_, knows_group)| !knows_group)
-        };
+        let is_blank =
+            |node: &&u32| **node == node_of(metrics.id) || present.get(*node).is_some_and(|said| !said.knows);
         let blank: BTreeSet<u32> = placement.iter().filter(is_blank).copied().collect();
-        let is_known = present.values().any(|(_, knows_group)| *knows_group);
+        let is_known = present.values().any(|said| said.knows && said.bereft);
         return if is_known && blank.len() * 2 >= placement.len() { blank } else { BTreeSet::new() };
     }
-    let is_gone = |voter: &&u64| present.get(&node_of(**voter)).is_some_and(|(member, _)| member != *voter);
+    let is_gone = |voter: &&u64| present.get(&node_of(**voter)).is_some_and(|said| said.member != **voter);
     let of_config = |voters: &BTreeSet<u64>| -> BTreeSet<u32> {
         let gone: BTreeSet<u32> = voters.iter().filter(is_gone).map(|voter| node_of(*voter)).collect();
         if gone.len() * 2 >= voters.len() { gone } else { BTreeSet::new() }
