@@ -26,6 +26,8 @@ pub struct Doors {
     pub groups: BTreeMap<u16, mpsc::Sender<Event>>,
     /// Of those whose log is on several nodes.
     pub rafts: BTreeMap<u16, RaftDoor>,
+    /// Answers for the groups that this node does not hold.
+    pub absent: Arc<dyn RaftService>,
     pub neighbours: Arc<Neighbours>,
     /// The cluster and its era.
     pub cluster: String,
@@ -112,7 +114,8 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
             return connection.close(&reason);
         }
     };
-    match (kind, doors.rafts.get(&group).and_then(RaftDoor::enter), neighbour) {
+    let raft = doors.rafts.get(&group).map_or_else(|| Some(doors.absent.clone()), RaftDoor::enter);
+    match (kind, raft, neighbour) {
         (channel::GROUP_RAFT_CALL, Some(raft), Some(from)) => serve_call(raft, from, channel).await,
         (channel::GROUP_RAFT_STREAM, Some(raft), Some(from)) => serve_stream(raft, from, channel).await,
         (channel::INCREMENTS | channel::GROUP, ..) => serve_group(connection, kind, channel, conn, group, &doors).await,

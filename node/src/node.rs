@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidemark_consensus::replica::{Replica, ReplicaOptions};
+use tidemark_consensus::replica::{Absent, Replica, ReplicaOptions};
 use tidemark_proto::group::GroupConfig;
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::node::{NodeConfig, NodeCore};
@@ -130,7 +130,8 @@ impl Node {
         let doors = groups.iter().map(|group| (group.number, group.events.clone())).collect::<BTreeMap<_, _>>();
         let rafts = groups.iter().map(|group| (group.number, group.raft.clone())).collect();
         let (cluster, placement) = (options.cluster.clone(), options.placement.clone());
-        let doors = Doors { groups: doors, rafts, neighbours, cluster, placement };
+        let absent = Arc::new(Absent { node: options.node.into() });
+        let doors = Doors { groups: doors, rafts, absent, neighbours, cluster, placement };
         let accepting = tokio::spawn(accept_all(endpoint, Arc::new(doors)));
         Ok(Node { groups, accepting })
     }
@@ -157,17 +158,22 @@ impl Node {
 fn groups_of(options: &NodeOptions) -> Result<Vec<u16>, StartError> {
     let mut groups: Vec<u16> = options.placement.groups_of(options.node).collect();
     if options.placement.replicas() > 1 {
-        let held = storage::shared_groups(&options.data_dir, options.placement.nodes());
+        let held = storage::shared_groups(&options.data_dir, options.placement.nodes())?;
         let leaving: Vec<u16> = held.into_iter().filter(|group| !groups.contains(group)).collect();
         if !leaving.is_empty() {
             tracing::info!(node = options.node, ?leaving, "holds groups until others have taken its place");
         }
         groups.extend(leaving);
     }
-    match groups.is_empty() {
-        true => Err(StartError::TakenAway { node: options.node, dc: options.dc_name.clone() }),
-        false => Ok(groups),
+    if groups.is_empty() {
+        let (node, dc) = (options.node, options.dc_name.clone());
+        let path = options.data_dir.display().to_string();
+        return Err(match storage::has_left(&options.data_dir)? {
+            true => StartError::TakenAway { node, dc },
+            false => StartError::HoldsNothing { node, dc, path },
+        });
     }
+    Ok(groups)
 }
 
 async fn start_group(options: &NodeOptions, neighbours: &Arc<Neighbours>, group: u16) -> Result<Running, StartError> {
@@ -210,13 +216,14 @@ impl Keeping {
             let Opened { core, log, replica } = opened;
             let host = Host::new(core, log, self.options.dc_name.clone(), self.publish.clone());
             let ended = host.run(&mut events).await;
+            let member = replica.as_ref().map_or(0, Replica::member);
             if let Some(replica) = replica {
                 replica.shutdown().await;
             }
             self.raft.lead_to(None);
             let lost = match ended {
                 Ended::Over => return,
-                Ended::Left => return self.leave(),
+                Ended::Left => return self.leave(member),
                 Ended::Lost(lost) => lost,
             };
             opened = match self.found_anew(lost).await {
@@ -226,10 +233,11 @@ impl Keeping {
         }
     }
 
-    /// The group has gone on without this node: what it held is kept under another name.
-    fn leave(&self) {
-        match storage::set_left_aside(&disk_of(&self.options, self.group)) {
+    /// The group has gone on without this member: what it held is kept under another name.
+    fn leave(&self, member: u64) {
+        match storage::set_left_aside(&disk_of(&self.options, self.group), member) {
             Ok(aside) => {
+                self.raft.lead_to(Some(Arc::new(Absent { node: self.options.node.into() })));
                 tracing::info!(group = self.group, kept = %aside.display(), "the group is on other nodes now");
                 self.publish.send_modify(|status| status.left = true);
             }
@@ -265,6 +273,9 @@ async fn open_shared(options: &NodeOptions, neighbours: &Arc<Neighbours>, group:
     let placement = options.placement.holders(group).map(u32::from).collect();
     let (cluster, own) = (options.cluster.clone(), options.node.into());
     let mut replica = ReplicaOptions::new(cluster, name, placement, own, mint, rand::random());
+    let everyone = 0..options.placement.nodes();
+    replica.gone = everyone.clone().filter(|node| options.placement.is_gone(*node)).map(u32::from).collect();
+    replica.nodes = everyone.map(u32::from).collect();
     replica.raft.flush_delay = options.flush_delay;
     replica.raft.keep_entries = KEEP_ENTRIES;
     replica.raft.entry_bytes_max = options.core.entry_bytes_max + COMMAND_HEAD_BYTES;
