@@ -150,6 +150,23 @@ pub(super) struct Keeper {
     pub prefer_every: Duration,
 }
 
+/// What a member knows of its own group.
+struct Own {
+    knows: bool,
+    group: Option<u64>,
+    /// Where the members that it knows of stand in the log, committed or not.
+    members_at: Option<LogId>,
+}
+
+impl Own {
+    /// Whether an answer proves that this member was taken out: it is of the same group, and committed members that are no older do not
+    /// contain it. One who is catching up does not know yet of disks that came later.
+    fn is_done_without(&self, greeted: &Greeted) -> bool {
+        let is_own = !self.knows || self.group.is_some() && self.group == greeted.group;
+        greeted.knows && !greeted.keeps && is_own && greeted.members_at >= self.members_at
+    }
+}
+
 /// How a round ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
@@ -250,12 +267,12 @@ impl Keeper {
         answers: &BTreeMap<u64, Greeted>,
     ) -> bool {
         // What cannot be read is no group's, and nobody's answer is about it.
-        let own_group = read_founder(&self.store).ok().flatten();
-        let own =
-            |greeted: &Greeted| !knows_group(metrics) || own_group.is_some_and(|group| greeted.group == Some(group));
-        let since = *metrics.membership_config.log_id();
-        let is_without =
-            |greeted: &&Greeted| greeted.knows && !greeted.keeps && own(greeted) && greeted.members_at >= since;
+        let own = Own {
+            knows: knows_group(metrics),
+            group: read_founder(&self.store).ok().flatten(),
+            members_at: *metrics.membership_config.log_id(),
+        };
+        let is_without = |greeted: &&Greeted| own.is_done_without(greeted);
         let is_placed = |node: u32| placement.contains(&node);
         // Who is not placed may itself have been taken out, and not know of whom else was.
         let mut placed = answers.values().filter(|greeted| is_placed(node_of(greeted.member)));
@@ -530,4 +547,37 @@ fn is_heard(metrics: &RaftMetrics<TypeConfig>, node: u32) -> bool {
     let heard =
         |member: u64| metrics.heartbeat.as_ref().and_then(|heartbeat| heartbeat.get(&member).copied().flatten());
     voters.any(|voter| voter == metrics.id || heard(voter).is_some_and(|at| at.elapsed() < SILENCE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_group_as_of_no_earlier_than_itself_lets_a_member_go() {
+        let at = |term, index| Some(openraft::testing::log_id::<TypeConfig>(term, 1, index));
+        let own = Own { knows: true, group: Some(7), members_at: at(2, 20) };
+        let later = Greeted { knows: true, group: Some(7), members_at: at(2, 21), ..Greeted::by_none(2) };
+        assert!(own.is_done_without(&later));
+        assert!(own.is_done_without(&Greeted { members_at: at(3, 20), ..later }));
+        for (no, why) in [
+            (Greeted { members_at: at(2, 19), ..later }, "it is catching up"),
+            (Greeted { members_at: at(1, 30), ..later }, "what it has may be overwritten"),
+            (Greeted { members_at: None, ..later }, "it knows of nothing committed"),
+            (Greeted { group: Some(8), ..later }, "another group"),
+            (Greeted { group: None, ..later }, "no group that it could name"),
+            (Greeted { keeps: true, ..later }, "a member"),
+            (Greeted { knows: false, ..later }, "blank"),
+        ] {
+            assert!(!own.is_done_without(&no), "{why}");
+        }
+        let nameless = Own { group: None, ..own };
+        assert!(
+            !nameless.is_done_without(&Greeted { group: None, ..later }),
+            "two that cannot be read are not the same"
+        );
+        let blank = Own { knows: false, group: None, members_at: None };
+        assert!(blank.is_done_without(&later), "it has nothing to keep");
+        assert!(!blank.is_done_without(&Greeted::by_none(2)));
+    }
 }
