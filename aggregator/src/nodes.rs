@@ -15,8 +15,10 @@ const WRITER_QUEUE_MAX: usize = 4_096;
 const REDIAL: Duration = Duration::from_millis(100);
 /// Pause before a node is dialled again that was taken away: it speaks for groups until they have gone on without it.
 const REDIAL_GONE: Duration = Duration::from_secs(2);
-/// Pause before a node is asked again for a group that it did not hold: one of the two has yet to read the layout of the other.
+/// Pause before a node is asked again for a group that is placed on it and that it did not hold: it has yet to read the layout.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// And for one that is not placed on it: it speaks for what it held before, until others have its place.
+const ASK_AGAIN_UNPLACED: Duration = Duration::from_secs(3);
 
 /// What a node has to do with one group: there is a channel for each. The node says nothing by it until it speaks for the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +27,8 @@ pub struct NodeGroup {
     pub group: u16,
 }
 
-/// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever.
+/// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever. Where logs move, a node may
+/// lead any group for a while, whatever the layout says.
 pub async fn keep_dialling(
     endpoint: Endpoint,
     cluster: String,
@@ -34,17 +37,17 @@ pub async fn keep_dialling(
     events: mpsc::Sender<Event>,
 ) {
     let addr = dc.nodes[usize::from(node)];
-    // It is not known here which groups one that was taken away held.
-    let (groups, pause): (Vec<u16>, Duration) = match dc.placement.is_gone(node) {
-        true => ((0..dc.placement.nodes()).collect(), REDIAL_GONE),
-        false => (dc.placement.groups_of(node).collect(), REDIAL),
-    };
+    let placed: Vec<u16> = dc.placement.groups_of(node).collect();
+    let groups: Vec<u16> =
+        if dc.placement.replicas() > 1 { (0..dc.placement.nodes()).collect() } else { placed.clone() };
+    let pause = if dc.placement.is_gone(node) { REDIAL_GONE } else { REDIAL };
+    let again = |group: &u16| if placed.contains(group) { ASK_AGAIN } else { ASK_AGAIN_UNPLACED };
     let Ok(expected) = PeerName::any(&dc.name, Role::Node) else { return };
     loop {
         match endpoint.connect(addr, &expected).await {
             Ok(connection) => {
-                let of_groups = groups.iter().map(|&group| NodeGroup { node, group });
-                join_all(of_groups.map(|group| run(&connection, &cluster, group, &events))).await;
+                let of_groups = groups.iter().map(|group| (NodeGroup { node, group: *group }, again(group)));
+                join_all(of_groups.map(|(group, again)| run(&connection, &cluster, group, again, &events))).await;
             }
             Err(error) => tracing::debug!(%addr, %error, "node not reached"),
         }
@@ -53,10 +56,10 @@ pub async fn keep_dialling(
 }
 
 /// Until the connection has ended.
-async fn run(connection: &Connection, cluster: &str, node: NodeGroup, events: &mpsc::Sender<Event>) {
+async fn run(connection: &Connection, cluster: &str, node: NodeGroup, again: Duration, events: &mpsc::Sender<Event>) {
     while let Ended::NotHeld = run_channel(connection, cluster, node, events).await {
         tracing::debug!(?node, "the node does not hold the group");
-        tokio::time::sleep(ASK_AGAIN).await;
+        tokio::time::sleep(again).await;
     }
 }
 
