@@ -130,7 +130,7 @@ impl Node {
         let doors = groups.iter().map(|group| (group.number, group.events.clone())).collect::<BTreeMap<_, _>>();
         let rafts = groups.iter().map(|group| (group.number, group.raft.clone())).collect();
         let (cluster, placement) = (options.cluster.clone(), options.placement.clone());
-        let absent = Arc::new(Absent { node: options.node.into() });
+        let absent = Arc::new(absent(&options));
         let doors = Doors { groups: doors, rafts, absent, neighbours, cluster, placement };
         let accepting = tokio::spawn(accept_all(endpoint, Arc::new(doors)));
         Ok(Node { groups, accepting })
@@ -237,7 +237,7 @@ impl Keeping {
     fn leave(&self, member: u64) {
         match storage::set_left_aside(&disk_of(&self.options, self.group), member) {
             Ok(aside) => {
-                self.raft.lead_to(Some(Arc::new(Absent { node: self.options.node.into() })));
+                self.raft.lead_to(Some(Arc::new(absent(&self.options))));
                 tracing::info!(group = self.group, kept = %aside.display(), "the group is on other nodes now");
                 self.publish.send_modify(|status| status.left = true);
             }
@@ -258,6 +258,13 @@ impl Keeping {
         tracing::error!(%error, group = self.group, "the group {what}");
         self.publish.send_modify(|status| status.failed = Some(error.to_string()));
     }
+}
+
+/// Speaks for groups that this node does not hold.
+fn absent(options: &NodeOptions) -> Absent {
+    let nodes = options.placement.nodes();
+    let gone = nodes - options.placement.present().count() as u16;
+    Absent { node: options.node.into(), nodes: nodes.into(), gone: gone.into() }
 }
 
 fn open_alone(options: &NodeOptions, group: u16) -> Result<(NodeCore, GroupLog), StartError> {

@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::envelope::Envelope;
-use super::keeper::Greeted;
+use super::keeper::{Edition, Greeted};
 use super::member_id;
 use crate::raft::{CallKind, Duplex, RaftService, ServeError, wire};
 
@@ -14,6 +14,9 @@ use crate::raft::{CallKind, Duplex, RaftService, ServeError, wire};
 pub struct Absent {
     /// Number of the node in its data centre.
     pub node: u32,
+    /// How many nodes there ever were by the layout that it goes by, and how many of them are gone.
+    pub nodes: u32,
+    pub gone: u32,
 }
 
 impl Absent {
@@ -22,7 +25,10 @@ impl Absent {
         let (envelope, _) = Envelope::open(sender, request)?;
         match kind {
             _ if !envelope.is_for(own, false) => Err(ServeError::NotMe { target: envelope.to, own }),
-            CallKind::Greet => Ok(wire::encode(&Greeted::by_none(self.node))),
+            CallKind::Greet => {
+                let Absent { node, nodes, gone } = self;
+                Ok(wire::encode(&Greeted::by_none(node, Edition { nodes, gone })))
+            }
             _ => Err(ServeError::NotServed { kind }),
         }
     }

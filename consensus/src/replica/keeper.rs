@@ -45,8 +45,8 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(1);
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// So long a majority of other disks answers before the owner is told: a group that is being founded looks like that for a moment.
 const BEREFT_PATIENCE: Duration = Duration::from_secs(3);
-/// Nodes that were taken away are asked for so long before a group is founded that they might still hold: one that was told to go may
-/// just be starting again to read it.
+/// Nodes that were taken away have been silent for so long before a group is founded that they might still hold: one that was told to go
+/// may just be starting again to read it.
 const GONE_PATIENCE: Duration = Duration::from_secs(10);
 /// A member that has not answered its leader for so long is asked who it is.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -76,19 +76,32 @@ pub(super) struct Greeted {
     pub placed: bool,
     /// Whether it has found that a majority of the disks of its group is gone.
     pub bereft: bool,
+    /// Which layout its node goes by.
+    pub layout: Edition,
+}
+
+/// Layouts of a data centre follow one another: nodes are appended and taken away for ever. So two of them differ in these counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Edition {
+    /// Nodes that there ever were.
+    pub nodes: u32,
+    /// Those of them that are gone.
+    pub gone: u32,
 }
 
 impl Greeted {
     /// The answer of a node that holds no log of the group.
-    pub fn by_none(node: u32) -> Self {
+    pub fn by_none(node: u32, layout: Edition) -> Self {
         let (knows, keeps, placed, bereft) = (false, false, false, false);
-        Self { member: member_id(node, 0), knows, known: None, keeps, group: None, members_at: None, placed, bereft }
+        let (member, known, group, members_at) = (member_id(node, 0), None, None, None);
+        Self { member, knows, known, keeps, group, members_at, placed, bereft, layout }
     }
 }
 
 /// What a member says of itself beside what its log knows.
 pub(super) struct Bearing {
     pub placement: watch::Receiver<Vec<u32>>,
+    pub layout: Edition,
     pub is_bereft: AtomicBool,
 }
 
@@ -116,6 +129,7 @@ pub(super) async fn on_greeting(
         members_at: *committed.log_id(),
         placed: bearing.placement.borrow().contains(&node_of(metrics.id)),
         bereft: bearing.is_bereft.load(Ordering::Acquire),
+        layout: bearing.layout,
     }))
 }
 
@@ -181,6 +195,8 @@ struct Findings {
     told: BTreeSet<u64>,
     /// What was last answered on a node.
     present: BTreeMap<u32, Greeted>,
+    /// When a node last answered.
+    heard_at: BTreeMap<u32, Instant>,
     began: Instant,
     counted_at: Instant,
     preferred_at: Instant,
@@ -189,13 +205,21 @@ struct Findings {
     bereft: BTreeSet<u32>,
 }
 
+impl Findings {
+    /// Since a node last answered, or since this process began.
+    fn silent_for(&self, node: u32) -> Duration {
+        self.heard_at.get(&node).unwrap_or(&self.began).elapsed()
+    }
+}
+
 impl Keeper {
     pub async fn run(mut self) {
         let now = Instant::now();
         let (told, present) = (BTreeSet::new(), BTreeMap::new());
         let (bereft_since, bereft) = (None, BTreeSet::new());
         let (counted_at, preferred_at, began) = (now, now, now);
-        let mut findings = Findings { told, present, began, counted_at, preferred_at, bereft_since, bereft };
+        let heard_at = BTreeMap::new();
+        let mut findings = Findings { told, present, heard_at, began, counted_at, preferred_at, bereft_since, bereft };
         loop {
             let round = self.round(&mut findings).await;
             match &round {
@@ -236,6 +260,7 @@ impl Keeper {
                 return Err(Failure::OldCopy { member: self.member, start, known, by: node_of(greeted.member) });
             }
             findings.present.insert(node_of(greeted.member), *greeted);
+            findings.heard_at.insert(node_of(greeted.member), Instant::now());
             if greeted.keeps {
                 findings.told.insert(greeted.member);
             }
@@ -250,7 +275,7 @@ impl Keeper {
             self.raft.runtime_config().elect(true);
         }
         match knows_group(&metrics) {
-            false => self.found(&placement, &answers, findings.began).await,
+            false => self.found(&placement, &answers, findings).await,
             true if metrics.state.is_leader() => self.lead(&metrics, &placement, findings).await,
             true => {}
         }
@@ -405,20 +430,20 @@ impl Keeper {
         }
     }
 
-    /// Whether every node that might still hold the group's log says that it does not. Who was taken away may be silent: the operator
-    /// has said that nothing is to be had there.
-    fn is_held_nowhere(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, began: Instant) -> bool {
+    /// Whether every node that might still hold the group's log says that it does not, and goes by this member's layout: by two of them
+    /// two might found it at once. Who was taken away may be silent: the operator has said that nothing is to be had there.
+    fn is_held_nowhere(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, findings: &Findings) -> bool {
         let answered: BTreeSet<u32> = answers.values().map(|greeted| node_of(greeted.member)).collect();
-        let may_be_silent = |node: &u32| self.gone.contains(node) && began.elapsed() >= GONE_PATIENCE;
+        let may_be_silent = |node: &u32| self.gone.contains(node) && findings.silent_for(*node) >= GONE_PATIENCE;
         let has_said = |node: &u32| placement.contains(node) || answered.contains(node) || may_be_silent(node);
         let own = node_of(self.member);
-        !answers.values().any(|greeted| greeted.knows)
-            && self.everyone.iter().all(|node| *node == own || has_said(node))
+        let is_blank = |greeted: &Greeted| !greeted.knows && greeted.layout == self.bearing.layout;
+        answers.values().all(is_blank) && self.everyone.iter().all(|node| *node == own || has_said(node))
     }
 
     /// Founds the group if this node is the first of the placement and all others have said that they know none.
-    async fn found(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, began: Instant) {
-        if !self.is_held_nowhere(placement, answers, began) {
+    async fn found(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, findings: &Findings) {
+        if !self.is_held_nowhere(placement, answers, findings) {
             return;
         }
         let own = node_of(self.member);
@@ -557,7 +582,8 @@ mod tests {
     fn only_its_own_group_as_of_no_earlier_than_itself_lets_a_member_go() {
         let at = |term, index| Some(openraft::testing::log_id::<TypeConfig>(term, 1, index));
         let own = Own { knows: true, group: Some(7), members_at: at(2, 20) };
-        let later = Greeted { knows: true, group: Some(7), members_at: at(2, 21), ..Greeted::by_none(2) };
+        let none = Greeted::by_none(2, Edition { nodes: 3, gone: 0 });
+        let later = Greeted { knows: true, group: Some(7), members_at: at(2, 21), ..none };
         assert!(own.is_done_without(&later));
         assert!(own.is_done_without(&Greeted { members_at: at(3, 20), ..later }));
         for (no, why) in [
@@ -578,6 +604,6 @@ mod tests {
         );
         let blank = Own { knows: false, group: None, members_at: None };
         assert!(blank.is_done_without(&later), "it has nothing to keep");
-        assert!(!blank.is_done_without(&Greeted::by_none(2)));
+        assert!(!blank.is_done_without(&none));
     }
 }

@@ -40,7 +40,7 @@ pub use crate::storage::{PersistError, Row, Source, SubmitError};
 pub use absent::Absent;
 use envelope::Post;
 pub use identity::{member_id, node_of};
-use keeper::{Bearing, Keeper};
+use keeper::{Bearing, Edition, Keeper};
 use leadership::Voice;
 use machine::Machine;
 use rows::{Image, Rows};
@@ -61,7 +61,7 @@ pub struct ReplicaOptions {
     /// not among them takes part until the group has others in its place; then it says [`Event::Left`].
     pub placement: Vec<u32>,
     /// All nodes that the data centre ever had, or none where all are of the placement: one that is not may hold the log from an
-    /// earlier placement. They are asked before a group is founded.
+    /// earlier placement. They are asked before a group is founded, and all that answer have to go by the same layout.
     pub nodes: Vec<u32>,
     /// Those of them that were taken away. A group is founded without their word when they have been silent for some seconds, and
     /// not without that of any other.
@@ -290,7 +290,9 @@ impl Replica {
         raft.runtime_config().elect(false);
         raft.run();
         let (is_sure, placement) = (Arc::<AtomicBool>::default(), watch::Sender::new(options.placement.clone()));
-        let bearing = Arc::new(Bearing { placement: placement.subscribe(), is_bereft: AtomicBool::default() });
+        let layout = Edition { nodes: options.nodes.len() as u32, gone: options.gone.len() as u32 };
+        let bearing = Bearing { placement: placement.subscribe(), layout, is_bereft: AtomicBool::default() };
+        let bearing = Arc::new(bearing);
         let keeper = Keeper {
             member,
             raft: raft.clone(),
