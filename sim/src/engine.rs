@@ -132,6 +132,17 @@ pub struct Started {
     pub entries_lost: u64,
 }
 
+/// What a machine has read of its data centre's layout about one group, each as the group's process there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// That hold the group's log.
+    pub placed: Vec<usize>,
+    /// That the data centre ever had.
+    pub nodes: Vec<usize>,
+    /// Those of them that were taken away.
+    pub gone: Vec<usize>,
+}
+
 /// Real logs, on the world's time. Members of the ledger's log are data centres, those of groups' logs processes; a process is
 /// named by its number and its start.
 pub trait Engine {
@@ -146,8 +157,10 @@ pub trait Engine {
     /// An election without need.
     fn elect(&mut self, candidate: usize);
 
-    /// Starts a member of a group's log from its disk, which is to be on these processes.
-    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64, placed: &[usize]) -> Result<Started, String>;
+    /// Starts a member of a group's log from its disk, by what its process has read of the layout.
+    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64, reads: &Reads) -> Result<Started, String>;
+    /// The machine of a process runs, or not, and holds nothing of the process's group; it says so when it is asked.
+    fn stand_by(&mut self, node: usize, runs: bool, reads: &Reads);
     fn crash_replica(&mut self, node: usize) -> Lost;
     /// The disk is lost; the process is down.
     fn wipe(&mut self, node: usize);

@@ -400,6 +400,8 @@ pub struct Only {
     pub clients: Option<BTreeSet<usize>>,
     /// No process is of the next version.
     pub one_version: bool,
+    /// Data centres whose machines come and go.
+    pub moves: Option<BTreeSet<usize>>,
 }
 
 impl Only {
@@ -413,6 +415,10 @@ impl Only {
 
     pub fn client(&self, index: usize) -> bool {
         has(&self.clients, index)
+    }
+
+    pub fn moves(&self, dc: usize) -> bool {
+        has(&self.moves, dc)
     }
 }
 

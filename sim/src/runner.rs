@@ -161,6 +161,7 @@ impl Shrunk {
                 format!("command {index} at {:.6} s: {cmd:?}", seconds(*at))
             }
             Part::Client(slot) => format!("client {slot}, of node {}", self.plan.clients[slot]),
+            Part::Moves(dc) => format!("machines of data centre {dc} that come and go"),
             Part::Versions => "processes of the next version".to_owned(),
         };
         self.parts.iter().map(words).collect()
@@ -180,12 +181,14 @@ impl Shrunk {
 
 /// How to see a failure again.
 pub fn replay_command(mode: &str, seed: u64, only: &Only) -> String {
+    // On modelled logs nothing moves.
+    let moves = only.moves.clone().filter(|_| mode == "raft" || mode == "quic");
     let mode = if mode == Mode::FAST.name { String::new() } else { format!(" --mode {mode}") };
     let list = |some: &BTreeSet<usize>| match some.is_empty() {
         true => "none".to_owned(),
         false => some.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
     };
-    let some = [("faults", &only.faults), ("admin", &only.admin), ("clients", &only.clients)];
+    let some = [("faults", &only.faults), ("admin", &only.admin), ("clients", &only.clients), ("moves", &moves)];
     let some = some.into_iter().filter_map(|(name, some)| Some(format!(" --only-{name} {}", list(some.as_ref()?))));
     let one_version = if only.one_version { " --one-version" } else { "" };
     format!("tidemark sim replay{mode} --seed {seed}{}{one_version}", some.collect::<String>())

@@ -11,13 +11,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::raft::{RaftService, RaftTransport, seed_thread};
-use tidemark_consensus::replica::{member_id, node_of};
+use tidemark_consensus::replica::{Absent, member_id, node_of};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::Time;
 use tidemark_proto::wire;
 use tidemark_sim::disk::Rows;
-use tidemark_sim::engine::{Engine, LedgerNews, Lines, Lost, News, Party, Started};
+use tidemark_sim::engine::{Engine, LedgerNews, Lines, Lost, News, Party, Reads, Started};
 use tidemark_sim::plan::Plan;
 use tidemark_sim::rng::Rng;
 use tokio::runtime::{Builder, Runtime};
@@ -54,6 +54,8 @@ struct RealLogs {
     mints: Vec<u32>,
     /// Members whose groups let them go.
     aside: BTreeSet<u64>,
+    /// By process, who answers where its machine runs and holds nothing of the group.
+    standing_by: Vec<Option<Arc<dyn RaftService>>>,
     network: Box<dyn Network>,
     /// By pair of data centres.
     cut: Vec<Vec<bool>>,
@@ -98,6 +100,7 @@ fn begin(plan: &Plan, network: fn(Layout, &Speaker, &mut Rng) -> Box<dyn Network
         replicas: (0..nodes).map(|_| Process::new()).collect(),
         mints: vec![1; nodes],
         aside: BTreeSet::new(),
+        standing_by: vec![None; nodes],
         cut: vec![vec![false; dcs]; dcs],
         apart: vec![false; nodes],
         speaker,
@@ -214,10 +217,10 @@ impl Engine for RealLogs {
         }
     }
 
-    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64, placed: &[usize]) -> Result<Started, String> {
+    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64, reads: &Reads) -> Result<Started, String> {
+        self.stand_by(node, false, reads);
         let (group, flush) = (self.layout.group_of(node), self.flush());
-        let placement = placed.iter().map(|&node| node as u32).collect();
-        let place = group::Place { node, boot, group, placement, mint: self.mints[node], nonce, flush };
+        let place = group::Place { node, boot, group, reads: reads.clone(), mint: self.mints[node], nonce, flush };
         let transport = self.start(Party::Node(node));
         let disk = self.replicas[node].disk.clone();
         let started = group::Member::start(place, disk, transport, self.speaker.clone());
@@ -228,6 +231,22 @@ impl Engine for RealLogs {
         let has = member.replica.metrics().get().last_log.map_or(0, |last| last + 1);
         self.replicas[node].member = Some(member);
         Ok(Started { rows, count, entries_lost: had.saturating_sub(has) })
+    }
+
+    fn stand_by(&mut self, node: usize, runs: bool, reads: &Reads) {
+        debug_assert!(self.replicas[node].member.is_none(), "it holds the group's log");
+        let party = Party::Node(node);
+        if self.standing_by[node].take().is_some() {
+            let _context = self.runtime.enter();
+            self.network.end(party);
+        }
+        if runs {
+            drop(self.start(party));
+            let [nodes, gone] = [&reads.nodes, &reads.gone].map(|some| some.len() as u32);
+            let service: Arc<dyn RaftService> = Arc::new(Absent { node: node as u32, nodes, gone });
+            self.network.serve(party, &service);
+            self.standing_by[node] = Some(service);
+        }
     }
 
     fn crash_replica(&mut self, node: usize) -> Lost {

@@ -14,7 +14,12 @@ const MACHINES_MAX: u16 = 5;
 /// Machines that hold each log.
 pub const REPLICAS: u16 = 3;
 /// Most changes of one data centre.
-const CHANGES_MAX: u64 = 3;
+const CHANGES_MAX: u64 = 4;
+/// Of 10,000 data centres whose machines come and go, in so many operators are in a hurry.
+const HURRIES_PER_10K: u32 = 3_000;
+/// There, of 10,000 changes, so many are given out together with the next, and so many of the others before the last is done.
+const TOGETHER_PER_10K: u32 = 4_000;
+const EARLY_PER_10K: u32 = 6_000;
 
 /// By data centre.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +42,10 @@ pub struct Change {
     /// The operator waits until then at least.
     pub from: Time,
     pub placement: Placement,
-    /// The machine that comes or goes by it.
-    pub machine: u16,
+    /// Machines that come or go by it: one, if the operator is in no hurry.
+    pub machines: Vec<u16>,
+    /// The operator does not wait until all groups are where the last layout wants them.
+    pub early: bool,
     /// Machines that are restarted, one after the other, each with the pause before it.
     pub turns: Vec<(u16, Span)>,
 }
@@ -59,36 +66,51 @@ impl MovePlan {
 impl Moving {
     fn drawn(rng: &mut Rng, end: Time) -> Moving {
         let (mut machines, mut gone) = (REPLICAS + rng.below(2) as u16, Vec::new());
-        let first = Change { from: Time(0), placement: placement(machines, &gone), machine: 0, turns: Vec::new() };
+        let placement = placement_of(machines, &gone);
+        let first = Change { from: Time(0), placement, machines: Vec::new(), early: false, turns: Vec::new() };
         let mut layouts = vec![first];
         // A data centre of a run has two groups at most.
         let first_group = rng.below(u64::from(machines) - 1) as u16;
         let mut times: Vec<u64> = (0..rng.between(1, CHANGES_MAX)).map(|_| rng.between(end.0 / 6, end.0)).collect();
         times.sort_unstable();
-        for from in times {
-            let before = placement(machines, &gone);
-            let present: Vec<u16> = before.present().collect();
-            let (grows, shrinks) = (machines < MACHINES_MAX, present.len() > usize::from(REPLICAS));
-            let machine = match (grows, shrinks, rng.per_10k(5_000)) {
-                (false, false, _) => break,
-                (true, _, true) | (true, false, _) => machines,
-                _ => *rng.pick(&present),
-            };
-            if machine == machines {
-                machines += 1
-            } else {
-                gone.push(machine)
+        let hurry = rng.per_10k(HURRIES_PER_10K);
+        let mut changed = Vec::new();
+        for (at, &from) in times.iter().enumerate() {
+            let Some(machine) = change(rng, &mut machines, &mut gone) else { break };
+            changed.push(machine);
+            let (together, early) = (rng.per_10k(TOGETHER_PER_10K), rng.per_10k(EARLY_PER_10K));
+            let may_follow = machines < MACHINES_MAX || usize::from(machines) - gone.len() > usize::from(REPLICAS);
+            if hurry && together && may_follow && at + 1 < times.len() {
+                continue;
             }
-            let concerned = (0..machines).filter(|&machine| !before.is_gone(machine)).collect();
-            layouts.push(Change {
-                from: Time(from),
-                placement: placement(machines, &gone),
-                machine,
-                turns: turns(rng, concerned),
-            });
+            let placement = placement_of(machines, &gone);
+            let before = &layouts[layouts.len() - 1].placement;
+            let is_there = |machine: &u16| !(before.is_gone(*machine) || *machine >= before.nodes());
+            let concerned = (0..machines).filter(|machine| is_there(machine) || !placement.is_gone(*machine));
+            let turns = turns(rng, concerned.collect());
+            let machines = std::mem::take(&mut changed);
+            layouts.push(Change { from: Time(from), placement, machines, early: hurry && early, turns });
         }
         Moving { machines, first_group, layouts }
     }
+
+    /// Whether a layout does not wait until the one before is done.
+    pub fn hurries(&self, layout: usize) -> bool {
+        self.layouts.get(layout).is_some_and(|change| change.early)
+    }
+}
+
+/// A machine comes or goes, if one can; which.
+fn change(rng: &mut Rng, machines: &mut u16, gone: &mut Vec<u16>) -> Option<u16> {
+    let present: Vec<u16> = placement_of(*machines, gone).present().collect();
+    let (grows, shrinks) = (*machines < MACHINES_MAX, present.len() > usize::from(REPLICAS));
+    if shrinks && (!grows || rng.per_10k(5_000)) {
+        let machine = *rng.pick(&present);
+        gone.push(machine);
+        return Some(machine);
+    }
+    *machines += u16::from(grows);
+    grows.then(|| *machines - 1)
 }
 
 /// In any order.
@@ -102,7 +124,7 @@ fn turns(rng: &mut Rng, mut machines: Vec<u16>) -> Vec<(u16, Span)> {
     turns
 }
 
-fn placement(machines: u16, gone: &[u16]) -> Placement {
+fn placement_of(machines: u16, gone: &[u16]) -> Placement {
     Placement::new(machines, gone, REPLICAS).expect("as many are left as hold a log")
 }
 
@@ -111,17 +133,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_runs_have_machines_that_come_and_go_one_at_a_time() {
+    fn some_runs_have_machines_that_come_and_go_one_at_a_time_unless_operators_hurry() {
         let plans: Vec<MovePlan> =
             (0..1_000).map(|seed| MovePlan::drawn(&mut Rng::new(seed), 3, Time(30_000_000))).collect();
         let all: Vec<&Moving> = plans.iter().flat_map(|plan| plan.0.iter().flatten()).collect();
         assert!((300..500).contains(&plans.iter().filter(|plan| !plan.0.is_empty()).count()));
-        let (mut come, mut gone) = (0, 0);
+        let (mut come, mut gone, mut early, mut together) = (0, 0, 0, 0);
         for layouts in all.iter().map(|moving| &moving.layouts) {
             for pair in layouts.windows(2) {
                 let (before, after) = (pair[0].placement.present().count(), pair[1].placement.present().count());
-                assert!(before.abs_diff(after) == 1 && (3..=5).contains(&after));
+                let at_once = pair[1].machines.len();
+                assert!((1..=4).contains(&at_once) && (3..=5).contains(&after));
+                assert!(before.abs_diff(after) <= at_once && (at_once > 1 || before.abs_diff(after) == 1));
                 (come, gone) = (come + usize::from(after > before), gone + usize::from(after < before));
+                (early, together) = (early + usize::from(pair[1].early), together + usize::from(at_once > 1));
                 assert!(pair[0].from <= pair[1].from);
                 let restarted =
                     pair[1].turns.iter().map(|(machine, _)| *machine).collect::<std::collections::BTreeSet<_>>();
@@ -129,6 +154,6 @@ mod tests {
                 assert_eq!(restarted.len(), pair[1].turns.len());
             }
         }
-        assert!(come > 300 && gone > 200, "{come} {gone}");
+        assert!(come > 300 && gone > 200 && early > 100 && together > 50, "{come} {gone} {early} {together}");
     }
 }

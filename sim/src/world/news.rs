@@ -243,7 +243,7 @@ impl World {
     pub(super) fn start_on_log(&mut self, node: usize) {
         let (boot, nonce) = (self.nodes[node].boot, self.rng.next());
         let Some(engine) = &mut self.engine else { return };
-        match engine.start_replica(node, boot, nonce, &self.nodes[node].stand.placed) {
+        match engine.start_replica(node, boot, nonce, &self.nodes[node].stand.reads) {
             Ok(Started { count, rows, entries_lost }) => {
                 self.coverage.saw_times("unsynced entries lost at a crash", u64::from(entries_lost > 0));
                 let log = &mut self.nodes[node].log;
@@ -281,9 +281,11 @@ impl World {
         let processes = self.processes_of(group);
         let all_up = self.present_of(group).into_iter().all(|other| self.nodes[other].is_up());
         let whole = all_up && self.engine.as_ref().is_some_and(|engine| engine.is_whole(processes));
-        if !whole {
+        let moving = !self.is_settled(self.plan.nodes[group]);
+        if !whole || moving && !self.is_heard(group) {
             return;
         }
+        self.coverage.saw_times("disk lost while nodes come and go", u64::from(moving));
         self.nodes[node].doom = Some((0, Span::from_millis(200)));
         self.crash_node(node);
         if let Some(engine) = &mut self.engine {

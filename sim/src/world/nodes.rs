@@ -37,7 +37,7 @@ pub struct NodeProc {
     /// Dies once it has written: a part of a checkpoint, or else an entry.
     doom_amid_write: Option<(bool, Span)>,
     /// The disk takes no write before this.
-    full_until: Time,
+    pub full_until: Time,
     /// The disk answers no sync before this.
     stalled_until: Time,
     /// Syncs are answered in order.
@@ -116,6 +116,7 @@ impl World {
             self.add_node(group, (replicas > 1).then_some(member));
             if self.joins.is_founded(group) {
                 self.start_node(node);
+                self.stand_by(node);
             }
         }
     }
