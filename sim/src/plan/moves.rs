@@ -20,6 +20,9 @@ const HURRIES_PER_10K: u32 = 3_000;
 /// There, of 10,000 changes, so many are given out together with the next, and so many of the others before the last is done.
 const TOGETHER_PER_10K: u32 = 4_000;
 const EARLY_PER_10K: u32 = 6_000;
+/// Of 10,000 changes, during so many each group of the data centre loses a disk.
+const DISKS_PER_10K: u32 = 4_000;
+const DISK_AFTER_US: f64 = 3_000_000.0;
 
 /// By data centre.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +49,8 @@ pub struct Change {
     pub machines: Vec<u16>,
     /// The operator does not wait until all groups are where the last layout wants them.
     pub early: bool,
+    /// So long after it is given out, each group of the data centre loses a disk.
+    pub disk_after: Option<Span>,
     /// Machines that are restarted, one after the other, each with the pause before it.
     pub turns: Vec<(u16, Span)>,
 }
@@ -67,8 +72,9 @@ impl Moving {
     fn drawn(rng: &mut Rng, end: Time) -> Moving {
         let (mut machines, mut gone) = (REPLICAS + rng.below(2) as u16, Vec::new());
         let placement = placement_of(machines, &gone);
-        let first = Change { from: Time(0), placement, machines: Vec::new(), early: false, turns: Vec::new() };
-        let mut layouts = vec![first];
+        let (none, no_turns) = (Vec::new(), Vec::new());
+        let mut layouts =
+            vec![Change { from: Time(0), placement, machines: none, early: false, disk_after: None, turns: no_turns }];
         // A data centre of a run has two groups at most.
         let first_group = rng.below(u64::from(machines) - 1) as u16;
         let mut times: Vec<u64> = (0..rng.between(1, CHANGES_MAX)).map(|_| rng.between(end.0 / 6, end.0)).collect();
@@ -88,8 +94,10 @@ impl Moving {
             let is_there = |machine: &u16| !(before.is_gone(*machine) || *machine >= before.nodes());
             let concerned = (0..machines).filter(|machine| is_there(machine) || !placement.is_gone(*machine));
             let turns = turns(rng, concerned.collect());
-            let machines = std::mem::take(&mut changed);
-            layouts.push(Change { from: Time(from), placement, machines, early: hurry && early, turns });
+            let after = Span(rng.exponential(DISK_AFTER_US) as u64);
+            let disk_after = rng.per_10k(DISKS_PER_10K).then_some(after);
+            let (from, machines, early) = (Time(from), std::mem::take(&mut changed), hurry && early);
+            layouts.push(Change { from, placement, machines, early, disk_after, turns });
         }
         Moving { machines, first_group, layouts }
     }

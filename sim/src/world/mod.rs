@@ -115,6 +115,10 @@ pub enum Event {
     Layout {
         dc: usize,
     },
+    /// A group loses a disk meanwhile.
+    DiskLost {
+        group: usize,
+    },
     /// And restarts one of its machines.
     Turn {
         dc: usize,
@@ -490,6 +494,7 @@ impl World {
             Event::NodeRestart { node } => self.start_node(node),
             Event::DiskFreed { node } => self.on_disk_freed(node),
             Event::Layout { dc } => self.on_layout(dc),
+            Event::DiskLost { group } => self.on_disk_lost(group),
             Event::Turn { dc, machine } => self.on_turn(dc, machine),
             Event::ToGroup { group, seat, link, msg } => self.on_to_group(group, seat, link, msg),
             Event::FromGroup { group, seat, link, msg } => self.on_from_group(group, seat, link, msg),

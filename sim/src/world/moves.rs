@@ -101,6 +101,9 @@ impl World {
         self.note(56, [dc as u64, self.moves[dc].layout as u64, 0], || {
             format!("layout of {dc}: {:?}", change.placement)
         });
+        if let Some(after) = change.disk_after {
+            self.groups_in(dc).into_iter().for_each(|group| self.after(after, Event::DiskLost { group }));
+        }
         let mut at = self.now;
         for (machine, pause) in change.turns {
             at = at + pause;
@@ -117,6 +120,13 @@ impl World {
     fn reads_now(&self, dc: usize, group: usize) -> Reads {
         let of_layout = self.layout_of(dc).map(|(moving, change)| self.reads(group, moving, &change));
         of_layout.unwrap_or_default()
+    }
+
+    /// A disk is lost while the layout changes.
+    pub(super) fn on_disk_lost(&mut self, group: usize) {
+        if !self.faults_over {
+            self.wipe(group);
+        }
     }
 
     /// A machine is told to end, if it runs, and reads the layout as it starts.
