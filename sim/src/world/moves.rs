@@ -90,7 +90,8 @@ impl World {
         }
         let hurries = self.plan.moves.of(dc).is_some_and(|moving| moving.hurries(self.moves[dc].layout + 1));
         let is_settled = self.is_settled(dc);
-        if !is_settled && !(hurries && self.moves[dc].left == 0) {
+        let may_change = is_settled || hurries && self.moves[dc].left == 0;
+        if !may_change {
             return self.after(LOOK_AGAIN, Event::Layout { dc });
         }
         self.coverage
@@ -183,6 +184,12 @@ impl World {
             process.log.isolated_until <= self.now && process.full_until <= self.now
         };
         self.present_of(group).into_iter().all(is_heard)
+    }
+
+    /// Whether without a process nobody has anything of the group's log that is to have it.
+    pub(super) fn is_held_only_by_who_goes(&self, group: usize, without: usize) -> bool {
+        let placed = self.reads_now(self.plan.nodes[group], group).placed;
+        !placed.into_iter().any(|node| node != without && self.nodes[node].log.applied > 0)
     }
 
     /// Whether all groups of a data centre are where its layout wants them.

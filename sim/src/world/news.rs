@@ -286,6 +286,8 @@ impl World {
             return;
         }
         self.coverage.saw_times("disk lost while nodes come and go", u64::from(moving));
+        let only_who_goes = moving && self.is_held_only_by_who_goes(group, node);
+        self.coverage.saw_times("log left on machines only that are to go", u64::from(only_who_goes));
         self.nodes[node].doom = Some((0, Span::from_millis(200)));
         self.crash_node(node);
         if let Some(engine) = &mut self.engine {
