@@ -12,7 +12,7 @@ use crate::teeth::Mutation;
 use crate::world::{Outcome, World};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 #[expect(clippy::disallowed_types, reason = "measures the simulator, not the simulated")]
 use std::time::Instant;
 use tidemark_proto::time::Time;
@@ -255,7 +255,8 @@ pub fn sweep_in(mode: Mode, plan: SweepPlan, mutation: Mutation, report: &(dyn F
     };
     let parts: Vec<Sweep> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        // What panics outside of a run is no sweep of fewer seeds.
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     let sweep = parts.into_iter().reduce(Sweep::join).unwrap_or_default();
     Sweep { mode: mode.name, floors: mode.floors, seed: plan.first, ..sweep }
