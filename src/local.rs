@@ -16,6 +16,7 @@ use tidemark_node::{Node, NodeOptions};
 use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::node::NodeConfig;
+use tidemark_proto::placement::Placement;
 use tidemark_transport::certs::{ClusterCa, FileError, IssueError, NameError};
 use tidemark_transport::link::LinkError;
 use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, Identity, Link, LinkPlan, Role};
@@ -325,7 +326,7 @@ fn describe(options: &LocalOptions, sockets: &[Sockets]) -> Cluster {
         aggregator: sockets.aggregator.local_addr(),
         second: None,
         nodes: vec![sockets.node.local_addr()],
-        replicas: 1,
+        placement: alone(),
     };
     Cluster {
         name: options.cluster.clone(),
@@ -334,6 +335,11 @@ fn describe(options: &LocalOptions, sockets: &[Sockets]) -> Cluster {
         voters: voters.iter().map(|&voter| DcId(voter as u16)).collect(),
         leader: DcId(*leader as u16),
     }
+}
+
+/// One node with one log.
+fn alone() -> Placement {
+    Placement::new(1, &[], 1).expect("nobody is gone")
 }
 
 /// Delay stands where datagrams leave, so each way is half of the round trip.
@@ -371,7 +377,7 @@ async fn start_dc(
         dc,
         node: GROUP,
         nodes: cluster.dcs[usize::from(dc.0)].nodes.clone(),
-        replicas: 1,
+        placement: alone(),
         core: NodeConfig::new(GroupId { dc, group: GROUP, incarnation: 0 }, LANES),
         flush_delay: options.flush_delay,
     };

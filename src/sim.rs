@@ -106,6 +106,9 @@ pub struct SeedArgs {
     /// Of the clients, only these count.
     #[arg(long, value_parser = indices)]
     only_clients: Option<Indices>,
+    /// On real logs, machines come and go in these data centres only.
+    #[arg(long, value_parser = indices)]
+    only_moves: Option<Indices>,
     /// No process is of the next version of the wire, whatever the seed says.
     #[arg(long)]
     one_version: bool,
@@ -237,6 +240,7 @@ fn run_seed(args: &SeedArgs, print: Option<&mut dyn FnMut(&str)>) -> Result<(), 
         faults: some("faults", &args.only_faults, plan.faults.len())?,
         admin: some("admin", &args.only_admin, plan.admin.len())?,
         clients: some("clients", &args.only_clients, plan.clients.len())?,
+        moves: some("moves", &args.only_moves, plan.sites.len())?,
         one_version: args.one_version,
     };
     let only = plan.only.clone();

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::limits::DCS_MAX;
+use tidemark_proto::placement::Placement;
 use tidemark_transport::certs::SECOND_AGGREGATOR;
 
 /// One data centre.
@@ -15,8 +16,8 @@ pub struct DataCentre {
     pub second: Option<SocketAddr>,
     /// Where its nodes listen.
     pub nodes: Vec<SocketAddr>,
-    /// Nodes that hold each group's log.
-    pub replicas: u16,
+    /// Which of them hold which group's log.
+    pub placement: Placement,
 }
 
 /// The cluster's layout. A data centre's [`DcId`] is its index here, for ever: append, never reorder.
@@ -176,7 +177,7 @@ mod tests {
             aggregator: SocketAddr::from(([127, 0, 0, 1], 7000 + i)),
             second: None,
             nodes: vec![SocketAddr::from(([127, 0, 0, 1], 8000 + i))],
-            replicas: 1,
+            placement: Placement::new(1, &[], 1).unwrap(),
         };
         Cluster { name: "t".into(), era: 0, dcs: (0..dcs).map(dc).collect(), voters: vec![DcId(0)], leader: DcId(0) }
     }

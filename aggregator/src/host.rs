@@ -234,7 +234,7 @@ impl Host {
                 self.tell_lost(lost);
             }
             Event::Node { node, msg } => self.on_node(node, msg),
-            Event::NodeGone { node } => self.lose_node(node, "the connection has ended"),
+            Event::NodeGone { node } => drop(self.forget_node(node)),
             Event::Submit { cmds } => self.handle(Input::Submit(cmds)),
             Event::Flush { done } => self.flush(done),
             Event::Stop { .. } => {}
@@ -289,14 +289,21 @@ impl Host {
 
     /// Ends the connection to a node, if it has not ended, so that it is made again.
     fn lose_node(&mut self, node: NodeGroup, reason: &str) {
-        let Some(peer) = self.nodes.remove(&node) else { return };
-        peer.connection.close(reason);
+        if let Some(peer) = self.forget_node(node) {
+            peer.connection.close(reason);
+        }
+    }
+
+    /// The channel of one group has ended; the connection may serve others.
+    fn forget_node(&mut self, node: NodeGroup) -> Option<NodePeer> {
+        let peer = self.nodes.remove(&node)?;
         let lost: Vec<GroupId> =
             self.speakers.iter().filter(|(_, speaker)| speaker.node == node).map(|(&group, _)| group).collect();
         for group in lost {
             self.speakers.remove(&group);
             self.handle(Input::GroupGone { group });
         }
+        Some(peer)
     }
 
     /// The ledger's replica applied something.

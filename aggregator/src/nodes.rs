@@ -6,7 +6,6 @@ use crate::mesh::write_all;
 use futures_util::future::join_all;
 use std::time::Duration;
 use tidemark_proto::msg::{FromGroup, Within};
-use tidemark_proto::placement;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Connection, ConnectionLost, Endpoint, FrameReader, PeerName, ReceiveError, Role};
 use tokio::sync::mpsc;
@@ -14,8 +13,12 @@ use tokio::sync::mpsc;
 const WRITER_QUEUE_MAX: usize = 4_096;
 /// Pause before dialling again: a node is close, and clients wait for it.
 const REDIAL: Duration = Duration::from_millis(100);
-/// Pause before a node is asked again for a group that it did not hold: one of the two has yet to read the layout of the other.
+/// Pause before a node is dialled again that was taken away: it speaks for groups until they have gone on without it.
+const REDIAL_GONE: Duration = Duration::from_secs(2);
+/// Pause before a node is asked again for a group that is placed on it and that it did not hold: it has yet to read the layout.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// And for one that is not placed on it: it speaks for what it held before, until others have its place.
+const ASK_AGAIN_UNPLACED: Duration = Duration::from_secs(3);
 
 /// What a node has to do with one group: there is a channel for each. The node says nothing by it until it speaks for the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,7 +27,8 @@ pub struct NodeGroup {
     pub group: u16,
 }
 
-/// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever.
+/// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever. Where logs move, a node may
+/// lead any group for a while, whatever the layout says.
 pub async fn keep_dialling(
     endpoint: Endpoint,
     cluster: String,
@@ -32,25 +36,30 @@ pub async fn keep_dialling(
     node: u16,
     events: mpsc::Sender<Event>,
 ) {
-    let (addr, nodes) = (dc.nodes[usize::from(node)], dc.nodes.len() as u16);
+    let addr = dc.nodes[usize::from(node)];
+    let placed: Vec<u16> = dc.placement.groups_of(node).collect();
+    let groups: Vec<u16> =
+        if dc.placement.replicas() > 1 { (0..dc.placement.nodes()).collect() } else { placed.clone() };
+    let pause = if dc.placement.is_gone(node) { REDIAL_GONE } else { REDIAL };
+    let again = |group: &u16| if placed.contains(group) { ASK_AGAIN } else { ASK_AGAIN_UNPLACED };
     let Ok(expected) = PeerName::any(&dc.name, Role::Node) else { return };
     loop {
         match endpoint.connect(addr, &expected).await {
             Ok(connection) => {
-                let groups = placement::groups_of(node, nodes, dc.replicas);
-                join_all(groups.map(|group| run(&connection, &cluster, NodeGroup { node, group }, &events))).await;
+                let of_groups = groups.iter().map(|group| (NodeGroup { node, group: *group }, again(group)));
+                join_all(of_groups.map(|(group, again)| run(&connection, &cluster, group, again, &events))).await;
             }
             Err(error) => tracing::debug!(%addr, %error, "node not reached"),
         }
-        tokio::time::sleep(REDIAL).await;
+        tokio::time::sleep(pause).await;
     }
 }
 
 /// Until the connection has ended.
-async fn run(connection: &Connection, cluster: &str, node: NodeGroup, events: &mpsc::Sender<Event>) {
+async fn run(connection: &Connection, cluster: &str, node: NodeGroup, again: Duration, events: &mpsc::Sender<Event>) {
     while let Ended::NotHeld = run_channel(connection, cluster, node, events).await {
         tracing::debug!(?node, "the node does not hold the group");
-        tokio::time::sleep(ASK_AGAIN).await;
+        tokio::time::sleep(again).await;
     }
 }
 

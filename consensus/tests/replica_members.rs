@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proptest::prelude::*;
 use replica_common::{Group, texts, within};
-use tidemark_consensus::raft::{CallKind, Config, Duplex, Metrics, ServeError, Source, Timing};
-use tidemark_consensus::replica::{Failure, ReplicaOptions, member_id, node_of};
+use tidemark_consensus::raft::{CallKind, Config, Duplex, RaftService, ServeError, Source, Timing};
+use tidemark_consensus::replica::{Absent, Failure, ReplicaOptions, member_id, node_of};
 use tidemark_consensus::testing::{CrashDisk, CrashPoint};
 
 fn plain(options: ReplicaOptions) -> ReplicaOptions {
@@ -119,6 +119,157 @@ async fn nodes_come_and_go_with_the_placement() {
 }
 
 #[tokio::test]
+async fn who_is_placed_no_more_takes_part_until_others_have_its_place_and_is_let_go_then() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..10)).await;
+    group.placement = vec![2, 3, 4];
+    // All read the placement as they start, first the leader, which is to go; the new node is not there yet.
+    for node in [1, 2, 3] {
+        group.kill(node).await;
+        group.start(node).await;
+        group.leader().await;
+    }
+    group.messages(2, 3, 20).await;
+    group.messages(3, 2, 20).await;
+    assert!(!group.members[&1].state().left, "without it there would be two");
+    // It counts: a majority with one other.
+    group.kill(2).await;
+    group.submit(&texts(10..20)).await;
+    group.start(2).await;
+    group.start(4).await;
+    group.members[&1].until("it is let go", |state| state.left).await;
+    assert_eq!(group.members[&1].state().failed, None);
+    group.kill(1).await;
+    voters_become(&group, &[2, 3, 4]).await;
+    group.submit(&texts(20..30)).await;
+    group.all_have(&texts(0..30)).await;
+    group.kill(3).await;
+    group.submit(&texts(30..40)).await;
+    group.all_have(&texts(0..40)).await;
+    // A start with the file of before is told so, though it never heard that it was taken out.
+    group.start(3).await;
+    group.start(1).await;
+    group.members[&1].until("it is told", |state| state.left).await;
+}
+
+#[tokio::test]
+async fn where_all_nodes_are_others_at_once_nothing_is_founded_beside_the_group_and_nothing_is_lost() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..10)).await;
+    (group.everyone, group.gone, group.placement) = ((1..=6).collect(), vec![1, 2, 3], vec![4, 5, 6]);
+    for node in 4..=6 {
+        group.start(node).await;
+    }
+    for node in 1..=3 {
+        group.kill(node).await;
+        group.start(node).await;
+    }
+    for node in 1..=3 {
+        group.members[&node].until("it is let go", |state| state.left).await;
+        assert_eq!(group.kill(node).await.failed, None);
+    }
+    voters_become(&group, &[4, 5, 6]).await;
+    group.submit(&texts(10..20)).await;
+    group.all_have(&texts(0..20)).await;
+}
+
+#[tokio::test]
+async fn the_last_copy_on_a_node_that_is_to_go_is_neither_let_go_nor_founded_over() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..10)).await;
+    (group.everyone, group.gone, group.placement) = ((1..=4).collect(), vec![1], vec![2, 3, 4]);
+    for node in 1..=3 {
+        group.kill(node).await;
+    }
+    for node in [2, 3] {
+        group.wipe(node);
+    }
+    for node in [1, 4, 2, 3] {
+        group.start(node).await;
+    }
+    for node in 1..=4 {
+        let state =
+            group.members[&node].until("it is said that disks are gone", |state| !state.bereft.is_empty()).await;
+        assert!(state.bereft.is_superset(&[2, 3].into()), "{:?}", state.bereft);
+    }
+    let knows = |node: u32| !group.members[&node].replica.metrics().get().voters.is_empty();
+    assert_eq!([1, 2, 3, 4].map(knows), [true, false, false, false]);
+    assert!(!group.members[&1].state().left);
+}
+
+#[tokio::test]
+async fn a_group_that_was_founded_anew_lets_nobody_go_of_the_one_before() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..10)).await;
+    for node in 1..=3 {
+        group.kill(node).await;
+    }
+    // The operator has said that node 1 is gone, and it is silent.
+    (group.everyone, group.gone, group.placement) = ((1..=4).collect(), vec![1], vec![2, 3, 4]);
+    for node in [2, 3] {
+        group.wipe(node);
+    }
+    for node in [2, 3, 4] {
+        group.start(node).await;
+    }
+    group.messages(2, 1, 20).await;
+    group.start(1).await;
+    group.messages(1, 2, 20).await;
+    group.kill(1).await;
+    let silent = Instant::now();
+    group.leader().await;
+    assert!(silent.elapsed() > Duration::from_secs(9), "it is given time to answer: {:?}", silent.elapsed());
+    group.start(1).await;
+    let old = &group.members[&1];
+    old.until("it is said that disks are gone", |state| !state.bereft.is_empty()).await;
+    assert!(!old.state().left, "its group has gone on nowhere");
+    assert_eq!(old.replica.first_command(), Some(texts(0..1)[0].clone().into()), "and it is all there");
+}
+
+#[tokio::test]
+async fn a_group_is_founded_only_when_nodes_it_is_not_placed_on_have_said_that_they_do_not_hold_it() {
+    let mut group = Group::new(plain);
+    group.everyone = vec![1, 2, 3, 4];
+    for node in 1..=3 {
+        group.start(node).await;
+    }
+    group.messages(1, 2, 20).await;
+    assert!(group.members.values().all(|member| member.replica.metrics().get().voters.is_empty()));
+    let absent = |gone| -> std::sync::Arc<dyn RaftService> { std::sync::Arc::new(Absent { node: 4, nodes: 4, gone }) };
+    // It goes by another layout: others of its number may be about to found the group elsewhere.
+    let of_another = absent(1);
+    group.network.attach(4, &of_another);
+    group.messages(1, 4, 20).await;
+    assert!(group.members.values().all(|member| member.replica.metrics().get().voters.is_empty()));
+    let absent = absent(0);
+    group.network.attach(4, &absent);
+    group.submit(&texts(0..5)).await;
+    group.all_have(&texts(0..5)).await;
+}
+
+#[tokio::test]
+async fn a_live_voter_is_kept_while_a_placed_one_is_down_and_while_its_own_layout_wants_it() {
+    let mut group = Group::of_voters(4, plain).await;
+    group.submit(&texts(0..10)).await;
+    group.placement = vec![1, 2, 3];
+    for node in [1, 2, 3] {
+        group.members[&node].replica.place(group.placement.clone());
+    }
+    let holders = |group: &Group| group.members[&1].replica.holders();
+    group.messages(1, 4, 60).await;
+    assert_eq!(holders(&group), [1, 2, 3, 4], "by its own layout node 4 stays");
+    group.kill(3).await;
+    group.messages(1, 2, 60).await;
+    group.members[&4].replica.place(group.placement.clone());
+    group.messages(1, 2, 60).await;
+    assert_eq!(holders(&group), [1, 2, 3, 4], "node 3 is down");
+    group.start(3).await;
+    group.members[&4].until("it is let go", |state| state.left).await;
+    group.kill(4).await;
+    voters_become(&group, &[1, 2, 3]).await;
+}
+
+#[tokio::test]
 async fn a_voter_that_is_down_stays_a_voter() {
     let mut group = Group::of_voters(3, plain).await;
     group.submit(&texts(0..10)).await;
@@ -127,33 +278,6 @@ async fn a_voter_that_is_down_stays_a_voter() {
     group.messages(leader, if leader == 1 { 2 } else { 1 }, 60).await;
     let metrics = group.members[&leader].replica.metrics().get();
     assert_eq!(metrics.voters.iter().map(|voter| node_of(*voter)).collect::<Vec<_>>(), [1, 2, 3]);
-}
-
-#[tokio::test]
-async fn a_voter_takes_part_again_that_knows_only_voters_who_went_while_it_was_down() {
-    let mut group = Group::of_voters(3, plain).await;
-    group.submit(&texts(0..10)).await;
-    group.kill(3).await;
-    group.placement = vec![4, 5, 3];
-    for member in group.members.values() {
-        member.replica.place(group.placement.clone());
-    }
-    group.start(4).await;
-    group.start(5).await;
-    let holders = |metrics: &Metrics| metrics.voters.iter().map(|voter| node_of(*voter)).collect::<Vec<_>>();
-    for node in [4, 5] {
-        group.members[&node].metrics("the others have gone", |metrics| holders(metrics) == [3, 4, 5]).await;
-    }
-    for gone in [1, 2] {
-        group.kill(gone).await;
-    }
-    group.members[&4].until("the first leads", |state| state.leadership.is_some()).await;
-    group.submit(&texts(10..20)).await;
-    group.start(3).await;
-    group.all_have(&texts(0..20)).await;
-    group.kill(4).await;
-    group.submit(&texts(20..30)).await;
-    group.all_have(&texts(0..30)).await;
 }
 
 /// Entries arrive one by one.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidemark_consensus::raft::RaftService;
 use tidemark_proto::ids::OwnerId;
 use tidemark_proto::msg::{Admission, ForWhom, Within};
+use tidemark_proto::placement::Placement;
 use tidemark_proto::wire::{self, Message, channel};
 use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, Role};
 use tokio::sync::mpsc;
@@ -25,9 +26,13 @@ pub struct Doors {
     pub groups: BTreeMap<u16, mpsc::Sender<Event>>,
     /// Of those whose log is on several nodes.
     pub rafts: BTreeMap<u16, RaftDoor>,
+    /// Answers for the groups that this node does not hold.
+    pub absent: Arc<dyn RaftService>,
     pub neighbours: Arc<Neighbours>,
     /// The cluster and its era.
     pub cluster: String,
+    /// Where the groups are.
+    pub placement: Placement,
 }
 
 /// Where the Raft of a group is reached, which is another one after the group was founded anew.
@@ -109,7 +114,8 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
             return connection.close(&reason);
         }
     };
-    match (kind, doors.rafts.get(&group).and_then(RaftDoor::enter), neighbour) {
+    let raft = doors.rafts.get(&group).map_or_else(|| Some(doors.absent.clone()), RaftDoor::enter);
+    match (kind, raft, neighbour) {
         (channel::GROUP_RAFT_CALL, Some(raft), Some(from)) => serve_call(raft, from, channel).await,
         (channel::GROUP_RAFT_STREAM, Some(raft), Some(from)) => serve_stream(raft, from, channel).await,
         (channel::INCREMENTS | channel::GROUP, ..) => serve_group(connection, kind, channel, conn, group, &doors).await,
@@ -134,10 +140,12 @@ async fn read_group(channel: &mut Channel, kind: u8, own: &str) -> Result<u16, S
 
 async fn serve_group(connection: Connection, kind: u8, mut channel: Channel, conn: u64, group: u16, doors: &Doors) {
     let peer = connection.peer().clone();
-    let Some(events) = doors.groups.get(&group) else {
+    // A group that this node has left takes no events any more.
+    let Some(events) = doors.groups.get(&group).filter(|events| !events.is_closed()) else {
         // A client looks elsewhere. An aggregator, one of whose layouts is older or newer, hears nothing, and asks again later.
         if kind == channel::INCREMENTS {
-            let elsewhere = wire::encode(&Admission::Elsewhere { node: Some(group) });
+            let node = (group < doors.placement.nodes()).then(|| doors.placement.holders(group).next()).flatten();
+            let elsewhere = wire::encode(&Admission::Elsewhere { node });
             let _ = channel.writer.send_bytes(elsewhere.into()).await;
         }
         let _ = channel.writer.finish().await;

@@ -18,6 +18,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// Events handled before outputs are drained.
 const EVENTS_BATCH: usize = 512;
+/// The status of a group on several nodes is looked at so often at least.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Why a connection ends whose writer's queue is full.
 const READS_TOO_SLOWLY: &str = "reads too slowly";
 /// Why clients' connections end when the node no longer speaks for the group.
@@ -62,6 +64,8 @@ pub struct GroupStatus {
     pub failed: Option<String>,
     /// What keeps the group from working until somebody does something about it, and what that is.
     pub trouble: Option<String>,
+    /// The group has gone on without this node, which holds nothing of it any more.
+    pub left: bool,
     pub connections: usize,
     pub applied: u64,
     /// Durable commits since the start.
@@ -82,6 +86,8 @@ pub enum Ended {
     Over,
     /// The incarnation was declared lost.
     Lost(GroupId),
+    /// The group has gone on without this node, where it is not placed any more.
+    Left,
 }
 
 /// The connection of an aggregator.
@@ -99,6 +105,8 @@ pub struct Host {
     trouble: Option<String>,
     /// The incarnation was declared lost: everything of it is to be set aside.
     abandoned: Option<GroupId>,
+    /// The group has gone on without this node.
+    left: bool,
     /// The node that leads the group, if known.
     leader: Option<u16>,
     dc_name: String,
@@ -128,6 +136,7 @@ impl Host {
             failed: None,
             trouble: None,
             abandoned: None,
+            left: false,
             leader: None,
             dc_name,
             clients: HashMap::new(),
@@ -147,7 +156,7 @@ impl Host {
         let mut batch = Vec::with_capacity(EVENTS_BATCH);
         self.handle(Input::Tick);
         self.append();
-        while self.failed.is_none() && self.stopping.is_none() && self.abandoned.is_none() {
+        while self.failed.is_none() && self.stopping.is_none() && self.abandoned.is_none() && !self.left {
             let deadline = self.core.poll_timeout();
             tokio::select! {
                 taken = events.recv_many(&mut batch, EVENTS_BATCH) => {
@@ -158,6 +167,8 @@ impl Host {
                 }
                 news = self.log.news() => self.on_news(news),
                 () = sleep_until(self.clock, deadline), if deadline.is_some() => self.handle(Input::Tick),
+                // Who holds a log changes without news of it.
+                () = tokio::time::sleep(STATUS_INTERVAL), if self.log.is_shared() => {}
             }
             self.take_parts();
             self.attend_aggregators();
@@ -330,6 +341,7 @@ impl Host {
             replica::Event::Restored { position } => self.restore(position),
             replica::Event::Checkpointed { .. } => self.handle(Input::Persisted),
             replica::Event::Bereft { nodes } => self.on_bereft(&nodes),
+            replica::Event::Left => self.left = true,
             replica::Event::Failed(failure) => self.failed = Some(failure.to_string()),
         }
     }
@@ -459,6 +471,7 @@ impl Host {
             serving: self.core.group().is_serving() && (role != Role::Follows || self.leader.is_some()),
             failed: self.failed.clone(),
             trouble: self.trouble.clone(),
+            left: false,
             connections: self.clients.len(),
             applied: self.core.group().applied().0,
             commits: self.log.commits(),
@@ -476,8 +489,8 @@ impl Host {
         if let Some(error) = &self.failed {
             tracing::error!(%error, "the log has failed; the node stops");
         }
-        let (done, lost) = (self.stopping.take(), self.abandoned);
-        if lost.is_some() {
+        let (done, lost, left) = (self.stopping.take(), self.abandoned, self.left);
+        if lost.is_some() || left {
             self.end_clients();
             self.aggregators.iter_mut().filter_map(Option::take).for_each(|present| present.peer.end(LED_ELSEWHERE));
         }
@@ -485,7 +498,11 @@ impl Host {
         if let Some(done) = done {
             let _ = done.send(());
         }
-        lost.map_or(Ended::Over, Ended::Lost)
+        match lost {
+            Some(lost) => Ended::Lost(lost),
+            None if left => Ended::Left,
+            None => Ended::Over,
+        }
     }
 }
 

@@ -72,6 +72,11 @@ impl GroupLog {
         }
     }
 
+    /// Whether it is on several nodes.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, GroupLog::Shared(_))
+    }
+
     /// The nodes that hold it; none where that is this one only.
     pub fn holders(&self) -> Vec<u16> {
         match self {

@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidemark_consensus::replica::{Replica, ReplicaOptions};
+use tidemark_consensus::replica::{Absent, Replica, ReplicaOptions};
 use tidemark_proto::group::GroupConfig;
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::node::{NodeConfig, NodeCore};
-use tidemark_proto::placement;
+use tidemark_proto::placement::Placement;
 use tidemark_proto::time::WallMs;
 use tidemark_transport::Endpoint;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -39,8 +39,8 @@ pub struct NodeOptions {
     pub node: u16,
     /// Where the data centre's nodes listen, this one included, in the order of their numbers. There is a group for each.
     pub nodes: Vec<SocketAddr>,
-    /// Nodes that hold each group's log.
-    pub replicas: u16,
+    /// Which of them hold which group's log.
+    pub placement: Placement,
     /// Settings of the cores; the group's identity in them is replaced.
     pub core: NodeConfig,
     /// Added to every flush, to model slower disks.
@@ -67,15 +67,18 @@ struct Running {
 pub struct Statuses(Vec<watch::Receiver<GroupStatus>>);
 
 impl Statuses {
-    /// By group, the one that this node leads whenever it can first.
+    /// By group, the one that this node leads whenever it can first; those that it has left no more.
     pub fn get(&self) -> Vec<GroupStatus> {
-        self.0.iter().map(|status| status.borrow().clone()).collect()
+        self.0.iter().map(|status| status.borrow().clone()).filter(|status| !status.left).collect()
     }
 
     /// Whether increments of every group are taken, here or, as far as is known, where the group is led; else what is missing. Where
     /// another group is, one that is not founded is not waited for: it may need nodes that have not read the layout yet that has it.
     pub fn ready(&self) -> Result<(), String> {
         let statuses = self.get();
+        if statuses.is_empty() {
+            return Err("this node was taken away and holds nothing any more: it may be stopped for good".to_owned());
+        }
         let any = statuses.iter().any(|status| status.serving);
         for status in statuses.into_iter().filter(|status| !any || status.is_founded() || status.failed.is_some()) {
             let GroupStatus { group, failed, trouble, serving, .. } = status;
@@ -97,6 +100,9 @@ impl Statuses {
             waiting.spawn(async move {
                 let failed =
                     status.wait_for(|status| status.failed.is_some()).await.map(|status| status.failed.clone());
+                if failed.is_err() && status.borrow().left {
+                    return std::future::pending().await;
+                }
                 failed.ok().flatten().unwrap_or_else(|| "the group's task has ended".to_owned())
             });
         }
@@ -110,7 +116,7 @@ impl Statuses {
 impl Node {
     /// Recovers from the data directory and serves on the endpoint. To be called within a tokio runtime.
     pub async fn start(endpoint: Endpoint, options: NodeOptions) -> Result<Node, StartError> {
-        let nodes = options.nodes.len() as u16;
+        let numbers = groups_of(&options)?;
         let neighbours = Arc::new(Neighbours::new(
             endpoint.clone(),
             options.cluster.clone(),
@@ -118,12 +124,14 @@ impl Node {
             options.nodes.clone(),
         ));
         let mut groups = Vec::new();
-        for group in placement::groups_of(options.node, nodes, options.replicas) {
+        for group in numbers {
             groups.push(start_group(&options, &neighbours, group).await?);
         }
         let doors = groups.iter().map(|group| (group.number, group.events.clone())).collect::<BTreeMap<_, _>>();
         let rafts = groups.iter().map(|group| (group.number, group.raft.clone())).collect();
-        let doors = Doors { groups: doors, rafts, neighbours, cluster: options.cluster.clone() };
+        let (cluster, placement) = (options.cluster.clone(), options.placement.clone());
+        let absent = Arc::new(absent(&options));
+        let doors = Doors { groups: doors, rafts, absent, neighbours, cluster, placement };
         let accepting = tokio::spawn(accept_all(endpoint, Arc::new(doors)));
         Ok(Node { groups, accepting })
     }
@@ -146,6 +154,28 @@ impl Node {
     }
 }
 
+/// The groups that are placed on this node, and those that were: it is a member of these until others have taken its place.
+fn groups_of(options: &NodeOptions) -> Result<Vec<u16>, StartError> {
+    let mut groups: Vec<u16> = options.placement.groups_of(options.node).collect();
+    if options.placement.replicas() > 1 {
+        let held = storage::shared_groups(&options.data_dir, options.placement.nodes())?;
+        let leaving: Vec<u16> = held.into_iter().filter(|group| !groups.contains(group)).collect();
+        if !leaving.is_empty() {
+            tracing::info!(node = options.node, ?leaving, "holds groups until others have taken its place");
+        }
+        groups.extend(leaving);
+    }
+    if groups.is_empty() {
+        let (node, dc) = (options.node, options.dc_name.clone());
+        let path = options.data_dir.display().to_string();
+        return Err(match storage::has_left(&options.data_dir)? {
+            true => StartError::TakenAway { node, dc },
+            false => StartError::HoldsNothing { node, dc, path },
+        });
+    }
+    Ok(groups)
+}
+
 async fn start_group(options: &NodeOptions, neighbours: &Arc<Neighbours>, group: u16) -> Result<Running, StartError> {
     let opened = open(options, neighbours, group).await?;
     let (events, receiver) = mpsc::channel(EVENTS_MAX);
@@ -165,7 +195,7 @@ struct Opened {
 }
 
 async fn open(options: &NodeOptions, neighbours: &Arc<Neighbours>, group: u16) -> Result<Opened, StartError> {
-    match options.replicas {
+    match options.placement.replicas() {
         1 => open_alone(options, group).map(|(core, log)| Opened { core, log, replica: None }),
         _ => open_shared(options, neighbours, group).await,
     }
@@ -186,15 +216,32 @@ impl Keeping {
             let Opened { core, log, replica } = opened;
             let host = Host::new(core, log, self.options.dc_name.clone(), self.publish.clone());
             let ended = host.run(&mut events).await;
+            let member = replica.as_ref().map_or(0, Replica::member);
             if let Some(replica) = replica {
                 replica.shutdown().await;
             }
-            let Ended::Lost(lost) = ended else { return };
             self.raft.lead_to(None);
+            let lost = match ended {
+                Ended::Over => return,
+                Ended::Left => return self.leave(member),
+                Ended::Lost(lost) => lost,
+            };
             opened = match self.found_anew(lost).await {
                 Ok(opened) => opened,
-                Err(error) => return self.fail(&error),
+                Err(error) => return self.fail(&error, "was not founded anew"),
             };
+        }
+    }
+
+    /// The group has gone on without this member: what it held is kept under another name.
+    fn leave(&self, member: u64) {
+        match storage::set_left_aside(&disk_of(&self.options, self.group), member) {
+            Ok(aside) => {
+                self.raft.lead_to(Some(Arc::new(absent(&self.options))));
+                tracing::info!(group = self.group, kept = %aside.display(), "the group is on other nodes now");
+                self.publish.send_modify(|status| status.left = true);
+            }
+            Err(error) => self.fail(&error, "was left"),
         }
     }
 
@@ -207,10 +254,17 @@ impl Keeping {
         Ok(opened)
     }
 
-    fn fail(&self, error: &StartError) {
-        tracing::error!(%error, group = self.group, "the group was not founded anew");
+    fn fail(&self, error: &StartError, what: &str) {
+        tracing::error!(%error, group = self.group, "the group {what}");
         self.publish.send_modify(|status| status.failed = Some(error.to_string()));
     }
+}
+
+/// Speaks for groups that this node does not hold.
+fn absent(options: &NodeOptions) -> Absent {
+    let nodes = options.placement.nodes();
+    let gone = nodes - options.placement.present().count() as u16;
+    Absent { node: options.node.into(), nodes: nodes.into(), gone: gone.into() }
 }
 
 fn open_alone(options: &NodeOptions, group: u16) -> Result<(NodeCore, GroupLog), StartError> {
@@ -223,9 +277,12 @@ async fn open_shared(options: &NodeOptions, neighbours: &Arc<Neighbours>, group:
     let path = storage::shared_path(&disk_of(options, group))?;
     let name = format!("{}/group-{group}", options.dc_name);
     let mint = u32::try_from(wall_now().0 / 1_000).unwrap_or(u32::MAX);
-    let (nodes, own) = (options.nodes.len() as u16, options.node.into());
-    let placement = placement::holders(group, nodes, options.replicas).map(u32::from).collect();
-    let mut replica = ReplicaOptions::new(options.cluster.clone(), name, placement, own, mint, rand::random());
+    let placement = options.placement.holders(group).map(u32::from).collect();
+    let (cluster, own) = (options.cluster.clone(), options.node.into());
+    let mut replica = ReplicaOptions::new(cluster, name, placement, own, mint, rand::random());
+    let everyone = 0..options.placement.nodes();
+    replica.gone = everyone.clone().filter(|node| options.placement.is_gone(*node)).map(u32::from).collect();
+    replica.nodes = everyone.map(u32::from).collect();
     replica.raft.flush_delay = options.flush_delay;
     replica.raft.keep_entries = KEEP_ENTRIES;
     replica.raft.entry_bytes_max = options.core.entry_bytes_max + COMMAND_HEAD_BYTES;

@@ -38,7 +38,16 @@ pub enum StartError {
     Replica { path: String, source: Box<tidemark_consensus::raft::StartError> },
     #[error("{path} is there: the layout's `replicas` was another when this directory was founded")]
     OtherReplicas { path: String },
-    #[error("{path} is of a lost incarnation and cannot be set aside: {max} files of it are there already")]
+    #[error(
+        "node {node} of {dc} was taken away (`gone` in the layout) and holds nothing: it is not to be started again"
+    )]
+    TakenAway { node: u16, dc: String },
+    #[error(
+        "node {node} of {dc} is taken away by the layout, and no group's log is in {path}, though no group has let it go there: look \
+         whether its disk is mounted; if it is and is empty, the node is not to be started again"
+    )]
+    HoldsNothing { node: u16, dc: String, path: String },
+    #[error("{path} cannot be set aside: {max} files of its name are there already")]
     SetAside { path: String, max: u32 },
 }
 
@@ -112,21 +121,67 @@ fn shared_name(options: &StorageOptions<'_>) -> PathBuf {
     options.dir.join(format!("group-{}.redb", options.group))
 }
 
-/// Files of one lost incarnation that are kept; a further one stays in its place, and the node does not start.
+/// The groups below `groups` whose logs, on several nodes, have a file in the directory.
+pub fn shared_groups(dir: &Path, groups: u16) -> Result<Vec<u16>, StartError> {
+    let mut held = Vec::new();
+    for group in 0..groups {
+        if is_there(&dir.join(format!("group-{group}.redb")))? {
+            held.push(group);
+        }
+    }
+    Ok(held)
+}
+
+/// Whether a path is there; that it cannot be told is no answer.
+fn is_there(path: &Path) -> Result<bool, StartError> {
+    path.try_exists().map_err(|source| StartError::Directory { path: path.display().to_string(), source })
+}
+
+/// In a directory from which a group was let go: an empty directory says nothing, as that of a disk that is not mounted.
+const LEFT_FILE: &str = "left";
+
+/// Whether a group was let go from the directory.
+pub fn has_left(dir: &Path) -> Result<bool, StartError> {
+    is_there(&dir.join(LEFT_FILE))
+}
+
+/// Gives the file of a group that has gone on without this member another name, with the member's number; which.
+pub fn set_left_aside(options: &StorageOptions<'_>, member: u64) -> Result<PathBuf, StartError> {
+    let path = shared_name(options);
+    let marker = options.dir.join(LEFT_FILE);
+    let marked = std::fs::write(&marker, b"").and_then(|()| std::fs::File::open(&marker)?.sync_all());
+    marked.map_err(|source| StartError::Directory { path: marker.display().to_string(), source })?;
+    let aside = free_name(&path, &format!("redb.left-{member}"))?;
+    rename(options.dir, &path, &aside)?;
+    Ok(aside)
+}
+
+fn rename(dir: &Path, path: &Path, aside: &Path) -> Result<(), StartError> {
+    let renamed = std::fs::rename(path, aside).and_then(|()| std::fs::File::open(dir)?.sync_all());
+    renamed.map_err(|source| StartError::Directory { path: path.display().to_string(), source })
+}
+
+/// Files of one lost incarnation, or of one member, that are kept; a further one stays in its place, and the node does not start.
 const SET_ASIDE_MAX: u32 = 8;
 
 /// Gives the file of an incarnation that was declared lost another name; which.
 pub fn set_aside(options: &StorageOptions<'_>, incarnation: u32) -> Result<PathBuf, StartError> {
     let shared = shared_name(options);
     let path = if shared.exists() { shared } else { options.dir.join(LOG_FILE) };
-    // A copy that somebody put back is kept beside the first.
-    let name = |copy: u32| path.with_extension(format!("redb.lost-{incarnation}{}", ".again".repeat(copy as usize)));
-    let free = (0..SET_ASIDE_MAX).map(name).find(|aside| !aside.exists());
-    let aside = free.ok_or_else(|| StartError::SetAside { path: path.display().to_string(), max: SET_ASIDE_MAX })?;
-    let failed = |source| StartError::Directory { path: path.display().to_string(), source };
-    std::fs::rename(&path, &aside).map_err(failed)?;
-    std::fs::File::open(options.dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
+    let aside = free_name(&path, &format!("redb.lost-{incarnation}"))?;
+    rename(options.dir, &path, &aside)?;
     Ok(aside)
+}
+
+/// A name with this extension that nothing has yet: a copy that somebody put back is kept beside the first.
+fn free_name(path: &Path, extension: &str) -> Result<PathBuf, StartError> {
+    for copy in 0..SET_ASIDE_MAX {
+        let aside = path.with_extension(format!("{extension}{}", ".again".repeat(copy as usize)));
+        if !is_there(&aside)? {
+            return Ok(aside);
+        }
+    }
+    Err(StartError::SetAside { path: path.display().to_string(), max: SET_ASIDE_MAX })
 }
 
 /// The rows of a checkpoint, in the order of their keys.
@@ -219,6 +274,24 @@ pub fn rows(rows: Vec<GroupRow>) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_left_takes_the_place_of_no_other_and_the_directory_says_that_one_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cluster, dc_name, flush_delay) = ("demo", "europe", Duration::ZERO);
+        let options = StorageOptions { dir: dir.path(), cluster, dc_name, dc: DcId(0), group: 2, flush_delay };
+        assert!(!has_left(dir.path()).unwrap(), "a disk that is not mounted");
+        let mut kept = Vec::new();
+        for (content, member) in [("first", 7), ("put back", 7), ("another disk", 8)] {
+            std::fs::write(shared_name(&options), content).unwrap();
+            assert_eq!(shared_groups(dir.path(), 4).unwrap(), [2]);
+            kept.push((set_left_aside(&options, member).unwrap(), content));
+        }
+        for (path, content) in &kept {
+            assert_eq!(&std::fs::read_to_string(path).unwrap(), content);
+        }
+        assert!(shared_groups(dir.path(), 4).unwrap().is_empty() && has_left(dir.path()).unwrap());
+    }
 
     #[test]
     fn an_empty_value_deletes_its_row() {

@@ -8,6 +8,7 @@ use tidemark_node::{Node, NodeOptions};
 use tidemark_proto::ids::{ClientId, DcId, GroupId};
 use tidemark_proto::msg::{Admission, ForWhom, FromClient, FromGroup, Within};
 use tidemark_proto::node::NodeConfig;
+use tidemark_proto::placement::Placement;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::certs::{ClusterCa, Identity, Role};
 use tidemark_transport::{Channel, Connection, ConnectionLost, Credentials, Endpoint, EndpointOptions, PeerName};
@@ -76,7 +77,7 @@ fn options(dir: &Path, addr: SocketAddr) -> NodeOptions {
         dc: DcId(0),
         node: 0,
         nodes: vec![addr],
-        replicas: 1,
+        placement: Placement::new(1, &[], 1).unwrap(),
         core: NodeConfig::new(group, 2),
         flush_delay: Duration::ZERO,
     }

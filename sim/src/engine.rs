@@ -43,6 +43,8 @@ pub enum GroupNews {
     Checkpointed {
         count: usize,
     },
+    /// Its node is not placed any more, and the group has gone on without it.
+    Left,
     Failed {
         reason: String,
     },
@@ -130,6 +132,17 @@ pub struct Started {
     pub entries_lost: u64,
 }
 
+/// What a machine has read of its data centre's layout about one group, each as the group's process there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// That hold the group's log.
+    pub placed: Vec<usize>,
+    /// That the data centre ever had.
+    pub nodes: Vec<usize>,
+    /// Those of them that were taken away.
+    pub gone: Vec<usize>,
+}
+
 /// Real logs, on the world's time. Members of the ledger's log are data centres, those of groups' logs processes; a process is
 /// named by its number and its start.
 pub trait Engine {
@@ -144,13 +157,20 @@ pub trait Engine {
     /// An election without need.
     fn elect(&mut self, candidate: usize);
 
-    /// Starts a member of a group's log from its disk.
-    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64) -> Result<Started, String>;
+    /// Starts a member of a group's log from its disk, by what its process has read of the layout.
+    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64, reads: &Reads) -> Result<Started, String>;
+    /// The machine of a process runs, or not, and holds nothing of the process's group; it says so when it is asked.
+    fn stand_by(&mut self, node: usize, runs: bool, reads: &Reads);
     fn crash_replica(&mut self, node: usize) -> Lost;
     /// The disk is lost; the process is down.
     fn wipe(&mut self, node: usize);
-    /// Whether each of these processes votes in their group's log and has all that is committed, so that any one may be lost.
+    /// The disk is set aside, as its group has let the member go; the process is down.
+    fn set_aside(&mut self, node: usize);
+    /// Whether each voter of the group of these processes is one that runs and has all that is committed, so that any one may be lost.
+    /// One whose disk was set aside should be none: it is not excused.
     fn is_whole(&self, nodes: std::ops::Range<usize>) -> bool;
+    /// Whether of these processes just those that it is placed on vote in their group's log, and nobody waits to.
+    fn is_settled(&self, nodes: std::ops::Range<usize>, placed: &[usize]) -> bool;
     /// Hands an entry to the log, if the leadership lasts; false when it is known not to.
     fn submit(&mut self, node: usize, leadership: u64, entry: Vec<u8>) -> bool;
     /// Everything that was last told of a group was handed to its owner.

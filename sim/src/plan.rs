@@ -6,6 +6,7 @@ pub mod hour;
 pub mod joins;
 pub mod leases;
 pub mod month;
+pub mod moves;
 pub mod old_views;
 pub mod pairs;
 pub mod valves;
@@ -17,6 +18,7 @@ use crate::rtt::SITES;
 use claims::ClaimPlan;
 use leases::LeasePlan;
 use month::Days;
+use moves::MovePlan;
 use std::collections::BTreeSet;
 use tidemark_proto::limits::{AGE_UNIT, STAY_MAX, STREAMS_KEPT_AGES};
 use tidemark_proto::msg::ClaimRule;
@@ -40,6 +42,8 @@ pub const ZONE: u64 = 150;
 const OLD_DISKS_PER_10K: u32 = 2_000;
 /// Of 10,000 runs, in so many a group is lost.
 const LOSSES_PER_10K: u32 = 1_000;
+/// The dice of machines that come and go.
+const MOVES_FORK: u64 = 41;
 /// Valves of a group, twice those of the reference layout.
 const LANES_DRAWN_MAX: u64 = 20;
 
@@ -343,7 +347,7 @@ pub struct Plan {
     pub pairs: Vec<usize>,
     /// Data centre of each group. What faults and clients call a node is all of a group's.
     pub nodes: Vec<usize>,
-    /// Nodes that hold each group's log.
+    /// Processes of each group: nodes that hold its log, and where machines come and go, that ever may.
     pub replicas: Vec<usize>,
     /// Groups that are founded while it counts, ascending: the last ones.
     pub joins: Vec<usize>,
@@ -363,6 +367,7 @@ pub struct Plan {
     pub eras: EraPlan,
     pub updown: Option<UpDownPlan>,
     pub versions: VersionPlan,
+    pub moves: MovePlan,
     pub workload: Workload,
     pub safety_end: Time,
     /// Where faults left fewer increments than this, more come after them.
@@ -402,6 +407,8 @@ pub struct Only {
     pub clients: Option<BTreeSet<usize>>,
     /// No process is of the next version.
     pub one_version: bool,
+    /// Data centres whose machines come and go.
+    pub moves: Option<BTreeSet<usize>>,
 }
 
 impl Only {
@@ -415,6 +422,10 @@ impl Only {
 
     pub fn client(&self, index: usize) -> bool {
         has(&self.clients, index)
+    }
+
+    pub fn moves(&self, dc: usize) -> bool {
+        has(&self.moves, dc)
     }
 }
 
@@ -450,12 +461,23 @@ impl Plan {
         Plan::drawn(seed, scale)
     }
 
-    /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long. What
+    /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long, and in some
+    /// of them machines that come and go. What
     /// real disks cannot be told to do (answer late, come back as old copies) is left out.
     pub fn real(seed: u64) -> Plan {
-        let scale = Scale { dcs_max: 5, lanes_max: 3, safety: SAFETY_REAL, increments: (6_000, 0), replicas: Some(3) };
+        let scale = Scale {
+            dcs_max: 5,
+            lanes_max: 3,
+            safety: SAFETY_REAL,
+            increments: (6_000, 0),
+            replicas: Some(moves::REPLICAS.into()),
+        };
         let mut plan = Plan::drawn(seed, scale);
         plan.faults.retain(|(_, fault)| !matches!(fault, Fault::StallDisk { .. } | Fault::OldDisk { .. }));
+        plan.moves = MovePlan::drawn(&mut Rng::new(seed).fork(MOVES_FORK), plan.sites.len(), plan.safety_end);
+        for (replicas, &dc) in plan.replicas.iter_mut().zip(&plan.nodes) {
+            *replicas = plan.moves.of(dc).map_or(*replicas, |moving| moving.machines.into());
+        }
         plan
     }
 
@@ -495,6 +517,7 @@ impl Plan {
             safety_end,
             increments_least: scale.increments.1,
             days: None,
+            moves: MovePlan::default(),
             only: Only::default(),
         };
         plan.faults = faults(&mut root.fork(3), &plan);
@@ -628,7 +651,8 @@ fn old_disk(rng: &mut Rng, plan: &Plan) -> Option<(Time, Fault)> {
     let restored = plan.safety_end.0 - rng.between(50_000, 2_000_000);
     let longest = *rng.pick(&[500_000, 5_000_000, 40_000_000]);
     let after = Span(rng.between(50_000, longest));
-    let fault = (Time(restored - after.0), Fault::OldDisk { node, after });
+    // Runs on real logs are shorter than the longest, and leave the fault out.
+    let fault = (Time(restored.saturating_sub(after.0)), Fault::OldDisk { node, after });
     // Where a log is on several nodes, an old copy of one disk is no old copy of the group.
     (rng.per_10k(OLD_DISKS_PER_10K) && plan.replicas[node] == 1).then_some(fault)
 }

@@ -12,7 +12,7 @@ use crate::teeth::Mutation;
 use crate::world::{Outcome, World};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 #[expect(clippy::disallowed_types, reason = "measures the simulator, not the simulated")]
 use std::time::Instant;
 use tidemark_proto::time::Time;
@@ -161,6 +161,7 @@ impl Shrunk {
                 format!("command {index} at {:.6} s: {cmd:?}", seconds(*at))
             }
             Part::Client(slot) => format!("client {slot}, of node {}", self.plan.clients[slot]),
+            Part::Moves(dc) => format!("machines of data centre {dc} that come and go"),
             Part::Versions => "processes of the next version".to_owned(),
         };
         self.parts.iter().map(words).collect()
@@ -180,12 +181,14 @@ impl Shrunk {
 
 /// How to see a failure again.
 pub fn replay_command(mode: &str, seed: u64, only: &Only) -> String {
+    // On modelled logs nothing moves.
+    let moves = only.moves.clone().filter(|_| mode == "raft" || mode == "quic");
     let mode = if mode == Mode::FAST.name { String::new() } else { format!(" --mode {mode}") };
     let list = |some: &BTreeSet<usize>| match some.is_empty() {
         true => "none".to_owned(),
         false => some.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
     };
-    let some = [("faults", &only.faults), ("admin", &only.admin), ("clients", &only.clients)];
+    let some = [("faults", &only.faults), ("admin", &only.admin), ("clients", &only.clients), ("moves", &moves)];
     let some = some.into_iter().filter_map(|(name, some)| Some(format!(" --only-{name} {}", list(some.as_ref()?))));
     let one_version = if only.one_version { " --one-version" } else { "" };
     format!("tidemark sim replay{mode} --seed {seed}{}{one_version}", some.collect::<String>())
@@ -252,7 +255,8 @@ pub fn sweep_in(mode: Mode, plan: SweepPlan, mutation: Mutation, report: &(dyn F
     };
     let parts: Vec<Sweep> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        // What panics outside of a run is no sweep of fewer seeds.
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     let sweep = parts.into_iter().reduce(Sweep::join).unwrap_or_default();
     Sweep { mode: mode.name, floors: mode.floors, seed: plan.first, ..sweep }

@@ -13,6 +13,8 @@ pub enum Part {
     Fault(usize),
     Admin(usize),
     Client(usize),
+    /// That machines of a data centre come and go.
+    Moves(usize),
     /// That some processes are of the next version.
     Versions,
 }
@@ -23,7 +25,8 @@ pub fn parts(plan: &Plan) -> Vec<Part> {
     let faults = (0..plan.faults.len()).map(Part::Fault);
     let admin = (0..plan.admin.len()).filter(|&index| !plan.admin[index].1.is_needed()).map(Part::Admin);
     let versions = plan.versions.is_mixed().then_some(Part::Versions);
-    versions.into_iter().chain(clients).chain(faults).chain(admin).collect()
+    let moves = (0..plan.sites.len()).filter(|&dc| plan.moves.of(dc).is_some()).map(Part::Moves);
+    versions.into_iter().chain(moves).chain(clients).chain(faults).chain(admin).collect()
 }
 
 /// A run of these parts only.
@@ -33,6 +36,7 @@ pub fn only(parts: &[Part]) -> Only {
         faults: of(&|part| if let Part::Fault(index) = part { Some(*index) } else { None }),
         admin: of(&|part| if let Part::Admin(index) = part { Some(*index) } else { None }),
         clients: of(&|part| if let Part::Client(index) = part { Some(*index) } else { None }),
+        moves: of(&|part| if let Part::Moves(dc) = part { Some(*dc) } else { None }),
         one_version: !parts.contains(&Part::Versions),
     }
 }

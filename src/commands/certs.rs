@@ -142,7 +142,7 @@ fn of_layout(
             let identity = Identity::new(&file.name, &dc.name, Role::Aggregator, SECOND_AGGREGATOR)?;
             wanted.push((identity, dir.join("aggregator-second")));
         }
-        for node in 0..dc.nodes.len() {
+        for node in (0..dc.nodes.len() as u16).filter(|node| !dc.gone.contains(node)) {
             let identity = Identity::new(&file.name, &dc.name, Role::Node, &node.to_string())?;
             wanted.push((identity, dir.join(format!("node-{node}"))));
         }

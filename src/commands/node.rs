@@ -72,7 +72,7 @@ fn options(settings: &NodeFile, place: &Place) -> NodeOptions {
         dc: place.dc,
         node: settings.node,
         nodes: dc.nodes.clone(),
-        replicas: dc.replicas,
+        placement: dc.placement.clone(),
         core: settings.core(group),
         flush_delay: Duration::from_millis(settings.log.flush_delay_ms.into()),
     }

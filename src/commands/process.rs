@@ -18,8 +18,8 @@ use tracing_subscriber::EnvFilter;
 use super::Outcome;
 
 /// What is logged unless `TIDEMARK_LOG` says otherwise. openraft tells of every lost connection by itself, and where it is being ended,
-/// that its own heartbeat no longer reaches it.
-const LOG_DEFAULT: &str = "info,openraft=error,openraft::core::heartbeat=off";
+/// that its own heartbeat and what was just proposed no longer reach it; who proposes is told that anyway.
+const LOG_DEFAULT: &str = "info,openraft=error,openraft::core::heartbeat=off,openraft::raft::raft_inner=off";
 /// A process that was told to end and cannot is ended after this; nothing durable is lost.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Peers are told that a process ends for at most this long.
@@ -100,7 +100,7 @@ fn cluster_of(file: &ClusterFile) -> Cluster {
         aggregator: dc.aggregator,
         second: dc.second_aggregator,
         nodes: dc.nodes.clone(),
-        replicas: dc.replicas(),
+        placement: dc.placement().expect("checked when it was parsed"),
     };
     Cluster {
         name: layout.name.clone(),

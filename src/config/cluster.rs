@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX};
-use tidemark_proto::placement::{self, REPLICAS_MAX};
+use tidemark_proto::placement::{self, Placement, PlacementError, REPLICAS_MAX};
 use tidemark_transport::certs::Identity;
 use tidemark_transport::{PeerName, Role};
 
@@ -47,7 +47,11 @@ pub struct DcLayout {
     /// Where the second of a pair of aggregators listens; its certificate has the name `second`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_aggregator: Option<SocketAddr>,
+    /// In the order of their numbers, those that are gone too: there is a group for each.
     pub nodes: Vec<SocketAddr>,
+    /// Numbers of nodes that were taken away, for ever. Their places in `nodes` stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<u16>,
     /// Nodes that hold each group's log; 3 where there are as many nodes, else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u16>,
@@ -64,6 +68,27 @@ impl DcLayout {
     /// Nodes that hold each group's log.
     pub fn replicas(&self) -> u16 {
         self.replicas.unwrap_or_else(|| placement::replicas_default(self.nodes.len() as u16))
+    }
+
+    /// Which nodes hold which group's log.
+    ///
+    /// # Errors
+    /// [`PlacementError`]: nodes are gone that cannot be. A layout that was parsed has none.
+    pub fn placement(&self) -> Result<Placement, PlacementError> {
+        Placement::new(self.nodes.len() as u16, &self.gone, self.replicas())
+    }
+
+    fn check_gone(&self) -> Result<(), Problem> {
+        let refused = |error: PlacementError| {
+            let value = match error {
+                PlacementError::NoNode { node, .. }
+                | PlacementError::Twice { node }
+                | PlacementError::Alone { node } => node.to_string(),
+                PlacementError::TooFew { .. } => format!("a list of {}", self.gone.len()),
+            };
+            Problem::new(&format!("dc.{}.gone", self.name), value, error.to_string())
+        };
+        self.placement().map(drop).map_err(refused)
     }
 
     /// An even number costs as much as the next odd one, and survives the loss of no more nodes.
@@ -167,6 +192,7 @@ impl ClusterFile {
             named.map_err(|error| Problem::new("dc.name", &dc.name, error.to_string()))?;
             at_most(&format!("dc.{}.nodes", dc.name), dc.nodes.len(), 1, NODES_PER_DC_MAX as usize)?;
             dc.check_replicas()?;
+            dc.check_gone()?;
             dc.place.iter().try_for_each(|place| check_place(&dc.name, place))?;
         }
         Ok(())

@@ -221,6 +221,36 @@ fn what_is_wrong_is_named_with_its_origin_value_and_limit() {
 }
 
 #[test]
+fn nodes_are_gone_only_where_as_many_are_left_as_hold_each_log_and_their_groups_stay() {
+    let good = std::fs::read_to_string(sample("cluster.toml")).unwrap();
+    let one = "nodes = [\"127.0.0.1:7302\"]";
+    assert!(good.contains(one));
+    let with = |count: u16, rest: &str| {
+        let nodes: Vec<String> = (0..count).map(|node| format!("\"127.0.0.1:{}\"", 7302 + node)).collect();
+        let nodes = format!("nodes = [{}]\n{rest}", nodes.join(", "));
+        ClusterFile::parse(Path::new("c.toml"), &good.replace(one, &nodes))
+    };
+    for (count, rest, expected) in [
+        (1, "gone = [0]", "is 0; where each group's log is on one node, none can be taken away: its log would be lost"),
+        (4, "replicas = 1\ngone = [2]", "is 2; where each group's log is on one node, none can be taken away"),
+        (3, "gone = [1]", "is a list of 1; 2 nodes would be left, and each group's log is on 3"),
+        (3, "gone = [0, 1, 2]", "is a list of 3; 0 nodes would be left, and each group's log is on 3"),
+        (6, "replicas = 5\ngone = [0, 1]", "is a list of 2; 4 nodes would be left, and each group's log is on 5"),
+        (4, "gone = [4]", "is 4; there are 4 nodes, numbered from 0"),
+        (5, "gone = [3, 3]", "is 3; it stands there twice"),
+    ] {
+        let error = with(count, rest).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("c.toml: dc.asia-0.gone {expected}")), "{error}");
+    }
+    let error = with(4, "gone = [-1]").unwrap_err().to_string();
+    assert!(error.starts_with("c.toml: ") && error.contains("`-1`"), "{error}");
+    let file = with(5, "gone = [1]").unwrap();
+    let dc = file.dcs.iter().find(|dc| dc.name == "asia-0").unwrap();
+    let placement = dc.placement().unwrap();
+    assert_eq!((placement.nodes(), placement.holders(1).collect::<Vec<_>>()), (5, vec![2, 3, 4]));
+}
+
+#[test]
 fn impossible_layouts_are_refused_with_key_and_value() {
     let good = std::fs::read_to_string(sample("cluster.toml")).unwrap();
     let refused = |from: &str, to: &str| {

@@ -50,6 +50,8 @@ pub struct Cluster {
     /// The first node of each data centre, and all of them.
     pub nodes: Vec<SocketAddr>,
     all_nodes: Vec<Vec<SocketAddr>>,
+    /// By data centre, the nodes that were taken away.
+    gone: Vec<Vec<usize>>,
     pub aggregators: Vec<SocketAddr>,
     /// The data centre with a second aggregator, and where that one listens.
     pair: Option<(usize, SocketAddr)>,
@@ -116,6 +118,7 @@ impl Cluster {
             voters: voters.iter().map(|&name| name.to_owned()).collect(),
             pair,
             nodes: all_nodes.iter().map(|nodes| nodes[0]).collect(),
+            gone: vec![Vec::new(); all_nodes.len()],
             all_nodes,
             aggregators: names.iter().map(|_| free_address()).collect(),
             starts: AtomicU32::new(0),
@@ -154,6 +157,9 @@ impl Cluster {
             let nodes: Vec<String> = self.all_nodes[dc].iter().map(|node| format!("\"{node}\"")).collect();
             let nodes = nodes.join(",");
             text += &format!("[[dc]]\nname = {name:?}\naggregator = \"{aggregator}\"\nnodes = [{nodes}]\n");
+            if !self.gone[dc].is_empty() {
+                text += &format!("gone = {:?}\n", self.gone[dc]);
+            }
             if let Some((_, second)) = self.pair.filter(|(paired, _)| *paired == dc) {
                 text += &format!("second_aggregator = \"{second}\"\n");
             }
@@ -222,6 +228,21 @@ impl Cluster {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         self.write_node_config(dc, node);
         node
+    }
+
+    /// Takes one of a data centre's nodes away. Whoever starts from now on reads the layout that says so.
+    pub fn take_node_away(&mut self, dc: usize, node: usize) {
+        self.gone[dc].push(node);
+        std::fs::write(self.path("layout.toml"), self.layout_text(&self.aggregators)).unwrap();
+    }
+
+    /// What one of a data centre's nodes says when it refuses to start.
+    pub fn node_refusal(&self, dc: usize, node: usize) -> String {
+        if node == 0 {
+            return self.refusal(dc, Role::Node, &[]);
+        }
+        let config = self.path(&format!("{}-node-{node}.toml", self.names[dc]));
+        crate::process::complaint(&run(&["node", "--config", config.to_str().unwrap()]))
     }
 
     /// Starts one of a data centre's nodes, and waits until its HTTP interface answers.

@@ -21,13 +21,16 @@ struct Centre {
 
 impl Centre {
     async fn start() -> Centre {
-        let cluster = Cluster::with_nodes(&["usa-0"], NODES);
-        let (first, second, third) =
-            tokio::join!(cluster.start_node(0, 0), cluster.start_node(0, 1), cluster.start_node(0, 2));
+        Centre::of(NODES).await
+    }
+
+    async fn of(count: usize) -> Centre {
+        let cluster = Cluster::with_nodes(&["usa-0"], count);
+        let nodes = futures_util::future::join_all((0..count).map(|node| cluster.start_node(0, node))).await;
         let (aggregator, http) = cluster.start(0, Role::Aggregator).await;
-        let centre = Centre { cluster, nodes: vec![first, second, third], aggregator, http };
+        let centre = Centre { cluster, nodes, aggregator, http };
         ready(http).await;
-        for node in 0..NODES {
+        for node in 0..count {
             centre.until_ready(node).await;
         }
         centre
@@ -50,9 +53,14 @@ impl Centre {
 
     /// Waits until a node leads the groups that it leads whenever it can: its own.
     async fn until_leads_its_own(&self, node: usize) {
-        until("the node leads its own group", async || {
-            let leads = |group: &Value| group["group"] == node && group["role"] == "leads";
-            self.groups(node).await.filter(|groups| groups.iter().any(leads))
+        self.until_leads(node, node, true).await;
+    }
+
+    /// Waits until a node says that it leads a group, or that it does not.
+    async fn until_leads(&self, node: usize, group: usize, leads: bool) {
+        until("the node leads, or does not", async || {
+            let is_so = |status: &Value| status["group"] == group && (status["role"] == "leads") == leads;
+            self.groups(node).await.filter(|groups| groups.iter().any(is_so))
         })
         .await;
     }
@@ -74,6 +82,53 @@ impl Centre {
         self.groups(node).await.and_then(own).unwrap_or(0)
     }
 
+    /// Waits until a node holds a group no more.
+    async fn until_rid_of(&self, node: usize, group: usize) {
+        until("the node has left the group", async || {
+            let others = |groups: &Vec<Value>| groups.iter().all(|status| status["group"] != group);
+            self.groups(node).await.filter(others)
+        })
+        .await;
+    }
+
+    async fn restart_aggregator(&mut self) {
+        self.aggregator.terminate().await;
+        (self.aggregator, self.http) = self.cluster.start(0, Role::Aggregator).await;
+    }
+
+    /// Nodes are told to end and start again, one after the other, under load, as operators do who have edited the layout.
+    async fn restart_in_turn(&mut self, nodes: &[usize], load: &Load) {
+        for &node in nodes {
+            let (status, said) = self.nodes[node].0.terminate().await;
+            assert!(status.success() && !said.contains("ERROR"), "{said}");
+            self.restart(node).await;
+            load.until_further(100).await;
+        }
+    }
+
+    /// Takes a node away: it is told last, and stays until it holds nothing. Then it is killed, and its disk is thrown away.
+    async fn take_away(&mut self, gone: usize, stay: &[usize], load: &Load) {
+        self.cluster.take_node_away(0, gone);
+        self.restart_aggregator().await;
+        self.restart_in_turn(stay, load).await;
+        let (status, said) = self.nodes[gone].0.terminate().await;
+        assert!(status.success() && !said.contains("ERROR"), "{said}");
+        self.nodes[gone] = self.cluster.start_node(0, gone).await;
+        until("the node holds nothing", async || self.groups(gone).await.filter(Vec::is_empty)).await;
+        let (code, body) = http::get(self.nodes[gone].1, "/readyz").await.unwrap();
+        assert!(code == 503 && body.to_string().contains("may be stopped for good"), "{code} {body}");
+        let rid = |group: &Value| group["holders"].as_array().is_some_and(|all| all.iter().all(|node| *node != gone));
+        for &node in stay {
+            until("no group is on it", async || self.groups(node).await.filter(|groups| groups.iter().all(rid))).await;
+        }
+        ready(self.http).await;
+        self.nodes[gone].0.kill();
+        let said = self.cluster.node_refusal(0, gone);
+        let expected = format!("node {gone} of usa-0 was taken away (`gone` in the layout) and holds nothing: ");
+        assert!(said.starts_with(&expected), "{said}");
+        std::fs::remove_dir_all(self.cluster.node_data(0, gone)).unwrap();
+    }
+
     async fn restart(&mut self, node: usize) {
         self.nodes[node] = self.cluster.start_node(0, node).await;
         self.until_ready(node).await;
@@ -93,10 +148,7 @@ async fn any_node_of_three_may_be_killed_and_come_back_while_counting() {
         load.until_further(100).await;
     }
     let counted = load.finish().await;
-    counted.until_shown(&[centre.http]).await;
-    let won = until("the award", async || awards(centre.http, QUERIES).await.filter(|awards| !awards.is_empty())).await;
-    assert_eq!((won.len(), &won[0]["at"]), (1, &MILESTONE.into()));
-    assert_eq!(counted.milestones.len(), 1, "{:?}", counted.milestones);
+    until_one_award(&centre, &counted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,14 +208,8 @@ async fn a_node_is_added_while_counting_and_groups_move_to_it() {
     let added = centre.cluster.add_node(0);
     let node = centre.cluster.start_node(0, added).await;
     centre.nodes.push(node);
-    centre.aggregator.terminate().await;
-    (centre.aggregator, centre.http) = centre.cluster.start(0, Role::Aggregator).await;
-    for node in 0..NODES {
-        let (status, said) = centre.nodes[node].0.terminate().await;
-        assert!(status.success() && !said.contains("ERROR"), "{said}");
-        centre.restart(node).await;
-        load.until_further(100).await;
-    }
+    centre.restart_aggregator().await;
+    centre.restart_in_turn(&[0, 1, 2], &load).await;
     ready(centre.http).await;
     for (node, group, holders) in [(0, 0, [0, 1, 2]), (1, 1, [1, 2, 3]), (2, 2, [0, 2, 3]), (3, 3, [0, 1, 3])] {
         centre.until_leads_its_own(node).await;
@@ -180,6 +226,59 @@ async fn a_node_is_added_while_counting_and_groups_move_to_it() {
     load.until_further(300).await;
     centre.restart(2).await;
     let counted = Counted::sum([load.finish().await, second.finish().await]);
+    until_one_award(&centre, &counted).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_four_is_taken_away_while_counting_and_another_may_then_be_killed() {
+    let mut centre = Centre::of(4).await;
+    arm(centre.http, QUERIES, &[MILESTONE]).await;
+    let load = centre.load().await;
+    load.until_further(200).await;
+    centre.take_away(1, &[2, 0, 3], &load).await;
+    for (node, group, leads) in [(0, 0, true), (2, 1, true), (2, 2, true), (3, 3, true), (0, 1, false)] {
+        centre.until_held_by(node, group, &[0, 2, 3]).await;
+        centre.until_leads(node, group, leads).await;
+    }
+    // It leads the group of the node that was taken away, too.
+    centre.nodes[2].0.kill();
+    load.until_further(300).await;
+    let second = centre.load().await;
+    second.until_further(300).await;
+    centre.restart(2).await;
+    let counted = Counted::sum([load.finish().await, second.finish().await]);
+    until_one_award(&centre, &counted).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_centre_of_three_grows_and_shrinks_to_three_others_while_counting() {
+    let mut centre = Centre::start().await;
+    arm(centre.http, QUERIES, &[MILESTONE]).await;
+    let load = centre.load().await;
+    load.until_further(200).await;
+    let added = centre.cluster.add_node(0);
+    let node = centre.cluster.start_node(0, added).await;
+    centre.nodes.push(node);
+    centre.restart_aggregator().await;
+    centre.restart_in_turn(&[0, 1, 2], &load).await;
+    centre.until_held_by(2, 2, &[0, 2, 3]).await;
+    // The next change waits until the last one is done everywhere.
+    for (node, group) in [(0, 1), (1, 2), (2, 3)] {
+        centre.until_rid_of(node, group).await;
+    }
+    centre.take_away(0, &[1, 2, 3], &load).await;
+    for group in 0..4 {
+        centre.until_held_by(3, group, &[1, 2, 3]).await;
+    }
+    centre.nodes[1].0.kill();
+    load.until_further(300).await;
+    centre.restart(1).await;
+    let counted = load.finish().await;
+    until_one_award(&centre, &counted).await;
+}
+
+/// Everything that was acknowledged is shown once, and the milestone was awarded once.
+async fn until_one_award(centre: &Centre, counted: &Counted) {
     counted.until_shown(&[centre.http]).await;
     let won = until("the award", async || awards(centre.http, QUERIES).await.filter(|awards| !awards.is_empty())).await;
     assert_eq!((won.len(), &won[0]["at"]), (1, &MILESTONE.into()));

@@ -29,12 +29,12 @@ use super::identity::{Start, node_of};
 use super::leadership::Voice;
 use super::machine::Machine;
 use super::placement::{Known, Step, next_step};
-use super::tables::{Disk, Hear, PutDisk};
+use super::tables::{Disk, Hear, PutDisk, read_founder};
 use super::{Failure, member_id};
 use crate::raft::log_store::LogStore;
 use crate::raft::node::{initialize, is_ready_to_lead};
 use crate::raft::serve::stopped;
-use crate::raft::types::{StoredMembership, TypeConfig};
+use crate::raft::types::{LogId, StoredMembership, TypeConfig};
 use crate::raft::{CallKind, Metrics, RaftTransport, ServeError, wire};
 
 /// Between rounds of a member that takes part.
@@ -47,6 +47,9 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(1);
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// So long a majority of other disks answers before the owner is told: a group that is being founded looks like that for a moment.
 const BEREFT_PATIENCE: Duration = Duration::from_secs(3);
+/// Nodes that were taken away have been silent for so long before a group is founded that they might still hold: one that was told to go
+/// may just be starting again to read it.
+const GONE_PATIENCE: Duration = Duration::from_secs(10);
 /// A member that has not answered its leader for so long is asked who it is.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Of an answer to a greeting: a few hundred members fit.
@@ -67,15 +70,51 @@ pub(super) struct Greeted {
     pub knows: bool,
     /// The highest start of the greeting member that it had heard of.
     pub known: Option<Start>,
-    /// Whether it keeps the one it was told: it does of members of its group.
+    /// Whether it keeps the one it was told: it does of members of its group, by what it knows of them, committed or not.
     pub keeps: bool,
     /// The members of its group, as its log ends with them; none if it knows no group.
     pub membership: StoredMembership,
+    /// The group that it knows: see [`founder_of`](super::tables::founder_of).
+    pub group: Option<u64>,
+    /// Where the members that it knows to be committed stand in the log.
+    pub members_at: Option<LogId>,
+    /// Whether by its own layout the group is placed on its node.
+    pub placed: bool,
+    /// Whether it has found that a majority of the disks of its group is gone.
+    pub bereft: bool,
+    /// Which layout its node goes by.
+    pub layout: Edition,
+}
+
+/// Layouts of a data centre follow one another: nodes are appended and taken away for ever. So two of them differ in these counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Edition {
+    /// Nodes that there ever were.
+    pub nodes: u32,
+    /// Those of them that are gone.
+    pub gone: u32,
+}
+
+impl Greeted {
+    /// The answer of a node that holds no log of the group.
+    pub fn by_none(node: u32, layout: Edition) -> Self {
+        let (knows, keeps, placed, bereft) = (false, false, false, false);
+        let (member, known, group, members_at) = (member_id(node, 0), None, None, None);
+        let membership = StoredMembership::default();
+        Self { member, knows, known, keeps, membership, group, members_at, placed, bereft, layout }
+    }
+}
+
+/// What a member says of itself beside what its log knows.
+pub(super) struct Bearing {
+    pub placement: watch::Receiver<Vec<u32>>,
+    pub layout: Edition,
+    pub is_bereft: AtomicBool,
 }
 
 /// Answers greetings, whether or not this member takes part itself.
 pub(super) async fn on_greeting(
-    member: u64,
+    bearing: &Bearing,
     raft: &Raft<TypeConfig, Machine>,
     store: &LogStore,
     from: u64,
@@ -83,10 +122,24 @@ pub(super) async fn on_greeting(
 ) -> Result<Bytes, ServeError> {
     let Greeting { start } = wire::decode(message, size_of::<Greeting>() * 2)?;
     let metrics = raft.metrics().borrow_watched().clone();
+    let committed = raft.with_raft_state(|state| StoredMembership::clone(state.membership_state.committed()));
+    let committed = committed.await.map_err(stopped)?;
+    let is_of = |membership: &StoredMembership| membership.membership().nodes().any(|(known, _)| *known == from);
     let membership = StoredMembership::clone(&metrics.membership_config);
-    let keeps = membership.membership().nodes().any(|(known, _)| *known == from);
+    let keeps = is_of(&membership) || is_of(&committed);
     let known = if keeps { hear(store, from, start).await? } else { None };
-    Ok(wire::encode(&Greeted { member, knows: knows_group(&metrics), known, keeps, membership }))
+    Ok(wire::encode(&Greeted {
+        member: metrics.id,
+        knows: knows_group(&metrics),
+        known,
+        keeps,
+        membership,
+        group: read_founder(store).map_err(stopped)?,
+        members_at: *committed.log_id(),
+        placed: bearing.placement.borrow().contains(&node_of(metrics.id)),
+        bereft: bearing.is_bereft.load(Ordering::Acquire),
+        layout: bearing.layout,
+    }))
 }
 
 async fn hear(store: &LogStore, member: u64, start: Start) -> Result<Option<Start>, ServeError> {
@@ -108,6 +161,10 @@ pub(super) struct Keeper {
     pub voice: Arc<Voice>,
     pub nodes: Arc<dyn RaftTransport>,
     pub placement: watch::Receiver<Vec<u32>>,
+    /// All nodes that the data centre ever had, and those of them that were taken away.
+    pub everyone: BTreeSet<u32>,
+    pub gone: BTreeSet<u32>,
+    pub bearing: Arc<Bearing>,
     /// Whether this member takes part.
     pub is_sure: Arc<AtomicBool>,
     pub disk: Disk,
@@ -116,12 +173,40 @@ pub(super) struct Keeper {
     pub prefer_every: Duration,
 }
 
+/// What a member knows of its own group.
+struct Own {
+    knows: bool,
+    group: Option<u64>,
+    /// Where the members that it knows of stand in the log, committed or not.
+    members_at: Option<LogId>,
+}
+
+impl Own {
+    /// Whether an answer proves that this member was taken out: it is of the same group, and committed members that are no older do not
+    /// contain it. One who is catching up does not know yet of disks that came later.
+    fn is_done_without(&self, greeted: &Greeted) -> bool {
+        let is_own = !self.knows || self.group.is_some() && self.group == greeted.group;
+        greeted.knows && !greeted.keeps && is_own && greeted.members_at >= self.members_at
+    }
+}
+
+/// How a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    GoesOn,
+    /// The group has gone on without this member.
+    Left,
+}
+
 /// What a keeper has found out.
 struct Findings {
     /// Members that keep the present count.
     told: BTreeSet<u64>,
-    /// Who answers on a node, and whether it knows a group.
-    present: BTreeMap<u32, (u64, bool)>,
+    /// What was last answered on a node.
+    present: BTreeMap<u32, Greeted>,
+    /// When a node last answered.
+    heard_at: BTreeMap<u32, Instant>,
+    began: Instant,
     /// Nodes of members that answers named.
     named: BTreeSet<u32>,
     counted_at: Instant,
@@ -131,15 +216,30 @@ struct Findings {
     bereft: BTreeSet<u32>,
 }
 
+impl Findings {
+    /// Since a node last answered, or since this process began.
+    fn silent_for(&self, node: u32) -> Duration {
+        self.heard_at.get(&node).unwrap_or(&self.began).elapsed()
+    }
+}
+
 impl Keeper {
     pub async fn run(mut self) {
         let now = Instant::now();
         let (told, present, named) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
         let (bereft_since, bereft) = (None, BTreeSet::new());
-        let mut findings = Findings { told, present, named, counted_at: now, preferred_at: now, bereft_since, bereft };
+        let (counted_at, preferred_at, began) = (now, now, now);
+        let heard_at = BTreeMap::new();
+        let mut findings =
+            Findings { told, present, heard_at, began, named, counted_at, preferred_at, bereft_since, bereft };
         loop {
-            if let Err(failure) = self.round(&mut findings).await {
-                self.voice.failed(failure).await;
+            let round = self.round(&mut findings).await;
+            match &round {
+                Ok(Round::GoesOn) => {}
+                Ok(Round::Left) => self.voice.left().await,
+                Err(failure) => self.voice.failed(failure.clone()).await,
+            }
+            if round != Ok(Round::GoesOn) {
                 let _ = self.raft.shutdown().await;
                 return;
             }
@@ -161,7 +261,7 @@ impl Keeper {
         Start { count: self.disk.starts, nonce: self.nonce }
     }
 
-    async fn round(&mut self, findings: &mut Findings) -> Result<(), Failure> {
+    async fn round(&mut self, findings: &mut Findings) -> Result<Round, Failure> {
         let placement = self.placement.borrow_and_update().clone();
         self.count(findings).await;
         let metrics = self.metrics();
@@ -171,24 +271,47 @@ impl Keeper {
                 let (start, known) = (self.disk.starts, greeted.known.map_or(0, |known| known.count));
                 return Err(Failure::OldCopy { member: self.member, start, known, by: node_of(greeted.member) });
             }
-            findings.present.insert(node_of(greeted.member), (greeted.member, greeted.knows));
+            findings.present.insert(node_of(greeted.member), greeted.clone());
+            findings.heard_at.insert(node_of(greeted.member), Instant::now());
             if greeted.keeps {
                 findings.told.insert(greeted.member);
             }
             findings.named.extend(nodes_of(&greeted.membership));
         }
+        // What cannot be read is no group's, and nobody's answer is about it.
+        let own = Own {
+            knows: knows_group(&metrics),
+            group: read_founder(&self.store).ok().flatten(),
+            members_at: *metrics.membership_config.log_id(),
+        };
+        if self.is_let_go(&own, &placement, &answers) {
+            return Ok(Round::Left);
+        }
+        let members = newest(&own, &metrics, &answers);
         self.probe_leader(&metrics, findings).await;
-        self.look_for_majority(&metrics, &placement, &answers, findings).await;
-        if !self.is_sure.load(Ordering::Acquire) && is_majority(&metrics, &placement, &answers) {
+        self.look_for_majority(&metrics, members, &placement, &answers, findings).await;
+        if !self.is_sure.load(Ordering::Acquire) && is_majority(&metrics, members, &placement, &answers) {
             self.is_sure.store(true, Ordering::Release);
             self.raft.runtime_config().elect(true);
         }
         match knows_group(&metrics) {
-            false => self.found(&placement, &answers).await,
+            false => self.found(&placement, &answers, findings).await,
             true if metrics.state.is_leader() => self.lead(&metrics, &placement, findings).await,
             true => {}
         }
-        Ok(())
+        Ok(Round::GoesOn)
+    }
+
+    /// Whether this node is not placed, and most of those that are have this member's own group without it, as of no earlier than it
+    /// knows of members, and none has one that it is of. A member is never let go because it is not heard: its leader has to have taken
+    /// it out. One that knows no group has nothing to keep.
+    fn is_let_go(&self, own: &Own, placement: &[u32], answers: &BTreeMap<u64, Greeted>) -> bool {
+        let is_without = |greeted: &&Greeted| own.is_done_without(greeted);
+        let is_placed = |node: u32| placement.contains(&node);
+        // Who is not placed may itself have been taken out, and not know of whom else was.
+        let mut placed = answers.values().filter(|greeted| is_placed(node_of(greeted.member)));
+        let without = placed.clone().filter(is_without).count();
+        !is_placed(node_of(self.member)) && without * 2 > placement.len() && placed.all(|greeted| !greeted.keeps)
     }
 
     /// Counts on, so that a copy of the disk grows old.
@@ -215,19 +338,45 @@ impl Keeper {
         placement: &[u32],
         findings: &Findings,
     ) -> BTreeSet<(u64, u64)> {
-        if !self.is_sure.load(Ordering::Acquire) {
-            let nodes = nodes_of(&metrics.membership_config).chain(placement.iter().copied());
-            let nodes = nodes.chain(findings.named.iter().copied()).filter(|node| *node != node_of(self.member));
-            return nodes.map(|node| (self.member, member_id(node, 0))).collect();
-        }
-        let membership = metrics.membership_config.membership();
-        let members = membership.nodes().map(|(member, _)| *member);
-        let untold = members.filter(|member| *member != self.member && !findings.told.contains(member));
-        let is_leader = metrics.state.is_leader();
-        let sought = !knows_group(metrics) || !is_leader && is_leaderless(metrics, &findings.present);
-        let unknown = placement.iter().filter(|node| sought || is_leader && !is_heard(metrics, **node));
-        let nodes = unknown.filter(|node| **node != node_of(self.member)).map(|node| member_id(*node, 0));
+        let is_sure = self.is_sure.load(Ordering::Acquire);
+        let members = metrics.membership_config.membership().nodes().map(|(member, _)| *member);
+        let untold = members.filter(|member| is_sure && *member != self.member && !findings.told.contains(member));
+        let known = nodes_of(&metrics.membership_config).chain(placement.iter().copied());
+        let known = known.chain(findings.named.iter().copied()).filter(|_| !is_sure);
+        let nodes = self.nodes_to_greet(metrics, placement, findings).into_iter().chain(known);
+        let nodes = nodes.filter(|node| *node != node_of(self.member)).map(|node| member_id(node, 0));
         untold.chain(nodes).map(|to| (self.member, to)).collect()
+    }
+
+    fn nodes_to_greet(
+        &self,
+        metrics: &RaftMetrics<TypeConfig>,
+        placement: &[u32],
+        findings: &Findings,
+    ) -> BTreeSet<u32> {
+        let placed = placement.iter().copied();
+        let is_leader = metrics.state.is_leader();
+        match () {
+            // Whoever still has the group, wherever a layout of before wanted it.
+            () if !knows_group(metrics) => self.everyone.iter().copied().chain(placed).collect(),
+            () if !placement.contains(&node_of(self.member)) => {
+                placed.chain(self.unplaced(metrics, placement)).collect()
+            }
+            () if is_leader => {
+                let unheard = placed.filter(|node| !is_heard(metrics, *node));
+                // These say by which layout they go before they are asked to lead, or are taken out.
+                let asked = placement.first().copied().into_iter().chain(self.unplaced(metrics, placement));
+                unheard.chain(asked).collect()
+            }
+            () if is_leaderless(metrics, &findings.present) => placed.collect(),
+            () => BTreeSet::new(),
+        }
+    }
+
+    /// Nodes of members that are not placed.
+    fn unplaced(&self, metrics: &RaftMetrics<TypeConfig>, placement: &[u32]) -> BTreeSet<u32> {
+        let nodes = metrics.membership_config.membership().nodes().map(|(member, _)| node_of(*member));
+        nodes.filter(|node| !placement.contains(node)).collect()
     }
 
     /// By member that answered.
@@ -248,7 +397,7 @@ impl Keeper {
         let Some(leader) = metrics.current_leader.filter(|leader| *leader != self.member) else { return };
         let whom = [(member_id(node_of(self.member), 0), member_id(node_of(leader), 0))].into();
         for greeted in self.greet(whom).await.values() {
-            findings.present.insert(node_of(greeted.member), (greeted.member, greeted.knows));
+            findings.present.insert(node_of(greeted.member), greeted.clone());
         }
     }
 
@@ -256,13 +405,14 @@ impl Keeper {
     async fn look_for_majority(
         &self,
         metrics: &RaftMetrics<TypeConfig>,
+        members: &StoredMembership,
         placement: &[u32],
         answers: &BTreeMap<u64, Greeted>,
         findings: &mut Findings,
     ) {
-        let present = answers.values().map(|greeted| (node_of(greeted.member), (greeted.member, greeted.knows)));
+        let present = answers.values().map(|greeted| (node_of(greeted.member), greeted.clone()));
         let strangers = match is_leaderless(metrics, &findings.present) || metrics.state.is_leader() {
-            true => strangers(metrics, newest(metrics, answers), placement, &present.collect()),
+            true => strangers(metrics, members, placement, &present.collect()),
             false => BTreeSet::new(),
         };
         findings.bereft_since = findings.bereft_since.filter(|_| !strangers.is_empty());
@@ -270,15 +420,30 @@ impl Keeper {
         let told = strangers.is_empty() || since.elapsed() >= BEREFT_PATIENCE;
         if told && findings.bereft != strangers {
             findings.bereft = strangers.clone();
+            self.bearing.is_bereft.store(!strangers.is_empty(), Ordering::Release);
             self.voice.bereft(strangers).await;
         }
     }
 
+    /// Whether every node that might still hold the group's log says that it does not, and goes by this member's layout: by two of them
+    /// two might found it at once. Who was taken away may be silent: the operator has said that nothing is to be had there.
+    fn is_held_nowhere(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, findings: &Findings) -> bool {
+        let answered: BTreeSet<u32> = answers.values().map(|greeted| node_of(greeted.member)).collect();
+        let may_be_silent = |node: &u32| self.gone.contains(node) && findings.silent_for(*node) >= GONE_PATIENCE;
+        let has_said = |node: &u32| placement.contains(node) || answered.contains(node) || may_be_silent(node);
+        let own = node_of(self.member);
+        let is_blank = |greeted: &Greeted| !greeted.knows && greeted.layout == self.bearing.layout;
+        answers.values().all(is_blank) && self.everyone.iter().all(|node| *node == own || has_said(node))
+    }
+
     /// Founds the group if this node is the first of the placement and all others have said that they know none.
-    async fn found(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>) {
+    async fn found(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, findings: &Findings) {
+        if !self.is_held_nowhere(placement, answers, findings) {
+            return;
+        }
         let own = node_of(self.member);
         let blank = |node: &u32| {
-            let greeted = answers.values().find(|greeted| node_of(greeted.member) == *node && !greeted.knows);
+            let greeted = answers.values().find(|greeted| node_of(greeted.member) == *node && greeted.placed);
             if *node == own { Some(self.member) } else { greeted.map(|greeted| greeted.member) }
         };
         let voters: Option<BTreeSet<u64>> = placement.iter().map(blank).collect();
@@ -292,11 +457,18 @@ impl Keeper {
     }
 
     async fn lead(&self, metrics: &RaftMetrics<TypeConfig>, placement: &[u32], findings: &mut Findings) {
-        let present = findings.present.iter().map(|(node, (member, _))| (*node, *member)).collect();
+        let (placed, leaving): (Vec<&Greeted>, Vec<&Greeted>) =
+            findings.present.values().partition(|greeted| greeted.placed);
+        let present = placed.into_iter().map(|greeted| (node_of(greeted.member), greeted.member)).collect();
+        let leaving = leaving.into_iter().map(|greeted| node_of(greeted.member)).collect();
         let joint = metrics.membership_config.membership().get_joint_config();
         let changes_to = (joint.len() > 1).then(|| joint.last().cloned()).flatten();
         let known = Metrics::new(metrics);
-        let step = next_step(&Known { own: self.member, placement, metrics: &known, changes_to, present: &present });
+        let nodes = known.voters.iter().map(|voter| node_of(*voter));
+        let heard = nodes.filter(|node| is_heard(metrics, *node)).collect();
+        let own = self.member;
+        let (present, leaving, heard) = (&present, &leaving, &heard);
+        let step = next_step(&Known { own, placement, metrics: &known, changes_to, present, leaving, heard });
         match step {
             Some(step) => self.take(step).await,
             None => self.prefer(&known, metrics, placement, findings).await,
@@ -332,7 +504,7 @@ impl Keeper {
         tokio::time::timeout(CHANGE_PATIENCE, changing).await.map(|changed| changed.map(drop))
     }
 
-    /// Hands leadership to the first of the placement, not more often than every few election timeouts.
+    /// Hands leadership to who should have it, not more often than every few election timeouts.
     async fn prefer(
         &self,
         known: &Metrics,
@@ -340,39 +512,63 @@ impl Keeper {
         placement: &[u32],
         findings: &mut Findings,
     ) {
-        let Some(first) = placement.first().filter(|first| is_heard(metrics, **first)) else { return };
-        let preferred = known.voters.iter().find(|voter| node_of(**voter) == *first).copied();
-        let ready = preferred.filter(|preferred| is_ready_to_lead(known, self.member, *preferred));
+        let ready = self.preferred(known, metrics, placement, findings);
         if let Some(preferred) = ready.filter(|_| findings.preferred_at.elapsed() >= self.prefer_every) {
             findings.preferred_at = Instant::now();
             let _ = self.raft.trigger().transfer_leader(preferred).await;
         }
     }
+
+    /// A voter that should lead instead of this member and can: that of the first node of the placement, or, where this node is not
+    /// placed, of any that is. It has to have the same layout, or it would hand back.
+    fn preferred(
+        &self,
+        known: &Metrics,
+        metrics: &RaftMetrics<TypeConfig>,
+        placement: &[u32],
+        findings: &Findings,
+    ) -> Option<u64> {
+        let acceptable = if placement.contains(&node_of(self.member)) { 1 } else { placement.len() };
+        placement.iter().take(acceptable).find_map(|node| {
+            let voter = known.voters.iter().copied().find(|voter| node_of(*voter) == *node)?;
+            let is_willing = findings.present.get(node).is_some_and(|said| said.placed && said.member == voter);
+            (is_willing && is_heard(metrics, *node) && is_ready_to_lead(known, self.member, voter)).then_some(voter)
+        })
+    }
 }
 
 /// Nobody leads, as far as is known; a leader whose node answers with another disk does not.
-fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, present: &BTreeMap<u32, (u64, bool)>) -> bool {
-    let is_gone = |leader: u64| present.get(&node_of(leader)).is_some_and(|(member, _)| *member != leader);
+fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, present: &BTreeMap<u32, Greeted>) -> bool {
+    let is_gone = |leader: u64| present.get(&node_of(leader)).is_some_and(|said| said.member != leader);
     metrics.current_leader.is_none_or(is_gone)
 }
 
 /// Whether this member and those that answered could decide something.
-fn is_majority(metrics: &RaftMetrics<TypeConfig>, placement: &[u32], answers: &BTreeMap<u64, Greeted>) -> bool {
+fn is_majority(
+    metrics: &RaftMetrics<TypeConfig>,
+    members: &StoredMembership,
+    placement: &[u32],
+    answers: &BTreeMap<u64, Greeted>,
+) -> bool {
     if !knows_group(metrics) {
         let nodes: BTreeSet<u32> = answers.keys().map(|member| node_of(*member)).collect();
         let answered = placement.iter().filter(|node| **node == node_of(metrics.id) || nodes.contains(*node));
         return answered.count() * 2 > placement.len();
     }
-    newest(metrics, answers).membership().get_joint_config().iter().all(|voters| {
+    members.membership().get_joint_config().iter().all(|voters| {
         let answered = voters.iter().filter(|voter| **voter == metrics.id || answers.contains_key(*voter));
         answered.count() * 2 > voters.len()
     })
 }
 
-/// The members as the newest entry says that this one or any who answered knows of.
-fn newest<'a>(metrics: &'a RaftMetrics<TypeConfig>, answers: &'a BTreeMap<u64, Greeted>) -> &'a StoredMembership {
-    let named = answers.values().map(|greeted| &greeted.membership);
-    let named = named.filter(|named| named.membership().voter_ids().next().is_some());
+/// The members as the newest entry says that this one knows of, or any of its group who answered.
+fn newest<'a>(
+    own: &Own,
+    metrics: &'a RaftMetrics<TypeConfig>,
+    answers: &'a BTreeMap<u64, Greeted>,
+) -> &'a StoredMembership {
+    let of_group = answers.values().filter(|greeted| own.group.is_some() && greeted.group == own.group);
+    let named = of_group.map(|greeted| &greeted.membership);
     named.fold(
         &*metrics.membership_config,
         |newest, named| if named.log_id() > newest.log_id() { named } else { newest },
@@ -383,22 +579,22 @@ fn nodes_of(membership: &StoredMembership) -> impl Iterator<Item = u32> {
     membership.membership().nodes().map(|(member, _)| node_of(*member))
 }
 
-/// Nodes with other disks than those of the group, if without them nothing can be decided; else none.
+/// Nodes with other disks than those of the group, if without them nothing can be decided; else none. Who is blank takes the word of
+/// somebody who knows the group: it cannot tell itself from one that is about to be added.
 fn strangers(
     metrics: &RaftMetrics<TypeConfig>,
     membership: &StoredMembership,
     placement: &[u32],
-    present: &BTreeMap<u32, (u64, bool)>,
+    present: &BTreeMap<u32, Greeted>,
 ) -> BTreeSet<u32> {
     if !knows_group(metrics) {
-        let is_blank = |node: &&u32| {
-            **node == node_of(metrics.id) || present.get(*node).is_some_and(|(_, knows_group)| !knows_group)
-        };
+        let is_blank =
+            |node: &&u32| **node == node_of(metrics.id) || present.get(*node).is_some_and(|said| !said.knows);
         let blank: BTreeSet<u32> = placement.iter().filter(is_blank).copied().collect();
-        let is_known = present.values().any(|(_, knows_group)| *knows_group);
+        let is_known = present.values().any(|said| said.knows && said.bereft);
         return if is_known && blank.len() * 2 >= placement.len() { blank } else { BTreeSet::new() };
     }
-    let is_gone = |voter: &&u64| present.get(&node_of(**voter)).is_some_and(|(member, _)| member != *voter);
+    let is_gone = |voter: &&u64| present.get(&node_of(**voter)).is_some_and(|said| said.member != **voter);
     let of_config = |voters: &BTreeSet<u64>| -> BTreeSet<u32> {
         let gone: BTreeSet<u32> = voters.iter().filter(is_gone).map(|voter| node_of(*voter)).collect();
         if gone.len() * 2 >= voters.len() { gone } else { BTreeSet::new() }
@@ -424,6 +620,9 @@ mod tests {
 
     use super::*;
 
+    const LAYOUT: Edition = Edition { nodes: 3, gone: 0 };
+    const GROUP: u64 = 7;
+
     /// Entry `index` makes these the voters, and the rest learners.
     fn members(index: u64, voters: &[u64], learners: &[u64]) -> StoredMembership {
         let nodes = voters.iter().chain(learners).map(|member| (*member, EmptyNode {})).collect::<BTreeMap<_, _>>();
@@ -440,7 +639,15 @@ mod tests {
 
     fn answers(members: &[u64], membership: &StoredMembership) -> BTreeMap<u64, Greeted> {
         let knows = membership.log_id().is_some();
-        let greeted = |member| Greeted { member, knows, known: None, keeps: knows, membership: membership.clone() };
+        let blank = Greeted::by_none(0, LAYOUT);
+        let greeted = |member| Greeted {
+            member,
+            knows,
+            keeps: knows,
+            membership: membership.clone(),
+            group: knows.then_some(GROUP),
+            ..blank.clone()
+        };
         members.iter().map(|member| (*member, greeted(*member))).collect()
     }
 
@@ -457,7 +664,12 @@ mod tests {
     fn a_majority_is_one_of_the_newest_members_that_are_known() {
         let placement = [1, 2, 3];
         let founded = members(0, &[a(1), a(2), a(3)], &[]);
-        let is_sure = |own, known: &StoredMembership, answers| is_majority(&knowing(own, known), &placement, &answers);
+        let is_sure_of = |group, own, known: &StoredMembership, answers| {
+            let own_group = Own { knows: true, group: Some(group), members_at: *known.log_id() };
+            let metrics = knowing(own, known);
+            is_majority(&metrics, newest(&own_group, &metrics, &answers), &placement, &answers)
+        };
+        let is_sure = |own, known, answers| is_sure_of(GROUP, own, known, answers);
         assert!(!is_sure(a(3), &founded, answers(&[], &founded)));
         assert!(is_sure(a(3), &founded, answers(&[a(2)], &founded)));
         let now = members(80, &[a(1), b(2), a(3)], &[b(3)]);
@@ -465,6 +677,7 @@ mod tests {
         assert!(!is_sure(b(3), &founded, answers(&[a(1)], &now)), "it does not vote itself");
         let moved = members(90, &[a(3), a(4), a(5)], &[]);
         assert!(is_sure(a(3), &founded, answers(&[a(5)], &moved)), "all others it knew were replaced");
+        assert!(!is_sure_of(GROUP + 1, a(3), &founded, answers(&[a(5)], &moved)), "they are of another group");
         assert!(!is_sure(a(3), &moved, answers(&[a(1), a(2)], &founded)), "what it knows is newer");
         assert!(
             !is_sure(a(3), &founded, answers(&[b(1), b(2)], &StoredMembership::default())),
@@ -488,5 +701,34 @@ mod tests {
             let greeted = answers(&[b(1)], &members(index, &voters, &[b(1)])).remove(&b(1)).expect("just made");
             prop_assert_eq!(wire::decode::<Greeted>(&wire::encode(&greeted), GREETED_BYTES_MAX), Ok(greeted));
         }
+    }
+
+    #[test]
+    fn only_its_own_group_as_of_no_earlier_than_itself_lets_a_member_go() {
+        let at = |term, index| Some(openraft::testing::log_id::<TypeConfig>(term, 1, index));
+        let own = Own { knows: true, group: Some(7), members_at: at(2, 20) };
+        let none = Greeted::by_none(2, LAYOUT);
+        let later = Greeted { knows: true, group: Some(7), members_at: at(2, 21), ..none.clone() };
+        assert!(own.is_done_without(&later));
+        assert!(own.is_done_without(&Greeted { members_at: at(3, 20), ..later.clone() }));
+        for (no, why) in [
+            (Greeted { members_at: at(2, 19), ..later.clone() }, "it is catching up"),
+            (Greeted { members_at: at(1, 30), ..later.clone() }, "what it has may be overwritten"),
+            (Greeted { members_at: None, ..later.clone() }, "it knows of nothing committed"),
+            (Greeted { group: Some(8), ..later.clone() }, "another group"),
+            (Greeted { group: None, ..later.clone() }, "no group that it could name"),
+            (Greeted { keeps: true, ..later.clone() }, "a member"),
+            (Greeted { knows: false, ..later.clone() }, "blank"),
+        ] {
+            assert!(!own.is_done_without(&no), "{why}");
+        }
+        let nameless = Own { group: None, ..own };
+        assert!(
+            !nameless.is_done_without(&Greeted { group: None, ..later.clone() }),
+            "two that cannot be read are not the same"
+        );
+        let blank = Own { knows: false, group: None, members_at: None };
+        assert!(blank.is_done_without(&later), "it has nothing to keep");
+        assert!(!blank.is_done_without(&none));
     }
 }

@@ -128,6 +128,15 @@ impl Voice {
         }
     }
 
+    /// Nothing follows: that the member stops is no failure then.
+    pub async fn left(&self) {
+        let mut standing = self.standing.lock().await;
+        self.current.lock().expect("a holder panicked").take();
+        if !std::mem::replace(&mut standing.has_failed, true) {
+            self.say(Event::Left).await;
+        }
+    }
+
     /// Entries of another leader come out: this member leads no more.
     async fn give_way_to(&self, standing: &mut Standing, by: LeaderId) {
         if standing.leads.as_ref().is_some_and(|reign| reign.leader != by) {

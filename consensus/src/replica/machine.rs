@@ -10,7 +10,7 @@ use openraft::{EntryPayload, RaftSnapshotBuilder};
 use super::Position;
 use super::leadership::Voice;
 use super::rows::{Image, Rows};
-use super::tables::Checkpoint;
+use super::tables::{Checkpoint, founder_of};
 use crate::raft::MetricsWatch;
 use crate::raft::types::{LogId, SnapshotMeta, SnapshotOf, StoredMembership, TypeConfig};
 
@@ -23,6 +23,8 @@ pub struct Machine {
     pub(super) applied: Option<LogId>,
     pub(super) membership: Arc<StoredMembership>,
     pub(super) commands: u64,
+    /// The group, once its first entry was applied.
+    pub(super) founder: Option<u64>,
 }
 
 impl Machine {
@@ -32,6 +34,7 @@ impl Machine {
         match entry.payload {
             EntryPayload::Blank => self.voice.blank(self.metrics.get(), by, log_id.index()).await,
             EntryPayload::Membership(membership) => {
+                self.founder = self.founder.or_else(|| founder_of(membership.voter_ids()));
                 self.membership = Arc::new(StoredMembership::new(Some(log_id), membership));
             }
             EntryPayload::Normal(batch) => {
@@ -51,7 +54,7 @@ impl Machine {
 
     fn position(&self, log_id: LogId) -> Position {
         let (membership, generation) = (self.membership.clone(), self.rows.generation());
-        Position { log_id, membership, commands: self.commands, generation }
+        Position { log_id, membership, commands: self.commands, founder: self.founder, generation }
     }
 }
 
@@ -90,10 +93,11 @@ impl RaftStateMachine<TypeConfig> for Machine {
         let (Image::Staged(staged), Some(log_id)) = (image, meta.last_log_id) else {
             return Err(io::Error::other("a snapshot to install is another member's and not empty"));
         };
-        let (membership, commands) = (meta.last_membership.clone(), staged.commands);
-        let checkpoint = Checkpoint { log_id, membership: membership.clone(), commands };
+        let (membership, commands, founder) = (meta.last_membership.clone(), staged.commands, staged.founder);
+        let checkpoint = Checkpoint { log_id, membership: membership.clone(), commands, founder };
         self.rows.install(staged, checkpoint).await?;
-        (self.applied, self.membership, self.commands) = (meta.last_log_id, Arc::new(membership), commands);
+        (self.applied, self.membership) = (meta.last_log_id, Arc::new(membership));
+        (self.commands, self.founder) = (commands, founder);
         self.voice.restored(self.position(log_id)).await;
         Ok(())
     }

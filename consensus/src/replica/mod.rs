@@ -8,6 +8,7 @@
 //!
 //! A member is a node and a disk ([`member_id`]): a node that has lost its disk is another member.
 
+mod absent;
 mod envelope;
 mod identity;
 mod keeper;
@@ -36,9 +37,10 @@ use crate::raft::types::{LogId, StoredMembership, TypeConfig};
 use crate::raft::{Batch, ChangeError, CommitStats, Config, MetricsWatch, ProposeError, RaftService};
 use crate::raft::{RaftTransport, StartError};
 pub use crate::storage::{PersistError, Row, Source, SubmitError};
+pub use absent::Absent;
 use envelope::Post;
 pub use identity::{member_id, node_of};
-use keeper::Keeper;
+use keeper::{Bearing, Edition, Keeper};
 use leadership::Voice;
 use machine::Machine;
 use rows::{Image, Rows};
@@ -55,8 +57,15 @@ pub struct ReplicaOptions {
     pub node: u32,
     /// Tells a disk from every other disk of this node if the file is founded now: the wall clock in seconds.
     pub mint: u32,
-    /// Nodes that should have a member, the one that should lead first. The same on all of them.
+    /// Nodes that should have a member, the one that should lead first. The same on all of them. A node that has a member and is
+    /// not among them takes part until the group has others in its place; then it says [`Event::Left`].
     pub placement: Vec<u32>,
+    /// All nodes that the data centre ever had, or none where all are of the placement: one that is not may hold the log from an
+    /// earlier placement. They are asked before a group is founded, and all that answer have to go by the same layout.
+    pub nodes: Vec<u32>,
+    /// Those of them that were taken away. A group is founded without their word when they have been silent for some seconds, and
+    /// not without that of any other.
+    pub gone: Vec<u32>,
     /// Drawn at random for this process.
     pub nonce: u64,
     /// A disk is counted on so often, so that older copies of it are known as such.
@@ -81,7 +90,8 @@ impl ReplicaOptions {
         let raft = Config { timing, stall_ms: 500, ..Config::new(cluster, group) };
         let quorum_patience = Duration::from_millis(3 * timing.election_max_ms);
         let count_every = Duration::from_secs(60);
-        Self { raft, node, mint, placement, nonce, count_every, quorum_patience, events_max: 64 }
+        let (nodes, gone, events_max) = (Vec::new(), Vec::new(), 64);
+        Self { raft, node, mint, placement, nodes, gone, nonce, count_every, quorum_patience, events_max }
     }
 }
 
@@ -91,6 +101,8 @@ pub struct Position {
     log_id: LogId,
     membership: Arc<StoredMembership>,
     commands: u64,
+    /// The group: see `tables`.
+    founder: Option<u64>,
     /// Of the rows that belong to it.
     generation: u64,
 }
@@ -109,7 +121,7 @@ impl Position {
 
     fn checkpoint(&self) -> Checkpoint {
         let membership = StoredMembership::clone(&self.membership);
-        Checkpoint { log_id: self.log_id, membership, commands: self.commands }
+        Checkpoint { log_id: self.log_id, membership, commands: self.commands, founder: self.founder }
     }
 }
 
@@ -151,6 +163,9 @@ pub enum Event {
         /// What the rows stand for at least.
         position: Position,
     },
+    /// The node is not placed any more, and the group has gone on without this member: its file is needed by nobody. The member has
+    /// stopped; nothing follows.
+    Left,
     /// The member has stopped; nothing follows.
     Failed(Failure),
 }
@@ -275,6 +290,9 @@ impl Replica {
         raft.runtime_config().elect(false);
         raft.run();
         let (is_sure, placement) = (Arc::<AtomicBool>::default(), watch::Sender::new(options.placement.clone()));
+        let layout = Edition { nodes: options.nodes.len() as u32, gone: options.gone.len() as u32 };
+        let bearing = Bearing { placement: placement.subscribe(), layout, is_bereft: AtomicBool::default() };
+        let bearing = Arc::new(bearing);
         let keeper = Keeper {
             member,
             raft: raft.clone(),
@@ -282,6 +300,9 @@ impl Replica {
             voice: voice.clone(),
             nodes: transport,
             placement: placement.subscribe(),
+            everyone: options.nodes.into_iter().collect(),
+            gone: options.gone.into_iter().collect(),
+            bearing: bearing.clone(),
             is_sure: is_sure.clone(),
             disk,
             nonce: options.nonce,
@@ -295,7 +316,13 @@ impl Replica {
         let inner = Inner {
             member,
             proposer: Proposer::start(raft.clone(), &options.raft),
-            service: Arc::new(Service::new(voice.clone(), raft.clone(), rows.clone(), is_sure, &options.raft)),
+            service: Arc::new(Service::new(
+                voice.clone(),
+                raft.clone(),
+                rows.clone(),
+                (is_sure, bearing),
+                &options.raft,
+            )),
             raft,
             store,
             rows,
@@ -490,12 +517,13 @@ fn machine(rows: &Rows, voice: &Arc<Voice>, checkpoint: Option<&Checkpoint>) -> 
         applied: checkpoint.map(|checkpoint| checkpoint.log_id),
         membership: Arc::new(checkpoint.map(|checkpoint| checkpoint.membership.clone()).unwrap_or_default()),
         commands: checkpoint.map_or(0, |checkpoint| checkpoint.commands),
+        founder: checkpoint.and_then(|checkpoint| checkpoint.founder),
     }
 }
 
 fn position(checkpoint: Checkpoint, generation: u64) -> Position {
-    let Checkpoint { log_id, membership, commands } = checkpoint;
-    Position { log_id, membership: Arc::new(membership), commands, generation }
+    let Checkpoint { log_id, membership, commands, founder } = checkpoint;
+    Position { log_id, membership: Arc::new(membership), commands, founder, generation }
 }
 
 /// When a checkpoint is durable: openraft purges the log behind it.

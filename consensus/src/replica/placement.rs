@@ -16,8 +16,12 @@ pub(super) struct Known<'a> {
     pub metrics: &'a Metrics,
     /// The voters of a change that an earlier leader began.
     pub changes_to: Option<BTreeSet<u64>>,
-    /// Who answers on a node, as far as it was asked.
+    /// Who answers on a node, as far as it was asked, of those that are placed by their own layout.
     pub present: &'a BTreeMap<u32, u64>,
+    /// Nodes that answer that they are not placed.
+    pub leaving: &'a BTreeSet<u32>,
+    /// Nodes whose voter has answered the leader lately.
+    pub heard: &'a BTreeSet<u32>,
 }
 
 /// A change of members.
@@ -33,7 +37,9 @@ pub(super) enum Step {
 /// The next step; `None` when nothing is to be changed or nothing can be now.
 ///
 /// A voter goes only when another disk of its node answers and has caught up, or when its node is not placed any more and all
-/// that are placed have a voter; never because it is down.
+/// that are placed have a voter, and none another disk that is to be one; never because it is down. One that is not placed and runs
+/// goes only when all that are placed are heard, and by its own layout too: while layouts differ, nobody is taken out whom the next
+/// leader takes in again.
 pub(super) fn next_step(known: &Known) -> Option<Step> {
     if let Some(voters) = &known.changes_to {
         return Some(Step::ChangeVoters(voters.clone()));
@@ -70,23 +76,36 @@ impl Known<'_> {
     fn forget_learners(&self) -> Option<Step> {
         let is_gone = |learner: u64| {
             let node = node_of(learner);
-            !self.placement.contains(&node) || self.present.get(&node).is_some_and(|present| *present != learner)
+            match self.present.get(&node) {
+                Some(present) => *present != learner,
+                None => !self.placement.contains(&node),
+            }
         };
         let gone: BTreeSet<u64> = self.metrics.learners.iter().copied().filter(|learner| is_gone(*learner)).collect();
         (!gone.is_empty()).then_some(Step::RemoveLearners(gone))
     }
 
     fn remove_unplaced(&self) -> Option<Step> {
-        let has_voter = |node: &u32| self.voters().any(|voter| node_of(voter) == *node);
+        let is_joining = |node: &u32| self.present.get(node).is_some_and(|disk| !self.metrics.voters.contains(disk));
+        let has_voter = |node: &u32| self.voters().any(|voter| node_of(voter) == *node) && !is_joining(node);
         if self.placement.is_empty() || !self.placement.iter().all(has_voter) {
             return None;
         }
         let is_placed = |voter: &u64| self.placement.contains(&node_of(*voter));
-        let mut unplaced: Vec<u64> = self.voters().filter(|voter| !is_placed(voter)).collect();
+        let is_heard = |node: u32| node == node_of(self.own) || self.heard.contains(&node);
+        let all_heard = self.placement.iter().all(|node| is_heard(*node));
+        let may_go = |voter: &u64| {
+            let node = node_of(*voter);
+            *voter == self.own || !is_heard(node) || all_heard && self.leaving.contains(&node)
+        };
+        let mut unplaced: Vec<u64> = self.voters().filter(|voter| !is_placed(voter)).filter(may_go).collect();
         unplaced.sort_by_key(|voter| *voter == self.own);
         match *unplaced.first()? {
             own if own == self.own => {
-                self.voters().filter(is_placed).find(|voter| self.has_caught_up(*voter)).map(Step::Transfer)
+                let is_willing = |voter: &u64| self.present.get(&node_of(*voter)) == Some(voter);
+                let willing = self.voters().filter(is_placed).filter(is_willing);
+                let mut may_lead = willing.filter(|voter| is_heard(node_of(*voter)));
+                may_lead.find(|voter| self.has_caught_up(*voter)).map(Step::Transfer)
             }
             other => Some(Step::ChangeVoters(self.voters().filter(|voter| *voter != other).collect())),
         }
@@ -105,6 +124,9 @@ mod tests {
         Metrics { is_leader: true, last_log: Some(500), voters, matched, ..Metrics::default() }
     }
 
+    /// Nothing is heard of it.
+    const DOWN: u32 = 5;
+
     fn a(node: u32) -> u64 {
         member_id(node, 10)
     }
@@ -114,8 +136,16 @@ mod tests {
     }
 
     fn step(metrics: &Metrics, placement: &[u32], present: &[u64]) -> Option<Step> {
-        let present = present.iter().map(|member| (node_of(*member), *member)).collect();
-        next_step(&Known { own: a(1), placement, metrics, changes_to: None, present: &present })
+        let leaving = metrics.voters.iter().map(|voter| node_of(*voter)).filter(|node| !placement.contains(node));
+        step_where(metrics, placement, present, &leaving.collect::<Vec<_>>())
+    }
+
+    fn step_where(metrics: &Metrics, placement: &[u32], present: &[u64], leaving: &[u32]) -> Option<Step> {
+        let present = &present.iter().map(|member| (node_of(*member), *member)).collect();
+        let nodes = metrics.voters.iter().map(|voter| node_of(*voter));
+        let heard = &nodes.filter(|node| *node != DOWN).collect();
+        let leaving = &leaving.iter().copied().collect();
+        next_step(&Known { own: a(1), placement, metrics, changes_to: None, present, leaving, heard })
     }
 
     #[test]
@@ -143,10 +173,49 @@ mod tests {
         metrics.voters.insert(b(4));
         assert_eq!(step(&metrics, &[1, 2, 4], &[b(4)]), Some(Step::ChangeVoters([a(1), a(2), b(4)].into())));
         assert_eq!(
-            step(&metrics, &[2, 3, 4], &[b(4)]),
+            step(&metrics, &[2, 3, 4], &[a(2), b(4)]),
             Some(Step::Transfer(a(2))),
             "the leader goes last, led by another"
         );
+        let moved = Metrics { voters: [a(1), a(DOWN), a(6), a(7)].into(), ..metrics.clone() };
+        let moved = Metrics { matched: moved.voters.iter().map(|voter| (*voter, Some(500))).collect(), ..moved };
+        let present = [a(DOWN), a(6), a(7)];
+        assert_eq!(step(&moved, &[DOWN, 6, 7], &present), Some(Step::Transfer(a(6))), "by one that is heard");
+        assert_eq!(step(&moved, &[DOWN, 6, 7], &present[2..]), Some(Step::Transfer(a(7))), "by one of the same layout");
+    }
+
+    #[test]
+    fn who_runs_goes_only_when_all_that_are_placed_are_heard_and_by_its_own_layout_too() {
+        let mut metrics = three();
+        metrics.voters.insert(b(4));
+        let gone = Some(Step::ChangeVoters([a(1), a(3), b(4)].into()));
+        assert_eq!(step_where(&metrics, &[1, 3, 4], &[], &[2]), gone);
+        assert_eq!(step_where(&metrics, &[1, 3, 4], &[], &[]), None, "it has not said that it goes");
+        assert_eq!(step_where(&metrics, &[1, 3, 4], &[a(2)], &[]), None, "by its layout it stays");
+        let down = Metrics { voters: [a(1), a(2), a(3), a(DOWN)].into(), ..metrics.clone() };
+        assert_eq!(step_where(&down, &[1, 3, DOWN], &[], &[2]), None, "its copy may be needed: another is not heard");
+        let without = Some(Step::ChangeVoters([a(1), a(2), a(3)].into()));
+        assert_eq!(step_where(&down, &[1, 2, 3], &[], &[]), without, "who is down copies nothing");
+    }
+
+    #[test]
+    fn a_learner_that_another_layout_wants_is_not_forgotten() {
+        let mut metrics = three();
+        metrics.learners = [b(4)].into();
+        assert_eq!(step(&metrics, &[1, 2, 3], &[b(4)]), None);
+        assert_eq!(step(&metrics, &[1, 2, 3], &[]), Some(Step::RemoveLearners([b(4)].into())));
+    }
+
+    #[test]
+    fn nobody_goes_while_another_disk_of_a_placed_node_is_to_be_a_voter() {
+        let mut metrics = three();
+        metrics.voters.insert(b(4));
+        metrics.learners.insert(b(2));
+        metrics.matched.insert(b(2), None);
+        assert_eq!(step(&metrics, &[1, 2, 4], &[b(2), b(4)]), None, "without node 3 two would be left with everything");
+        metrics.matched.insert(b(2), Some(500));
+        let joined = [a(1), a(3), b(2), b(4)].into();
+        assert_eq!(step(&metrics, &[1, 2, 4], &[b(2), b(4)]), Some(Step::ChangeVoters(joined)));
     }
 
     #[test]
@@ -156,7 +225,9 @@ mod tests {
         assert_eq!(step(&metrics, &[1, 2, 3], &[a(2)]), Some(Step::RemoveLearners([b(2), b(5)].into())));
         let (placement, present) = ([1, 2, 3], BTreeMap::new());
         let changes_to = Some(BTreeSet::from([a(1), a(2)]));
-        let known = Known { own: a(1), placement: &placement, metrics: &metrics, changes_to, present: &present };
+        let (present, leaving, heard) = (&present, &BTreeSet::new(), &BTreeSet::new());
+        let (metrics, placement) = (&metrics, &placement);
+        let known = Known { own: a(1), placement, metrics, changes_to, present, leaving, heard };
         assert_eq!(next_step(&known), Some(Step::ChangeVoters([a(1), a(2)].into())));
     }
 }

@@ -69,7 +69,8 @@ impl Rows {
         let read = self.store.db().begin_read()?;
         let (generation, checkpoint) = tables::read_rows(&read)?;
         let Some(checkpoint) = checkpoint else { return Ok(None) };
-        let stored = Stored { read, generation, commands: checkpoint.commands };
+        let Checkpoint { commands, founder, .. } = checkpoint;
+        let stored = Stored { read, generation, commands, founder };
         Ok(Some((checkpoint, Image::Stored(Box::new(stored)))))
     }
 
@@ -97,6 +98,7 @@ pub struct Stored {
     read: ReadTransaction,
     generation: u64,
     commands: u64,
+    founder: Option<u64>,
 }
 
 /// See [`Image::Staged`]. Dropping it removes what was not installed.
@@ -104,6 +106,7 @@ pub struct Staged {
     store: LogStore,
     generation: u64,
     pub(super) commands: u64,
+    pub(super) founder: Option<u64>,
     is_installed: bool,
 }
 
@@ -124,6 +127,8 @@ struct Piece {
     pieces: Option<u64>,
     /// Commands that the snapshot contains.
     commands: u64,
+    /// The group that it is of.
+    founder: Option<u64>,
     runs: Vec<Run>,
 }
 
@@ -174,7 +179,8 @@ impl Reader {
         let number = self.number;
         self.number += 1;
         let pieces = (self.table == self.tables.len()).then_some(self.number);
-        Ok(Piece { transfer: self.transfer, number, pieces, commands: self.stored.commands, runs })
+        let Stored { commands, founder, .. } = self.stored;
+        Ok(Piece { transfer: self.transfer, number, pieces, commands, founder, runs })
     }
 
     /// Rows of one table up to and including the one that reaches `bytes_max`.
@@ -243,7 +249,8 @@ impl RowsInbox {
     fn begin(&self, from: u64, piece: &Piece) -> Staging {
         let store = self.rows.store.clone();
         let generation = self.rows.staged.fetch_add(1, Ordering::AcqRel) + 1;
-        let staged = Staged { store, generation, commands: piece.commands, is_installed: false };
+        let (commands, founder) = (piece.commands, piece.founder);
+        let staged = Staged { store, generation, commands, founder, is_installed: false };
         Staging { from, transfer: piece.transfer, staged, bytes: 0, received: BTreeSet::new(), pieces: None }
     }
 
@@ -309,7 +316,7 @@ mod tests {
 
     fn checkpoint_at(index: u64) -> Checkpoint {
         let membership = StoredMembership::default();
-        Checkpoint { log_id: log_id::<TypeConfig>(1, 1, index), membership, commands: index * 10 }
+        Checkpoint { log_id: log_id::<TypeConfig>(1, 1, index), membership, commands: index * 10, founder: Some(7) }
     }
 
     /// Rows that all say which checkpoint they are of.

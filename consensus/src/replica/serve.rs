@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use openraft::Raft;
 
 use super::envelope::Envelope;
-use super::keeper::on_greeting;
+use super::keeper::{Bearing, on_greeting};
 use super::leadership::Voice;
 use super::machine::Machine;
 use super::rows::{Rows, RowsInbox};
@@ -26,6 +26,7 @@ pub(super) struct Service {
     store: LogStore,
     /// Whether this member takes part; before, it answers greetings only.
     is_sure: Arc<AtomicBool>,
+    bearing: Arc<Bearing>,
     server: Server<Machine, RowsInbox>,
 }
 
@@ -34,13 +35,13 @@ impl Service {
         voice: Arc<Voice>,
         raft: Raft<TypeConfig, Machine>,
         rows: Rows,
-        is_sure: Arc<AtomicBool>,
+        (is_sure, bearing): (Arc<AtomicBool>, Arc<Bearing>),
         config: &Config,
     ) -> Self {
         let store = rows.store().clone();
         let inbox = RowsInbox::new(rows, config.message_bytes_max, config.snapshot_bytes_max);
         let server = Server::new(raft.clone(), config.message_bytes_max, inbox);
-        Self { member: voice.member(), voice, raft, store, is_sure, server }
+        Self { member: voice.member(), voice, raft, store, is_sure, bearing, server }
     }
 
     fn admit(&self, sender: u64, kind: Option<CallKind>, sealed: &Bytes) -> Result<(u64, Bytes), ServeError> {
@@ -57,7 +58,7 @@ impl Service {
 
     async fn answer(&self, from: u64, kind: CallKind, message: Bytes) -> Result<Bytes, ServeError> {
         match kind {
-            CallKind::Greet => on_greeting(self.member, &self.raft, &self.store, from, &message).await,
+            CallKind::Greet => on_greeting(&self.bearing, &self.raft, &self.store, from, &message).await,
             CallKind::Knows => Err(ServeError::NotServed { kind }),
             _ => self.server.on_call(from, kind, message).await,
         }

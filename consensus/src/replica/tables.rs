@@ -3,20 +3,23 @@
 //! Rows live in tables of a generation. A snapshot of another member is written into the next one, and a single
 //! transaction then makes that the valid one: whatever is cut off before leaves the rows as they were.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use openraft::EntryPayload;
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::identity::Start;
+use crate::raft::log_store::LogStore;
 use crate::raft::tables::{self, Done, Other, decode, encode, get_state, put};
 use crate::raft::types::{LogId, StoredMembership};
 use crate::storage::{PersistError, Row, rows};
 
-pub(super) const FORMAT: &str = "tidemark-replica-1";
+pub(super) const FORMAT: &str = "tidemark-replica-2";
 
 /// By member: the highest start that it has told of.
 const STARTS: TableDefinition<u64, &[u8]> = TableDefinition::new("starts");
@@ -45,6 +48,13 @@ pub(super) struct Checkpoint {
     pub membership: StoredMembership,
     /// Commands committed up to there.
     pub commands: u64,
+    /// The group: see [`founder_of`].
+    pub founder: Option<u64>,
+}
+
+/// A group is told from every other of its name by the lowest of the voters that it was founded with: a disk founds once.
+pub(super) fn founder_of(voters: impl Iterator<Item = u64>) -> Option<u64> {
+    voters.min()
 }
 
 pub(super) fn prefix(generation: u64) -> String {
@@ -53,6 +63,21 @@ pub(super) fn prefix(generation: u64) -> String {
 
 pub(super) fn read_disk(db: &Database) -> Result<Option<Disk>, PersistError> {
     get_state(&db.begin_read()?, DISK)
+}
+
+/// The group that the file is of, if it knows one: from its checkpoint, and before there is one from the first entry, which is kept
+/// until then.
+pub(super) fn read_founder(store: &LogStore) -> io::Result<Option<u64>> {
+    let read = store.db().begin_read().map_err(io::Error::other)?;
+    let (_, checkpoint) = read_rows(&read)?;
+    if let Some(founder) = checkpoint.and_then(|checkpoint| checkpoint.founder) {
+        return Ok(Some(founder));
+    }
+    let first = store.read(0, 1, 1)?.into_iter().next().map(|entry| entry.payload);
+    Ok(first.and_then(|first| match first {
+        EntryPayload::Membership(founded) => founder_of(founded.voter_ids()),
+        _ => None,
+    }))
 }
 
 /// The valid generation and what its rows stand for.

@@ -39,6 +39,8 @@ pub struct State {
     /// Where other disks are than those of the group, if they are a majority.
     pub bereft: std::collections::BTreeSet<u32>,
     pub failed: Option<Failure>,
+    /// The group has gone on without it.
+    pub left: bool,
     /// Commands that were said by events, since the process started.
     pub told: usize,
 }
@@ -74,6 +76,7 @@ impl State {
             }
             Event::Checkpointed { position } => self.checkpointed = position.commands(),
             Event::Bereft { nodes } => self.bereft = nodes,
+            Event::Left => self.left = true,
             Event::Failed(failure) => self.failed = Some(failure),
         }
     }
@@ -170,6 +173,10 @@ pub struct Group {
     pub members: BTreeMap<u32, Member>,
     pub adjust: fn(ReplicaOptions) -> ReplicaOptions,
     pub placement: Vec<u32>,
+    /// Nodes that the data centre ever had, if others than those of the placement.
+    pub everyone: Vec<u32>,
+    /// Those that were taken away.
+    pub gone: Vec<u32>,
     /// The next disk to be founded gets this number.
     pub mint: u32,
     dir: TempDir,
@@ -183,6 +190,8 @@ impl Group {
             members: BTreeMap::new(),
             adjust,
             placement: vec![1, 2, 3],
+            everyone: Vec::new(),
+            gone: Vec::new(),
             mint: 1000,
             dir: tempfile::tempdir().unwrap(),
         }
@@ -205,7 +214,8 @@ impl Group {
 
     pub fn options(&self, node: u32) -> ReplicaOptions {
         let (placement, nonce) = (self.placement.clone(), u64::from(self.mint) << 7);
-        (self.adjust)(ReplicaOptions::new("demo", "europe-0/group-2", placement, node, self.mint, nonce))
+        let options = ReplicaOptions::new("demo", "europe-0/group-2", placement, node, self.mint, nonce);
+        (self.adjust)(ReplicaOptions { nodes: self.everyone.clone(), gone: self.gone.clone(), ..options })
     }
 
     pub async fn start(&mut self, node: u32) {

@@ -6,16 +6,18 @@ use crate::ledger;
 use crate::network::{InMemory, Layout, Network};
 use crate::quic::Quic;
 use crate::speaker::{Said, Speaker};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::raft::{RaftService, RaftTransport, seed_thread};
+use tidemark_consensus::replica::{Absent, member_id, node_of};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::Time;
 use tidemark_proto::wire;
 use tidemark_sim::disk::Rows;
-use tidemark_sim::engine::{Engine, LedgerNews, Lines, Lost, News, Party, Started};
+use tidemark_sim::engine::{Engine, LedgerNews, Lines, Lost, News, Party, Reads, Started};
 use tidemark_sim::plan::Plan;
 use tidemark_sim::rng::Rng;
 use tokio::runtime::{Builder, Runtime};
@@ -50,6 +52,10 @@ struct RealLogs {
     replicas: Vec<Process<group::Member>>,
     layout: Layout,
     mints: Vec<u32>,
+    /// Members whose groups let them go.
+    aside: BTreeSet<u64>,
+    /// By process, who answers where its machine runs and holds nothing of the group.
+    standing_by: Vec<Option<Arc<dyn RaftService>>>,
     network: Box<dyn Network>,
     /// By pair of data centres.
     cut: Vec<Vec<bool>>,
@@ -93,6 +99,8 @@ fn begin(plan: &Plan, network: fn(Layout, &Speaker, &mut Rng) -> Box<dyn Network
         ledger: (0..dcs).map(|_| Process::new()).collect(),
         replicas: (0..nodes).map(|_| Process::new()).collect(),
         mints: vec![1; nodes],
+        aside: BTreeSet::new(),
+        standing_by: vec![None; nodes],
         cut: vec![vec![false; dcs]; dcs],
         apart: vec![false; nodes],
         speaker,
@@ -209,10 +217,10 @@ impl Engine for RealLogs {
         }
     }
 
-    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64) -> Result<Started, String> {
+    fn start_replica(&mut self, node: usize, boot: u32, nonce: u64, reads: &Reads) -> Result<Started, String> {
+        self.stand_by(node, false, reads);
         let (group, flush) = (self.layout.group_of(node), self.flush());
-        let placement = self.layout.groups[group].clone().map(|node| node as u32).collect();
-        let place = group::Place { node, boot, group, placement, mint: self.mints[node], nonce, flush };
+        let place = group::Place { node, boot, group, reads: reads.clone(), mint: self.mints[node], nonce, flush };
         let transport = self.start(Party::Node(node));
         let disk = self.replicas[node].disk.clone();
         let started = group::Member::start(place, disk, transport, self.speaker.clone());
@@ -223,6 +231,22 @@ impl Engine for RealLogs {
         let has = member.replica.metrics().get().last_log.map_or(0, |last| last + 1);
         self.replicas[node].member = Some(member);
         Ok(Started { rows, count, entries_lost: had.saturating_sub(has) })
+    }
+
+    fn stand_by(&mut self, node: usize, runs: bool, reads: &Reads) {
+        debug_assert!(self.replicas[node].member.is_none(), "it holds the group's log");
+        let party = Party::Node(node);
+        if self.standing_by[node].take().is_some() {
+            let _context = self.runtime.enter();
+            self.network.end(party);
+        }
+        if runs {
+            drop(self.start(party));
+            let [nodes, gone] = [&reads.nodes, &reads.gone].map(|some| some.len() as u32);
+            let service: Arc<dyn RaftService> = Arc::new(Absent { node: node as u32, nodes, gone });
+            self.network.serve(party, &service);
+            self.standing_by[node] = Some(service);
+        }
     }
 
     fn crash_replica(&mut self, node: usize) -> Lost {
@@ -241,16 +265,30 @@ impl Engine for RealLogs {
         self.mints[node] += 1;
     }
 
+    fn set_aside(&mut self, node: usize) {
+        self.aside.insert(member_id(node as u32, self.mints[node]));
+        self.wipe(node);
+    }
+
     fn is_whole(&self, nodes: Range<usize>) -> bool {
         let Some(metrics) = self.leader(nodes.clone()).map(|leader| leader.replica.metrics().get()) else {
             return false;
         };
         let members = nodes.clone().filter_map(|node| self.replicas[node].member.as_ref());
-        let mut members = members.map(|member| member.replica.member());
+        let members: BTreeSet<u64> = members.map(|member| member.replica.member()).collect();
         let has_all = |member: &u64| metrics.matched.get(member).copied().flatten() >= metrics.committed;
-        metrics.voters.len() == nodes.len()
-            && metrics.learners.is_empty()
-            && members.all(|member| metrics.voters.contains(&member) && has_all(&member))
+        let is_there = |voter: &u64| self.aside.contains(voter) || members.contains(voter) && has_all(voter);
+        metrics.learners.is_empty() && metrics.voters.iter().all(is_there)
+    }
+
+    fn is_settled(&self, nodes: Range<usize>, placed: &[usize]) -> bool {
+        let Some(metrics) = self.leader(nodes).map(|leader| leader.replica.metrics().get()) else {
+            return false;
+        };
+        let voters: BTreeSet<usize> = metrics.voters.iter().map(|voter| node_of(*voter) as usize).collect();
+        metrics.learners.is_empty()
+            && metrics.voters.len() == placed.len()
+            && placed.iter().all(|node| voters.contains(node))
     }
 
     fn submit(&mut self, node: usize, leadership: u64, entry: Vec<u8>) -> bool {

@@ -8,7 +8,7 @@ use tidemark_consensus::raft::{Execution, RaftTransport, StartError};
 use tidemark_consensus::replica::{self, CheckpointPart, Event, Position, Replica, ReplicaOptions, Row, Source};
 use tidemark_proto::ids::LogIndex;
 use tidemark_sim::disk::Rows;
-use tidemark_sim::engine::{GroupNews, News};
+use tidemark_sim::engine::{GroupNews, News, Reads};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -27,8 +27,8 @@ pub struct Place {
     pub node: usize,
     pub boot: u32,
     pub group: usize,
-    /// Processes of the group.
-    pub placement: Vec<u32>,
+    /// By processes of the group.
+    pub reads: Reads,
     /// Tells this disk from those that the node lost.
     pub mint: u32,
     pub nonce: u64,
@@ -56,8 +56,11 @@ impl Member {
         transport: Arc<dyn RaftTransport>,
         speaker: Speaker,
     ) -> Result<(Member, usize, Rows), StartError> {
-        let Place { node, boot, group, placement, mint, nonce, flush } = place;
+        let Place { node, boot, group, reads, mint, nonce, flush } = place;
+        let numbers = |of: &[usize]| of.iter().map(|&node| node as u32).collect();
+        let placement = numbers(&reads.placed);
         let mut options = ReplicaOptions::new("sim", format!("group-{group}"), placement, node as u32, mint, nonce);
+        (options.nodes, options.gone) = (numbers(&reads.nodes), numbers(&reads.gone));
         options.count_every = COUNT_EVERY;
         options.raft.keep_entries = KEEP_ENTRIES;
         options.raft.cache_bytes = CACHE_BYTES;
@@ -118,6 +121,7 @@ async fn tell(replica: Replica, mut events: mpsc::Receiver<Event>, (node, boot):
             Event::Checkpointed { position } => (GroupNews::Checkpointed { count: position.commands() as usize }, None),
             // For people: groups are lost in the fast mode only.
             Event::Bereft { .. } => continue,
+            Event::Left => (GroupNews::Left, None),
             Event::Failed(failure) => (GroupNews::Failed { reason: failure.to_string() }, None),
         };
         speaker.say(News::Group { node, boot, news }, position);

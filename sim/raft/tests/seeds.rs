@@ -9,7 +9,7 @@ use tidemark_sim_raft::{QUIC, RAFT, is_repeatable};
 const SEEDS: u64 = 8;
 
 /// What they must have met, or they have tested little.
-const SITUATIONS: [&str; 17] = [
+const SITUATIONS: [&str; 20] = [
     "award",
     "grant",
     "recall sent",
@@ -26,6 +26,9 @@ const SITUATIONS: [&str; 17] = [
     "disk of a group's node lost",
     "node apart from its group",
     "node stopped by its disk",
+    "node added while counting",
+    "node taken away while counting",
+    "group moved away from a node",
     "data centre cut off",
 ];
 

@@ -3,6 +3,7 @@
 
 use super::claims::ClaimPlan;
 use super::leases::LeasePlan;
+use super::moves::MovePlan;
 use super::versions::VersionPlan;
 use super::{Admin, CounterPlan, EraPlan, Forgetting, Only, Plan, Workload, fault};
 use crate::net::LinkFaults;
@@ -66,6 +67,7 @@ impl Plan {
             safety_end,
             increments_least: HOUR.0 / 1_000_000 * RATE_PER_S,
             days: None,
+            moves: MovePlan::default(),
             only: Only::default(),
         };
         let mut rng = root.fork(3);

@@ -3,6 +3,7 @@
 
 use super::claims::ClaimPlan;
 use super::leases::LeasePlan;
+use super::moves::MovePlan;
 use super::versions::VersionPlan;
 use super::{Admin, CounterPlan, EraPlan, Fault, Forgetting, Moment, Only, Plan, Workload, sites};
 use crate::net::LinkFaults;
@@ -85,6 +86,7 @@ impl Plan {
             safety_end,
             increments_least: 0,
             days: Some(Days { days, look_interval: Span::from_secs(10) }),
+            moves: MovePlan::default(),
             only: Only::default(),
         }
     }

@@ -161,7 +161,8 @@ impl World {
                 return false;
             }
             let seen = LogIndex(self.audit.oracle.groups[group].seen);
-            self.processes_of(group)
+            self.present_of(group)
+                .into_iter()
                 .any(|node| self.nodes[node].core().is_none_or(|core| core.group().applied() < seen))
         };
         !(0..self.groups.len()).any(behind)
@@ -437,6 +438,7 @@ impl World {
             && self.is_founded_anew()
             && (0..self.names.len()).all(|counter| self.counter_at_rest(counter))
             && self.claims_at_rest()
+            && self.moves_at_rest()
     }
 
     fn counter_at_rest(&self, counter: usize) -> bool {
@@ -473,6 +475,8 @@ impl World {
         }
         let founded = self.is_founded_anew();
         self.audit.findings.check("liveness", founded, || "a lost group was not founded anew".to_owned());
+        let settled = self.moves_at_rest();
+        self.audit.findings.check("liveness", settled, || "a group is not where its layout wants it".to_owned());
         self.cover_remains();
         self.audit_valves();
         self.audit_claims_end();

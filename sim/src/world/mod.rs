@@ -13,6 +13,7 @@ mod lines;
 mod links;
 mod lost;
 mod moments;
+mod moves;
 mod news;
 mod nodes;
 mod old_disks;
@@ -113,6 +114,19 @@ pub enum Event {
     },
     DiskFreed {
         node: usize,
+    },
+    /// An operator gives a data centre another layout.
+    Layout {
+        dc: usize,
+    },
+    /// A group loses a disk meanwhile.
+    DiskLost {
+        group: usize,
+    },
+    /// And restarts one of its machines.
+    Turn {
+        dc: usize,
+        machine: usize,
     },
     // Node ↔ aggregator.
     ToGroup {
@@ -309,6 +323,8 @@ pub struct World {
     /// What is committed in real logs, whoever said so: the ledger's entries, and each group's commands.
     truth: Truth,
     versions: Versions,
+    /// Of each data centre.
+    moves: Vec<moves::Progress>,
 }
 
 impl World {
@@ -381,6 +397,7 @@ impl World {
             truth: Truth::new(plan.nodes.len()),
             engine,
             versions: Versions::new(&plan),
+            moves: Vec::new(),
             plan,
         };
         world.raft.broken_quorum = mutation == Mutation::NoQuorum;
@@ -405,6 +422,7 @@ impl World {
         let times_set = self.plan.claims.clocks.iter().map(|clock| clock.times_set()).sum();
         self.coverage.saw_times("wall clock set while it runs", times_set);
         self.queue.push(Time(2), Event::Scan);
+        self.plan_moves();
         self.plan_images();
         self.plan_measuring();
     }
@@ -482,6 +500,9 @@ impl World {
             Event::NodeRestart { node } => self.start_node(node),
             Event::Reconfigure { node } => self.on_reconfigure(node),
             Event::DiskFreed { node } => self.on_disk_freed(node),
+            Event::Layout { dc } => self.on_layout(dc),
+            Event::DiskLost { group } => self.on_disk_lost(group),
+            Event::Turn { dc, machine } => self.on_turn(dc, machine),
             Event::ToGroup { group, seat, link, msg } => self.on_to_group(group, seat, link, msg),
             Event::FromGroup { group, seat, link, msg } => self.on_from_group(group, seat, link, msg),
             Event::AggregatorTick { dc, boot } => self.on_aggregator_tick(dc, boot),

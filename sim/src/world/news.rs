@@ -198,6 +198,7 @@ impl World {
                 self.nodes[node].log.rows_at = count;
                 self.node_input(node, Input::Persisted);
             }
+            GroupNews::Left => self.on_left(node),
             GroupNews::Failed { reason } => {
                 self.note(36, [node as u64, 0, 0], || format!("the log of node {node} has stopped: {reason}"));
                 self.coverage.saw("node stopped by its disk");
@@ -242,7 +243,7 @@ impl World {
     pub(super) fn start_on_log(&mut self, node: usize) {
         let (boot, nonce) = (self.nodes[node].boot, self.rng.next());
         let Some(engine) = &mut self.engine else { return };
-        match engine.start_replica(node, boot, nonce) {
+        match engine.start_replica(node, boot, nonce, &self.nodes[node].stand.reads) {
             Ok(Started { count, rows, entries_lost }) => {
                 self.coverage.saw_times("unsynced entries lost at a crash", u64::from(entries_lost > 0));
                 let log = &mut self.nodes[node].log;
@@ -278,11 +279,15 @@ impl World {
 
     pub(super) fn wipe_on_log(&mut self, group: usize, node: usize) {
         let processes = self.processes_of(group);
-        let all_up = processes.clone().all(|other| self.nodes[other].is_up());
+        let all_up = self.present_of(group).into_iter().all(|other| self.nodes[other].is_up());
         let whole = all_up && self.engine.as_ref().is_some_and(|engine| engine.is_whole(processes));
-        if !whole {
+        let moving = !self.is_settled(self.plan.nodes[group]);
+        if !whole || moving && !self.is_heard(group) {
             return;
         }
+        self.coverage.saw_times("disk lost while nodes come and go", u64::from(moving));
+        let only_who_goes = moving && self.is_held_only_by_who_goes(group, node);
+        self.coverage.saw_times("log left on machines only that are to go", u64::from(only_who_goes));
         self.nodes[node].doom = Some((0, Span::from_millis(200)));
         self.crash_node(node);
         if let Some(engine) = &mut self.engine {

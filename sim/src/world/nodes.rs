@@ -1,5 +1,6 @@
 //! Nodes: a [`NodeCore`] each, its disk, crashes between any two outputs, and recovery from what the disk kept.
 
+use super::moves::Stand;
 use super::replicas::{GroupLog, Membership};
 use super::{Event, Timer, World};
 use crate::checkers::limits;
@@ -36,7 +37,7 @@ pub struct NodeProc {
     /// Dies once it has written: a part of a checkpoint, or else an entry.
     doom_amid_write: Option<(bool, Span)>,
     /// The disk takes no write before this.
-    full_until: Time,
+    pub full_until: Time,
     /// The disk answers no sync before this.
     stalled_until: Time,
     /// Syncs are answered in order.
@@ -45,6 +46,7 @@ pub struct NodeProc {
     last_part: bool,
     /// Gone for good, with its disk.
     pub buried: bool,
+    pub stand: Stand,
 }
 
 impl NodeProc {
@@ -114,6 +116,7 @@ impl World {
             self.add_node(group, (replicas > 1).then_some(member));
             if self.joins.is_founded(group) {
                 self.start_node(node);
+                self.stand_by(node);
             }
         }
     }
@@ -135,12 +138,13 @@ impl World {
             sync_at: Time(0),
             last_part: false,
             buried: false,
+            stand: self.first_stand(group, self.nodes.len()),
         });
     }
 
     /// A process start: recovery from whatever the disk holds.
     pub(super) fn start_node(&mut self, node: usize) {
-        if self.nodes[node].is_up() || self.nodes[node].buried {
+        if self.nodes[node].is_up() || self.nodes[node].buried || self.nodes[node].stand.absent {
             return;
         }
         if self.engine.is_some() && self.now < self.nodes[node].full_until {

@@ -90,10 +90,15 @@ impl World {
         self.processes[group].clone()
     }
 
+    /// Those that run, or will again.
+    pub(super) fn present_of(&self, group: usize) -> Vec<usize> {
+        self.processes_of(group).filter(|&node| !self.nodes[node].stand.absent).collect()
+    }
+
     /// Whom a client reaches when it looks for the group: somebody who believes to lead, else anybody.
     pub(super) fn dialled(&mut self, group: usize) -> usize {
         let group = self.lost.in_place_of(group);
-        let all: Vec<usize> = self.processes_of(group).collect();
+        let all = self.present_of(group);
         let leads = |&&node: &&usize| self.nodes[node].core().is_some_and(|core| core.leads());
         let leading: Vec<usize> = all.iter().filter(leads).copied().collect();
         if all.len() == 1 {
@@ -105,7 +110,7 @@ impl World {
 
     /// Whom a fault hits that means a group: half of the time its leader.
     pub(super) fn victim(&mut self, group: usize) -> usize {
-        let all: Vec<usize> = self.processes_of(group).collect();
+        let all = self.present_of(group);
         match self.serving(group) {
             _ if all.len() == 1 => all[0],
             Some(leader) if self.rng.per_10k(5_000) => leader,
