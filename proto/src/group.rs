@@ -483,13 +483,13 @@ impl Group {
 
     // ---- process starts ----
 
-    /// With the list of unconfirmed starts full, the newest takes the place of the one before: if the ledger has answered that
-    /// one after all, it will fence this incarnation, which is safe.
     /// Valves.
     pub fn lanes(&self) -> u8 {
         self.cells.lanes()
     }
 
+    /// With the list of unconfirmed starts full, the newest takes the place of the one before: if the ledger has answered that
+    /// one after all, it will fence this incarnation, which is safe.
     fn on_boot(&mut self, nonce: u64, lanes: u8) {
         self.cells.widen(if bites(Bug::LanesFromConfig) { self.config.lanes } else { lanes });
         if self.boots.last() == Some(&nonce) {

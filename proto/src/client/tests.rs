@@ -92,6 +92,15 @@ fn what_is_refused_for_its_content_fails_alone() {
 }
 
 #[test]
+fn what_is_refused_for_a_valve_that_there_is_not_may_be_counted_all_the_same_and_then_once() {
+    for seed in 0..50 {
+        let faults =
+            Faults { cut: 0.001, lose_answer: 0.02, stale_leader: 0.02, overloaded: 0.02, ..Faults::default() };
+        run_and_close(seed, 2, faults);
+    }
+}
+
+#[test]
 fn sites_that_come_and_go_count_nothing_twice() {
     for seed in 0..50 {
         let faults = Faults { cut: 0.001, lose_answer: 0.02, site_down: 0.001, overloaded: 0.02, ..Faults::default() };
@@ -108,6 +117,7 @@ fn everything_at_once_counts_nothing_twice() {
             site_down: 0.001,
             overloaded: 0.02,
             not_serving: 0.02,
+            stale_leader: 0.005,
             bad_namespace: 0.01,
             wipe: 0.0002,
         };

@@ -13,6 +13,8 @@ pub struct Faults {
     pub lose_answer: f64,
     pub overloaded: f64,
     pub not_serving: f64,
+    /// A leader of before answers, with fewer valves than there are; what was sent may be counted all the same.
+    pub stale_leader: f64,
     /// Share of hits and adds to a namespace that no node knows.
     pub bad_namespace: f64,
     pub site_down: f64,
@@ -323,7 +325,12 @@ impl World {
             FromClient::Batch { lane, seq, defs, items } => {
                 assert!(!items.is_empty() && lane < LANES);
                 self.links.get_mut(&id).unwrap().defs.extend(defs);
+                let stale = self.chance(self.faults.stale_leader);
                 match self.on_batch(id, site, lane, seq, &items) {
+                    _ if stale => {
+                        let error = BatchError::UnknownLane { lane, lanes: lane };
+                        self.answer(id, ToClient::Refused { lane, seq, error });
+                    }
                     Err(error) => self.answer(id, ToClient::Refused { lane, seq, error }),
                     Ok(()) => self.answer_batch(id, site, lane, seq),
                 }
