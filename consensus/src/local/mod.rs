@@ -16,7 +16,7 @@ pub use crate::storage::{CommitStats, Execution, Identity, OpenError, PersistErr
 use crate::storage::{Committer, CommitterOptions, Schema, open, rows};
 use store::{LOG, LocalStore, Op, Positions, ROWS};
 
-const FORMAT: &str = "tidemark-local-1";
+const FORMAT: &str = "tidemark-local-2";
 
 /// Settings of a [`LocalLog`].
 #[derive(Clone, Debug)]

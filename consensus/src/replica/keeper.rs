@@ -121,9 +121,10 @@ pub(super) async fn on_greeting(
     message: &[u8],
 ) -> Result<Bytes, ServeError> {
     let Greeting { start } = wire::decode(message, size_of::<Greeting>() * 2)?;
-    let metrics = raft.metrics().borrow_watched().clone();
     let committed = raft.with_raft_state(|state| StoredMembership::clone(state.membership_state.committed()));
     let committed = committed.await.map_err(stopped)?;
+    // After that: before the log's owner has answered once they are those of a blank disk.
+    let metrics = raft.metrics().borrow_watched().clone();
     let is_of = |membership: &StoredMembership| membership.membership().nodes().any(|(known, _)| *known == from);
     let membership = StoredMembership::clone(&metrics.membership_config);
     let keeps = is_of(&membership) || is_of(&committed);
@@ -182,6 +183,11 @@ struct Own {
 }
 
 impl Own {
+    /// Whether a disk is of this member's group, or of none: one that keeps another group's log would lose it here.
+    fn may_have(&self, greeted: &Greeted) -> bool {
+        !greeted.knows || self.group.is_some() && greeted.group == self.group
+    }
+
     /// Whether an answer proves that this member was taken out: it is of the same group, and committed members that are no older do not
     /// contain it. One who is catching up does not know yet of disks that came later.
     fn is_done_without(&self, greeted: &Greeted) -> bool {
@@ -207,6 +213,10 @@ struct Findings {
     /// When a node last answered.
     heard_at: BTreeMap<u32, Instant>,
     began: Instant,
+    /// The last term in which this member led, and since when.
+    led: Option<(u64, Instant)>,
+    /// Nodes with another group's log.
+    strange: BTreeSet<u32>,
     /// Nodes of members that answers named.
     named: BTreeSet<u32>,
     counted_at: Instant,
@@ -217,6 +227,26 @@ struct Findings {
 }
 
 impl Findings {
+    /// This member leads in the term; for how long.
+    fn leads_for(&mut self, term: u64) -> Duration {
+        let (_, since) = *self.led.filter(|(of, _)| *of == term).get_or_insert_with(|| (term, Instant::now()));
+        self.led = Some((term, since));
+        since.elapsed()
+    }
+
+    /// Says once of a node that it has another group's log.
+    fn note_strange(&mut self, own: &Own) {
+        let is_strange = |(node, greeted): (&u32, &Greeted)| (!own.may_have(greeted)).then_some(*node);
+        let strange: BTreeSet<u32> = self.present.iter().filter_map(is_strange).collect();
+        for node in strange.difference(&self.strange) {
+            tracing::error!(
+                node,
+                "has the log of another group of this name: it is not taken in, and one of the two has to be set aside"
+            );
+        }
+        self.strange = strange;
+    }
+
     /// Since a node last answered, or since this process began.
     fn silent_for(&self, node: u32) -> Duration {
         self.heard_at.get(&node).unwrap_or(&self.began).elapsed()
@@ -230,8 +260,22 @@ impl Keeper {
         let (bereft_since, bereft) = (None, BTreeSet::new());
         let (counted_at, preferred_at, began) = (now, now, now);
         let heard_at = BTreeMap::new();
-        let mut findings =
-            Findings { told, present, heard_at, began, named, counted_at, preferred_at, bereft_since, bereft };
+        let (led, strange) = (None, BTreeSet::new());
+        let mut findings = Findings {
+            told,
+            present,
+            heard_at,
+            began,
+            led,
+            strange,
+            named,
+            counted_at,
+            preferred_at,
+            bereft_since,
+            bereft,
+        };
+        // Before the log's owner has answered once, metrics are those of a blank disk.
+        let _ = self.raft.with_raft_state(|_| ()).await;
         loop {
             let round = self.round(&mut findings).await;
             match &round {
@@ -296,7 +340,8 @@ impl Keeper {
         }
         match knows_group(&metrics) {
             false => self.found(&placement, &answers, findings).await,
-            true if metrics.state.is_leader() => self.lead(&metrics, &placement, findings).await,
+            // Who is heard has changed while answers were waited for.
+            true if metrics.state.is_leader() => self.lead(&own, &self.metrics(), &placement, findings).await,
             true => {}
         }
         Ok(Round::GoesOn)
@@ -456,9 +501,14 @@ impl Keeper {
         }
     }
 
-    async fn lead(&self, metrics: &RaftMetrics<TypeConfig>, placement: &[u32], findings: &mut Findings) {
-        let (placed, leaving): (Vec<&Greeted>, Vec<&Greeted>) =
-            findings.present.values().partition(|greeted| greeted.placed);
+    async fn lead(&self, own: &Own, metrics: &RaftMetrics<TypeConfig>, placement: &[u32], findings: &mut Findings) {
+        // Nobody can be missed before.
+        if findings.leads_for(metrics.current_term) < SILENCE {
+            return;
+        }
+        findings.note_strange(own);
+        let ours = findings.present.values().filter(|greeted| own.may_have(greeted));
+        let (placed, leaving): (Vec<&Greeted>, Vec<&Greeted>) = ours.partition(|greeted| greeted.placed);
         let present = placed.into_iter().map(|greeted| (node_of(greeted.member), greeted.member)).collect();
         let leaving = leaving.into_iter().map(|greeted| node_of(greeted.member)).collect();
         let joint = metrics.membership_config.membership().get_joint_config();
@@ -701,6 +751,19 @@ mod tests {
             let greeted = answers(&[b(1)], &members(index, &voters, &[b(1)])).remove(&b(1)).expect("just made");
             prop_assert_eq!(wire::decode::<Greeted>(&wire::encode(&greeted), GREETED_BYTES_MAX), Ok(greeted));
         }
+    }
+
+    #[test]
+    fn a_leader_takes_in_disks_of_its_own_group_and_blank_ones_alone() {
+        let own = Own { knows: true, group: Some(GROUP), members_at: None };
+        let blank = Greeted::by_none(2, LAYOUT);
+        let of = |group| Greeted { knows: true, group, ..blank.clone() };
+        assert!(own.may_have(&blank) && own.may_have(&of(Some(GROUP))));
+        assert!(!own.may_have(&of(Some(GROUP + 1))), "what it has acknowledged would be lost");
+        assert!(
+            !own.may_have(&of(None)) && !Own { group: None, ..own }.may_have(&of(None)),
+            "which it is nobody knows"
+        );
     }
 
     #[test]
