@@ -50,7 +50,7 @@ pub const FLOORS: [(&str, u64); 43] = [
     ("group joined cut off from the ledger's leader", 300),
     ("ledger leader lost within a round trip of a group's joining", 300),
     ("valves added while it counted", 600),
-    ("start that asked for fewer valves than there are", 250),
+    ("start that asked for fewer valves than there are", 80),
     ("old copy of a view", 800),
     ("old copy of a view from before another life of it", 350),
 ];
