@@ -217,8 +217,6 @@ struct Findings {
     led: Option<(u64, Instant)>,
     /// Nodes with another group's log.
     strange: BTreeSet<u32>,
-    /// Nodes of members that answers named.
-    named: BTreeSet<u32>,
     counted_at: Instant,
     preferred_at: Instant,
     /// Since when a majority of the disks is gone, and what the owner was told.
@@ -227,10 +225,25 @@ struct Findings {
 }
 
 impl Findings {
+    fn new(now: Instant) -> Self {
+        Self {
+            told: BTreeSet::new(),
+            present: BTreeMap::new(),
+            heard_at: BTreeMap::new(),
+            began: now,
+            led: None,
+            strange: BTreeSet::new(),
+            counted_at: now,
+            preferred_at: now,
+            bereft_since: None,
+            bereft: BTreeSet::new(),
+        }
+    }
+
     /// This member leads in the term; for how long.
     fn leads_for(&mut self, term: u64) -> Duration {
-        let (_, since) = *self.led.filter(|(of, _)| *of == term).get_or_insert_with(|| (term, Instant::now()));
-        self.led = Some((term, since));
+        let same_term = self.led.filter(|(led, _)| *led == term);
+        let (_, since) = *self.led.insert(same_term.unwrap_or_else(|| (term, Instant::now())));
         since.elapsed()
     }
 
@@ -255,25 +268,7 @@ impl Findings {
 
 impl Keeper {
     pub async fn run(mut self) {
-        let now = Instant::now();
-        let (told, present, named) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
-        let (bereft_since, bereft) = (None, BTreeSet::new());
-        let (counted_at, preferred_at, began) = (now, now, now);
-        let heard_at = BTreeMap::new();
-        let (led, strange) = (None, BTreeSet::new());
-        let mut findings = Findings {
-            told,
-            present,
-            heard_at,
-            began,
-            led,
-            strange,
-            named,
-            counted_at,
-            preferred_at,
-            bereft_since,
-            bereft,
-        };
+        let mut findings = Findings::new(Instant::now());
         // Before the log's owner has answered once, metrics are those of a blank disk.
         let _ = self.raft.with_raft_state(|_| ()).await;
         loop {
@@ -320,7 +315,6 @@ impl Keeper {
             if greeted.keeps {
                 findings.told.insert(greeted.member);
             }
-            findings.named.extend(nodes_of(&greeted.membership));
         }
         // What cannot be read is no group's, and nobody's answer is about it.
         let own = Own {
@@ -375,8 +369,7 @@ impl Keeper {
     }
 
     /// Envelopes of greetings: to members that do not keep the present count, and to nodes whose disk may be another. Who cannot take
-    /// part yet asks whoever is on any node that is known, each time: who its members are it may not know, and the answers of one
-    /// round decide.
+    /// part yet asks whoever is on any node, each time: who its members are it may not know, and the answers of one round decide.
     fn whom_to_greet(
         &self,
         metrics: &RaftMetrics<TypeConfig>,
@@ -386,9 +379,8 @@ impl Keeper {
         let is_sure = self.is_sure.load(Ordering::Acquire);
         let members = metrics.membership_config.membership().nodes().map(|(member, _)| *member);
         let untold = members.filter(|member| is_sure && *member != self.member && !findings.told.contains(member));
-        let known = nodes_of(&metrics.membership_config).chain(placement.iter().copied());
-        let known = known.chain(findings.named.iter().copied()).filter(|_| !is_sure);
-        let nodes = self.nodes_to_greet(metrics, placement, findings).into_iter().chain(known);
+        let anyone = self.everyone.iter().chain(placement).copied().chain(nodes_of(&metrics.membership_config));
+        let nodes = self.nodes_to_greet(metrics, placement, findings).into_iter().chain(anyone.filter(|_| !is_sure));
         let nodes = nodes.filter(|node| *node != node_of(self.member)).map(|node| member_id(node, 0));
         untold.chain(nodes).map(|to| (self.member, to)).collect()
     }
@@ -429,11 +421,17 @@ impl Keeper {
         let message = wire::encode(&Greeting { start: self.start() });
         let calls = whom.into_iter().map(|(from, to)| {
             let sealed = Envelope { from, to }.seal(&message);
-            tokio::time::timeout(GREETING_PATIENCE, self.nodes.call(node_of(to).into(), CallKind::Greet, sealed))
+            let call = self.nodes.call(node_of(to).into(), CallKind::Greet, sealed);
+            let answer = tokio::time::timeout(GREETING_PATIENCE, call);
+            async move { (node_of(to), answer.await) }
         });
-        let answers = join_all(calls).await.into_iter().flatten().flatten();
-        let greeted = answers.filter_map(|answer| wire::decode::<Greeted>(&answer, GREETED_BYTES_MAX).ok());
-        greeted.map(|greeted| (greeted.member, greeted)).collect()
+        let answers = join_all(calls).await.into_iter().filter_map(|(node, answer)| Some((node, answer.ok()?.ok()?)));
+        let greeted = answers.filter_map(|(node, answer)| {
+            let greeted: Greeted = wire::decode(&answer, GREETED_BYTES_MAX).ok()?;
+            // Nobody answers for a disk of another node.
+            (node_of(greeted.member) == node).then_some((greeted.member, greeted))
+        });
+        greeted.collect()
     }
 
     /// Who follows asks the node of its leader who it is: without a majority nobody is ever told that the leader is gone. Asked in the
@@ -618,7 +616,8 @@ fn newest<'a>(
     answers: &'a BTreeMap<u64, Greeted>,
 ) -> &'a StoredMembership {
     let of_group = answers.values().filter(|greeted| own.group.is_some() && greeted.group == own.group);
-    let named = of_group.map(|greeted| &greeted.membership);
+    let has_voters = |membership: &&StoredMembership| membership.membership().voter_ids().next().is_some();
+    let named = of_group.map(|greeted| &greeted.membership).filter(has_voters);
     named.fold(
         &*metrics.membership_config,
         |newest, named| if named.log_id() > newest.log_id() { named } else { newest },
