@@ -227,6 +227,41 @@ async fn a_group_that_was_founded_anew_lets_nobody_go_of_the_one_before() {
 }
 
 #[tokio::test]
+async fn two_groups_of_one_name_take_no_disk_of_each_other() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..10)).await;
+    for node in 1..=3 {
+        group.kill(node).await;
+    }
+    // The operator has said that all three are gone, and they are silent for long enough.
+    (group.everyone, group.gone, group.placement) = ((1..=6).collect(), vec![1, 2, 3], vec![4, 5, 6]);
+    for node in 4..=6 {
+        group.start(node).await;
+    }
+    group.submit(&texts(10..15)).await;
+    for node in 1..=3 {
+        group.start(node).await;
+    }
+    // It should make the members those of the placement, and these are there and blank, but for their logs of the other group.
+    let leads = |node: &u32| group.members[node].state().leadership.is_some();
+    let leader = within("the first three have a leader of their own", async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if let Some(leader) = (1..=3).find(leads) {
+                return leader;
+            }
+        }
+    });
+    group.messages(leader.await, 4, 10).await;
+    for (node, member) in &group.members {
+        let (of, commands) = if *node <= 3 { ([1, 2, 3], texts(0..10)) } else { ([4, 5, 6], texts(10..15)) };
+        let state = member.until("it has what its group has", |state| state.commands.len() >= commands.len()).await;
+        assert_eq!((state.texts(), state.left, state.failed), (commands, false, None), "node {node}");
+        assert_eq!(member.replica.holders(), of, "node {node}");
+    }
+}
+
+#[tokio::test]
 async fn a_group_is_founded_only_when_nodes_it_is_not_placed_on_have_said_that_they_do_not_hold_it() {
     let mut group = Group::new(plain);
     group.everyone = vec![1, 2, 3, 4];
@@ -264,6 +299,30 @@ async fn a_live_voter_is_kept_while_a_placed_one_is_down_and_while_its_own_layou
     group.messages(1, 2, 60).await;
     assert_eq!(holders(&group), [1, 2, 3, 4], "node 3 is down");
     group.start(3).await;
+    group.members[&4].until("it is let go", |state| state.left).await;
+    group.kill(4).await;
+    voters_become(&group, &[1, 2, 3]).await;
+}
+
+#[tokio::test]
+async fn a_live_voter_is_kept_while_greetings_to_a_placed_one_are_never_answered() {
+    let mut group = Group::of_voters(4, plain).await;
+    group.submit(&texts(0..10)).await;
+    group.members[&1].until("the first leads", |state| state.leadership.is_some()).await;
+    group.network.cut(&[1], &[3], true);
+    group.placement = vec![1, 2, 3];
+    for node in 1..=4 {
+        group.members[&node].replica.place(group.placement.clone());
+    }
+    group.messages(1, 2, 120).await;
+    let leader = &group.members[&1];
+    assert!(leader.state().leadership.is_some());
+    assert_eq!(
+        leader.replica.holders(),
+        [1, 2, 3, 4],
+        "three of these are heard, and with node 3 in its place only two were"
+    );
+    group.network.cut(&[1], &[3], false);
     group.members[&4].until("it is let go", |state| state.left).await;
     group.kill(4).await;
     voters_become(&group, &[1, 2, 3]).await;
