@@ -167,7 +167,7 @@ pub trait Engine {
     /// The disk is set aside, as its group has let the member go; the process is down.
     fn set_aside(&mut self, node: usize);
     /// Whether each voter of the group of these processes is one that runs and has all that is committed, so that any one may be lost.
-    /// One whose disk was set aside should be none: it is not excused.
+    /// One whose disk was set aside counts as such a one: it should be no voter any more, and a run has to show if it is.
     fn is_whole(&self, nodes: std::ops::Range<usize>) -> bool;
     /// Whether of these processes just those that it is placed on vote in their group's log, and nobody waits to.
     fn is_settled(&self, nodes: std::ops::Range<usize>, placed: &[usize]) -> bool;

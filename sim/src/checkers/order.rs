@@ -1,5 +1,6 @@
 //! Order: what was answered as placed before the winner was asked for stands before the winner (I7); but what was certified and not
-//! reported when its generation was revoked may stand after it, and so much as the certificate says is written off may be missing.
+//! reported when its generation was revoked may stand after it, and so much may be missing as the certificate says is held behind the
+//! block of a lost group; what was lost with the group itself is not looked for.
 
 use super::Findings;
 use super::positions::Positions;
@@ -24,6 +25,7 @@ pub fn awarded(
     let Some(winner) = award.session.and_then(|session| oracle.increments.get(number_of(session) as usize)) else {
         return;
     };
+    let held = written_off.saturating_sub(state.losses().written_off());
     // Nor does any certificate say what a lost group answered while the counter had no milestones.
     let kept = |x: &&Increment| oracle.lost.is_none() || x.group != oracle.lost;
     let before = |x: &&Increment| {
@@ -37,11 +39,11 @@ pub fn awarded(
         let all = award.before.iter().find(|(known, _)| *known == id).map_or(0, |(_, weight)| *weight);
         let placed = all.saturating_sub(state.accounts().get(&id).map_or(0, |account| account.certain()));
         let upto = positions.weight_upto(group, counter, pos);
-        findings.check(NAME, upto.is_some_and(|upto| upto <= placed + written_off), || {
+        findings.check(NAME, upto.is_some_and(|upto| upto <= placed + held), || {
             format!("{x:?} was placed before the winner {winner:?} was asked for, and stands after it in {award:?}")
         });
     }
-    findings.check(NAME, weight < award.first + written_off, || {
-        format!("weight {weight} was placed before the winner {winner:?} was asked for; {written_off} are written off; {award:?}")
+    findings.check(NAME, weight < award.first + held, || {
+        format!("weight {weight} was placed before the winner {winner:?} was asked for; {held} are held; {award:?}")
     });
 }

@@ -51,4 +51,17 @@ impl Views {
         });
         *last = value;
     }
+
+    /// A view shows `value` that does not know what it had promised of milestones; `total` happened.
+    pub fn shown_by_one_that_forgot(
+        &mut self,
+        findings: &mut Findings,
+        dc: usize,
+        counter: u16,
+        value: u64,
+        total: u64,
+    ) {
+        self.values[dc][usize::from(counter)] = 0;
+        self.shown(findings, dc, counter, value, total, None);
+    }
 }

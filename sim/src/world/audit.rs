@@ -417,8 +417,9 @@ impl World {
             let total = audit.oracle.totals[usize::from(number)];
             let next = next.filter(|_| epoch == Some(reading.generation + 1));
             audit.views.generation(&mut audit.findings, dc, counter as u16, reading.generation);
-            if !forgets {
-                audit.views.shown(&mut audit.findings, dc, number, reading.up, total, next);
+            match forgets {
+                true => audit.views.shown_by_one_that_forgot(&mut audit.findings, dc, number, reading.up, total),
+                false => audit.views.shown(&mut audit.findings, dc, number, reading.up, total, next),
             }
             if self.plan.updown.is_some() {
                 let number = audit.oracle.number(audit.oracle.half(counter as u16, Half::Down), reading.generation);

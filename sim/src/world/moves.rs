@@ -99,7 +99,7 @@ impl World {
         self.moves[dc].layout += 1;
         let Some(change) = self.layout_of(dc).map(|(_, change)| change) else { return };
         self.moves[dc].left = change.turns.len();
-        self.note(56, [dc as u64, self.moves[dc].layout as u64, 0], || {
+        self.note(61, [dc as u64, self.moves[dc].layout as u64, 0], || {
             format!("layout of {dc}: {:?}", change.placement)
         });
         if let Some(after) = change.disk_after {
@@ -133,7 +133,7 @@ impl World {
     /// A machine is told to end, if it runs, and reads the layout as it starts.
     pub(super) fn on_turn(&mut self, dc: usize, machine: usize) {
         let Some(change) = self.layout_of(dc).map(|(_, change)| change) else { return };
-        self.note(57, [dc as u64, machine as u64, 0], || format!("machine {machine} of {dc} reads another layout"));
+        self.note(62, [dc as u64, machine as u64, 0], || format!("machine {machine} of {dc} reads another layout"));
         self.moves[dc].left -= 1;
         for group in self.groups_in(dc) {
             let node = self.processes_of(group).start + machine;
@@ -163,7 +163,7 @@ impl World {
     /// The group has gone on without a process, whose disk is set aside.
     pub(super) fn on_left(&mut self, node: usize) {
         let group = self.nodes[node].group;
-        self.note(58, [node as u64, group as u64, 0], || format!("node {node} has left group {group}"));
+        self.note(63, [node as u64, group as u64, 0], || format!("node {node} has left group {group}"));
         let placed = self.nodes[node].stand.reads.placed.contains(&node);
         self.audit.findings.check("logs", !placed, || format!("node {node} has left group {group}, of which it is"));
         self.coverage.saw("group moved away from a node");

@@ -24,12 +24,13 @@ pub struct OldViews {
 }
 
 impl OldViews {
-    /// Notes how far the replica beside a view is. Whether the view is on an old copy and its replica not as far as it was: what the
-    /// view had promised about milestones it does not know then.
+    /// Notes how far the replica beside a view is. Whether the view is on an old copy, and its replica has not come as far again as it
+    /// was: what the view had promised about milestones it does not know until then.
     pub fn forgets(&mut self, at: usize, applied: LogIndex) -> bool {
         let (furthest, is_old) = self.replicas.entry(at).or_default();
+        *is_old &= applied < *furthest;
         *furthest = applied.max(*furthest);
-        *is_old && applied < *furthest
+        *is_old
     }
 }
 
