@@ -106,6 +106,15 @@ impl Centre {
         }
     }
 
+    /// Adds a node; the others are told by a restart, one after the other.
+    async fn grow(&mut self, load: &Load) {
+        let others: Vec<usize> = (0..self.nodes.len()).collect();
+        let added = self.cluster.add_node(0);
+        self.nodes.push(self.cluster.start_node(0, added).await);
+        self.restart_aggregator().await;
+        self.restart_in_turn(&others, load).await;
+    }
+
     /// Takes a node away: it is told last, and stays until it holds nothing. Then it is killed, and its disk is thrown away.
     async fn take_away(&mut self, gone: usize, stay: &[usize], load: &Load) {
         self.cluster.take_node_away(0, gone);
@@ -205,11 +214,7 @@ async fn a_node_is_added_while_counting_and_groups_move_to_it() {
     arm(centre.http, QUERIES, &[MILESTONE]).await;
     let load = centre.load().await;
     load.until_further(200).await;
-    let added = centre.cluster.add_node(0);
-    let node = centre.cluster.start_node(0, added).await;
-    centre.nodes.push(node);
-    centre.restart_aggregator().await;
-    centre.restart_in_turn(&[0, 1, 2], &load).await;
+    centre.grow(&load).await;
     ready(centre.http).await;
     for (node, group, holders) in [(0, 0, [0, 1, 2]), (1, 1, [1, 2, 3]), (2, 2, [0, 2, 3]), (3, 3, [0, 1, 3])] {
         centre.until_leads_its_own(node).await;
@@ -256,11 +261,7 @@ async fn a_centre_of_three_grows_and_shrinks_to_three_others_while_counting() {
     arm(centre.http, QUERIES, &[MILESTONE]).await;
     let load = centre.load().await;
     load.until_further(200).await;
-    let added = centre.cluster.add_node(0);
-    let node = centre.cluster.start_node(0, added).await;
-    centre.nodes.push(node);
-    centre.restart_aggregator().await;
-    centre.restart_in_turn(&[0, 1, 2], &load).await;
+    centre.grow(&load).await;
     centre.until_held_by(2, 2, &[0, 2, 3]).await;
     // The next change waits until the last one is done everywhere.
     for (node, group) in [(0, 1), (1, 2), (2, 3)] {
