@@ -165,7 +165,7 @@ fn apply(what: &str, sessions: bool, guarded: bool, items_per_batch: usize) {
     let mut group = Group::new(GroupConfig::new(id(), LANES));
     let confirmed =
         ToGroup::Confirmed { group: id(), start: Start { number: 1, nonce: 1 }, accounts: Vec::new(), resets: 0 };
-    let mut cmds = vec![GroupCmd::Boot { nonce: 1, lanes: 10 }, GroupCmd::Ledger(confirmed)];
+    let mut cmds = vec![GroupCmd::Boot { nonce: 1, lanes: LANES }, GroupCmd::Ledger(confirmed)];
     if guarded {
         let granted = 1 << 50;
         let (counter, group) = (name(0), id());

@@ -294,7 +294,7 @@ impl ClientCore {
             items.filter(|(idx, item)| wrong(*idx, item.counter)).map(|(idx, _)| idx).collect()
         };
         let found = match error {
-            BatchError::TooManyItems { .. } | BatchError::UnknownLane { .. } => return Vec::new(),
+            BatchError::TooManyItems { .. } => return Vec::new(),
             BatchError::UnknownNamespace(ns) => named(&|_, counter| self.counters.name(counter).namespace() == ns),
             BatchError::GrowOnly(ns) => named(&|_, counter| {
                 self.counters.half(counter) == Half::Down && self.counters.name(counter).namespace() == ns
