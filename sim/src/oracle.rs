@@ -96,8 +96,10 @@ pub struct GroupTruth {
     pub generations: Vec<u32>,
     /// Counters that the log knows to be guarded.
     guarded: Vec<bool>,
-    /// The last process start in the log.
+    /// The last process start in the log, whether it was confirmed, and whether any ever was.
     start: u64,
+    is_confirmed: bool,
+    was_confirmed: bool,
     /// As many valves as any start asked for.
     pub lanes: u8,
 }
@@ -253,9 +255,12 @@ impl Oracle {
                 GroupCmd::Batch(batch) => self.read_batch(group, batch)?,
                 GroupCmd::Fence { client, lane, .. } => {
                     let truth = &mut self.groups[usize::from(group)];
-                    let stream = truth.streams.entry((*client, *lane)).or_default();
-                    stream.fenced = true;
-                    stream.touched = truth.age;
+                    // Else it changes nothing, and nobody is told that it did.
+                    if truth.is_confirmed && !truth.fenced_out {
+                        let stream = truth.streams.entry((*client, *lane)).or_default();
+                        stream.fenced = true;
+                        stream.touched = truth.age;
+                    }
                 }
                 GroupCmd::Age(age) => {
                     let truth = &mut self.groups[usize::from(group)];
@@ -271,6 +276,7 @@ impl Oracle {
 
     fn read_start(&mut self, group: u16, nonce: u64, lanes: u8) {
         let truth = &mut self.groups[usize::from(group)];
+        truth.is_confirmed &= truth.start == nonce;
         truth.start = nonce;
         if (1..lanes).contains(&truth.lanes) {
             self.valves_added += 1;
@@ -306,7 +312,14 @@ impl Oracle {
                     truth.generations[counter] = truth.generations[counter].max(account.epoch - 1);
                 }
             }
-            ToGroup::Confirmed { start, accounts, .. } if start.nonce == self.groups[usize::from(group)].start => {
+            ToGroup::Confirmed { start, accounts, resets, .. }
+                if start.nonce == self.groups[usize::from(group)].start =>
+            {
+                let truth = &mut self.groups[usize::from(group)];
+                let is_too_new = || truth.generations.iter().copied().map(u64::from).sum::<u64>() < *resets;
+                let is_confirmed = truth.was_confirmed || !is_too_new();
+                truth.was_confirmed |= is_confirmed;
+                truth.is_confirmed |= is_confirmed;
                 accounts.iter().for_each(|account| self.read_account(group, account));
             }
             ToGroup::UpDown(names) => self.groups[usize::from(group)].goes_down |= !names.is_empty(),
