@@ -1,6 +1,7 @@
 //! What a seed means: topology, link faults, a schedule of faults, the workload and the operators' commands. Everything is
 //! drawn here, before the run begins, so that a change of the cores does not change what is asked of them.
 
+pub mod ambushes;
 pub mod claims;
 pub mod hour;
 pub mod joins;
@@ -15,6 +16,7 @@ pub mod versions;
 use crate::net::LinkFaults;
 use crate::rng::Rng;
 use crate::rtt::SITES;
+use crate::trace::hash_of;
 use claims::ClaimPlan;
 use leases::LeasePlan;
 use month::Days;
@@ -42,7 +44,12 @@ pub const ZONE: u64 = 150;
 const OLD_DISKS_PER_10K: u32 = 2_000;
 /// Of 10,000 runs, in so many a group is lost.
 const LOSSES_PER_10K: u32 = 1_000;
-/// The dice of machines that come and go.
+/// Of 10,000 runs of few data centres, in so many each has up to so many groups, each on nodes of its own.
+const CROWDS_PER_10K: u32 = 2_000;
+const CROWD_DCS_MAX: usize = 3;
+const CROWD_MAX: u64 = 5;
+/// The dice of these, and of machines that come and go.
+const CROWD_FORK: u64 = 47;
 const MOVES_FORK: u64 = 41;
 /// Valves of a group, twice those of the reference layout.
 const LANES_DRAWN_MAX: u64 = 20;
@@ -229,6 +236,10 @@ pub enum Moment {
     Award,
     /// The greeting of a group that joins while it counts.
     Join,
+    /// A milestone, or what a view answers that was asked about one.
+    Arming,
+    /// The end of a leased generation whose group is not heard.
+    Revocation,
 }
 
 /// A command of an operator.
@@ -488,6 +499,8 @@ impl Plan {
         sites.truncate(scale.dcs_max);
         let dcs = sites.len();
         let nodes = nodes(&mut rng, dcs);
+        let crowd = scale.replicas.is_none().then(|| crowd(&mut root.fork(CROWD_FORK), dcs)).flatten();
+        let nodes = crowd.unwrap_or(nodes);
         let clients = clients(&mut rng, nodes.len());
         let safety_end = Time(rng.between(scale.safety.0.0, scale.safety.1.0));
         let workload = workload(&mut root.fork(2), clients.len(), safety_end, scale.increments.0);
@@ -535,6 +548,7 @@ impl Plan {
             plan.pairs = pairs::drawn(&mut rng, dcs);
             plan.faults.extend(pairs::faults(&mut rng, &plan));
             plan.faults.extend(old_views::faults(&mut root.fork(44), &plan));
+            plan.faults.extend(ambushes::faults(&mut root.fork(46), &plan));
             // Behind everything that is drawn of groups.
             joins::add(&mut root.fork(43), &mut plan);
         }
@@ -544,6 +558,12 @@ impl Plan {
 }
 
 impl Plan {
+    /// Tells builds apart to which a seed means different runs: a hash of everything that is drawn of it, whatever is left out.
+    pub fn meaning(&self) -> u32 {
+        let all = Plan { only: Only::default(), ..self.clone() };
+        (hash_of(&format!("{all:?}")) >> 32) as u32
+    }
+
     /// Index in the round-trip table of each aggregator's place: the first ones', then the second ones'.
     pub fn places(&self) -> Vec<usize> {
         self.sites.iter().copied().chain(self.pairs.iter().map(|&dc| self.sites[dc])).collect()
@@ -582,6 +602,13 @@ fn lanes(rng: &mut Rng) -> u8 {
 fn nodes(rng: &mut Rng, dcs: usize) -> Vec<usize> {
     let two = dcs <= 4 && rng.per_10k(3_000);
     (0..dcs).flat_map(|dc| std::iter::repeat_n(dc, 1 + usize::from(two))).collect()
+}
+
+/// Three to five groups in each data centre. Drawn apart.
+fn crowd(rng: &mut Rng, dcs: usize) -> Option<Vec<usize>> {
+    let is_crowded = dcs <= CROWD_DCS_MAX && rng.per_10k(CROWDS_PER_10K);
+    let mut groups = |dc| std::iter::repeat_n(dc, rng.between(3, CROWD_MAX) as usize);
+    is_crowded.then(|| (0..dcs).flat_map(&mut groups).collect())
 }
 
 fn clients(rng: &mut Rng, nodes: usize) -> Vec<usize> {

@@ -18,7 +18,8 @@ pub struct Moments {
     at_blocks: Vec<usize>,
 }
 
-const MOMENTS: [Moment; 4] = [Moment::Grant, Moment::Recall, Moment::Award, Moment::Join];
+const MOMENTS: [Moment; 6] =
+    [Moment::Grant, Moment::Recall, Moment::Award, Moment::Join, Moment::Arming, Moment::Revocation];
 
 /// What a sweep counts.
 fn situation(moment: Moment) -> &'static str {
@@ -27,6 +28,8 @@ fn situation(moment: Moment) -> &'static str {
         Moment::Recall => "ledger leader lost within a round trip of a recall",
         Moment::Award => "ledger leader lost within a round trip of an award",
         Moment::Join => "ledger leader lost within a round trip of a group's joining",
+        Moment::Arming => "ledger leader lost within a round trip of a step of arming",
+        Moment::Revocation => "ledger leader lost within a round trip of a revocation",
     }
 }
 
@@ -66,6 +69,12 @@ impl World {
         }
         if cmds.iter().any(|cmd| self.is_joining(cmd)) {
             self.moment(Moment::Join, dc);
+        }
+        if cmds.iter().any(|cmd| matches!(cmd, LedgerCmd::Define { .. } | LedgerCmd::ViewAck { .. })) {
+            self.moment(Moment::Arming, dc);
+        }
+        if cmds.iter().any(|cmd| matches!(cmd, LedgerCmd::Revoke { .. })) {
+            self.moment(Moment::Revocation, dc);
         }
     }
 
