@@ -97,6 +97,9 @@ pub struct SeedArgs {
     /// What the run is a function of.
     #[arg(long)]
     seed: u64,
+    /// What the seed meant to the build that printed it: another one refuses.
+    #[arg(long, value_name = "HEX", value_parser = meaning)]
+    meaning: Option<u32>,
     /// Of the seed's faults only these, by number: `3,7,9`, or `none`.
     #[arg(long, value_parser = indices)]
     only_faults: Option<Indices>,
@@ -179,6 +182,10 @@ fn indices(text: &str) -> Result<Indices, String> {
     }
 }
 
+fn meaning(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 16).map_err(|error| format!("{text:?} is not up to eight hexadecimal digits: {error}"))
+}
+
 fn seed_range(text: &str) -> Result<(u64, u64), String> {
     let parse = |part: &str| part.parse::<u64>().map_err(|error| format!("seed {part:?}: {error}"));
     let (first, end) = text.split_once("..").ok_or_else(|| format!("{text:?} is not A..B"))?;
@@ -199,6 +206,10 @@ pub enum SimError {
          build it with the flags of .cargo/config.toml (RUSTFLAGS in the environment replaces them)"
     )]
     NotRepeatable(&'static str),
+    #[error(
+        "--meaning {meant:08x}: to this build seed {seed} means another run ({means:08x}): replay it with the build that printed it"
+    )]
+    Meaning { seed: u64, meant: u32, means: u32 },
     #[error("seed {0} does not fail: there is nothing to shrink")]
     Holds(u64),
     #[error("{path}: {source}")]
@@ -210,6 +221,7 @@ pub enum SimError {
 const SEEDS: &str = "simulated seeds";
 const CONFIGS: &str = "explored configurations";
 const FLOORS: &str = "situations to be met";
+const EVIDENCE: &str = "measures of evidence";
 
 /// Runs a subcommand.
 ///
@@ -229,6 +241,10 @@ pub fn run(command: SimCommand) -> Result<(), SimError> {
 fn run_seed(args: &SeedArgs, print: Option<&mut dyn FnMut(&str)>) -> Result<(), SimError> {
     let mode = args.mode.mode()?;
     let mut plan = (mode.plan)(args.seed);
+    let (seed, means) = (args.seed, plan.meaning());
+    if let Some(meant) = args.meaning.filter(|meant| *meant != means) {
+        return Err(SimError::Meaning { seed, meant, means });
+    }
     let some = |list: &'static str, given: &Option<Indices>, of: usize| match given {
         Some(Indices(some)) => match some.last().filter(|&&last| last >= of) {
             Some(&number) => Err(SimError::Part { list, number, seed: args.seed, of }),
@@ -288,7 +304,7 @@ fn violations(mode: Mode, timed: &Timed, only: &Only) {
         let seed = timed.outcome.seed;
         let at = violation.at.0 as f64 / 1e6;
         eprintln!("seed {seed} at {at:.6} s: {}: {}", violation.property, violation.what);
-        eprintln!("  replay: {}", replay_command(mode.name, seed, only));
+        eprintln!("  replay: {}", replay_command(mode.name, timed, only));
     }
 }
 
@@ -315,8 +331,11 @@ fn sweep(args: &SweepArgs) -> Result<(), SimError> {
     for Unmet { situation, met, least } in &unmet {
         eprintln!("{situation}: met {met} times by {} seeds, {least} expected", sweep.seeds);
     }
+    let thin = sweep.thin();
+    thin.iter().for_each(|words| eprintln!("{words}"));
     success(sweep.failures, SEEDS)?;
-    success(unmet.len() as u64, FLOORS)
+    success(unmet.len() as u64, FLOORS)?;
+    success(thin.len() as u64, EVIDENCE)
 }
 
 fn model(args: &ModelArgs) -> Result<(), SimError> {

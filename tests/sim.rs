@@ -47,6 +47,13 @@ fn parts_of_a_run_are_left_out_by_number() {
     };
     assert!(refused(&["run", "--seed", "3", "--only-faults", "1,99"]).contains("--only-faults 99: seed 3 has "));
     assert!(refused(&["run", "--seed", "3", "--only-faults", "x"]).contains("invalid digit"));
+    let of_another_build = refused(&["replay", "--seed", "3", "--meaning", "1"]);
+    assert!(
+        of_another_build.contains("--meaning 00000001: to this build seed 3 means another run ("),
+        "{of_another_build}"
+    );
+    assert!(refused(&["replay", "--seed", "3", "--meaning", "xyz"]).contains("hexadecimal"));
+    assert!(refused(&["replay", "--seed", "3", "--meaning", "123456789"]).contains("hexadecimal"));
     assert!(refused(&["shrink", "--seed", "3"]).contains("seed 3 does not fail: there is nothing to shrink"));
 }
 

@@ -1,8 +1,9 @@
 //! The logs under a run. Fast runs model them (`raft`); a crate above this one may bring real ones, which keep to the same virtual
 //! time: the world hands over what its machines want to log, says which processes and links fail, and is told what came of it.
 
+use crate::coverage::{FLOORS, Floors};
 use crate::disk::Rows;
-use crate::plan::Plan;
+use crate::plan::{INCREMENTS_OF_EVIDENCE, Plan};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
@@ -214,15 +215,30 @@ pub struct Mode {
     pub plan: fn(u64) -> Plan,
     /// `None`: the logs are modelled.
     pub engine: fn(&Plan) -> Option<Box<dyn Engine>>,
-    /// Whether a sweep has to meet the situations of `coverage::FLOORS`.
-    pub floors: bool,
+    /// What a sweep has to meet.
+    pub floors: Option<&'static Floors>,
+    pub least: Least,
+}
+
+/// What each run of a sweep has at least, or it is no evidence.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Least {
+    pub virtual_s: f64,
+    pub increments: u64,
+    pub milestones: u64,
 }
 
 impl Mode {
     /// Everything is modelled but the machines of the core.
-    pub const FAST: Mode = Mode { name: "fast", plan: Plan::new, engine: |_| None, floors: true };
+    pub const FAST: Mode = Mode {
+        name: "fast",
+        plan: Plan::new,
+        engine: |_| None,
+        floors: Some(&FLOORS),
+        least: Least { virtual_s: 60.0, increments: INCREMENTS_OF_EVIDENCE, milestones: 1 },
+    };
     /// The same for a virtual hour of the reference layout at a thousand increments a second.
-    pub const HOUR: Mode = Mode { name: "hour", plan: Plan::hour, engine: |_| None, floors: false };
+    pub const HOUR: Mode = Mode { name: "hour", plan: Plan::hour, floors: None, ..Mode::FAST };
     /// The same for a virtual month, with the constants that ship.
-    pub const MONTH: Mode = Mode { name: "month", plan: Plan::month, engine: |_| None, floors: false };
+    pub const MONTH: Mode = Mode { name: "month", plan: Plan::month, floors: None, ..Mode::FAST };
 }

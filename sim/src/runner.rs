@@ -2,8 +2,8 @@
 //! threads. The only file of this crate that asks a clock or starts a thread; neither reaches a run.
 
 use crate::checkers::sizes::{Day, Size};
-use crate::coverage::{Coverage, Unmet};
-use crate::engine::Mode;
+use crate::coverage::{Coverage, Floors, Unmet};
+use crate::engine::{Least, Mode};
 use crate::model::config::Config;
 use crate::model::search::{Explored, explore};
 use crate::plan::{Only, Plan};
@@ -29,6 +29,8 @@ const FAILURES_KEPT: usize = 20;
 #[derive(Clone, Debug)]
 pub struct Timed {
     pub outcome: Outcome,
+    /// [`Plan::meaning`] of its seed.
+    pub meaning: u32,
     pub seconds: f64,
 }
 
@@ -44,7 +46,7 @@ pub fn run_plan(plan: Plan, mutation: Mutation, print: Option<&mut dyn FnMut(&st
 
 /// Runs a plan of a mode, as above.
 pub fn run_plan_in(mode: Mode, plan: Plan, mutation: Mutation, print: Option<&mut dyn FnMut(&str)>) -> Timed {
-    let (began, seed) = (now(), plan.seed);
+    let (began, seed, meaning) = (now(), plan.seed, plan.meaning());
     let printed = print.is_some();
     let world = || World::on((mode.engine)(&plan), plan, mutation, printed);
     let outcome = match print {
@@ -52,7 +54,7 @@ pub fn run_plan_in(mode: Mode, plan: Plan, mutation: Mutation, print: Option<&mu
         Some(print) => catch_unwind(AssertUnwindSafe(|| replay(world(), print))),
     };
     let outcome = outcome.unwrap_or_else(|panic| panicked(seed, &*panic));
-    Timed { outcome, seconds: seconds_since(began) }
+    Timed { outcome, meaning, seconds: seconds_since(began) }
 }
 
 fn replay(mut world: World, print: &mut dyn FnMut(&str)) -> Outcome {
@@ -174,13 +176,17 @@ impl Shrunk {
             "parts": self.words(),
             "of": self.of,
             "runs": self.runs,
-            "replay": replay_command(self.mode, self.plan.seed, &self.plan.only),
+            "replay": replay_command(self.mode, &self.timed, &self.plan.only),
         })
     }
 }
 
-/// How to see a failure again.
-pub fn replay_command(mode: &str, seed: u64, only: &Only) -> String {
+/// How to see a run again.
+pub fn replay_command(mode: &str, timed: &Timed, only: &Only) -> String {
+    replay_of(mode, timed.outcome.seed, timed.meaning, only)
+}
+
+fn replay_of(mode: &str, seed: u64, meaning: u32, only: &Only) -> String {
     // On modelled logs nothing moves.
     let moves = only.moves.clone().filter(|_| mode == "raft" || mode == "quic");
     let mode = if mode == Mode::FAST.name { String::new() } else { format!(" --mode {mode}") };
@@ -191,7 +197,7 @@ pub fn replay_command(mode: &str, seed: u64, only: &Only) -> String {
     let some = [("faults", &only.faults), ("admin", &only.admin), ("clients", &only.clients), ("moves", &moves)];
     let some = some.into_iter().filter_map(|(name, some)| Some(format!(" --only-{name} {}", list(some.as_ref()?))));
     let one_version = if only.one_version { " --one-version" } else { "" };
-    format!("tidemark sim replay{mode} --seed {seed}{}{one_version}", some.collect::<String>())
+    format!("tidemark sim replay{mode} --seed {seed} --meaning {meaning:08x}{}{one_version}", some.collect::<String>())
 }
 
 /// Which seeds a sweep runs: an end, or a time limit.
@@ -202,21 +208,32 @@ pub struct SweepPlan {
     pub seconds: f64,
 }
 
+/// A run that failed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Failed {
+    pub seed: u64,
+    /// [`Plan::meaning`] of it.
+    pub meaning: u32,
+    /// The first violation.
+    pub what: String,
+}
+
 /// What a sweep came to.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
     /// Name of the mode.
     pub mode: &'static str,
-    /// Whether it has to meet situations.
-    floors: bool,
+    /// What it has to meet.
+    floors: Option<&'static Floors>,
+    least: Least,
     /// The first seed.
     pub seed: u64,
     pub seeds: u64,
     /// Of all runs together, in whatever order they ended.
     pub trace_hash: u64,
     pub failures: u64,
-    /// Failing seeds with their first violation, the lowest first.
-    pub failed: Vec<(u64, String)>,
+    /// Failing seeds, the lowest first.
+    pub failed: Vec<Failed>,
     pub events: u64,
     pub increments: u64,
     pub milestones: u64,
@@ -259,7 +276,7 @@ pub fn sweep_in(mode: Mode, plan: SweepPlan, mutation: Mutation, report: &(dyn F
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     let sweep = parts.into_iter().reduce(Sweep::join).unwrap_or_default();
-    Sweep { mode: mode.name, floors: mode.floors, seed: plan.first, ..sweep }
+    Sweep { mode: mode.name, floors: mode.floors, least: mode.least, seed: plan.first, ..sweep }
 }
 
 impl Sweep {
@@ -274,7 +291,8 @@ impl Sweep {
         self.coverage.merge(&o.coverage);
         if let Some(first) = o.findings.violations.first() {
             self.failures += 1;
-            self.failed.push((o.seed, format!("{}: {}", first.property, first.what)));
+            let what = format!("{}: {}", first.property, first.what);
+            self.failed.push(Failed { seed: o.seed, meaning: timed.meaning, what });
             self.failed.sort();
             self.failed.truncate(FAILURES_KEPT);
             return;
@@ -303,7 +321,20 @@ impl Sweep {
 
     /// Situations that were not met as often as so many seeds should.
     pub fn unmet(&self) -> Vec<Unmet> {
-        if self.floors { self.coverage.unmet(self.seeds) } else { Vec::new() }
+        self.floors.map(|floors| self.coverage.unmet(floors, self.seeds)).unwrap_or_default()
+    }
+
+    /// In what a run of it was less than evidence.
+    pub fn thin(&self) -> Vec<String> {
+        let Least { virtual_s, increments, milestones } = self.least;
+        let is_any = self.seeds > self.failures;
+        let short = (self.virtual_s_least < virtual_s)
+            .then(|| format!("a seed ran for {} virtual seconds; {virtual_s} are the least", self.virtual_s_least));
+        let few = (self.increments_least < increments)
+            .then(|| format!("a seed had {} increments; {increments} are the least", self.increments_least));
+        let without = (self.without_milestone > 0 && milestones > 0)
+            .then(|| format!("{} seeds had no milestone; {milestones} is the least", self.without_milestone));
+        [short, few, without].into_iter().flatten().filter(|_| is_any).collect()
     }
 
     /// The closing line of a sweep. `events_per_s` is per core.
@@ -311,7 +342,10 @@ impl Sweep {
         let failed: Vec<Value> = self
             .failed
             .iter()
-            .map(|(seed, what)| json!({ "seed": seed, "violation": what, "replay": replay_command(self.mode, *seed, &Only::default()) }))
+            .map(|Failed { seed, meaning, what }| {
+                let replay = replay_of(self.mode, *seed, *meaning, &Only::default());
+                json!({ "seed": seed, "violation": what, "replay": replay })
+            })
             .collect();
         let none = self.seeds == self.failures;
         let unmet = |unmet: &Unmet| json!({ "situation": unmet.situation, "met": unmet.met, "least": unmet.least });
@@ -321,6 +355,7 @@ impl Sweep {
             "seeds": self.seeds,
             "failures": self.failures,
             "trace_hash": format!("{:016x}", self.trace_hash),
+            "less_than_evidence": self.thin(),
             "floors_not_reached": self.unmet().iter().map(unmet).collect::<Vec<_>>(),
             "failed": failed,
             "events": self.events,

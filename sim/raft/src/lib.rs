@@ -17,14 +17,51 @@ mod parties;
 mod quic;
 mod speaker;
 
-use tidemark_sim::engine::Mode;
+use tidemark_sim::coverage::Floors;
+use tidemark_sim::engine::{Least, Mode};
 use tidemark_sim::plan::Plan;
 
 /// Runs on real logs.
-pub const RAFT: Mode = Mode { name: "raft", plan: Plan::real, engine: engine::start, floors: false };
+pub const RAFT: Mode =
+    Mode { name: "raft", plan: Plan::real, engine: engine::start, floors: Some(&FLOORS), least: LEAST };
 
 /// The same with QUIC between all machines: the endpoints that ship, on datagrams in memory.
-pub const QUIC: Mode = Mode { name: "quic", plan: Plan::real, engine: engine::start_on_quic, floors: false };
+pub const QUIC: Mode = Mode { name: "quic", engine: engine::start_on_quic, floors: None, ..RAFT };
+
+/// What sweeps of [`RAFT`] have to meet.
+pub const FLOORS: Floors = Floors {
+    seeds: 200,
+    from_seeds: 50,
+    each: &[
+        ("award", 700),
+        ("ledger leader lost within a round trip of a grant", 60),
+        ("ledger leader lost within a round trip of a recall", 30),
+        ("ledger leader lost within a round trip of an award", 12),
+        ("retry after an unknown outcome", 20_000),
+        ("cut off holding rights at the milestone", 100),
+        ("two milestones in one zone", 20),
+        ("leader of a group begins", 2_500),
+        ("two believe to lead a group", 90),
+        ("entry of a deposed leader of a group", 150),
+        ("rows of a group installed", 200),
+        ("ledger snapshot installed", 180),
+        ("unsynced entries lost at a crash", 1_000),
+        ("write torn at a crash", 15),
+        ("node stopped by its disk", 90),
+        ("disk of a group's node lost", 100),
+        ("node added while counting", 70),
+        ("node taken away while counting", 50),
+        ("group moved away from a node", 80),
+        ("disk lost while nodes come and go", 15),
+        ("valves added while it counted", 15),
+        ("counter reset", 100),
+        ("forgotten stream asked for", 150),
+        ("message of the next version read", 40_000),
+    ],
+};
+
+/// They are shorter, and some go by without a milestone.
+const LEAST: Least = Least { virtual_s: 30.0, increments: 0, milestones: 0 };
 
 /// Whether a seed means the same run in every process: only if this was built with `--cfg tokio_unstable`, which `.cargo/config.toml`
 /// says, unless the environment's `RUSTFLAGS` says otherwise.

@@ -3,7 +3,7 @@
 use tidemark_sim::engine::Mode;
 use tidemark_sim::runner::{SweepPlan, run_plan_in, sweep_in};
 use tidemark_sim::teeth::Mutation;
-use tidemark_sim_raft::{QUIC, RAFT, is_repeatable};
+use tidemark_sim_raft::{FLOORS, QUIC, RAFT, is_repeatable};
 
 /// Seeds of every test run; `tidemark sim sweep --mode raft` tries more.
 const SEEDS: u64 = 8;
@@ -42,6 +42,18 @@ fn on_real_logs_the_first_seeds_hold_every_property_and_meet_the_situations_they
     for situation in SITUATIONS {
         assert!(sweep.coverage.count(situation) > 0, "no seed met: {situation}");
     }
+}
+
+#[test]
+fn the_documented_floors_are_those_that_sweeps_must_reach() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
+    let page = std::fs::read_to_string(page).expect("docs/simulator.md");
+    let (_, table) = page.split_once("| situation on real logs | in 200 seeds at least |").expect("the table");
+    let (table, _) = table.split_once("\n\n").expect("the page goes on");
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
+    let rows: Vec<(&str, u64)> =
+        rows.map(|(situation, floor)| (situation, floor.replace(',', "").parse().expect("a floor"))).collect();
+    assert_eq!(rows, FLOORS.each);
 }
 
 /// Two with a fast clock where the ledger is led, one with a disk that died while it was opened, one with a replica that had begun with
