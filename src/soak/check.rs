@@ -1,64 +1,49 @@
 //! The account at the end of a soak: what front ends know against what every data centre shows.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use tidemark_client::{Client, CounterName};
 use tokio::time::sleep;
 
 use super::Report;
+use super::account::{Account, HitFate};
 use super::cluster::{NAMESPACE, SoakCluster};
-use super::load::{Added, Counted, HITS, hits, key};
+use super::load::HITS;
+use super::verdict::{self, Difference, Expected, Totals};
 
 const POLL: Duration = Duration::from_millis(500);
 /// Awards of one page.
 const AWARDS_PAGE: usize = 1_000;
 
-/// What a counter must show: at least, at most.
-type Expected = (CounterName, u64, u64);
-
 /// Fills the report in.
-pub async fn all(cluster: &SoakCluster, counted: &Counted, every: u64, within: Duration, report: &mut Report) {
-    let adds = counted.adds.lock().expect("nobody panics").clone();
-    report.hits = counted.hits.load(Relaxed);
-    report.increments = report.hits + adds.iter().map(|added| added.added).sum::<u64>();
-    report.durable = counted.durable.load(Relaxed);
-    report.unknown = counted.unknown.load(Relaxed) + adds.iter().map(|added| added.unknown).sum::<u64>();
-    report.longest_ms = counted.longest_us.load(Relaxed) as f64 / 1_000.0;
-    report.violations.extend(counted.unfinished.lock().expect("nobody panics").iter().cloned());
-    let failed = counted.failed.load(Relaxed) + adds.iter().map(|added| added.failed).sum::<u64>();
-    if failed > 0 {
-        report.violations.push(format!("{failed} increments were refused"));
-    }
-    let expected = expected(counted, &adds);
+pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: Duration, report: &mut Report) {
+    let Totals { asked, unknown, refused, .. } = Totals::of(account);
+    (report.increments, report.hits, report.unknown, report.refused) = (asked, account.hits(), unknown, refused);
+    let lost = [HitFate::Unknown, HitFate::Refused].map(|fate| account.hits_that_are(fate));
+    report.durable = report.hits - lost.iter().sum::<u64>();
+    report.violations.extend(verdict::of_what_was_told(account));
+    let expected = verdict::expected(account);
+    report.counters = expected.len() as u64;
     for at in cluster.aggregators() {
         view(cluster, at, &expected, within, report).await;
     }
-    let least = expected[0].1;
+    let least = expected[0].least;
     for at in cluster.aggregators() {
         awards(cluster, at, every, least, within, report).await;
     }
-    for (at, times) in counted.won.lock().expect("nobody panics").iter().filter(|(_, times)| **times > 1) {
+    let mut won = BTreeMap::<u64, u64>::new();
+    account.milestones().for_each(|(_, at, _)| *won.entry(at).or_default() += 1);
+    for (at, times) in won.iter().filter(|(_, times)| **times > 1) {
         report.awarded_twice += 1;
         report.violations.push(format!("{times} hits were told to be the milestone {at}"));
     }
 }
 
-fn expected(counted: &Counted, adds: &[Added]) -> Vec<Expected> {
-    let unknown = counted.unknown.load(Relaxed);
-    let sure = counted.hits.load(Relaxed) - unknown - counted.failed.load(Relaxed);
-    let of_key = |(number, added): (usize, &Added)| {
-        let most = added.added - added.failed;
-        (key(number), most - added.unknown, most)
-    };
-    std::iter::once((hits(), sure, sure + unknown)).chain(adds.iter().enumerate().map(of_key)).collect()
-}
-
 /// Waits until an aggregator shows what it must, and says what is missing or too much if it does not.
 async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], within: Duration, report: &mut Report) {
     let name = cluster.name_of(at);
-    let names: Vec<CounterName> = expected.iter().map(|(name, ..)| name.clone()).collect();
+    let names: Vec<CounterName> = expected.iter().map(|expected| expected.counter.clone()).collect();
     let client = match cluster.client_credentials() {
         Ok(credentials) => Client::builder().credentials(credentials).site(cluster.site(at)).connect().await,
         Err(error) => return report.violations.push(error.to_string()),
@@ -74,16 +59,15 @@ async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], 
         match read {
             Ok(readings) => {
                 let shown: Vec<u64> = readings.iter().map(|reading| reading.up + reading.pending).collect();
-                let (lost, doubled) = difference(expected, &shown);
+                let difference = Difference::new(expected, &shown);
                 let pending: u64 = readings.iter().map(|reading| reading.pending).sum();
-                if (lost, doubled, pending) == (0, 0, 0) {
+                if difference.is_nothing() && pending == 0 {
                     return;
                 }
                 if late {
-                    report.lost += lost;
-                    report.doubled += doubled;
-                    let told = format!("{name}: {lost} lost, {doubled} doubled, {pending} without a place");
-                    return report.violations.push(told);
+                    report.lost += difference.lost();
+                    report.doubled += difference.doubled();
+                    return report.violations.push(format!("{name}: {difference}, {pending} without a place"));
                 }
             }
             Err(error) if late => return report.violations.push(format!("{name} cannot be read: {error}")),
@@ -91,13 +75,6 @@ async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], 
         }
         sleep(POLL).await;
     }
-}
-
-fn difference(expected: &[Expected], shown: &[u64]) -> (u64, u64) {
-    let each = expected.iter().zip(shown);
-    each.fold((0, 0), |(lost, doubled), ((_, least, most), shown)| {
-        (lost + least.saturating_sub(*shown), doubled + shown.saturating_sub(*most))
-    })
 }
 
 /// Each multiple of `every` that was reached has one award.

@@ -17,7 +17,6 @@ use tokio::time::{sleep, timeout};
 
 use super::SoakOptions;
 use super::relay::Relay;
-use crate::bench::cluster::Folder;
 use crate::token::Token;
 
 pub const NAMESPACE: &str = "soak";
@@ -59,7 +58,6 @@ pub struct SoakCluster {
     relays: Relays,
     ca: ClusterCa,
     token: Token,
-    _folder: Option<Folder>,
 }
 
 /// Two ports that are free, one of each kind, and held until all are known.
@@ -77,32 +75,21 @@ impl Held {
 }
 
 impl SoakCluster {
-    /// Writes all files, starts all processes, and waits until all are ready.
-    pub async fn start(options: &SoakOptions) -> Result<SoakCluster, Box<dyn Error>> {
-        let (folder, dir) = match &options.dir {
-            Some(dir) => {
-                std::fs::create_dir(dir).map_err(|error| format!("--dir {}: {error}", dir.display()))?;
-                (None, dir.clone())
-            }
-            None => {
-                let folder = Folder::new()?;
-                let path = folder.path().to_owned();
-                (Some(folder), path)
-            }
-        };
+    /// Writes all files into a folder, starts all processes, and waits until all are ready.
+    pub async fn start(options: &SoakOptions, dir: &Path) -> Result<SoakCluster, Box<dyn Error>> {
         let (dcs, of_each) = (options.dcs as usize, options.nodes + options.aggregators);
         let held = (0..dcs * of_each).map(|_| Held::new()).collect::<Result<Vec<_>, _>>()?;
         let addresses = held.iter().map(Held::addresses).collect::<Result<Vec<_>, _>>()?;
         drop(held);
         let ca = ClusterCa::generate(CLUSTER)?;
-        let token = Token::of_dir(&dir)?;
+        let token = Token::of_dir(dir)?;
         let mut all = Vec::new();
         for (dc, addresses) in addresses.chunks(of_each).enumerate() {
-            all.push(describe(&dir, &ca, dc, addresses.split_at(options.nodes))?);
+            all.push(describe(dir, &ca, dc, addresses.split_at(options.nodes))?);
         }
         let relays = start_relays(&all).await?;
         (0..dcs).try_for_each(|dc| write(&dir.join(layout_name(dc)), &layout(&all, &relays, dc)))?;
-        let mut cluster = SoakCluster { all, relays, ca, token, _folder: folder };
+        let mut cluster = SoakCluster { all, relays, ca, token };
         cluster.members().try_for_each(Member::start)?;
         cluster.until_ready(READY_MAX).await?;
         Ok(cluster)
