@@ -3,6 +3,7 @@
 //! kept by the front ends in logs of their own, outside the cluster, and read from there.
 
 mod account;
+mod awards;
 mod check;
 mod cluster;
 mod faults;
@@ -116,6 +117,10 @@ pub struct Report {
     /// Milestones that were reached, and how many of them have an award.
     pub milestones: u64,
     pub awards: u64,
+    /// Awards with a certificate that is believed, as `tidemark verify` does.
+    pub certificates: u64,
+    /// Awards whose winner can no longer be told that it is.
+    pub awards_untold: u64,
     /// Milestones with more than one award or winner.
     pub awarded_twice: u64,
     pub faults: BTreeMap<&'static str, u64>,

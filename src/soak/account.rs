@@ -30,6 +30,7 @@ pub struct Account(pub Vec<FrontEndAccount>);
 /// What one front end knows.
 #[derive(Debug, Default)]
 pub struct FrontEndAccount {
+    sessions: u64,
     /// By number of the hit, from 1 on.
     hits: Vec<HitFate>,
     /// What hits were told to be.
@@ -89,6 +90,17 @@ impl Account {
         Ok(Account((0..front_ends).map(read).collect::<io::Result<_>>()?))
     }
 
+    /// Whose hit has a session: front end and number.
+    pub fn hit_of(&self, session: SessionId) -> Option<(usize, u64)> {
+        let (sessions, number) = parts(session);
+        let front_end = self.0.iter().position(|front_end| front_end.sessions == sessions)?;
+        self.0[front_end].fate(number).map(|_| (front_end, number))
+    }
+
+    pub fn fate(&self, (front_end, number): (usize, u64)) -> HitFate {
+        self.0[front_end].fate(number).expect("somebody was told of it")
+    }
+
     /// Hits that were told to be milestones: front end, number, milestone, number that they were told to be.
     pub fn milestones(&self) -> impl Iterator<Item = ((usize, u64), u64, u64)> {
         let of = |(front_end, account): (usize, &FrontEndAccount)| {
@@ -118,6 +130,11 @@ pub fn session(sessions: u64, number: u64) -> SessionId {
     SessionId((u128::from(sessions) << 64 | u128::from(number)).to_be_bytes())
 }
 
+fn parts(session: SessionId) -> (u64, u64) {
+    let whole = u128::from_be_bytes(session.0);
+    ((whole >> 64) as u64, whole as u64)
+}
+
 impl FrontEndAccount {
     /// Reads a log.
     ///
@@ -139,10 +156,17 @@ impl FrontEndAccount {
         if ended { Ok(account) } else { Err(io::Error::other("it is cut off: the last line is not \"end\"")) }
     }
 
+    fn fate(&self, number: u64) -> Option<HitFate> {
+        self.hits.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
+    }
+
     fn take(&mut self, line: &str) -> Result<(), String> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            "sessions" => u64::from_str_radix(rest, 16).map(drop).map_err(|error| error.to_string()),
+            "sessions" => {
+                self.sessions = u64::from_str_radix(rest, 16).map_err(|error| error.to_string())?;
+                Ok(())
+            }
             "asked" => self.asked(numbers(rest)?),
             "durable" | "placeless" => self.told(ends(rest)?, HitFate::Durable),
             "counted" => self.told(ends(rest)?, HitFate::Placed),
@@ -274,6 +298,9 @@ pub mod tests {
         assert_eq!(account.milestones().collect::<Vec<_>>(), [((0, 4), 40, 40)]);
         let adds: Vec<_> = account.adds().map(|added| (added.least(), added.most())).collect();
         assert_eq!(adds, [(3, 3), (1, 6)]);
+        assert_eq!(account.hit_of(session(0xabc, 4)), Some((0, 4)));
+        assert_eq!(account.hit_of(session(0xabc, 9)), None, "no such hit");
+        assert_eq!(account.hit_of(session(0xabd, 4)), None, "no such front end");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tidemark_client::Site;
-use tidemark_transport::certs::{ClusterCa, SECOND_AGGREGATOR};
+use tidemark_transport::certs::{ClusterCa, SECOND_AGGREGATOR, TrustAnchor};
 use tidemark_transport::{Credentials, Identity, Role};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -174,11 +174,21 @@ impl SoakCluster {
         }
     }
 
-    /// What an aggregator says to a question.
-    pub async fn ask(&self, (dc, which): (usize, usize), path: &str) -> Option<serde_json::Value> {
-        let (status, body) =
-            request(self.all[dc].aggregators[which].http, "GET", path, Some(&self.token), "").await.ok()?;
-        (status == 200).then(|| serde_json::from_str(&body).ok()).flatten()
+    /// What an aggregator says to a question, if it has an answer.
+    pub async fn ask(&self, (dc, which): (usize, usize), path: &str) -> Option<String> {
+        let http = self.all[dc].aggregators[which].http;
+        let (status, body) = request(http, "GET", path, Some(&self.token), "").await.ok()?;
+        (status == 200).then_some(body)
+    }
+
+    /// Data centres whose aggregators vote in the ledger.
+    pub fn voters(&self) -> impl Iterator<Item = &str> {
+        voters(&self.all).iter().map(|dc| dc.name.as_str())
+    }
+
+    /// What awards are verified with.
+    pub fn anchor(&self) -> &TrustAnchor {
+        self.ca.anchor()
     }
 }
 
@@ -315,10 +325,14 @@ async fn start_relays(all: &[Dc]) -> std::io::Result<Relays> {
     Ok(relays)
 }
 
+/// An odd number of them.
+fn voters(all: &[Dc]) -> &[Dc] {
+    &all[..all.len() - (all.len() + 1) % 2]
+}
+
 fn layout(all: &[Dc], relays: &Relays, seen_from: usize) -> String {
-    let voters = all.len() - (all.len() + 1) % 2;
     let quoted = |names: Vec<String>| names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-    let names = quoted(all[..voters].iter().map(|dc| dc.name.clone()).collect());
+    let names = quoted(voters(all).iter().map(|dc| dc.name.clone()).collect());
     let mut text =
         format!("name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [{names}]\nleader = \"dc-0\"\n");
     for (dc, Dc { name, node_addresses, aggregator_addresses, .. }) in all.iter().enumerate() {
