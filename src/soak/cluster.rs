@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -86,18 +87,28 @@ pub struct SoakCluster {
     token: Token,
 }
 
+/// Where processes listen. Below what systems give to those who ask for any port: a port of a process that is down must not go to a
+/// relay or a request.
+const PORTS: Range<u16> = 15_000..32_000;
+/// Ports that are tried before it is said that none is free.
+const PORT_TRIES_MAX: u32 = 1_000;
+
 /// Two ports that are free, one of each kind, and held until all are known.
 struct Held(UdpSocket, TcpListener);
 
 impl Held {
     fn new() -> std::io::Result<Held> {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Held(UdpSocket::bind(any)?, TcpListener::bind(any)?))
+        Ok(Held(on_free_port(UdpSocket::bind)?, on_free_port(TcpListener::bind)?))
     }
 
     fn addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.0.local_addr()?, self.1.local_addr()?))
     }
+}
+
+fn on_free_port<T>(bind: impl Fn(SocketAddr) -> std::io::Result<T>) -> std::io::Result<T> {
+    let mut tried = (0..PORT_TRIES_MAX).map(|_| bind(SocketAddr::from(([127, 0, 0, 1], rand::random_range(PORTS)))));
+    tried.find_map(Result::ok).ok_or_else(|| std::io::Error::other(format!("no port of {PORTS:?} is free")))
 }
 
 impl SoakCluster {
