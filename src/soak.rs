@@ -1,15 +1,19 @@
 //! `tidemark soak`: a cluster of real processes on this machine, under load and faults for as long as one likes, and at the end an
 //! account: every increment that was acknowledged is counted once, everywhere, and every milestone was awarded once. The account is
-//! kept by the front ends, outside the cluster.
+//! kept by the front ends in logs of their own, outside the cluster, and read from there.
 
+mod account;
+mod awards;
 mod check;
 mod cluster;
 mod faults;
 mod load;
+mod log;
 pub mod relay;
+mod verdict;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,7 +22,9 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
+use crate::bench::cluster::Folder;
 use crate::commands::Outcome;
+use account::Account;
 use cluster::SoakCluster;
 use faults::Faults;
 use load::Load;
@@ -56,9 +62,14 @@ pub struct SoakOptions {
     /// What happens, and when, is drawn from it; random if left out, and printed
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Directory for configuration, data and logs, which must not exist; a temporary one, removed afterwards, if left out
+    /// Directory for configuration, data and logs, which must not exist; a temporary one if left out, removed afterwards unless
+    /// something is found
     #[arg(long)]
     pub dir: Option<PathBuf>,
+    /// Directory for the front ends' logs of what they asked for and were told, which must not exist; `front-ends` in the one above
+    /// if left out
+    #[arg(long)]
+    pub logs: Option<PathBuf>,
     /// One line of JSON
     #[arg(long)]
     pub json: bool,
@@ -93,21 +104,32 @@ pub struct Report {
     /// Hits, and what their front ends were told.
     pub hits: u64,
     pub durable: u64,
+    /// Of all increments: nobody knows whether they were counted, and they were surely not.
     pub unknown: u64,
+    pub refused: u64,
     /// Longest time from a hit to its durable answer.
     pub longest_ms: f64,
-    /// By data centre and counter: what was acknowledged and is not shown, and what is shown and was never asked for.
+    /// Compared one by one at every aggregator.
+    pub counters: u64,
+    /// By aggregator and counter: what was acknowledged and is not shown, and what is shown and was never asked for.
     pub lost: u64,
     pub doubled: u64,
     /// Milestones that were reached, and how many of them have an award.
     pub milestones: u64,
     pub awards: u64,
+    /// Awards with a certificate that is believed, as `tidemark verify` does.
+    pub certificates: u64,
+    /// Awards whose winner can no longer be told that it is.
+    pub awards_untold: u64,
     /// Milestones with more than one award or winner.
     pub awarded_twice: u64,
     pub faults: BTreeMap<&'static str, u64>,
     /// What must not be.
     pub violations: Vec<String>,
     pub cpu_s: Option<f64>,
+    /// Where the front ends' logs are, if they are kept; and their size.
+    pub logs: Option<PathBuf>,
+    pub logs_bytes: u64,
 }
 
 /// Runs the soak.
@@ -127,21 +149,57 @@ pub fn run(options: &SoakOptions) -> Outcome {
 async fn soak(options: &SoakOptions) -> Result<Report, Box<dyn std::error::Error>> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let SoakOptions { dcs, nodes, aggregators, minutes, .. } = options;
+    let (folder, dir) = match &options.dir {
+        Some(dir) => (None, made("--dir", dir.clone())?),
+        None => {
+            let folder = Folder::new()?;
+            let path = folder.path().to_owned();
+            (Some(folder), path)
+        }
+    };
+    let logs = made("--logs", options.logs.clone().unwrap_or_else(|| dir.join("front-ends")))?;
     eprintln!("seed {seed}: {dcs} data centres of {nodes} nodes and {aggregators} aggregators, {minutes} minutes");
+    eprintln!("front ends write down in {} what they are told", logs.display());
+    let mut report = faulty(options, seed, &dir, &logs).await?;
+    let is_kept = options.logs.is_some() || options.dir.is_some() || !report.violations.is_empty();
+    report.logs = is_kept.then_some(logs);
+    if let Some(folder) = folder.filter(|_| !report.violations.is_empty()) {
+        eprintln!("what the processes said is kept in {}", folder.path().display());
+        folder.keep();
+    }
+    Ok(report)
+}
+
+fn made(option: &str, dir: PathBuf) -> Result<PathBuf, String> {
+    std::fs::create_dir(&dir).map_err(|error| format!("{option} {}: {error}", dir.display()))?;
+    Ok(dir)
+}
+
+async fn faulty(
+    options: &SoakOptions,
+    seed: u64,
+    dir: &Path,
+    logs: &Path,
+) -> Result<Report, Box<dyn std::error::Error>> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut cluster = SoakCluster::start(options).await?;
+    let mut cluster = SoakCluster::start(options, dir).await?;
     let hits_per_s = (options.rate / load::INCREMENTS_PER_HIT).max(1);
     let every = hits_per_s * MILESTONE_EVERY_S;
     cluster.define(load::HITS, every).await?;
     let before = crate::cost::of_this_tree();
-    let load = Load::start(&cluster, options.rate, rng.random()).await?;
+    let load = Load::start(&cluster, logs, options.rate, rng.random()).await?;
     let mut faults = Faults::new(rng, options.fault_every);
     faults.run(&mut cluster, Duration::from_secs_f64(options.minutes * 60.0)).await?;
     faults.end(&mut cluster).await?;
-    let counted = load.finish(SETTLE_MAX).await;
+    let finished = load.finish(SETTLE_MAX).await;
     let mut report = Report { seed, minutes: options.minutes, faults: faults.counts(), ..Report::default() };
     report.cpu_s = before.and_then(|before| Some(crate::cost::of_this_tree()?.cpu_s_since(&before)));
-    check::all(&cluster, &counted, every, SETTLE_MAX, &mut report).await;
+    (report.longest_ms, report.logs_bytes) = (finished.longest_ms, finished.logs_bytes);
+    report.violations = finished.unfinished;
+    match Account::read(logs, cluster.dcs()) {
+        Ok(account) => check::all(&cluster, &account, every, SETTLE_MAX, &mut report).await,
+        Err(error) => report.violations.push(format!("nothing is accounted for: {error}")),
+    }
     report.increments_per_s = (report.increments as f64 / (options.minutes * 60.0)).round();
     Ok(report)
 }

@@ -51,6 +51,11 @@ impl Folder {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    /// It stays.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Folder {

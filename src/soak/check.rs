@@ -1,64 +1,44 @@
 //! The account at the end of a soak: what front ends know against what every data centre shows.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidemark_client::{Client, CounterName};
 use tokio::time::sleep;
 
 use super::Report;
+use super::account::{Account, HitFate};
+use super::awards;
 use super::cluster::{NAMESPACE, SoakCluster};
-use super::load::{Added, Counted, HITS, hits, key};
+use super::load::HITS;
+use super::verdict::{self, Difference, Expected, Totals};
+use crate::certificate::Voters;
+use crate::http::body::{AwardBody, AwardsBody};
 
 const POLL: Duration = Duration::from_millis(500);
 /// Awards of one page.
 const AWARDS_PAGE: usize = 1_000;
-
-/// What a counter must show: at least, at most.
-type Expected = (CounterName, u64, u64);
+/// Certificates are fetched from this aggregator.
+const WHERE_CERTIFIED: (usize, usize) = (0, 0);
 
 /// Fills the report in.
-pub async fn all(cluster: &SoakCluster, counted: &Counted, every: u64, within: Duration, report: &mut Report) {
-    let adds = counted.adds.lock().expect("nobody panics").clone();
-    report.hits = counted.hits.load(Relaxed);
-    report.increments = report.hits + adds.iter().map(|added| added.added).sum::<u64>();
-    report.durable = counted.durable.load(Relaxed);
-    report.unknown = counted.unknown.load(Relaxed) + adds.iter().map(|added| added.unknown).sum::<u64>();
-    report.longest_ms = counted.longest_us.load(Relaxed) as f64 / 1_000.0;
-    report.violations.extend(counted.unfinished.lock().expect("nobody panics").iter().cloned());
-    let failed = counted.failed.load(Relaxed) + adds.iter().map(|added| added.failed).sum::<u64>();
-    if failed > 0 {
-        report.violations.push(format!("{failed} increments were refused"));
-    }
-    let expected = expected(counted, &adds);
+pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: Duration, report: &mut Report) {
+    let Totals { asked, unknown, refused, .. } = Totals::of(account);
+    (report.increments, report.hits, report.unknown, report.refused) = (asked, account.hits(), unknown, refused);
+    let lost = [HitFate::Unknown, HitFate::Refused].map(|fate| account.hits_that_are(fate));
+    report.durable = report.hits - lost.iter().sum::<u64>();
+    report.violations.extend(verdict::of_what_was_told(account));
+    let expected = verdict::expected(account);
+    report.counters = expected.len() as u64;
     for at in cluster.aggregators() {
         view(cluster, at, &expected, within, report).await;
     }
-    let least = expected[0].1;
-    for at in cluster.aggregators() {
-        awards(cluster, at, every, least, within, report).await;
-    }
-    for (at, times) in counted.won.lock().expect("nobody panics").iter().filter(|(_, times)| **times > 1) {
-        report.awarded_twice += 1;
-        report.violations.push(format!("{times} hits were told to be the milestone {at}"));
-    }
-}
-
-fn expected(counted: &Counted, adds: &[Added]) -> Vec<Expected> {
-    let unknown = counted.unknown.load(Relaxed);
-    let sure = counted.hits.load(Relaxed) - unknown - counted.failed.load(Relaxed);
-    let of_key = |(number, added): (usize, &Added)| {
-        let most = added.added - added.failed;
-        (key(number), most - added.unknown, most)
-    };
-    std::iter::once((hits(), sure, sure + unknown)).chain(adds.iter().enumerate().map(of_key)).collect()
+    awards(cluster, account, every, within, report).await;
 }
 
 /// Waits until an aggregator shows what it must, and says what is missing or too much if it does not.
 async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], within: Duration, report: &mut Report) {
     let name = cluster.name_of(at);
-    let names: Vec<CounterName> = expected.iter().map(|(name, ..)| name.clone()).collect();
+    let names: Vec<CounterName> = expected.iter().map(|expected| expected.counter.clone()).collect();
     let client = match cluster.client_credentials() {
         Ok(credentials) => Client::builder().credentials(credentials).site(cluster.site(at)).connect().await,
         Err(error) => return report.violations.push(error.to_string()),
@@ -74,16 +54,15 @@ async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], 
         match read {
             Ok(readings) => {
                 let shown: Vec<u64> = readings.iter().map(|reading| reading.up + reading.pending).collect();
-                let (lost, doubled) = difference(expected, &shown);
+                let difference = Difference::new(expected, &shown);
                 let pending: u64 = readings.iter().map(|reading| reading.pending).sum();
-                if (lost, doubled, pending) == (0, 0, 0) {
+                if difference.is_nothing() && pending == 0 {
                     return;
                 }
                 if late {
-                    report.lost += lost;
-                    report.doubled += doubled;
-                    let told = format!("{name}: {lost} lost, {doubled} doubled, {pending} without a place");
-                    return report.violations.push(told);
+                    report.lost += difference.lost();
+                    report.doubled += difference.doubled();
+                    return report.violations.push(format!("{name}: {difference}, {pending} without a place"));
                 }
             }
             Err(error) if late => return report.violations.push(format!("{name} cannot be read: {error}")),
@@ -93,55 +72,58 @@ async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], 
     }
 }
 
-fn difference(expected: &[Expected], shown: &[u64]) -> (u64, u64) {
-    let each = expected.iter().zip(shown);
-    each.fold((0, 0), |(lost, doubled), ((_, least, most), shown)| {
-        (lost + least.saturating_sub(*shown), doubled + shown.saturating_sub(*most))
-    })
-}
-
-/// Each multiple of `every` that was reached has one award.
-async fn awards(
-    cluster: &SoakCluster,
-    at: (usize, usize),
-    every: u64,
-    reached: u64,
-    within: Duration,
-    report: &mut Report,
-) {
+/// Waits until all aggregators show the awards that they must, and each has a certificate; says what is wrong if they do not.
+async fn awards(cluster: &SoakCluster, account: &Account, every: u64, within: Duration, report: &mut Report) {
     let deadline = Instant::now() + within;
-    let wanted = reached / every;
-    loop {
-        let found = all_awards(cluster, at).await;
-        let whole = found.as_ref().is_some_and(|found| (1..=wanted).all(|n| found.contains_key(&(n * every))));
-        if !whole && Instant::now() < deadline {
-            sleep(POLL).await;
-            continue;
+    let (shown, judged) = loop {
+        let mut shown = Vec::new();
+        for at in cluster.aggregators() {
+            shown.push((cluster.name_of(at).to_owned(), all_awards(cluster, at).await.unwrap_or_default()));
         }
-        let found = found.unwrap_or_default();
-        (report.milestones, report.awards) = (report.milestones.max(wanted), report.awards.max(found.len() as u64));
-        let missing: Vec<u64> = (1..=wanted).map(|n| n * every).filter(|at| !found.contains_key(at)).collect();
-        let twice: Vec<u64> = found.iter().filter(|(_, times)| **times > 1).map(|(at, _)| *at).collect();
-        report.awarded_twice += twice.len() as u64;
-        if !missing.is_empty() || !twice.is_empty() {
-            let name = cluster.name_of(at);
-            report.violations.push(format!("{name}: milestones {missing:?} without an award, {twice:?} with several"));
+        let judged = awards::judge(account, every, &shown);
+        if judged.found.is_empty() || Instant::now() > deadline {
+            break (shown, judged);
         }
-        return;
+        sleep(POLL).await;
+    };
+    (report.milestones, report.awards) = (judged.milestones, judged.awards);
+    (report.awarded_twice, report.awards_untold) = (judged.twice, judged.untold);
+    report.violations.extend(judged.found);
+    let (_, of_one) = &shown[0];
+    for award in of_one {
+        match certificate(cluster, award, deadline).await {
+            Ok(()) => report.certificates += 1,
+            Err(why) => report.violations.push(format!("the certificate of milestone {}: {why}", award.at)),
+        }
     }
 }
 
-/// How many awards there are of each milestone.
-async fn all_awards(cluster: &SoakCluster, at: (usize, usize)) -> Option<BTreeMap<u64, u64>> {
-    let mut found = BTreeMap::<u64, u64>::new();
-    let mut after = String::new();
+/// Waits until an award's certificate is believed: voters sign one after the other.
+async fn certificate(cluster: &SoakCluster, award: &AwardBody, deadline: Instant) -> Result<(), String> {
+    let voters = Voters::Named(cluster.voters().map(str::to_owned).collect());
+    let path = format!("/v1/awards/{NAMESPACE}/{HITS}/{}/certificate", award.at);
+    loop {
+        let text = cluster.ask(WHERE_CERTIFIED, &path).await.ok_or("there is none");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let checked = match &text {
+            Ok(text) => awards::certified(text, award, cluster.anchor(), &voters, now),
+            Err(why) => Err((*why).to_owned()),
+        };
+        if checked.is_ok() || Instant::now() > deadline {
+            return checked;
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// What an aggregator shows, all pages of it.
+async fn all_awards(cluster: &SoakCluster, at: (usize, usize)) -> Option<Vec<AwardBody>> {
+    let (mut found, mut after) = (Vec::new(), String::new());
     loop {
         let path = format!("/v1/awards?counter={NAMESPACE}/{HITS}&limit={AWARDS_PAGE}{after}");
-        let page = cluster.ask(at, &path).await?;
-        for award in page["awards"].as_array()? {
-            *found.entry(award["at"].as_u64()?).or_default() += 1;
-        }
-        match page["next"].as_str() {
+        let page: AwardsBody = serde_json::from_str(&cluster.ask(at, &path).await?).ok()?;
+        found.extend(page.awards);
+        match page.next {
             Some(next) => after = format!("&after={next}"),
             None => return Some(found),
         }

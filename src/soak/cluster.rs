@@ -1,15 +1,16 @@
-//! The processes of a soak: nodes and aggregators as a user would start them, with a relay on each way from one data centre's
-//! aggregators to another's.
+//! The processes of a soak: nodes and aggregators as a user would start them, with a relay on each way on which one dials another:
+//! between the nodes of a data centre, from its aggregators to its nodes, and from one data centre's aggregators to another's.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tidemark_client::Site;
-use tidemark_transport::certs::{ClusterCa, SECOND_AGGREGATOR};
+use tidemark_transport::certs::{ClusterCa, SECOND_AGGREGATOR, TrustAnchor};
 use tidemark_transport::{Credentials, Identity, Role};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -17,7 +18,6 @@ use tokio::time::{sleep, timeout};
 
 use super::SoakOptions;
 use super::relay::Relay;
-use crate::bench::cluster::Folder;
 use crate::token::Token;
 
 pub const NAMESPACE: &str = "soak";
@@ -50,8 +50,34 @@ pub struct Dc {
     aggregator_addresses: Vec<SocketAddr>,
 }
 
-/// By (from, to, which): on the way from one data centre's aggregators to one of another's.
-type Relays = BTreeMap<(usize, usize, usize), Relay>;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Node,
+    Aggregator,
+}
+
+/// Which process: its number among those of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seat {
+    pub dc: usize,
+    pub kind: Kind,
+    pub number: usize,
+}
+
+impl Seat {
+    /// Whether the way to another process has a relay: nodes are dialled in their data centre, aggregators from other ones.
+    fn has_relay_to(self, to: Seat) -> bool {
+        match (self.kind, to.kind) {
+            (Kind::Node, Kind::Node) => self.dc == to.dc && self != to,
+            (Kind::Aggregator, Kind::Node) => self.dc == to.dc,
+            (Kind::Aggregator, Kind::Aggregator) => self.dc != to.dc,
+            (Kind::Node, Kind::Aggregator) => false,
+        }
+    }
+}
+
+/// By who dials and who is dialled.
+type Relays = BTreeMap<(Seat, Seat), Relay>;
 
 /// All of it. Dropping it kills every process.
 pub struct SoakCluster {
@@ -59,16 +85,20 @@ pub struct SoakCluster {
     relays: Relays,
     ca: ClusterCa,
     token: Token,
-    _folder: Option<Folder>,
 }
+
+/// Where processes listen. Below what systems give to those who ask for any port: a port of a process that is down must not go to a
+/// relay or a request.
+const PORTS: Range<u16> = 15_000..32_000;
+/// Ports that are tried before it is said that none is free.
+const PORT_TRIES_MAX: u32 = 1_000;
 
 /// Two ports that are free, one of each kind, and held until all are known.
 struct Held(UdpSocket, TcpListener);
 
 impl Held {
     fn new() -> std::io::Result<Held> {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Held(UdpSocket::bind(any)?, TcpListener::bind(any)?))
+        Ok(Held(on_free_port(UdpSocket::bind)?, on_free_port(TcpListener::bind)?))
     }
 
     fn addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
@@ -76,33 +106,29 @@ impl Held {
     }
 }
 
+fn on_free_port<T>(bind: impl Fn(SocketAddr) -> std::io::Result<T>) -> std::io::Result<T> {
+    let mut tried = (0..PORT_TRIES_MAX).map(|_| bind(SocketAddr::from(([127, 0, 0, 1], rand::random_range(PORTS)))));
+    tried.find_map(Result::ok).ok_or_else(|| std::io::Error::other(format!("no port of {PORTS:?} is free")))
+}
+
 impl SoakCluster {
-    /// Writes all files, starts all processes, and waits until all are ready.
-    pub async fn start(options: &SoakOptions) -> Result<SoakCluster, Box<dyn Error>> {
-        let (folder, dir) = match &options.dir {
-            Some(dir) => {
-                std::fs::create_dir(dir).map_err(|error| format!("--dir {}: {error}", dir.display()))?;
-                (None, dir.clone())
-            }
-            None => {
-                let folder = Folder::new()?;
-                let path = folder.path().to_owned();
-                (Some(folder), path)
-            }
-        };
+    /// Writes all files into a folder, starts all processes, and waits until all are ready.
+    pub async fn start(options: &SoakOptions, dir: &Path) -> Result<SoakCluster, Box<dyn Error>> {
         let (dcs, of_each) = (options.dcs as usize, options.nodes + options.aggregators);
         let held = (0..dcs * of_each).map(|_| Held::new()).collect::<Result<Vec<_>, _>>()?;
         let addresses = held.iter().map(Held::addresses).collect::<Result<Vec<_>, _>>()?;
         drop(held);
         let ca = ClusterCa::generate(CLUSTER)?;
-        let token = Token::of_dir(&dir)?;
+        let token = Token::of_dir(dir)?;
         let mut all = Vec::new();
         for (dc, addresses) in addresses.chunks(of_each).enumerate() {
-            all.push(describe(&dir, &ca, dc, addresses.split_at(options.nodes))?);
+            all.push(describe(dir, &ca, dc, addresses.split_at(options.nodes))?);
         }
         let relays = start_relays(&all).await?;
-        (0..dcs).try_for_each(|dc| write(&dir.join(layout_name(dc)), &layout(&all, &relays, dc)))?;
-        let mut cluster = SoakCluster { all, relays, ca, token, _folder: folder };
+        for seat in seats(&all) {
+            write(&dir.join(layout_name(seat)), &layout(&all, &relays, seat))?;
+        }
+        let mut cluster = SoakCluster { all, relays, ca, token };
         cluster.members().try_for_each(Member::start)?;
         cluster.until_ready(READY_MAX).await?;
         Ok(cluster)
@@ -159,7 +185,16 @@ impl SoakCluster {
 
     /// Does something to all ways between a data centre and the others.
     pub fn links_of(&self, dc: usize, change: impl Fn(&Relay)) {
-        self.relays.iter().filter(|((from, to, _), _)| *from == dc || *to == dc).for_each(|(_, relay)| change(relay));
+        let is_one = |(from, to): &(Seat, Seat)| from.dc != to.dc && (from.dc == dc || to.dc == dc);
+        self.relays.iter().filter(|(ends, _)| is_one(ends)).for_each(|(_, relay)| change(relay));
+    }
+
+    /// Does something to all ways between a node and its data centre's other nodes, or its aggregators.
+    pub fn links_of_node(&self, (dc, node): (usize, usize), with: Kind, change: impl Fn(&Relay)) {
+        let seat = Seat { dc, kind: Kind::Node, number: node };
+        let is_one =
+            |&(from, to): &(Seat, Seat)| (from == seat && to.kind == with) || (to == seat && from.kind == with);
+        self.relays.iter().filter(|(ends, _)| is_one(ends)).for_each(|(_, relay)| change(relay));
     }
 
     pub fn heal_all(&self) {
@@ -187,11 +222,21 @@ impl SoakCluster {
         }
     }
 
-    /// What an aggregator says to a question.
-    pub async fn ask(&self, (dc, which): (usize, usize), path: &str) -> Option<serde_json::Value> {
-        let (status, body) =
-            request(self.all[dc].aggregators[which].http, "GET", path, Some(&self.token), "").await.ok()?;
-        (status == 200).then(|| serde_json::from_str(&body).ok()).flatten()
+    /// What an aggregator says to a question, if it has an answer.
+    pub async fn ask(&self, (dc, which): (usize, usize), path: &str) -> Option<String> {
+        let http = self.all[dc].aggregators[which].http;
+        let (status, body) = request(http, "GET", path, Some(&self.token), "").await.ok()?;
+        (status == 200).then_some(body)
+    }
+
+    /// Data centres whose aggregators vote in the ledger.
+    pub fn voters(&self) -> impl Iterator<Item = &str> {
+        voters(&self.all).iter().map(|dc| dc.name.as_str())
+    }
+
+    /// What awards are verified with.
+    pub fn anchor(&self) -> &TrustAnchor {
+        self.ca.anchor()
     }
 }
 
@@ -270,36 +315,33 @@ fn describe(
     (nodes, aggregators): (&Addresses, &Addresses),
 ) -> Result<Dc, Box<dyn Error>> {
     let members = |kind, addresses: &Addresses| {
-        let described = |(number, (_, http)): (usize, &_)| member(dir, ca, dc, kind, number, *http);
+        let described = |(number, (_, http)): (usize, &_)| member(dir, ca, Seat { dc, kind, number }, *http);
         addresses.iter().enumerate().map(described).collect::<Result<Vec<_>, _>>()
     };
     let quic = |addresses: &Addresses| addresses.iter().map(|(quic, _)| *quic).collect();
     Ok(Dc {
         name: format!("dc-{dc}"),
-        nodes: members("node", nodes)?,
-        aggregators: members("aggregator", aggregators)?,
+        nodes: members(Kind::Node, nodes)?,
+        aggregators: members(Kind::Aggregator, aggregators)?,
         node_addresses: quic(nodes),
         aggregator_addresses: quic(aggregators),
     })
 }
 
 /// Certificate and configuration of a process.
-fn member(
-    dir: &Path,
-    ca: &ClusterCa,
-    dc: usize,
-    kind: &'static str,
-    number: usize,
-    http: SocketAddr,
-) -> Result<Member, Box<dyn Error>> {
-    let name = format!("dc-{dc}-{kind}-{number}");
-    let role = if kind == "node" { Role::Node } else { Role::Aggregator };
-    let second = kind == "aggregator" && number == 1;
+fn member(dir: &Path, ca: &ClusterCa, seat: Seat, http: SocketAddr) -> Result<Member, Box<dyn Error>> {
+    let Seat { dc, kind, number } = seat;
+    let name = name(seat);
+    let (role, command) = match kind {
+        Kind::Node => (Role::Node, "node"),
+        Kind::Aggregator => (Role::Aggregator, "aggregator"),
+    };
+    let second = kind == Kind::Aggregator && number == 1;
     let certified = if second { SECOND_AGGREGATOR.to_owned() } else { number.to_string() };
     ca.issue(&Identity::new(CLUSTER, &format!("dc-{dc}"), role, &certified)?, DAYS)?
         .save(&dir.join("credentials").join(&name))?;
-    let node = if kind == "node" { format!("node = {number}\n") } else { String::new() };
-    let layout = layout_name(dc);
+    let node = if kind == Kind::Node { format!("node = {number}\n") } else { String::new() };
+    let layout = layout_name(seat);
     let text = format!(
         "cluster = {layout:?}\ndc = \"dc-{dc}\"\n{node}credentials = \"credentials/{name}\"\ndata_dir = \"data/{name}\"\n[http]\n\
          listen = \"{http}\"\ntoken_file = \"token\"\n"
@@ -307,38 +349,64 @@ fn member(
     let config = dir.join(format!("{name}.toml"));
     write(&config, &text)?;
     let (data, log) = (dir.join("data").join(&name), dir.join(format!("{name}.log")));
-    Ok(Member { name, kind, config, data, log, http, child: None })
+    Ok(Member { name, kind: command, config, data, log, http, child: None })
 }
 
-/// Each data centre's processes see the others' aggregators behind relays of their own.
-fn layout_name(dc: usize) -> String {
-    format!("layout-{dc}.toml")
+fn name(Seat { dc, kind, number }: Seat) -> String {
+    match kind {
+        Kind::Node => format!("dc-{dc}-node-{number}"),
+        Kind::Aggregator => format!("dc-{dc}-aggregator-{number}"),
+    }
+}
+
+/// Each process sees the others behind relays of its own.
+fn layout_name(seat: Seat) -> String {
+    format!("layout-{}.toml", name(seat))
+}
+
+fn seats(all: &[Dc]) -> Vec<Seat> {
+    let of = |dc: usize, kind, number: usize| (0..number).map(move |number| Seat { dc, kind, number });
+    let each = all.iter().enumerate().flat_map(|(dc, Dc { nodes, aggregators, .. })| {
+        of(dc, Kind::Node, nodes.len()).chain(of(dc, Kind::Aggregator, aggregators.len()))
+    });
+    each.collect()
 }
 
 async fn start_relays(all: &[Dc]) -> std::io::Result<Relays> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut relays = BTreeMap::new();
-    for from in 0..all.len() {
-        for to in (0..all.len()).filter(|&to| to != from) {
-            for (which, address) in all[to].aggregator_addresses.iter().enumerate() {
-                relays.insert((from, to, which), Relay::start(any, *address).await?);
-            }
+    let (mut relays, seats) = (BTreeMap::new(), seats(all));
+    for &from in &seats {
+        for &to in seats.iter().filter(|&&to| from.has_relay_to(to)) {
+            let Dc { node_addresses, aggregator_addresses, .. } = &all[to.dc];
+            let target = match to.kind {
+                Kind::Node => node_addresses[to.number],
+                Kind::Aggregator => aggregator_addresses[to.number],
+            };
+            relays.insert((from, to), Relay::start(any, target).await?);
         }
     }
     Ok(relays)
 }
 
-fn layout(all: &[Dc], relays: &Relays, seen_from: usize) -> String {
-    let voters = all.len() - (all.len() + 1) % 2;
+/// An odd number of them.
+fn voters(all: &[Dc]) -> &[Dc] {
+    &all[..all.len() - (all.len() + 1) % 2]
+}
+
+fn layout(all: &[Dc], relays: &Relays, seen_from: Seat) -> String {
     let quoted = |names: Vec<String>| names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-    let names = quoted(all[..voters].iter().map(|dc| dc.name.clone()).collect());
+    let names = quoted(voters(all).iter().map(|dc| dc.name.clone()).collect());
     let mut text =
         format!("name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [{names}]\nleader = \"dc-0\"\n");
     for (dc, Dc { name, node_addresses, aggregator_addresses, .. }) in all.iter().enumerate() {
-        let nodes = quoted(node_addresses.iter().map(ToString::to_string).collect());
+        let seen = |kind, number, own: &SocketAddr| {
+            relays.get(&(seen_from, Seat { dc, kind, number })).map_or(*own, |relay| relay.address)
+        };
+        let seen_nodes = node_addresses.iter().enumerate();
+        let nodes = quoted(seen_nodes.map(|(number, own)| seen(Kind::Node, number, own).to_string()).collect());
         text += &format!("\n[[dc]]\nname = {name:?}\nnodes = [{nodes}]\n");
         for (which, (key, own)) in ["aggregator", "second_aggregator"].iter().zip(aggregator_addresses).enumerate() {
-            let address = relays.get(&(seen_from, dc, which)).map_or(*own, |relay| relay.address);
+            let address = seen(Kind::Aggregator, which, own);
             text += &format!("{key} = \"{address}\"\n");
         }
     }

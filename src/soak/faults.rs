@@ -9,7 +9,8 @@ use rand::RngExt;
 use rand::rngs::ChaCha8Rng;
 use tokio::time::{Instant, sleep_until};
 
-use super::cluster::SoakCluster;
+use super::cluster::{Kind, SoakCluster};
+use super::relay::Relay;
 
 /// A process that is told to end does so within this.
 const TERM_MAX: Duration = Duration::from_secs(10);
@@ -17,6 +18,8 @@ const TERM_MAX: Duration = Duration::from_secs(10);
 const CATCH_UP: Duration = Duration::from_secs(20);
 /// How late everything is on a slow link, each way.
 const SLOW: Duration = Duration::from_millis(150);
+/// How late everything is between a node and the other processes of its data centre when those links are slow, each way.
+const NEAR_SLOW: Duration = Duration::from_millis(50);
 /// After the faults, all processes are ready within this.
 const READY_MAX: Duration = Duration::from_secs(120);
 
@@ -29,16 +32,28 @@ enum Undo {
     StartAggregator { dc: usize, which: usize },
     GoOnAggregator { dc: usize, which: usize },
     Heal { dc: usize },
+    HealNode { dc: usize, node: usize },
 }
 
+const LOST_DISK: &str = "node lost its disk";
+const CUT_FROM_NODES: &str = "node cut off from the other nodes";
+const SLOW_TO_NODES: &str = "node's links to the other nodes slow";
+
+/// What happens only where there are other nodes.
+const NEEDS_OTHERS: [&str; 3] = [LOST_DISK, CUT_FROM_NODES, SLOW_TO_NODES];
+
 /// What may happen, each as likely as the others; a kill of a node twice.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 15] = [
     "node killed",
     "node killed ",
     "node stopped for a while",
     "node told to end",
-    "node lost its disk",
+    LOST_DISK,
     "node's disk full",
+    CUT_FROM_NODES,
+    SLOW_TO_NODES,
+    "node cut off from its aggregators",
+    "node's links to its aggregators slow",
     "aggregator killed",
     "aggregator stopped for a while",
     "aggregator told to end",
@@ -121,11 +136,11 @@ impl Faults {
             _ => &mut self.links_free,
         };
         let may = free.get(&dc).is_none_or(|at| *at <= now);
-        let alone = kind == "node lost its disk" && cluster.all[dc].nodes.len() == 1;
+        let alone = NEEDS_OTHERS.contains(&kind) && cluster.all[dc].nodes.len() == 1;
         if !may || alone || (kind.starts_with("node") && !nodes_ready(cluster, dc).await) {
             return Ok(());
         }
-        free.insert(dc, until + CATCH_UP / if kind == "node lost its disk" { 1 } else { 5 });
+        free.insert(dc, until + CATCH_UP / if kind == LOST_DISK { 1 } else { 5 });
         *self.counts.entry(kind).or_default() += 1;
         let node = self.rng.random_range(0..cluster.all[dc].nodes.len());
         let which = self.rng.random_range(0..cluster.all[dc].aggregators.len());
@@ -165,7 +180,7 @@ async fn begin(
             centre.nodes[node].terminate(TERM_MAX).await;
             Undo::StartNode { dc, node }
         }
-        "node lost its disk" => {
+        LOST_DISK => {
             centre.nodes[node].kill();
             std::fs::remove_dir_all(&centre.nodes[node].data)?;
             Undo::StartNode { dc, node }
@@ -174,6 +189,22 @@ async fn begin(
             centre.nodes[node].kill();
             centre.nodes[node].start_without_room()?;
             Undo::StartNodeWithRoom { dc, node }
+        }
+        CUT_FROM_NODES => {
+            cluster.links_of_node((dc, node), Kind::Node, |relay| relay.cut());
+            Undo::HealNode { dc, node }
+        }
+        SLOW_TO_NODES => {
+            cluster.links_of_node((dc, node), Kind::Node, |relay| relay.delay(NEAR_SLOW));
+            Undo::HealNode { dc, node }
+        }
+        "node cut off from its aggregators" => {
+            cluster.links_of_node((dc, node), Kind::Aggregator, |relay| relay.cut());
+            Undo::HealNode { dc, node }
+        }
+        "node's links to its aggregators slow" => {
+            cluster.links_of_node((dc, node), Kind::Aggregator, |relay| relay.delay(NEAR_SLOW));
+            Undo::HealNode { dc, node }
         }
         "aggregator killed" => {
             centre.aggregators[which].kill();
@@ -208,10 +239,16 @@ fn carry_out(cluster: &mut SoakCluster, undo: Undo) -> Result<(), Box<dyn Error>
         Undo::GoOnNode { dc, node } => cluster.all[dc].nodes[node].signal("CONT"),
         Undo::StartAggregator { dc, which } => cluster.all[dc].aggregators[which].start()?,
         Undo::GoOnAggregator { dc, which } => cluster.all[dc].aggregators[which].signal("CONT"),
-        Undo::Heal { dc } => cluster.links_of(dc, |relay| {
-            relay.heal();
-            relay.delay(Duration::ZERO);
-        }),
+        Undo::Heal { dc } => cluster.links_of(dc, heal),
+        Undo::HealNode { dc, node } => {
+            let all = [Kind::Node, Kind::Aggregator].into_iter();
+            all.for_each(|with| cluster.links_of_node((dc, node), with, heal));
+        }
     }
     Ok(())
+}
+
+fn heal(relay: &Relay) {
+    relay.heal();
+    relay.delay(Duration::ZERO);
 }

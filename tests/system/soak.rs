@@ -5,8 +5,11 @@ use serde_json::Value;
 
 #[test]
 fn what_was_acknowledged_under_faults_is_counted_once_and_every_milestone_awarded_once() {
-    let arguments = ["soak", "--minutes", "0.5", "--rate", "1500", "--dcs", "2", "--fault-every", "2", "--json"];
-    let output = run(&arguments);
+    let dir = tempfile::tempdir().unwrap();
+    let logs = dir.path().join("logs");
+    let arguments =
+        ["soak", "--minutes", "0.5", "--rate", "1500", "--dcs", "2", "--fault-every", "2", "--json", "--logs"];
+    let output = run(&[&arguments[..], &[logs.to_str().unwrap()]].concat());
     let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_str(said.trim()).unwrap_or_else(|error| panic!("{error}: {said}{log}"));
     assert!(output.status.success(), "{log}{report:#}");
@@ -14,8 +17,23 @@ fn what_was_acknowledged_under_faults_is_counted_once_and_every_milestone_awarde
     assert_eq!((number("lost"), number("doubled"), number("awarded_twice")), (0, 0, 0), "{log}{report:#}");
     assert!(number("increments") > 30_000 && number("milestones") >= 1, "{report:#}");
     assert_eq!(number("awards"), number("milestones"), "{report:#}");
+    assert_eq!(number("certificates"), number("awards"), "{report:#}");
+    assert_eq!((number("unknown"), number("awards_untold")), (0, 0), "{report:#}");
     let faults = report["faults"].as_object().map_or(0, serde_json::Map::len);
     assert!(faults >= 3, "{report:#}");
+    let bytes = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().metadata().unwrap().len();
+    let sizes: Vec<u64> = std::fs::read_dir(&logs).unwrap().map(bytes).collect();
+    assert_eq!(report["logs"].as_str(), logs.to_str(), "{report:#}");
+    assert_eq!((sizes.len(), sizes.iter().sum()), (2, number("logs_bytes")), "{report:#}");
+}
+
+#[test]
+fn a_soak_writes_over_no_logs() {
+    let dir = tempfile::tempdir().unwrap();
+    for option in ["--dir", "--logs"] {
+        let said = String::from_utf8_lossy(&run(&["soak", option, dir.path().to_str().unwrap()]).stderr).into_owned();
+        assert!(said.contains(option) && said.contains("exists"), "{said}");
+    }
 }
 
 #[test]
