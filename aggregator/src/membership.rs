@@ -79,6 +79,10 @@ impl Membership {
 
     async fn lead(&self, returning: &mut BTreeSet<u64>) {
         let metrics = self.raft.metrics().get();
+        if let Some(voters) = metrics.changes_to {
+            // A leader that was lost had begun it, or an operator who was not answered in time.
+            return log_change("carrying on a change of voters", self.raft.change_voters(voters, true).await);
+        }
         self.remove_forgotten(&metrics).await;
         self.remove_emptied(&metrics, returning).await;
         self.add_learners(&metrics).await;

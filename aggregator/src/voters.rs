@@ -128,6 +128,9 @@ impl Aggregator {
             let leader = metrics.leader.and_then(Cluster::of_member).map(name);
             return Err(VoterError::NotLeader { leader });
         }
+        if metrics.changes_to.is_some() {
+            return Err(VoterError::UnderWay);
+        }
         if let Some(gone) = change.joins().filter(|joins| self.with_ledger(|ledger| ledger.is_forgotten(joins.dc))) {
             return Err(VoterError::Forgotten(name(gone)));
         }
