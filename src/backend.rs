@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidemark_aggregator::{
-    Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, MemberStanding, MilestoneState as State,
+    Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, MemberStanding, MilestoneState as State, VoterChange,
 };
 use tidemark_client::{Client, HitError, HitOutcome};
 use tidemark_proto::client::AddError;
@@ -25,7 +25,7 @@ use crate::claims::Claims;
 use crate::hops::Hops;
 use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
-use crate::http::ledger::{MemberBody, MembersBody};
+use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
     MilestoneStatus, Mode, News, Progress,
@@ -418,13 +418,22 @@ impl Backend for LocalBackend {
             view: !self.aggregator.is_set_aside(standing.id),
         };
         let members = self.aggregator.members().into_iter().map(body).collect();
-        Ok(MembersBody { leader: leader.map(|id| cluster.aggregator_name(id)), members })
+        let warning = voters_warning(self.aggregator.raft().voters.len());
+        Ok(MembersBody { leader: leader.map(|id| cluster.aggregator_name(id)), members, warning })
     }
 
-    async fn replace_voter(&self, joins: String, leaves: String) -> Result<MembersBody, Failure> {
-        let id = |key, name: &str| self.aggregator.cluster().aggregator(name).map_err(|e| Failure::invalid(key, e));
-        let (joins, leaves) = (id("joins", &joins)?, id("leaves", &leaves)?);
-        self.aggregator.replace_voter(leaves, joins).await?;
+    async fn change_voters(&self, body: ChangeVotersBody) -> Result<MembersBody, Failure> {
+        let cluster = self.aggregator.cluster();
+        let id = |key, name: &str| cluster.aggregator(name).map_err(|error| Failure::invalid(key, error));
+        let joins = body.joins.as_deref().map(|name| id("joins", name)).transpose()?;
+        let leaves = body.leaves.as_deref().map(|name| id("leaves", name)).transpose()?;
+        let change = match (joins, leaves) {
+            (Some(joins), Some(leaves)) => VoterChange::Replace { leaves, joins },
+            (Some(joins), None) => VoterChange::Add(joins),
+            (None, Some(leaves)) => VoterChange::Remove(leaves),
+            (None, None) => return Err(Failure::invalid("voters", "joins, leaves or both are needed")),
+        };
+        self.aggregator.change_voters(change).await?;
         self.members().await
     }
 
@@ -448,7 +457,7 @@ impl Backend for LocalBackend {
                 json!({ "group": name, "silent_s": silent_s, "rights": rights, "if_its_disks_are_gone": if_lost })
             })
             .collect();
-        let cluster = self.aggregator.cluster();
+        let (cluster, voters) = (self.aggregator.cluster(), self.aggregator.voter_names());
         let (groups, applied) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
         json!({
             "cluster": cluster.name,
@@ -461,6 +470,8 @@ impl Backend for LocalBackend {
                 "index": applied,
                 "is_leader": self.aggregator.raft().is_leader,
                 "leader": standing::leader(&self.aggregator),
+                "warning": voters_warning(voters.len()),
+                "voters": voters,
             },
         })
     }

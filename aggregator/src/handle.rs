@@ -11,12 +11,11 @@ use crate::nodes;
 use crate::raft_transport::MeshTransport;
 use crate::reads;
 use crate::storage::{StoreFailure, ViewRows, ViewStore, ViewStoreError};
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::local::PersistError;
-use tidemark_consensus::raft::{ChangeError, Config, Metrics, RaftNode, StartError as RaftStartError};
+use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId};
 use tidemark_proto::ledger::ForgetError as LedgerForgetError;
@@ -135,6 +134,7 @@ struct Inner {
     /// The core's time.
     clock: Clock,
     raft: RaftNode,
+    changing: Arc<tokio::sync::Mutex<()>>,
     mesh: Mesh,
     calling: Calling,
     events: mpsc::Sender<Event>,
@@ -192,6 +192,7 @@ impl Aggregator {
             ledger,
             clock,
             raft,
+            changing: Arc::default(),
             mesh: mesh.clone(),
             calling: Calling::new(dcs),
             events,
@@ -226,9 +227,9 @@ impl Aggregator {
     }
 
     fn membership(&self) -> Membership {
-        let Inner { raft, cluster, own, ledger, mesh, .. } = &*self.inner;
-        let (raft, cluster, own) = (raft.clone(), cluster.clone(), *own);
-        Membership { raft, cluster, own, ledger: ledger.clone(), mesh: mesh.clone() }
+        let Inner { raft, changing, cluster, own, ledger, mesh, .. } = &*self.inner;
+        let (raft, changing, cluster) = (raft.clone(), changing.clone(), cluster.clone());
+        Membership { raft, changing, cluster, own: *own, ledger: ledger.clone(), mesh: mesh.clone() }
     }
 
     fn tasks(&self) -> std::sync::MutexGuard<'_, Vec<tokio::task::JoinHandle<()>>> {
@@ -505,8 +506,13 @@ impl Aggregator {
         id == self.inner.own || self.inner.mesh.connection(id).is_some()
     }
 
-    pub(crate) async fn change_voters(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
-        self.inner.raft.change_voters(voters, true).await
+    pub(crate) fn raft_node(&self) -> &RaftNode {
+        &self.inner.raft
+    }
+
+    /// Held by who changes the ledger's members from here.
+    pub(crate) fn changing(&self) -> &tokio::sync::Mutex<()> {
+        &self.inner.changing
     }
 
     pub(crate) fn images(&self) -> &Arc<Semaphore> {

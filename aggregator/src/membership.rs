@@ -4,9 +4,11 @@ use crate::cluster::Cluster;
 use crate::ledger::SharedLedger;
 use crate::mesh::Mesh;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tidemark_consensus::raft::{ChangeError, Metrics, RaftNode};
 use tidemark_proto::ids::{AggregatorId, DcId};
+use tokio::sync::Mutex;
 
 /// How often the founding of the ledger is tried.
 const FOUNDING_INTERVAL: Duration = Duration::from_millis(100);
@@ -25,6 +27,8 @@ const RETURN_LAG_ENTRIES_MAX: u64 = 64;
 /// What looks after the members.
 pub struct Membership {
     pub raft: RaftNode,
+    /// Held by who changes the members from here: an operator's command, or this.
+    pub changing: Arc<Mutex<()>>,
     pub cluster: Cluster,
     pub own: AggregatorId,
     pub ledger: SharedLedger,
@@ -62,15 +66,27 @@ impl Membership {
                 interval.reset_after(FOUNDING_INTERVAL);
             }
             if metrics.is_leader {
-                self.remove_forgotten(&metrics).await;
-                self.remove_emptied(&metrics, &mut returning).await;
-                self.add_learners(&metrics).await;
-                self.bring_back(&metrics, &mut returning).await;
-                log_change("handing over the lead", self.raft.prefer_leader(preferred).await.map(drop));
+                // Else an operator's change is under way.
+                if let Ok(_changing) = self.changing.try_lock() {
+                    self.lead(&mut returning).await;
+                    log_change("handing over the lead", self.raft.prefer_leader(preferred).await.map(drop));
+                }
             } else if !blank {
                 interval.reset_after(FOLLOWER_INTERVAL);
             }
         }
+    }
+
+    async fn lead(&self, returning: &mut BTreeSet<u64>) {
+        let metrics = self.raft.metrics().get();
+        if let Some(voters) = metrics.changes_to {
+            // A leader that was lost had begun it, or an operator who was not answered in time.
+            return log_change("carrying on a change of voters", self.raft.change_voters(voters, true).await);
+        }
+        self.remove_forgotten(&metrics).await;
+        self.remove_emptied(&metrics, returning).await;
+        self.add_learners(&metrics).await;
+        self.bring_back(&metrics, returning).await;
     }
 
     /// The ledger is founded once in a cluster's life: not by one that has lost its disk and is asked by nobody yet.

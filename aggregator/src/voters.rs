@@ -1,13 +1,20 @@
-//! Who votes in the ledger, while it runs: an operator lets one member vote in the place of another, at the one that leads.
+//! Who votes in the ledger, while it runs: an operator adds a voter, removes one, or lets one member vote in the place of another, at the
+//! one that leads.
 
 use crate::cluster::Cluster;
 use crate::handle::Aggregator;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use tidemark_consensus::raft::{ChangeError, Metrics};
 use tidemark_proto::ids::AggregatorId;
 
 /// A member may vote once it lacks no more entries than this: an election must not wait for its disk.
 pub const VOTER_LAG_ENTRIES_MAX: u64 = 1_000;
+/// Voters that an operator may add up to. Each further pair makes every commit wait for one more disk and stands for one more data centre
+/// that may fail; nine stand for four.
+pub const VOTERS_MAX: usize = 9;
+/// How long a change waits for one that is under way. The leader's own are over in less while a majority answers.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A member of the ledger, as this one knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,25 +27,61 @@ pub struct MemberStanding {
     pub behind: Option<u64>,
 }
 
-/// Why a voter was not replaced. Nothing was changed, unless the text says so.
+/// What an operator wants of the voters. Who votes no more stays a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VoterChange {
+    Add(AggregatorId),
+    Remove(AggregatorId),
+    Replace { leaves: AggregatorId, joins: AggregatorId },
+}
+
+/// Why the voters were not changed. Nothing was, unless the text says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VoterError {
     #[error("{} leads the ledger: ask that one", leader.as_deref().unwrap_or("nobody known here"))]
     NotLeader { leader: Option<String> },
+    #[error("{0} was given up with `tidemark dc forget`: it never votes again")]
+    Forgotten(String),
     #[error("{0} is no member of the ledger yet")]
     NoMember(String),
     #[error("{0} votes already")]
     Votes(String),
     #[error("{0} does not vote")]
     VotesNot(String),
+    #[error("{0} is the only voter: add another one first")]
+    Last(String),
     #[error("{voter} votes already in that data centre: one of a pair votes")]
     Paired { voter: String },
+    #[error("{voters} members vote already: {VOTERS_MAX} at most")]
+    Full { voters: usize },
+    #[error("{0} cannot be reached from here: it may vote when it can")]
+    Unreached(String),
     #[error("{name} lacks {behind} entries of the log: it may vote when it lacks {limit} or less")]
     Behind { name: String, behind: u64, limit: u64 },
-    #[error("{reached} of {voters} voters would be reached from here: a majority is needed")]
+    #[error(
+        "{reached} of {voters} voters, before the change or after it, can be reached from here: a majority is needed"
+    )]
     Majority { reached: usize, voters: usize },
+    #[error("another change of the ledger's members is under way: ask again when it is over")]
+    UnderWay,
     #[error(transparent)]
     Change(#[from] ChangeError),
+}
+
+impl VoterChange {
+    fn joins(self) -> Option<AggregatorId> {
+        match self {
+            VoterChange::Add(joins) | VoterChange::Replace { joins, .. } => Some(joins),
+            VoterChange::Remove(_) => None,
+        }
+    }
+
+    fn leaves(self) -> Option<AggregatorId> {
+        match self {
+            VoterChange::Remove(leaves) | VoterChange::Replace { leaves, .. } => Some(leaves),
+            VoterChange::Add(_) => None,
+        }
+    }
 }
 
 impl Aggregator {
@@ -54,68 +97,111 @@ impl Aggregator {
         self.cluster().aggregators().map(standing).collect()
     }
 
-    /// Lets `joins` vote in the place of `leaves`, which stays a member without a vote. Returns when both steps of the change are
-    /// committed. To be asked where the ledger is led.
-    pub async fn replace_voter(&self, leaves: AggregatorId, joins: AggregatorId) -> Result<(), VoterError> {
+    /// Changes who votes. Returns when both steps of the change are committed. To be asked where the ledger is led.
+    pub async fn change_voters(&self, change: VoterChange) -> Result<(), VoterError> {
+        // What is checked below must not be changed meanwhile by the one that looks after the members.
+        let changing = tokio::time::timeout(CHANGE_PATIENCE, self.changing().lock()).await;
+        let _changing = changing.map_err(|_| VoterError::UnderWay)?;
         let metrics = self.raft();
-        let voters = self.voters_with(&metrics, leaves, joins)?;
-        let (from, to) = (self.cluster().aggregator_name(leaves), self.cluster().aggregator_name(joins));
-        tracing::info!(%from, %to, "the ledger's voters are changed");
-        self.change_voters(voters).await?;
-        tracing::info!(%from, %to, "the ledger's voters have changed");
+        let voters = self.voters_after(&metrics, change)?;
+        let names = self.names_of(&voters);
+        tracing::info!(?change, ?names, "the ledger's voters are changed");
+        self.raft_node().change_voters(voters, true).await?;
+        tracing::info!(?names, "the ledger's voters have changed");
         Ok(())
     }
 
-    /// The voters after a replacement, if it may be.
-    fn voters_with(
-        &self,
-        metrics: &Metrics,
-        leaves: AggregatorId,
-        joins: AggregatorId,
-    ) -> Result<BTreeSet<u64>, VoterError> {
+    /// Those who vote in the ledger, as far as is known here.
+    pub fn voter_names(&self) -> Vec<String> {
+        self.names_of(&self.raft().voters)
+    }
+
+    fn names_of(&self, members: &BTreeSet<u64>) -> Vec<String> {
+        let ids = members.iter().copied().filter_map(Cluster::of_member);
+        ids.map(|id| self.cluster().aggregator_name(id)).collect()
+    }
+
+    /// The voters after a change, if it may be.
+    fn voters_after(&self, metrics: &Metrics, change: VoterChange) -> Result<BTreeSet<u64>, VoterError> {
         let name = |id| self.cluster().aggregator_name(id);
         if !metrics.is_leader {
             let leader = metrics.leader.and_then(Cluster::of_member).map(name);
             return Err(VoterError::NotLeader { leader });
         }
-        let voters = replaced(metrics, leaves, joins, &name)?;
-        let reaches = |&&member: &&u64| Cluster::of_member(member).is_some_and(|id| self.reaches_aggregator(id));
+        if metrics.changes_to.is_some() {
+            return Err(VoterError::UnderWay);
+        }
+        if let Some(gone) = change.joins().filter(|joins| self.with_ledger(|ledger| ledger.is_forgotten(joins.dc))) {
+            return Err(VoterError::Forgotten(name(gone)));
+        }
+        let reaches = |id| self.reaches_aggregator(id);
+        Known { metrics, name: &name, reaches: &reaches }.voters_after(change)
+    }
+}
+
+/// What a change is judged by, where the ledger is led.
+struct Known<'a> {
+    metrics: &'a Metrics,
+    name: &'a dyn Fn(AggregatorId) -> String,
+    reaches: &'a dyn Fn(AggregatorId) -> bool,
+}
+
+impl Known<'_> {
+    fn voters_after(&self, change: VoterChange) -> Result<BTreeSet<u64>, VoterError> {
+        let mut voters = self.metrics.voters.clone();
+        if let Some(leaves) = change.leaves()
+            && !voters.remove(&Cluster::member(leaves))
+        {
+            return Err(VoterError::VotesNot((self.name)(leaves)));
+        }
+        if let Some(joins) = change.joins() {
+            self.check_joins(joins, change.leaves())?;
+            voters.insert(Cluster::member(joins));
+        }
+        match change {
+            VoterChange::Remove(leaves) if voters.is_empty() => return Err(VoterError::Last((self.name)(leaves))),
+            VoterChange::Add(_) if voters.len() > VOTERS_MAX => {
+                return Err(VoterError::Full { voters: self.metrics.voters.len() });
+            }
+            _ => {}
+        }
+        self.check_majority(&self.metrics.voters)?;
+        self.check_majority(&voters)?;
+        Ok(voters)
+    }
+
+    /// Whether a member may vote, if another one no longer does.
+    fn check_joins(&self, joins: AggregatorId, leaves: Option<AggregatorId>) -> Result<(), VoterError> {
+        let Known { metrics, name, reaches } = self;
+        let (member, partner) = (Cluster::member(joins), joins.partner());
+        if metrics.voters.contains(&member) {
+            return Err(VoterError::Votes(name(joins)));
+        }
+        if !metrics.learners.contains(&member) {
+            return Err(VoterError::NoMember(name(joins)));
+        }
+        if metrics.voters.contains(&Cluster::member(partner)) && leaves != Some(partner) {
+            return Err(VoterError::Paired { voter: name(partner) });
+        }
+        if !reaches(joins) {
+            return Err(VoterError::Unreached(name(joins)));
+        }
+        let all = || metrics.last_log.map_or(0, |last| last + 1);
+        let (behind, limit) = (behind(metrics, member).unwrap_or_else(all), VOTER_LAG_ENTRIES_MAX);
+        if behind > limit {
+            return Err(VoterError::Behind { name: name(joins), behind, limit });
+        }
+        Ok(())
+    }
+
+    fn check_majority(&self, voters: &BTreeSet<u64>) -> Result<(), VoterError> {
+        let reaches = |&&member: &&u64| Cluster::of_member(member).is_some_and(|id| (self.reaches)(id));
         let reached = voters.iter().filter(reaches).count();
         if 2 * reached <= voters.len() {
             return Err(VoterError::Majority { reached, voters: voters.len() });
         }
-        Ok(voters)
+        Ok(())
     }
-}
-
-/// The voters after a replacement, as far as the log's state allows it.
-fn replaced(
-    metrics: &Metrics,
-    leaves: AggregatorId,
-    joins: AggregatorId,
-    name: &impl Fn(AggregatorId) -> String,
-) -> Result<BTreeSet<u64>, VoterError> {
-    let (out, into) = (Cluster::member(leaves), Cluster::member(joins));
-    if !metrics.voters.contains(&out) {
-        return Err(VoterError::VotesNot(name(leaves)));
-    }
-    if metrics.voters.contains(&into) {
-        return Err(VoterError::Votes(name(joins)));
-    }
-    if !metrics.learners.contains(&into) {
-        return Err(VoterError::NoMember(name(joins)));
-    }
-    if metrics.voters.contains(&Cluster::member(joins.partner())) && joins.partner() != leaves {
-        return Err(VoterError::Paired { voter: name(joins.partner()) });
-    }
-    let (behind, limit) = (behind(metrics, into).unwrap_or(u64::MAX), VOTER_LAG_ENTRIES_MAX);
-    if behind > limit {
-        return Err(VoterError::Behind { name: name(joins), behind, limit });
-    }
-    let mut voters = metrics.voters.clone();
-    voters.remove(&out);
-    voters.insert(into);
-    Ok(voters)
 }
 
 /// Entries that a member is not known to have, where that is known.
@@ -146,20 +232,71 @@ mod tests {
         }
     }
 
+    fn members(all: &[AggregatorId]) -> BTreeSet<u64> {
+        all.iter().map(|&id| Cluster::member(id)).collect()
+    }
+
+    fn after(change: VoterChange) -> Result<BTreeSet<u64>, VoterError> {
+        judged(&metrics(), change, &[])
+    }
+
+    /// Where all but `away` are reached.
+    fn judged(metrics: &Metrics, change: VoterChange, away: &[AggregatorId]) -> Result<BTreeSet<u64>, VoterError> {
+        let (name, reaches) = (|id: AggregatorId| id.to_string(), |id| !away.contains(&id));
+        Known { metrics, name: &name, reaches: &reaches }.voters_after(change)
+    }
+
     #[test]
     fn one_voter_is_replaced_at_a_time_by_a_member_that_has_the_log() {
-        let name = |id: AggregatorId| id.to_string();
-        let replace = |leaves, joins| replaced(&metrics(), leaves, joins, &name);
-        let members = |all: &[AggregatorId]| all.iter().map(|&id| Cluster::member(id)).collect::<BTreeSet<u64>>();
+        let replace = |leaves, joins| after(VoterChange::Replace { leaves, joins });
         assert_eq!(replace(id(1, 0), id(3, 0)), Ok(members(&[id(0, 0), id(2, 0), id(3, 0)])));
         assert_eq!(replace(id(0, 0), id(0, 1)), Ok(members(&[id(1, 0), id(2, 0), id(0, 1)])));
         assert_eq!(replace(id(1, 0), id(0, 1)), Err(VoterError::Paired { voter: "0.0".into() }));
         assert_eq!(replace(id(3, 0), id(0, 1)), Err(VoterError::VotesNot("3.0".into())));
         assert_eq!(replace(id(1, 0), id(2, 0)), Err(VoterError::Votes("2.0".into())));
+        assert_eq!(replace(id(1, 0), id(1, 0)), Err(VoterError::Votes("1.0".into())));
         assert_eq!(replace(id(1, 0), id(9, 0)), Err(VoterError::NoMember("9.0".into())));
         let (name, limit) = ("4.0".to_owned(), VOTER_LAG_ENTRIES_MAX);
         assert_eq!(replace(id(1, 0), id(4, 0)), Err(VoterError::Behind { name, behind: 4_983, limit }));
         let unknown = replace(id(2, 0), id(2, 1));
         assert!(matches!(unknown, Err(VoterError::Behind { .. })), "nothing was heard of it: {unknown:?}");
+    }
+
+    #[test]
+    fn a_voter_is_added_or_removed_and_two_of_a_pair_never_vote() {
+        let all = [id(0, 0), id(1, 0), id(2, 0)];
+        assert_eq!(after(VoterChange::Add(id(3, 0))), Ok(members(&[&all[..], &[id(3, 0)]].concat())));
+        assert_eq!(after(VoterChange::Add(id(0, 1))), Err(VoterError::Paired { voter: "0.0".into() }));
+        assert_eq!(after(VoterChange::Add(id(2, 0))), Err(VoterError::Votes("2.0".into())));
+        assert_eq!(after(VoterChange::Add(id(9, 1))), Err(VoterError::NoMember("9.1".into())));
+        assert!(matches!(after(VoterChange::Add(id(4, 0))), Err(VoterError::Behind { behind: 4_983, .. })));
+        assert_eq!(after(VoterChange::Remove(id(1, 0))), Ok(members(&[id(0, 0), id(2, 0)])));
+        assert_eq!(after(VoterChange::Remove(id(3, 0))), Err(VoterError::VotesNot("3.0".into())));
+    }
+
+    #[test]
+    fn a_ledger_keeps_a_voter_and_gets_no_more_than_so_many() {
+        let alone = Metrics { voters: members(&[id(0, 0)]), ..metrics() };
+        assert_eq!(judged(&alone, VoterChange::Remove(id(0, 0)), &[]), Err(VoterError::Last("0.0".into())));
+        let voters = (10..).take(VOTERS_MAX).map(|dc| Cluster::member(id(dc, 0))).collect();
+        let full = Metrics { voters, ..metrics() };
+        let voters = VOTERS_MAX;
+        assert_eq!(judged(&full, VoterChange::Add(id(3, 0)), &[]), Err(VoterError::Full { voters }));
+        let replaced = judged(&full, VoterChange::Replace { leaves: id(10, 0), joins: id(3, 0) }, &[]);
+        assert_eq!(replaced.map(|voters| voters.len()), Ok(VOTERS_MAX));
+    }
+
+    #[test]
+    fn before_a_change_and_after_it_a_majority_is_reached_and_who_joins_too() {
+        let majority = |reached, voters| Err(VoterError::Majority { reached, voters });
+        let (metrics, all) = (metrics(), [id(0, 0), id(1, 0), id(2, 0)]);
+        let judged = |change, away: &[AggregatorId]| judged(&metrics, change, away);
+        assert_eq!(judged(VoterChange::Add(id(3, 0)), &[id(3, 0)]), Err(VoterError::Unreached("3.0".into())));
+        assert_eq!(judged(VoterChange::Remove(all[0]), &all[1..2]), majority(1, 2));
+        assert_eq!(judged(VoterChange::Remove(all[1]), &all[1..2]).map(|voters| voters.len()), Ok(2));
+        let replace = VoterChange::Replace { leaves: all[1], joins: id(3, 0) };
+        assert_eq!(judged(replace, &all[1..]), majority(1, 3));
+        let two = Metrics { voters: members(&all[..2]), ..metrics.clone() };
+        assert_eq!(super::tests::judged(&two, VoterChange::Add(id(3, 0)), &all[1..2]), majority(1, 2));
     }
 }

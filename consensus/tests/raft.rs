@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -149,6 +150,36 @@ async fn a_member_that_lost_its_log_leaves_before_it_comes_back_and_votes_again(
     let next = group.leader().await;
     propose_all(group.node(next), &texts(25..30)).await;
     group.wait_seen(empty, &texts(0..30)).await;
+}
+
+#[tokio::test]
+async fn a_change_of_voters_whose_leader_is_lost_on_the_way_is_carried_on_by_the_next() {
+    let mut group = Group::of_voters(3, config()).await;
+    let leader = group.leader().await;
+    let stays = (1..=3).find(|&id| id != leader).unwrap();
+    for id in [4, 5] {
+        group.start(id).await;
+        group.node(leader).add_learner(id).await.unwrap();
+    }
+    propose_all(group.node(leader), &texts(0..5)).await;
+    for id in [4, 5] {
+        group.wait_seen(id, &texts(0..5)).await;
+    }
+    // Nobody of the new majority answers: the change is begun and cannot end.
+    group.network.cut(&[1, 2, 3], &[4, 5], true);
+    let (changing, after) = (group.node(leader).clone(), BTreeSet::from([stays, 4, 5]));
+    let voters = after.clone();
+    let change = tokio::spawn(async move { changing.change_voters(voters, true).await });
+    let begun = group.wait(stays, "a change that is begun", |metrics| metrics.changes_to.is_some()).await;
+    assert_eq!((begun.changes_to, begun.voters), (Some(after.clone()), (1..=5).collect()));
+    group.kill(leader).await;
+    assert!(change.await.unwrap().is_err());
+    group.network.cut(&[1, 2, 3], &[4, 5], false);
+    let next = group.leader().await;
+    assert_eq!(group.node(next).metrics().get().changes_to, Some(after.clone()), "it does not end by itself");
+    group.node(next).change_voters(after.clone(), true).await.unwrap();
+    let metrics = group.wait(stays, "the change's end", |metrics| metrics.changes_to.is_none()).await;
+    assert_eq!((metrics.voters, metrics.learners.len()), (after, 2));
 }
 
 #[tokio::test]

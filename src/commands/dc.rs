@@ -75,7 +75,8 @@ fn what_text(dc: &DcBody) -> String {
     let groups = if groups.is_empty() { "no group".to_owned() } else { groups.join(", ") };
     let member = match member {
         Member::Voter => {
-            "Its aggregator votes in the ledger no more; with an even number of voters left, one less may fail."
+            "Its aggregator votes in the ledger no more; with an even number of voters left, one less may fail: \
+             `tidemark ledger add-voter` lets another one vote."
         }
         Member::Learner | Member::None => "Its aggregator is no member of the ledger any more.",
     };

@@ -1,8 +1,8 @@
 //! `tidemark ledger`: the ledger's members, who of them votes, and whose views arming waits for.
 
-use super::remote::Remote;
+use super::remote::{Remote, RemoteError};
 use super::{Outcome, block_on, show};
-use crate::http::ledger::{MemberBody, MembersBody, ReplaceVoterBody, SetAsideBody};
+use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, SetAsideBody};
 use clap::{Args, Subcommand};
 use hyper::Method;
 
@@ -20,6 +20,10 @@ pub struct LedgerArgs {
 enum Action {
     /// Who votes, who is behind, and whose view arming waits for
     Members,
+    /// Lets one aggregator vote that does not yet; asked of the one that leads
+    AddVoter { joins: String },
+    /// Takes the vote from one, which stays a member; asked of the one that leads
+    RemoveVoter { leaves: String },
     /// Lets one aggregator vote in the place of another; asked of the one that leads
     ReplaceVoter {
         /// Votes at present; it stays a member without a vote
@@ -37,15 +41,19 @@ pub fn run(args: LedgerArgs) -> Outcome {
         let LedgerArgs { action, remote } = args;
         let members: MembersBody = match action {
             Action::Members => remote.get("/v1/ledger").await?,
-            Action::ReplaceVoter { leaves, joins } => {
-                remote.call(Method::POST, "/v1/ledger/voters", Some(&ReplaceVoterBody { joins, leaves })).await?
-            }
+            Action::AddVoter { joins } => change(&remote, Some(joins), None).await?,
+            Action::RemoveVoter { leaves } => change(&remote, None, Some(leaves)).await?,
+            Action::ReplaceVoter { leaves, joins } => change(&remote, Some(joins), Some(leaves)).await?,
             Action::SetAside { aggregator } => {
                 remote.call(Method::POST, "/v1/ledger/set-aside", Some(&SetAsideBody { aggregator })).await?
             }
         };
         show(remote.json, &members, || text(&members))
     })
+}
+
+async fn change(remote: &Remote, joins: Option<String>, leaves: Option<String>) -> Result<MembersBody, RemoteError> {
+    remote.call(Method::POST, "/v1/ledger/voters", Some(&ChangeVotersBody { joins, leaves })).await
 }
 
 fn text(body: &MembersBody) -> String {
@@ -64,7 +72,8 @@ fn text(body: &MembersBody) -> String {
         let view = if *view { "" } else { ", arming does not wait for its view" };
         format!("{aggregator}: {role}{reached}{behind}{view}")
     };
-    body.members.iter().map(line).collect::<Vec<_>>().join("\n")
+    let warning = body.warning.as_ref().map(|text| format!("warning: {text}"));
+    body.members.iter().map(line).chain(warning).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -85,11 +94,13 @@ mod tests {
             member("asia-0", true, true, Some(3), true),
             member("usa-0/second", false, false, Some(90), false),
         ];
-        let body = MembersBody { leader: Some("usa-0".to_owned()), members };
+        let warning = Some("2 voters".to_owned());
+        let body = MembersBody { leader: Some("usa-0".to_owned()), members, warning };
         assert_eq!(
             text(&body),
             "usa-0: leads, 0 entries behind\nasia-0: votes, 3 entries behind\n\
-             usa-0/second: learns, not reached, 90 entries behind, arming does not wait for its view"
+             usa-0/second: learns, not reached, 90 entries behind, arming does not wait for its view\n\
+             warning: 2 voters"
         );
     }
 }

@@ -4,6 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidemark_aggregator::{ForgetError, VoterError};
+use tidemark_consensus::raft::ChangeError;
 use tidemark_proto::ledger::{DeclareError, DefineError, DisarmError, ForgetError as Refused, SetAsideError};
 use tidemark_proto::msg::BatchError;
 
@@ -191,10 +192,15 @@ impl From<VoterError> for Failure {
     fn from(error: VoterError) -> Failure {
         let code = match error {
             VoterError::NotLeader { .. } => "elsewhere",
+            VoterError::Forgotten(_) => "forgotten",
             VoterError::NoMember(_) => "no-member",
             VoterError::Votes(_) | VoterError::VotesNot(_) | VoterError::Paired { .. } => "votes",
+            VoterError::Last(_) => "last",
+            VoterError::Full { .. } => "full",
+            VoterError::Unreached(_) => "unreached",
             VoterError::Behind { .. } => "behind",
             VoterError::Majority { .. } => "majority",
+            VoterError::UnderWay | VoterError::Change(ChangeError::Refused(_)) => "under-way",
             VoterError::Change(error) => return Failure::InDoubt(error.to_string()),
         };
         Failure::Conflict { code, message: error.to_string() }

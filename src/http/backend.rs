@@ -2,7 +2,7 @@
 
 use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
-use super::ledger::MembersBody;
+use super::ledger::{ChangeVotersBody, MembersBody};
 use super::{ClusterBody, Failure, Mode};
 use crate::backup::serve::ImageStream;
 use crate::claims::Claims;
@@ -297,8 +297,8 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
 
-    /// Lets one member of the ledger vote in the place of another; returns how they stand then.
-    fn replace_voter(&self, _: String, _: String) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
+    /// Changes who votes in the ledger; returns how its members stand then.
+    fn change_voters(&self, _: ChangeVotersBody) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
         self.members()
     }
 

@@ -16,6 +16,18 @@ pub struct MembersBody {
     pub leader: Option<String>,
     /// Every aggregator of the layout.
     pub members: Vec<MemberBody>,
+    /// What an operator should know of the number of voters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+/// Of an even number of voters one more is asked for each commit than of one less, and no more of them may fail.
+pub fn voters_warning(voters: usize) -> Option<String> {
+    let one_less = || {
+        let (less, may_fail) = (voters - 1, (voters - 1) / 2);
+        format!("{voters} voters: {may_fail} may fail, no more than of {less}; add one more, or remove one")
+    };
+    (voters > 0 && voters.is_multiple_of(2)).then(one_less)
 }
 
 /// One aggregator as a member of the ledger, as another one knows it.
@@ -32,14 +44,16 @@ pub struct MemberBody {
     pub view: bool,
 }
 
-/// `POST /v1/ledger/voters`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// `POST /v1/ledger/voters`: one of the two, or both for one in the place of the other.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReplaceVoterBody {
+pub struct ChangeVotersBody {
     /// The aggregator that votes from then on.
-    pub joins: String,
-    /// The voter whose place it takes; it stays a member.
-    pub leaves: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joins: Option<String>,
+    /// The voter that does not any more; it stays a member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaves: Option<String>,
 }
 
 /// `POST /v1/ledger/set-aside`.
@@ -54,14 +68,14 @@ pub(super) async fn members<B: Backend>(State(shared): AppState<B>, headers: Hea
     Ok(json(StatusCode::OK, &shared.backend.members().await?))
 }
 
-pub(super) async fn replace_voter<B: Backend>(
+pub(super) async fn change_voters<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
     bytes: Body,
 ) -> Result<Response, Failure> {
     shared.access.write(&headers)?;
-    let ReplaceVoterBody { joins, leaves } = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.replace_voter(joins, leaves).await?))
+    let change: ChangeVotersBody = body::parse(&whole(bytes)?)?;
+    Ok(json(StatusCode::OK, &shared.backend.change_voters(change).await?))
 }
 
 pub(super) async fn set_aside<B: Backend>(
@@ -72,4 +86,16 @@ pub(super) async fn set_aside<B: Backend>(
     shared.access.write(&headers)?;
     let SetAsideBody { aggregator } = body::parse(&whole(bytes)?)?;
     Ok(json(StatusCode::OK, &shared.backend.set_aside(aggregator).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_even_number_of_voters_is_warned_of() {
+        assert_eq!([0, 1, 3, 5].map(voters_warning), [const { None }; 4]);
+        assert_eq!(voters_warning(2).unwrap(), "2 voters: 0 may fail, no more than of 1; add one more, or remove one");
+        assert_eq!(voters_warning(4).unwrap(), "4 voters: 1 may fail, no more than of 3; add one more, or remove one");
+    }
 }

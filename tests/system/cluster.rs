@@ -364,6 +364,14 @@ impl Cluster {
     }
 }
 
+/// Runs an operator's command against a process; whether it succeeded, and all that it said.
+pub fn operate(cluster: &Cluster, at: SocketAddr, arguments: &[&str]) -> (bool, String) {
+    let (server, token) = (format!("http://{at}"), cluster.path("token"));
+    let output = run(&[arguments, &["--server", &server, "--token-file", token.to_str().unwrap()]].concat());
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
 /// Waits until an aggregator's view and ledger work.
 pub async fn ready(http: SocketAddr) {
     until("a working view and ledger", async || http::get(http, "/readyz").await.filter(|(code, _)| *code == 200))

@@ -1,10 +1,10 @@
 //! A data centre never returns. A strict milestone waits for its rights until an operator gives all of it up at once; from then on
 //! nothing waits for it, and when it comes back after all it is refused and told why. It has two aggregators: both go.
 
-use crate::cluster::{Centre, Cluster, QUERIES, Role, arm, awards, ready};
+use crate::cluster::{Centre, Cluster, QUERIES, Role, arm, awards, operate, ready};
 use crate::http;
 use crate::load::Load;
-use crate::process::{Process, run, until};
+use crate::process::{Process, until};
 use serde_json::Value;
 use std::net::SocketAddr;
 
@@ -14,12 +14,7 @@ const MILESTONE: u64 = 2_000;
 
 /// Runs `dc forget` on the process of a data centre; whether it succeeded, and what it said.
 fn forget(cluster: &Cluster, at: SocketAddr, more: &[&str]) -> (bool, String) {
-    let (server, token) = (format!("http://{at}"), cluster.path("token"));
-    let mut arguments = vec!["dc", "forget", "--server", &server, "--token-file", token.to_str().unwrap()];
-    arguments.extend(more);
-    let output = run(&arguments);
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
+    operate(cluster, at, &[&["dc", "forget"], more].concat())
 }
 
 /// One data centre as another knows it.

@@ -22,6 +22,7 @@ mod receiver;
 mod replicas;
 mod soak;
 mod updown;
+mod voters;
 mod waits;
 mod webhooks;
 mod wrong_peers;

@@ -1,10 +1,10 @@
 //! Data centres with two aggregators, and who votes in the ledger: either of a pair may be killed while counting, readers and groups move
 //! to the other; a view that is gone is set aside; a voter is replaced while the cluster counts.
 
-use crate::cluster::{Centre, Cluster, PLAIN, QUERIES, Role, arm, awards, ready};
+use crate::cluster::{Centre, Cluster, PLAIN, QUERIES, Role, arm, awards, operate, ready};
 use crate::http;
 use crate::load::{Counted, Load};
-use crate::process::{Process, run, until};
+use crate::process::{Process, until};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -96,11 +96,7 @@ async fn until_total(http: SocketAddr, total: u64) {
 
 /// Runs `tidemark ledger` against a process.
 fn ledger(cluster: &Cluster, http: SocketAddr, arguments: &[&str]) -> (bool, String) {
-    let (server, token) = (format!("http://{http}"), cluster.path("token"));
-    let options = ["--json", "--server", &server, "--token-file", token.to_str().unwrap()];
-    let output = run(&[&["ledger"], arguments, &options].concat());
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    operate(cluster, http, &[&["ledger", "--json"], arguments].concat())
 }
 
 async fn loads(cluster: &Cluster, dcs: &[usize]) -> Vec<Load> {

@@ -104,8 +104,10 @@ pub struct Metrics {
     pub snapshot: Option<u64>,
     /// Last index removed from the log.
     pub purged: Option<u64>,
-    /// Members that vote.
+    /// Members that vote; during a change of the voters, those of before and after.
     pub voters: BTreeSet<u64>,
+    /// During a change of the voters: those after it. Whoever leads after its leader was lost has to carry it on.
+    pub changes_to: Option<BTreeSet<u64>>,
     /// Members that do not vote.
     pub learners: BTreeSet<u64>,
     /// On the leader: last index that each member is known to have, itself included.
@@ -117,6 +119,7 @@ pub struct Metrics {
 impl Metrics {
     pub(crate) fn new(raft: &RaftMetrics<TypeConfig>) -> Self {
         let membership = raft.membership_config.membership();
+        let joint = membership.get_joint_config();
         let matched = raft.replication.iter().flatten();
         Self {
             term: raft.current_term,
@@ -128,6 +131,7 @@ impl Metrics {
             snapshot: raft.snapshot.map(|log_id| log_id.index()),
             purged: raft.purged.map(|log_id| log_id.index()),
             voters: membership.voter_ids().collect(),
+            changes_to: joint.last().filter(|_| joint.len() > 1).cloned(),
             learners: membership.learner_ids().collect(),
             matched: matched.map(|(id, log_id)| (*id, log_id.map(|log_id| log_id.index()))).collect(),
             stopped: raft.running_state.as_ref().err().map(ToString::to_string),

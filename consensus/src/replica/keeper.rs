@@ -509,9 +509,8 @@ impl Keeper {
         let (placed, leaving): (Vec<&Greeted>, Vec<&Greeted>) = ours.partition(|greeted| greeted.placed);
         let present = placed.into_iter().map(|greeted| (node_of(greeted.member), greeted.member)).collect();
         let leaving = leaving.into_iter().map(|greeted| node_of(greeted.member)).collect();
-        let joint = metrics.membership_config.membership().get_joint_config();
-        let changes_to = (joint.len() > 1).then(|| joint.last().cloned()).flatten();
         let known = Metrics::new(metrics);
+        let changes_to = known.changes_to.clone();
         let nodes = known.voters.iter().map(|voter| node_of(*voter));
         let heard = nodes.filter(|node| is_heard(metrics, *node)).collect();
         let own = self.member;
