@@ -413,6 +413,7 @@ impl Backend for LocalBackend {
         let body = |standing: MemberStanding| MemberBody {
             aggregator: cluster.aggregator_name(standing.id),
             votes: standing.votes,
+            returns: standing.returns,
             connected: standing.connected,
             behind: standing.behind,
             view: !self.aggregator.is_set_aside(standing.id),

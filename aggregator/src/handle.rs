@@ -226,7 +226,7 @@ impl Aggregator {
         self.tasks().extend(tasks);
     }
 
-    fn membership(&self) -> Membership {
+    pub(crate) fn membership(&self) -> Membership {
         let Inner { raft, changing, cluster, own, ledger, mesh, .. } = &*self.inner;
         let (raft, changing, cluster) = (raft.clone(), changing.clone(), cluster.clone());
         Membership { raft, changing, cluster, own: *own, ledger: ledger.clone(), mesh: mesh.clone() }

@@ -8,24 +8,26 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
-/// Nothing that lost its turn: what a snapshot lacks that was made before anything could.
-const NO_DEFERRED: &[u8] = &[0; 1];
+/// No voters that are to vote again: what a snapshot lacks that was made before any were noted.
+const NO_RETURNING: &[u8] = &[0; 1];
+/// Nor anything that lost its turn: one that was made before anything could.
+const NO_DEFERRED: &[u8] = &[0; 2];
 /// Nor namespaces whose counters go down: one that was made before any could.
-const NO_UPDOWN: &[u8] = &[0; 2];
+const NO_UPDOWN: &[u8] = &[0; 3];
 /// Nor starts of views: one that was made before there were pairs of aggregators.
-const NO_VIEW_STARTS: &[u8] = &[0; 3];
+const NO_VIEW_STARTS: &[u8] = &[0; 4];
 /// Nor forgotten data centres: one that was made before any could be.
-const NO_FORGOTTEN: &[u8] = &[0; 4];
+const NO_FORGOTTEN: &[u8] = &[0; 5];
 /// Nor lives of counters: one that was made before counters could begin again.
-const NO_RESETS: &[u8] = &[0; 5];
+const NO_RESETS: &[u8] = &[0; 6];
 /// Nor groups that are lost, nor losses: one that was made before any could be.
-const NO_LOSSES: &[u8] = &[0; 7];
+const NO_LOSSES: &[u8] = &[0; 8];
 /// Nor terms of milestones: one that was made before there were leases.
-const NO_TERMS: &[u8] = &[0; 8];
+const NO_TERMS: &[u8] = &[0; 9];
 /// Nor turns of claims: one that was made before they were kept.
-const NO_TURNS: &[u8] = &[0; 9];
+const NO_TURNS: &[u8] = &[0; 10];
 /// Nor rules, claims, open ones, waiting ones: one that was made before there were claims.
-const NO_CLAIMS: &[u8] = &[0; 13];
+const NO_CLAIMS: &[u8] = &[0; 14];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -70,6 +72,7 @@ impl App for LedgerApp {
 pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, String> {
     let with = |missing| move |_| read(&[snapshot, missing].concat());
     let ledger = read(snapshot)
+        .or_else(with(NO_RETURNING))
         .or_else(with(NO_DEFERRED))
         .or_else(with(NO_UPDOWN))
         .or_else(with(NO_VIEW_STARTS))
@@ -119,13 +122,23 @@ mod tests {
         ledger.apply(LogIndex(1), &LedgerCmd::Namespace("search".to_owned()));
         ledger.take_changes();
         let now = postcard::to_allocvec(&ledger).unwrap();
-        let all =
-            [NO_DEFERRED, NO_UPDOWN, NO_VIEW_STARTS, NO_FORGOTTEN, NO_RESETS, NO_LOSSES, NO_TERMS, NO_TURNS, NO_CLAIMS];
+        let all = [
+            NO_RETURNING,
+            NO_DEFERRED,
+            NO_UPDOWN,
+            NO_VIEW_STARTS,
+            NO_FORGOTTEN,
+            NO_RESETS,
+            NO_LOSSES,
+            NO_TERMS,
+            NO_TURNS,
+            NO_CLAIMS,
+        ];
         for missing in [0].into_iter().chain(all.map(<[u8]>::len)) {
             let before = restored(&now[..now.len() - missing]).unwrap();
             assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
         }
-        for wrong in [&now[..now.len() - 6], &[&now[..], &[0]].concat(), b""] {
+        for wrong in [&now[..now.len() - 7], &[&now[..], &[0]].concat(), b""] {
             assert!(restored(wrong).is_err(), "{wrong:?}");
         }
     }

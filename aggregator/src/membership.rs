@@ -6,8 +6,10 @@ use crate::mesh::Mesh;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemark_consensus::raft::{ChangeError, Metrics, RaftNode};
+use tidemark_consensus::raft::{ChangeError, Metrics, ProposeError, RaftNode};
 use tidemark_proto::ids::{AggregatorId, DcId};
+use tidemark_proto::msg::LedgerCmd;
+use tidemark_proto::wire;
 use tokio::sync::Mutex;
 
 /// How often the founding of the ledger is tried.
@@ -45,8 +47,6 @@ impl Membership {
     /// Founds the ledger where nothing is yet, adds and removes members, and hands leadership to the preferred voter.
     pub async fn look_after(self) {
         let preferred = Cluster::member(self.cluster.leader);
-        // Voters that left because they had lost their logs, and vote again when they have them.
-        let mut returning = BTreeSet::new();
         let (mut interval, mut leaders) = (tokio::time::interval(MEMBERSHIP_INTERVAL), self.raft.leaders());
         loop {
             tokio::select! {
@@ -68,7 +68,7 @@ impl Membership {
             if metrics.is_leader {
                 // Else an operator's change is under way.
                 if let Ok(_changing) = self.changing.try_lock() {
-                    self.lead(&mut returning).await;
+                    self.lead().await;
                     log_change("handing over the lead", self.raft.prefer_leader(preferred).await.map(drop));
                 }
             } else if !blank {
@@ -77,16 +77,20 @@ impl Membership {
         }
     }
 
-    async fn lead(&self, returning: &mut BTreeSet<u64>) {
+    async fn lead(&self) {
         let metrics = self.raft.metrics().get();
         if let Some(voters) = metrics.changes_to {
             // A leader that was lost had begun it, or an operator who was not answered in time.
             return log_change("carrying on a change of voters", self.raft.change_voters(voters, true).await);
         }
         self.remove_forgotten(&metrics).await;
-        self.remove_emptied(&metrics, returning).await;
+        let emptied = self.mesh.emptied().first().copied();
+        if let Some(emptied) = emptied {
+            // What is known of the members here is over then.
+            return self.remove_emptied(&metrics, emptied).await;
+        }
         self.add_learners(&metrics).await;
-        self.bring_back(&metrics, returning).await;
+        self.bring_back(&metrics).await;
     }
 
     /// The ledger is founded once in a cluster's life: not by one that has lost its disk and is asked by nobody yet.
@@ -107,10 +111,9 @@ impl Membership {
         }
     }
 
-    /// A member that has lost its log comes back as one that never was there: what it promised and acknowledged is gone.
-    async fn remove_emptied(&self, metrics: &Metrics, returning: &mut BTreeSet<u64>) {
-        let emptied = self.mesh.emptied().first().copied();
-        let Some(emptied) = emptied else { return };
+    /// A member that has lost its log comes back as one that never was there: what it promised and acknowledged is gone. That a voter is to
+    /// vote again is noted first.
+    async fn remove_emptied(&self, metrics: &Metrics, emptied: AggregatorId) {
         let (member, Voters { all, reached }) = (Cluster::member(emptied), self.left_without(|id| id == emptied));
         if metrics.voters.contains(&member) && reached * 2 <= all {
             return tracing::warn!(
@@ -120,31 +123,43 @@ impl Membership {
                 "a member without its log stays until most other voters are there"
             );
         }
+        if metrics.voters.contains(&member)
+            && let Err(error) = self.note_return(emptied, true).await
+        {
+            return tracing::debug!(%error, "noting a voter's return has to wait");
+        }
         match self.raft.remove_member(member).await {
-            Ok(()) => {
-                self.mesh.emptied().remove(&emptied);
-                returning.extend(metrics.voters.contains(&member).then_some(member));
-            }
+            Ok(()) => drop(self.mesh.emptied().remove(&emptied)),
             Err(error) => tracing::debug!(%error, "removing a member has to wait"),
         }
     }
 
     /// Who voted before votes again when it has nearly everything, unless the other one of its pair votes by then: one does.
-    async fn bring_back(&self, metrics: &Metrics, returning: &mut BTreeSet<u64>) {
-        let partner_votes = |&member: &u64| {
-            let partner = Cluster::of_member(member).map(AggregatorId::partner).map(Cluster::member);
-            partner.is_some_and(|partner| metrics.voters.contains(&partner))
+    async fn bring_back(&self, metrics: &Metrics) {
+        let returning: Vec<AggregatorId> = self.ledger.lock().returning().collect();
+        let step = returning.into_iter().find_map(|voter| next_of_return(metrics, voter));
+        let done = match step {
+            None => return,
+            Some(Return::Over(voter)) => self.note_return(voter, false).await,
+            Some(Return::Votes(voter, voters)) => match self.raft.change_voters(voters, true).await {
+                Ok(()) => self.note_return(voter, false).await,
+                Err(error) => return tracing::debug!(%error, "a voter's return has to wait"),
+            },
         };
-        returning.retain(|member| !partner_votes(member));
-        let has = |member: &u64| metrics.matched.get(member).copied().flatten();
-        let lag = |has: u64| metrics.last_log.unwrap_or(0).saturating_sub(has);
-        let ready = |member: &&u64| has(member).is_some_and(|has| lag(has) <= RETURN_LAG_ENTRIES_MAX);
-        let Some(member) = returning.iter().find(ready).copied() else { return };
-        let voters = metrics.voters.iter().copied().chain([member]).collect();
-        match self.raft.change_voters(voters, true).await {
-            Ok(()) => drop(returning.remove(&member)),
-            Err(error) => tracing::debug!(%error, "a voter's return has to wait"),
+        if let Err(error) = done {
+            tracing::debug!(%error, "noting a voter's return has to wait");
         }
+    }
+
+    /// Writes down in the ledger that a voter is to vote again, or that it no longer is; nothing where that is known. Returns once it is
+    /// applied here. To be called where the ledger is led, by who holds [`Membership::changing`].
+    pub async fn note_return(&self, voter: AggregatorId, returns: bool) -> Result<(), ProposeError> {
+        let known = self.ledger.lock().is_returning(voter);
+        if known != returns {
+            let cmd = wire::encode(&LedgerCmd::VoterReturns { voter, returns });
+            self.raft.propose(vec![cmd.into()]).await?;
+        }
+        Ok(())
     }
 
     fn is_forgotten(&self, dc: DcId) -> bool {
@@ -173,8 +188,58 @@ impl Membership {
     }
 }
 
+/// What is to be done about a voter that is to vote again.
+#[derive(Debug, PartialEq, Eq)]
+enum Return {
+    /// It votes, or the other one of its pair does.
+    Over(AggregatorId),
+    /// It has the log: these vote from then on.
+    Votes(AggregatorId, BTreeSet<u64>),
+}
+
+fn next_of_return(metrics: &Metrics, voter: AggregatorId) -> Option<Return> {
+    let member = Cluster::member(voter);
+    if [member, Cluster::member(voter.partner())].iter().any(|either| metrics.voters.contains(either)) {
+        return Some(Return::Over(voter));
+    }
+    let has = metrics.matched.get(&member).copied().flatten()?;
+    let lacks = metrics.last_log.unwrap_or(0).saturating_sub(has);
+    let ready = metrics.learners.contains(&member) && lacks <= RETURN_LAG_ENTRIES_MAX;
+    ready.then(|| Return::Votes(voter, metrics.voters.iter().copied().chain([member]).collect()))
+}
+
 fn log_change(what: &str, result: Result<(), ChangeError>) {
     if let Err(error) = result {
         tracing::debug!(%error, "{what} has to wait");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lost_its_log_votes_again_when_it_has_it_unless_its_partner_votes() {
+        let member = |dc| Cluster::member(DcId(dc));
+        let back = AggregatorId::from(DcId(2));
+        let has = |has: Option<u64>| Metrics {
+            last_log: Some(1_000),
+            voters: [member(0), member(1)].into(),
+            learners: [member(2)].into(),
+            matched: [(member(2), has)].into(),
+            ..Metrics::default()
+        };
+        let all = [member(0), member(1), member(2)].into();
+        assert_eq!(next_of_return(&has(None), back), None);
+        assert_eq!(next_of_return(&has(Some(1_000 - RETURN_LAG_ENTRIES_MAX - 1)), back), None);
+        let caught_up = has(Some(1_000 - RETURN_LAG_ENTRIES_MAX));
+        assert_eq!(next_of_return(&caught_up, back), Some(Return::Votes(back, all)));
+        let no_member = Metrics { learners: BTreeSet::new(), ..caught_up.clone() };
+        assert_eq!(next_of_return(&no_member, back), None);
+        for votes in [back, back.partner()] {
+            let voters = [member(0), member(1), Cluster::member(votes)].into();
+            let over = Metrics { voters, ..caught_up.clone() };
+            assert_eq!(next_of_return(&over, back), Some(Return::Over(back)), "{votes} votes");
+        }
     }
 }

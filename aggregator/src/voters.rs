@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::handle::Aggregator;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tidemark_consensus::raft::{ChangeError, Metrics};
+use tidemark_consensus::raft::{ChangeError, Metrics, ProposeError};
 use tidemark_proto::ids::AggregatorId;
 
 /// A member may vote once it lacks no more entries than this: an election must not wait for its disk.
@@ -21,6 +21,8 @@ const CHANGE_PATIENCE: Duration = Duration::from_secs(3);
 pub struct MemberStanding {
     pub id: AggregatorId,
     pub votes: bool,
+    /// It voted before it lost its log, and votes again once it has it.
+    pub returns: bool,
     /// Whether it can be reached from here.
     pub connected: bool,
     /// Entries that it is not known to have; only who leads knows.
@@ -66,6 +68,8 @@ pub enum VoterError {
     UnderWay,
     #[error(transparent)]
     Change(#[from] ChangeError),
+    #[error(transparent)]
+    Note(#[from] ProposeError),
 }
 
 impl VoterChange {
@@ -91,24 +95,39 @@ impl Aggregator {
         let standing = |id: AggregatorId| MemberStanding {
             id,
             votes: metrics.voters.contains(&Cluster::member(id)),
+            returns: self.returns(&metrics, id),
             connected: self.reaches_aggregator(id),
             behind: behind(&metrics, Cluster::member(id)),
         };
         self.cluster().aggregators().map(standing).collect()
     }
 
-    /// Changes who votes. Returns when both steps of the change are committed. To be asked where the ledger is led.
+    /// Changes who votes. Removing one that is to vote again takes that back. Returns when both steps of the change are committed. To be asked where the ledger is led.
     pub async fn change_voters(&self, change: VoterChange) -> Result<(), VoterError> {
         // What is checked below must not be changed meanwhile by the one that looks after the members.
         let changing = tokio::time::timeout(CHANGE_PATIENCE, self.changing().lock()).await;
         let _changing = changing.map_err(|_| VoterError::UnderWay)?;
-        let metrics = self.raft();
+        let (metrics, membership) = (self.raft(), self.membership());
+        if let VoterChange::Remove(leaves) = change
+            && metrics.is_leader
+            && self.returns(&metrics, leaves)
+        {
+            return Ok(membership.note_return(leaves, false).await?);
+        }
         let voters = self.voters_after(&metrics, change)?;
+        if let Some(leaves) = change.leaves() {
+            // First, so that whoever leads next does not bring it back.
+            membership.note_return(leaves, false).await?;
+        }
         let names = self.names_of(&voters);
         tracing::info!(?change, ?names, "the ledger's voters are changed");
         self.raft_node().change_voters(voters, true).await?;
         tracing::info!(?names, "the ledger's voters have changed");
         Ok(())
+    }
+
+    fn returns(&self, metrics: &Metrics, id: AggregatorId) -> bool {
+        !metrics.voters.contains(&Cluster::member(id)) && self.with_ledger(|ledger| ledger.is_returning(id))
     }
 
     /// Those who vote in the ledger, as far as is known here.

@@ -16,6 +16,7 @@ pub mod milestones;
 pub mod resets;
 pub mod revoke;
 mod stored;
+mod voters;
 pub mod window;
 
 pub use account::AccountState;
@@ -68,6 +69,8 @@ pub struct Ledger {
     lost: BTreeSet<GroupId>,
     /// Data centres that never return.
     forgotten: BTreeSet<DcId>,
+    /// Voters that lost their logs and are to vote again.
+    returning: BTreeSet<AggregatorId>,
     changes: ChangeSets,
 }
 
@@ -237,6 +240,7 @@ impl Ledger {
                 }
             }
             LedgerCmd::Forget { dc, forced, heard } => self.on_forget(index, *dc, *forced, *heard),
+            LedgerCmd::VoterReturns { voter, returns } => self.on_voter_returns(*voter, *returns),
             LedgerCmd::Offer(offer) => self.on_offer(index, offer),
             LedgerCmd::Detail(detail) => self.on_detail(index, detail),
             LedgerCmd::Grant { counter, epoch, group, amount, if_awarded } => {
@@ -836,6 +840,7 @@ impl Ledger {
         self.resets.check_invariants();
         let begun = |(name, state): (&CounterName, &CounterLedger)| state.epoch() == self.resets.generation(name) + 1;
         assert!(self.counters.iter().all(begun), "an epoch is a generation's");
+        assert!(!self.returning.iter().any(|voter| self.is_forgotten(voter.dc)), "who is forgotten never votes again");
     }
 }
 

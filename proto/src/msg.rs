@@ -775,6 +775,12 @@ pub enum LedgerCmd {
     },
     /// A namespace whose counters may go down, from now on and for ever.
     UpDown(String),
+    /// A voter of this log has lost it and leaves the voters: it votes again once it has the log. Or (not `returns`) it does, or is not to
+    /// any more. Of the ledger's leader.
+    VoterReturns {
+        voter: AggregatorId,
+        returns: bool,
+    },
 }
 
 /// How awards are claimed.

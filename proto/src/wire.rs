@@ -320,7 +320,7 @@ impl Message for LedgerCmd {
                 Ok(CounterName::new(namespace, b"-").map(|_| ())?)
             }
             LedgerCmd::View(_) | LedgerCmd::ViewStart { .. } | LedgerCmd::SetAside { .. } => Ok(()),
-            LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } => Ok(()),
+            LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } | LedgerCmd::VoterReturns { .. } => Ok(()),
             LedgerCmd::Remains { counter, component, .. } => {
                 at_most("component of a group", *component, COMPONENT_MAX * u64::from(LANES_MAX))?;
                 name(counter)

@@ -22,7 +22,7 @@ enum Action {
     Members,
     /// Lets one aggregator vote that does not yet; asked of the one that leads
     AddVoter { joins: String },
-    /// Takes the vote from one, which stays a member; asked of the one that leads
+    /// Takes the vote from one, which stays a member, also if it is to vote again; asked of the one that leads
     RemoveVoter { leaves: String },
     /// Lets one aggregator vote in the place of another; asked of the one that leads
     ReplaceVoter {
@@ -58,12 +58,14 @@ async fn change(remote: &Remote, joins: Option<String>, leaves: Option<String>) 
 
 fn text(body: &MembersBody) -> String {
     let line = |member: &MemberBody| {
-        let MemberBody { aggregator, votes, connected, behind, view } = member;
+        let MemberBody { aggregator, votes, returns, connected, behind, view } = member;
         let leads = body.leader.as_deref() == Some(aggregator);
         let role = if leads {
             "leads"
         } else if *votes {
             "votes"
+        } else if *returns {
+            "learns, votes again once it has the log"
         } else {
             "learns"
         };
@@ -85,6 +87,7 @@ mod tests {
         let member = |name: &str, votes, connected, behind, view| MemberBody {
             aggregator: name.to_owned(),
             votes,
+            returns: behind == Some(7),
             connected,
             behind,
             view,
@@ -92,6 +95,7 @@ mod tests {
         let members = vec![
             member("usa-0", true, true, Some(0), true),
             member("asia-0", true, true, Some(3), true),
+            member("sa-0", false, true, Some(7), true),
             member("usa-0/second", false, false, Some(90), false),
         ];
         let warning = Some("2 voters".to_owned());
@@ -99,6 +103,7 @@ mod tests {
         assert_eq!(
             text(&body),
             "usa-0: leads, 0 entries behind\nasia-0: votes, 3 entries behind\n\
+             sa-0: learns, votes again once it has the log, 7 entries behind\n\
              usa-0/second: learns, not reached, 90 entries behind, arming does not wait for its view\n\
              warning: 2 voters"
         );

@@ -201,7 +201,7 @@ impl From<VoterError> for Failure {
             VoterError::Behind { .. } => "behind",
             VoterError::Majority { .. } => "majority",
             VoterError::UnderWay | VoterError::Change(ChangeError::Refused(_)) => "under-way",
-            VoterError::Change(error) => return Failure::InDoubt(error.to_string()),
+            VoterError::Change(_) | VoterError::Note(_) => return Failure::InDoubt(error.to_string()),
         };
         Failure::Conflict { code, message: error.to_string() }
     }

@@ -36,6 +36,9 @@ pub struct MemberBody {
     /// `DC`, or `DC/second`.
     pub aggregator: String,
     pub votes: bool,
+    /// It voted before it lost its log, and votes again once it has it.
+    #[serde(default)]
+    pub returns: bool,
     /// Whether it can be reached from here.
     pub connected: bool,
     /// Entries of the log that it is not known to have; only who leads knows.

@@ -93,6 +93,7 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
         14 => LedgerCmd::ViewStart { view: view(number), start: amount },
         15 => LedgerCmd::SetAside { view: view(number), start: amount },
         16 => LedgerCmd::UpDown(["search", "stock"][usize::from(number % 2)].into()),
+        17 => LedgerCmd::VoterReturns { voter: view(number), returns: amount.is_multiple_of(2) },
         _ => LedgerCmd::Namespace("x".repeat(usize::from(number % 40))),
     }
 }

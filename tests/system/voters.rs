@@ -139,3 +139,69 @@ async fn define_another(at: SocketAddr) -> u64 {
     assert_eq!(defined.0, 200, "{}", defined.1);
     milestone
 }
+
+/// One member of the ledger as a process knows it.
+async fn member(at: SocketAddr, name: &str) -> Option<Value> {
+    let (_, body) = http::get(at, "/v1/ledger").await?;
+    body["members"].as_array()?.iter().find(|member| member["aggregator"] == name).cloned()
+}
+
+/// Its disk is gone. It comes back without, and is killed again before it has the log: it is to vote again, and does not yet.
+async fn lose_disk(cluster: &Cluster, centres: &mut [Centre], dc: usize) {
+    centres[dc].aggregator.kill();
+    std::fs::remove_dir_all(cluster.data(dc, Role::Aggregator)).unwrap();
+    (centres[dc].aggregator, _) = cluster.start(dc, Role::Aggregator).await;
+    let at = centres[0].http;
+    let returns = async || member(at, DCS[dc]).await.filter(|member| member["returns"] == true);
+    let member = until("that it is to vote again", returns).await;
+    centres[dc].aggregator.kill();
+    assert_eq!(member["votes"], false);
+    assert_eq!(voters(at).await.unwrap().0, ["usa-0", "europe-0"]);
+}
+
+async fn restart(cluster: &Cluster, centres: &mut [Centre], dc: usize) {
+    centres[dc].aggregator.kill();
+    (centres[dc].aggregator, centres[dc].http) = cluster.start(dc, Role::Aggregator).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_that_lost_its_disk_votes_again_under_the_next_leader_unless_an_operator_removed_it() {
+    let cluster = Cluster::new(&DCS[..3]);
+    let (mut centres, lost) = (cluster.centres().await, 2);
+    until("the leader", async || leader(centres[0].http).await.filter(|name| name == DCS[0])).await;
+    arm(centres[0].http, QUERIES, &[1_000_000]).await;
+    lose_disk(&cluster, &mut centres, lost).await;
+    restart(&cluster, &mut centres, 0).await;
+    let at = centres[0].http;
+    until("a leader that knows", async || {
+        leader(at).await?;
+        member(at, DCS[lost]).await.filter(|member| member["returns"] == true && member["votes"] == false)
+    })
+    .await;
+    restart(&cluster, &mut centres, lost).await;
+    until_voters(at, &DCS[..3]).await;
+    until("that this is noted", async || member(at, DCS[lost]).await.filter(|member| member["returns"] == false)).await;
+    // It makes the majority.
+    centres[1].aggregator.kill();
+    until_gone(at, 1).await;
+    define_another(at).await;
+    restart(&cluster, &mut centres, 1).await;
+
+    until("the leader", async || leader(at).await.filter(|name| name == DCS[0])).await;
+    lose_disk(&cluster, &mut centres, lost).await;
+    let said = until_done(&cluster, at, &["remove-voter", DCS[lost]]).await;
+    assert!(said.contains("asia-0: learns, not reached") && !said.contains("again"), "{said}");
+    restart(&cluster, &mut centres, 0).await;
+    restart(&cluster, &mut centres, lost).await;
+    let at = centres[0].http;
+    let has_all = async || member(at, DCS[lost]).await.filter(|member| member["behind"] == 0);
+    let member = until("a learner that has the log", has_all).await;
+    assert_eq!((&member["votes"], &member["returns"]), (&false.into(), &false.into()));
+    until("that it votes", async || {
+        let (done, said) = ledger(&cluster, at, &["add-voter", DCS[lost]]);
+        assert!(!said.contains("votes already"), "nobody else has done it: {said}");
+        done.then_some(())
+    })
+    .await;
+    until_voters(at, &DCS[..3]).await;
+}

@@ -247,7 +247,7 @@ fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer.group.dc == dc,
         LedgerCmd::Signature { dc: of, .. } => *of == dc,
         LedgerCmd::Grant { .. } | LedgerCmd::Revoke { .. } => false,
-        LedgerCmd::ClaimUntil { .. } | LedgerCmd::ClaimOver { .. } => false,
+        LedgerCmd::ClaimUntil { .. } | LedgerCmd::ClaimOver { .. } | LedgerCmd::VoterReturns { .. } => false,
     }
 }
 

@@ -55,6 +55,8 @@ impl Ledger {
         next.views.clear();
         // None has started in the new era.
         next.view_starts.clear();
+        // All voters begin it with the same log.
+        next.returning.clear();
         next.changes = super::ChangeSets::default();
         for copy in copies.iter().filter(|_| !bites(Bug::EraForgetsAwards)) {
             next.take_over_awards(copy);

@@ -69,6 +69,7 @@ impl Ledger {
             return;
         }
         self.forgotten.insert(dc);
+        self.returning.retain(|voter| voter.dc != dc);
         self.changes.forgotten = true;
         // First, so that nothing that is armed anew waits for it.
         if !bites(Bug::ForgottenIsAwaited) {

@@ -26,6 +26,7 @@ pub(super) struct Stored {
     updown: BTreeSet<String>,
     /// Of counters that have any.
     deferred: BTreeMap<CounterName, Deferred>,
+    returning: BTreeSet<AggregatorId>,
 }
 
 /// The same, borrowed.
@@ -46,6 +47,7 @@ struct Storing<'l> {
     view_starts: &'l BTreeMap<AggregatorId, u64>,
     updown: &'l BTreeSet<String>,
     deferred: BTreeMap<&'l CounterName, &'l Deferred>,
+    returning: &'l BTreeSet<AggregatorId>,
 }
 
 impl Ledger {
@@ -58,7 +60,7 @@ impl Ledger {
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Ledger { applied, namespaces, updown, spread, views, view_starts, groups, .. } = self;
-        let Ledger { counters, claims, lost, resets, forgotten, .. } = self;
+        let Ledger { counters, claims, lost, resets, forgotten, returning, .. } = self;
         let terms = counters.iter().map(|(name, counter)| (name, counter.terms()));
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
         let losses = counters.iter().map(|(name, counter)| (name, counter.losses()));
@@ -82,6 +84,7 @@ impl Serialize for Ledger {
             view_starts,
             updown,
             deferred,
+            returning,
         };
         storing.serialize(serializer)
     }
@@ -91,6 +94,7 @@ impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
+        let Stored { returning, .. } = stored;
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());
         for (name, terms) in terms {
@@ -122,6 +126,7 @@ impl From<Stored> for Ledger {
             lost,
             resets,
             forgotten,
+            returning,
             changes,
         }
     }
