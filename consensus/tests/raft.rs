@@ -153,6 +153,33 @@ async fn a_member_that_lost_its_log_leaves_before_it_comes_back_and_votes_again(
 }
 
 #[tokio::test]
+async fn who_has_lost_its_log_elects_nobody_who_lacks_what_it_had_acknowledged() {
+    let mut group = Group::of_voters(3, config()).await;
+    let leader = group.leader().await;
+    let [wiped, behind] = [1 + leader % 3, 1 + (leader + 1) % 3];
+    propose_all(group.node(leader), &texts(0..5)).await;
+    group.wait_seen(behind, &texts(0..5)).await;
+    group.network.cut(&[behind], &[leader, wiped], true);
+    propose_all(group.node(leader), &texts(5..10)).await;
+    group.wait_seen(wiped, &texts(0..10)).await;
+    group.kill(wiped).await;
+    group.kill(leader).await;
+    std::fs::remove_file(group.path(wiped)).unwrap();
+    group.network.cut(&[behind], &[leader, wiped], false);
+    group.start(wiped).await;
+    tokio::time::sleep(Duration::from_millis(config().timing.election_max_ms * 4)).await;
+    for id in [wiped, behind] {
+        assert!(!group.node(id).metrics().get().is_leader, "{id} lacks what was committed");
+    }
+    group.start(leader).await;
+    let next = group.leader().await;
+    propose_all(group.node(next), &texts(10..12)).await;
+    for id in 1..=3 {
+        group.wait_seen(id, &texts(0..12)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_change_of_voters_whose_leader_is_lost_on_the_way_is_carried_on_by_the_next() {
     let mut group = Group::of_voters(3, config()).await;
     let leader = group.leader().await;

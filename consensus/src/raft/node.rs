@@ -264,7 +264,7 @@ impl RaftNode {
         let ticking = Arc::new(Ticking(tokio::spawn(tick_while_voting(id, raft.clone()))));
         let proposer = Proposer::start(raft.clone(), &config);
         let inbox = MemoryInbox::new(config.message_bytes_max, config.snapshot_bytes_max);
-        let server = Arc::new(Server::new(raft.clone(), config.message_bytes_max, inbox));
+        let server = Arc::new(Server::new(raft.clone(), config.message_bytes_max, inbox).keeping_numbers());
         Ok(Self { id, raft, proposer, server, store, transport, _ticking: ticking })
     }
 

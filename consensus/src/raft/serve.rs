@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, pin_mut, stream};
 use openraft::Raft;
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::raft::TransferLeaderRequest;
 use openraft::raft::{AppendEntriesRequest, VoteRequest};
@@ -17,16 +18,26 @@ use super::transport::{CallKind, Duplex, RaftService, ServeError};
 use super::types::{SnapshotOf, TypeConfig, Vote};
 use super::wire::{self, SnapshotInstall};
 
+/// Of the first entry, which names the voters.
+const FOUNDING_INDEX: u64 = 0;
+
 /// Serves other members of one group.
 pub(crate) struct Server<M: RaftStateMachine<TypeConfig>, I> {
     raft: Raft<TypeConfig, M>,
     message_bytes_max: usize,
     inbox: I,
+    keeps_number: bool,
 }
 
 impl<M: RaftStateMachine<TypeConfig>, I: SnapshotInbox<Body = M::SnapshotData>> Server<M, I> {
     pub fn new(raft: Raft<TypeConfig, M>, message_bytes_max: usize, inbox: I) -> Self {
-        Self { raft, message_bytes_max, inbox }
+        Self { raft, message_bytes_max, inbox, keeps_number: false }
+    }
+
+    /// A member of this group has the same number on another disk. So one without a log, which may have voted and acknowledged on an
+    /// earlier disk, votes for nobody but who founds the group.
+    pub fn keeping_numbers(self) -> Self {
+        Self { keeps_number: true, ..self }
     }
 
     async fn answer(&self, from: u64, kind: CallKind, request: &[u8]) -> Result<Bytes, ServeError> {
@@ -49,15 +60,23 @@ impl<M: RaftStateMachine<TypeConfig>, I: SnapshotInbox<Body = M::SnapshotData>> 
     }
 
     async fn on_vote(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
-        let request: VoteRequest<TypeConfig> = wire::decode(request, self.message_bytes_max)?;
-        check_sender(from, &request.vote)?;
+        let request = self.decode_vote(from, request)?;
         Ok(wire::encode(&self.raft.vote(request).await.map_err(stopped)?))
     }
 
     async fn on_pre_vote(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {
+        let request = self.decode_vote(from, request)?;
+        Ok(wire::encode(&self.raft.pre_vote(request).await.map_err(stopped)?))
+    }
+
+    fn decode_vote(&self, from: u64, request: &[u8]) -> Result<VoteRequest<TypeConfig>, ServeError> {
         let request: VoteRequest<TypeConfig> = wire::decode(request, self.message_bytes_max)?;
         check_sender(from, &request.vote)?;
-        Ok(wire::encode(&self.raft.pre_vote(request).await.map_err(stopped)?))
+        let founds = request.last_log_id.is_none_or(|last| last.index() == FOUNDING_INDEX);
+        if self.keeps_number && !founds && self.raft.metrics().borrow_watched().last_log_index.is_none() {
+            return Err(ServeError::Blank);
+        }
+        Ok(request)
     }
 
     async fn on_chunk(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {

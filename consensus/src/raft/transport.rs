@@ -137,6 +137,9 @@ pub enum ServeError {
     /// This member does not take part yet: it has not heard from enough others that its disk is the latest of its name.
     #[error("the member has not made sure yet that its disk is not an old copy")]
     Unsure,
+    /// This member has no log, and may have lost it.
+    #[error("the member has no log: it votes once a leader has taken it in anew")]
+    Blank,
     /// This kind of call is not part of the group's protocol.
     #[error("calls of kind {kind:?} are not served here")]
     NotServed {
