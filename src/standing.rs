@@ -1,7 +1,7 @@
 //! How each data centre stands with one counter, as one aggregator knows it: for the page of the cluster and the demo's table.
 //! The work is bounded by the data centres, their groups and the counter's components, whatever was ever awarded or counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tidemark_aggregator::{Aggregator, Cluster, DataCentre};
 use tidemark_proto::aggregator::AggregatorCore;
 use tidemark_proto::ids::{CounterName, DcId, Half};
@@ -30,12 +30,13 @@ pub fn rights(ledger: &Ledger, counter: &CounterName, dc: DcId) -> Option<u64> {
 /// A counter in all data centres; `places` are theirs, by their numbers.
 pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<Place>]) -> ClusterBody {
     let (cluster, leader, now) = (aggregator.cluster(), leader(aggregator), aggregator.now());
+    let voters = aggregator.voters().into_iter().map(|voter| voter.dc).collect();
     aggregator.with_ledger(|ledger| {
         aggregator.with_core(|core| {
             let reading = core.read(counter, ledger);
             let parts = |half| core.view().parts_of(counter, half, reading.generation);
             let (up, down) = (parts(Half::Up), if reading.down > 0 { parts(Half::Down) } else { BTreeMap::new() });
-            let known = Known { aggregator, ledger, core, counter, now };
+            let known = Known { aggregator, ledger, core, counter, now, voters };
             let dc = |(number, layout): (u16, &DataCentre)| {
                 let place = places.get(usize::from(number)).cloned().flatten();
                 let part = |of: &BTreeMap<DcId, u64>| of.get(&DcId(number)).copied().unwrap_or(0);
@@ -63,6 +64,8 @@ struct Known<'a> {
     core: &'a AggregatorCore,
     counter: &'a CounterName,
     now: Time,
+    /// Data centres of which an aggregator votes in the ledger.
+    voters: BTreeSet<DcId>,
 }
 
 impl Known<'_> {
@@ -75,7 +78,7 @@ impl Known<'_> {
         DcBody {
             name,
             place,
-            voter: self.aggregator.members().iter().any(|member| member.votes && member.id.dc == dc),
+            voter: self.voters.contains(&dc),
             reachable,
             round_trip_ms: round_trip.map(|span| span.0 as f64 / US_PER_MS),
             heard_ms: self.core.gossip().progressed(dc).map(|at| (self.now - at).0 as f64 / US_PER_MS),

@@ -89,7 +89,7 @@ impl VoterChange {
 }
 
 impl Aggregator {
-    /// All aggregators of the layout as members of the ledger.
+    /// All aggregators of the layout as members of the ledger. Not for who holds its lock.
     pub fn members(&self) -> Vec<MemberStanding> {
         let metrics = self.raft();
         let standing = |id: AggregatorId| MemberStanding {
@@ -130,7 +130,12 @@ impl Aggregator {
         !metrics.voters.contains(&Cluster::member(id)) && self.with_ledger(|ledger| ledger.is_returning(id))
     }
 
-    /// Those who vote in the ledger, as far as is known here.
+    /// Those who vote in the ledger, as far as is known here. Asks no lock.
+    pub fn voters(&self) -> BTreeSet<AggregatorId> {
+        self.raft().voters.iter().copied().filter_map(Cluster::of_member).collect()
+    }
+
+    /// The same by name.
     pub fn voter_names(&self) -> Vec<String> {
         self.names_of(&self.raft().voters)
     }
