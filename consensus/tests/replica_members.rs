@@ -98,6 +98,33 @@ async fn when_a_majority_of_the_disks_is_gone_all_say_so_and_nothing_is_founded_
 }
 
 #[tokio::test]
+async fn a_leader_that_is_left_alone_with_new_disks_says_so_and_so_do_they() {
+    let mut group = Group::of_voters(3, plain).await;
+    group.submit(&texts(0..20)).await;
+    // Who should lead: it hands over to nobody.
+    group.members[&1].metrics("it leads", |metrics| metrics.is_leader).await;
+    let replace = async |group: &mut Group, node| {
+        group.kill(node).await;
+        group.wipe(node);
+        group.start(node).await;
+    };
+    replace(&mut group, 2).await;
+    let learner = group.members[&2].replica.member();
+    group.members[&1].metrics("a learner", |metrics| metrics.learners.contains(&learner)).await;
+    replace(&mut group, 3).await;
+    for member in group.members.values() {
+        let state = member.until("it is known that the majority is gone", |state| !state.bereft.is_empty()).await;
+        assert_eq!(state.bereft, [2, 3].into());
+    }
+    let knows = group.members[&2].replica.metrics().get();
+    assert_eq!(
+        (knows.learners, knows.leader.map(node_of)),
+        ([learner].into(), Some(1)),
+        "the leader has sent it its log"
+    );
+}
+
+#[tokio::test]
 async fn nodes_come_and_go_with_the_placement() {
     let mut group = Group::of_voters(3, plain).await;
     group.submit(&texts(0..10)).await;

@@ -80,7 +80,8 @@ impl Statuses {
             return Err("this node was taken away and holds nothing any more: it may be stopped for good".to_owned());
         }
         let any = statuses.iter().any(|status| status.serving);
-        for status in statuses.into_iter().filter(|status| !any || status.is_founded() || status.failed.is_some()) {
+        let matters = |status: &GroupStatus| status.is_founded() || status.failed.is_some() || status.trouble.is_some();
+        for status in statuses.into_iter().filter(|status| !any || matters(status)) {
             let GroupStatus { group, failed, trouble, serving, .. } = status;
             let group = group.map_or_else(|| "a group".to_owned(), |group| format!("group {group}"));
             match (failed, trouble, serving) {

@@ -327,7 +327,7 @@ impl Keeper {
         }
         let members = newest(&own, &metrics, &answers);
         self.probe_leader(&metrics, findings).await;
-        self.look_for_majority(&metrics, members, &placement, &answers, findings).await;
+        self.look_for_majority(&metrics, members, &answers, findings).await;
         if !self.is_sure.load(Ordering::Acquire) && is_majority(&metrics, members, &placement, &answers) {
             self.is_sure.store(true, Ordering::Release);
             self.raft.runtime_config().elect(true);
@@ -449,13 +449,12 @@ impl Keeper {
         &self,
         metrics: &RaftMetrics<TypeConfig>,
         members: &StoredMembership,
-        placement: &[u32],
         answers: &BTreeMap<u64, Greeted>,
         findings: &mut Findings,
     ) {
         let present = answers.values().map(|greeted| (node_of(greeted.member), greeted.clone()));
         let strangers = match is_leaderless(metrics, &findings.present) || metrics.state.is_leader() {
-            true => strangers(metrics, members, placement, &present.collect()),
+            true => strangers(metrics, members, &present.collect()),
             false => BTreeSet::new(),
         };
         findings.bereft_since = findings.bereft_since.filter(|_| !strangers.is_empty());
@@ -584,9 +583,10 @@ impl Keeper {
     }
 }
 
-/// Nobody leads, as far as is known; a leader whose node answers with another disk does not.
+/// Nobody leads, as far as is known; a leader whose node answers with another disk does not, nor one that has lost the majority: it
+/// still sends its log, even to a disk that it cannot make a voter any more.
 fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, present: &BTreeMap<u32, Greeted>) -> bool {
-    let is_gone = |leader: u64| present.get(&node_of(leader)).is_some_and(|said| said.member != leader);
+    let is_gone = |leader: u64| present.get(&node_of(leader)).is_some_and(|said| said.member != leader || said.bereft);
     metrics.current_leader.is_none_or(is_gone)
 }
 
@@ -628,26 +628,30 @@ fn nodes_of(membership: &StoredMembership) -> impl Iterator<Item = u32> {
 }
 
 /// Nodes with other disks than those of the group, if without them nothing can be decided; else none. Who is blank takes the word of
-/// somebody who knows the group: it cannot tell itself from one that is about to be added.
+/// somebody who knows the group and has found that: it cannot tell itself from one that is about to be added.
 fn strangers(
     metrics: &RaftMetrics<TypeConfig>,
-    membership: &StoredMembership,
-    placement: &[u32],
+    members: &StoredMembership,
     present: &BTreeMap<u32, Greeted>,
 ) -> BTreeSet<u32> {
-    if !knows_group(metrics) {
-        let is_blank =
-            |node: &&u32| **node == node_of(metrics.id) || present.get(*node).is_some_and(|said| !said.knows);
-        let blank: BTreeSet<u32> = placement.iter().filter(is_blank).copied().collect();
-        let is_known = present.values().any(|said| said.knows && said.bereft);
-        return if is_known && blank.len() * 2 >= placement.len() { blank } else { BTreeSet::new() };
-    }
-    let is_gone = |voter: &&u64| present.get(&node_of(**voter)).is_some_and(|said| said.member != **voter);
+    let members = match knows_group(metrics) {
+        true => Some(members),
+        false => present
+            .values()
+            .filter(|said| said.knows && said.bereft)
+            .map(|said| &said.membership)
+            .max_by_key(|known| *known.log_id()),
+    };
+    let is_another = |voter: &u64| match node_of(*voter) {
+        own if own == node_of(metrics.id) => *voter != metrics.id,
+        node => present.get(&node).is_some_and(|said| said.member != *voter),
+    };
     let of_config = |voters: &BTreeSet<u64>| -> BTreeSet<u32> {
-        let gone: BTreeSet<u32> = voters.iter().filter(is_gone).map(|voter| node_of(*voter)).collect();
+        let gone: BTreeSet<u32> =
+            voters.iter().filter(|voter| is_another(voter)).map(|voter| node_of(*voter)).collect();
         if gone.len() * 2 >= voters.len() { gone } else { BTreeSet::new() }
     };
-    membership.membership().get_joint_config().iter().flat_map(of_config).collect()
+    members.into_iter().flat_map(|known| known.membership().get_joint_config()).flat_map(of_config).collect()
 }
 
 /// Whether a voter of a node has answered the leader lately.
@@ -731,6 +735,33 @@ mod tests {
             !is_sure(a(3), &founded, answers(&[b(1), b(2)], &StoredMembership::default())),
             "blank ones know nothing"
         );
+    }
+
+    #[test]
+    fn whose_node_has_another_disk_is_gone_whoever_leads() {
+        let founded = members(0, &[a(1), a(2), a(3)], &[]);
+        let learning = members(90, &[a(1), a(2), a(3)], &[b(2)]);
+        let said = |answers: BTreeMap<u64, Greeted>, bereft| -> BTreeMap<u32, Greeted> {
+            answers.into_values().map(|said| (node_of(said.member), Greeted { bereft, ..said })).collect()
+        };
+        let blank = |node| said(answers(&[b(node)], &StoredMembership::default()), false);
+        let old = |bereft| said(answers(&[a(1)], &learning), bereft);
+        let of = |own, known: &StoredMembership, present: [BTreeMap<u32, Greeted>; 2]| {
+            strangers(&knowing(own, known), known, &present.into_iter().flatten().collect())
+        };
+        let none = BTreeSet::new();
+        assert_eq!(of(a(1), &founded, [blank(2), blank(3)]), [2, 3].into());
+        assert_eq!(of(a(1), &founded, [blank(2), BTreeMap::new()]), none, "the third is silent, it may come back");
+        assert_eq!(
+            of(b(2), &learning, [old(false), blank(3)]),
+            [2, 3].into(),
+            "it has the log from a leader that cannot decide"
+        );
+        assert_eq!(of(b(2), &learning, [old(false), BTreeMap::new()]), none, "it is a new disk itself");
+        let nothing = StoredMembership::default();
+        assert_eq!(of(b(3), &nothing, [old(false), blank(2)]), none, "a group that it may be about to join");
+        let learner = said(answers(&[b(2)], &learning), true);
+        assert_eq!(of(b(3), &nothing, [old(true), learner]), [2, 3].into(), "whoever knows says so");
     }
 
     proptest! {
