@@ -6,7 +6,7 @@ use crate::mesh::Mesh;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemark_consensus::raft::{ChangeError, Metrics, ProposeError, RaftNode};
+use tidemark_consensus::raft::{ChangeError, Metrics, ProposeError, RaftNode, ReadError};
 use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
@@ -25,6 +25,9 @@ pub const LEARNER_FLUSH_GATHER: Duration = Duration::from_millis(50);
 
 /// A member that voted before it lost its log votes again when it lacks no more entries than this: under load it always lacks some.
 const RETURN_LAG_ENTRIES_MAX: u64 = 64;
+
+/// Until a majority has confirmed who leads, and what is committed is applied.
+const CATCH_UP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What looks after the members.
 pub struct Membership {
@@ -78,7 +81,10 @@ impl Membership {
     }
 
     async fn lead(&self) {
-        let metrics = self.raft.metrics().get();
+        let metrics = match self.caught_up().await {
+            Ok(metrics) => metrics,
+            Err(error) => return tracing::debug!(%error, "looking after the members has to wait"),
+        };
         if let Some(voters) = metrics.changes_to {
             // A leader that was lost had begun it, or an operator who was not answered in time.
             return log_change("carrying on a change of voters", self.raft.change_voters(voters, true).await);
@@ -91,6 +97,14 @@ impl Membership {
         }
         self.add_learners(&metrics).await;
         self.bring_back(&metrics).await;
+    }
+
+    /// The members, once all is applied here that whoever led before has committed: else what it noted of voters would not be known.
+    pub async fn caught_up(&self) -> Result<Metrics, ReadError> {
+        tokio::time::timeout(CATCH_UP_PATIENCE, self.raft.read_index())
+            .await
+            .unwrap_or_else(|_| Err(ReadError::NoQuorum(format!("not within {CATCH_UP_PATIENCE:?}"))))?;
+        Ok(self.raft.metrics().get())
     }
 
     /// The ledger is founded once in a cluster's life: not by one that has lost its disk and is asked by nobody yet.
@@ -141,6 +155,9 @@ impl Membership {
         let done = match step {
             None => return,
             Some(Return::Over(voter)) => self.note_return(voter, false).await,
+            Some(Return::Votes(voter, voters)) if !self.are_reached(&metrics.voters) || !self.are_reached(&voters) => {
+                return tracing::debug!(?voter, "a voter's return waits until most voters are there");
+            }
             Some(Return::Votes(voter, voters)) => match self.raft.change_voters(voters, true).await {
                 Ok(()) => self.note_return(voter, false).await,
                 Err(error) => return tracing::debug!(%error, "a voter's return has to wait"),
@@ -183,8 +200,17 @@ impl Membership {
     pub fn left_without(&self, gone: impl Fn(AggregatorId) -> bool) -> Voters {
         let voters = self.raft.metrics().get().voters.into_iter().filter_map(Cluster::of_member);
         let left: Vec<AggregatorId> = voters.filter(|&id| !gone(id)).collect();
-        let reached = |id: &&AggregatorId| **id == self.own || self.mesh.connection(**id).is_some();
-        Voters { all: left.len(), reached: left.iter().filter(reached).count() }
+        Voters { all: left.len(), reached: left.iter().filter(|id| self.reaches(**id)).count() }
+    }
+
+    /// Whether a majority of these can be reached from here.
+    fn are_reached(&self, voters: &BTreeSet<u64>) -> bool {
+        let reached = voters.iter().filter_map(|voter| Cluster::of_member(*voter)).filter(|id| self.reaches(*id));
+        reached.count() * 2 > voters.len()
+    }
+
+    fn reaches(&self, id: AggregatorId) -> bool {
+        id == self.own || self.mesh.connection(id).is_some()
     }
 }
 

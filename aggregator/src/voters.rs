@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::handle::Aggregator;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tidemark_consensus::raft::{ChangeError, Metrics, ProposeError};
+use tidemark_consensus::raft::{ChangeError, Metrics, ProposeError, ReadError};
 use tidemark_proto::ids::AggregatorId;
 
 /// A member may vote once it lacks no more entries than this: an election must not wait for its disk.
@@ -70,6 +70,8 @@ pub enum VoterError {
     Change(#[from] ChangeError),
     #[error(transparent)]
     Note(#[from] ProposeError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 impl VoterChange {
@@ -107,7 +109,9 @@ impl Aggregator {
         // What is checked below must not be changed meanwhile by the one that looks after the members.
         let changing = tokio::time::timeout(CHANGE_PATIENCE, self.changing().lock()).await;
         let _changing = changing.map_err(|_| VoterError::UnderWay)?;
-        let (metrics, membership) = (self.raft(), self.membership());
+        let membership = self.membership();
+        // Who does not lead says who does.
+        let metrics = if self.raft().is_leader { membership.caught_up().await? } else { self.raft() };
         if let VoterChange::Remove(leaves) = change
             && metrics.is_leader
             && self.returns(&metrics, leaves)

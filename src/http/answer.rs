@@ -4,7 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidemark_aggregator::{ForgetError, VoterError};
-use tidemark_consensus::raft::ChangeError;
+use tidemark_consensus::raft::{ChangeError, ReadError};
 use tidemark_proto::ledger::{DeclareError, DefineError, DisarmError, ForgetError as Refused, SetAsideError};
 use tidemark_proto::msg::BatchError;
 
@@ -199,7 +199,8 @@ impl From<VoterError> for Failure {
             VoterError::Full { .. } => "full",
             VoterError::Unreached(_) => "unreached",
             VoterError::Behind { .. } => "behind",
-            VoterError::Majority { .. } => "majority",
+            VoterError::Majority { .. } | VoterError::Read(ReadError::NoQuorum(_)) => "majority",
+            VoterError::Read(ReadError::NotLeader { .. } | ReadError::Stopped) => "elsewhere",
             VoterError::UnderWay | VoterError::Change(ChangeError::Refused(_)) => "under-way",
             VoterError::Change(_) | VoterError::Note(_) => return Failure::InDoubt(error.to_string()),
         };
