@@ -38,6 +38,11 @@ const MILESTONE_EVERY_S: u64 = 10;
 /// After the faults everything must have arrived within this.
 const SETTLE_MAX: Duration = Duration::from_secs(180);
 
+/// A soak with less than this share of the rate that was asked for is no evidence.
+const RATE_SHARE_MIN: f64 = 0.5;
+/// Nor is one with less than this share of the faults that come in that time on average.
+const FAULT_SHARE_MIN: f64 = 0.25;
+
 /// A cluster of real processes under load and faults; at the end everything must be accounted for
 #[derive(Clone, Debug, Args)]
 pub struct SoakOptions {
@@ -201,5 +206,52 @@ async fn faulty(
         Err(error) => report.violations.push(format!("nothing is accounted for: {error}")),
     }
     report.increments_per_s = (report.increments as f64 / (options.minutes * 60.0)).round();
+    let little = too_little(options, &report);
+    report.violations.extend(little);
     Ok(report)
+}
+
+/// What shows too little to be evidence of anything.
+fn too_little(options: &SoakOptions, report: &Report) -> Vec<String> {
+    let (asked, least) = (options.rate as f64, options.rate as f64 * RATE_SHARE_MIN);
+    let faults = report.faults.values().sum::<u64>();
+    let of_rate = (report.increments_per_s < least)
+        .then(|| format!("{} increments a second, of {asked}: at least {least} are needed", report.increments_per_s));
+    let seconds = options.minutes * 60.0;
+    let milestones = (report.milestones == 0 && seconds >= MILESTONE_EVERY_S as f64 / RATE_SHARE_MIN)
+        .then(|| "no milestone was reached".to_owned());
+    let expected = if options.fault_every > 0.0 { seconds / options.fault_every } else { 0.0 };
+    let faults = (expected >= 1.0 && (faults as f64) < expected * FAULT_SHARE_MIN)
+        .then(|| format!("{faults} faults, where about {expected:.0} were asked for"));
+    [of_rate, milestones, faults].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_soak_that_shows_little_is_no_evidence() {
+        let options = SoakOptions {
+            minutes: 1.0,
+            rate: 1_000,
+            dcs: 3,
+            nodes: 3,
+            aggregators: 2,
+            fault_every: 6.0,
+            seed: None,
+            dir: None,
+            logs: None,
+            json: true,
+        };
+        let good =
+            Report { increments_per_s: 900.0, milestones: 1, faults: [("killed", 5)].into(), ..Report::default() };
+        let found = |report: &Report| too_little(&options, report).join("; ");
+        assert_eq!(found(&good), "");
+        assert!(found(&Report { increments_per_s: 499.0, ..good.clone() }).contains("at least 500 are needed"));
+        assert!(found(&Report { milestones: 0, ..good.clone() }).contains("no milestone"));
+        assert!(found(&Report { faults: BTreeMap::new(), ..good.clone() }).contains("0 faults, where about 10"));
+        let quiet = SoakOptions { fault_every: 0.0, ..options.clone() };
+        assert!(too_little(&quiet, &Report { faults: BTreeMap::new(), ..good }).is_empty());
+    }
 }

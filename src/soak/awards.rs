@@ -12,6 +12,10 @@ use crate::certificate::{Certificate, Voters, verify};
 use crate::http::body::AwardBody;
 use crate::names::from_hex;
 
+/// Of so many winners, and of one more, one may be told nothing of its place: its client was told that it is durable, and asked again
+/// when the place was no longer known.
+const UNTOLD_ONE_IN: u64 = 10;
+
 /// What came of all awards.
 #[derive(Debug, Default)]
 pub struct Judged {
@@ -42,7 +46,8 @@ pub fn judge(account: &Account, every: u64, shown: &[(String, Vec<AwardBody>)]) 
     }
     differences(shown, &mut judged);
     let awards = all(shown);
-    let hits = told(account, &mut judged);
+    let hits = told(account, every, &mut judged);
+    let mut winners = BTreeMap::new();
     for (at, awards) in &awards {
         if awards.len() > 1 {
             judged.twice += 1;
@@ -52,6 +57,19 @@ pub fn judge(account: &Account, every: u64, shown: &[(String, Vec<AwardBody>)]) 
             judged.found.push(format!("milestone {at} is awarded: each {every}th is one, up to {most}"));
         }
         awards.iter().for_each(|award| winner(account, award, &mut judged));
+        let sessions: BTreeSet<&str> = awards.iter().filter_map(|award| award.session.as_deref()).collect();
+        for session in sessions {
+            if let Some(before) = winners.insert(session, *at) {
+                judged.twice += 1;
+                judged.found.push(format!("session {session} has won milestone {before} and milestone {at}"));
+            }
+        }
+    }
+    if judged.untold > judged.awards / UNTOLD_ONE_IN + 1 {
+        judged.found.push(format!(
+            "{} of {} winners were told nothing of their place: at most one in {UNTOLD_ONE_IN} may be",
+            judged.untold, judged.awards
+        ));
     }
     let unheard = hits.into_iter().filter(|at| !awards.contains_key(at));
     judged
@@ -60,8 +78,11 @@ pub fn judge(account: &Account, every: u64, shown: &[(String, Vec<AwardBody>)]) 
     judged
 }
 
-/// Milestones that hits were told to be.
-fn told(account: &Account, judged: &mut Judged) -> BTreeSet<u64> {
+/// Milestones that hits were told to be. Who was told a number is none.
+fn told(account: &Account, every: u64, judged: &mut Judged) -> BTreeSet<u64> {
+    let numbers = account.0.iter().flat_map(|front_end| &front_end.numbers);
+    let passed = numbers.filter(|number| number.is_multiple_of(every));
+    judged.found.extend(passed.map(|at| format!("a hit was told to be number {at}, and not that this is a milestone")));
     let mut times = BTreeMap::<u64, u64>::new();
     account.milestones().for_each(|(_, at, _)| *times.entry(at).or_default() += 1);
     for (at, times) in times.iter().filter(|(_, times)| **times > 1) {

@@ -74,6 +74,28 @@ fn awards_of_the_hits_that_were_told_are_good() {
 }
 
 #[test]
+fn a_hit_that_wins_twice_is_found() {
+    let logs =
+        [LOGS[0], "sessions 00000000000000bb\nasked 20\ncounted 1 8\ndurable 9 9\ncounted 10 18\nrefused 19 19\n"];
+    let mut awards = good();
+    awards[1] = award(20, SECOND, 9);
+    refused(&logs, awards, "00000000000000bb0000000000000009 has won milestone 20 and milestone 30");
+}
+
+#[test]
+fn a_number_that_is_a_milestone_is_found() {
+    let logs =
+        [LOGS[0], "sessions 00000000000000bb\nasked 20\ncounted 1 8\nnumber 9 9 30\ncounted 10 18\nrefused 19 19\n"];
+    refused(&logs, good(), "told to be number 30, and not that this is a milestone");
+}
+
+#[test]
+fn winners_who_were_told_nothing_are_counted_and_may_not_be_many() {
+    let untold = LOGS.map(|log| log.replace("milestone 4 10 10\n", "durable 4 4\n").replace("milestone 8 20 20\n", ""));
+    refused(&untold.each_ref().map(String::as_str), good(), "2 of 3 winners were told nothing");
+}
+
+#[test]
 fn another_winner_than_the_hit_that_was_told_is_found() {
     let mut awards = good();
     awards[1] = award(20, FIRST, 7);

@@ -174,8 +174,9 @@ impl FrontEnd {
 
     fn add(&mut self) {
         let number = self.rng.random_range(0..KEYS);
-        if self.client.add(&self.keys[number], 1).is_ok() {
-            *self.added.entry(number).or_default() += 1;
+        *self.added.entry(number).or_default() += 1;
+        if self.client.add(&self.keys[number], 1).is_err() {
+            self.log.write(Entry::RefusedAdd { counter: number, weight: 1 });
         }
     }
 
