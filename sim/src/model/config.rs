@@ -235,7 +235,6 @@ const LARGE: &[Config] = &[
     Config {
         name: "crash",
         about: "a group that starts again",
-        batches: &[ONE, ONE, ONE],
         decisions: &[Decision::Define(&[2])],
         crashes: 1,
         ..BASE
