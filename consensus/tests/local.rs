@@ -111,6 +111,27 @@ fn an_emptied_log_goes_on_counting() {
     assert_eq!(log.append(commands(6..=6)).unwrap(), 6);
 }
 
+/// As a group's log is used for a day: entries, now and then a checkpoint of the rows that changed, and the log before it goes.
+#[test]
+fn a_file_stays_as_large_as_what_it_has_to_keep() {
+    const ENTRIES: u64 = 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log.redb");
+    let (log, _recovered, events) = open(&path);
+    let mut bytes = Vec::new();
+    for round in 0..1_500_u64 {
+        let (first, last) = (round * ENTRIES + 1, (round + 1) * ENTRIES);
+        log.append((first..=last).map(|n| Bytes::from(format!("{n:0200}"))).collect()).unwrap();
+        let rows = (0..50).map(|n| row(&format!("row {}", (round * 7 + n * 3) % 200), Some(&format!("{round:0100}"))));
+        log.checkpoint(CheckpointPart { applied: last, last: true, rows: rows.collect() }).unwrap();
+        log.truncate_before(last + 1).unwrap();
+        wait_checkpoint(&events, last);
+        bytes.push(fs::metadata(&path).unwrap().len());
+    }
+    assert!(bytes[1_499] <= bytes[149], "{} bytes after a tenth, {} in the end", bytes[149], bytes[1_499]);
+    assert_eq!(rows(&log).len(), 200);
+}
+
 #[test]
 fn impossible_checkpoints_and_cuts_are_refused() {
     let dir = tempfile::tempdir().unwrap();

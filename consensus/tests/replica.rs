@@ -3,9 +3,9 @@
 mod replica_common;
 
 use bytes::Bytes;
-use replica_common::{Group, texts, within};
+use replica_common::{Group, State, rows, texts, within};
 use tidemark_consensus::raft::{Config, ProposeError};
-use tidemark_consensus::replica::ReplicaOptions;
+use tidemark_consensus::replica::{CheckpointPart, ReplicaOptions};
 
 fn plain(options: ReplicaOptions) -> ReplicaOptions {
     options
@@ -80,6 +80,30 @@ async fn a_checkpoint_lets_the_log_behind_it_go() {
         let metrics = member.metrics("a purge", |metrics| metrics.purged.is_some()).await;
         assert_eq!(metrics.purged.unwrap() + 4, metrics.snapshot.unwrap(), "all but what is kept");
     }
+}
+
+#[tokio::test]
+async fn files_stay_as_large_as_what_they_have_to_keep() {
+    const ROUNDS: usize = 600;
+    let group = Group::of_voters(3, short).await;
+    let mut bytes = Vec::new();
+    for round in 0..ROUNDS {
+        group.submit(&texts(round * 10..round * 10 + 10)).await;
+        for member in group.members.values() {
+            let has = |state: &State| state.commands.len() >= (round + 1) * 10;
+            let position = member.until("what was submitted", has).await.position.unwrap();
+            // The same hundred rows each time, with other values.
+            let changed = (0..100).map(|n| (n, format!("{round:0100}")));
+            let (commands, rows) = (position.commands(), rows(changed));
+            member.replica.checkpoint(CheckpointPart { position, last: true, rows }).unwrap();
+            member.until("a checkpoint", |state| state.checkpointed >= commands).await;
+        }
+        bytes.push((1..=3).map(|node| std::fs::metadata(group.path(node)).unwrap().len()).max().unwrap());
+    }
+    let early = bytes[ROUNDS / 5];
+    assert!(bytes[ROUNDS - 1] <= early, "{early} bytes after a fifth, {} in the end", bytes[ROUNDS - 1]);
+    let metrics = group.members[&1].replica.metrics().get();
+    assert!(metrics.last_log.unwrap() - metrics.purged.unwrap() < 100, "{metrics:?}");
 }
 
 #[tokio::test]
