@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proptest::prelude::*;
 use replica_common::{Group, texts, within};
-use tidemark_consensus::raft::{CallKind, Config, Duplex, RaftService, ServeError, Source, Timing};
+use tidemark_consensus::raft::{CallKind, Config, Duplex, Metrics, RaftService, ServeError, Source, Timing};
 use tidemark_consensus::replica::{Absent, Failure, ReplicaOptions, member_id, node_of};
 use tidemark_consensus::testing::{CrashDisk, CrashPoint};
 
@@ -97,8 +97,8 @@ async fn when_a_majority_of_the_disks_is_gone_all_say_so_and_nothing_is_founded_
     }
 }
 
-#[tokio::test]
-async fn a_leader_that_is_left_alone_with_new_disks_says_so_and_so_do_they() {
+/// The leader of three, one new disk that it has taken in to learn, and another one that it has not, or cannot any more.
+async fn a_leader_with_two_new_disks() -> Group {
     let mut group = Group::of_voters(3, plain).await;
     group.submit(&texts(0..20)).await;
     // Who should lead: it hands over to nobody.
@@ -112,16 +112,29 @@ async fn a_leader_that_is_left_alone_with_new_disks_says_so_and_so_do_they() {
     let learner = group.members[&2].replica.member();
     group.members[&1].metrics("a learner", |metrics| metrics.learners.contains(&learner)).await;
     replace(&mut group, 3).await;
+    let has_log = |metrics: &Metrics| metrics.learners.contains(&learner) || metrics.voters.contains(&learner);
+    group.members[&2].metrics("the leader's log", |metrics| has_log(metrics) && metrics.leader.is_some()).await;
+    group
+}
+
+async fn all_miss(group: &Group, nodes: &[u32]) {
     for member in group.members.values() {
         let state = member.until("it is known that the majority is gone", |state| !state.bereft.is_empty()).await;
-        assert_eq!(state.bereft, [2, 3].into());
+        assert_eq!(state.bereft, nodes.iter().copied().collect());
     }
-    let knows = group.members[&2].replica.metrics().get();
-    assert_eq!(
-        (knows.learners, knows.leader.map(node_of)),
-        ([learner].into(), Some(1)),
-        "the leader has sent it its log"
-    );
+}
+
+#[tokio::test]
+async fn a_leader_that_is_left_alone_with_new_disks_says_so_and_so_do_they() {
+    let group = a_leader_with_two_new_disks().await;
+    all_miss(&group, &[2, 3]).await;
+}
+
+#[tokio::test]
+async fn new_disks_whose_leader_is_off_say_that_the_majority_is_gone() {
+    let mut group = a_leader_with_two_new_disks().await;
+    group.kill(1).await;
+    all_miss(&group, &[2, 3]).await;
 }
 
 #[tokio::test]

@@ -52,6 +52,8 @@ const BEREFT_PATIENCE: Duration = Duration::from_secs(3);
 const GONE_PATIENCE: Duration = Duration::from_secs(10);
 /// A member that has not answered its leader for so long is asked who it is.
 const SILENCE: Duration = Duration::from_secs(1);
+/// A leader whose node has answered nobody here for so long may be gone: without a majority no other one is elected in its place.
+const LEADER_SILENCE: Duration = Duration::from_secs(3);
 /// Of an answer to a greeting: a few hundred members fit.
 const GREETED_BYTES_MAX: usize = 8 << 10;
 
@@ -405,7 +407,7 @@ impl Keeper {
                 let asked = placement.first().copied().into_iter().chain(self.unplaced(metrics, placement));
                 unheard.chain(asked).collect()
             }
-            () if is_leaderless(metrics, &findings.present) => placed.collect(),
+            () if is_leaderless(metrics, findings) => placed.chain(self.unplaced(metrics, placement)).collect(),
             () => BTreeSet::new(),
         }
     }
@@ -441,6 +443,7 @@ impl Keeper {
         let whom = [(member_id(node_of(self.member), 0), member_id(node_of(leader), 0))].into();
         for greeted in self.greet(whom).await.values() {
             findings.present.insert(node_of(greeted.member), greeted.clone());
+            findings.heard_at.insert(node_of(greeted.member), Instant::now());
         }
     }
 
@@ -453,12 +456,12 @@ impl Keeper {
         findings: &mut Findings,
     ) {
         let present = answers.values().map(|greeted| (node_of(greeted.member), greeted.clone()));
-        let strangers = match is_leaderless(metrics, &findings.present) || metrics.state.is_leader() {
+        let strangers = match is_leaderless(metrics, findings) || metrics.state.is_leader() {
             true => strangers(metrics, members, &present.collect()),
             false => BTreeSet::new(),
         };
-        findings.bereft_since = findings.bereft_since.filter(|_| !strangers.is_empty());
-        let since = *findings.bereft_since.get_or_insert_with(Instant::now);
+        let since = findings.bereft_since.unwrap_or_else(Instant::now);
+        findings.bereft_since = (!strangers.is_empty()).then_some(since);
         let told = strangers.is_empty() || since.elapsed() >= BEREFT_PATIENCE;
         if told && findings.bereft != strangers {
             findings.bereft = strangers.clone();
@@ -583,10 +586,14 @@ impl Keeper {
     }
 }
 
-/// Nobody leads, as far as is known; a leader whose node answers with another disk does not, nor one that has lost the majority: it
-/// still sends its log, even to a disk that it cannot make a voter any more.
-fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, present: &BTreeMap<u32, Greeted>) -> bool {
-    let is_gone = |leader: u64| present.get(&node_of(leader)).is_some_and(|said| said.member != leader || said.bereft);
+/// Nobody leads, as far as is known. A leader whose node answers with another disk, or not at all, does not, nor one that has lost the
+/// majority: it still sends its log, even to a disk that it cannot make a voter any more.
+fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, findings: &Findings) -> bool {
+    let is_gone = |leader: u64| {
+        let said = findings.present.get(&node_of(leader));
+        said.is_some_and(|said| said.member != leader || said.bereft)
+            || leader != metrics.id && findings.silent_for(node_of(leader)) >= LEADER_SILENCE
+    };
     metrics.current_leader.is_none_or(is_gone)
 }
 
@@ -627,8 +634,9 @@ fn nodes_of(membership: &StoredMembership) -> impl Iterator<Item = u32> {
     membership.membership().nodes().map(|(member, _)| node_of(*member))
 }
 
-/// Nodes with other disks than those of the group, if without them nothing can be decided; else none. Who is blank takes the word of
-/// somebody who knows the group and has found that: it cannot tell itself from one that is about to be added.
+/// Nodes with other disks than those of the group, as of the newest members that are known here, if without them nothing can be decided;
+/// else none. Who is blank takes the word of somebody who knows the group and has found that: it cannot tell itself from one that is about
+/// to be added. It takes nobody's where there are two groups of the name: one may go on.
 fn strangers(
     metrics: &RaftMetrics<TypeConfig>,
     members: &StoredMembership,
@@ -636,6 +644,11 @@ fn strangers(
 ) -> BTreeSet<u32> {
     let members = match knows_group(metrics) {
         true => Some(members),
+        false
+            if present.values().filter(|said| said.knows).map(|said| said.group).collect::<BTreeSet<_>>().len() > 1 =>
+        {
+            None
+        }
         false => present
             .values()
             .filter(|said| said.knows && said.bereft)
@@ -761,7 +774,10 @@ mod tests {
         let nothing = StoredMembership::default();
         assert_eq!(of(b(3), &nothing, [old(false), blank(2)]), none, "a group that it may be about to join");
         let learner = said(answers(&[b(2)], &learning), true);
-        assert_eq!(of(b(3), &nothing, [old(true), learner]), [2, 3].into(), "whoever knows says so");
+        assert_eq!(of(b(3), &nothing, [old(true), learner.clone()]), [2, 3].into(), "whoever knows says so");
+        let other =
+            learner.into_iter().map(|(node, said)| (node, Greeted { group: Some(GROUP + 1), ..said })).collect();
+        assert_eq!(of(b(3), &nothing, [old(true), other]), none, "of two groups one may go on");
     }
 
     proptest! {
