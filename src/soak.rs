@@ -40,8 +40,10 @@ const SETTLE_MAX: Duration = Duration::from_secs(180);
 
 /// A soak with less than this share of the rate that was asked for is no evidence.
 const RATE_SHARE_MIN: f64 = 0.5;
-/// Nor is one with less than this share of the faults that come in that time on average.
+/// Nor is one with less than this share of the faults that come in that time on average, or with fewer in a minute than these: one is not
+/// begun while others last that it must not meet.
 const FAULT_SHARE_MIN: f64 = 0.25;
+const FAULTS_PER_MINUTE_SURE: f64 = 4.0;
 
 /// A cluster of real processes under load and faults; at the end everything must be accounted for
 #[derive(Clone, Debug, Args)]
@@ -126,7 +128,7 @@ pub struct Report {
     pub certificates: u64,
     /// Awards whose winner can no longer be told that it is.
     pub awards_untold: u64,
-    /// Milestones with more than one award or winner.
+    /// Milestones with more than one award or winner, and hits that have won more than one.
     pub awarded_twice: u64,
     pub faults: BTreeMap<&'static str, u64>,
     /// What must not be.
@@ -218,11 +220,12 @@ fn too_little(options: &SoakOptions, report: &Report) -> Vec<String> {
     let of_rate = (report.increments_per_s < least)
         .then(|| format!("{} increments a second, of {asked}: at least {least} are needed", report.increments_per_s));
     let seconds = options.minutes * 60.0;
-    let milestones = (report.milestones == 0 && seconds >= MILESTONE_EVERY_S as f64 / RATE_SHARE_MIN)
-        .then(|| "no milestone was reached".to_owned());
+    let reaches_one = options.rate >= load::INCREMENTS_PER_HIT && seconds >= MILESTONE_EVERY_S as f64 / RATE_SHARE_MIN;
+    let milestones = (report.milestones == 0 && reaches_one).then(|| "no milestone was reached".to_owned());
     let expected = if options.fault_every > 0.0 { seconds / options.fault_every } else { 0.0 };
-    let faults = (expected >= 1.0 && (faults as f64) < expected * FAULT_SHARE_MIN)
-        .then(|| format!("{faults} faults, where about {expected:.0} were asked for"));
+    let least = (expected * FAULT_SHARE_MIN).min(options.minutes * FAULTS_PER_MINUTE_SURE).floor();
+    let faults = ((faults as f64) < least)
+        .then(|| format!("{faults} faults, where about {expected:.0} were asked for: at least {least} are needed"));
     [of_rate, milestones, faults].into_iter().flatten().collect()
 }
 
@@ -251,6 +254,9 @@ mod tests {
         assert!(found(&Report { increments_per_s: 499.0, ..good.clone() }).contains("at least 500 are needed"));
         assert!(found(&Report { milestones: 0, ..good.clone() }).contains("no milestone"));
         assert!(found(&Report { faults: BTreeMap::new(), ..good.clone() }).contains("0 faults, where about 10"));
+        let moment = SoakOptions { minutes: 0.1, rate: 1, ..options.clone() };
+        let nothing_yet = Report { increments_per_s: 1.0, ..Report::default() };
+        assert_eq!(too_little(&moment, &nothing_yet), [""; 0], "too short to say");
         let quiet = SoakOptions { fault_every: 0.0, ..options.clone() };
         assert!(too_little(&quiet, &Report { faults: BTreeMap::new(), ..good }).is_empty());
     }

@@ -11,6 +11,7 @@ use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 use tokio::sync::Mutex;
+use tokio::time::MissedTickBehavior;
 
 /// How often the founding of the ledger is tried.
 const FOUNDING_INTERVAL: Duration = Duration::from_millis(100);
@@ -51,6 +52,7 @@ impl Membership {
     pub async fn look_after(self) {
         let preferred = Cluster::member(self.cluster.leader);
         let (mut interval, mut leaders) = (tokio::time::interval(MEMBERSHIP_INTERVAL), self.raft.leaders());
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = interval.tick() => {}

@@ -111,7 +111,10 @@ impl Aggregator {
         let _changing = changing.map_err(|_| VoterError::UnderWay)?;
         let membership = self.membership();
         // Who does not lead says who does.
-        let metrics = if self.raft().is_leader { membership.caught_up().await? } else { self.raft() };
+        let metrics = membership.caught_up().await.map_err(|error| match error {
+            ReadError::NotLeader { leader } => self.not_leader(leader),
+            other => VoterError::Read(other),
+        })?;
         if let VoterChange::Remove(leaves) = change
             && metrics.is_leader
             && self.returns(&metrics, leaves)
@@ -149,12 +152,16 @@ impl Aggregator {
         ids.map(|id| self.cluster().aggregator_name(id)).collect()
     }
 
+    fn not_leader(&self, leader: Option<u64>) -> VoterError {
+        let leader = leader.and_then(Cluster::of_member).map(|id| self.cluster().aggregator_name(id));
+        VoterError::NotLeader { leader }
+    }
+
     /// The voters after a change, if it may be.
     fn voters_after(&self, metrics: &Metrics, change: VoterChange) -> Result<BTreeSet<u64>, VoterError> {
         let name = |id| self.cluster().aggregator_name(id);
         if !metrics.is_leader {
-            let leader = metrics.leader.and_then(Cluster::of_member).map(name);
-            return Err(VoterError::NotLeader { leader });
+            return Err(self.not_leader(metrics.leader));
         }
         if metrics.changes_to.is_some() {
             return Err(VoterError::UnderWay);

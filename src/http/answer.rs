@@ -200,7 +200,8 @@ impl From<VoterError> for Failure {
             VoterError::Unreached(_) => "unreached",
             VoterError::Behind { .. } => "behind",
             VoterError::Majority { .. } | VoterError::Read(ReadError::NoQuorum(_)) => "majority",
-            VoterError::Read(ReadError::NotLeader { .. } | ReadError::Stopped) => "elsewhere",
+            VoterError::Read(ReadError::NotLeader { .. }) => "elsewhere",
+            VoterError::Read(ReadError::Stopped) => return Failure::NotServing(error.to_string()),
             VoterError::UnderWay | VoterError::Change(ChangeError::Refused(_)) => "under-way",
             VoterError::Change(_) | VoterError::Note(_) => return Failure::InDoubt(error.to_string()),
         };

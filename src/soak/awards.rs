@@ -22,7 +22,7 @@ pub struct Judged {
     /// That were reached for sure.
     pub milestones: u64,
     pub awards: u64,
-    /// With more than one award, or more than one hit that was told.
+    /// With more than one award, or more than one hit that was told; and hits that have won more than one.
     pub twice: u64,
     /// Whose winner was told nothing of its place, nor will be.
     pub untold: u64,

@@ -15,6 +15,8 @@ use crate::certificate::Voters;
 use crate::http::body::{AwardBody, AwardsBody};
 
 const POLL: Duration = Duration::from_millis(500);
+/// An aggregator that refuses to be read is asked again so long after it must show everything.
+const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// Awards of one page.
 const AWARDS_PAGE: usize = 1_000;
 /// Certificates are fetched from this aggregator.
@@ -71,7 +73,9 @@ async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], 
                     return report.violations.push(format!("{name}: {difference}, {pending} without a place"));
                 }
             }
-            Err(error) if late => return report.violations.push(format!("{name} cannot be read: {error}")),
+            Err(error) if Instant::now() > deadline + READ_PATIENCE => {
+                return report.violations.push(format!("{name} cannot be read: {error}"));
+            }
             Err(_) => {}
         }
         sleep(POLL).await;
