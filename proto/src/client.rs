@@ -471,16 +471,24 @@ impl ClientCore {
         stays.chain(moves).chain(forming).min()
     }
 
-    /// All that follows from time and state. One pass: every step only enables later ones; but a stream may find that its site
-    /// has been silent for too long, which decides the site, so streams are looked at before and after.
+    /// All that follows from time and state.
     fn advance(&mut self, now: Time) {
+        self.act(now);
+        // What waited for room among the stays may be due since long.
+        while self.reap(now) && self.poll_timeout().is_some_and(|at| at <= now) {
+            self.act(now);
+        }
+        self.tell(now);
+    }
+
+    /// One pass: every step only enables later ones; but a stream may find that its site has been silent for too long, which decides the
+    /// site, so streams are looked at before and after.
+    fn act(&mut self, now: Time) {
         self.run_streams(now);
         self.decide_site(now);
         self.run_links(now);
         self.run_streams(now);
         self.form_due(now);
-        self.reap(now);
-        self.tell(now);
     }
 
     fn on_flush(&mut self, now: Time, ticket: Ticket) {

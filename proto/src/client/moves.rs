@@ -196,8 +196,8 @@ impl ClientCore {
         in_doubt.hits += batch.hits.len() as u64;
     }
 
-    /// Ends stays that are left and of which nothing is open.
-    pub(super) fn reap(&mut self, now: Time) {
+    /// Ends stays that are left and of which nothing is open; whether there were any.
+    pub(super) fn reap(&mut self, now: Time) -> bool {
         let closing = self.closing.is_some();
         let done = |stay: &Stay| match stay.role {
             Role::Leaving => stay.is_done(closing),
@@ -205,9 +205,10 @@ impl ClientCore {
             Role::Current => false,
         };
         let ids: Vec<StayId> = self.stays.iter().filter(|(_, stay)| done(stay)).map(|(id, _)| *id).collect();
-        for id in ids {
-            self.abandon(now, id);
+        for id in &ids {
+            self.abandon(now, *id);
         }
+        !ids.is_empty()
     }
 
     pub(super) fn on_close(&mut self, now: Time, deadline: Time) {

@@ -76,6 +76,25 @@ fn a_client_takes_a_new_id_now_and_then_and_counts_nothing_twice() {
 }
 
 #[test]
+fn an_id_that_waited_for_others_to_end_is_followed_at_once_when_one_has() {
+    for seed in 0..5 {
+        // Fences are answered after many attempts, so that there are as many stays as there may be.
+        let config = ClientConfig { renew_after: Span::from_millis(50), ..config(1) };
+        let mut world = World::new(seed, config, Faults { lose_answer: 0.9, ..Faults::default() });
+        let most = (0..600).map(|_| {
+            world.run_for(Span::from_millis(100));
+            world.core.stays.len()
+        });
+        assert_eq!(most.max(), Some(STAYS_MAX), "the situation occurred");
+        world.heal();
+        world.flush();
+        world.run_for(MINUTE);
+        world.assert_all_settled();
+        world.assert_counted_exactly_once();
+    }
+}
+
+#[test]
 fn overload_and_pauses_lose_nothing() {
     for seed in 0..50 {
         run_and_close(seed, 2, Faults { cut: 0.001, overloaded: 0.2, not_serving: 0.05, ..Faults::default() });
