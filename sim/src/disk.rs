@@ -89,10 +89,11 @@ impl Disk {
         (lost, parts)
     }
 
-    /// What is safe on it.
-    pub fn copy(&self) -> Disk {
-        let log = self.log.iter().filter(|(index, _)| *index <= self.synced).cloned().collect();
-        Disk { log, writing: None, ..self.clone() }
+    /// What is safe on it, of entries up to `upto`.
+    pub fn copy(&self, upto: LogIndex) -> Disk {
+        let synced = self.synced.min(upto);
+        let log = self.log.iter().filter(|(index, _)| *index <= synced).cloned().collect();
+        Disk { log, synced, writing: None, ..self.clone() }
     }
 
     /// A disk with these rows, and nothing else.

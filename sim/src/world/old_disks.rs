@@ -7,7 +7,7 @@ use super::{Event, World};
 use crate::disk::Disk;
 use crate::plan::{Fault, INCREMENTS_OF_EVIDENCE, SAFETY};
 use tidemark_proto::group::Group;
-use tidemark_proto::ids::{CounterName, DcId, GroupId, Half};
+use tidemark_proto::ids::{CounterName, DcId, GroupId, Half, LogIndex};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::time::{Span, Time};
 
@@ -55,9 +55,11 @@ impl OldDisk {
 }
 
 impl World {
-    /// Somebody copies the disk of a node that runs.
+    /// Somebody copies the disk of a node, as of what the oracle has read of it: an entry that survived a crash is read when the node starts
+    /// again, and would never be if the copy took its place by then.
     pub(super) fn copy_disk(&mut self, node: usize) {
-        self.old_disk.copy = Some(self.nodes[node].disk().copy());
+        let seen = LogIndex(self.audit.oracle.groups[self.nodes[node].group].seen);
+        self.old_disk.copy = Some(self.nodes[node].disk().copy(seen));
     }
 
     /// The node's machine is lost, and somebody starts another one from the copy.
