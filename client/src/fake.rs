@@ -192,7 +192,7 @@ impl State {
                 stream.fenced = true;
                 vec![ToClient::Fenced { of, lane, last_seq: stream.places.len() as u64 }]
             }
-            FromClient::Batch { lane, seq, defs, items } => {
+            FromClient::Batch { lane, seq, defs, items, .. } => {
                 let halves = defs.into_iter().map(|(definition, name)| (defined(definition), name));
                 link.names.extend(halves.map(|((number, half), name)| (number, (name, half))));
                 self.on_batch(link, lane, seq, &items)

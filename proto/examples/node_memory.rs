@@ -95,7 +95,7 @@ impl Bench {
     }
 
     fn batch(&mut self, client: u64, lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem>) {
-        let msg = FromClient::Batch { lane, seq, defs, items };
+        let msg = FromClient::Batch { lane, seq, defs, items, times: Vec::new() };
         self.input(Input::Client { conn: ConnId(client), msg });
     }
 }
@@ -198,6 +198,7 @@ fn apply(what: &str, sessions: bool, guarded: bool, items_per_batch: usize) {
                 lane: (n / per_client % 10) as u8,
                 seq: seq * per_client as u64 + (n % per_client) as u64 + 1,
                 items: (n * items_per_batch..(n + 1) * items_per_batch).map(item).collect(),
+                times: Vec::new(),
             });
             GroupEntry {
                 now: WallMs(0),

@@ -459,7 +459,7 @@ impl Gossip {
         let wanted =
             |(&id, origin): (&AggregatorId, &Origin)| origin.source.filter(|(from, _)| *from == to).map(|_| id);
         let want = self.origins.iter().filter_map(wanted).collect();
-        Digest { sender: self.start, have, walks, want, sums, reply }
+        Digest { sender: self.start, have, walks, want, sums, reply, ..Digest::default() }
     }
 
     /// A peer's digest: what it has, what it wants.

@@ -555,6 +555,7 @@ impl Group {
                 insert_bounded(&mut self.spread, counters, SPREAD_MAX);
                 self.effects.push_back(Effect::Spread);
             }
+            ToGroup::Series(_) => {}
             ToGroup::Generations(begun) => {
                 begun.iter().for_each(|(counter, generation)| self.on_generation(counter, *generation));
             }
@@ -713,6 +714,7 @@ impl Group {
                 self.spread.len() < SPREAD_MAX && counters.iter().any(|counter| !self.spread.contains(counter))
             }
             ToGroup::Generations(begun) => self.is_behind(begun),
+            ToGroup::Series(_) => false,
         }
     }
 

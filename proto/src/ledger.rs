@@ -38,7 +38,7 @@ use crate::limits::{
 };
 use crate::msg::{
     Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Opened, Place, Placed, PlacedRun, Policy, Report,
-    ToGroup,
+    SeriesTerms, ToGroup,
 };
 use crate::teeth::{Bug, bites};
 use crate::time::WallMs;
@@ -57,6 +57,8 @@ pub struct Ledger {
     namespaces: BTreeSet<String>,
     /// Those whose counters may go down.
     updown: BTreeSet<String>,
+    /// How namespaces keep series, of those that ever did.
+    series: BTreeMap<String, SeriesTerms>,
     spread: BTreeSet<CounterName>,
     views: BTreeSet<AggregatorId>,
     /// The last start of each view of a pair.
@@ -217,6 +219,7 @@ impl Ledger {
         match cmd {
             LedgerCmd::Namespace(name) => self.on_namespace(name),
             LedgerCmd::UpDown(name) => self.on_updown(name),
+            LedgerCmd::Series { namespace, terms } => self.on_series(namespace, terms),
             LedgerCmd::Spread(counter) => self.on_spread(counter),
             LedgerCmd::View(view) => self.on_view(*view),
             LedgerCmd::ViewStart { view, start } => self.on_view_start(*view, *start),
@@ -331,6 +334,15 @@ impl Ledger {
     fn on_updown(&mut self, name: &str) {
         self.on_namespace(name);
         if self.namespaces.contains(name) && self.updown.insert(name.to_owned()) {
+            self.changes.settings = true;
+        }
+    }
+
+    /// Terms that were decided on others than the present ones mean nothing.
+    fn on_series(&mut self, name: &str, terms: &SeriesTerms) {
+        self.on_namespace(name);
+        if self.namespaces.contains(name) && terms.revision == self.series_revision(name).saturating_add(1) {
+            self.series.insert(name.to_owned(), terms.clone());
             self.changes.settings = true;
         }
     }
@@ -714,6 +726,21 @@ impl Ledger {
     /// Namespaces whose counters may go down, in order.
     pub fn updown(&self) -> impl Iterator<Item = &str> {
         self.updown.iter().map(String::as_str)
+    }
+
+    /// How namespaces keep series, of those that ever did.
+    pub fn series(&self) -> impl ExactSizeIterator<Item = (&str, &SeriesTerms)> {
+        self.series.iter().map(|(name, terms)| (name.as_str(), terms))
+    }
+
+    /// How a namespace keeps series, if it ever did.
+    pub fn series_of(&self, namespace: &str) -> Option<&SeriesTerms> {
+        self.series.get(namespace)
+    }
+
+    /// How often a namespace's way of keeping series was changed.
+    pub fn series_revision(&self, namespace: &str) -> u64 {
+        self.series_of(namespace).map_or(0, |terms| terms.revision)
     }
 
     /// Whether a counter may go down.

@@ -136,6 +136,10 @@ pub const ROW_BYTES_MAX: usize = 1 + 32 * 8 + ROW_BUCKETS_MAX * (10 + 5);
 pub const STEPS_MAX: usize = 8_192;
 /// Edges between counters of a cluster. More: an edge is refused.
 pub const EDGES_MAX: usize = 1 << 26;
+/// Edge changes of one command of the ledger, which are carried out together. More: refused at decode; a load is cut into several.
+pub const EDGE_CHANGES_PER_COMMAND_MAX: usize = 1_024;
+/// Bytes of the text that says who changes edges. Longer: refused at decode.
+pub const EDGE_AUTHOR_BYTES_MAX: usize = 64;
 /// Edge changes that wait in a view for the one before to be worked off. More: they are not taken and are pushed again later.
 pub const EDGE_CHANGES_QUEUED_MAX: usize = 1 << 16;
 /// Characters of a time zone's name. Longer: the zone is unknown.
@@ -176,3 +180,7 @@ const _: () = assert!(BLOCK_WEIGHT_MAX < MILESTONE_MAX);
 // A client that lives has streams that are remembered several times as long as it uses them.
 const _: () = assert!(STAY_MAX.0 * 4 <= STREAMS_KEPT_AGES as u64 * AGE_UNIT.0);
 const _: () = assert!(MESSAGE_HEAD_BYTES + ROW_BYTES_MAX <= MESSAGE_BYTES_MAX);
+const _: () = assert!(
+    MESSAGE_HEAD_BYTES + EDGE_AUTHOR_BYTES_MAX + EDGE_CHANGES_PER_COMMAND_MAX * (1 + 2 * NAME_BYTES_MAX)
+        <= MESSAGE_BYTES_MAX
+);

@@ -1,7 +1,9 @@
 //! What crosses a process boundary or enters a replicated log. All messages are idempotent: cumulative or positional, so any
 //! loss, duplication or order is harmless. Encoding and bounds: [`crate::wire`].
 
+use crate::graph::EdgeChange;
 use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId, Start};
+use crate::series::{NotAdmitted, Row, SeriesPolicy, UnixTime};
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 
@@ -76,8 +78,9 @@ pub enum FromClient {
     /// Opens the connection: who speaks. The id must be one of the certificate's ([`ClientId::owner`]). `since` is the age that
     /// the group had when it first welcomed this id; `None` for one that it has not welcomed yet.
     Open { client: ClientId, since: Option<u32> },
-    /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps.
-    Batch { lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem> },
+    /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps. `times` are the event times of the items,
+    /// one for each; or none, and what is counted happens when it is logged.
+    Batch { lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem>, times: Vec<UnixTime> },
     /// Ends the stream (`of`, lane) for ever and asks for the last sequence number applied. `of` may be an earlier id of the
     /// same process; every later batch of it is refused. A stream that the group does not know is taken for one
     /// that never was; only over a connection that was opened under `of` itself the group sees that it may have forgotten it.
@@ -161,6 +164,12 @@ pub enum BatchError {
     NotServing(String),
     #[error("counters of namespace {0:?} only grow: it is not declared to have up/down counters")]
     GrowOnly(String),
+    #[error("{times} event times for {items} items: one for each, or none")]
+    Times { times: u64, items: u64 },
+    #[error("item {idx}: {why}")]
+    Event { idx: u32, why: NotAdmitted },
+    #[error("item {idx}: bucket of {counter} is {value}; adding {delta} would pass {max}")]
+    BucketFull { idx: u32, counter: CounterName, value: u64, delta: u64, max: u64 },
 }
 
 // ---- questions: aggregator ↔ aggregator -----------------------------------------------------------------------------------
@@ -200,6 +209,8 @@ pub struct Batch {
     /// The age at which the group first welcomed the client, as that says.
     pub since: u32,
     pub items: Vec<Item>,
+    /// Event times, one for each item; or none, and all happen at the entry's `now`.
+    pub times: Vec<UnixTime>,
 }
 
 /// One command of a group's log.
@@ -233,7 +244,7 @@ pub enum GroupCmd {
 /// One entry of a group's log: a group commit of many clients' batches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupEntry {
-    /// The proposer's clock. Informative.
+    /// The proposer's clock: what series go by.
     pub now: WallMs,
     /// Cells first named by this entry; they get the next slots in order, the first being `first_new_slot`.
     pub first_new_slot: u32,
@@ -292,6 +303,19 @@ pub enum ToGroup {
     },
     /// The namespaces whose counters may go down, complete.
     UpDown(Vec<String>),
+    /// How namespaces keep series: some of those that do, or no longer do.
+    Series(Vec<(String, SeriesTerms)>),
+}
+
+/// How a namespace keeps series, as the ledger has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesTerms {
+    /// Counts the changes; a later one replaces an earlier one.
+    pub revision: u64,
+    /// None: no longer any, and what was kept is dropped.
+    pub policy: Option<SeriesPolicy>,
+    /// From when on it holds: of granularities that are new then, buckets begin behind it.
+    pub since: UnixTime,
 }
 
 /// An account under the terms of its generation. Only this opens a generation at its group, and rights of one that is leased
@@ -479,7 +503,7 @@ pub enum ForGroup {
 // ---- feed ----------------------------------------------------------------------------------------------------------------
 
 /// Asks for what changed after `cursor` (a log index of this group; 0: from the beginning). At most one is outstanding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedPull {
     pub group: GroupId,
     pub cursor: LogIndex,
@@ -488,6 +512,8 @@ pub struct FeedPull {
     /// Slots below are known to the consumer by name.
     pub slots_known: u32,
     pub bytes_max: u32,
+    /// Of the entry behind `cursor` so many changes of rows are known: it changed more than goes into a chunk.
+    pub rows_told: u32,
 }
 
 /// A walk over the whole table, begun at log index `started`; after it the consumer's cursor is `started`.
@@ -498,7 +524,7 @@ pub struct FeedWalk {
 }
 
 /// Components of committed state, cumulative. Idempotent: merging is maximum.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedChunk {
     pub group: GroupId,
     /// The process start that says it; one before the last that the ledger was greeted by is not believed.
@@ -516,6 +542,12 @@ pub struct FeedChunk {
     pub cells: Vec<CellId>,
     /// (slot, lane, component).
     pub components: Vec<(u32, u8, u64)>,
+    /// The latest stamp that the group has applied: series have expired as far as that says.
+    pub now: UnixTime,
+    /// (slot, lane, part of the component's row of buckets). One component may have several.
+    pub rows: Vec<(u32, u8, Row)>,
+    /// So many changes of rows of the entry behind `upto` are told already ([`FeedPull::rows_told`]).
+    pub rows_told: u32,
 }
 
 // ---- gossip: aggregator ↔ aggregator ---------------------------------------------------------------------------------------
@@ -563,12 +595,15 @@ pub struct Digest {
     /// For each data centre a sum over hashes of all its components, when the digest is complete. Where versions are equal
     /// and sums are not, each side tells the other everything.
     pub sums: Vec<(DcId, u64)>,
+    /// The same over buckets of rows that expire after this day, in days since 1970: others may have expired at one side.
+    pub row_sums: Vec<(DcId, u64)>,
+    pub row_sums_after_day: u32,
     /// Digest of an answer: it asks for no answer.
     pub reply: bool,
 }
 
 /// Components of one origin, ascending by version, cut to a byte limit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delta {
     /// The start of the sending process: numbers given out by an earlier one mean nothing now.
     pub sender: u64,
@@ -589,6 +624,10 @@ pub struct Delta {
     /// (difference of the cell's number to the one before, valve, component), sorted by number. A valve is
     /// `lane × groups.len() + index of its group`: one byte for up to 127.
     pub components: Vec<(u32, u32, u64)>,
+    /// The same with parts of components' rows of buckets. One component may have several.
+    pub rows: Vec<(u32, u32, Row)>,
+    /// The sender's clock, as far as series have expired in its view.
+    pub now: UnixTime,
 }
 
 /// State of a walk.
@@ -780,6 +819,25 @@ pub enum LedgerCmd {
     VoterReturns {
         voter: AggregatorId,
         returns: bool,
+    },
+    /// How a namespace keeps series from `terms.since` on, if `terms.revision` is one more than that of its present terms.
+    Series {
+        namespace: String,
+        terms: SeriesTerms,
+    },
+    /// Edges between counters are inserted and removed, all of these or none, if `revision` is still that of the graph. None are where
+    /// one closes a cycle, is there already, or is not there; where it goes to another namespace without permission; or where there
+    /// would be too many. `at` and `by` say when and by whom, for the audit.
+    Edges {
+        revision: u64,
+        changes: Vec<EdgeChange<CounterName>>,
+        at: WallMs,
+        by: String,
+    },
+    /// Counts of namespace `from` may flow to counters of namespace `to`, from now on and for ever.
+    AllowEdges {
+        from: String,
+        to: String,
     },
 }
 

@@ -83,7 +83,10 @@ impl NamedIncrement {
             session: self.session,
         };
         let items = self.items.iter().zip(0..).map(item).collect();
-        [FromClient::Open { client: self.stream, since: None }, FromClient::Batch { lane: LANE, seq: SEQ, defs, items }]
+        [
+            FromClient::Open { client: self.stream, since: None },
+            FromClient::Batch { lane: LANE, seq: SEQ, defs, items, times: Vec::new() },
+        ]
     }
 
     /// Takes a message of the link on which it was started.

@@ -6,8 +6,10 @@
 
 mod components;
 mod limits;
+mod series;
 
 pub use limits::{NotedLimit, ReadLimits};
+pub use series::SeriesView;
 
 use crate::hash::{bytes_hash, name_hash};
 use crate::ids::{AggregatorId, Bucket, CellId, CounterName, DcId, GroupId, Half, ValveId};

@@ -5,6 +5,7 @@
 //! that earlier ones do not know, and they skip it. What is applied or kept has none: replicas of which one skips what another
 //! applies would differ for ever (decision 0031).
 
+use crate::graph::EdgeChange;
 use crate::ids::{CellId, CounterName, NameError};
 use crate::limits::*;
 use crate::msg::*;
@@ -151,6 +152,10 @@ fn name(counter: &CounterName) -> Result<(), WireError> {
     Ok(counter.validate()?)
 }
 
+fn namespace(name: &str) -> Result<(), WireError> {
+    Ok(CounterName::new(name, b"-").map(|_| ())?)
+}
+
 impl Message for ForWhom {
     const TAIL: Tail = Tail::Skipped;
 
@@ -189,8 +194,9 @@ impl Message for FromClient {
     fn validate(&self) -> Result<(), WireError> {
         match self {
             FromClient::Open { .. } | FromClient::Fence { .. } => Ok(()),
-            FromClient::Batch { defs, items, .. } => {
+            FromClient::Batch { defs, items, times, .. } => {
                 at_most("items of a batch", items.len() as u64, BATCH_ITEMS_MAX as u64)?;
+                at_most("event times of a batch", times.len() as u64, BATCH_ITEMS_MAX as u64)?;
                 defs.iter().try_for_each(|(_, counter)| name(counter))
             }
         }
@@ -259,6 +265,10 @@ impl Message for ForGroup {
                 won.iter().try_for_each(|placed| name(&placed.counter))?;
                 name(&opened.account.counter)
             }
+            ForGroup::Ledger(ToGroup::Series(terms)) => {
+                at_most("namespaces with series", terms.len() as u64, NAMESPACES_MAX as u64)?;
+                terms.iter().try_for_each(|(name, _)| namespace(name))
+            }
             ForGroup::Ledger(ToGroup::Generations(begun)) => {
                 let (what, max) = ("counters that began again", GENERATIONS_PER_MESSAGE_MAX as u64);
                 at_most(what, begun.len() as u64, max)?;
@@ -316,8 +326,16 @@ impl Message for LedgerCmd {
 
     fn validate(&self) -> Result<(), WireError> {
         match self {
-            LedgerCmd::Namespace(namespace) | LedgerCmd::UpDown(namespace) => {
-                Ok(CounterName::new(namespace, b"-").map(|_| ())?)
+            LedgerCmd::Namespace(name) | LedgerCmd::UpDown(name) | LedgerCmd::Series { namespace: name, .. } => {
+                namespace(name)
+            }
+            LedgerCmd::AllowEdges { from, to } => namespace(from).and_then(|()| namespace(to)),
+            LedgerCmd::Edges { changes, by, .. } => {
+                at_most("edge changes of a command", changes.len() as u64, EDGE_CHANGES_PER_COMMAND_MAX as u64)?;
+                at_most("bytes of who changes edges", by.len() as u64, EDGE_AUTHOR_BYTES_MAX as u64)?;
+                let ends =
+                    |change: &EdgeChange<CounterName>| name(&change.edge().from).and_then(|()| name(&change.edge().to));
+                changes.iter().try_for_each(ends)
             }
             LedgerCmd::View(_) | LedgerCmd::ViewStart { .. } | LedgerCmd::SetAside { .. } => Ok(()),
             LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } | LedgerCmd::VoterReturns { .. } => Ok(()),
@@ -392,7 +410,8 @@ fn spec_valid(spec: &MilestoneSpec) -> Result<(), WireError> {
 }
 
 fn digest_valid(digest: &Digest) -> Result<(), WireError> {
-    for origins in [digest.have.len(), digest.walks.len(), digest.want.len(), digest.sums.len()] {
+    let lists = [&digest.sums, &digest.row_sums];
+    for origins in [digest.have.len(), digest.walks.len(), digest.want.len()].into_iter().chain(lists.map(Vec::len)) {
         at_most("origins of a digest", origins as u64, u64::from(DCS_MAX) * u64::from(AGGREGATORS_MAX))?;
     }
     Ok(())
@@ -402,7 +421,8 @@ fn delta_valid(delta: &Delta) -> Result<(), WireError> {
     at_most("groups of a delta", delta.groups.len() as u64, GROUPS_MAX as u64)?;
     delta.cells.iter().try_for_each(|(_, cell)| name(&cell.counter))?;
     let valves = delta.groups.len() as u64 * u64::from(LANES_MAX);
-    delta.components.iter().try_for_each(|&(_, valve, value)| {
+    let of_rows = delta.rows.iter().map(|&(_, valve, _)| (valve, 0));
+    delta.components.iter().map(|&(_, valve, value)| (valve, value)).chain(of_rows).try_for_each(|(valve, value)| {
         at_most("valve of a delta, plus one", u64::from(valve) + 1, valves)?;
         at_most("component", value, COMPONENT_MAX)
     })
@@ -434,7 +454,7 @@ mod tests {
         fn a_changed_or_cut_message_is_refused_or_valid_again(at in 0usize..60, xor in 1u8..255, cut in 0usize..60) {
             let counter = CounterName::new("search", b"queries").unwrap();
             let item = WireItem { number: 3, delta: 7, session: Some(Default::default()) };
-            let message = FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter)], items: vec![item] };
+            let message = FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter)], items: vec![item], times: Vec::new() };
             let mut bytes = encode(&message);
             prop_assert_eq!(decode::<FromClient>(&bytes), Ok(message));
             let _ = decode::<FromClient>(&bytes[..cut.min(bytes.len())]);

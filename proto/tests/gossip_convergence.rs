@@ -160,6 +160,7 @@ impl Net {
             first_slot: 0,
             cells,
             components,
+            ..FeedChunk::default()
         };
         self.input(dc, Input::Group { group: group(dc), msg: FromGroup::Feed(chunk) });
     }

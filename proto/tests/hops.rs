@@ -125,7 +125,10 @@ impl World {
             panic!("it opens the link, then counts");
         };
         let items = items.iter().map(|item| Item { slot: 0, delta: item.delta, session: item.session }).collect();
-        let said = answers(&mut self.groups[at], GroupCmd::Batch(Batch { since: 0, client, lane, seq, items }));
+        let said = answers(
+            &mut self.groups[at],
+            GroupCmd::Batch(Batch { since: 0, client, lane, seq, items, times: Vec::new() }),
+        );
         increment.on_message(ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: 4, age: 0 });
         for said in said {
             match increment.on_message(said) {
@@ -188,8 +191,14 @@ fn behind_the_fence_nothing_is_counted() {
     world.step(Step::VisitHome);
     world.step(Step::Deliver(0));
     let stream = stream_of(OwnerId(0), NAME);
-    let batch =
-        Batch { since: 0, client: stream, lane: 0, seq: 1, items: vec![Item { slot: 0, delta: 1, session: None }] };
+    let batch = Batch {
+        since: 0,
+        client: stream,
+        lane: 0,
+        seq: 1,
+        items: vec![Item { slot: 0, delta: 1, session: None }],
+        times: Vec::new(),
+    };
     let said = answers(&mut world.groups[0], GroupCmd::Batch(batch));
     assert_eq!(said, [ToClient::Refused { lane: 0, seq: 1, error: BatchError::Fenced { last: 0 } }]);
 }

@@ -168,6 +168,7 @@ impl Dc {
             first_slot: 0,
             cells: vec![counter().total()],
             components: vec![(0, 0, value)],
+            ..FeedChunk::default()
         };
         self.input(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) }, ledger);
     }
@@ -651,6 +652,7 @@ proptest! {
             first_slot: 0,
             cells: vec![counter().total()],
             components: vec![(0, 0, 7)],
+            ..FeedChunk::default()
         };
         let delta = Delta {
             sender: 1,
@@ -662,6 +664,7 @@ proptest! {
             cells: vec![(0, counter().total())],
             groups: vec![group(0), group(1)],
             components: vec![(0, 100, 5)],
+            ..Delta::default()
         };
         fn change<M: wire::Message + PartialEq + std::fmt::Debug>(message: M, at: usize, xor: u8) {
             let mut bytes = wire::encode(&message);

@@ -110,7 +110,7 @@ fn connect(replica: &mut Replica, client: ClientId) {
 
 fn add(replica: &mut Replica, seq: u64, delta: u64) {
     let items = vec![WireItem { number: 0, delta, session: None }];
-    let msg = FromClient::Batch { lane: 0, seq, defs: vec![(0, counter())], items };
+    let msg = FromClient::Batch { lane: 0, seq, defs: vec![(0, counter())], items, times: Vec::new() };
     replica.handle(Input::Client { conn: ConnId(1), msg });
 }
 

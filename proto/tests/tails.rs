@@ -52,7 +52,7 @@ fn award() -> Award {
 
 fn entry() -> GroupEntry {
     let items = vec![Item { slot: 0, delta: 3, session: None }];
-    let batch = GroupCmd::Batch(Batch { client: client(), lane: 0, seq: 1, since: 4, items });
+    let batch = GroupCmd::Batch(Batch { client: client(), lane: 0, seq: 1, since: 4, items, times: Vec::new() });
     GroupEntry { now: WallMs(7), first_new_slot: 0, new_cells: vec![counter().total()], cmds: vec![batch] }
 }
 
@@ -67,6 +67,7 @@ fn feed() -> FeedChunk {
         first_slot: 0,
         cells: vec![counter().total()],
         components: vec![(0, 0, 7)],
+        ..FeedChunk::default()
     }
 }
 
@@ -79,7 +80,7 @@ fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
     ask.of(Admission::Elsewhere { node: Some(4) })?;
     ask.of(FromClient::Open { client: client(), since: None })?;
     let items = vec![WireItem { number: 3, delta: 7, session: Some(SessionId([1; 16])) }];
-    ask.of(FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter())], items })?;
+    ask.of(FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter())], items, times: Vec::new() })?;
     ask.of(ToClient::Durable { lane: 1, seq: 9, pending: vec![0] })?;
     ask.of(ToClient::Spread { counters: vec![counter()] })?;
     ask.of(FromGroup::Feed(feed()))?;

@@ -29,7 +29,7 @@ fn entry(cmds: Vec<GroupCmd>) -> GroupEntry {
 
 fn batch(lane: u8, seq: u64, items: &[(u32, u64)]) -> GroupCmd {
     let items = items.iter().map(|&(slot, delta)| Item { slot, delta, session: None }).collect();
-    GroupCmd::Batch(Batch { client: ClientId(9), lane, seq, since: 0, items })
+    GroupCmd::Batch(Batch { client: ClientId(9), lane, seq, since: 0, items, times: Vec::new() })
 }
 
 fn apply(group: &mut Group, entry: &GroupEntry) -> Vec<Effect> {
@@ -194,7 +194,10 @@ impl Node {
     fn count(&mut self, seq: u64, defs: &[(u32, Half)], items: &[(u32, u64)]) -> Option<BatchError> {
         let defs = defs.iter().map(|&(number, half)| (definition(number, half), counter())).collect();
         let items = items.iter().map(|&(number, delta)| WireItem { number, delta, session: None }).collect();
-        let answers = self.put(Input::Client { conn: self.conn, msg: FromClient::Batch { lane: 0, seq, defs, items } });
+        let answers = self.put(Input::Client {
+            conn: self.conn,
+            msg: FromClient::Batch { lane: 0, seq, defs, items, times: Vec::new() },
+        });
         let durable = ToClient::Durable { lane: 0, seq, pending: Vec::new() };
         match answers.into_iter().next() {
             Some(ToClient::Refused { error, .. }) => Some(error),

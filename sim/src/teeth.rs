@@ -209,8 +209,8 @@ impl Mutation {
     /// Changes what reaches a node from a client; `last` is the stream's last batch.
     pub fn to_node(self, message: FromClient, last: u64) -> FromClient {
         match (self, message) {
-            (Mutation::DedupeSkipped, FromClient::Batch { lane, seq, defs, items }) if seq == last => {
-                FromClient::Batch { lane, seq: seq + 1, defs, items }
+            (Mutation::DedupeSkipped, FromClient::Batch { lane, seq, defs, items, times }) if seq == last => {
+                FromClient::Batch { lane, seq: seq + 1, defs, items, times }
             }
             (_, message) => message,
         }

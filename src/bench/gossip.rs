@@ -131,6 +131,7 @@ impl Pair {
             first_slot: cells.start as u32,
             cells: named.map(|cell| name(cell).expect("a key of 24 bytes").total()).collect(),
             components: cells.map(|cell| (cell as u32, 0, value)).collect(),
+            ..FeedChunk::default()
         }
     }
 

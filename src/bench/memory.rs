@@ -119,7 +119,13 @@ pub fn hold_node(cells: usize) -> Result<f64, Box<dyn Error>> {
         let number = |cell: usize| (cell - client * CELLS_PER_CLIENT) as u32;
         let defs = piece.clone().map(|cell| (number(cell), name(cell))).collect();
         let items = piece.clone().map(|cell| WireItem { number: number(cell), delta: 3, session: None }).collect();
-        let msg = FromClient::Batch { lane: (client % usize::from(LANES)) as u8, seq: sequence[client], defs, items };
+        let msg = FromClient::Batch {
+            lane: (client % usize::from(LANES)) as u8,
+            seq: sequence[client],
+            defs,
+            items,
+            times: Vec::new(),
+        };
         node.put_in(Input::Client { conn: ConnId(client as u64), msg })?;
         node.tick()?;
     }
@@ -208,6 +214,7 @@ fn feed(at: u64, piece: std::ops::Range<usize>) -> FeedChunk {
         first_slot: piece.start as u32,
         cells: piece.clone().map(|cell| name(cell).total()).collect(),
         components: piece.map(|cell| (cell as u32, lane(cell), cell as u64 + 1)).collect(),
+        ..FeedChunk::default()
     }
 }
 
@@ -227,6 +234,7 @@ fn delta(dc: u16, at: u64, piece: std::ops::Range<usize>) -> Delta {
         cells,
         groups: vec![group(dc)],
         components: piece.map(|cell| (ahead(cell), u32::from(lane(cell)), cell as u64 + 1)).collect(),
+        ..Delta::default()
     }
 }
 

@@ -157,7 +157,7 @@ async fn count_once(endpoint: Endpoint, place: Place) -> Option<()> {
     let client = ClientId::new(OwnerId(endpoint.identity().digest()), rand::random());
     writer.send_bytes(wire::encode(&FromClient::Open { client, since: None }).into()).await.ok()?;
     let items = vec![WireItem { number: 0, delta: 1, session: None }];
-    let batch = FromClient::Batch { lane: 0, seq: 1, defs: vec![(0, name(0).ok()?)], items };
+    let batch = FromClient::Batch { lane: 0, seq: 1, defs: vec![(0, name(0).ok()?)], items, times: Vec::new() };
     writer.send_bytes(wire::encode(&batch).into()).await.ok()?;
     while let Ok(Some(frame)) = reader.next().await {
         match wire::decode(&frame).ok()? {

@@ -119,6 +119,8 @@ impl From<BatchError> for Failure {
             BatchError::UnknownNamespace(_) => Failure::NotFound(message),
             BatchError::Delta { .. } => Failure::Invalid { code: "delta", message },
             BatchError::Overflow { .. } => Failure::Conflict { code: "overflow", message },
+            BatchError::Event { .. } => Failure::Invalid { code: "event_time", message },
+            BatchError::BucketFull { .. } => Failure::Conflict { code: "overflow", message },
             BatchError::GrowOnly(_) => Failure::Conflict { code: "grow_only", message },
             BatchError::Overloaded { what, limit } => Failure::Overloaded { what, limit },
             BatchError::NotServing(reason) => Failure::NotServing(reason),
@@ -127,6 +129,7 @@ impl From<BatchError> for Failure {
             | BatchError::Expired { .. }
             | BatchError::UnknownNumber(_)
             | BatchError::Empty
+            | BatchError::Times { .. }
             | BatchError::TooManyItems { .. }
             | BatchError::UnknownLane { .. } => Failure::NotServing(message),
         }

@@ -53,7 +53,8 @@ impl Feed {
     }
 
     fn pull(&self, group: GroupId, bytes_max: u32) -> FeedPull {
-        FeedPull { group, cursor: self.cursor, walk: self.walk, slots_known: self.slots.len() as u32, bytes_max }
+        let slots_known = self.slots.len() as u32;
+        FeedPull { group, cursor: self.cursor, walk: self.walk, slots_known, bytes_max, rows_told: 0 }
     }
 }
 

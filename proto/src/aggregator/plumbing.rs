@@ -89,6 +89,10 @@ impl AggregatorCore {
         if !updown.is_empty() {
             self.tell(group, ToGroup::UpDown(updown));
         }
+        let series: Vec<_> = ledger.series().map(|(name, terms)| (name.to_owned(), terms.clone())).collect();
+        if !series.is_empty() {
+            self.tell(group, ToGroup::Series(series));
+        }
         self.tell(group, ToGroup::Spread(ledger.spread()));
     }
 

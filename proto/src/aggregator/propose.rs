@@ -230,6 +230,9 @@ fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
     match cmd {
         LedgerCmd::Namespace(_)
         | LedgerCmd::UpDown(_)
+        | LedgerCmd::Series { .. }
+        | LedgerCmd::Edges { .. }
+        | LedgerCmd::AllowEdges { .. }
         | LedgerCmd::Spread(_)
         | LedgerCmd::Define { .. }
         | LedgerCmd::Disarm { .. } => true,

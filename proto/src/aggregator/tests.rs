@@ -102,6 +102,7 @@ impl World {
             first_slot: 0,
             cells: vec![counter().total()],
             components: vec![(0, 0, value)],
+            ..FeedChunk::default()
         });
         self.say(Input::Group { group: group(0), msg });
     }
@@ -408,6 +409,7 @@ proptest! {
             group: group(0),
             start: Start { number: 1, nonce: 1 }, base: LogIndex(base), upto: LogIndex(upto), walk: None, applied: LogIndex(upto), first_slot,
             cells, components,
+            ..FeedChunk::default()
         };
         world.say(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) });
         world.wait();

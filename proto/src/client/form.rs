@@ -184,7 +184,7 @@ impl ClientCore {
                 |counter: CounterRef| (definition(counter.0, counters.half(counter)), counters.name(counter).clone());
             let defs = fresh.map(define).collect();
             let items = batch.items.iter().map(|item| item.to_wire()).collect();
-            let message = FromClient::Batch { lane, seq: batch.seq, defs, items };
+            let message = FromClient::Batch { lane, seq: batch.seq, defs, items, times: Vec::new() };
             self.outputs.push_back(Output::Send { link: *link, message });
         }
     }

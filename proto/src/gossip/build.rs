@@ -29,8 +29,7 @@ pub struct Cut {
 
 /// A delta that says nothing yet.
 pub fn empty(sender: u64, origin: AggregatorId, epoch: u64) -> Delta {
-    let (cells, groups, components) = (Vec::new(), Vec::new(), Vec::new());
-    Delta { sender, origin, epoch, base: 0, upto: 0, walk: None, cells, groups, components }
+    Delta { sender, origin, epoch, ..Delta::default() }
 }
 
 /// The changes after `base`, whole versions up to about `bytes_max`. `None` when they must be walked instead.

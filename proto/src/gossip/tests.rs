@@ -415,6 +415,7 @@ prop_compose! {
             cells: names.into_iter().map(|(number, key)| (if small { number % 20 } else { number }, cell(key))).collect(),
             groups: groups.into_iter().map(|(dc, group)| GroupId { dc: DcId(dc), group, incarnation: 1 }).collect(),
             components: components.into_iter().map(|(n, v, c)| (if small { n % 5 } else { n }, u32::from(v), c >> 9)).collect(),
+            ..Delta::default()
         }
     }
 }
@@ -434,6 +435,7 @@ prop_compose! {
             walks: walks.into_iter().map(|(dc, started, next)| (DcId(dc).into(), walk(started, next))).collect(),
             want: want.into_iter().map(|dc| DcId(dc).into()).collect(),
             sums: vec![(DcId(0), 1), (DcId(1), 2)],
+            ..Digest::default()
         }
     }
 }

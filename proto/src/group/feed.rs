@@ -97,6 +97,7 @@ impl<'a> Filling<'a> {
             first_slot: pull.slots_known.min(group.cells.table.len()),
             cells: Vec::new(),
             components: Vec::new(),
+            ..FeedChunk::default()
         };
         let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX);
         Filling { group, chunk, complete: 0, bytes: 0, limit }

@@ -43,7 +43,7 @@ fn item(slot: u32, delta: u64) -> Item {
 
 fn batch(client: u128, lane: u8, seq: u64, items: &[(u32, u64)]) -> GroupCmd {
     let items = items.iter().map(|&(slot, delta)| item(slot, delta)).collect();
-    GroupCmd::Batch(Batch { client: ClientId(client), lane, seq, since: 0, items })
+    GroupCmd::Batch(Batch { client: ClientId(client), lane, seq, since: 0, items, times: Vec::new() })
 }
 
 fn entry(cmds: Vec<GroupCmd>) -> GroupEntry {
@@ -557,7 +557,7 @@ struct Consumer {
 impl Consumer {
     fn pull(&self, bytes_max: u32) -> FeedPull {
         let slots_known = self.names.len() as u32;
-        FeedPull { group: id(), cursor: self.cursor, walk: self.walk, slots_known, bytes_max }
+        FeedPull { group: id(), cursor: self.cursor, walk: self.walk, slots_known, bytes_max, rows_told: 0 }
     }
 
     fn take(&mut self, chunk: FeedChunk) {

@@ -3,6 +3,7 @@
 
 use super::{ChangeSets, Claims, CounterLedger, Deferred, Ledger, Losses, Registered, Resets, Terms};
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
+use crate::msg::SeriesTerms;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,7 @@ pub(super) struct Stored {
     /// Of counters that have any.
     deferred: BTreeMap<CounterName, Deferred>,
     returning: BTreeSet<AggregatorId>,
+    series: BTreeMap<String, SeriesTerms>,
 }
 
 /// The same, borrowed.
@@ -48,6 +50,7 @@ struct Storing<'l> {
     updown: &'l BTreeSet<String>,
     deferred: BTreeMap<&'l CounterName, &'l Deferred>,
     returning: &'l BTreeSet<AggregatorId>,
+    series: &'l BTreeMap<String, SeriesTerms>,
 }
 
 impl Ledger {
@@ -60,7 +63,7 @@ impl Ledger {
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Ledger { applied, namespaces, updown, spread, views, view_starts, groups, .. } = self;
-        let Ledger { counters, claims, lost, resets, forgotten, returning, .. } = self;
+        let Ledger { counters, claims, lost, resets, forgotten, returning, series, .. } = self;
         let terms = counters.iter().map(|(name, counter)| (name, counter.terms()));
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
         let losses = counters.iter().map(|(name, counter)| (name, counter.losses()));
@@ -85,6 +88,7 @@ impl Serialize for Ledger {
             updown,
             deferred,
             returning,
+            series,
         };
         storing.serialize(serializer)
     }
@@ -94,7 +98,7 @@ impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
-        let Stored { returning, .. } = stored;
+        let Stored { returning, series, .. } = stored;
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());
         for (name, terms) in terms {
@@ -127,6 +131,7 @@ impl From<Stored> for Ledger {
             resets,
             forgotten,
             returning,
+            series,
             changes,
         }
     }

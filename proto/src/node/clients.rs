@@ -8,6 +8,7 @@ use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX, LANES_MAX};
 use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, Place, ToClient, WireItem, defined};
 use crate::node::commit::{batch_bytes, batch_bytes_max};
 use crate::node::{ConnId, NodeCore, Output};
+use crate::series::UnixTime;
 use crate::teeth::{Bug, bites};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,8 +160,8 @@ impl NodeCore {
             }
             FromClient::Open { client, since } => self.on_open(conn, client, since),
             FromClient::Fence { of, lane } => self.on_fence(conn, of, lane),
-            FromClient::Batch { lane, seq, defs, items } => {
-                if let Err(error) = self.on_batch(conn, lane, seq, defs, &items) {
+            FromClient::Batch { lane, seq, defs, items, times } => {
+                if let Err(error) = self.on_batch(conn, lane, seq, defs, &items, times) {
                     let msg = ToClient::Refused { lane, seq, error };
                     self.outputs.push_back(Output::Client { conn, msg });
                 }
@@ -253,16 +254,18 @@ impl NodeCore {
         seq: u64,
         defs: Vec<(u32, CounterName)>,
         items: &[WireItem],
+        times: Vec<UnixTime>,
     ) -> Result<(), BatchError> {
         let defined = self.define(conn, defs);
         self.check_room(lane, items)?;
         defined?;
         let unnamed = self.check_items(conn, items)?;
+        check_times(&times, items)?;
         self.check_size(items.len(), &unnamed)?;
         let items = self.bind(conn, items);
         let Some(open) = self.clients.conns.get(&conn) else { return Err(not_opened()) };
         let (client, since) = (open.client, open.since);
-        self.propose(Batch { client, lane, seq, since, items });
+        self.propose(Batch { client, lane, seq, since, items, times });
         Ok(())
     }
 
@@ -399,5 +402,14 @@ mod tests {
         }
         assert_eq!((unbound.names.len(), unbound.held), (2, 1));
         assert_eq!(unbound.release(kept), Some(name(0)));
+    }
+}
+
+/// Event times stand for each item, or for none.
+fn check_times(times: &[UnixTime], items: &[WireItem]) -> Result<(), BatchError> {
+    match times.len() {
+        0 => Ok(()),
+        all if all == items.len() => Ok(()),
+        times => Err(BatchError::Times { times: times as u64, items: items.len() as u64 }),
     }
 }

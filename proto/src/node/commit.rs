@@ -9,8 +9,8 @@ use crate::time::{Span, Time, WallMs};
 use crate::wire::encode;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Most bytes of an item: slot, delta, session.
-pub(super) const ITEM_BYTES: usize = 5 + 6 + 17;
+/// Most bytes of an item: slot, delta, session, event time.
+pub(super) const ITEM_BYTES: usize = 5 + 6 + 17 + 5;
 /// Most bytes of a batch beside its items: tag, client, lane, sequence number, count.
 const BATCH_BYTES: usize = 1 + 19 + 1 + 10 + 5;
 /// Most bytes of an entry beside its commands and cells, and of what envelops it.

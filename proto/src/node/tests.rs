@@ -37,7 +37,7 @@ fn batch(lane: u8, seq: u64, items: &[(usize, u64)]) -> FromClient {
     let defs: BTreeMap<u32, CounterName> = items.iter().map(|&(key, _)| (key as u32, name(key))).collect();
     let session = |key: usize| (key == GUARDED).then_some(SessionId([seq as u8; 16]));
     let items = items.iter().map(|&(key, delta)| WireItem { number: key as u32, delta, session: session(key) });
-    FromClient::Batch { lane, seq, defs: defs.into_iter().collect(), items: items.collect() }
+    FromClient::Batch { lane, seq, defs: defs.into_iter().collect(), items: items.collect(), times: Vec::new() }
 }
 
 /// What survives a crash.
@@ -93,7 +93,8 @@ struct World {
 
 impl World {
     fn new(config: NodeConfig) -> World {
-        let pull = FeedPull { group: id(), cursor: LogIndex(0), walk: None, slots_known: 0, bytes_max: 300 };
+        let pull =
+            FeedPull { group: id(), cursor: LogIndex(0), walk: None, slots_known: 0, bytes_max: 300, rows_told: 0 };
         let mut world = World {
             core: NodeCore::new(config, 1),
             config,
@@ -879,14 +880,20 @@ fn bad_batches_are_refused_before_the_log() {
     assert_eq!(refusal(&mut world, batch(0, 1, &[])), BatchError::Empty);
     assert_eq!(refusal(&mut world, batch(9, 1, &[(1, 1)])), BatchError::UnknownLane { lane: 9, lanes: LANES });
     let items = vec![WireItem { number: 3, delta: 1, session: None }];
-    let undefined = FromClient::Batch { lane: 0, seq: 1, defs: Vec::new(), items };
+    let undefined = FromClient::Batch { lane: 0, seq: 1, defs: Vec::new(), items, times: Vec::new() };
     assert_eq!(refusal(&mut world, undefined), BatchError::UnknownNumber(3));
     let defs = vec![(u32::MAX, name(1))];
-    let far = FromClient::Batch { lane: 0, seq: 1, defs, items: vec![WireItem { number: 3, delta: 1, session: None }] };
+    let far = FromClient::Batch {
+        lane: 0,
+        seq: 1,
+        defs,
+        items: vec![WireItem { number: 3, delta: 1, session: None }],
+        times: Vec::new(),
+    };
     assert!(matches!(refusal(&mut world, far), BatchError::Overloaded { .. }));
     let other = CounterName::new("other", b"x").unwrap();
     let items = vec![WireItem { number: 3, delta: 1, session: None }];
-    let unknown = FromClient::Batch { lane: 0, seq: 1, defs: vec![(3, other)], items };
+    let unknown = FromClient::Batch { lane: 0, seq: 1, defs: vec![(3, other)], items, times: Vec::new() };
     assert_eq!(refusal(&mut world, unknown), BatchError::UnknownNamespace("other".into()));
     let many = vec![(1, 1); 1_000];
     assert!(matches!(refusal(&mut world, batch(0, 1, &many)), BatchError::TooManyItems { items: 1_000, max: 1..200 }));

@@ -73,7 +73,7 @@ pub enum Admission {
 }
 
 /// Why an increment is refused. It counts nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum NotAdmitted {
     #[error("event at {event_s} s is {late_s} s late: at most {late_max_s} s allowed")]
     TooLate { event_s: u64, late_s: u64, late_max_s: u64 },

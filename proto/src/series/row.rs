@@ -5,8 +5,11 @@
 //! semilattice, expiry commutes with merging, and parts of rows (what gossip sends) and pieces of rows (what a store keeps apart) are
 //! rows too.
 
-use super::{BucketId, Granularity, Horizon, UnixTime};
+use super::{BucketId, Granularity, Horizon, UnixTime, codec};
 use crate::limits::COMPONENT_MAX;
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
+use std::fmt;
 use std::ops::Range;
 
 /// Longer than this, what is merged into a row is merged in one pass instead of bucket by bucket.
@@ -17,6 +20,33 @@ const INSERTS_MAX: usize = 16;
 pub struct Row {
     /// Ascending keys.
     buckets: Vec<(Key, u64)>,
+}
+
+/// As bytes, in the encoding of rows at rest ([`codec`](super::codec)); only rows that fit one can be sent.
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&codec::encode(self).map_err(ser::Error::custom)?)
+    }
+}
+
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Row, D::Error> {
+        deserializer.deserialize_bytes(Encoded)
+    }
+}
+
+struct Encoded;
+
+impl Visitor<'_> for Encoded {
+    type Value = Row;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an encoded row")
+    }
+
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Row, E> {
+        codec::decode(bytes).map_err(E::custom)
+    }
 }
 
 /// Granularity and index, ordered as [`BucketId`]s are.

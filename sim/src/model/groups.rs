@@ -192,7 +192,14 @@ impl Groups {
             SessionId((u128::from(self.id.dc.0) << 64 | u128::from(seq) << 32 | idx as u128).to_be_bytes())
         };
         let item = |(idx, &delta): (usize, &u64)| Item { slot, delta, session: Some(session(idx)) };
-        Batch { client: self.client(), lane: 0, seq, since: 0, items: weights.iter().enumerate().map(item).collect() }
+        Batch {
+            client: self.client(),
+            lane: 0,
+            seq,
+            since: 0,
+            items: weights.iter().enumerate().map(item).collect(),
+            times: Vec::new(),
+        }
     }
 
     /// Applies one entry with one command, as the group's log does.

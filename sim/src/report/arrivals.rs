@@ -112,13 +112,20 @@ impl FrontEnd {
         let without_sessions = items.iter().filter(|item| item.session.is_none());
         let (mut as_told, mut as_hits) = (0, 0);
         for item in without_sessions {
-            as_told +=
-                wire::encode(&FromClient::Batch { lane, seq: *seq, defs: vec![], items: vec![item.clone()] }).len();
+            as_told += wire::encode(&FromClient::Batch {
+                lane,
+                seq: *seq,
+                defs: vec![],
+                items: vec![item.clone()],
+                times: Vec::new(),
+            })
+            .len();
             as_hits += item.delta * HIT_BYTES;
         }
-        let head = wire::encode(&FromClient::Batch { lane, seq: *seq, defs: vec![], items: vec![] }).len();
+        let head =
+            wire::encode(&FromClient::Batch { lane, seq: *seq, defs: vec![], items: vec![], times: Vec::new() }).len();
         let heads = head * items.iter().filter(|item| item.session.is_none()).count();
-        let msg = FromClient::Batch { lane, seq: *seq, defs, items };
+        let msg = FromClient::Batch { lane, seq: *seq, defs, items, times: Vec::new() };
         let bytes = wire::encode(&msg).len() as u64;
         Flush { msg, bytes, bytes_as_hits: bytes - (as_told - heads) as u64 + as_hits }
     }

@@ -34,5 +34,6 @@ fn all_of(view: &View, origin: DcId) -> Delta {
         cells: Vec::new(),
         groups,
         components,
+        ..Delta::default()
     }
 }

@@ -201,7 +201,8 @@ impl Stage {
         }
         let stream = self.streams.entry((group.to_owned(), client.to_owned())).or_default();
         stream.seq += 1;
-        let batch = Batch { client: Self::client(client), lane: 0, seq: stream.seq, since: 0, items };
+        let batch =
+            Batch { client: Self::client(client), lane: 0, seq: stream.seq, since: 0, items, times: Vec::new() };
         stream.last = Some(batch.clone());
         Ok(GroupCmd::Batch(batch))
     }

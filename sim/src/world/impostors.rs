@@ -24,7 +24,7 @@ impl World {
         self.impostors += 1;
         let conn = ConnId(CONNS_FROM + self.impostors);
         let says = |msg| Input::Client { conn, msg };
-        let batch = FromClient::Batch { lane, seq: 1, defs: Vec::new(), items: Vec::new() };
+        let batch = FromClient::Batch { lane, seq: 1, defs: Vec::new(), items: Vec::new(), times: Vec::new() };
         let inputs = [
             Input::ClientUp { conn, owner: OWNER },
             says(FromClient::Fence { of, lane }),

@@ -322,7 +322,7 @@ impl World {
                 let last_seq = stream.last;
                 self.answer(id, ToClient::Fenced { of, lane, last_seq });
             }
-            FromClient::Batch { lane, seq, defs, items } => {
+            FromClient::Batch { lane, seq, defs, items, .. } => {
                 assert!(!items.is_empty() && lane < LANES);
                 self.links.get_mut(&id).unwrap().defs.extend(defs);
                 let stale = self.chance(self.faults.stale_leader);

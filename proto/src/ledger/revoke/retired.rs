@@ -89,7 +89,7 @@ impl World {
         let seq = self.seqs[number];
         let session = Some(SessionId((u128::from(seq) << 8 | number as u128).to_be_bytes()));
         let items = (0..weight).map(|_| Item { slot: 0, delta: 1, session }).collect();
-        let batch = Batch { client: ClientId(number as u128 + 1), lane: 0, seq, since: 0, items };
+        let batch = Batch { client: ClientId(number as u128 + 1), lane: 0, seq, since: 0, items, times: Vec::new() };
         apply(&mut self.groups[number], GroupCmd::Batch(batch));
         self.asked += weight;
     }
