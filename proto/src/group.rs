@@ -17,6 +17,7 @@ mod lease;
 mod queue;
 mod rows;
 mod says;
+mod series;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -30,12 +31,14 @@ use crate::ids::{CellId, ClientId, CounterName, GroupId, Half, LogIndex, Start};
 use crate::limits::*;
 use crate::msg::*;
 use crate::ring::ChangeRing;
+use crate::series::UnixTime;
 use crate::table::{CellTable, TableFull};
 use crate::teeth::{Bug, bites};
 use cells::Cells;
 use generations::{Generations, NOWHERE, SlotSet};
 use guard::AccountChange;
 use queue::Queued;
+use series::Series;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::{Part, Record, Streams};
 
@@ -107,6 +110,7 @@ pub struct Group {
     config: GroupConfig,
     applied: LogIndex,
     cells: Cells,
+    series: Series,
     streams: Streams,
     /// For how many units of time it was led.
     age: u32,
@@ -142,6 +146,7 @@ impl Group {
             config,
             applied: LogIndex(0),
             cells: Cells::new(table, ring),
+            series: Series::new(config.ring_capacity, 0),
             streams: Streams::default(),
             age: 0,
             guards: Vec::new(),
@@ -178,6 +183,7 @@ impl Group {
         }
         debug_assert_eq!(index, self.applied.next(), "entries are applied in order");
         self.applied = index;
+        self.series.advance(UnixTime::from_wall(entry.now), &self.cells);
         let named = self.name_cells(entry);
         for cmd in &entry.cmds {
             match cmd {
@@ -301,8 +307,25 @@ impl Group {
         Ok(())
     }
 
-    /// Adds all items to their components, or none.
+    /// Adds all items to their components and buckets, or none.
     fn add_items(&mut self, batch: &Batch) -> Result<(), BatchError> {
+        if !batch.times.is_empty() && batch.times.len() != batch.items.len() {
+            let (times, items) = (batch.times.len() as u64, batch.items.len() as u64);
+            return Err(BatchError::Times { times, items });
+        }
+        let events = self.series.admit(batch, &self.cells.table)?;
+        self.add_to_components(batch)?;
+        for (item, event) in batch.items.iter().zip(events) {
+            let slot = self.generations.slot_now(item.slot);
+            if let Some(number) = self.cells.number(slot, batch.lane) {
+                self.series.add(number, event, item.delta, self.applied.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds all items to their components, or none.
+    fn add_to_components(&mut self, batch: &Batch) -> Result<(), BatchError> {
         let slots = self.cells.table.len();
         for (idx, item) in batch.items.iter().enumerate() {
             let added = if item.slot >= slots {
@@ -555,7 +578,7 @@ impl Group {
                 insert_bounded(&mut self.spread, counters, SPREAD_MAX);
                 self.effects.push_back(Effect::Spread);
             }
-            ToGroup::Series(_) => {}
+            ToGroup::Series(all) => all.iter().for_each(|(name, terms)| self.series.take_terms(name, terms)),
             ToGroup::Generations(begun) => {
                 begun.iter().for_each(|(counter, generation)| self.on_generation(counter, *generation));
             }
@@ -714,7 +737,7 @@ impl Group {
                 self.spread.len() < SPREAD_MAX && counters.iter().any(|counter| !self.spread.contains(counter))
             }
             ToGroup::Generations(begun) => self.is_behind(begun),
-            ToGroup::Series(_) => false,
+            ToGroup::Series(all) => all.iter().any(|(name, terms)| self.series.is_behind(name, terms)),
         }
     }
 

@@ -29,6 +29,7 @@ pub mod node;
 pub mod placement;
 pub mod read;
 pub mod ring;
+pub mod row_changes;
 pub mod series;
 pub mod table;
 pub mod teeth;

@@ -168,8 +168,6 @@ pub enum BatchError {
     Times { times: u64, items: u64 },
     #[error("item {idx}: {why}")]
     Event { idx: u32, why: NotAdmitted },
-    #[error("item {idx}: bucket of {counter} is {value}; adding {delta} would pass {max}")]
-    BucketFull { idx: u32, counter: CounterName, value: u64, delta: u64, max: u64 },
 }
 
 // ---- questions: aggregator ↔ aggregator -----------------------------------------------------------------------------------
@@ -303,17 +301,17 @@ pub enum ToGroup {
     },
     /// The namespaces whose counters may go down, complete.
     UpDown(Vec<String>),
-    /// How namespaces keep series: some of those that do, or no longer do.
+    /// How namespaces keep series, complete.
     Series(Vec<(String, SeriesTerms)>),
 }
 
-/// How a namespace keeps series, as the ledger has it.
+/// How a namespace keeps series, as the ledger has it. Once it does it always will: what somebody had dropped would come back from
+/// who has not heard of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesTerms {
     /// Counts the changes; a later one replaces an earlier one.
     pub revision: u64,
-    /// None: no longer any, and what was kept is dropped.
-    pub policy: Option<SeriesPolicy>,
+    pub policy: SeriesPolicy,
     /// From when on it holds: of granularities that are new then, buckets begin behind it.
     pub since: UnixTime,
 }
@@ -507,7 +505,7 @@ pub enum ForGroup {
 pub struct FeedPull {
     pub group: GroupId,
     pub cursor: LogIndex,
-    /// Where a walk over all cells stands (slot), when the change ring no longer reaches back to `cursor`.
+    /// Where a walk over all cells and rows stands, when the change ring no longer reaches back to `cursor`.
     pub walk: Option<FeedWalk>,
     /// Slots below are known to the consumer by name.
     pub slots_known: u32,
@@ -516,7 +514,10 @@ pub struct FeedPull {
     pub rows_told: u32,
 }
 
-/// A walk over the whole table, begun at log index `started`; after it the consumer's cursor is `started`.
+/// A position of a walk at or above this is one among the rows, which come after the cells: this and the row's number.
+pub const IS_ROW: u32 = 1 << 31;
+
+/// A walk over the whole table and all rows, begun at log index `started`; after it the consumer's cursor is `started`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedWalk {
     pub started: LogIndex,

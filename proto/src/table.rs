@@ -95,6 +95,17 @@ impl CellTable {
         parse(record, namespace).expect("records are made from valid names")
     }
 
+    /// The number of a slot's namespace among [`CellTable::namespaces`].
+    pub fn namespace_of(&self, slot: u32) -> usize {
+        let record = self.record(slot);
+        usize::from(u16::from_le_bytes([record[1], record[2]]))
+    }
+
+    /// Whether a slot is of an all-time total, and not of a bucket.
+    pub fn is_total(&self, slot: u32) -> bool {
+        self.record(slot)[0] & HAS_SPAN == 0
+    }
+
     /// An upper bound of the encoded size of a slot's name, bytes.
     pub fn name_bytes(&self, slot: u32) -> usize {
         self.record(slot).len() + crate::limits::NAMESPACE_BYTES_MAX

@@ -120,7 +120,6 @@ impl From<BatchError> for Failure {
             BatchError::Delta { .. } => Failure::Invalid { code: "delta", message },
             BatchError::Overflow { .. } => Failure::Conflict { code: "overflow", message },
             BatchError::Event { .. } => Failure::Invalid { code: "event_time", message },
-            BatchError::BucketFull { .. } => Failure::Conflict { code: "overflow", message },
             BatchError::GrowOnly(_) => Failure::Conflict { code: "grow_only", message },
             BatchError::Overloaded { what, limit } => Failure::Overloaded { what, limit },
             BatchError::NotServing(reason) => Failure::NotServing(reason),

@@ -149,6 +149,20 @@ impl Cells {
         (self.values[number as usize] & ((1 << LANE_BITS) - 1)) as u8
     }
 
+    /// The number of a component, if there is one.
+    #[inline]
+    pub fn number(&self, slot: u32, lane: u8) -> Option<u32> {
+        let cell = self.cells[slot as usize];
+        let known = if cell < ROW {
+            cell
+        } else if cell == NONE {
+            NONE
+        } else {
+            self.rows[self.row_at(cell, lane)]
+        };
+        (known != NONE && self.lane(known) == lane).then_some(known)
+    }
+
     /// The number of components.
     pub fn len(&self) -> u32 {
         self.values.len() as u32

@@ -4,15 +4,22 @@
 use crate::group::Group;
 use crate::group::cells::Component;
 use crate::ids::{CellId, LogIndex};
-use crate::limits::MESSAGE_BYTES_MAX;
-use crate::msg::{FeedChunk, FeedPull, FeedWalk};
+use crate::limits::{GRANULARITIES_MAX, MESSAGE_BYTES_MAX, ROW_BUCKETS_MAX};
+use crate::msg::{FeedChunk, FeedPull, FeedWalk, IS_ROW};
+use crate::row_changes::{Part, Parts, part_of};
+use crate::series::{Row, codec};
+use crate::teeth::{Bug, bites};
 
 /// Most bytes that one component takes: slot, lane, value.
 const COMPONENT_BYTES: usize = 5 + 1 + 9;
 /// Bytes of a chunk beside its lists.
 const CHUNK_BYTES: usize = 1024;
-/// The most a chunk grows to when one entry alone changed more than was asked for.
-const CHUNK_BYTES_MAX: usize = MESSAGE_BYTES_MAX - CHUNK_BYTES;
+/// Most bytes of a bucket in a row, of a row beside its buckets, and of the part of a row that one time is in.
+const BUCKET_BYTES: usize = 15;
+const ROW_BYTES: usize = 5 + 1 + 3 + 1 + 3 * GRANULARITIES_MAX;
+const PART_BYTES: usize = ROW_BYTES + GRANULARITIES_MAX * BUCKET_BYTES;
+/// The most a chunk grows to when one entry alone changed more than was asked for. A part of a row fits beside that.
+const CHUNK_BYTES_MAX: usize = MESSAGE_BYTES_MAX - CHUNK_BYTES - PART_BYTES;
 
 impl Group {
     /// Whether a pull would be answered with something new.
@@ -20,6 +27,7 @@ impl Group {
         let behind = !self.cells.ring.reaches(pull.cursor.0) || pull.cursor > self.applied;
         pull.group == self.config.id
             && (pull.walk.is_some()
+                || pull.rows_told > 0
                 || behind
                 || self.cells.ring.changed_since(pull.cursor.0)
                 || pull.slots_known < self.cells.table.len())
@@ -29,10 +37,22 @@ impl Group {
     /// their components. Entries are never split: `upto` covers whole ones.
     pub fn feed(&self, pull: &FeedPull) -> FeedChunk {
         let ahead = pull.cursor > self.applied;
-        if pull.walk.is_some() || ahead || !self.cells.ring.reaches(pull.cursor.0) {
+        let reaches = self.cells.ring.reaches(pull.cursor.0) && self.series.changes().reaches(pull.cursor.0);
+        if pull.walk.is_some() || ahead || !reaches {
             let start = FeedWalk { started: self.applied, next_slot: 0 };
             return self.walk(pull, pull.walk.filter(|walk| walk.started <= self.applied).unwrap_or(start));
         }
+        if pull.rows_told > 0 {
+            return self.rest_of_rows(pull);
+        }
+        match self.changed_components(pull) {
+            Some(chunk) => self.with_rows(chunk, pull),
+            None => self.walk(pull, FeedWalk { started: self.applied, next_slot: 0 }),
+        }
+    }
+
+    /// `None` where one entry changed more than goes into a chunk.
+    fn changed_components(&self, pull: &FeedPull) -> Option<FeedChunk> {
         let mut chunk = Filling::new(self, pull);
         let wanted = chunk.limit;
         let mut last = pull.cursor.0;
@@ -43,19 +63,16 @@ impl Group {
             }
             let component = self.cells.component(number);
             if component.value > 0 && !chunk.put(component) && !chunk.put_beyond(component, pull.cursor.0) {
-                if chunk.is_empty() {
-                    return self.walk(pull, FeedWalk { started: self.applied, next_slot: 0 });
-                }
-                return chunk.finish_partial();
+                return (!chunk.is_empty()).then(|| chunk.finish_partial());
             }
         }
         debug_assert!(chunk.limit == wanted || chunk.bytes <= CHUNK_BYTES_MAX);
         if !chunk.name_upto(self.cells.table.len()) {
             chunk.complete(last);
-            return chunk.finish_partial();
+            return Some(chunk.finish_partial());
         }
         chunk.complete(self.applied.0);
-        chunk.finish_partial()
+        Some(chunk.finish_partial())
     }
 
     fn walk(&self, pull: &FeedPull, walk: FeedWalk) -> FeedChunk {
@@ -65,14 +82,148 @@ impl Group {
         while next_slot < slots && chunk.put_cell(next_slot) {
             next_slot += 1;
         }
-        let mut chunk = chunk.finish_walk();
         if next_slot >= slots {
+            next_slot = chunk.put_rows(next_slot.max(IS_ROW));
+        }
+        let mut chunk = chunk.finish_walk();
+        if next_slot >= IS_ROW + self.series.len() {
             chunk.upto = walk.started;
         } else {
             chunk.walk = Some(FeedWalk { next_slot, ..walk });
         }
         chunk
     }
+
+    // ---- rows ----
+
+    /// Adds what changed in rows in the entries that the chunk covers. Where that is more than goes into it, it covers fewer entries;
+    /// of a single one, it says how much was told.
+    fn with_rows(&self, mut chunk: FeedChunk, pull: &FeedPull) -> FeedChunk {
+        if self.series.len() == 0 {
+            return chunk;
+        }
+        let base = pull.cursor.0;
+        let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX.saturating_sub(wire_bytes(&chunk)));
+        let (mut parts, mut bytes) = (Parts::new(), 0);
+        // What the present entry has added, and the entry before it.
+        let (mut entry, mut before, mut own) = (base, base, Vec::new());
+        for (version, number, part) in self.series.changes().since(base).take_while(|&(at, ..)| at <= chunk.upto.0) {
+            if version > entry {
+                if bytes >= limit {
+                    chunk.upto = LogIndex(entry);
+                    break;
+                }
+                (before, entry) = (entry, version);
+                own.clear();
+            }
+            if parts.entry(number).or_default().insert(part) {
+                own.push((number, part));
+                bytes += PART_BYTES;
+            }
+            if bytes > limit && before > base {
+                for (number, part) in &own {
+                    parts.entry(*number).or_default().remove(part);
+                }
+                chunk.upto = LogIndex(before);
+                break;
+            }
+            if bytes > limit.max(PART_BYTES) {
+                return self.begin_rows(chunk, pull);
+            }
+        }
+        match self.put_parts(&mut chunk, &parts) {
+            true => chunk,
+            false => FeedChunk { upto: pull.cursor, ..chunk },
+        }
+    }
+
+    /// The first entry changed more rows than go into the chunk.
+    fn begin_rows(&self, mut chunk: FeedChunk, pull: &FeedPull) -> FeedChunk {
+        chunk.upto = pull.cursor;
+        let room = CHUNK_BYTES_MAX.saturating_sub(wire_bytes(&chunk)) / PART_BYTES + 1;
+        chunk.rows_told = self.put_some(&mut chunk, 0, room);
+        chunk
+    }
+
+    /// Of the first entry the changes of rows that are not told yet. Its components were told with the first of them.
+    fn rest_of_rows(&self, pull: &FeedPull) -> FeedChunk {
+        let mut chunk = Filling::new(self, pull).finish_partial();
+        let room = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX) / PART_BYTES + 1;
+        let changes = self.series.changes();
+        let Some(entry) = changes.since(pull.cursor.0).map(|(version, ..)| version).next() else { return chunk };
+        let all = changes.since(pull.cursor.0).take_while(|&(version, ..)| version == entry).count();
+        let told = self.put_some(&mut chunk, pull.rows_told as usize, room);
+        if told as usize >= all {
+            chunk.upto = LogIndex(entry);
+        } else {
+            chunk.rows_told = told;
+        }
+        chunk
+    }
+
+    /// Adds some of the changes of rows of the first entry behind a chunk; how many are told then.
+    fn put_some(&self, chunk: &mut FeedChunk, told: usize, room: usize) -> u32 {
+        let mut changes = self.series.changes().since(chunk.base.0).peekable();
+        let entry = changes.peek().map(|&(version, ..)| version);
+        let of_entry = changes.take_while(|&(version, ..)| Some(version) == entry);
+        let (mut parts, mut count) = (Parts::new(), 0);
+        for (_, number, part) in of_entry.skip(told).take(room) {
+            parts.entry(number).or_default().insert(part);
+            count += 1;
+        }
+        (told + if self.put_parts(chunk, &parts) { count } else { 0 }) as u32
+    }
+
+    /// Adds these parts of rows, with the names that they need; none where there is no room for the names.
+    fn put_parts(&self, chunk: &mut FeedChunk, parts: &Parts) -> bool {
+        let last = parts.keys().map(|&number| self.cells.component(number).slot).max();
+        let following = parts.values().map(|parts| ROW_BYTES + parts.len() * PART_BYTES).sum();
+        if !self.name_rows(chunk, last.map_or(0, |slot| slot + 1), following) {
+            return false;
+        }
+        for (&number, parts) in parts {
+            let component = self.cells.component(number);
+            let Some(row) = self.series.row(number) else { continue };
+            let Some(horizon) = self.series.horizon_of(component.slot, &self.cells.table) else { continue };
+            let last = parts.last().copied().filter(|_| bites(Bug::LastPartOnly));
+            let part = part_of(row, horizon, &last.map_or_else(|| parts.clone(), |last| [last].into()));
+            if !part.is_empty() {
+                chunk.rows.push((component.slot, component.lane, part));
+            }
+        }
+        true
+    }
+
+    /// Adds the names below a slot that a chunk lacks: rows may have changed of components that are told later, with what changed of
+    /// them since. Where there is no room for all of them beside what is to follow, the chunk becomes one of names alone, and this is
+    /// false.
+    fn name_rows(&self, chunk: &mut FeedChunk, slot: u32, following: usize) -> bool {
+        let table = &self.cells.table;
+        let first = chunk.first_slot + chunk.cells.len() as u32;
+        if first >= slot {
+            return true;
+        }
+        let all = (first..slot).map(|slot| table.name_bytes(slot)).sum::<usize>();
+        let fits = wire_bytes(chunk) + all + following <= CHUNK_BYTES_MAX;
+        if !fits {
+            chunk.components.clear();
+        }
+        let mut left = CHUNK_BYTES_MAX.saturating_sub(wire_bytes(chunk));
+        for slot in first..slot {
+            let bytes = table.name_bytes(slot);
+            if bytes > left {
+                break;
+            }
+            left -= bytes;
+            chunk.cells.push(table.name(slot));
+        }
+        fits
+    }
+}
+
+/// The encoded size of what is in a chunk so far.
+fn wire_bytes(chunk: &FeedChunk) -> usize {
+    crate::wire::encode(&crate::msg::FromGroup::Feed(chunk.clone())).len()
 }
 
 /// A chunk being filled.
@@ -96,7 +247,7 @@ impl<'a> Filling<'a> {
             applied: group.applied,
             first_slot: pull.slots_known.min(group.cells.table.len()),
             cells: Vec::new(),
-            components: Vec::new(),
+            now: group.series.clock(),
             ..FeedChunk::default()
         };
         let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX);
@@ -135,6 +286,28 @@ impl<'a> Filling<'a> {
             self.chunk.components.extend(components.iter().map(|c| (c.slot, c.lane, c.value)));
         }
         fits
+    }
+
+    /// Adds whole rows, from a position of a walk on, at least one where there is any left; the position behind them.
+    fn put_rows(&mut self, from: u32) -> u32 {
+        let (group, mut number) = (self.group, from - IS_ROW);
+        while number < group.series.len() {
+            let component = group.cells.component(number);
+            let horizon = group.series.horizon_of(component.slot, &group.cells.table);
+            if let Some((row, horizon)) = group.series.row(number).zip(horizon) {
+                let whole = part_of(row, horizon, &[Part::WHOLE].into());
+                let bytes = ROW_BYTES + row_bytes(&whole);
+                let first = self.chunk.rows.is_empty() && self.chunk.components.is_empty();
+                if !first && self.bytes + bytes > self.limit || !self.name_upto(component.slot + 1) {
+                    break;
+                }
+                self.bytes += bytes;
+                let pieces = whole.pieces(ROW_BUCKETS_MAX).map(|piece| (component.slot, component.lane, piece));
+                self.chunk.rows.extend(pieces);
+            }
+            number += 1;
+        }
+        IS_ROW + number
     }
 
     /// Adds the names that the consumer misses below `slot`; false if there is no room.
@@ -176,6 +349,11 @@ impl<'a> Filling<'a> {
     fn finish_walk(self) -> FeedChunk {
         self.chunk
     }
+}
+
+/// The encoded size of a row, in pieces.
+fn row_bytes(row: &Row) -> usize {
+    row.pieces(ROW_BUCKETS_MAX).map(|piece| codec::encode(&piece).map_or(0, |bytes| bytes.len() + ROW_BYTES)).sum()
 }
 
 /// The most that one cell needs: its name and a component of every lane.

@@ -10,11 +10,13 @@ use crate::group::generations::{Generations, Present};
 use crate::group::guard::Guard;
 use crate::group::lease::Tenure;
 use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
+use crate::group::series::{Series, Space};
 use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream, Streams};
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
 use crate::limits::{COMPONENT_MAX, LANES_MAX, NAME_BYTES_MAX};
 use crate::ring::ChangeRing;
+use crate::series::{Row as Buckets, UnixTime};
 use crate::table::CellTable;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,14 +25,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 6;
-/// The one before, from when no counter could go down, lacks this at the end of its closing row.
-const BEFORE_UPDOWN: (u8, &[u8]) = (5, &[0]);
+const FORMAT: u8 = 7;
+/// Earlier ones, and what they lack at the end of their closing rows: series, and counters that go down.
+const BEFORE: [(u8, &[u8]); 2] = [(6, &[0; 2]), (5, &[0; 3])];
 const META: u8 = 0;
 const NAMES: u8 = 1;
 const COMPONENTS: u8 = 2;
 const STREAMS: u8 = 3;
 const QUEUE: u8 = 4;
+/// Rows of buckets: each that of one component, in pieces that fit an encoding.
+const BUCKETS: u8 = 5;
 const NAMES_PER_BLOCK: u32 = 256;
 /// Most bytes of a block of names.
 const NAMES_BYTES_MAX: usize = NAMES_PER_BLOCK as usize * NAME_BYTES_MAX;
@@ -105,6 +109,9 @@ struct Meta {
     age: u32,
     /// Namespaces whose counters may go down.
     updown: BTreeSet<String>,
+    series: Vec<Space>,
+    /// The latest stamp of the log.
+    clock: UnixTime,
 }
 
 /// A row of a queue: items from `first_pos` on. Without any, nothing in the block awaits a place any more; so it is without a row.
@@ -132,6 +139,10 @@ impl Group {
         }
         for (block, side) in self.streams.dirty.take() {
             rows.push(self.row(STREAMS, block, side, |value| put(self.streams.block(block), value)));
+        }
+        for (number, side) in self.series.dirty.take() {
+            let pieces = self.series.to_save(number, &self.cells);
+            rows.push(self.row(BUCKETS, number, side, |value| put(&pieces, value)));
         }
         rows.push((vec![META], self.meta()));
         rows
@@ -207,6 +218,8 @@ impl Group {
             generations: self.generations.save_present(),
             age: self.age,
             updown: self.updown.clone(),
+            series: self.series.spaces().to_vec(),
+            clock: self.series.clock(),
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);
@@ -270,8 +283,10 @@ impl Loading {
         let closing = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
         let mut meta = match meta.split_first() {
             Some((&FORMAT, rest)) => closing(rest)?,
-            Some((&format, rest)) if format == BEFORE_UPDOWN.0 => closing(&[rest, BEFORE_UPDOWN.1].concat())?,
-            Some((&other, _)) => return Err(LoadError::Format(other)),
+            Some((&other, rest)) => {
+                let lacks = BEFORE.into_iter().find(|before| before.0 == other).ok_or(LoadError::Format(other))?;
+                closing(&[rest, lacks.1].concat())?
+            }
             None => return Err(malformed(&[META], "empty")),
         };
         let config = adopted(config, meta.group);
@@ -292,7 +307,10 @@ impl Loading {
         let ring = ChangeRing::new(config.ring_capacity, meta.applied.0);
         let mut cells = Cells::new(table, ring);
         cells.widen(meta.lanes);
-        Ok(Loading { meta, group: Group { cells, ..Group::new(config) }, best: None, roomy: (0, 0) })
+        let mut series = Series::new(config.ring_capacity, meta.applied.0);
+        let spaces = series.load_spaces(meta.clock, std::mem::take(&mut meta.series));
+        spaces.ok_or(malformed(&[META], "the terms of a series are out of bounds"))?;
+        Ok(Loading { meta, group: Group { cells, series, ..Group::new(config) }, best: None, roomy: (0, 0) })
     }
 
     fn on_row(&mut self, key: &[u8], value: Vec<u8>) -> Result<(), LoadError> {
@@ -322,6 +340,7 @@ impl Loading {
             NAMES => self.group.saved.names.set(block),
             COMPONENTS => self.group.cells.dirty.set(block),
             STREAMS => self.group.streams.dirty.set(block),
+            BUCKETS => self.group.series.load_leftover(block),
             QUEUE if key.len() == 14 => {
                 let place = (block, queue_block_of(key)?);
                 self.group.saved.queue_dirty.insert(place);
@@ -339,6 +358,7 @@ impl Loading {
             NAMES => self.on_names(&content, block, side),
             COMPONENTS => self.on_components(&content, block, side),
             STREAMS => self.on_streams(&content, block, side),
+            BUCKETS => self.on_buckets(&content, block, side),
             QUEUE if key.len() == 14 => self.on_queue(&content, &key),
             _ => Err("unknown tag"),
         };
@@ -397,6 +417,21 @@ impl Loading {
         }
         streams.dirty = leftover;
         streams.dirty.loaded(block, side);
+        Ok(())
+    }
+
+    fn on_buckets(&mut self, content: &[u8], number: u32, side: u8) -> Result<(), &'static str> {
+        let pieces: Vec<Buckets> = get(content).ok_or("not a row of buckets")?;
+        let row = Buckets::from_buckets(pieces.iter().flat_map(Buckets::buckets));
+        // An unfinished checkpoint may have known of a component that was not there yet when the next one was made.
+        if number >= self.group.cells.len() {
+            return if row.is_empty() { Ok(()) } else { Err("buckets of a component that is not there") };
+        }
+        let most = row.buckets().map(|(_, value)| value).max().unwrap_or_default();
+        if most > self.group.cells.component(number).value {
+            return Err("a bucket holds more than its component");
+        }
+        self.group.series.load_row(number, side, row);
         Ok(())
     }
 

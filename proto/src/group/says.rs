@@ -199,9 +199,9 @@ impl Group {
         }
     }
 
-    /// Bytes allocated for cells.
+    /// Bytes allocated for cells and their rows.
     pub fn heap_bytes(&self) -> usize {
-        self.cells.heap_bytes()
+        self.cells.heap_bytes() + self.series.heap_bytes()
     }
 
     /// Panics when accounts, queues and records contradict each other.
@@ -218,5 +218,6 @@ impl Group {
             "whose increments wait is forgotten"
         );
         assert!(self.boots.len() <= BOOTS_UNCONFIRMED_MAX + 1);
+        self.check_rows();
     }
 }

@@ -225,7 +225,7 @@ impl From<SeriesPolicy> for PolicyFields {
 impl SeriesState {
     /// The state of a namespace of which nothing was counted before `now`.
     pub fn new(policy: SeriesPolicy, now: UnixTime) -> SeriesState {
-        let horizon = Horizon { now, first: policy.retention.alive(now).collect() };
+        let horizon = Horizon::begin(&policy, now);
         let closed = now.minus(policy.late_max_s);
         SeriesState { policy, horizon, closed }
     }
@@ -236,6 +236,12 @@ impl SeriesState {
 
     pub fn horizon(&self) -> &Horizon {
         &self.horizon
+    }
+
+    /// Whether its parts belong together: what was read from a disk may have been damaged.
+    pub fn is_sound(&self) -> bool {
+        let kept = self.policy.retention.0.iter().map(|kept| kept.granularity);
+        kept.eq(self.horizon.first.iter().map(|first| first.0))
     }
 
     /// The log's clock: an entry was proposed at `now`.
@@ -270,6 +276,16 @@ impl SeriesState {
 }
 
 impl Horizon {
+    /// How far a namespace's series have expired at `now`, by a policy, where nothing has yet.
+    pub fn begin(policy: &SeriesPolicy, now: UnixTime) -> Horizon {
+        Horizon { now, first: policy.retention.alive(now).collect() }
+    }
+
+    /// Keeps all buckets of all granularities: for who does not know yet what is kept.
+    pub fn everything() -> Horizon {
+        Horizon { now: UnixTime::default(), first: Granularity::ALL.map(|granularity| (granularity, 0)).to_vec() }
+    }
+
     /// The latest stamp.
     pub fn now(&self) -> UnixTime {
         self.now

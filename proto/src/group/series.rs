@@ -1,0 +1,272 @@
+//! Series of one group: how namespaces keep them, and for each component of a counter that has any its row of buckets.
+//!
+//! The stamps of the log are the clock. An increment without an event time happens at its entry's stamp, or at the latest one
+//! before, should a leader's clock have gone back.
+
+use super::Group;
+use super::blocks::Blocks;
+use super::cells::Cells;
+use crate::ids::Half;
+use crate::limits::{NAMESPACES_MAX, ROW_BUCKETS_MAX};
+use crate::msg::{Batch, BatchError, SeriesTerms};
+use crate::row_changes::{Part, RowChanges};
+use crate::series::{Admission, Horizon, Row, SeriesState, UnixTime};
+use crate::table::CellTable;
+use crate::teeth::{Bug, bites};
+use serde::{Deserialize, Serialize};
+
+/// A namespace that keeps no series.
+const NONE: u16 = u16::MAX;
+/// Rows of which what has expired is dropped with each entry: a few thousand a second.
+const SWEPT_PER_ENTRY: usize = 64;
+
+/// How one namespace keeps series, as this group has heard of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Space {
+    pub namespace: String,
+    /// Of its terms.
+    pub revision: u64,
+    pub state: SeriesState,
+}
+
+/// What becomes of an item beside its total: counted in the buckets that hold a time, by the state of a space.
+pub(super) type Event = Option<(u16, UnixTime)>;
+
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// The latest stamp of the log.
+    clock: UnixTime,
+    spaces: Vec<Space>,
+    /// By number of a namespace in the table of cells: its place in `spaces`, or `NONE`.
+    of_namespace: Vec<u16>,
+    /// By number of a component; empty for those that have none.
+    rows: Vec<Row>,
+    /// By version of the log.
+    changes: RowChanges,
+    pub dirty: Blocks,
+    /// The component whose row is swept next. Not replicated: what has expired is not seen anyhow.
+    sweep_next: usize,
+}
+
+impl Series {
+    /// For about as many changes as a ring of components remembers; empty as of a version.
+    pub fn new(capacity: usize, version: u64) -> Series {
+        Series {
+            clock: UnixTime::default(),
+            spaces: Vec::new(),
+            of_namespace: Vec::new(),
+            rows: Vec::new(),
+            changes: RowChanges::new(capacity, version),
+            dirty: Blocks::default(),
+            sweep_next: 0,
+        }
+    }
+
+    pub fn clock(&self) -> UnixTime {
+        self.clock
+    }
+
+    pub fn spaces(&self) -> &[Space] {
+        &self.spaces
+    }
+
+    pub fn changes(&self) -> &RowChanges {
+        &self.changes
+    }
+
+    /// An entry was proposed at `now`.
+    pub fn advance(&mut self, now: UnixTime, cells: &Cells) {
+        self.clock = self.clock.max(now);
+        for space in &mut self.spaces {
+            space.state.advance(now);
+        }
+        self.sweep(cells);
+    }
+
+    /// Whether terms are news.
+    pub fn is_behind(&self, namespace: &str, terms: &SeriesTerms) -> bool {
+        match self.spaces.iter().find(|space| space.namespace == namespace) {
+            Some(space) => space.revision < terms.revision,
+            None => self.spaces.len() < NAMESPACES_MAX,
+        }
+    }
+
+    /// Goes by these terms from here on, if they are news.
+    pub fn take_terms(&mut self, namespace: &str, terms: &SeriesTerms) {
+        if !self.is_behind(namespace, terms) {
+            return;
+        }
+        let (policy, now, revision) = (terms.policy.clone(), self.clock, terms.revision);
+        match self.spaces.iter_mut().find(|space| space.namespace == namespace) {
+            Some(space) => {
+                space.state.change(policy, now);
+                space.revision = revision;
+            }
+            None => {
+                let state = SeriesState::new(policy, now);
+                self.spaces.push(Space { namespace: namespace.to_owned(), revision, state });
+            }
+        }
+        self.of_namespace.clear();
+    }
+
+    /// The space of a slot's counter.
+    fn space_of(&mut self, slot: u32, table: &CellTable) -> u16 {
+        let number = table.namespace_of(slot);
+        if number >= self.of_namespace.len() {
+            let place = |name: &String| self.spaces.iter().position(|space| space.namespace == *name);
+            let places = table.namespaces().iter().map(|name| place(name).map_or(NONE, |at| at as u16));
+            self.of_namespace = places.collect();
+        }
+        self.of_namespace[number]
+    }
+
+    /// What each item of a batch counts in beside its total; empty where that is nothing for all of them. Error: one of the events is
+    /// refused, and the batch with it.
+    pub fn admit(&mut self, batch: &Batch, table: &CellTable) -> Result<Vec<Event>, BatchError> {
+        if self.spaces.is_empty() {
+            return Ok(Vec::new());
+        }
+        let slots = table.len();
+        let mut events = Vec::with_capacity(batch.items.len());
+        for (idx, item) in batch.items.iter().enumerate() {
+            let known = item.slot < slots && table.is_total(item.slot);
+            let space = if known { self.space_of(item.slot, table) } else { NONE };
+            let event = match (self.spaces.get(usize::from(space)), batch.times.get(idx)) {
+                (None, _) => None,
+                (Some(_), None) => Some((space, self.clock)),
+                (Some(held), Some(&event)) => match held.state.admit(event) {
+                    Ok(Admission::Bucketed) => Some((space, event)),
+                    Ok(Admission::TotalOnly) => None,
+                    Err(_) if bites(Bug::LateTaken) => Some((space, event)),
+                    Err(why) => return Err(BatchError::Event { idx: idx as u32, why }),
+                },
+            };
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    /// Adds to the buckets of a component's row, of which the component has been raised by as much: so no bucket is too large.
+    pub fn add(&mut self, number: u32, event: Event, delta: u64, version: u64) {
+        let Some((space, event)) = event else { return };
+        let horizon = self.spaces[usize::from(space)].state.horizon();
+        let at = number as usize;
+        if at >= self.rows.len() {
+            self.rows.resize_with(at + 1, Row::default);
+        }
+        let added = self.rows[at].add(horizon, event, delta);
+        debug_assert!(added.is_ok(), "a bucket is part of its component");
+        if added.is_ok_and(|touched| touched > 0) {
+            self.changes.push(version, number, Part::at(event));
+            self.dirty.set(number);
+        }
+    }
+
+    /// The row of a component.
+    pub fn row(&self, number: u32) -> Option<&Row> {
+        self.rows.get(number as usize).filter(|row| !row.is_empty())
+    }
+
+    /// Rows by component number: those below this may have one.
+    pub fn len(&self) -> u32 {
+        self.rows.len() as u32
+    }
+
+    /// What is kept of the namespace of a slot's counter.
+    pub fn horizon_of(&self, slot: u32, table: &CellTable) -> Option<&Horizon> {
+        let name = table.namespaces().get(table.namespace_of(slot))?;
+        self.spaces.iter().find(|space| space.namespace == *name).map(|space| space.state.horizon())
+    }
+
+    /// Drops what has expired of the next few rows.
+    fn sweep(&mut self, cells: &Cells) {
+        if bites(Bug::ExpiredKept) {
+            return;
+        }
+        for _ in 0..SWEPT_PER_ENTRY.min(self.rows.len()) {
+            let at = if self.sweep_next < self.rows.len() { self.sweep_next } else { 0 };
+            self.sweep_next = at + 1;
+            self.expire(at as u32, cells);
+        }
+    }
+
+    fn expire(&mut self, number: u32, cells: &Cells) {
+        if self.row(number).is_none() {
+            return;
+        }
+        let space = self.space_of(cells.component(number).slot, &cells.table);
+        let Some(space) = self.spaces.get(usize::from(space)) else { return };
+        if self.rows[number as usize].expire(space.state.horizon()) > 0 {
+            self.dirty.set(number);
+        }
+    }
+
+    /// A row for a checkpoint, without what has expired, in pieces that fit an encoding.
+    pub fn to_save(&mut self, number: u32, cells: &Cells) -> Vec<Row> {
+        self.expire(number, cells);
+        self.row(number).map_or_else(Vec::new, |row| row.pieces(ROW_BUCKETS_MAX).collect())
+    }
+
+    /// Takes over what a checkpoint holds of all rows. `None`: its parts do not belong together.
+    pub fn load_spaces(&mut self, clock: UnixTime, spaces: Vec<Space>) -> Option<()> {
+        let twice = |(at, space): (usize, &Space)| spaces[..at].iter().any(|other| other.namespace == space.namespace);
+        let sound = spaces.iter().all(|space| space.state.is_sound()) && spaces.len() <= NAMESPACES_MAX;
+        (sound && !spaces.iter().enumerate().any(twice)).then(|| (self.clock, self.spaces) = (clock, spaces))
+    }
+
+    /// Takes over a row of a checkpoint.
+    pub fn load_row(&mut self, number: u32, side: u8, row: Row) {
+        let at = number as usize;
+        if at >= self.rows.len() {
+            self.rows.resize_with(at + 1, Row::default);
+        }
+        self.rows[at] = row;
+        self.dirty.loaded(number, side);
+    }
+
+    /// An unfinished checkpoint has written a row of this component: the next one writes it again.
+    pub fn load_leftover(&mut self, number: u32) {
+        self.dirty.set(number);
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let rows = self.rows.iter().map(Row::heap_bytes).sum::<usize>();
+        rows + self.rows.capacity() * size_of::<Row>() + self.changes.heap_bytes()
+    }
+}
+
+impl Group {
+    /// The latest stamp of the log.
+    pub fn clock(&self) -> UnixTime {
+        self.series.clock()
+    }
+
+    /// How a namespace keeps series, as this group has heard of it.
+    pub fn series_of(&self, namespace: &str) -> Option<&SeriesState> {
+        self.series.spaces().iter().find(|space| space.namespace == namespace).map(|space| &space.state)
+    }
+
+    /// The row of buckets of one component; `None` if it has none. What has expired may still be in it.
+    pub fn buckets(&self, slot: u32, lane: u8) -> Option<&Row> {
+        let number = (slot < self.cells.table.len()).then(|| self.cells.number(slot, lane)).flatten()?;
+        self.series.row(number)
+    }
+
+    /// Panics when a row holds more than its component.
+    pub(super) fn check_rows(&self) {
+        for number in 0..self.series.len() {
+            let Some(row) = self.series.row(number) else { continue };
+            row.check_invariants();
+            let component = self.cells.component(number);
+            let all = |granularity| row.sum(granularity, 0..u32::MAX);
+            let most = row.buckets().map(|(bucket, _)| all(bucket.granularity)).max().unwrap_or_default();
+            assert!(most <= component.value, "buckets of one granularity are parts of the component");
+            let half = self.cells.table.name(component.slot).half;
+            assert!(half == Half::Up || !self.updown.is_empty(), "only up/down counters have rows of the down half");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! Rows of a group equal a recount of what was admitted, whatever is retried, refused, cut off or told in pieces.
+
+use super::*;
+use crate::group::{Effect, Group, GroupConfig, Row as Saved};
+use crate::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Start};
+use crate::msg::{FeedChunk, FeedPull, FeedWalk, GroupCmd, GroupEntry, Item, ToGroup};
+use crate::series::{BucketId, Granularity, Kept, NotAdmitted, OutOfRange, Retention, SeriesPolicy};
+use crate::time::WallMs;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const BEGIN_S: u64 = 1_800_000_000;
+const LANES: u8 = 2;
+const HOUR_S: u64 = 3_600;
+
+fn id() -> GroupId {
+    GroupId { dc: DcId(0), group: 0, incarnation: 3 }
+}
+
+fn config() -> GroupConfig {
+    GroupConfig { ring_capacity: 40, ..GroupConfig::new(id(), LANES) }
+}
+
+fn time(ago_s: u64) -> UnixTime {
+    UnixTime::try_from(BEGIN_S - ago_s).unwrap()
+}
+
+/// Minutes for two hours, hours for two days, days for ten.
+fn policy(late_max_s: u64, out_of_range: OutOfRange) -> SeriesPolicy {
+    let kept = |granularity, ttl_s| Kept { granularity, ttl_s };
+    let all = vec![
+        kept(Granularity::MINUTE, 2 * HOUR_S),
+        kept(Granularity::HOUR, 48 * HOUR_S),
+        kept(Granularity::DAY, 240 * HOUR_S),
+    ];
+    SeriesPolicy::new(Retention::new(all).unwrap(), late_max_s, 60, out_of_range).unwrap()
+}
+
+fn terms(revision: u64, policy: SeriesPolicy) -> GroupCmd {
+    let terms = SeriesTerms { revision, policy, since: time(0) };
+    GroupCmd::Ledger(ToGroup::Series(vec![("test".to_owned(), terms)]))
+}
+
+fn name(key: u32) -> CounterName {
+    // The last ones are of a namespace that keeps no series.
+    let namespace = if key >= 6 { "plain" } else { "test" };
+    CounterName::new(namespace, format!("counter-{key}").as_bytes()).unwrap()
+}
+
+fn entry(now_s: u64, cmds: Vec<GroupCmd>) -> GroupEntry {
+    GroupEntry { now: WallMs(now_s * 1_000), first_new_slot: 0, new_cells: Vec::new(), cmds }
+}
+
+fn started(policy: SeriesPolicy) -> Group {
+    let mut group = Group::new(config());
+    let start = Start { number: 1, nonce: 7 };
+    let confirmed = ToGroup::Confirmed { group: id(), start, accounts: Vec::new(), resets: 0 };
+    let cmds = vec![GroupCmd::Boot { nonce: 7, lanes: LANES }, GroupCmd::Ledger(confirmed), terms(1, policy)];
+    group.apply(LogIndex(1), &entry(BEGIN_S, cmds));
+    while group.poll_effect().is_some() {}
+    group
+}
+
+fn batch(lane: u8, seq: u64, items: &[(u32, u64)], times: Vec<UnixTime>) -> GroupCmd {
+    let items = items.iter().map(|&(slot, delta)| Item { slot, delta, session: None }).collect();
+    GroupCmd::Batch(Batch { client: ClientId(1), lane, seq, since: 0, items, times })
+}
+
+fn apply(group: &mut Group, entry: &GroupEntry) -> Vec<Effect> {
+    group.apply(group.applied().next(), entry);
+    group.check_invariants();
+    std::iter::from_fn(|| group.poll_effect()).collect()
+}
+
+/// Rows as they may be read: without what has expired.
+fn rows(group: &Group) -> BTreeMap<(u32, u8, BucketId), u64> {
+    let mut all = BTreeMap::new();
+    for number in 0..group.series.len() {
+        let component = group.cells.component(number);
+        let Some(row) = group.series.row(number) else { continue };
+        let horizon = group.series.horizon_of(component.slot, &group.cells.table).unwrap();
+        let kept = row.buckets().filter(|&(bucket, _)| horizon.keeps(bucket));
+        all.extend(kept.map(|(bucket, value)| ((component.slot, component.lane, bucket), value)));
+    }
+    all
+}
+
+/// What rows ought to be.
+#[derive(Default)]
+struct Recount {
+    events: Vec<(u32, u8, UnixTime, u64)>,
+}
+
+impl Recount {
+    fn rows(&self, group: &Group) -> BTreeMap<(u32, u8, BucketId), u64> {
+        let horizon = group.series_of("test").unwrap().horizon();
+        let mut all: BTreeMap<_, u64> = BTreeMap::new();
+        for &(slot, lane, event, delta) in &self.events {
+            for &(granularity, _) in horizon.first() {
+                let bucket = BucketId { granularity, index: granularity.index_at(event) };
+                if horizon.keeps(bucket) {
+                    *all.entry((slot, lane, bucket)).or_default() += delta;
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Who follows the feed, as an aggregator does.
+#[derive(Default)]
+struct Consumer {
+    cursor: LogIndex,
+    walk: Option<FeedWalk>,
+    rows_told: u32,
+    names: usize,
+    rows: BTreeMap<(u32, u8), Row>,
+}
+
+impl Consumer {
+    fn pull(&self, bytes_max: u32) -> FeedPull {
+        let slots_known = self.names as u32;
+        let (cursor, walk, rows_told) = (self.cursor, self.walk, self.rows_told);
+        FeedPull { group: id(), cursor, walk, slots_known, bytes_max, rows_told }
+    }
+
+    fn take(&mut self, chunk: FeedChunk) {
+        assert_eq!((chunk.base, chunk.first_slot as usize), (self.cursor, self.names));
+        assert!(
+            crate::wire::encode(&crate::msg::FromGroup::Feed(chunk.clone())).len() <= crate::limits::MESSAGE_BYTES_MAX
+        );
+        self.names += chunk.cells.len();
+        (self.cursor, self.walk, self.rows_told) = (chunk.upto, chunk.walk, chunk.rows_told);
+        for (slot, lane, row) in chunk.rows {
+            assert!((slot as usize) < self.names, "a row before its name");
+            self.rows.entry((slot, lane)).or_default().merge(&row, &Horizon::everything());
+        }
+    }
+
+    fn follow(&mut self, group: &Group, bytes_max: u32) {
+        for pulls in 0.. {
+            if !group.has_feed(&self.pull(bytes_max)) {
+                return;
+            }
+            self.take(group.feed(&self.pull(bytes_max)));
+            assert!(pulls < 20_000, "the feed makes no progress");
+        }
+    }
+
+    fn holds(&self, group: &Group) -> BTreeMap<(u32, u8, BucketId), u64> {
+        let horizon = group.series_of("test").unwrap().horizon();
+        let of_row = |(&(slot, lane), row): (&(u32, u8), &Row)| {
+            let kept: Vec<_> = row.buckets().filter(|&(bucket, _)| horizon.keeps(bucket)).collect();
+            kept.into_iter().map(move |(bucket, value)| ((slot, lane, bucket), value))
+        };
+        self.rows.iter().flat_map(of_row).collect()
+    }
+}
+
+/// A store of checkpoint rows that may be cut off at any row.
+#[derive(Default)]
+struct Store(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Store {
+    fn put(&mut self, rows: impl IntoIterator<Item = Saved>) {
+        for (key, value) in rows {
+            match value.is_empty() {
+                true => drop(self.0.remove(&key)),
+                false => drop(self.0.insert(key, value)),
+            }
+        }
+    }
+
+    fn load(&self) -> Option<Group> {
+        Group::load(config(), self.0.clone()).unwrap()
+    }
+}
+
+/// One entry: how far time goes on, who counts what and when, and what happens afterwards.
+type Step = (u64, u8, Vec<(u32, u64, Option<u64>)>, u8, u8);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let ago = prop_oneof![3 => Just(None), 2 => (0..2 * HOUR_S).prop_map(Some), 1 => (0..100 * HOUR_S).prop_map(Some)];
+    let item = (0u32..8, 1u64..50, ago);
+    let ahead = prop_oneof![4 => 0u64..90, 1 => 0..5 * HOUR_S, 1 => 0..60 * HOUR_S];
+    proptest::collection::vec((ahead, 0..LANES, proptest::collection::vec(item, 1..12), 0u8..9, any::<u8>()), 1..40)
+}
+
+proptest! {
+    #[test]
+    fn rows_equal_a_recount_and_outlive_crashes_and_whoever_follows_the_feed_has_them(
+        steps in steps(), late_h in 1u64..60, refuses: bool, bytes_max in prop_oneof![Just(1u32), 100..3_000u32, Just(1 << 20)],
+    ) {
+        let out_of_range = if refuses { OutOfRange::Refused } else { OutOfRange::TotalOnly };
+        let mut group = started(policy(late_h * HOUR_S, out_of_range));
+        let (mut store, mut log, mut consumer, mut recount) = (Store::default(), Vec::new(), Consumer::default(), Recount::default());
+        store.put(group.checkpoint());
+        let (mut now_s, mut seqs) = (BEGIN_S, [0u64; LANES as usize]);
+        for (ahead_s, lane, items, then, cut) in steps {
+            now_s += ahead_s;
+            let first_new_slot = group.table().len();
+            let last = items.iter().map(|item| item.0).max().unwrap();
+            let new_cells = (first_new_slot..=last).map(|key| name(key).total()).collect();
+            let timed = items.iter().any(|item| item.2.is_some());
+            let event = |ago: Option<u64>| UnixTime::try_from(now_s - ago.unwrap_or(0)).unwrap();
+            let times = if timed { items.iter().map(|item| event(item.2)).collect() } else { Vec::new() };
+            let pairs: Vec<(u32, u64)> = items.iter().map(|&(slot, delta, _)| (slot, delta)).collect();
+            let next = batch(lane, seqs[usize::from(lane)] + 1, &pairs, times);
+            // A retry in the same entry counts nothing.
+            let entry = GroupEntry { first_new_slot, new_cells, ..entry(now_s, vec![next.clone(), next]) };
+            let state = group.series_of("test").unwrap().clone();
+            let sums = (0..8).map(|slot| group.sum(slot)).collect::<Vec<_>>();
+            let effects = apply(&mut group, &entry);
+            log.push(entry);
+            if let Some(Effect::Refused { error, .. }) = effects.first() {
+                prop_assert!(refuses && matches!(error, BatchError::Event { why: NotAdmitted::TooLate { .. }, .. }), "{error}");
+                prop_assert_eq!((0..8).map(|slot| group.sum(slot)).collect::<Vec<_>>(), sums, "refused whole");
+            } else {
+                seqs[usize::from(lane)] += 1;
+                let mut state = state;
+                state.advance(UnixTime::try_from(now_s).unwrap());
+                for (slot, delta, ago) in items.into_iter().filter(|item| item.0 < 6) {
+                    if state.admit(event(ago)) == Ok(Admission::Bucketed) {
+                        recount.events.push((slot, lane, event(ago), delta));
+                    }
+                }
+            }
+            prop_assert_eq!(rows(&group), recount.rows(&group));
+            match then {
+                0 => {
+                    store.put(group.checkpoint());
+                    log.clear();
+                }
+                1 => {
+                    let saved = group.checkpoint();
+                    let kept = usize::from(cut) % saved.len();
+                    store.put(saved.into_iter().take(kept));
+                    group = store.load().expect("one is complete");
+                    log.iter().for_each(|entry| drop(apply(&mut group, entry)));
+                    prop_assert_eq!(rows(&group), recount.rows(&group));
+                    // Who follows comes back, too: what it was told in part is void.
+                    (consumer.walk, consumer.rows_told, consumer.names) = (None, 0, 0);
+                }
+                2..5 => consumer.follow(&group, bytes_max),
+                5 => consumer.take(group.feed(&consumer.pull(bytes_max))),
+                _ => {}
+            }
+        }
+        consumer.follow(&group, bytes_max);
+        prop_assert_eq!(consumer.holds(&group), recount.rows(&group));
+        // And who has heard nothing walks over all of it.
+        let mut other = Consumer::default();
+        other.follow(&group, bytes_max);
+        prop_assert_eq!(other.holds(&group), recount.rows(&group));
+    }
+}
+
+#[test]
+fn an_entry_of_very_many_rows_is_told_in_pieces() {
+    let mut group = started(policy(HOUR_S, OutOfRange::Refused));
+    let first_new_slot = 0;
+    let new_cells = (0..6).map(|key| name(key).total()).collect();
+    apply(&mut group, &GroupEntry { first_new_slot, new_cells, ..entry(BEGIN_S, Vec::new()) });
+    let mut consumer = Consumer::default();
+    consumer.follow(&group, 1 << 20);
+    let minutes: Vec<UnixTime> = (0..30_000).map(|n| time(n % 3_600)).collect();
+    let items: Vec<(u32, u64)> = (0..30_000).map(|n| (n % 6, 1)).collect();
+    let wide = Series::new(1 << 20, group.applied().0);
+    group.series.changes = wide.changes;
+    apply(&mut group, &entry(BEGIN_S, vec![batch(0, 1, &items, minutes)]));
+    let mut chunks = 0;
+    while group.has_feed(&consumer.pull(1_000)) {
+        consumer.take(group.feed(&consumer.pull(1_000)));
+        chunks += 1;
+    }
+    assert!(chunks > 10, "{chunks} chunks");
+    assert_eq!(consumer.holds(&group), rows(&group));
+    assert_eq!(consumer.walk, None);
+}
+
+#[test]
+fn terms_that_come_twice_or_late_change_nothing_and_new_ones_change_what_is_kept() {
+    let mut group = started(policy(HOUR_S, OutOfRange::Refused));
+    let new_cells = vec![name(0).total()];
+    let count = batch(0, 1, &[(0, 5)], vec![time(600)]);
+    apply(&mut group, &GroupEntry { new_cells, ..entry(BEGIN_S, vec![count]) });
+    assert_eq!(rows(&group).len(), 3);
+    let kept = vec![Kept { granularity: Granularity::HOUR, ttl_s: 48 * HOUR_S }];
+    let hours = SeriesPolicy::new(Retention::new(kept).unwrap(), HOUR_S, 60, OutOfRange::Refused).unwrap();
+    assert!(group.would_change(&match terms(2, hours.clone()) {
+        GroupCmd::Ledger(message) => message,
+        _ => unreachable!("made above"),
+    }));
+    apply(&mut group, &entry(BEGIN_S + 1, vec![terms(2, hours), terms(1, policy(0, OutOfRange::Refused))]));
+    assert_eq!(rows(&group).keys().map(|key| key.2.granularity).collect::<Vec<_>>(), [Granularity::HOUR]);
+    let again = batch(0, 2, &[(0, 1)], vec![time(700)]);
+    apply(&mut group, &entry(BEGIN_S + 1, vec![again]));
+    assert_eq!(rows(&group).values().sum::<u64>(), 6, "the hour that was open goes on");
+}
+
+#[test]
+fn a_stamp_that_goes_back_is_taken_for_the_latest_one() {
+    let mut group = started(policy(HOUR_S, OutOfRange::Refused));
+    let new_cells = vec![name(0).total()];
+    apply(&mut group, &GroupEntry { new_cells, ..entry(BEGIN_S + 7_200, vec![batch(0, 1, &[(0, 1)], Vec::new())]) });
+    apply(&mut group, &entry(BEGIN_S - 7_200, vec![batch(0, 2, &[(0, 1)], Vec::new())]));
+    let minute = Granularity::MINUTE.index_at(UnixTime::try_from(BEGIN_S + 7_200).unwrap());
+    let bucket = BucketId { granularity: Granularity::MINUTE, index: minute };
+    assert_eq!(rows(&group).get(&(0, 0, bucket)), Some(&2));
+}
