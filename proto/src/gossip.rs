@@ -22,12 +22,14 @@ mod repair;
 mod send;
 mod sources;
 
+pub use pair::Fed;
 pub use recent::RelayRing;
 
 use crate::hash::bytes_hash;
 use crate::ids::{AggregatorId, DcId};
 use crate::msg::{Digest, PeerMsg, Version};
 use crate::ring::ChangeRing;
+use crate::row_changes::{Part, RowChanges};
 use crate::time::{Span, Time};
 use crate::view::View;
 use peer::Peer;
@@ -40,8 +42,9 @@ use std::collections::{BTreeMap, VecDeque};
 const VERSIONS_PER_START: u64 = 1 << 30;
 /// A stream that has fewer left is refused.
 const VERSIONS_LEFT_MIN: u64 = 1 << 41;
-/// Cells that one version covers, at most.
+/// Cells that one version covers, at most, and parts of rows.
 const CELLS_PER_VERSION: u32 = 64;
+const PARTS_PER_VERSION: usize = 1 << 10;
 
 /// Bytes of one delta, about, unless the process chooses less.
 const DELTA_BYTES_DEFAULT: usize = 64 << 10;
@@ -142,6 +145,28 @@ pub struct Gossip {
     counts: GossipCounts,
 }
 
+/// A cell of this data centre changed, and these parts of its rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnChange {
+    pub slot: u32,
+    /// Of each row, by its number in the view.
+    pub rows: Vec<(u32, Part)>,
+}
+
+impl OwnChange {
+    /// The cell alone.
+    pub fn of(slot: u32) -> OwnChange {
+        OwnChange { slot, rows: Vec::new() }
+    }
+
+    /// The cell and all that its rows hold of one data centre.
+    fn whole(slot: u32, dc: DcId, view: &View) -> OwnChange {
+        let own = |valve: u16| view.valves()[usize::from(valve)].group.dc == dc;
+        let rows = view.rows_of(slot).filter(|&(_, valve, _)| own(valve)).map(|(number, ..)| (number, Part::WHOLE));
+        OwnChange { slot, rows: rows.collect() }
+    }
+}
+
 /// What gossip did, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GossipCounts {
@@ -162,6 +187,8 @@ struct Origin {
     /// Merged up to here; of the own data centre: given out.
     have: Version,
     recent: Recent,
+    /// What changed recently in rows, by the same versions.
+    rows: RowChanges,
     /// Foreign: who relays it to here, since when; and when it last came further.
     source: Option<(AggregatorId, Time)>,
     behind_since: Option<Time>,
@@ -181,7 +208,7 @@ impl Gossip {
         Gossip {
             own: own_id,
             start,
-            origins: BTreeMap::from([(own_id, Origin::new(own, Recent::Own(ring)))]),
+            origins: BTreeMap::from([(own_id, Origin::new(own, Recent::Own(ring), config.own_ring_events))]),
             peers: BTreeMap::new(),
             touched: 0,
             leader: None,
@@ -200,16 +227,20 @@ impl Gossip {
     /// Goes on with the stream on disk: peers keep what they have. What an earlier life told and did not write is fed again by
     /// the groups, and gets versions above all that were ever given out: also by lives of which a disk that is an old copy knows nothing,
     /// since those had lower numbers. So what a peer has up to any version is there, and it is told what comes after it.
-    pub fn resume(&mut self, stream: StreamState, foreign: ForeignState, cells: u32) {
+    pub fn resume(&mut self, stream: StreamState, foreign: ForeignState, view: &View) {
         let ring = ChangeRing::new(self.config.own_ring_events, stream.floor);
         let of_start = self.start.saturating_mul(VERSIONS_PER_START).min(u64::MAX - 2 * VERSIONS_LEFT_MIN);
         let own = Version { epoch: stream.epoch, version: stream.reserved.max(stream.floor).max(of_start) };
-        self.origins.insert(self.own, Origin::new(own, Recent::Own(ring)));
+        let mut origin = Origin::new(own, Recent::Own(ring), self.config.own_ring_events);
+        origin.rows = RowChanges::new(self.config.own_ring_events, stream.floor);
+        self.origins.insert(self.own, origin);
         for (origin, have) in foreign.into_iter().filter(|(id, _)| *id != self.own) {
             let ring = RelayRing::new(self.config.relay_ring_events, have.version);
-            self.origins.insert(origin, Origin::new(have, Recent::Relay(ring)));
+            self.origins.insert(origin, Origin::new(have, Recent::Relay(ring), self.config.relay_ring_events));
         }
-        self.on_own_changes(Time::default(), stream.retell.into_iter().filter(|&slot| slot < cells));
+        let retold = stream.retell.into_iter().filter(|&slot| slot < view.cells());
+        let retold = retold.map(|slot| OwnChange::whole(slot, self.own.dc, view)).collect::<Vec<_>>();
+        self.on_own_changes(Time::default(), retold);
     }
 
     /// There are components on disk but no stream: peers are told all of them by a walk.
@@ -261,19 +292,21 @@ impl Gossip {
 
     // ---- inputs ----
 
-    /// Components of this data centre changed in these cells.
-    pub fn on_own_changes(&mut self, now: Time, slots: impl IntoIterator<Item = u32>) {
+    /// Components of this data centre changed in these cells, and parts of their rows.
+    pub fn on_own_changes(&mut self, now: Time, changes: impl IntoIterator<Item = OwnChange>) {
         let Some(own) = self.origins.get_mut(&self.own) else { return };
         let Recent::Own(ring) = &mut own.recent else { return };
-        let mut changed = false;
-        for slot in slots {
-            if !changed || self.touched >= CELLS_PER_VERSION {
+        let (mut changed, mut parts) = (false, 0);
+        for OwnChange { slot, rows } in changes {
+            if !changed || self.touched >= CELLS_PER_VERSION || parts + rows.len() > PARTS_PER_VERSION {
                 own.have.version += 1;
-                self.touched = 0;
+                (self.touched, parts) = (0, 0);
             }
             changed = true;
             self.touched += 1;
+            parts += rows.len();
             ring.touch(slot, own.have.version);
+            rows.into_iter().for_each(|(number, part)| own.rows.push(own.have.version, number, part));
         }
         if changed && !self.peers.is_empty() {
             self.something_new(now);
@@ -422,8 +455,10 @@ impl Gossip {
             let later = if equal && self.own > to { peer.digest_interval.0 / 4 } else { 0 };
             peer.digest_at = now + Span(peer.digest_interval.0 + later);
         }
+        let after_day = view.comparable_after_day();
         let sums = self.comparable().map(|dc| (dc, view.hash_of(dc))).collect();
-        let digest = self.digest(to, have, sums, reply);
+        let row_sums = self.comparable().map(|dc| (dc, view.row_hash_of(dc, after_day))).collect();
+        let digest = Digest { row_sums, row_sums_after_day: after_day, ..self.digest(to, have, sums, reply) };
         self.outbox.push_back((to, PeerMsg::Digest(digest)));
     }
 
@@ -537,9 +572,11 @@ impl Gossip {
 }
 
 impl Origin {
-    fn new(have: Version, recent: Recent) -> Origin {
+    /// For about so many changes of rows.
+    fn new(have: Version, recent: Recent, changes: usize) -> Origin {
         let (progressed, told) = (Time::default(), None);
-        Origin { have, recent, source: None, behind_since: None, progressed, told }
+        let rows = RowChanges::new(changes, have.version);
+        Origin { have, recent, rows, source: None, behind_since: None, progressed, told }
     }
 }
 

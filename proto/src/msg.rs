@@ -543,8 +543,6 @@ pub struct FeedChunk {
     pub cells: Vec<CellId>,
     /// (slot, lane, component).
     pub components: Vec<(u32, u8, u64)>,
-    /// The latest stamp that the group has applied: series have expired as far as that says.
-    pub now: UnixTime,
     /// (slot, lane, part of the component's row of buckets). One component may have several.
     pub rows: Vec<(u32, u8, Row)>,
     /// So many changes of rows of the entry behind `upto` are told already ([`FeedPull::rows_told`]).
@@ -627,8 +625,6 @@ pub struct Delta {
     pub components: Vec<(u32, u32, u64)>,
     /// The same with parts of components' rows of buckets. One component may have several.
     pub rows: Vec<(u32, u32, Row)>,
-    /// The sender's clock, as far as series have expired in its view.
-    pub now: UnixTime,
 }
 
 /// State of a walk.

@@ -9,7 +9,7 @@ mod limits;
 mod series;
 
 pub use limits::{NotedLimit, ReadLimits};
-pub use series::SeriesView;
+pub use series::{RowRaised, SeriesView, parts_of};
 
 use crate::hash::{bytes_hash, name_hash};
 use crate::ids::{AggregatorId, Bucket, CellId, CounterName, DcId, GroupId, Half, ValveId};
@@ -49,6 +49,7 @@ pub struct View {
     raised: Vec<bool>,
     /// Sum over hashes of all components of a data centre.
     sums: Vec<u64>,
+    series: series::Series,
     limits: ReadLimits,
 }
 
@@ -83,6 +84,7 @@ impl View {
             groups: BTreeSet::new(),
             raised: Vec::new(),
             sums: Vec::new(),
+            series: series::Series::default(),
             limits: ReadLimits::default(),
         };
         valves.iter().take(VALVES_MAX).for_each(|&valve| view.push_valve(valve));
@@ -244,11 +246,15 @@ impl View {
 
     /// Takes over the ledger after a start, when nobody has read anything yet.
     pub fn on_start(&mut self, ledger: &Ledger) {
+        self.take_series(ledger);
         ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.own, 0));
     }
 
     /// Takes over what changed in the ledger applied here: what limits the readings of the counters named.
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger) {
+        if changes.settings {
+            self.take_series(ledger);
+        }
         for counter in &changes.counters {
             let shown = self.read(counter, ledger).up;
             self.limits.update(counter, ledger, self.own, shown);
@@ -318,12 +324,14 @@ impl View {
 
     /// Bytes allocated.
     pub fn heap_bytes(&self) -> usize {
-        self.cells.heap_bytes() + self.components.heap_bytes() + 8 * self.cell_hashes.capacity()
+        let rows = self.series_heap_bytes();
+        self.cells.heap_bytes() + self.components.heap_bytes() + 8 * self.cell_hashes.capacity() + rows
     }
 
     /// Panics when components or sums are out of order. Walks every cell.
     pub fn check_all(&self) {
         self.check_invariants();
+        self.check_series();
         self.components.check_invariants();
         let hash = |(slot, valve, value): (u32, u16, u64)| {
             let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];

@@ -4,8 +4,9 @@ use crate::aggregator::feed::Feed;
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
 use crate::gossip::{Gossip, StreamState};
 use crate::ids::{AggregatorId, CounterName, GroupId, LogIndex, ValveId};
-use crate::limits::VALVES_MAX;
+use crate::limits::{ROW_BUCKETS_MAX, VALVES_MAX};
 use crate::msg::Version;
+use crate::series::Row;
 use crate::table::CellTable;
 use crate::time::{Span, Time};
 use crate::view::{NotedLimit, View};
@@ -28,6 +29,8 @@ const LIMIT: u8 = 4;
 pub(super) const NAMES: u8 = 5;
 pub(super) const CELLS: u8 = 6;
 const STREAM: u8 = 7;
+/// Rows of buckets, each by its number: of which slot and valve, and its pieces.
+pub(super) const BUCKETS: u8 = 8;
 
 /// Rows that are not a view's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,6 +107,12 @@ pub(super) fn limit_row(counter: &CounterName, limit: &NotedLimit) -> (Vec<u8>, 
     (key, bytes_of(limit))
 }
 
+pub(super) fn buckets_row(view: &View, number: u32) -> (Vec<u8>, Vec<u8>) {
+    let (slot, valve, row) = view.row(number);
+    let pieces: Vec<Row> = row.pieces(ROW_BUCKETS_MAX).collect();
+    (block_key(BUCKETS, number), bytes_of(&(slot, valve, pieces)))
+}
+
 pub(super) fn block_key(kind: u8, block: u32) -> Vec<u8> {
     let mut key = vec![kind];
     key.extend_from_slice(&block.to_be_bytes());
@@ -141,6 +150,8 @@ impl AggregatorCore {
         }
         self.checkpoint.blocks.clear();
         self.checkpoint.cells = cells;
+        let dirty = self.view.take_dirty_rows();
+        rows.extend(dirty.into_iter().map(|number| buckets_row(&self.view, number)));
         rows
     }
 
@@ -228,6 +239,7 @@ impl Loaded {
             }
             [NAMES, ..] => self.view.load_names(value).map_err(|error| malformed(key, &error))?,
             [CELLS, block @ ..] => self.take_cells(key, block, value)?,
+            [BUCKETS, number @ ..] => self.take_buckets(key, number, value)?,
             _ => return Err(RowError::Unknown { key: key.to_vec() }),
         }
         Ok(())
@@ -251,10 +263,22 @@ impl Loaded {
         Ok(())
     }
 
+    fn take_buckets(&mut self, key: &[u8], number: &[u8], value: &[u8]) -> Result<(), RowError> {
+        let number = number.try_into().map(u32::from_be_bytes);
+        let number = number.map_err(|_| malformed(key, &"a row's number has four bytes"))?;
+        let (slot, valve, pieces): (u32, u16, Vec<Row>) = parse(key, value)?;
+        if slot >= self.view.cells() || usize::from(valve) >= self.view.valves().len() {
+            return Err(malformed(key, &"buckets of an unknown cell or valve"));
+        }
+        let row = Row::from_buckets(pieces.iter().flat_map(Row::buckets));
+        let loaded = self.view.load_row(number, slot, valve, row);
+        loaded.then_some(()).ok_or(malformed(key, &"rows before it are missing, or it is there twice"))
+    }
+
     fn build(self, config: AggregatorConfig) -> AggregatorCore {
         let mut gossip = Gossip::new(config.own, config.epoch, config.gossip.clone(), config.seed);
         match self.stream {
-            Some(stream) => gossip.resume(stream, self.versions, self.view.cells()),
+            Some(stream) => gossip.resume(stream, self.versions, &self.view),
             None => gossip.begin_with_walk(),
         }
         let feeds = self.cursors.into_iter().map(|(group, cursor)| (group, Feed::at(cursor))).collect();

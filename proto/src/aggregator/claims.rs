@@ -1,8 +1,9 @@
 //! What ends by a clock: the ledger reads none, so the aggregator that leads it says until when an award may be claimed, that this is
-//! over, and that a counter has expired, by the clock of its host.
+//! over, and that a counter has expired, by the clock of its host. By the same clock a view drops buckets that have expired.
 
 use crate::aggregator::AggregatorCore;
 use crate::ledger::Ledger;
+use crate::series::UnixTime;
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
 
@@ -18,6 +19,10 @@ const EXPIRED_AT_ONCE: usize = 256;
 impl AggregatorCore {
     /// What is lost on its way is due again the next time.
     pub(super) fn on_clock(&mut self, now: Time, wall: WallMs, ledger: &Ledger) {
+        self.view.on_time(UnixTime::from_wall(wall));
+        if self.view.has_dirty_rows() {
+            self.checkpoint.moved(now, self.config.checkpoint_interval);
+        }
         let Some(since) = self.led_since else { return };
         let may_end = now - since >= LEADS_BEFORE_IT_ENDS || bites(Bug::ClaimEndsEarly);
         let mut due = ledger.claims().due(wall, may_end, CLAIMS_TIMED_AT_ONCE);

@@ -1,13 +1,14 @@
 //! The consumer's side of one group's feed: its cursor, and what of the group's slots is known by name.
 
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
+use crate::gossip::Fed;
 use crate::ids::{CounterName, GroupId, LogIndex, ValveId};
 use crate::ledger::Ledger;
 use crate::limits::COMPONENT_MAX;
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup};
 use crate::time::{Span, Time};
 use crate::view::Merged;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The time between two pulls without an answer doubles so often at most.
 const RETRY_DOUBLINGS_MAX: u32 = 8;
@@ -17,6 +18,8 @@ const RETRY_DOUBLINGS_MAX: u32 = 8;
 pub struct Feed {
     pub cursor: LogIndex,
     walk: Option<FeedWalk>,
+    /// Of the entry behind the cursor so many changes of rows are known.
+    rows_told: u32,
     /// The group's slots as the view's.
     slots: Vec<u32>,
     /// Those of them that are cells of counters that began again.
@@ -45,7 +48,7 @@ impl Feed {
     }
 
     pub fn on_up(&mut self) {
-        (self.connected, self.pulled, self.walk, self.retries) = (true, None, None, 0);
+        (self.connected, self.pulled, self.walk, self.rows_told, self.retries) = (true, None, None, 0, 0);
     }
 
     pub fn on_gone(&mut self) {
@@ -54,7 +57,7 @@ impl Feed {
 
     fn pull(&self, group: GroupId, bytes_max: u32) -> FeedPull {
         let slots_known = self.slots.len() as u32;
-        FeedPull { group, cursor: self.cursor, walk: self.walk, slots_known, bytes_max, rows_told: 0 }
+        FeedPull { group, cursor: self.cursor, walk: self.walk, slots_known, bytes_max, rows_told: self.rows_told }
     }
 }
 
@@ -99,7 +102,7 @@ impl AggregatorCore {
         }
         self.merge_chunk(now, group, chunk);
         if let Some(feed) = self.feeds.get_mut(&group) {
-            (feed.cursor, feed.walk) = (chunk.upto, chunk.walk);
+            (feed.cursor, feed.walk, feed.rows_told) = (chunk.upto, chunk.walk, chunk.rows_told);
         }
         self.checkpoint.moved(now, self.config.checkpoint_interval);
         self.want_notifications(now);
@@ -123,21 +126,41 @@ impl AggregatorCore {
 
     /// False when the view can take no further valve.
     fn learn_valves(&mut self, group: GroupId, chunk: &FeedChunk) -> bool {
-        chunk.components.iter().all(|&(_, lane, _)| self.view.valve(ValveId { group, lane }).is_ok())
+        let lanes = chunk.components.iter().map(|&(_, lane, _)| lane).chain(chunk.rows.iter().map(|row| row.1));
+        lanes.into_iter().all(|lane| self.view.valve(ValveId { group, lane }).is_ok())
     }
 
     fn merge_chunk(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) {
-        let mut raised = Vec::new();
+        let mut raised: Vec<Fed> = Vec::new();
         for &(slot, lane, value) in &chunk.components {
-            let slot = self.feeds.get(&group).and_then(|feed| feed.slots.get(slot as usize)).copied();
-            let (Some(slot), Ok(valve)) = (slot, self.view.valve(ValveId { group, lane })) else { continue };
+            let Some((slot, valve)) = self.place_of(group, slot, lane) else { continue };
             if value <= COMPONENT_MAX && self.view.merge(slot, valve, value) == Merged::Raised {
-                raised.push((slot, valve));
+                raised.push(Fed { slot, valve, rows: Vec::new() });
                 self.checkpoint.touch(slot);
             }
         }
-        self.gossip.on_fed(now, &raised);
+        // What changed in rows goes with the component, as both have changed in one entry.
+        let mut at: BTreeMap<(u32, u16), usize> = BTreeMap::new();
+        if !chunk.rows.is_empty() {
+            at.extend(raised.iter().enumerate().map(|(at, fed)| ((fed.slot, fed.valve), at)));
+        }
+        for (slot, lane, row) in &chunk.rows {
+            let Some((slot, valve)) = self.place_of(group, *slot, *lane) else { continue };
+            let Some(by) = self.view.merge_row(slot, valve, row) else { continue };
+            let at = *at.entry((slot, valve)).or_insert(raised.len());
+            if at == raised.len() {
+                raised.push(Fed { slot, valve, rows: Vec::new() });
+            }
+            raised[at].rows.extend(by.parts.iter().map(|&part| (by.number, part)));
+        }
+        self.gossip.on_fed(now, raised);
         self.heard.on_raised(now, &mut self.view);
+    }
+
+    /// A slot and a lane of a group, as a slot and a valve of the view.
+    fn place_of(&mut self, group: GroupId, slot: u32, lane: u8) -> Option<(u32, u16)> {
+        let slot = self.feeds.get(&group).and_then(|feed| feed.slots.get(slot as usize)).copied()?;
+        Some((slot, self.view.valve(ValveId { group, lane }).ok()?))
     }
 }
 
@@ -145,5 +168,6 @@ impl AggregatorCore {
 fn names_its_slots(feed: &Feed, chunk: &FeedChunk) -> bool {
     let known = (chunk.first_slot as usize + chunk.cells.len()).max(feed.slots.len());
     let continues = chunk.first_slot as usize <= feed.slots.len();
-    continues && chunk.components.iter().all(|&(slot, ..)| (slot as usize) < known)
+    let slots = chunk.components.iter().map(|&(slot, ..)| slot).chain(chunk.rows.iter().map(|row| row.0));
+    continues && slots.into_iter().all(|slot| (slot as usize) < known)
 }

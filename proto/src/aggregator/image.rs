@@ -4,8 +4,8 @@
 //! Components are those of the incarnations that counted them, for ever, and are merged by maximum: an image that is read back adds
 //! nothing to what others know already.
 
-use super::checkpoint::{BLOCK_CELLS, CELLS, CURSORS, NAMES, NAMES_PER_ROW, NAMESPACES, VALVES};
-use super::checkpoint::{Loaded, Rows, block_key, bytes_of, limit_row, malformed, parse, slots_of};
+use super::checkpoint::{BLOCK_CELLS, BUCKETS, CELLS, CURSORS, NAMES, NAMES_PER_ROW, NAMESPACES, VALVES};
+use super::checkpoint::{Loaded, Rows, block_key, buckets_row, bytes_of, limit_row, malformed, parse, slots_of};
 use super::{AggregatorConfig, RowError};
 use crate::ids::{Bucket, CellId, CounterName, DcId, GroupId, Half, LogIndex};
 use crate::limits::COMPONENT_MAX;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// Whether a row of a view's checkpoint belongs into an image.
 pub fn is_of_image(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(NAMESPACES | VALVES | CURSORS | NAMES | CELLS)))
+    matches!(key.first(), Some(&(NAMESPACES | VALVES | CURSORS | NAMES | CELLS | BUCKETS)))
 }
 
 /// How far feeds had come, if this row of an image says so: (group, up to which entry of its log).
@@ -95,6 +95,10 @@ impl ViewImage {
                 let valve = self.view.valve(other.view.valves()[usize::from(valve)])?;
                 self.view.merge(own, valve, value.min(COMPONENT_MAX));
             }
+            for (_, valve, row) in other.view.rows_of(slot) {
+                let valve = self.view.valve(other.view.valves()[usize::from(valve)])?;
+                self.view.merge_row(own, valve, row);
+            }
         }
         Ok(())
     }
@@ -134,7 +138,8 @@ impl ViewImage {
             let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, cells).map(of_slot).collect();
             (block_key(CELLS, block), bytes_of(&components))
         });
-        head.into_iter().chain(names).chain(blocks)
+        let buckets = (0..view.rows_len()).map(|number| buckets_row(view, number));
+        head.into_iter().chain(names).chain(blocks).chain(buckets)
     }
 }
 

@@ -1,11 +1,15 @@
 //! Builds deltas: components of some cells of one origin, cut to a byte limit, in the numbers of one connection.
 
+use super::Origin;
 use super::peer::Bits;
-use super::recent::Recent;
 use crate::ids::{AggregatorId, GroupId};
-use crate::limits::{GROUPS_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESPACE_BYTES_MAX, VALVES_MAX};
-use crate::msg::Delta;
+use crate::limits::{GROUPS_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESPACE_BYTES_MAX, ROW_BUCKETS_MAX, VALVES_MAX};
+use crate::msg::{Delta, IS_ROW};
+use crate::row_changes::{Part, Parts, part_of};
+use crate::series::{Row, codec};
+use crate::teeth::{Bug, bites};
 use crate::view::View;
+use std::collections::BTreeSet;
 
 /// Bytes of a delta that is told as a whole because it has one version; more is told by a walk.
 const RUN_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
@@ -20,11 +24,34 @@ const CELL_BYTES_MAX: usize =
 // Whatever a view holds of one cell goes into one delta, behind cells that nearly fill it.
 const _: () = assert!(CELL_BYTES_MAX + super::DELTA_BYTES_DEFAULT < MESSAGE_BYTES_MAX);
 
-/// Cells for a delta, and what comes after them.
-pub struct Cut {
+/// Most bytes of a part of a row beside its buckets, and about those of what one change of a row makes.
+const ROW_BYTES: usize = 12;
+const PART_BYTES: usize = 40;
+
+/// What a delta tells: components of cells, and parts of rows.
+#[derive(Default)]
+pub struct Content {
     pub slots: Vec<u32>,
+    pub rows: Parts,
+}
+
+/// Changes for a delta, and what comes after them.
+pub struct Cut {
+    pub content: Content,
     /// After these, the receiver has the origin up to here.
     pub upto: u64,
+}
+
+/// A piece of a walk, and where the next one begins.
+pub struct Piece {
+    pub content: Content,
+    pub next: u32,
+}
+
+impl Piece {
+    pub fn is_last(&self, view: &View) -> bool {
+        self.next >= IS_ROW + view.rows_len()
+    }
 }
 
 /// A delta that says nothing yet.
@@ -32,63 +59,116 @@ pub fn empty(sender: u64, origin: AggregatorId, epoch: u64) -> Delta {
     Delta { sender, origin, epoch, ..Delta::default() }
 }
 
-/// The changes after `base`, whole versions up to about `bytes_max`. `None` when they must be walked instead.
-pub fn cut(
+/// The changes after the delta's base, whole versions up to about `max` bytes. `None` when they must be walked instead.
+pub fn cut(view: &View, origin: &Origin, delta: &Delta, named: &Bits, max: usize) -> Option<Cut> {
+    let Delta { base, upto, .. } = *delta;
+    if !origin.recent.reaches(base) || !origin.rows.reaches(base) {
+        return None;
+    }
+    let rows = rows_until(view, origin, (base, upto), max)?;
+    let (slots, upto) = slots_until(view, delta, origin, rows, named, max)?;
+    let of_versions = origin.rows.since(base).take_while(|&(version, ..)| version <= upto);
+    let mut content = Content { slots, rows: Parts::new() };
+    for (_, number, part) in of_versions {
+        content.rows.entry(number).or_default().insert(part);
+    }
+    Some(Cut { content, upto })
+}
+
+/// Up to which version changes of rows fit. `None` where those of one version do not.
+fn rows_until(view: &View, origin: &Origin, (base, upto): (u64, u64), max: usize) -> Option<u64> {
+    let (mut bytes, mut run, mut before) = (0, base, base);
+    for (version, number, part) in origin.rows.since(base).take_while(|&(version, ..)| version <= upto) {
+        if version > run {
+            if bytes >= max {
+                return Some(run);
+            }
+            (before, run) = (run, version);
+        }
+        bytes += if part == Part::WHOLE { whole_bytes(view, number) } else { PART_BYTES };
+        if bytes > max && before > base {
+            return Some(before);
+        }
+        if bytes > RUN_BYTES_MAX {
+            return None;
+        }
+    }
+    Some(upto)
+}
+
+/// The cells that changed in versions up to `upto`, as far as they fit, and up to which version that is.
+fn slots_until(
     view: &View,
-    origin: AggregatorId,
-    recent: &Recent,
-    base: u64,
+    delta: &Delta,
+    origin: &Origin,
     upto: u64,
     named: &Bits,
     max: usize,
-) -> Option<Cut> {
-    if !recent.reaches(base) {
-        return None;
-    }
-    let (mut slots, mut bytes) = (Vec::new(), 0);
+) -> Option<(Vec<u32>, u64)> {
+    let (base, mut slots, mut bytes) = (delta.base, Vec::new(), 0);
     // Where the run of the present version begins, and the version before it.
     let (mut run, mut run_version, mut before_run) = (0, base, base);
-    for (slot, version) in recent.since(base) {
+    for (slot, version) in origin.recent.since(base).take_while(|&(_, version)| version <= upto) {
         if version > run_version {
             if bytes >= max {
-                return Some(Cut { slots, upto: run_version });
+                return Some((slots, run_version));
             }
             (run, before_run, run_version) = (slots.len(), run_version, version);
         }
-        bytes += cell_bytes(view, origin, slot, named);
+        bytes += cell_bytes(view, delta.origin, slot, named);
         if bytes > max && run > 0 {
             slots.truncate(run);
-            return Some(Cut { slots, upto: before_run });
+            return Some((slots, before_run));
         }
         if bytes > RUN_BYTES_MAX {
             return None;
         }
         slots.push(slot);
     }
-    Some(Cut { slots, upto })
+    Some((slots, upto))
 }
 
-/// The cells of a walk from `from` on, up to about `bytes_max` (at least one cell), and the slot after them.
-pub fn cut_walk(view: &View, origin: AggregatorId, from: u32, named: &Bits, bytes_max: usize) -> (Vec<u32>, u32) {
-    let (mut slots, mut bytes, mut slot) = (Vec::new(), 0, from);
-    while slot < view.cells() && bytes < bytes_max {
-        if view.components_of(slot, origin.dc).next().is_some() {
-            bytes += cell_bytes(view, origin, slot, named);
-            slots.push(slot);
+/// The cells, or behind them the rows, of a walk from a position on, up to about `bytes_max` (at least one).
+pub fn cut_walk(view: &View, origin: AggregatorId, from: u32, named: &Bits, bytes_max: usize) -> Piece {
+    let (mut content, mut bytes, mut next) = (Content::default(), 0, from);
+    while next < view.cells() && bytes < bytes_max {
+        if view.components_of(next, origin.dc).next().is_some() {
+            bytes += cell_bytes(view, origin, next, named);
+            content.slots.push(next);
         }
-        slot += 1;
+        next += 1;
     }
-    (slots, slot)
+    if next >= view.cells() {
+        next = next.max(IS_ROW);
+    }
+    while next >= IS_ROW && next < IS_ROW + view.rows_len() && bytes < bytes_max {
+        let number = next - IS_ROW;
+        let (_, valve, row) = view.row(number);
+        if view.valves()[usize::from(valve)].group.dc == origin.dc && !row.is_empty() {
+            let more = whole_bytes(view, number);
+            if bytes > 0 && bytes + more > RUN_BYTES_MAX {
+                break;
+            }
+            bytes += more;
+            content.rows.insert(number, [Part::WHOLE].into());
+        }
+        next += 1;
+    }
+    Piece { content, next }
 }
 
-/// Fills in cells, groups and components; returns the slots that it names because they are not in `named`.
-pub fn fill(view: &View, delta: &mut Delta, mut slots: Vec<u32>, named: &Bits) -> Vec<u32> {
+/// Fills in cells, groups, components and rows; returns the slots that it names because they are not in `named`.
+pub fn fill(view: &View, delta: &mut Delta, content: Content, named: &Bits) -> Vec<u32> {
+    let Content { mut slots, rows } = content;
+    let told = slots.clone();
+    slots.extend(rows.keys().map(|&number| view.row(number).0));
     slots.sort_unstable();
     slots.dedup();
+    let told: BTreeSet<u32> = told.into_iter().collect();
     let mut named_now = Vec::new();
     let mut found: Vec<(u32, u32, u8, u64)> = Vec::new();
     for &slot in &slots {
-        for (valve, value) in view.components_of(slot, delta.origin.dc) {
+        for (valve, value) in view.components_of(slot, delta.origin.dc).filter(|_| told.contains(&slot)) {
             let valve = view.valves()[usize::from(valve)];
             found.push((slot, group_index(&mut delta.groups, valve.group), valve.lane, value));
         }
@@ -97,13 +177,41 @@ pub fn fill(view: &View, delta: &mut Delta, mut slots: Vec<u32>, named: &Bits) -
             delta.cells.push((slot, view.name(slot)));
         }
     }
+    let parts = rows_of(view, delta, &rows);
     let (mut before, groups) = (0, delta.groups.len() as u32);
     delta.components.reserve_exact(found.len());
     for (slot, index, lane, value) in found {
         delta.components.push((slot - before, u32::from(lane) * groups + index, value));
         before = slot;
     }
+    before = 0;
+    for (slot, index, lane, row) in parts {
+        delta.rows.push((slot - before, u32::from(lane) * groups + index, row));
+        before = slot;
+    }
     named_now
+}
+
+/// The parts of rows that a delta tells, by slot: with the index of their group, and the lane.
+fn rows_of(view: &View, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8, Row)> {
+    let mut found = Vec::with_capacity(rows.len());
+    for (&number, parts) in rows {
+        let (slot, valve, row) = view.row(number);
+        let valve = view.valves()[usize::from(valve)];
+        let last = parts.last().copied().filter(|_| bites(Bug::LastPartOnly));
+        let part = part_of(row, view.horizon_of(slot), &last.map_or_else(|| parts.clone(), |last| [last].into()));
+        if !part.is_empty() {
+            let index = group_index(&mut delta.groups, valve.group);
+            found.extend(part.pieces(ROW_BUCKETS_MAX).map(|piece| (slot, index, valve.lane, piece)));
+        }
+    }
+    found.sort_by_key(|&(slot, ..)| slot);
+    found
+}
+
+/// About the encoded size of a whole row.
+fn whole_bytes(view: &View, number: u32) -> usize {
+    ROW_BYTES + codec::size_max(view.row(number).2)
 }
 
 /// The group's index in the delta. A view knows no more groups than a delta may name.
@@ -143,7 +251,8 @@ mod tests {
         }
         assert_eq!(view.valve(ValveId { group: group(GROUPS_MAX), lane: 0 }), Err(MergeError::Valves));
         let mut delta = empty(u64::MAX, DcId(0).into(), u64::MAX);
-        fill(&view, &mut delta, vec![slot], &Bits::default());
+        let content = Content { slots: vec![slot], ..Content::default() };
+        fill(&view, &mut delta, content, &Bits::default());
         assert_eq!((delta.groups.len(), delta.components.len()), (GROUPS_MAX, VALVES_MAX));
         let bytes = wire::encode(&PeerMsg::Delta(delta.clone()));
         assert!(bytes.len() <= CELL_BYTES_MAX, "{} bytes", bytes.len());

@@ -2,8 +2,9 @@
 //! has told it. What the first has not told in time it tells by itself, and from then on everything at once, until the first tells
 //! again. So nothing is told late by more than a patience, whatever becomes of the first, and nobody has to judge whether it lives.
 
-use super::Gossip;
+use super::{Gossip, OwnChange};
 use crate::ids::AggregatorId;
+use crate::row_changes::Part;
 use crate::time::{Span, Time};
 use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +15,28 @@ pub const HELD_MAX: usize = 1 << 13;
 /// Components of the own data centre that are in the view and that the partner has not told.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    /// (slot, valve), and since when the partner has told nothing of it.
-    components: BTreeMap<(u32, u16), Time>,
+    /// By slot and valve: what the partner has told nothing of, and since when.
+    components: BTreeMap<(u32, u16), HeldBack>,
     /// Not after the first of those times.
     oldest: Option<Time>,
     /// The partner was too late: what comes is told at once.
     speaks: bool,
+}
+
+/// A component that is held back, with parts of its row.
+#[derive(Clone, Debug)]
+struct HeldBack {
+    since: Time,
+    parts: BTreeSet<(u32, Part)>,
+}
+
+/// What a feed brought of one component: that it was raised, and parts of its row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fed {
+    pub slot: u32,
+    pub valve: u16,
+    /// Of the row, by its number in the view.
+    pub rows: Vec<(u32, Part)>,
 }
 
 impl Held {
@@ -36,8 +53,9 @@ impl Held {
         self.oldest.map(|oldest| oldest + patience)
     }
 
-    fn keep(&mut self, now: Time, component: (u32, u16)) {
-        self.components.entry(component).or_insert(now);
+    fn keep(&mut self, now: Time, fed: &Fed) {
+        let new = || HeldBack { since: now, parts: BTreeSet::new() };
+        self.components.entry((fed.slot, fed.valve)).or_insert_with(new).parts.extend(&fed.rows);
         self.oldest.get_or_insert(now);
     }
 
@@ -45,8 +63,8 @@ impl Held {
     fn on_told(&mut self, now: Time, component: (u32, u16), all: bool) {
         if all {
             self.components.remove(&component);
-        } else if let Some(since) = self.components.get_mut(&component) {
-            *since = now;
+        } else if let Some(held) = self.components.get_mut(&component) {
+            held.since = now;
         }
         if self.components.is_empty() {
             self.oldest = None;
@@ -55,12 +73,13 @@ impl Held {
 }
 
 impl Gossip {
-    /// The groups' feeds brought components of these cells and valves.
-    pub fn on_fed(&mut self, now: Time, components: &[(u32, u16)]) {
+    /// The groups' feeds brought this.
+    pub fn on_fed(&mut self, now: Time, fed: Vec<Fed>) {
         if !self.own.is_second() || self.held.speaks {
-            return self.on_own_changes(now, components.iter().map(|&(slot, _)| slot));
+            let changes = fed.into_iter().map(|fed| OwnChange { slot: fed.slot, rows: fed.rows });
+            return self.on_own_changes(now, changes);
         }
-        components.iter().for_each(|&component| self.held.keep(now, component));
+        fed.iter().for_each(|fed| self.held.keep(now, fed));
         if self.held.components.len() > HELD_MAX {
             self.tell_held(now);
         }
@@ -81,7 +100,7 @@ impl Gossip {
         if self.held.due(patience).is_none_or(|due| due > now) {
             return;
         }
-        self.held.oldest = self.held.components.values().min().copied();
+        self.held.oldest = self.held.components.values().map(|held| held.since).min();
         if self.held.due(patience).is_some_and(|due| due <= now) {
             self.held.speaks = true;
             self.tell_held(now);
@@ -89,9 +108,11 @@ impl Gossip {
     }
 
     fn tell_held(&mut self, now: Time) {
-        let slots = self.held.slots();
-        (self.held.components, self.held.oldest) = (BTreeMap::new(), None);
-        self.on_own_changes(now, slots);
+        let held = std::mem::take(&mut self.held.components);
+        self.held.oldest = None;
+        let change =
+            |((slot, _), held): ((u32, u16), HeldBack)| OwnChange { slot, rows: held.parts.into_iter().collect() };
+        self.on_own_changes(now, held.into_iter().map(change));
     }
 
     /// The partner told of components of this data centre.
@@ -154,7 +175,7 @@ mod tests {
                 let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
                 let valve = view.valve(ValveId { group, lane: 0 }).unwrap();
                 if view.merge(slot, valve, value) == crate::view::Merged::Raised {
-                    self.gossip[at].on_fed(self.now, &[(slot, valve)]);
+                    self.gossip[at].on_fed(self.now, vec![Fed { slot, valve, rows: Vec::new() }]);
                 }
             }
         }
@@ -257,7 +278,7 @@ mod tests {
         assert_eq!(net.gossip[SECOND].held(), 1);
         let (stream, foreign) = (net.gossip[SECOND].stream_state(), net.gossip[SECOND].foreign_state());
         let mut next = Gossip::new(net.ids[SECOND], 2, GossipConfig::default(), 7);
-        next.resume(stream, foreign, net.views[SECOND].cells());
+        next.resume(stream, foreign, &net.views[SECOND]);
         net.gossip[SECOND] = next;
         net.gossip[SECOND].on_peer_up(net.now, net.ids[ABROAD], DELAY);
         net.gossip[ABROAD].on_peer_up(net.now, net.ids[SECOND], DELAY);

@@ -2,13 +2,16 @@
 
 use super::peer::Receiving;
 use super::recent::{Recent, RelayRing};
-use super::{Gossip, Origin};
+use super::{Gossip, Origin, OwnChange};
 use crate::ids::{AggregatorId, ValveId};
 use crate::limits::LANES_MAX;
 use crate::msg::{Delta, Version};
 use crate::ring::ChangeRing;
+use crate::row_changes::{Part, RowChanges};
+use crate::series::Row;
 use crate::time::Time;
-use crate::view::{CELLS_MAX, Merged, View};
+use crate::view::{CELLS_MAX, Merged, View, parts_of};
+use std::collections::BTreeMap;
 
 /// What a delta is to this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,37 @@ enum Refusal {
     Bad,
 }
 
+/// What a delta holds, as slots and valve numbers of the view.
+#[derive(Default)]
+struct Learnt {
+    components: Vec<(u32, u16, u64)>,
+    rows: Vec<(u32, u16, Row)>,
+    /// What was told of rows, by their numbers in the view, whether or not it was new.
+    told: Vec<(u32, Part)>,
+}
+
+impl Learnt {
+    /// Merges all of it, and says what that raised.
+    fn merge(&mut self, view: &mut View) -> Vec<OwnChange> {
+        let mut raised: BTreeMap<u32, Vec<(u32, Part)>> = BTreeMap::new();
+        for &(slot, valve, value) in &self.components {
+            if view.merge(slot, valve, value) == Merged::Raised {
+                raised.entry(slot).or_default();
+            }
+        }
+        for (slot, valve, row) in &self.rows {
+            if let Some(by) = view.merge_row(*slot, *valve, row) {
+                raised.entry(*slot).or_default().extend(by.parts.iter().map(|&part| (by.number, part)));
+            }
+            if let Some((number, ..)) = view.rows_of(*slot).find(|(_, of, _)| of == valve) {
+                self.told
+                    .extend(parts_of(row.buckets().map(|(bucket, _)| bucket)).into_iter().map(|part| (number, part)));
+            }
+        }
+        raised.into_iter().map(|(slot, rows)| OwnChange { slot, rows }).collect()
+    }
+}
+
 impl Gossip {
     /// Merges a delta of a peer; returns the cells that it raised. Where those are this data centre's own, they are told on.
     pub fn on_delta(&mut self, now: Time, view: &mut View, from: AggregatorId, delta: &Delta) -> Vec<u32> {
@@ -37,27 +71,23 @@ impl Gossip {
             return Vec::new();
         }
         let step = self.step(from, delta);
-        let components = self.learn(view, from, delta);
+        let learnt = self.learn(view, from, delta);
         self.schedule_ack(now, from, delta.origin);
-        match (step, components) {
+        match (step, learnt) {
             (Step::Ignore, _) | (_, Err(Refusal::UnknownNumber)) => self.counts.deltas_ignored += 1,
             (_, Err(Refusal::Bad)) => self.counts.deltas_refused += 1,
-            (step, Ok(components)) => {
+            (step, Ok(mut learnt)) => {
                 self.counts.deltas_merged += 1;
-                let is_raised = |&(slot, valve, value): &(u32, u16, u64)| {
-                    (view.merge(slot, valve, value) == Merged::Raised).then_some(slot)
-                };
-                let mut raised: Vec<u32> = components.iter().filter_map(is_raised).collect();
-                raised.dedup();
+                let raised = learnt.merge(view);
                 // What no version of the pair's streams stands for is told on.
                 if delta.origin.dc == self.own.dc && step == Step::Merge {
-                    self.on_own_changes(now, raised.iter().copied());
+                    self.on_own_changes(now, raised.clone());
                 }
                 if delta.epoch > 0 {
-                    self.on_partner_told(now, view, delta.origin, &components);
+                    self.on_partner_told(now, view, delta.origin, &learnt.components);
                 }
-                self.take(now, from, delta, step, components);
-                return raised;
+                self.take(now, from, delta, step, &learnt);
+                return raised.into_iter().map(|change| change.slot).collect();
             }
         }
         Vec::new()
@@ -91,8 +121,8 @@ impl Gossip {
         }
     }
 
-    /// Learns the names of the delta, and translates its components to (slot, valve number, value) of the view.
-    fn learn(&mut self, view: &mut View, from: AggregatorId, delta: &Delta) -> Result<Vec<(u32, u16, u64)>, Refusal> {
+    /// Learns the names of the delta, and translates its components and rows to slots and valve numbers of the view.
+    fn learn(&mut self, view: &mut View, from: AggregatorId, delta: &Delta) -> Result<Learnt, Refusal> {
         let peer = self.peers.get_mut(&from).ok_or(Refusal::Bad)?;
         for (number, cell) in &delta.cells {
             if *number >= CELLS_MAX {
@@ -105,24 +135,34 @@ impl Gossip {
             return Err(Refusal::Bad);
         }
         let groups = delta.groups.len() as u32;
-        let (mut number, mut components) = (0u32, Vec::with_capacity(delta.components.len()));
-        for &(ahead, valve, value) in &delta.components {
-            number = number.checked_add(ahead).ok_or(Refusal::Bad)?;
-            let slot = peer.numbers.slot(number).ok_or(Refusal::UnknownNumber)?;
+        let mut place = |number: &mut u32, ahead: u32, valve: u32| {
+            *number = number.checked_add(ahead).ok_or(Refusal::Bad)?;
+            let slot = peer.numbers.slot(*number).ok_or(Refusal::UnknownNumber)?;
             let lane = valve.checked_div(groups).filter(|lane| *lane < LANES_MAX.into()).ok_or(Refusal::Bad)?;
             let group = delta.groups[(valve % groups) as usize];
             let valve = view.valve(ValveId { group, lane: lane as u8 }).map_err(|_| Refusal::Bad)?;
-            components.push((slot, valve, value));
+            Ok((slot, valve))
+        };
+        let mut learnt = Learnt { components: Vec::with_capacity(delta.components.len()), ..Learnt::default() };
+        let mut number = 0;
+        for &(ahead, valve, value) in &delta.components {
+            let (slot, valve) = place(&mut number, ahead, valve)?;
+            learnt.components.push((slot, valve, value));
         }
-        Ok(components)
+        number = 0;
+        for (ahead, valve, row) in &delta.rows {
+            let (slot, valve) = place(&mut number, *ahead, *valve)?;
+            learnt.rows.push((slot, valve, row.clone()));
+        }
+        Ok(learnt)
     }
 
-    fn take(&mut self, now: Time, from: AggregatorId, delta: &Delta, step: Step, components: Vec<(u32, u16, u64)>) {
+    fn take(&mut self, now: Time, from: AggregatorId, delta: &Delta, step: Step, learnt: &Learnt) {
         let capacity = self.config.relay_ring_events;
         let origin = self
             .origins
             .entry(delta.origin)
-            .or_insert_with(|| Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0))));
+            .or_insert_with(|| Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)), capacity));
         let Some(peer) = self.peers.get_mut(&from) else { return };
         match step {
             Step::Ignore | Step::Merge => return,
@@ -132,13 +172,15 @@ impl Gossip {
                 origin.have = to;
                 if let Some(reaches) = anew {
                     origin.recent = Recent::Relay(RelayRing::new(capacity, reaches));
+                    origin.rows = RowChanges::new(capacity, reaches);
                 }
                 if let Recent::Relay(ring) = &mut origin.recent
                     && delta.walk.is_none()
                 {
-                    let mut slots: Vec<u32> = components.iter().map(|&(slot, ..)| slot).collect();
+                    let mut slots: Vec<u32> = learnt.components.iter().map(|&(slot, ..)| slot).collect();
                     slots.dedup();
                     ring.push(to.version, slots.into_iter());
+                    learnt.told.iter().for_each(|&(number, part)| origin.rows.push(to.version, number, part));
                 }
             }
         }
@@ -171,6 +213,7 @@ impl Gossip {
         let Some(own) = self.origins.get_mut(&self.own) else { return };
         own.have = Version { epoch, version: own.have.version + 1 };
         own.recent = Recent::Own(ChangeRing::new(events, own.have.version));
+        own.rows = RowChanges::new(events, own.have.version);
         self.touched = 0;
     }
 }

@@ -14,6 +14,9 @@ impl Gossip {
     /// Compares sums with a peer's where versions are equal. Of many peers that differ, about one at a time is repaired.
     pub(super) fn compare_sums(&mut self, now: Time, view: &View, from: AggregatorId, digest: &Digest) {
         let comparable: BTreeSet<DcId> = self.comparable().collect();
+        let row_sums: BTreeMap<DcId, u64> = digest.row_sums.iter().copied().collect();
+        // What one has dropped whose clock is further is not compared.
+        let after_day = Some(digest.row_sums_after_day).filter(|&day| day >= view.comparable_after_day());
         let theirs: BTreeMap<AggregatorId, Version> = digest.have.iter().copied().collect();
         for &(of, sum) in digest.sums.iter().filter(|(of, _)| comparable.contains(of)) {
             let id = AggregatorId::from(of);
@@ -21,9 +24,13 @@ impl Gossip {
             let is_equal =
                 |origin| ours(origin).unwrap_or_default() == theirs.get(&origin).copied().unwrap_or_default();
             let is_told = is_equal(id) && is_equal(id.partner());
+            let rows_equal = |of: DcId| {
+                let theirs = row_sums.get(&of).zip(after_day);
+                theirs.is_none_or(|(&sum, day)| sum == view.row_hash_of(of, day))
+            };
             let version = ours(id).or(ours(id.partner()));
             if let Some(version) = version.filter(|_| is_told)
-                && self.differs_again(now, from, id, sum == view.hash_of(of))
+                && self.differs_again(now, from, id, sum == view.hash_of(of) && rows_equal(of))
                 && self.draw().is_multiple_of(self.peers.len() as u64)
                 && let Some(peer) = self.peers.get_mut(&from)
             {
@@ -57,11 +64,11 @@ impl Gossip {
         let pending: Vec<(AggregatorId, u32)> =
             peer.sending.iter().filter_map(|(&id, sending)| Some((id, sending.repair?))).collect();
         for (origin, from_slot) in pending {
-            let (slots, next_slot) = build::cut_walk(view, origin, from_slot, &peer.named, self.config.delta_bytes_max);
-            let last = next_slot >= view.cells();
+            let piece = build::cut_walk(view, origin, from_slot, &peer.named, self.config.delta_bytes_max);
+            let (next_slot, last) = (piece.next, piece.is_last(view));
             let mut delta = build::empty(self.start, origin, 0);
             delta.walk = Some(DeltaWalk { started: 0, from_slot, next_slot, last });
-            build::fill(view, &mut delta, slots, &peer.named);
+            build::fill(view, &mut delta, piece.content, &peer.named);
             if let Some(sending) = peer.sending.get_mut(&origin) {
                 sending.repair = (!last).then_some(next_slot);
             }

@@ -1,5 +1,6 @@
 //! Telling peers: which delta comes next, within the window of what is unacknowledged.
 
+use super::build::Content;
 use super::peer::{InFlight, Peer, Walk};
 use super::{Gossip, GossipConfig, Origin, build};
 use crate::ids::AggregatorId;
@@ -74,8 +75,8 @@ fn next_delta(
     let base = next_base(id, have, peer, config.window_deltas)?;
     let mut delta = build::empty(sender, id, have.epoch);
     (delta.base, delta.upto) = (base, have.version);
-    let slots = fill_from(view, origin, &mut delta, peer, config.delta_bytes_max);
-    let names = build::fill(view, &mut delta, slots, &peer.named);
+    let content = fill_from(view, origin, &mut delta, peer, config.delta_bytes_max);
+    let names = build::fill(view, &mut delta, content, &peer.named);
     names.iter().for_each(|&slot| peer.named.insert(slot));
     let sending = peer.sending_in(id, have.epoch);
     if delta.walk.is_none_or(|walk| walk.last) {
@@ -101,16 +102,16 @@ fn next_base(id: AggregatorId, have: Version, peer: &mut Peer, window: usize) ->
 }
 
 /// The cells that come next: of a walk that is under way, of the recent changes, or of a walk that must begin.
-fn fill_from(view: &View, origin: &Origin, delta: &mut Delta, peer: &mut Peer, max: usize) -> Vec<u32> {
+fn fill_from(view: &View, origin: &Origin, delta: &mut Delta, peer: &mut Peer, max: usize) -> Content {
     let walking = peer.sending_in(delta.origin, delta.epoch).walk.filter(|walk| !walk.done);
     let cut = match walking {
         Some(_) => None,
-        None => build::cut(view, delta.origin, &origin.recent, delta.base, delta.upto, &peer.named, max),
+        None => build::cut(view, origin, delta, &peer.named, max),
     };
     match cut {
         Some(cut) => {
             delta.upto = cut.upto;
-            cut.slots
+            cut.content
         }
         None => {
             let fresh = Walk { started: delta.upto, ..Walk::default() };
@@ -120,12 +121,12 @@ fn fill_from(view: &View, origin: &Origin, delta: &mut Delta, peer: &mut Peer, m
 }
 
 /// Makes the delta the next piece of a walk.
-fn walk_on(view: &View, delta: &mut Delta, mut walk: Walk, peer: &mut Peer, max: usize) -> Vec<u32> {
-    let (slots, next_slot) = build::cut_walk(view, delta.origin, walk.next_slot, &peer.named, max);
-    let last = next_slot >= view.cells();
+fn walk_on(view: &View, delta: &mut Delta, mut walk: Walk, peer: &mut Peer, max: usize) -> Content {
+    let piece = build::cut_walk(view, delta.origin, walk.next_slot, &peer.named, max);
+    let (next_slot, last) = (piece.next, piece.is_last(view));
     delta.walk = Some(DeltaWalk { started: walk.started, from_slot: walk.next_slot, next_slot, last });
     delta.upto = walk.started;
     (walk.next_slot, walk.done) = (next_slot, last);
     peer.sending_in(delta.origin, delta.epoch).walk = Some(walk);
-    slots
+    piece.content
 }

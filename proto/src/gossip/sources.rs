@@ -10,7 +10,7 @@ impl Gossip {
     /// A peer said what it has: what the best of them has is kept, since every digest asks for it and peers are many.
     pub(super) fn note_told(&mut self, have: &[(AggregatorId, Version)]) {
         let capacity = self.config.relay_ring_events;
-        let new = || Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)));
+        let new = || Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)), capacity);
         for &(id, version) in have {
             let origin = self.origins.entry(id).or_insert_with(new);
             origin.told = origin.told.max(Some(version));

@@ -1,8 +1,10 @@
 //! Aggregators over a network that loses, doubles and reorders: views become equal, whatever the topology and whoever restarts.
 
 use super::*;
-use crate::ids::{CounterName, GroupId, ValveId};
-use crate::msg::{Delta, DeltaWalk};
+use crate::ids::{CounterName, GroupId, LogIndex, ValveId};
+use crate::ledger::Ledger;
+use crate::msg::{Delta, DeltaWalk, LedgerCmd, SeriesTerms};
+use crate::series::{BucketId, Granularity, Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 use crate::view::{Merged, View};
 use crate::wire;
 use proptest::prelude::*;
@@ -23,6 +25,7 @@ struct Site {
     gossip: Gossip,
     /// What its groups have: their truth, fed again after a restart.
     own: BTreeMap<(u32, u8), u64>,
+    own_rows: BTreeMap<(u32, u8), Row>,
     starts: u64,
 }
 
@@ -38,6 +41,30 @@ struct Net {
     /// When who told whom something: messages of one moment go together.
     told: BTreeSet<(Time, usize, AggregatorId)>,
     config: GossipConfig,
+    /// What is counted has rows of buckets, too.
+    rows: bool,
+}
+
+/// Minutes for a day, hours for ten, days for ninety.
+fn ledger() -> Ledger {
+    let kept = |granularity, ttl_d: u64| Kept { granularity, ttl_s: ttl_d * 86_400 };
+    let all = vec![kept(Granularity::MINUTE, 1), kept(Granularity::HOUR, 10), kept(Granularity::DAY, 90)];
+    let policy = SeriesPolicy::new(Retention::new(all).unwrap(), 86_400, 60, OutOfRange::Refused).unwrap();
+    let terms = SeriesTerms { revision: 1, policy, since: began() };
+    let mut ledger = Ledger::default();
+    ledger.apply(LogIndex(1), &LedgerCmd::Series { namespace: "t".into(), terms });
+    ledger
+}
+
+fn began() -> UnixTime {
+    UnixTime::try_from(1_800_000_000).unwrap()
+}
+
+fn view_of(dc: usize, seed: u64) -> View {
+    let mut view = View::new(DcId(dc as u16), seed);
+    view.on_time(began());
+    view.take_series(&ledger());
+    view
 }
 
 fn cell(key: u32) -> crate::ids::CellId {
@@ -51,16 +78,33 @@ fn group(dc: usize) -> GroupId {
 impl Site {
     fn new(dc: usize, config: &GossipConfig) -> Site {
         let gossip = Gossip::new(DcId(dc as u16), 1, config.clone(), 7);
-        Site { view: View::new(DcId(dc as u16), dc as u64), gossip, own: BTreeMap::new(), starts: 1 }
+        Site { view: view_of(dc, dc as u64), gossip, own: BTreeMap::new(), own_rows: BTreeMap::new(), starts: 1 }
     }
 
-    fn feed(&mut self, now: Time, dc: usize, key: u32, lane: u8) {
+    /// Its component, and of its row the buckets that hold some time, or all.
+    fn feed(&mut self, now: Time, dc: usize, key: u32, lane: u8, event: Option<UnixTime>) {
         let value = self.own[&(key, lane)];
         let slot = self.view.slot(&cell(key)).unwrap();
         let valve = self.view.valve(ValveId { group: group(dc), lane }).unwrap();
-        if self.view.merge(slot, valve, value) == Merged::Raised {
-            self.gossip.on_own_changes(now, [slot]);
+        let raised = self.view.merge(slot, valve, value) == Merged::Raised;
+        let row = self.own_rows.get(&(key, lane)).cloned().unwrap_or_default();
+        let horizon = self.view.series_of("t").unwrap().horizon.clone();
+        let part = event.map_or(row.clone(), |event| row.holding(&horizon, [event]));
+        let raised_row = self.view.merge_row(slot, valve, &part);
+        if raised || raised_row.is_some() {
+            let rows = raised_row.into_iter().flat_map(|by| by.parts.into_iter().map(move |part| (by.number, part)));
+            self.gossip.on_own_changes(now, [OwnChange { slot, rows: rows.collect() }]);
         }
+    }
+
+    fn rows(&self) -> BTreeMap<(crate::ids::CellId, ValveId, BucketId), u64> {
+        let mut all = BTreeMap::new();
+        for number in 0..self.view.rows_len() {
+            let (slot, valve, row) = self.view.row(number);
+            let (name, valve) = (self.view.name(slot), self.view.valves()[usize::from(valve)]);
+            all.extend(row.buckets().map(|(bucket, value)| ((name.clone(), valve, bucket), value)));
+        }
+        all
     }
 
     fn holds(&self) -> BTreeMap<(crate::ids::CellId, ValveId), u64> {
@@ -82,6 +126,7 @@ impl Net {
             bytes: 0,
             told: BTreeSet::new(),
             config,
+            rows: false,
         };
         links.into_iter().for_each(|(a, b)| net.link(a, b));
         net
@@ -108,7 +153,13 @@ impl Net {
     /// Counts at a site; the groups know it whatever becomes of the aggregator.
     fn count(&mut self, dc: usize, key: u32, lane: u8, n: u64) {
         *self.sites[dc].own.entry((key, lane)).or_default() += n;
-        self.sites[dc].feed(self.now, dc, key, lane);
+        let ago_s = if self.rows { self.dice.below(20) * self.dice.below(20) * 240 } else { 0 };
+        let (event, site) = (began().minus(ago_s), &mut self.sites[dc]);
+        if self.rows {
+            let horizon = &site.view.series_of("t").unwrap().horizon;
+            site.own_rows.entry((key, lane)).or_default().add(horizon, event, n).unwrap();
+        }
+        self.sites[dc].feed(self.now, dc, key, lane, Some(event));
         self.drain(dc);
     }
 
@@ -120,18 +171,18 @@ impl Net {
             self.sites[other].gossip.on_peer_gone(self.now, DcId(dc as u16).into());
         }
         let starts = self.sites[dc].starts + 1;
-        let own = self.sites[dc].own.clone();
+        let (own, own_rows) = (self.sites[dc].own.clone(), self.sites[dc].own_rows.clone());
         let mut gossip = Gossip::new(DcId(dc as u16), starts, self.config.clone(), 7);
         let view = match disk {
             Some((view, stream, foreign)) => {
-                gossip.resume(stream, foreign, view.cells());
+                gossip.resume(stream, foreign, &view);
                 view
             }
-            None => View::new(DcId(dc as u16), 99 + starts),
+            None => view_of(dc, 99 + starts),
         };
-        self.sites[dc] = Site { view, gossip, own, starts };
+        self.sites[dc] = Site { view, gossip, own, own_rows, starts };
         for (key, lane) in self.sites[dc].own.keys().copied().collect::<Vec<_>>() {
-            self.sites[dc].feed(self.now, dc, key, lane);
+            self.sites[dc].feed(self.now, dc, key, lane, None);
         }
     }
 
@@ -204,8 +255,19 @@ impl Net {
     }
 
     fn is_converged(&self) -> bool {
-        let first = self.sites[0].holds();
-        self.sites.iter().all(|site| site.holds() == first) && self.holds_all_counted()
+        let (first, rows) = (self.sites[0].holds(), self.sites[0].rows());
+        let is_equal = self.sites.iter().all(|site| site.holds() == first && site.rows() == rows);
+        is_equal && self.holds_all_counted() && self.holds_all_rows()
+    }
+
+    fn holds_all_rows(&self) -> bool {
+        let held = self.sites[0].rows();
+        let own = self.sites.iter().enumerate().flat_map(|(dc, site)| site.own_rows.iter().map(move |row| (dc, row)));
+        let mut all = own.flat_map(|(dc, (&(key, lane), row))| {
+            let valve = ValveId { group: group(dc), lane };
+            row.buckets().map(move |(bucket, value)| ((cell(key), valve, bucket), value)).collect::<Vec<_>>()
+        });
+        all.all(|(key, value)| held.get(&key) == Some(&value))
     }
 
     fn holds_all_counted(&self) -> bool {
@@ -278,7 +340,7 @@ fn who_counts_all_the_time_tells_a_peer_something_once_in_an_interval() {
 
 fn restart_and_converge(seed: u64, with_disk: bool, loss_per_100: u64, config: GossipConfig) {
     let mut net = Net::mesh(3, seed, config);
-    net.loss_per_100 = loss_per_100;
+    (net.loss_per_100, net.rows) = (loss_per_100, seed % 3 > 0);
     for round in 0..4 {
         net.count_some(25, 25);
         let disk = net.checkpoint(1);
@@ -310,7 +372,7 @@ proptest! {
     ) {
         let config = if cut_small { small() } else { GossipConfig::default() };
         let mut net = Net::mesh(sites, seed, config);
-        net.loss_per_100 = loss;
+        (net.loss_per_100, net.rows) = (loss, seed % 3 > 0);
         net.count_some(120, 40);
         net.converge(Span::from_secs(if loss > 20 { 240 } else { 120 }));
         net.loss_per_100 = 0;
@@ -322,6 +384,7 @@ proptest! {
     fn a_chain_relays(seed in any::<u64>(), sites in 3usize..6, cut_small in any::<bool>()) {
         let config = if cut_small { small() } else { GossipConfig::default() };
         let mut net = Net::new(sites, (1..sites).map(|b| (b - 1, b)), seed, config);
+        net.rows = seed % 3 > 0;
         net.count_some(80, 30);
         net.converge(Span::from_secs(30));
         net.count(0, 3, 0, 1);
@@ -329,10 +392,30 @@ proptest! {
         prop_assert!(net.converge(Span::from_secs(5)) <= Span::from_millis(150 * sites as u64));
     }
 
+    /// Repairs heal what was left out: where nothing is lost there is nothing to heal.
+    #[test]
+    fn with_a_version_comes_all_that_it_stands_for(
+        seed in any::<u64>(), sites in 2usize..5, is_chain in any::<bool>(), cut_small in any::<bool>(),
+    ) {
+        let config = if cut_small { small() } else { GossipConfig::default() };
+        let links = (0..sites).flat_map(|a| (0..a).map(move |b| (b, a))).filter(|(b, a)| !is_chain || b + 1 == *a);
+        let mut net = Net::new(sites, links, seed, config);
+        net.rows = true;
+        for _ in 0..4 {
+            net.count_some(60, 6);
+            net.run_for(Span::from_millis(700));
+        }
+        net.converge(Span::from_secs(30));
+        net.run_for(Span::from_secs(60));
+        let repairs: u64 = net.sites.iter().map(|site| site.gossip.counts().repairs).sum();
+        prop_assert_eq!(repairs, 0);
+    }
+
     #[test]
     fn partitions_heal(seed in any::<u64>(), cut_small in any::<bool>()) {
         let config = if cut_small { small() } else { GossipConfig::default() };
         let mut net = Net::mesh(4, seed, config);
+        net.rows = seed % 3 > 0;
         net.count_some(60, 20);
         net.cut(0, 1);
         net.cut(0, 2);
@@ -407,6 +490,7 @@ prop_compose! {
         names in proptest::collection::vec((any::<u32>(), 0u32..12), 0..4),
         groups in proptest::collection::vec((0u16..4, 0u16..3), 0..4),
         components in proptest::collection::vec((any::<u32>(), 0u16..300, any::<u64>()), 0..6),
+        rows in proptest::collection::vec((any::<u32>(), 0u16..300, 0u32..9), 0..4),
         small in any::<bool>(),
     ) -> Delta {
         Delta {
@@ -415,6 +499,10 @@ prop_compose! {
             cells: names.into_iter().map(|(number, key)| (if small { number % 20 } else { number }, cell(key))).collect(),
             groups: groups.into_iter().map(|(dc, group)| GroupId { dc: DcId(dc), group, incarnation: 1 }).collect(),
             components: components.into_iter().map(|(n, v, c)| (if small { n % 5 } else { n }, u32::from(v), c >> 9)).collect(),
+            rows: rows.into_iter().map(|(n, v, index)| {
+                let bucket = BucketId { granularity: Granularity::DAY, index: 20_830 + index };
+                (if small { n % 5 } else { n }, u32::from(v), Row::from_buckets([(bucket, 7)]))
+            }).collect(),
             ..Delta::default()
         }
     }
@@ -470,7 +558,7 @@ fn a_changed_cell_costs_few_bytes() {
     let before = net.bytes;
     for key in 0..10_000 {
         *net.sites[0].own.entry((key, (key % 10) as u8)).or_default() += 1;
-        net.sites[0].feed(net.now, 0, key, (key % 10) as u8);
+        net.sites[0].feed(net.now, 0, key, (key % 10) as u8, None);
     }
     net.drain(0);
     net.converge(Span::from_secs(10));
@@ -485,7 +573,7 @@ fn the_full_state_of_a_hot_counter_is_small() {
     net.run_for(Span::from_secs(30));
     for dc in 0..15 {
         net.sites[dc].own.extend((0..10).map(|lane| ((0, lane), 1_000_000_000 / 150)));
-        (0..10).for_each(|lane| net.sites[dc].feed(net.now, dc, 0, lane));
+        (0..10).for_each(|lane| net.sites[dc].feed(net.now, dc, 0, lane, None));
     }
     net.converge(Span::from_secs(5));
     // A sixteenth site hears of it all from one peer: everything it is sent.
@@ -499,7 +587,8 @@ fn the_full_state_of_a_hot_counter_is_small() {
         if origin > 0 {
             named.insert(slot);
         }
-        build::fill(view, &mut delta, vec![slot], &named);
+        let content = build::Content { slots: vec![slot], ..Default::default() };
+        build::fill(view, &mut delta, content, &named);
         state += wire::encode(&PeerMsg::Delta(delta)).len();
     }
     assert!(state <= 1_500, "{state} bytes");

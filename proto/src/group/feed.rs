@@ -247,7 +247,6 @@ impl<'a> Filling<'a> {
             applied: group.applied,
             first_slot: pull.slots_known.min(group.cells.table.len()),
             cells: Vec::new(),
-            now: group.series.clock(),
             ..FeedChunk::default()
         };
         let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX);

@@ -52,6 +52,12 @@ pub fn encode_totals(totals: &Totals) -> Result<Vec<u8>, RowTooLong> {
     encode_buckets(totals.buckets())
 }
 
+/// About the most bytes that a row takes: a bucket of a few hundred, next to the one before it, takes three.
+pub fn size_max(row: &Row) -> usize {
+    let value_bytes = |value: u64| (66 - value.leading_zeros() as usize).div_ceil(7) + 2;
+    1 + 8 + row.buckets().map(|(_, value)| value_bytes(value)).sum::<usize>()
+}
+
 fn encode_buckets(buckets: impl ExactSizeIterator<Item = (BucketId, u64)>) -> Result<Vec<u8>, RowTooLong> {
     if buckets.len() > ROW_BUCKETS_MAX {
         return Err(RowTooLong(buckets.len()));

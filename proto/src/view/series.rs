@@ -1,30 +1,369 @@
 //! Series of one view: how namespaces keep them, how far they have expired here, and the rows of all components.
+//!
+//! A view expires by its own clock. Rows may come before this replica of the ledger knows how their namespace keeps series: then all
+//! of them is kept until it does.
 
-use super::View;
-use crate::ids::{CounterName, Half, ValveId};
-use crate::series::{Horizon, Row, SeriesPolicy};
+use super::{View, component_hash};
+use crate::ids::{CounterName, DcId, Half, ValveId};
+use crate::ledger::Ledger;
+use crate::msg::SeriesTerms;
+use crate::row_changes::Part;
+use crate::series::{BucketId, Horizon, Row, SeriesPolicy, UnixTime};
+use crate::table::CellTable;
+use crate::teeth::{Bug, bites};
+use std::collections::{BTreeMap, BTreeSet};
+
+const DAY_S: u64 = 86_400;
+/// No row, or no space.
+const NO_ROW: u32 = u32::MAX;
+const NONE: u16 = u16::MAX;
+/// Rows of which what has expired is dropped whenever the clock goes on.
+const SWEPT_AT_ONCE: usize = 4_096;
 
 /// How a namespace keeps series, and how far they have expired in a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesView {
     pub policy: SeriesPolicy,
     pub horizon: Horizon,
+    /// From when on the namespace keeps them so: what was counted before may be in totals only.
+    pub since: UnixTime,
+}
+
+/// A row was raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowRaised {
+    /// The row's number in this view.
+    pub number: u32,
+    /// What changed, as it is told to peers.
+    pub parts: Vec<Part>,
+    /// By how much each bucket was raised.
+    pub buckets: Vec<(BucketId, u64)>,
+}
+
+#[derive(Clone, Debug)]
+struct Space {
+    namespace: String,
+    revision: u64,
+    view: SeriesView,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    slot: u32,
+    valve: u16,
+    /// The next row of the same slot.
+    next: u32,
+    row: Row,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    now: UnixTime,
+    spaces: Vec<Space>,
+    /// By number of a namespace in the table of cells: its place in `spaces`.
+    of_namespace: Vec<u16>,
+    rows: Vec<Held>,
+    /// By slot: its first row.
+    heads: Vec<u32>,
+    /// By data centre and by day of expiry: sums of hashes of all buckets.
+    sums: BTreeMap<(DcId, u32), u64>,
+    /// Rows that are not on disk as they are.
+    dirty: BTreeSet<u32>,
+    everything: Horizon,
+    sweep_next: usize,
+}
+
+impl Default for Series {
+    fn default() -> Series {
+        Series {
+            now: UnixTime::default(),
+            spaces: Vec::new(),
+            of_namespace: Vec::new(),
+            rows: Vec::new(),
+            heads: Vec::new(),
+            sums: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            everything: Horizon::everything(),
+            sweep_next: 0,
+        }
+    }
+}
+
+impl Series {
+    /// The place of a slot's space.
+    fn place_of(&mut self, slot: u32, table: &CellTable) -> u16 {
+        let number = table.namespace_of(slot);
+        if number >= self.of_namespace.len() {
+            let place = |name: &String| self.spaces.iter().position(|space| space.namespace == *name);
+            let places = table.namespaces().iter().map(|name| place(name).map_or(NONE, |at| at as u16));
+            self.of_namespace = places.collect();
+        }
+        self.of_namespace[number]
+    }
+
+    fn number(&self, slot: u32, valve: u16) -> Option<u32> {
+        self.numbers(slot).find(|&number| self.rows[number as usize].valve == valve)
+    }
+
+    fn numbers(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
+        let first = self.heads.get(slot as usize).copied().filter(|&number| number != NO_ROW);
+        std::iter::successors(first, |&number| Some(self.rows[number as usize].next).filter(|&next| next != NO_ROW))
+    }
+
+    fn number_or_new(&mut self, slot: u32, valve: u16) -> u32 {
+        self.number(slot, valve).unwrap_or_else(|| {
+            let at = slot as usize;
+            if at >= self.heads.len() {
+                self.heads.resize(at + 1, NO_ROW);
+            }
+            let number = self.rows.len() as u32;
+            let next = std::mem::replace(&mut self.heads[at], number);
+            self.rows.push(Held { slot, valve, next, row: Row::default() });
+            number
+        })
+    }
+
+    /// Drops what has expired of the next few rows.
+    fn sweep(&mut self, table: &CellTable) {
+        for _ in 0..SWEPT_AT_ONCE.min(self.rows.len()) {
+            let at = if self.sweep_next < self.rows.len() { self.sweep_next } else { 0 };
+            self.sweep_next = at + 1;
+            let place = self.place_of(self.rows[at].slot, table);
+            let Some(space) = self.spaces.get(usize::from(place)) else { continue };
+            if self.rows[at].row.expire(&space.view.horizon) > 0 {
+                self.dirty.insert(at as u32);
+            }
+        }
+    }
+}
+
+/// The day on which a bucket expires, in days since 1970, where its granularity is kept.
+fn expires_on(policy: &SeriesPolicy, bucket: BucketId) -> Option<u32> {
+    let kept = policy.retention().kept().iter().find(|kept| kept.granularity == bucket.granularity)?;
+    Some(((bucket.end().s() + kept.ttl_s) / DAY_S) as u32)
+}
+
+fn bucket_hash(key: u64, bucket: BucketId, value: u64) -> u64 {
+    let id = u64::from(bucket.granularity.code()) << 32 | u64::from(bucket.index);
+    component_hash(key ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15), value)
+}
+
+/// Parts that hold all of these buckets, which come fine to coarse.
+pub fn parts_of(buckets: impl IntoIterator<Item = BucketId>) -> Vec<Part> {
+    let (mut parts, mut starts) = (Vec::new(), BTreeSet::new());
+    for bucket in buckets {
+        let (start, end) = (bucket.start(), bucket.end());
+        if starts.range(start..end).next().is_none() {
+            starts.insert(start);
+            parts.push(Part::at(start));
+        }
+    }
+    parts
 }
 
 impl View {
     /// How a namespace keeps series here; `None` where it keeps none.
-    pub fn series_of(&self, _namespace: &str) -> Option<&SeriesView> {
-        None
+    pub fn series_of(&self, namespace: &str) -> Option<&SeriesView> {
+        self.series.spaces.iter().find(|space| space.namespace == namespace).map(|space| &space.view)
+    }
+
+    /// What is kept of the namespace of a slot's counter; everything where that is not known.
+    pub fn horizon_of(&self, slot: u32) -> &Horizon {
+        let name = self.cells.namespaces().get(self.cells.namespace_of(slot));
+        let known = name.and_then(|name| self.series_of(name));
+        known.map_or(&self.series.everything, |series| &series.horizon)
     }
 
     /// The rows of one half of a counter in a generation, each of one valve. What has expired may still be in them: whoever reads
     /// goes by a cover that was planned with the namespace's horizon.
     pub fn rows(
         &self,
-        _counter: &CounterName,
-        _half: Half,
-        _generation: u32,
+        counter: &CounterName,
+        half: Half,
+        generation: u32,
     ) -> impl Iterator<Item = (ValveId, &Row)> + '_ {
-        std::iter::empty()
+        let slot = self.cells.find_half(counter, half, generation);
+        slot.into_iter()
+            .flat_map(|slot| self.rows_of(slot))
+            .map(|(_, valve, row)| (self.valves[usize::from(valve)], row))
+    }
+
+    /// The rows of a slot: number, valve, row.
+    pub fn rows_of(&self, slot: u32) -> impl Iterator<Item = (u32, u16, &Row)> + '_ {
+        self.series.numbers(slot).map(|number| {
+            let held = &self.series.rows[number as usize];
+            (number, held.valve, &held.row)
+        })
+    }
+
+    /// How many rows there are; their numbers are below.
+    pub fn rows_len(&self) -> u32 {
+        self.series.rows.len() as u32
+    }
+
+    /// A row by its number: slot, valve, row. Panics if it was never given.
+    pub fn row(&self, number: u32) -> (u32, u16, &Row) {
+        let held = &self.series.rows[number as usize];
+        (held.slot, held.valve, &held.row)
+    }
+
+    /// Merges a part of a component's row: of each bucket that is kept the maximum of both. Says what that raised. Panics on a slot or
+    /// a valve that was never given.
+    pub fn merge_row(&mut self, slot: u32, valve: u16, part: &Row) -> Option<RowRaised> {
+        let place = usize::from(self.series.place_of(slot, &self.cells));
+        let horizon = match self.series.spaces.get(place) {
+            Some(space) if !bites(Bug::ExpiredKept) => &space.view.horizon,
+            _ => &self.series.everything,
+        };
+        // Every row that has a number is on disk.
+        if !part.buckets().any(|(bucket, _)| horizon.keeps(bucket)) {
+            return None;
+        }
+        let number = self.series.number_or_new(slot, valve);
+        let Series { spaces, rows, everything, sums, dirty, .. } = &mut self.series;
+        let space = spaces.get(place);
+        let kept = space.filter(|_| !bites(Bug::ExpiredKept)).map_or(&*everything, |space| &space.view.horizon);
+        let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
+        let dc = self.valves[usize::from(valve)].group.dc;
+        let mut buckets = Vec::new();
+        let row = &mut rows[number as usize].row;
+        row.merge_with(part, kept, |bucket, by| buckets.push((bucket, by)));
+        if buckets.is_empty() {
+            return None;
+        }
+        if let Some(space) = space {
+            for &(bucket, by) in &buckets {
+                let Some(day) = expires_on(&space.view.policy, bucket) else { continue };
+                let value = row.get(bucket);
+                let was = if value == by { 0 } else { bucket_hash(key, bucket, value - by) };
+                let sum = sums.entry((dc, day)).or_default();
+                *sum = sum.wrapping_add(bucket_hash(key, bucket, value)).wrapping_sub(was);
+            }
+        }
+        dirty.insert(number);
+        let parts = parts_of(buckets.iter().map(|&(bucket, _)| bucket));
+        Some(RowRaised { number, parts, buckets })
+    }
+
+    /// What the host's clock shows. Where it goes back, the latest time stays.
+    pub fn on_time(&mut self, now: UnixTime) {
+        if now <= self.series.now || bites(Bug::ExpiredKept) {
+            return;
+        }
+        self.series.now = now;
+        for space in &mut self.series.spaces {
+            space.view.horizon.advance(&space.view.policy, now);
+        }
+        let today = (now.s() / DAY_S) as u32;
+        self.series.sums.retain(|&(_, day), _| day >= today);
+        self.series.sweep(&self.cells);
+    }
+
+    /// The latest time that the host's clock has shown.
+    pub fn time(&self) -> UnixTime {
+        self.series.now
+    }
+
+    /// Takes over how namespaces keep series, as the ledger has it here.
+    pub fn take_series(&mut self, ledger: &Ledger) {
+        for (namespace, terms) in ledger.series() {
+            let known = self.series.spaces.iter().position(|space| space.namespace == namespace);
+            if known.is_none_or(|at| self.series.spaces[at].revision < terms.revision) {
+                self.take_terms(namespace, terms, known);
+            }
+        }
+    }
+
+    fn take_terms(&mut self, namespace: &str, terms: &SeriesTerms, known: Option<usize>) {
+        let (policy, since, revision) = (terms.policy.clone(), terms.since, terms.revision);
+        match known {
+            Some(at) => {
+                let space = &mut self.series.spaces[at];
+                space.view.horizon.change(&policy, since);
+                (space.view.policy, space.view.since, space.revision) = (policy, since, revision);
+            }
+            None => {
+                let horizon = Horizon::begin(&policy, self.series.now);
+                let view = SeriesView { policy, horizon, since };
+                self.series.spaces.push(Space { namespace: namespace.to_owned(), revision, view });
+                self.series.of_namespace.clear();
+            }
+        }
+        self.sum_anew();
+    }
+
+    /// Sums all rows, by present terms; what has expired by these is dropped.
+    fn sum_anew(&mut self) {
+        self.series.sums.clear();
+        for number in 0..self.series.rows.len() {
+            let (slot, valve) = (self.series.rows[number].slot, self.series.rows[number].valve);
+            let place = usize::from(self.series.place_of(slot, &self.cells));
+            let Some(space) = self.series.spaces.get(place) else { continue };
+            let row = &mut self.series.rows[number].row;
+            if row.expire(&space.view.horizon) > 0 {
+                self.series.dirty.insert(number as u32);
+            }
+            let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
+            let dc = self.valves[usize::from(valve)].group.dc;
+            for (bucket, value) in row.buckets() {
+                let Some(day) = expires_on(&space.view.policy, bucket) else { continue };
+                let sum = self.series.sums.entry((dc, day)).or_default();
+                *sum = sum.wrapping_add(bucket_hash(key, bucket, value));
+            }
+        }
+    }
+
+    /// Sum over all buckets of a data centre that expire after a day (in days since 1970) of a hash of (cell, valve, bucket, value):
+    /// equal in two views that hold the same and keep series alike.
+    pub fn row_hash_of(&self, dc: DcId, after_day: u32) -> u64 {
+        let behind = self.series.sums.range((dc, after_day.saturating_add(1))..=(dc, u32::MAX));
+        behind.fold(0, |sum, (_, hash)| sum.wrapping_add(*hash))
+    }
+
+    /// Buckets that expire after this day nobody has dropped whose clock is not a day ahead.
+    pub fn comparable_after_day(&self) -> u32 {
+        (self.series.now.s() / DAY_S) as u32 + 1
+    }
+
+    /// Rows that are to be persisted; drained.
+    pub fn take_dirty_rows(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.series.dirty)
+    }
+
+    /// Whether rows are to be persisted.
+    pub fn has_dirty_rows(&self) -> bool {
+        !self.series.dirty.is_empty()
+    }
+
+    /// Takes over a row from a disk, under the next number. False: it is not the next one.
+    pub fn load_row(&mut self, number: u32, slot: u32, valve: u16, row: Row) -> bool {
+        let is_next = number == self.rows_len() && self.series.number(slot, valve).is_none();
+        if is_next {
+            let number = self.series.number_or_new(slot, valve);
+            self.series.rows[number as usize].row = row;
+        }
+        is_next
+    }
+
+    /// Bytes allocated for rows.
+    pub(super) fn series_heap_bytes(&self) -> usize {
+        let rows = self.series.rows.iter().map(|held| held.row.heap_bytes()).sum::<usize>();
+        rows + self.series.rows.capacity() * size_of::<Held>() + 4 * self.series.heads.capacity()
+    }
+
+    /// Panics when rows, lists or sums are wrong. Walks everything.
+    pub(super) fn check_series(&self) {
+        for (at, held) in self.series.rows.iter().enumerate() {
+            held.row.check_invariants();
+            assert_eq!(self.series.number(held.slot, held.valve), Some(at as u32), "a component has one row");
+        }
+        let mut anew = self.clone();
+        anew.sum_anew();
+        let today = (self.series.now.s() / DAY_S) as u32;
+        let of = |view: &View| -> BTreeMap<(DcId, u32), u64> {
+            let behind = view.series.sums.iter().filter(|&(&(_, day), &sum)| day > today && sum != 0);
+            behind.map(|(&key, &sum)| (key, sum)).collect()
+        };
+        assert_eq!(of(&anew), of(self), "sums of hashes of buckets");
     }
 }
