@@ -38,8 +38,11 @@ pub struct ConnId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
     pub group: GroupConfig,
-    /// The wall clock at `Time(0)`; stamps entries, informative.
+    /// The wall clock at `Time(0)`: stamps entries, by which series go.
     pub wall_origin: WallMs,
+    /// The incarnation of a group whose log on several nodes this process founds. `None`, as in all that ships: the second, by the wall
+    /// clock, in which it does.
+    pub founded_as: Option<u32>,
     /// The least time between two commits. Shorter, down to [`COMMIT_INTERVAL_MIN`], where [`COMMIT_BYTES_SHARED`] wait.
     pub commit_interval: Span,
     /// Commits that may be on their way to the disk.
@@ -81,6 +84,7 @@ impl NodeConfig {
         NodeConfig {
             group: GroupConfig::new(group, lanes),
             wall_origin: WallMs(0),
+            founded_as: None,
             commit_interval: Span::from_millis(12),
             commits_in_flight_max: 2,
             commit_bytes_max: 8 << 20,

@@ -133,15 +133,20 @@ fn the_down_half_begins_again_with_its_counter_and_is_named_by_the_next_decremen
 }
 
 #[test]
-fn a_checkpoint_from_before_counters_could_go_down_is_read() {
+fn a_checkpoint_from_before_there_were_series_and_counters_that_go_down_is_read() {
     let mut group = started(0);
     apply(&mut group, &entry(vec![batch(0, 1, &[(UP, 5)])]));
-    let mut rows: Rows = group.checkpoint().into_iter().collect();
-    let meta = rows.get_mut(&vec![0]).unwrap();
-    assert_eq!((meta[0], meta.pop()), (6, Some(0)), "no namespace goes down");
-    meta[0] = 5;
-    let loaded = Group::load(*group.config(), rows).unwrap().unwrap();
-    assert_eq!((sums(&loaded, Half::Up, 0), loaded.updown().len()), (vec![5], 0));
+    let rows: Rows = group.checkpoint().into_iter().collect();
+    let meta = &rows[&vec![0]];
+    assert_eq!((meta[0], &meta[meta.len() - 3..]), (7, &[0; 3][..]), "no namespace goes down or keeps series, no stamp");
+    for (format, lacks) in [(7, 0), (6, 2), (5, 3)] {
+        let mut before = rows.clone();
+        let meta = before.get_mut(&vec![0]).unwrap();
+        meta[0] = format;
+        meta.truncate(meta.len() - lacks);
+        let loaded = Group::load(*group.config(), before).unwrap().unwrap();
+        assert_eq!((sums(&loaded, Half::Up, 0), loaded.updown().len()), (vec![5], 0), "format {format}");
+    }
 }
 
 /// A node alone, whose disk never fails.

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::ids::{CellId, ClientId, Half, SessionId};
 use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Item, Place, ToGroup};
+use crate::checkers::series::Minutes;
+use tidemark_proto::series::UnixTime;
 use tidemark_proto::time::Time;
 
 /// Generations of a counter that a run may have. Each has a number of its own: checkers take them for counters.
@@ -102,6 +104,11 @@ pub struct GroupTruth {
     was_confirmed: bool,
     /// As many valves as any start asked for.
     pub lanes: u8,
+    /// The latest stamp in the log, and whether it says that series are kept.
+    clock: UnixTime,
+    keeps_series: bool,
+    /// By half of a counter and minute since 1970: what was counted in it.
+    minutes: BTreeMap<(u16, u64), u64>,
 }
 
 impl GroupTruth {
@@ -113,6 +120,11 @@ impl GroupTruth {
             guarded: vec![false; counters],
             ..GroupTruth::default()
         }
+    }
+
+    /// What was counted of a half of a counter in each minute, since the log says that series are kept.
+    pub fn buckets(&self, number: u16) -> Minutes {
+        self.minutes.range((number, 0)..=(number, u64::MAX)).map(|(&(_, minute), &weight)| (minute, weight)).collect()
     }
 
     /// Streams that a group of this age, which keeps them for so many, may remember.
@@ -177,6 +189,15 @@ impl Oracle {
         let added = self.added.entry((client, counter)).or_default();
         added.unknown += delta;
         added.forgotten += if self.told_forgotten == Some(client) { delta } else { 0 };
+    }
+
+    /// What was counted of a half of a counter in each minute, by all groups.
+    pub fn buckets(&self, number: u16) -> Minutes {
+        let mut all = Minutes::new();
+        for (minute, weight) in self.groups.iter().flat_map(|group| group.buckets(number)) {
+            *all.entry(minute).or_default() += weight;
+        }
+        all
     }
 
     /// The log of a group that begins now.
@@ -247,6 +268,7 @@ impl Oracle {
             return Ok(());
         }
         truth.seen = index;
+        truth.clock = truth.clock.max(UnixTime::from_wall(entry.now));
         for cell in entry.new_cells.iter().filter(|cell| cell.half == Half::Down) {
             self.read_down_cell(group, cell)?;
         }
@@ -322,6 +344,7 @@ impl Oracle {
                 truth.is_confirmed |= is_confirmed;
                 accounts.iter().for_each(|account| self.read_account(group, account));
             }
+            ToGroup::Series(_) => self.groups[usize::from(group)].keeps_series = true,
             ToGroup::UpDown(names) => self.groups[usize::from(group)].goes_down |= !names.is_empty(),
             ToGroup::Generations(begun) => {
                 for (name, generation) in begun {
@@ -374,6 +397,9 @@ impl Oracle {
             let generation = truth.generations[usize::from(counter) % self.counters];
             let counter = counter + (self.halves * generation as usize) as u16;
             truth.components[usize::from(counter)] += item.delta;
+            if truth.keeps_series {
+                *truth.minutes.entry((counter, truth.clock.s() / 60)).or_default() += item.delta;
+            }
             self.totals[usize::from(counter)] += item.delta;
             if !truth.touched.contains(&counter) {
                 truth.touched.push(counter);

@@ -10,6 +10,7 @@ pub mod month;
 pub mod moves;
 pub mod old_views;
 pub mod pairs;
+pub mod series;
 pub mod valves;
 pub mod versions;
 
@@ -249,6 +250,8 @@ pub enum Admin {
     Namespace,
     /// Its counters may go down.
     UpDown,
+    /// They keep series.
+    Series,
     /// Milestones at these counts.
     At { counter: usize, at: Vec<u64>, every: Option<u64>, sequence_from: Option<u64> },
     /// Milestones at these distances above what was counted when the command is given.
@@ -377,6 +380,7 @@ pub struct Plan {
     pub forgetting: Forgetting,
     pub eras: EraPlan,
     pub updown: Option<UpDownPlan>,
+    pub series: Option<series::SeriesPlan>,
     pub versions: VersionPlan,
     pub moves: MovePlan,
     pub workload: Workload,
@@ -519,6 +523,7 @@ impl Plan {
             forgetting: Forgetting::drawn(&mut root.fork(15)),
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
+            series: series::SeriesPlan::drawn(&mut root.fork(47), safety_end),
             versions: VersionPlan::drawn(root.fork(31)),
             workload,
             replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
@@ -553,6 +558,7 @@ impl Plan {
             joins::add(&mut root.fork(43), &mut plan);
         }
         plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
+        plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
         plan
     }
 }

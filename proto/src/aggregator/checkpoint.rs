@@ -31,6 +31,8 @@ pub(super) const CELLS: u8 = 6;
 const STREAM: u8 = 7;
 /// Rows of buckets, each by its number: of which slot and valve, and its pieces.
 pub(super) const BUCKETS: u8 = 8;
+/// The latest time by which buckets were dropped.
+const TIME: u8 = 9;
 
 /// Rows that are not a view's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,6 +162,7 @@ impl AggregatorCore {
         let mut rows =
             vec![(vec![CURSORS], bytes_of(&cursors)), (vec![VERSIONS], bytes_of(&self.gossip.foreign_state()))];
         rows.push((vec![STREAM], bytes_of(&self.gossip.stream_state())));
+        rows.push((vec![TIME], bytes_of(&self.view.time())));
         if self.checkpoint.valves < self.view.valves().len() {
             self.checkpoint.valves = self.view.valves().len();
             rows.push((vec![VALVES], bytes_of(self.view.valves())));
@@ -232,6 +235,7 @@ impl Loaded {
                 self.stream = Some(stream);
             }
             [VERSIONS] => self.versions = parse(key, value)?,
+            [TIME] => self.view.on_time(parse(key, value)?),
             [LIMIT, counter @ ..] => {
                 let (counter, limit): (CounterName, NotedLimit) = (parse(key, counter)?, parse(key, value)?);
                 self.view.limits_mut().restore(counter.clone(), limit);

@@ -78,8 +78,9 @@ impl NodeCore {
     /// Seconds since 1970, so that a log that replaces a lost one is never taken for it.
     fn propose_incarnation(&mut self, now: Time) {
         let WallMs(wall) = self.wall(now);
+        let second = || u32::try_from(wall / 1_000).unwrap_or(u32::MAX);
         let incarnation =
-            if bites(Bug::IncarnationReused) { 1 } else { u32::try_from(wall / 1_000).unwrap_or(u32::MAX) };
+            if bites(Bug::IncarnationReused) { 1 } else { self.config.founded_as.unwrap_or_else(second) };
         let incarnation = incarnation.max(1);
         let entry = encode(&Proposed::Found { incarnation });
         self.outputs.push_back(Output::Append { index: self.group.applied(), entry });

@@ -283,6 +283,7 @@ impl View {
                 (space.view.policy, space.view.since, space.revision) = (policy, since, revision);
             }
             None => {
+                // What an earlier life has dropped stays dropped: the time comes from the disk.
                 let horizon = Horizon::begin(&policy, self.series.now);
                 let view = SeriesView { policy, horizon, since };
                 self.series.spaces.push(Space { namespace: namespace.to_owned(), revision, view });

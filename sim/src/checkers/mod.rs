@@ -15,6 +15,7 @@ pub mod liveness;
 pub mod order;
 pub mod positions;
 pub mod rights;
+pub mod series;
 pub mod sizes;
 pub mod versions;
 pub mod views;

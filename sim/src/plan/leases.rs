@@ -98,6 +98,7 @@ impl Admin {
             Admin::Last => Some(0),
             Admin::Namespace
             | Admin::UpDown
+            | Admin::Series
             | Admin::Disarm { .. }
             | Admin::DisarmRule { .. }
             | Admin::Claims { .. } => None,

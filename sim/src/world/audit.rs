@@ -107,6 +107,7 @@ impl World {
             let over = generation < self.reference.resets().generation(name);
             self.coverage.saw_times("counted in what is over", u64::from(over));
         }
+        touched.iter().for_each(|&number| self.audit_rows(node, at, number));
         let guarded: Vec<usize> = self.guarded().collect();
         for counter in guarded {
             self.audit_account(at, counter);
@@ -179,6 +180,7 @@ impl World {
                 let id = number;
                 conservation::component(&mut self.audit.findings, &self.audit.oracle, at as u16, id, shown);
             }
+            (0..self.audit.oracle.numbers() as u16).for_each(|number| self.audit_rows(node, at, number));
         }
     }
 
@@ -400,6 +402,7 @@ impl World {
     pub(super) fn audit_view(&mut self, dc: usize) {
         self.audit.cold = (self.audit.cold + 1) % self.names.len();
         let cold = self.audit.cold;
+        self.audit_view_rows(dc, cold);
         let forgets = self.old_views.forgets(dc, self.aggregators[dc].ledger.applied());
         for counter in 0..self.names.len() {
             let state = self.reference.counter(&self.names[counter]);
@@ -505,6 +508,7 @@ impl World {
             }
         }
         for dc in 0..self.aggregators.len() {
+            self.audit_rows_end(dc, counter);
             let process = &self.aggregators[dc];
             let reading =
                 process.core().map(|core| core.read(&self.names[counter], &process.ledger)).unwrap_or_default();

@@ -16,7 +16,7 @@ use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::{Span, Time, WallMs};
 
 /// What the wall clock showed when a run began.
-const BEGAN_AT: WallMs = WallMs(1_700_000_000_000);
+pub(super) const BEGAN_AT: WallMs = WallMs(1_700_000_000_000);
 /// How often who waits for an answer looks at the replica.
 const LOOK_INTERVAL: Span = Span::from_millis(50);
 /// Who got no answer, or one that may be behind, asks again after this.

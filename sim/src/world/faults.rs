@@ -233,6 +233,7 @@ impl World {
         match &self.plan.admin[index].1 {
             Admin::Namespace => vec![LedgerCmd::Namespace(super::NAMESPACE.to_owned())],
             Admin::UpDown => vec![LedgerCmd::UpDown(super::NAMESPACE.to_owned())],
+            Admin::Series => self.series_command().into_iter().collect(),
             Admin::At { counter, at, every, sequence_from } => {
                 let (at, every, sequence_from) = (at.clone(), *every, *sequence_from);
                 define(*counter, MilestoneSpec { at, every, sequence_from, ..MilestoneSpec::default() })

@@ -20,6 +20,7 @@ mod old_disks;
 mod old_views;
 mod pairs;
 mod replicas;
+mod series;
 mod sizes;
 mod valves;
 mod versions;

@@ -1,5 +1,6 @@
 //! Nodes: a [`NodeCore`] each, its disk, crashes between any two outputs, and recovery from what the disk kept.
 
+use super::claims::BEGAN_AT;
 use super::moves::Stand;
 use super::replicas::{GroupLog, Membership};
 use super::{Event, Timer, World};
@@ -12,7 +13,7 @@ use tidemark_proto::group::Group;
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::msg::{ForGroup, FromGroup, GroupEntry};
 use tidemark_proto::node::{Input, NodeConfig, NodeCore, Output, RecoverError};
-use tidemark_proto::time::{Span, Time, WallMs};
+use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire;
 
 /// A supervisor starts a process that has ended again after this.
@@ -83,17 +84,15 @@ pub fn groups(plan: &Plan) -> Vec<GroupId> {
     plan.nodes.iter().enumerate().map(id).collect()
 }
 
-/// What the clocks of replicas show at the start of a run, so that the incarnation that the first leader of a log draws from its
-/// clock is known beforehand: for a thousand years.
-const INCARNATION_MS: u64 = u32::MAX as u64 * 1_000;
-
 /// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run of a minute; in a run of days
 /// those that ship.
 fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
+    let wall_origin = BEGAN_AT;
     if plan.days.is_some() {
-        return NodeConfig::new(group, lanes);
+        return NodeConfig { wall_origin, ..NodeConfig::new(group, lanes) };
     }
     let mut config = NodeConfig {
+        wall_origin,
         age_unit: plan.forgetting.age_unit,
         checkpoint_log_bytes: 16 << 10,
         checkpoint_interval: Span::from_secs(8),
@@ -180,9 +179,9 @@ impl World {
         let group = self.nodes[node].group;
         let id = GroupId { incarnation: 0, ..self.groups[group] };
         let mut config = node_config(id, self.valves_asked(group), &self.plan);
-        // One that is founded anew draws another incarnation.
+        // The first incarnation is known beforehand; one that is founded anew draws another.
         let first = self.lost.successor != Some(group);
-        config.wall_origin = WallMs(if first { INCARNATION_MS } else { 0 });
+        config.founded_as = first.then_some(self.groups[group].incarnation);
         let loaded = NodeCore::replica(config, self.rows_of(node));
         self.started(node, loaded);
         self.node_input(node, Input::Tick);

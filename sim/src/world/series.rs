@@ -1,0 +1,73 @@
+//! Series of a run: the namespace is told to keep them, and rows are looked at after each step.
+
+use super::{NAMESPACE, World};
+use crate::checkers::series;
+use tidemark_proto::ids::Half;
+use tidemark_proto::msg::{LedgerCmd, SeriesTerms};
+use tidemark_proto::series::{Row, UnixTime};
+
+/// No clock is so far ahead of another, whatever it is looked at.
+const AHEAD_S: u64 = 10;
+
+impl World {
+    pub(super) fn series_command(&self) -> Option<LedgerCmd> {
+        let policy = self.plan.series.as_ref()?.policy.clone();
+        let terms = SeriesTerms { revision: 1, policy, since: UnixTime::from_wall(self.true_wall()) };
+        Some(LedgerCmd::Series { namespace: NAMESPACE.to_owned(), terms })
+    }
+
+    /// After a group's committed state may have changed in a half of a counter: its buckets are what its log says.
+    pub(super) fn audit_rows(&mut self, node: usize, at: usize, number: u16) {
+        if self.plan.series.is_none() {
+            return;
+        }
+        let Some(group) = self.nodes[node].core().map(|core| core.group()) else { return };
+        let Some(state) = group.series_of(NAMESPACE) else { return };
+        let (counter, half, generation) = self.audit.oracle.cell_of(number);
+        let slot = group.table().find_half(&self.names[counter], half, generation);
+        let lanes = slot.into_iter().flat_map(|slot| (0..group.lanes()).map(move |lane| (slot, lane)));
+        let rows: Vec<&Row> = lanes.filter_map(|(slot, lane)| group.buckets(slot, lane)).collect();
+        let truth = self.audit.oracle.groups[at].buckets(number);
+        series::of_group(&mut self.audit.findings, at, number, &rows, &truth, state.horizon());
+        self.coverage.saw_times("row of buckets counted in", u64::from(!rows.is_empty()));
+    }
+
+    /// What a view holds of a counter in buckets is at most what happened.
+    pub(super) fn audit_view_rows(&mut self, dc: usize, counter: usize) {
+        if self.plan.series.is_none() {
+            return;
+        }
+        for (number, half, generation) in self.halves_of(counter) {
+            let Some(core) = self.aggregators[dc].core() else { return };
+            let Some(series) = core.view().series_of(NAMESPACE) else { return };
+            let rows: Vec<&Row> = core.view().rows(&self.names[counter], half, generation).map(|(_, row)| row).collect();
+            let truth = self.audit.oracle.buckets(number);
+            series::of_view(&mut self.audit.findings, dc, number, &rows, &truth, &series.horizon);
+        }
+    }
+
+    /// At the end a view holds all of it that nobody had to drop.
+    pub(super) fn audit_rows_end(&mut self, dc: usize, counter: usize) {
+        if self.plan.series.is_none() || self.audit.oracle.lost.is_some() {
+            return;
+        }
+        for (number, half, generation) in self.halves_of(counter) {
+            let Some(core) = self.aggregators[dc].core() else { return };
+            let Some(series) = core.view().series_of(NAMESPACE) else { return };
+            let rows: Vec<&Row> = core.view().rows(&self.names[counter], half, generation).map(|(_, row)| row).collect();
+            // What has expired by the clock that is furthest ahead may have been dropped on its way.
+            let mut horizon = series.horizon.clone();
+            horizon.advance(&series.policy, UnixTime::from_wall(self.true_wall()).plus(AHEAD_S));
+            let truth = self.audit.oracle.buckets(number);
+            let buckets = series::at_end(&mut self.audit.findings, dc, number, &rows, &truth, &horizon);
+            self.coverage.saw_times("bucket equal in a view at the end", buckets);
+        }
+    }
+
+    fn halves_of(&self, counter: usize) -> Vec<(u16, Half, u32)> {
+        let generation = self.reference.resets().generation(&self.names[counter]);
+        let (oracle, counter) = (&self.audit.oracle, counter as u16);
+        let halves = [Some(Half::Up), self.plan.updown.map(|_| Half::Down)].into_iter().flatten();
+        halves.map(|half| (oracle.number(oracle.half(counter, half), generation), half, generation)).collect()
+    }
+}
