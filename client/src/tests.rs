@@ -148,7 +148,7 @@ async fn what_is_added_with_its_time_counts_at_that_time_and_what_is_too_late_is
     let between = |from_s, to_s| cluster.counted_between("site", b"views", now.minus(from_s), now.minus(to_s));
     assert_eq!((between(1_860, 1_740), between(601, 599), between(9_000, 3_600)), (6, 3, 0));
     assert_eq!(cluster.counted_between("site", b"views", now.minus(1), now.plus(60)), 10, "without a time it is now");
-    let losses = losses.lock().unwrap();
+    let losses = std::mem::take(&mut *losses.lock().unwrap());
     let [AddLoss::Failed { weight: 100, half: Half::Up, event: Some(event), .. }] = losses[..] else {
         panic!("{losses:?}")
     };
