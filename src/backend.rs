@@ -1,6 +1,8 @@
 //! What HTTP asks, answered by an aggregator of this process and a client of its data centre's node. It moves questions and
 //! answers; every rule is the aggregator's, the node's or the ledger's.
 
+mod many;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -164,19 +166,21 @@ impl LocalBackend {
     }
 
     async fn count(&self, add: &Add) -> Result<Added, Failure> {
-        let hit = match add.half {
-            Half::Up => self.client.hit_weighted(&add.counter, add.session, add.delta).await,
-            Half::Down => self.client.take_back(&add.counter, add.delta).await,
-        };
-        let hit = hit.map_err(failure)?;
+        let hit = many::submit(&self.client, add).await.map_err(failure)?;
         match tokio::time::timeout(DURABLE_PATIENCE, hit.durable()).await {
             Ok(durable) => durable.map_err(failure)?,
-            Err(_) => return Err(Failure::InDoubt("the node did not answer in time".to_owned())),
+            Err(_) => return Err(late_node()),
         }
         match hit.within(PLACE_PATIENCE).await {
             Ok(HitOutcome::Placed(place)) => Ok(Added::Placed(place)),
             Ok(HitOutcome::Pending(_)) | Err(HitError::PlaceUnknown) => Ok(Added::Pending),
             Err(error) => Err(failure(error)),
+        }
+    }
+
+    fn note(&self, add: &Add) {
+        if let Some(tally) = self.tallied.as_ref().filter(|_| add.half == Half::Up) {
+            tally.note(&add.counter, add.delta);
         }
     }
 
@@ -276,10 +280,14 @@ impl Drop for LocalBackend {
 impl Backend for LocalBackend {
     async fn add(&self, add: Add) -> Result<Added, Failure> {
         let added = self.count(&add).await?;
-        if let Some(tally) = self.tallied.as_ref().filter(|_| add.half == Half::Up) {
-            tally.note(&add.counter, add.delta);
-        }
+        self.note(&add);
         Ok(added)
+    }
+
+    async fn add_all(&self, adds: Vec<Add>) -> Vec<Result<(), Failure>> {
+        let outcomes = many::count_all(&self.client, &adds).await;
+        adds.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()).for_each(|(add, _)| self.note(add));
+        outcomes
     }
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
@@ -519,9 +527,14 @@ fn status_of(at: u64, state: State) -> MilestoneStatus {
     MilestoneStatus { at, state, policy: None, waits_for }
 }
 
+fn late_node() -> Failure {
+    Failure::InDoubt("the node did not answer in time".to_owned())
+}
+
 fn failure(error: HitError) -> Failure {
     let message = error.to_string();
     match error {
+        HitError::Time(_) => Failure::Invalid { code: "event_time", message },
         HitError::Overloaded { limit } => {
             Failure::Overloaded { what: "hits of this process".into(), limit: limit as u64 }
         }

@@ -8,12 +8,14 @@ use crate::link::Dialer;
 use crate::named::{NamedError, NamedLinks, NamedOutcome, NamedPatience};
 use crate::reads::Reads;
 use crate::shared::{self, CounterInner, NewHit, Shared};
+use crate::timed::EventTime;
 use crate::waits::Waits;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::client::{ClientCore, InDoubt};
 use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::msg::{Award, Reading};
+use tidemark_proto::series::UnixTime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -88,6 +90,44 @@ impl Counter {
         self.shared.added();
     }
 
+    /// Adds `n` that happened at `at`: it counts in the total as all else, and in the buckets of that time. Never waits.
+    ///
+    /// Adds of one counter and minute are sent as one, with the latest of their times. The namespace says how late and how far ahead an
+    /// event may be. One that is refused for its time is told to the builder's `on_loss`, as [`BatchError::Event`], and counts in the
+    /// refused weight of the next [`Client::flush`]; the others are counted.
+    ///
+    /// ```
+    /// # use tidemark_client::{Client, UnixTime, fake::FakeCluster};
+    /// # use std::time::{Duration, SystemTime};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = FakeCluster::new();
+    /// # let client = Client::builder().fake(&cluster).connect().await?;
+    /// let views = client.counter("site", b"views/42")?;
+    /// views.add_at(3, SystemTime::now() - Duration::from_secs(60))?;
+    /// views.add_at(1, UnixTime::from_s(1_767_225_600)?)?;
+    /// client.flush().await?;
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Nothing was added: the time is not between 1970 and 3000, [`TIMED_ADDS_MAX`](crate::TIMED_ADDS_MAX) counters and minutes wait to
+    /// be sent, or the client is closed.
+    ///
+    /// [`BatchError::Event`]: tidemark_proto::msg::BatchError::Event
+    pub fn add_at(&self, n: u64, at: impl EventTime) -> Result<(), AddError> {
+        self.shared.add_at(&self.counter.name, Half::Up, n, at)
+    }
+
+    /// Subtracts `n` as of a time, as [`Counter::add_at`] adds.
+    ///
+    /// # Errors
+    /// As of [`Counter::add_at`].
+    pub fn subtract_at(&self, n: u64, at: impl EventTime) -> Result<(), AddError> {
+        self.shared.add_at(&self.counter.name, Half::Down, n, at)
+    }
+
     /// The counter's name.
     pub fn name(&self) -> &CounterName {
         &self.counter.name
@@ -145,6 +185,22 @@ impl Client {
         Ok(())
     }
 
+    /// [`Counter::add_at`] by name.
+    ///
+    /// # Errors
+    /// As of [`Counter::add_at`].
+    pub fn add_at(&self, counter: &CounterName, n: u64, at: impl EventTime) -> Result<(), AddError> {
+        self.0.shared.add_at(counter, Half::Up, n, at)
+    }
+
+    /// [`Counter::subtract_at`] by name.
+    ///
+    /// # Errors
+    /// As of [`Counter::add_at`].
+    pub fn subtract_at(&self, counter: &CounterName, n: u64, at: impl EventTime) -> Result<(), AddError> {
+        self.0.shared.add_at(counter, Half::Down, n, at)
+    }
+
     /// Counts 1 for a session. Waits only while too many hits wait for an answer; what it returns resolves to the place.
     ///
     /// `session`: a [`SessionId`] or a [`SessionToken`](crate::SessionToken).
@@ -160,8 +216,23 @@ impl Client {
         weight: u64,
     ) -> Result<Hit, HitError> {
         let target = counter.into();
-        self.0.shared.permits.acquire().await.map_err(|_| HitError::Closed)?.forget();
-        self.submit(target, Half::Up, session, weight)
+        self.submit_when_free(target, Half::Up, session, weight, None).await
+    }
+
+    /// [`Client::hit_weighted`] for something that happened at `at`, to the second.
+    ///
+    /// # Errors
+    /// As of a hit; [`HitError::Time`] where the time is not between 1970 and 3000, and of the returned hit
+    /// [`BatchError::Event`](tidemark_proto::msg::BatchError::Event) where the namespace does not take it any more, or not yet.
+    pub async fn hit_at(
+        &self,
+        counter: impl Into<Target>,
+        session: Option<SessionId>,
+        weight: u64,
+        at: impl EventTime,
+    ) -> Result<Hit, HitError> {
+        let (target, event) = (counter.into(), at.unix_time()?);
+        self.submit_when_free(target, Half::Up, session, weight, Some(event)).await
     }
 
     /// The opposite of [`Client::hit_weighted`]: counts a weight down, 1 to 2^40, and resolves when that is durable. It has no number
@@ -172,8 +243,33 @@ impl Client {
     /// ([`BatchError::GrowOnly`](tidemark_proto::msg::BatchError::GrowOnly)), and as of a hit.
     pub async fn take_back(&self, counter: impl Into<Target>, weight: u64) -> Result<Hit, HitError> {
         let target = counter.into();
+        self.submit_when_free(target, Half::Down, None, weight, None).await
+    }
+
+    /// [`Client::take_back`] for something that happened at `at`, to the second.
+    ///
+    /// # Errors
+    /// As of [`Client::take_back`], and of [`Client::hit_at`] for the time.
+    pub async fn take_back_at(
+        &self,
+        counter: impl Into<Target>,
+        weight: u64,
+        at: impl EventTime,
+    ) -> Result<Hit, HitError> {
+        let (target, event) = (counter.into(), at.unix_time()?);
+        self.submit_when_free(target, Half::Down, None, weight, Some(event)).await
+    }
+
+    async fn submit_when_free(
+        &self,
+        target: Target,
+        half: Half,
+        session: Option<SessionId>,
+        delta: u64,
+        event: Option<UnixTime>,
+    ) -> Result<Hit, HitError> {
         self.0.shared.permits.acquire().await.map_err(|_| HitError::Closed)?.forget();
-        self.submit(target, Half::Down, None, weight)
+        self.submit(target, half, session, delta, event)
     }
 
     /// [`Client::hit`] that does not wait: `Overloaded` instead.
@@ -181,12 +277,19 @@ impl Client {
         let shared = &self.0.shared;
         let overloaded = HitError::Overloaded { limit: shared.hits_max };
         shared.permits.try_acquire().map_err(|_| overloaded)?.forget();
-        self.submit(counter.into(), Half::Up, Some(session.into()), 1)
+        self.submit(counter.into(), Half::Up, Some(session.into()), 1, None)
     }
 
-    fn submit(&self, target: Target, half: Half, session: Option<SessionId>, delta: u64) -> Result<Hit, HitError> {
+    fn submit(
+        &self,
+        target: Target,
+        half: Half,
+        session: Option<SessionId>,
+        delta: u64,
+        event: Option<UnixTime>,
+    ) -> Result<Hit, HitError> {
         let cell = Arc::new(HitCell::default());
-        let hit = NewHit { counter: target.0, half, session, delta, cell: cell.clone() };
+        let hit = NewHit { counter: target.0, half, session, delta, event, cell: cell.clone() };
         self.0.shared.submit(hit).inspect_err(|_| self.0.shared.permits.add_permits(1))?;
         Ok(Hit(cell))
     }

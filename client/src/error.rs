@@ -3,6 +3,7 @@
 use tidemark_proto::client as core;
 use tidemark_proto::ids::{CounterName, Half, NameError};
 use tidemark_proto::read::ReadError;
+use tidemark_proto::series::{TimeOutOfRange, UnixTime};
 use tidemark_transport::BindError;
 
 /// An add that was not taken. Nothing was counted.
@@ -15,6 +16,13 @@ pub enum AddError {
     TooManyKeys,
     #[error("the thread is ending; use a handle in destructors of a thread")]
     ThreadEnding,
+    #[error(transparent)]
+    Time(#[from] TimeOutOfRange),
+    /// Wait for the next flush interval. While the cluster cannot be reached and the buffer is full, that takes longer.
+    #[error("{limit} counters and minutes wait to be sent")]
+    Overloaded { limit: usize },
+    #[error("the client is closed")]
+    Closed,
 }
 
 /// A handle was not made.
@@ -31,6 +39,9 @@ pub enum HandleError {
 pub enum HitError {
     #[error(transparent)]
     Name(#[from] NameError),
+    /// Not counted.
+    #[error(transparent)]
+    Time(#[from] TimeOutOfRange),
     /// Not counted. Wait, or use the form that waits.
     #[error("overloaded: {limit} hits wait for an answer")]
     Overloaded { limit: usize },
@@ -116,7 +127,14 @@ pub enum ConnectError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddLoss {
     /// Surely not counted.
-    Failed { counter: CounterName, half: Half, weight: u64, error: core::AddError },
+    Failed {
+        counter: CounterName,
+        half: Half,
+        weight: u64,
+        /// Of what was added with an event time, the latest of those of its minute.
+        event: Option<UnixTime>,
+        error: core::AddError,
+    },
     /// Counted once or not at all: its data centre is lost.
-    Unknown { counter: CounterName, half: Half, weight: u64 },
+    Unknown { counter: CounterName, half: Half, weight: u64, event: Option<UnixTime> },
 }

@@ -5,11 +5,14 @@
 
 use crate::error::AwardError;
 use crate::link::{Event, Events};
+use crate::timed::EventTime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
 use tidemark_proto::client::LinkId;
 use tidemark_proto::ids::{ClientId, CounterName, GroupId, Half, LogIndex, NameError};
 use tidemark_proto::msg::{Award, BatchError, FromClient, Place, Reading, ToClient, WireItem, defined};
+use tidemark_proto::series::{Admission, SeriesPolicy, UnixTime};
 use tokio::sync::{mpsc, watch};
 
 const LANES: u8 = 1;
@@ -32,6 +35,7 @@ struct State {
     streams: BTreeMap<(ClientId, u8), Stream>,
     refused_namespaces: BTreeSet<String>,
     updown_namespaces: BTreeSet<String>,
+    series: BTreeMap<String, SeriesPolicy>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +44,8 @@ struct FakeCounter {
     down: u64,
     milestones: BTreeSet<u64>,
     awards: BTreeMap<u64, Award>,
+    /// What is in buckets, by the second in which it happened: up and down.
+    events: BTreeMap<UnixTime, (u64, u64)>,
 }
 
 /// Dedupe, with the places of every batch: a test is short.
@@ -100,6 +106,19 @@ impl FakeCluster {
     /// Lets counters of a namespace go down.
     pub fn let_go_down(&self, namespace: &str) {
         self.state().updown_namespaces.insert(namespace.to_owned());
+    }
+
+    /// Keeps series of a namespace from now on, and admits events as its policy says, by this machine's clock. Nothing expires.
+    pub fn keep_series(&self, namespace: &str, policy: SeriesPolicy) {
+        self.state().series.insert(namespace.to_owned(), policy);
+    }
+
+    /// What a counter's series has from a time until before another one; 0 where no series are kept.
+    pub fn counted_between(&self, namespace: &str, key: &[u8], from: UnixTime, to: UnixTime) -> i128 {
+        let state = self.state();
+        let counter = CounterName::new(namespace, key).ok().and_then(|name| state.counters.get(&name));
+        let events = counter.filter(|_| from < to).into_iter().flat_map(|counter| counter.events.range(from..to));
+        events.map(|(_, (up, down))| i128::from(*up) - i128::from(*down)).sum()
     }
 
     /// Makes the cluster reachable or not. When it no longer is, links break; what was counted stays, and from the return of
@@ -192,20 +211,30 @@ impl State {
                 stream.fenced = true;
                 vec![ToClient::Fenced { of, lane, last_seq: stream.places.len() as u64 }]
             }
-            FromClient::Batch { lane, seq, defs, items, .. } => {
+            FromClient::Batch { lane, seq, defs, items, times } => {
                 let halves = defs.into_iter().map(|(definition, name)| (defined(definition), name));
                 link.names.extend(halves.map(|((number, half), name)| (number, (name, half))));
-                self.on_batch(link, lane, seq, &items)
+                self.on_batch(link, lane, seq, (&items, &times))
             }
         }
     }
 
-    fn on_batch(&mut self, link: &FakeLink, lane: u8, seq: u64, items: &[WireItem]) -> Vec<ToClient> {
+    fn on_batch(
+        &mut self,
+        link: &FakeLink,
+        lane: u8,
+        seq: u64,
+        (items, times): (&[WireItem], &[UnixTime]),
+    ) -> Vec<ToClient> {
+        let now = SystemTime::now().unix_time().unwrap_or(UnixTime::MAX);
         if let Err(error) = self.admit(link, lane, seq, items) {
             return vec![ToClient::Refused { lane, seq, error }];
         }
         let known = self.streams.entry((link.client, lane)).or_default().places.len() as u64;
         if seq > known {
+            if let Err(error) = self.bucket(link, items, times, now) {
+                return vec![ToClient::Refused { lane, seq, error }];
+            }
             let counted = items.iter().enumerate();
             let named = |idx: usize, item| (lane, seq, idx as u32, item);
             let places = counted.filter_map(|(idx, item)| Some((idx as u32, self.count(link, named(idx, item))?)));
@@ -234,6 +263,34 @@ impl State {
             seq if seq == 0 || seq > last + 1 => Err(BatchError::Gap { seq, last }),
             _ => Ok(()),
         }
+    }
+
+    /// Counts items in the series of their counters, all of them or none.
+    fn bucket(
+        &mut self,
+        link: &FakeLink,
+        items: &[WireItem],
+        times: &[UnixTime],
+        now: UnixTime,
+    ) -> Result<(), BatchError> {
+        if !times.is_empty() && times.len() != items.len() {
+            return Err(BatchError::Times { times: times.len() as u64, items: items.len() as u64 });
+        }
+        let mut bucketed = Vec::new();
+        for (idx, item) in items.iter().enumerate() {
+            let (name, half) = &link.names[&item.number];
+            let Some(policy) = self.series.get(name.namespace()) else { continue };
+            let event = times.get(idx).copied().unwrap_or(now);
+            let admitted = policy.admit(event, now).map_err(|why| BatchError::Event { idx: idx as u32, why })?;
+            if admitted == Admission::Bucketed {
+                bucketed.push((name, *half, event, item.delta));
+            }
+        }
+        for (name, half, event, delta) in bucketed {
+            let (up, down) = self.counters.entry(name.clone()).or_default().events.entry(event).or_default();
+            *(if half == Half::Up { up } else { down }) += delta;
+        }
+        Ok(())
     }
 
     /// Counts an item; its place, when the counter has milestones.

@@ -6,6 +6,7 @@ use crate::hit::HitCell;
 use crate::keys::KeySlots;
 use crate::link::{Dialer, EVENTS_MAX, Event, Events, Link};
 use crate::shared::{CounterInner, FlushAnswer, NewHit, Shared};
+use crate::timed::TimedAdd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub(crate) struct Flusher {
     sources: Vec<Source>,
     /// Hits that the core had no room for.
     waiting: VecDeque<NewHit>,
+    /// Adds with event times that the core had no room for.
+    waiting_timed: Vec<TimedAdd>,
     cells: Vec<Option<Arc<HitCell>>>,
     free_cells: Vec<usize>,
     /// Flushes whose content is not yet all in the core.
@@ -89,6 +92,7 @@ impl Flusher {
             to_events,
             sources: Vec::new(),
             waiting: VecDeque::new(),
+            waiting_timed: Vec::new(),
             cells: Vec::new(),
             free_cells: Vec::new(),
             flushes: Vec::new(),
@@ -195,6 +199,8 @@ impl Flusher {
         let hits = !self.waiting.is_empty();
         let all_hits = self.take_hits();
         let (adds, all_adds) = self.take_adds();
+        let (timed, all_timed) = self.take_timed();
+        let (adds, all_adds) = (adds || timed, all_adds && all_timed);
         if all_hits && all_adds {
             self.start_flushes();
         }
@@ -219,7 +225,7 @@ impl Flusher {
                 }
             };
             let ticket = self.ticket(&hit.cell);
-            match self.core.try_hit(now, counter, hit.session, hit.delta, ticket) {
+            match self.core.try_hit_at(now, counter, hit.session, hit.delta, ticket, hit.event) {
                 Ok(()) => {}
                 Err(AddError::Overloaded { .. } | AddError::TooHeavy) => {
                     self.cell(ticket);
@@ -253,6 +259,45 @@ impl Flusher {
     fn answer(&self, cell: &HitCell, outcome: Result<tidemark_proto::msg::Place, HitError>) {
         self.shared.permits.add_permits(1);
         cell.resolve(outcome);
+    }
+
+    /// Takes what has event times, as [`Flusher::take_adds`] does the other.
+    fn take_timed(&mut self) -> (bool, bool) {
+        let now = self.now();
+        let mut any = false;
+        loop {
+            while let Some(mut add) = self.waiting_timed.pop() {
+                any = true;
+                if !self.take_timed_add(now, &mut add) {
+                    self.waiting_timed.push(add);
+                    return (any, false);
+                }
+            }
+            // What the core has no room for stays here, and the rest where it is bounded.
+            self.waiting_timed = self.shared.timed.take();
+            if self.waiting_timed.is_empty() {
+                return (any, true);
+            }
+        }
+    }
+
+    /// Whether the core has taken all of it.
+    fn take_timed_add(&mut self, now: Time, add: &mut TimedAdd) -> bool {
+        let TimedAdd { counter: name, half, weight, event } = add;
+        while *weight > 0 {
+            let delta = (*weight).min(DELTA_MAX);
+            let counter = self.core.half_of(name, *half);
+            match counter.and_then(|counter| self.core.try_add_at(now, counter, delta, *event)) {
+                Ok(()) => *weight -= delta,
+                Err(AddError::Overloaded { .. } | AddError::TooHeavy) => return false,
+                Err(error) => {
+                    let (counter, half, event) = (name.clone(), *half, Some(*event));
+                    (self.on_loss)(AddLoss::Failed { counter, half, weight: *weight, event, error });
+                    return true;
+                }
+            }
+        }
+        true
     }
 
     /// Whether there was something to take, and whether all of it was taken.
@@ -335,7 +380,7 @@ impl Flusher {
                 }
                 Err(error) => {
                     let weight = sum.wrapping_sub(seen.sum);
-                    (self.on_loss)(AddLoss::Failed { counter: name(), half, weight, error });
+                    (self.on_loss)(AddLoss::Failed { counter: name(), half, weight, event: None, error });
                     seen.sum = sum;
                 }
             }
@@ -390,13 +435,13 @@ impl Flusher {
                     let _ = answer.send((refused, unknown));
                 }
             }
-            Output::Failed { counter, delta, error } => {
+            Output::Failed { counter, delta, event, error } => {
                 let (half, counter) = (self.core.half(counter), self.core.name(counter).clone());
-                (self.on_loss)(AddLoss::Failed { counter, half, weight: delta, error });
+                (self.on_loss)(AddLoss::Failed { counter, half, weight: delta, event, error });
             }
-            Output::Unknown { counter, delta } => {
+            Output::Unknown { counter, delta, event } => {
                 let (half, counter) = (self.core.half(counter), self.core.name(counter).clone());
-                (self.on_loss)(AddLoss::Unknown { counter, half, weight: delta });
+                (self.on_loss)(AddLoss::Unknown { counter, half, weight: delta, event });
             }
             Output::Writable => self.next_round = Instant::now(),
             Output::Closed { in_doubt } => self.done = Some(in_doubt),
@@ -422,6 +467,7 @@ impl Drop for Flusher {
     /// Also when the runtime ends under it.
     fn drop(&mut self) {
         self.shared.inbox().ended = true;
+        self.shared.timed.end();
         let open = self.cells.iter().flatten().map(|cell| &**cell).chain(self.waiting.iter().map(|hit| &*hit.cell));
         open.for_each(|cell| cell.resolve(Err(HitError::Closed)));
     }

@@ -24,7 +24,8 @@
 //! [`Counter::add`] and [`Client::add`] never wait and never fail for want of a network: what cannot be sent is kept per
 //! counter, not per add, so it takes no more room the longer it lasts. [`Client::hit`] waits for room. Everything is counted
 //! exactly once across lost answers, broken connections and lost data centres, or, when a data centre's data is lost for good,
-//! is reported as unknown and never sent again. The rules for that are in [`tidemark_proto::client`]; this crate moves bytes
+//! is reported as unknown and never sent again. What happened earlier than it is counted is added with its time
+//! ([`Counter::add_at`], [`Client::add_at`], [`Client::hit_at`]). The rules for that are in [`tidemark_proto::client`]; this crate moves bytes
 //! and time, and decides nothing about counting. It uses the tokio runtime in which `connect` was called.
 
 mod builder;
@@ -42,6 +43,7 @@ mod site;
 mod stripe;
 #[cfg(test)]
 mod tests;
+mod timed;
 mod waits;
 
 pub use builder::{Builder, Site};
@@ -55,3 +57,5 @@ pub use site::{GroupSite, SiteError};
 pub use tidemark_proto::client::InDoubt;
 pub use tidemark_proto::ids::{CounterName, Half, SessionId};
 pub use tidemark_proto::msg::{Award, Place, Reading};
+pub use tidemark_proto::series::UnixTime;
+pub use timed::{EventTime, TIMED_ADDS_MAX};

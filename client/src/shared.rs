@@ -1,13 +1,15 @@
 //! What callers and the flusher share: slots, handles, and an inbox for what needs an answer.
 
-use crate::error::{HandleError, HitError};
+use crate::error::{AddError, HandleError, HitError};
 use crate::hit::HitCell;
 use crate::keys::KeyTables;
 use crate::stripe::Striped;
+use crate::timed::{EventTime, TimedAdds};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tidemark_proto::ids::{CounterName, Half, SessionId};
+use tidemark_proto::series::UnixTime;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -47,6 +49,7 @@ pub(crate) struct NewHit {
     pub half: Half,
     pub session: Option<SessionId>,
     pub delta: u64,
+    pub event: Option<UnixTime>,
     pub cell: Arc<HitCell>,
 }
 
@@ -95,6 +98,7 @@ pub(crate) struct Shared {
     pub keys: KeyTables,
     /// Of what is counted down by name.
     pub keys_down: KeyTables,
+    pub timed: TimedAdds,
     handles: Mutex<Handles>,
     inbox: Mutex<Inbox>,
     pub notify: Notify,
@@ -108,6 +112,7 @@ impl Shared {
             asleep: Asleep(AtomicBool::new(false)),
             keys: KeyTables::new(seed),
             keys_down: KeyTables::new(seed),
+            timed: TimedAdds::default(),
             handles: Mutex::default(),
             inbox: Mutex::default(),
             notify: Notify::new(),
@@ -122,6 +127,13 @@ impl Shared {
         if self.asleep.0.load(Ordering::Relaxed) {
             self.wake();
         }
+    }
+
+    /// Adds as of a time. Errors: nothing was added.
+    pub fn add_at(&self, name: &CounterName, half: Half, n: u64, at: impl EventTime) -> Result<(), AddError> {
+        self.timed.add(name, half, n, at)?;
+        self.added();
+        Ok(())
     }
 
     #[cold]

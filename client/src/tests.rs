@@ -7,10 +7,11 @@ use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tidemark_proto::client::LinkId;
 use tidemark_proto::msg::{Admission, ForWhom, FromClient};
 use tidemark_proto::read::{ReadRequest, ReadResponse, ReadValue, ReadValues};
+use tidemark_proto::series::{Granularity, Kept, OutOfRange, Retention, SeriesPolicy};
 use tidemark_proto::wait::{WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::certs::ClusterCa;
@@ -111,6 +112,66 @@ async fn what_is_refused_is_told_and_the_rest_is_counted() {
     assert_eq!(lost, Err(FlushError::Losses { refused: 3, unknown: 0 }));
     assert_eq!(cluster.value("search", b"queries"), 5);
     assert!(matches!(losses.lock().unwrap()[..], [AddLoss::Failed { weight: 3, .. }]));
+}
+
+/// Hours kept for a day; events up to an hour late and a minute ahead.
+fn hours() -> SeriesPolicy {
+    let retention = Retention::new(vec![Kept { granularity: Granularity::HOUR, ttl_s: 86_400 }]).unwrap();
+    SeriesPolicy::new(retention, 3_600, 60, OutOfRange::Refused).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_added_with_its_time_counts_at_that_time_and_what_is_too_late_is_told() {
+    let (cluster, losses) = (FakeCluster::new(), Arc::new(Mutex::new(Vec::new())));
+    cluster.keep_series("site", hours());
+    cluster.let_go_down("site");
+    let told = losses.clone();
+    let builder = Client::builder().fake(&cluster).flush_interval(Duration::from_millis(1));
+    let client = builder.on_loss(move |loss| told.lock().unwrap().push(loss)).connect().await.unwrap();
+    let (views, name) = (client.counter("site", b"views").unwrap(), CounterName::new("site", b"views").unwrap());
+    let now = SystemTime::now().unix_time().unwrap();
+    views.add_at(5, now.minus(1_800)).unwrap();
+    client.add_at(&name, 2, now.minus(1_800)).unwrap();
+    views.subtract_at(1, now.minus(1_800)).unwrap();
+    views.add(10);
+    views.add_at(100, now.minus(7_200)).unwrap();
+    let hit = client.hit_at(&views, Some(session(1)), 3, now.minus(600)).await.unwrap();
+    assert_eq!(soon("a place", hit).await, Ok(Place::Counted));
+    let late = soon("a refusal", client.hit_at(&views, None, 1, now.minus(9_000)).await.unwrap()).await.unwrap_err();
+    assert!(late.to_string().contains("at most 3600 s allowed"), "{late}");
+    let back = client.take_back_at(&views, 1, now.plus(3_600)).await.unwrap();
+    let ahead = soon("a refusal", back).await.unwrap_err();
+    assert!(ahead.to_string().contains("s ahead: at most 60 s allowed"), "{ahead}");
+    // Whether it is refused here or by the cluster, and before or after the flush was asked for.
+    let _ = soon("a flush", client.flush()).await;
+    assert_eq!(cluster.value("site", b"views"), 5 + 2 - 1 + 10 + 3);
+    let between = |from_s, to_s| cluster.counted_between("site", b"views", now.minus(from_s), now.minus(to_s));
+    assert_eq!((between(1_860, 1_740), between(601, 599), between(9_000, 3_600)), (6, 3, 0));
+    assert_eq!(cluster.counted_between("site", b"views", now.minus(1), now.plus(60)), 10, "without a time it is now");
+    let losses = std::mem::take(&mut *losses.lock().unwrap());
+    let [AddLoss::Failed { weight: 100, half: Half::Up, event: Some(event), .. }] = losses[..] else {
+        panic!("{losses:?}")
+    };
+    assert_eq!(event, now.minus(7_200));
+    assert!(views.add_at(1, SystemTime::UNIX_EPOCH - Duration::from_secs(5)).is_err());
+    soon("the end", client.close()).await.unwrap();
+    assert_eq!(views.add_at(1, now), Err(AddError::Closed));
+}
+
+#[tokio::test]
+async fn times_are_kept_while_nothing_can_be_reached() {
+    let (cluster, client) = fake().await;
+    cluster.keep_series("site", hours());
+    cluster.set_reachable(false);
+    let views = client.counter("site", b"views").unwrap();
+    let now = SystemTime::now().unix_time().unwrap();
+    (0..3_000).for_each(|s| views.add_at(1, now.minus(s)).unwrap());
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    cluster.set_reachable(true);
+    soon("a flush", client.flush()).await.unwrap();
+    assert_eq!(cluster.counted_between("site", b"views", now.minus(3_060), now.plus(1)), 3_000);
+    let half_way = cluster.counted_between("site", b"views", now.minus(1_500), now.plus(1));
+    assert!((1_440..=1_560).contains(&half_way), "{half_way}: to the minute");
 }
 
 #[tokio::test]

@@ -14,6 +14,9 @@
 //! What the node has to keep to: the answer to a retry says places other than "counted" *before* `Durable` (an item that is
 //! neither placed before nor pending in it is counted), and a retry of a batch that the fence covers is answered, not refused.
 //!
+//! What is added with an event time is coalesced per counter and minute, as no bucket is shorter than a minute, and goes in batches of
+//! its own: a batch has a time for each item or for none. Event times are content, and go wherever their increments go.
+//!
 //! A link is ordered and delivers at most once until it breaks (a QUIC stream); messages of a broken link never come.
 
 mod answers;
@@ -27,8 +30,9 @@ mod tests;
 use crate::ids::{ClientId, CounterName, Half, OwnerId, SessionId};
 use crate::limits::*;
 use crate::msg::{BatchError, FromClient, Place, ToClient};
+use crate::series::{NotAdmitted, UnixTime};
 use crate::time::{Span, Time};
-use counters::{Counters, QueuedHit};
+use counters::{Counters, Kind, QueuedHit, Unsent};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use stay::{Role, Stay, StayId};
@@ -98,6 +102,8 @@ pub const WEIGHT_HELD_MAX: u64 = 1 << 62;
 /// What one hit, and one counter with content, take of `buffer_bytes_max`.
 pub const HIT_BYTES: usize = 96;
 pub const ADD_BYTES: usize = 56;
+/// And an event time, which a hit has for itself and an add for its counter and minute.
+pub const TIME_BYTES: usize = 16;
 
 const _: () = assert!(BATCH_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(CLIENT_COUNTERS_MAX <= crate::msg::DEFINES_DOWN as usize);
@@ -187,12 +193,15 @@ pub enum Output {
     Failed {
         counter: CounterRef,
         delta: u64,
+        /// Of what was added with an event time, the latest of those that were coalesced.
+        event: Option<UnixTime>,
         error: AddError,
     },
     /// Added content of which nobody knows whether it was counted; it is given up, never sent again.
     Unknown {
         counter: CounterRef,
         delta: u64,
+        event: Option<UnixTime>,
     },
     /// After `Overloaded`: there is room again.
     Writable,
@@ -274,6 +283,7 @@ pub struct ClientCore {
     batch_items_max: usize,
     wants_writable: bool,
     bars: Vec<Bar>,
+    event_bars: Vec<EventBar>,
     totals: Totals,
     closing: Option<Time>,
     closed: bool,
@@ -302,7 +312,24 @@ struct Bar {
     error: BatchError,
 }
 
-/// Bars remembered for their reason; more only lose the words of the oldest.
+/// Events of a namespace that are out of range, as its group has said of one of them.
+#[derive(Debug)]
+struct EventBar {
+    namespace: String,
+    since: Time,
+    until: Time,
+    why: NotAdmitted,
+}
+
+impl EventBar {
+    /// Why an event would be refused again. What was too far ahead comes into range as time goes on.
+    fn refuses(&self, now: Time, event: UnixTime) -> Option<NotAdmitted> {
+        let elapsed_s = (now - self.since).0.div_ceil(1_000_000);
+        self.why.after_s(elapsed_s).for_event(event).filter(|_| self.until > now)
+    }
+}
+
+/// Bars remembered for their reason, and bars of events; of more only the words are lost, or a refusal comes from the node.
 const BARS_MAX: usize = 64;
 
 impl ClientCore {
@@ -330,6 +357,7 @@ impl ClientCore {
             batch_items_max,
             wants_writable: false,
             bars: Vec::new(),
+            event_bars: Vec::new(),
             totals: Totals::default(),
             closing: None,
             closed: false,
@@ -361,14 +389,34 @@ impl ClientCore {
     ///
     /// Errors change nothing: `Overloaded` and `TooHeavy` (then wait for `Writable`), `Delta`, `Refused` (a recent refusal), `Closed`.
     pub fn try_add(&mut self, now: Time, counter: CounterRef, delta: u64) -> Result<(), AddError> {
+        self.accept_add(now, counter, delta, None)
+    }
+
+    /// [`ClientCore::try_add`] for something that happened at `event`; it is coalesced with what waits already of the same counter
+    /// and minute, and admitted by the latest time of those.
+    ///
+    /// A refusal for its time comes later, as [`Output::Failed`] with [`BatchError::Event`], and for the next events of the namespace
+    /// that are out of range in the same way from here, as `Refused`.
+    pub fn try_add_at(&mut self, now: Time, counter: CounterRef, delta: u64, event: UnixTime) -> Result<(), AddError> {
+        self.accept_add(now, counter, delta, Some(event))
+    }
+
+    fn accept_add(
+        &mut self,
+        now: Time,
+        counter: CounterRef,
+        delta: u64,
+        event: Option<UnixTime>,
+    ) -> Result<(), AddError> {
         if delta == 0 {
             return Ok(());
         }
-        self.admit(now, counter, delta, if self.counters.holds(counter) { 0 } else { ADD_BYTES })?;
+        let bytes = if self.counters.holds(counter, event) { 0 } else { ADD_BYTES + time_bytes(event) };
+        self.admit(now, counter, delta, event, bytes)?;
         let due = now + self.config.flush_interval;
-        self.counters.add(counter, delta, self.epoch, due);
+        self.counters.add(Unsent { counter, delta, epoch: self.epoch, event }, due);
         self.totals.accepted += u128::from(delta);
-        self.form_full_lane(now, counter);
+        self.form_full_lane(now, counter, Kind::of(event));
         Ok(())
     }
 
@@ -381,25 +429,46 @@ impl ClientCore {
         delta: u64,
         ticket: Ticket,
     ) -> Result<(), AddError> {
+        self.try_hit_at(now, counter, session, delta, ticket, None)
+    }
+
+    /// [`ClientCore::try_hit`], perhaps for something that happened at `event`, which is sent to the second. Without one it happens
+    /// when it is logged.
+    pub fn try_hit_at(
+        &mut self,
+        now: Time,
+        counter: CounterRef,
+        session: Option<SessionId>,
+        delta: u64,
+        ticket: Ticket,
+        event: Option<UnixTime>,
+    ) -> Result<(), AddError> {
         if delta == 0 {
             return Err(AddError::Delta { delta });
         }
-        self.admit(now, counter, delta, HIT_BYTES)?;
-        let hit = QueuedHit { counter, session, delta, ticket, epoch: self.epoch };
+        self.admit(now, counter, delta, event, HIT_BYTES + time_bytes(event))?;
+        let hit = QueuedHit { counter, session, delta, ticket, epoch: self.epoch, event };
         self.counters.hit(hit, now + self.config.flush_interval);
         self.totals.accepted += u128::from(delta);
-        self.form_full_lane(now, counter);
+        self.form_full_lane(now, counter, Kind::of(event));
         Ok(())
     }
 
-    fn admit(&mut self, now: Time, counter: CounterRef, delta: u64, bytes: usize) -> Result<(), AddError> {
+    fn admit(
+        &mut self,
+        now: Time,
+        counter: CounterRef,
+        delta: u64,
+        event: Option<UnixTime>,
+        bytes: usize,
+    ) -> Result<(), AddError> {
         if self.closing.is_some() {
             return Err(AddError::Closed);
         }
         if delta > DELTA_MAX {
             return Err(AddError::Delta { delta });
         }
-        if let Some(error) = self.barred(now, counter) {
+        if let Some(error) = self.barred(now, counter, event) {
             return Err(AddError::Refused(error));
         }
         if delta > WEIGHT_HELD_MAX - self.weight_held() {
@@ -537,10 +606,18 @@ impl ClientCore {
         Span(self.rng.random_range(full / 2..=full))
     }
 
-    fn barred(&self, now: Time, counter: CounterRef) -> Option<BatchError> {
-        let until = self.counters.barred_until(counter).filter(|until| *until > now)?;
+    fn barred(&self, now: Time, counter: CounterRef, event: Option<UnixTime>) -> Option<BatchError> {
+        let Some(until) = self.counters.barred_until(counter).filter(|until| *until > now) else {
+            return event.and_then(|event| self.event_barred(now, counter, event));
+        };
         let bar = self.bars.iter().find(|bar| bar.until == until);
         Some(bar.map_or_else(|| BatchError::NotServing("refused recently".into()), |bar| bar.error.clone()))
+    }
+
+    fn event_barred(&self, now: Time, counter: CounterRef, event: UnixTime) -> Option<BatchError> {
+        let namespace = || self.counters.name(counter).namespace();
+        let mut bars = self.event_bars.iter().filter(|bar| bar.namespace == namespace());
+        bars.find_map(|bar| bar.refuses(now, event)).map(|why| BatchError::Event { idx: 0, why })
     }
 
     /// Every weight is in one place, numbers have no gaps, bytes add up. Called after every step in debug builds.
@@ -560,4 +637,8 @@ impl ClientCore {
         assert!(current.iter().eq(self.current.iter()), "one current stay");
         assert!(self.stays.len() <= STAYS_MAX);
     }
+}
+
+fn time_bytes(event: Option<UnixTime>) -> usize {
+    if event.is_some() { TIME_BYTES } else { 0 }
 }

@@ -79,7 +79,7 @@ pub enum FromClient {
     /// the group had when it first welcomed this id; `None` for one that it has not welcomed yet.
     Open { client: ClientId, since: Option<u32> },
     /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps. `times` are the event times of the items,
-    /// one for each; or none, and what is counted happens when it is logged.
+    /// one for each; or none, and what is counted happens when it is logged. So increments with and without a time go in different batches.
     Batch { lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem>, times: Vec<UnixTime> },
     /// Ends the stream (`of`, lane) for ever and asks for the last sequence number applied. `of` may be an earlier id of the
     /// same process; every later batch of it is refused. A stream that the group does not know is taken for one

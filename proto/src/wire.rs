@@ -451,10 +451,13 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_or_cut_message_is_refused_or_valid_again(at in 0usize..60, xor in 1u8..255, cut in 0usize..60) {
+        fn a_changed_or_cut_message_is_refused_or_valid_again(
+            at in 0usize..60, xor in 1u8..255, cut in 0usize..60, s in 0..=UNIX_TIME_MAX_S, timed: bool
+        ) {
+            let times: Vec<_> = timed.then(|| crate::series::UnixTime::try_from(s).unwrap()).into_iter().collect();
             let counter = CounterName::new("search", b"queries").unwrap();
             let item = WireItem { number: 3, delta: 7, session: Some(Default::default()) };
-            let message = FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter)], items: vec![item], times: Vec::new() };
+            let message = FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter)], items: vec![item], times: times.clone() };
             let mut bytes = encode(&message);
             prop_assert_eq!(decode::<FromClient>(&bytes), Ok(message));
             let _ = decode::<FromClient>(&bytes[..cut.min(bytes.len())]);

@@ -2,11 +2,12 @@
 
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::body::{AddBody, AddedBody, Signed};
+use crate::http::body::{AddBody, AddedBody, EventAt, Signed};
 use crate::names::parse_counter;
 use clap::Args;
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
+use tidemark_proto::series::UnixTime;
 
 /// Arguments of `tidemark add`.
 #[derive(Debug, Args)]
@@ -20,16 +21,19 @@ pub struct Add {
     /// Token of the session that the increment belongs to
     #[arg(long)]
     session: Option<String>,
+    /// When it happened, if not now: seconds since 1970, or such as 2026-11-24T08:00:00Z
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    at: Option<UnixTime>,
     #[command(flatten)]
     remote: Remote,
 }
 
 pub fn run(args: Add) -> Outcome {
     block_on(async {
-        let Add { counter, delta, session, remote } = args;
+        let Add { counter, delta, session, at, remote } = args;
         let path = counter_path(&counter, "/add");
-        let added: AddedBody =
-            remote.call(Method::POST, &path, Some(&AddBody { delta: Signed(delta.into()), session })).await?;
+        let body = AddBody { delta: Signed(delta.into()), session, at: at.map(EventAt::from) };
+        let added: AddedBody = remote.call(Method::POST, &path, Some(&body)).await?;
         show(remote.json, &added, || text(added))
     })
 }

@@ -13,6 +13,7 @@ use std::future::Future;
 use tidemark_proto::ids::{CounterName, DcId, Half, SessionId};
 use tidemark_proto::ledger::{Awarded, Turn};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Reading};
+use tidemark_proto::series::UnixTime;
 use tokio::sync::broadcast;
 
 /// One increment, or decrement.
@@ -24,6 +25,8 @@ pub struct Add {
     pub delta: u64,
     /// The digest of the session's token, where the caller gave one.
     pub session: Option<SessionId>,
+    /// When it happened; when it is logged, if nothing is said.
+    pub event: Option<UnixTime>,
 }
 
 /// A durable increment's place.
@@ -218,6 +221,17 @@ impl AwardFilter {
 pub trait Backend: Send + Sync + 'static {
     /// Counts. An error other than [`Failure::InDoubt`] means that nothing was counted.
     fn add(&self, add: Add) -> impl Future<Output = Result<Added, Failure>> + Send;
+
+    /// Counts each durably, or says why not, in their order. Places are not waited for.
+    fn add_all(&self, adds: Vec<Add>) -> impl Future<Output = Vec<Result<(), Failure>>> + Send {
+        async move {
+            let mut outcomes = Vec::with_capacity(adds.len());
+            for add in adds {
+                outcomes.push(self.add(add).await.map(drop));
+            }
+            outcomes
+        }
+    }
 
     /// Reads some counters, in their order. One that was never counted reads 0.
     fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Reading>, Failure>> + Send;

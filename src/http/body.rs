@@ -1,8 +1,10 @@
 //! The bodies of requests and answers. Apart from domain types, so that those stay free to change; the command line's
 //! client reads what the server writes by the same types.
 
+mod at;
 mod signed;
 
+pub use at::EventAt;
 pub use signed::Signed;
 
 use super::{Added, AwardPosition, ClaimTurn, Failure, TrialBody};
@@ -22,6 +24,9 @@ pub struct AddBody {
     /// The session's token; only its digest is kept. What is counted down has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// When it happened; when it is logged, if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<EventAt>,
 }
 
 fn one() -> Signed {

@@ -10,6 +10,7 @@ mod auth;
 mod backend;
 mod backup;
 pub mod body;
+mod bulk;
 mod claims;
 mod cluster;
 pub mod dcs;
@@ -38,6 +39,7 @@ pub use backend::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClaimTurn, MilestoneList, MilestoneState,
     MilestoneStatus, News, Progress,
 };
+pub use bulk::{BULK_BYTES_MAX, BULK_LINES_MAX, BULKS_MAX, BulkBody, BulkErrorBody, BulkLine};
 pub use claims::ClaimingBody;
 pub use cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 pub use dry_run::{DryRunBody, DryRunReport, TrialBody, WebhookTrial};
@@ -49,7 +51,7 @@ pub use server::{Options, Server};
 
 use std::time::Duration;
 
-/// Bytes of a request's body. More: `413`.
+/// Bytes of a request's body, but for many increments ([`BULK_BYTES_MAX`]). More: `413`.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a request's line and headers together. More: `431`.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;

@@ -1,12 +1,13 @@
 //! The routes: each reads its request, asks the backend, and writes what came back.
 
 use super::answer::json;
+use super::body::EventAt;
 use super::path::{CounterPath, DRY_RUN, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, backup, body, claims, dcs, dry_run, groups, hop_routes, ledger, live, lives,
-    milestone, pages, webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, backup, body, bulk, claims, dcs, dry_run, groups, hop_routes, ledger, live,
+    lives, milestone, pages, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -51,6 +52,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .route("/v1/cluster", get(cluster::<B>))
         .route("/v1/counters", get(read_counters::<B>))
         .route("/v1/counters/{*rest}", counter)
+        .route("/v1/add", post(bulk::add::<B>))
         .route("/v1/awards", get(awards::<B>))
         .route("/v1/awards/{*rest}", get(one_award::<B>).post(post_award::<B>))
         .route("/v1/groups", get(groups::list::<B>))
@@ -194,15 +196,15 @@ async fn post_counter<B: Backend>(
     };
     let add: body::AddBody = body::parse(&whole(bytes)?)?;
     let session = add.session.as_deref().map(|token| session_of(&shared, token, &counter)).transpose()?;
-    let half = if add.delta.0 < 0 { Half::Down } else { Half::Up };
+    let event = add.at.as_ref().map(EventAt::time).transpose()?;
+    let (half, delta) = add.delta.weight();
     if half == Half::Down && session.is_some() {
         return Err(Failure::invalid(
             "session",
             "what is counted down is never a milestone, and belongs to no session",
         ));
     }
-    let delta = u64::try_from(add.delta.0.unsigned_abs()).unwrap_or(u64::MAX);
-    let add = Add { counter, half, delta, session };
+    let add = Add { counter, half, delta, session, event };
     let added = match idempotency_of(&headers)? {
         Some(key) => shared.once.add(&shared.backend, key, add).await?,
         None => shared.backend.add(add).await?,

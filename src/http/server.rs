@@ -4,7 +4,7 @@ use super::once::Once;
 use super::patient::Patient;
 use super::totals::Totals;
 use super::winners::Winners;
-use super::{Access, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, TLS_TIMEOUT, routes};
+use super::{Access, BULKS_MAX, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, TLS_TIMEOUT, routes};
 use crate::tls::ServerTls;
 use crate::webhook::Webhooks;
 use axum::Router;
@@ -52,6 +52,7 @@ pub(super) struct Shared<B> {
     pub totals: Arc<Totals>,
     pub winners: Arc<Winners>,
     pub once: Arc<Once>,
+    pub bulks: Semaphore,
     pub live: Arc<Semaphore>,
     pub live_max: usize,
     pub events: Arc<Semaphore>,
@@ -90,6 +91,7 @@ impl Server {
             totals: totals.clone(),
             winners: winners.clone(),
             once: Arc::default(),
+            bulks: Semaphore::new(BULKS_MAX),
             live: live.clone(),
             live_max,
             events: Arc::new(Semaphore::new(events_max)),

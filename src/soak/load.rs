@@ -213,6 +213,6 @@ fn told(outcome: Result<Place, HitError>) -> Told {
         Ok(Place::Milestone { at, first }) => Told::Milestone { at, first },
         Err(HitError::PlaceUnknown) => Told::Placeless,
         Err(HitError::Unknown | HitError::Closed) => Told::Unknown,
-        Err(HitError::Name(_) | HitError::Overloaded { .. } | HitError::Failed(_)) => Told::Refused,
+        Err(HitError::Name(_) | HitError::Time(_) | HitError::Overloaded { .. } | HitError::Failed(_)) => Told::Refused,
     }
 }

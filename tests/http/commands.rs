@@ -68,6 +68,20 @@ async fn what_is_wrong_is_said_with_a_failing_exit() {
 }
 
 #[tokio::test]
+async fn the_shell_says_when_it_happened() {
+    let running = start().await;
+    let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
+    for at in ["1700000000", "2023-11-14T23:13:20+01:00"] {
+        assert_eq!(said(&["add", "search/a", "2", "--at", at]).await, (0, "counted".into()));
+    }
+    assert_eq!(running.memory.events(), vec![("search/a".to_owned(), 1_700_000_000, 2); 2]);
+    let late = said(&["add", "search/a", "--at", "1600000000"]).await;
+    assert!(late.0 == 1 && late.1.contains("at most 3600 s allowed"), "{late:?}");
+    let none = said(&["add", "search/a", "--at", "noon"]).await;
+    assert!(none.0 == 2 && none.1.contains("such as 2026-11-24T08:00:00Z"), "{none:?}");
+}
+
+#[tokio::test]
 async fn watching_shows_totals_and_awards() {
     let running = start().await;
     running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[1]}"#).await;

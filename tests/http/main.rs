@@ -3,6 +3,7 @@
 mod certs;
 mod cluster;
 mod commands;
+mod events;
 mod live;
 mod memory;
 mod receiver;

@@ -8,16 +8,21 @@ use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
     Failure, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, News, Progress,
 };
+use tidemark::names::counter_text;
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId};
 use tidemark_proto::ledger::{Awarded, DefineError};
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Policy, Reading};
+use tidemark_proto::series::{NotAdmitted, UnixTime};
 use tidemark_proto::wire;
 use tidemark_transport::Credentials;
 use tokio::sync::broadcast;
 
 /// Few, so that a test can make a receiver miss some.
 const EVENTS_MAX: usize = 4;
+
+/// Earlier events are too late.
+pub const KEPT_FROM_S: u64 = 1_700_000_000;
 
 /// Every increment of this key is awarded.
 const EACH: &[u8] = b"each";
@@ -45,6 +50,8 @@ struct State {
     /// Milestones whose definition said so.
     timely: Vec<u64>,
     awards: Vec<Award>,
+    /// What was counted with a time of its own.
+    events: Vec<(CounterName, UnixTime, u64)>,
     turns: Vec<ClaimTurn>,
 }
 
@@ -98,6 +105,12 @@ impl Memory {
         self.events.receiver_count()
     }
 
+    /// What was counted with a time of its own, in order.
+    pub fn events(&self) -> Vec<(String, u64, u64)> {
+        let of = |(name, event, delta): &(CounterName, UnixTime, u64)| (counter_text(name), event.s(), *delta);
+        self.state.lock().unwrap().events.iter().map(of).collect()
+    }
+
     pub fn value(&self, counter: &CounterName) -> u64 {
         self.state.lock().unwrap().counters.get(counter).copied().unwrap_or(0)
     }
@@ -147,6 +160,14 @@ impl Backend for Memory {
         }
         if add.delta == 0 || add.delta > DELTA_MAX {
             return Err(BatchError::Delta { idx: 0, delta: add.delta, max: DELTA_MAX }.into());
+        }
+        if let Some(event) = add.event {
+            let event_s = event.s();
+            if event_s < KEPT_FROM_S {
+                let why = NotAdmitted::TooLate { event_s, late_s: KEPT_FROM_S + 3_600 - event_s, late_max_s: 3_600 };
+                return Err(BatchError::Event { idx: 0, why }.into());
+            }
+            self.state.lock().unwrap().events.push((add.counter.clone(), event, add.delta));
         }
         if add.half == Half::Down {
             if add.counter.namespace() != "stock" {

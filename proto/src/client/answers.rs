@@ -1,11 +1,12 @@
 //! What the node says, and what becomes of batches then.
 
-use super::counters::{QueuedHit, Routes};
+use super::counters::{QueuedHit, Routes, Unsent};
 use super::stay::{Asked, Batch, Home, LinkState, Numbers, Phase, Role, Stay, StayId};
-use super::{AddError, BARS_MAX, Bar, ClientCore, CounterRef, LinkId, Outcome, Output, STAYS_MAX};
+use super::{AddError, BARS_MAX, Bar, ClientCore, CounterRef, EventBar, LinkId, Outcome, Output, STAYS_MAX};
 use crate::ids::{ClientId, CounterName, Half};
 use crate::limits::LANES_MAX;
 use crate::msg::{BatchError, FromClient, Place, ToClient};
+use crate::series::UnixTime;
 use crate::time::Time;
 
 /// Refusals in a row that say that the node has forgotten durable batches, before the stream is given up as unknown.
@@ -273,13 +274,15 @@ impl ClientCore {
         let mut back = Vec::new();
         for (idx, item) in batch.items.iter().enumerate() {
             let hit = hits.next_if(|hit| hit.idx == idx as u32);
-            let (counter, delta, session) = (item.counter, item.delta, item.session);
-            let refused = wrong.binary_search(&idx).ok().and(batch.doom.clone()).map(AddError::Refused);
+            let (counter, delta, session, event) = (item.counter, item.delta, item.session, batch.event(idx));
+            let unsent = Unsent { counter, delta, epoch: batch.epoch, event };
+            let refused = wrong.binary_search(&idx).ok().and(batch.doom.as_ref());
+            let refused = refused.map(|error| AddError::Refused(about(error, idx, event)));
             match (hit, refused) {
-                (None, None) => self.counters.add(counter, delta, batch.epoch, now),
-                (None, Some(error)) => self.fail_add(counter, delta, error),
+                (None, None) => self.counters.add(unsent, now),
+                (None, Some(error)) => self.fail_add(unsent, error),
                 (Some(hit), None) => {
-                    back.push(QueuedHit { counter, session, delta, ticket: hit.ticket, epoch: hit.epoch })
+                    back.push(QueuedHit { counter, session, delta, ticket: hit.ticket, epoch: hit.epoch, event })
                 }
                 (Some(hit), Some(error)) => self.fail_hit(hit.ticket, delta, error),
             }
@@ -300,10 +303,24 @@ impl ClientCore {
                 self.counters.half(counter) == Half::Down && self.counters.name(counter).namespace() == ns
             }),
             BatchError::Overflow { counter: full, .. } => named(&|_, counter| self.counters.name(counter) == full),
-            BatchError::Delta { idx: wrong, .. } => named(&|idx, _| idx == *wrong as usize),
+            BatchError::Delta { idx: wrong, .. } | BatchError::BucketFull { idx: wrong, .. } => {
+                named(&|idx, _| idx == *wrong as usize)
+            }
+            // The log said it of the first; what it said holds for all events of the namespace that are further out.
+            BatchError::Event { idx: first, why } => {
+                let namespace = self.namespace_of(batch, *first);
+                let out = |idx| batch.event(idx).is_some_and(|event| why.for_event(event).is_some());
+                named(&|idx, counter| {
+                    idx == *first as usize || (Some(self.counters.name(counter).namespace()) == namespace && out(idx))
+                })
+            }
             _ => Vec::new(),
         };
         if found.is_empty() { (0..batch.items.len()).collect() } else { found }
+    }
+
+    fn namespace_of(&self, batch: &Batch, idx: u32) -> Option<&str> {
+        batch.items.get(idx as usize).map(|item| self.counters.name(item.counter).namespace())
     }
 
     /// Counters of whom more would be refused are refused here for a while: a refusal costs a stay.
@@ -316,11 +333,29 @@ impl ClientCore {
                 let full = batch.items.iter().find(|item| self.counters.name(item.counter) == full);
                 full.into_iter().for_each(|item| self.counters.bar(item.counter, until));
             }
+            BatchError::Event { idx, why } => {
+                if let Some(namespace) = self.namespace_of(batch, *idx).map(str::to_owned) {
+                    self.event_bars.retain(|bar| bar.until > now);
+                    self.event_bars.truncate(BARS_MAX - 1);
+                    self.event_bars.push(EventBar { namespace, since: now, until, why: *why });
+                }
+                return;
+            }
             _ => return,
         }
         self.bars.retain(|bar| bar.until > now && bar.until != until);
         self.bars.truncate(BARS_MAX - 1);
         self.bars.push(Bar { until, error: error.clone() });
+    }
+}
+
+/// What a batch's refusal says of one of its items. Each event has a time of its own.
+fn about(error: &BatchError, idx: usize, event: Option<UnixTime>) -> BatchError {
+    match (error, event) {
+        (BatchError::Event { why, .. }, Some(event)) => {
+            BatchError::Event { idx: idx as u32, why: why.for_event(event).unwrap_or(*why) }
+        }
+        _ => error.clone(),
     }
 }
 

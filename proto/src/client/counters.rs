@@ -1,12 +1,14 @@
 //! Counters of a client and what is unsent: one accumulator per counter, hits apart, queued by lane.
 
-use super::{ADD_BYTES, AddError, CLIENT_COUNTERS_MAX, CounterRef, HIT_BYTES, Ticket};
+use super::{ADD_BYTES, AddError, CLIENT_COUNTERS_MAX, CounterRef, HIT_BYTES, TIME_BYTES, Ticket};
 use crate::group::lane_of;
 use crate::hash::name_hash;
 use crate::ids::{CounterName, Half, SessionId};
+use crate::series::{Granularity, UnixTime};
 use crate::time::Time;
 use hashbrown::HashTable;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 /// A hit that is unsent.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,38 @@ pub(super) struct QueuedHit {
     pub delta: u64,
     pub ticket: Ticket,
     pub epoch: u64,
+    pub event: Option<UnixTime>,
+}
+
+/// Added weight that goes into a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unsent {
+    pub counter: CounterRef,
+    pub delta: u64,
+    pub epoch: u64,
+    pub event: Option<UnixTime>,
+}
+
+/// What a batch is made of: items that all have event times, or items that all happen when they are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    #[default]
+    Untimed,
+    Timed,
+}
+
+/// A counter and a minute since 1970.
+type Minute = (CounterRef, u32);
+
+/// Added weight of one counter and minute that is unsent.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    held: u64,
+    /// The latest of its event times. All are in the same buckets, as none is shorter than a minute; and an event that is not too late
+    /// must not become so for having been folded with an earlier one.
+    event: UnixTime,
+    /// The epoch of the oldest part of `held`.
+    epoch: u64,
 }
 
 #[derive(Debug)]
@@ -33,8 +67,14 @@ struct Slot {
 /// What is unsent for one lane.
 #[derive(Debug, Default)]
 pub(super) struct LaneQueue {
-    pub dirty: VecDeque<CounterRef>,
-    pub hits: VecDeque<QueuedHit>,
+    dirty: VecDeque<CounterRef>,
+    hits: VecDeque<QueuedHit>,
+    timed: BTreeMap<Minute, Timed>,
+    timed_hits: VecDeque<QueuedHit>,
+    /// Where `timed` was last taken from: it is gone through in turn, so that nothing waits for ever behind what comes anew.
+    last_taken: Option<Minute>,
+    /// What the next batch is made of, if there is any of it.
+    turn: Kind,
     /// When a batch should be formed; set while there is content.
     pub due: Option<Time>,
 }
@@ -54,13 +94,16 @@ pub(super) struct Counters {
     routes: Routes,
     queues: Vec<LaneQueue>,
     dirty: usize,
+    timed: usize,
     hits: usize,
+    timed_hits: usize,
 }
 
 impl Default for Counters {
     fn default() -> Counters {
         let queues = vec![LaneQueue::default()];
-        Counters { slots: Vec::new(), by_name: HashTable::new(), routes: Routes::default(), queues, dirty: 0, hits: 0 }
+        let (slots, by_name, routes) = Default::default();
+        Counters { slots, by_name, routes, queues, dirty: 0, timed: 0, hits: 0, timed_hits: 0 }
     }
 }
 
@@ -122,11 +165,20 @@ impl Counters {
         of.filter(|slot| !down_only || slot.half == Half::Down).for_each(|slot| slot.barred_until = until);
     }
 
-    pub fn holds(&self, counter: CounterRef) -> bool {
-        self.slots[counter.0 as usize].held > 0
+    /// Whether weight that is added to what waits takes no more room.
+    pub fn holds(&self, counter: CounterRef, event: Option<UnixTime>) -> bool {
+        let slot = &self.slots[counter.0 as usize];
+        match event {
+            None => slot.held > 0,
+            Some(event) => self.queues[usize::from(slot.lane)].timed.contains_key(&minute(counter, event)),
+        }
     }
 
-    pub fn add(&mut self, counter: CounterRef, delta: u64, epoch: u64, due: Time) {
+    pub fn add(&mut self, unsent: Unsent, due: Time) {
+        let Unsent { counter, delta, epoch, event } = unsent;
+        if let Some(event) = event {
+            return self.add_timed(counter, Timed { held: delta, event, epoch }, due);
+        }
         let slot = &mut self.slots[counter.0 as usize];
         if slot.held == 0 {
             slot.epoch = epoch;
@@ -139,17 +191,31 @@ impl Counters {
         slot.held = slot.held.checked_add(delta).expect("at most WEIGHT_HELD_MAX is held");
     }
 
+    fn add_timed(&mut self, counter: CounterRef, more: Timed, due: Time) {
+        let queue = self.lane_queue(counter, due);
+        let mut fresh = false;
+        let folded = queue.timed.entry(minute(counter, more.event)).or_insert_with(|| {
+            fresh = true;
+            Timed { held: 0, ..more }
+        });
+        folded.held = folded.held.checked_add(more.held).expect("at most WEIGHT_HELD_MAX is held");
+        folded.event = folded.event.max(more.event);
+        folded.epoch = folded.epoch.min(more.epoch);
+        self.timed += usize::from(fresh);
+    }
+
     pub fn hit(&mut self, hit: QueuedHit, due: Time) {
-        let queue = self.lane_queue(hit.counter, due);
-        queue.hits.push_back(hit);
         self.hits += 1;
+        self.timed_hits += usize::from(hit.event.is_some());
+        self.lane_queue(hit.counter, due).hits_mut(hit.kind()).push_back(hit);
     }
 
     /// Puts back hits that were in a batch, before the others.
     pub fn hits_first(&mut self, hits: Vec<QueuedHit>, due: Time) {
         self.hits += hits.len();
         for hit in hits.into_iter().rev() {
-            self.lane_queue(hit.counter, due).hits.push_front(hit);
+            self.timed_hits += usize::from(hit.event.is_some());
+            self.lane_queue(hit.counter, due).hits_mut(hit.kind()).push_front(hit);
         }
     }
 
@@ -160,9 +226,22 @@ impl Counters {
         queue
     }
 
-    /// Takes a lane's next dirty counter with at most `delta_max` of its weight; a rest stays dirty, at the end.
-    pub fn take_add(&mut self, lane: u8, delta_max: u64) -> Option<(CounterRef, u64, u64)> {
+    /// What the lane's next batch is to be made of; those of both kinds take turns.
+    pub fn next_kind(&mut self, lane: u8) -> Kind {
         let queue = &mut self.queues[usize::from(lane)];
+        let kind = if queue.len(queue.turn) > 0 { queue.turn } else { queue.turn.other() };
+        queue.turn = kind.other();
+        kind
+    }
+
+    /// Takes what was added to a lane's next counter (and minute), at most `delta_max` of its weight; a rest stays, at the end.
+    pub fn take_add(&mut self, lane: u8, kind: Kind, delta_max: u64) -> Option<Unsent> {
+        let queue = &mut self.queues[usize::from(lane)];
+        if kind == Kind::Timed {
+            let unsent = queue.take_timed(delta_max)?;
+            self.timed -= usize::from(!self.holds(unsent.counter, unsent.event));
+            return Some(unsent);
+        }
         let counter = queue.dirty.pop_front()?;
         let slot = &mut self.slots[counter.0 as usize];
         let delta = slot.held.min(delta_max);
@@ -171,12 +250,13 @@ impl Counters {
             0 => self.dirty -= 1,
             _ => queue.dirty.push_back(counter),
         }
-        Some((counter, delta, slot.epoch))
+        Some(Unsent { counter, delta, epoch: slot.epoch, event: None })
     }
 
-    pub fn take_hit(&mut self, lane: u8) -> Option<QueuedHit> {
-        let hit = self.queues[usize::from(lane)].hits.pop_front();
+    pub fn take_hit(&mut self, lane: u8, kind: Kind) -> Option<QueuedHit> {
+        let hit = self.queues[usize::from(lane)].hits_mut(kind).pop_front();
         self.hits -= usize::from(hit.is_some());
+        self.timed_hits -= usize::from(hit.is_some() && kind == Kind::Timed);
         hit
     }
 
@@ -186,11 +266,12 @@ impl Counters {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.dirty == 0 && self.hits == 0
+        self.dirty + self.timed + self.hits == 0
     }
 
     pub fn bytes_held(&self) -> usize {
-        self.dirty * ADD_BYTES + self.hits * HIT_BYTES
+        let times = self.timed + self.timed_hits;
+        (self.dirty + self.timed) * ADD_BYTES + self.hits * HIT_BYTES + times * TIME_BYTES
     }
 
     /// Routes new batches as the node now in use says, what is unsent included.
@@ -205,43 +286,115 @@ impl Counters {
             for counter in queue.dirty {
                 self.lane_queue(counter, due).dirty.push_back(counter);
             }
-            for hit in queue.hits {
-                self.lane_queue(hit.counter, due).hits.push_back(hit);
+            for (minute, timed) in queue.timed {
+                self.lane_queue(minute.0, due).timed.insert(minute, timed);
+            }
+            for hit in queue.hits.into_iter().chain(queue.timed_hits) {
+                self.lane_queue(hit.counter, due).hits_mut(hit.kind()).push_back(hit);
             }
         }
     }
 
     pub fn oldest_epoch(&self) -> Option<u64> {
         let dirty = self.queues.iter().flat_map(|queue| &queue.dirty).map(|at| self.slots[at.0 as usize].epoch);
-        let hits = self.queues.iter().flat_map(|queue| &queue.hits).map(|hit| hit.epoch);
-        dirty.chain(hits).min()
+        let timed = self.queues.iter().flat_map(|queue| queue.timed.values()).map(|timed| timed.epoch);
+        let hits = self.queues.iter().flat_map(LaneQueue::all_hits).map(|hit| hit.epoch);
+        dirty.chain(timed).chain(hits).min()
     }
 
     pub fn weight_held(&self) -> u64 {
         let dirty = self.queues.iter().flat_map(|queue| &queue.dirty).map(|at| self.slots[at.0 as usize].held);
-        let hits = self.queues.iter().flat_map(|queue| &queue.hits).map(|hit| hit.delta);
-        dirty.chain(hits).sum()
+        let timed = self.queues.iter().flat_map(|queue| queue.timed.values()).map(|timed| timed.held);
+        let hits = self.queues.iter().flat_map(LaneQueue::all_hits).map(|hit| hit.delta);
+        dirty.chain(timed).chain(hits).sum()
     }
 
     pub fn check_invariants(&self) {
-        let dirty: usize = self.queues.iter().map(|queue| queue.dirty.len()).sum();
-        let hits: usize = self.queues.iter().map(|queue| queue.hits.len()).sum();
-        assert_eq!((dirty, hits), (self.dirty, self.hits));
+        let sum = |of: fn(&LaneQueue) -> usize| self.queues.iter().map(of).sum::<usize>();
+        assert_eq!((sum(|queue| queue.dirty.len()), sum(|queue| queue.timed.len())), (self.dirty, self.timed));
+        assert_eq!(sum(|queue| queue.all_hits().count()), self.hits);
+        assert_eq!(sum(|queue| queue.timed_hits.len()), self.timed_hits);
         for (lane, queue) in self.queues.iter().enumerate() {
+            let here = |counter| usize::from(self.lane(counter)) == lane;
             assert!(queue.due.is_some() || queue.is_empty());
-            assert!(queue.dirty.iter().all(|at| self.holds(*at) && usize::from(self.lane(*at)) == lane));
-            assert!(queue.hits.iter().all(|hit| usize::from(self.lane(hit.counter)) == lane));
+            assert!(queue.dirty.iter().all(|at| self.holds(*at, None) && here(*at)));
+            assert!(
+                queue.timed.iter().all(|(at, timed)| timed.held > 0 && *at == minute(at.0, timed.event) && here(at.0))
+            );
+            assert!(queue.all_hits().all(|hit| here(hit.counter)));
+            assert!(
+                queue.hits.iter().all(|hit| hit.event.is_none())
+                    && queue.timed_hits.iter().all(|hit| hit.event.is_some())
+            );
         }
+    }
+}
+
+fn minute(counter: CounterRef, event: UnixTime) -> Minute {
+    (counter, Granularity::MINUTE.index_at(event))
+}
+
+impl Kind {
+    pub fn of(event: Option<UnixTime>) -> Kind {
+        if event.is_some() { Kind::Timed } else { Kind::Untimed }
+    }
+
+    fn other(self) -> Kind {
+        match self {
+            Kind::Untimed => Kind::Timed,
+            Kind::Timed => Kind::Untimed,
+        }
+    }
+}
+
+impl QueuedHit {
+    fn kind(&self) -> Kind {
+        Kind::of(self.event)
     }
 }
 
 impl LaneQueue {
     pub fn is_empty(&self) -> bool {
-        self.dirty.is_empty() && self.hits.is_empty()
+        self.len(Kind::Untimed) + self.len(Kind::Timed) == 0
     }
 
-    pub fn len(&self) -> usize {
-        self.dirty.len() + self.hits.len()
+    /// Items of a kind.
+    pub fn len(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Untimed => self.dirty.len() + self.hits.len(),
+            Kind::Timed => self.timed.len() + self.timed_hits.len(),
+        }
+    }
+
+    pub fn has_hits(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Untimed => !self.hits.is_empty(),
+            Kind::Timed => !self.timed_hits.is_empty(),
+        }
+    }
+
+    fn hits_mut(&mut self, kind: Kind) -> &mut VecDeque<QueuedHit> {
+        match kind {
+            Kind::Untimed => &mut self.hits,
+            Kind::Timed => &mut self.timed_hits,
+        }
+    }
+
+    fn all_hits(&self) -> impl Iterator<Item = &QueuedHit> {
+        self.hits.iter().chain(&self.timed_hits)
+    }
+
+    fn take_timed(&mut self, delta_max: u64) -> Option<Unsent> {
+        let behind = self.last_taken.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.timed.range((behind, Bound::Unbounded)).next().or_else(|| self.timed.iter().next());
+        let (&at, &Timed { held, event, epoch }) = next?;
+        let delta = held.min(delta_max);
+        match held - delta {
+            0 => drop(self.timed.remove(&at)),
+            rest => drop(self.timed.insert(at, Timed { held: rest, event, epoch })),
+        }
+        self.last_taken = Some(at);
+        Some(Unsent { counter: at.0, delta, epoch, event: Some(event) })
     }
 }
 

@@ -1,22 +1,25 @@
 //! From unsent content to batches, and from batches to links.
 
-use super::counters::QueuedHit;
+use super::counters::{Kind, QueuedHit, Unsent};
 use super::stay::{Asked, Batch, BatchHit, BatchItem, LinkState, Phase, Stay, StayId};
 use super::{AddError, BATCH_BYTES_MAX, ClientCore, CounterRef, LinkId, Outcome, Output, TIMEOUTS_MAX};
 use crate::limits::DELTA_MAX;
 use crate::msg::{FromClient, WireItem, definition};
+use crate::series::UnixTime;
 use crate::time::Time;
 
 /// Items waiting for a lane from which on a batch is formed before it is due.
 const FULL_ITEMS: usize = 4_096;
 /// Bytes of an item on the wire without its counter's name: number, delta, session, definition, each at its longest.
 const ITEM_BYTES: usize = 5 + 6 + 17 + 9;
+/// And of its event time.
+const ITEM_TIME_BYTES: usize = 5;
 
 impl ClientCore {
-    pub(super) fn form_full_lane(&mut self, now: Time, counter: CounterRef) {
+    pub(super) fn form_full_lane(&mut self, now: Time, counter: CounterRef, kind: Kind) {
         let lane = self.counters.lane(counter);
-        if self.counters.queue(lane).len() >= FULL_ITEMS.min(self.batch_items_max) && self.has_room(lane) {
-            self.form(now, lane);
+        if self.counters.queue(lane).len(kind) >= FULL_ITEMS.min(self.batch_items_max) && self.has_room(lane) {
+            self.form(now, lane, kind);
         }
     }
 
@@ -24,7 +27,8 @@ impl ClientCore {
     pub(super) fn form_due(&mut self, now: Time) {
         for lane in 0..self.counters.lanes() {
             while self.counters.queue(lane).due.is_some_and(|due| due <= now) && self.has_room(lane) {
-                self.form(now, lane);
+                let kind = self.counters.next_kind(lane);
+                self.form(now, lane, kind);
             }
         }
     }
@@ -42,17 +46,17 @@ impl ClientCore {
         stay.is_up() && stay.streams.get(&lane).is_none_or(free)
     }
 
-    /// One batch of a lane's unsent content, bound to the current stay for as long as that is not fenced.
-    fn form(&mut self, now: Time, lane: u8) {
+    /// One batch of a lane's unsent content of a kind, bound to the current stay for as long as that is not fenced.
+    fn form(&mut self, now: Time, lane: u8, kind: Kind) {
         let mut batch = Batch::new(self.epoch);
         let mut bytes = 0;
-        let adds_first = match self.counters.queue(lane).hits.is_empty() {
-            true => self.batch_items_max,
-            false => self.batch_items_max.div_ceil(2),
+        let adds_first = match self.counters.queue(lane).has_hits(kind) {
+            false => self.batch_items_max,
+            true => self.batch_items_max.div_ceil(2),
         };
-        self.take_adds(now, lane, adds_first, &mut batch, &mut bytes);
-        self.take_hits(now, lane, &mut batch, &mut bytes);
-        self.take_adds(now, lane, self.batch_items_max, &mut batch, &mut bytes);
+        self.take_adds(now, (lane, kind), adds_first, &mut batch, &mut bytes);
+        self.take_hits(now, (lane, kind), &mut batch, &mut bytes);
+        self.take_adds(now, (lane, kind), self.batch_items_max, &mut batch, &mut bytes);
         let queue = self.counters.queue_mut(lane);
         if queue.is_empty() {
             queue.due = None;
@@ -62,37 +66,39 @@ impl ClientCore {
         }
     }
 
-    fn take_adds(&mut self, now: Time, lane: u8, items_max: usize, batch: &mut Batch, bytes: &mut usize) {
+    fn take_adds(&mut self, now: Time, of: (u8, Kind), items_max: usize, batch: &mut Batch, bytes: &mut usize) {
         while batch.items.len() < items_max && *bytes < BATCH_BYTES_MAX {
-            let Some((counter, delta, epoch)) = self.counters.take_add(lane, DELTA_MAX) else { break };
-            if let Some(error) = self.barred(now, counter) {
-                self.fail_add(counter, delta, AddError::Refused(error));
+            let Some(unsent) = self.counters.take_add(of.0, of.1, DELTA_MAX) else { break };
+            let Unsent { counter, delta, epoch, event } = unsent;
+            if let Some(error) = self.barred(now, counter, event) {
+                self.fail_add(unsent, AddError::Refused(error));
                 continue;
             }
-            *bytes += self.wire_bytes(counter);
+            *bytes += self.wire_bytes(counter, event);
             batch.epoch = batch.epoch.min(epoch);
-            batch.push(BatchItem { counter, delta, session: None });
+            batch.push(BatchItem { counter, delta, session: None }, event);
         }
     }
 
-    fn take_hits(&mut self, now: Time, lane: u8, batch: &mut Batch, bytes: &mut usize) {
+    fn take_hits(&mut self, now: Time, of: (u8, Kind), batch: &mut Batch, bytes: &mut usize) {
         while batch.items.len() < self.batch_items_max && *bytes < BATCH_BYTES_MAX {
-            let Some(hit) = self.counters.take_hit(lane) else { break };
-            let QueuedHit { counter, session, delta, ticket, epoch } = hit;
-            if let Some(error) = self.barred(now, counter) {
+            let Some(hit) = self.counters.take_hit(of.0, of.1) else { break };
+            let QueuedHit { counter, session, delta, ticket, epoch, event } = hit;
+            if let Some(error) = self.barred(now, counter, event) {
                 self.fail_hit(ticket, delta, AddError::Refused(error));
                 continue;
             }
-            *bytes += self.wire_bytes(counter);
+            *bytes += self.wire_bytes(counter, event);
             batch.epoch = batch.epoch.min(epoch);
             batch.hits.push(BatchHit { idx: batch.items.len() as u32, ticket, epoch, told: false });
-            batch.push(BatchItem { counter, delta, session });
+            batch.push(BatchItem { counter, delta, session }, event);
         }
     }
 
-    fn wire_bytes(&self, counter: CounterRef) -> usize {
+    fn wire_bytes(&self, counter: CounterRef, event: Option<UnixTime>) -> usize {
         let name = self.counters.name(counter);
-        ITEM_BYTES + name.namespace().len() + name.key().len()
+        let time = if event.is_some() { ITEM_TIME_BYTES } else { 0 };
+        ITEM_BYTES + time + name.namespace().len() + name.key().len()
     }
 
     fn bind(&mut self, now: Time, lane: u8, mut batch: Batch) {
@@ -104,10 +110,11 @@ impl ClientCore {
         self.send_batches(now, id, lane);
     }
 
-    pub(super) fn fail_add(&mut self, counter: CounterRef, delta: u64, error: AddError) {
+    pub(super) fn fail_add(&mut self, unsent: Unsent, error: AddError) {
+        let Unsent { counter, delta, event, .. } = unsent;
         self.totals.refused += u128::from(delta);
         self.settled = true;
-        self.outputs.push_back(Output::Failed { counter, delta, error });
+        self.outputs.push_back(Output::Failed { counter, delta, event, error });
     }
 
     pub(super) fn fail_hit(&mut self, ticket: super::Ticket, delta: u64, error: AddError) {
@@ -184,7 +191,7 @@ impl ClientCore {
                 |counter: CounterRef| (definition(counter.0, counters.half(counter)), counters.name(counter).clone());
             let defs = fresh.map(define).collect();
             let items = batch.items.iter().map(|item| item.to_wire()).collect();
-            let message = FromClient::Batch { lane, seq: batch.seq, defs, items, times: Vec::new() };
+            let message = FromClient::Batch { lane, seq: batch.seq, defs, items, times: batch.times.clone() };
             self.outputs.push_back(Output::Send { link: *link, message });
         }
     }
@@ -197,14 +204,15 @@ impl ClientCore {
 
 impl Batch {
     fn new(epoch: u64) -> Batch {
-        let (items, hits) = Default::default();
+        let (items, times, hits) = Default::default();
         let asked = Asked::No;
-        Batch { seq: 0, items, hits, epoch, weight: 0, asked, ever_sent: false, durable: false, doom: None }
+        Batch { seq: 0, items, times, hits, epoch, weight: 0, asked, ever_sent: false, durable: false, doom: None }
     }
 
-    fn push(&mut self, item: BatchItem) {
+    fn push(&mut self, item: BatchItem, event: Option<UnixTime>) {
         self.weight += item.delta;
         self.items.push(item);
+        self.times.extend(event);
     }
 }
 

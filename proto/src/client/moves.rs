@@ -1,5 +1,6 @@
 //! Which site is used: links made and lost, sites left and come back to, the end.
 
+use super::counters::Kind;
 use super::stay::{Batch, LinkState, Role, Stay, StayId};
 use super::{AddError, ClientCore, InDoubt, Outcome, Output, STAYS_MAX, SiteId};
 use crate::time::Time;
@@ -187,7 +188,8 @@ impl ClientCore {
         let mut hits = batch.hits.iter().peekable();
         for (idx, item) in batch.items.iter().enumerate() {
             if hits.next_if(|hit| hit.idx == idx as u32).is_none() {
-                self.outputs.push_back(Output::Unknown { counter: item.counter, delta: item.delta });
+                let event = batch.event(idx);
+                self.outputs.push_back(Output::Unknown { counter: item.counter, delta: item.delta, event });
             }
         }
         self.totals.unknown += u128::from(batch.weight);
@@ -250,11 +252,13 @@ impl ClientCore {
     /// What was never sent was surely not counted.
     fn fail_unsent(&mut self) {
         for lane in 0..self.counters.lanes() {
-            while let Some((counter, delta, _)) = self.counters.take_add(lane, u64::MAX) {
-                self.fail_add(counter, delta, AddError::Closed);
-            }
-            while let Some(hit) = self.counters.take_hit(lane) {
-                self.fail_hit(hit.ticket, hit.delta, AddError::Closed);
+            for kind in [Kind::Untimed, Kind::Timed] {
+                while let Some(unsent) = self.counters.take_add(lane, kind, u64::MAX) {
+                    self.fail_add(unsent, AddError::Closed);
+                }
+                while let Some(hit) = self.counters.take_hit(lane, kind) {
+                    self.fail_hit(hit.ticket, hit.delta, AddError::Closed);
+                }
             }
             self.counters.queue_mut(lane).due = None;
         }

@@ -1,9 +1,10 @@
 //! One stay of a client at a site: a client id, a link, and per lane a stream of numbered batches.
 
-use super::{ADD_BYTES, ClientConfig, CounterRef, HIT_BYTES, LinkId, SiteId, TIMEOUTS_MAX, Ticket};
+use super::{ADD_BYTES, ClientConfig, CounterRef, HIT_BYTES, LinkId, SiteId, TIME_BYTES, TIMEOUTS_MAX, Ticket};
 use crate::ids::{ClientId, GroupId, SessionId};
 use crate::limits::LANES_MAX;
 use crate::msg::BatchError;
+use crate::series::UnixTime;
 use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -109,6 +110,8 @@ pub(super) enum Asked {
 pub(super) struct Batch {
     pub seq: u64,
     pub items: Vec<BatchItem>,
+    /// The event times of the items, of each or of none.
+    pub times: Vec<UnixTime>,
     pub hits: Vec<BatchHit>,
     /// The oldest epoch of its content.
     pub epoch: u64,
@@ -308,6 +311,7 @@ impl Stream {
         for batch in &self.batches {
             assert!(batch.seq > last && batch.seq < self.next_seq, "batches ascend");
             assert!(!batch.durable || !batch.hits.is_empty(), "a settled batch is gone");
+            assert!(batch.times.is_empty() || batch.times.len() == batch.items.len(), "times of all items or of none");
             assert!(self.phase != Phase::Fenced || batch.durable, "a fenced stream has nothing in doubt");
             last = batch.seq;
         }
@@ -319,7 +323,12 @@ impl Stream {
 impl Batch {
     /// What it takes of the client's buffer.
     pub fn bytes(&self) -> usize {
-        self.items.iter().map(BatchItem::bytes).sum()
+        self.items.iter().map(BatchItem::bytes).sum::<usize>() + self.times.len() * TIME_BYTES
+    }
+
+    /// The event time of an item, if it has one.
+    pub fn event(&self, idx: usize) -> Option<UnixTime> {
+        self.times.get(idx).copied()
     }
 }
 

@@ -139,9 +139,72 @@ fn everything_at_once_counts_nothing_twice() {
             stale_leader: 0.005,
             bad_namespace: 0.01,
             wipe: 0.0002,
+            timed: 0.3,
         };
         run_and_close(seed, 3, faults);
     }
+}
+
+#[test]
+fn what_has_an_event_time_counts_once_in_its_minute_and_fails_alone_when_it_is_out_of_range() {
+    let (mut later, mut at_once) = (0, 0);
+    for seed in 0..50 {
+        let faults = Faults { cut: 0.001, lose_answer: 0.02, overloaded: 0.02, timed: 0.5, ..Faults::default() };
+        let world = run(seed, 2, faults);
+        later += world.refused_events.0;
+        at_once += world.refused_events.1;
+    }
+    assert!(later > 100 && at_once > 1_000, "{later} and {at_once} were refused");
+}
+
+/// All go to another data centre with their times, and what nobody knows of is told with them.
+#[test]
+fn event_times_move_with_their_increments() {
+    for seed in 0..20 {
+        let faults =
+            Faults { cut: 0.001, lose_answer: 0.02, site_down: 0.001, wipe: 0.0002, timed: 0.5, ..Faults::default() };
+        run_and_close(seed, 3, faults);
+    }
+}
+
+#[test]
+fn a_refusal_takes_out_all_that_are_out_of_range_and_costs_one_stay() {
+    let mut core = ClientCore::new(config(1), [1; 32]);
+    let counter = core.counter(&CounterName::new("search", b"queries").unwrap()).unwrap();
+    let now_s = 1_700_000_001;
+    let at = |s: u64| UnixTime::try_from(s).unwrap();
+    for late_s in 0..16 {
+        core.try_add_at(Time(0), counter, 1, at(now_s - 60 * late_s)).unwrap();
+    }
+    let mut world = World::around(core, 1);
+    world.stop_workload();
+    world.run_for(Span::from_secs(2));
+    world.flush();
+    world.run_for(Span::from_secs(10));
+    world.assert_all_settled();
+    assert_eq!((world.core.totals().durable, world.core.totals().refused), (2, 14), "100 s late are allowed");
+    assert_eq!(world.streams(0).iter().map(|(client, _)| client).collect::<std::collections::BTreeSet<_>>().len(), 2);
+}
+
+#[test]
+fn adds_fold_by_minute_with_the_latest_time_and_never_with_those_that_have_none() {
+    let limit = 2 * ADD_BYTES + TIME_BYTES;
+    let mut core = ClientCore::new(ClientConfig { buffer_bytes_max: limit, ..config(1) }, [1; 32]);
+    let counter = core.counter(&CounterName::new("search", b"queries").unwrap()).unwrap();
+    let at = |s: u64| UnixTime::try_from(s).unwrap();
+    for s in [6_000, 6_059, 6_030] {
+        core.try_add_at(Time(0), counter, 1, at(s)).unwrap();
+    }
+    core.try_add(Time(0), counter, 5).unwrap();
+    let refused = core.try_add_at(Time(0), counter, 1, at(6_060));
+    assert_eq!(refused, Err(AddError::Overloaded { limit }), "another minute takes more room");
+    core.handle(Time(0), Input::Close { deadline: Time(0) });
+    let outputs = std::iter::from_fn(|| core.poll_output());
+    let failed = outputs.filter_map(|output| match output {
+        Output::Failed { delta, event, .. } => Some((delta, event.map(UnixTime::s))),
+        _ => None,
+    });
+    assert_eq!(failed.collect::<Vec<_>>(), [(5, None), (3, Some(6_059))]);
 }
 
 #[test]

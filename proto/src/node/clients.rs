@@ -387,6 +387,15 @@ fn not_opened() -> BatchError {
     BatchError::NotServing("the connection was not opened".into())
 }
 
+/// Event times stand for each item, or for none.
+fn check_times(times: &[UnixTime], items: &[WireItem]) -> Result<(), BatchError> {
+    match times.len() {
+        0 => Ok(()),
+        all if all == items.len() => Ok(()),
+        times => Err(BatchError::Times { times: times as u64, items: items.len() as u64 }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,14 +411,5 @@ mod tests {
         }
         assert_eq!((unbound.names.len(), unbound.held), (2, 1));
         assert_eq!(unbound.release(kept), Some(name(0)));
-    }
-}
-
-/// Event times stand for each item, or for none.
-fn check_times(times: &[UnixTime], items: &[WireItem]) -> Result<(), BatchError> {
-    match times.len() {
-        0 => Ok(()),
-        all if all == items.len() => Ok(()),
-        times => Err(BatchError::Times { times: times as u64, items: items.len() as u64 }),
     }
 }

@@ -9,6 +9,7 @@ use crate::ids::{ClientId, CounterName, DcId, OwnerId, SessionId};
 use crate::ledger::Ledger;
 use crate::limits::DELTA_MAX;
 use crate::msg::OfferBody;
+use crate::series::UnixTime;
 use crate::wire::decode;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -895,6 +896,11 @@ fn bad_batches_are_refused_before_the_log() {
     let items = vec![WireItem { number: 3, delta: 1, session: None }];
     let unknown = FromClient::Batch { lane: 0, seq: 1, defs: vec![(3, other)], items, times: Vec::new() };
     assert_eq!(refusal(&mut world, unknown), BatchError::UnknownNamespace("other".into()));
+    let mut timed = batch(0, 1, &[(1, 1), (2, 1)]);
+    if let FromClient::Batch { times, .. } = &mut timed {
+        times.push(UnixTime::MAX);
+    }
+    assert_eq!(refusal(&mut world, timed), BatchError::Times { times: 1, items: 2 });
     let many = vec![(1, 1); 1_000];
     assert!(matches!(refusal(&mut world, batch(0, 1, &many)), BatchError::TooManyItems { items: 1_000, max: 1..200 }));
     world.pass(Span::from_secs(1));

@@ -7,7 +7,7 @@
 //! Days begin with their first second: at 01:00 where the clocks skip midnight. They have 23, 24 or 25 hours, or others still; a
 //! day that a zone leaves out has none. Weeks begin on Monday (ISO 8601).
 
-use super::{UnixTime, Window, WindowEmpty};
+use super::{TimeOutOfRange, UnixTime, Window, WindowEmpty};
 use crate::limits::{STEPS_MAX, ZONE_NAME_BYTES_MAX};
 use jiff::civil::Date;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
@@ -18,6 +18,9 @@ use std::str::FromStr;
 /// The largest count of a period.
 const COUNT_MAX: u32 = 1_000_000;
 
+/// Characters of what is no time in the error that says so.
+const TIME_SHOWN_MAX: usize = 40;
+
 /// A time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone(TimeZone);
@@ -26,6 +29,31 @@ pub struct Zone(TimeZone);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown time zone {0:?}: names are those of the IANA database, such as Asia/Kathmandu")]
 pub struct UnknownZone(String);
+
+/// A text that is no time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoTime {
+    #[error("time {0:?}: whole seconds since 1970, or as RFC 3339 writes it, such as 2026-11-24T08:00:00Z")]
+    Text(String),
+    #[error(transparent)]
+    Range(#[from] TimeOutOfRange),
+}
+
+impl FromStr for UnixTime {
+    type Err = NoTime;
+
+    /// Whole seconds since 1970, or a time with its offset from UTC as RFC 3339 writes it; fractions of a second are cut off.
+    fn from_str(text: &str) -> Result<UnixTime, NoTime> {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            let seconds = text.parse().map_err(|_| NoTime::Text(text.chars().take(TIME_SHOWN_MAX).collect()))?;
+            return Ok(UnixTime::from_s(seconds)?);
+        }
+        let time: Option<Timestamp> = text.parse().ok();
+        let time = time.ok_or_else(|| NoTime::Text(text.chars().take(TIME_SHOWN_MAX).collect()))?;
+        Ok(UnixTime::from_s(time.as_nanosecond().div_euclid(1_000_000_000) as i64)?)
+    }
+}
 
 /// What a period is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -378,6 +406,23 @@ mod tests {
         assert_eq!(many.to_string(), "more than 8192 boundaries of steps of 1s");
         let early = Zone::UTC.before(UnixTime::from_s(86_399).unwrap(), period("1d")).unwrap_err();
         assert_eq!(early.to_string(), "1d before 86399 s: not between 1970 and 3000");
+    }
+
+    #[test]
+    fn times_are_seconds_or_as_rfc_3339_writes_them() {
+        for text in ["1764000000", "2025-11-24T16:00:00Z", "2025-11-24T17:00:00.999+01:00", "2025-11-24t16:00:00z"] {
+            assert_eq!(text.parse(), UnixTime::from_s(1_764_000_000).map_err(NoTime::Range), "{text}");
+        }
+        let refused = |text: &str| text.parse::<UnixTime>().unwrap_err().to_string();
+        for text in
+            ["", "-", "yesterday", "2025-11-24", "2025-11-24T16:00:00", "99999999999999999999", &"1".repeat(999)]
+        {
+            let refused = refused(text);
+            assert!(refused.ends_with("such as 2026-11-24T08:00:00Z") && refused.len() < 160, "{refused}");
+        }
+        for (text, s) in [("-1", "-1"), ("1969-12-31T23:59:59.5Z", "-1"), ("3000-01-01T00:00:01Z", "32503680001")] {
+            assert_eq!(refused(text), format!("time {s} s: 0 (1970) to 32503680000 allowed"));
+        }
     }
 
     #[test]

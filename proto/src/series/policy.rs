@@ -81,6 +81,33 @@ pub enum NotAdmitted {
     TooFarAhead { event_s: u64, ahead_s: u64, ahead_max_s: u64 },
 }
 
+impl NotAdmitted {
+    /// What the same log said at the same moment of another event of the namespace; `None` for one that it did not refuse for this.
+    pub fn for_event(self, event: UnixTime) -> Option<NotAdmitted> {
+        let event_s = event.s();
+        match self {
+            NotAdmitted::TooLate { event_s: of_s, late_s, late_max_s } => {
+                let late_s = of_s.saturating_add(late_s).saturating_sub(event_s);
+                (late_s > late_max_s).then_some(NotAdmitted::TooLate { event_s, late_s, late_max_s })
+            }
+            NotAdmitted::TooFarAhead { event_s: of_s, ahead_s, ahead_max_s } => {
+                let ahead_s = event_s.saturating_sub(of_s.saturating_sub(ahead_s));
+                (ahead_s > ahead_max_s).then_some(NotAdmitted::TooFarAhead { event_s, ahead_s, ahead_max_s })
+            }
+        }
+    }
+
+    /// For an event that was too far ahead so many seconds ago. One that was too late stays so.
+    pub fn after_s(self, elapsed_s: u64) -> NotAdmitted {
+        match self {
+            NotAdmitted::TooFarAhead { event_s, ahead_s, ahead_max_s } => {
+                NotAdmitted::TooFarAhead { event_s, ahead_s: ahead_s.saturating_sub(elapsed_s), ahead_max_s }
+            }
+            late => late,
+        }
+    }
+}
+
 /// The replicated state of one namespace's series.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesState {
@@ -410,6 +437,23 @@ mod tests {
         assert_eq!(refuse.admit(at(10_061), now), Err(ahead));
         assert_eq!(total.admit(at(9_399), now), Ok(Admission::TotalOnly));
         assert_eq!(total.admit(at(10_061), now), Ok(Admission::TotalOnly));
+    }
+
+    /// So whoever was refused knows of the others what the log would say of them.
+    #[test]
+    fn a_refusal_says_which_other_events_are_out_of_range() {
+        let mut state = SeriesState::new(policy(vec![kept("1m", DAY_S)], 600), at(10_000));
+        state.change(policy(vec![kept("1m", DAY_S)], 6_000), at(10_000));
+        let (late, ahead) = (state.admit(at(9_000)).unwrap_err(), state.admit(at(10_100)).unwrap_err());
+        for event in (8_000..11_000).map(at) {
+            let said = state.admit(event).err();
+            assert_eq!(said, late.for_event(event).or(ahead.for_event(event)), "{event:?}");
+        }
+        assert_eq!(late.after_s(60), late);
+        state.advance(at(10_060));
+        for event in (10_061..11_000).map(at) {
+            assert_eq!(state.admit(event).err(), ahead.after_s(60).for_event(event), "{event:?}");
+        }
     }
 
     /// Their buckets may have been written away, and a row that is added to must hold what they had.

@@ -206,7 +206,7 @@ impl World {
             Output::Failed { counter, delta, .. } => {
                 self.audit.oracle.added.entry((client as u32, counter.0 as u16)).or_default().failed += delta;
             }
-            Output::Unknown { counter, delta } => {
+            Output::Unknown { counter, delta, .. } => {
                 self.audit.oracle.tell_unknown(client as u32, counter.0 as u16, delta);
             }
             Output::Flushed { .. } | Output::Writable | Output::Closed { .. } => {}

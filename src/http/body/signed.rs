@@ -3,6 +3,7 @@
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use tidemark_proto::ids::Half;
 
 /// A whole number, written as JSON's: the difference of two numbers of 64 bits, which fits neither them nor, by itself, a message that
 /// says its type. Read are -2^63 to 2^64 - 1.
@@ -12,6 +13,14 @@ pub struct Signed(pub i128);
 impl From<u64> for Signed {
     fn from(value: u64) -> Signed {
         Signed(value.into())
+    }
+}
+
+impl Signed {
+    /// As an increment, or a decrement, and its weight; what is too large for one is as large as can be.
+    pub fn weight(self) -> (Half, u64) {
+        let half = if self.0 < 0 { Half::Down } else { Half::Up };
+        (half, u64::try_from(self.0.unsigned_abs()).unwrap_or(u64::MAX))
     }
 }
 

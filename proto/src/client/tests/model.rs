@@ -4,6 +4,7 @@
 use super::super::*;
 use crate::ids::{DcId, GroupId};
 use crate::msg::WireItem;
+use crate::series::{Granularity, Kept, OutOfRange, Retention, SeriesPolicy};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Chances of faults: per message, or per millisecond.
@@ -19,17 +20,23 @@ pub struct Faults {
     pub bad_namespace: f64,
     pub site_down: f64,
     pub wipe: f64,
+    /// Share of hits and adds that have an event time; a quarter of these are out of range.
+    pub timed: f64,
 }
 
 const STEP: Span = Span::from_millis(1);
 const LANES: u8 = 3;
 const OWN_LANE: u8 = 2;
+/// The wall clock of all nodes where the world's is 0.
+const WALL_S: u64 = 1_700_000_000;
+const LATE_MAX_S: u64 = 100;
+const AHEAD_MAX_S: u64 = 30;
 
 #[derive(Debug, Default)]
 struct Stream {
     last: u64,
     fenced: bool,
-    records: BTreeMap<u64, Vec<WireItem>>,
+    records: BTreeMap<u64, (Vec<WireItem>, Vec<UnixTime>)>,
 }
 
 /// A hit at the node.
@@ -76,11 +83,26 @@ pub struct World {
     open_flushes: BTreeSet<Ticket>,
     /// How often each hit (its session is its ticket) was counted, also at incarnations that are lost since.
     counted_hits: BTreeMap<u64, u32>,
-    counted: BTreeMap<CounterName, u64>,
+    counted: BTreeMap<Bucket, u64>,
     resolved: BTreeMap<u64, Outcome>,
-    adds: BTreeMap<CounterName, Adds>,
-    hits: BTreeMap<u64, CounterName>,
+    adds: BTreeMap<Bucket, Adds>,
+    hits: BTreeMap<u64, Bucket>,
     numbers: u64,
+    policy: SeriesPolicy,
+    /// Events that were refused, after they had been accepted and at once.
+    pub refused_events: (usize, usize),
+}
+
+/// A counter and the minute in which its event time is, if it has one.
+type Bucket = (CounterName, Option<u32>);
+
+fn bucket(name: &CounterName, event: Option<UnixTime>) -> Bucket {
+    (name.clone(), event.map(|event| Granularity::MINUTE.index_at(event)))
+}
+
+fn policy() -> SeriesPolicy {
+    let kept = vec![Kept { granularity: Granularity::MINUTE, ttl_s: 3_600 }];
+    SeriesPolicy::new(Retention::new(kept).unwrap(), LATE_MAX_S, AHEAD_MAX_S, OutOfRange::Refused).unwrap()
 }
 
 #[derive(Default)]
@@ -128,7 +150,23 @@ impl World {
             adds: BTreeMap::new(),
             hits: BTreeMap::new(),
             numbers: 0,
+            policy: policy(),
+            refused_events: (0, 0),
         }
+    }
+
+    fn wall(&self) -> UnixTime {
+        UnixTime::try_from(WALL_S + self.now.0 / 1_000_000).unwrap()
+    }
+
+    fn some_event(&mut self) -> Option<UnixTime> {
+        let timed = self.chance(self.faults.timed);
+        let wall = self.wall();
+        timed.then(|| match self.rng.random_range(0..8) {
+            0 => wall.minus(self.rng.random_range(LATE_MAX_S..LATE_MAX_S + 90)),
+            1 => wall.plus(self.rng.random_range(AHEAD_MAX_S..AHEAD_MAX_S + 90)),
+            _ => wall.minus(self.rng.random_range(0..60)),
+        })
     }
 
     fn chance(&mut self, p: f64) -> bool {
@@ -193,17 +231,23 @@ impl World {
     /// What front ends do.
     fn work(&mut self) {
         if self.workload && self.rng.random_ratio(1, 10) {
-            let (counter, delta) = (self.pick(), self.rng.random_range(1..5));
-            if self.core.try_add(self.now, counter, delta).is_ok() {
-                self.adds_of(counter).accepted += delta;
+            let (counter, delta, event) = (self.pick(), self.rng.random_range(1..5), self.some_event());
+            let added = match event {
+                Some(event) => self.core.try_add_at(self.now, counter, delta, event),
+                None => self.core.try_add(self.now, counter, delta),
+            };
+            match added {
+                Ok(()) => self.adds_of(counter, event).accepted += delta,
+                Err(error) => self.check_refusal(event, &error),
             }
         }
         if self.workload && self.rng.random_ratio(1, 10) {
             self.next_ticket += 1;
-            let (ticket, counter) = (self.next_ticket, self.pick());
+            let (ticket, counter, event) = (self.next_ticket, self.pick(), self.some_event());
             let session = Some(SessionId(u128::from(ticket).to_be_bytes()));
-            if self.core.try_hit(self.now, counter, session, 1, Ticket(ticket)).is_ok() {
-                self.hits.insert(ticket, self.core.name(counter).clone());
+            match self.core.try_hit_at(self.now, counter, session, 1, Ticket(ticket), event) {
+                Ok(()) => drop(self.hits.insert(ticket, bucket(self.core.name(counter), event))),
+                Err(error) => self.check_refusal(event, &error),
             }
         }
         if self.workload && self.rng.random_ratio(1, 2_000) {
@@ -217,8 +261,26 @@ impl World {
         self.counters[at]
     }
 
-    fn adds_of(&mut self, counter: CounterRef) -> &mut Adds {
-        self.adds.entry(self.core.name(counter).clone()).or_default()
+    fn adds_of(&mut self, counter: CounterRef, event: Option<UnixTime>) -> &mut Adds {
+        self.adds.entry(bucket(self.core.name(counter), event)).or_default()
+    }
+
+    /// What is refused for its time is out of range, and is refused with its own time. What was ahead may be in range by now.
+    fn check_refusal(&mut self, event: Option<UnixTime>, error: &AddError) {
+        let AddError::Refused(BatchError::Event { why, .. }) = error else { return };
+        let event = event.expect("what has no time is not refused for it");
+        let late = self.policy.admit(event, self.wall());
+        match why {
+            NotAdmitted::TooLate { event_s, .. } => {
+                assert_eq!(*event_s, event.s());
+                assert!(matches!(late, Err(NotAdmitted::TooLate { .. })), "{why} refused and {late:?}");
+            }
+            NotAdmitted::TooFarAhead { event_s, ahead_s, ahead_max_s } => {
+                assert_eq!(*event_s, event.s());
+                assert!(ahead_s > ahead_max_s && event_s - ahead_s <= self.wall().s() + 1, "{why}");
+            }
+        }
+        self.refused_events.1 += 1;
     }
 
     fn break_things(&mut self) {
@@ -322,11 +384,12 @@ impl World {
                 let last_seq = stream.last;
                 self.answer(id, ToClient::Fenced { of, lane, last_seq });
             }
-            FromClient::Batch { lane, seq, defs, items, .. } => {
+            FromClient::Batch { lane, seq, defs, items, times } => {
                 assert!(!items.is_empty() && lane < LANES);
+                assert!(times.is_empty() || times.len() == items.len());
                 self.links.get_mut(&id).unwrap().defs.extend(defs);
                 let stale = self.chance(self.faults.stale_leader);
-                match self.on_batch(id, site, lane, seq, &items) {
+                match self.on_batch(id, site, (lane, seq), &items, &times) {
                     _ if stale => {
                         let error = BatchError::UnknownLane { lane, lanes: lane };
                         self.answer(id, ToClient::Refused { lane, seq, error });
@@ -338,7 +401,15 @@ impl World {
         }
     }
 
-    fn on_batch(&mut self, id: LinkId, site: usize, lane: u8, seq: u64, items: &[WireItem]) -> Result<(), BatchError> {
+    fn on_batch(
+        &mut self,
+        id: LinkId,
+        site: usize,
+        (lane, seq): (u8, u64),
+        items: &[WireItem],
+        times: &[UnixTime],
+    ) -> Result<(), BatchError> {
+        let wall = self.wall();
         if self.nodes[site].not_serving_until > self.now {
             return Err(BatchError::NotServing("paused".into()));
         }
@@ -354,7 +425,8 @@ impl World {
         let node = &mut self.nodes[site];
         let stream = node.streams.entry((client, lane)).or_default();
         if seq <= stream.last {
-            assert_eq!(stream.records[&seq].len(), items.len(), "a number stands for one content");
+            let (known, known_times) = &stream.records[&seq];
+            assert!(known.len() == items.len() && known_times == times, "a number stands for one content");
             return Ok(());
         }
         if stream.fenced {
@@ -363,14 +435,17 @@ impl World {
         if seq != stream.last + 1 {
             return Err(BatchError::Gap { seq, last: stream.last });
         }
+        for (idx, event) in times.iter().enumerate() {
+            self.policy.admit(*event, wall).map_err(|why| BatchError::Event { idx: idx as u32, why })?;
+        }
         stream.last = seq;
-        stream.records.insert(seq, items.to_vec());
+        stream.records.insert(seq, (items.to_vec(), times.to_vec()));
         for (idx, (item, name)) in items.iter().zip(names).enumerate() {
             if name == self.guarded {
                 node.guarded.insert((client, lane, seq, idx as u32), None);
                 node.unplaced.push((client, lane, seq, idx as u32));
             }
-            *self.counted.entry(name).or_default() += item.delta;
+            *self.counted.entry(bucket(&name, times.get(idx).copied())).or_default() += item.delta;
             if let Some(session) = item.session {
                 *self.counted_hits.entry(u128::from_be_bytes(session.0) as u64).or_default() += 1;
             }
@@ -425,14 +500,28 @@ impl World {
             }
             Output::Durable { ticket } => assert!(!self.resolved.contains_key(&ticket.0)),
             Output::Resolved { ticket, outcome } => {
+                if let Outcome::Failed(error) = &outcome {
+                    self.check_hit_refusal(ticket, error);
+                }
                 assert_eq!(self.resolved.insert(ticket.0, outcome), None, "a ticket is resolved once");
             }
             Output::Flushed { ticket, .. } => assert!(self.open_flushes.remove(&ticket)),
-            Output::Failed { counter, delta, .. } => self.adds_of(counter).failed += delta,
-            Output::Unknown { counter, delta } => self.adds_of(counter).unknown += delta,
+            Output::Failed { counter, delta, event, error } => {
+                self.check_refusal(event, &error);
+                self.refused_events.0 += usize::from(event.is_some());
+                self.adds_of(counter, event).failed += delta;
+            }
+            Output::Unknown { counter, delta, event } => self.adds_of(counter, event).unknown += delta,
             Output::Writable => self.writable = true,
             Output::Closed { in_doubt } => self.closed = Some(in_doubt),
         }
+    }
+
+    fn check_hit_refusal(&self, ticket: Ticket, error: &AddError) {
+        let AddError::Refused(BatchError::Event { why, .. }) = error else { return };
+        let (NotAdmitted::TooLate { event_s, .. } | NotAdmitted::TooFarAhead { event_s, .. }) = *why;
+        let event = UnixTime::try_from(event_s).unwrap();
+        assert_eq!(self.hits[&ticket.0].1, Some(Granularity::MINUTE.index_at(event)), "the hit's own time");
     }
 
     /// Streams that a node knows: whose, and whether they are fenced.
@@ -448,27 +537,29 @@ impl World {
     }
 
     pub fn assert_counted_exactly_once(&self) {
-        let mut by_hits: BTreeMap<&CounterName, u64> = BTreeMap::new();
-        for (ticket, name) in &self.hits {
+        let mut by_hits: BTreeMap<&Bucket, u64> = BTreeMap::new();
+        for (ticket, bucket) in &self.hits {
             let counted = u64::from(self.counted_hits.get(ticket).copied().unwrap_or(0));
-            *by_hits.entry(name).or_default() += counted;
+            *by_hits.entry(bucket).or_default() += counted;
             match self.resolved.get(ticket) {
                 Some(Outcome::Placed(_) | Outcome::PlaceUnknown) => assert_eq!(counted, 1, "hit {ticket}"),
                 Some(Outcome::Failed(_)) => assert_eq!(counted, 0, "hit {ticket} was said to have failed"),
                 Some(Outcome::Unknown) | None => assert!(counted <= 1, "hit {ticket} counted {counted} times"),
             }
         }
-        for (name, adds) in &self.adds {
-            let all = self.counted.get(name).copied().unwrap_or(0);
-            let counted = all - by_hits.get(name).copied().unwrap_or(0);
+        for (bucket, adds) in &self.adds {
+            let all = self.counted.get(bucket).copied().unwrap_or(0);
+            let counted = all - by_hits.get(bucket).copied().unwrap_or(0);
             let most = adds.accepted - adds.failed;
             let least = most - adds.unknown;
-            assert!((least..=most).contains(&counted), "{name}: {counted} counted, expected {least} to {most}");
+            assert!((least..=most).contains(&counted), "{bucket:?}: {counted} counted, expected {least} to {most}");
         }
+        let asked: BTreeSet<&Bucket> = self.adds.keys().chain(self.hits.values()).collect();
+        assert!(self.counted.keys().all(|bucket| asked.contains(bucket)), "nothing counts where nobody added");
     }
 
     pub fn assert_all_guarded_hits_have_their_place(&self) {
-        for (ticket, _) in self.hits.iter().filter(|(_, name)| **name == self.guarded) {
+        for (ticket, _) in self.hits.iter().filter(|(_, bucket)| bucket.0 == self.guarded) {
             let outcome = &self.resolved[ticket];
             assert!(matches!(outcome, Outcome::Placed(Place::Number(_))), "hit {ticket} got {outcome:?}");
         }
