@@ -51,3 +51,6 @@ pub enum QueryError {
     #[error("{0} places of a ranking: 1 to {RANKS_MAX} allowed")]
     Ranks(usize),
 }
+
+#[cfg(test)]
+mod tests;

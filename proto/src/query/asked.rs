@@ -12,7 +12,10 @@ pub enum Asked {
     /// So much up to now.
     Last(Period),
     /// The calendar's unit that holds now, or the one so many before: today, yesterday, the week before last.
-    Unit { unit: CalendarUnit, back: u32 },
+    Unit {
+        unit: CalendarUnit,
+        back: u32,
+    },
 }
 
 /// What was counted in one interval.

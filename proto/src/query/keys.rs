@@ -146,11 +146,13 @@ mod tests {
 
     fn cell() -> impl Strategy<Value = CellId> {
         let key = proptest::collection::vec(0u8..4, 1..5);
-        ("[ab]{1,2}", key, 0u32..2, any::<bool>(), 0u32..8).prop_map(|(namespace, key, generation, down, span)| CellId {
-            counter: CounterName::new(&namespace, &key).unwrap(),
-            generation,
-            half: if down { Half::Down } else { Half::Up },
-            bucket: if span == 0 { Bucket::Span { length_s: 60, start_s: 0 } } else { Bucket::Total },
+        ("[ab]{1,2}", key, 0u32..2, any::<bool>(), 0u32..8).prop_map(|(namespace, key, generation, down, span)| {
+            CellId {
+                counter: CounterName::new(&namespace, &key).unwrap(),
+                generation,
+                half: if down { Half::Down } else { Half::Up },
+                bucket: if span == 0 { Bucket::Span { length_s: 60, start_s: 0 } } else { Bucket::Total },
+            }
         })
     }
 

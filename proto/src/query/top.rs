@@ -24,7 +24,11 @@ pub struct Ranked {
 impl Top {
     /// Error: no places, or too many.
     pub fn new(k: usize) -> Result<Top, QueryError> {
-        if (1..=RANKS_MAX).contains(&k) { Ok(Top { k, seen: 0, best: BTreeMap::new() }) } else { Err(QueryError::Ranks(k)) }
+        if (1..=RANKS_MAX).contains(&k) {
+            Ok(Top { k, seen: 0, best: BTreeMap::new() })
+        } else {
+            Err(QueryError::Ranks(k))
+        }
     }
 
     /// Error: too many were offered.

@@ -68,7 +68,9 @@ pub enum CalendarError {
     TooManySteps(Period),
     #[error("{period} before {at_s} s: not between 1970 and 3000")]
     OutOfRange { period: Period, at_s: u64 },
-    #[error("time {0:?}: seconds since 1970, or a date or time such as 2026-11-24 or 2026-11-24T10:30, between 1970 and 3000")]
+    #[error(
+        "time {0:?}: seconds since 1970, or a date or time such as 2026-11-24 or 2026-11-24T10:30, between 1970 and 3000"
+    )]
     Time(String),
     #[error(transparent)]
     Empty(#[from] WindowEmpty),
@@ -460,7 +462,10 @@ mod tests {
             assert_eq!(period(text).fixed_s(), Some(seconds));
             assert_eq!(Period::of_s(seconds).map(|period| period.to_string()).as_deref(), Some(text));
         }
-        assert_eq!((period("2w").fixed_s(), period("1mo").fixed_s(), period("1y").fixed_s()), (Some(1_209_600), None, None));
+        assert_eq!(
+            (period("2w").fixed_s(), period("1mo").fixed_s(), period("1y").fixed_s()),
+            (Some(1_209_600), None, None)
+        );
         assert_eq!(Period::of_s(0), None);
     }
 
