@@ -18,6 +18,8 @@ use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, Sessio
 use tidemark_proto::ledger::{Awarded, Fate};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
+use tidemark_proto::query::{AsOf, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
+use tidemark_proto::series::SeriesPolicy;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -35,6 +37,7 @@ use crate::http::{
 use crate::lives::Lives;
 use crate::news::{self, NewsLine};
 use crate::places::Place;
+use crate::series::{Series, TermsBody};
 use crate::session::SessionKeys;
 use crate::standing;
 
@@ -72,6 +75,7 @@ pub struct LocalBackend {
     hops: Option<Hops>,
     claims: Claims,
     lives: Lives,
+    series: Series,
     /// Those that it must know before it is ready.
     namespaces: Vec<String>,
     /// Of the data centres, by their numbers, where they are known.
@@ -112,6 +116,7 @@ impl LocalBackend {
             async move { while news.follow(&mut live, &aggregator).await {} }
         });
         let (claims, lives) = (Claims::new(&aggregator), Lives::new(&aggregator));
+        let series = Series::new(&aggregator);
         LocalBackend {
             aggregator,
             client,
@@ -121,6 +126,7 @@ impl LocalBackend {
             hops: None,
             claims,
             lives,
+            series,
             namespaces: Vec::new(),
             places: Vec::new(),
         }
@@ -296,6 +302,26 @@ impl Backend for LocalBackend {
             true => Ok(readings),
             false => Err(Failure::NotServing("this view has not been heard of by the ledger since it started".into())),
         }
+    }
+
+    async fn read_at(&self, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
+        self.series.read_at(counters, windows)
+    }
+
+    async fn read_series(&self, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
+        self.series.read_series(counter, query)
+    }
+
+    async fn scan(&self, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
+        Ok(self.series.scan(keys, most).await)
+    }
+
+    async fn series_terms(&self, namespace: &str) -> Result<TermsBody, Failure> {
+        self.series.terms(namespace)
+    }
+
+    async fn set_series_terms(&self, namespace: &str, policy: SeriesPolicy) -> Result<TermsBody, Failure> {
+        self.series.set_terms(namespace, policy).await
     }
 
     async fn define(&self, counter: CounterName, spec: MilestoneSpec) -> Result<MilestoneList, Failure> {

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     Outcome, add, aggregator, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, get, ledger,
-    milestones, node, restore, status, verify, watch, webhooks,
+    milestones, namespaces, node, restore, series, status, verify, watch, webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -32,6 +32,16 @@ enum Command {
     Add(add::Add),
     /// Values of counters
     Get(get::Get),
+    /// What a counter counted in each step of an interval
+    Series(series::Series),
+    /// What counters counted in an interval
+    Window(series::Windows),
+    /// Counters in the order of their keys, below a prefix
+    Range(series::Range),
+    /// The counters below a prefix that counted most in an interval
+    Top(series::Top),
+    /// How a namespace keeps series
+    Namespaces(namespaces::Namespaces),
     /// Totals and awards as they happen
     Watch(watch::Watch),
     /// Resets a counter, removes it, or says when it expires
@@ -97,6 +107,11 @@ impl Cli {
             Command::Aggregator(args) => aggregator::run(args),
             Command::Add(args) => add::run(args),
             Command::Get(args) => get::run(args),
+            Command::Series(args) => series::series(args),
+            Command::Window(args) => series::windows(args),
+            Command::Range(args) => series::range(args),
+            Command::Top(args) => series::top(args),
+            Command::Namespaces(args) => namespaces::run(args),
             Command::Watch(args) => watch::run(args),
             Command::Counter(args) => counter::run(args),
             Command::Milestones(args) => milestones::run(args),

@@ -27,6 +27,7 @@ pub mod pages;
 pub mod places;
 mod plan;
 pub mod secret;
+pub mod series;
 pub mod serve;
 pub mod session;
 mod sim;

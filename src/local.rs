@@ -17,12 +17,14 @@ use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::node::NodeConfig;
 use tidemark_proto::placement::Placement;
+use tidemark_proto::series::SeriesPolicy;
 use tidemark_transport::certs::{ClusterCa, FileError, IssueError, NameError};
 use tidemark_transport::link::LinkError;
 use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, Identity, Link, LinkPlan, Role};
 use tokio::time::{Instant, sleep};
 
 use crate::layout::Layout;
+use crate::series::next_terms;
 
 /// Certificates are issued at every start.
 const CERTIFICATE_DAYS: u32 = 90;
@@ -49,6 +51,8 @@ pub struct LocalOptions {
     pub namespaces: Vec<String>,
     /// Namespaces, of those or others, whose counters may go down.
     pub updown: Vec<String>,
+    /// How namespaces, of those or others, keep series until that is changed.
+    pub series: Vec<(String, SeriesPolicy)>,
     /// The first of two UDP ports per data centre; `None`: whichever are free.
     pub base_port: Option<u16>,
     pub jitter_ms: f64,
@@ -131,9 +135,9 @@ impl LocalCluster {
         for (at, sockets) in sockets.into_iter().enumerate() {
             dcs.push(start_dc(&options, &cluster, DcId(at as u16), sockets).await?);
         }
-        let LocalOptions { layout, data_dir, namespaces, updown, .. } = options;
+        let LocalOptions { layout, data_dir, namespaces, updown, series, .. } = options;
         let local = LocalCluster { dcs, layout, data_dir, ca };
-        local.wait_ready(&namespaces, &updown).await?;
+        local.wait_ready(&namespaces, &updown, &series).await?;
         Ok(local)
     }
 
@@ -207,10 +211,15 @@ impl LocalCluster {
         join_all(self.dcs.into_iter().map(LocalDc::stop)).await;
     }
 
-    async fn wait_ready(&self, namespaces: &[String], updown: &[String]) -> Result<(), LocalError> {
+    async fn wait_ready(
+        &self,
+        namespaces: &[String],
+        updown: &[String],
+        series: &[(String, SeriesPolicy)],
+    ) -> Result<(), LocalError> {
         let deadline = Instant::now() + READY_TIMEOUT;
         for dc in &self.dcs {
-            while let Err(reason) = dc.ready(namespaces, updown).await {
+            while let Err(reason) = dc.ready(namespaces, updown, series).await {
                 if Instant::now() >= deadline {
                     let waited_s = READY_TIMEOUT.as_secs();
                     return Err(LocalError::NotReady { dc: dc.name.clone(), waited_s, reason });
@@ -228,7 +237,12 @@ impl LocalDc {
         self.node.statuses().get().iter().map(|group| group.commits).sum()
     }
 
-    async fn ready(&self, namespaces: &[String], updown: &[String]) -> Result<(), String> {
+    async fn ready(
+        &self,
+        namespaces: &[String],
+        updown: &[String],
+        series: &[(String, SeriesPolicy)],
+    ) -> Result<(), String> {
         self.aggregator.ready()?;
         let known = self.aggregator.with_ledger(|ledger| ledger.namespaces().map(str::to_owned).collect::<Vec<_>>());
         if let Some(missing) = namespaces.iter().find(|name| !known.contains(name)) {
@@ -240,6 +254,14 @@ impl LocalDc {
         if let Some(missing) = updown.iter().find(|name| !goes_down(name)) {
             self.aggregator.add_updown(missing).await;
             return Err(format!("counters of the namespace {missing} do not go down yet"));
+        }
+        let unsaid = self.aggregator.with_ledger(|ledger| {
+            let (name, policy) = series.iter().find(|(name, _)| ledger.series_of(name).is_none())?;
+            Some((name, next_terms(ledger, name, policy.clone())))
+        });
+        if let Some((name, terms)) = unsaid {
+            self.aggregator.set_series(name, terms).await;
+            return Err(format!("the namespace {name} does not keep series yet"));
         }
         self.node.statuses().ready().map_err(|reason| format!("its node: {reason}"))
     }

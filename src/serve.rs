@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
+use tidemark_proto::series::SeriesPolicy;
 
 use crate::http::Access;
 use crate::layout::Layout;
 use crate::local::{LocalCluster, LocalError, LocalOptions};
 use crate::pages::{PageError, Pages};
+use crate::series::parse_series;
 use crate::session::{SessionKeys, SessionKeysError};
 use crate::token::{Token, TokenError};
 
@@ -31,6 +33,9 @@ pub struct ServeOptions {
     /// Namespaces to have whose counters may go down; from then on they always may
     #[arg(long, value_name = "NAME")]
     pub updown: Vec<String>,
+    /// Namespaces to have that keep series, such as qa=1m:2d,1h:30d,1d:730d; how, can be changed later
+    #[arg(long, value_name = "NAME=KEEP", value_parser = parse_series)]
+    pub series: Vec<(String, SeriesPolicy)>,
 }
 
 /// Why nothing is served.
@@ -64,7 +69,7 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
         tidemark_proto::ids::CounterName::new(name, b"x")?;
         namespaces.push(name.clone());
     }
-    for name in &options.updown {
+    for name in options.updown.iter().chain(options.series.iter().map(|(name, _)| name)) {
         tidemark_proto::ids::CounterName::new(name, b"x")?;
     }
     let local = LocalOptions {
@@ -73,6 +78,7 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
         cluster: CLUSTER.to_owned(),
         namespaces,
         updown: options.updown.clone(),
+        series: options.series.clone(),
         base_port: None,
         jitter_ms: 0.0,
         loss: 0.0,

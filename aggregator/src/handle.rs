@@ -23,7 +23,7 @@ use tidemark_proto::ledger::{
     Awarded, CounterLedger, DeclareError, DefineError, DisarmError, Pending, SetAsideError, Stake,
 };
 use tidemark_proto::limits::LOST_AFTER;
-use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading};
+use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading, SeriesTerms};
 use tidemark_proto::time::Time;
 use tidemark_transport::{Clock, Connection, Credentials, Endpoint, Role};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
@@ -463,6 +463,12 @@ impl Aggregator {
     /// Lets the counters of a namespace go down, in the whole cluster and for ever. The namespace becomes known with that.
     pub async fn add_updown(&self, name: &str) {
         self.submit(vec![LedgerCmd::UpDown(name.to_owned())]).await;
+    }
+
+    /// Asks for another way in which a namespace keeps series, decided on the revision before that of `terms`. It is on its way to the
+    /// ledger when this returns.
+    pub async fn set_series(&self, namespace: &str, terms: SeriesTerms) {
+        self.submit(vec![LedgerCmd::Series { namespace: namespace.to_owned(), terms }]).await;
     }
 
     /// Spreads a counter over all valves, in the whole cluster.

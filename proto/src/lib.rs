@@ -27,6 +27,7 @@ pub mod msg;
 pub mod named;
 pub mod node;
 pub mod placement;
+pub mod query;
 pub mod read;
 pub mod ring;
 pub mod row_changes;

@@ -134,6 +134,17 @@ pub const ROW_BUCKETS_MAX: usize = 4_096;
 pub const ROW_BYTES_MAX: usize = 1 + 32 * 8 + ROW_BUCKETS_MAX * (10 + 5);
 /// Boundaries of one series of windows. More: the query is refused.
 pub const STEPS_MAX: usize = 8_192;
+/// How far ahead of its clock the proposer of a policy of series sets the time from which it holds, seconds: groups hear of it before, and
+/// all begin new granularities with the same bucket. One that hears later counts in totals only until then.
+pub const SERIES_AHEAD_S: u64 = 10;
+/// Counters that are read at one instant, under one lock: 10,000 features of a model. More: the query is refused.
+pub const QUERY_COUNTERS_MAX: usize = 10_000;
+/// Windows of each counter in one read. More: the query is refused.
+pub const QUERY_WINDOWS_MAX: usize = 8;
+/// Counters that one ranking looks at, page by page. More: the query is refused, and a longer prefix asks for fewer.
+pub const RANKED_MAX: usize = 100_000;
+/// Places of a ranking. More: the query is refused.
+pub const RANKS_MAX: usize = 1_000;
 /// Edges between counters of a cluster. More: an edge is refused.
 pub const EDGES_MAX: usize = 1 << 26;
 /// Edge changes of one command of the ledger, which are carried out together. More: refused at decode; a load is cut into several.

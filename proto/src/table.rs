@@ -106,6 +106,14 @@ impl CellTable {
         self.record(slot)[0] & HAS_SPAN == 0
     }
 
+    /// Namespace and key of a slot that is half of an all-time total; `None` of another bucket. Panics if the slot was never given.
+    pub fn counter_of_total(&self, slot: u32) -> Option<(&str, &[u8])> {
+        let record = self.record(slot);
+        let namespace = &self.namespaces[usize::from(u16::from_le_bytes([record[1], record[2]]))];
+        let key = &record[record.len() - usize::from(record[3])..];
+        (record[0] & HAS_SPAN == 0).then_some((namespace, key))
+    }
+
     /// An upper bound of the encoded size of a slot's name, bytes.
     pub fn name_bytes(&self, slot: u32) -> usize {
         self.record(slot).len() + crate::limits::NAMESPACE_BYTES_MAX
@@ -328,6 +336,8 @@ mod tests {
                 prop_assert_eq!(&table.name(slot as u32), cell);
                 prop_assert_eq!(&loaded.name(slot as u32), cell);
                 prop_assert_eq!(loaded.find(cell), Some(slot as u32));
+                let total = (cell.bucket == Bucket::Total).then_some((cell.counter.namespace(), cell.counter.key()));
+                prop_assert_eq!(table.counter_of_total(slot as u32), total);
             }
         }
 

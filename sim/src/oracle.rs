@@ -1,10 +1,10 @@
 //! What really happened to every increment, known from outside the cores: from what clients asked for, from what the disks of
 //! groups hold, and from the answers that left the nodes.
 
+use crate::checkers::series::Minutes;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::ids::{CellId, ClientId, Half, SessionId};
 use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Item, Place, ToGroup};
-use crate::checkers::series::Minutes;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::time::Time;
 

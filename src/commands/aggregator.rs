@@ -4,6 +4,7 @@ use super::Outcome;
 use super::process::{self, Place, ProcessArgs};
 use crate::backend::LocalBackend;
 use crate::config::{AggregatorFile, Layout};
+use crate::series::next_terms;
 use crate::webhook::{Home, Webhook, Webhooks};
 use clap::Args;
 use std::net::SocketAddr;
@@ -123,21 +124,25 @@ async fn client(place: &Place, endpoint: &Endpoint) -> Result<Client, ConnectErr
     sites.fold(builder, |builder, site| builder.site(site)).connect().await
 }
 
-/// Tells the ledger the layout's namespaces, which of them have counters that go down, and spread counters, until it knows them.
+/// Tells the ledger the layout's namespaces, which of them have counters that go down, how they keep series, and spread counters, until
+/// it knows them. How series are kept may be changed later: the layout says it only where nothing was said before.
 async fn tell_layout(aggregator: Aggregator, layout: Layout) {
     let mut interval = tokio::time::interval(LAYOUT_INTERVAL);
     loop {
         interval.tick().await;
-        let (namespaces, updown, spread) = aggregator.with_ledger(|ledger| {
+        let (namespaces, updown, series, spread) = aggregator.with_ledger(|ledger| {
             let unknown = |name: &&String| !ledger.namespaces().any(|known| known == name.as_str());
             let namespaces: Vec<String> = layout.namespaces.iter().filter(unknown).cloned().collect();
             let grows = |name: &&String| !ledger.updown().any(|known| known == name.as_str());
             let updown: Vec<String> = layout.updown.iter().filter(grows).cloned().collect();
+            let unsaid = layout.series.iter().filter(|(name, _)| ledger.series_of(name).is_none());
+            let terms = unsaid.map(|(name, policy)| (name, next_terms(ledger, name, policy.clone())));
+            let series: Vec<_> = terms.collect();
             let known = ledger.spread();
             let spread: Vec<_> = layout.spread.iter().filter(|counter| !known.contains(counter)).cloned().collect();
-            (namespaces, updown, spread)
+            (namespaces, updown, series, spread)
         });
-        if namespaces.is_empty() && updown.is_empty() && spread.is_empty() {
+        if namespaces.is_empty() && updown.is_empty() && series.is_empty() && spread.is_empty() {
             return;
         }
         for name in &namespaces {
@@ -145,6 +150,9 @@ async fn tell_layout(aggregator: Aggregator, layout: Layout) {
         }
         for name in &updown {
             aggregator.add_updown(name).await;
+        }
+        for (name, terms) in series {
+            aggregator.set_series(name, terms).await;
         }
         for counter in spread {
             aggregator.spread(counter).await;

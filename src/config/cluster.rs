@@ -4,13 +4,15 @@ use super::process::NODES_PER_DC_MAX;
 use super::{ConfigError, read};
 use crate::names::parse_counter;
 use crate::places::{LATITUDE_MAX, LONGITUDE_MAX, Place};
+use crate::series::{OutOfRangeBody, PolicyBody, PolicyTextError};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX};
 use tidemark_proto::placement::{self, Placement, PlacementError, REPLICAS_MAX};
+use tidemark_proto::series::SeriesPolicy;
 use tidemark_transport::certs::Identity;
 use tidemark_transport::{PeerName, Role};
 
@@ -34,8 +36,26 @@ pub struct ClusterFile {
     pub spread: Vec<String>,
     pub voters: Vec<String>,
     pub leader: String,
+    /// How namespaces keep series, until that is changed while the cluster runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<SeriesKeys>,
     #[serde(rename = "dc")]
     pub dcs: Vec<DcLayout>,
+}
+
+/// How one namespace keeps series.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeriesKeys {
+    pub namespace: String,
+    /// Granularities, each with how long its buckets are kept.
+    pub keep: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<String>,
+    #[serde(default)]
+    pub out_of_range: OutOfRangeBody,
 }
 
 /// A data centre.
@@ -58,6 +78,17 @@ pub struct DcLayout {
     /// Where it stands, for the map of the cluster page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+}
+
+impl SeriesKeys {
+    fn body(&self) -> PolicyBody {
+        let SeriesKeys { keep, late, ahead, out_of_range, .. } = self.clone();
+        PolicyBody { keep, late, ahead, out_of_range }
+    }
+
+    fn policy(&self) -> Option<(String, SeriesPolicy)> {
+        Some((self.namespace.clone(), self.body().policy().ok()?))
+    }
 }
 
 fn is_first(era: &u64) -> bool {
@@ -111,6 +142,8 @@ pub struct Layout {
     /// Those whose counters may go down.
     pub updown: Vec<String>,
     pub spread: Vec<CounterName>,
+    /// Of namespaces that keep series from the first start.
+    pub series: Vec<(String, SeriesPolicy)>,
     pub dcs: Vec<DcLayout>,
     /// Indices into `dcs`.
     pub voters: Vec<u16>,
@@ -142,6 +175,7 @@ impl ClusterFile {
             namespaces: self.namespaces.clone(),
             updown: self.updown.clone(),
             spread: self.spread.iter().filter_map(|counter| parse_counter(counter).ok()).collect(),
+            series: self.series.iter().filter_map(SeriesKeys::policy).collect(),
             dcs: self.dcs.clone(),
             voters: self.voters.iter().map(index).collect(),
             leader: index(&self.leader),
@@ -159,6 +193,7 @@ impl ClusterFile {
             return Err(Problem::new("name", &self.name, error.to_string()));
         }
         self.check_namespaces()?;
+        self.check_series()?;
         self.check_dcs()?;
         self.check_addresses()?;
         self.check_voters()
@@ -180,6 +215,23 @@ impl ClusterFile {
             if !self.namespaces.iter().any(|name| name == counter.namespace()) {
                 return Err(Problem::new("spread", text, "its namespace is not among `namespaces`".to_owned()));
             }
+        }
+        Ok(())
+    }
+
+    fn check_series(&self) -> Result<(), Problem> {
+        let names: Vec<String> = self.series.iter().map(|keys| keys.namespace.clone()).collect();
+        distinct("series.namespace", &names)?;
+        for keys in &self.series {
+            let namespace = &keys.namespace;
+            if !self.namespaces.contains(namespace) {
+                let expected = "it is not among `namespaces`".to_owned();
+                return Err(Problem::new("series.namespace", namespace, expected));
+            }
+            let refused = |error: PolicyTextError| {
+                Problem::new(&format!("series.{namespace}"), "no way to keep series", error.to_string())
+            };
+            keys.body().policy().map_err(refused)?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ mod process;
 mod sources;
 mod webhooks;
 
-pub use cluster::{ClusterFile, DcLayout, Layout};
+pub use cluster::{ClusterFile, DcLayout, Layout, SeriesKeys};
 pub use process::{AggregatorFile, GossipKeys, HttpKeys, LogKeys, NodeFile, NodeKeys, ViewKeys};
 pub use sources::{Overrides, Settings};
 pub use webhooks::{WebhookKeys, WebhookKeysError};

@@ -250,6 +250,51 @@ fn nodes_are_gone_only_where_as_many_are_left_as_hold_each_log_and_their_groups_
     assert_eq!((placement.nodes(), placement.holders(1).collect::<Vec<_>>()), (5, vec![2, 3, 4]));
 }
 
+/// The sample layout with the block of a namespace's series, which it shows as a comment.
+fn sample_with_series() -> String {
+    let text = std::fs::read_to_string(sample("cluster.toml")).unwrap();
+    let block = text.lines().skip_while(|line| *line != "# [[series]]").take_while(|line| !line.is_empty());
+    let block: String = block.map(|line| format!("{}\n", line.strip_prefix("# ").unwrap())).collect();
+    let at = text.find("\n# Data centres are numbered").unwrap();
+    format!("{}\n{block}{}", &text[..at], &text[at..])
+}
+
+#[test]
+fn the_sample_explains_every_key_of_series_with_its_default() {
+    let text = sample_with_series();
+    let parse = |text: &str| ClusterFile::parse(Path::new("c.toml"), text);
+    let file = parse(&text).unwrap();
+    let [series] = &file.series[..] else { panic!("{text}") };
+    for key in toml::Table::try_from(series).unwrap().keys() {
+        let explained = |line: &str| line.starts_with(&format!("{key} = ")) && line.contains("  # ");
+        assert!(text.lines().any(explained), "{key}");
+    }
+    let optional = ["late = ", "ahead = ", "out_of_range = "];
+    let needed = text.lines().filter(|line| !optional.iter().any(|key| line.starts_with(key)));
+    let short = parse(&needed.collect::<Vec<_>>().join("\n")).unwrap();
+    assert_ne!(short.series, file.series);
+    assert_eq!(short.layout().series, file.layout().series, "the sample shows the defaults");
+    let again = toml::to_string(&file).unwrap();
+    assert_eq!(parse(&again).unwrap(), file);
+}
+
+#[test]
+fn series_that_cannot_be_kept_are_refused_with_their_namespace() {
+    let good = sample_with_series();
+    for (from, to, expected) in [
+        ("namespace = \"search\"", "namespace = \"clicks\"", "c.toml: series.namespace is clicks; it is not among"),
+        ("\"1m\" = \"2d\"", "\"7m\" = \"2d\"", "c.toml: series.search is no way to keep series; 7 × Minute: the count"),
+        ("\"1d\" = \"730d\"", "\"1d\" = \"1d\"", "c.toml: series.search is no way to keep series; 1d for 86400 s: "),
+        ("late = \"1h\"", "late = \"1y\"", "c.toml: series.search is no way to keep series; 1y: months and years"),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let error = ClusterFile::parse(Path::new("c.toml"), &good.replace(from, to)).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let unknown = ClusterFile::parse(Path::new("c.toml"), &good.replacen("\nlate = ", "\nlat = ", 1)).unwrap_err();
+    assert!(unknown.to_string().contains("unknown field `lat`"), "{unknown}");
+}
+
 #[test]
 fn impossible_layouts_are_refused_with_key_and_value() {
     let good = std::fs::read_to_string(sample("cluster.toml")).unwrap();

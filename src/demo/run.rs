@@ -642,6 +642,7 @@ fn local_options(options: &DemoOptions, layout: Layout, data_dir: &Path) -> Loca
         cluster: CLUSTER.to_owned(),
         namespaces: vec![NAMESPACE.to_owned()],
         updown: Vec::new(),
+        series: Vec::new(),
         base_port: None,
         jitter_ms: options.jitter,
         loss: options.loss,

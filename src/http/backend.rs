@@ -9,11 +9,13 @@ use crate::claims::Claims;
 use crate::hops::Hops;
 use crate::lives::Lives;
 use crate::names::sha256_prefix;
+use crate::series::TermsBody;
 use std::future::Future;
 use tidemark_proto::ids::{CounterName, DcId, Half, SessionId};
 use tidemark_proto::ledger::{Awarded, Turn};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Reading};
-use tidemark_proto::series::UnixTime;
+use tidemark_proto::query::{AsOf, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
+use tidemark_proto::series::{SeriesPolicy, UnixTime};
 use tokio::sync::broadcast;
 
 /// One increment, or decrement.
@@ -281,6 +283,35 @@ pub trait Backend: Send + Sync + 'static {
     /// A counter in all data centres. One that was never counted reads 0.
     fn cluster(&self, counter: &CounterName) -> impl Future<Output = Result<ClusterBody, Failure>> + Send;
 
+    /// Values and windows of counters, in their order, at one instant.
+    fn read_at(&self, _: &[CounterName], _: &[WindowQuery]) -> impl Future<Output = Result<AsOf, Failure>> + Send {
+        async { Err(no_view()) }
+    }
+
+    /// What a counter counted in each step.
+    fn read_series(
+        &self,
+        _: &CounterName,
+        _: &SeriesQuery,
+    ) -> impl Future<Output = Result<SeriesRead, Failure>> + Send {
+        async { Err(no_view()) }
+    }
+
+    /// The next counters of a range; at most so many are looked at.
+    fn scan(&self, _: &KeyRange, _: usize) -> impl Future<Output = Result<Page, Failure>> + Send {
+        async { Err(no_view()) }
+    }
+
+    /// How a namespace keeps series.
+    fn series_terms(&self, _: &str) -> impl Future<Output = Result<TermsBody, Failure>> + Send {
+        async { Err(no_view()) }
+    }
+
+    /// Changes it, or that it does; returns how it stands once the ledger has applied it.
+    fn set_series_terms(&self, _: &str, _: SeriesPolicy) -> impl Future<Output = Result<TermsBody, Failure>> + Send {
+        async { Err(no_view()) }
+    }
+
     /// Every incarnation of a group that ever registered; only who is a member of the ledger knows.
     fn groups(&self) -> impl Future<Output = Result<GroupsBody, Failure>> + Send {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
@@ -345,4 +376,8 @@ pub trait Backend: Send + Sync + 'static {
     /// News from now on, in the order of their positions, each once, and the position of the last one before. A receiver
     /// that falls behind asks `news`, or `awards`.
     fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>);
+}
+
+fn no_view() -> Failure {
+    Failure::NotFound("series are read and set at aggregators only".to_owned())
 }

@@ -2,7 +2,7 @@
 //!
 //! It speaks HTTP/1.1, plainly or over TLS. Numbers in JSON are whole numbers up to 2^62, which some
 //! languages must be told to read exactly. Keys may hold `/`; an unescaped last
-//! part `milestones`, `claims` or `progress` (or `add`, when posted) is the verb, so the value of a key that ends so is read with `%2Fmilestones`.
+//! part `milestones`, `claims`, `progress`, `window` or `series` (or `add`, when posted) is the verb, so the value of a key that ends so is read with `%2Fmilestones`.
 
 pub(crate) mod answer;
 mod asset;
@@ -27,6 +27,7 @@ mod pages;
 mod path;
 mod patient;
 mod routes;
+pub mod series;
 mod server;
 mod totals;
 mod webhooks;

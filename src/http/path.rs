@@ -1,7 +1,8 @@
 //! Counters in URLs: `{namespace}/{key}` and, after the key, what is wanted of it.
 //!
 //! A key may hold `/`, written so or as `%2F`; only an unescaped last part is a verb. The value of a counter whose key
-//! ends in `/milestones` is therefore read as `…%2Fmilestones`, and so is that of one that ends in `/progress`, `/claims` or `/life`.
+//! ends in `/milestones` is therefore read as `…%2Fmilestones`, and so is that of one that ends in `/progress`, `/claims`, `/life`,
+//! `/window` or `/series`.
 
 use super::Failure;
 use crate::names::key_bytes;
@@ -16,6 +17,8 @@ pub enum CounterPath {
     Progress(CounterName),
     Claims(CounterName),
     Life(CounterName),
+    Window(CounterName),
+    Series(CounterName),
     Reset(CounterName),
 }
 
@@ -25,6 +28,8 @@ pub fn counter_path(rest: &str, posted: bool) -> Result<CounterPath, Failure> {
         Some((counter, "add")) if posted && counter.contains('/') => Ok(CounterPath::Add(counter_of(counter)?)),
         Some((counter, "reset")) if posted && counter.contains('/') => Ok(CounterPath::Reset(counter_of(counter)?)),
         Some((counter, "life")) if counter.contains('/') => Ok(CounterPath::Life(counter_of(counter)?)),
+        Some((counter, "window")) if counter.contains('/') => Ok(CounterPath::Window(counter_of(counter)?)),
+        Some((counter, "series")) if counter.contains('/') => Ok(CounterPath::Series(counter_of(counter)?)),
         Some((counter, "milestones")) if counter.contains('/') => Ok(CounterPath::Milestones(counter_of(counter)?)),
         Some((counter, "progress")) if counter.contains('/') => Ok(CounterPath::Progress(counter_of(counter)?)),
         Some((counter, "claims")) if counter.contains('/') => Ok(CounterPath::Claims(counter_of(counter)?)),
@@ -88,6 +93,9 @@ mod tests {
         assert_eq!(value("search/a%2Fmilestones"), Ok(CounterPath::Value(counter(b"a/milestones"))));
         assert_eq!(value("search/a/progress"), Ok(CounterPath::Progress(counter(b"a"))));
         assert_eq!(value("search/a/claims"), Ok(CounterPath::Claims(counter(b"a"))));
+        assert_eq!(value("search/a/window"), Ok(CounterPath::Window(counter(b"a"))));
+        assert_eq!(value("search/a/b/series"), Ok(CounterPath::Series(counter(b"a/b"))));
+        assert_eq!(value("search/series"), Ok(CounterPath::Value(counter(b"series"))));
         assert_eq!(claim_path("search/a/b/100/claim"), Ok((counter(b"a/b"), 100)));
         assert_eq!(value("search/progress"), Ok(CounterPath::Value(counter(b"progress"))));
         assert_eq!(award_path("search/a/b%2Fc/100"), Ok((counter(b"a/b/c"), 100)));

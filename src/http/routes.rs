@@ -7,7 +7,7 @@ use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
     READ_COUNTERS_MAX, REQUEST_TIMEOUT, backup, body, bulk, claims, dcs, dry_run, groups, hop_routes, ledger, live,
-    lives, milestone, pages, webhooks,
+    lives, milestone, pages, series, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -53,6 +53,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .route("/v1/counters", get(read_counters::<B>))
         .route("/v1/counters/{*rest}", counter)
         .route("/v1/add", post(bulk::add::<B>))
+        .merge(series_routes())
         .route("/v1/awards", get(awards::<B>))
         .route("/v1/awards/{*rest}", get(one_award::<B>).post(post_award::<B>))
         .route("/v1/groups", get(groups::list::<B>))
@@ -76,6 +77,18 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .layer(from_fn_with_state(shared.clone(), across_origins::<B>))
         .layer(from_fn(in_time))
         .with_state(shared)
+}
+
+/// What is asked about series, and how they are kept.
+fn series_routes<B: Backend>() -> Router<Arc<Shared<B>>> {
+    let policy = get(series::policy::<B>).put(series::set_policy::<B>);
+    let read = post(series::read::<B>).layer(DefaultBodyLimit::max(series::READ_BODY_BYTES_MAX));
+    Router::new()
+        .route("/v1/window", get(series::windows::<B>))
+        .route("/v1/range", get(series::range::<B>))
+        .route("/v1/top", get(series::top::<B>))
+        .route("/v1/read", read)
+        .route("/v1/namespaces/{*rest}", policy)
 }
 
 /// Bounds the time of an answer, and counts it.
@@ -164,9 +177,12 @@ async fn get_counter<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
     uri: Uri,
+    Query(params): Params,
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
     match counter_path(below(&uri, "/v1/counters/"), false)? {
+        CounterPath::Window(name) => series::window(&shared, name, &params).await,
+        CounterPath::Series(name) => series::series(&shared, &name, &params).await,
         CounterPath::Milestones(name) => Ok(json(StatusCode::OK, &shared.backend.milestones(&name).await?)),
         CounterPath::Claims(name) => claims::rule(&shared, &name),
         CounterPath::Life(name) => lives::show(&shared, &name),
@@ -332,10 +348,13 @@ pub(super) fn below<'u>(uri: &'u Uri, prefix: &str) -> &'u str {
 }
 
 pub(super) fn whole(bytes: Body) -> Result<Bytes, Failure> {
+    whole_of(bytes, BODY_BYTES_MAX)
+}
+
+/// Where a route takes another length.
+pub(super) fn whole_of(bytes: Body, max: usize) -> Result<Bytes, Failure> {
     bytes.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            Failure::TooLarge { what: "bytes of the body", value: "more".to_owned(), max: BODY_BYTES_MAX }
-        }
+        StatusCode::PAYLOAD_TOO_LARGE => Failure::TooLarge { what: "bytes of the body", value: "more".to_owned(), max },
         _ => Failure::invalid("malformed_body", rejection),
     })
 }

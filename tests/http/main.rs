@@ -8,6 +8,8 @@ mod live;
 mod memory;
 mod receiver;
 mod requests;
+mod rows;
+mod series;
 mod sessions;
 mod support;
 mod tls;

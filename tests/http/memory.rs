@@ -1,5 +1,6 @@
 //! A backend in memory: one counter table, milestones that award at once, faults on demand.
 
+use crate::rows::{Counted, NOW, NOW_S, Rows};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,11 +10,13 @@ use tidemark::http::{
     Failure, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, News, Progress,
 };
 use tidemark::names::counter_text;
+use tidemark::series::TermsBody;
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId};
 use tidemark_proto::ledger::{Awarded, DefineError};
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Policy, Reading};
-use tidemark_proto::series::{NotAdmitted, UnixTime};
+use tidemark_proto::query::{AsOf, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery, read_at, read_series};
+use tidemark_proto::series::{NotAdmitted, SeriesPolicy, UnixTime};
 use tidemark_proto::wire;
 use tidemark_transport::Credentials;
 use tokio::sync::broadcast;
@@ -53,6 +56,13 @@ struct State {
     /// What was counted with a time of its own.
     events: Vec<(CounterName, UnixTime, u64)>,
     turns: Vec<ClaimTurn>,
+    rows: Rows,
+}
+
+impl State {
+    fn counted(&self) -> Counted<'_> {
+        Counted { rows: &self.rows, up: &self.counters, down: &self.down }
+    }
 }
 
 impl Memory {
@@ -70,9 +80,18 @@ impl Memory {
         }
     }
 
+    /// Counts what happened so long ago.
+    pub fn count_ago(&self, counter: &str, ago_s: u64, delta: u64) {
+        let counter = crate::support::add(counter, delta).counter;
+        let mut state = self.state.lock().unwrap();
+        *state.counters.entry(counter.clone()).or_default() += delta;
+        state.rows.count(&counter, Half::Up, NOW_S - ago_s, delta);
+    }
+
     /// Counts and awards, as a cluster would.
     pub fn count(&self, add: &Add) -> Added {
         let mut state = self.state.lock().unwrap();
+        state.rows.count(&add.counter, Half::Up, NOW_S, add.delta);
         let value = state.counters.entry(add.counter.clone()).or_default();
         let first = *value + 1;
         *value += add.delta;
@@ -173,7 +192,9 @@ impl Backend for Memory {
             if add.counter.namespace() != "stock" {
                 return Err(BatchError::GrowOnly(add.counter.namespace().to_owned()).into());
             }
-            *self.state.lock().unwrap().down.entry(add.counter).or_default() += add.delta;
+            let mut state = self.state.lock().unwrap();
+            state.rows.count(&add.counter, Half::Down, NOW_S, add.delta);
+            *state.down.entry(add.counter).or_default() += add.delta;
             return Ok(Added::Placed(Place::Counted));
         }
         if self.slow.load(Ordering::Relaxed) {
@@ -185,6 +206,26 @@ impl Backend for Memory {
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
         Ok(counters.iter().map(|counter| self.reading(counter)).collect())
+    }
+
+    async fn read_at(&self, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
+        Ok(read_at(&self.state.lock().unwrap().counted(), NOW, counters, windows)?)
+    }
+
+    async fn read_series(&self, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
+        Ok(read_series(&self.state.lock().unwrap().counted(), NOW, counter, query)?)
+    }
+
+    async fn scan(&self, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
+        Ok(self.state.lock().unwrap().rows.scan(keys, most))
+    }
+
+    async fn series_terms(&self, namespace: &str) -> Result<TermsBody, Failure> {
+        self.state.lock().unwrap().rows.terms(namespace)
+    }
+
+    async fn set_series_terms(&self, namespace: &str, policy: SeriesPolicy) -> Result<TermsBody, Failure> {
+        self.state.lock().unwrap().rows.set_terms(namespace, policy)
     }
 
     async fn define(&self, counter: CounterName, spec: MilestoneSpec) -> Result<MilestoneList, Failure> {

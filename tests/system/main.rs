@@ -20,6 +20,7 @@ mod process;
 #[path = "../http/receiver.rs"]
 mod receiver;
 mod replicas;
+mod series;
 mod soak;
 mod updown;
 mod voters;

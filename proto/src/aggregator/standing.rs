@@ -101,6 +101,8 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         LedgerCmd::SetAside { view, start } => ledger.view_start(*view) != Some(*start),
         LedgerCmd::Namespace(name) => ledger.namespaces().any(|known| known == name),
         LedgerCmd::UpDown(name) => ledger.updown().any(|known| known == name),
+        // Carried out, or decided on what is no more.
+        LedgerCmd::Series { namespace, terms } => ledger.series_revision(namespace) >= terms.revision,
         LedgerCmd::Spread(counter) => ledger.spread().contains(counter),
         LedgerCmd::ViewAck { counter, epoch, at, arming, .. } => {
             let waits = |a: &Awaiting| (&a.counter, a.epoch, a.at, a.arming) == (counter, *epoch, *at, *arming);

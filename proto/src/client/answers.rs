@@ -303,9 +303,7 @@ impl ClientCore {
                 self.counters.half(counter) == Half::Down && self.counters.name(counter).namespace() == ns
             }),
             BatchError::Overflow { counter: full, .. } => named(&|_, counter| self.counters.name(counter) == full),
-            BatchError::Delta { idx: wrong, .. } | BatchError::BucketFull { idx: wrong, .. } => {
-                named(&|idx, _| idx == *wrong as usize)
-            }
+            BatchError::Delta { idx: wrong, .. } => named(&|idx, _| idx == *wrong as usize),
             // The log said it of the first; what it said holds for all events of the namespace that are further out.
             BatchError::Event { idx: first, why } => {
                 let namespace = self.namespace_of(batch, *first);

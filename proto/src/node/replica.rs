@@ -79,8 +79,7 @@ impl NodeCore {
     fn propose_incarnation(&mut self, now: Time) {
         let WallMs(wall) = self.wall(now);
         let second = || u32::try_from(wall / 1_000).unwrap_or(u32::MAX);
-        let incarnation =
-            if bites(Bug::IncarnationReused) { 1 } else { self.config.founded_as.unwrap_or_else(second) };
+        let incarnation = if bites(Bug::IncarnationReused) { 1 } else { self.config.founded_as.unwrap_or_else(second) };
         let incarnation = incarnation.max(1);
         let entry = encode(&Proposed::Found { incarnation });
         self.outputs.push_back(Output::Append { index: self.group.applied(), entry });

@@ -9,7 +9,7 @@
 
 use super::{TimeOutOfRange, UnixTime, Window, WindowEmpty};
 use crate::limits::{STEPS_MAX, ZONE_NAME_BYTES_MAX};
-use jiff::civil::Date;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Span, Timestamp, Zoned};
 use std::fmt;
@@ -88,12 +88,18 @@ pub enum Anchor {
 pub enum CalendarError {
     #[error("period {0:?}: a number from 1 to {COUNT_MAX} and one of s, m, h, d, w, mo, y, such as 30d")]
     Period(String),
+    #[error("unit {0:?}: one of second, minute, hour, day, week, month and year")]
+    Unit(String),
     #[error("calendar steps of {period}: the count must divide {divides}")]
     Uneven { period: Period, divides: u32 },
     #[error("more than {STEPS_MAX} boundaries of steps of {0}")]
     TooManySteps(Period),
     #[error("{period} before {at_s} s: not between 1970 and 3000")]
     OutOfRange { period: Period, at_s: u64 },
+    #[error(
+        "time {0:?}: seconds since 1970, or a date or time such as 2026-11-24 or 2026-11-24T10:30, between 1970 and 3000"
+    )]
+    Time(String),
     #[error(transparent)]
     Empty(#[from] WindowEmpty),
 }
@@ -131,6 +137,36 @@ impl Period {
         let period = Period { count, unit };
         if (1..=COUNT_MAX).contains(&count) { Ok(period) } else { Err(CalendarError::Period(period.to_string())) }
     }
+
+    /// Its length where it has one: months and years have none. A day is 24 hours here.
+    pub fn fixed_s(self) -> Option<u64> {
+        let unit_s = match self.unit {
+            CalendarUnit::Day => 86_400,
+            CalendarUnit::Week => 7 * 86_400,
+            unit => unit.elapsed_s()? as u64,
+        };
+        Some(unit_s * u64::from(self.count))
+    }
+
+    /// So many seconds, in the largest unit of fixed length up to days; `None` of 0 and where the count would be too large.
+    pub fn of_s(seconds: u64) -> Option<Period> {
+        use CalendarUnit::{Day, Hour, Minute, Second};
+        let units = [(Day, 86_400), (Hour, 3_600), (Minute, 60), (Second, 1)];
+        let (unit, unit_s) = units.into_iter().find(|&(_, unit_s)| seconds.is_multiple_of(unit_s))?;
+        Period::new(u32::try_from(seconds / unit_s).ok()?, unit).ok()
+    }
+}
+
+impl FromStr for CalendarUnit {
+    type Err = CalendarError;
+
+    /// Its name in English, or as in a [`Period`].
+    fn from_str(text: &str) -> Result<CalendarUnit, CalendarError> {
+        let names = ["second", "minute", "hour", "day", "week", "month", "year"];
+        let mut known = names.iter().zip(CalendarUnit::ALL);
+        let found = known.find(|(name, unit)| **name == text || unit.1 == text);
+        found.map(|(_, unit)| unit.0).ok_or_else(|| CalendarError::Unit(text.chars().take(16).collect()))
+    }
 }
 
 impl fmt::Display for Period {
@@ -167,6 +203,28 @@ impl Zone {
     /// Its name in the database.
     pub fn name(&self) -> &str {
         self.0.iana_name().unwrap_or("UTC")
+    }
+
+    /// Reads seconds since 1970, a time that says its offset, or a date or time by this zone's clock: a date is the day's first second.
+    pub fn time(&self, text: &str) -> Result<UnixTime, CalendarError> {
+        let no = || CalendarError::Time(text.chars().take(40).collect());
+        let local = |at: DateTime| at.to_zoned(self.0.clone()).ok().map(|at| at.timestamp().as_second());
+        let seconds = if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            text.parse().ok()
+        } else if let Ok(at) = text.parse::<Timestamp>() {
+            Some(at.as_second())
+        } else if text.contains(['T', 't', ' ']) {
+            text.parse().ok().and_then(local)
+        } else {
+            text.parse().ok().map(|date| self.start_of(date))
+        };
+        seconds.and_then(|seconds| UnixTime::from_s(seconds).ok()).ok_or_else(no)
+    }
+
+    /// A time by this zone's clock, with its offset: `2026-11-24T10:30:00+05:45`.
+    pub fn text(&self, at: UnixTime) -> String {
+        let at = timestamp(at.s() as i64);
+        at.display_with_offset(self.0.to_offset(at)).to_string()
     }
 
     /// So much before a time: 7 days before Sunday noon is the last Sunday's noon, though that may be 167 hours.
@@ -423,6 +481,37 @@ mod tests {
         for (text, s) in [("-1", "-1"), ("1969-12-31T23:59:59.5Z", "-1"), ("3000-01-01T00:00:01Z", "32503680001")] {
             assert_eq!(refused(text), format!("time {s} s: 0 (1970) to 32503680000 allowed"));
         }
+    }
+
+    #[test]
+    fn times_are_read_by_the_clock_of_the_zone_and_written_with_its_offset() {
+        let kathmandu = zone("Asia/Kathmandu");
+        let noon = utc("2026-05-05T06:15:00Z");
+        for text in ["2026-05-05T12:00", "2026-05-05 12:00:00", "2026-05-05T06:15:00Z", "1777961700"] {
+            assert_eq!(kathmandu.time(text), Ok(noon), "{text}");
+        }
+        assert_eq!(kathmandu.text(noon), "2026-05-05T12:00:00+05:45");
+        assert_eq!(kathmandu.time("2026-05-05"), Ok(utc("2026-05-04T18:15:00Z")));
+        for text in ["", "-1", "noon", "1969-12-31", "3001-01-01", "2026-13-01", "99999999999999999999"] {
+            let refused = kathmandu.time(text).unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("time {text:?}: seconds since 1970")), "{refused}");
+        }
+        assert_eq!("week".parse(), Ok(CalendarUnit::Week));
+        assert_eq!("mo".parse(), Ok(CalendarUnit::Month));
+        assert!("fortnight".parse::<CalendarUnit>().unwrap_err().to_string().contains("\"fortnight\""));
+    }
+
+    #[test]
+    fn periods_of_fixed_length_are_seconds() {
+        for (text, seconds) in [("90s", 90), ("5m", 300), ("36h", 129_600), ("730d", 63_072_000)] {
+            assert_eq!(period(text).fixed_s(), Some(seconds));
+            assert_eq!(Period::of_s(seconds).map(|period| period.to_string()).as_deref(), Some(text));
+        }
+        assert_eq!(
+            (period("2w").fixed_s(), period("1mo").fixed_s(), period("1y").fixed_s()),
+            (Some(1_209_600), None, None)
+        );
+        assert_eq!(Period::of_s(0), None);
     }
 
     #[test]

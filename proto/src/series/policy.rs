@@ -210,6 +210,16 @@ impl SeriesPolicy {
         self.late_max_s
     }
 
+    /// How far ahead an event may be, seconds.
+    pub fn ahead_max_s(&self) -> u64 {
+        self.ahead_max_s
+    }
+
+    /// What becomes of events that are later, or further ahead.
+    pub fn out_of_range(&self) -> OutOfRange {
+        self.out_of_range
+    }
+
     /// Whether an increment of that time is taken, by a clock that says `now`. The log decides ([`SeriesState::admit`]); this is for
     /// whoever would rather know before.
     pub fn admit(&self, event: UnixTime, now: UnixTime) -> Result<Admission, NotAdmitted> {

@@ -30,7 +30,8 @@ impl SeriesPlan {
         let out_of_range = *rng.pick(&[OutOfRange::Refused, OutOfRange::TotalOnly]);
         let late_max_s = *rng.pick(&[0, 30, 3_600]);
         let retention = Retention::new(all).expect("minutes, hours and days nest");
-        let policy = SeriesPolicy::new(retention, late_max_s, 60, out_of_range).expect("events are late by an hour at most");
+        let policy =
+            SeriesPolicy::new(retention, late_max_s, 60, out_of_range).expect("events are late by an hour at most");
         rng.per_10k(SERIES_PER_10K).then_some(SeriesPlan { from, policy })
     }
 }

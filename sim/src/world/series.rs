@@ -40,7 +40,8 @@ impl World {
         for (number, half, generation) in self.halves_of(counter) {
             let Some(core) = self.aggregators[dc].core() else { return };
             let Some(series) = core.view().series_of(NAMESPACE) else { return };
-            let rows: Vec<&Row> = core.view().rows(&self.names[counter], half, generation).map(|(_, row)| row).collect();
+            let rows: Vec<&Row> =
+                core.view().rows(&self.names[counter], half, generation).map(|(_, row)| row).collect();
             let truth = self.audit.oracle.buckets(number);
             series::of_view(&mut self.audit.findings, dc, number, &rows, &truth, &series.horizon);
         }
@@ -54,7 +55,8 @@ impl World {
         for (number, half, generation) in self.halves_of(counter) {
             let Some(core) = self.aggregators[dc].core() else { return };
             let Some(series) = core.view().series_of(NAMESPACE) else { return };
-            let rows: Vec<&Row> = core.view().rows(&self.names[counter], half, generation).map(|(_, row)| row).collect();
+            let rows: Vec<&Row> =
+                core.view().rows(&self.names[counter], half, generation).map(|(_, row)| row).collect();
             // What has expired by the clock that is furthest ahead may have been dropped on its way.
             let mut horizon = series.horizon.clone();
             horizon.advance(&series.policy, UnixTime::from_wall(self.true_wall()).plus(AHEAD_S));

@@ -1,0 +1,198 @@
+//! Reading plans from the rows of counters.
+
+use super::{QueryError, SeriesPlan, SeriesQuery, WindowPlan, WindowQuery};
+use crate::ids::{CounterName, Half};
+use crate::ledger::Ledger;
+use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX};
+use crate::msg::Reading;
+use crate::series::{Answer, Cover, Horizon, Row, UnixTime};
+use crate::time::WallMs;
+use crate::view::View;
+use std::collections::BTreeMap;
+
+/// Where counts come from, at one instant.
+pub trait Source {
+    /// How far the series of a namespace have expired; `None` where it keeps none.
+    fn horizon(&self, namespace: &str) -> Option<&Horizon>;
+
+    /// The value of a counter as it is shown.
+    fn reading(&self, counter: &CounterName) -> Reading;
+
+    /// The rows of one half of a counter in a generation, one of each valve.
+    fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<&Row>;
+}
+
+/// What a view shows, with the ledger applied beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    pub view: &'a View,
+    pub ledger: &'a Ledger,
+}
+
+impl Source for Shown<'_> {
+    fn horizon(&self, namespace: &str) -> Option<&Horizon> {
+        self.view.series_of(namespace).map(|series| &series.horizon)
+    }
+
+    fn reading(&self, counter: &CounterName) -> Reading {
+        self.view.read(counter, self.ledger)
+    }
+
+    fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<&Row> {
+        self.view.rows(counter, half, generation).map(|(_, row)| row).collect()
+    }
+}
+
+/// What was counted in an interval: up less down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Exact for the covered interval.
+    pub value: i128,
+    /// Bounds of what was counted in the asked one.
+    pub at_least: i128,
+    pub at_most: i128,
+}
+
+/// A window of one counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windowed {
+    pub counted: Counted,
+    /// As the plan has one.
+    pub previous: Option<Counted>,
+}
+
+/// Many counters at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AsOf {
+    pub at: WallMs,
+    /// For each namespace that was asked for, a plan of each window.
+    pub plans: BTreeMap<String, Vec<WindowPlan>>,
+    /// In the order asked.
+    pub counters: Vec<CounterAsOf>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterAsOf {
+    pub reading: Reading,
+    /// In the order of its namespace's plans.
+    pub windows: Vec<Windowed>,
+}
+
+/// A series of one counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesRead {
+    pub at: WallMs,
+    pub plan: SeriesPlan,
+    /// One of each step; `None` where it has no cover.
+    pub values: Vec<Option<Counted>>,
+}
+
+/// Values of counters, and windows of each. Errors: too many of either, a namespace without series though windows are asked for, or a
+/// window that cannot be planned.
+pub fn read_at(
+    source: &impl Source,
+    at: WallMs,
+    counters: &[CounterName],
+    windows: &[WindowQuery],
+) -> Result<AsOf, QueryError> {
+    if counters.len() > QUERY_COUNTERS_MAX {
+        return Err(QueryError::TooManyCounters(counters.len()));
+    }
+    if windows.len() > QUERY_WINDOWS_MAX {
+        return Err(QueryError::TooManyWindows(windows.len()));
+    }
+    let (now, mut plans) = (UnixTime::from_wall(at), BTreeMap::new());
+    for namespace in counters.iter().map(CounterName::namespace).filter(|_| !windows.is_empty()) {
+        if !plans.contains_key(namespace) {
+            let horizon = horizon_of(source, namespace)?;
+            let planned = windows.iter().map(|window| window.plan(horizon, now)).collect::<Result<Vec<_>, _>>()?;
+            plans.insert(namespace.to_owned(), planned);
+        }
+    }
+    let read = |counter: &CounterName| {
+        let plans = plans.get(counter.namespace()).map_or(&[][..], Vec::as_slice);
+        let halves = Halves::of(source, counter, !plans.is_empty());
+        CounterAsOf { reading: halves.reading, windows: plans.iter().map(|plan| halves.windowed(plan)).collect() }
+    };
+    let counters = counters.iter().map(read).collect();
+    Ok(AsOf { at, plans, counters })
+}
+
+/// What one counter counted in each step.
+pub fn read_series(
+    source: &impl Source,
+    at: WallMs,
+    counter: &CounterName,
+    query: &SeriesQuery,
+) -> Result<SeriesRead, QueryError> {
+    let plan = query.plan(horizon_of(source, counter.namespace())?, UnixTime::from_wall(at))?;
+    let mut halves = Halves::of(source, counter, true);
+    let values = plan.steps.iter().map(|step| step.cover.as_ref().map(|cover| halves.take(cover))).collect();
+    Ok(SeriesRead { at, plan, values })
+}
+
+fn horizon_of<'a>(source: &'a impl Source, namespace: &str) -> Result<&'a Horizon, QueryError> {
+    source.horizon(namespace).ok_or_else(|| QueryError::NoSeries(namespace.to_owned()))
+}
+
+/// The rows of both halves of a counter.
+struct Halves<'a> {
+    reading: Reading,
+    up: Shared<'a>,
+    down: Shared<'a>,
+}
+
+/// Those of one half, and how much of it may still be shown.
+struct Shared<'a> {
+    rows: Vec<&'a Row>,
+    shown: u64,
+}
+
+impl<'a> Halves<'a> {
+    /// Without rows where only the reading is wanted.
+    fn of(source: &'a impl Source, counter: &CounterName, with_rows: bool) -> Halves<'a> {
+        let reading = source.reading(counter);
+        let half = |half, shown| {
+            // Where nothing is shown, no row is looked for.
+            let rows = if with_rows && shown > 0 { source.rows(counter, half, reading.generation) } else { Vec::new() };
+            Shared { rows, shown }
+        };
+        Halves { reading, up: half(Half::Up, reading.up), down: half(Half::Down, reading.down) }
+    }
+
+    fn windowed(&self, plan: &WindowPlan) -> Windowed {
+        let counted = |cover: &Cover| counted(self.up.read(cover), self.down.read(cover));
+        Windowed { counted: counted(&plan.cover), previous: plan.previous.as_ref().map(counted) }
+    }
+
+    /// Reads one of several covers that have no bucket in common: together they show no more than the reading.
+    fn take(&mut self, cover: &Cover) -> Counted {
+        let (up, down) = (self.up.read(cover), self.down.read(cover));
+        self.up.shown -= up.value;
+        self.down.shown -= down.value;
+        counted(up, down)
+    }
+}
+
+impl Shared<'_> {
+    /// All of the answer is at most `shown`; in one generation nothing is in a window that is not in the total.
+    fn read(&self, cover: &Cover) -> Answer {
+        let sums = |granularity, indexes: std::ops::Range<u32>| {
+            self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.sum(granularity, indexes.clone())))
+        };
+        let Answer { value, at_least, at_most } = cover.read_with(sums);
+        let at_most = Some(at_most.map_or(self.shown, |at_most| at_most.min(self.shown)));
+        Answer { value: value.min(self.shown), at_least: at_least.min(self.shown), at_most }
+    }
+}
+
+fn counted(up: Answer, down: Answer) -> Counted {
+    let most = |answer: Answer| answer.at_most.unwrap_or(answer.value);
+    let less = |up: u64, down: u64| i128::from(up) - i128::from(down);
+    Counted {
+        value: less(up.value, down.value),
+        at_least: less(up.at_least, most(down)),
+        at_most: less(most(up), down.at_least),
+    }
+}

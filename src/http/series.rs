@@ -1,0 +1,186 @@
+//! Questions about series: `…/window` and `…/series` of a counter, many counters by name, prefix or rank; and how namespaces keep them.
+
+mod asked;
+mod bodies;
+
+pub use asked::{AnchorBody, CompareBody, WindowAsk};
+pub use bodies::{
+    AsOfBody, CountedBody, CounterAsOfBody, IntervalBody, PlanBody, PlansBody, PreviousBody, ReadBody, SeriesBody,
+    StepBody, TopBody, WindowBody, WindowedBody,
+};
+
+use super::answer::json;
+use super::routes::{AppState, Body, Params, below, counters_of, known_params, number, whole_of};
+use super::server::Shared;
+use super::{Backend, Failure, body};
+use crate::names::{key_text, parse_counter};
+use crate::series::PolicyBody;
+use asked::{WINDOW_PARAMS, key_range, value};
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::limits::{QUERY_COUNTERS_MAX, RANKS_MAX};
+use tidemark_proto::query::{Top, WindowQuery};
+
+/// Bytes of the body of `POST /v1/read`: 10,000 names of 400 bytes. More: `413`.
+pub const READ_BODY_BYTES_MAX: usize = 4 << 20;
+/// Counters in one page of a range. More: `400`; the rest is asked for with `after`.
+pub const RANGE_MAX: usize = 1_000;
+/// Counters in one page of a range, unless the request says it.
+const RANGE_DEFAULT: usize = 100;
+/// Places of a ranking, unless the request says it.
+const RANKS_DEFAULT: usize = 10;
+/// Counters that a ranking reads under one lock.
+const RANK_PAGE: usize = 1_000;
+
+/// `GET …/window`.
+pub(super) async fn window<B: Backend>(
+    shared: &Shared<B>,
+    counter: CounterName,
+    params: &[(String, String)],
+) -> Result<Response, Failure> {
+    known_params(params, &WINDOW_PARAMS)?;
+    let query = WindowAsk::of(params)?.window()?;
+    let read = as_of(shared, &[counter], &[query]).await?;
+    let body = read.single().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
+    Ok(json(StatusCode::OK, &body))
+}
+
+/// `GET …/series`.
+pub(super) async fn series<B: Backend>(
+    shared: &Shared<B>,
+    counter: &CounterName,
+    params: &[(String, String)],
+) -> Result<Response, Failure> {
+    known_params(params, &[&WINDOW_PARAMS[..], &["every", "anchor"]].concat())?;
+    let every =
+        value(params, "every").ok_or_else(|| Failure::invalid("every", "every=PERIOD is needed, such as 1d"))?;
+    let anchor = bodies::anchor_of(value(params, "anchor"));
+    let anchor = anchor.ok_or_else(|| Failure::invalid("anchor", "anchor is calendar or end"))?;
+    let query = WindowAsk::of(params)?.series(every, anchor)?;
+    let read = shared.backend.read_series(counter, &query).await?;
+    Ok(json(StatusCode::OK, &SeriesBody::new(counter, &read, &query.zone, every)))
+}
+
+/// `GET /v1/window?counter=…&counter=…`.
+pub(super) async fn windows<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    Query(params): Params,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    known_params(&params, &[&WINDOW_PARAMS[..], &["counter"]].concat())?;
+    let query = WindowAsk::of(&params)?.window()?;
+    Ok(json(StatusCode::OK, &as_of(&shared, &counters_of(&params)?, &[query]).await?))
+}
+
+/// `POST /v1/read`: up to 10,000 counters at one instant.
+pub(super) async fn read<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    let ReadBody { counters, windows } = body::parse(&whole_of(bytes, READ_BODY_BYTES_MAX)?)?;
+    if counters.len() > QUERY_COUNTERS_MAX {
+        let message = format!("{} counters: at most {QUERY_COUNTERS_MAX} allowed", counters.len());
+        return Err(Failure::invalid("too_many_counters", message));
+    }
+    let named = counters.iter().map(|text| parse_counter(text).map_err(|error| Failure::invalid("counter", error)));
+    let counters = named.collect::<Result<Vec<_>, _>>()?;
+    let queries = windows.iter().map(WindowAsk::window).collect::<Result<Vec<_>, _>>()?;
+    Ok(json(StatusCode::OK, &as_of(&shared, &counters, &queries).await?))
+}
+
+/// `GET /v1/range?prefix=NAMESPACE/PREFIX`: counters in the order of their keys, with a window or without.
+pub(super) async fn range<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    Query(params): Params,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "limit", "after", "before"]].concat())?;
+    let keys = key_range(&params)?;
+    let limit = value(&params, "limit").map(|text| number("limit", text, RANGE_MAX as u64)).transpose()?;
+    let ask = WindowAsk::of(&params)?;
+    let queries = if ask == WindowAsk::default() { Vec::new() } else { vec![ask.window()?] };
+    let page = shared.backend.scan(&keys, limit.map_or(RANGE_DEFAULT, |limit| limit as usize)).await?;
+    let read = as_of(&shared, &page.counters, &queries).await?;
+    Ok(json(StatusCode::OK, &AsOfBody { next: page.next.as_deref().map(key_text), ..read }))
+}
+
+/// `GET /v1/top?prefix=NAMESPACE/PREFIX&last=7d&k=10`: those that counted most in a window.
+pub(super) async fn top<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    Query(params): Params,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "k", "after", "before"]].concat())?;
+    let mut keys = key_range(&params)?;
+    let k = value(&params, "k").map(|text| number("k", text, RANKS_MAX as u64)).transpose()?;
+    let compared = WindowAsk::of(&params)?.window()?;
+    let query = WindowQuery { compare: false, ..compared.clone() };
+    let mut top = Top::new(k.map_or(RANKS_DEFAULT, |k| k as usize))?;
+    loop {
+        let page = shared.backend.scan(&keys, RANK_PAGE).await?;
+        let read = shared.backend.read_at(&page.counters, std::slice::from_ref(&query)).await?;
+        for (counter, read) in page.counters.iter().zip(&read.counters) {
+            top.offer(counter, read.windows.first().map(|window| window.counted).unwrap_or_default())?;
+        }
+        match page.next {
+            Some(next) => keys.after = Some(next),
+            None => break,
+        }
+    }
+    let looked_at = top.seen();
+    let counters: Vec<CounterName> = top.ranked().into_iter().map(|ranked| ranked.counter).collect();
+    // Once more, all at one instant: the pages were read one after the other.
+    let mut ranked = as_of(&shared, &counters, &[compared]).await?;
+    let value = |read: &CounterAsOfBody| read.windows.first().map(|window| window.counted.value);
+    ranked.counters.sort_by_key(|read| std::cmp::Reverse(value(read)));
+    Ok(json(StatusCode::OK, &TopBody { looked_at, ranked }))
+}
+
+/// `GET /v1/namespaces/{namespace}/series`.
+pub(super) async fn policy<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    shared.access.read(&headers)?;
+    Ok(json(StatusCode::OK, &shared.backend.series_terms(&namespace_of(&uri)?).await?))
+}
+
+/// `PUT` of the same.
+pub(super) async fn set_policy<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    uri: Uri,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    shared.access.write(&headers)?;
+    let namespace = namespace_of(&uri)?;
+    let wanted: PolicyBody = body::parse(&whole_of(bytes, super::BODY_BYTES_MAX)?)?;
+    let terms = shared.backend.set_series_terms(&namespace, wanted.policy()?).await?;
+    Ok(json(StatusCode::OK, &terms))
+}
+
+fn namespace_of(uri: &Uri) -> Result<String, Failure> {
+    let refused = || Failure::NotFound("no such path: {namespace}/series expected".to_owned());
+    let name = below(uri, "/v1/namespaces/").strip_suffix("/series").ok_or_else(refused)?;
+    let name = percent_encoding::percent_decode_str(name).decode_utf8().map_err(|_| refused())?.into_owned();
+    CounterName::new(&name, b"-").map_err(|error| Failure::invalid("namespace", error))?;
+    Ok(name)
+}
+
+async fn as_of<B: Backend>(
+    shared: &Shared<B>,
+    counters: &[CounterName],
+    queries: &[WindowQuery],
+) -> Result<AsOfBody, Failure> {
+    let read = shared.backend.read_at(counters, queries).await?;
+    let zones: Vec<_> = queries.iter().map(|query| query.zone.clone()).collect();
+    Ok(AsOfBody::new(counters, read, &zones))
+}

@@ -1,0 +1,244 @@
+//! Answers about series in JSON.
+
+use super::asked::{AnchorBody, WindowAsk};
+use crate::http::body::{CounterBody, Signed};
+use serde::{Deserialize, Serialize};
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::query::{AsOf, Counted, SeriesRead, Step, WindowPlan, Windowed};
+use tidemark_proto::series::calendar::Zone;
+use tidemark_proto::series::{Cover, Window};
+
+/// An interval that was asked for and the one that is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntervalBody {
+    /// By the clock of the zone that was asked for, with its offset.
+    pub from: String,
+    pub to: String,
+    /// Seconds since 1970.
+    pub from_s: u64,
+    pub to_s: u64,
+    /// What `value` was counted in, exactly.
+    pub covered_from_s: u64,
+    pub covered_to_s: u64,
+    /// By how much the covered interval differs at the beginning and at the end, seconds. What lies beyond now is no error.
+    pub error_s: [u64; 2],
+}
+
+/// What was counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedBody {
+    /// Exact for the covered interval.
+    pub value: Signed,
+    /// Bounds of what was counted in the asked one.
+    pub at_least: Signed,
+    pub at_most: Signed,
+}
+
+/// `GET …/window`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowBody {
+    pub counter: CounterBody,
+    /// When it was read, milliseconds since 1970.
+    pub at_unix_ms: u64,
+    pub window: IntervalBody,
+    pub counted: CountedBody,
+    /// The period before, with `compare=previous`; `null` also where nothing of it is kept.
+    pub previous: Option<PreviousBody>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreviousBody {
+    pub window: IntervalBody,
+    pub counted: CountedBody,
+}
+
+/// `GET …/series`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesBody {
+    pub counter: CounterBody,
+    pub at_unix_ms: u64,
+    pub zone: String,
+    pub every: String,
+    pub from_s: u64,
+    pub to_s: u64,
+    /// Ascending; each begins where the one before ends.
+    pub steps: Vec<StepBody>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepBody {
+    pub from: String,
+    pub from_s: u64,
+    pub to_s: u64,
+    /// `null`: nothing is kept of this step, or only buckets that are longer.
+    pub value: Option<Signed>,
+    pub at_least: Option<Signed>,
+    pub at_most: Option<Signed>,
+    pub error_s: Option<[u64; 2]>,
+}
+
+/// `POST /v1/read`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadBody {
+    /// `NAMESPACE/KEY`, each.
+    pub counters: Vec<String>,
+    /// Of all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<WindowAsk>,
+}
+
+/// Many counters at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsOfBody {
+    pub at_unix_ms: u64,
+    /// The windows of each namespace that was asked for, in the order asked.
+    pub namespaces: Vec<PlansBody>,
+    /// In the order asked.
+    pub counters: Vec<CounterAsOfBody>,
+    /// Of a range: the last key of this page, to be given as `after`; left out where there is nothing more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlansBody {
+    pub namespace: String,
+    pub windows: Vec<PlanBody>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanBody {
+    pub window: IntervalBody,
+    pub previous: Option<IntervalBody>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterAsOfBody {
+    pub counter: CounterBody,
+    /// All that it has counted.
+    pub value: Signed,
+    /// In the order of its namespace's windows.
+    pub windows: Vec<WindowedBody>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowedBody {
+    pub counted: CountedBody,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<CountedBody>,
+}
+
+/// `GET /v1/top`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopBody {
+    /// Counters among which these are the first.
+    pub looked_at: usize,
+    /// In the order of their places.
+    pub ranked: AsOfBody,
+}
+
+impl IntervalBody {
+    fn new(asked: Window, cover: &Cover, zone: &Zone) -> IntervalBody {
+        let (from_s, to_s) = cover.error_s();
+        IntervalBody {
+            from: zone.text(asked.from()),
+            to: zone.text(asked.to()),
+            from_s: asked.from().s(),
+            to_s: asked.to().s(),
+            covered_from_s: cover.covered.from().s(),
+            covered_to_s: cover.covered.to().s(),
+            error_s: [from_s, to_s],
+        }
+    }
+}
+
+impl From<Counted> for CountedBody {
+    fn from(counted: Counted) -> CountedBody {
+        let Counted { value, at_least, at_most } = counted;
+        CountedBody { value: Signed(value), at_least: Signed(at_least), at_most: Signed(at_most) }
+    }
+}
+
+impl From<Windowed> for WindowedBody {
+    fn from(windowed: Windowed) -> WindowedBody {
+        WindowedBody { counted: windowed.counted.into(), previous: windowed.previous.map(Into::into) }
+    }
+}
+
+impl PlanBody {
+    fn new(plan: &WindowPlan, zone: &Zone) -> PlanBody {
+        let previous = plan.previous.as_ref().map(|cover| IntervalBody::new(cover.asked, cover, zone));
+        PlanBody { window: IntervalBody::new(plan.asked, &plan.cover, zone), previous }
+    }
+}
+
+impl AsOfBody {
+    /// `zones`: those of the windows, in their order.
+    pub(super) fn new(counters: &[CounterName], as_of: AsOf, zones: &[Zone]) -> AsOfBody {
+        let plans = |(namespace, plans): (&String, &Vec<WindowPlan>)| PlansBody {
+            namespace: namespace.clone(),
+            windows: plans.iter().zip(zones).map(|(plan, zone)| PlanBody::new(plan, zone)).collect(),
+        };
+        let read = counters.iter().zip(&as_of.counters).map(|(counter, read)| CounterAsOfBody {
+            counter: counter.into(),
+            value: Signed(read.reading.value()),
+            windows: read.windows.iter().copied().map(Into::into).collect(),
+        });
+        AsOfBody {
+            at_unix_ms: as_of.at.0,
+            namespaces: as_of.plans.iter().map(plans).collect(),
+            counters: read.collect(),
+            next: None,
+        }
+    }
+
+    /// The one window of the one counter.
+    pub(super) fn single(self) -> Option<WindowBody> {
+        let plan = self.namespaces.into_iter().next()?.windows.into_iter().next()?;
+        let CounterAsOfBody { counter, windows, .. } = self.counters.into_iter().next()?;
+        let WindowedBody { counted, previous } = windows.into_iter().next()?;
+        let previous = plan.previous.zip(previous).map(|(window, counted)| PreviousBody { window, counted });
+        Some(WindowBody { counter, at_unix_ms: self.at_unix_ms, window: plan.window, counted, previous })
+    }
+}
+
+impl SeriesBody {
+    pub(super) fn new(counter: &CounterName, read: &SeriesRead, zone: &Zone, every: &str) -> SeriesBody {
+        let steps = read.plan.steps.iter().zip(&read.values);
+        SeriesBody {
+            counter: counter.into(),
+            at_unix_ms: read.at.0,
+            zone: zone.name().to_owned(),
+            every: every.to_owned(),
+            from_s: read.plan.asked.from().s(),
+            to_s: read.plan.asked.to().s(),
+            steps: steps.map(|(step, counted)| StepBody::new(step, *counted, zone)).collect(),
+        }
+    }
+}
+
+impl StepBody {
+    fn new(step: &Step, counted: Option<Counted>, zone: &Zone) -> StepBody {
+        let counted = counted.map(CountedBody::from);
+        StepBody {
+            from: zone.text(step.asked.from()),
+            from_s: step.asked.from().s(),
+            to_s: step.asked.to().s(),
+            value: counted.as_ref().map(|counted| counted.value),
+            at_least: counted.as_ref().map(|counted| counted.at_least),
+            at_most: counted.as_ref().map(|counted| counted.at_most),
+            error_s: step.cover.as_ref().map(|cover| cover.error_s().into()),
+        }
+    }
+}
+
+/// The anchor that a parameter names.
+pub(super) fn anchor_of(text: Option<&str>) -> Option<AnchorBody> {
+    match text {
+        None => Some(AnchorBody::default()),
+        Some("calendar") => Some(AnchorBody::Calendar),
+        Some("end") => Some(AnchorBody::End),
+        Some(_) => None,
+    }
+}

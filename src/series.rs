@@ -1,0 +1,325 @@
+//! Series at one data centre: how namespaces keep them, and questions about them.
+
+use crate::backend::{LEDGER_PATIENCE, late, lock, shown};
+use crate::http::Failure;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidemark_aggregator::Aggregator;
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::limits::SERIES_AHEAD_S;
+use tidemark_proto::msg::SeriesTerms;
+use tidemark_proto::query::{
+    AsOf, KeyOrder, KeyRange, Page, QueryError, SeriesQuery, SeriesRead, Shown, WindowQuery, read_at, read_series, scan,
+};
+use tidemark_proto::series::calendar::{CalendarError, Period};
+use tidemark_proto::series::{
+    BadPolicy, Granularity, Kept, NoGranularity, OutOfRange, Retention, SeriesPolicy, UnixTime,
+};
+use tidemark_proto::time::WallMs;
+use tidemark_proto::view::View;
+
+/// How late an event may be where a policy does not say it, seconds; less where nothing is kept so long.
+const LATE_DEFAULT_S: u64 = 3_600;
+/// How far ahead an event may be where a policy does not say it, seconds: clocks of front ends differ.
+const AHEAD_DEFAULT_S: u64 = 300;
+/// Names that the order of keys takes in under one lock: some milliseconds.
+const CATCH_UP_MAX: u32 = 1_024;
+
+/// Answers questions about the series of one data centre. Clones are the same.
+#[derive(Clone)]
+pub struct Series {
+    aggregator: Aggregator,
+    order: Arc<Mutex<KeyOrder>>,
+}
+
+/// How a namespace keeps series, as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyBody {
+    /// Granularities, each with how long its buckets are kept: `{"1m": "2d", "1h": "30d", "1d": "730d"}`.
+    pub keep: BTreeMap<String, String>,
+    /// How late an event may be; an hour when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<String>,
+    /// How far ahead; 5 minutes when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<String>,
+    /// What becomes of an event that is later, or further ahead.
+    #[serde(default)]
+    pub out_of_range: OutOfRangeBody,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum OutOfRangeBody {
+    /// It is refused and counts nowhere
+    #[default]
+    Refuse,
+    /// It counts in the all-time total only
+    Total,
+}
+
+/// A namespace's way of keeping series.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TermsBody {
+    pub namespace: String,
+    /// Counts the changes.
+    pub revision: u64,
+    /// From when on it holds, seconds since 1970.
+    pub since_s: Option<u64>,
+    /// `null`: no series are kept.
+    pub policy: Option<PolicyBody>,
+}
+
+/// Why a text is no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyTextError {
+    #[error(transparent)]
+    Granularity(#[from] NoGranularity),
+    #[error(transparent)]
+    Period(#[from] CalendarError),
+    #[error("{0}: months and years have no fixed length; say it in days")]
+    NotFixed(Period),
+    #[error(transparent)]
+    Policy(#[from] BadPolicy),
+    #[error("{0:?}: NAMESPACE=GRANULARITY:KEPT,… such as qa=1m:2d,1h:30d,1d:730d expected")]
+    Shape(String),
+}
+
+/// A duration in seconds.
+pub fn seconds(text: &str) -> Result<u64, PolicyTextError> {
+    let period: Period = text.parse()?;
+    period.fixed_s().ok_or(PolicyTextError::NotFixed(period))
+}
+
+/// Seconds as a period; 0 as none.
+fn period_text(seconds: u64) -> String {
+    Period::of_s(seconds).map_or(format!("{seconds}s"), |period| period.to_string())
+}
+
+/// Reads `1m:2d,1h:30d`.
+pub fn parse_keep(text: &str) -> Result<BTreeMap<String, String>, PolicyTextError> {
+    let shape = || PolicyTextError::Shape(text.chars().take(80).collect());
+    let pair = |part: &str| part.split_once(':').map(|(granularity, kept)| (granularity.to_owned(), kept.to_owned()));
+    text.split(',').map(|part| pair(part.trim()).ok_or_else(shape)).collect()
+}
+
+/// Reads `NAMESPACE=1m:2d,1h:30d`, all else being left out.
+pub fn parse_series(text: &str) -> Result<(String, SeriesPolicy), PolicyTextError> {
+    let shape = || PolicyTextError::Shape(text.chars().take(80).collect());
+    let (namespace, keep) = text.split_once('=').ok_or_else(shape)?;
+    let body = PolicyBody { keep: parse_keep(keep).map_err(|_| shape())?, ..PolicyBody::default() };
+    Ok((namespace.to_owned(), body.policy()?))
+}
+
+impl PolicyBody {
+    /// The policy that it says.
+    pub fn policy(&self) -> Result<SeriesPolicy, PolicyTextError> {
+        let kept = |(granularity, ttl): (&String, &String)| {
+            Ok(Kept { granularity: granularity.parse::<Granularity>()?, ttl_s: seconds(ttl)? })
+        };
+        let kept = self.keep.iter().map(kept).collect::<Result<Vec<_>, PolicyTextError>>()?;
+        let longest_s = kept.iter().map(|kept| kept.ttl_s).max().unwrap_or(0);
+        let or = |text: &Option<String>, otherwise| text.as_deref().map_or(Ok(otherwise), seconds);
+        let late_s = or(&self.late, LATE_DEFAULT_S.min(longest_s))?;
+        let ahead_s = or(&self.ahead, AHEAD_DEFAULT_S)?;
+        let out_of_range = match self.out_of_range {
+            OutOfRangeBody::Refuse => OutOfRange::Refused,
+            OutOfRangeBody::Total => OutOfRange::TotalOnly,
+        };
+        Ok(SeriesPolicy::new(Retention::new(kept)?, late_s, ahead_s, out_of_range)?)
+    }
+}
+
+impl From<&SeriesPolicy> for PolicyBody {
+    fn from(policy: &SeriesPolicy) -> PolicyBody {
+        let kept = policy.retention().kept().iter();
+        PolicyBody {
+            keep: kept.map(|kept| (kept.granularity.to_string(), period_text(kept.ttl_s))).collect(),
+            late: Some(period_text(policy.late_max_s())),
+            ahead: Some(period_text(policy.ahead_max_s())),
+            out_of_range: match policy.out_of_range() {
+                OutOfRange::Refused => OutOfRangeBody::Refuse,
+                OutOfRange::TotalOnly => OutOfRangeBody::Total,
+            },
+        }
+    }
+}
+
+impl TermsBody {
+    pub fn new(namespace: &str, terms: Option<&SeriesTerms>) -> TermsBody {
+        TermsBody {
+            namespace: namespace.to_owned(),
+            revision: terms.map_or(0, |terms| terms.revision),
+            since_s: terms.map(|terms| terms.since.s()),
+            policy: terms.map(|terms| PolicyBody::from(&terms.policy)),
+        }
+    }
+}
+
+/// What to say to the ledger so that a policy replaces the present terms.
+pub fn next_terms(ledger: &Ledger, namespace: &str, policy: SeriesPolicy) -> SeriesTerms {
+    let since = UnixTime::from_wall(wall_now()).plus(SERIES_AHEAD_S);
+    SeriesTerms { revision: ledger.series_revision(namespace) + 1, policy, since }
+}
+
+fn wall_now() -> WallMs {
+    WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
+}
+
+impl Series {
+    pub fn new(aggregator: &Aggregator) -> Series {
+        Series { aggregator: aggregator.clone(), order: Arc::default() }
+    }
+
+    /// Values and windows of counters at one instant.
+    pub fn read_at(&self, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
+        self.look(|source| read_at(source, wall_now(), counters, windows))
+    }
+
+    /// What a counter counted in each step.
+    pub fn read_series(&self, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
+        self.look(|source| read_series(source, wall_now(), counter, query))
+    }
+
+    /// The next counters of a range that have counted since they last began again. At most `most` are looked at.
+    pub async fn scan(&self, keys: &KeyRange, most: usize) -> Page {
+        loop {
+            let page = self.aggregator.with_ledger(|ledger| {
+                self.aggregator.with_core(|core| {
+                    let (mut order, view) = (lock(&self.order), core.view());
+                    let is_whole = order.catch_up(view.table(), CATCH_UP_MAX);
+                    is_whole
+                        .then(|| scan(&order, view.table(), keys, most, |counter| is_counted(view, ledger, counter)))
+                })
+            });
+            match page {
+                Some(page) => return page,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    /// How a namespace keeps series, and from when on.
+    ///
+    /// # Errors
+    /// The ledger does not know the namespace.
+    pub fn terms(&self, namespace: &str) -> Result<TermsBody, Failure> {
+        self.aggregator.with_ledger(|ledger| {
+            known(ledger, namespace)?;
+            Ok(TermsBody::new(namespace, ledger.series_of(namespace)))
+        })
+    }
+
+    /// Changes how a namespace keeps series, or that it does; returns once the ledger has applied it.
+    ///
+    /// # Errors
+    /// The ledger does not know the namespace, or somebody else changed it at the same time.
+    pub async fn set_terms(&self, namespace: &str, policy: SeriesPolicy) -> Result<TermsBody, Failure> {
+        let terms = self.aggregator.with_ledger(|ledger| {
+            known(ledger, namespace)?;
+            Ok::<_, Failure>(next_terms(ledger, namespace, policy))
+        })?;
+        self.aggregator.set_series(namespace, terms.clone()).await;
+        let stands = || self.aggregator.with_ledger(|ledger| ledger.series_of(namespace).cloned());
+        let later = || stands().filter(|stands| stands.revision >= terms.revision);
+        match shown(LEDGER_PATIENCE, later).await {
+            Some(stands) if stands == terms => Ok(TermsBody::new(namespace, Some(&stands))),
+            Some(_) => {
+                let message =
+                    format!("the series of {namespace} were changed at the same time: look, and decide again");
+                Err(Failure::Conflict { code: "changed", message })
+            }
+            None => Err(late()),
+        }
+    }
+
+    fn look<R>(&self, ask: impl FnOnce(&Shown<'_>) -> Result<R, QueryError>) -> Result<R, Failure> {
+        if !self.aggregator.shows() {
+            let reason = "this view has not been heard of by the ledger since it started";
+            return Err(Failure::NotServing(reason.to_owned()));
+        }
+        let answer = self
+            .aggregator
+            .with_ledger(|ledger| self.aggregator.with_core(|core| ask(&Shown { view: core.view(), ledger })));
+        Ok(answer?)
+    }
+}
+
+fn known(ledger: &Ledger, namespace: &str) -> Result<(), Failure> {
+    let is_known = ledger.namespaces().any(|known| known == namespace);
+    is_known.then_some(()).ok_or_else(|| Failure::NotFound(format!("unknown namespace {namespace:?}")))
+}
+
+/// Whether anything was counted of a counter since it last began again. One that was removed has cells, without counts.
+fn is_counted(view: &View, ledger: &Ledger, counter: &CounterName) -> bool {
+    let generation = ledger.resets().generation(counter);
+    view.sum_of(counter, generation) > 0 || view.down_of(counter, generation) > 0
+}
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Failure {
+        let message = error.to_string();
+        match error {
+            QueryError::NoSeries(_) => Failure::Conflict { code: "no_series", message },
+            QueryError::NotKept(_) => Failure::Conflict { code: "not_kept", message },
+            QueryError::Error(_) => Failure::Conflict { code: "error_not_attainable", message },
+            QueryError::FinerThanKept { .. } => Failure::Conflict { code: "finer_than_kept", message },
+            QueryError::Calendar(_) => Failure::Invalid { code: "period", message },
+            QueryError::Time(_) | QueryError::Empty(_) | QueryError::Ahead { .. } => {
+                Failure::Invalid { code: "window", message }
+            }
+            QueryError::TooManyCounters(_) | QueryError::TooManyToRank => {
+                Failure::Invalid { code: "too_many_counters", message }
+            }
+            QueryError::TooManyWindows(_) => Failure::Invalid { code: "too_many_windows", message },
+            QueryError::Ranks(_) => Failure::Invalid { code: "k", message },
+        }
+    }
+}
+
+impl From<PolicyTextError> for Failure {
+    fn from(error: PolicyTextError) -> Failure {
+        Failure::Invalid { code: "series", message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_what_its_text_says_and_says_it_again() {
+        let (namespace, policy) = parse_series("qa=1m:2d,1h:30d,1d:730d").unwrap();
+        assert_eq!((namespace.as_str(), policy.late_max_s(), policy.ahead_max_s()), ("qa", 3_600, 300));
+        let body = PolicyBody::from(&policy);
+        assert_eq!(body.policy().unwrap(), policy);
+        let json = serde_json::to_string(&body).unwrap();
+        assert_eq!(
+            json,
+            r#"{"keep":{"1d":"730d","1h":"30d","1m":"2d"},"late":"1h","ahead":"5m","out_of_range":"refuse"}"#
+        );
+        let (_, short) = parse_series("qa=1m:30m").unwrap();
+        assert_eq!(short.late_max_s(), 1_800, "nothing may be later than it is kept");
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused_with_what_it_is() {
+        for (text, refused) in [
+            ("qa", "\"qa\": NAMESPACE=GRANULARITY:KEPT"),
+            ("qa=1m", "\"qa=1m\": NAMESPACE=GRANULARITY:KEPT"),
+            ("qa=7m:1d", "7 × Minute: the count must divide 60"),
+            ("qa=1m:1mo", "1mo: months and years have no fixed length"),
+            ("qa=1m:0d", "period \"0d\""),
+            ("qa=10m:1d,15m:1d", "10m does not divide 15m"),
+            ("qa=1m:10y", "10y: months and years"),
+            ("qa=1m:900d", "1m for 77760000 s: 60 to 3932160 s allowed"),
+        ] {
+            let message = parse_series(text).unwrap_err().to_string();
+            assert!(message.starts_with(refused), "{text}: {message}");
+        }
+    }
+}
