@@ -4,6 +4,7 @@ use super::walk::{Marks, Scratch};
 use crate::limits::EDGES_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 /// A counter by its dense number in the table of whoever holds the graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -48,6 +49,14 @@ pub struct Dag {
     backward: BTreeSet<(Vertex, Vertex)>,
 }
 
+/// What can be asked of a graph: a [`Dag`], or one with changes that are tried.
+pub(super) trait Edges {
+    /// The number of edges.
+    fn count(&self) -> usize;
+    fn has(&self, edge: Edge) -> bool;
+    fn next_to(&self, way: Way, of: Vertex) -> impl Iterator<Item = Vertex> + '_;
+}
+
 /// Which way a walk goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -82,6 +91,19 @@ impl Dag {
         self.forward.iter().map(|&(from, to)| Edge { from, to })
     }
 
+    /// The edges behind one of them, or all, ascending.
+    pub fn edges_behind(&self, behind: Option<Edge>) -> impl Iterator<Item = Edge> + '_ {
+        let from = behind.map_or(Bound::Unbounded, |edge| Bound::Excluded((edge.from, edge.to)));
+        self.forward.range((from, Bound::Unbounded)).map(|&(from, to)| Edge { from, to })
+    }
+
+    /// A graph of these edges, of which it is known that they close no cycle.
+    pub fn from_edges(edges: impl IntoIterator<Item = Edge>) -> Dag {
+        let forward: BTreeSet<_> = edges.into_iter().map(|edge| (edge.from, edge.to)).collect();
+        let backward = forward.iter().map(|&(from, to)| (to, from)).collect();
+        Dag { forward, backward }
+    }
+
     /// Where counts of a vertex flow next, ascending.
     pub fn children(&self, of: Vertex) -> impl Iterator<Item = Vertex> + '_ {
         self.neighbours(Way::Down, of, None)
@@ -105,24 +127,13 @@ impl Dag {
 
     /// Adds an edge. Errors: to itself, a duplicate, one that would close a cycle (with the path), too many.
     pub fn insert(&mut self, edge: Edge) -> Result<(), EdgeRefused> {
-        if edge.from == edge.to {
-            return Err(EdgeRefused::ToItself);
-        }
-        if self.contains(edge) {
-            return Err(EdgeRefused::Duplicate);
-        }
-        if self.len() >= EDGES_MAX {
-            return Err(EdgeRefused::Full);
-        }
-        if let Some(path) = self.path(edge.to, edge.from) {
-            return Err(EdgeRefused::Cycle { path });
-        }
+        check_insert(self, edge)?;
         self.insert_checked(edge);
         Ok(())
     }
 
     /// Adds an edge that is known to close no cycle.
-    pub(super) fn insert_checked(&mut self, edge: Edge) {
+    pub(crate) fn insert_checked(&mut self, edge: Edge) {
         self.forward.insert((edge.from, edge.to));
         self.backward.insert((edge.to, edge.from));
     }
@@ -139,23 +150,7 @@ impl Dag {
     /// A path from one vertex to another, both included. Searches from both ends in turn, so it costs about twice what lies on the
     /// side with less: to ask whether a leaf closes a cycle is cheap, however much flows to where it is attached.
     pub fn path(&self, from: Vertex, to: Vertex) -> Option<Vec<Vertex>> {
-        if from == to {
-            return Some(vec![from]);
-        }
-        let (mut down, mut up) = (Side::new(Way::Down, from), Side::new(Way::Up, to));
-        loop {
-            let met = match down.expand(self, &up)? {
-                Some(met) => met,
-                None => match up.expand(self, &down)? {
-                    Some(met) => met,
-                    None => continue,
-                },
-            };
-            let mut path = down.back(met);
-            path.reverse();
-            path.extend(up.back(met).into_iter().skip(1));
-            return Some(path);
-        }
+        path(self, from, to)
     }
 
     /// All vertices that can be reached from one, without it, each once. A function of the graph; in no meaningful order.
@@ -193,6 +188,54 @@ impl Dag {
     }
 }
 
+impl Edges for Dag {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn has(&self, edge: Edge) -> bool {
+        self.contains(edge)
+    }
+
+    fn next_to(&self, way: Way, of: Vertex) -> impl Iterator<Item = Vertex> + '_ {
+        self.neighbours(way, of, None)
+    }
+}
+
+/// Whether an edge may be added.
+pub(super) fn check_insert(graph: &impl Edges, edge: Edge) -> Result<(), EdgeRefused> {
+    if edge.from == edge.to {
+        return Err(EdgeRefused::ToItself);
+    }
+    if graph.has(edge) {
+        return Err(EdgeRefused::Duplicate);
+    }
+    if graph.count() >= EDGES_MAX {
+        return Err(EdgeRefused::Full);
+    }
+    path(graph, edge.to, edge.from).map_or(Ok(()), |path| Err(EdgeRefused::Cycle { path }))
+}
+
+fn path(graph: &impl Edges, from: Vertex, to: Vertex) -> Option<Vec<Vertex>> {
+    if from == to {
+        return Some(vec![from]);
+    }
+    let (mut down, mut up) = (Side::new(Way::Down, from), Side::new(Way::Up, to));
+    loop {
+        let met = match down.expand(graph, &up)? {
+            Some(met) => met,
+            None => match up.expand(graph, &down)? {
+                Some(met) => met,
+                None => continue,
+            },
+        };
+        let mut path = down.back(met);
+        path.reverse();
+        path.extend(up.back(met).into_iter().skip(1));
+        return Some(path);
+    }
+}
+
 /// One side of a search for a path.
 struct Side {
     way: Way,
@@ -207,9 +250,9 @@ impl Side {
     }
 
     /// Looks at the neighbours of one vertex more. `None`: there is nothing more on this side; else the vertex where the sides meet.
-    fn expand(&mut self, dag: &Dag, other: &Side) -> Option<Option<Vertex>> {
+    fn expand(&mut self, graph: &impl Edges, other: &Side) -> Option<Option<Vertex>> {
         let at = self.frontier.pop_front()?;
-        for next in dag.neighbours(self.way, at, None) {
+        for next in graph.next_to(self.way, at) {
             if self.came.contains_key(&next) {
                 continue;
             }
