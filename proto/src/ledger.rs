@@ -307,8 +307,10 @@ impl Ledger {
 
     /// Takes over another replica's state (a snapshot); everything in it counts as changed.
     pub fn replace(&mut self, snapshot: Ledger) {
-        let seen = std::mem::take(self);
+        let mut seen = std::mem::take(self);
         *self = snapshot;
+        // What nobody has taken yet is not in what both states differ by.
+        self.changes = std::mem::take(&mut seen.changes);
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for (name, counter) in &self.counters {
             self.changes.accounts.extend(counter.accounts().keys().map(|&group| (name.clone(), group)));
@@ -321,9 +323,8 @@ impl Ledger {
         let begun = self.resets.generations();
         let new = begun.filter(|(counter, generation)| seen.resets.generation(counter) != *generation);
         self.changes.resets.extend(new.map(|(counter, _)| counter.clone()));
-        self.changes.forgotten = seen.forgotten != self.forgotten;
+        self.changes.forgotten |= seen.forgotten != self.forgotten;
         (self.changes.claims, self.changes.settings) = (true, true);
-        // Changes that nobody has taken yet went with what was here.
         self.changes.edges = EdgesChanged::Replaced { index: self.graph.index() };
     }
 
