@@ -77,6 +77,10 @@ impl Following {
                 self.waiting.remove(&(edge.from, edge.to));
             }
         }
+        self.reach(settled);
+    }
+
+    fn reach(&mut self, settled: u64) {
         while let Some(mark) = self.marks.pop_front_if(|mark| mark.settled <= settled) {
             self.reached = mark;
         }
@@ -214,5 +218,7 @@ impl Hierarchy {
         }
         self.following.stage = Stage::Abreast;
         self.following.mark(self.following.heard, false);
+        // There may have been no difference.
+        self.following.reach(self.flow.progress().settled);
     }
 }
