@@ -41,8 +41,10 @@ pub enum EdgeRefused<N = Vertex> {
 }
 
 /// A directed acyclic graph, some 40 bytes an edge.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Dag {
+    /// By vertex: its only child, so that a walk down a tree, which every increment is, looks up nothing.
+    only: Vec<u32>,
     /// (from, to).
     forward: BTreeSet<(Vertex, Vertex)>,
     /// (to, from).
@@ -63,6 +65,19 @@ pub(super) enum Way {
     Down,
     Up,
 }
+
+/// No child.
+const NONE: u32 = u32::MAX;
+/// Several.
+const MANY: u32 = u32::MAX - 1;
+
+impl PartialEq for Dag {
+    fn eq(&self, other: &Dag) -> bool {
+        self.forward == other.forward
+    }
+}
+
+impl Eq for Dag {}
 
 impl<N> EdgeChange<N> {
     pub fn edge(&self) -> &Edge<N> {
@@ -101,7 +116,13 @@ impl Dag {
     pub fn from_edges(edges: impl IntoIterator<Item = Edge>) -> Dag {
         let forward: BTreeSet<_> = edges.into_iter().map(|edge| (edge.from, edge.to)).collect();
         let backward = forward.iter().map(|&(from, to)| (to, from)).collect();
-        Dag { forward, backward }
+        let mut dag = Dag { only: Vec::new(), forward, backward };
+        let last = dag.forward.last().map_or(0, |&(from, _)| from.0 as usize + 1);
+        dag.only.reserve_exact(last);
+        for &(from, to) in &dag.forward {
+            gain(&mut dag.only, from, to);
+        }
+        dag
     }
 
     /// Where counts of a vertex flow next, ascending.
@@ -116,13 +137,16 @@ impl Dag {
 
     /// Neighbours behind one of them, or all.
     pub(super) fn neighbours(&self, way: Way, of: Vertex, behind: Option<Vertex>) -> impl Iterator<Item = Vertex> + '_ {
-        let edges = match way {
-            Way::Down => &self.forward,
-            Way::Up => &self.backward,
+        let (edges, only) = match way {
+            Way::Down => (&self.forward, self.only.get(of.0 as usize).copied().unwrap_or(NONE)),
+            Way::Up => (&self.backward, MANY),
         };
         let first = behind.map_or(Some(0), |behind| behind.0.checked_add(1));
-        let range = first.map(|first| edges.range((of, Vertex(first))..=(of, Vertex(u32::MAX))));
-        range.into_iter().flatten().map(|&(_, neighbour)| neighbour)
+        let range =
+            first.filter(|_| only == MANY).map(|first| edges.range((of, Vertex(first))..=(of, Vertex(u32::MAX))));
+        let is_one = only < MANY && behind.is_none_or(|behind| behind.0 < only);
+        let one = is_one.then_some(Vertex(only));
+        one.into_iter().chain(range.into_iter().flatten().map(|&(_, neighbour)| neighbour))
     }
 
     /// Adds an edge. Errors: to itself, a duplicate, one that would close a cycle (with the path), too many.
@@ -134,7 +158,9 @@ impl Dag {
 
     /// Adds an edge that is known to close no cycle.
     pub(crate) fn insert_checked(&mut self, edge: Edge) {
-        self.forward.insert((edge.from, edge.to));
+        if self.forward.insert((edge.from, edge.to)) {
+            gain(&mut self.only, edge.from, edge.to);
+        }
         self.backward.insert((edge.to, edge.from));
     }
 
@@ -144,6 +170,12 @@ impl Dag {
             return Err(EdgeRefused::Absent);
         }
         self.backward.remove(&(edge.to, edge.from));
+        let mut left = self.forward.range((edge.from, Vertex(0))..=(edge.from, Vertex(u32::MAX)));
+        self.only[edge.from.0 as usize] = match (left.next(), left.next()) {
+            (None, _) => NONE,
+            (Some(&(_, one)), None) => one.0,
+            _ => MANY,
+        };
         Ok(())
     }
 
@@ -167,6 +199,10 @@ impl Dag {
     pub fn check_invariants(&self) {
         assert_eq!(self.forward.len(), self.backward.len(), "both directions");
         assert!(self.forward.iter().all(|&(from, to)| self.backward.contains(&(to, from))), "both directions");
+        let mut only = Vec::new();
+        self.forward.iter().for_each(|&(from, to)| gain(&mut only, from, to));
+        only.resize(self.only.len().max(only.len()), NONE);
+        assert_eq!(self.only, only, "only children");
         let mut open: BTreeMap<Vertex, usize> = BTreeMap::new();
         for &(from, to) in &self.forward {
             open.entry(from).or_default();
@@ -186,6 +222,15 @@ impl Dag {
         }
         assert!(open.keys().all(|&vertex| done.has(vertex)), "no cycle");
     }
+}
+
+/// A vertex has a child more.
+fn gain(only: &mut Vec<u32>, from: Vertex, to: Vertex) {
+    let at = from.0 as usize;
+    if at >= only.len() {
+        only.resize(at + 1, NONE);
+    }
+    only[at] = if only[at] == NONE { to.0 } else { MANY };
 }
 
 impl Edges for Dag {
