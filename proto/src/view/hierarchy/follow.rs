@@ -81,8 +81,9 @@ impl Following {
     }
 
     fn reach(&mut self, settled: u64) {
-        while let Some(mark) = self.marks.pop_front_if(|mark| mark.settled <= settled) {
+        while let Some(&mark) = self.marks.front().filter(|mark| mark.settled <= settled) {
             self.reached = mark;
+            self.marks.pop_front();
         }
     }
 
