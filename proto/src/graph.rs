@@ -7,7 +7,7 @@
 //!
 //! How it is to be used:
 //!
-//! * The ledger's state holds a [`Dag`] of all accepted edges, and accepts or refuses each change ([`Dag::insert`], [`Dag::remove`]); the
+//! * The ledger's state holds a [`Dag`] of all accepted edges, and accepts or refuses changes, several together ([`Trial`]); the
 //!   accepted ones have consecutive numbers. Commands name counters ([`EdgeChange<CounterName>`](EdgeChange)); inside, a counter is a
 //!   [`Vertex`], its dense number in the table of whoever holds the graph.
 //! * Every view has a [`Flow`]. It pushes the accepted changes in their order, and works them off with [`Flow::step`], in batches
@@ -21,8 +21,10 @@
 
 mod dag;
 mod flow;
+mod trial;
 mod walk;
 
 pub use dag::{Dag, Edge, EdgeChange, EdgeRefused, Vertex};
 pub use flow::{Batch, Flow, FlowError, Pair, Progress};
+pub use trial::Trial;
 pub use walk::Scratch;

@@ -254,7 +254,7 @@ impl LogIndex {
 }
 
 /// Byte strings as byte strings, not as sequences of numbers.
-mod serde_bytes_vec {
+pub(crate) mod serde_bytes_vec {
     use serde::{Deserializer, Serializer, de::Visitor};
 
     pub fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {

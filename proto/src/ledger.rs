@@ -8,6 +8,7 @@ pub mod account;
 pub mod claims;
 pub mod counter;
 mod deferred;
+pub mod edges;
 pub mod era;
 mod fate;
 mod forgotten;
@@ -23,6 +24,7 @@ pub use account::AccountState;
 pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
 pub use deferred::Deferred;
+pub use edges::{AllowError, EdgeBatch, EdgeFault, EdgesChanged, EdgesError, Graph};
 pub use era::{EraError, OpenMilestones};
 pub use fate::Fate;
 pub use forgotten::ForgetError;
@@ -73,6 +75,7 @@ pub struct Ledger {
     forgotten: BTreeSet<DcId>,
     /// Voters that lost their logs and are to vote again.
     returning: BTreeSet<AggregatorId>,
+    graph: Graph,
     changes: ChangeSets,
 }
 
@@ -125,6 +128,8 @@ pub struct Changes {
     pub resets: Vec<CounterName>,
     /// Data centres were forgotten.
     pub forgotten: bool,
+    /// Edges between counters changed.
+    pub edges: EdgesChanged,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -138,6 +143,7 @@ struct ChangeSets {
     settings: bool,
     resets: BTreeSet<CounterName>,
     forgotten: bool,
+    edges: EdgesChanged,
 }
 
 /// A milestone that waits for a view's answer.
@@ -266,9 +272,11 @@ impl Ledger {
         }
     }
 
-    /// The others: lives of counters, and claims of awards.
+    /// The others: edges and lives of counters, and claims of awards.
     fn apply_to_lives_and_claims(&mut self, index: LogIndex, cmd: &LedgerCmd) {
         match cmd {
+            LedgerCmd::Edges { .. } => self.on_edges(index, cmd),
+            LedgerCmd::AllowEdges { from, to } => self.on_allow_edges(from, to),
             LedgerCmd::ClaimRule { counter, revision, rule } if self.counters.contains_key(counter) => {
                 self.claims.set_rule(counter, *revision, *rule);
             }
@@ -299,8 +307,10 @@ impl Ledger {
 
     /// Takes over another replica's state (a snapshot); everything in it counts as changed.
     pub fn replace(&mut self, snapshot: Ledger) {
-        let seen = std::mem::take(self);
+        let mut seen = std::mem::take(self);
         *self = snapshot;
+        // What nobody has taken yet is not in what both states differ by.
+        self.changes = std::mem::take(&mut seen.changes);
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for (name, counter) in &self.counters {
             self.changes.accounts.extend(counter.accounts().keys().map(|&group| (name.clone(), group)));
@@ -313,8 +323,9 @@ impl Ledger {
         let begun = self.resets.generations();
         let new = begun.filter(|(counter, generation)| seen.resets.generation(counter) != *generation);
         self.changes.resets.extend(new.map(|(counter, _)| counter.clone()));
-        self.changes.forgotten = seen.forgotten != self.forgotten;
+        self.changes.forgotten |= seen.forgotten != self.forgotten;
         (self.changes.claims, self.changes.settings) = (true, true);
+        self.changes.edges = EdgesChanged::Replaced { index: self.graph.index() };
     }
 
     /// Records that the entry at `index` holds no command.
@@ -559,6 +570,7 @@ impl Ledger {
             settings: changes.settings,
             resets: changes.resets.into_iter().collect(),
             forgotten: changes.forgotten,
+            edges: changes.edges,
         }
     }
 
@@ -865,6 +877,7 @@ impl Ledger {
         self.counters.values().for_each(CounterLedger::check_invariants);
         self.claims.check_invariants();
         self.resets.check_invariants();
+        self.graph.check_invariants();
         let begun = |(name, state): (&CounterName, &CounterLedger)| state.epoch() == self.resets.generation(name) + 1;
         assert!(self.counters.iter().all(begun), "an epoch is a generation's");
         assert!(!self.returning.iter().any(|voter| self.is_forgotten(voter.dc)), "who is forgotten never votes again");

@@ -153,6 +153,16 @@ pub const EDGE_CHANGES_PER_COMMAND_MAX: usize = 1_024;
 pub const EDGE_AUTHOR_BYTES_MAX: usize = 64;
 /// Edge changes that wait in a view for the one before to be worked off. More: they are not taken and are pushed again later.
 pub const EDGE_CHANGES_QUEUED_MAX: usize = 1 << 16;
+/// Edge changes that the ledger lists for a view at a time. More: it says that the graph was replaced, and the view compares.
+pub const EDGE_CHANGES_TOLD_MAX: usize = EDGE_CHANGES_QUEUED_MAX;
+/// Batches of edge changes that the ledger remembers by whom they were. Older ones are forgotten; the log has them as long as it goes.
+pub const EDGE_AUDIT_MAX: usize = 1_024;
+/// Single changes in these, so that a snapshot is not made of loads that are long done. More: the oldest batches are forgotten.
+pub const EDGE_AUDIT_CHANGES_MAX: usize = 1 << 16;
+/// Names of a path that a refusal shows. Of a longer path the middle is left out.
+pub const EDGE_PATH_NAMES_MAX: usize = 64;
+/// Pairs of namespaces between which edges are permitted. More: the permission is refused.
+pub const EDGE_PERMISSIONS_MAX: usize = 4_096;
 /// Characters of a time zone's name. Longer: the zone is unknown.
 pub const ZONE_NAME_BYTES_MAX: usize = 64;
 
@@ -191,6 +201,7 @@ const _: () = assert!(BLOCK_WEIGHT_MAX < MILESTONE_MAX);
 // A client that lives has streams that are remembered several times as long as it uses them.
 const _: () = assert!(STAY_MAX.0 * 4 <= STREAMS_KEPT_AGES as u64 * AGE_UNIT.0);
 const _: () = assert!(MESSAGE_HEAD_BYTES + ROW_BYTES_MAX <= MESSAGE_BYTES_MAX);
+const _: () = assert!(EDGE_CHANGES_PER_COMMAND_MAX <= EDGE_AUDIT_CHANGES_MAX);
 const _: () = assert!(
     MESSAGE_HEAD_BYTES + EDGE_AUTHOR_BYTES_MAX + EDGE_CHANGES_PER_COMMAND_MAX * (1 + 2 * NAME_BYTES_MAX)
         <= MESSAGE_BYTES_MAX

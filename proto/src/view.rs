@@ -5,6 +5,7 @@
 //! and the same holds, without any milestone, of its down half.
 
 mod components;
+pub mod hierarchy;
 mod limits;
 mod series;
 

@@ -118,6 +118,8 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         LedgerCmd::Reset { counter, revision, .. } | LedgerCmd::Expire { counter, revision, .. } => {
             ledger.resets().life(counter).revision > *revision
         }
+        LedgerCmd::Edges { revision, .. } => ledger.graph().revision() > *revision,
+        LedgerCmd::AllowEdges { from, to } => ledger.graph().is_allowed(from, to),
         LedgerCmd::ClaimRule { counter, revision, .. } => ledger.claims().revision(counter) > *revision,
         LedgerCmd::Claim { counter, at, holder, .. } => {
             let still = |claim: &Claim| claim.state == ClaimState::Open && claim.holder == *holder;

@@ -4,6 +4,7 @@ use super::walk::{Marks, Scratch};
 use crate::limits::EDGES_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 /// A counter by its dense number in the table of whoever holds the graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,12 +41,22 @@ pub enum EdgeRefused<N = Vertex> {
 }
 
 /// A directed acyclic graph, some 40 bytes an edge.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Dag {
+    /// By vertex: its only child, so that a walk down a tree, which every increment is, looks up nothing.
+    only: Vec<u32>,
     /// (from, to).
     forward: BTreeSet<(Vertex, Vertex)>,
     /// (to, from).
     backward: BTreeSet<(Vertex, Vertex)>,
+}
+
+/// What can be asked of a graph: a [`Dag`], or one with changes that are tried.
+pub(super) trait Edges {
+    /// The number of edges.
+    fn count(&self) -> usize;
+    fn has(&self, edge: Edge) -> bool;
+    fn next_to(&self, way: Way, of: Vertex) -> impl Iterator<Item = Vertex> + '_;
 }
 
 /// Which way a walk goes.
@@ -54,6 +65,19 @@ pub(super) enum Way {
     Down,
     Up,
 }
+
+/// No child.
+const NONE: u32 = u32::MAX;
+/// Several.
+const MANY: u32 = u32::MAX - 1;
+
+impl PartialEq for Dag {
+    fn eq(&self, other: &Dag) -> bool {
+        self.forward == other.forward
+    }
+}
+
+impl Eq for Dag {}
 
 impl<N> EdgeChange<N> {
     pub fn edge(&self) -> &Edge<N> {
@@ -82,6 +106,25 @@ impl Dag {
         self.forward.iter().map(|&(from, to)| Edge { from, to })
     }
 
+    /// The edges behind one of them, or all, ascending.
+    pub fn edges_behind(&self, behind: Option<Edge>) -> impl Iterator<Item = Edge> + '_ {
+        let from = behind.map_or(Bound::Unbounded, |edge| Bound::Excluded((edge.from, edge.to)));
+        self.forward.range((from, Bound::Unbounded)).map(|&(from, to)| Edge { from, to })
+    }
+
+    /// A graph of these edges, of which it is known that they close no cycle.
+    pub fn from_edges(edges: impl IntoIterator<Item = Edge>) -> Dag {
+        let forward: BTreeSet<_> = edges.into_iter().map(|edge| (edge.from, edge.to)).collect();
+        let backward = forward.iter().map(|&(from, to)| (to, from)).collect();
+        let mut dag = Dag { only: Vec::new(), forward, backward };
+        let last = dag.forward.last().map_or(0, |&(from, _)| from.0 as usize + 1);
+        dag.only.reserve_exact(last);
+        for &(from, to) in &dag.forward {
+            gain(&mut dag.only, from, to);
+        }
+        dag
+    }
+
     /// Where counts of a vertex flow next, ascending.
     pub fn children(&self, of: Vertex) -> impl Iterator<Item = Vertex> + '_ {
         self.neighbours(Way::Down, of, None)
@@ -94,36 +137,30 @@ impl Dag {
 
     /// Neighbours behind one of them, or all.
     pub(super) fn neighbours(&self, way: Way, of: Vertex, behind: Option<Vertex>) -> impl Iterator<Item = Vertex> + '_ {
-        let edges = match way {
-            Way::Down => &self.forward,
-            Way::Up => &self.backward,
+        let (edges, only) = match way {
+            Way::Down => (&self.forward, self.only.get(of.0 as usize).copied().unwrap_or(NONE)),
+            Way::Up => (&self.backward, MANY),
         };
         let first = behind.map_or(Some(0), |behind| behind.0.checked_add(1));
-        let range = first.map(|first| edges.range((of, Vertex(first))..=(of, Vertex(u32::MAX))));
-        range.into_iter().flatten().map(|&(_, neighbour)| neighbour)
+        let range =
+            first.filter(|_| only == MANY).map(|first| edges.range((of, Vertex(first))..=(of, Vertex(u32::MAX))));
+        let is_one = only < MANY && behind.is_none_or(|behind| behind.0 < only);
+        let one = is_one.then_some(Vertex(only));
+        one.into_iter().chain(range.into_iter().flatten().map(|&(_, neighbour)| neighbour))
     }
 
     /// Adds an edge. Errors: to itself, a duplicate, one that would close a cycle (with the path), too many.
     pub fn insert(&mut self, edge: Edge) -> Result<(), EdgeRefused> {
-        if edge.from == edge.to {
-            return Err(EdgeRefused::ToItself);
-        }
-        if self.contains(edge) {
-            return Err(EdgeRefused::Duplicate);
-        }
-        if self.len() >= EDGES_MAX {
-            return Err(EdgeRefused::Full);
-        }
-        if let Some(path) = self.path(edge.to, edge.from) {
-            return Err(EdgeRefused::Cycle { path });
-        }
+        check_insert(self, edge)?;
         self.insert_checked(edge);
         Ok(())
     }
 
     /// Adds an edge that is known to close no cycle.
-    pub(super) fn insert_checked(&mut self, edge: Edge) {
-        self.forward.insert((edge.from, edge.to));
+    pub(crate) fn insert_checked(&mut self, edge: Edge) {
+        if self.forward.insert((edge.from, edge.to)) {
+            gain(&mut self.only, edge.from, edge.to);
+        }
         self.backward.insert((edge.to, edge.from));
     }
 
@@ -133,29 +170,19 @@ impl Dag {
             return Err(EdgeRefused::Absent);
         }
         self.backward.remove(&(edge.to, edge.from));
+        let mut left = self.forward.range((edge.from, Vertex(0))..=(edge.from, Vertex(u32::MAX)));
+        self.only[edge.from.0 as usize] = match (left.next(), left.next()) {
+            (None, _) => NONE,
+            (Some(&(_, one)), None) => one.0,
+            _ => MANY,
+        };
         Ok(())
     }
 
     /// A path from one vertex to another, both included. Searches from both ends in turn, so it costs about twice what lies on the
     /// side with less: to ask whether a leaf closes a cycle is cheap, however much flows to where it is attached.
     pub fn path(&self, from: Vertex, to: Vertex) -> Option<Vec<Vertex>> {
-        if from == to {
-            return Some(vec![from]);
-        }
-        let (mut down, mut up) = (Side::new(Way::Down, from), Side::new(Way::Up, to));
-        loop {
-            let met = match down.expand(self, &up)? {
-                Some(met) => met,
-                None => match up.expand(self, &down)? {
-                    Some(met) => met,
-                    None => continue,
-                },
-            };
-            let mut path = down.back(met);
-            path.reverse();
-            path.extend(up.back(met).into_iter().skip(1));
-            return Some(path);
-        }
+        path(self, from, to)
     }
 
     /// All vertices that can be reached from one, without it, each once. A function of the graph; in no meaningful order.
@@ -172,6 +199,10 @@ impl Dag {
     pub fn check_invariants(&self) {
         assert_eq!(self.forward.len(), self.backward.len(), "both directions");
         assert!(self.forward.iter().all(|&(from, to)| self.backward.contains(&(to, from))), "both directions");
+        let mut only = Vec::new();
+        self.forward.iter().for_each(|&(from, to)| gain(&mut only, from, to));
+        only.resize(self.only.len().max(only.len()), NONE);
+        assert_eq!(self.only, only, "only children");
         let mut open: BTreeMap<Vertex, usize> = BTreeMap::new();
         for &(from, to) in &self.forward {
             open.entry(from).or_default();
@@ -193,6 +224,63 @@ impl Dag {
     }
 }
 
+/// A vertex has a child more.
+fn gain(only: &mut Vec<u32>, from: Vertex, to: Vertex) {
+    let at = from.0 as usize;
+    if at >= only.len() {
+        only.resize(at + 1, NONE);
+    }
+    only[at] = if only[at] == NONE { to.0 } else { MANY };
+}
+
+impl Edges for Dag {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn has(&self, edge: Edge) -> bool {
+        self.contains(edge)
+    }
+
+    fn next_to(&self, way: Way, of: Vertex) -> impl Iterator<Item = Vertex> + '_ {
+        self.neighbours(way, of, None)
+    }
+}
+
+/// Whether an edge may be added.
+pub(super) fn check_insert(graph: &impl Edges, edge: Edge) -> Result<(), EdgeRefused> {
+    if edge.from == edge.to {
+        return Err(EdgeRefused::ToItself);
+    }
+    if graph.has(edge) {
+        return Err(EdgeRefused::Duplicate);
+    }
+    if graph.count() >= EDGES_MAX {
+        return Err(EdgeRefused::Full);
+    }
+    path(graph, edge.to, edge.from).map_or(Ok(()), |path| Err(EdgeRefused::Cycle { path }))
+}
+
+fn path(graph: &impl Edges, from: Vertex, to: Vertex) -> Option<Vec<Vertex>> {
+    if from == to {
+        return Some(vec![from]);
+    }
+    let (mut down, mut up) = (Side::new(Way::Down, from), Side::new(Way::Up, to));
+    loop {
+        let met = match down.expand(graph, &up)? {
+            Some(met) => met,
+            None => match up.expand(graph, &down)? {
+                Some(met) => met,
+                None => continue,
+            },
+        };
+        let mut path = down.back(met);
+        path.reverse();
+        path.extend(up.back(met).into_iter().skip(1));
+        return Some(path);
+    }
+}
+
 /// One side of a search for a path.
 struct Side {
     way: Way,
@@ -207,9 +295,9 @@ impl Side {
     }
 
     /// Looks at the neighbours of one vertex more. `None`: there is nothing more on this side; else the vertex where the sides meet.
-    fn expand(&mut self, dag: &Dag, other: &Side) -> Option<Option<Vertex>> {
+    fn expand(&mut self, graph: &impl Edges, other: &Side) -> Option<Option<Vertex>> {
         let at = self.frontier.pop_front()?;
-        for next in dag.neighbours(self.way, at, None) {
+        for next in graph.next_to(self.way, at) {
             if self.came.contains_key(&next) {
                 continue;
             }

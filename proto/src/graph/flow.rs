@@ -144,6 +144,11 @@ impl Flow {
         })
     }
 
+    /// The edges after `progress().settled` changes, without that of the change under way.
+    pub fn dag(&self) -> &Dag {
+        &self.dag
+    }
+
     /// All counters, without this one, whose totals contain its direct count, each once: an increment of it is added to each.
     pub fn descendants<'s>(&self, of: Vertex, scratch: &'s mut Scratch) -> &'s [Vertex] {
         scratch.gather(&self.dag, Way::Down, of);
@@ -191,11 +196,15 @@ impl Flow {
     /// Works on: looks at no more than `budget` edges and pairs, at least one. `None` when nothing is left to be done. What a batch says
     /// is to be done before the next step and before the next increment.
     pub fn step(&mut self, budget: usize) -> Option<Batch> {
-        let mut budget = budget.max(1);
+        self.step_within(&mut budget.max(1))
+    }
+
+    /// The same, and leaves of the budget what was not used.
+    pub fn step_within(&mut self, budget: &mut usize) -> Option<Batch> {
         let moving = self.moving.as_mut()?;
         let change = moving.change;
         let mut pairs = Vec::new();
-        let settled = moving.run(&self.dag, self.progress.done, &mut budget, &mut pairs);
+        let settled = moving.run(&self.dag, self.progress.done, budget, &mut pairs);
         if let Some(&last) = pairs.last() {
             self.progress.done = Some(last);
         }

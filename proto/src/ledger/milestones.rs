@@ -1,4 +1,7 @@
 //! Which milestones a counter has: a list, a rule "every k", and the state of each that is not yet awarded.
+//!
+//! All of it is about the direct count of a counter. A total, to which others flow, has no milestones: it is each view's own sum of what
+//! has reached it, of which the ledger knows nothing and could promise nothing.
 
 use crate::ids::AggregatorId;
 use crate::limits::MILESTONES_PER_COUNTER_MAX;

@@ -1,7 +1,7 @@
 //! The ledger as a snapshot holds it: what came later stands at the end, so that one from before it is read by adding that there is
 //! none.
 
-use super::{ChangeSets, Claims, CounterLedger, Deferred, Ledger, Losses, Registered, Resets, Terms};
+use super::{ChangeSets, Claims, CounterLedger, Deferred, Graph, Ledger, Losses, Registered, Resets, Terms};
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::msg::SeriesTerms;
 use serde::{Deserialize, Serialize, Serializer};
@@ -29,6 +29,7 @@ pub(super) struct Stored {
     deferred: BTreeMap<CounterName, Deferred>,
     returning: BTreeSet<AggregatorId>,
     series: BTreeMap<String, SeriesTerms>,
+    graph: Graph,
 }
 
 /// The same, borrowed.
@@ -51,6 +52,7 @@ struct Storing<'l> {
     deferred: BTreeMap<&'l CounterName, &'l Deferred>,
     returning: &'l BTreeSet<AggregatorId>,
     series: &'l BTreeMap<String, SeriesTerms>,
+    graph: &'l Graph,
 }
 
 impl Ledger {
@@ -63,7 +65,7 @@ impl Ledger {
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Ledger { applied, namespaces, updown, spread, views, view_starts, groups, .. } = self;
-        let Ledger { counters, claims, lost, resets, forgotten, returning, series, .. } = self;
+        let Ledger { counters, claims, lost, resets, forgotten, returning, series, graph, .. } = self;
         let terms = counters.iter().map(|(name, counter)| (name, counter.terms()));
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
         let losses = counters.iter().map(|(name, counter)| (name, counter.losses()));
@@ -89,6 +91,7 @@ impl Serialize for Ledger {
             deferred,
             returning,
             series,
+            graph,
         };
         storing.serialize(serializer)
     }
@@ -98,7 +101,7 @@ impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
-        let Stored { returning, series, .. } = stored;
+        let Stored { returning, series, graph, .. } = stored;
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());
         for (name, terms) in terms {
@@ -132,6 +135,7 @@ impl From<Stored> for Ledger {
             forgotten,
             returning,
             series,
+            graph,
             changes,
         }
     }

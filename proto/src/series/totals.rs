@@ -75,20 +75,53 @@ impl Totals {
         self.buckets.capacity() * size_of::<(Key, u64)>()
     }
 
-    /// Combines with buckets in order.
+    /// Adds what of other totals is kept, or all.
+    pub fn add_totals(&mut self, other: &Totals, horizon: Option<&Horizon>) {
+        self.combine(other.kept(horizon), u64::wrapping_add);
+    }
+
+    /// Takes off what of other totals is kept.
+    pub fn take_off_totals(&mut self, other: &Totals, horizon: &Horizon) {
+        self.combine(other.kept(Some(horizon)), u64::wrapping_sub);
+    }
+
+    fn kept<'a>(&'a self, horizon: Option<&'a Horizon>) -> impl Iterator<Item = (Key, u64)> + Clone + 'a {
+        self.buckets.iter().copied().filter(move |(key, _)| horizon.is_none_or(|horizon| horizon.keeps(key.bucket())))
+    }
+
+    /// Combines with buckets in order; of a key that comes twice with both.
     fn combine(&mut self, others: impl Iterator<Item = (Key, u64)>, with: impl Fn(u64, u64) -> u64) {
         let (mut at, mut any_zero) = (0, false);
+        let mut missing: Vec<(Key, u64)> = Vec::new();
         for (key, value) in others {
             at += self.buckets[at..].partition_point(|&(held, _)| held < key);
-            if self.buckets.get(at).is_none_or(|&(held, _)| held != key) {
-                self.buckets.insert(at, (key, 0));
-            }
-            let held = &mut self.buckets[at].1;
+            let found = self.buckets.get_mut(at).filter(|(held, _)| *held == key);
+            let held = match found.or_else(|| missing.last_mut().filter(|(last, _)| *last == key)) {
+                Some((_, held)) => held,
+                None => {
+                    missing.push((key, 0));
+                    &mut missing.last_mut().expect("what was pushed").1
+                }
+            };
             *held = with(*held, value);
             any_zero |= *held == 0;
         }
+        self.insert_all(&missing);
         if any_zero {
             self.buckets.retain(|&(_, value)| value != 0);
+        }
+    }
+
+    /// Inserts buckets of which there is none yet, in order; from the back, so that each one moves once.
+    fn insert_all(&mut self, missing: &[(Key, u64)]) {
+        let mut held = self.buckets.len();
+        self.buckets.reserve_exact(missing.len());
+        self.buckets.extend_from_slice(missing);
+        for (below, &bucket) in missing.iter().enumerate().rev() {
+            let keep = self.buckets[..held].partition_point(|&(key, _)| key < bucket.0);
+            self.buckets.copy_within(keep..held, keep + below + 1);
+            self.buckets[keep + below] = bucket;
+            held = keep;
         }
     }
 }

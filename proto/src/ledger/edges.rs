@@ -1,0 +1,436 @@
+//! Edges between counters as the ledger has accepted them: the graph along which counts flow to totals.
+//!
+//! A batch of changes is carried out as a whole or not at all, and only on the graph that it was decided on; so a late copy of it means
+//! nothing. Counters get numbers in the order in which they are first named, the same in every replica, and keep them. Nothing here
+//! concerns milestones: those are about the direct count of a counter, of which the ledger knows, and never about a total.
+
+mod stored;
+
+use super::Ledger;
+use crate::graph::{Dag, Edge, EdgeChange, EdgeRefused, Trial, Vertex};
+use crate::ids::{CounterName, LogIndex};
+use crate::limits::{
+    EDGE_AUDIT_CHANGES_MAX, EDGE_AUDIT_MAX, EDGE_AUTHOR_BYTES_MAX, EDGE_CHANGES_PER_COMMAND_MAX, EDGE_CHANGES_TOLD_MAX,
+    EDGE_PATH_NAMES_MAX, EDGE_PERMISSIONS_MAX,
+};
+use crate::msg::LedgerCmd;
+use crate::table::CellTable;
+use crate::time::WallMs;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+/// The edges that were accepted, and what has been accepted how often.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(try_from = "Option<stored::Stored>")]
+pub struct Graph {
+    dag: Dag,
+    /// The all-time totals of counters in generation 0 stand for their names; their slots are the numbers of vertices.
+    names: CellTable,
+    /// Batches that were carried out.
+    revision: u64,
+    /// Single changes that were carried out.
+    index: u64,
+    /// By namespace: to which others its counts may flow.
+    allowed: BTreeMap<String, BTreeSet<String>>,
+    /// The last batches, oldest first.
+    audit: VecDeque<EdgeBatch>,
+}
+
+/// A batch of changes that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeBatch {
+    /// Of the graph before it.
+    pub revision: u64,
+    /// The ledger's entry that held it.
+    pub entry: LogIndex,
+    pub at: WallMs,
+    pub by: String,
+    pub changes: Vec<EdgeChange>,
+}
+
+/// Changes of the graph since the ledger was asked last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EdgesChanged {
+    /// These, in order; before them there were `since` ([`Graph::index`]).
+    Each { since: u64, changes: Vec<EdgeChange> },
+    /// Too many to be listed, or another replica's state was taken over: the graph after `index` changes is what stands.
+    Replaced { index: u64 },
+}
+
+/// What one change was refused for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EdgeFault {
+    #[error("unknown namespace {0:?}")]
+    UnknownNamespace(String),
+    #[error("counts of namespace {from:?} may not flow to namespace {to:?}: permit it first")]
+    NotAllowed { from: String, to: String },
+    #[error("{0}")]
+    Refused(EdgeRefused<CounterName>),
+    /// From the edge's end to its beginning. Of a long path, what lies in its middle is left out.
+    #[error("it would close a cycle: {}", PathText(path, *left_out))]
+    Cycle { path: Vec<CounterName>, left_out: usize },
+    #[error("no room for the names of more counters")]
+    Names,
+}
+
+/// Why changes of the graph would not be carried out; checked by whoever proposes them, since apply only ignores. None was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EdgesError {
+    #[error("{0} changes of edges at once: 1 to {EDGE_CHANGES_PER_COMMAND_MAX} allowed")]
+    Count(usize),
+    #[error("author of {0} bytes: at most {EDGE_AUTHOR_BYTES_MAX} allowed")]
+    Author(usize),
+    /// `position` counts from 0.
+    #[error("change {position}, {}: {fault}", ChangeText(change))]
+    Change { position: usize, change: Box<EdgeChange<CounterName>>, fault: Box<EdgeFault> },
+}
+
+/// Why edges between two namespaces would not be permitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AllowError {
+    #[error("unknown namespace {0:?}")]
+    UnknownNamespace(String),
+    #[error("edges are permitted between {EDGE_PERMISSIONS_MAX} pairs of namespaces, and no more are allowed")]
+    TooMany,
+}
+
+struct ChangeText<'c>(&'c EdgeChange<CounterName>);
+
+impl fmt::Display for ChangeText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Edge { from, to } = self.0.edge();
+        let what = if matches!(self.0, EdgeChange::Insert(_)) { "insert" } else { "remove" };
+        write!(f, "{what} {from} → {to}")
+    }
+}
+
+struct PathText<'p>(&'p [CounterName], usize);
+
+impl fmt::Display for PathText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PathText(path, left_out) = *self;
+        for (at, name) in path.iter().enumerate() {
+            if at > 0 {
+                f.write_str(" → ")?;
+            }
+            if left_out > 0 && at == path.len() / 2 {
+                write!(f, "… {left_out} more … → ")?;
+            }
+            write!(f, "{name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a batch comes to on the present graph.
+struct Tried {
+    /// Those that change something, with their positions.
+    changes: Vec<(usize, EdgeChange)>,
+    /// Counters that get the next numbers, in order.
+    new: Vec<CounterName>,
+}
+
+/// Numbers of counters, those included that a batch names first.
+struct Numbering<'g> {
+    names: &'g CellTable,
+    numbers: BTreeMap<CounterName, Vertex>,
+    new: Vec<CounterName>,
+}
+
+impl Numbering<'_> {
+    fn known(&self, counter: &CounterName) -> Option<Vertex> {
+        let known = self.names.find_total(counter, 0).map(Vertex);
+        known.or_else(|| self.numbers.get(counter).copied())
+    }
+
+    fn number(&mut self, counter: &CounterName) -> Vertex {
+        if let Some(known) = self.known(counter) {
+            return known;
+        }
+        let vertex = Vertex(self.names.len() + self.new.len() as u32);
+        self.numbers.insert(counter.clone(), vertex);
+        self.new.push(counter.clone());
+        vertex
+    }
+
+    fn name(&self, vertex: Vertex) -> CounterName {
+        match vertex.0.checked_sub(self.names.len()) {
+            Some(new) => self.new[new as usize].clone(),
+            None => self.names.name(vertex.0).counter,
+        }
+    }
+
+    /// What was refused, by names.
+    fn fault(&self, refused: EdgeRefused) -> EdgeFault {
+        match refused {
+            EdgeRefused::Cycle { path } => {
+                let left_out = path.len().saturating_sub(EDGE_PATH_NAMES_MAX);
+                let half = (path.len() - left_out) / 2;
+                let shown = path[..half].iter().chain(&path[half + left_out..]);
+                EdgeFault::Cycle { path: shown.map(|&vertex| self.name(vertex)).collect(), left_out }
+            }
+            EdgeRefused::ToItself => EdgeFault::Refused(EdgeRefused::ToItself),
+            EdgeRefused::Duplicate => EdgeFault::Refused(EdgeRefused::Duplicate),
+            EdgeRefused::Absent => EdgeFault::Refused(EdgeRefused::Absent),
+            EdgeRefused::Full => EdgeFault::Refused(EdgeRefused::Full),
+        }
+    }
+}
+
+impl Graph {
+    /// The edges, by numbers of counters.
+    pub fn dag(&self) -> &Dag {
+        &self.dag
+    }
+
+    /// How many batches were carried out: what a further one has to be decided on.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// How many single changes were carried out.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// How many counters have a number: the numbers are those below.
+    pub fn vertices(&self) -> u32 {
+        self.names.len()
+    }
+
+    /// The number of a counter that has or had an edge.
+    pub fn vertex(&self, counter: &CounterName) -> Option<Vertex> {
+        self.names.find_total(counter, 0).map(Vertex)
+    }
+
+    /// The counter of a number. Panics if it was never given.
+    pub fn name(&self, vertex: Vertex) -> CounterName {
+        self.names.name(vertex.0).counter
+    }
+
+    /// To which counters the counts of one flow next.
+    pub fn children(&self, counter: &CounterName) -> impl Iterator<Item = CounterName> + '_ {
+        self.vertex(counter).into_iter().flat_map(|vertex| self.dag.children(vertex)).map(|child| self.name(child))
+    }
+
+    /// From which counters counts flow to one next.
+    pub fn parents(&self, counter: &CounterName) -> impl Iterator<Item = CounterName> + '_ {
+        self.vertex(counter).into_iter().flat_map(|vertex| self.dag.parents(vertex)).map(|parent| self.name(parent))
+    }
+
+    /// Whether counts of one namespace may flow to another; within one they may.
+    pub fn is_allowed(&self, from: &str, to: &str) -> bool {
+        from == to || self.allowed.get(from).is_some_and(|sinks| sinks.contains(to))
+    }
+
+    /// Pairs of namespaces: counts of the first may flow to the second.
+    pub fn allowed(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.allowed.iter().flat_map(|(from, sinks)| sinks.iter().map(move |to| (from.as_str(), to.as_str())))
+    }
+
+    /// The last batches, oldest first: [`EDGE_AUDIT_MAX`] of them, or fewer with [`EDGE_AUDIT_CHANGES_MAX`] changes.
+    pub fn audit(&self) -> impl DoubleEndedIterator<Item = &EdgeBatch> + ExactSizeIterator {
+        self.audit.iter()
+    }
+
+    /// Bytes allocated for names of counters.
+    pub fn names_bytes(&self) -> usize {
+        self.names.heap_bytes()
+    }
+
+    /// Tries a batch. With `lenient`, what is there already or is not there is left out.
+    fn tried(
+        &self,
+        namespaces: &BTreeSet<String>,
+        changes: &[EdgeChange<CounterName>],
+        lenient: bool,
+    ) -> Result<Tried, (usize, EdgeFault)> {
+        let mut trial = Trial::new(&self.dag);
+        let mut numbering = Numbering { names: &self.names, numbers: BTreeMap::new(), new: Vec::new() };
+        let has_room = self.names.has_room(2 * changes.len());
+        let mut accepted = Vec::with_capacity(changes.len());
+        for (position, change) in changes.iter().enumerate() {
+            self.check_namespaces(namespaces, change).map_err(|fault| (position, fault))?;
+            if !has_room {
+                return Err((position, EdgeFault::Names));
+            }
+            let numbered = match change {
+                EdgeChange::Insert(Edge { from, to }) => {
+                    Some(EdgeChange::Insert(Edge { from: numbering.number(from), to: numbering.number(to) }))
+                }
+                EdgeChange::Remove(Edge { from, to }) => {
+                    let ends = numbering.known(from).zip(numbering.known(to));
+                    ends.map(|(from, to)| EdgeChange::Remove(Edge { from, to }))
+                }
+            };
+            match numbered.ok_or(EdgeRefused::Absent).and_then(|change| trial.change(change).map(|()| change)) {
+                Ok(change) => accepted.push((position, change)),
+                Err(EdgeRefused::Duplicate | EdgeRefused::Absent) if lenient => {}
+                Err(refused) => return Err((position, numbering.fault(refused))),
+            }
+        }
+        Ok(Tried { changes: accepted, new: numbering.new })
+    }
+
+    fn check_namespaces(
+        &self,
+        namespaces: &BTreeSet<String>,
+        change: &EdgeChange<CounterName>,
+    ) -> Result<(), EdgeFault> {
+        let edge = change.edge();
+        let (from, to) = (edge.from.namespace(), edge.to.namespace());
+        if let Some(&unknown) = [from, to].iter().find(|&&namespace| !namespaces.contains(namespace)) {
+            return Err(EdgeFault::UnknownNamespace(unknown.to_owned()));
+        }
+        if matches!(change, EdgeChange::Insert(_)) && !self.is_allowed(from, to) {
+            return Err(EdgeFault::NotAllowed { from: from.to_owned(), to: to.to_owned() });
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, tried: Tried, entry: LogIndex, at: WallMs, by: &str) -> Vec<EdgeChange> {
+        for counter in &tried.new {
+            self.names.intern(&counter.total()).expect("room that was looked for");
+        }
+        let changes: Vec<EdgeChange> = tried.changes.into_iter().map(|(_, change)| change).collect();
+        for &change in &changes {
+            match change {
+                EdgeChange::Insert(edge) => self.dag.insert_checked(edge),
+                EdgeChange::Remove(edge) => self.dag.remove(edge).expect("an edge that was tried"),
+            }
+        }
+        self.audit.push_back(EdgeBatch {
+            revision: self.revision,
+            entry,
+            at,
+            by: by.to_owned(),
+            changes: changes.clone(),
+        });
+        self.trim_audit();
+        self.revision += 1;
+        self.index += changes.len() as u64;
+        changes
+    }
+
+    fn trim_audit(&mut self) {
+        let mut listed: usize = self.audit.iter().map(|batch| batch.changes.len()).sum();
+        while self.audit.len() > EDGE_AUDIT_MAX || listed > EDGE_AUDIT_CHANGES_MAX {
+            listed -= self.audit.pop_front().map_or(0, |batch| batch.changes.len());
+        }
+    }
+
+    /// Panics when the edges are no graph, or are of nobody. Walks everything.
+    pub fn check_invariants(&self) {
+        self.dag.check_invariants();
+        let known = |edge: Edge| edge.from.0 < self.names.len() && edge.to.0 < self.names.len();
+        assert!(self.dag.edges().all(known), "ends of edges have names");
+        assert!(self.revision <= self.index, "a batch changes something");
+        assert!(self.audit.len() <= EDGE_AUDIT_MAX && self.allowed().count() <= EDGE_PERMISSIONS_MAX);
+    }
+}
+
+impl Default for EdgesChanged {
+    fn default() -> EdgesChanged {
+        EdgesChanged::Each { since: 0, changes: Vec::new() }
+    }
+}
+
+impl EdgesChanged {
+    pub fn is_empty(&self) -> bool {
+        matches!(self, EdgesChanged::Each { changes, .. } if changes.is_empty())
+    }
+
+    fn add(&mut self, before: u64, new: Vec<EdgeChange>) {
+        let index = before + new.len() as u64;
+        match self {
+            EdgesChanged::Each { changes, .. } if changes.len() + new.len() > EDGE_CHANGES_TOLD_MAX => {
+                *self = EdgesChanged::Replaced { index };
+            }
+            EdgesChanged::Each { since, changes } => {
+                if changes.is_empty() {
+                    *since = before;
+                }
+                changes.extend(new);
+            }
+            EdgesChanged::Replaced { index: last } => *last = index,
+        }
+    }
+}
+
+impl Ledger {
+    /// Edges between counters.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The command that changes edges, all of these or none, decided on this state. With `lenient`, edges to be inserted that are there
+    /// and edges to be removed that are not are left out, so that to ask again is to do nothing; `None` when nothing is left.
+    ///
+    /// # Errors
+    /// Apply would refuse it: which change, and why.
+    pub fn edges(
+        &self,
+        changes: Vec<EdgeChange<CounterName>>,
+        at: WallMs,
+        by: &str,
+        lenient: bool,
+    ) -> Result<Option<LedgerCmd>, EdgesError> {
+        if changes.len() > EDGE_CHANGES_PER_COMMAND_MAX || (changes.is_empty() && !lenient) {
+            return Err(EdgesError::Count(changes.len()));
+        }
+        if by.len() > EDGE_AUTHOR_BYTES_MAX {
+            return Err(EdgesError::Author(by.len()));
+        }
+        let tried = self.graph.tried(&self.namespaces, &changes, lenient).map_err(|(position, fault)| {
+            let change = Box::new(changes[position].clone());
+            EdgesError::Change { position, change, fault: Box::new(fault) }
+        })?;
+        let left: BTreeSet<usize> = tried.changes.iter().map(|&(position, _)| position).collect();
+        let changes: Vec<_> =
+            changes.into_iter().zip(0..).filter(|(_, at)| left.contains(at)).map(|(c, _)| c).collect();
+        let (revision, by) = (self.graph.revision, by.to_owned());
+        Ok((!changes.is_empty()).then_some(LedgerCmd::Edges { revision, changes, at, by }))
+    }
+
+    /// The command that permits edges from one namespace to another; `None` when they are permitted.
+    ///
+    /// # Errors
+    /// Apply would refuse it.
+    pub fn allowing_edges(&self, from: &str, to: &str) -> Result<Option<LedgerCmd>, AllowError> {
+        if let Some(&unknown) = [from, to].iter().find(|&&namespace| !self.namespaces.contains(namespace)) {
+            return Err(AllowError::UnknownNamespace(unknown.to_owned()));
+        }
+        if self.graph.is_allowed(from, to) {
+            return Ok(None);
+        }
+        if self.graph.allowed().count() >= EDGE_PERMISSIONS_MAX {
+            return Err(AllowError::TooMany);
+        }
+        Ok(Some(LedgerCmd::AllowEdges { from: from.to_owned(), to: to.to_owned() }))
+    }
+
+    // ---- commands ----
+
+    pub(super) fn on_edges(&mut self, entry: LogIndex, cmd: &LedgerCmd) {
+        let LedgerCmd::Edges { revision, changes, at, by } = cmd else { return };
+        let before = self.graph.index;
+        if *revision != self.graph.revision || changes.is_empty() {
+            return;
+        }
+        if let Ok(tried) = self.graph.tried(&self.namespaces, changes, false) {
+            let changes = self.graph.carry_out(tried, entry, *at, by);
+            self.changes.edges.add(before, changes);
+        }
+    }
+
+    pub(super) fn on_allow_edges(&mut self, from: &str, to: &str) {
+        if self.allowing_edges(from, to).is_ok_and(|cmd| cmd.is_some()) {
+            self.graph.allowed.entry(from.to_owned()).or_default().insert(to.to_owned());
+            self.changes.settings = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

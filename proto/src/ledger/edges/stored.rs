@@ -1,0 +1,99 @@
+//! The graph as a snapshot holds it: nothing of it while it was never changed, edges as differences from the one before.
+
+use super::{EdgeBatch, Graph};
+use crate::graph::{Dag, Edge, Vertex};
+use crate::ids::serde_bytes_vec;
+use crate::table::CellTable;
+use serde::{Deserialize, Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+#[derive(Deserialize)]
+pub(super) struct Stored {
+    revision: u64,
+    index: u64,
+    allowed: BTreeMap<String, BTreeSet<String>>,
+    namespaces: Vec<String>,
+    #[serde(with = "serde_bytes_vec")]
+    names: Vec<u8>,
+    edges: Vec<(u32, u32)>,
+    audit: VecDeque<EdgeBatch>,
+}
+
+/// The same, borrowed.
+#[derive(Serialize)]
+struct Storing<'g> {
+    revision: u64,
+    index: u64,
+    allowed: &'g BTreeMap<String, BTreeSet<String>>,
+    namespaces: &'g [String],
+    #[serde(serialize_with = "serde_bytes_vec::serialize")]
+    names: &'g [u8],
+    edges: Differences<'g>,
+    audit: &'g VecDeque<EdgeBatch>,
+}
+
+struct Differences<'g>(&'g Dag);
+
+impl Serialize for Differences<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut last = (0, 0);
+        serializer.collect_seq(self.0.edges().map(|edge| {
+            let (from, to) = (edge.from.0, edge.to.0);
+            let difference = (from - last.0, if from == last.0 { to - last.1 } else { to });
+            last = (from, to);
+            difference
+        }))
+    }
+}
+
+/// A graph in a snapshot that is none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadGraph {
+    #[error("names of counters with edges: {0}")]
+    Names(#[from] crate::table::BadNames),
+    #[error("edge {0} is of no counter, or out of order")]
+    Edge(usize),
+}
+
+impl Serialize for Graph {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Graph { dag, names, revision, index, allowed, audit } = self;
+        let is_new = *revision == 0 && allowed.is_empty();
+        let storing = (!is_new).then(|| Storing {
+            revision: *revision,
+            index: *index,
+            allowed,
+            namespaces: names.namespaces(),
+            names: names.records(0, names.len()),
+            edges: Differences(dag),
+            audit,
+        });
+        storing.serialize(serializer)
+    }
+}
+
+impl TryFrom<Option<Stored>> for Graph {
+    type Error = BadGraph;
+
+    fn try_from(stored: Option<Stored>) -> Result<Graph, BadGraph> {
+        let Some(Stored { revision, index, allowed, namespaces, names: records, edges, audit }) = stored else {
+            return Ok(Graph::default());
+        };
+        let mut names = CellTable::with_namespaces(0, namespaces);
+        names.push_records(&records)?;
+        let mut last: Option<(u32, u32)> = None;
+        let mut restored = Vec::with_capacity(edges.len());
+        for (at, (gap, to)) in edges.into_iter().enumerate() {
+            let (before, to_before) = last.unwrap_or_default();
+            let from = before.checked_add(gap);
+            let to = if gap == 0 { to_before.checked_add(to) } else { Some(to) };
+            let (from, to) = from.zip(to).ok_or(BadGraph::Edge(at))?;
+            if from.max(to) >= names.len() || from == to || last.is_some_and(|last| last >= (from, to)) {
+                return Err(BadGraph::Edge(at));
+            }
+            last = Some((from, to));
+            restored.push(Edge { from: Vertex(from), to: Vertex(to) });
+        }
+        Ok(Graph { dag: Dag::from_edges(restored), names, revision, index, allowed, audit })
+    }
+}

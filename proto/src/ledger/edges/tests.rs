@@ -1,0 +1,286 @@
+//! What the ledger promises of edges, and the whole of it against a naive model.
+
+use super::*;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+type Change = EdgeChange<CounterName>;
+
+/// Namespaces "a" and "b"; counts of "a" may flow to "b".
+const KEYS: u8 = 5;
+
+fn counter(namespace: &str, key: u8) -> CounterName {
+    CounterName::new(namespace, &[b'0' + key]).unwrap()
+}
+
+fn a(key: u8) -> CounterName {
+    counter("a", key)
+}
+
+fn insert(from: CounterName, to: CounterName) -> Change {
+    EdgeChange::Insert(Edge { from, to })
+}
+
+fn remove(from: CounterName, to: CounterName) -> Change {
+    EdgeChange::Remove(Edge { from, to })
+}
+
+struct World(Ledger, u64);
+
+impl World {
+    fn new() -> World {
+        let mut world = World(Ledger::default(), 0);
+        for name in ["a", "b"] {
+            world.apply(&LedgerCmd::Namespace(name.into()));
+        }
+        let allowing = world.0.allowing_edges("a", "b").unwrap().unwrap();
+        world.apply(&allowing);
+        world.0.take_changes();
+        world
+    }
+
+    fn apply(&mut self, cmd: &LedgerCmd) {
+        self.1 += 1;
+        self.0.apply(LogIndex(self.1), cmd);
+        self.0.check_invariants();
+    }
+
+    fn ask(&self, changes: &[Change]) -> Result<Option<LedgerCmd>, EdgesError> {
+        self.0.edges(changes.to_vec(), WallMs(self.1), "who", false)
+    }
+
+    fn change(&mut self, changes: &[Change]) {
+        let cmd = self.ask(changes).unwrap().unwrap();
+        self.apply(&cmd);
+    }
+
+    /// Asked and applied, as a proposer that did not ask might: both refuse, and nothing is changed.
+    fn refused(&mut self, changes: &[Change]) -> EdgesError {
+        let before = postcard::to_allocvec(&self.0.graph).unwrap();
+        let error = self.ask(changes).unwrap_err();
+        let (revision, at, by) = (self.0.graph().revision(), WallMs(0), String::new());
+        self.apply(&LedgerCmd::Edges { revision, changes: changes.to_vec(), at, by });
+        assert_eq!(postcard::to_allocvec(&self.0.graph).unwrap(), before);
+        error
+    }
+
+    fn edges(&self) -> BTreeSet<(CounterName, CounterName)> {
+        let graph = self.0.graph();
+        graph.dag().edges().map(|edge| (graph.name(edge.from), graph.name(edge.to))).collect()
+    }
+}
+
+#[test]
+fn a_cycle_is_refused_with_the_path_that_it_would_close() {
+    let mut world = World::new();
+    world.change(&[insert(a(1), a(2)), insert(a(2), a(3))]);
+    let error = world.refused(&[insert(a(0), a(1)), insert(a(3), a(4)), insert(a(4), a(0))]);
+    let said = "change 2, insert a:4 → a:0: it would close a cycle: a:0 → a:1 → a:2 → a:3 → a:4";
+    assert_eq!(error.to_string(), said);
+    assert_eq!(world.edges().len(), 2);
+    assert_eq!(world.0.graph().vertices(), 3, "counters of a refused batch get no numbers");
+    // Where an earlier change of the batch opens the cycle, it is none.
+    world.change(&[remove(a(2), a(3)), insert(a(3), a(1))]);
+    assert_eq!(world.0.graph().parents(&a(1)).collect::<Vec<_>>(), [a(3)]);
+    assert_eq!(world.0.graph().children(&a(1)).collect::<Vec<_>>(), [a(2)]);
+}
+
+#[test]
+fn a_long_path_is_cut_in_its_middle() {
+    let mut world = World::new();
+    let name = |number: usize| CounterName::new("a", format!("{number:03}").as_bytes()).unwrap();
+    let chain: Vec<Change> = (0..99).map(|number| insert(name(number), name(number + 1))).collect();
+    world.change(&chain);
+    let error = world.refused(&[insert(name(99), name(0))]);
+    let EdgesError::Change { position: 0, fault, .. } = &error else { panic!("{error}") };
+    let EdgeFault::Cycle { path, left_out } = fault.as_ref() else { panic!("{error}") };
+    assert_eq!((path.len(), *left_out), (EDGE_PATH_NAMES_MAX, 100 - EDGE_PATH_NAMES_MAX));
+    assert!(error.to_string().contains("a:031 → … 36 more … → a:068"), "{error}");
+}
+
+#[test]
+fn bad_changes_are_refused_by_position_name_and_reason() {
+    let mut world = World::new();
+    world.change(&[insert(a(1), a(2)), insert(a(1), counter("b", 1))]);
+    let told = |world: &mut World, change| world.refused(&[insert(a(3), a(2)), change]).to_string();
+    for (change, said) in [
+        (insert(a(1), a(1)), "change 1, insert a:1 → a:1: an edge from a counter to itself"),
+        (insert(a(1), a(2)), "change 1, insert a:1 → a:2: the edge is there already"),
+        (insert(a(3), a(2)), "change 1, insert a:3 → a:2: the edge is there already"),
+        (remove(a(2), a(1)), "change 1, remove a:2 → a:1: no such edge"),
+        (remove(a(4), a(1)), "change 1, remove a:4 → a:1: no such edge"),
+        (insert(a(1), counter("c", 1)), "change 1, insert a:1 → c:1: unknown namespace \"c\""),
+        (
+            insert(counter("b", 1), a(4)),
+            "change 1, insert b:1 → a:4: counts of namespace \"b\" may not flow to namespace \"a\": permit it first",
+        ),
+    ] {
+        assert_eq!(told(&mut world, change), said);
+    }
+    assert_eq!(world.ask(&[]).unwrap_err().to_string(), "0 changes of edges at once: 1 to 1024 allowed");
+    let many = vec![insert(a(3), a(4)); EDGE_CHANGES_PER_COMMAND_MAX + 1];
+    assert!(matches!(world.ask(&many), Err(EdgesError::Count(1_025))));
+    let by = "x".repeat(EDGE_AUTHOR_BYTES_MAX + 1);
+    let error = world.0.edges(vec![insert(a(3), a(4))], WallMs(0), &by, false).unwrap_err();
+    assert_eq!(error.to_string(), "author of 65 bytes: at most 64 allowed");
+    assert_eq!(world.0.allowing_edges("a", "c"), Err(AllowError::UnknownNamespace("c".into())));
+    assert_eq!((world.0.allowing_edges("a", "b"), world.0.allowing_edges("b", "b")), (Ok(None), Ok(None)));
+}
+
+#[test]
+fn late_copies_change_nothing_and_a_load_may_be_said_again() {
+    let mut world = World::new();
+    let load = vec![insert(a(1), a(2)), insert(a(2), a(3)), insert(a(1), a(2))];
+    let lenient = |world: &World| world.0.edges(load.clone(), WallMs(7), "loader", true).unwrap();
+    let first = lenient(&world).unwrap();
+    assert!(matches!(&first, LedgerCmd::Edges { changes, .. } if changes.len() == 2), "the copy is left out");
+    world.apply(&first);
+    assert_eq!(lenient(&world), None);
+    world.change(&[remove(a(1), a(2))]);
+    world.apply(&first);
+    assert_eq!(world.edges(), BTreeSet::from([(a(2), a(3))]), "it was decided on another graph");
+    assert_eq!((world.0.graph().revision(), world.0.graph().index()), (2, 3));
+    assert_eq!(world.0.edges(vec![remove(a(1), a(2))], WallMs(0), "", true), Ok(None));
+    assert!(world.0.edges(vec![insert(a(3), a(2))], WallMs(0), "", true).is_err(), "a cycle is one all the same");
+    let audit: Vec<_> = world.0.graph().audit().collect();
+    assert_eq!((audit[0].revision, audit[0].at, audit[0].by.as_str()), (0, WallMs(7), "loader"));
+    assert_eq!((audit[1].revision, audit[1].entry, audit[1].changes.len()), (1, LogIndex(5), 1));
+}
+
+#[test]
+fn of_many_changes_and_of_another_state_only_the_graph_is_told() {
+    let mut world = World::new();
+    world.change(&[insert(a(1), a(2))]);
+    let edge = Edge { from: Vertex(0), to: Vertex(1) };
+    let told = world.0.take_changes().edges;
+    assert_eq!(told, EdgesChanged::Each { since: 0, changes: vec![EdgeChange::Insert(edge)] });
+    world.change(&[remove(a(1), a(2))]);
+    let told = world.0.take_changes().edges;
+    assert_eq!(told, EdgesChanged::Each { since: 1, changes: vec![EdgeChange::Remove(edge)] });
+    assert!(world.0.take_changes().edges.is_empty());
+    let all: Vec<Change> = (0..512).flat_map(|_| [insert(a(1), a(2)), remove(a(1), a(2))]).collect();
+    for _ in 0..EDGE_CHANGES_TOLD_MAX / 1_024 {
+        world.change(&all);
+    }
+    world.change(&[insert(a(1), a(2))]);
+    let index = 2 + EDGE_CHANGES_TOLD_MAX as u64 + 1;
+    assert_eq!(world.0.take_changes().edges, EdgesChanged::Replaced { index });
+    assert!(world.0.graph().audit().map(|batch| batch.changes.len()).sum::<usize>() <= EDGE_AUDIT_CHANGES_MAX);
+    let mut other = Ledger::default();
+    other.replace(world.0.clone());
+    assert_eq!(other.take_changes().edges, EdgesChanged::Replaced { index });
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Inserts, or removes what is at such a place among the edges.
+    Batch(Vec<(bool, u8, u8, Index)>),
+    /// The last command once more.
+    Copy,
+    Restore,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let change = (any::<bool>(), 0..2 * KEYS, 0..2 * KEYS, any::<Index>());
+    prop_oneof![
+        8 => proptest::collection::vec(change, 1..4).prop_map(Step::Batch),
+        1 => Just(Step::Copy),
+        1 => Just(Step::Restore),
+    ]
+}
+
+type Naive = BTreeSet<(CounterName, CounterName)>;
+
+fn reaches(edges: &Naive, from: &CounterName, to: &CounterName) -> bool {
+    from == to || edges.iter().any(|(at, next)| at == from && reaches(edges, next, to))
+}
+
+fn naively(mut edges: Naive, changes: &[Change]) -> Option<Naive> {
+    for change in changes {
+        let Edge { from, to } = change.edge().clone();
+        let across = from.namespace() == "b" && to.namespace() == "a";
+        let is_fine = match change {
+            EdgeChange::Insert(_) => !across && !reaches(&edges, &to, &from) && edges.insert((from, to)),
+            EdgeChange::Remove(_) => edges.remove(&(from, to)),
+        };
+        if !is_fine {
+            return None;
+        }
+    }
+    Some(edges)
+}
+
+fn named(number: u8) -> CounterName {
+    if number < KEYS { a(number) } else { counter("b", number - KEYS) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn edges_are_those_of_a_naive_model_and_a_snapshot_is_the_state(steps in proptest::collection::vec(step(), 1..60)) {
+        let mut world = World::new();
+        let (mut model, mut last, mut told) = (Naive::new(), LedgerCmd::Namespace("a".into()), Dag::default());
+        for step in steps {
+            match step {
+                Step::Batch(wanted) => {
+                    let change = |(inserts, from, to, index): (bool, u8, u8, Index)| {
+                        if inserts || model.is_empty() {
+                            return insert(named(from), named(to));
+                        }
+                        let (from, to) = model.iter().nth(index.index(model.len())).unwrap().clone();
+                        remove(from, to)
+                    };
+                    let changes: Vec<Change> = wanted.into_iter().map(change).collect();
+                    let expected = naively(model.clone(), &changes);
+                    let asked = world.ask(&changes);
+                    prop_assert_eq!(asked.is_ok(), expected.is_some(), "{:?}", asked);
+                    model = expected.unwrap_or(model);
+                    let (revision, at, by) = (world.0.graph().revision(), WallMs(world.1), "who".to_owned());
+                    last = LedgerCmd::Edges { revision, changes, at, by };
+                    if let Ok(cmd) = asked {
+                        prop_assert_eq!(cmd.as_ref(), Some(&last));
+                    }
+                    world.apply(&last);
+                }
+                Step::Copy if matches!(&last, LedgerCmd::Edges { revision, .. } if *revision < world.0.graph().revision()) => {
+                    world.apply(&last);
+                }
+                Step::Copy => {}
+                Step::Restore => {
+                    let bytes = postcard::to_allocvec(&world.0).unwrap();
+                    let restored: Ledger = postcard::from_bytes(&bytes).unwrap();
+                    prop_assert_eq!(postcard::to_allocvec(&restored).unwrap(), bytes);
+                    prop_assert_eq!(restored.graph().dag(), world.0.graph().dag());
+                    let changes = std::mem::take(&mut world.0.changes);
+                    world.0 = restored;
+                    world.0.changes = changes;
+                }
+            }
+            prop_assert_eq!(world.edges(), model.clone());
+            // What is told, carried out in its order, is the graph.
+            let EdgesChanged::Each { since, changes } = world.0.take_changes().edges else { panic!("few changes") };
+            prop_assert!(changes.is_empty() || since + changes.len() as u64 == world.0.graph().index());
+            for change in changes {
+                match change {
+                    EdgeChange::Insert(edge) => prop_assert_eq!(told.insert(edge), Ok(())),
+                    EdgeChange::Remove(edge) => prop_assert_eq!(told.remove(edge), Ok(())),
+                }
+            }
+            prop_assert_eq!(&told, world.0.graph().dag());
+        }
+    }
+
+    #[test]
+    fn bytes_that_hold_no_graph_are_refused_and_never_panic(cut in any::<Index>(), at in any::<Index>(), value: u8) {
+        let mut world = World::new();
+        world.change(&[insert(a(1), a(2)), insert(a(1), a(3)), insert(a(2), a(3))]);
+        let mut bytes = postcard::to_allocvec(world.0.graph()).unwrap();
+        prop_assert!(postcard::from_bytes::<Graph>(&bytes[..cut.index(bytes.len())]).is_err());
+        let at = at.index(bytes.len());
+        bytes[at] = value;
+        if let Ok(graph) = postcard::from_bytes::<Graph>(&bytes) {
+            prop_assert!(graph.dag().edges().all(|edge| edge.from.0.max(edge.to.0) < graph.vertices()));
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Totals of one view: what each counter inherits from its ancestors, kept up with every increment and every change of the graph.
+//!
+//! The total of a counter is its own direct count and what it inherits: the direct counts of its ancestors, each once, in the present
+//! generation of each. So a read never walks the graph. What is inherited is derived from direct counts and the ledger's graph; it is
+//! told to nobody and never persisted: a process counts it anew when it starts ([`Hierarchy::recount`]). Totals say nothing of milestones,
+//! and know nothing of what the ledger alone knows of lost groups.
+//!
+//! How it is to be used. The view calls
+//!
+//! * [`on_raised`](Hierarchy::on_raised) and [`on_row_raised`](Hierarchy::on_row_raised) for each component and row that it has raised;
+//! * [`on_ledger`](Hierarchy::on_ledger) for all changes of the ledger, [`on_horizon`](Hierarchy::on_horizon) when buckets expire;
+//! * [`step`](Hierarchy::step) between its other work, as long as it says that there is more to do.
+//!
+//! Cells that the view has named since one of the two last were called are taken in by the next: what was counted in them meanwhile is
+//! inherited from then on.
+//!
+//! Buckets of a total are kept as long as the namespaces of all counters that may flow to it keep theirs, since a sum of which parts
+//! have expired is none: the horizon of a namespace is merged with those of all namespaces from which edges to it are permitted.
+
+mod follow;
+mod horizons;
+mod recount;
+mod sums;
+
+pub use sums::Sums;
+
+use crate::graph::{Batch, EdgeChange, Flow, Scratch, Vertex};
+use crate::ids::{Bucket, CellId, CounterName, Half};
+use crate::ledger::{Changes, Ledger};
+use crate::series::{BucketId, Horizon, Row};
+use follow::Following;
+use horizons::Horizons;
+use sums::HALVES;
+
+/// No vertex, slot, or sums.
+const NONE: u32 = u32::MAX;
+/// Pairs that one batch looks at at least, however many buckets each may have.
+const BATCH_MIN: usize = 16;
+
+/// What a hierarchy asks of the view that it belongs to.
+pub trait DirectCounts {
+    /// The number of cells; slots are below it.
+    fn cells(&self) -> u32;
+    fn name(&self, slot: u32) -> CellId;
+    /// The slot of one half of a counter's all-time total in a generation, if it has one.
+    fn find(&self, counter: &CounterName, half: Half, generation: u32) -> Option<u32>;
+    /// The sum of a slot's components.
+    fn sum(&self, slot: u32) -> u64;
+    /// The rows of a slot's components.
+    fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_;
+}
+
+/// Inherited sums of all counters of a view.
+#[derive(Clone, Debug, Default)]
+pub struct Hierarchy {
+    flow: Flow,
+    scratch: Scratch,
+    /// By slot of the view: the vertex of its counter, if it is a half of the total of its present generation.
+    vertex_of: Vec<u32>,
+    /// By vertex.
+    nodes: Vec<Node>,
+    /// Of counters that have or had ancestors.
+    heirs: Vec<Heir>,
+    horizons: Horizons,
+    following: Following,
+    /// Pairs of the change under way that are done.
+    pairs_done: u64,
+    /// Buckets that a pair of the last batch had.
+    buckets_per_pair: usize,
+    /// The heir that is looked at next for what has expired.
+    sweeping: Option<usize>,
+    /// More has expired since that began.
+    sweeps_again: bool,
+    /// What is kept has changed in a way that only a recount can follow.
+    must_recount: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// By half: the slot of the present generation.
+    slots: [u32; 2],
+    heir: u32,
+    namespace: u16,
+}
+
+#[derive(Clone, Debug)]
+struct Heir {
+    namespace: u16,
+    sums: Sums,
+}
+
+/// How far a view has followed the graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HierarchyProgress {
+    /// Totals are those of the ledger's graph after so many changes ([`Graph::index`](crate::ledger::Graph::index)), and of a part of the next one.
+    pub index: u64,
+    /// Pairs of counters done of the change under way.
+    pub pairs: u64,
+    /// Changes that wait, the one under way included.
+    pub waiting: usize,
+    /// More wait in the ledger: the graphs are being compared.
+    pub compares: bool,
+}
+
+impl Hierarchy {
+    // ---- reading ----
+
+    /// What a counter inherits; `None` where it never had an ancestor.
+    pub fn inherited(&self, counter: &CounterName, ledger: &Ledger) -> Option<&Sums> {
+        let node = self.nodes.get(ledger.graph().vertex(counter)?.0 as usize)?;
+        self.heirs.get(node.heir as usize).map(|heir| &heir.sums)
+    }
+
+    /// Which buckets of totals are kept in a namespace; `None` where it keeps no series.
+    pub fn horizon(&self, namespace: &str) -> Option<&Horizon> {
+        self.horizons.of_totals(self.horizons.number_of(namespace)?)
+    }
+
+    pub fn progress(&self) -> HierarchyProgress {
+        HierarchyProgress {
+            index: self.following.index(self.flow.progress().settled),
+            pairs: self.pairs_done,
+            waiting: self.flow.unsettled(),
+            compares: !self.following.is_abreast(),
+        }
+    }
+
+    /// Bytes allocated, without the graph.
+    pub fn heap_bytes(&self) -> usize {
+        4 * self.vertex_of.capacity()
+            + size_of::<Node>() * self.nodes.capacity()
+            + size_of::<Heir>() * self.heirs.capacity()
+            + self.heirs.iter().map(|heir| heir.sums.heap_bytes()).sum::<usize>()
+            + self.flow.moving_bytes()
+    }
+
+    // ---- increments ----
+
+    /// A component of a slot was raised by so much.
+    #[inline]
+    pub fn on_raised(&mut self, slot: u32, by: u64) {
+        let Some((vertex, half)) = self.source(slot) else { return };
+        for &to in self.flow.descendants(vertex, &mut self.scratch) {
+            let count = &mut heir(&mut self.nodes, &mut self.heirs, to).sums.counts[half as usize];
+            *count = count.wrapping_add(by);
+        }
+    }
+
+    /// Buckets of a row of a slot were raised by so much, as far as its namespace keeps them.
+    pub fn on_row_raised(&mut self, slot: u32, raised: &[(BucketId, u64)]) {
+        let Some((vertex, half)) = self.source(slot) else { return };
+        for &to in self.flow.descendants(vertex, &mut self.scratch) {
+            let heir = heir(&mut self.nodes, &mut self.heirs, to);
+            if let Some(horizon) = self.horizons.of_totals(heir.namespace) {
+                let buckets = &mut heir.sums.buckets[half as usize];
+                raised.iter().for_each(|&(bucket, by)| buckets.raise(bucket, by, horizon));
+            }
+        }
+    }
+
+    fn source(&self, slot: u32) -> Option<(Vertex, Half)> {
+        let vertex = self.vertex_of.get(slot as usize).copied().filter(|&vertex| vertex != NONE)?;
+        let half = if self.nodes[vertex as usize].slots[0] == slot { Half::Up } else { Half::Down };
+        Some((Vertex(vertex), half))
+    }
+
+    // ---- the ledger, and time ----
+
+    /// Takes over what changed in the ledger applied here. All changes have to be told, in their order.
+    pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger, view: &impl DirectCounts) {
+        self.take_in(ledger, view);
+        for counter in &changes.resets {
+            let vertex = ledger.graph().vertex(counter).filter(|vertex| (vertex.0 as usize) < self.nodes.len());
+            if let Some(vertex) = vertex {
+                self.begin_again(vertex, ledger, view);
+            }
+        }
+        if changes.settings && self.horizons.on_permissions(ledger) {
+            self.sweep_again();
+        }
+        self.follow(&changes.edges, ledger.graph());
+    }
+
+    /// A namespace keeps other buckets than before: time went on, or its policy is another one.
+    pub fn on_horizon(&mut self, namespace: &str, horizon: &Horizon, ledger: &Ledger) {
+        let effect = self.horizons.set(namespace, horizon, ledger);
+        self.must_recount |= effect.regranulated && !self.heirs.is_empty();
+        if effect.expired {
+            self.sweep_again();
+        }
+    }
+
+    /// Works on: looks at no more than about `budget` edges, pairs and buckets. Whether there is more to do.
+    pub fn step(&mut self, budget: usize, ledger: &Ledger, view: &impl DirectCounts) -> bool {
+        self.take_in(ledger, view);
+        if self.must_recount {
+            self.recount(ledger, view);
+            return false;
+        }
+        let mut budget = budget.max(1);
+        self.compare(&mut budget, ledger.graph());
+        self.carry(&mut budget, view);
+        self.sweep(&mut budget);
+        self.flow.unsettled() > 0 || self.sweeping.is_some() || self.can_compare(ledger.graph())
+    }
+
+    /// Takes in cells and counters that are new.
+    fn take_in(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
+        for slot in self.vertex_of.len() as u32..view.cells() {
+            self.vertex_of.push(NONE);
+            if !self.nodes.is_empty() {
+                self.adopt(slot, ledger, view);
+            }
+        }
+        // A counter that is new here has no flow yet.
+        for vertex in self.nodes.len() as u32..ledger.graph().vertices() {
+            let name = ledger.graph().name(Vertex(vertex));
+            let namespace = self.horizons.number(name.namespace());
+            self.nodes.push(Node { slots: [NONE; 2], heir: NONE, namespace });
+            self.map(Vertex(vertex), &name, ledger, view);
+        }
+    }
+
+    /// A new cell, in which something may have been counted already.
+    fn adopt(&mut self, slot: u32, ledger: &Ledger, view: &impl DirectCounts) {
+        let CellId { counter, generation, half, bucket } = view.name(slot);
+        let vertex = ledger.graph().vertex(&counter).filter(|vertex| (vertex.0 as usize) < self.nodes.len());
+        let Some(vertex) = vertex.filter(|_| bucket == Bucket::Total) else { return };
+        let held = &mut self.nodes[vertex.0 as usize].slots[half as usize];
+        // Where one of another generation is held, the counter's reset is still to be told here.
+        if *held != NONE || generation != ledger.resets().generation(&counter) {
+            return;
+        }
+        *held = slot;
+        self.vertex_of[slot as usize] = vertex.0;
+        let mut counted = Sums::default();
+        self.gather_half(vertex, half, view, &mut counted);
+        self.spread(vertex, &counted, true);
+    }
+
+    /// Finds the cells of a counter's present generation.
+    fn map(&mut self, vertex: Vertex, name: &CounterName, ledger: &Ledger, view: &impl DirectCounts) {
+        let generation = ledger.resets().generation(name);
+        for half in HALVES {
+            let slot = view.find(name, half, generation);
+            // Cells that are not taken in yet come by themselves.
+            let slot = slot.filter(|&slot| (slot as usize) < self.vertex_of.len());
+            self.nodes[vertex.0 as usize].slots[half as usize] = slot.unwrap_or(NONE);
+            if let Some(slot) = slot {
+                self.vertex_of[slot as usize] = vertex.0;
+            }
+        }
+    }
+
+    /// A counter began again: what its earlier generation contributed is taken off, and what the present one has is added.
+    fn begin_again(&mut self, vertex: Vertex, ledger: &Ledger, view: &impl DirectCounts) {
+        let before = self.gather(vertex, view);
+        self.spread(vertex, &before, false);
+        for slot in self.nodes[vertex.0 as usize].slots {
+            if slot != NONE {
+                self.vertex_of[slot as usize] = NONE;
+            }
+        }
+        self.map(vertex, &ledger.graph().name(vertex), ledger, view);
+        let present = self.gather(vertex, view);
+        self.spread(vertex, &present, true);
+    }
+
+    /// Adds to all descendants, or takes off.
+    fn spread(&mut self, from: Vertex, sums: &Sums, adds: bool) {
+        if sums.is_empty() {
+            return;
+        }
+        for &to in self.flow.descendants(from, &mut self.scratch) {
+            let Heir { sums: held, namespace } = heir(&mut self.nodes, &mut self.heirs, to);
+            let horizon = self.horizons.of_totals(*namespace);
+            if adds { held.add(sums, horizon) } else { held.take_off(sums, horizon) }
+        }
+    }
+
+    /// What is counted of a counter directly, and kept there.
+    fn gather(&self, vertex: Vertex, view: &impl DirectCounts) -> Sums {
+        let mut sums = Sums::default();
+        HALVES.into_iter().for_each(|half| self.gather_half(vertex, half, view, &mut sums));
+        sums
+    }
+
+    fn gather_half(&self, vertex: Vertex, half: Half, view: &impl DirectCounts, sums: &mut Sums) {
+        let Node { slots, namespace, .. } = self.nodes[vertex.0 as usize];
+        let slot = slots[half as usize];
+        if slot == NONE {
+            return;
+        }
+        sums.counts[half as usize] = view.sum(slot);
+        if let Some(horizon) = self.horizons.own(namespace) {
+            view.rows(slot).for_each(|row| sums.buckets[half as usize].add(row, horizon));
+        }
+    }
+
+    // ---- steps ----
+
+    /// Works off changes of the graph.
+    fn carry(&mut self, budget: &mut usize, view: &impl DirectCounts) {
+        while *budget > 0 {
+            let given = (*budget / (1 + self.buckets_per_pair)).max(BATCH_MIN);
+            let mut left = given;
+            let Some(batch) = self.flow.step_within(&mut left) else { return };
+            let moved = self.move_pairs(&batch, view);
+            *budget = budget.saturating_sub((given - left).max(1) + moved);
+            if let Some(pairs) = std::num::NonZero::new(batch.pairs.len()) {
+                self.buckets_per_pair = moved / pairs;
+            }
+            self.pairs_done += batch.pairs.len() as u64;
+            if batch.settled {
+                self.pairs_done = 0;
+                self.following.on_settled(batch.change, self.flow.progress().settled);
+            }
+        }
+    }
+
+    /// Adds direct counts to totals as a batch says, or takes them off. How many buckets that were.
+    fn move_pairs(&mut self, batch: &Batch, view: &impl DirectCounts) -> usize {
+        let mut moved = 0;
+        for pairs in batch.pairs.chunk_by(|a, b| a.from == b.from) {
+            let sums = self.gather(pairs[0].from, view);
+            moved += sums.len() * pairs.len();
+            if sums.is_empty() {
+                continue;
+            }
+            for pair in pairs {
+                let Heir { sums: held, namespace } = heir(&mut self.nodes, &mut self.heirs, pair.to);
+                let horizon = self.horizons.of_totals(*namespace);
+                match batch.change {
+                    EdgeChange::Insert(_) => held.add(&sums, horizon),
+                    EdgeChange::Remove(_) => held.take_off(&sums, horizon),
+                }
+            }
+        }
+        moved
+    }
+
+    fn sweep_again(&mut self) {
+        self.sweeps_again = self.sweeping.is_some();
+        self.sweeping = self.sweeping.or(Some(0));
+    }
+
+    /// Drops buckets that have expired.
+    fn sweep(&mut self, budget: &mut usize) {
+        while let Some(at) = self.sweeping.filter(|_| *budget > 0) {
+            let Some(heir) = self.heirs.get_mut(at) else {
+                self.sweeping = std::mem::take(&mut self.sweeps_again).then_some(0);
+                continue;
+            };
+            *budget = budget.saturating_sub(1 + heir.sums.len() / 16);
+            heir.sums.expire(self.horizons.of_totals(heir.namespace));
+            self.sweeping = Some(at + 1);
+        }
+    }
+
+    /// Panics when slots and counters disagree. Walks everything.
+    pub fn check_invariants(&self) {
+        self.flow.check_invariants();
+        for (vertex, node) in (0..).zip(&self.nodes) {
+            let of = |&slot: &u32| self.vertex_of[slot as usize];
+            assert!(
+                node.slots.iter().filter(|&&slot| slot != NONE).all(|slot| of(slot) == vertex),
+                "slots of a counter"
+            );
+            let heir = self.heirs.get(node.heir as usize);
+            assert!(heir.is_none_or(|heir| heir.namespace == node.namespace), "an heir's namespace");
+        }
+        let is_held =
+            |(slot, &vertex): (u32, &u32)| vertex == NONE || self.nodes[vertex as usize].slots.contains(&slot);
+        assert!((0..).zip(&self.vertex_of).all(is_held), "the counter of a slot");
+    }
+}
+
+/// The sums of a counter that inherits.
+#[inline]
+fn heir<'h>(nodes: &mut [Node], heirs: &'h mut Vec<Heir>, vertex: Vertex) -> &'h mut Heir {
+    let node = &mut nodes[vertex.0 as usize];
+    if node.heir == NONE {
+        node.heir = heirs.len() as u32;
+        heirs.push(Heir { namespace: node.namespace, sums: Sums::default() });
+    }
+    &mut heirs[node.heir as usize]
+}
