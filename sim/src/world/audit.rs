@@ -465,6 +465,7 @@ impl World {
             && (0..self.aggregators.len()).all(shows)
             && (0..self.groups.len()).all(placed)
             && self.replicas_at_rest()
+            && self.rows_at_rest(counter)
     }
 
     /// Everything must have arrived.

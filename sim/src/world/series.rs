@@ -1,7 +1,7 @@
 //! Series of a run: the namespace is told to keep them, and rows are looked at after each step.
 
 use super::{NAMESPACE, World};
-use crate::checkers::series;
+use crate::checkers::{Findings, series};
 use tidemark_proto::ids::Half;
 use tidemark_proto::msg::{LedgerCmd, SeriesTerms};
 use tidemark_proto::series::{Row, UnixTime};
@@ -47,23 +47,41 @@ impl World {
         }
     }
 
-    /// At the end a view holds all of it that nobody had to drop.
+    /// Whether each view holds all of it that nobody had to drop.
+    pub(super) fn rows_at_rest(&self, counter: usize) -> bool {
+        let mut findings = Findings::default();
+        (0..self.aggregators.len()).all(|dc| {
+            self.compare_rows(&mut findings, dc, counter);
+            findings.violations.is_empty()
+        })
+    }
+
+    /// At the end it does.
     pub(super) fn audit_rows_end(&mut self, dc: usize, counter: usize) {
+        let mut findings = std::mem::take(&mut self.audit.findings);
+        let buckets = self.compare_rows(&mut findings, dc, counter);
+        self.audit.findings = findings;
+        self.coverage.saw_times("bucket equal in a view at the end", buckets);
+    }
+
+    /// How many buckets were compared.
+    fn compare_rows(&self, findings: &mut Findings, dc: usize, counter: usize) -> u64 {
+        let mut compared = 0;
         if self.plan.series.is_none() || self.audit.oracle.lost.is_some() {
-            return;
+            return compared;
         }
         for (number, half, generation) in self.halves_of(counter) {
-            let Some(core) = self.aggregators[dc].core() else { return };
-            let Some(series) = core.view().series_of(NAMESPACE) else { return };
+            let Some(core) = self.aggregators[dc].core() else { return compared };
+            let Some(series) = core.view().series_of(NAMESPACE) else { return compared };
             let rows: Vec<&Row> =
                 core.view().rows(&self.names[counter], half, generation).map(|(_, row)| row).collect();
             // What has expired by the clock that is furthest ahead may have been dropped on its way.
             let mut horizon = series.horizon.clone();
             horizon.advance(&series.policy, UnixTime::from_wall(self.true_wall()).plus(AHEAD_S));
             let truth = self.audit.oracle.buckets(number);
-            let buckets = series::at_end(&mut self.audit.findings, dc, number, &rows, &truth, &horizon);
-            self.coverage.saw_times("bucket equal in a view at the end", buckets);
+            compared += series::at_end(findings, dc, number, &rows, &truth, &horizon);
         }
+        compared
     }
 
     fn halves_of(&self, counter: usize) -> Vec<(u16, Half, u32)> {
