@@ -31,6 +31,10 @@ use propose::Proposals;
 use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// Edges, pairs and buckets that one step of totals behind the graph looks at, a few milliseconds of work, and the time between two.
+const GRAPH_STEP: usize = 1 << 15;
+const GRAPH_INTERVAL: Span = Span::from_millis(1);
+
 /// What a process may choose, and who it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AggregatorConfig {
@@ -194,6 +198,8 @@ pub struct AggregatorCore {
     notify_at: Option<Time>,
     notify_last: Time,
     heard: Heard,
+    /// When totals go on following the graph.
+    graph_at: Option<Time>,
     outputs: VecDeque<Output>,
     /// The ledger as it was at the start was taken in.
     started: bool,
@@ -239,6 +245,7 @@ impl AggregatorCore {
             notify_at: None,
             notify_last: Time(0),
             heard: Heard::default(),
+            graph_at: None,
             outputs: VecDeque::new(),
             started: false,
         }
@@ -289,6 +296,7 @@ impl AggregatorCore {
         self.run_reminders(now, ledger);
         self.run_proposals(now, ledger);
         self.run_notifications(now, ledger);
+        self.run_graph(now, ledger);
         self.run_checkpoint(now);
     }
 
@@ -308,9 +316,19 @@ impl AggregatorCore {
             self.remind_at,
             self.proposals.due(),
             self.notify_at,
+            self.graph_at,
             self.checkpoint.due(),
         ];
         times.into_iter().flatten().min()
+    }
+
+    /// Totals follow the graph in steps between other work.
+    fn run_graph(&mut self, now: Time, ledger: &Ledger) {
+        if self.graph_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let more = self.view.step_graph(GRAPH_STEP, ledger);
+        self.graph_at = more.then(|| now + GRAPH_INTERVAL);
     }
 
     /// The value of a counter as this view shows it.

@@ -8,9 +8,11 @@ mod components;
 pub mod hierarchy;
 mod limits;
 mod series;
+mod totals;
 
 pub use limits::{NotedLimit, ReadLimits};
 pub use series::{RowRaised, SeriesView, parts_of};
+pub use totals::Total;
 
 use crate::hash::{bytes_hash, name_hash};
 use crate::ids::{AggregatorId, Bucket, CellId, CounterName, DcId, GroupId, Half, ValveId};
@@ -20,6 +22,7 @@ use crate::msg::Reading;
 use crate::table::{CellTable, TableFull};
 use crate::teeth::{Bug, bites};
 use components::Components;
+use hierarchy::Hierarchy;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Cells of one view; components of further ones are refused.
@@ -51,6 +54,7 @@ pub struct View {
     /// Sum over hashes of all components of a data centre.
     sums: Vec<u64>,
     series: series::Series,
+    hierarchy: Hierarchy,
     limits: ReadLimits,
 }
 
@@ -86,6 +90,7 @@ impl View {
             raised: Vec::new(),
             sums: Vec::new(),
             series: series::Series::default(),
+            hierarchy: Hierarchy::default(),
             limits: ReadLimits::default(),
         };
         valves.iter().take(VALVES_MAX).for_each(|&valve| view.push_valve(valve));
@@ -174,6 +179,7 @@ impl View {
         let was = if before == 0 { 0 } else { component_hash(key, before) };
         *sum = sum.wrapping_add(component_hash(key, value)).wrapping_sub(was);
         self.raised[usize::from(valve)] = true;
+        self.hierarchy.on_raised(slot, value - before);
         Merged::Raised
     }
 
@@ -248,6 +254,7 @@ impl View {
     /// Takes over the ledger after a start, when nobody has read anything yet.
     pub fn on_start(&mut self, ledger: &Ledger) {
         self.take_series(ledger);
+        self.count_totals_anew(ledger);
         ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.own, 0));
     }
 
@@ -256,6 +263,7 @@ impl View {
         if changes.settings {
             self.take_series(ledger);
         }
+        self.follow_graph(changes, ledger);
         for counter in &changes.counters {
             let shown = self.read(counter, ledger).up;
             self.limits.update(counter, ledger, self.own, shown);

@@ -20,6 +20,8 @@ impl AggregatorCore {
     /// What is lost on its way is due again the next time.
     pub(super) fn on_clock(&mut self, now: Time, wall: WallMs, ledger: &Ledger) {
         self.view.on_time(UnixTime::from_wall(wall));
+        self.view.expire_totals(ledger);
+        self.graph_at.get_or_insert(now);
         if self.view.has_dirty_rows() {
             self.checkpoint.moved(now, self.config.checkpoint_interval);
         }

@@ -190,6 +190,7 @@ impl AggregatorCore {
         }
         self.remind_soon(now);
         self.view.on_ledger(changes, ledger);
+        self.graph_at = Some(now);
         // It was set aside, and runs.
         if !self.view.is_registered(ledger) {
             self.standing.add(super::registration(&self.config));

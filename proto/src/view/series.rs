@@ -167,6 +167,11 @@ impl View {
         self.series.spaces.iter().find(|space| space.namespace == namespace).map(|space| &space.view)
     }
 
+    /// What each namespace that keeps series keeps here.
+    pub(super) fn horizons(&self) -> impl Iterator<Item = (String, Horizon)> + '_ {
+        self.series.spaces.iter().map(|space| (space.namespace.clone(), space.view.horizon.clone()))
+    }
+
     /// What is kept of the namespace of a slot's counter; everything where that is not known.
     pub fn horizon_of(&self, slot: u32) -> &Horizon {
         let name = self.cells.namespaces().get(self.cells.namespace_of(slot));
@@ -241,6 +246,7 @@ impl View {
             }
         }
         dirty.insert(number);
+        self.hierarchy.on_row_raised(slot, &buckets);
         let parts = parts_of(buckets.iter().map(|&(bucket, _)| bucket));
         Some(RowRaised { number, parts, buckets })
     }

@@ -1,0 +1,107 @@
+//! Totals in a view: what a counter has counted itself and what flows to it along edges.
+
+use super::View;
+use super::hierarchy::{DirectCounts, Hierarchy, HierarchyProgress};
+use crate::ids::{CellId, CounterName, Half};
+use crate::ledger::{Changes, Ledger};
+use crate::msg::Reading;
+use crate::series::{Horizon, Row, Totals};
+
+/// A counter's own count, and with what flows to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Total {
+    /// As it is read: never shows a milestone before its award.
+    pub direct: Reading,
+    /// What was counted up of the counter and of its ancestors, each once.
+    pub up: u64,
+    /// What was counted down.
+    pub down: u64,
+}
+
+impl Total {
+    /// `up - down`.
+    pub fn value(&self) -> i128 {
+        i128::from(self.up) - i128::from(self.down)
+    }
+}
+
+impl DirectCounts for View {
+    fn cells(&self) -> u32 {
+        View::cells(self)
+    }
+
+    fn name(&self, slot: u32) -> CellId {
+        View::name(self, slot)
+    }
+
+    fn find(&self, counter: &CounterName, half: Half, generation: u32) -> Option<u32> {
+        self.cells.find_half(counter, half, generation)
+    }
+
+    fn sum(&self, slot: u32) -> u64 {
+        View::sum(self, slot)
+    }
+
+    fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_ {
+        self.rows_of(slot).map(|(_, _, row)| row)
+    }
+}
+
+impl View {
+    /// A counter's own count and its total.
+    pub fn total(&self, counter: &CounterName, ledger: &Ledger) -> Total {
+        let direct = self.read(counter, ledger);
+        let inherited = self.hierarchy.inherited(counter, ledger).filter(|_| self.is_registered(ledger));
+        let of = |half| inherited.map_or(0, |sums| sums.count(half));
+        let (up, down) = (direct.up.saturating_add(of(Half::Up)), direct.down.saturating_add(of(Half::Down)));
+        Total { direct, up, down }
+    }
+
+    /// The buckets that flow to a counter along edges, without its own; `None` where nothing does.
+    pub fn inherited_buckets(&self, counter: &CounterName, half: Half, ledger: &Ledger) -> Option<&Totals> {
+        Some(self.hierarchy.inherited(counter, ledger)?.buckets(half))
+    }
+
+    /// Which buckets of totals a namespace keeps: those that all namespaces keep from which edges lead to it.
+    pub fn total_horizon(&self, namespace: &str) -> Option<&Horizon> {
+        self.hierarchy.horizon(namespace)
+    }
+
+    /// How far totals have followed the graph.
+    pub fn graph_progress(&self) -> HierarchyProgress {
+        self.hierarchy.progress()
+    }
+
+    /// Works changes of the graph off, looking at no more than about so many edges, pairs and buckets. Whether there is more to do.
+    pub fn step_graph(&mut self, budget: usize, ledger: &Ledger) -> bool {
+        self.with_hierarchy(|hierarchy, view| hierarchy.step(budget, ledger, view))
+    }
+
+    /// Counts all totals anew: nothing of them is on disk.
+    pub(super) fn count_totals_anew(&mut self, ledger: &Ledger) {
+        self.expire_totals(ledger);
+        self.with_hierarchy(|hierarchy, view| hierarchy.recount(ledger, view));
+    }
+
+    pub(super) fn follow_graph(&mut self, changes: &Changes, ledger: &Ledger) {
+        self.with_hierarchy(|hierarchy, view| hierarchy.on_ledger(changes, ledger, view));
+        if changes.settings {
+            self.expire_totals(ledger);
+        }
+    }
+
+    /// Time went on, or namespaces keep other buckets: totals follow.
+    pub fn expire_totals(&mut self, ledger: &Ledger) {
+        let horizons: Vec<(String, Horizon)> = self.horizons().collect();
+        for (namespace, horizon) in horizons {
+            self.hierarchy.on_horizon(&namespace, &horizon, ledger);
+        }
+    }
+
+    fn with_hierarchy<R>(&mut self, work: impl FnOnce(&mut Hierarchy, &View) -> R) -> R {
+        let mut hierarchy = std::mem::take(&mut self.hierarchy);
+        let result = work(&mut hierarchy, self);
+        self.hierarchy = hierarchy;
+        result
+    }
+}
