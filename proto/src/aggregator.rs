@@ -400,6 +400,9 @@ impl AggregatorCore {
     fn on_delta(&mut self, now: Time, from: AggregatorId, delta: &Delta) {
         let raised = self.gossip.on_delta(now, &mut self.view, from, delta);
         raised.into_iter().for_each(|slot| self.checkpoint.touch(slot));
+        if !delta.cells.is_empty() {
+            self.graph_at.get_or_insert(now);
+        }
         self.heard.on_raised(now, &mut self.view);
         self.checkpoint.moved(now, self.config.checkpoint_interval);
         self.want_notifications(now);

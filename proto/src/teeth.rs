@@ -158,8 +158,6 @@ pub enum Bug {
     JoinedUnguarded,
     /// A group that joins counts before the ledger has told it what is guarded.
     JoinedUnheard,
-    /// An event is counted in buckets although it is later than allowed.
-    LateTaken,
     /// Nothing expires.
     ExpiredKept,
     /// Of a row that changed twice, only the last change is told.

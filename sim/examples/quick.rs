@@ -21,6 +21,7 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
             plan.updown.is_some()
         }
         Bug::TailRefused => plan.versions.is_mixed(),
+        Bug::ExpiredKept | Bug::LastPartOnly => plan.series.is_some(),
         _ => true,
     }
 }

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 60] = [
+pub const INSIDE: [Bug; 62] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -112,6 +112,8 @@ pub const INSIDE: [Bug; 60] = [
     Bug::TailRefused,
     Bug::JoinedUnguarded,
     Bug::JoinedUnheard,
+    Bug::ExpiredKept,
+    Bug::LastPartOnly,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 76] = [
+const PINNED: [(Mutation, u64, &str); 78] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -86,6 +86,8 @@ const PINNED: [(Mutation, u64, &str); 76] = [
     (Mutation::Inside(Bug::TailRefused), 3, "versions"),
     (Mutation::Inside(Bug::JoinedUnguarded), 17, "order"),
     (Mutation::Inside(Bug::JoinedUnheard), 1, "rights"),
+    (Mutation::Inside(Bug::ExpiredKept), 1, "series"),
+    (Mutation::Inside(Bug::LastPartOnly), 1, "series"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.

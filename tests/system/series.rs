@@ -1,4 +1,4 @@
-//! How namespaces keep series, in real processes: said by the layout at first, changed while they run, and kept over restarts; and
+//! Series in real processes: how namespaces keep them, said by the layout at first and changed while they run; windows, equal everywhere; and
 //! counters in the order of their keys.
 
 use crate::cluster::{Cluster, Role};
@@ -68,4 +68,62 @@ async fn counters_come_in_the_order_of_their_keys_and_removed_ones_no_more() {
     let (code, _) = http::send(centre.http, "DELETE", "/v1/counters/search/a%2F10", "").await.unwrap();
     assert_eq!(code, 200);
     assert_eq!(keys("prefix=search/a/").await, Some(named(&["a/1", "a/2"])));
+}
+
+/// What was counted of a counter in the last so long, once nothing of it is wrong but for the minute that holds the beginning.
+async fn counted(at: SocketAddr, counter: &str, last: &str) -> Option<i64> {
+    let (code, body) = http::get(at, &format!("/v1/counters/{counter}/window?last={last}")).await?;
+    (code == 200).then(|| body["counted"]["value"].as_i64())?
+}
+
+async fn counted_is(views: &[SocketAddr], counter: &str, last: &str, expected: i64) {
+    for &at in views {
+        let what = format!("{expected} of {counter} in the last {last} at {at}");
+        until(&what, async || (counted(at, counter, last).await? == expected).then_some(())).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_are_equal_in_all_data_centres_and_outlive_kill_9() {
+    let cluster = Cluster::new(&["usa-0", "europe-0"]);
+    let mut centres = cluster.centres().await;
+    assert_eq!(set(centres[0].http, "search", json!({"1m": "2d", "1h": "30d", "1d": "730d"})).await.0, 200);
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let line = |ago_s: u64| json!({"counter": "search/answer", "delta": 2, "at": now_s - ago_s}).to_string() + "\n";
+    // An hour late is the most: once it is refused, groups have heard of the policy.
+    until("a refused event", async || {
+        let probe = line(20_000).replace("answer", "probe");
+        let (code, body) = http::send(centres[0].http, "POST", "/v1/add", &probe).await?;
+        (code == 200 && body["errors"].as_array()?.len() == 1).then_some(())
+    })
+    .await;
+    let lines: String = [600, 600, 1_200, 2_400, 20_000].map(line).concat();
+    let (code, body) = http::send(centres[0].http, "POST", "/v1/add", &lines).await.unwrap();
+    assert_eq!((code, &body["added"], &body["errors"][0]["line"]), (200, &4.into(), &5.into()), "{body}");
+    assert_eq!(body["errors"][0]["code"], "event_time");
+    let in_two_hours = 8;
+    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    counted_is(&views, "search/answer", "2h", in_two_hours).await;
+    counted_is(&views, "search/answer", "15m", in_two_hours / 2).await;
+    for centre in &mut centres {
+        centre.node.kill();
+        centre.aggregator.kill();
+    }
+    for (dc, centre) in centres.iter_mut().enumerate() {
+        centre.node = cluster.node(dc).await;
+        (centre.aggregator, centre.http) = cluster.start(dc, Role::Aggregator).await;
+    }
+    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    counted_is(&views, "search/answer", "2h", in_two_hours).await;
+    until("an increment in the other data centre", async || {
+        let (code, _) = http::send(views[1], "POST", "/v1/counters/search/answer/add", "{\"delta\": 5}").await?;
+        (code == 200).then_some(())
+    })
+    .await;
+    counted_is(&views, "search/answer", "15m", in_two_hours / 2 + 5).await;
+    let (_, series) = http::get(views[0], "/v1/counters/search/answer/series?last=1h&every=5m").await.unwrap();
+    let steps = series["steps"].as_array().expect("steps").len();
+    assert!((12..=14).contains(&steps), "{series}");
+    let (_, reading) = http::get(views[0], "/v1/counters/search/answer").await.unwrap();
+    assert_eq!(reading["value"].as_i64(), Some(in_two_hours + 5), "the total is the same");
 }

@@ -101,6 +101,10 @@ impl AggregatorCore {
             return;
         }
         self.merge_chunk(now, group, chunk);
+        // What was counted in cells that are new here is to flow on.
+        if !chunk.cells.is_empty() {
+            self.graph_at.get_or_insert(now);
+        }
         if let Some(feed) = self.feeds.get_mut(&group) {
             (feed.cursor, feed.walk, feed.rows_told) = (chunk.upto, chunk.walk, chunk.rows_told);
         }

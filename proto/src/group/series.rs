@@ -138,7 +138,6 @@ impl Series {
                 (Some(held), Some(&event)) => match held.state.admit(event) {
                     Ok(Admission::Bucketed) => Some((space, event)),
                     Ok(Admission::TotalOnly) => None,
-                    Err(_) if bites(Bug::LateTaken) => Some((space, event)),
                     Err(why) => return Err(BatchError::Event { idx: idx as u32, why }),
                 },
             };

@@ -78,3 +78,11 @@ pub fn at_end(
     }
     all.len() as u64
 }
+
+/// A view expires by a clock that is right, about: so much it may be behind.
+pub fn in_time(findings: &mut Findings, dc: usize, horizon: &Horizon, true_time: UnixTime, behind_s: u64) {
+    let shows = horizon.now();
+    findings.check(NAME, shows.plus(behind_s) >= true_time, || {
+        format!("view {dc} has expired what was over by {} s; it is {} s", shows.s(), true_time.s())
+    });
+}

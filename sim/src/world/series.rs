@@ -60,6 +60,10 @@ impl World {
     pub(super) fn audit_rows_end(&mut self, dc: usize, counter: usize) {
         let mut findings = std::mem::take(&mut self.audit.findings);
         let buckets = self.compare_rows(&mut findings, dc, counter);
+        let true_time = UnixTime::from_wall(self.true_wall());
+        if let Some(series) = self.aggregators[dc].core().and_then(|core| core.view().series_of(NAMESPACE)) {
+            series::in_time(&mut findings, dc, &series.horizon, true_time, AHEAD_S);
+        }
         self.audit.findings = findings;
         self.coverage.saw_times("bucket equal in a view at the end", buckets);
     }
