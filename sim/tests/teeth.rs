@@ -24,9 +24,9 @@ const PINNED: [(Mutation, u64, &str); 78] = [
     (Mutation::NumberShifted, 2, "award"),
     (Mutation::NoQuorum, 4, "rights"),
     (Mutation::FeedInflated, 2, "views"),
-    (Mutation::RowLost, 3, "recovery"),
+    (Mutation::RowLost, 3, "series"),
     (Mutation::ClaimAnsweredEarly, 1, "claims"),
-    (Mutation::Inside(Bug::StaleEpochTaken), 23, "fencing"),
+    (Mutation::Inside(Bug::StaleEpochTaken), 23, "conservation"),
     (Mutation::Inside(Bug::DedupeSkipped), 1, "answers"),
     (Mutation::Inside(Bug::StaleLeaderTaken), 0, "invariants"),
     (Mutation::Inside(Bug::CertifiedFromQueue), 2, "conservation"),
@@ -58,7 +58,7 @@ const PINNED: [(Mutation, u64, &str); 78] = [
     (Mutation::Inside(Bug::FeedBeforeSync), 4, "views"),
     (Mutation::Inside(Bug::RecalledOnce), 114, "liveness"),
     (Mutation::Inside(Bug::StaleRecallHonoured), 7, "rights"),
-    (Mutation::Inside(Bug::LeadershipGapTaken), 12, "answers"),
+    (Mutation::Inside(Bug::LeadershipGapTaken), 12, "conservation"),
     (Mutation::Inside(Bug::ReturnedStaysUsable), 0, "invariants"),
     (Mutation::Inside(Bug::ResetIgnored), 10, "conservation"),
     (Mutation::Inside(Bug::ResetNotShown), 10, "views"),
@@ -80,14 +80,14 @@ const PINNED: [(Mutation, u64, &str); 78] = [
     (Mutation::Inside(Bug::ReturnUnseen), 30, "views"),
     (Mutation::Inside(Bug::SetAsideLate), 55, "views"),
     (Mutation::Inside(Bug::DownReplenishes), 7, "rights"),
-    (Mutation::Inside(Bug::DownTwice), 9, "views"),
+    (Mutation::Inside(Bug::DownTwice), 9, "conservation"),
     (Mutation::Inside(Bug::GrowOnlyGoesDown), 7, "dedupe"),
     (Mutation::Inside(Bug::ResetIgnoredByDown), 10, "answers"),
     (Mutation::Inside(Bug::TailRefused), 3, "versions"),
     (Mutation::Inside(Bug::JoinedUnguarded), 17, "order"),
-    (Mutation::Inside(Bug::JoinedUnheard), 1, "rights"),
-    (Mutation::Inside(Bug::ExpiredKept), 1, "series"),
-    (Mutation::Inside(Bug::LastPartOnly), 1, "series"),
+    (Mutation::Inside(Bug::JoinedUnheard), 1, "award"),
+    (Mutation::Inside(Bug::ExpiredKept), 2, "series"),
+    (Mutation::Inside(Bug::LastPartOnly), 200, "series"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.
@@ -106,20 +106,27 @@ const LASTING: [Bug; 1] = [Bug::NothingForgotten];
 /// Rules that tests of the core show (`view::limits`, `ledger::revoke`), as one seed in a thousand does not.
 const TESTED: [Bug; 2] = [Bug::NoteForgotten, Bug::PoliciesMixed];
 
-fn is_caught((bug, seed, property): (Mutation, u64, &str)) {
+/// What a bug does at its seed that it is not pinned for.
+fn escapes((bug, seed, property): (Mutation, u64, &str)) -> Option<String> {
     let violations = run(seed, bug).outcome.findings.violations;
-    assert_eq!(violations.first().map(|v| v.property), Some(property), "{bug:?} at seed {seed}: {violations:?}");
+    let first = violations.first().map(|violation| (violation.property, &violation.what));
+    (first.map(|(property, _)| property) != Some(property)).then(|| format!("({bug:?}, {seed}): {first:?}"))
+}
+
+fn all_are_caught(which: impl Fn(&Mutation) -> bool) {
+    let wrong: Vec<String> = PINNED.into_iter().filter(|(bug, ..)| which(bug)).filter_map(escapes).collect();
+    assert!(wrong.is_empty(), "{} of {} are not as pinned:\n{}", wrong.len(), PINNED.len(), wrong.join("\n"));
 }
 
 #[test]
 fn bugs_around_the_machines_are_caught_by_the_seeds_that_show_them() {
-    PINNED.into_iter().filter(|(bug, ..)| !matches!(bug, Mutation::Inside(_))).for_each(is_caught);
+    all_are_caught(|bug| !matches!(bug, Mutation::Inside(_)));
 }
 
 #[test]
 #[cfg(feature = "teeth")]
 fn every_bug_is_caught_by_the_seed_that_shows_it() {
-    PINNED.into_iter().filter(|(bug, ..)| matches!(bug, Mutation::Inside(_))).for_each(is_caught);
+    all_are_caught(|bug| matches!(bug, Mutation::Inside(_)));
 }
 
 /// Names of the bugs that machines can have, from where they stand.
