@@ -16,7 +16,7 @@ pub struct Floors {
 /// Those of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 300, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 45] = [
+const SITUATIONS: [(&str, u64); 47] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -62,6 +62,8 @@ const SITUATIONS: [(&str, u64); 45] = [
     ("start that asked for fewer valves than there are", 30),
     ("old copy of a view", 800),
     ("old copy of a view from before another life of it", 350),
+    ("row of buckets counted in", 1_000_000),
+    ("bucket equal in a view at the end", 100_000),
 ];
 
 /// A floor that was not reached.
