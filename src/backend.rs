@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::backup::serve::{self, ImageStream};
 use crate::claims::Claims;
+use crate::edges::{AuditBody, ChangeBody, ChangedBody, Edges, GraphBody};
 use crate::hops::Hops;
 use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
@@ -322,6 +323,22 @@ impl Backend for LocalBackend {
 
     async fn set_series_terms(&self, namespace: &str, policy: SeriesPolicy) -> Result<TermsBody, Failure> {
         self.series.set_terms(namespace, policy).await
+    }
+
+    async fn change_edges(&self, body: ChangeBody) -> Result<ChangedBody, Failure> {
+        Edges::new(&self.aggregator).change(&body).await
+    }
+
+    async fn allow_edges(&self, from: &str, to: &str) -> Result<(), Failure> {
+        Edges::new(&self.aggregator).allow(from, to).await
+    }
+
+    async fn graph_of(&self, counter: &CounterName) -> Result<GraphBody, Failure> {
+        Ok(Edges::new(&self.aggregator).of(counter))
+    }
+
+    async fn edges_audit(&self) -> Result<AuditBody, Failure> {
+        Ok(Edges::new(&self.aggregator).audit())
     }
 
     async fn define(&self, counter: CounterName, spec: MilestoneSpec) -> Result<MilestoneList, Failure> {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, get, ledger,
-    milestones, namespaces, node, restore, series, status, verify, watch, webhooks,
+    Outcome, add, aggregator, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, get, graph,
+    ledger, milestones, namespaces, node, restore, series, status, verify, watch, webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -42,6 +42,8 @@ enum Command {
     Top(series::Top),
     /// How a namespace keeps series
     Namespaces(namespaces::Namespaces),
+    /// Edges between counters, and totals
+    Graph(graph::GraphArgs),
     /// Totals and awards as they happen
     Watch(watch::Watch),
     /// Resets a counter, removes it, or says when it expires
@@ -112,6 +114,7 @@ impl Cli {
             Command::Range(args) => series::range(args),
             Command::Top(args) => series::top(args),
             Command::Namespaces(args) => namespaces::run(args),
+            Command::Graph(args) => graph::run(args),
             Command::Watch(args) => watch::run(args),
             Command::Counter(args) => counter::run(args),
             Command::Milestones(args) => milestones::run(args),

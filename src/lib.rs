@@ -13,6 +13,7 @@ pub mod commands;
 pub mod config;
 pub mod cost;
 pub mod demo;
+pub mod edges;
 pub mod figures;
 pub mod front;
 pub mod hop;

@@ -369,6 +369,13 @@ impl Aggregator {
         self.submit(vec![cmd]).await;
     }
 
+    /// Says a change of edges, or a permission, that [`Ledger::edges`](tidemark_proto::ledger::Ledger::edges) or
+    /// [`Ledger::allowing_edges`](tidemark_proto::ledger::Ledger::allowing_edges) has decided. It is on its way to the ledger when this
+    /// returns.
+    pub async fn submit_edges(&self, cmd: LedgerCmd) {
+        self.submit(vec![cmd]).await;
+    }
+
     /// Declares a group lost for good. It is on its way to the ledger when this returns; [`Aggregator::is_lost`] shows that it was
     /// carried out. Unless it is `forced`, a group that was heard of lately is not declared lost, here or where the ledger is led.
     pub async fn declare_lost(&self, group: GroupId, forced: bool) -> Result<(), DeclareError> {

@@ -12,6 +12,7 @@ pub mod counter;
 pub mod dc;
 pub mod declare_lost;
 pub mod get;
+pub mod graph;
 pub mod ledger;
 pub mod milestones;
 pub mod namespaces;

@@ -6,6 +6,7 @@ use super::ledger::{ChangeVotersBody, MembersBody};
 use super::{ClusterBody, Failure, Mode};
 use crate::backup::serve::ImageStream;
 use crate::claims::Claims;
+use crate::edges::{AuditBody, ChangeBody, ChangedBody, GraphBody};
 use crate::hops::Hops;
 use crate::lives::Lives;
 use crate::names::sha256_prefix;
@@ -312,6 +313,26 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_view()) }
     }
 
+    /// Changes edges between counters, all of these or none; returns once the ledger has applied it.
+    fn change_edges(&self, _: ChangeBody) -> impl Future<Output = Result<ChangedBody, Failure>> + Send {
+        async { Err(no_graph()) }
+    }
+
+    /// Permits edges from one namespace to another.
+    fn allow_edges(&self, _: &str, _: &str) -> impl Future<Output = Result<(), Failure>> + Send {
+        async { Err(no_graph()) }
+    }
+
+    /// One counter in the graph.
+    fn graph_of(&self, _: &CounterName) -> impl Future<Output = Result<GraphBody, Failure>> + Send {
+        async { Err(no_graph()) }
+    }
+
+    /// The last changes of edges.
+    fn edges_audit(&self) -> impl Future<Output = Result<AuditBody, Failure>> + Send {
+        async { Err(no_graph()) }
+    }
+
     /// Every incarnation of a group that ever registered; only who is a member of the ledger knows.
     fn groups(&self) -> impl Future<Output = Result<GroupsBody, Failure>> + Send {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
@@ -380,4 +401,8 @@ pub trait Backend: Send + Sync + 'static {
 
 fn no_view() -> Failure {
     Failure::NotFound("series are read and set at aggregators only".to_owned())
+}
+
+fn no_graph() -> Failure {
+    Failure::NotFound("edges are read and changed at aggregators only".to_owned())
 }

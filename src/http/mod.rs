@@ -15,6 +15,7 @@ mod claims;
 mod cluster;
 pub mod dcs;
 mod dry_run;
+mod edges;
 mod feed;
 pub mod groups;
 mod hop_routes;

@@ -2,7 +2,7 @@
 //!
 //! A key may hold `/`, written so or as `%2F`; only an unescaped last part is a verb. The value of a counter whose key
 //! ends in `/milestones` is therefore read as `…%2Fmilestones`, and so is that of one that ends in `/progress`, `/claims`, `/life`,
-//! `/window` or `/series`.
+//! `/window`, `/series` or `/graph`.
 
 use super::Failure;
 use crate::names::key_bytes;
@@ -19,6 +19,7 @@ pub enum CounterPath {
     Life(CounterName),
     Window(CounterName),
     Series(CounterName),
+    Graph(CounterName),
     Reset(CounterName),
 }
 
@@ -30,6 +31,7 @@ pub fn counter_path(rest: &str, posted: bool) -> Result<CounterPath, Failure> {
         Some((counter, "life")) if counter.contains('/') => Ok(CounterPath::Life(counter_of(counter)?)),
         Some((counter, "window")) if counter.contains('/') => Ok(CounterPath::Window(counter_of(counter)?)),
         Some((counter, "series")) if counter.contains('/') => Ok(CounterPath::Series(counter_of(counter)?)),
+        Some((counter, "graph")) if counter.contains('/') => Ok(CounterPath::Graph(counter_of(counter)?)),
         Some((counter, "milestones")) if counter.contains('/') => Ok(CounterPath::Milestones(counter_of(counter)?)),
         Some((counter, "progress")) if counter.contains('/') => Ok(CounterPath::Progress(counter_of(counter)?)),
         Some((counter, "claims")) if counter.contains('/') => Ok(CounterPath::Claims(counter_of(counter)?)),

@@ -6,8 +6,8 @@ use super::path::{CounterPath, DRY_RUN, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, backup, body, bulk, claims, dcs, dry_run, groups, hop_routes, ledger, live,
-    lives, milestone, pages, series, webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, backup, body, bulk, claims, dcs, dry_run, edges, groups, hop_routes, ledger,
+    live, lives, milestone, pages, series, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -19,7 +19,7 @@ use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use std::sync::Arc;
 use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::limits::MILESTONE_MAX;
@@ -79,7 +79,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .with_state(shared)
 }
 
-/// What is asked about series, and how they are kept.
+/// What is asked about series, how they are kept, and edges.
 fn series_routes<B: Backend>() -> Router<Arc<Shared<B>>> {
     let policy = get(series::policy::<B>).put(series::set_policy::<B>);
     let read = post(series::read::<B>).layer(DefaultBodyLimit::max(series::READ_BODY_BYTES_MAX));
@@ -89,6 +89,9 @@ fn series_routes<B: Backend>() -> Router<Arc<Shared<B>>> {
         .route("/v1/top", get(series::top::<B>))
         .route("/v1/read", read)
         .route("/v1/namespaces/{*rest}", policy)
+        .route("/v1/edges", post(edges::change::<B>).layer(DefaultBodyLimit::max(edges::EDGES_BODY_BYTES_MAX)))
+        .route("/v1/edges/audit", get(edges::audit::<B>))
+        .route("/v1/edges/allowed/{*rest}", put(edges::allow::<B>))
 }
 
 /// Bounds the time of an answer, and counts it.
@@ -183,6 +186,7 @@ async fn get_counter<B: Backend>(
     match counter_path(below(&uri, "/v1/counters/"), false)? {
         CounterPath::Window(name) => series::window(&shared, name, &params).await,
         CounterPath::Series(name) => series::series(&shared, &name, &params).await,
+        CounterPath::Graph(name) => edges::graph(&shared, &name).await,
         CounterPath::Milestones(name) => Ok(json(StatusCode::OK, &shared.backend.milestones(&name).await?)),
         CounterPath::Claims(name) => claims::rule(&shared, &name),
         CounterPath::Life(name) => lives::show(&shared, &name),

@@ -9,6 +9,7 @@ mod cluster;
 mod crashes;
 mod disk;
 mod forget;
+mod graph;
 mod hops;
 mod http;
 mod lives;
