@@ -37,6 +37,7 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     for (key, delta) in [("answer", 1), ("question", 10), ("author", 100), ("topic", 1_000)] {
         add(centre.http, key, delta).await;
     }
+    totals_are(centre.http, [(1, 1), (10, 10), (100, 100), (1_000, 1_000)]).await;
     let pair = |from: &str, to: &str| json!([format!("search/{from}"), format!("search/{to}")]);
     // A diamond: the answer reaches the topic twice.
     let insert = json!([

@@ -85,7 +85,7 @@ async fn counted_is(views: &[SocketAddr], counter: &str, last: &str, expected: i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_are_equal_in_all_data_centres_and_outlive_kill_9() {
-    let cluster = Cluster::new(&["usa-0", "europe-0"]);
+    let cluster = Cluster::new(&["usa-0", "europe-0", "asia-0"]);
     let mut centres = cluster.centres().await;
     assert_eq!(set(centres[0].http, "search", json!({"1m": "2d", "1h": "30d", "1d": "730d"})).await.0, 200);
     let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
