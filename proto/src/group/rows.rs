@@ -141,7 +141,7 @@ impl Group {
             rows.push(self.row(STREAMS, block, side, |value| put(self.streams.block(block), value)));
         }
         for (number, side) in self.series.dirty.take() {
-            let pieces = self.series.to_save(number, &self.cells);
+            let pieces = self.series.save(number, &self.cells);
             rows.push(self.row(BUCKETS, number, side, |value| put(&pieces, value)));
         }
         rows.push((vec![META], self.meta()));

@@ -202,7 +202,7 @@ impl Series {
     }
 
     /// A row for a checkpoint, without what has expired, in pieces that fit an encoding.
-    pub fn to_save(&mut self, number: u32, cells: &Cells) -> Vec<Row> {
+    pub fn save(&mut self, number: u32, cells: &Cells) -> Vec<Row> {
         self.expire(number, cells);
         self.row(number).map_or_else(Vec::new, |row| row.pieces(ROW_BUCKETS_MAX).collect())
     }
