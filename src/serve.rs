@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
+use tidemark_consensus::local::{LsmOptions, RowStore};
 
 use crate::http::Access;
 use crate::layout::Layout;
@@ -77,6 +78,7 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
         jitter_ms: 0.0,
         loss: 0.0,
         flush_delay: Duration::ZERO,
+        rows: RowStore::Apart(LsmOptions::default()),
         seed: 0,
     };
     let terminated = tidemark_client::terminated();
