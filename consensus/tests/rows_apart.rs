@@ -18,6 +18,8 @@ const ROW_BYTES: usize = 200;
 const BIG_ROW_BYTES: usize = 20_000;
 /// In the environment of a child: where it works.
 const DIR: &str = "TIDEMARK_TEST_ROWS_DIR";
+/// In the environment of a child whose rows are big.
+const BIG: &str = "TIDEMARK_TEST_ROWS_BIG";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Small memtables, so that what is written away and merged is cut off as well.
@@ -67,20 +69,16 @@ fn numbers(log: &LocalLog) -> Vec<u64> {
     numbers
 }
 
-/// The last part says what is applied; the first one may be of the checkpoint that was not completed.
-fn check_whole(log: &LocalLog, applied: u64) {
+/// The last part says what is applied; the first one may be of a later checkpoint that was not completed, of an entry that is there.
+fn check_whole(log: &LocalLog, recovered: &Recovered) {
+    let (applied, half) = (recovered.applied, ROWS as usize / 2);
     let numbers = numbers(log);
-    let mut runs: Vec<(u64, usize)> = numbers.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
-    let half = ROWS as usize / 2;
-    if let [(number, length)] = runs[..]
-        && length == 2 * half
-    {
-        runs = vec![(number, half), (number, half)];
-    }
-    let whole = [(applied, half), (applied, half)];
-    let begun = [(applied + 1, half), (applied, half)];
-    let is_whole = runs == whole || runs == begun || (applied == 0 && (runs.is_empty() || runs == begun[..1]));
-    assert!(is_whole, "applied {applied}, and rows say, number and how many: {runs:?}");
+    let (first, last) = numbers.split_at(half.min(numbers.len()));
+    let number = first.first().copied().unwrap_or(applied);
+    let is_begun = number == applied || (applied < number && number <= recovered.last);
+    let completed = if applied == 0 { 0 } else { half };
+    let is_whole = first.iter().all(|n| *n == number) && last == vec![applied; completed];
+    assert!(is_begun && is_whole, "applied {applied} of {}, and a checkpoint is torn: {numbers:?}", recovered.last);
 }
 
 /// One entry, then a checkpoint of it, then a cut behind it.
@@ -210,25 +208,29 @@ fn rows_that_are_missing_or_older_or_of_another_file_are_refused() {
     std::fs::remove_dir_all(&old).unwrap();
 }
 
-/// Not a test: what the tests below run in a process of their own, and end.
+/// The tests below run this in a process of its own, in a directory that they name, until it ends.
 #[test]
-#[ignore = "a part of the tests of kills and full disks"]
-fn child_writes_until_it_is_stopped() {
-    let Some(dir) = std::env::var_os(DIR) else { return };
-    let row_bytes = if std::env::var_os("TIDEMARK_TEST_ROWS_BIG").is_some() { BIG_ROW_BYTES } else { ROW_BYTES };
-    let (sender, events) = sync_channel(1 << 16);
+fn checkpoints_are_acknowledged_one_after_the_other() {
+    let Some(dir) = std::env::var_os(DIR) else {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(work(dir.path(), ROW_BYTES, 5), "acknowledged 5");
+        return;
+    };
+    let row_bytes = if std::env::var_os(BIG).is_some() { BIG_ROW_BYTES } else { ROW_BYTES };
+    println!("\n{}", work(Path::new(&dir), row_bytes, u64::MAX));
+}
+
+/// Checkpoints up to this index, and says so after each; what it said last.
+fn work(dir: &Path, row_bytes: usize, last: u64) -> String {
     let rows = if row_bytes == ROW_BYTES { apart() } else { RowStore::Apart(LsmOptions::default()) };
-    let opened = LocalLog::open(file(Path::new(&dir)).as_path(), options(rows), move |event| {
-        drop(sender.try_send(event));
-    });
-    let (log, _recovered) = match opened {
+    let (log, _recovered, events) = match open(dir, rows) {
         Ok(opened) => opened,
-        Err(error) => return println!("\nrefused: {error}"),
+        Err(error) => return format!("refused: {error}"),
     };
     loop {
         let index = match step(&log, row_bytes) {
             Ok(index) => index,
-            Err(error) => return println!("\nrefused: {error}"),
+            Err(error) => return format!("refused: {error}"),
         };
         loop {
             match events.recv().expect("an event") {
@@ -237,21 +239,25 @@ fn child_writes_until_it_is_stopped() {
                     let is_full = matches!(error, PersistError::Full(_));
                     let refused = log.append(vec![Bytes::new()]);
                     assert!(matches!(refused, Err(SubmitError::Poisoned(_))), "{refused:?}");
-                    return println!("\nfailed: {is_full} {error}");
+                    return format!("failed: {is_full} {error}");
                 }
                 _ => {}
             }
         }
-        println!("\nacknowledged {index}");
+        let said = format!("acknowledged {index}");
+        if index >= last {
+            return said;
+        }
+        println!("\n{said}");
     }
 }
 
 fn child(dir: &Path, shell: &str, is_big: bool) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{shell} exec \"$@\""), "sh"]).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "child_writes_until_it_is_stopped", "--ignored", "--nocapture"]);
+    command.args(["--exact", "checkpoints_are_acknowledged_one_after_the_other", "--nocapture"]);
     if is_big {
-        command.env("TIDEMARK_TEST_ROWS_BIG", "1");
+        command.env(BIG, "1");
     }
     command.env(DIR, dir).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -282,7 +288,7 @@ fn a_process_that_is_killed_at_any_moment_finds_its_last_checkpoint_whole() {
         acknowledged = acknowledged.max(last_acknowledged(&rest).unwrap_or(0));
         let (log, recovered, _) = open(dir.path(), apart()).unwrap();
         assert!(recovered.applied >= acknowledged, "lost: {} < {acknowledged}", recovered.applied);
-        check_whole(&log, recovered.applied);
+        check_whole(&log, &recovered);
         assert!(recovered.last >= recovered.applied && recovered.first <= recovered.applied + 1);
     }
     assert!(acknowledged > 100, "memtables were written away meanwhile: {acknowledged}");
@@ -303,7 +309,7 @@ fn a_full_disk_is_an_error_and_loses_nothing_acknowledged() {
     let acknowledged = acknowledged.max(last_acknowledged(&String::from_utf8_lossy(&again.stdout)).unwrap_or(0));
     let (log, recovered, events) = open(dir.path(), RowStore::Apart(LsmOptions::default())).unwrap();
     assert!(recovered.applied >= acknowledged);
-    check_whole(&log, recovered.applied);
+    check_whole(&log, &recovered);
     let index = step(&log, ROW_BYTES).unwrap();
     wait_for(&events, &LogEvent::Checkpointed { applied: index });
     assert_eq!(numbers(&log), vec![index; ROWS as usize], "with room again it goes on");

@@ -3,8 +3,10 @@
 //! One write is one batch: all of it is there after a crash, or nothing. A write that returned is durable. A name of a few bytes
 //! beside the rows (a [`note`](Lsm::note)) changes with them in one batch.
 //!
-//! Budget of memory: [`LsmOptions::bytes_max`], plus one batch and some 2 bytes per row for what finds rows in files.
+//! Budget of memory: [`LsmOptions::bytes_max`], plus one batch, what a merge of files holds, and some 2 bytes per row for what finds rows
+//! in files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -19,11 +21,13 @@ use super::{PersistError, is_full};
 
 /// Files that are kept open.
 const OPEN_FILES_MAX: usize = 256;
-/// Flushes and compactions, one after the other: a second thread spins while the first compacts (fjall 3.1), and a machine of two cores has
-/// better to do.
-const WORKERS: usize = 1;
+/// One thread writes memtables away and one merges files. With one for both, a memtable waits until a merge is over, and with it
+/// whoever writes: seconds instead of a tenth of one.
+const WORKERS: usize = 2;
 /// Memtables that a tree fills before writes wait for the disk: four that are sealed, and the one that is written.
 const MEMTABLES_MAX: u64 = 5;
+/// What a row takes in a memtable besides its key and value, about.
+const ROW_OVERHEAD_BYTES: usize = 48;
 /// A read takes a block; smaller ones make a larger index, larger ones pack rows of one counter together.
 const BLOCK_BYTES: u32 = 4 * 1_024;
 /// fjall begins a journal at this size, whatever is in it: a hole in the file.
@@ -79,6 +83,8 @@ pub(crate) struct Lsm {
     options: LsmOptions,
     path: PathBuf,
     flush_delay: Duration,
+    /// By table: what was written since its memtable was last sealed.
+    unsealed: Mutex<BTreeMap<String, u64>>,
 }
 
 /// The rows of one moment; while it lives, what it shows is kept.
@@ -100,7 +106,8 @@ impl Lsm {
         };
         let db = db.map_err(persist_error)?;
         let notes = db.keyspace(NOTES, || options.keyspace()).map_err(persist_error)?;
-        Ok(Self { db, notes, options: *options, path: path.to_owned(), flush_delay })
+        let (path, unsealed) = (path.to_owned(), Mutex::default());
+        Ok(Self { db, notes, options: *options, path, flush_delay, unsealed })
     }
 
     /// Writes and deletes rows, and sets notes, all in one durable batch. Of two equal keys the later wins.
@@ -109,8 +116,12 @@ impl Lsm {
         // A batch has one number: of two equal keys in it, fjall does not know the later. The sort keeps the order of equals.
         changes.sort_by_key(|(table, key, _)| (*table, *key));
         let mut batch = self.db.batch().durability(Some(PersistMode::SyncAll));
+        let mut written = Vec::new();
         for table in changes.chunk_by(|a, b| a.0 == b.0) {
             let keyspace = table_of(&self.db, &self.options, table[0].0)?;
+            let bytes =
+                table.iter().map(|(_, key, value)| key.len() + value.map_or(0, <[u8]>::len) + ROW_OVERHEAD_BYTES);
+            written.push((keyspace.clone(), bytes.sum::<usize>() as u64));
             for equals in table.chunk_by(|a, b| a.1 == b.1) {
                 match equals.last() {
                     Some((_, key, Some(value))) => batch.insert(&keyspace, *key, *value),
@@ -123,8 +134,21 @@ impl Lsm {
             batch.insert(&self.notes, *name, value.as_slice());
         }
         batch.commit().map_err(|error| self.failed(error))?;
+        written.into_iter().try_for_each(|(keyspace, bytes)| self.seal_if_full(&keyspace, bytes))?;
         if !self.flush_delay.is_zero() {
             thread::sleep(self.flush_delay);
+        }
+        Ok(())
+    }
+
+    /// fjall leaves it to its threads to seal a memtable, which grows while they merge: so that it does not, it is done here.
+    fn seal_if_full(&self, keyspace: &Keyspace, bytes: u64) -> Result<(), PersistError> {
+        let mut unsealed = self.unsealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let unsealed = unsealed.entry(keyspace.name().to_string()).or_default();
+        *unsealed += bytes;
+        if *unsealed >= self.options.memtable_bytes {
+            *unsealed = 0;
+            keyspace.rotate_memtable().map_err(|error| self.failed(error))?;
         }
         Ok(())
     }
