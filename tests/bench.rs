@@ -59,7 +59,7 @@ fn rows_are_updated_in_a_directory_and_in_a_file() {
     let line = line(&["rows", "--size", "5000"], &figures);
     let rows = line["figures"].as_array().unwrap();
     let updated = rows.iter().filter(|row| row["name"].as_str().unwrap().starts_with("random updates"));
-    assert!(updated.clone().count() == 2 && updated.clone().all(|row| row["worst"].as_f64() > Some(0.0)), "{line}");
+    assert!(updated.clone().count() == 4 && updated.clone().all(|row| row["worst"].as_f64() > Some(0.0)), "{line}");
 }
 
 #[test]

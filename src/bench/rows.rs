@@ -18,16 +18,29 @@ use super::{BenchError, Meter, Plan};
 
 /// As many as a small node has counters with series.
 const ROWS: usize = 1_000_000;
-/// A checkpoint has the rows that some 64 MB of log have changed: an entry of 64 bytes for each.
-const CHANGED_PER_CHECKPOINT: usize = 1_000_000;
-/// Rows of one part, about as many as a node hands in at a time.
+/// Rows of one part while a store is filled.
 const ROWS_PER_PART: usize = 4_096;
 /// A row of buckets: this many bytes at least, and less than twice as many; they do not compress.
 const ROW_BYTES: usize = 50;
-const CHECKPOINTS: usize = 4;
 /// The unit of a file's size on the disk, whatever that of the file system.
 const BLOCK_BYTES: u64 = 512;
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How rows change.
+struct Phase {
+    name: &'static str,
+    /// Increments between two checkpoints, each of a row that chance chose.
+    changed: usize,
+    rows_per_part: usize,
+    checkpoints: usize,
+}
+
+const PHASES: [Phase; 2] = [
+    // What some 64 MB of log have changed, an entry of 64 bytes for each increment; handed in as a node does.
+    Phase { name: "a node's checkpoints", changed: 1_000_000, rows_per_part: 4_096, checkpoints: 4 },
+    // What one second has changed, all in one transaction.
+    Phase { name: "a view's checkpoints", changed: 50_000, rows_per_part: usize::MAX, checkpoints: 10 },
+];
 
 /// `rows`.
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
@@ -37,9 +50,12 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let budget = LsmOptions::default().bytes_max() as f64 / f64::from(1 << 20);
     let mut samples = tree.samples("in a directory of rows", rows);
     samples.extend(file.samples("in the log's file", rows));
-    samples.push(Asked::rate("updates, directory to file", "times").is(tree.updates_per_s / file.updates_per_s));
-    if let (Some(tree), Some(file)) = (tree.written_per_update, file.written_per_update) {
-        samples.push(Asked::rate("bytes written, file to directory", "times").is(file / tree));
+    for (phase, (tree, file)) in PHASES.iter().zip(tree.phases.iter().zip(&file.phases)) {
+        let named = |what: &str| Asked::rate(format!("{what}, {}", phase.name), "times");
+        samples.push(named("updates, directory to file").is(tree.updates_per_s / file.updates_per_s));
+        if let (Some(tree), Some(file)) = (tree.written_per_update, file.written_per_update) {
+            samples.push(named("bytes written, file to directory").is(file / tree));
+        }
     }
     samples.push(Asked::cost("memory that the directory's options allow", "MiB").is(budget));
     Ok(samples)
@@ -47,25 +63,34 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 
 /// What one way to keep rows has cost.
 struct Measured {
+    phases: Vec<Updated>,
+    disk_per_row: f64,
+    reopen_s: f64,
+    read_s: f64,
+}
+
+/// What the updates of one phase have cost.
+struct Updated {
     updates_per_s: f64,
     cpu_s: Option<f64>,
     seconds: f64,
     /// By the whole process, merging of files and journals included; `None` where there is no `/proc`.
     written_per_update: Option<f64>,
     slowest_part_ms: f64,
-    disk_per_row: f64,
-    reopen_s: f64,
-    read_s: f64,
 }
 
 impl Measured {
     fn samples(&self, place: &str, rows: usize) -> Vec<Sample> {
         let of = |what: &str| format!("{what}, {rows} rows {place}");
-        let mut samples = vec![
-            Asked::rate(of("random updates, durable"), "/s").is(self.updates_per_s).costing(self.cpu_s, self.seconds),
-        ];
-        samples.extend(self.written_per_update.map(|bytes| Asked::cost(of("written per update"), "B").is(bytes)));
-        samples.push(Asked::cost(of("slowest part of a checkpoint"), "ms").is(self.slowest_part_ms));
+        let mut samples = Vec::new();
+        for (phase, updated) in PHASES.iter().zip(&self.phases) {
+            let in_phase = |what: &str| of(&format!("{what}, {}", phase.name));
+            let rate = Asked::rate(in_phase("random updates, durable"), "/s").is(updated.updates_per_s);
+            samples.push(rate.costing(updated.cpu_s, updated.seconds));
+            let written = |bytes| Asked::cost(in_phase("written per update"), "B").is(bytes);
+            samples.extend(updated.written_per_update.map(written));
+            samples.push(Asked::cost(in_phase("slowest part"), "ms").is(updated.slowest_part_ms));
+        }
         samples.push(Asked::cost(of("disk per row when merged"), "B").is(self.disk_per_row));
         samples.push(Asked::cost(of("opened again"), "s").is(self.reopen_s));
         samples.push(Asked::cost(of("all rows read"), "s").is(self.read_s));
@@ -112,7 +137,7 @@ fn measure(plan: &Plan, rows: usize, store: RowStore) -> Result<Measured, BenchE
     for first in (0..rows).step_by(ROWS_PER_PART) {
         filled.write((first..rows.min(first + ROWS_PER_PART)).map(|key| row(&mut random, key)).collect())?;
     }
-    let (updates, written, slowest, seconds, cpu_s) = update(&filled, &mut random, rows)?;
+    let phases = PHASES.iter().map(|phase| update(&filled, &mut random, rows, phase)).collect::<Result<_, _>>()?;
     filled.log.compact_rows().map_err(BenchError::setup)?;
     drop(filled);
     let disk = disk_bytes(dir.path())?;
@@ -125,38 +150,33 @@ fn measure(plan: &Plan, rows: usize, store: RowStore) -> Result<Measured, BenchE
         let reason = format!("{found} of {rows} rows were found again");
         return Err(BenchError::Failed { who: "the store".to_owned(), reason });
     }
-    Ok(Measured {
-        updates_per_s: updates as f64 / seconds,
-        cpu_s,
-        seconds,
-        written_per_update: written.map(|bytes| bytes as f64 / updates as f64),
-        slowest_part_ms: slowest.as_secs_f64() * 1_000.0,
-        disk_per_row: disk as f64 / rows as f64,
-        reopen_s,
-        read_s: started.elapsed().as_secs_f64() - reopen_s,
-    })
+    let read_s = started.elapsed().as_secs_f64() - reopen_s;
+    Ok(Measured { phases, disk_per_row: disk as f64 / rows as f64, reopen_s, read_s })
 }
 
-type Updated = (usize, Option<u64>, Duration, f64, Option<f64>);
-
-/// Checkpoints of random rows: how many updates, bytes written, the slowest part, seconds, CPU seconds.
-fn update(store: &Store, random: &mut ChaCha8Rng, rows: usize) -> Result<Updated, BenchError> {
+/// Checkpoints of random rows.
+fn update(store: &Store, random: &mut ChaCha8Rng, rows: usize, phase: &Phase) -> Result<Updated, BenchError> {
     let (meter, began, started) = (Meter::start(), written_bytes(), Instant::now());
     let (mut updates, mut slowest) = (0, Duration::ZERO);
-    for _ in 0..CHECKPOINTS {
-        let mut changed: Vec<usize> =
-            (0..CHANGED_PER_CHECKPOINT.min(rows)).map(|_| random.random_range(0..rows)).collect();
+    for _ in 0..phase.checkpoints {
+        let mut changed: Vec<usize> = (0..phase.changed.min(rows)).map(|_| random.random_range(0..rows)).collect();
         // A row that changed twice is in a checkpoint once, and rows are handed in in the order of their keys.
         changed.sort_unstable();
         changed.dedup();
-        for part in changed.chunks(ROWS_PER_PART) {
+        for part in changed.chunks(phase.rows_per_part) {
             slowest = slowest.max(store.write(part.iter().map(|key| row(random, *key)).collect())?);
         }
         updates += changed.len();
     }
     let seconds = started.elapsed().as_secs_f64();
     let written = began.zip(written_bytes()).map(|(before, after)| after - before);
-    Ok((updates, written, slowest, seconds, meter.cpu_s()))
+    Ok(Updated {
+        updates_per_s: updates as f64 / seconds,
+        cpu_s: meter.cpu_s(),
+        seconds,
+        written_per_update: written.map(|bytes| bytes as f64 / updates as f64),
+        slowest_part_ms: slowest.as_secs_f64() * 1_000.0,
+    })
 }
 
 /// The key is that of a component's row: a tag, its number, a side.
