@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use thiserror::Error;
 use tidemark_aggregator::{Aggregator, AggregatorOptions, Cluster, DataCentre};
+use tidemark_consensus::local::RowStore;
 use tidemark_consensus::raft::Config;
 use tidemark_node::{Node, NodeOptions};
 use tidemark_proto::aggregator::AggregatorConfig;
@@ -59,6 +60,8 @@ pub struct LocalOptions {
     /// Share of datagrams between data centres that are lost, 0 to 1.
     pub loss: f64,
     pub flush_delay: Duration,
+    /// Where nodes and aggregators have their rows.
+    pub rows: RowStore,
     /// Of the links' chance.
     pub seed: u64,
 }
@@ -402,6 +405,7 @@ async fn start_dc(
         placement: alone(),
         core: NodeConfig::new(GroupId { dc, group: GROUP, incarnation: 0 }, LANES),
         flush_delay: options.flush_delay,
+        rows: options.rows,
     };
     let node = Node::start(node_endpoint.clone(), node_options)
         .await
@@ -412,6 +416,7 @@ async fn start_dc(
         id: dc.into(),
         core: AggregatorConfig::new(dc, 0),
         raft: Config::new(cluster.with_era(), LEDGER),
+        rows: options.rows,
     };
     let aggregator = Aggregator::start(aggregator_endpoint.clone(), credentials, aggregator_options)
         .await

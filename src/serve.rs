@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
+use tidemark_consensus::local::RowStore;
 use tidemark_proto::series::SeriesPolicy;
 
 use crate::http::Access;
@@ -83,6 +84,7 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
         jitter_ms: 0.0,
         loss: 0.0,
         flush_delay: Duration::ZERO,
+        rows: RowStore::Beside,
         seed: 0,
     };
     let terminated = tidemark_client::terminated();

@@ -52,6 +52,16 @@ fn subscribers_are_all_told() {
     line(&["live", "--seconds", "1", "--size", "40"], &figures);
 }
 
+/// Every row is found again: the bench fails by itself otherwise.
+#[test]
+fn rows_are_updated_in_a_directory_and_in_a_file() {
+    let figures = ["rows in a directory", "rows in the log's file", "directory to file", "memory that"];
+    let line = line(&["rows", "--size", "5000"], &figures);
+    let rows = line["figures"].as_array().unwrap();
+    let updated = rows.iter().filter(|row| row["name"].as_str().unwrap().starts_with("random updates"));
+    assert!(updated.clone().count() == 4 && updated.clone().all(|row| row["worst"].as_f64() > Some(0.0)), "{line}");
+}
+
 #[test]
 fn counting_allocates_nothing() {
     let line = line(&["hot-path", "--size", "100000"], &["on a handle", "10,000 keys", "fetch_add"]);

@@ -14,7 +14,7 @@ use crate::storage::{StoreFailure, ViewRows, ViewStore, ViewStoreError};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemark_consensus::local::PersistError;
+use tidemark_consensus::local::{PersistError, RowStore};
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId};
@@ -43,6 +43,8 @@ pub struct AggregatorOptions {
     pub core: AggregatorConfig,
     /// Settings of the ledger's Raft.
     pub raft: Config,
+    /// Where the rows of the view are.
+    pub rows: RowStore,
 }
 
 /// Why an aggregator did not start.
@@ -153,12 +155,13 @@ impl Aggregator {
         credentials: Credentials,
         options: AggregatorOptions,
     ) -> Result<Aggregator, StartError> {
-        let AggregatorOptions { data_dir, cluster, id: own, core, mut raft } = options;
+        let AggregatorOptions { data_dir, cluster, id: own, core, mut raft, rows: row_store } = options;
         cluster.check()?;
         let directory = |source| StartError::Directory { path: data_dir.display().to_string(), source };
         std::fs::create_dir_all(&data_dir).map_err(directory)?;
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
-        let (store, epoch, rows) = ViewStore::open(&data_dir, &cluster.with_era(), &cluster.aggregator_name(own))?;
+        let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));
+        let (store, epoch, rows) = ViewStore::open(&data_dir, &era, &name, row_store)?;
         let paired = cluster.is_paired(own.dc);
         let config = AggregatorConfig { own, paired, epoch, seed: rand::random(), ..core };
         let core = AggregatorCore::recover(config, rows).map_err(|error| StartError::Rows(error.to_string()))?;

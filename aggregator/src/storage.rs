@@ -1,4 +1,5 @@
-//! The view's disk: rows and cursors in one redb file, written by the log's writer thread, without an entry.
+//! The view's disk: rows and cursors, in one redb file or in a directory beside it, each set of them written in one transaction; and
+//! the number of starts, in the file.
 
 use bytes::Bytes;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
     CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Row,
-    RowsNow,
+    RowStore, RowsNow, SubmitError,
 };
 use tidemark_proto::aggregator::is_of_image;
 use tokio::sync::{Notify, watch};
@@ -29,6 +30,8 @@ pub enum ViewStoreError {
     Persist(#[from] PersistError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
     #[error("the number of this start could not be written: {0}")]
     Start(String),
 }
@@ -104,7 +107,12 @@ pub struct ViewStore {
 impl ViewStore {
     /// Opens the file, counts this start and returns its epoch with the rows. The epoch is durable then, so that nothing is said under
     /// a number that another start may have as well.
-    pub fn open(dir: &Path, cluster: &str, dc_name: &str) -> Result<(ViewStore, u64, Rows), ViewStoreError> {
+    pub fn open(
+        dir: &Path,
+        cluster: &str,
+        dc_name: &str,
+        rows: RowStore,
+    ) -> Result<(ViewStore, u64, Rows), ViewStoreError> {
         let identity = Identity { cluster: cluster.to_owned(), owner: format!("{dc_name}/view") };
         let (persisted, changed) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
         let (fail, failure) = watch::channel(None);
@@ -114,15 +122,16 @@ impl ViewStore {
             LogEvent::Checkpointed { .. } => {
                 count.fetch_add(1, Ordering::Release);
                 notify.notify_one();
-                drop(written.try_send(Ok(())));
             }
+            LogEvent::Kept => drop(written.try_send(Ok(()))),
             LogEvent::Durable { .. } => {}
             LogEvent::Failed(error) => {
                 drop(written.try_send(Err(error.to_string())));
                 drop(fail.send_replace(Some(error.to_string())));
             }
         };
-        let (log, _) = LocalLog::open(dir.join(VIEW_FILE).as_path(), LocalLogOptions::new(identity), on_event)?;
+        let options = LocalLogOptions { rows, kept: &[META], ..LocalLogOptions::new(identity) };
+        let (log, _) = LocalLog::open(dir.join(VIEW_FILE).as_path(), options, on_event)?;
         let store = ViewStore { failure: StoreFailure(failure), log, persisted, changed };
         let epoch = store.next_epoch()?;
         first.recv().unwrap_or_else(|gone| Err(gone.to_string())).map_err(ViewStoreError::Start)?;
@@ -133,7 +142,7 @@ impl ViewStore {
 
     fn next_epoch(&self) -> Result<u64, ViewStoreError> {
         let mut last = 0u64;
-        self.log.scan(META, |key, value| {
+        self.log.scan_kept(META, |key, value| {
             if key == EPOCH {
                 last = value.try_into().map_or(0, u64::from_be_bytes);
             }
@@ -143,7 +152,7 @@ impl ViewStore {
         let epoch = seconds.max(last + 1);
         let value = Bytes::copy_from_slice(&epoch.to_be_bytes());
         let row = Row { table: META, key: Bytes::from_static(EPOCH), value: Some(value) };
-        self.log.checkpoint(CheckpointPart { applied: 0, last: true, rows: vec![row] })?;
+        self.log.keep(vec![row])?;
         Ok(epoch)
     }
 
@@ -159,9 +168,9 @@ impl ViewStore {
         }
     }
 
-    /// Sets of rows that are durable since the start; the first transaction was the epoch's.
+    /// Sets of rows that are durable since the start.
     pub fn persisted(&self) -> u64 {
-        self.persisted.load(Ordering::Acquire).saturating_sub(1)
+        self.persisted.load(Ordering::Acquire)
     }
 
     /// The durable rows as they are now.

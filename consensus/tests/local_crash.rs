@@ -45,6 +45,7 @@ fn work(disk: &CrashDisk) -> Reported {
         match event {
             LogEvent::Durable { upto } => reported.durable = upto,
             LogEvent::Checkpointed { applied } => reported.checkpointed = applied,
+            LogEvent::Kept => {}
             LogEvent::Failed(error) => reported.failed = Some(error),
         }
     };

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 /// A group's log.
 pub enum GroupLog {
-    Alone(LocalLog, Arc<Progress>),
+    Alone(Box<LocalLog>, Arc<Progress>),
     Shared(Box<SharedLog>),
 }
 

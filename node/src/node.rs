@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidemark_consensus::local::RowStore;
 use tidemark_consensus::replica::{Absent, Replica, ReplicaOptions};
 use tidemark_proto::group::GroupConfig;
 use tidemark_proto::ids::{DcId, GroupId};
@@ -45,6 +46,8 @@ pub struct NodeOptions {
     pub core: NodeConfig,
     /// Added to every flush, to model slower disks.
     pub flush_delay: Duration,
+    /// Where the rows of checkpoints are, of groups that are on this node alone.
+    pub rows: RowStore,
 }
 
 /// A running node. Dropping it stops it without a checkpoint; nothing durable is lost.
@@ -271,7 +274,7 @@ fn absent(options: &NodeOptions) -> Absent {
 fn open_alone(options: &NodeOptions, group: u16) -> Result<(NodeCore, GroupLog), StartError> {
     let config = |group| config_of(options.core, group);
     let (storage, core) = storage::open(&disk_of(options, group), config, rand::random())?;
-    Ok((core, GroupLog::Alone(storage.log, storage.progress)))
+    Ok((core, GroupLog::Alone(Box::new(storage.log), storage.progress)))
 }
 
 async fn open_shared(options: &NodeOptions, neighbours: &Arc<Neighbours>, group: u16) -> Result<Opened, StartError> {
@@ -307,6 +310,7 @@ fn disk_of(options: &NodeOptions, group: u16) -> StorageOptions<'_> {
         dc: options.dc,
         group,
         flush_delay: options.flush_delay,
+        rows: options.rows,
     }
 }
 

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidemark_consensus::local::{CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, Recovered, Row};
-use tidemark_consensus::local::{OpenError, PersistError};
+use tidemark_consensus::local::{
+    Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Recovered, Row,
+};
+use tidemark_consensus::local::{RowStore, SubmitError};
 use tidemark_consensus::replica::Replica;
 use tidemark_proto::group::Row as GroupRow;
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
@@ -30,6 +32,8 @@ pub enum StartError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Persist(#[from] PersistError),
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
     #[error("{path}: {source}")]
     Recover { path: String, source: RecoverError },
     #[error("{path}: the group's incarnation is missing or malformed")]
@@ -66,6 +70,7 @@ impl Progress {
         match event {
             LogEvent::Durable { upto } => self.durable.store(upto, Ordering::Release),
             LogEvent::Checkpointed { applied } => self.checkpointed.store(applied, Ordering::Release),
+            LogEvent::Kept => {}
             LogEvent::Failed(error) => {
                 *self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
                 self.seen_failure.store(true, Ordering::Release);
@@ -108,6 +113,8 @@ pub struct StorageOptions<'a> {
     pub dc: DcId,
     pub group: u16,
     pub flush_delay: Duration,
+    /// Of a group on this node alone.
+    pub rows: RowStore,
 }
 
 /// The file of a group's log on several nodes.
@@ -212,7 +219,8 @@ pub fn open(
     let reporter = progress.clone();
     let owner = format!("{}/{}", options.dc_name, options.group);
     let identity = Identity { cluster: options.cluster.to_owned(), owner };
-    let log_options = LocalLogOptions { flush_delay: options.flush_delay, ..LocalLogOptions::new(identity) };
+    let StorageOptions { flush_delay, rows, .. } = *options;
+    let log_options = LocalLogOptions { flush_delay, rows, kept: &[META], ..LocalLogOptions::new(identity) };
     let (log, recovered) = LocalLog::open(path.as_path(), log_options, move |event| reporter.on_event(event))?;
     let group = GroupId { dc: options.dc, group: options.group, incarnation: incarnation(&log, &recovered, &path)? };
     let core = recover(&log, &recovered, config(group), nonce, &path)?;
@@ -224,26 +232,25 @@ pub fn open(
 /// that replaces a lost one is never taken for it.
 fn incarnation(log: &LocalLog, recovered: &Recovered, path: &Path) -> Result<u32, StartError> {
     let mut found = None;
-    log.scan(META, |key, value| {
+    log.scan_kept(META, |key, value| {
         if key == INCARNATION {
             found = value.try_into().ok().map(u32::from_be_bytes);
         }
     })?;
     match found {
         Some(incarnation) => Ok(incarnation),
-        None if recovered.last == 0 && recovered.applied == 0 => found_directory(log),
+        None if recovered.last == 0 && recovered.applied == 0 => Ok(found_directory(log)?),
         None => Err(StartError::Incarnation { path: path.display().to_string() }),
     }
 }
 
-fn found_directory(log: &LocalLog) -> Result<u32, StartError> {
+fn found_directory(log: &LocalLog) -> Result<u32, SubmitError> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
     let incarnation = u32::try_from(seconds).unwrap_or(u32::MAX);
     let value = Bytes::copy_from_slice(&incarnation.to_be_bytes());
     let row = Row { table: META, key: Bytes::from_static(INCARNATION), value: Some(value) };
-    let part = CheckpointPart { applied: 0, last: true, rows: vec![row] };
     // The first log entry is behind it in the writer's order, so nothing can be durable without it.
-    log.checkpoint(part).expect("an empty log takes its first row");
+    log.keep(vec![row])?;
     Ok(incarnation)
 }
 
@@ -279,7 +286,15 @@ mod tests {
     fn a_file_that_is_left_takes_the_place_of_no_other_and_the_directory_says_that_one_was() {
         let dir = tempfile::tempdir().unwrap();
         let (cluster, dc_name, flush_delay) = ("demo", "europe", Duration::ZERO);
-        let options = StorageOptions { dir: dir.path(), cluster, dc_name, dc: DcId(0), group: 2, flush_delay };
+        let options = StorageOptions {
+            dir: dir.path(),
+            cluster,
+            dc_name,
+            dc: DcId(0),
+            group: 2,
+            flush_delay,
+            rows: RowStore::Beside,
+        };
         assert!(!has_left(dir.path()).unwrap(), "a disk that is not mounted");
         let mut kept = Vec::new();
         for (content, member) in [("first", 7), ("put back", 7), ("another disk", 8)] {

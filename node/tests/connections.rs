@@ -4,6 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
+use tidemark_consensus::local::RowStore;
 use tidemark_node::{Node, NodeOptions};
 use tidemark_proto::ids::{ClientId, DcId, GroupId};
 use tidemark_proto::msg::{Admission, ForWhom, FromClient, FromGroup, Within};
@@ -80,6 +81,7 @@ fn options(dir: &Path, addr: SocketAddr) -> NodeOptions {
         placement: Placement::new(1, &[], 1).unwrap(),
         core: NodeConfig::new(group, 2),
         flush_delay: Duration::ZERO,
+        rows: RowStore::Beside,
     }
 }
 

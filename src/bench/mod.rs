@@ -19,6 +19,7 @@ mod reads;
 mod recovery;
 mod replicas;
 pub mod report;
+mod rows;
 pub mod task;
 mod whole;
 
@@ -65,6 +66,11 @@ pub const BENCHES: &[Bench] = &[
         name: "replicas",
         about: "three nodes, each group's log on all of them: single hits, durable; and a node that is killed",
         run: replicas::run,
+    },
+    Bench {
+        name: "rows",
+        about: "rows at rest: random updates in checkpoints, in a directory of rows and in the log's file",
+        run: rows::run,
     },
     Bench { name: "memory", about: "bytes per cell of a node and of a view", run: memory::run },
     Bench { name: "gossip", about: "bytes that data centres tell one another", run: gossip::run },

@@ -99,6 +99,7 @@ fn options(settings: &AggregatorFile, place: &Place, id: AggregatorId) -> Aggreg
         id,
         core: settings.core(id, 0),
         raft: Config::new(place.cluster.with_era(), LEDGER_GROUP),
+        rows: settings.rows.store(),
     }
 }
 

@@ -75,6 +75,7 @@ fn options(settings: &NodeFile, place: &Place) -> NodeOptions {
         placement: dc.placement.clone(),
         core: settings.core(group),
         flush_delay: Duration::from_millis(settings.log.flush_delay_ms.into()),
+        rows: settings.rows.store(),
     }
 }
 

@@ -10,7 +10,7 @@ mod sources;
 mod webhooks;
 
 pub use cluster::{ClusterFile, DcLayout, Layout, SeriesKeys};
-pub use process::{AggregatorFile, GossipKeys, HttpKeys, LogKeys, NodeFile, NodeKeys, ViewKeys};
+pub use process::{AggregatorFile, GossipKeys, HttpKeys, LogKeys, NodeFile, NodeKeys, RowKeys, RowPlace, ViewKeys};
 pub use sources::{Overrides, Settings};
 pub use webhooks::{WebhookKeys, WebhookKeysError};
 

@@ -10,6 +10,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tidemark_consensus::local::{CACHE_BYTES_MIN, JOURNAL_BYTES_MIN, LsmOptions, MEMTABLE_BYTES_MIN, RowStore};
 use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::gossip::GossipConfig;
 use tidemark_proto::ids::{AggregatorId, GroupId};
@@ -24,6 +25,8 @@ const INTERVAL_MS_MAX: u64 = 600_000;
 const CONNECTIONS_MAX: u64 = 1_000_000;
 /// Any amount of memory or disk, in MiB.
 const MIB_MAX: u64 = 1 << 24;
+/// Rows that wait in memory to be written away: five times as much may.
+const MEMTABLE_MIB_MAX: u64 = 1 << 12;
 /// Nodes of a data centre.
 pub(super) const NODES_PER_DC_MAX: u64 = 1_024;
 
@@ -54,6 +57,7 @@ pub struct NodeFile {
     pub http: HttpKeys,
     pub group: NodeKeys,
     pub log: LogKeys,
+    pub rows: RowKeys,
 }
 
 /// Settings of an aggregator.
@@ -70,6 +74,7 @@ pub struct AggregatorFile {
     pub http: HttpKeys,
     pub gossip: GossipKeys,
     pub view: ViewKeys,
+    pub rows: RowKeys,
     /// Not in the environment and not on the command line: there is a block of keys for each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<WebhookKeys>,
@@ -116,6 +121,26 @@ pub struct LogKeys {
     pub flush_delay_ms: u32,
 }
 
+/// Where rows of cells and series are at rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RowKeys {
+    pub store: RowPlace,
+    pub cache_mib: u32,
+    pub memtable_mib: u32,
+    pub journal_mib: u32,
+}
+
+/// See [`RowKeys`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RowPlace {
+    /// In a directory of their own.
+    Tree,
+    /// In the file of the log, or of the view.
+    File,
+}
+
 /// An aggregator's gossip.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -145,6 +170,7 @@ impl Default for NodeFile {
             http: HttpKeys { listen: SocketAddr::from(([127, 0, 0, 1], 7172)), ..HttpKeys::default() },
             group: NodeKeys::default(),
             log: LogKeys::default(),
+            rows: RowKeys::default(),
         }
     }
 }
@@ -159,6 +185,7 @@ impl Default for AggregatorFile {
             http: HttpKeys::default(),
             gossip: GossipKeys::default(),
             view: ViewKeys::default(),
+            rows: RowKeys::default(),
             webhooks: Vec::new(),
         }
     }
@@ -189,6 +216,12 @@ impl Default for NodeKeys {
 impl Default for LogKeys {
     fn default() -> LogKeys {
         LogKeys { checkpoint_log_mib: 64, checkpoint_interval_ms: 60_000, flush_delay_ms: 0 }
+    }
+}
+
+impl Default for RowKeys {
+    fn default() -> RowKeys {
+        RowKeys { store: RowPlace::File, cache_mib: 16, memtable_mib: 32, journal_mib: 128 }
     }
 }
 
@@ -249,6 +282,26 @@ fn millis(ms: u32) -> Span {
 
 fn mib(mib: u32) -> u64 {
     u64::from(mib) << 20
+}
+
+impl RowKeys {
+    /// Where rows are, for each group of a node and for a view.
+    pub fn store(&self) -> RowStore {
+        match self.store {
+            RowPlace::File => RowStore::Beside,
+            RowPlace::Tree => RowStore::Apart(LsmOptions {
+                cache_bytes: mib(self.cache_mib),
+                memtable_bytes: mib(self.memtable_mib),
+                journal_bytes: mib(self.journal_mib),
+            }),
+        }
+    }
+
+    fn check(&self, checks: &mut Checks) {
+        checks.number("rows.cache_mib", self.cache_mib.into(), CACHE_BYTES_MIN >> 20, MIB_MAX);
+        checks.number("rows.memtable_mib", self.memtable_mib.into(), MEMTABLE_BYTES_MIN >> 20, MEMTABLE_MIB_MAX);
+        checks.number("rows.journal_mib", self.journal_mib.into(), JOURNAL_BYTES_MIN >> 20, MIB_MAX);
+    }
 }
 
 impl HttpKeys {
@@ -331,6 +384,7 @@ impl Settings for NodeFile {
         checks.number("log.checkpoint_log_mib", checkpoint_log_mib.into(), 1, MIB_MAX);
         checks.number("log.checkpoint_interval_ms", checkpoint_interval_ms.into(), 1, 86_400_000);
         checks.number("log.flush_delay_ms", flush_delay_ms.into(), 0, 10_000);
+        self.rows.check(checks);
     }
 
     fn resolve(&mut self, folder: &Path) {
@@ -351,6 +405,7 @@ impl Settings for AggregatorFile {
         checks.number("gossip.delta_bytes_max", delta_bytes_max.into(), 1_024, MESSAGE_BYTES_MAX as u64 / 2);
         checks.number("view.feed_bytes_max", self.view.feed_bytes_max.into(), 1_024, MESSAGE_BYTES_MAX as u64 / 2);
         checks.number("view.checkpoint_interval_ms", self.view.checkpoint_interval_ms.into(), 10, INTERVAL_MS_MAX);
+        self.rows.check(checks);
         webhooks::check(&self.webhooks, checks);
     }
 

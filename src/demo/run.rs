@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidemark_aggregator::{LiveEvent, MilestoneState};
+use tidemark_consensus::local::RowStore;
 use tidemark_proto::ids::{CounterName, DcId, NameError};
 use tidemark_proto::ledger::DefineError;
 use tidemark_proto::msg::{ClaimRule, Fallback, MilestoneSpec, Policy};
@@ -647,6 +648,8 @@ fn local_options(options: &DemoOptions, layout: Layout, data_dir: &Path) -> Loca
         jitter_ms: options.jitter,
         loss: options.loss,
         flush_delay: Duration::from_secs_f64(options.flush_delay_ms / 1_000.0),
+        // A demo of many data centres in one process ends soon, and has few cells in each.
+        rows: RowStore::Beside,
         seed: rand::random(),
     }
 }

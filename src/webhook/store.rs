@@ -54,6 +54,7 @@ impl Store {
         let on_event = move |event| {
             tell.send_modify(|written| match event {
                 LogEvent::Checkpointed { .. } => written.sets += 1,
+                LogEvent::Kept => {}
                 LogEvent::Durable { .. } => {}
                 LogEvent::Failed(error) => written.failed = Some(error.to_string()),
             });

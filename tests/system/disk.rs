@@ -8,11 +8,13 @@ use std::process::Command;
 /// The largest file that the node may write, in blocks of 512 bytes: the new data file fits, the load of a second does not.
 const FILE_BLOCKS_MAX: u32 = 4 * 1_024;
 
-/// A node whose files cannot grow past the limit: to it that is a full disk.
+/// A node whose files cannot grow past the limit: to it that is a full disk. Its rows are in the log's file, as a directory of rows begins
+/// with a larger one.
 fn node_without_room(cluster: &Cluster) -> Process {
     let mut command = Command::new("sh");
     let limit = format!("trap '' XFSZ; ulimit -f {FILE_BLOCKS_MAX}; exec \"$@\"");
     command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_tidemark")]).args(cluster.arguments(0, Role::Node));
+    command.args(["--set", "rows.store=file"]);
     Process::start(command, cluster.next_log())
 }
 

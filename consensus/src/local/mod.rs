@@ -1,9 +1,12 @@
 //! The log of a data centre with one node: durable means on this node's disk.
 //!
-//! One redb file holds the log and the state machine's rows, so that a checkpoint and the log index it stands for
-//! change together. A writer thread merges all waiting requests into one transaction (the group commit). Indices
-//! start at 1 and have no gaps. The log never waits on its own account: pacing is the caller's business.
+//! One redb file holds the log, and what is kept beside it ([`LocalLog::keep`]). The rows of checkpoints are in the same file, or in
+//! a directory of their own ([`RowStore`]); in either, a checkpoint and the log index it stands for change together. A writer
+//! thread merges all waiting requests into one transaction (the group commit); rows in a directory have a writer of their own,
+//! which never runs ahead of the log, as the log is never cut ahead of it. Indices start at 1 and have no gaps. The log never waits
+//! on its own account: pacing is the caller's business.
 
+mod apart;
 mod store;
 
 use std::sync::{Arc, Mutex};
@@ -12,11 +15,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 
+use crate::storage::lsm::LsmNow;
+pub use crate::storage::lsm::{CACHE_BYTES_MIN, JOURNAL_BYTES_MIN, LsmOptions, MEMTABLE_BYTES_MIN};
 pub use crate::storage::{CommitStats, Execution, Identity, OpenError, PersistError, Row, Source, SubmitError};
 use crate::storage::{Committer, CommitterOptions, Schema, open, rows};
-use store::{LOG, LocalStore, Op, Positions, ROWS};
+use apart::{Apart, ApartWriter};
+use store::{LOG, LocalStore, Op, Positions, ROWS, Reached, Sink};
 
 const FORMAT: &str = "tidemark-local-2";
+
+/// Where the rows of checkpoints are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowStore {
+    /// In the log's file: for rows that are few, and on any [`Source`].
+    #[default]
+    Beside,
+    /// In a directory of its own beside the log's file, which names it. Rows that are in the file are moved there when it is opened; they
+    /// do not come back.
+    Apart(LsmOptions),
+}
 
 /// Settings of a [`LocalLog`].
 #[derive(Clone, Debug)]
@@ -33,10 +50,14 @@ pub struct LocalLogOptions {
     pub cache_bytes: usize,
     /// Who runs the transactions.
     pub execution: Execution,
+    /// Where the rows of checkpoints are.
+    pub rows: RowStore,
+    /// Tables that are written by [`LocalLog::keep`] only: they stay in the log's file wherever the rows are.
+    pub kept: &'static [&'static str],
 }
 
 impl LocalLogOptions {
-    /// Defaults: no delay, 1,024 requests, 8 MiB per transaction, 64 MiB of cache, a thread.
+    /// Defaults: no delay, 1,024 requests, 8 MiB per transaction, 64 MiB of cache, a thread, rows in the file.
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -45,11 +66,13 @@ impl LocalLogOptions {
             commit_bytes_max: 8 << 20,
             cache_bytes: 64 << 20,
             execution: Execution::Thread,
+            rows: RowStore::Beside,
+            kept: &[],
         }
     }
 }
 
-/// What the writer reports, in the order of the requests, from its own thread. The receiver must not block.
+/// What the writers report, each in the order of its requests, one at a time. The receiver must not block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEvent {
     /// All entries up to and including this index are durable.
@@ -62,7 +85,9 @@ pub enum LogEvent {
         /// The applied index that rows now stand for.
         applied: u64,
     },
-    /// A transaction failed: nothing of it is durable and the log has stopped.
+    /// Rows that were handed in to be kept are durable.
+    Kept,
+    /// A transaction failed: nothing of it is durable and the log has stopped. Nothing is reported after it.
     Failed(PersistError),
 }
 
@@ -160,13 +185,21 @@ impl Iterator for Entries {
 }
 
 /// The rows of one moment; see [`LocalLog::rows`]. It may be read on any thread.
-pub struct RowsNow(ReadTransaction);
+pub struct RowsNow(Now);
+
+enum Now {
+    Beside(ReadTransaction),
+    Apart(LsmNow),
+}
 
 impl RowsNow {
     /// Calls `visit(key, value)` for each row of `table`, in key order, until it says that it wants no more; a missing table has no
     /// rows.
     pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
-        rows::scan_while(&self.0, &format!("{ROWS}{table}"), visit)
+        match &self.0 {
+            Now::Beside(read) => rows::scan_while(read, &format!("{ROWS}{table}"), visit),
+            Now::Apart(now) => now.scan(table, visit),
+        }
     }
 }
 
@@ -176,7 +209,9 @@ impl RowsNow {
 /// every [`Entries`] are gone too.
 pub struct LocalLog {
     positions: Mutex<Positions>,
+    // Dropped before `apart`, whose writer waits for it.
     committer: Committer<LocalStore>,
+    apart: Option<(Committer<ApartWriter>, Arc<Apart>)>,
     db: Arc<Database>,
 }
 
@@ -197,13 +232,23 @@ impl LocalLog {
             flush_delay: options.flush_delay,
             create_tables: store::create_tables,
         };
+        let file = apart::file_of(&source);
         let db = Arc::new(open(source, &schema)?);
-        let positions = store::read_positions(&db).map_err(|error| OpenError::from_persist(&name, error))?;
+        let apart = apart::open_or_move(&db, &file, &options)?.map(Arc::new);
+        let applied = apart.as_ref().map(|apart| apart.applied()).transpose();
+        let positions = applied.and_then(|applied| store::read_positions(&db, applied));
+        let positions = positions.map_err(|error| OpenError::from_persist(&name, error))?;
         let recovered =
             Recovered { applied: positions.applied, first: positions.first, last: positions.last, db: db.clone() };
-        let store = LocalStore::new(db.clone(), positions.first, Box::new(on_event));
+        let sink = Sink::new(Box::new(on_event));
+        let reached = apart.is_some().then(|| Arc::new(Reached::new(&positions)));
+        let store = LocalStore::new(db.clone(), positions.first, sink.clone(), reached.clone());
         let committer = Committer::new(store, committer_options(&options));
-        Ok((Self { positions: Mutex::new(positions), committer, db }, recovered))
+        let apart = apart.zip(reached).map(|(apart, reached)| {
+            let writer = ApartWriter::new(apart.clone(), sink, reached);
+            (Committer::new(writer, committer_options(&options)), apart)
+        });
+        Ok((Self { positions: Mutex::new(positions), committer, apart, db }, recovered))
     }
 
     /// Appends commands and returns the index of the last one. They are durable when `Durable` says so.
@@ -214,6 +259,7 @@ impl LocalLog {
         if commands.is_empty() {
             return Ok(positions.last);
         }
+        self.check_rows()?;
         let first = positions.last + 1;
         let last = positions.last + commands.len() as u64;
         self.committer.try_submit(Op::Append { first, commands })?;
@@ -231,15 +277,30 @@ impl LocalLog {
         if applied < positions.applied {
             return Err(CheckpointError::Backwards { applied, previous: positions.applied });
         }
-        self.committer.try_submit(Op::Checkpoint(part))?;
+        match &self.apart {
+            Some((writer, _)) => writer.try_submit(part)?,
+            None => self.committer.try_submit(Op::Checkpoint(part))?,
+        }
         if last {
             positions.applied = applied;
         }
         Ok(())
     }
 
-    /// Removes entries below `before`, little by little with the transactions that follow. Requests are persisted in order, so
-    /// it may follow its checkpoint at once. What is not removed when the log is closed goes with the next cut.
+    /// Hands in rows that belong to the log rather than to a checkpoint: they are durable before every entry that is appended after.
+    /// Never waits; `Kept` says when they are.
+    pub fn keep(&self, rows: Vec<Row>) -> Result<(), SubmitError> {
+        let _in_order = self.lock();
+        self.committer.try_submit(Op::Keep(rows))
+    }
+
+    /// Calls `visit(key, value)` for each row of a table that is [kept](Self::keep), in key order.
+    pub fn scan_kept(&self, table: &str, visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
+        rows::scan(&self.db.begin_read()?, &format!("{ROWS}{table}"), visit)
+    }
+
+    /// Removes entries below `before`, little by little with the transactions that follow. It may follow its checkpoint at once:
+    /// nothing goes before that is durable. What is not removed when the log is closed goes with the next cut.
     pub fn truncate_before(&self, before: u64) -> Result<(), TruncateError> {
         let mut positions = self.lock();
         if before > positions.applied + 1 {
@@ -253,13 +314,30 @@ impl LocalLog {
     }
 
     /// Calls `visit(key, value)` for each durable row of `table`, in key order; a missing table has no rows.
-    pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
-        rows::scan(&self.db.begin_read()?, &format!("{ROWS}{table}"), visit)
+    pub fn scan(&self, table: &str, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
+        self.rows()?.scan(table, |key, value| {
+            visit(key, value);
+            true
+        })
     }
 
     /// All durable rows as they are now. What is persisted later does not change them; while they are held the file keeps what it replaces.
     pub fn rows(&self) -> Result<RowsNow, PersistError> {
-        Ok(RowsNow(self.db.begin_read()?))
+        Ok(RowsNow(match &self.apart {
+            Some((_, apart)) => Now::Apart(apart.now()),
+            None => Now::Beside(self.db.begin_read()?),
+        }))
+    }
+
+    /// Bytes on the disk of rows that are in a directory of their own, holes in files included.
+    pub fn row_bytes(&self) -> Result<Option<u64>, PersistError> {
+        self.apart.as_ref().map(|(_, apart)| apart.disk_bytes()).transpose()
+    }
+
+    /// Merges all files of rows that are in a directory of their own, which is done little by little without being asked; takes long. For
+    /// measurements.
+    pub fn compact_rows(&self) -> Result<(), PersistError> {
+        self.apart.as_ref().map_or(Ok(()), |(_, apart)| apart.compact())
     }
 
     /// Durable entries from `first` to `last` that are still in the log, in order.
@@ -275,6 +353,12 @@ impl LocalLog {
     /// Counters of the writer.
     pub fn stats(&self) -> &CommitStats {
         self.committer.stats()
+    }
+
+    /// Entries without rows that could follow them are of no use.
+    fn check_rows(&self) -> Result<(), SubmitError> {
+        let failure = self.apart.as_ref().and_then(|(writer, _)| writer.failure());
+        failure.map_or(Ok(()), |error| Err(SubmitError::Poisoned(error)))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Positions> {

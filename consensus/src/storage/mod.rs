@@ -1,6 +1,7 @@
 //! What both logs need from redb: opening a file that is provably ours, typed failures, and group commit.
 
 mod committer;
+pub mod lsm;
 mod open;
 pub(crate) mod rows;
 

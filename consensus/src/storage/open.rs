@@ -97,6 +97,14 @@ pub enum OpenError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Rows and log do not belong together.
+    #[error("{source_name}: {reason}")]
+    Rows {
+        /// Path of the file.
+        source_name: String,
+        /// What is wrong with its rows.
+        reason: String,
+    },
     /// No space is left on the device.
     #[error("{source_name} cannot be opened: no space is left on the device")]
     Full {

@@ -1,0 +1,443 @@
+//! Rows in a directory of their own: a log-structured tree (fjall), for rows that are many and change at random.
+//!
+//! One write is one batch: all of it is there after a crash, or nothing. A write that returned is durable. A name of a few bytes
+//! beside the rows (a [`note`](Lsm::note)) changes with them in one batch.
+//!
+//! Budget of memory: [`LsmOptions::bytes_max`], plus one batch, what a merge of files holds, and some 2 bytes per row for what finds rows
+//! in files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use fjall::config::{BlockSizePolicy, CompressionPolicy};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+
+use super::{PersistError, is_full};
+
+/// Files that are kept open.
+const OPEN_FILES_MAX: usize = 256;
+/// One thread writes memtables away and one merges files. With one for both, a memtable waits until a merge is over, and with it
+/// whoever writes: seconds instead of a tenth of one.
+const WORKERS: usize = 2;
+/// Memtables that a tree fills before writes wait for the disk: four that are sealed, and the one that is written.
+const MEMTABLES_MAX: u64 = 5;
+/// What a row takes in a memtable besides its key and value, about.
+const ROW_OVERHEAD_BYTES: usize = 48;
+/// A read takes a block; smaller ones make a larger index, larger ones pack rows of one counter together.
+const BLOCK_BYTES: u32 = 4 * 1_024;
+/// fjall begins a journal at this size, whatever is in it: a hole in the file.
+pub const JOURNAL_BYTES_MIN: u64 = 64 << 20;
+/// fjall takes no smaller cache or memtable than makes sense with blocks of [`BLOCK_BYTES`].
+pub const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// A smaller memtable makes a file for every few thousand rows.
+pub const MEMTABLE_BYTES_MIN: u64 = 1 << 20;
+/// Where notes are kept.
+const NOTES: &str = "#notes";
+
+/// Settings of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LsmOptions {
+    /// Blocks of rows that were read, in bytes.
+    pub cache_bytes: u64,
+    /// Rows that are not in a file of their own yet: a memtable is written away past this. Up to five may wait.
+    pub memtable_bytes: u64,
+    /// The journal, which is read at the next start: past this, memtables are written away so that it may go.
+    pub journal_bytes: u64,
+}
+
+impl Default for LsmOptions {
+    /// 16 MiB of cache, memtables of 32 MiB, 128 MiB of journal.
+    fn default() -> Self {
+        Self { cache_bytes: 16 << 20, memtable_bytes: 32 << 20, journal_bytes: 128 << 20 }
+    }
+}
+
+impl LsmOptions {
+    /// What the tree may hold in memory, apart from a batch.
+    pub fn bytes_max(&self) -> u64 {
+        self.cache_bytes + MEMTABLES_MAX * self.memtable_bytes
+    }
+
+    fn keyspace(&self) -> KeyspaceCreateOptions {
+        KeyspaceCreateOptions::default()
+            .max_memtable_size(self.memtable_bytes.max(MEMTABLE_BYTES_MIN))
+            .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+            .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+            // Rows are read at the start, all of them, and never by a key that may be missing.
+            .expect_point_read_hits(true)
+    }
+}
+
+/// What one write changes besides rows: notes by name.
+pub(crate) type Notes<'a> = &'a [(&'a str, Vec<u8>)];
+
+/// An open tree.
+pub(crate) struct Lsm {
+    db: Database,
+    notes: Keyspace,
+    options: LsmOptions,
+    path: PathBuf,
+    flush_delay: Duration,
+    /// By table: what was written since its memtable was last sealed.
+    unsealed: Mutex<BTreeMap<String, u64>>,
+}
+
+/// The rows of one moment; while it lives, what it shows is kept.
+pub(crate) struct LsmNow {
+    db: Database,
+    options: LsmOptions,
+    snapshot: Snapshot,
+}
+
+/// A row to write: table, key, and a value, or `None` to delete it.
+pub(crate) type Change<'a> = (&'a str, &'a [u8], Option<&'a [u8]>);
+
+impl Lsm {
+    /// Opens the directory, or makes it.
+    pub fn open(path: &Path, options: &LsmOptions, flush_delay: Duration) -> Result<Self, PersistError> {
+        let db = match database(path, options) {
+            Err(fjall::Error::JournalRecovery(_)) => without_unfinished_batch(path, options),
+            opened => opened,
+        };
+        let db = db.map_err(persist_error)?;
+        let notes = db.keyspace(NOTES, || options.keyspace()).map_err(persist_error)?;
+        let (path, unsealed) = (path.to_owned(), Mutex::default());
+        Ok(Self { db, notes, options: *options, path, flush_delay, unsealed })
+    }
+
+    /// Writes and deletes rows, and sets notes, all in one durable batch. Of two equal keys the later wins.
+    pub fn write<'a>(&self, changes: impl Iterator<Item = Change<'a>>, notes: Notes<'_>) -> Result<(), PersistError> {
+        let mut changes: Vec<Change<'a>> = changes.collect();
+        // A batch has one number: of two equal keys in it, fjall does not know the later. The sort keeps the order of equals.
+        changes.sort_by_key(|(table, key, _)| (*table, *key));
+        let mut batch = self.db.batch().durability(Some(PersistMode::SyncAll));
+        let mut written = Vec::new();
+        for table in changes.chunk_by(|a, b| a.0 == b.0) {
+            let keyspace = table_of(&self.db, &self.options, table[0].0)?;
+            let bytes =
+                table.iter().map(|(_, key, value)| key.len() + value.map_or(0, <[u8]>::len) + ROW_OVERHEAD_BYTES);
+            written.push((keyspace.clone(), bytes.sum::<usize>() as u64));
+            for equals in table.chunk_by(|a, b| a.1 == b.1) {
+                match equals.last() {
+                    Some((_, key, Some(value))) => batch.insert(&keyspace, *key, *value),
+                    Some((_, key, None)) => batch.remove(&keyspace, *key),
+                    None => {}
+                }
+            }
+        }
+        for (name, value) in notes {
+            batch.insert(&self.notes, *name, value.as_slice());
+        }
+        batch.commit().map_err(|error| self.failed(error))?;
+        written.into_iter().try_for_each(|(keyspace, bytes)| self.seal_if_full(&keyspace, bytes))?;
+        if !self.flush_delay.is_zero() {
+            thread::sleep(self.flush_delay);
+        }
+        Ok(())
+    }
+
+    /// fjall leaves it to its threads to seal a memtable, which grows while they merge: so that it does not, it is done here.
+    fn seal_if_full(&self, keyspace: &Keyspace, bytes: u64) -> Result<(), PersistError> {
+        let mut unsealed = self.unsealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let unsealed = unsealed.entry(keyspace.name().to_string()).or_default();
+        *unsealed += bytes;
+        if *unsealed >= self.options.memtable_bytes {
+            *unsealed = 0;
+            keyspace.rotate_memtable().map_err(|error| self.failed(error))?;
+        }
+        Ok(())
+    }
+
+    /// A note's value.
+    pub fn note(&self, name: &str) -> Result<Option<Vec<u8>>, PersistError> {
+        let value = self.notes.get(name).map_err(persist_error)?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    /// All rows and notes as they are now.
+    pub fn now(&self) -> LsmNow {
+        LsmNow { db: self.db.clone(), options: self.options, snapshot: self.db.snapshot() }
+    }
+
+    /// Bytes of its files. Holes in them count.
+    pub fn disk_bytes(&self) -> Result<u64, PersistError> {
+        self.db.disk_space().map_err(persist_error)
+    }
+
+    /// Writes away what is in memory and merges all files of all tables; for measurements.
+    pub fn compact(&self) -> Result<(), PersistError> {
+        for name in self.db.list_keyspace_names() {
+            let keyspace = table_of(&self.db, &self.options, &name)?;
+            keyspace.rotate_memtable_and_wait().map_err(persist_error)?;
+            keyspace.major_compact().map_err(persist_error)?;
+        }
+        Ok(())
+    }
+
+    /// A writing thread of fjall that fails leaves no reason behind; whether the disk is full can still be seen.
+    fn failed(&self, error: fjall::Error) -> PersistError {
+        match error {
+            fjall::Error::Poisoned => match probe(&self.path) {
+                Err(error) if is_full(&error) => PersistError::Full(error.to_string()),
+                _ => PersistError::Io(format!("{}: an earlier write of rows failed", self.path.display())),
+            },
+            other => persist_error(other),
+        }
+    }
+}
+
+impl LsmNow {
+    /// Calls `visit(key, value)` for each row of a table, in key order, until it wants no more; a missing table has no rows.
+    pub fn scan(&self, table: &str, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
+        if !self.db.keyspace_exists(table) {
+            return Ok(());
+        }
+        let keyspace = table_of(&self.db, &self.options, table)?;
+        for row in self.snapshot.iter(&keyspace) {
+            let (key, value) = row.into_inner().map_err(persist_error)?;
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn table_of(db: &Database, options: &LsmOptions, name: &str) -> Result<Keyspace, PersistError> {
+    db.keyspace(name, || options.keyspace()).map_err(persist_error)
+}
+
+/// fjall asserts on some damaged files; a damaged file is an input, so that panic becomes an error.
+fn database(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error> {
+    let builder = Database::builder(path)
+        .cache_size(options.cache_bytes.max(CACHE_BYTES_MIN))
+        .max_journaling_size(options.journal_bytes.max(JOURNAL_BYTES_MIN))
+        .max_cached_files(Some(OPEN_FILES_MAX))
+        .worker_threads(WORKERS)
+        .manual_journal_persist(true);
+    let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.open()));
+    opened.unwrap_or(Err(fjall::Error::Unrecoverable))
+}
+
+/// A batch is written and synced before the next begins, so at most the last one of the newest journal may be damaged by a crash, and then
+/// nobody was told of it. fjall drops a batch without an end, but refuses one whose end reached the disk before its middle: the end goes here.
+/// A journal that is damaged elsewhere is refused as before, and left as it was.
+fn without_unfinished_batch(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error> {
+    let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
+    let entries = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
+    let journals = entries.into_iter().map(|entry| entry.path());
+    let newest = journals.filter(|path| path.extension().is_some_and(|ending| ending == "jnl")).max_by_key(number);
+    let newest = newest.ok_or(fjall::Error::Unrecoverable)?;
+    let mut file = fs::OpenOptions::new().read(true).write(true).open(newest)?;
+    let length = file.metadata()?.len();
+    let (at, byte) = last_not_zero(&mut file)?.ok_or(fjall::Error::Unrecoverable)?;
+    file.set_len(at)?;
+    file.sync_all()?;
+    let opened = database(path, options);
+    if opened.is_err() {
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(&[byte])?;
+        file.set_len(length)?;
+        file.sync_all()?;
+    }
+    opened
+}
+
+/// The last byte that is not zero, and where: behind the last batch a journal is a hole.
+fn last_not_zero(file: &mut fs::File) -> Result<Option<(u64, u8)>, io::Error> {
+    const STEP: u64 = 1 << 20;
+    let mut end = file.metadata()?.len();
+    let mut buffer = vec![0; STEP as usize];
+    while end > 0 {
+        let start = end.saturating_sub(STEP);
+        let piece = &mut buffer[..(end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(piece)?;
+        if let Some(at) = piece.iter().rposition(|byte| *byte != 0) {
+            return Ok(Some((start + at as u64, piece[at])));
+        }
+        end = start;
+    }
+    Ok(None)
+}
+
+/// Whether the disk takes a few bytes more. One probe at a time: they share a name.
+fn probe(path: &Path) -> Result<(), io::Error> {
+    static ONE: Mutex<()> = Mutex::new(());
+    const PROBE_BYTES: usize = 1 << 20;
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = path.join("probe");
+    let written = fs::write(&file, vec![1; PROBE_BYTES]).and_then(|()| fs::File::open(&file)?.sync_all());
+    let _ = fs::remove_file(&file);
+    written
+}
+
+fn persist_error(error: fjall::Error) -> PersistError {
+    let io = match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => error,
+        fjall::Error::Poisoned | fjall::Error::Locked | fjall::Error::KeyspaceDeleted => {
+            return PersistError::Io(format!("rows: {error:?}"));
+        }
+        damaged => return PersistError::corrupt(format_args!("rows: {damaged:?}")),
+    };
+    if is_full(&io) { PersistError::Full(io.to_string()) } else { PersistError::Io(io.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: u8 = 5;
+    /// Some pages of the journal hold nothing but the middle of a row.
+    const ROW_BYTES: usize = 10_000;
+
+    fn open(path: &Path) -> Result<Lsm, PersistError> {
+        Lsm::open(path, &LsmOptions::default(), Duration::ZERO)
+    }
+
+    /// A batch whose rows all say its number.
+    fn write(lsm: &Lsm, number: u8) {
+        let rows: Vec<(Vec<u8>, Vec<u8>)> = (0..ROWS).map(|row| (vec![row], vec![number; ROW_BYTES])).collect();
+        let changes = rows.iter().map(|(key, value)| ("cells", key.as_slice(), Some(value.as_slice())));
+        lsm.write(changes, &[("number", vec![number])]).unwrap();
+    }
+
+    /// The number that all rows and the note say.
+    fn number(lsm: &Lsm) -> u8 {
+        let number = lsm.note("number").unwrap().expect("a number")[0];
+        let mut rows = 0;
+        let scanned = lsm.now().scan("cells", |_, value| {
+            assert_eq!(value, vec![number; ROW_BYTES], "half of a batch is there");
+            rows += 1;
+            true
+        });
+        scanned.unwrap();
+        assert_eq!(rows, ROWS);
+        number
+    }
+
+    /// What a crash finds: all files as they are now.
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+            let target = to.join(entry.file_name());
+            if entry.path().is_dir() {
+                copy(&entry.path(), &target);
+            } else {
+                fs::copy(entry.path(), target).unwrap();
+            }
+        }
+    }
+
+    fn journal(path: &Path) -> PathBuf {
+        let mut files = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        files.find(|path| path.extension().is_some_and(|ending| ending == "jnl")).expect("a journal")
+    }
+
+    fn end(path: &Path) -> u64 {
+        last_not_zero(&mut fs::File::open(journal(path)).unwrap()).unwrap().unwrap().0 + 1
+    }
+
+    /// Puts zeros there, as a disk does that has written the pages around.
+    fn lose(path: &Path, from: u64, to: u64) {
+        use std::os::unix::fs::FileExt;
+        let file = fs::OpenOptions::new().write(true).open(journal(path)).unwrap();
+        file.write_all_at(&vec![0; (to - from) as usize], from).unwrap();
+    }
+
+    #[test]
+    fn a_batch_of_which_a_crash_left_any_pages_is_gone_as_a_whole_and_those_before_are_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = dir.path().join("live");
+        let lsm = open(&live).unwrap();
+        (1..=3).for_each(|number| write(&lsm, number));
+        let begin = end(&live);
+        write(&lsm, 4);
+        let end = end(&live);
+        let page = 4_096;
+        let pages: Vec<(u64, u64)> = (begin / page..end.div_ceil(page))
+            .map(|number| ((number * page).max(begin), ((number + 1) * page).min(end)))
+            .collect();
+        assert!(pages.len() > 10);
+        // A page alone, all behind it, all before it.
+        let lost = pages.iter().flat_map(|(from, to)| [(*from, *to), (*from, end), (begin, *to)]);
+        for (case, (from, to)) in lost.enumerate() {
+            let crashed = dir.path().join(case.to_string());
+            copy(&live, &crashed);
+            lose(&crashed, from, to);
+            let found = open(&crashed).unwrap_or_else(|error| panic!("{from} to {to} of {begin} to {end}: {error}"));
+            assert_eq!(number(&found), 3);
+            write(&found, 5);
+            drop(found);
+            assert_eq!(number(&open(&crashed).unwrap()), 5, "what is written behind a cut is found");
+            fs::remove_dir_all(&crashed).unwrap();
+        }
+        copy(&live, &dir.path().join("whole"));
+        assert_eq!(number(&open(&dir.path().join("whole")).unwrap()), 4);
+    }
+
+    #[test]
+    fn a_journal_that_is_damaged_before_its_last_batch_is_refused_and_stays_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let lsm = open(dir.path()).unwrap();
+        write(&lsm, 1);
+        let middle = end(dir.path()) / 2;
+        write(&lsm, 2);
+        drop(lsm);
+        lose(dir.path(), middle, middle + 100);
+        let damaged = fs::read(journal(dir.path())).unwrap();
+        for _ in 0..2 {
+            let refused = open(dir.path()).map(drop);
+            assert!(matches!(refused, Err(PersistError::Corrupt(_))), "{refused:?}");
+            assert!(fs::read(journal(dir.path())).unwrap() == damaged, "it is another now");
+        }
+    }
+
+    #[test]
+    fn of_equal_keys_in_one_batch_the_later_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let lsm = open(dir.path()).unwrap();
+        let (a, b, c) = (b"a".as_slice(), b"b".as_slice(), b"c".as_slice());
+        let changes = [("t", a, Some(b)), ("u", a, None), ("t", b, Some(b)), ("t", a, Some(c)), ("t", b, None)];
+        lsm.write(changes.into_iter(), &[]).unwrap();
+        let mut rows = Vec::new();
+        let mut collect = |table: &str| {
+            let visit = |key: &[u8], value: &[u8]| rows.push((key.to_vec(), value.to_vec()));
+            let mut visit = visit;
+            lsm.now().scan(table, |key, value| {
+                visit(key, value);
+                true
+            })
+        };
+        ["t", "u", "never written"].into_iter().for_each(|table| collect(table).unwrap());
+        assert_eq!(rows, [(b"a".to_vec(), b"c".to_vec())]);
+    }
+
+    #[test]
+    fn a_moment_stays_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let lsm = open(dir.path()).unwrap();
+        write(&lsm, 1);
+        let now = lsm.now();
+        write(&lsm, 2);
+        lsm.compact().unwrap();
+        let mut said = Vec::new();
+        let scanned = now.scan("cells", |_, value| {
+            said.push(value[0]);
+            said.len() < 3
+        });
+        scanned.unwrap();
+        assert_eq!(said, [1, 1, 1], "as many as were wanted, as they were");
+        assert_eq!(number(&lsm), 2);
+    }
+
+    #[test]
+    fn the_budget_is_what_is_stated() {
+        assert_eq!(LsmOptions::default().bytes_max(), (16 + 5 * 32) << 20);
+    }
+}
