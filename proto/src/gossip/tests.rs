@@ -340,7 +340,7 @@ fn who_counts_all_the_time_tells_a_peer_something_once_in_an_interval() {
 
 fn restart_and_converge(seed: u64, with_disk: bool, loss_per_100: u64, config: GossipConfig) {
     let mut net = Net::mesh(3, seed, config);
-    (net.loss_per_100, net.rows) = (loss_per_100, seed % 3 > 0);
+    (net.loss_per_100, net.rows) = (loss_per_100, !seed.is_multiple_of(3));
     for round in 0..4 {
         net.count_some(25, 25);
         let disk = net.checkpoint(1);
@@ -372,7 +372,7 @@ proptest! {
     ) {
         let config = if cut_small { small() } else { GossipConfig::default() };
         let mut net = Net::mesh(sites, seed, config);
-        (net.loss_per_100, net.rows) = (loss, seed % 3 > 0);
+        (net.loss_per_100, net.rows) = (loss, !seed.is_multiple_of(3));
         net.count_some(120, 40);
         net.converge(Span::from_secs(if loss > 20 { 240 } else { 120 }));
         net.loss_per_100 = 0;
@@ -384,7 +384,7 @@ proptest! {
     fn a_chain_relays(seed in any::<u64>(), sites in 3usize..6, cut_small in any::<bool>()) {
         let config = if cut_small { small() } else { GossipConfig::default() };
         let mut net = Net::new(sites, (1..sites).map(|b| (b - 1, b)), seed, config);
-        net.rows = seed % 3 > 0;
+        net.rows = !seed.is_multiple_of(3);
         net.count_some(80, 30);
         net.converge(Span::from_secs(30));
         net.count(0, 3, 0, 1);
@@ -415,7 +415,7 @@ proptest! {
     fn partitions_heal(seed in any::<u64>(), cut_small in any::<bool>()) {
         let config = if cut_small { small() } else { GossipConfig::default() };
         let mut net = Net::mesh(4, seed, config);
-        net.rows = seed % 3 > 0;
+        net.rows = !seed.is_multiple_of(3);
         net.count_some(60, 20);
         net.cut(0, 1);
         net.cut(0, 2);
@@ -503,7 +503,6 @@ prop_compose! {
                 let bucket = BucketId { granularity: Granularity::DAY, index: 20_830 + index };
                 (if small { n % 5 } else { n }, u32::from(v), Row::from_buckets([(bucket, 7)]))
             }).collect(),
-            ..Delta::default()
         }
     }
 }
