@@ -1,7 +1,7 @@
 //! Rows in a directory of their own: a log-structured tree (fjall), for rows that are many and change at random.
 //!
 //! One write is one batch: all of it is there after a crash, or nothing. A write that returned is durable. A name of a few bytes
-//! beside the rows (a [`note`](Lsm::note)) changes with them in one batch.
+//! beside the rows (a `note`) changes with them in one batch.
 //!
 //! Budget of memory: [`LsmOptions::bytes_max`], plus one batch, what a merge of files holds, and some 2 bytes per row for what finds rows
 //! in files.
@@ -32,7 +32,7 @@ const ROW_OVERHEAD_BYTES: usize = 48;
 const BLOCK_BYTES: u32 = 4 * 1_024;
 /// fjall begins a journal at this size, whatever is in it: a hole in the file.
 pub const JOURNAL_BYTES_MIN: u64 = 64 << 20;
-/// fjall takes no smaller cache or memtable than makes sense with blocks of [`BLOCK_BYTES`].
+/// fjall takes no smaller cache or memtable than makes sense with blocks of `BLOCK_BYTES`.
 pub const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// A smaller memtable makes a file for every few thousand rows.
 pub const MEMTABLE_BYTES_MIN: u64 = 1 << 20;
