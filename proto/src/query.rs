@@ -16,7 +16,9 @@ mod top;
 
 pub use asked::{Asked, SeriesPlan, SeriesQuery, Step, WindowPlan, WindowQuery};
 pub use keys::{KeyOrder, KeyRange, Page, scan};
-pub use read::{AsOf, Counted, CounterAsOf, SeriesRead, Shown, Source, Windowed, read_at, read_series};
+pub use read::{
+    AsOf, Buckets, Counted, CounterAsOf, SeriesRead, Shown, ShownTotals, Source, Windowed, read_at, read_series,
+};
 pub use top::{Ranked, Top};
 
 use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, RANKED_MAX, RANKS_MAX};

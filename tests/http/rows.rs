@@ -6,7 +6,7 @@ use tidemark::series::TermsBody;
 use tidemark_proto::ids::{CounterName, Half};
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::msg::{Reading, SeriesTerms};
-use tidemark_proto::query::{KeyOrder, KeyRange, Page, Source, scan};
+use tidemark_proto::query::{Buckets, KeyOrder, KeyRange, Page, Source, scan};
 use tidemark_proto::series::{Horizon, Row, SeriesPolicy, SeriesState, UnixTime};
 use tidemark_proto::table::CellTable;
 use tidemark_proto::time::WallMs;
@@ -75,7 +75,7 @@ impl Source for Counted<'_> {
         Reading { up: of(self.up), down: of(self.down), ..Reading::default() }
     }
 
-    fn rows(&self, counter: &CounterName, half: Half, _: u32) -> Vec<&Row> {
-        self.rows.rows.get(&(counter.clone(), half)).into_iter().collect()
+    fn rows(&self, counter: &CounterName, half: Half, _: u32) -> Vec<Buckets<'_>> {
+        self.rows.rows.get(&(counter.clone(), half)).into_iter().map(Buckets::Row).collect()
     }
 }

@@ -234,6 +234,11 @@ impl Graph {
         self.audit.iter()
     }
 
+    /// The names of counters that have or had an edge; their slots are the numbers.
+    pub fn names(&self) -> &CellTable {
+        &self.names
+    }
+
     /// Bytes allocated for names of counters.
     pub fn names_bytes(&self) -> usize {
         self.names.heap_bytes()

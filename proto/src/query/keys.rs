@@ -38,6 +38,21 @@ pub struct Page {
     pub next: Option<Vec<u8>>,
 }
 
+impl Page {
+    /// This page of a range and another one of the same: as far as both have come, in order, each counter once.
+    pub fn joined(self, other: Page) -> Page {
+        let next = match (self.next, other.next) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        let mut counters: Vec<CounterName> = self.counters.into_iter().chain(other.counters).collect();
+        counters.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+        counters.dedup();
+        counters.retain(|counter| next.as_deref().is_none_or(|next| counter.key() <= next));
+        Page { counters, next }
+    }
+}
+
 impl KeyOrder {
     /// Takes in at most `most` further slots of the table, always the same one, and says whether that was all.
     pub fn catch_up(&mut self, table: &CellTable, most: u32) -> bool {
@@ -176,6 +191,32 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn pages_of_two_tables_join_to_the_range_of_both(
+            cells in proptest::collection::vec((cell(), any::<bool>()), 0..100),
+            keys in range(),
+            most in 1usize..9,
+        ) {
+            let mut both = [(CellTable::new(7), KeyOrder::default()), (CellTable::new(8), KeyOrder::default())];
+            let mut whole = (CellTable::new(9), KeyOrder::default());
+            for (cell, is_second) in &cells {
+                both[usize::from(*is_second)].0.intern(cell).unwrap();
+                whole.0.intern(cell).unwrap();
+            }
+            both.iter_mut().chain([&mut whole]).for_each(|(table, order)| while !order.catch_up(table, 50) {});
+            let (mut range, mut joined) = (keys.clone(), Vec::new());
+            loop {
+                let [one, other] = both.each_ref().map(|(table, order)| scan(order, table, &range, most, |_| true));
+                let page = one.joined(other);
+                joined.extend(page.counters);
+                match page.next {
+                    Some(next) => range.after = Some(next),
+                    None => break,
+                }
+            }
+            prop_assert_eq!(joined, all(&whole.1, &whole.0, &keys, 7));
+        }
+
         #[test]
         fn pages_are_the_range_whatever_their_length_and_the_steps_of_catching_up(
             cells in proptest::collection::vec(cell(), 0..150),

@@ -5,10 +5,11 @@ use crate::ids::{CounterName, Half};
 use crate::ledger::Ledger;
 use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX};
 use crate::msg::Reading;
-use crate::series::{Answer, Cover, Horizon, Row, UnixTime};
+use crate::series::{Answer, Cover, Granularity, Horizon, Row, Totals, UnixTime};
 use crate::time::WallMs;
-use crate::view::View;
+use crate::view::{Total, View};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Where counts come from, at one instant.
 pub trait Source {
@@ -18,11 +19,30 @@ pub trait Source {
     /// The value of a counter as it is shown.
     fn reading(&self, counter: &CounterName) -> Reading;
 
-    /// The rows of one half of a counter in a generation, one of each valve.
-    fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<&Row>;
+    /// The rows of one half of a counter in a generation, one of each valve, and what flows to it where that is asked for.
+    fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>>;
 }
 
-/// What a view shows, with the ledger applied beside it.
+/// Buckets to be summed up.
+#[derive(Clone, Copy, Debug)]
+pub enum Buckets<'a> {
+    /// Of one valve.
+    Row(&'a Row),
+    /// What flows to a counter along edges.
+    Totals(&'a Totals),
+}
+
+impl Buckets<'_> {
+    /// The sum over buckets of one granularity, saturating.
+    pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
+        match self {
+            Buckets::Row(row) => row.sum(granularity, indexes),
+            Buckets::Totals(totals) => totals.sum(granularity, indexes),
+        }
+    }
+}
+
+/// What a view shows of counters' own counts, with the ledger applied beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     pub view: &'a View,
@@ -38,8 +58,34 @@ impl Source for Shown<'_> {
         self.view.read(counter, self.ledger)
     }
 
-    fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<&Row> {
-        self.view.rows(counter, half, generation).map(|(_, row)| row).collect()
+    fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>> {
+        self.view.rows(counter, half, generation).map(|(_, row)| Buckets::Row(row)).collect()
+    }
+}
+
+/// The same of totals: counters' own counts, and what flows to them along edges.
+#[derive(Clone, Copy, Debug)]
+pub struct ShownTotals<'a> {
+    pub view: &'a View,
+    pub ledger: &'a Ledger,
+}
+
+impl Source for ShownTotals<'_> {
+    /// Where edges come from namespaces that keep less, a total keeps no more than they do.
+    fn horizon(&self, namespace: &str) -> Option<&Horizon> {
+        let direct = || self.view.series_of(namespace).map(|series| &series.horizon);
+        self.view.total_horizon(namespace).or_else(direct)
+    }
+
+    /// What it says beside the halves concerns the counter itself only.
+    fn reading(&self, counter: &CounterName) -> Reading {
+        let Total { direct, up, down } = self.view.total(counter, self.ledger);
+        Reading { up, down, ..direct }
+    }
+
+    fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>> {
+        let own = self.view.rows(counter, half, generation).map(|(_, row)| Buckets::Row(row));
+        own.chain(self.view.inherited_buckets(counter, half, self.ledger).map(Buckets::Totals)).collect()
     }
 }
 
@@ -145,7 +191,7 @@ struct Halves<'a> {
 
 /// Those of one half, and how much of it may still be shown.
 struct Shared<'a> {
-    rows: Vec<&'a Row>,
+    rows: Vec<Buckets<'a>>,
     shown: u64,
 }
 
@@ -178,7 +224,7 @@ impl<'a> Halves<'a> {
 impl Shared<'_> {
     /// All of the answer is at most `shown`; in one generation nothing is in a window that is not in the total.
     fn read(&self, cover: &Cover) -> Answer {
-        let sums = |granularity, indexes: std::ops::Range<u32>| {
+        let sums = |granularity, indexes: Range<u32>| {
             self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.sum(granularity, indexes.clone())))
         };
         let Answer { value, at_least, at_most } = cover.read_with(sums);
@@ -196,3 +242,6 @@ fn counted(up: Answer, down: Answer) -> Counted {
         at_most: less(most(up), down.at_least),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,9 +37,9 @@ impl Source for Fake {
         self.readings.get(counter).copied().unwrap_or_default()
     }
 
-    fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<&Row> {
+    fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>> {
         assert_eq!(generation, self.reading(counter).generation);
-        self.rows.get(&(counter.clone(), half)).into_iter().flatten().collect()
+        self.rows.get(&(counter.clone(), half)).into_iter().flatten().map(Buckets::Row).collect()
     }
 }
 
