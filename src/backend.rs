@@ -31,6 +31,7 @@ use crate::hops::Hops;
 use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
 use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
+use crate::http::series::Of;
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
     MilestoneStatus, Mode, News, Progress,
@@ -305,16 +306,16 @@ impl Backend for LocalBackend {
         }
     }
 
-    async fn read_at(&self, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
-        self.series.read_at(counters, windows)
+    async fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
+        self.series.read_at(of, counters, windows)
     }
 
-    async fn read_series(&self, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
-        self.series.read_series(counter, query)
+    async fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
+        self.series.read_series(of, counter, query)
     }
 
-    async fn scan(&self, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
-        Ok(self.series.scan(keys, most).await)
+    async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
+        Ok(self.series.scan(of, keys, most).await)
     }
 
     async fn series_terms(&self, namespace: &str) -> Result<TermsBody, Failure> {

@@ -2,6 +2,7 @@
 
 use crate::backend::{LEDGER_PATIENCE, late, lock, shown};
 use crate::http::Failure;
+use crate::http::series::Of;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,8 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::msg::SeriesTerms;
 use tidemark_proto::query::{
-    AsOf, KeyOrder, KeyRange, Page, QueryError, SeriesQuery, SeriesRead, Shown, WindowQuery, read_at, read_series, scan,
+    AsOf, KeyOrder, KeyRange, Page, QueryError, SeriesQuery, SeriesRead, Shown, ShownTotals, WindowQuery, read_at,
+    read_series, scan,
 };
 use tidemark_proto::series::calendar::{CalendarError, Period};
 use tidemark_proto::series::{
@@ -33,6 +35,8 @@ const CATCH_UP_MAX: u32 = 1_024;
 pub struct Series {
     aggregator: Aggregator,
     order: Arc<Mutex<KeyOrder>>,
+    /// Of those that have or had an edge: one that only others flow to counts nothing itself.
+    related: Arc<Mutex<KeyOrder>>,
 }
 
 /// How a namespace keeps series, as text.
@@ -172,21 +176,54 @@ fn wall_now() -> WallMs {
 
 impl Series {
     pub fn new(aggregator: &Aggregator) -> Series {
-        Series { aggregator: aggregator.clone(), order: Arc::default() }
+        Series { aggregator: aggregator.clone(), order: Arc::default(), related: Arc::default() }
     }
 
     /// Values and windows of counters at one instant.
-    pub fn read_at(&self, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
-        self.look(|source| read_at(source, wall_now(), counters, windows))
+    pub fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
+        self.look(|view, ledger| match of {
+            Of::Direct => read_at(&Shown { view, ledger }, wall_now(), counters, windows),
+            Of::Total => read_at(&ShownTotals { view, ledger }, wall_now(), counters, windows),
+        })
     }
 
     /// What a counter counted in each step.
-    pub fn read_series(&self, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
-        self.look(|source| read_series(source, wall_now(), counter, query))
+    pub fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
+        self.look(|view, ledger| match of {
+            Of::Direct => read_series(&Shown { view, ledger }, wall_now(), counter, query),
+            Of::Total => read_series(&ShownTotals { view, ledger }, wall_now(), counter, query),
+        })
     }
 
-    /// The next counters of a range that have counted since they last began again. At most `most` are looked at.
-    pub async fn scan(&self, keys: &KeyRange, most: usize) -> Page {
+    /// The next counters of a range that have counted since they last began again, or of which there are totals. At most `most` are
+    /// looked at, and for totals as many again.
+    pub async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Page {
+        match of {
+            Of::Direct => self.scan_counted(keys, most).await,
+            Of::Total => self.scan_counted(keys, most).await.joined(self.scan_related(keys, most).await),
+        }
+    }
+
+    async fn scan_related(&self, keys: &KeyRange, most: usize) -> Page {
+        loop {
+            let page = self.aggregator.with_ledger(|ledger| {
+                self.aggregator.with_core(|core| {
+                    let (mut order, view, names) = (lock(&self.related), core.view(), ledger.graph().names());
+                    let is_shown = |counter: &CounterName| {
+                        let total = view.total(counter, ledger);
+                        total.up > 0 || total.down > 0
+                    };
+                    order.catch_up(names, CATCH_UP_MAX).then(|| scan(&order, names, keys, most, is_shown))
+                })
+            });
+            match page {
+                Some(page) => return page,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    async fn scan_counted(&self, keys: &KeyRange, most: usize) -> Page {
         loop {
             let page = self.aggregator.with_ledger(|ledger| {
                 self.aggregator.with_core(|core| {
@@ -237,14 +274,12 @@ impl Series {
         }
     }
 
-    fn look<R>(&self, ask: impl FnOnce(&Shown<'_>) -> Result<R, QueryError>) -> Result<R, Failure> {
+    fn look<R>(&self, ask: impl FnOnce(&View, &Ledger) -> Result<R, QueryError>) -> Result<R, Failure> {
         if !self.aggregator.shows() {
             let reason = "this view has not been heard of by the ledger since it started";
             return Err(Failure::NotServing(reason.to_owned()));
         }
-        let answer = self
-            .aggregator
-            .with_ledger(|ledger| self.aggregator.with_core(|core| ask(&Shown { view: core.view(), ledger })));
+        let answer = self.aggregator.with_ledger(|ledger| self.aggregator.with_core(|core| ask(core.view(), ledger)));
         Ok(answer?)
     }
 }

@@ -4,7 +4,7 @@ mod text;
 
 use super::remote::{Remote, counter_param, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::series::{AnchorBody, AsOfBody, SeriesBody, TopBody, WindowAsk};
+use crate::http::series::{AnchorBody, AsOfBody, Of, SeriesBody, TopBody, WindowAsk};
 use crate::names::parse_counter;
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -24,6 +24,9 @@ pub struct Series {
     anchor: AnchorBody,
     #[command(flatten)]
     ask: WindowAsk,
+    /// Which counts
+    #[arg(long, value_enum, default_value = "direct")]
+    of: Of,
     #[command(flatten)]
     remote: Remote,
 }
@@ -36,6 +39,9 @@ pub struct Windows {
     counters: Vec<CounterName>,
     #[command(flatten)]
     ask: WindowAsk,
+    /// Which counts
+    #[arg(long, value_enum, default_value = "direct")]
+    of: Of,
     #[command(flatten)]
     remote: Remote,
 }
@@ -56,6 +62,9 @@ pub struct Range {
     before: Option<String>,
     #[command(flatten)]
     ask: WindowAsk,
+    /// Which counts
+    #[arg(long, value_enum, default_value = "direct")]
+    of: Of,
     #[command(flatten)]
     remote: Remote,
 }
@@ -70,18 +79,21 @@ pub struct Top {
     k: u32,
     #[command(flatten)]
     ask: WindowAsk,
+    /// Which counts
+    #[arg(long, value_enum, default_value = "direct")]
+    of: Of,
     #[command(flatten)]
     remote: Remote,
 }
 
 pub fn series(args: Series) -> Outcome {
     block_on(async {
-        let Series { counter, every, anchor, ask, remote } = args;
+        let Series { counter, every, anchor, ask, of, remote } = args;
         let anchor = match anchor {
             AnchorBody::Calendar => "calendar",
             AnchorBody::End => "end",
         };
-        let params = format!("?every={}&anchor={anchor}{}", escaped(&every), ask.params());
+        let params = format!("?every={}&anchor={anchor}{}{}", escaped(&every), ask.params(), of.param());
         let read: SeriesBody = remote.get(&counter_path(&counter, &format!("/series{params}"))).await?;
         show(remote.json, &read, || text::series(&read))
     })
@@ -89,17 +101,18 @@ pub fn series(args: Series) -> Outcome {
 
 pub fn windows(args: Windows) -> Outcome {
     block_on(async {
-        let Windows { counters, ask, remote } = args;
+        let Windows { counters, ask, of, remote } = args;
         let counters: Vec<String> = counters.iter().map(counter_param).collect();
-        let read: AsOfBody = remote.get(&format!("/v1/window?{}{}", counters.join("&"), ask.params())).await?;
+        let read: AsOfBody =
+            remote.get(&format!("/v1/window?{}{}{}", counters.join("&"), ask.params(), of.param())).await?;
         show(remote.json, &read, || text::counters(&read))
     })
 }
 
 pub fn range(args: Range) -> Outcome {
     block_on(async {
-        let Range { prefix, limit, after, before, ask, remote } = args;
-        let mut params = format!("?prefix={}&limit={limit}{}", escaped(&prefix), ask.params());
+        let Range { prefix, limit, after, before, ask, of, remote } = args;
+        let mut params = format!("?prefix={}&limit={limit}{}{}", escaped(&prefix), ask.params(), of.param());
         for (name, key) in [("after", after), ("before", before)] {
             params += &key.map_or(String::new(), |key| format!("&{name}={}", escaped(&key)));
         }
@@ -110,8 +123,8 @@ pub fn range(args: Range) -> Outcome {
 
 pub fn top(args: Top) -> Outcome {
     block_on(async {
-        let Top { prefix, k, ask, remote } = args;
-        let path = format!("/v1/top?prefix={}&k={k}{}", escaped(&prefix), ask.params());
+        let Top { prefix, k, ask, of, remote } = args;
+        let path = format!("/v1/top?prefix={}&k={k}{}{}", escaped(&prefix), ask.params(), of.param());
         let read: TopBody = remote.get(&path).await?;
         show(remote.json, &read, || text::top(&read))
     })

@@ -3,6 +3,7 @@
 use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::ledger::{ChangeVotersBody, MembersBody};
+use super::series::Of;
 use super::{ClusterBody, Failure, Mode};
 use crate::backup::serve::ImageStream;
 use crate::claims::Claims;
@@ -285,13 +286,19 @@ pub trait Backend: Send + Sync + 'static {
     fn cluster(&self, counter: &CounterName) -> impl Future<Output = Result<ClusterBody, Failure>> + Send;
 
     /// Values and windows of counters, in their order, at one instant.
-    fn read_at(&self, _: &[CounterName], _: &[WindowQuery]) -> impl Future<Output = Result<AsOf, Failure>> + Send {
+    fn read_at(
+        &self,
+        _: Of,
+        _: &[CounterName],
+        _: &[WindowQuery],
+    ) -> impl Future<Output = Result<AsOf, Failure>> + Send {
         async { Err(no_view()) }
     }
 
     /// What a counter counted in each step.
     fn read_series(
         &self,
+        _: Of,
         _: &CounterName,
         _: &SeriesQuery,
     ) -> impl Future<Output = Result<SeriesRead, Failure>> + Send {
@@ -299,7 +306,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// The next counters of a range; at most so many are looked at.
-    fn scan(&self, _: &KeyRange, _: usize) -> impl Future<Output = Result<Page, Failure>> + Send {
+    fn scan(&self, _: Of, _: &KeyRange, _: usize) -> impl Future<Output = Result<Page, Failure>> + Send {
         async { Err(no_view()) }
     }
 

@@ -3,7 +3,7 @@
 mod asked;
 mod bodies;
 
-pub use asked::{AnchorBody, CompareBody, WindowAsk};
+pub use asked::{AnchorBody, CompareBody, Of, WindowAsk};
 pub use bodies::{
     AsOfBody, CountedBody, CounterAsOfBody, IntervalBody, PlanBody, PlansBody, PreviousBody, ReadBody, SeriesBody,
     StepBody, TopBody, WindowBody, WindowedBody,
@@ -40,9 +40,9 @@ pub(super) async fn window<B: Backend>(
     counter: CounterName,
     params: &[(String, String)],
 ) -> Result<Response, Failure> {
-    known_params(params, &WINDOW_PARAMS)?;
+    known_params(params, &[&WINDOW_PARAMS[..], &["of"]].concat())?;
     let query = WindowAsk::of(params)?.window()?;
-    let read = as_of(shared, &[counter], &[query]).await?;
+    let read = as_of(shared, Of::asked(params)?, &[counter], &[query]).await?;
     let body = read.single().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
     Ok(json(StatusCode::OK, &body))
 }
@@ -53,13 +53,13 @@ pub(super) async fn series<B: Backend>(
     counter: &CounterName,
     params: &[(String, String)],
 ) -> Result<Response, Failure> {
-    known_params(params, &[&WINDOW_PARAMS[..], &["every", "anchor"]].concat())?;
+    known_params(params, &[&WINDOW_PARAMS[..], &["every", "anchor", "of"]].concat())?;
     let every =
         value(params, "every").ok_or_else(|| Failure::invalid("every", "every=PERIOD is needed, such as 1d"))?;
     let anchor = bodies::anchor_of(value(params, "anchor"));
     let anchor = anchor.ok_or_else(|| Failure::invalid("anchor", "anchor is calendar or end"))?;
     let query = WindowAsk::of(params)?.series(every, anchor)?;
-    let read = shared.backend.read_series(counter, &query).await?;
+    let read = shared.backend.read_series(Of::asked(params)?, counter, &query).await?;
     Ok(json(StatusCode::OK, &SeriesBody::new(counter, &read, &query.zone, every)))
 }
 
@@ -70,9 +70,9 @@ pub(super) async fn windows<B: Backend>(
     Query(params): Params,
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
-    known_params(&params, &[&WINDOW_PARAMS[..], &["counter"]].concat())?;
+    known_params(&params, &[&WINDOW_PARAMS[..], &["counter", "of"]].concat())?;
     let query = WindowAsk::of(&params)?.window()?;
-    Ok(json(StatusCode::OK, &as_of(&shared, &counters_of(&params)?, &[query]).await?))
+    Ok(json(StatusCode::OK, &as_of(&shared, Of::asked(&params)?, &counters_of(&params)?, &[query]).await?))
 }
 
 /// `POST /v1/read`: up to 10,000 counters at one instant.
@@ -82,7 +82,7 @@ pub(super) async fn read<B: Backend>(
     bytes: Body,
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
-    let ReadBody { counters, windows } = body::parse(&whole_of(bytes, READ_BODY_BYTES_MAX)?)?;
+    let ReadBody { counters, windows, of } = body::parse(&whole_of(bytes, READ_BODY_BYTES_MAX)?)?;
     if counters.len() > QUERY_COUNTERS_MAX {
         let message = format!("{} counters: at most {QUERY_COUNTERS_MAX} allowed", counters.len());
         return Err(Failure::invalid("too_many_counters", message));
@@ -90,7 +90,7 @@ pub(super) async fn read<B: Backend>(
     let named = counters.iter().map(|text| parse_counter(text).map_err(|error| Failure::invalid("counter", error)));
     let counters = named.collect::<Result<Vec<_>, _>>()?;
     let queries = windows.iter().map(WindowAsk::window).collect::<Result<Vec<_>, _>>()?;
-    Ok(json(StatusCode::OK, &as_of(&shared, &counters, &queries).await?))
+    Ok(json(StatusCode::OK, &as_of(&shared, of, &counters, &queries).await?))
 }
 
 /// `GET /v1/range?prefix=NAMESPACE/PREFIX`: counters in the order of their keys, with a window or without.
@@ -100,13 +100,13 @@ pub(super) async fn range<B: Backend>(
     Query(params): Params,
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
-    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "limit", "after", "before"]].concat())?;
+    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "limit", "after", "before", "of"]].concat())?;
     let keys = key_range(&params)?;
     let limit = value(&params, "limit").map(|text| number("limit", text, RANGE_MAX as u64)).transpose()?;
-    let ask = WindowAsk::of(&params)?;
+    let (of, ask) = (Of::asked(&params)?, WindowAsk::of(&params)?);
     let queries = if ask == WindowAsk::default() { Vec::new() } else { vec![ask.window()?] };
-    let page = shared.backend.scan(&keys, limit.map_or(RANGE_DEFAULT, |limit| limit as usize)).await?;
-    let read = as_of(&shared, &page.counters, &queries).await?;
+    let page = shared.backend.scan(of, &keys, limit.map_or(RANGE_DEFAULT, |limit| limit as usize)).await?;
+    let read = as_of(&shared, of, &page.counters, &queries).await?;
     Ok(json(StatusCode::OK, &AsOfBody { next: page.next.as_deref().map(key_text), ..read }))
 }
 
@@ -117,15 +117,15 @@ pub(super) async fn top<B: Backend>(
     Query(params): Params,
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
-    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "k", "after", "before"]].concat())?;
+    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "k", "after", "before", "of"]].concat())?;
     let mut keys = key_range(&params)?;
     let k = value(&params, "k").map(|text| number("k", text, RANKS_MAX as u64)).transpose()?;
-    let compared = WindowAsk::of(&params)?.window()?;
+    let (of, compared) = (Of::asked(&params)?, WindowAsk::of(&params)?.window()?);
     let query = WindowQuery { compare: false, ..compared.clone() };
     let mut top = Top::new(k.map_or(RANKS_DEFAULT, |k| k as usize))?;
     loop {
-        let page = shared.backend.scan(&keys, RANK_PAGE).await?;
-        let read = shared.backend.read_at(&page.counters, std::slice::from_ref(&query)).await?;
+        let page = shared.backend.scan(of, &keys, RANK_PAGE).await?;
+        let read = shared.backend.read_at(of, &page.counters, std::slice::from_ref(&query)).await?;
         for (counter, read) in page.counters.iter().zip(&read.counters) {
             top.offer(counter, read.windows.first().map(|window| window.counted).unwrap_or_default())?;
         }
@@ -137,7 +137,7 @@ pub(super) async fn top<B: Backend>(
     let looked_at = top.seen();
     let counters: Vec<CounterName> = top.ranked().into_iter().map(|ranked| ranked.counter).collect();
     // Once more, all at one instant: the pages were read one after the other.
-    let mut ranked = as_of(&shared, &counters, &[compared]).await?;
+    let mut ranked = as_of(&shared, of, &counters, &[compared]).await?;
     let value = |read: &CounterAsOfBody| read.windows.first().map(|window| window.counted.value);
     ranked.counters.sort_by_key(|read| std::cmp::Reverse(value(read)));
     Ok(json(StatusCode::OK, &TopBody { looked_at, ranked }))
@@ -177,10 +177,11 @@ fn namespace_of(uri: &Uri) -> Result<String, Failure> {
 
 async fn as_of<B: Backend>(
     shared: &Shared<B>,
+    of: Of,
     counters: &[CounterName],
     queries: &[WindowQuery],
 ) -> Result<AsOfBody, Failure> {
-    let read = shared.backend.read_at(counters, queries).await?;
+    let read = shared.backend.read_at(of, counters, queries).await?;
     let zones: Vec<_> = queries.iter().map(|query| query.zone.clone()).collect();
     Ok(AsOfBody::new(counters, read, &zones))
 }

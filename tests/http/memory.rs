@@ -1,10 +1,12 @@
-//! A backend in memory: one counter table, milestones that award at once, faults on demand.
+//! A backend in memory: one counter table, milestones that award at once, faults on demand. It has no
+//! edges, so its totals are direct counts.
 
 use crate::rows::{Counted, NOW, NOW_S, Rows};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemark::http::body::PolicyBody;
+use tidemark::http::series::Of;
 use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
     Failure, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, News, Progress,
@@ -208,15 +210,15 @@ impl Backend for Memory {
         Ok(counters.iter().map(|counter| self.reading(counter)).collect())
     }
 
-    async fn read_at(&self, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
+    async fn read_at(&self, _: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
         Ok(read_at(&self.state.lock().unwrap().counted(), NOW, counters, windows)?)
     }
 
-    async fn read_series(&self, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
+    async fn read_series(&self, _: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
         Ok(read_series(&self.state.lock().unwrap().counted(), NOW, counter, query)?)
     }
 
-    async fn scan(&self, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
+    async fn scan(&self, _: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
         Ok(self.state.lock().unwrap().rows.scan(keys, most))
     }
 

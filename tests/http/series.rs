@@ -196,6 +196,7 @@ async fn the_first_of_a_prefix_are_those_that_counted_most_in_the_window() {
     assert_eq!(keys(&month["ranked"]), ["answer/0049"]);
     assert_eq!(keys(&get(&running, "/v1/top?prefix=search/&last=1d&k=1").await["ranked"]), ["other"]);
     assert_eq!(running.send("GET", "/v1/top?prefix=search/&last=1d&k=1001", "").await.failure().1, "k");
+    assert_eq!(running.send("GET", "/v1/top?prefix=search/&last=1d&of=all", "").await.failure().1, "of");
 }
 
 #[tokio::test]

@@ -26,6 +26,15 @@ async fn totals(at: SocketAddr) -> Option<Vec<(i64, i64)>> {
     Some(all)
 }
 
+/// Values of a read of many counters.
+async fn read(at: SocketAddr, of: &str) -> Option<Vec<i64>> {
+    let names = ["answer", "question", "author", "topic"].map(|key| format!("search/{key}"));
+    let body = json!({ "counters": names, "of": of }).to_string();
+    let (code, read) = http::send(at, "POST", "/v1/read", &body).await?;
+    assert_eq!(code, 200, "{read}");
+    read["counters"].as_array()?.iter().map(|read| read["value"].as_i64()).collect()
+}
+
 async fn totals_are(at: SocketAddr, expected: [(i64, i64); 4]) {
     until(&format!("{expected:?}"), async || (totals(at).await? == expected).then_some(())).await;
 }
@@ -51,6 +60,8 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     totals_are(centre.http, [(1, 1), (10, 11), (100, 101), (1_000, 1_111)]).await;
     add(centre.http, "answer", 5).await;
     totals_are(centre.http, [(6, 6), (10, 16), (100, 106), (1_000, 1_116)]).await;
+    assert_eq!(read(centre.http, "total").await, Some(vec![6, 16, 106, 1_116]));
+    assert_eq!(read(centre.http, "direct").await, Some(vec![6, 10, 100, 1_000]));
     for (body, code, what) in [
         (json!({"insert": [pair("topic", "answer")]}), "cycle", "search:answer → search:question → search:topic"),
         (json!({"insert": [pair("answer", "author")]}), "duplicate", "there already"),

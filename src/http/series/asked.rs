@@ -55,6 +55,36 @@ pub enum CompareBody {
     Previous,
 }
 
+/// Which counts of a counter are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Of {
+    /// What it has counted itself
+    #[default]
+    Direct,
+    /// That, and what flows to it along edges
+    Total,
+}
+
+impl Of {
+    /// Of a URL's parameters.
+    pub(super) fn asked(params: &[(String, String)]) -> Result<Of, Failure> {
+        match value(params, "of") {
+            None | Some("direct") => Ok(Of::Direct),
+            Some("total") => Ok(Of::Total),
+            Some(other) => Err(Failure::invalid("of", format!("of is {other:?}: \"direct\" or \"total\" expected"))),
+        }
+    }
+
+    /// As a parameter of a URL, behind a `&`.
+    pub fn param(self) -> &'static str {
+        match self {
+            Of::Direct => "",
+            Of::Total => "&of=total",
+        }
+    }
+}
+
 /// How an interval is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -1,6 +1,6 @@
 //! Answers about series in JSON.
 
-use super::asked::{AnchorBody, WindowAsk};
+use super::asked::{AnchorBody, Of, WindowAsk};
 use crate::http::body::{CounterBody, Signed};
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::CounterName;
@@ -86,6 +86,9 @@ pub struct ReadBody {
     /// Of all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<WindowAsk>,
+    /// Which counts of theirs; direct ones when left out.
+    #[serde(default)]
+    pub of: Of,
 }
 
 /// Many counters at one instant.
