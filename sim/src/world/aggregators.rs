@@ -118,7 +118,8 @@ impl World {
         self.joins.read_layout(dc, self.home_of(dc), &self.plan);
         self.audit.views.restarted(dc);
         self.audit_replica_claims(dc);
-        self.aggregator_input(dc, Input::Tick);
+        // As its host does at once.
+        self.aggregator_input(dc, Input::Clock(self.wall(dc)));
         if self.engine.is_some() {
             self.tell_ledger(dc);
         }

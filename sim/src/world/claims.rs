@@ -52,7 +52,7 @@ impl World {
     // ---- clocks ----
 
     /// The wall clock of a data centre.
-    fn wall(&self, dc: usize) -> WallMs {
+    pub(super) fn wall(&self, dc: usize) -> WallMs {
         WallMs(self.true_wall().0.saturating_add_signed(self.plan.claims.clocks[self.home_of(dc)].ahead(self.now)))
     }
 

@@ -40,9 +40,10 @@ impl World {
         wanted.map(|at| when(at, self.plan.leases.aggregators_ppm[self.home_of(dc)]))
     }
 
-    /// What a group has certified in its present epoch of a counter.
+    /// What a group has certified in its present epoch of a counter. An old copy of its disk knows less.
     fn journal(&self, group: usize, counter: usize) -> (u32, Journal) {
-        let Some(core) = self.serving(group).and_then(|node| self.nodes[node].core()) else {
+        let serving = self.serving(group).filter(|&node| !self.old_disk.is_of(node));
+        let Some(core) = serving.and_then(|node| self.nodes[node].core()) else {
             return self.leases.journals.get(&(group, counter)).cloned().unwrap_or_default();
         };
         let Some(number) = core.group().guard_of(&self.names[counter]) else { return Default::default() };
@@ -54,7 +55,7 @@ impl World {
     /// A node is about to speak for its group no longer: what it had certified stays known.
     pub(super) fn keep_journals(&mut self, node: usize) {
         let group = self.nodes[node].group;
-        if self.serving(group) != Some(node) {
+        if self.serving(group) != Some(node) || self.old_disk.is_of(node) {
             return;
         }
         for counter in 0..self.names.len() {

@@ -74,8 +74,9 @@ impl World {
             format!("an old copy of the disk takes the place of node {node}'s")
         });
         self.coverage.saw("old disk restored");
-        (self.old_disk.node, self.old_disk.last) = (Some(node), copy.last().0);
+        let last = copy.last().0;
         self.replace_disk(node, copy);
+        (self.old_disk.node, self.old_disk.last) = (Some(node), last);
     }
 
     /// A run ends with it, and has to be evidence by then. One that is not before its faults end goes on without the copy.
