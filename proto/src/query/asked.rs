@@ -5,7 +5,8 @@ use crate::limits::AHEAD_MAX_S;
 use crate::series::calendar::{Anchor, CalendarUnit, Period, Zone};
 use crate::series::{Cover, Horizon, NoCover, UnixTime, Window};
 
-/// An interval as people say it.
+/// An interval as people say it. Where it ends with now, the second that now is in belongs to it: what was counted in it is shown
+/// already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Between(Window),
@@ -80,6 +81,11 @@ impl Asked {
         Ok(window)
     }
 
+    /// Whether counts of the second that now is in are asked for.
+    fn reaches_now(self, window: Window, now: UnixTime) -> bool {
+        window.to() > now || window.to() == now && !matches!(self, Asked::Unit { .. })
+    }
+
     /// The interval of the same kind before.
     fn previous(self, window: Window, zone: &Zone, now: UnixTime) -> Result<Window, QueryError> {
         match self {
@@ -97,11 +103,16 @@ impl WindowQuery {
     /// Errors: an interval that is none, of which nothing is kept, or only with a larger error than accepted.
     pub fn plan(&self, horizon: &Horizon, now: UnixTime) -> Result<WindowPlan, QueryError> {
         let asked = self.asked.window(&self.zone, now)?;
-        let cover = self.accepted(until_now(horizon, asked, now, self.error_s.unwrap_or(0))?)?;
+        let accepted_s = self.error_s.unwrap_or(0);
+        let cover = match self.asked.reaches_now(asked, now) {
+            true => until_now(horizon, asked, now, accepted_s)?,
+            false => Cover::plan(horizon, asked, accepted_s)?,
+        };
+        let cover = self.accepted(cover)?;
         let mut previous = None;
         if self.compare {
             let window = self.asked.previous(asked, &self.zone, now)?;
-            let cover = Cover::plan(horizon, window, self.error_s.unwrap_or(0)).ok();
+            let cover = Cover::plan(horizon, window, accepted_s).ok();
             previous = cover.map(|cover| self.accepted(cover)).transpose()?;
         }
         Ok(WindowPlan { asked, cover, previous })
@@ -113,11 +124,11 @@ impl WindowQuery {
     }
 }
 
-/// The cover of a window that may reach beyond now. Whole units are cheap to read; where they are not kept, what lies beyond the finest
+/// The cover of a window that reaches now. Whole units are cheap to read; where they are not kept, what lies beyond the finest
 /// bucket that holds now is left out.
 fn until_now(horizon: &Horizon, asked: Window, now: UnixTime, accepted_s: u64) -> Result<Cover, QueryError> {
     let end = horizon.end_of_finest(now);
-    if asked.to() < now || asked.from() >= end {
+    if asked.from() >= end {
         return Ok(Cover::plan(horizon, asked, accepted_s)?);
     }
     let whole = Cover::plan(horizon, asked, accepted_s);
