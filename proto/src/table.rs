@@ -263,6 +263,30 @@ impl Record {
     }
 }
 
+/// Where namespaces of a table stand in some list of those that have something; looked up once for each of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NamespacePlaces {
+    /// By the number of a namespace in the table.
+    places: Vec<Option<u16>>,
+}
+
+impl NamespacePlaces {
+    /// The place in `list` of the namespace of a slot.
+    pub fn of<T>(&mut self, slot: u32, table: &CellTable, list: &[T], name: impl Fn(&T) -> &str) -> Option<u16> {
+        let number = table.namespace_of(slot);
+        if number >= self.places.len() {
+            let place = |namespace: &String| list.iter().position(|item| name(item) == namespace).map(|at| at as u16);
+            self.places = table.namespaces().iter().map(place).collect();
+        }
+        self.places[number]
+    }
+
+    /// The list has become another.
+    pub fn forget(&mut self) {
+        self.places.clear();
+    }
+}
+
 /// Splits the first record off, by its own account of its length.
 fn split_record(records: &[u8]) -> Option<(&[u8], &[u8])> {
     let head = records.first_chunk::<HEAD_BYTES>()?;

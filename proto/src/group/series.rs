@@ -11,12 +11,10 @@ use crate::limits::{NAMESPACES_MAX, ROW_BUCKETS_MAX};
 use crate::msg::{Batch, BatchError, SeriesTerms};
 use crate::row_changes::{Part, RowChanges};
 use crate::series::{Admission, Horizon, Row, SeriesState, UnixTime};
-use crate::table::CellTable;
+use crate::table::{CellTable, NamespacePlaces};
 use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
 
-/// A namespace that keeps no series.
-const NONE: u16 = u16::MAX;
 /// Rows of which what has expired is dropped with each entry: a few thousand a second.
 const SWEPT_PER_ENTRY: usize = 64;
 
@@ -37,8 +35,8 @@ pub(super) struct Series {
     /// The latest stamp of the log.
     clock: UnixTime,
     spaces: Vec<Space>,
-    /// By number of a namespace in the table of cells: its place in `spaces`, or `NONE`.
-    of_namespace: Vec<u16>,
+    /// In `spaces`.
+    places: NamespacePlaces,
     /// By number of a component; empty for those that have none.
     rows: Vec<Row>,
     /// By version of the log.
@@ -54,7 +52,7 @@ impl Series {
         Series {
             clock: UnixTime::default(),
             spaces: Vec::new(),
-            of_namespace: Vec::new(),
+            places: NamespacePlaces::default(),
             rows: Vec::new(),
             changes: RowChanges::new(capacity, version),
             dirty: Blocks::default(),
@@ -107,18 +105,12 @@ impl Series {
                 self.spaces.push(Space { namespace: namespace.to_owned(), revision, state });
             }
         }
-        self.of_namespace.clear();
+        self.places.forget();
     }
 
-    /// The space of a slot's counter.
-    fn space_of(&mut self, slot: u32, table: &CellTable) -> u16 {
-        let number = table.namespace_of(slot);
-        if number >= self.of_namespace.len() {
-            let place = |name: &String| self.spaces.iter().position(|space| space.namespace == *name);
-            let places = table.namespaces().iter().map(|name| place(name).map_or(NONE, |at| at as u16));
-            self.of_namespace = places.collect();
-        }
-        self.of_namespace[number]
+    /// The place of the space of a slot's counter.
+    fn space_of(&mut self, slot: u32, table: &CellTable) -> Option<u16> {
+        self.places.of(slot, table, &self.spaces, |space| &space.namespace)
     }
 
     /// What each item of a batch counts in beside its total; empty where that is nothing for all of them. Error: one of the events is
@@ -131,11 +123,11 @@ impl Series {
         let mut events = Vec::with_capacity(batch.items.len());
         for (idx, item) in batch.items.iter().enumerate() {
             let known = item.slot < slots && table.is_total(item.slot);
-            let space = if known { self.space_of(item.slot, table) } else { NONE };
-            let event = match (self.spaces.get(usize::from(space)), batch.times.get(idx)) {
+            let space = if known { self.space_of(item.slot, table) } else { None };
+            let event = match (space, batch.times.get(idx)) {
                 (None, _) => None,
-                (Some(_), None) => Some((space, self.clock)),
-                (Some(held), Some(&event)) => match held.state.admit(event) {
+                (Some(space), None) => Some((space, self.clock)),
+                (Some(space), Some(&event)) => match self.spaces[usize::from(space)].state.admit(event) {
                     Ok(Admission::Bucketed) => Some((space, event)),
                     Ok(Admission::TotalOnly) => None,
                     Err(why) => return Err(BatchError::Event { idx: idx as u32, why }),
@@ -194,9 +186,8 @@ impl Series {
         if self.row(number).is_none() {
             return;
         }
-        let space = self.space_of(cells.component(number).slot, &cells.table);
-        let Some(space) = self.spaces.get(usize::from(space)) else { return };
-        if self.rows[number as usize].expire(space.state.horizon()) > 0 {
+        let Some(space) = self.space_of(cells.component(number).slot, &cells.table) else { return };
+        if self.rows[number as usize].expire(self.spaces[usize::from(space)].state.horizon()) > 0 {
             self.dirty.set(number);
         }
     }

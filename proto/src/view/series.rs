@@ -9,14 +9,12 @@ use crate::ledger::Ledger;
 use crate::msg::SeriesTerms;
 use crate::row_changes::Part;
 use crate::series::{BucketId, Horizon, Row, SeriesPolicy, UnixTime};
-use crate::table::CellTable;
+use crate::table::{CellTable, NamespacePlaces};
 use crate::teeth::{Bug, bites};
 use std::collections::{BTreeMap, BTreeSet};
 
 const DAY_S: u64 = 86_400;
-/// No row, or no space.
 const NO_ROW: u32 = u32::MAX;
-const NONE: u16 = u16::MAX;
 /// Rows of which what has expired is dropped whenever the clock goes on.
 const SWEPT_AT_ONCE: usize = 4_096;
 
@@ -60,8 +58,8 @@ struct Held {
 pub(super) struct Series {
     now: UnixTime,
     spaces: Vec<Space>,
-    /// By number of a namespace in the table of cells: its place in `spaces`.
-    of_namespace: Vec<u16>,
+    /// In `spaces`.
+    places: NamespacePlaces,
     rows: Vec<Held>,
     /// By slot: its first row.
     heads: Vec<u32>,
@@ -78,7 +76,7 @@ impl Default for Series {
         Series {
             now: UnixTime::default(),
             spaces: Vec::new(),
-            of_namespace: Vec::new(),
+            places: NamespacePlaces::default(),
             rows: Vec::new(),
             heads: Vec::new(),
             sums: BTreeMap::new(),
@@ -90,15 +88,9 @@ impl Default for Series {
 }
 
 impl Series {
-    /// The place of a slot's space.
-    fn place_of(&mut self, slot: u32, table: &CellTable) -> u16 {
-        let number = table.namespace_of(slot);
-        if number >= self.of_namespace.len() {
-            let place = |name: &String| self.spaces.iter().position(|space| space.namespace == *name);
-            let places = table.namespaces().iter().map(|name| place(name).map_or(NONE, |at| at as u16));
-            self.of_namespace = places.collect();
-        }
-        self.of_namespace[number]
+    /// The place of the space of a slot's counter.
+    fn space_of(&mut self, slot: u32, table: &CellTable) -> Option<usize> {
+        self.places.of(slot, table, &self.spaces, |space| &space.namespace).map(usize::from)
     }
 
     fn number(&self, slot: u32, valve: u16) -> Option<u32> {
@@ -128,9 +120,8 @@ impl Series {
         for _ in 0..SWEPT_AT_ONCE.min(self.rows.len()) {
             let at = if self.sweep_next < self.rows.len() { self.sweep_next } else { 0 };
             self.sweep_next = at + 1;
-            let place = self.place_of(self.rows[at].slot, table);
-            let Some(space) = self.spaces.get(usize::from(place)) else { continue };
-            if self.rows[at].row.expire(&space.view.horizon) > 0 {
+            let Some(space) = self.space_of(self.rows[at].slot, table) else { continue };
+            if self.rows[at].row.expire(&self.spaces[space].view.horizon) > 0 {
                 self.dirty.insert(at as u32);
             }
         }
@@ -215,9 +206,9 @@ impl View {
     /// Merges a part of a component's row: of each bucket that is kept the maximum of both. Says what that raised. Panics on a slot or
     /// a valve that was never given.
     pub fn merge_row(&mut self, slot: u32, valve: u16, part: &Row) -> Option<RowRaised> {
-        let place = usize::from(self.series.place_of(slot, &self.cells));
-        let horizon = match self.series.spaces.get(place) {
-            Some(space) if !bites(Bug::ExpiredKept) => &space.view.horizon,
+        let space = self.series.space_of(slot, &self.cells);
+        let horizon = match space {
+            Some(space) if !bites(Bug::ExpiredKept) => &self.series.spaces[space].view.horizon,
             _ => &self.series.everything,
         };
         // Every row that has a number is on disk.
@@ -226,7 +217,7 @@ impl View {
         }
         let number = self.series.number_or_new(slot, valve);
         let Series { spaces, rows, everything, sums, dirty, .. } = &mut self.series;
-        let space = spaces.get(place);
+        let space = space.map(|space| &spaces[space]);
         let kept = space.filter(|_| !bites(Bug::ExpiredKept)).map_or(&*everything, |space| &space.view.horizon);
         let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
         let dc = self.valves[usize::from(valve)].group.dc;
@@ -293,7 +284,7 @@ impl View {
                 let horizon = Horizon::begin(&policy, self.series.now);
                 let view = SeriesView { policy, horizon, since };
                 self.series.spaces.push(Space { namespace: namespace.to_owned(), revision, view });
-                self.series.of_namespace.clear();
+                self.series.places.forget();
             }
         }
         self.sum_anew();
@@ -304,8 +295,9 @@ impl View {
         self.series.sums.clear();
         for number in 0..self.series.rows.len() {
             let (slot, valve) = (self.series.rows[number].slot, self.series.rows[number].valve);
-            let place = usize::from(self.series.place_of(slot, &self.cells));
-            let Some(space) = self.series.spaces.get(place) else { continue };
+            let Some(space) = self.series.space_of(slot, &self.cells).map(|space| &self.series.spaces[space]) else {
+                continue;
+            };
             let row = &mut self.series.rows[number].row;
             if row.expire(&space.view.horizon) > 0 {
                 self.series.dirty.insert(number as u32);
