@@ -8,6 +8,7 @@ use crate::limits::{GRANULARITIES_MAX, MESSAGE_BYTES_MAX, ROW_BUCKETS_MAX};
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, IS_ROW};
 use crate::row_changes::{Part, Parts, part_of};
 use crate::series::{Row, codec};
+use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
 
 /// Most bytes that one component takes: slot, lane, value.
@@ -103,7 +104,7 @@ impl Group {
             return chunk;
         }
         let base = pull.cursor.0;
-        let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX.saturating_sub(wire_bytes(&chunk)));
+        let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX.saturating_sub(bytes_of(&chunk, &self.cells.table)));
         let (mut parts, mut bytes) = (Parts::new(), 0);
         // What the present entry has added, and the entry before it.
         let (mut entry, mut before, mut own) = (base, base, Vec::new());
@@ -140,7 +141,7 @@ impl Group {
     /// The first entry changed more rows than go into the chunk.
     fn begin_rows(&self, mut chunk: FeedChunk, pull: &FeedPull) -> FeedChunk {
         chunk.upto = pull.cursor;
-        let room = CHUNK_BYTES_MAX.saturating_sub(wire_bytes(&chunk)) / PART_BYTES + 1;
+        let room = CHUNK_BYTES_MAX.saturating_sub(bytes_of(&chunk, &self.cells.table)) / PART_BYTES + 1;
         chunk.rows_told = self.put_some(&mut chunk, 0, room);
         chunk
     }
@@ -204,11 +205,11 @@ impl Group {
             return true;
         }
         let all = (first..slot).map(|slot| table.name_bytes(slot)).sum::<usize>();
-        let fits = wire_bytes(chunk) + all + following <= CHUNK_BYTES_MAX;
+        let fits = bytes_of(chunk, table) + all + following <= CHUNK_BYTES_MAX;
         if !fits {
             chunk.components.clear();
         }
-        let mut left = CHUNK_BYTES_MAX.saturating_sub(wire_bytes(chunk));
+        let mut left = CHUNK_BYTES_MAX.saturating_sub(bytes_of(chunk, table));
         for slot in first..slot {
             let bytes = table.name_bytes(slot);
             if bytes > left {
@@ -221,9 +222,10 @@ impl Group {
     }
 }
 
-/// The encoded size of what is in a chunk so far.
-fn wire_bytes(chunk: &FeedChunk) -> usize {
-    crate::wire::encode(&crate::msg::FromGroup::Feed(chunk.clone())).len()
+/// The most that the names and components in a chunk so far take.
+fn bytes_of(chunk: &FeedChunk, table: &CellTable) -> usize {
+    let named = chunk.first_slot..chunk.first_slot + chunk.cells.len() as u32;
+    named.map(|slot| table.name_bytes(slot)).sum::<usize>() + chunk.components.len() * COMPONENT_BYTES
 }
 
 /// A chunk being filled.
