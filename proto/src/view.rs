@@ -341,6 +341,7 @@ impl View {
     pub fn check_all(&self) {
         self.check_invariants();
         self.check_series();
+        self.hierarchy.check_invariants();
         self.components.check_invariants();
         let hash = |(slot, valve, value): (u32, u16, u64)| {
             let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];

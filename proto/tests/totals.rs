@@ -1,0 +1,195 @@
+//! Totals as a view shows them, against brute force over its own components and rows: whatever was merged, changed, reset and expired, in
+//! whatever order, they are what a recount gives. (That the sums themselves are right under all orders, `hierarchy.rs` shows.)
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use tidemark_proto::graph::{Edge, EdgeChange};
+use tidemark_proto::ids::{CounterName, DcId, GroupId, Half, LogIndex, ValveId};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::{LedgerCmd, SeriesTerms};
+use tidemark_proto::series::{BucketId, Granularity, Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
+use tidemark_proto::time::WallMs;
+use tidemark_proto::view::View;
+
+const COUNTERS: u8 = 6;
+const VALVES: u8 = 2;
+const BEGIN_S: i64 = 1_700_000_000;
+const HALVES: [Half; 2] = [Half::Up, Half::Down];
+
+fn at(seconds: u64) -> UnixTime {
+    UnixTime::from_s(BEGIN_S).unwrap().plus(seconds)
+}
+
+fn counter(number: u8) -> CounterName {
+    CounterName::new("qa", &[b'0' + number]).unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Count { counter: u8, is_down: bool, valve: u8, back_s: u64, delta: u64 },
+    Edges(Vec<(bool, u8, u8)>),
+    Reset(u8),
+    Work(usize),
+    Advance(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let changes = proptest::collection::vec((prop::bool::weighted(0.75), 0..COUNTERS, 0..COUNTERS), 1..4);
+    let count = (0..COUNTERS, prop::bool::weighted(0.3), 0..VALVES, 0u64..9_000, 1u64..100);
+    let step = prop_oneof![
+        8 => count.prop_map(|(counter, is_down, valve, back_s, delta)| Step::Count { counter, is_down, valve, back_s, delta }),
+        4 => changes.prop_map(Step::Edges),
+        1 => (0..COUNTERS).prop_map(Step::Reset),
+        5 => (1usize..8).prop_map(Step::Work),
+        1 => (0u64..4_000).prop_map(Step::Advance),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+/// A total: what was counted up and down, and what is kept of it in buckets.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Plain {
+    up: u64,
+    down: u64,
+    buckets: BTreeMap<(bool, BucketId), u64>,
+}
+
+struct World {
+    ledger: Ledger,
+    view: View,
+    now: UnixTime,
+    /// What valves have counted, by counter, half, generation and valve.
+    counted: BTreeMap<(u8, bool, u32, u8), (u64, Row)>,
+}
+
+impl World {
+    fn new() -> World {
+        let kept = [(Granularity::MINUTE, 600), (Granularity::HOUR, 7_200)];
+        let kept = kept.map(|(granularity, ttl_s)| Kept { granularity, ttl_s }).to_vec();
+        let policy = SeriesPolicy::new(Retention::new(kept).unwrap(), 0, 3_600, OutOfRange::TotalOnly).unwrap();
+        let view = View::new(DcId(0), 1);
+        let mut world = World { ledger: Ledger::default(), view, now: at(0), counted: BTreeMap::new() };
+        world.view.on_time(world.now);
+        world.say(LedgerCmd::UpDown("qa".to_owned()));
+        world.say(LedgerCmd::View(DcId(0).into()));
+        let terms = SeriesTerms { revision: 1, policy, since: at(0) };
+        world.say(LedgerCmd::Series { namespace: "qa".to_owned(), terms });
+        world
+    }
+
+    fn say(&mut self, cmd: LedgerCmd) {
+        self.ledger.apply(LogIndex(self.ledger.applied().0 + 1), &cmd);
+        let changes = self.ledger.take_changes();
+        self.view.on_ledger(&changes, &self.ledger);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Count { counter: number, is_down, valve, back_s, delta } => {
+                let half = if is_down { Half::Down } else { Half::Up };
+                let generation = self.ledger.resets().generation(&counter(number));
+                let horizon = self.view.series_of("qa").unwrap().horizon.clone();
+                let (count, row) = self.counted.entry((number, is_down, generation, valve)).or_default();
+                *count += delta;
+                row.add(&horizon, self.now.minus(back_s), delta).unwrap();
+                let (count, row) = (*count, row.clone());
+                let slot = self.view.slot(&counter(number).half_of(half, generation)).unwrap();
+                let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
+                let valve = self.view.valve(ValveId { group, lane: valve }).unwrap();
+                self.view.merge(slot, valve, count);
+                self.view.merge_row(slot, valve, &row);
+            }
+            Step::Edges(ref changes) => {
+                let change = |&(inserts, from, to): &(bool, u8, u8)| {
+                    let edge = Edge { from: counter(from), to: counter(to) };
+                    if inserts { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
+                };
+                let changes: Vec<_> = changes.iter().map(change).collect();
+                let decided = self.ledger.edges_each(&changes, WallMs(0), "who", true).unwrap();
+                decided.cmd.into_iter().for_each(|cmd| self.say(cmd));
+            }
+            Step::Reset(number) => {
+                let cmd = self.ledger.reset(&counter(number), true).unwrap();
+                self.say(cmd);
+            }
+            Step::Work(budget) => drop(self.view.step_graph(budget, &self.ledger)),
+            Step::Advance(seconds) => {
+                self.now = self.now.plus(seconds);
+                self.view.on_time(self.now);
+                self.view.expire_totals(&self.ledger);
+            }
+        }
+        self.view.check_all();
+    }
+
+    fn settle(&mut self) {
+        while self.view.step_graph(3, &self.ledger) {}
+        self.view.check_all();
+    }
+
+    fn shown(&self, number: u8) -> Plain {
+        let total = self.view.total(&counter(number), &self.ledger);
+        let mut plain = Plain { up: total.up, down: total.down, ..Plain::default() };
+        for half in HALVES {
+            let inherited = self.view.inherited_buckets(&counter(number), half, &self.ledger);
+            let buckets = inherited.into_iter().flat_map(|totals| totals.buckets());
+            plain.buckets.extend(buckets.map(|(bucket, sum)| ((half == Half::Down, bucket), sum)));
+        }
+        plain
+    }
+
+    /// From the components and rows of all its ancestors.
+    fn recounted(&self, number: u8) -> Plain {
+        let graph = self.ledger.graph();
+        let (mut ancestors, mut open) = (BTreeSet::new(), vec![counter(number)]);
+        while let Some(name) = open.pop() {
+            open.extend(graph.parents(&name).filter(|parent| ancestors.insert(parent.clone())));
+        }
+        let kept = self.view.total_horizon("qa").unwrap();
+        let mut plain = Plain::default();
+        for name in ancestors.iter().chain([&counter(number)]) {
+            let generation = self.ledger.resets().generation(name);
+            plain.up += self.view.sum_of(name, generation);
+            plain.down += self.view.down_of(name, generation);
+        }
+        for name in &ancestors {
+            let generation = self.ledger.resets().generation(name);
+            for half in HALVES {
+                let rows = self.view.rows(name, half, generation);
+                for (bucket, value) in rows.flat_map(|(_, row)| row.buckets()).filter(|&(bucket, _)| kept.keeps(bucket))
+                {
+                    *plain.buckets.entry((half == Half::Down, bucket)).or_default() += value;
+                }
+            }
+        }
+        plain
+    }
+
+    fn check(&self, what: &str) {
+        for number in 0..COUNTERS {
+            assert_eq!(self.shown(number), self.recounted(number), "{what}: {}", counter(number));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn totals_of_a_view_are_what_a_recount_gives(steps in steps()) {
+        let mut world = World::new();
+        for step in &steps {
+            world.step(step);
+        }
+        world.settle();
+        world.check("settled");
+        // Once more counted, without a step: increments flow at once.
+        for number in 0..COUNTERS {
+            for is_down in [false, true] {
+                world.step(&Step::Count { counter: number, is_down, valve: 0, back_s: 60, delta: 1 });
+            }
+        }
+        world.settle();
+        world.check("counted again");
+        world.view.on_start(&world.ledger);
+        world.check("started again");
+    }
+}
