@@ -6,7 +6,7 @@ mod many;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tidemark_aggregator::{
@@ -20,6 +20,7 @@ use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tidemark_proto::query::{AsOf, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
 use tidemark_proto::series::SeriesPolicy;
+use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -559,6 +560,11 @@ impl Backend for LocalBackend {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the clock of this host shows.
+pub(crate) fn wall_now() -> WallMs {
+    WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
 }
 
 fn status_of(at: u64, state: State) -> MilestoneStatus {

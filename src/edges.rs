@@ -1,17 +1,15 @@
 //! Edges between counters at one data centre: changed in the ledger, and what has flowed along them.
 
-use crate::backend::{LEDGER_PATIENCE, late, shown};
+use crate::backend::{LEDGER_PATIENCE, late, shown, wall_now};
 use crate::http::Failure;
 use crate::names::{counter_text, parse_counter};
 use serde::{Deserialize, Serialize};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::collections::BTreeSet;
 use tidemark_aggregator::Aggregator;
 use tidemark_proto::graph::{Edge, EdgeChange, EdgeRefused};
-use tidemark_proto::ids::{CounterName, Half};
-use tidemark_proto::ledger::{AllowError, EdgeBatch, EdgeFault, EdgesError, Graph, Ledger};
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::ledger::{AllowError, EdgeBatch, EdgeFault, EdgesDecided, EdgesError, Graph, Ledger};
 use tidemark_proto::msg::LedgerCmd;
-use tidemark_proto::time::WallMs;
-use tidemark_proto::view::View;
 
 /// How often a change is decided again because another one came first.
 const DECISIONS_MAX: usize = 8;
@@ -36,6 +34,8 @@ pub struct ChangeBody {
     pub lenient: bool,
     /// Counters may be named that nothing was counted of; else they are refused, as a slip of the pen would be.
     pub unknown: Unknown,
+    /// What is refused is left out and listed, and the others are carried out; else one that is refused keeps all from it.
+    pub each: bool,
     /// Who changes them, for the audit.
     pub by: String,
 }
@@ -57,6 +57,18 @@ pub struct ChangedBody {
     pub index: u64,
     pub inserted: usize,
     pub removed: usize,
+    /// With `each`: what was left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedBody>,
+}
+
+/// A change that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedBody {
+    /// Which, from 0: those to be removed come before those to be inserted.
+    pub change: usize,
+    pub code: String,
+    pub message: String,
 }
 
 /// One counter in the graph.
@@ -99,6 +111,12 @@ pub struct BatchBody {
     pub removed: usize,
 }
 
+/// A change as decided.
+struct EdgesOf {
+    cmd: Option<LedgerCmd>,
+    refused: Vec<RefusedBody>,
+}
+
 impl ChangeBody {
     fn changes(&self) -> Result<Vec<EdgeChange<CounterName>>, Failure> {
         let name = |text: &str| parse_counter(text).map_err(|error| Failure::invalid("counter", error));
@@ -113,19 +131,16 @@ impl Edges {
         Edges { aggregator: aggregator.clone() }
     }
 
-    /// Changes edges, all that are asked for or none; returns once the ledger has applied it.
+    /// Changes edges, all that are asked for or none, or each of them for itself; returns once the ledger has applied it.
     ///
     /// # Errors
     /// One of them is refused, or others change the graph all the time.
     pub async fn change(&self, body: &ChangeBody) -> Result<ChangedBody, Failure> {
         let changes = body.changes()?;
         for _ in 0..DECISIONS_MAX {
-            let decided = self.aggregator.with_ledger(|ledger| {
-                self.check_known(&changes, body.unknown, ledger)?;
-                Ok::<_, Failure>(ledger.edges(changes.clone(), wall_now(), &body.by, body.lenient)?)
-            })?;
-            let Some(cmd) = decided else {
-                return Ok(self.aggregator.with_ledger(|ledger| changed(ledger.graph(), &[])));
+            let EdgesOf { cmd, refused } = self.aggregator.with_ledger(|ledger| self.decide(body, &changes, ledger))?;
+            let Some(cmd) = cmd else {
+                return Ok(self.aggregator.with_ledger(|ledger| changed(ledger.graph(), &[], refused)));
             };
             let LedgerCmd::Edges { revision, changes: made, .. } = &cmd else { continue };
             let (revision, made) = (*revision, made.clone());
@@ -134,7 +149,8 @@ impl Edges {
             let applied = || {
                 self.aggregator.with_ledger(|ledger| {
                     let graph = ledger.graph();
-                    (graph.revision() > revision).then(|| (is_ours(graph, &said), changed(graph, &made)))
+                    let done = || (graph.has_carried_out(&said), changed(graph, &made, refused.clone()));
+                    (graph.revision() > revision).then(done)
                 })
             };
             match shown(LEDGER_PATIENCE, applied).await {
@@ -147,26 +163,51 @@ impl Edges {
         Err(Failure::Conflict { code: "changed", message })
     }
 
-    fn check_known(
+    /// What to say to the ledger as it is.
+    fn decide(
         &self,
+        body: &ChangeBody,
         changes: &[EdgeChange<CounterName>],
-        unknown: Unknown,
         ledger: &Ledger,
-    ) -> Result<(), Failure> {
-        if unknown == Unknown::Allow {
-            return Ok(());
+    ) -> Result<EdgesOf, Failure> {
+        let strange = match body.unknown {
+            Unknown::Allow => Vec::new(),
+            Unknown::Refuse => self.strange(changes, ledger),
+        };
+        if !body.each {
+            return match strange.into_iter().next() {
+                Some((_, failure)) => Err(failure),
+                None => {
+                    let cmd = ledger.edges(changes.to_vec(), wall_now(), &body.by, body.lenient)?;
+                    Ok(EdgesOf { cmd, refused: Vec::new() })
+                }
+            };
         }
-        let inserted = changes.iter().filter(|change| matches!(change, EdgeChange::Insert(_)));
-        let mut named = inserted.flat_map(|change| [&change.edge().from, &change.edge().to]);
-        let strange = self
-            .aggregator
-            .with_core(|core| named.find(|counter| !is_known(core.view(), ledger, counter)).map(counter_text));
+        let left_out: BTreeSet<usize> = strange.iter().map(|&(position, _)| position).collect();
+        let places: Vec<usize> = (0..changes.len()).filter(|position| !left_out.contains(position)).collect();
+        let rest: Vec<_> = places.iter().map(|&position| changes[position].clone()).collect();
+        let EdgesDecided { cmd, refused } = ledger.edges_each(&rest, wall_now(), &body.by, body.lenient)?;
+        let faults = refused.into_iter().map(|(at, fault)| (places[at], of_fault(&fault, fault.to_string())));
+        let mut refused: Vec<_> = strange.into_iter().chain(faults).map(refused_body).collect();
+        refused.sort_by_key(|body| body.change);
+        Ok(EdgesOf { cmd, refused })
+    }
+
+    /// Edges to be inserted of counters that nobody has heard of.
+    fn strange(&self, changes: &[EdgeChange<CounterName>], ledger: &Ledger) -> Vec<(usize, Failure)> {
         let refused = |name: String| {
             let message =
                 format!("nothing was counted of {name}: it may be a slip; say \"unknown\": \"allow\" if it is not");
             Failure::Conflict { code: "unknown_counter", message }
         };
-        strange.map_or(Ok(()), |name| Err(refused(name)))
+        self.aggregator.with_core(|core| {
+            let unknown = |change: &EdgeChange<CounterName>| {
+                let EdgeChange::Insert(Edge { from, to }) = change else { return None };
+                [from, to].into_iter().find(|counter| !core.view().knows(counter, ledger)).map(counter_text)
+            };
+            let strange = changes.iter().enumerate().filter_map(|(at, change)| Some((at, refused(unknown(change)?))));
+            strange.collect()
+        })
     }
 
     /// Permits edges from one namespace to another.
@@ -222,21 +263,26 @@ fn counts<N>(changes: &[EdgeChange<N>]) -> (usize, usize) {
     (inserted, changes.len() - inserted)
 }
 
-fn changed(graph: &Graph, made: &[EdgeChange<CounterName>]) -> ChangedBody {
+fn changed(graph: &Graph, made: &[EdgeChange<CounterName>], refused: Vec<RefusedBody>) -> ChangedBody {
     let (inserted, removed) = counts(made);
-    ChangedBody { revision: graph.revision(), index: graph.index(), inserted, removed }
+    ChangedBody { revision: graph.revision(), index: graph.index(), inserted, removed, refused }
 }
 
-/// Whether the batch that was carried out at a command's revision is that command.
-fn is_ours(graph: &Graph, said: &LedgerCmd) -> bool {
-    let LedgerCmd::Edges { revision, changes, at, by } = said else { return false };
-    let carried_out = graph.audit().find(|batch| batch.revision == *revision);
-    carried_out.is_some_and(|batch| (batch.at, &batch.by, batch.changes.len()) == (*at, by, changes.len()))
+fn refused_body((change, failure): (usize, Failure)) -> RefusedBody {
+    RefusedBody { change, code: failure.code().to_owned(), message: failure.to_string() }
 }
 
-fn is_known(view: &View, ledger: &Ledger, counter: &CounterName) -> bool {
-    let counted = [Half::Up, Half::Down].iter().any(|&half| view.table().find_half(counter, half, 0).is_some());
-    counted || ledger.graph().vertex(counter).is_some()
+fn of_fault(fault: &EdgeFault, message: String) -> Failure {
+    let code = match fault {
+        EdgeFault::UnknownNamespace(_) => return Failure::NotFound(message),
+        EdgeFault::NotAllowed { .. } => "not_allowed",
+        EdgeFault::Cycle { .. } | EdgeFault::Refused(EdgeRefused::Cycle { .. }) => "cycle",
+        EdgeFault::Refused(EdgeRefused::ToItself) => "to_itself",
+        EdgeFault::Refused(EdgeRefused::Duplicate) => "duplicate",
+        EdgeFault::Refused(EdgeRefused::Absent) => "absent",
+        EdgeFault::Refused(EdgeRefused::Full) | EdgeFault::Names => "full",
+    };
+    Failure::Conflict { code, message }
 }
 
 fn listed(names: impl Iterator<Item = CounterName>) -> (Vec<String>, bool) {
@@ -246,24 +292,13 @@ fn listed(names: impl Iterator<Item = CounterName>) -> (Vec<String>, bool) {
     (all, more)
 }
 
-fn wall_now() -> WallMs {
-    WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
-}
-
 impl From<EdgesError> for Failure {
     fn from(error: EdgesError) -> Failure {
         let message = error.to_string();
-        let EdgesError::Change { fault, .. } = &error else { return Failure::invalid("edges", message) };
-        let code = match &**fault {
-            EdgeFault::UnknownNamespace(_) => return Failure::NotFound(message),
-            EdgeFault::NotAllowed { .. } => "not_allowed",
-            EdgeFault::Cycle { .. } | EdgeFault::Refused(EdgeRefused::Cycle { .. }) => "cycle",
-            EdgeFault::Refused(EdgeRefused::ToItself) => "to_itself",
-            EdgeFault::Refused(EdgeRefused::Duplicate) => "duplicate",
-            EdgeFault::Refused(EdgeRefused::Absent) => "absent",
-            EdgeFault::Refused(EdgeRefused::Full) | EdgeFault::Names => "full",
-        };
-        Failure::Conflict { code, message }
+        match &error {
+            EdgesError::Change { fault, .. } => of_fault(fault, message),
+            EdgesError::Count(_) | EdgesError::Author(_) => Failure::invalid("edges", message),
+        }
     }
 }
 

@@ -1,12 +1,11 @@
 //! Series at one data centre: how namespaces keep them, and questions about them.
 
-use crate::backend::{LEDGER_PATIENCE, late, lock, shown};
+use crate::backend::{LEDGER_PATIENCE, late, lock, shown, wall_now};
 use crate::http::Failure;
 use crate::http::series::Of;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_aggregator::Aggregator;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::Ledger;
@@ -20,7 +19,6 @@ use tidemark_proto::series::calendar::{CalendarError, Period};
 use tidemark_proto::series::{
     BadPolicy, Granularity, Kept, NoGranularity, OutOfRange, Retention, SeriesPolicy, UnixTime,
 };
-use tidemark_proto::time::WallMs;
 use tidemark_proto::view::View;
 
 /// How late an event may be where a policy does not say it, seconds; less where nothing is kept so long.
@@ -168,10 +166,6 @@ impl TermsBody {
 pub fn next_terms(ledger: &Ledger, namespace: &str, policy: SeriesPolicy) -> SeriesTerms {
     let since = UnixTime::from_wall(wall_now()).plus(SERIES_AHEAD_S);
     SeriesTerms { revision: ledger.series_revision(namespace) + 1, policy, since }
-}
-
-fn wall_now() -> WallMs {
-    WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
 }
 
 impl Series {

@@ -2,17 +2,21 @@
 
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
-use crate::edges::{AuditBody, ChangeBody, ChangedBody, GraphBody, Unknown};
+use crate::edges::{AuditBody, ChangeBody, ChangedBody, GraphBody, RefusedBody, Unknown};
 use crate::names::{counter_text, parse_counter};
 use clap::{Args, Subcommand};
 use hyper::Method;
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
 
 /// Bad lines of a file that are shown; more are counted.
 const BAD_LINES_SHOWN_MAX: usize = 20;
+/// Of a line that is no edge, so much is shown.
+const LINE_SHOWN_CHARS: usize = 80;
+/// Bytes of a line: two names, escaped, have room many times over.
+const LINE_BYTES_MAX: usize = 8 << 10;
 
 /// Arguments of `tidemark graph`.
 #[derive(Debug, Args)]
@@ -54,9 +58,13 @@ enum Action {
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
     },
-    /// Adds the edges of a file: two counters a line, with a tab or a comma between them. What is there already stays
+    /// Adds the edges of a file: two counters a line, with a tab or a comma between them. What is there already stays; lines that are
+    /// refused are shown, and the others loaded
     Load {
         file: PathBuf,
+        /// Also where nothing was counted of one of them
+        #[arg(long)]
+        unknown: bool,
         /// Who changes it, for the audit
         #[arg(long, default_value = "")]
         by: String,
@@ -72,8 +80,8 @@ pub fn run(args: GraphArgs) -> Outcome {
         let GraphArgs { action, remote } = args;
         match action {
             Action::Add { pair, unknown } => {
-                let unknown = if unknown { Unknown::Allow } else { Unknown::Refuse };
-                let body = ChangeBody { insert: vec![pair.texts()], unknown, by: pair.by, ..ChangeBody::default() };
+                let (insert, unknown) = (vec![pair.texts()], of_unknown(unknown));
+                let body = ChangeBody { insert, unknown, by: pair.by, ..ChangeBody::default() };
                 changed(&remote, change(&remote, &body).await?)
             }
             Action::Remove(pair) => {
@@ -84,7 +92,11 @@ pub fn run(args: GraphArgs) -> Outcome {
                 let graph: GraphBody = remote.get(&counter_path(&counter, "/graph")).await?;
                 show(remote.json, &graph, || text(&graph))
             }
-            Action::Load { file, by } => load(&remote, file, &by).await,
+            Action::Load { file, unknown, by } => {
+                let wanted =
+                    ChangeBody { lenient: true, each: true, unknown: of_unknown(unknown), by, ..ChangeBody::default() };
+                load(&remote, &file, &wanted).await
+            }
             Action::Allow { from, to } => {
                 let path = format!("/v1/edges/allowed/{from}/{to}");
                 let said: serde_json::Value = remote.call(Method::PUT, &path, None::<&()>).await?;
@@ -115,49 +127,101 @@ fn changed(remote: &Remote, changed: ChangedBody) -> Outcome {
     })
 }
 
-/// In batches, each of which is carried out whole or not at all. A load that was cut off is done again: what is there stays.
-async fn load(remote: &Remote, file: PathBuf, by: &str) -> Outcome {
-    let reader = BufReader::new(std::fs::File::open(&file).map_err(|error| format!("{}: {error}", file.display()))?);
-    let (mut batch, mut bad, mut loaded, mut last) = (Vec::new(), Vec::new(), 0, None);
-    let mut lines = (1..).zip(reader.lines());
-    loop {
-        let next = lines.next();
-        let is_end = next.is_none();
-        if let Some((number, line)) = next {
-            match edge_of(&line?) {
-                Ok(edge) => batch.extend(edge),
-                Err(reason) => bad.push(format!("line {number}: {reason}")),
-            }
+fn of_unknown(is_allowed: bool) -> Unknown {
+    if is_allowed { Unknown::Allow } else { Unknown::Refuse }
+}
+
+/// What became of a file so far.
+#[derive(Default)]
+struct Loaded {
+    added: usize,
+    /// Of the graph.
+    index: u64,
+    bad: usize,
+}
+
+impl Loaded {
+    fn bad(&mut self, line: u64, reason: &str) {
+        self.bad += 1;
+        if self.bad <= BAD_LINES_SHOWN_MAX {
+            eprintln!("line {line}: {reason}");
+        }
+    }
+
+    /// Adds the edges of some lines.
+    async fn add(
+        &mut self,
+        remote: &Remote,
+        edges: Vec<(u64, (String, String))>,
+        wanted: &ChangeBody,
+    ) -> Result<(), super::remote::RemoteError> {
+        let (lines, insert): (Vec<u64>, Vec<_>) = edges.into_iter().unzip();
+        let ChangedBody { inserted, index, refused, .. } =
+            change(remote, &ChangeBody { insert, ..wanted.clone() }).await?;
+        (self.added, self.index) = (self.added + inserted, index);
+        for RefusedBody { change, message, .. } in refused {
+            self.bad(lines.get(change).copied().unwrap_or(0), &message);
+        }
+        eprintln!("{} edges added", self.added);
+        Ok(())
+    }
+}
+
+/// In batches. A load that was cut off is done again: what is there stays.
+async fn load(remote: &Remote, file: &Path, wanted: &ChangeBody) -> Outcome {
+    let named = |error: io::Error| format!("{}: {error}", file.display());
+    let mut reader = BufReader::new(std::fs::File::open(file).map_err(named)?);
+    let (mut loaded, mut batch) = (Loaded::default(), Vec::new());
+    for number in 1.. {
+        let line = next_line(&mut reader).map_err(named)?;
+        let is_end = line.is_none();
+        match line.map_or(Ok(None), |line| edge_of(&line)) {
+            Ok(edge) => batch.extend(edge.map(|edge| (number, edge))),
+            Err(reason) => loaded.bad(number, &reason),
         }
         if batch.len() >= EDGE_CHANGES_PER_COMMAND_MAX || is_end && !batch.is_empty() {
-            let insert = std::mem::take(&mut batch);
-            let by = by.to_owned();
-            let body = ChangeBody { insert, lenient: true, unknown: Unknown::Allow, by, ..ChangeBody::default() };
-            let done = change(remote, &body).await?;
-            loaded += done.inserted;
-            eprintln!("{loaded} edges added");
-            last = Some(done);
+            loaded.add(remote, std::mem::take(&mut batch), wanted).await?;
         }
         if is_end {
             break;
         }
     }
-    bad.iter().take(BAD_LINES_SHOWN_MAX).for_each(|line| eprintln!("{line}"));
-    if !bad.is_empty() {
-        return Err(format!("{} lines are no edges; {loaded} edges were added", bad.len()).into());
+    let Loaded { added, index, bad } = loaded;
+    if bad > 0 {
+        return Err(format!("{bad} lines were refused; {added} edges were added").into());
     }
-    let index = last.map_or(0, |last| last.index);
-    show(remote.json, &serde_json::json!({ "added": loaded, "index": index }), || format!("{loaded} edges added"))
+    show(remote.json, &serde_json::json!({ "added": added, "index": index }), || format!("{added} edges added"))
+}
+
+/// The next line of a file, without its end. Of one that is too long, the rest is skipped.
+fn next_line(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    reader.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() > LINE_BYTES_MAX {
+        reader.skip_until(b'\n')?;
+    }
+    Ok(Some(line))
 }
 
 /// `None` of an empty line and of a comment.
-fn edge_of(line: &str) -> Result<Option<(String, String)>, String> {
+fn edge_of(line: &[u8]) -> Result<Option<(String, String)>, String> {
+    if line.len() > LINE_BYTES_MAX {
+        return Err(format!("more than {LINE_BYTES_MAX} bytes"));
+    }
+    let line = std::str::from_utf8(line).map_err(|error| format!("no UTF-8 from byte {} on", error.valid_up_to()))?;
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
     }
-    let (from, to) =
-        line.split_once(['\t', ',']).ok_or_else(|| format!("{line:?}: a tab or a comma between two counters"))?;
+    let (from, to) = line.split_once(['\t', ',']).ok_or_else(|| {
+        let begins: String = line.chars().take(LINE_SHOWN_CHARS).collect();
+        format!("{begins:?}: a tab or a comma between two counters")
+    })?;
     for name in [from, to] {
         parse_counter(name.trim()).map_err(|error| error.to_string())?;
     }
@@ -202,12 +266,24 @@ mod tests {
 
     #[test]
     fn a_line_is_two_counters_or_says_what_is_wrong() {
-        let edge = |line| edge_of(line).map(|edge| edge.map(|(from, to)| format!("{from} > {to}")));
+        let edge = |line: &str| edge_of(line.as_bytes()).map(|edge| edge.map(|(from, to)| format!("{from} > {to}")));
         assert_eq!(edge("qa/a, qa/b"), Ok(Some("qa/a > qa/b".into())));
         assert_eq!(edge("qa/a\tqa/b"), Ok(Some("qa/a > qa/b".into())));
         assert_eq!((edge(""), edge(" # more")), (Ok(None), Ok(None)));
         for (line, what) in [("qa/a qa/b", "a tab or a comma"), ("qa/a,b", "b"), ("QA/a,qa/b", "QA")] {
             assert!(edge(line).unwrap_err().contains(what), "{line}");
         }
+    }
+    #[test]
+    fn lines_that_are_too_long_or_no_text_are_said_and_skipped() {
+        let long = "x".repeat(3 * LINE_BYTES_MAX);
+        let exact = format!("#{}", "x".repeat(LINE_BYTES_MAX - 1));
+        let file = [b"qa/a,qa/b\n", long.as_bytes(), b"\n", exact.as_bytes(), b"\nqa/\xff,qa/b\n\n# last"].concat();
+        let mut reader = BufReader::new(&file[..]);
+        let lines = std::iter::from_fn(|| next_line(&mut reader).unwrap());
+        let edges: Vec<_> = lines.map(|line| edge_of(&line).map(|edge| edge.is_some())).collect();
+        let bad = |text: &str| Err(text.to_owned());
+        let (too_long, no_text) = (bad("more than 8192 bytes"), bad("no UTF-8 from byte 3 on"));
+        assert_eq!(edges, [Ok(true), too_long, Ok(false), no_text, Ok(false), Ok(false)]);
     }
 }

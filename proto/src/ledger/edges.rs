@@ -123,11 +123,22 @@ impl fmt::Display for PathText<'_> {
     }
 }
 
+/// Changes decided on the present graph, each for itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EdgesDecided {
+    /// What is left of them, to be carried out whole; none when nothing is.
+    pub cmd: Option<LedgerCmd>,
+    /// Positions of those that were left out, counted from 0, and why.
+    pub refused: Vec<(usize, EdgeFault)>,
+}
+
 /// What a batch comes to on the present graph.
 struct Tried {
     /// Those that change something, with their positions.
     changes: Vec<(usize, EdgeChange)>,
-    /// Counters that get the next numbers, in order.
+    /// Those that would not be carried out after the ones before them; as if they had not been asked for.
+    refused: Vec<(usize, EdgeFault)>,
+    /// Counters that get the next numbers, in order, where nothing was refused.
     new: Vec<CounterName>,
 }
 
@@ -239,26 +250,41 @@ impl Graph {
         &self.names
     }
 
+    /// Whether a command is the batch that was carried out at its revision, and is listed yet.
+    pub fn has_carried_out(&self, cmd: &LedgerCmd) -> bool {
+        let LedgerCmd::Edges { revision, changes, at, by } = cmd else { return false };
+        let same = |vertex: Vertex, counter: &CounterName| self.vertex(counter) == Some(vertex);
+        let same_change = |(done, said): (&EdgeChange, &EdgeChange<CounterName>)| {
+            let (edge, named) = (done.edge(), said.edge());
+            let is_kind = matches!(done, EdgeChange::Insert(_)) == matches!(said, EdgeChange::Insert(_));
+            is_kind && same(edge.from, &named.from) && same(edge.to, &named.to)
+        };
+        let carried_out = self.audit.iter().find(|batch| batch.revision == *revision);
+        carried_out.is_some_and(|batch| {
+            (batch.at, &batch.by, batch.changes.len()) == (*at, by, changes.len())
+                && batch.changes.iter().zip(changes).all(same_change)
+        })
+    }
+
     /// Bytes allocated for names of counters.
     pub fn names_bytes(&self) -> usize {
         self.names.heap_bytes()
     }
 
     /// Tries a batch. With `lenient`, what is there already or is not there is left out.
-    fn tried(
-        &self,
-        namespaces: &BTreeSet<String>,
-        changes: &[EdgeChange<CounterName>],
-        lenient: bool,
-    ) -> Result<Tried, (usize, EdgeFault)> {
+    fn tried(&self, namespaces: &BTreeSet<String>, changes: &[EdgeChange<CounterName>], lenient: bool) -> Tried {
         let mut trial = Trial::new(&self.dag);
         let mut numbering = Numbering { names: &self.names, numbers: BTreeMap::new(), new: Vec::new() };
         let has_room = self.names.has_room(2 * changes.len());
-        let mut accepted = Vec::with_capacity(changes.len());
+        let (mut accepted, mut refused) = (Vec::with_capacity(changes.len()), Vec::new());
         for (position, change) in changes.iter().enumerate() {
-            self.check_namespaces(namespaces, change).map_err(|fault| (position, fault))?;
+            if let Err(fault) = self.check_namespaces(namespaces, change) {
+                refused.push((position, fault));
+                continue;
+            }
             if !has_room {
-                return Err((position, EdgeFault::Names));
+                refused.push((position, EdgeFault::Names));
+                continue;
             }
             let numbered = match change {
                 EdgeChange::Insert(Edge { from, to }) => {
@@ -272,10 +298,10 @@ impl Graph {
             match numbered.ok_or(EdgeRefused::Absent).and_then(|change| trial.change(change).map(|()| change)) {
                 Ok(change) => accepted.push((position, change)),
                 Err(EdgeRefused::Duplicate | EdgeRefused::Absent) if lenient => {}
-                Err(refused) => return Err((position, numbering.fault(refused))),
+                Err(why) => refused.push((position, numbering.fault(why))),
             }
         }
-        Ok(Tried { changes: accepted, new: numbering.new })
+        Tried { changes: accepted, refused, new: numbering.new }
     }
 
     fn check_namespaces(
@@ -381,21 +407,41 @@ impl Ledger {
         by: &str,
         lenient: bool,
     ) -> Result<Option<LedgerCmd>, EdgesError> {
-        if changes.len() > EDGE_CHANGES_PER_COMMAND_MAX || (changes.is_empty() && !lenient) {
+        if changes.is_empty() && !lenient {
+            return Err(EdgesError::Count(0));
+        }
+        let decided = self.edges_each(&changes, at, by, lenient)?;
+        match decided.refused.into_iter().next() {
+            None => Ok(decided.cmd),
+            Some((position, fault)) => {
+                let change = Box::new(changes[position].clone());
+                Err(EdgesError::Change { position, change, fault: Box::new(fault) })
+            }
+        }
+    }
+
+    /// The same, with those left out that are refused.
+    ///
+    /// # Errors
+    /// There are too many of them, or the author is too long.
+    pub fn edges_each(
+        &self,
+        changes: &[EdgeChange<CounterName>],
+        at: WallMs,
+        by: &str,
+        lenient: bool,
+    ) -> Result<EdgesDecided, EdgesError> {
+        if changes.len() > EDGE_CHANGES_PER_COMMAND_MAX {
             return Err(EdgesError::Count(changes.len()));
         }
         if by.len() > EDGE_AUTHOR_BYTES_MAX {
             return Err(EdgesError::Author(by.len()));
         }
-        let tried = self.graph.tried(&self.namespaces, &changes, lenient).map_err(|(position, fault)| {
-            let change = Box::new(changes[position].clone());
-            EdgesError::Change { position, change, fault: Box::new(fault) }
-        })?;
-        let left: BTreeSet<usize> = tried.changes.iter().map(|&(position, _)| position).collect();
-        let changes: Vec<_> =
-            changes.into_iter().zip(0..).filter(|(_, at)| left.contains(at)).map(|(c, _)| c).collect();
+        let tried = self.graph.tried(&self.namespaces, changes, lenient);
+        let changes: Vec<_> = tried.changes.iter().map(|&(position, _)| changes[position].clone()).collect();
         let (revision, by) = (self.graph.revision, by.to_owned());
-        Ok((!changes.is_empty()).then_some(LedgerCmd::Edges { revision, changes, at, by }))
+        let cmd = (!changes.is_empty()).then_some(LedgerCmd::Edges { revision, changes, at, by });
+        Ok(EdgesDecided { cmd, refused: tried.refused })
     }
 
     /// The command that permits edges from one namespace to another; `None` when they are permitted.
@@ -423,7 +469,8 @@ impl Ledger {
         if *revision != self.graph.revision || changes.is_empty() {
             return;
         }
-        if let Ok(tried) = self.graph.tried(&self.namespaces, changes, false) {
+        let tried = self.graph.tried(&self.namespaces, changes, false);
+        if tried.refused.is_empty() {
             let changes = self.graph.carry_out(tried, entry, *at, by);
             self.changes.edges.add(before, changes);
         }

@@ -57,6 +57,12 @@ impl View {
         Total { direct, up, down }
     }
 
+    /// Whether anything was ever counted of a counter here, or edges name it. Else its name may be a slip of the pen.
+    pub fn knows(&self, counter: &CounterName, ledger: &Ledger) -> bool {
+        let is_counted = |half| self.cells.find_half(counter, half, 0).is_some();
+        is_counted(Half::Up) || is_counted(Half::Down) || ledger.graph().vertex(counter).is_some()
+    }
+
     /// The buckets that flow to a counter along edges, without its own; `None` where nothing does.
     pub fn inherited_buckets(&self, counter: &CounterName, half: Half, ledger: &Ledger) -> Option<&Totals> {
         Some(self.hierarchy.inherited(counter, ledger)?.buckets(half))

@@ -86,6 +86,30 @@ fn a_cycle_is_refused_with_the_path_that_it_would_close() {
 }
 
 #[test]
+fn of_changes_that_are_asked_for_one_by_one_those_that_are_refused_are_left_out() {
+    let mut world = World::new();
+    world.change(&[insert(a(1), a(2))]);
+    let asked = [insert(a(0), a(0)), insert(a(2), a(3)), insert(a(3), a(1)), insert(a(1), a(2)), insert(a(3), a(4))];
+    let told =
+        |decided: &EdgesDecided| decided.refused.iter().map(|(at, why)| format!("{at}: {why}")).collect::<Vec<_>>();
+    let decided = world.0.edges_each(&asked, WallMs(0), "who", true).unwrap();
+    let (to_itself, cycle) = ("0: an edge from a counter to itself", "2: it would close a cycle: a:1 → a:2 → a:3");
+    assert_eq!(told(&decided), [to_itself, cycle]);
+    let strict = world.0.edges_each(&asked, WallMs(0), "who", false).unwrap();
+    assert_eq!(told(&strict), [to_itself, cycle, "3: the edge is there already"]);
+    assert_eq!(strict.cmd, decided.cmd);
+    let cmd = decided.cmd.unwrap();
+    assert!(!world.0.graph().has_carried_out(&cmd));
+    world.apply(&cmd);
+    assert!(world.0.graph().has_carried_out(&cmd));
+    assert_eq!((world.edges().len(), world.0.graph().vertices()), (3, 4), "what is refused gets no number");
+    // One that says something else of the same graph, at the same time, is another.
+    let LedgerCmd::Edges { revision, at, by, .. } = cmd else { panic!("{cmd:?}") };
+    let other = LedgerCmd::Edges { revision, changes: vec![insert(a(2), a(3)), insert(a(4), a(3))], at, by };
+    assert!(!world.0.graph().has_carried_out(&other));
+}
+
+#[test]
 fn a_long_path_is_cut_in_its_middle() {
     let mut world = World::new();
     let name = |number: usize| CounterName::new("a", format!("{number:03}").as_bytes()).unwrap();
