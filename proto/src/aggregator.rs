@@ -64,6 +64,8 @@ pub struct AggregatorConfig {
     pub notify_interval: Span,
     /// The least time between two checkpoints of the view.
     pub checkpoint_interval: Span,
+    /// Bytes of one part of a checkpoint, about.
+    pub checkpoint_part_bytes: usize,
 }
 
 impl AggregatorConfig {
@@ -84,6 +86,7 @@ impl AggregatorConfig {
             settings_retry: Span::from_secs(10),
             notify_interval: Span::from_millis(100),
             checkpoint_interval: Span::from_secs(1),
+            checkpoint_part_bytes: 1 << 20,
         }
     }
 }
@@ -145,7 +148,7 @@ pub enum Output {
     },
     /// To be put into the ledger's log, in one entry: this data centre leads it.
     Propose(Vec<LedgerCmd>),
-    /// Rows to persist in one transaction, answered with [`Input::Persisted`]; one set is out at a time.
+    /// Rows to persist in one transaction, answered with [`Input::Persisted`]: a part of a checkpoint; one is out at a time.
     Persist(Rows),
     Notify(Event),
 }

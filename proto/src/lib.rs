@@ -23,9 +23,11 @@ pub mod ids;
 pub mod leader;
 pub mod ledger;
 pub mod limits;
+
 pub mod msg;
 pub mod named;
 pub mod node;
+mod numbers;
 pub mod placement;
 pub mod query;
 pub mod read;

@@ -162,6 +162,8 @@ pub enum Bug {
     ExpiredKept,
     /// Of a row that changed twice, only the last change is told.
     LastPartOnly,
+    /// A row that changes while a checkpoint is being made is saved as it is after that.
+    SavedLate,
 }
 
 /// Whether rules can be left out in this build.

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 62] = [
+pub const INSIDE: [Bug; 63] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -114,6 +114,7 @@ pub const INSIDE: [Bug; 62] = [
     Bug::JoinedUnheard,
     Bug::ExpiredKept,
     Bug::LastPartOnly,
+    Bug::SavedLate,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

@@ -103,8 +103,8 @@ const SCRIPTED: [(Bug, &str); 5] = [
 const MODELLED: [Bug; 1] = [Bug::ArmedWhileLate];
 const LASTING: [Bug; 1] = [Bug::NothingForgotten];
 
-/// Rules that tests of the core show (`view::limits`, `ledger::revoke`), as one seed in a thousand does not.
-const TESTED: [Bug; 2] = [Bug::NoteForgotten, Bug::PoliciesMixed];
+/// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `group::series`), as one seed in a thousand does not.
+const TESTED: [Bug; 3] = [Bug::NoteForgotten, Bug::PoliciesMixed, Bug::SavedLate];
 
 /// What a bug does at its seed that it is not pinned for.
 fn escapes((bug, seed, property): (Mutation, u64, &str)) -> Option<String> {

@@ -1,4 +1,7 @@
-//! The view on disk: rows of packed cells, cursors of feeds, versions of origins, limits of readings; one transaction each time.
+//! The view on disk: rows of packed cells, cursors of feeds, versions of origins, limits of readings.
+//!
+//! A checkpoint is given out in parts, one transaction each, while the view goes on. Cursors and versions are those of its beginning and
+//! come with its last part: what other rows know beyond them is told again and changes nothing.
 
 use crate::aggregator::feed::Feed;
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
@@ -6,6 +9,7 @@ use crate::gossip::{Gossip, StreamState};
 use crate::ids::{AggregatorId, CounterName, GroupId, LogIndex, ValveId};
 use crate::limits::{ROW_BUCKETS_MAX, VALVES_MAX};
 use crate::msg::Version;
+use crate::numbers::Numbers;
 use crate::series::Row;
 use crate::table::CellTable;
 use crate::time::{Span, Time};
@@ -13,6 +17,7 @@ use crate::view::{NotedLimit, View};
 use crate::wire::WireError;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Key and value, as persisted.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
@@ -46,17 +51,30 @@ pub enum RowError {
 /// What has changed since the last checkpoint, and what is on its way.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
-    blocks: BTreeSet<u32>,
+    blocks: Numbers,
     due: Option<Time>,
-    /// Rows are out; counters whose limits are among them.
+    making: Option<Making>,
+    /// A part is out; counters whose limits are in it.
     out: Option<BTreeSet<CounterName>>,
-    /// Valves, names and namespaces already persisted.
+    /// Valves, names and namespaces already persisted, or on their way.
     valves: usize,
     cells: u32,
     namespaces: usize,
     /// Counters whose limit on disk is the one in memory.
     persisted: BTreeSet<CounterName>,
     last: Time,
+}
+
+/// What is left to be given out of a checkpoint.
+#[derive(Clone, Debug)]
+struct Making {
+    /// Rows without which others mean nothing.
+    head: Rows,
+    names: Range<u32>,
+    blocks: Numbers,
+    buckets: Numbers,
+    /// Rows that say how far all of it has come.
+    closing: Rows,
 }
 
 impl Checkpoint {
@@ -75,13 +93,14 @@ impl Checkpoint {
     }
 
     pub fn due(&self) -> Option<Time> {
-        if self.out.is_some() { None } else { self.due }
+        if self.out.is_some() || self.making.is_some() { None } else { self.due }
     }
 
     pub fn is_persisted(&self, counter: &CounterName) -> bool {
         self.persisted.contains(counter)
     }
 
+    /// A part is durable.
     pub fn on_persisted(&mut self, now: Time) {
         self.last = now;
         self.persisted.extend(self.out.take().unwrap_or_default());
@@ -130,54 +149,76 @@ impl AggregatorCore {
     pub(super) fn run_checkpoint(&mut self, now: Time) {
         if self.checkpoint.due().is_some_and(|due| due <= now) {
             self.checkpoint.due = None;
-            let rows = self.rows();
-            self.outputs.push_back(Output::Persist(rows));
+            self.begin_checkpoint();
+            self.give_part();
         }
     }
 
-    /// Everything that changed, as rows.
-    fn rows(&mut self) -> Rows {
-        let mut rows = self.small_rows();
-        let (view, cells) = (&self.view, self.view.cells());
-        if self.checkpoint.cells < cells {
-            for block in self.checkpoint.cells / NAMES_PER_ROW..cells.div_ceil(NAMES_PER_ROW) {
-                let slots = slots_of(block, NAMES_PER_ROW, cells);
-                rows.push((block_key(NAMES, block), view.table().records(slots.start, slots.end).to_vec()));
-            }
-        }
-        for &block in &self.checkpoint.blocks {
-            let of_slot = |slot| view.components(slot).collect::<Vec<(u16, u64)>>();
-            let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, cells).map(of_slot).collect();
-            rows.push((block_key(CELLS, block), bytes_of(&components)));
-        }
-        self.checkpoint.blocks.clear();
+    fn begin_checkpoint(&mut self) {
+        let (cells, mut head) = (self.view.cells(), Rows::new());
+        let names = self.checkpoint.cells / NAMES_PER_ROW..cells.div_ceil(NAMES_PER_ROW);
+        let names = if self.checkpoint.cells < cells { names } else { 0..0 };
         self.checkpoint.cells = cells;
-        let dirty = self.view.take_dirty_rows();
-        rows.extend(dirty.into_iter().map(|number| buckets_row(&self.view, number)));
-        rows
-    }
-
-    fn small_rows(&mut self) -> Rows {
-        let cursors: Vec<(GroupId, LogIndex)> = self.feeds.iter().map(|(&group, feed)| (group, feed.cursor)).collect();
-        let mut rows =
-            vec![(vec![CURSORS], bytes_of(&cursors)), (vec![VERSIONS], bytes_of(&self.gossip.foreign_state()))];
-        rows.push((vec![STREAM], bytes_of(&self.gossip.stream_state())));
-        rows.push((vec![TIME], bytes_of(&self.view.time())));
         if self.checkpoint.valves < self.view.valves().len() {
             self.checkpoint.valves = self.view.valves().len();
-            rows.push((vec![VALVES], bytes_of(self.view.valves())));
+            head.push((vec![VALVES], bytes_of(self.view.valves())));
         }
         if self.checkpoint.namespaces < self.view.table().namespaces().len() {
             self.checkpoint.namespaces = self.view.table().namespaces().len();
-            rows.push((vec![NAMESPACES], bytes_of(self.view.table().namespaces())));
+            head.push((vec![NAMESPACES], bytes_of(self.view.table().namespaces())));
         }
+        let cursors: Vec<(GroupId, LogIndex)> = self.feeds.iter().map(|(&group, feed)| (group, feed.cursor)).collect();
+        let closing = vec![
+            (vec![CURSORS], bytes_of(&cursors)),
+            (vec![VERSIONS], bytes_of(&self.gossip.foreign_state())),
+            (vec![STREAM], bytes_of(&self.gossip.stream_state())),
+        ];
+        let (blocks, buckets) = (self.checkpoint.blocks.take(), self.view.take_dirty_rows());
+        self.checkpoint.making = Some(Making { head, names, blocks, buckets, closing });
+    }
+
+    /// The next part of the checkpoint that is being made.
+    pub(super) fn give_part(&mut self) {
+        let Some(mut making) = self.checkpoint.making.take() else { return };
+        let mut rows = std::mem::take(&mut making.head);
+        // Rows of buckets lack what was dropped by then.
+        rows.push((vec![TIME], bytes_of(&self.view.time())));
         let limits = self.view.limits_mut().take_dirty();
         for (counter, limit) in &limits {
             rows.push(limit_row(counter, limit));
             self.checkpoint.persisted.remove(counter);
         }
         self.checkpoint.out = Some(limits.into_iter().map(|(counter, _)| counter).collect());
-        rows
+        let mut size = 0;
+        while size < self.config.checkpoint_part_bytes {
+            let Some(row) = self.next_row(&mut making) else { break };
+            size += row.0.len() + row.1.len();
+            rows.push(row);
+        }
+        match size < self.config.checkpoint_part_bytes {
+            true => rows.append(&mut making.closing),
+            false => self.checkpoint.making = Some(making),
+        }
+        self.outputs.push_back(Output::Persist(rows));
+    }
+
+    /// Of what was there when the checkpoint began, as it is now.
+    fn next_row(&self, making: &mut Making) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (view, cells) = (&self.view, self.checkpoint.cells);
+        if let Some(block) = making.names.next() {
+            let slots = slots_of(block, NAMES_PER_ROW, cells);
+            return Some((block_key(NAMES, block), view.table().records(slots.start, slots.end).to_vec()));
+        }
+        // Before components, so that a whole checkpoint has no bucket that is not in its component.
+        if let Some(number) = making.buckets.pop() {
+            return Some(buckets_row(view, number));
+        }
+        let block = making.blocks.pop()?;
+        // What a valve that is new since then has raised is touched, and comes with the next checkpoint.
+        let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.checkpoint.valves;
+        let of_slot = |slot| view.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
+        let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, cells).map(of_slot).collect();
+        Some((block_key(CELLS, block), bytes_of(&components)))
     }
 
     /// An aggregator from the rows of its checkpoints, in any order. Errors: [`RowError`]; never panics.

@@ -1,7 +1,9 @@
 //! What an aggregator promises: readings below milestones whatever restarts, its rows, and what it lets others say.
 
 use super::*;
-use crate::ids::{ClientId, LogIndex, Start};
+use crate::ids::{CellId, ClientId, Half, LogIndex, Start};
+use crate::msg::SeriesTerms;
+use crate::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 use proptest::prelude::*;
 
 const DC: DcId = DcId(0);
@@ -27,8 +29,9 @@ struct World {
     asked_again: Vec<GroupId>,
     /// What groups were told of the ledger.
     told: Vec<ToGroup>,
-    /// Rows are written but not acknowledged.
+    /// Rows are not written before [`World::persist_part`].
     slow_disk: bool,
+    out: Option<Rows>,
 }
 
 impl World {
@@ -46,6 +49,7 @@ impl World {
             asked_again: Vec::new(),
             told: Vec::new(),
             slow_disk: false,
+            out: None,
         };
         let hello = Hello { group: group(0), lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
         world.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::View(DC.into()), LedgerCmd::Hello(hello)]);
@@ -62,7 +66,7 @@ impl World {
                 Output::Propose(cmds) => self.proposed.extend(cmds),
                 Output::Group { group, msg: ForGroup::Again } => self.asked_again.push(group),
                 Output::Group { msg: ForGroup::Ledger(message), .. } => self.told.push(message),
-                Output::Persist(rows) if self.slow_disk => drop(rows),
+                Output::Persist(rows) if self.slow_disk => self.out = Some(rows),
                 Output::Persist(rows) => {
                     self.rows.extend(rows);
                     self.core.handle(self.now, Input::Persisted, &self.ledger);
@@ -128,6 +132,13 @@ impl World {
         self.core = AggregatorCore::recover(config, self.rows.clone()).unwrap();
         (self.ledger, self.proposed) = (ledger, Vec::new());
         self.say(Input::Tick);
+    }
+
+    fn persist_part(&mut self) {
+        if let Some(rows) = self.out.take() {
+            self.rows.extend(rows);
+            self.say(Input::Persisted);
+        }
     }
 
     fn shown(&self) -> (u64, u64) {
@@ -215,10 +226,10 @@ fn an_answer_about_a_milestone_leaves_only_when_its_promise_is_on_disk() {
     assert_eq!(world.acks(), [], "nothing is promised before it is durable");
     world.count(150);
     assert_eq!(world.shown(), (99, 51), "and yet it is kept from the first moment");
-    world.say(Input::Persisted);
+    world.persist_part();
     world.wait();
     assert_eq!(world.acks(), [], "the rows that were on their way did not hold it");
-    world.say(Input::Persisted);
+    world.persist_part();
     world.wait();
     assert!(world.acks().first() == Some(&true), "{:?}", world.proposed);
 }
@@ -295,6 +306,87 @@ fn rows_bring_back_the_view() {
     config.seed = 77;
     let other = AggregatorCore::recover(config, world.rows.clone()).unwrap();
     assert_eq!(other.read(&counter(), &world.ledger).up, 43, "whatever the seed of its tables");
+}
+
+/// What a group has counted: (cell, valve, component, what is in the bucket of an hour) by entry of its log.
+type Told = Vec<(u32, u8, u64, u64)>;
+
+fn cell(number: u32) -> CellId {
+    CounterName::new("t", &number.to_be_bytes()).unwrap().total()
+}
+
+/// One bucket of an hour of the year 2026.
+fn hour(count: u64) -> Row {
+    let hour = crate::series::BucketId { granularity: "1h".parse().unwrap(), index: 496_502 };
+    Row::from_buckets([(hour, count)])
+}
+
+/// The entries that an aggregator has not heard, in one chunk.
+fn tell_rest(world: &mut World, log: &[Told]) {
+    let cursor = world.core.feeds[&group(0)].cursor;
+    let upto = LogIndex(log.len() as u64);
+    let rest = log[cursor.0 as usize..].concat();
+    let cells = log.concat().iter().map(|told| told.0).max().map_or(0, |last| last + 1);
+    let msg = FromGroup::Feed(FeedChunk {
+        group: group(0),
+        start: Start { number: 1, nonce: 1 },
+        base: cursor,
+        upto,
+        applied: upto,
+        cells: (0..cells).map(cell).collect(),
+        components: rest.iter().map(|&(slot, lane, value, _)| (slot, lane, value)).collect(),
+        rows: rest.iter().map(|&(slot, lane, _, count)| (slot, lane, hour(count))).collect(),
+        ..FeedChunk::default()
+    });
+    world.say(Input::Group { group: group(0), msg });
+}
+
+proptest! {
+    #[test]
+    fn a_checkpoint_in_parts_while_counting_goes_on_brings_back_all_that_its_cursor_says(
+        steps in proptest::collection::vec((0u8..8, 0u32..600, 0u8..4, 1u64..9), 1..120),
+        part_bytes in prop_oneof![Just(1usize), 20..3_000usize],
+    ) {
+        let mut world = World::new();
+        let kept = vec![Kept { granularity: "1h".parse().unwrap(), ttl_s: 365 * 24 * 3_600 }];
+        let policy = SeriesPolicy::new(Retention::new(kept).unwrap(), 3_600, 300, OutOfRange::Refused).unwrap();
+        let terms = SeriesTerms { revision: 1, policy, since: UnixTime::default() };
+        world.apply([LedgerCmd::Series { namespace: "t".into(), terms }]);
+        world.core.config.checkpoint_part_bytes = part_bytes;
+        world.slow_disk = true;
+        let (mut log, mut values): (Vec<Told>, BTreeMap<(u32, u8), u64>) = (Vec::new(), BTreeMap::new());
+        for (what, number, lane, delta) in steps {
+            match what {
+                0..4 => {
+                    // Cells come in order.
+                    let known = values.keys().last().map_or(0, |last| last.0 + 1);
+                    let value = values.entry((number.min(known), lane)).or_default();
+                    *value += delta;
+                    log.push(vec![(number.min(known), lane, *value, *value)]);
+                    tell_rest(&mut world, &log);
+                }
+                4 => world.wait(),
+                5..7 => world.persist_part(),
+                _ => {
+                    let config = AggregatorConfig { checkpoint_part_bytes: part_bytes, ..AggregatorConfig::new(DC, 2) };
+                    world.core = AggregatorCore::recover(config, world.rows.clone()).unwrap();
+                    world.out = None;
+                    world.say(Input::GroupUp { group: group(0) });
+                    tell_rest(&mut world, &log);
+                }
+            }
+            world.core.view().check_all();
+            for (&(slot, lane), &value) in &values {
+                let view = world.core.view();
+                let cell = cell(slot);
+                let valve = view.valves().iter().position(|valve| valve.lane == lane).unwrap() as u16;
+                let mut components = view.components(view.table().find(&cell).unwrap());
+                prop_assert_eq!(components.find(|part| part.0 == valve), Some((valve, value)));
+                let mut rows = view.rows(&cell.counter, Half::Up, 0);
+                prop_assert_eq!(rows.find(|row| row.0.lane == lane).map(|row| row.1.clone()), Some(hour(value)));
+            }
+        }
+    }
 }
 
 #[test]

@@ -3,46 +3,47 @@
 //! A checkpoint is written in several parts, and a crash may come between two of them. So each block has two rows (sides): a
 //! checkpoint writes the side that the last complete one does not use.
 
+use crate::numbers::Numbers;
+
 /// A set of block numbers and a side for each block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
-    dirty: Vec<u64>,
+    dirty: Numbers,
     sides: Vec<u64>,
 }
 
 impl Blocks {
-    /// Marks a block as changed.
+    /// Numbers a block as changed.
     #[inline]
     pub fn set(&mut self, block: u32) {
-        let word = block as usize / 64;
-        if word >= self.dirty.len() {
-            self.dirty.resize(word + 1, 0);
-            self.sides.resize(word + 1, 0);
+        self.dirty.insert(block);
+    }
+
+    /// The changed blocks, to be saved each on the side that [`Blocks::side`] says from now on.
+    pub fn begin(&mut self) -> Numbers {
+        let changed = self.dirty.take();
+        self.sides.resize(self.sides.len().max(changed.words().len()), 0);
+        for (side, changed) in self.sides.iter_mut().zip(changed.words()) {
+            *side ^= changed;
         }
-        self.dirty[word] |= 1 << (block % 64);
+        changed
+    }
+
+    /// The side on which a block was saved last, or is to be.
+    pub fn side(&self, block: u32) -> u8 {
+        self.sides.get(block as usize / 64).map_or(0, |sides| (sides >> (block % 64) & 1) as u8)
     }
 
     /// Drains the changed blocks, each with the side to write now.
     pub fn take(&mut self) -> Vec<(u32, u8)> {
-        let dirty = std::mem::take(&mut self.dirty);
-        self.dirty.resize(dirty.len(), 0);
-        let changed = (0..dirty.len() as u32 * 64).filter(|&b| dirty[b as usize / 64] >> (b % 64) & 1 == 1);
-        changed.map(|block| (block, self.flip(block))).collect()
+        let mut changed = self.begin();
+        std::iter::from_fn(|| changed.pop()).map(|block| (block, self.side(block))).collect()
     }
 
     /// Notes while loading that `block` is saved on `side`.
     pub fn loaded(&mut self, block: u32, side: u8) {
         let (word, bit) = (block as usize / 64, block % 64);
-        if word >= self.sides.len() {
-            self.dirty.resize(word + 1, 0);
-            self.sides.resize(word + 1, 0);
-        }
+        self.sides.resize(self.sides.len().max(word + 1), 0);
         self.sides[word] = self.sides[word] & !(1 << bit) | u64::from(side & 1) << bit;
-    }
-
-    fn flip(&mut self, block: u32) -> u8 {
-        let (word, bit) = (block as usize / 64, block % 64);
-        self.sides[word] ^= 1 << bit;
-        (self.sides[word] >> bit & 1) as u8
     }
 }

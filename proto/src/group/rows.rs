@@ -10,7 +10,7 @@ use crate::group::generations::{Generations, Present};
 use crate::group::guard::Guard;
 use crate::group::lease::Tenure;
 use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
-use crate::group::series::{Series, Space};
+use crate::group::series::{SavedRow, Series, Space};
 use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream, Streams};
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
@@ -68,6 +68,16 @@ pub(super) struct Saved {
     /// Blocks of queues that the last checkpoint no longer needs, and the side that says so; the next one deletes them, that side
     /// last.
     queue_dead: Vec<((u32, u64), u8)>,
+    /// The checkpoint that is being made.
+    making: Option<Making>,
+}
+
+/// What a checkpoint has at its beginning already.
+#[derive(Clone, Debug)]
+struct Making {
+    /// Rows that were not given out yet.
+    rows: std::vec::IntoIter<Row>,
+    meta: Row,
 }
 
 impl Saved {
@@ -126,6 +136,14 @@ impl Group {
     /// The rows that bring the store from the last checkpoint to the present state, in order; the last one completes it. Every
     /// call counts as persisted in the end: if that fails, the store is not used any further in this process.
     pub fn checkpoint(&mut self) -> Vec<Row> {
+        self.begin_checkpoint();
+        self.next_rows(usize::MAX)
+    }
+
+    /// Begins a checkpoint of the present state, whose rows [`Group::next_rows`] gives out while counting goes on. Panics while another is
+    /// being made.
+    pub fn begin_checkpoint(&mut self) {
+        assert!(self.saved.making.is_none(), "one checkpoint at a time");
         self.saved.number += 1;
         let mut rows = Vec::new();
         self.save_queues(&mut rows);
@@ -140,12 +158,38 @@ impl Group {
         for (block, side) in self.streams.dirty.take() {
             rows.push(self.row(STREAMS, block, side, |value| put(self.streams.block(block), value)));
         }
-        for (number, side) in self.series.dirty.take() {
-            let pieces = self.series.save(number, &self.cells);
-            rows.push(self.row(BUCKETS, number, side, |value| put(&pieces, value)));
+        self.series.begin_saving();
+        self.saved.making = Some(Making { rows: rows.into_iter(), meta: (vec![META], self.meta()) });
+    }
+
+    /// About so many bytes of the rows of the checkpoint that has begun, in order; the last one completes it, and then
+    /// [`Group::is_making_checkpoint`] is false.
+    pub fn next_rows(&mut self, bytes: usize) -> Vec<Row> {
+        let (mut rows, mut size) = (Vec::new(), 0);
+        while size < bytes
+            && let Some(row) = self.next_row()
+        {
+            size += row.0.len() + row.1.len();
+            rows.push(row);
         }
-        rows.push((vec![META], self.meta()));
         rows
+    }
+
+    /// Whether a checkpoint has begun of which rows are not given out yet.
+    pub fn is_making_checkpoint(&self) -> bool {
+        self.saved.making.is_some()
+    }
+
+    fn next_row(&mut self) -> Option<Row> {
+        if let Some(row) = self.saved.making.as_mut()?.rows.next() {
+            return Some(row);
+        }
+        match self.series.next_saved(&self.cells) {
+            Some(SavedRow { number, side, pieces }) => {
+                Some(self.row(BUCKETS, number, side, |value| put(&pieces, value)))
+            }
+            None => self.saved.making.take().map(|making| making.meta),
+        }
     }
 
     fn row(&self, tag: u8, block: u32, side: u8, fill: impl FnOnce(&mut Vec<u8>)) -> Row {

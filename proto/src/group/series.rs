@@ -9,6 +9,7 @@ use super::cells::Cells;
 use crate::ids::Half;
 use crate::limits::{NAMESPACES_MAX, ROW_BUCKETS_MAX};
 use crate::msg::{Batch, BatchError, SeriesTerms};
+use crate::numbers::Numbers;
 use crate::row_changes::{Part, RowChanges};
 use crate::series::{Admission, Horizon, Row, SeriesState, UnixTime};
 use crate::table::{CellTable, NamespacePlaces};
@@ -41,9 +42,28 @@ pub(super) struct Series {
     rows: Vec<Row>,
     /// By version of the log.
     changes: RowChanges,
-    pub dirty: Blocks,
+    dirty: Blocks,
+    saving: Option<Saving>,
     /// The component whose row is swept next. Not replicated: what has expired is not seen anyhow.
     sweep_next: usize,
+}
+
+/// Rows that a checkpoint saves as they were when it began, while counting goes on: one that is to be changed is set aside before.
+#[derive(Clone, Debug)]
+struct Saving {
+    pending: Numbers,
+    set_aside: Vec<SavedRow>,
+    /// By place of a space, as it was then.
+    horizons: Vec<Horizon>,
+}
+
+/// The row of a component for a checkpoint.
+#[derive(Clone, Debug)]
+pub(super) struct SavedRow {
+    pub number: u32,
+    pub side: u8,
+    /// Without what had expired, and so that each fits an encoding.
+    pub pieces: Vec<Row>,
 }
 
 impl Series {
@@ -56,6 +76,7 @@ impl Series {
             rows: Vec::new(),
             changes: RowChanges::new(capacity, version),
             dirty: Blocks::default(),
+            saving: None,
             sweep_next: 0,
         }
     }
@@ -141,6 +162,7 @@ impl Series {
     /// Adds to the buckets of a component's row, of which the component has been raised by as much: so no bucket is too large.
     pub fn add(&mut self, number: u32, event: Event, delta: u64, version: u64) {
         let Some((space, event)) = event else { return };
+        self.set_aside(number, Some(space));
         let horizon = self.spaces[usize::from(space)].state.horizon();
         let at = number as usize;
         if at >= self.rows.len() {
@@ -187,15 +209,47 @@ impl Series {
             return;
         }
         let Some(space) = self.space_of(cells.component(number).slot, &cells.table) else { return };
+        self.set_aside(number, Some(space));
         if self.rows[number as usize].expire(self.spaces[usize::from(space)].state.horizon()) > 0 {
             self.dirty.set(number);
         }
     }
 
-    /// A row for a checkpoint, without what has expired, in pieces that fit an encoding.
-    pub fn save(&mut self, number: u32, cells: &Cells) -> Vec<Row> {
-        self.expire(number, cells);
-        self.row(number).map_or_else(Vec::new, |row| row.pieces(ROW_BUCKETS_MAX).collect())
+    /// A checkpoint begins: [`Series::next_saved`] gives out the rows that changed since the last one began.
+    pub fn begin_saving(&mut self) {
+        let horizons = self.spaces.iter().map(|space| space.state.horizon().clone()).collect();
+        self.saving = Some(Saving { pending: self.dirty.begin(), set_aside: Vec::new(), horizons });
+    }
+
+    /// The next row of the checkpoint that has begun; `None` from when it has all of them.
+    pub fn next_saved(&mut self, cells: &Cells) -> Option<SavedRow> {
+        let saving = self.saving.as_mut()?;
+        if let Some(row) = saving.set_aside.pop() {
+            return Some(row);
+        }
+        let Some(number) = saving.pending.pop() else {
+            self.saving = None;
+            return None;
+        };
+        let space = self.space_of(cells.component(number).slot, &cells.table);
+        Some(self.saved(number, space))
+    }
+
+    /// The row of a component is about to change.
+    fn set_aside(&mut self, number: u32, space: Option<u16>) {
+        if bites(Bug::SavedLate) || !self.saving.as_mut().is_some_and(|saving| saving.pending.remove(number)) {
+            return;
+        }
+        let row = self.saved(number, space);
+        self.saving.as_mut().expect("it was there").set_aside.push(row);
+    }
+
+    fn saved(&self, number: u32, space: Option<u16>) -> SavedRow {
+        let horizons = self.saving.as_ref().map_or(&[][..], |saving| &saving.horizons);
+        let horizon = space.and_then(|space| horizons.get(usize::from(space)));
+        let mut row = self.row(number).cloned().unwrap_or_default();
+        horizon.map(|horizon| row.expire(horizon));
+        SavedRow { number, side: self.dirty.side(number), pieces: row.pieces(ROW_BUCKETS_MAX).collect() }
     }
 
     /// Takes over what a checkpoint holds of all rows. `None`: its parts do not belong together.

@@ -4,7 +4,6 @@ use crate::group::Row;
 use crate::ids::LogIndex;
 use crate::node::{NodeConfig, NodeCore, Output};
 use crate::time::Time;
-use std::collections::VecDeque;
 
 /// A part of a checkpoint: rows to be stored (an empty value deletes). Parts may be persisted one by one, in order; the store shows
 /// the state as of `applied` only from the last part on.
@@ -18,7 +17,8 @@ pub struct CheckpointPart {
 /// Progress of checkpoints.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
-    parts: VecDeque<CheckpointPart>,
+    /// What the checkpoint stands for that is being made.
+    applied: LogIndex,
     /// The part given out and not yet persisted: its index, and whether it is the last.
     out: Option<(LogIndex, bool)>,
     log_bytes: u64,
@@ -29,7 +29,7 @@ pub(super) struct Checkpointer {
 impl Checkpointer {
     /// `log_bytes` of log are already behind the last checkpoint.
     pub fn new(log_bytes: u64) -> Checkpointer {
-        Checkpointer { parts: VecDeque::new(), out: None, log_bytes, due: None }
+        Checkpointer { applied: LogIndex(0), out: None, log_bytes, due: None }
     }
 
     /// An entry was applied.
@@ -50,18 +50,19 @@ impl NodeCore {
         if self.checkpoint_due().is_none_or(|due| due > now) {
             return;
         }
-        let applied = self.group.applied();
+        self.checkpoint.applied = self.group.applied();
         self.checkpoint.due = None;
         self.checkpoint.log_bytes = 0;
-        self.checkpoint.parts = split(applied, self.group.checkpoint(), self.config.checkpoint_part_bytes);
+        self.group.begin_checkpoint();
         self.give_part();
     }
 
     fn give_part(&mut self) {
-        if let Some(part) = self.checkpoint.parts.pop_front() {
-            self.checkpoint.out = Some((part.applied, part.last));
-            self.outputs.push_back(Output::Persist(part));
-        }
+        let applied = self.checkpoint.applied;
+        let rows = self.group.next_rows(self.config.checkpoint_part_bytes);
+        let last = !self.group.is_making_checkpoint();
+        self.checkpoint.out = Some((applied, last));
+        self.outputs.push_back(Output::Persist(CheckpointPart { applied, rows, last }));
     }
 
     pub(super) fn on_persisted(&mut self) {
@@ -71,22 +72,4 @@ impl NodeCore {
             None => {}
         }
     }
-}
-
-/// Rows in parts of about `bytes`.
-fn split(applied: LogIndex, rows: Vec<Row>, bytes: usize) -> VecDeque<CheckpointPart> {
-    let mut parts = VecDeque::new();
-    let mut part = CheckpointPart { applied, rows: Vec::new(), last: false };
-    let mut size = 0;
-    for row in rows {
-        if size >= bytes {
-            parts.push_back(std::mem::replace(&mut part, CheckpointPart { applied, rows: Vec::new(), last: false }));
-            size = 0;
-        }
-        size += row.0.len() + row.1.len();
-        part.rows.push(row);
-    }
-    part.last = true;
-    parts.push_back(part);
-    parts
 }

@@ -7,6 +7,7 @@ use super::{View, component_hash};
 use crate::ids::{CounterName, DcId, Half, ValveId};
 use crate::ledger::Ledger;
 use crate::msg::SeriesTerms;
+use crate::numbers::Numbers;
 use crate::row_changes::Part;
 use crate::series::{BucketId, Horizon, Row, SeriesPolicy, UnixTime};
 use crate::table::{CellTable, NamespacePlaces};
@@ -66,7 +67,7 @@ pub(super) struct Series {
     /// By data centre and by day of expiry: sums of hashes of all buckets.
     sums: BTreeMap<(DcId, u32), u64>,
     /// Rows that are not on disk as they are.
-    dirty: BTreeSet<u32>,
+    dirty: Numbers,
     everything: Horizon,
     sweep_next: usize,
 }
@@ -80,7 +81,7 @@ impl Default for Series {
             rows: Vec::new(),
             heads: Vec::new(),
             sums: BTreeMap::new(),
-            dirty: BTreeSet::new(),
+            dirty: Numbers::default(),
             everything: Horizon::everything(),
             sweep_next: 0,
         }
@@ -324,9 +325,9 @@ impl View {
         (self.series.now.s() / DAY_S) as u32 + 1
     }
 
-    /// Rows that are to be persisted; drained.
-    pub fn take_dirty_rows(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.series.dirty)
+    /// Numbers of rows that are to be persisted; none is left.
+    pub(crate) fn take_dirty_rows(&mut self) -> Numbers {
+        self.series.dirty.take()
     }
 
     /// Whether rows are to be persisted.

@@ -183,7 +183,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let ago = prop_oneof![3 => Just(None), 2 => (0..2 * HOUR_S).prop_map(Some), 1 => (0..100 * HOUR_S).prop_map(Some)];
     let item = (0u32..8, 1u64..50, ago);
     let ahead = prop_oneof![4 => 0u64..90, 1 => 0..5 * HOUR_S, 1 => 0..60 * HOUR_S];
-    proptest::collection::vec((ahead, 0..LANES, proptest::collection::vec(item, 1..12), 0u8..9, any::<u8>()), 1..40)
+    proptest::collection::vec((ahead, 0..LANES, proptest::collection::vec(item, 1..12), 0u8..12, any::<u8>()), 1..40)
 }
 
 proptest! {
@@ -196,6 +196,8 @@ proptest! {
         let (mut store, mut log, mut consumer, mut recount) = (Store::default(), Vec::new(), Consumer::default(), Recount::default());
         store.put(group.checkpoint());
         let (mut now_s, mut seqs) = (BEGIN_S, [0u64; LANES as usize]);
+        // Of the log, what the checkpoint that is being made stands for.
+        let mut covered = 0;
         for (ahead_s, lane, items, then, cut) in steps {
             now_s += ahead_s;
             let first_new_slot = group.table().len();
@@ -227,12 +229,12 @@ proptest! {
             }
             prop_assert_eq!(rows(&group), recount.rows(&group));
             match then {
-                0 => {
+                0 if !group.is_making_checkpoint() => {
                     store.put(group.checkpoint());
                     log.clear();
                 }
                 1 => {
-                    let saved = group.checkpoint();
+                    let saved = if group.is_making_checkpoint() { group.next_rows(usize::MAX) } else { group.checkpoint() };
                     let kept = usize::from(cut) % saved.len();
                     store.put(saved.into_iter().take(kept));
                     group = store.load().expect("one is complete");
@@ -243,7 +245,17 @@ proptest! {
                 }
                 2..5 => consumer.follow(&group, bytes_max),
                 5 => consumer.take(group.feed(&consumer.pull(bytes_max))),
-                _ => {}
+                // Row by row, while counting goes on.
+                _ => {
+                    if !group.is_making_checkpoint() {
+                        group.begin_checkpoint();
+                        covered = log.len();
+                    }
+                    store.put(group.next_rows(usize::from(cut)));
+                    if !group.is_making_checkpoint() {
+                        log.drain(..covered);
+                    }
+                }
             }
         }
         consumer.follow(&group, bytes_max);
