@@ -1,4 +1,4 @@
-//! What a tree of processes costs: CPU time and resident memory of this process and all its descendants, read from `/proc`.
+//! What a tree of processes costs: CPU time, resident memory and bytes written of this process and all its descendants, read from `/proc`.
 //!
 //! Descendants that have ended are counted once their parent has waited for them, as the kernel adds them up there. CPU
 //! time comes in hundredths of a second. Where there is no `/proc`, there is no figure.
@@ -19,6 +19,8 @@ pub struct Cost {
     pub cpu_s: f64,
     /// Resident memory, MiB; pages that processes share are counted in each.
     pub rss_mib: f64,
+    /// Handed to the disk by processes that are still there.
+    pub written_bytes: u64,
 }
 
 /// One process as `/proc` describes it.
@@ -40,7 +42,8 @@ pub fn of_tree(root: u32) -> Option<Cost> {
     let members = tree(&processes, root);
     let ticks: u64 = members.iter().map(|pid| processes[pid].cpu_ticks).sum();
     let rss_mib = members.iter().filter_map(|&pid| rss_mib(pid)).sum();
-    Some(Cost { cpu_s: ticks as f64 / TICKS_PER_SECOND, rss_mib })
+    let written_bytes = members.iter().filter_map(|&pid| written_bytes(pid)).sum();
+    Some(Cost { cpu_s: ticks as f64 / TICKS_PER_SECOND, rss_mib, written_bytes })
 }
 
 impl Cost {
@@ -80,6 +83,14 @@ fn rss_mib(pid: u32) -> Option<f64> {
     parse_rss_mib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
+fn written_bytes(pid: u32) -> Option<u64> {
+    parse_written_bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+}
+
+fn parse_written_bytes(io: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
+}
+
 fn parse_rss_mib(status: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -101,6 +112,12 @@ mod tests {
     fn memory_is_read_in_mebibytes() {
         assert_eq!(parse_rss_mib("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2.0));
         assert_eq!(parse_rss_mib("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn what_is_written_is_what_the_disk_gets_and_not_all_that_is_said_to_it() {
+        assert_eq!(parse_written_bytes("wchar: 9\nwrite_bytes: 4096\ncancelled_write_bytes: 0\n"), Some(4_096));
+        assert_eq!(parse_written_bytes("wchar: 9\n"), None);
     }
 
     #[test]

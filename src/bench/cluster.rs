@@ -64,14 +64,34 @@ impl Drop for Folder {
     }
 }
 
+/// What is to be started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub nodes: usize,
+    /// Added to every flush of a node's disk.
+    pub flush_delay: Duration,
+    /// Of each node, and of the aggregator: `KEY=VALUE`.
+    pub node: Vec<String>,
+    pub aggregator: Vec<String>,
+    /// The aggregator's HTTP over TLS.
+    pub tls: bool,
+    /// Behind the layout.
+    pub layout: String,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let (node, aggregator) = (Vec::new(), Vec::new());
+        Options { nodes: 1, flush_delay: Duration::ZERO, node, aggregator, tls: false, layout: String::new() }
+    }
+}
+
 /// Nodes and an aggregator. Dropping it kills them.
 pub struct Cluster {
     nodes: Vec<Process>,
     aggregator: Process,
     sockets: Sockets,
-    flush_delay: Duration,
-    /// Of the aggregator.
-    settings: Vec<String>,
+    options: Options,
     /// Whom to believe to be the aggregator, where its HTTP is over TLS.
     trust: Option<Trust>,
     ca: ClusterCa,
@@ -93,48 +113,32 @@ impl Cluster {
     /// # Errors
     /// A [`BenchError`] with the log of what failed.
     pub fn start(flush_delay: Duration) -> Result<Cluster, BenchError> {
-        Cluster::start_with(flush_delay, Vec::new(), false)
+        Cluster::start_as(Options { flush_delay, ..Options::default() })
     }
 
-    /// [`Cluster::start`] with so many nodes.
+    /// Starts nodes and an aggregator and waits until all are ready.
     ///
     /// # Errors
-    /// As there.
-    pub fn start_nodes(nodes: usize, flush_delay: Duration) -> Result<Cluster, BenchError> {
-        Cluster::start_all(nodes, flush_delay, Vec::new(), false)
-    }
-
-    /// [`Cluster::start`], with settings of the aggregator, `KEY=VALUE`, and its HTTP over TLS or not.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn start_with(flush_delay: Duration, settings: Vec<String>, tls: bool) -> Result<Cluster, BenchError> {
-        Cluster::start_all(1, flush_delay, settings, tls)
-    }
-
-    fn start_all(
-        nodes: usize,
-        flush_delay: Duration,
-        mut settings: Vec<String>,
-        tls: bool,
-    ) -> Result<Cluster, BenchError> {
+    /// As [`Cluster::start`].
+    pub fn start_as(mut options: Options) -> Result<Cluster, BenchError> {
         let folder = Folder::new()?;
-        let sockets = Sockets::free(nodes).map_err(BenchError::io("a free port"))?;
+        let sockets = Sockets::free(options.nodes).map_err(BenchError::io("a free port"))?;
         let ca = ClusterCa::generate(CLUSTER).map_err(BenchError::setup)?;
         issue(&ca, Role::Aggregator, "0", &folder.0.join("aggregator-credentials"))?;
         issue(&ca, Role::Client, "0", &folder.0.join("client-credentials"))?;
-        write(&folder.0.join("cluster.toml"), &layout(&sockets))?;
+        write(&folder.0.join("cluster.toml"), &(layout(&sockets) + &options.layout))?;
         write(&folder.0.join("aggregator.toml"), &process_file("aggregator", sockets.aggregator_http))?;
         for (number, &http) in sockets.nodes_http.iter().enumerate() {
             let who = node_name(number);
             issue(&ca, Role::Node, &number.to_string(), &folder.0.join(format!("{who}-credentials")))?;
             write(&folder.0.join(format!("{who}.toml")), &format!("node = {number}\n{}", process_file(&who, http)))?;
         }
-        let trust = tls.then(|| make_certificate(&folder.0, &mut settings)).transpose()?;
-        let aggregator = start_aggregator(&folder.0, &settings)?;
-        let started = (0..nodes).map(|number| start_node(&folder.0, number, flush_delay));
+        options.node.push(format!("log.flush_delay_ms={}", options.flush_delay.as_millis()));
+        let trust = options.tls.then(|| make_certificate(&folder.0, &mut options.aggregator)).transpose()?;
+        let aggregator = start_aggregator(&folder.0, &options.aggregator)?;
+        let started = (0..options.nodes).map(|number| start_node(&folder.0, number, &options.node));
         let nodes = started.collect::<Result<_, _>>()?;
-        let mut cluster = Cluster { nodes, aggregator, sockets, flush_delay, settings, trust, ca, folder };
+        let mut cluster = Cluster { nodes, aggregator, sockets, options, trust, ca, folder };
         cluster.wait_ready()?;
         Ok(cluster)
     }
@@ -172,7 +176,7 @@ impl Cluster {
     /// # Errors
     /// It cannot be started.
     pub fn start_node(&mut self, number: usize) -> Result<(), BenchError> {
-        self.nodes[number] = start_node(&self.folder.0, number, self.flush_delay)?;
+        self.nodes[number] = start_node(&self.folder.0, number, &self.options.node)?;
         Ok(())
     }
 
@@ -181,7 +185,7 @@ impl Cluster {
     /// # Errors
     /// It cannot be started.
     pub fn start_aggregator(&mut self) -> Result<(), BenchError> {
-        self.aggregator = start_aggregator(&self.folder.0, &self.settings)?;
+        self.aggregator = start_aggregator(&self.folder.0, &self.options.aggregator)?;
         Ok(())
     }
 
@@ -202,7 +206,9 @@ impl Cluster {
         let deadline = Instant::now() + PATIENCE;
         let Sockets { nodes_http, aggregator_http, .. } = self.sockets.clone();
         for address in nodes_http.into_iter().chain([aggregator_http]) {
-            while !self.ask(address, "GET", "/readyz", None, "").is_ok_and(|answer| answer.contains(" 200 ")) {
+            let trust = self.trust.clone().filter(|_| address == aggregator_http);
+            let remote = Remote { address, token: None, trust };
+            while !remote.http("GET", "/readyz", "").is_ok_and(|answer| answer.contains(" 200 ")) {
                 self.check()?;
                 if Instant::now() > deadline {
                     let what = format!("{address} being ready");
@@ -220,38 +226,23 @@ impl Cluster {
     /// It was refused.
     pub fn add(&mut self, key: &str) -> Result<(), BenchError> {
         let path = format!("/v1/counters/{NAMESPACE}/{key}/add");
-        let answer = self.ask(self.sockets.aggregator_http, "POST", &path, Some(&self.token()?), "{}");
-        let answer = answer.map_err(BenchError::io("the aggregator"))?;
-        match answer.starts_with("HTTP/1.1 20") {
-            true => Ok(()),
-            false => Err(BenchError::Failed { who: "the aggregator".to_owned(), reason: answer }),
-        }
+        self.json("POST", &path, "{}").map(drop)
     }
 
-    /// One request; the whole answer as text.
-    fn ask(
-        &self,
-        address: SocketAddr,
-        method: &str,
-        path: &str,
-        token: Option<&Token>,
-        body: &str,
-    ) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, HTTP_TIMEOUT)?;
-        stream.set_read_timeout(Some(HTTP_TIMEOUT))?;
-        let token = token.map_or(String::new(), |token| format!("authorization: Bearer {}\r\n", token.as_str()));
-        let length = body.len();
-        let head =
-            format!("{method} {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n{token}content-length: {length}");
-        let request = format!("{head}\r\n\r\n{body}");
-        match self.trust.as_ref().filter(|_| address == self.sockets.aggregator_http) {
-            None => exchange(&mut stream, &request),
-            Some(Trust(config)) => {
-                let name = ServerName::try_from(HTTP_HOST).map_err(std::io::Error::other)?;
-                let session = rustls::ClientConnection::new(config.clone(), name).map_err(std::io::Error::other)?;
-                exchange(&mut rustls::StreamOwned::new(session, stream), &request)
-            }
-        }
+    /// What the aggregator answers to one request.
+    ///
+    /// # Errors
+    /// It refuses, or says no JSON.
+    pub fn json(&self, method: &str, path: &str, body: &str) -> Result<serde_json::Value, BenchError> {
+        self.remote()?.json(method, path, body)
+    }
+
+    /// The aggregator's HTTP, for another thread.
+    ///
+    /// # Errors
+    /// There is no token.
+    pub fn remote(&self) -> Result<Remote, BenchError> {
+        Ok(Remote { address: self.sockets.aggregator_http, token: Some(self.token()?), trust: self.trust.clone() })
     }
 
     /// The bearer token of the aggregator's HTTP.
@@ -276,13 +267,11 @@ impl Cluster {
     /// # Errors
     /// It was refused, or takes too long.
     pub fn arm(&mut self, key: &str, at: u64) -> Result<(), BenchError> {
-        let token = self.token()?;
         let path = format!("/v1/counters/{NAMESPACE}/{key}/milestones");
         let deadline = Instant::now() + PATIENCE;
         let (mut method, mut body) = ("PUT", format!("{{\"at\":[{at}]}}"));
         loop {
-            let answer = self.ask(self.sockets.aggregator_http, method, &path, Some(&token), &body);
-            let answer = answer.map_err(BenchError::io("the aggregator"))?;
+            let answer = self.remote()?.http(method, &path, &body)?;
             if answer.contains("\"armed\"") {
                 return Ok(());
             }
@@ -291,6 +280,51 @@ impl Cluster {
             }
             (method, body) = ("GET", String::new());
             std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// The HTTP of a process.
+pub struct Remote {
+    address: SocketAddr,
+    token: Option<Token>,
+    /// Whom to believe to be it, where it is over TLS.
+    trust: Option<Trust>,
+}
+
+impl Remote {
+    /// What it answers to one request.
+    ///
+    /// # Errors
+    /// It refuses, or says no JSON.
+    pub fn json(&self, method: &str, path: &str, body: &str) -> Result<serde_json::Value, BenchError> {
+        let answer = self.http(method, path, body)?;
+        let said = answer.split_once("\r\n\r\n").filter(|(head, _)| head.starts_with("HTTP/1.1 20"));
+        let read = said.and_then(|(_, body)| serde_json::from_str(body).ok());
+        read.ok_or_else(|| BenchError::Failed { who: self.address.to_string(), reason: answer })
+    }
+
+    /// One request; the whole answer as text.
+    fn http(&self, method: &str, path: &str, body: &str) -> Result<String, BenchError> {
+        self.ask(method, path, body).map_err(BenchError::io(self.address.to_string()))
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&self.address, HTTP_TIMEOUT)?;
+        stream.set_read_timeout(Some(HTTP_TIMEOUT))?;
+        let token = self.token.as_ref();
+        let token = token.map_or(String::new(), |token| format!("authorization: Bearer {}\r\n", token.as_str()));
+        let length = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n{token}content-length: {length}");
+        let request = format!("{head}\r\n\r\n{body}");
+        match &self.trust {
+            None => exchange(&mut stream, &request),
+            Some(Trust(config)) => {
+                let name = ServerName::try_from(HTTP_HOST).map_err(std::io::Error::other)?;
+                let session = rustls::ClientConnection::new(config.clone(), name).map_err(std::io::Error::other)?;
+                exchange(&mut rustls::StreamOwned::new(session, stream), &request)
+            }
         }
     }
 }
@@ -335,19 +369,20 @@ fn node_name(number: usize) -> String {
     format!("node-{number}")
 }
 
-fn start_node(folder: &Path, number: usize, flush_delay: Duration) -> Result<Process, BenchError> {
+fn start_node(folder: &Path, number: usize, settings: &[String]) -> Result<Process, BenchError> {
     let who = node_name(number);
-    let config = folder.join(format!("{who}.toml")).display().to_string();
-    let delay = format!("log.flush_delay_ms={}", flush_delay.as_millis());
-    let log = folder.join(format!("{who}.log"));
-    Process::start(&who, &["node", "--config", &config, "--set", &delay], &log)
+    start(folder, &who, "node", settings)
 }
 
 fn start_aggregator(folder: &Path, settings: &[String]) -> Result<Process, BenchError> {
-    let config = folder.join("aggregator.toml").display().to_string();
-    let mut arguments = vec!["aggregator", "--config", &config];
+    start(folder, "aggregator", "aggregator", settings)
+}
+
+fn start(folder: &Path, who: &str, command: &str, settings: &[String]) -> Result<Process, BenchError> {
+    let config = folder.join(format!("{who}.toml")).display().to_string();
+    let mut arguments = vec![command, "--config", &config];
     settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
-    Process::start("aggregator", &arguments, &folder.join("aggregator.log"))
+    Process::start(who, &arguments, &folder.join(format!("{who}.log")))
 }
 
 fn issue(ca: &ClusterCa, role: Role, name: &str, folder: &Path) -> Result<(), BenchError> {

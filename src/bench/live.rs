@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::child::TaskChild;
-use super::cluster::{Cluster, HTTP_HOST, NAMESPACE};
+use super::cluster::{Cluster, HTTP_HOST, NAMESPACE, Options};
 use super::line::{Asked, Sample};
 use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Plan};
@@ -65,10 +65,11 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let subscribers = plan.size_or(SUBSCRIBERS);
     let settings = [("http.live_connections_max", subscribers + 16), ("http.connections_max", subscribers + 16)];
     let settings: Vec<String> = settings.map(|(key, value)| format!("{key}={value}")).into();
-    let mut over_tls = Cluster::start_with(plan.flush_delay, settings.clone(), true)?;
+    let options = Options { flush_delay: plan.flush_delay, aggregator: settings, ..Options::default() };
+    let mut over_tls = Cluster::start_as(Options { tls: true, ..options.clone() })?;
     let (tls_kib, tls_reached_ms) = idle(&mut over_tls, subscribers)?;
     drop(over_tls);
-    let mut cluster = Cluster::start_with(plan.flush_delay, settings, false)?;
+    let mut cluster = Cluster::start_as(options)?;
     let (kib, reached_ms) = idle(&mut cluster, subscribers)?;
     let watchers = (subscribers / BUSY_SHARE).max(1);
     let (cores, updates_per_s) = busy(&mut cluster, watchers, plan.seconds_or(BUSY_S))?;

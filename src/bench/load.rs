@@ -47,9 +47,19 @@ pub struct LoadTask {
 pub enum Content {
     /// Single increments of one counter, each with a session of its own.
     Hits { key: String },
-    /// Adds to so many keys of 24 bytes, one after the other, so that no two of a batch are of one key: what is left after
-    /// coalescing. A client's round is what it has gathered in `round_ms`.
-    Deltas { keys: usize, round_ms: u64 },
+    /// Adds to so many keys of 24 bytes. A client's round is what it has gathered in `round_ms`.
+    Deltas { keys: usize, round_ms: u64, draw: Draw },
+}
+
+/// Which key comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Draw {
+    /// One after the other, so that no two of a batch are of one key: what is left after coalescing.
+    InTurn,
+    /// By Zipf's law with exponent 1 over the keys of the client, which are no other client's: the n-th most frequent is counted an n-th as
+    /// often as the first, wherever it stands among the keys.
+    Zipf,
 }
 
 /// How fast.

@@ -20,6 +20,7 @@ mod recovery;
 mod replicas;
 pub mod report;
 mod rows;
+mod series;
 pub mod task;
 mod whole;
 
@@ -71,6 +72,16 @@ pub const BENCHES: &[Bench] = &[
         name: "rows",
         about: "rows at rest: random updates in checkpoints, in a directory of rows and in the log's file",
         run: rows::run,
+    },
+    Bench {
+        name: "series",
+        about: "10,000,000 counters with minutes, hours and days: rate, memory, bytes written, kill -9",
+        run: series::flat,
+    },
+    Bench {
+        name: "hierarchy",
+        about: "the same with two levels above them, and edges that change",
+        run: series::hierarchy,
     },
     Bench { name: "memory", about: "bytes per cell of a node and of a view", run: memory::run },
     Bench { name: "gossip", about: "bytes that data centres tell one another", run: gossip::run },

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::child::TaskChild;
 use super::cluster::Cluster;
 use super::line::{Asked, Sample};
-use super::load::{Content, LoadReport, LoadTask, Pace};
+use super::load::{Content, Draw, LoadReport, LoadTask, Pace};
 use super::task::{Said, Task};
 use super::{BenchError, Meter, Plan};
 
@@ -33,12 +33,20 @@ pub struct Measured {
     pub seconds: f64,
 }
 
-/// Brings a load and waits for its end.
+/// Brings a load of this plan and waits for its end.
 ///
 /// # Errors
 /// The load, or the cluster under it, has failed; or something was refused.
 pub fn load(cluster: &mut Cluster, plan: &Plan, content: Content, pace: Pace) -> Result<Measured, BenchError> {
     let task = task(cluster, plan, content, pace);
+    measure(cluster, task)
+}
+
+/// Brings a load and waits for its end.
+///
+/// # Errors
+/// As [`load`].
+pub fn measure(cluster: &mut Cluster, task: LoadTask) -> Result<Measured, BenchError> {
     let seconds = task.seconds;
     let within = Duration::from_secs_f64(task.warm_s + seconds);
     let mut child = TaskChild::start("load", &Task::Load(task), cluster.folder())?;
@@ -63,7 +71,10 @@ pub fn task(cluster: &Cluster, plan: &Plan, content: Content, pace: Pace) -> Loa
 }
 
 /// A figure of increments that were not all counted once would be worth nothing.
-fn check(report: &LoadReport) -> Result<(), BenchError> {
+///
+/// # Errors
+/// Some were not.
+pub fn check(report: &LoadReport) -> Result<(), BenchError> {
     if report.acknowledged == report.sent {
         return Ok(());
     }
@@ -95,7 +106,7 @@ pub fn hits(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 /// `node-deltas`.
 pub fn deltas(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let keys = plan.size_or(DELTA_KEYS);
-    let content = || Content::Deltas { keys, round_ms: ROUND_MS };
+    let content = || Content::Deltas { keys, round_ms: ROUND_MS, draw: Draw::InTurn };
     let mut cluster = Cluster::start(Duration::ZERO)?;
     let per_s = plan.rate_or(1_000_000.0);
     let most = load(&mut cluster, plan, content(), Pace::Window { items: DELTAS_WINDOW.min(keys * CLIENTS) })?;

@@ -16,7 +16,7 @@ use tokio::task::LocalSet;
 use super::child::TaskChild;
 use super::cluster::Cluster;
 use super::line::{Asked, Sample};
-use super::load::{self, Content, Pace};
+use super::load::{self, Content, Draw, Pace};
 use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Meter, Plan, node, task::Place};
 use crate::demo::arrivals::{Arrivals, Pattern};
@@ -92,7 +92,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 
 /// Counts every key once.
 pub fn fill(cluster: &mut Cluster, plan: &Plan, keys: usize) -> Result<(), BenchError> {
-    let content = Content::Deltas { keys, round_ms: 20 };
+    let content = Content::Deltas { keys, round_ms: 20, draw: Draw::InTurn };
     let task = node::task(cluster, plan, content, Pace::Once { items: 200_000 });
     let mut child =
         TaskChild::start("fill", &Task::Load(super::load::LoadTask { seconds: 600.0, ..task }), cluster.folder())?;

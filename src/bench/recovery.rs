@@ -7,7 +7,7 @@ use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidemark_client::GroupSite;
-use tidemark_proto::ids::{ClientId, OwnerId};
+use tidemark_proto::ids::{ClientId, CounterName, OwnerId};
 use tidemark_proto::msg::{FromClient, ToClient, WireItem};
 use tidemark_proto::read::{ReadRequest, ReadResponse};
 use tidemark_proto::wire::{self, channel};
@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::child::TaskChild;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, NAMESPACE};
 use super::line::{Asked, Sample};
-use super::load::{Content, LoadTask, Pace, name};
+use super::load::{Content, Draw, LoadTask, Pace, name};
 use super::task::{Place, Said, Task, wait_for_start};
 use super::{BenchError, Plan, node, reads};
 
@@ -35,6 +35,8 @@ const ATTEMPT_EVERY: Duration = Duration::from_millis(25);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A process that does not answer for so long is lost.
 const GIVE_UP: Duration = Duration::from_secs(60);
+/// What attempts count: nothing that a load counts.
+const PROBE: &[u8] = b"probe";
 const REFUSED_POLL: Duration = Duration::from_millis(2);
 
 /// `recovery`: kills the node and the aggregator in turn.
@@ -65,7 +67,7 @@ enum Victim {
 
 /// Loads, kills, starts again; milliseconds from the start to the first answer.
 fn kill(cluster: &mut Cluster, plan: &Plan, cells: usize, victim: Victim) -> Result<f64, BenchError> {
-    let content = Content::Deltas { keys: cells, round_ms: ROUND_MS };
+    let content = Content::Deltas { keys: cells, round_ms: ROUND_MS, draw: Draw::InTurn };
     let task = node::task(cluster, plan, content, Pace::Rate { per_s: plan.rate_or(RATE_PER_S) });
     let mut loading = TaskChild::start("load", &Task::Load(LoadTask { seconds: 600.0, ..task }), cluster.folder())?;
     let probe = match victim {
@@ -95,6 +97,35 @@ fn kill(cluster: &mut Cluster, plan: &Plan, cells: usize, victim: Victim) -> Res
     drop(loading);
     cluster.wait_ready()?;
     Ok(answered.saturating_sub(started_unix_us) as f64 / 1_000.0)
+}
+
+/// Kills the node and the aggregator and starts both again; seconds from there to the first durable answer, and to the first read.
+///
+/// # Errors
+/// One does not come back.
+pub fn kill_all(cluster: &mut Cluster) -> Result<(f64, f64), BenchError> {
+    let tasks = [Task::ProbeNode(cluster.place()), Task::ProbeAggregator(cluster.place())];
+    let mut probes = Vec::new();
+    for (who, task) in ["probe-node", "probe-aggregator"].iter().zip(&tasks) {
+        let mut probe = TaskChild::start(who, task, cluster.folder())?;
+        probe.wait_ready()?;
+        probes.push(probe);
+    }
+    cluster.kill_node(0);
+    cluster.kill_aggregator();
+    let started_unix_us = unix_us();
+    cluster.start_node(0)?;
+    cluster.start_aggregator()?;
+    probes.iter_mut().try_for_each(TaskChild::go)?;
+    let answered = probes.iter_mut().map(|probe| {
+        let answered = probe.wait_for(GIVE_UP, |said| match said {
+            Said::Answered { unix_us } => Some(unix_us),
+            _ => None,
+        })?;
+        Ok(answered.saturating_sub(started_unix_us) as f64 / 1e6)
+    });
+    let seconds = answered.collect::<Result<Vec<f64>, BenchError>>()?;
+    Ok((seconds[0], seconds[1]))
 }
 
 fn unix_us() -> u64 {
@@ -156,8 +187,9 @@ async fn count_once(endpoint: Endpoint, place: Place) -> Option<()> {
     let Channel { mut writer, mut reader } = site.open(&endpoint).await.ok()?.1;
     let client = ClientId::new(OwnerId(endpoint.identity().digest()), rand::random());
     writer.send_bytes(wire::encode(&FromClient::Open { client, since: None }).into()).await.ok()?;
+    let counter = CounterName::new(NAMESPACE, PROBE).ok()?;
     let items = vec![WireItem { number: 0, delta: 1, session: None }];
-    let batch = FromClient::Batch { lane: 0, seq: 1, defs: vec![(0, name(0).ok()?)], items, times: Vec::new() };
+    let batch = FromClient::Batch { lane: 0, seq: 1, defs: vec![(0, counter)], items, times: Vec::new() };
     writer.send_bytes(wire::encode(&batch).into()).await.ok()?;
     while let Ok(Some(frame)) = reader.next().await {
         match wire::decode(&frame).ok()? {

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::child::TaskChild;
-use super::cluster::{Cluster, NAMESPACE};
+use super::cluster::{Cluster, NAMESPACE, Options};
 use super::line::{Asked, Sample};
 use super::load::{Content, Pace};
 use super::node::{GUARDED, HITS_WINDOW, MILESTONE, load, rate};
@@ -47,7 +47,7 @@ pub struct CountReport {
 
 /// `replicas`.
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
-    let mut cluster = Cluster::start_nodes(NODES, plan.flush_delay)?;
+    let mut cluster = Cluster::start_as(Options { nodes: NODES, flush_delay: plan.flush_delay, ..Options::default() })?;
     cluster.arm(GUARDED, MILESTONE)?;
     let content = || Content::Hits { key: GUARDED.to_owned() };
     let promised = |asked: Asked, must: f64| if plan.rate.is_some() { asked } else { asked.must(must) };

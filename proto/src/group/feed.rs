@@ -15,9 +15,13 @@ use crate::teeth::{Bug, bites};
 const COMPONENT_BYTES: usize = 5 + 1 + 9;
 /// Bytes of a chunk beside its lists.
 const CHUNK_BYTES: usize = 1024;
-/// Most bytes of a bucket in a row, of a row beside its buckets, and of the part of a row that one time is in.
-const BUCKET_BYTES: usize = 15;
-const ROW_BYTES: usize = 5 + 1 + 3 + 1 + 3 * GRANULARITIES_MAX;
+/// Most bytes of a row beside its levels, of a level beside its buckets, and of the place of a bucket.
+const ROW_HEAD_BYTES: usize = 5 + 1 + 3 + 1;
+const LEVEL_BYTES: usize = 3;
+const BUCKET_PLACE_BYTES: usize = 5;
+const BUCKET_BYTES: usize = BUCKET_PLACE_BYTES + 10;
+/// Of a row beside its buckets, and of the part of a row that one time is in.
+const ROW_BYTES: usize = ROW_HEAD_BYTES + LEVEL_BYTES * GRANULARITIES_MAX;
 const PART_BYTES: usize = ROW_BYTES + GRANULARITIES_MAX * BUCKET_BYTES;
 /// The most a chunk grows to when one entry alone changed more than was asked for. A part of a row fits beside that.
 const CHUNK_BYTES_MAX: usize = MESSAGE_BYTES_MAX - CHUNK_BYTES - PART_BYTES;
@@ -105,7 +109,7 @@ impl Group {
         }
         let base = pull.cursor.0;
         let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX.saturating_sub(bytes_of(&chunk, &self.cells.table)));
-        let (mut parts, mut bytes) = (Parts::new(), 0);
+        let (mut parts, mut bytes, kept) = (Parts::new(), 0, self.series.granularities());
         // What the present entry has added, and the entry before it.
         let (mut entry, mut before, mut own) = (base, base, Vec::new());
         for (version, number, part) in self.series.changes().since(base).take_while(|&(at, ..)| at <= chunk.upto.0) {
@@ -119,7 +123,7 @@ impl Group {
             }
             if parts.entry(number).or_default().insert(part) {
                 own.push((number, part));
-                bytes += PART_BYTES;
+                bytes += self.part_bytes(number, kept);
             }
             if bytes > limit && before > base {
                 for (number, part) in &own {
@@ -178,7 +182,9 @@ impl Group {
     /// Adds these parts of rows, with the names that they need; none where there is no room for the names.
     fn put_parts(&self, chunk: &mut FeedChunk, parts: &Parts) -> bool {
         let last = parts.keys().map(|&number| self.cells.component(number).slot).max();
-        let following = parts.values().map(|parts| ROW_BYTES + parts.len() * PART_BYTES).sum();
+        let kept = self.series.granularities();
+        let following =
+            parts.iter().map(|(&number, parts)| ROW_BYTES + parts.len() * self.part_bytes(number, kept)).sum();
         if !self.name_rows(chunk, last.map_or(0, |slot| slot + 1), following) {
             return false;
         }
@@ -193,6 +199,12 @@ impl Group {
             }
         }
         true
+    }
+
+    /// The most that a part of a component's row takes, where so many granularities are kept: no bucket of it holds more than the component.
+    fn part_bytes(&self, number: u32, kept: usize) -> usize {
+        let value = self.cells.component(number).value;
+        ROW_HEAD_BYTES + kept * (LEVEL_BYTES + BUCKET_PLACE_BYTES + difference_bytes(value))
     }
 
     /// Adds the names below a slot that a chunk lacks: rows may have changed of components that are told later, with what changed of
@@ -355,6 +367,11 @@ impl<'a> Filling<'a> {
 /// The encoded size of a row, in pieces.
 fn row_bytes(row: &Row) -> usize {
     row.pieces(ROW_BUCKETS_MAX).map(|piece| codec::encode(&piece).map_or(0, |bytes| bytes.len() + ROW_BYTES)).sum()
+}
+
+/// Most bytes by which a bucket differs from what is expected of it, where neither is above `value`: a varint with two further bits.
+fn difference_bytes(value: u64) -> usize {
+    (u64::BITS - value.leading_zeros() + 2).div_ceil(7) as usize
 }
 
 /// The most that one cell needs: its name and a component of every lane.

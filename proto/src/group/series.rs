@@ -89,6 +89,11 @@ impl Series {
         &self.spaces
     }
 
+    /// The most granularities that a namespace keeps.
+    pub fn granularities(&self) -> usize {
+        self.spaces.iter().map(|space| space.state.horizon().first().len()).max().unwrap_or(0)
+    }
+
     pub fn changes(&self) -> &RowChanges {
         &self.changes
     }

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use rand::SeedableRng;
+use rand::rngs::ChaCha8Rng;
+use rand_distr::{Distribution, Zipf};
 use tidemark_client::GroupSite;
 use tidemark_proto::client::{AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, Ticket};
 use tidemark_proto::ids::{CounterName, OwnerId, SessionId};
@@ -12,7 +15,7 @@ use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire;
 use tidemark_transport::{Channel, Endpoint, PeerName, Role};
 
-use super::{Content, DRAIN, LoadTask, Moments, Pace, Seen};
+use super::{Content, DRAIN, Draw, LoadTask, Moments, Pace, Seen};
 use crate::bench::cluster::NAMESPACE;
 use crate::bench::task::Place;
 use crate::demo::arrivals::{Arrivals, Pattern};
@@ -36,11 +39,42 @@ struct Sent {
     done: bool,
 }
 
+/// Which of a client's counters comes next.
+enum Keys {
+    InTurn { next: usize, of: usize },
+    Zipf { law: Zipf<f64>, of: usize, rng: Box<ChaCha8Rng> },
+}
+
+/// Spreads what is frequent over all keys: a prime, so that no two fall together.
+const SPREAD: usize = 2_654_435_761;
+
+impl Keys {
+    fn new(task: &LoadTask, at: usize, of: usize, seed: u64) -> Result<Keys, Box<dyn Error>> {
+        Ok(match task.content {
+            Content::Deltas { draw: Draw::Zipf, .. } => {
+                Keys::Zipf { law: Zipf::new(of as f64, 1.0)?, of, rng: Box::new(ChaCha8Rng::seed_from_u64(seed)) }
+            }
+            _ => Keys::InTurn { next: of * at / task.clients, of },
+        })
+    }
+
+    fn next(&mut self) -> usize {
+        match self {
+            Keys::InTurn { next, of } => {
+                let this = *next;
+                *next = (this + 1) % *of;
+                this
+            }
+            Keys::Zipf { law, of, rng } => (law.sample(rng) as usize - 1).wrapping_mul(SPREAD) % *of,
+        }
+    }
+}
+
 /// See the module.
 pub struct Driver {
     core: ClientCore,
     counters: Vec<CounterRef>,
-    next_counter: usize,
+    keys: Keys,
     hits: bool,
     pacer: Pacer,
     endpoint: Endpoint,
@@ -95,7 +129,7 @@ impl Driver {
         let counters = names.iter().map(|name| core.counter(name)).collect::<Result<Vec<_>, _>>()?;
         Ok(Driver {
             core,
-            next_counter: counters.len() * at / task.clients,
+            keys: Keys::new(task, at, counters.len(), seed)?,
             counters,
             hits: matches!(task.content, Content::Hits { .. }),
             pacer: Pacer::new(task, at, seed),
@@ -215,8 +249,7 @@ impl Driver {
 
     fn add_round(&mut self, now: Time, items: usize) -> Result<(), AddError> {
         for _ in 0..items {
-            self.core.try_add(now, self.counters[self.next_counter], 1)?;
-            self.next_counter = (self.next_counter + 1) % self.counters.len();
+            self.core.try_add(now, self.counters[self.keys.next()], 1)?;
         }
         Ok(())
     }
@@ -382,8 +415,9 @@ impl Pacer {
 fn names(content: &Content, clients: usize, at: usize, pace: Pace) -> Result<Vec<CounterName>, Box<dyn Error>> {
     match content {
         Content::Hits { key } => Ok(vec![CounterName::new(NAMESPACE, key.as_bytes())?]),
-        Content::Deltas { keys, .. } => {
-            let own = if matches!(pace, Pace::Once { .. }) { part(*keys, clients, at) } else { 0..*keys };
+        Content::Deltas { keys, draw, .. } => {
+            let apart = matches!(pace, Pace::Once { .. }) || *draw == Draw::Zipf;
+            let own = if apart { part(*keys, clients, at) } else { 0..*keys };
             own.map(|key| name(key).map_err(Into::into)).collect()
         }
     }
