@@ -39,6 +39,29 @@ async fn totals_are(at: SocketAddr, expected: [(i64, i64); 4]) {
     until(&format!("{expected:?}"), async || (totals(at).await? == expected).then_some(())).await;
 }
 
+/// Of a file with bad lines the good ones are loaded.
+fn load_names_bad_lines(cluster: &Cluster, at: SocketAddr) {
+    let load = cluster.path("edges.csv");
+    let lines = [
+        "# a tree",
+        "search/c1,search/p",
+        "search/c2\tsearch/p",
+        "search/c3 search/p",
+        "search/topic,search/answer",
+        "search/p,search/topic",
+    ];
+    std::fs::write(&load, lines.join("\n")).unwrap();
+    let load = load.to_str().unwrap();
+    let (is_ok, said) = operate(cluster, at, &["graph", "load", load]);
+    assert!(!is_ok && said.contains("5 lines were refused; 0 edges were added"), "{said}");
+    assert!(said.contains("line 6: nothing was counted of search/p"), "{said}");
+    let (is_ok, said) = operate(cluster, at, &["graph", "load", load, "--unknown", "--by", "an importer"]);
+    assert!(!is_ok && said.contains("2 lines were refused; 3 edges were added"), "{said}");
+    assert!(said.contains("line 4: \"search/c3 search/p\": a tab or a comma"), "{said}");
+    let cycle = "line 5: it would close a cycle: search:answer → search:question → search:topic";
+    assert!(said.contains(cycle), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     let cluster = Cluster::new(&["usa-0"]);
@@ -84,25 +107,7 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     totals_are(centre.http, [(6, 6), (14, 20), (100, 100), (1_000, 1_120)]).await;
     let (_, audit) = http::get(centre.http, "/v1/edges/audit").await.unwrap();
     assert_eq!((&audit["edges"], &audit["batches"][1]["by"]), (&3.into(), &"an editor".into()), "{audit}");
-    let load = cluster.path("edges.csv");
-    let lines = [
-        "# a tree",
-        "search/c1,search/p",
-        "search/c2\tsearch/p",
-        "search/c3 search/p",
-        "search/topic,search/answer",
-        "search/p,search/topic",
-    ];
-    std::fs::write(&load, lines.join("\n")).unwrap();
-    let load = load.to_str().unwrap();
-    let (is_ok, said) = operate(&cluster, centre.http, &["graph", "load", load]);
-    assert!(!is_ok && said.contains("5 lines were refused; 0 edges were added"), "{said}");
-    assert!(said.contains("line 6: nothing was counted of search/p"), "{said}");
-    let (is_ok, said) = operate(&cluster, centre.http, &["graph", "load", load, "--unknown", "--by", "an importer"]);
-    assert!(!is_ok && said.contains("2 lines were refused; 3 edges were added"), "{said}");
-    assert!(said.contains("line 4: \"search/c3 search/p\": a tab or a comma"), "{said}");
-    let cycle = "line 5: it would close a cycle: search:answer → search:question → search:topic";
-    assert!(said.contains(cycle), "{said}");
+    load_names_bad_lines(&cluster, centre.http);
     let insert = json!([pair("c4", "p"), pair("author", "answer"), pair("answer", "author")]);
     let (code, done) = edges(centre.http, json!({ "insert": insert, "each": true, "by": "an editor" })).await;
     assert_eq!((code, &done["inserted"]), (200, &1.into()), "{done}");

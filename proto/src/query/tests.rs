@@ -110,8 +110,7 @@ fn asked() -> impl Strategy<Value = Asked> {
             let from = time(NOW_S - age);
             Asked::Between(Window::new(from, from.plus(length)).unwrap())
         }),
-        (1..20 * DAY_S)
-            .prop_map(|length| Asked::Between(Window::new(time(NOW_S - length), time(NOW_S)).unwrap())),
+        (1..20 * DAY_S).prop_map(|length| Asked::Between(Window::new(time(NOW_S - length), time(NOW_S)).unwrap())),
     ]
 }
 
