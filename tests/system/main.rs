@@ -7,6 +7,7 @@ mod bad_input;
 mod centres;
 mod claims;
 mod cluster;
+mod cookbook;
 mod crashes;
 mod disk;
 mod forget;
