@@ -242,7 +242,6 @@ for (const colorScheme of ["light", "dark"]) {
       const { page, errors } = await visit(`counter=${TOPIC}&last=7d&of=total&compare=previous`, { colorScheme, reducedMotion: "reduce", ...options });
       await page.locator("#graph a").first().waitFor();
       await fits(page);
-      await isAccessible(page);
       await page.screenshot({ path: `${SHOTS}/counter-${place}-${colorScheme}.png`, fullPage: true });
       await page.click("summary");
       await page.locator("#values tr").first().waitFor();

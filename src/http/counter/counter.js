@@ -198,7 +198,7 @@ function show(body) {
   $("sum").textContent = number.format(graph.total);
   const isNew = graph.total === 0 && graph.direct === 0 && !graph.parents.length && !graph.children.length;
   if (isNew) tellNote("Nothing has been counted of this counter yet. Is its name right?");
-  else if (!time) tellNote(`The namespace ${terms.namespace} keeps no series, so that nothing is known over time. This begins it: `, `tidemark namespaces series ${terms.namespace} --keep 1m:2d,1h:30d,1d:730d`);
+  else if (!time) tellNote(`The namespace ${terms.namespace} keeps no series: nothing is known over time. This begins it: `, begins(terms.namespace));
   else tellNote("");
   $("time").hidden = !time;
   if (time) showTime(time);
@@ -208,6 +208,8 @@ function show(body) {
   $("foot").textContent = graph.waiting ? `${number.format(graph.waiting)} changes of edges are being carried out: totals are of the graph before.` : "";
   showShape(graph);
 }
+
+const begins = namespace => `tidemark namespaces series ${namespace} --keep 1m:2d,1h:30d,1d:730d`;
 
 function tellNote(text, command = "") {
   $("note").hidden = !text;
