@@ -196,6 +196,7 @@ function show(body) {
   else if (!subscription) total.set(graph.direct);
   $("direct").textContent = number.format(graph.direct);
   $("sum").textContent = number.format(graph.total);
+  $("facts").hidden = graph.total === graph.direct && !graph.parents.length;
   const isNew = graph.total === 0 && graph.direct === 0 && !graph.parents.length && !graph.children.length;
   if (isNew) tellNote("Nothing has been counted of this counter yet. Is its name right?");
   else if (!time) tellNote(`The namespace ${terms.namespace} keeps no series: nothing is known over time. This begins it: `, begins(terms.namespace));
@@ -245,6 +246,7 @@ function showRefusal(message) {
 function errorText({ error_s: [from_s, to_s] }, { at_least, at_most }) {
   if (from_s + to_s === 0) return "The interval is covered exactly.";
   const ends = [from_s && `${duration(from_s)} at its beginning`, to_s && `${duration(to_s)} at its end`].filter(Boolean).join(" and ");
+  if (at_least === at_most) return `Buckets differ from the interval by ${ends}, where nothing was counted.`;
   return `Buckets differ from the interval by ${ends}: between ${number.format(at_least)} and ${number.format(at_most)} were counted in it.`;
 }
 
@@ -277,7 +279,7 @@ function showNear(text, list, names, reads, cut) {
   const first = names.length > reads.length ? `; the first ${reads.length}` : "", period = shown.time?.now ? " in the period" : "";
   $(text).textContent = names.length ? `${count}${first}. What ${names.length === 1 ? "it" : "each"} counted${period}, with what flows to it.` : "No counter.";
   const values = reads.map(read => read.windows[0]?.counted.value ?? read.value), most = Math.max(1, ...values);
-  $(list).replaceChildren(...reads.map((read, at) => {
+  const items = reads.map((read, at) => {
     const item = element("li"), link = element("a", nameOf(read.counter)), bar = element("i");
     link.href = pageOf(nameOf(read.counter));
     bar.style.setProperty("--share", Math.max(0, values[at] / most));
@@ -285,7 +287,15 @@ function showNear(text, list, names, reads, cut) {
     if (read.windows[0]) item.append(element("small", `${number.format(read.value)} in all`, "dim"));
     item.append(bar);
     return item;
-  }));
+  });
+  withFocus($(list), () => $(list).replaceChildren(...items));
+}
+
+/** Whoever stands on a link stands on it still when it is made anew. */
+function withFocus(parent, replace) {
+  const link = parent.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  replace();
+  if (link) [...parent.querySelectorAll("a")].find(made => made.getAttribute("href") === link)?.focus({ preventScroll: true });
 }
 
 // ---- the graph ----
@@ -307,7 +317,9 @@ async function showShape(graph) {
   const names = [...shape.found.keys()];
   const { counters } = await read("/v1/read", { counters: names, of: "total" });
   const vertices = new Map(names.map((name, at) => [name, { children: shape.found.get(name), href: pageOf(name), value: number.format(counters[at].value) }]));
-  const middle = drawGraph($("graph"), vertices, nameOf(counters[0].counter)), frame = $("graph").parentElement;
+  const frame = $("graph").parentElement;
+  let middle;
+  withFocus($("graph"), () => { middle = drawGraph($("graph"), vertices, nameOf(counters[0].counter)); });
   if (shape.isDrawn) return;
   shape.isDrawn = true;
   frame.scrollTo(middle.x - frame.clientWidth / 2, middle.y - frame.clientHeight / 2);
