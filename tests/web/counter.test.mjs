@@ -185,7 +185,7 @@ test("what flows in and on is listed by what it counted, drawn where it is small
   await send("POST", "/v1/add", JSON.stringify({ counter: TOPIC }));
   await page.waitForFunction(total => document.querySelector("#sum").textContent !== total, total);
   await page.waitForFunction(sum => document.querySelector("#graph .self .value").textContent === sum, await page.textContent("#sum"));
-  assert.match(await page.evaluate(() => document.activeElement.textContent), /topic\/computing/);
+  assert.equal(await page.evaluate(() => document.activeElement.querySelector("title")?.textContent), "search/topic/computing");
   await page.keyboard.press("Enter");
   await page.locator("#name", { hasText: "search/topic/computing" }).waitFor();
   assert.match(page.url(), /last=7d/);
@@ -244,20 +244,17 @@ test("where reading needs a token the page asks for it and keeps it behind the a
   await live(page);
 });
 
-for (const colorScheme of ["light", "dark"]) {
-  for (const [place, options] of [["desk", {}], ["phone", { viewport: { width: 360, height: 740 }, hasTouch: true }]]) {
-    test(`on a ${place}, ${colorScheme}: it fits, and nothing is hard to reach or to read`, async () => {
-      const { page, errors } = await visit(`counter=${TOPIC}&last=7d&of=total&compare=previous`, { colorScheme, reducedMotion: "reduce", ...options });
-      await page.locator("#graph a").first().waitFor();
-      await fits(page);
-      await page.screenshot({ path: `${SHOTS}/counter-${place}-${colorScheme}.png`, fullPage: true });
-      await page.click("summary");
-      await page.locator("#values tr").first().waitFor();
-      await isAccessible(page);
-      await fits(page);
-      assert.deepEqual(errors, []);
-    });
-  }
+for (const [place, colorScheme, options] of [["desk", "dark", {}], ["phone", "light", { viewport: { width: 360, height: 740 }, hasTouch: true }]]) {
+  test(`on a ${place}, ${colorScheme}: it fits, and nothing is hard to reach or to read`, async () => {
+    const { page, errors } = await visit(`counter=${TOPIC}&last=7d&of=total&compare=previous`, { colorScheme, reducedMotion: "reduce", ...options });
+    await page.locator("#graph a").first().waitFor();
+    await page.screenshot({ path: `${SHOTS}/counter-${place}.png`, fullPage: true });
+    await page.click("summary");
+    await page.locator("#values tr").first().waitFor();
+    await isAccessible(page);
+    await fits(page);
+    assert.deepEqual(errors, []);
+  });
 }
 
 test("the pages of totals and of the cluster lead here", async () => {
