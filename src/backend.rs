@@ -339,6 +339,15 @@ impl Backend for LocalBackend {
         Ok(Edges::new(&self.aggregator).of(counter))
     }
 
+    async fn parents_of(
+        &self,
+        counter: &CounterName,
+        behind: Option<&CounterName>,
+        most: usize,
+    ) -> Result<Vec<CounterName>, Failure> {
+        Ok(Edges::new(&self.aggregator).parents(counter, behind, most))
+    }
+
     async fn edges_audit(&self) -> Result<AuditBody, Failure> {
         Ok(Edges::new(&self.aggregator).audit())
     }

@@ -41,7 +41,7 @@ fn modules() -> PathBuf {
     folder
 }
 
-/// A demo whose standard output is read line by line; stopped when dropped.
+/// A demo, or another command that runs on, whose standard output is read line by line; stopped when dropped.
 struct Demo {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
@@ -49,8 +49,12 @@ struct Demo {
 
 impl Demo {
     fn start(arguments: &[&str]) -> Demo {
+        Demo::of("demo", arguments)
+    }
+
+    fn of(subcommand: &str, arguments: &[&str]) -> Demo {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark"));
-        command.arg("demo").args(arguments).stdout(Stdio::piped());
+        command.arg(subcommand).args(arguments).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Demo { child, lines }
@@ -129,4 +133,17 @@ fn the_cluster_page_shows_every_data_centre_and_the_way_of_an_award() {
     demo.until("ready");
     in_chromium("cluster.test.mjs", &page, "");
     assert!(demo.stop(), "what was counted is in all views, once");
+}
+
+#[test]
+fn the_page_of_a_counter_shows_it_over_time_and_what_flows_to_it() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let mut serve = Demo::of("serve", &["--port", "0", "--data-dir", data.to_str().unwrap()]);
+    let greeting = serve.until("Tidemark serves at ");
+    let page = greeting.split(' ').next().unwrap();
+    let token = std::fs::read_to_string(data.join("token")).unwrap();
+    in_chromium("counter.test.mjs", page, token.trim());
+    assert!(serve.stop());
 }

@@ -48,7 +48,7 @@ pub enum QueryError {
     TooManyCounters(usize),
     #[error("{0} windows of each counter: at most {QUERY_WINDOWS_MAX} allowed")]
     TooManyWindows(usize),
-    #[error("more than {RANKED_MAX} counters to rank: a longer prefix asks for fewer")]
+    #[error("more than {RANKED_MAX} counters to rank; of a range, a longer prefix asks for fewer")]
     TooManyToRank,
     #[error("{0} places of a ranking: 1 to {RANKS_MAX} allowed")]
     Ranks(usize),

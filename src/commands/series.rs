@@ -5,7 +5,7 @@ mod text;
 use super::remote::{Remote, counter_param, counter_path};
 use super::{Outcome, block_on, show};
 use crate::http::series::{AnchorBody, AsOfBody, Of, SeriesBody, TopBody, WindowAsk};
-use crate::names::parse_counter;
+use crate::names::{counter_text, parse_counter};
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tidemark_proto::ids::CounterName;
@@ -73,7 +73,11 @@ pub struct Range {
 #[derive(Debug, Args)]
 pub struct Top {
     /// NAMESPACE/ or NAMESPACE/PREFIX
-    prefix: String,
+    #[arg(required_unless_present = "children")]
+    prefix: Option<String>,
+    /// Of those whose counts flow straight to this counter, NAMESPACE/KEY
+    #[arg(long, value_name = "COUNTER", value_parser = parse_counter, conflicts_with = "prefix")]
+    children: Option<CounterName>,
     /// So many places, 1 to 1000
     #[arg(short, long, default_value_t = 10)]
     k: u32,
@@ -123,8 +127,12 @@ pub fn range(args: Range) -> Outcome {
 
 pub fn top(args: Top) -> Outcome {
     block_on(async {
-        let Top { prefix, k, ask, of, remote } = args;
-        let path = format!("/v1/top?prefix={}&k={k}{}{}", escaped(&prefix), ask.params(), of.param());
+        let Top { prefix, children, k, ask, of, remote } = args;
+        let among = match children {
+            Some(counter) => format!("children={}", escaped(&counter_text(&counter))),
+            None => format!("prefix={}", escaped(&prefix.unwrap_or_default())),
+        };
+        let path = format!("/v1/top?{among}&k={k}{}{}", ask.params(), of.param());
         let read: TopBody = remote.get(&path).await?;
         show(remote.json, &read, || text::top(&read))
     })

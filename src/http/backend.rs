@@ -335,6 +335,16 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_graph()) }
     }
 
+    /// Some of the counters whose counts flow straight to one, behind one of them: at most so many, and fewer where there are no more.
+    fn parents_of(
+        &self,
+        _: &CounterName,
+        _behind: Option<&CounterName>,
+        _most: usize,
+    ) -> impl Future<Output = Result<Vec<CounterName>, Failure>> + Send {
+        async { Err(no_graph()) }
+    }
+
     /// The last changes of edges.
     fn edges_audit(&self) -> impl Future<Output = Result<AuditBody, Failure>> + Send {
         async { Err(no_graph()) }

@@ -1,4 +1,4 @@
-//! The pages of every server: totals and awards as they come, in one file, the cluster on a map, and one award with its proof.
+//! The pages of every server: totals and awards as they come, in one file, the cluster on a map, one counter over time, and one award with its proof.
 //! They load nothing from elsewhere and talk to nobody but us.
 
 use super::asset::Asset;
@@ -19,6 +19,11 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route("/totals", totals().route())
         .route("/cluster", files_page(include_str!("cluster/cluster.html")))
+        .route("/counter", files_page(include_str!("counter/counter.html")))
+        .route("/assets/counter/counter.css", asset(CSS, include_str!("counter/counter.css")))
+        .route("/assets/counter/counter.js", asset(JAVASCRIPT, include_str!("counter/counter.js")))
+        .route("/assets/counter/series-chart.js", asset(JAVASCRIPT, include_str!("counter/series-chart.js")))
+        .route("/assets/counter/edge-graph.js", asset(JAVASCRIPT, include_str!("counter/edge-graph.js")))
         .route("/award", files_page(include_str!("award/award.html")))
         .route("/assets/award/award.css", asset(CSS, include_str!("award/award.css")))
         .route("/assets/award/award.js", asset(JAVASCRIPT, include_str!("award/award.js")))

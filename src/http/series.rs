@@ -21,7 +21,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{QUERY_COUNTERS_MAX, RANKS_MAX};
-use tidemark_proto::query::{Top, WindowQuery};
+use tidemark_proto::query::{KeyRange, Top, WindowQuery};
 
 /// Bytes of the body of `POST /v1/read`: 10,000 names of 400 bytes. More: `413`.
 pub const READ_BODY_BYTES_MAX: usize = 4 << 20;
@@ -110,28 +110,28 @@ pub(super) async fn range<B: Backend>(
     Ok(json(StatusCode::OK, &AsOfBody { next: page.next.as_deref().map(key_text), ..read }))
 }
 
-/// `GET /v1/top?prefix=NAMESPACE/PREFIX&last=7d&k=10`: those that counted most in a window.
+/// `GET /v1/top?prefix=NAMESPACE/PREFIX&last=7d&k=10`: those that counted most in a window; with `children=NAMESPACE/KEY` of
+/// those whose counts flow straight to that counter.
 pub(super) async fn top<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
     Query(params): Params,
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
-    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "k", "after", "before", "of"]].concat())?;
-    let mut keys = key_range(&params)?;
+    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "children", "k", "after", "before", "of"]].concat())?;
+    let mut among = Among::asked(&params)?;
     let k = value(&params, "k").map(|text| number("k", text, RANKS_MAX as u64)).transpose()?;
     let (of, compared) = (Of::asked(&params)?, WindowAsk::of(&params)?.window()?);
     let query = WindowQuery { compare: false, ..compared.clone() };
     let mut top = Top::new(k.map_or(RANKS_DEFAULT, |k| k as usize))?;
     loop {
-        let page = shared.backend.scan(of, &keys, RANK_PAGE).await?;
-        let read = shared.backend.read_at(of, &page.counters, std::slice::from_ref(&query)).await?;
-        for (counter, read) in page.counters.iter().zip(&read.counters) {
+        let (counters, is_last) = among.next_page(&shared, of).await?;
+        let read = shared.backend.read_at(of, &counters, std::slice::from_ref(&query)).await?;
+        for (counter, read) in counters.iter().zip(&read.counters) {
             top.offer(counter, read.windows.first().map(|window| window.counted).unwrap_or_default())?;
         }
-        match page.next {
-            Some(next) => keys.after = Some(next),
-            None => break,
+        if is_last {
+            break;
         }
     }
     let looked_at = top.seen();
@@ -141,6 +141,45 @@ pub(super) async fn top<B: Backend>(
     let value = |read: &CounterAsOfBody| read.windows.first().map(|window| window.counted.value);
     ranked.counters.sort_by_key(|read| std::cmp::Reverse(value(read)));
     Ok(json(StatusCode::OK, &TopBody { looked_at, ranked }))
+}
+
+/// What is ranked.
+enum Among {
+    Keys(KeyRange),
+    /// Those whose counts flow straight to a counter, behind one of them.
+    FlowingTo(CounterName, Option<CounterName>),
+}
+
+impl Among {
+    fn asked(params: &[(String, String)]) -> Result<Among, Failure> {
+        let Some(counter) = value(params, "children") else { return Ok(Among::Keys(key_range(params)?)) };
+        if let Some(other) = ["prefix", "after", "before"].into_iter().find(|name| value(params, name).is_some()) {
+            return Err(Failure::invalid(
+                "children",
+                format!("children= asks for counters by their edges: no {other}="),
+            ));
+        }
+        let counter = parse_counter(counter).map_err(|error| Failure::invalid("children", error))?;
+        Ok(Among::FlowingTo(counter, None))
+    }
+
+    /// Some of them, and whether they were the last.
+    async fn next_page<B: Backend>(&mut self, shared: &Shared<B>, of: Of) -> Result<(Vec<CounterName>, bool), Failure> {
+        match self {
+            Among::Keys(keys) => {
+                let page = shared.backend.scan(of, keys, RANK_PAGE).await?;
+                let is_last = page.next.is_none();
+                keys.after = page.next;
+                Ok((page.counters, is_last))
+            }
+            Among::FlowingTo(counter, behind) => {
+                let page = shared.backend.parents_of(counter, behind.as_ref(), RANK_PAGE).await?;
+                *behind = page.last().cloned();
+                let is_last = page.len() < RANK_PAGE;
+                Ok((page, is_last))
+            }
+        }
+    }
 }
 
 /// `GET /v1/namespaces/{namespace}/series`.

@@ -1,5 +1,5 @@
-//! A backend in memory: one counter table, milestones that award at once, faults on demand. It has no
-//! edges, so its totals are direct counts.
+//! A backend in memory: one counter table, milestones that award at once, faults on demand. Nothing
+//! flows along its edges, so its totals are direct counts.
 
 use crate::rows::{Counted, NOW, NOW_S, Rows};
 use std::collections::BTreeMap;
@@ -59,6 +59,8 @@ struct State {
     events: Vec<(CounterName, UnixTime, u64)>,
     turns: Vec<ClaimTurn>,
     rows: Rows,
+    /// By counter, those that flow straight to it.
+    parents: BTreeMap<CounterName, Vec<CounterName>>,
 }
 
 impl State {
@@ -88,6 +90,12 @@ impl Memory {
         let mut state = self.state.lock().unwrap();
         *state.counters.entry(counter.clone()).or_default() += delta;
         state.rows.count(&counter, Half::Up, NOW_S - ago_s, delta);
+    }
+
+    /// Lets counts of one counter flow to another, as far as who asks for its parents can see.
+    pub fn flow(&self, from: &str, to: &str) {
+        let [from, to] = [from, to].map(|name| crate::support::add(name, 1).counter);
+        self.state.lock().unwrap().parents.entry(to).or_default().push(from);
     }
 
     /// Counts and awards, as a cluster would.
@@ -220,6 +228,18 @@ impl Backend for Memory {
 
     async fn scan(&self, _: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
         Ok(self.state.lock().unwrap().rows.scan(keys, most))
+    }
+
+    async fn parents_of(
+        &self,
+        counter: &CounterName,
+        behind: Option<&CounterName>,
+        most: usize,
+    ) -> Result<Vec<CounterName>, Failure> {
+        let state = self.state.lock().unwrap();
+        let all = state.parents.get(counter).map(Vec::as_slice).unwrap_or_default();
+        let from = behind.map_or(0, |behind| all.iter().position(|parent| parent == behind).unwrap() + 1);
+        Ok(all[from..].iter().take(most).cloned().collect())
     }
 
     async fn series_terms(&self, namespace: &str) -> Result<TermsBody, Failure> {

@@ -4,7 +4,7 @@ use crate::rows::NOW_S;
 use crate::support::{Running, TOKEN, start};
 use serde_json::{Value, json};
 use std::process::Stdio;
-use tidemark_proto::limits::QUERY_COUNTERS_MAX;
+use tidemark_proto::limits::{QUERY_COUNTERS_MAX, RANKED_MAX};
 use tokio::process::Command;
 
 const HOUR_S: u64 = 3_600;
@@ -197,6 +197,49 @@ async fn the_first_of_a_prefix_are_those_that_counted_most_in_the_window() {
     assert_eq!(keys(&get(&running, "/v1/top?prefix=search/&last=1d&k=1").await["ranked"]), ["other"]);
     assert_eq!(running.send("GET", "/v1/top?prefix=search/&last=1d&k=1001", "").await.failure().1, "k");
     assert_eq!(running.send("GET", "/v1/top?prefix=search/&last=1d&of=all", "").await.failure().1, "of");
+}
+
+#[tokio::test]
+async fn of_those_that_flow_to_a_counter_the_first_are_those_that_counted_most() {
+    let running = keeping().await;
+    answers(&running, 1_200).await;
+    for nth in (0..1_200).step_by(2) {
+        running.memory.flow(&format!("search/answer/{nth:04}"), "search/author");
+    }
+    let top = get(&running, "/v1/top?children=search/author&last=7d&k=2&compare=previous").await;
+    assert_eq!(
+        (&top["looked_at"], keys(&top["ranked"])),
+        (&600.into(), vec!["answer/0048".into(), "answer/0098".into()])
+    );
+    assert_eq!(top["ranked"]["counters"][0]["windows"][0]["previous"]["value"], 0);
+    assert_eq!(get(&running, "/v1/top?children=search/nobody&last=7d").await["looked_at"], 0);
+    for nth in (1..1_200).step_by(2).chain(1_200..2_500) {
+        running.memory.flow(&format!("search/answer/{nth:04}"), "search/author");
+    }
+    let paged = get(&running, "/v1/top?children=search/author&last=7d&k=1").await;
+    assert_eq!((&paged["looked_at"], keys(&paged["ranked"])), (&2_500.into(), vec!["answer/0049".into()]));
+    for (params, text) in [
+        ("children=search/author&prefix=search/", "no prefix="),
+        ("children=search/author&after=a", "no after="),
+        ("children=author", "author"),
+        ("last=7d", "prefix is"),
+    ] {
+        let refused = running.send("GET", &format!("/v1/top?last=7d&{params}"), "").await.failure();
+        assert!(refused.0 == 400 && refused.2.contains(text), "{params}: {refused:?}");
+    }
+    for nth in 2_500..=RANKED_MAX {
+        running.memory.flow(&format!("search/answer/{nth}"), "search/author");
+    }
+    let many = running.send("GET", "/v1/top?children=search/author&last=7d", "").await.failure();
+    assert_eq!((many.0, many.1.as_str()), (400, "too_many_counters"), "{}", many.2);
+    running.memory.flow("search/answer/0003", "search/editor");
+    running.memory.flow("search/answer/0004", "search/editor");
+    let said = said(&running, &["top", "--children", "search/editor", "--last", "7d", "-k", "1"]).await;
+    assert!(
+        said.1.starts_with("the first 1 of 2 counters\n") && said.1.ends_with("search/answer/0004  4 of 1004"),
+        "{}",
+        said.1
+    );
 }
 
 #[tokio::test]

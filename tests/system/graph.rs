@@ -39,6 +39,29 @@ async fn totals_are(at: SocketAddr, expected: [(i64, i64); 4]) {
     until(&format!("{expected:?}"), async || (totals(at).await? == expected).then_some(())).await;
 }
 
+/// Of a file with bad lines the good ones are loaded.
+fn load_names_bad_lines(cluster: &Cluster, at: SocketAddr) {
+    let load = cluster.path("edges.csv");
+    let lines = [
+        "# a tree",
+        "search/c1,search/p",
+        "search/c2\tsearch/p",
+        "search/c3 search/p",
+        "search/topic,search/answer",
+        "search/p,search/topic",
+    ];
+    std::fs::write(&load, lines.join("\n")).unwrap();
+    let load = load.to_str().unwrap();
+    let (is_ok, said) = operate(cluster, at, &["graph", "load", load]);
+    assert!(!is_ok && said.contains("5 lines were refused; 0 edges were added"), "{said}");
+    assert!(said.contains("line 6: nothing was counted of search/p"), "{said}");
+    let (is_ok, said) = operate(cluster, at, &["graph", "load", load, "--unknown", "--by", "an importer"]);
+    assert!(!is_ok && said.contains("2 lines were refused; 3 edges were added"), "{said}");
+    assert!(said.contains("line 4: \"search/c3 search/p\": a tab or a comma"), "{said}");
+    let cycle = "line 5: it would close a cycle: search:answer → search:question → search:topic";
+    assert!(said.contains(cycle), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     let cluster = Cluster::new(&["usa-0"]);
@@ -84,25 +107,7 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     totals_are(centre.http, [(6, 6), (14, 20), (100, 100), (1_000, 1_120)]).await;
     let (_, audit) = http::get(centre.http, "/v1/edges/audit").await.unwrap();
     assert_eq!((&audit["edges"], &audit["batches"][1]["by"]), (&3.into(), &"an editor".into()), "{audit}");
-    let load = cluster.path("edges.csv");
-    let lines = [
-        "# a tree",
-        "search/c1,search/p",
-        "search/c2\tsearch/p",
-        "search/c3 search/p",
-        "search/topic,search/answer",
-        "search/p,search/topic",
-    ];
-    std::fs::write(&load, lines.join("\n")).unwrap();
-    let load = load.to_str().unwrap();
-    let (is_ok, said) = operate(&cluster, centre.http, &["graph", "load", load]);
-    assert!(!is_ok && said.contains("5 lines were refused; 0 edges were added"), "{said}");
-    assert!(said.contains("line 6: nothing was counted of search/p"), "{said}");
-    let (is_ok, said) = operate(&cluster, centre.http, &["graph", "load", load, "--unknown", "--by", "an importer"]);
-    assert!(!is_ok && said.contains("2 lines were refused; 3 edges were added"), "{said}");
-    assert!(said.contains("line 4: \"search/c3 search/p\": a tab or a comma"), "{said}");
-    let cycle = "line 5: it would close a cycle: search:answer → search:question → search:topic";
-    assert!(said.contains(cycle), "{said}");
+    load_names_bad_lines(&cluster, centre.http);
     let insert = json!([pair("c4", "p"), pair("author", "answer"), pair("answer", "author")]);
     let (code, done) = edges(centre.http, json!({ "insert": insert, "each": true, "by": "an editor" })).await;
     assert_eq!((code, &done["inserted"]), (200, &1.into()), "{done}");
@@ -110,4 +115,83 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     assert_eq!((&done["refused"][1]["change"], &done["refused"][1]["code"]), (&2.into(), &"cycle".into()), "{done}");
     let (is_ok, said) = operate(&cluster, centre.http, &["graph", "show", "search/topic"]);
     assert!(is_ok && said.contains("total     1120") && said.contains("search/p"), "{said}");
+}
+
+/// Values of the last so long, of two answers, their question and its topic.
+async fn windows(at: SocketAddr, of: &str, last: &str) -> Option<Vec<i64>> {
+    let names = ["a1", "a2", "question", "topic"].map(|key| format!("counter=search/{key}")).join("&");
+    let (code, read) = http::get(at, &format!("/v1/window?{names}&last={last}&of={of}")).await?;
+    assert_eq!(code, 200, "{read}");
+    let value = |read: &Value| read["windows"][0]["counted"]["value"].as_i64();
+    read["counters"].as_array()?.iter().map(value).collect()
+}
+
+/// Keys and values of a ranking, and how many were looked at.
+async fn ranking(at: SocketAddr, asked: &str) -> (u64, Vec<(String, i64)>) {
+    let (code, top) = http::get(at, &format!("/v1/top?{asked}")).await.expect("the aggregator answers");
+    assert_eq!(code, 200, "{top}");
+    let place = |read: &Value| {
+        let value = read["windows"][0]["counted"]["value"].as_i64().unwrap();
+        (read["counter"]["key"].as_str().unwrap().to_owned(), value)
+    };
+    (top["looked_at"].as_u64().unwrap(), top["ranked"]["counters"].as_array().unwrap().iter().map(place).collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_and_rankings_of_totals_have_what_flowed_in_their_time_each_once() {
+    let cluster = Cluster::new(&["usa-0"]);
+    let mut centre = cluster.centres().await.remove(0);
+    let keep = r#"{"keep": {"1m": "2d", "1h": "30d"}, "late": "1d"}"#;
+    let (code, body) = http::send(centre.http, "PUT", "/v1/namespaces/search/series", keep).await.unwrap();
+    assert_eq!(code, 200, "{body}");
+    until("a refused event", async || {
+        let (_, body) = http::send(centre.http, "POST", "/v1/add", r#"{"counter": "search/probe", "at": 9}"#).await?;
+        (body["errors"][0]["code"] == "event_time").then_some(())
+    })
+    .await;
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let lines = [("a1", 600, 10), ("a1", 14_400, 100), ("a2", 600, 5), ("a2", 14_400, 50), ("question", 600, 1)];
+    let line = |(key, ago_s, delta): (&str, u64, u64)| {
+        json!({ "counter": format!("search/{key}"), "delta": delta, "at": now_s - ago_s }).to_string() + "\n"
+    };
+    let (code, body) = http::send(centre.http, "POST", "/v1/add", &lines.map(line).concat()).await.unwrap();
+    assert_eq!((code, &body["added"]), (200, &5.into()), "{body}");
+    let edge = |from: &str, to: &str| json!([format!("search/{from}"), format!("search/{to}")]);
+    let insert =
+        json!([edge("a1", "question"), edge("a2", "question"), edge("question", "topic"), edge("a1", "topic")]);
+    let (code, body) = edges(centre.http, json!({ "insert": insert, "unknown": "allow" })).await;
+    assert_eq!(code, 200, "{body}");
+    let are = async |at: SocketAddr, of: &str, last: &str, expected: [i64; 4]| {
+        let what = format!("{expected:?} of the last {last}, {of}");
+        until(&what, async || (windows(at, of, last).await? == expected).then_some(())).await;
+    };
+    are(centre.http, "direct", "1h", [10, 5, 1, 0]).await;
+    are(centre.http, "total", "1h", [10, 5, 16, 16]).await;
+    are(centre.http, "total", "6h", [110, 55, 166, 166]).await;
+    let places =
+        |places: &[(&str, i64)]| places.iter().map(|&(key, value)| (key.to_owned(), value)).collect::<Vec<_>>();
+    let all = places(&[("question", 16), ("topic", 16), ("a1", 10), ("a2", 5)]);
+    assert_eq!(ranking(centre.http, "prefix=search/&last=1h&of=total").await, (4, all));
+    assert_eq!(
+        ranking(centre.http, "prefix=search/&last=1h").await,
+        (3, places(&[("a1", 10), ("a2", 5), ("question", 1)]))
+    );
+    let children = ranking(centre.http, "children=search/topic&last=1h&of=total").await;
+    assert_eq!(children, (2, places(&[("question", 16), ("a1", 10)])));
+    let (is_ok, said) =
+        operate(&cluster, centre.http, &["top", "--children", "search/question", "--last", "6h", "-k", "1"]);
+    assert!(is_ok && said.contains("the first 1 of 2 counters") && said.contains("search/a1  110 of 110"), "{said}");
+    let (code, body) = edges(centre.http, json!({ "remove": [edge("a1", "question")] })).await;
+    assert_eq!(code, 200, "{body}");
+    // Another path to the topic is left.
+    are(centre.http, "total", "6h", [110, 55, 56, 166]).await;
+    assert_eq!(ranking(centre.http, "children=search/question&last=6h").await, (1, places(&[("a2", 55)])));
+    centre.aggregator.kill();
+    (centre.aggregator, centre.http) = cluster.start(0, Role::Aggregator).await;
+    are(centre.http, "total", "6h", [110, 55, 56, 166]).await;
+    are(centre.http, "total", "1h", [10, 5, 6, 16]).await;
+    assert_eq!(
+        ranking(centre.http, "children=search/topic&last=1h&of=total").await,
+        (2, places(&[("a1", 10), ("question", 6)]))
+    );
 }

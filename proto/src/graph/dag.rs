@@ -135,6 +135,11 @@ impl Dag {
         self.neighbours(Way::Up, of, None)
     }
 
+    /// The same behind one of them.
+    pub fn parents_behind(&self, of: Vertex, behind: Vertex) -> impl Iterator<Item = Vertex> + '_ {
+        self.neighbours(Way::Up, of, Some(behind))
+    }
+
     /// Neighbours behind one of them, or all.
     pub(super) fn neighbours(&self, way: Way, of: Vertex, behind: Option<Vertex>) -> impl Iterator<Item = Vertex> + '_ {
         let (edges, only) = match way {

@@ -230,6 +230,17 @@ impl Graph {
         self.vertex(counter).into_iter().flat_map(|vertex| self.dag.parents(vertex)).map(|parent| self.name(parent))
     }
 
+    /// The same behind one of them, in their order: that of their first edges.
+    pub fn parents_behind(
+        &self,
+        counter: &CounterName,
+        behind: &CounterName,
+    ) -> impl Iterator<Item = CounterName> + '_ {
+        let both = self.vertex(counter).zip(self.vertex(behind));
+        let behind = both.into_iter().flat_map(|(of, behind)| self.dag.parents_behind(of, behind));
+        behind.map(|parent| self.name(parent))
+    }
+
     /// Whether counts of one namespace may flow to another; within one they may.
     pub fn is_allowed(&self, from: &str, to: &str) -> bool {
         from == to || self.allowed.get(from).is_some_and(|sinks| sinks.contains(to))

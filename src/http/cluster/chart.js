@@ -70,20 +70,20 @@ function scale(most) {
   return { top: ticks.at(-1), ticks };
 }
 
-function short(value) {
+export function short(value) {
   if (value >= 1e6) return `${value / 1e6}M`;
   return value >= 1e4 ? `${value / 1e3}k` : number.format(value);
 }
 
 const round = value => Math.round(value * 10) / 10;
 
-function made(tag, attributes) {
+export function made(tag, attributes) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   return element;
 }
 
-function label(x, y, anchor, text, name = "") {
+export function label(x, y, anchor, text, name = "") {
   const element = made("text", { x, y, "text-anchor": anchor, class: name });
   element.textContent = text;
   return element;

@@ -51,7 +51,7 @@ $("ask").onsubmit = event => {
   event.preventDefault();
   token = $("token").value.trim();
   history.replaceState(null, "", `#token=${encodeURIComponent(token)}`);
-  $("totals").hash = location.hash;
+  for (const id of ["totals", "over-time"]) $(id).hash = location.hash;
   $("ask").hidden = true;
   look();
 };
@@ -336,5 +336,6 @@ function duration(s) {
 }
 
 $("totals").href = `/totals${location.search}${location.hash}`;
+$("over-time").href = `/counter${location.search}${location.hash}`;
 if (counter) look();
 else ask("Which counter? Its namespace and key, as in search/queries.");
