@@ -1,6 +1,7 @@
 //! Connections of a node: clients, the data centre's aggregator, other nodes. Each channel of the first two has a reader that
 //! decodes and a writer that batches.
 
+use crate::events::EventSender;
 use crate::host::Event;
 use crate::neighbours::{Neighbours, serve_call, serve_stream};
 use bytes::Bytes;
@@ -23,7 +24,7 @@ const WRITER_BATCH: usize = 256;
 
 /// Which groups are behind which door.
 pub struct Doors {
-    pub groups: BTreeMap<u16, mpsc::Sender<Event>>,
+    pub groups: BTreeMap<u16, EventSender>,
     /// Of those whose log is on several nodes.
     pub rafts: BTreeMap<u16, RaftDoor>,
     /// Answers for the groups that this node does not hold.
@@ -168,7 +169,7 @@ async fn serve_group(connection: Connection, kind: u8, mut channel: Channel, con
 async fn serve_channel<M: Message>(
     connection: &Connection,
     channel: Channel,
-    events: &mpsc::Sender<Event>,
+    events: &EventSender,
     up: impl FnOnce(Peer) -> Event,
     message: impl Fn(M) -> Event,
     gone: Event,
@@ -176,10 +177,10 @@ async fn serve_channel<M: Message>(
     let Channel { mut reader, writer } = channel;
     let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
     let writing = tokio::spawn(write_all(writer, receiver));
-    if events.send(up(Peer { sender, connection: connection.clone() })).await.is_ok() {
+    if events.send(up(Peer { sender, connection: connection.clone() })).await {
         let reason = read_all(connection, &mut reader, events, message).await;
         connection.close(&reason);
-        let _ = events.send(gone).await;
+        events.send(gone).await;
     }
     writing.abort();
     connection.close("the node stops");
@@ -189,7 +190,7 @@ async fn serve_channel<M: Message>(
 async fn read_all<M: Message>(
     connection: &Connection,
     reader: &mut FrameReader,
-    events: &mpsc::Sender<Event>,
+    events: &EventSender,
     message: impl Fn(M) -> Event,
 ) -> String {
     loop {
@@ -208,7 +209,7 @@ async fn read_all<M: Message>(
                 return format!("malformed message: {error}");
             }
         };
-        if events.send(message(msg)).await.is_err() {
+        if !events.send(message(msg)).await {
             return "the node stops".to_owned();
         }
     }

@@ -1,6 +1,7 @@
 //! The host of a group: one task that owns the core and feeds it what happens.
 
 use crate::connections::Peer;
+use crate::events::EventReceiver;
 use crate::log::{GroupLog, News};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -14,10 +15,10 @@ use tidemark_proto::node::{CheckpointPart, ConnId, Input, NodeConfig, NodeCore, 
 use tidemark_proto::time::Time;
 use tidemark_proto::wire;
 use tidemark_transport::Clock;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
-/// Events handled before outputs are drained.
-const EVENTS_BATCH: usize = 512;
+/// Events handled before entries are appended.
+const EVENTS_BATCH: usize = 64;
 /// The status of a group on several nodes is looked at so often at least.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Why a connection ends whose writer's queue is full.
@@ -152,7 +153,7 @@ impl Host {
         }
     }
 
-    pub async fn run(mut self, events: &mut mpsc::Receiver<Event>) -> Ended {
+    pub async fn run(mut self, events: &mut EventReceiver) -> Ended {
         let mut batch = Vec::with_capacity(EVENTS_BATCH);
         self.handle(Input::Tick);
         self.append();
@@ -163,7 +164,13 @@ impl Host {
                     if taken == 0 {
                         break;
                     }
-                    batch.drain(..).for_each(|event| self.on_event(event));
+                    for event in batch.drain(..) {
+                        self.on_event(event);
+                        // A batch of a client may take milliseconds, and there may be many.
+                        if let Some(event) = events.next_of_aggregators() {
+                            self.on_event(event);
+                        }
+                    }
                 }
                 news = self.log.news() => self.on_news(news),
                 () = sleep_until(self.clock, deadline), if deadline.is_some() => self.handle(Input::Tick),

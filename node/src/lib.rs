@@ -4,6 +4,7 @@
 //! This crate never looks into an increment, never counts, and never answers anything that the core did not say.
 
 mod connections;
+mod events;
 mod host;
 mod log;
 mod neighbours;

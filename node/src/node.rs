@@ -1,6 +1,7 @@
 //! A node's process: the groups that it holds, and who reaches them.
 
 use crate::connections::{Doors, RaftDoor, accept_all};
+use crate::events::{self, EventReceiver, EventSender};
 use crate::host::{Ended, Event, GroupStatus, Host};
 use crate::log::{GroupLog, SharedLog};
 use crate::neighbours::{GroupTransport, Neighbours};
@@ -18,7 +19,7 @@ use tidemark_proto::node::{NodeConfig, NodeCore};
 use tidemark_proto::placement::Placement;
 use tidemark_proto::time::WallMs;
 use tidemark_transport::Endpoint;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 /// Events that may wait for a group's core; past it readers wait, and with them their connections.
 const EVENTS_MAX: usize = 4_096;
@@ -58,7 +59,7 @@ pub struct Node {
 
 /// The host of one group.
 struct Running {
-    events: mpsc::Sender<Event>,
+    events: EventSender,
     status: watch::Receiver<GroupStatus>,
     host: tokio::task::JoinHandle<()>,
     raft: RaftDoor,
@@ -150,7 +151,7 @@ impl Node {
         self.accepting.abort();
         for group in self.groups {
             let (done, stopped) = oneshot::channel();
-            if group.events.send(Event::Stop { done }).await.is_ok() {
+            if group.events.send(Event::Stop { done }).await {
                 let _ = stopped.await;
             }
             let _ = group.host.await;
@@ -182,7 +183,7 @@ fn groups_of(options: &NodeOptions) -> Result<Vec<u16>, StartError> {
 
 async fn start_group(options: &NodeOptions, neighbours: &Arc<Neighbours>, group: u16) -> Result<Running, StartError> {
     let opened = open(options, neighbours, group).await?;
-    let (events, receiver) = mpsc::channel(EVENTS_MAX);
+    let (events, receiver) = events::channel(EVENTS_MAX);
     let (publish, status) = watch::channel(GroupStatus::default());
     let raft = RaftDoor::default();
     let keeping =
@@ -215,7 +216,7 @@ struct Keeping {
 }
 
 impl Keeping {
-    async fn run(self, mut opened: Opened, mut events: mpsc::Receiver<Event>) {
+    async fn run(self, mut opened: Opened, mut events: EventReceiver) {
         loop {
             let Opened { core, log, replica } = opened;
             let host = Host::new(core, log, self.options.dc_name.clone(), self.publish.clone());
