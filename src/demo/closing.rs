@@ -286,7 +286,7 @@ mod tests {
             load: LoadReport { tally: Tally { sites: vec![counts], ..Tally::default() }, ..LoadReport::default() },
             counted: 100,
             views_equal: true,
-            cost: Cost { cpu_s: 3.0, rss_mib: 0.0 },
+            cost: Cost { cpu_s: 3.0, ..Cost::default() },
             wall_s: 2.0,
             rate_per_s: 1_000.0,
             ..Record::default()
