@@ -31,10 +31,6 @@ use propose::Proposals;
 use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Edges, pairs and buckets that one step of totals behind the graph looks at, a few milliseconds of work, and the time between two.
-const GRAPH_STEP: usize = 1 << 15;
-const GRAPH_INTERVAL: Span = Span::from_millis(1);
-
 /// What a process may choose, and who it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AggregatorConfig {
@@ -66,6 +62,10 @@ pub struct AggregatorConfig {
     pub checkpoint_interval: Span,
     /// Bytes of one part of a checkpoint, about.
     pub checkpoint_part_bytes: usize,
+    /// Edges, pairs and buckets that one step of totals behind the graph looks at, about: a few milliseconds of work.
+    pub graph_step: usize,
+    /// The time between two of these.
+    pub graph_interval: Span,
 }
 
 impl AggregatorConfig {
@@ -87,6 +87,8 @@ impl AggregatorConfig {
             notify_interval: Span::from_millis(100),
             checkpoint_interval: Span::from_secs(1),
             checkpoint_part_bytes: 1 << 20,
+            graph_step: 1 << 15,
+            graph_interval: Span::from_millis(1),
         }
     }
 }
@@ -330,8 +332,8 @@ impl AggregatorCore {
         if self.graph_at.is_none_or(|at| at > now) {
             return;
         }
-        let more = self.view.step_graph(GRAPH_STEP, ledger);
-        self.graph_at = more.then(|| now + GRAPH_INTERVAL);
+        let more = self.view.step_graph(self.config.graph_step, ledger);
+        self.graph_at = more.then(|| now + self.config.graph_interval);
     }
 
     /// The value of a counter as this view shows it.

@@ -164,6 +164,20 @@ pub enum Bug {
     LastPartOnly,
     /// A row that changes while a checkpoint is being made is saved as it is after that.
     SavedLate,
+    /// What reaches a counter already is added to its total again when another path comes.
+    DiamondCountedTwice,
+    /// What a removed edge carried is taken off although another path is left.
+    RemovedThoughReached,
+    /// A change of the graph moves all-time counts, and no buckets.
+    BucketsStay,
+    /// What is counted while an edge is moved stays out of the totals on its other side.
+    CountAmidMoveLost,
+    /// What a counter counted before it began again stays in the totals that it flowed to.
+    ResetStaysInTotals,
+    /// Edges are changed although others came between.
+    StaleEdges,
+    /// An edge that closes a cycle is carried out.
+    CycleTaken,
 }
 
 /// Whether rules can be left out in this build.

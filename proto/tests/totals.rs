@@ -124,6 +124,8 @@ impl World {
 
     fn settle(&mut self) {
         while self.view.step_graph(3, &self.ledger) {}
+        let progress = self.view.graph_progress();
+        assert_eq!((progress.cells, progress.recounts), (self.view.cells(), false));
         self.view.check_all();
     }
 

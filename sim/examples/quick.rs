@@ -22,6 +22,13 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         }
         Bug::TailRefused => plan.versions.is_mixed(),
         Bug::ExpiredKept | Bug::LastPartOnly => plan.series.is_some(),
+        Bug::BucketsStay => plan.series.is_some() && plan.edges.is_some(),
+        Bug::DiamondCountedTwice
+        | Bug::RemovedThoughReached
+        | Bug::CountAmidMoveLost
+        | Bug::ResetStaysInTotals
+        | Bug::StaleEdges
+        | Bug::CycleTaken => plan.edges.is_some(),
         _ => true,
     }
 }

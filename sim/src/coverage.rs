@@ -16,7 +16,7 @@ pub struct Floors {
 /// Those of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 300, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 47] = [
+const SITUATIONS: [(&str, u64); 56] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -64,6 +64,15 @@ const SITUATIONS: [(&str, u64); 47] = [
     ("old copy of a view from before another life of it", 350),
     ("row of buckets counted in", 1_000_000),
     ("bucket equal in a view at the end", 100_000),
+    ("edge inserted beside a path", 3_000),
+    ("edge removed beside a path", 1_000),
+    ("change of edges refused", 5_000),
+    ("edges of an older revision", 10_000),
+    ("wrong change of edges in the log", 3_000),
+    ("graphs compared", 500),
+    ("total recounted amid a change", 100_000),
+    ("total equal in a view at the end", 20_000),
+    ("bucket of a total equal in a view at the end", 30_000),
 ];
 
 /// A floor that was not reached.

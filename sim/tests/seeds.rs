@@ -37,7 +37,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 const RARE: [u64; 3] = [143, 917_000_485, 917_000_458];
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 65] = [
+const SITUATIONS: [&str; 74] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -103,6 +103,15 @@ const SITUATIONS: [&str; 65] = [
     "ledger leader lost within a round trip of a group's joining",
     "old copy of a view",
     "old copy of a view from before another life of it",
+    "edge inserted beside a path",
+    "edge removed beside a path",
+    "change of edges refused",
+    "edges of an older revision",
+    "wrong change of edges in the log",
+    "graphs compared",
+    "total recounted amid a change",
+    "total equal in a view at the end",
+    "bucket of a total equal in a view at the end",
 ];
 
 /// One whose processes are of two versions.

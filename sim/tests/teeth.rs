@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 78] = [
+const PINNED: [(Mutation, u64, &str); 85] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -27,12 +27,12 @@ const PINNED: [(Mutation, u64, &str); 78] = [
     (Mutation::RowLost, 3, "series"),
     (Mutation::ClaimAnsweredEarly, 1, "claims"),
     (Mutation::Inside(Bug::StaleEpochTaken), 23, "conservation"),
-    (Mutation::Inside(Bug::DedupeSkipped), 1, "answers"),
+    (Mutation::Inside(Bug::DedupeSkipped), 3, "answers"),
     (Mutation::Inside(Bug::StaleLeaderTaken), 0, "invariants"),
     (Mutation::Inside(Bug::CertifiedFromQueue), 2, "conservation"),
     (Mutation::Inside(Bug::GrantUnclamped), 0, "invariants"),
     (Mutation::Inside(Bug::ArmingSkipsBases), 40, "order"),
-    (Mutation::Inside(Bug::OfferTakenTwice), 1, "conservation"),
+    (Mutation::Inside(Bug::OfferTakenTwice), 7, "conservation"),
     (Mutation::Inside(Bug::PlacedWhileRightsOut), 0, "invariants"),
     (Mutation::Inside(Bug::DecidedTooEarly), 0, "invariants"),
     (Mutation::Inside(Bug::ReportGoesBack), 0, "views"),
@@ -85,9 +85,16 @@ const PINNED: [(Mutation, u64, &str); 78] = [
     (Mutation::Inside(Bug::ResetIgnoredByDown), 10, "answers"),
     (Mutation::Inside(Bug::TailRefused), 3, "versions"),
     (Mutation::Inside(Bug::JoinedUnguarded), 17, "order"),
-    (Mutation::Inside(Bug::JoinedUnheard), 1, "award"),
+    (Mutation::Inside(Bug::JoinedUnheard), 1, "rights"),
     (Mutation::Inside(Bug::ExpiredKept), 2, "series"),
     (Mutation::Inside(Bug::LastPartOnly), 200, "series"),
+    (Mutation::Inside(Bug::DiamondCountedTwice), 8, "totals"),
+    (Mutation::Inside(Bug::RemovedThoughReached), 1, "totals"),
+    (Mutation::Inside(Bug::BucketsStay), 25, "totals"),
+    (Mutation::Inside(Bug::CountAmidMoveLost), 32, "totals"),
+    (Mutation::Inside(Bug::ResetStaysInTotals), 27, "totals"),
+    (Mutation::Inside(Bug::StaleEdges), 1, "edges"),
+    (Mutation::Inside(Bug::CycleTaken), 8, "edges"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.

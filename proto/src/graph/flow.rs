@@ -10,6 +10,7 @@
 use super::dag::{Dag, Edge, EdgeChange, Vertex, Way};
 use super::walk::{Marks, Probe, Reach, Scratch};
 use crate::limits::EDGE_CHANGES_QUEUED_MAX;
+use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -155,7 +156,7 @@ impl Flow {
         let Some(moving) = self.moving.as_ref().filter(|moving| moving.is_real()) else { return &scratch.found };
         let Edge { from, to } = *moving.change.edge();
         let flows = of == from || scratch.seen.has(from);
-        if !flows || !self.any_flows(moving.change, of) {
+        if !flows || !self.any_flows(moving.change, of) || bites(Bug::CountAmidMoveLost) {
             return &scratch.found;
         }
         let without = scratch.found.len();
@@ -281,7 +282,12 @@ impl Moving {
             if !(above.run(dag, budget) && below.run(dag, budget) && beside.run(dag, budget)) {
                 return false;
             }
-            let below = std::mem::take(&mut below.seen).without(&beside.seen);
+            let ignores_paths = match self.change {
+                EdgeChange::Insert(_) => bites(Bug::DiamondCountedTwice),
+                EdgeChange::Remove(_) => bites(Bug::RemovedThoughReached),
+            };
+            let below = std::mem::take(&mut below.seen);
+            let below = if ignores_paths { below } else { below.without(&beside.seen) };
             let above = above.seen.ascending();
             self.stage = Stage::Pairing(Pairing::new(above, below, self.change.edge().from, done));
         }

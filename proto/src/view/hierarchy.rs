@@ -28,6 +28,7 @@ use crate::graph::{Batch, EdgeChange, Flow, Scratch, Vertex};
 use crate::ids::{Bucket, CellId, CounterName, Half};
 use crate::ledger::{Changes, Ledger};
 use crate::series::{BucketId, Horizon, Row};
+use crate::teeth::{Bug, bites};
 use follow::Following;
 use horizons::Horizons;
 use sums::HALVES;
@@ -98,8 +99,12 @@ pub struct HierarchyProgress {
     pub pairs: u64,
     /// Changes that wait, the one under way included.
     pub waiting: usize,
-    /// More wait in the ledger: the graphs are being compared.
+    /// The graph is on its way to one of the ledger's that is many changes away, by a comparison of both: totals are of neither.
     pub compares: bool,
+    /// Cells of the view below this are taken in: what is counted in others is inherited after the next step.
+    pub cells: u32,
+    /// Namespaces keep other granularities than before: buckets of totals are counted anew by the next step.
+    pub recounts: bool,
 }
 
 impl Hierarchy {
@@ -121,7 +126,9 @@ impl Hierarchy {
             index: self.following.index(self.flow.progress().settled),
             pairs: self.pairs_done,
             waiting: self.flow.unsettled(),
-            compares: !self.following.is_abreast(),
+            compares: !self.following.is_abreast() || self.following.is_catching_up(),
+            cells: self.vertex_of.len() as u32,
+            recounts: self.must_recount,
         }
     }
 
@@ -255,7 +262,9 @@ impl Hierarchy {
     /// A counter began again: what its earlier generation contributed is taken off, and what the present one has is added.
     fn begin_again(&mut self, vertex: Vertex, ledger: &Ledger, view: &impl DirectCounts) {
         let before = self.gather(vertex, view);
-        self.spread(vertex, &before, false);
+        if !bites(Bug::ResetStaysInTotals) {
+            self.spread(vertex, &before, false);
+        }
         for slot in self.nodes[vertex.0 as usize].slots {
             if slot != NONE {
                 self.vertex_of[slot as usize] = NONE;
@@ -329,7 +338,7 @@ impl Hierarchy {
             }
             for pair in pairs {
                 let Heir { sums: held, namespace } = heir(&mut self.nodes, &mut self.heirs, pair.to);
-                let horizon = self.horizons.of_totals(*namespace);
+                let horizon = self.horizons.of_totals(*namespace).filter(|_| !bites(Bug::BucketsStay));
                 match batch.change {
                     EdgeChange::Insert(_) => held.add(&sums, horizon),
                     EdgeChange::Remove(_) => held.take_off(&sums, horizon),

@@ -8,6 +8,7 @@ pub mod conservation;
 pub mod convergence;
 pub mod dedupe;
 pub mod definitions;
+pub mod edges;
 pub mod eras;
 pub mod leases;
 pub mod limits;
@@ -17,6 +18,7 @@ pub mod positions;
 pub mod rights;
 pub mod series;
 pub mod sizes;
+pub mod totals;
 pub mod versions;
 pub mod views;
 

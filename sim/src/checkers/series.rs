@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidemark_proto::series::{BucketId, Horizon, Row, UnixTime};
 
 const NAME: &str = "series";
-const MINUTE_S: u64 = 60;
+pub const MINUTE_S: u64 = 60;
 
 /// What was counted in each minute, in minutes since 1970.
 pub type Minutes = BTreeMap<u64, u64>;

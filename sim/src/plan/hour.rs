@@ -63,6 +63,7 @@ impl Plan {
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: None,
             series: None,
+            edges: None,
             versions: VersionPlan::drawn(root.fork(31)),
             workload: workload(dcs * CLIENTS),
             safety_end,

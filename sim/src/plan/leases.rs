@@ -101,7 +101,8 @@ impl Admin {
             | Admin::Series
             | Admin::Disarm { .. }
             | Admin::DisarmRule { .. }
-            | Admin::Claims { .. } => None,
+            | Admin::Claims { .. }
+            | Admin::Edges(_) => None,
             Admin::Reset { .. } | Admin::Expire { .. } => None,
         }
     }

@@ -82,6 +82,7 @@ impl Plan {
             eras: EraPlan::new(&mut root.fork(14), DCS, safety_end),
             updown: None,
             series: None,
+            edges: None,
             versions: VersionPlan::drawn(root.fork(31)),
             workload: workload(days),
             safety_end,

@@ -61,6 +61,14 @@ impl Stage {
             "ledger" => Ok(self.ledger_words()),
             "group" => self.each(rest, Stage::group_words),
             "view" => self.each(rest, Stage::view_words),
+            "edges" => self.edges(rest),
+            "count" => match rest {
+                [key, weight] => self.count(key, number(weight)?),
+                _ => Err("count COUNTER WEIGHT".into()),
+            },
+            "settle" => self.settle(),
+            "restart" => self.restart_view(),
+            "totals" => self.totals(rest),
             "award" => self.award_words(number(one(rest)?)?),
             other => Err(format!("unknown command {other:?}")),
         }

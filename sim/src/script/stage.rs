@@ -1,6 +1,7 @@
 //! The stage of a script: groups with their logs, one ledger, a view per data centre, and messages that wait.
 
 mod eras;
+mod totals;
 
 use super::words;
 use eras::Image;
@@ -54,6 +55,7 @@ pub struct Stage {
     sessions: u64,
     copies: u64,
     images: BTreeMap<String, Image>,
+    totals: totals::Totals,
 }
 
 impl Stage {
@@ -64,6 +66,7 @@ impl Stage {
 
     pub fn check_invariants(&self) {
         self.ledger.check_invariants();
+        self.totals.check_invariants();
         self.sites.values().for_each(|site| site.group.check_invariants());
     }
 
@@ -494,6 +497,7 @@ impl Stage {
         self.index += 1;
         self.ledger.apply(LogIndex(self.index), &cmd);
         let changes = self.ledger.take_changes();
+        self.totals.on_ledger(&changes, &self.ledger);
         let mut done = Vec::new();
         for (name, at) in &changes.awards {
             done.push(self.award_line(name, *at));

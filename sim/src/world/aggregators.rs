@@ -105,6 +105,9 @@ impl World {
         let applied = process.applied;
         let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
         config.paired = self.is_paired(dc);
+        if let Some(edges) = self.plan.edges {
+            (config.graph_step, config.graph_interval) = (edges.step, edges.interval);
+        }
         let core = AggregatorCore::recover(config, rows);
         let version = self.version_of(Party::Aggregator(dc));
         self.note(40, [dc as u64, boot.into(), 0], || format!("aggregator {dc} starts for the {boot}. time{version}"));

@@ -3,6 +3,7 @@
 use super::World;
 use crate::checkers::claims::Claims;
 use crate::checkers::definitions::Definitions;
+use crate::checkers::edges::Edges;
 use crate::checkers::positions::Positions;
 use crate::checkers::rights::Rights;
 use crate::checkers::sizes::Sizes;
@@ -26,6 +27,9 @@ pub struct Audit {
     pub definitions: Definitions,
     pub claims: Claims,
     pub sizes: Sizes,
+    pub edges: Edges,
+    /// Steps of aggregators of a run with edges.
+    pub steps: u64,
     /// By group.
     pub streams_peak: Vec<u64>,
     /// Increments without session that were asked for.
@@ -46,6 +50,8 @@ impl Audit {
             definitions: Definitions::default(),
             claims: Claims::default(),
             sizes: Sizes::default(),
+            edges: Edges::default(),
+            steps: 0,
             streams_peak: vec![0; groups],
             positions: Positions::default(),
             awards: award::Awards::default(),
@@ -255,6 +261,10 @@ impl World {
             self.apply_declaration(index, cmd, *group);
             return false;
         }
+        if let LedgerCmd::Edges { .. } = cmd {
+            self.apply_edges(index, cmd);
+            return false;
+        }
         if let LedgerCmd::Hello(hello) = cmd {
             self.apply_greeting(index, cmd, hello.group);
             return false;
@@ -403,6 +413,7 @@ impl World {
         self.audit.cold = (self.audit.cold + 1) % self.names.len();
         let cold = self.audit.cold;
         self.audit_view_rows(dc, cold);
+        self.audit_totals(dc, cold);
         let forgets = self.old_views.forgets(dc, self.aggregators[dc].ledger.applied());
         for counter in 0..self.names.len() {
             let state = self.reference.counter(&self.names[counter]);
@@ -466,6 +477,7 @@ impl World {
             && (0..self.groups.len()).all(placed)
             && self.replicas_at_rest()
             && self.rows_at_rest(counter)
+            && self.totals_at_rest(counter)
     }
 
     /// Everything must have arrived.
@@ -510,6 +522,7 @@ impl World {
         }
         for dc in 0..self.aggregators.len() {
             self.audit_rows_end(dc, counter);
+            self.audit_totals_end(dc, counter);
             let process = &self.aggregators[dc];
             let reading =
                 process.core().map(|core| core.read(&self.names[counter], &process.ledger)).unwrap_or_default();

@@ -188,6 +188,9 @@ impl World {
     // ---- operators ----
 
     pub(super) fn on_admin(&mut self, index: usize) {
+        if let Admin::Edges(asked) = self.plan.admin[index].1.clone() {
+            return self.on_edges(index, &asked);
+        }
         let last = matches!(self.plan.admin[index].1, Admin::Last);
         let done =
             if last { self.is_last_awarded() } else { self.admin_done[index] || (self.faults_over && index > 0) };
@@ -234,6 +237,8 @@ impl World {
             Admin::Namespace => vec![LedgerCmd::Namespace(super::NAMESPACE.to_owned())],
             Admin::UpDown => vec![LedgerCmd::UpDown(super::NAMESPACE.to_owned())],
             Admin::Series => self.series_command().into_iter().collect(),
+            // Not said at the leader.
+            Admin::Edges(_) => Vec::new(),
             Admin::At { counter, at, every, sequence_from } => {
                 let (at, every, sequence_from) = (at.clone(), *every, *sequence_from);
                 define(*counter, MilestoneSpec { at, every, sequence_from, ..MilestoneSpec::default() })
@@ -286,7 +291,8 @@ impl World {
                 matches!(cmd, LedgerCmd::Define { .. } | LedgerCmd::Disarm { .. } | LedgerCmd::ViewAck { .. });
             let of_views = matches!(cmd, LedgerCmd::SetAside { .. });
             let of_lives = matches!(cmd, LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. });
-            of_milestones || of_views || of_lives || of_claims(cmd).is_some()
+            let of_edges = matches!(cmd, LedgerCmd::Edges { .. });
+            of_milestones || of_views || of_lives || of_edges || of_claims(cmd).is_some()
         };
         let per_10k = if cmds.iter().any(decides) { COPIES_OF_DECISIONS_PER_10K } else { COPIES_PER_10K };
         if !self.faults_over && self.rng.per_10k(per_10k) {

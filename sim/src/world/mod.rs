@@ -4,6 +4,7 @@ mod aggregators;
 mod audit;
 mod claims;
 mod clients;
+mod edges;
 mod eras;
 mod faults;
 mod impostors;
@@ -317,6 +318,7 @@ pub struct World {
     /// When the last milestone was asked for, and what the counter stood at.
     last_asked: Option<(Time, u64)>,
     admin_sent: Vec<(usize, Cmds)>,
+    said_edges: edges::Said,
     suitors: Vec<Suitor>,
     leases: leases::Leases,
     /// Real logs instead of modelled ones.
@@ -393,6 +395,7 @@ impl World {
             admin_done: vec![false; plan.admin.len()],
             last_asked: None,
             admin_sent: Vec::new(),
+            said_edges: Default::default(),
             suitors: Vec::new(),
             leases: leases::Leases::default(),
             truth: Truth::new(plan.nodes.len()),

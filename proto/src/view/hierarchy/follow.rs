@@ -55,6 +55,11 @@ impl Following {
         matches!(self.stage, Stage::Abreast)
     }
 
+    /// Whether changes are carried out that a comparison has found.
+    pub fn is_catching_up(&self) -> bool {
+        self.marks.front().is_some_and(|next| !next.is_each)
+    }
+
     /// The index of the graph that totals are of.
     pub fn index(&self, settled: u64) -> u64 {
         match self.marks.front() {

@@ -1,0 +1,167 @@
+//! Edges: changes are carried out together and on the graph that they were decided on, or not at all; no edge closes a cycle; whoever
+//! asks is told the first change that is wrong.
+
+use super::Findings;
+use std::collections::BTreeSet;
+use tidemark_proto::graph::{Edge, EdgeChange};
+use tidemark_proto::ledger::Ledger;
+
+const NAME: &str = "edges";
+/// Counters of a run that may have edges.
+pub const COUNTERS_MAX: usize = u64::BITS as usize;
+
+/// Counters by number, one bit each.
+pub type Set = u64;
+
+/// A graph of few counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Small {
+    edges: BTreeSet<(usize, usize)>,
+    /// By counter.
+    ancestors: Vec<Set>,
+}
+
+/// What became of a batch in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    CarriedOut,
+    /// Decided on an older graph.
+    Stale,
+    Wrong,
+}
+
+/// Every graph that the ledger had.
+#[derive(Clone, Debug)]
+pub struct Edges {
+    revision: u64,
+    changes: Vec<EdgeChange<usize>>,
+    /// After so many changes.
+    graphs: Vec<Small>,
+}
+
+impl Small {
+    fn new() -> Small {
+        Small { edges: BTreeSet::new(), ancestors: vec![0; COUNTERS_MAX] }
+    }
+
+    /// From which counters one can be reached.
+    pub fn ancestors(&self, of: usize) -> Set {
+        self.ancestors[of]
+    }
+
+    /// Whether it may be made; it is, then.
+    fn change(&mut self, change: EdgeChange<usize>) -> bool {
+        let Edge { from, to } = *change.edge();
+        let done = match change {
+            EdgeChange::Insert(_) => from != to && self.ancestors[from] >> to & 1 == 0 && self.edges.insert((from, to)),
+            EdgeChange::Remove(_) => self.edges.remove(&(from, to)),
+        };
+        if done {
+            self.reach();
+        }
+        done
+    }
+
+    /// By brute force.
+    fn reach(&mut self) {
+        self.ancestors.fill(0);
+        loop {
+            let before = self.ancestors.clone();
+            for &(from, to) in &self.edges {
+                self.ancestors[to] |= self.ancestors[from] | 1 << from;
+            }
+            if before == self.ancestors {
+                return;
+            }
+        }
+    }
+
+    /// Whether a change that must not be made would only do what is done.
+    fn is_needless(&self, change: EdgeChange<usize>) -> bool {
+        let edge = change.edge();
+        self.edges.contains(&(edge.from, edge.to)) == matches!(change, EdgeChange::Insert(_))
+    }
+}
+
+impl Default for Edges {
+    fn default() -> Edges {
+        Edges { revision: 0, changes: Vec::new(), graphs: vec![Small::new()] }
+    }
+}
+
+impl Edges {
+    /// The graph after so many changes.
+    pub fn graph(&self, index: u64) -> Option<&Small> {
+        self.graphs.get(index as usize)
+    }
+
+    /// The newest one.
+    pub fn last(&self) -> &Small {
+        self.graphs.last().expect("one without edges at least")
+    }
+
+    /// The change behind so many.
+    pub fn change(&self, index: u64) -> Option<EdgeChange<usize>> {
+        self.changes.get(index as usize).copied()
+    }
+
+    pub fn changes(&self) -> &[EdgeChange<usize>] {
+        &self.changes
+    }
+
+    /// The first change that must not be made on the graph after `index` changes and those before it.
+    fn first_wrong(&self, index: u64, changes: &[EdgeChange<usize>], lenient: bool) -> Option<usize> {
+        let mut graph = self.graph(index)?.clone();
+        changes.iter().position(|&change| !(lenient && graph.is_needless(change)) && !graph.change(change))
+    }
+
+    /// Somebody asked a replica that is at `index`, and was told the first change that is wrong.
+    pub fn decided(
+        &self,
+        findings: &mut Findings,
+        index: u64,
+        changes: &[EdgeChange<usize>],
+        lenient: bool,
+        told: Option<usize>,
+    ) {
+        let wrong = self.first_wrong(index, changes, lenient);
+        findings.check(NAME, wrong == told, || {
+            format!("of {changes:?} after {index} changes the first that is wrong is {wrong:?}; told was {told:?}")
+        });
+    }
+
+    /// The ledger has read a batch, and is in this state; `number` tells counters.
+    pub fn applied(
+        &mut self,
+        findings: &mut Findings,
+        revision: u64,
+        changes: &[EdgeChange<usize>],
+        ledger: &Ledger,
+        number: impl Fn(&[u8]) -> usize,
+    ) -> Fate {
+        let wrong = self.first_wrong(self.changes.len() as u64, changes, false);
+        let fate = match (revision == self.revision, wrong) {
+            (false, _) => Fate::Stale,
+            (true, Some(_)) => Fate::Wrong,
+            (true, None) => Fate::CarriedOut,
+        };
+        if fate == Fate::CarriedOut {
+            self.revision += 1;
+            for &change in changes {
+                let mut graph = self.last().clone();
+                graph.change(change);
+                self.changes.push(change);
+                self.graphs.push(graph);
+            }
+        }
+        let graph = ledger.graph();
+        let of = |vertex| number(graph.name(vertex).key());
+        let held: BTreeSet<(usize, usize)> = graph.dag().edges().map(|edge| (of(edge.from), of(edge.to))).collect();
+        let (revision, index) = (self.revision, self.changes.len() as u64);
+        let same = held == self.last().edges && (graph.revision(), graph.index()) == (revision, index);
+        findings.check(NAME, same, || {
+            format!("{changes:?} are {fate:?}; the ledger is at revision {} with {held:?}", graph.revision())
+        });
+        fate
+    }
+}

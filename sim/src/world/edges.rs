@@ -1,0 +1,253 @@
+//! Edges and totals of a run: somebody asks aggregators for changes of the graph, and totals are looked at after each step.
+
+use super::{Event, NAMESPACE, World};
+use crate::checkers::Findings;
+use crate::checkers::edges::{Fate, Set};
+use crate::checkers::totals::{self, Sums, members};
+use crate::plan::edges::{EdgesAsked, Manner};
+use std::collections::BTreeMap;
+use tidemark_proto::aggregator::Input;
+use tidemark_proto::graph::{Edge, EdgeChange};
+use tidemark_proto::ids::{CounterName, Half, LogIndex};
+use tidemark_proto::ledger::EdgesError;
+use tidemark_proto::msg::LedgerCmd;
+use tidemark_proto::series::{Horizon, UnixTime};
+use tidemark_proto::time::Span;
+use tidemark_proto::view::View;
+
+/// Who has no answer looks again.
+const LOOK_AGAIN: Span = Span::from_millis(500);
+/// No clock is so far ahead of another, whatever it is looked at.
+const AHEAD_S: u64 = 10;
+/// While a view is abreast of the graph, one of so many of its steps is followed by a recount.
+const RECOUNT_EVERY: u64 = 8;
+const HALVES: [Half; 2] = [Half::Up, Half::Down];
+
+/// What was said to the ledger, by the number of the command.
+#[derive(Debug, Default)]
+pub struct Said(BTreeMap<usize, LedgerCmd>);
+
+impl World {
+    /// Somebody asks for changes, or looks what became of them.
+    pub(super) fn on_edges(&mut self, index: usize, asked: &EdgesAsked) {
+        if self.admin_done[index] || self.faults_over || self.arrivals_over() {
+            return;
+        }
+        self.admin_done[index] = self.ask_for_edges(index, asked);
+        if !self.admin_done[index] {
+            self.after(LOOK_AGAIN, Event::Admin(index));
+        }
+    }
+
+    /// Whether there is nothing more to be done.
+    fn ask_for_edges(&mut self, index: usize, asked: &EdgesAsked) -> bool {
+        let process = &self.aggregators[asked.dc];
+        if !process.is_up() || !process.ledger.namespaces().any(|namespace| namespace == NAMESPACE) {
+            return false;
+        }
+        if let Some(said) = self.said_edges.0.get(&index) {
+            let LedgerCmd::Edges { revision, .. } = said else { return true };
+            let graph = process.ledger.graph();
+            if graph.has_carried_out(said) {
+                return true;
+            }
+            if graph.revision() <= *revision {
+                let said = said.clone();
+                self.aggregator_input(asked.dc, Input::Submit(vec![said]));
+                return false;
+            }
+            self.coverage.saw("edges decided again");
+        }
+        let Some(cmd) = self.decide_edges(asked) else { return true };
+        self.note(53, [index as u64, asked.dc as u64, 0], || format!("aggregator {} is asked: {cmd:?}", asked.dc));
+        self.said_edges.0.insert(index, cmd.clone());
+        self.aggregator_input(asked.dc, Input::Submit(vec![cmd]));
+        asked.manner == Manner::Careless
+    }
+
+    /// The command by which an aggregator changes edges; `None` where it refuses to.
+    fn decide_edges(&mut self, asked: &EdgesAsked) -> Option<LedgerCmd> {
+        let name = |counter: usize| self.names[counter].clone();
+        let named = |change: &EdgeChange<usize>| {
+            let edge = Edge { from: name(change.edge().from), to: name(change.edge().to) };
+            if matches!(change, EdgeChange::Insert(_)) { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
+        };
+        let changes: Vec<_> = asked.changes.iter().map(named).collect();
+        let (at, by) = (self.true_wall(), "operator");
+        let ledger = &self.aggregators[asked.dc].ledger;
+        if asked.manner == Manner::Careless {
+            let revision = ledger.graph().revision();
+            return Some(LedgerCmd::Edges { revision, changes, at, by: by.to_owned() });
+        }
+        let (index, lenient) = (ledger.graph().index(), asked.manner == Manner::Lenient);
+        let decided = ledger.edges(changes, at, by, lenient);
+        let told = match &decided {
+            Err(EdgesError::Change { position, .. }) => Some(*position),
+            _ => None,
+        };
+        let audit = &mut self.audit;
+        audit.edges.decided(&mut audit.findings, index, &asked.changes, lenient, told);
+        self.coverage.saw_times("change of edges refused", u64::from(decided.is_err()));
+        decided.ok().flatten()
+    }
+
+    /// The ledger reads changes of edges.
+    pub(super) fn apply_edges(&mut self, index: LogIndex, cmd: &LedgerCmd) {
+        let LedgerCmd::Edges { revision, changes, .. } = cmd else { return };
+        self.reference.apply(index, cmd);
+        let oracle = &self.audit.oracle;
+        let number = |key: &[u8]| usize::from(oracle.counter_of(key).expect("a counter of the run"));
+        let numbered = |change: &EdgeChange<CounterName>| {
+            let edge = Edge { from: number(change.edge().from.key()), to: number(change.edge().to.key()) };
+            if matches!(change, EdgeChange::Insert(_)) { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
+        };
+        let changes: Vec<EdgeChange<usize>> = changes.iter().map(numbered).collect();
+        let (before, edges) = (self.audit.edges.changes().len(), &mut self.audit.edges);
+        match edges.applied(&mut self.audit.findings, *revision, &changes, &self.reference, number) {
+            Fate::CarriedOut => {}
+            Fate::Stale => return self.coverage.saw("edges of an older revision"),
+            Fate::Wrong => return self.coverage.saw("wrong change of edges in the log"),
+        }
+        for (at, change) in (before as u64..).zip(changes) {
+            let inserts = matches!(change, EdgeChange::Insert(_));
+            self.coverage.saw(if inserts { "edge inserted" } else { "edge removed" });
+            let edges = &self.audit.edges;
+            let [Some(old), Some(new)] = [edges.graph(at), edges.graph(at + 1)] else { continue };
+            let Edge { from, to } = *change.edge();
+            let has_other_path = old.ancestors(to) & new.ancestors(to) >> from & 1 == 1;
+            let what = if inserts { "edge inserted beside a path" } else { "edge removed beside a path" };
+            self.coverage.saw_times(what, u64::from(has_other_path));
+        }
+    }
+
+    /// After a step of an aggregator: what its view shows of a counter is what a recount gives.
+    pub(super) fn audit_totals(&mut self, dc: usize, counter: usize) {
+        if self.plan.edges.is_none() {
+            return;
+        }
+        self.audit.steps += 1;
+        let Some(core) = self.aggregators[dc].core() else { return };
+        let progress = core.view().graph_progress();
+        let is_abreast = progress.waiting == 0 && !progress.compares;
+        if is_abreast && !self.audit.steps.is_multiple_of(RECOUNT_EVERY) {
+            return;
+        }
+        let mut findings = std::mem::take(&mut self.audit.findings);
+        let compared = u64::from(self.recount(&mut findings, dc, counter));
+        self.audit.findings = findings;
+        let what = if is_abreast { "total recounted" } else { "total recounted while changes waited" };
+        self.coverage.saw_times(what, compared);
+        self.coverage.saw_times("total recounted amid a change", if progress.pairs > 0 { compared } else { 0 });
+        self.coverage.saw_times("graphs compared", u64::from(progress.compares));
+    }
+
+    /// Whether it was compared.
+    fn recount(&self, findings: &mut Findings, dc: usize, counter: usize) -> bool {
+        let process = &self.aggregators[dc];
+        let Some(core) = process.core() else { return false };
+        let (view, graph) = (core.view(), process.ledger.graph());
+        let progress = view.graph_progress();
+        let vertex = |counter: usize| graph.vertex(&self.names[counter]).map(|vertex| vertex.0);
+        let Some(sources) = totals::sources(findings, &self.audit.edges, &progress, counter, vertex) else {
+            return false;
+        };
+        let horizon = view.total_horizon(NAMESPACE).filter(|_| !progress.recounts);
+        let is_shown = view.is_registered(&process.ledger);
+        let recount = self.held_of(dc, view, if is_shown { sources } else { 0 }, sources, horizon);
+        totals::shown(findings, dc, counter, &progress, &self.shown_of(dc, view, counter, horizon), &recount);
+        true
+    }
+
+    /// What a view shows of a counter beside its own count.
+    fn shown_of(&self, dc: usize, view: &View, counter: usize, horizon: Option<&Horizon>) -> Sums {
+        let (name, ledger) = (&self.names[counter], &self.aggregators[dc].ledger);
+        let total = view.total(name, ledger);
+        let counts = [total.up.wrapping_sub(total.direct.up), total.down.wrapping_sub(total.direct.down)];
+        let mut sums = Sums { counts, ..Sums::default() };
+        for (at, half) in HALVES.into_iter().enumerate().filter(|_| horizon.is_some()) {
+            let inherited = view.inherited_buckets(name, half, ledger);
+            let buckets = inherited.into_iter().flat_map(|totals| totals.buckets());
+            buckets.for_each(|(bucket, value)| sums.add_bucket(at, bucket, value));
+        }
+        match horizon {
+            Some(horizon) => sums.kept(horizon),
+            None => sums,
+        }
+    }
+
+    /// What a view holds of some counters, as far as its totals know of their cells.
+    fn held_of(&self, dc: usize, view: &View, counted: Set, kept: Set, horizon: Option<&Horizon>) -> Sums {
+        let (mut sums, cells) = (Sums::default(), view.graph_progress().cells);
+        for counter in members(counted | kept) {
+            let name = &self.names[counter];
+            let generation = self.aggregators[dc].ledger.resets().generation(name);
+            for (at, half) in HALVES.into_iter().enumerate() {
+                let slot = view.table().find_half(name, half, generation).filter(|&slot| slot < cells);
+                let Some(slot) = slot else { continue };
+                if counted >> counter & 1 == 1 {
+                    sums.counts[at] += view.sum(slot);
+                }
+                if horizon.is_some() {
+                    let rows = view.rows_of(slot).flat_map(|(_, _, row)| row.buckets());
+                    rows.for_each(|(bucket, value)| sums.add_bucket(at, bucket, value));
+                }
+            }
+        }
+        match horizon {
+            Some(horizon) => sums.kept(horizon),
+            None => sums,
+        }
+    }
+
+    /// Whether each view shows of a counter what was logged of its ancestors.
+    pub(super) fn totals_at_rest(&self, counter: usize) -> bool {
+        let mut findings = Findings::default();
+        (0..self.aggregators.len()).all(|dc| {
+            self.compare_totals(&mut findings, dc, counter);
+            findings.violations.is_empty()
+        })
+    }
+
+    /// At the end it does.
+    pub(super) fn audit_totals_end(&mut self, dc: usize, counter: usize) {
+        let mut findings = std::mem::take(&mut self.audit.findings);
+        let buckets = self.compare_totals(&mut findings, dc, counter);
+        self.audit.findings = findings;
+        self.coverage.saw_times("bucket of a total equal in a view at the end", buckets.unwrap_or(0));
+        self.coverage.saw_times("total equal in a view at the end", u64::from(buckets.is_some()));
+    }
+
+    /// How many buckets were compared, if counts were.
+    fn compare_totals(&self, findings: &mut Findings, dc: usize, counter: usize) -> Option<u64> {
+        self.plan.edges.as_ref()?;
+        let core = self.aggregators[dc].core()?;
+        let (view, progress) = (core.view(), core.view().graph_progress());
+        // What a lost group has counted is not known to all.
+        if self.audit.oracle.lost.is_some() {
+            return self.recount(findings, dc, counter).then_some(0);
+        }
+        let horizon = view.series_of(NAMESPACE).map(|series| {
+            let mut horizon = series.horizon.clone();
+            horizon.advance(&series.policy, UnixTime::from_wall(self.true_wall()).plus(AHEAD_S));
+            horizon
+        });
+        let shown = self.shown_of(dc, view, counter, horizon.as_ref());
+        let logged = self.logged_of(self.audit.edges.last().ancestors(counter), horizon.as_ref());
+        let should = (&progress, self.audit.edges.changes().len() as u64, view.cells());
+        totals::at_end(findings, dc, counter, should, &shown, &logged);
+        Some(shown.buckets_len() as u64)
+    }
+
+    fn logged_of(&self, counters: Set, horizon: Option<&Horizon>) -> Sums {
+        let mut sums = Sums::default();
+        for counter in members(counters) {
+            for (number, half, _) in self.halves_of(counter) {
+                sums.counts[half as usize] += self.audit.oracle.totals[usize::from(number)];
+                if let Some(horizon) = horizon {
+                    sums.add_minutes(half as usize, &self.audit.oracle.buckets(number), horizon);
+                }
+            }
+        }
+        sums
+    }
+}
