@@ -112,7 +112,7 @@ impl Edges {
     /// The first change that must not be made on the graph after `index` changes and those before it.
     fn first_wrong(&self, index: u64, changes: &[EdgeChange<usize>], lenient: bool) -> Option<usize> {
         let mut graph = self.graph(index)?.clone();
-        changes.iter().position(|&change| !(lenient && graph.is_needless(change)) && !graph.change(change))
+        changes.iter().position(|&change| !(graph.change(change) || lenient && graph.is_needless(change)))
     }
 
     /// Somebody asked a replica that is at `index`, and was told the first change that is wrong.
