@@ -1,6 +1,7 @@
 //! The whole system as its users run it: real processes with configuration and certificates made by the command, real sockets on
 //! loopback, `kill -9`, cut networks, full disks and bad input. Everything acknowledged is accounted for.
 
+mod backfill;
 mod backup;
 mod bad_input;
 mod centres;

@@ -39,14 +39,19 @@ pub enum Input {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Make a link to a node that speaks for the group of this number, or for any.
-    Connect { group: Option<u16> },
+    Connect {
+        group: Option<u16>,
+    },
     /// Give it up.
     Disconnect,
     /// Write it down, and sync it before anything is sent that comes behind it.
     Journal(Record),
     Send(FromClient),
     /// A row, from 0 on, is not counted. May be said again when it is looked at again.
-    Refused { row: u64, why: RowRefused },
+    Refused {
+        row: u64,
+        why: RowRefused,
+    },
     /// The last output: all rows are done.
     Finished,
     /// The last output: nobody knows about some rows.
@@ -390,7 +395,9 @@ impl Loader {
             ToClient::Durable { lane, seq, .. } => self.on_durable(now, lane, seq),
             ToClient::Refused { lane, seq, error } => self.on_refused(now, lane, seq, error),
             ToClient::Fenced { of, lane, last_seq } => self.on_fenced(now, of, lane, last_seq),
-            ToClient::Forgotten { .. } => self.lose("the group has forgotten the stream, of which nothing came for too long"),
+            ToClient::Forgotten { .. } => {
+                self.lose("the group has forgotten the stream, of which nothing came for too long")
+            }
             ToClient::NotYours { of } => self.end_with(Output::NotYours(of)),
             ToClient::Spread { .. } | ToClient::Placed { .. } => {}
         }

@@ -65,7 +65,11 @@ impl FakeGroup {
                     return refused(BatchError::UnknownNamespace("nowhere".into()));
                 }
                 self.last.insert(stream, seq);
-                let named: BTreeMap<u32, _> = defs.iter().map(|(number, name)| (defined(*number), name)).map(|((n, half), name)| (n, (name.clone(), half))).collect();
+                let named: BTreeMap<u32, _> = defs
+                    .iter()
+                    .map(|(number, name)| (defined(*number), name))
+                    .map(|((n, half), name)| (n, (name.clone(), half)))
+                    .collect();
                 for (idx, item) in items.iter().enumerate() {
                     let (counter, half) = named[&item.number].clone();
                     *self.counts.entry((counter, half, minute(times.get(idx).copied()))).or_default() += item.delta;
@@ -275,8 +279,11 @@ fn record() -> impl Strategy<Value = Record> {
         (0_u8..3, 0_u8..5).prop_map(move |(client, lanes)| Record::Stream(stream(client, lanes))),
         (task, prop::collection::vec(sent, 0..3)).prop_map(|(task, sent)| Record::Chunk { task, sent }),
         (0_u64..6).prop_map(|chunk| Record::Done { chunk }),
-        (0_u8..3, 0_u8..4, 0_u64..4)
-            .prop_map(|(client, lane, last)| Record::Fenced { client: ClientId(client.into()), lane, last }),
+        (0_u8..3, 0_u8..4, 0_u64..4).prop_map(|(client, lane, last)| Record::Fenced {
+            client: ClientId(client.into()),
+            lane,
+            last
+        }),
         (0_u64..8).prop_map(|rows| Record::Finished { rows }),
     ]
 }
@@ -315,7 +322,11 @@ fn what_a_group_has_forgotten_is_not_counted_again() {
 #[test]
 fn rows_of_one_counter_and_bucket_are_one_item() {
     let policy = crate::series::SeriesPolicy::new(
-        crate::series::Retention::new(vec![crate::series::Kept { granularity: "1h".parse().unwrap(), ttl_s: 86_400 * 30 }]).unwrap(),
+        crate::series::Retention::new(vec![crate::series::Kept {
+            granularity: "1h".parse().unwrap(),
+            ttl_s: 86_400 * 30,
+        }])
+        .unwrap(),
         86_400,
         300,
         crate::series::OutOfRange::TotalOnly,
