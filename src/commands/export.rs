@@ -193,3 +193,29 @@ impl Write for Sink {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ExportArgs,
+    }
+
+    #[test]
+    fn how_a_file_is_written_says_its_name_or_a_flag() {
+        let chosen_by = |line: &str| {
+            let words = ["export", "qa/", "--out"].into_iter().chain(line.split(' '));
+            chosen(&Line::try_parse_from(words).map_err(|error| error.to_string())?.args)
+        };
+        assert_eq!(chosen_by("a.csv"), Ok((FormatArg::Csv, Compress::None)));
+        assert_eq!(chosen_by("a.ndjson.gz"), Ok((FormatArg::Ndjson, Compress::Gzip)));
+        assert_eq!(chosen_by("a.CSV.zst"), Ok((FormatArg::Csv, Compress::Zstd)));
+        assert_eq!(chosen_by("a --format csv --compress zstd"), Ok((FormatArg::Csv, Compress::Zstd)));
+        assert_eq!(chosen_by("a.csv.gz --compress none"), Ok((FormatArg::Csv, Compress::None)));
+        assert_eq!(chosen_by("a.gz"), Err("--out \"a.gz\": .csv or .ndjson expected, or --format".to_owned()));
+    }
+}

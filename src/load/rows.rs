@@ -104,20 +104,13 @@ impl Source {
 
     /// Of what is not compressed, or no more.
     pub fn new(mut reader: Box<dyn BufRead + Send>, naming: &Naming) -> Result<Source, RowError> {
-        let first = loop {
-            let seen = reader.fill_buf()?;
-            match seen.iter().position(|byte| !byte.is_ascii_whitespace()) {
-                Some(at) => break seen.get(at).copied(),
-                None if seen.is_empty() => break None,
-                // Blank lines are none, but they are counted.
-                None => break Some(b'{'),
-            }
-        };
-        let format = if first == Some(b'{') { Format::Ndjson } else { Format::Csv };
+        let begin = reader.fill_buf()?;
+        let (first, is_empty) = (begin.iter().find(|byte| !byte.is_ascii_whitespace()), begin.is_empty());
+        let format = if first == Some(&b'{') { Format::Ndjson } else { Format::Csv };
         let (columns, line, text) = Default::default();
         let (naming, fields) = (naming.clone(), Fields::new());
         let mut source = Source { reader, format, naming, columns, line, text, fields };
-        if format == Format::Csv && first.is_some() {
+        if format == Format::Csv && !is_empty {
             source.columns = source.names()?;
         }
         Ok(source)
@@ -240,7 +233,7 @@ pub fn row_of_text(counter: &str, delta: &str, at: &str, naming: &Naming) -> Res
     };
     let at = match at {
         "" => None,
-        text => Some(text.parse::<UnixTime>().map_err(|error| shown(&error.to_string()))?),
+        text => Some(text.parse::<UnixTime>().map_err(|error| error.to_string())?),
     };
     row_of(counter, delta, at, naming)
 }
@@ -318,13 +311,13 @@ mod tests {
             [
                 "2: qa:a Up 2 60",
                 "4: qa:b,c Up 1 -",
-                "5: time \"x\": seconds since 1970, or such as 2026-11-24T08:00:00Z expected",
+                "5: time \"x\": whole seconds since 1970, or as RFC 3339 writes it, such as 2026-11-24T08:00:00Z",
                 "6: \"qa\" names no counter: NAMESPACE/KEY expected",
                 "7: delta 0: 1 to 1099511627776, or less than 0, allowed",
                 "8: qa:a Down 3 60",
                 "9: 1 columns: column 2 is wanted",
                 "10: a quote that is not closed in its line",
-                "11: qa:a/%FF Up 1 60",
+                "11: qa:a/\u{fffd} Up 1 60",
             ]
         );
     }

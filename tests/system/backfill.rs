@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, operate};
 use crate::http;
-use crate::process::{Process, command, run, until};
+use crate::process::{Process, command, run, until, until_true};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 
-const COUNTERS: u64 = 500;
-const ROWS: u64 = 120_000;
-/// How often the loader is killed, each time a little later.
-const KILLS: u64 = 6;
+/// Few, so that there are many chunks.
+const COUNTERS: u64 = 4;
+const ROWS: u64 = 60_000;
+/// How often the loader is killed.
+const KILLS: u64 = 4;
 
 /// Shows whether a policy holds.
 const PROBE: &str = "probe";
@@ -53,6 +54,21 @@ impl Backfill {
         let Output { status, stdout, stderr } = run(&arguments);
         let said = String::from_utf8(stderr).unwrap();
         (status.success(), serde_json::from_slice(&stdout).unwrap_or(Value::Null), said)
+    }
+
+    /// All journals together.
+    fn journals(&self) -> String {
+        let files = std::fs::read_dir(self.cluster.path("journals")).into_iter().flatten().flatten();
+        files.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect()
+    }
+
+    fn chunks(&self) -> usize {
+        self.journals().matches("Chunk").count()
+    }
+
+    /// Waits until a loader has written down another chunk, or has nothing more to do.
+    async fn until_sent(&self, before: usize, loader: &Process) {
+        until_true("a chunk on its way", || self.chunks() > before || loader.said().contains("\"counted\"")).await;
     }
 
     async fn value(&self, counter: &str) -> Option<i64> {
@@ -111,9 +127,9 @@ fn history() -> (String, Vec<u64>) {
     for row in 0..ROWS {
         let (counter, delta) = (row * 7_919 % COUNTERS, 1 + row % 3);
         sums[counter as usize] += delta;
-        let at = if row % 10 == 0 { String::new() } else { (begin + row * 262).to_string() };
+        let at = if row % 10 == 0 { String::new() } else { (begin + row * 524).to_string() };
         writeln!(text, "search/answer/{counter},{delta},{at}").unwrap();
-        if row % 40_000 == 20_000 {
+        if row % 20_000 == 10_000 {
             writeln!(text, "search/answer/{counter},many,{at}").unwrap();
         }
     }
@@ -134,12 +150,12 @@ async fn a_file_is_counted_exactly_once_though_loader_and_node_are_killed_and_it
     let file = backfill.path("history");
     let mut live = 0;
     for kill in 1..=KILLS {
-        let mut loader = backfill.start(&file, &[]);
-        tokio::time::sleep(Duration::from_millis(150 * kill)).await;
+        let (before, mut loader) = (backfill.chunks(), backfill.start(&file, &[]));
         let path = "/v1/counters/search/answer%2F0/add";
         let counted = http::send(backfill.at, "POST", path, "{\"delta\": 1000}").await;
         live += u64::from(counted.is_some_and(|(code, _)| code == 200)) * 1_000;
-        if kill % 3 == 0 {
+        backfill.until_sent(before, &loader).await;
+        if kill % 2 == 0 {
             node.kill();
             tokio::time::sleep(Duration::from_millis(100)).await;
             node = backfill.cluster.node(0).await;
@@ -149,7 +165,10 @@ async fn a_file_is_counted_exactly_once_though_loader_and_node_are_killed_and_it
     let (is_whole, loaded, said) = backfill.load(&file, &[]);
     assert!(!is_whole, "broken rows end with an error: {said}");
     assert_eq!((&loaded["counted"], &loaded["refused"]), (&ROWS.into(), &0.into()), "{loaded} {said}");
-    assert!(said.contains("line 20003: delta \"many\": a whole number expected") && loaded["broken"] == 3, "{said}");
+    assert!(said.contains("goes on behind row "), "{said}");
+    let fences = backfill.journals().matches("Fenced").count();
+    assert!(fences > 0, "the loader was never killed with rows in doubt");
+    assert!(said.contains("line 10003: delta \"many\": a whole number expected") && loaded["broken"] == 3, "{said}");
     for (counter, sum) in sums.iter().enumerate() {
         let expected = *sum as i64 + if counter == 0 { live as i64 } else { 0 };
         let name = format!("search/answer%2F{counter}");
@@ -170,10 +189,10 @@ async fn a_file_is_counted_exactly_once_though_loader_and_node_are_killed_and_it
 async fn round_trip(backfill: &mut Backfill) {
     let out = backfill.path("export.ndjson.gz");
     let (is_done, said) = operate(&backfill.cluster, backfill.at, &["export", "search/answer/", "--out", &out]);
-    assert!(is_done && said.contains("500 counters in "), "{said}");
+    assert!(is_done && said.contains(&format!("{COUNTERS} counters in ")), "{said}");
     let into = ["--namespace", "copy"];
-    let mut loader = backfill.start(&out, &into);
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    let (before, mut loader) = (backfill.chunks(), backfill.start(&out, &into));
+    backfill.until_sent(before, &loader).await;
     loader.kill();
     let (is_whole, loaded, said) = backfill.load(&out, &into);
     assert!(is_whole, "{loaded} {said}");

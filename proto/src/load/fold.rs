@@ -64,6 +64,9 @@ pub(super) struct Content {
     pub times: Vec<UnixTime>,
 }
 
+/// What halves of counters are called in a batch.
+type Numbers = BTreeMap<(CounterName, Half), u32>;
+
 /// The rows of a chunk, so far.
 #[derive(Debug)]
 pub(super) struct Fold {
@@ -122,7 +125,7 @@ impl Fold {
 
     /// The parts in order, those of which all rows were refused without content.
     pub fn finish(self) -> Vec<(Part, Tally, Option<Content>)> {
-        let mut contents: BTreeMap<Part, (BTreeMap<(CounterName, Half), u32>, Content)> = BTreeMap::new();
+        let mut contents: BTreeMap<Part, (Numbers, Content)> = BTreeMap::new();
         for Item { part, counter, half, at, delta, .. } in self.items {
             let (numbers, content) = contents.entry(part).or_default();
             let next = numbers.len() as u32;

@@ -307,7 +307,7 @@ impl Loader {
     /// Takes an input.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
-            Input::Connected => self.on_connected(now),
+            Input::Connected => self.on_connected(),
             Input::Disconnected => self.link_failed(now),
             Input::FromNode(message) => self.on_message(now, message),
             Input::Tick => {}
@@ -377,7 +377,7 @@ impl Loader {
         self.end_with(Output::Lost(lost));
     }
 
-    fn on_connected(&mut self, _now: Time) {
+    fn on_connected(&mut self) {
         let Link::Opening { goal, .. } = self.link else { return };
         let (client, since) = match goal {
             Goal::Fence(stream) | Goal::Resume(stream) => (stream.client, Some(stream.since)),
