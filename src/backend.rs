@@ -18,7 +18,7 @@ use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, Sessio
 use tidemark_proto::ledger::{Awarded, Fate};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
-use tidemark_proto::query::{AsOf, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
+use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
 use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
@@ -313,6 +313,10 @@ impl Backend for LocalBackend {
 
     async fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
         self.series.read_series(of, counter, query)
+    }
+
+    async fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
+        self.series.export(counters)
     }
 
     async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, get, graph,
-    ledger, milestones, namespaces, node, restore, series, status, verify, watch, webhooks,
+    Outcome, add, aggregator, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, export, get,
+    graph, ledger, load, milestones, namespaces, node, restore, series, status, verify, watch, webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -42,6 +42,10 @@ enum Command {
     Top(series::Top),
     /// How a namespace keeps series
     Namespaces(namespaces::Namespaces),
+    /// Counts the rows of files, each exactly once, also when it is cut off and run again
+    Load(load::LoadArgs),
+    /// Writes what counters have counted to a file that `load` reads
+    Export(export::ExportArgs),
     /// Edges between counters, and totals
     Graph(graph::GraphArgs),
     /// Totals and awards as they happen
@@ -114,6 +118,8 @@ impl Cli {
             Command::Range(args) => series::range(args),
             Command::Top(args) => series::top(args),
             Command::Namespaces(args) => namespaces::run(args),
+            Command::Load(args) => load::run(args),
+            Command::Export(args) => export::run(args),
             Command::Graph(args) => graph::run(args),
             Command::Watch(args) => watch::run(args),
             Command::Counter(args) => counter::run(args),

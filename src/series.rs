@@ -12,19 +12,22 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::msg::SeriesTerms;
 use tidemark_proto::query::{
-    AsOf, KeyOrder, KeyRange, Page, QueryError, SeriesQuery, SeriesRead, Shown, ShownTotals, WindowQuery, read_at,
-    read_series, scan,
+    AsOf, Exported, KeyOrder, KeyRange, Page, QueryError, SeriesQuery, SeriesRead, Shown, ShownTotals, WindowQuery,
+    export, read_at, read_series, scan,
 };
 use tidemark_proto::series::calendar::{CalendarError, Period};
 use tidemark_proto::series::{
     BadPolicy, Granularity, Kept, NoGranularity, OutOfRange, Retention, SeriesPolicy, UnixTime,
 };
+use tidemark_proto::time::WallMs;
 use tidemark_proto::view::View;
 
 /// How late an event may be where a policy does not say it, seconds; less where nothing is kept so long.
 const LATE_DEFAULT_S: u64 = 3_600;
 /// How far ahead an event may be where a policy does not say it, seconds: clocks of front ends differ.
 const AHEAD_DEFAULT_S: u64 = 300;
+/// Buckets in one page of an export, unless one counter has more.
+const EXPORT_BUCKETS_MAX: usize = 200_000;
 /// Names that the order of keys takes in under one lock: some milliseconds.
 const CATCH_UP_MAX: u32 = 1_024;
 
@@ -186,6 +189,22 @@ impl Series {
         self.look(|view, ledger| match of {
             Of::Direct => read_series(&Shown { view, ledger }, wall_now(), counter, query),
             Of::Total => read_series(&ShownTotals { view, ledger }, wall_now(), counter, query),
+        })
+    }
+
+    /// All that is shown of counters at one instant, of as many of them as have not too many buckets together; at least of one.
+    pub fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
+        self.look(|view, ledger| {
+            let (mut exported, mut buckets) = (Vec::new(), 0);
+            for counter in counters {
+                let read = export(&Shown { view, ledger }, counter);
+                buckets += read.len();
+                if buckets > EXPORT_BUCKETS_MAX && !exported.is_empty() {
+                    break;
+                }
+                exported.push(read);
+            }
+            Ok((wall_now(), exported))
         })
     }
 

@@ -23,7 +23,7 @@ pub mod ids;
 pub mod leader;
 pub mod ledger;
 pub mod limits;
-
+pub mod load;
 pub mod msg;
 pub mod named;
 pub mod node;

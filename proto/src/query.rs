@@ -10,11 +10,13 @@
 //! counted in a window that is not in the total.)
 
 mod asked;
+mod export;
 mod keys;
 mod read;
 mod top;
 
 pub use asked::{Asked, SeriesPlan, SeriesQuery, Step, WindowPlan, WindowQuery};
+pub use export::{Exported, ExportedHalf, export};
 pub use keys::{KeyOrder, KeyRange, Page, scan};
 pub use read::{
     AsOf, Buckets, Counted, CounterAsOf, SeriesRead, Shown, ShownTotals, Source, Windowed, read_at, read_series,

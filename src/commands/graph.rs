@@ -3,10 +3,11 @@
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
 use crate::edges::{AuditBody, ChangeBody, ChangedBody, GraphBody, RefusedBody, Unknown};
+use crate::lines::{next_line, too_long};
 use crate::names::{counter_text, parse_counter};
 use clap::{Args, Subcommand};
 use hyper::Method;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
@@ -15,8 +16,6 @@ use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
 const BAD_LINES_SHOWN_MAX: usize = 20;
 /// Of a line that is no edge, so much is shown.
 const LINE_SHOWN_CHARS: usize = 80;
-/// Bytes of a line: two names, escaped, have room many times over.
-const LINE_BYTES_MAX: usize = 8 << 10;
 
 /// Arguments of `tidemark graph`.
 #[derive(Debug, Args)]
@@ -171,11 +170,10 @@ impl Loaded {
 async fn load(remote: &Remote, file: &Path, wanted: &ChangeBody) -> Outcome {
     let named = |error: io::Error| format!("{}: {error}", file.display());
     let mut reader = BufReader::new(std::fs::File::open(file).map_err(named)?);
-    let (mut loaded, mut batch) = (Loaded::default(), Vec::new());
+    let (mut loaded, mut batch, mut line) = (Loaded::default(), Vec::new(), Vec::new());
     for number in 1.. {
-        let line = next_line(&mut reader).map_err(named)?;
-        let is_end = line.is_none();
-        match line.map_or(Ok(None), |line| edge_of(&line)) {
+        let is_end = !next_line(&mut reader, &mut line).map_err(named)?;
+        match if is_end { Ok(None) } else { edge_of(&line) } {
             Ok(edge) => batch.extend(edge.map(|edge| (number, edge))),
             Err(reason) => loaded.bad(number, &reason),
         }
@@ -193,25 +191,10 @@ async fn load(remote: &Remote, file: &Path, wanted: &ChangeBody) -> Outcome {
     show(remote.json, &serde_json::json!({ "added": added, "index": index }), || format!("{added} edges added"))
 }
 
-/// The next line of a file, without its end. Of one that is too long, the rest is skipped.
-fn next_line(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
-    let mut line = Vec::new();
-    reader.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
-    if line.is_empty() {
-        return Ok(None);
-    }
-    if line.last() == Some(&b'\n') {
-        line.pop();
-    } else if line.len() > LINE_BYTES_MAX {
-        reader.skip_until(b'\n')?;
-    }
-    Ok(Some(line))
-}
-
 /// `None` of an empty line and of a comment.
 fn edge_of(line: &[u8]) -> Result<Option<(String, String)>, String> {
-    if line.len() > LINE_BYTES_MAX {
-        return Err(format!("more than {LINE_BYTES_MAX} bytes"));
+    if let Some(reason) = too_long(line) {
+        return Err(reason);
     }
     let line = std::str::from_utf8(line).map_err(|error| format!("no UTF-8 from byte {} on", error.valid_up_to()))?;
     let line = line.trim();
@@ -263,6 +246,7 @@ fn audit_text(audit: &AuditBody) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::LINE_BYTES_MAX;
 
     #[test]
     fn a_line_is_two_counters_or_says_what_is_wrong() {
@@ -280,7 +264,8 @@ mod tests {
         let exact = format!("#{}", "x".repeat(LINE_BYTES_MAX - 1));
         let file = [b"qa/a,qa/b\n", long.as_bytes(), b"\n", exact.as_bytes(), b"\nqa/\xff,qa/b\n\n# last"].concat();
         let mut reader = BufReader::new(&file[..]);
-        let lines = std::iter::from_fn(|| next_line(&mut reader).unwrap());
+        let mut line = Vec::new();
+        let lines = std::iter::from_fn(|| next_line(&mut reader, &mut line).unwrap().then(|| line.clone()));
         let edges: Vec<_> = lines.map(|line| edge_of(&line).map(|edge| edge.is_some())).collect();
         let bad = |text: &str| Err(text.to_owned());
         let (too_long, no_text) = (bad("more than 8192 bytes"), bad("no UTF-8 from byte 3 on"));

@@ -16,8 +16,9 @@ use std::future::Future;
 use tidemark_proto::ids::{CounterName, DcId, Half, SessionId};
 use tidemark_proto::ledger::{Awarded, Turn};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Reading};
-use tidemark_proto::query::{AsOf, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
+use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
 use tidemark_proto::series::{SeriesPolicy, UnixTime};
+use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 
 /// One increment, or decrement.
@@ -302,6 +303,11 @@ pub trait Backend: Send + Sync + 'static {
         _: &CounterName,
         _: &SeriesQuery,
     ) -> impl Future<Output = Result<SeriesRead, Failure>> + Send {
+        async { Err(no_view()) }
+    }
+
+    /// All that is shown of counters at one instant; of the first of them, where that is much.
+    fn export(&self, _: &[CounterName]) -> impl Future<Output = Result<(WallMs, Vec<Exported>), Failure>> + Send {
         async { Err(no_view()) }
     }
 

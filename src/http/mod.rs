@@ -10,7 +10,7 @@ mod auth;
 mod backend;
 mod backup;
 pub mod body;
-mod bulk;
+pub mod bulk;
 mod claims;
 mod cluster;
 pub mod dcs;

@@ -87,6 +87,7 @@ fn series_routes<B: Backend>() -> Router<Arc<Shared<B>>> {
         .route("/v1/window", get(series::windows::<B>))
         .route("/v1/range", get(series::range::<B>))
         .route("/v1/top", get(series::top::<B>))
+        .route("/v1/export", get(series::export::<B>))
         .route("/v1/read", read)
         .route("/v1/namespaces/{*rest}", policy)
         .route("/v1/edges", post(edges::change::<B>).layer(DefaultBodyLimit::max(edges::EDGES_BODY_BYTES_MAX)))

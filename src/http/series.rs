@@ -2,12 +2,16 @@
 
 mod asked;
 mod bodies;
+mod export;
 
 pub use asked::{AnchorBody, CompareBody, Of, WindowAsk};
 pub use bodies::{
     AsOfBody, CountedBody, CounterAsOfBody, IntervalBody, PlanBody, PlansBody, PreviousBody, ReadBody, SeriesBody,
     StepBody, TopBody, WindowBody, WindowedBody,
 };
+
+pub(super) use export::export;
+pub use export::{ExportBody, ExportedBody, HalfBody};
 
 use super::answer::json;
 use super::routes::{AppState, Body, Params, below, counters_of, known_params, number, whole_of};

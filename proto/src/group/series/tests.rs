@@ -177,6 +177,18 @@ impl Store {
 }
 
 /// One entry: how far time goes on, who counts what and when, and what happens afterwards.
+/// Goes on with a checkpoint, or begins one, while counting goes on. `covered`: so much of the log it stands for.
+fn save_some(group: &mut Group, store: &mut Store, log: &mut Vec<GroupEntry>, covered: &mut usize, bytes: usize) {
+    if !group.is_making_checkpoint() {
+        group.begin_checkpoint();
+        *covered = log.len();
+    }
+    store.put(group.next_rows(bytes));
+    if !group.is_making_checkpoint() {
+        log.drain(..*covered);
+    }
+}
+
 type Step = (u64, u8, Vec<(u32, u64, Option<u64>)>, u8, u8);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -196,7 +208,6 @@ proptest! {
         let (mut store, mut log, mut consumer, mut recount) = (Store::default(), Vec::new(), Consumer::default(), Recount::default());
         store.put(group.checkpoint());
         let (mut now_s, mut seqs) = (BEGIN_S, [0u64; LANES as usize]);
-        // Of the log, what the checkpoint that is being made stands for.
         let mut covered = 0;
         for (ahead_s, lane, items, then, cut) in steps {
             now_s += ahead_s;
@@ -245,17 +256,7 @@ proptest! {
                 }
                 2..5 => consumer.follow(&group, bytes_max),
                 5 => consumer.take(group.feed(&consumer.pull(bytes_max))),
-                // Row by row, while counting goes on.
-                _ => {
-                    if !group.is_making_checkpoint() {
-                        group.begin_checkpoint();
-                        covered = log.len();
-                    }
-                    store.put(group.next_rows(usize::from(cut)));
-                    if !group.is_making_checkpoint() {
-                        log.drain(..covered);
-                    }
-                }
+                _ => save_some(&mut group, &mut store, &mut log, &mut covered, cut.into()),
             }
         }
         consumer.follow(&group, bytes_max);

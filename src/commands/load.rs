@@ -1,0 +1,294 @@
+//! `tidemark load`: history from files, each row exactly once.
+
+use super::Outcome;
+use super::remote::{Remote, RemoteError};
+use crate::backend::wall_now;
+use crate::config::ClusterFile;
+use crate::load::drive::{self, Load};
+use crate::load::journal::Head;
+use crate::load::meter::Meter;
+use crate::load::rows::Read;
+use crate::load::{Journal, Naming, Source};
+use crate::names::hex;
+use crate::series::{OutOfRangeBody, TermsBody};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Seek};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tidemark_client::Groups;
+use tidemark_proto::limits::SERIES_AHEAD_S;
+use tidemark_proto::load::{Row, Spaces};
+use tidemark_proto::series::{Admission, UnixTime};
+use tidemark_transport::Credentials;
+
+/// Rows of a file that are not counted and shown; more are only counted.
+const BAD_ROWS_SHOWN_MAX: u64 = 20;
+/// Where journals are unless it is said: beside each file.
+const JOURNALS: &str = "tidemark-load";
+
+/// Arguments of `tidemark load`.
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// CSV with a line of names, or a JSON object in each line; plain, gzip or zstd. Columns: counter (NAMESPACE/KEY), delta (else 1), at
+    /// (seconds since 1970 or RFC 3339; else when it is logged)
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// The layout that the cluster's processes read
+    #[arg(long)]
+    cluster: PathBuf,
+    /// The data centre to count in
+    #[arg(long)]
+    dc: String,
+    /// Folder with a client's certificate, its key and the cluster's CA; the same when it is run again
+    #[arg(long)]
+    credentials: PathBuf,
+    /// Folder of journals; left out: `tidemark-load` beside each file. Without its journal a file is counted again
+    #[arg(long)]
+    journal: Option<PathBuf>,
+    /// Column of counters (CSV)
+    #[arg(long, default_value = "counter")]
+    counter: String,
+    /// Column of weights (CSV)
+    #[arg(long, default_value = "delta")]
+    delta: String,
+    /// Column of times (CSV)
+    #[arg(long, default_value = "at")]
+    at: String,
+    /// Stands in front of every counter, such as NAMESPACE/
+    #[arg(long, default_value = "")]
+    prefix: String,
+    /// Takes the place of every counter's namespace
+    #[arg(long)]
+    namespace: Option<String>,
+    /// Look through the files and say what would be counted; count nothing
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// What was found in a file before anything is sent.
+#[derive(Default)]
+struct Scan {
+    rows: u64,
+    broken: u64,
+    total_only: u64,
+    refused: u64,
+    /// By namespace.
+    terms: BTreeMap<String, Option<TermsBody>>,
+    spaces: Spaces,
+}
+
+#[derive(serde::Serialize)]
+struct LoadedBody {
+    file: PathBuf,
+    rows: u64,
+    counted: u64,
+    total_only: u64,
+    refused: u64,
+    broken: u64,
+    /// What rows were folded to.
+    items: u64,
+    /// It was loaded before; nothing was done.
+    before: bool,
+    rows_per_s: u64,
+}
+
+pub fn run(args: LoadArgs) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(load_all(args))
+}
+
+async fn load_all(args: LoadArgs) -> Outcome {
+    let layout = ClusterFile::load(&args.cluster)?;
+    let dc = layout.dcs.iter().find(|dc| dc.name == args.dc);
+    let dc = dc.ok_or_else(|| format!("--dc {:?}: the layout has no such data centre", args.dc))?;
+    let credentials = Credentials::load(&args.credentials)?;
+    let cluster = credentials.identity().cluster().to_owned();
+    let groups = Groups::new(&dc.name, &dc.nodes, credentials)?;
+    let naming = Naming {
+        counter: args.counter.clone(),
+        delta: args.delta.clone(),
+        at: args.at.clone(),
+        prefix: args.prefix.clone(),
+        namespace: args.namespace.clone(),
+    };
+    let mut is_whole = true;
+    for path in &args.files {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let file = File::open(path).map_err(|error| named(&error))?;
+        let (bytes, sha256) = digest(&file).map_err(|error| named(&error))?;
+        let before = file.metadata()?;
+        let scan = scan(&args, path, &file, &naming).await?;
+        announce(path, &scan);
+        if args.check {
+            is_whole &= scan.broken + scan.refused == 0;
+            continue;
+        }
+        until_policies_hold(path, &scan).await;
+        let head = Head::new(bytes, sha256, &cluster, &dc.name, groups.owner(), &naming);
+        let dir = args.journal.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).join(JOURNALS));
+        let load = Load { file: &file, naming: &naming, rows: scan.rows, spaces: scan.spaces.clone(), groups: &groups };
+        let loaded = load_one(path, &load, &dir, &head, &scan).await.map_err(|error| named(&error))?;
+        if !drive::is_same(&before, &file.metadata()?)? {
+            return Err(named(&"the file has changed while it was loaded").into());
+        }
+        is_whole &= loaded.refused + loaded.broken == 0;
+        super::show(args.remote.json, &loaded, || text(&loaded))?;
+    }
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn load_one(
+    path: &Path,
+    load: &Load<'_>,
+    dir: &Path,
+    head: &Head,
+    scan: &Scan,
+) -> Result<LoadedBody, Box<dyn std::error::Error>> {
+    let (journal, progress) = Journal::open(dir, head)?;
+    let before = progress.finished().is_some();
+    let label = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let first = progress.done_before().min(load.rows);
+    if first > 0 && !before {
+        eprintln!("{label}: goes on behind row {first}");
+    }
+    let mut meter = Meter::new(&label, load.rows, first);
+    let mut shown = 0;
+    let refused = |meter: &Meter, line: u64, why: tidemark_proto::load::RowRefused| {
+        shown += 1;
+        if shown <= BAD_ROWS_SHOWN_MAX {
+            meter.say(&format!("{}: line {line}: {why}", path.display()));
+        }
+    };
+    let progress = drive::run(load, journal, progress, &mut meter, refused).await?;
+    let tally = progress.tally();
+    Ok(LoadedBody {
+        file: path.to_owned(),
+        rows: load.rows,
+        counted: tally.counted,
+        total_only: tally.total_only,
+        refused: tally.refused,
+        broken: scan.broken,
+        items: tally.items,
+        before,
+        rows_per_s: meter.rate(load.rows) as u64,
+    })
+}
+
+fn text(loaded: &LoadedBody) -> String {
+    let LoadedBody { file, rows, counted, total_only, refused, broken, items, before, rows_per_s } = loaded;
+    let file = file.display();
+    if *before {
+        return format!("{file}: loaded already, nothing was done ({counted} rows were counted, {refused} refused)");
+    }
+    format!(
+        "{file}: {rows} rows, {counted} counted as {items} ({total_only} in totals only), {refused} refused, {broken} broken; {rows_per_s} \
+         rows a second"
+    )
+}
+
+/// Bytes and SHA-256 of a file.
+fn digest(mut file: &File) -> io::Result<(u64, String)> {
+    file.rewind()?;
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    let (mut buffer, mut bytes) = (vec![0; 1 << 20], 0);
+    loop {
+        match io::Read::read(&mut file, &mut buffer)? {
+            0 => return Ok((bytes, hex(context.finish().as_ref()))),
+            read => {
+                context.update(&buffer[..read]);
+                bytes += read as u64;
+            }
+        }
+    }
+}
+
+/// Reads all rows once; says which are broken.
+async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Result<Scan, Box<dyn std::error::Error>> {
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let mut source = Source::open(file, naming).map_err(|error| named(&error))?;
+    let (mut scan, now) = (Scan::default(), UnixTime::from_wall(wall_now()));
+    while let Some(Read { line, row }) = source.next_row().map_err(|error| named(&error))? {
+        scan.rows += 1;
+        match row {
+            Ok(row) => scan.take(&args.remote, &row, now).await?,
+            Err(why) => {
+                scan.broken += 1;
+                if scan.broken <= BAD_ROWS_SHOWN_MAX {
+                    eprintln!("{}: line {line}: {why}", path.display());
+                }
+            }
+        }
+    }
+    Ok(scan)
+}
+
+impl Scan {
+    async fn take(&mut self, remote: &Remote, row: &Row, now: UnixTime) -> Result<(), Box<dyn std::error::Error>> {
+        let namespace = row.counter.namespace();
+        if !self.terms.contains_key(namespace) {
+            let terms = terms_of(remote, namespace).await?;
+            let policy = terms.as_ref().and_then(|terms| terms.policy.as_ref());
+            if let Some(policy) = policy {
+                self.spaces.0.insert(namespace.to_owned(), policy.policy()?);
+            }
+            self.terms.insert(namespace.to_owned(), terms);
+        }
+        match self.spaces.admit(row, now) {
+            Ok(Admission::Bucketed) => {}
+            Ok(Admission::TotalOnly) => self.total_only += 1,
+            Err(_) => self.refused += 1,
+        }
+        Ok(())
+    }
+}
+
+/// How a namespace keeps series; `None` of one that there is not.
+async fn terms_of(remote: &Remote, namespace: &str) -> Result<Option<TermsBody>, RemoteError> {
+    match remote.get(&format!("/v1/namespaces/{namespace}/series")).await {
+        Ok(terms) => Ok(Some(terms)),
+        Err(RemoteError::Refused { status, .. }) if status == hyper::StatusCode::NOT_FOUND => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Groups that have not heard of a policy count in totals only. All have by the time from which it holds.
+async fn until_policies_hold(path: &Path, scan: &Scan) {
+    let since_s = scan.terms.values().flatten().filter_map(|terms| terms.since_s).max().unwrap_or(0);
+    let left_s = since_s.saturating_sub(wall_now().0 / 1_000).min(SERIES_AHEAD_S + 1);
+    if left_s > 0 {
+        eprintln!("{}: waits {left_s} s until the policy holds", path.display());
+        tokio::time::sleep(Duration::from_secs(left_s + 1)).await;
+    }
+}
+
+/// What is known before anything is sent.
+fn announce(path: &Path, scan: &Scan) {
+    let file = path.display();
+    for (namespace, terms) in &scan.terms {
+        let Some(terms) = terms else {
+            eprintln!("{file}: unknown namespace {namespace:?}: its rows will be refused");
+            continue;
+        };
+        let Some(policy) = &terms.policy else { continue };
+        if terms.revision > 1 {
+            eprintln!(
+                "{file}: {namespace} keeps series by its policy number {}: what an earlier one had closed stays so, however late events \
+                 may be now",
+                terms.revision
+            );
+        }
+        let late = policy.late.as_deref().unwrap_or("0s");
+        let otherwise = match policy.out_of_range {
+            OutOfRangeBody::Refuse => "refused",
+            OutOfRangeBody::Total => "counted in totals only",
+        };
+        eprintln!("{file}: {namespace} takes events up to {late} late; others are {otherwise}");
+    }
+    let Scan { rows, broken, total_only, refused, .. } = scan;
+    eprintln!("{file}: {rows} rows: {broken} broken, {refused} out of range and refused, {total_only} for totals only");
+}

@@ -1,0 +1,27 @@
+//! Lines of a file that anybody may have written.
+
+use std::io::{self, BufRead, Read};
+
+/// Bytes of a line: two names, escaped, have room many times over. Of a longer one the rest is skipped.
+pub const LINE_BYTES_MAX: usize = 8 << 10;
+
+/// Reads the next line of a file, without its end. `false`: there is none. One that is longer than [`LINE_BYTES_MAX`] is that long and one
+/// byte more.
+pub fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    reader.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', line)?;
+    if line.is_empty() {
+        return Ok(false);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() > LINE_BYTES_MAX {
+        reader.skip_until(b'\n')?;
+    }
+    Ok(true)
+}
+
+/// Why a line that is too long is not read.
+pub fn too_long(line: &[u8]) -> Option<String> {
+    (line.len() > LINE_BYTES_MAX).then(|| format!("more than {LINE_BYTES_MAX} bytes"))
+}

@@ -1,0 +1,63 @@
+//! How far a load is: a bar where somebody looks, else a line now and then.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// Between two lines where stderr is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often a bar is drawn, a second.
+const DRAWN_PER_S: u8 = 5;
+
+pub struct Meter {
+    bar: ProgressBar,
+    is_terminal: bool,
+    begun: Instant,
+    said: Instant,
+    /// Rows that were done before.
+    first: u64,
+    label: String,
+}
+
+impl Meter {
+    /// For so many rows, of which the first are done.
+    pub fn new(label: &str, rows: u64, first: u64) -> Meter {
+        let is_terminal = std::io::stderr().is_terminal();
+        let target =
+            if is_terminal { ProgressDrawTarget::stderr_with_hz(DRAWN_PER_S) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(rows), target).with_position(first);
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} rows, {per_sec}, {eta} left");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(label.to_owned());
+        bar.reset_eta();
+        let now = Instant::now();
+        Meter { bar, is_terminal, begun: now, said: now, first, label: label.to_owned() }
+    }
+
+    pub fn set(&mut self, done: u64) {
+        self.bar.set_position(done);
+        if !self.is_terminal && self.said.elapsed() >= LINE_INTERVAL {
+            self.said = Instant::now();
+            let rate = self.rate(done);
+            let rows = self.bar.length().unwrap_or(0);
+            let left_s = (rows.saturating_sub(done)) as f64 / rate.max(1.0);
+            eprintln!("{}: {done} of {rows} rows, {rate:.0} a second, {left_s:.0} s left", self.label);
+        }
+    }
+
+    /// Rows a second since the beginning.
+    pub fn rate(&self, done: u64) -> f64 {
+        done.saturating_sub(self.first) as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)
+    }
+
+    /// Says a line above the bar.
+    pub fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,238 @@
+//! History loaded from files while the loader and the node are killed and live traffic goes on; and what was exported, loaded elsewhere.
+
+use crate::cluster::{Cluster, operate};
+use crate::http;
+use crate::process::{Process, command, run, until, until_true};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Output;
+use std::time::Duration;
+
+/// Few, so that there are many chunks.
+const COUNTERS: u64 = 4;
+const ROWS: u64 = 60_000;
+/// How often the loader is killed.
+const KILLS: u64 = 4;
+
+/// Shows whether a policy holds.
+const PROBE: &str = "probe";
+const SERIES: &str =
+    "keep = { \"1m\" = \"2d\", \"1h\" = \"30d\", \"1d\" = \"730d\" }\nlate = \"700d\"\nout_of_range = \"total\"\n";
+
+struct Backfill {
+    cluster: Cluster,
+    at: SocketAddr,
+}
+
+impl Backfill {
+    fn path(&self, name: &str) -> String {
+        self.cluster.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn arguments(&self, file: &str, more: &[&str]) -> Vec<String> {
+        let (layout, web, token) = (self.path("layout.toml"), self.path("credentials/web"), self.path("token"));
+        let server = format!("http://{}", self.at);
+        let journal = self.path("journals");
+        let usual = ["--cluster", &layout, "--dc", "usa-0", "--credentials", &web, "--journal", &journal];
+        let remote = ["--server", &server, "--token-file", &token, "--json"];
+        let all = [&["load", file], &usual[..], &remote, more].concat();
+        all.into_iter().map(str::to_owned).collect()
+    }
+
+    fn start(&self, file: &str, more: &[&str]) -> Process {
+        let arguments = self.arguments(file, more);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        Process::start(command(&arguments), self.cluster.next_log())
+    }
+
+    fn load(&self, file: &str, more: &[&str]) -> (bool, Value, String) {
+        let arguments = self.arguments(file, more);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let Output { status, stdout, stderr } = run(&arguments);
+        let said = String::from_utf8(stderr).unwrap();
+        (status.success(), serde_json::from_slice(&stdout).unwrap_or(Value::Null), said)
+    }
+
+    /// All journals together.
+    fn journals(&self) -> String {
+        let files = std::fs::read_dir(self.cluster.path("journals")).into_iter().flatten().flatten();
+        files.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect()
+    }
+
+    fn chunks(&self) -> usize {
+        self.journals().matches("Chunk").count()
+    }
+
+    /// Waits until a loader has written down another chunk, or has nothing more to do.
+    async fn until_sent(&self, before: usize, loader: &Process) {
+        until_true("a chunk on its way", || self.chunks() > before || loader.said().contains("\"counted\"")).await;
+    }
+
+    async fn value(&self, counter: &str) -> Option<i64> {
+        let (_, body) = http::get(self.at, &format!("/v1/counters/{counter}")).await?;
+        body["value"].as_i64()
+    }
+
+    /// All buckets below a prefix, without the namespace.
+    async fn buckets(&self, namespace: &str) -> Option<Vec<Value>> {
+        let (mut found, mut after) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/v1/export?prefix={namespace}/&limit=200{after}");
+            let (_, page) = http::get(self.at, &path).await?;
+            for counter in page["counters"].as_array()? {
+                let name = counter["counter"].as_str()?.split_once('/')?.1.to_owned();
+                if name != PROBE {
+                    found.push(json!([name, counter["up"], counter["down"]]));
+                }
+            }
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={}", next.replace('/', "%2F")),
+                None => return Some(found),
+            }
+        }
+    }
+}
+
+async fn backfill() -> (Backfill, Process, Process) {
+    let cluster = Cluster::new(&["usa-0"]);
+    let layout = cluster.layout_text(&cluster.aggregators).replace("\"search\",", "\"search\",\"copy\",");
+    let series = |namespace: &str| format!("[[series]]\nnamespace = \"{namespace}\"\n{SERIES}");
+    std::fs::write(cluster.path("layout.toml"), layout + &series("search") + &series("copy")).unwrap();
+    let centre = cluster.centres().await.remove(0);
+    let at = centre.http;
+    for namespace in ["search", "copy"] {
+        until("the group knows the policy", async || {
+            let counter = format!("{namespace}/{PROBE}");
+            let probe = json!({"counter": counter, "delta": 1, "at": now_s() - 86_400 * 3}).to_string();
+            http::send(at, "POST", "/v1/add", &probe).await?;
+            let (code, window) = http::get(at, &format!("/v1/counters/{counter}/window?last=5d")).await?;
+            (code == 200 && window["counted"]["value"].as_i64()? > 0).then_some(())
+        })
+        .await;
+    }
+    (Backfill { cluster, at }, centre.node, centre.aggregator)
+}
+
+fn now_s() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Rows of a year, each tenth without a time, with some that are broken; and what each counter must be.
+fn history() -> (String, Vec<u64>) {
+    let (mut text, mut sums) = ("counter,delta,at\n".to_owned(), vec![0; COUNTERS as usize]);
+    let begin = now_s() - 365 * 86_400;
+    for row in 0..ROWS {
+        let (counter, delta) = (row * 7_919 % COUNTERS, 1 + row % 3);
+        sums[counter as usize] += delta;
+        let at = if row % 10 == 0 { String::new() } else { (begin + row * 524).to_string() };
+        writeln!(text, "search/answer/{counter},{delta},{at}").unwrap();
+        if row % 20_000 == 10_000 {
+            writeln!(text, "search/answer/{counter},many,{at}").unwrap();
+        }
+    }
+    (text, sums)
+}
+
+fn zstd_file(path: PathBuf, text: &str) {
+    let mut file = zstd::Encoder::new(std::fs::File::create(path).unwrap(), 1).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.finish().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_is_counted_exactly_once_though_loader_and_node_are_killed_and_its_export_gives_the_same_buckets() {
+    let (mut backfill, mut node, _aggregator) = backfill().await;
+    let (text, sums) = history();
+    zstd_file(backfill.cluster.path("history"), &text);
+    let file = backfill.path("history");
+    let mut live = 0;
+    for kill in 1..=KILLS {
+        let (before, mut loader) = (backfill.chunks(), backfill.start(&file, &[]));
+        let path = "/v1/counters/search/answer%2F0/add";
+        let counted = http::send(backfill.at, "POST", path, "{\"delta\": 1000}").await;
+        live += u64::from(counted.is_some_and(|(code, _)| code == 200)) * 1_000;
+        backfill.until_sent(before, &loader).await;
+        if kill % 2 == 0 {
+            node.kill();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            node = backfill.cluster.node(0).await;
+        }
+        loader.kill();
+    }
+    let (is_whole, loaded, said) = backfill.load(&file, &[]);
+    assert!(!is_whole, "broken rows end with an error: {said}");
+    assert_eq!((&loaded["counted"], &loaded["refused"]), (&ROWS.into(), &0.into()), "{loaded} {said}");
+    assert!(said.contains("goes on behind row "), "{said}");
+    let fences = backfill.journals().matches("Fenced").count();
+    assert!(fences > 0, "the loader was never killed with rows in doubt");
+    assert!(said.contains("line 10003: delta \"many\": a whole number expected") && loaded["broken"] == 3, "{said}");
+    for (counter, sum) in sums.iter().enumerate() {
+        let expected = *sum as i64 + if counter == 0 { live as i64 } else { 0 };
+        let name = format!("search/answer%2F{counter}");
+        until(&format!("{expected} of {name}"), async || {
+            let value = backfill.value(&name).await?;
+            assert!(value <= expected, "{name}: {value} is more than {expected}");
+            (value == expected).then_some(())
+        })
+        .await;
+    }
+    std::fs::copy(&file, backfill.cluster.path("renamed")).unwrap();
+    let (_, again, _) = backfill.load(&backfill.path("renamed"), &[]);
+    assert_eq!((&again["before"], &again["counted"]), (&true.into(), &ROWS.into()), "{again}");
+    round_trip(&mut backfill).await;
+}
+
+/// Exports and loads into another namespace, killed once in between.
+async fn round_trip(backfill: &mut Backfill) {
+    let out = backfill.path("export.ndjson.gz");
+    let (is_done, said) = operate(&backfill.cluster, backfill.at, &["export", "search/answer/", "--out", &out]);
+    assert!(is_done && said.contains(&format!("{COUNTERS} counters in ")), "{said}");
+    let into = ["--namespace", "copy"];
+    let (before, mut loader) = (backfill.chunks(), backfill.start(&out, &into));
+    backfill.until_sent(before, &loader).await;
+    loader.kill();
+    let (is_whole, loaded, said) = backfill.load(&out, &into);
+    assert!(is_whole, "{loaded} {said}");
+    // Both are read again each time, as minutes expire.
+    let copied = until("the same buckets in the other namespace", async || {
+        let [original, copied] = [backfill.buckets("search").await?, backfill.buckets("copy").await?];
+        (original == copied).then_some(copied)
+    })
+    .await;
+    assert_eq!(copied.len() as u64, COUNTERS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_not_taken_are_said_before_and_after_and_the_others_counted_once() {
+    let (backfill, _node, _aggregator) = backfill().await;
+    let set = json!({"keep": {"1h": "30d"}, "late": "2d"}).to_string();
+    let (code, body) = http::send(backfill.at, "PUT", "/v1/namespaces/search/series", &set).await.unwrap();
+    assert_eq!(code, 200, "{body}");
+    let now = now_s();
+    let lines =
+        [("search/a", 5, now - 60), ("search/a", 7, now - 86_400 * 9), ("nowhere/a", 1, now), ("search/b", -2, now)];
+    let text: String = lines
+        .iter()
+        .map(|(counter, delta, at)| json!({"counter": counter, "delta": delta, "at": at}).to_string() + "\n")
+        .collect();
+    std::fs::write(backfill.cluster.path("rows.ndjson"), text + "{\"counter\":\n").unwrap();
+    let file = backfill.path("rows.ndjson");
+    let (is_whole, _, said) = backfill.load(&file, &["--check"]);
+    assert!(!is_whole && said.contains("5 rows: 1 broken, 1 out of range and refused"), "{said}");
+    let (is_whole, loaded, said) = backfill.load(&file, &[]);
+    assert!(!is_whole, "{said}");
+    assert_eq!([&loaded["counted"], &loaded["refused"], &loaded["broken"]], [1, 3, 1], "{loaded} {said}");
+    for line in [
+        "line 2: event at",
+        "line 3: unknown namespace \"nowhere\"",
+        "line 4: counters of namespace \"search\" only grow",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    until("what was taken", async || (backfill.value("search/a").await? == 5).then_some(())).await;
+    let other = backfill.load(&file, &["--at", "day"]).2;
+    assert!(other.contains("another choice of columns"), "{other}");
+}
