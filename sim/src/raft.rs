@@ -218,10 +218,14 @@ impl<C: Clone + Default> Raft<C> {
         (self.members[dc].up, self.members[dc].commit) = (true, commit);
     }
 
-    /// Takes another member's committed prefix over, as an installed snapshot does.
+    /// Takes another member's committed prefix over, as an installed snapshot does. One that led in an earlier term than the prefix
+    /// ends in does not any more: its entries behind it would be taken for those that others have from it.
     pub fn install(&mut self, dc: usize, prefix: Vec<Entry<C>>) {
         let m = &mut self.members[dc];
-        let upto = prefix.len();
+        let (upto, term) = (prefix.len(), prefix.last().map_or(0, |entry| entry.term));
+        if term > m.term {
+            (m.term, m.lead, m.leader) = (term, None, None);
+        }
         m.merge(0, prefix);
         m.commit = m.commit.max(upto);
         m.synced = m.synced.max(upto);
@@ -329,6 +333,33 @@ mod tests {
                 raft.handle(to, from, msg);
             }
         }
+    }
+
+    #[test]
+    fn a_deposed_leader_that_installs_a_snapshot_of_a_later_term_commits_nothing_of_its_own_any_more() {
+        let entry = |name: &str| Rc::new(vec![LedgerCmd::Namespace(name.into())]);
+        let mut raft = Raft::new(4, &[0, 1, 2]);
+        assert!(raft.elect(1, |_, _| true));
+        run(&mut raft, &[]);
+        for name in ["lost", "lost too", "lost as well"] {
+            raft.propose(1, entry(name));
+        }
+        run(&mut raft, &[0, 2]);
+        assert_eq!((raft.members[3].log.len(), raft.members[3].commit), (4, 1), "a member without a vote has them");
+        assert!(raft.elect(0, |a, b| a != 1 && b != 1));
+        raft.propose(0, entry("kept"));
+        run(&mut raft, &[1, 3]);
+        assert_eq!(raft.members[0].commit, 3);
+        let prefix = raft.members[0].log[..3].to_vec();
+        raft.install(1, prefix);
+        raft.propose(1, entry("refused"));
+        (0..2).for_each(|_| raft.heartbeat(1));
+        run(&mut raft, &[0, 2]);
+        for member in [1, 2, 3].map(|member| &raft.members[member]) {
+            let committed = member.log[..member.commit].iter().zip(&raft.members[0].log);
+            assert!(committed.into_iter().all(|(own, known)| Rc::ptr_eq(&own.cmds, &known.cmds)));
+        }
+        assert!(!raft.is_leader(1));
     }
 
     #[test]
