@@ -190,11 +190,11 @@ impl Persist for ApartWriter {
     }
 
     fn persist(&mut self, parts: &[CheckpointPart]) -> Result<(), PersistError> {
-        let applied = parts.iter().filter(|part| part.last).map(|part| part.applied).max();
-        if let Some(applied) = applied {
-            // Rows that stand for entries which the log has lost would be taken for corrupt.
-            self.reached.wait_durable(applied)?;
+        // Rows of entries which the log has lost are of a state that never was; and where they complete a checkpoint, corrupt.
+        if let Some(begun) = parts.iter().map(|part| part.applied).max() {
+            self.reached.wait_durable(begun)?;
         }
+        let applied = parts.iter().filter(|part| part.last).map(|part| part.applied).max();
         self.apart.write(parts.iter().flat_map(|part| &part.rows), applied)
     }
 

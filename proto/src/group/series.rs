@@ -236,7 +236,9 @@ impl Series {
             self.saving = None;
             return None;
         };
-        let space = self.space_of(cells.component(number).slot, &cells.table);
+        // What an unfinished checkpoint has left may be of a component that is not there yet again.
+        let slot = (number < cells.len()).then(|| cells.component(number).slot);
+        let space = slot.and_then(|slot| self.space_of(slot, &cells.table));
         Some(self.saved(number, space))
     }
 

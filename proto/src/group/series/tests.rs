@@ -269,6 +269,25 @@ proptest! {
 }
 
 #[test]
+fn what_an_unfinished_checkpoint_left_of_a_component_that_is_not_there_again_is_no_hindrance() {
+    let mut group = started(policy(HOUR_S, OutOfRange::Refused));
+    let mut store = Store::default();
+    store.put(group.checkpoint());
+    let new_cells = vec![name(0).total()];
+    let entry = GroupEntry { new_cells, ..entry(BEGIN_S, vec![batch(0, 1, &[(0, 5)], Vec::new())]) };
+    apply(&mut group, &entry);
+    let mut unfinished = group.checkpoint();
+    unfinished.pop();
+    store.put(unfinished);
+    let mut group = store.load().expect("the first is complete");
+    store.put(group.checkpoint());
+    apply(&mut group, &entry);
+    store.put(group.checkpoint());
+    assert_eq!(rows(&store.load().expect("the last is complete")), rows(&group));
+    assert_eq!(rows(&group).values().sum::<u64>(), 15, "in a minute, an hour and a day");
+}
+
+#[test]
 fn an_entry_of_very_many_rows_is_told_in_pieces() {
     let mut group = started(policy(HOUR_S, OutOfRange::Refused));
     let first_new_slot = 0;
