@@ -563,19 +563,15 @@ impl ClientCore {
     fn on_flush(&mut self, now: Time, ticket: Ticket) {
         self.flushes.push_back(Flush { ticket, epoch: self.epoch, before: self.totals });
         self.epoch += 1;
-        self.settled = true;
+        // Behind another one it is not done before that is.
+        self.settled |= self.flushes.len() == 1;
         self.counters.all_due(now);
     }
 
     /// Flushes that are done, room, the end.
     fn tell(&mut self, now: Time) {
-        if std::mem::take(&mut self.settled) && !self.flushes.is_empty() {
-            let oldest = self.oldest_epoch();
-            let done = |flush: &Flush| oldest.is_none_or(|epoch| epoch > flush.epoch);
-            let done = self.flushes.iter().take_while(|flush| done(flush)).count();
-            for flush in self.flushes.drain(..done) {
-                self.outputs.push_back(flush.done(&self.totals));
-            }
+        if std::mem::take(&mut self.settled) {
+            self.tell_flushes();
         }
         if self.wants_writable && self.has_room_again() {
             self.wants_writable = false;
@@ -584,15 +580,24 @@ impl ClientCore {
         self.finish_close(now);
     }
 
+    fn tell_flushes(&mut self) {
+        let Some(first) = self.flushes.front().map(|flush| flush.epoch) else { return };
+        // Batches are few, and have the oldest content as a rule: what is unsent may be millions of counters, and is looked at last.
+        let in_batches = self.stays.values().filter_map(Stay::oldest_epoch).min();
+        if in_batches.is_some_and(|epoch| epoch <= first) {
+            return;
+        }
+        let oldest = in_batches.into_iter().chain(self.counters.oldest_epoch()).min();
+        let done = |flush: &Flush| oldest.is_none_or(|epoch| epoch > flush.epoch);
+        let done = self.flushes.iter().take_while(|flush| done(flush)).count();
+        for flush in self.flushes.drain(..done) {
+            self.outputs.push_back(flush.done(&self.totals));
+        }
+    }
+
     /// Half of what is allowed is free, so that callers are not woken for one item each.
     fn has_room_again(&self) -> bool {
         self.bytes_held() <= self.config.buffer_bytes_max / 2 && self.weight_held() <= WEIGHT_HELD_MAX / 2
-    }
-
-    /// The oldest epoch of content that is not settled.
-    fn oldest_epoch(&self) -> Option<u64> {
-        let batches = self.stays.values().filter_map(Stay::oldest_epoch);
-        batches.chain(self.counters.oldest_epoch()).min()
     }
 
     fn random_client(&mut self) -> ClientId {
