@@ -8,7 +8,7 @@
 //! Changes are worked off one after the other, so that of two only one graph apart is ever under way.
 
 use super::dag::{Dag, Edge, EdgeChange, Vertex, Way};
-use super::walk::{Marks, Probe, Reach, Scratch};
+use super::walk::{Found, Probe, Reach, Scratch};
 use crate::limits::EDGE_CHANGES_QUEUED_MAX;
 use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
@@ -263,7 +263,7 @@ impl Moving {
                 beside: Reach::new(Way::Down, from),
             })
         } else {
-            Stage::Pairing(Pairing::new(Vec::new(), Marks::default(), from, None))
+            Stage::Pairing(Pairing::new(Vec::new(), Found::default(), from, None))
         };
         Moving { change, stage }
     }
@@ -310,7 +310,7 @@ impl Moving {
 
 impl Pairing {
     /// Begins behind the last pair that is done.
-    fn new(above: Vec<Vertex>, wanted: Marks, from: Vertex, done: Option<Pair>) -> Pairing {
+    fn new(above: Vec<Vertex>, wanted: Found, from: Vertex, done: Option<Pair>) -> Pairing {
         let below = wanted.ascending();
         let next = done.map_or((0, 0), |done| {
             let at = above.partition_point(|&vertex| vertex < done.from);

@@ -28,16 +28,8 @@ impl Marks {
         }
     }
 
-    /// Those that are not in another set.
-    pub fn without(mut self, other: &Marks) -> Marks {
-        for (word, other) in self.0.iter_mut().zip(&other.0) {
-            *word &= !other;
-        }
-        self
-    }
-
     /// All of them, ascending.
-    pub fn ascending(&self) -> Vec<Vertex> {
+    fn ascending(&self) -> Vec<Vertex> {
         let count = self.0.iter().map(|word| word.count_ones() as usize).sum();
         let mut all = Vec::with_capacity(count);
         for (at, &word) in (0..).zip(&self.0) {
@@ -52,6 +44,89 @@ impl Marks {
 
     pub fn heap_bytes(&self) -> usize {
         8 * self.0.capacity()
+    }
+}
+
+/// A set of vertices that is small as a rule: a change of an edge concerns few of many. Bits when it is not.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// Ascending.
+    Few(Vec<Vertex>),
+    Many(Marks),
+}
+
+/// So many are kept as a list.
+const FEW_MAX: usize = 128;
+
+impl Default for Found {
+    fn default() -> Found {
+        Found::Few(Vec::new())
+    }
+}
+
+impl Found {
+    pub fn has(&self, vertex: Vertex) -> bool {
+        match self {
+            Found::Few(all) => all.binary_search(&vertex).is_ok(),
+            Found::Many(marks) => marks.has(vertex),
+        }
+    }
+
+    /// Whether it is new.
+    pub fn set(&mut self, vertex: Vertex) -> bool {
+        match self {
+            Found::Few(all) => {
+                let Err(at) = all.binary_search(&vertex) else { return false };
+                if all.len() < FEW_MAX {
+                    all.insert(at, vertex);
+                    return true;
+                }
+                let mut marks = Marks::default();
+                all.iter().for_each(|&vertex| _ = marks.set(vertex));
+                marks.set(vertex);
+                *self = Found::Many(marks);
+                true
+            }
+            Found::Many(marks) => marks.set(vertex),
+        }
+    }
+
+    pub fn clear(&mut self, vertex: Vertex) {
+        match self {
+            Found::Few(all) => {
+                if let Ok(at) = all.binary_search(&vertex) {
+                    all.remove(at);
+                }
+            }
+            Found::Many(marks) => marks.clear(vertex),
+        }
+    }
+
+    /// Those that are not in another set.
+    pub fn without(mut self, other: &Found) -> Found {
+        match (&mut self, other) {
+            (Found::Few(all), _) => all.retain(|&vertex| !other.has(vertex)),
+            (Found::Many(marks), Found::Few(few)) => few.iter().for_each(|&vertex| marks.clear(vertex)),
+            (Found::Many(marks), Found::Many(others)) => {
+                marks.0.iter_mut().zip(&others.0).for_each(|(word, other)| *word &= !other);
+            }
+        }
+        self
+    }
+
+    /// All of them, ascending.
+    pub fn ascending(&self) -> Vec<Vertex> {
+        match self {
+            Found::Few(all) => all.clone(),
+            Found::Many(marks) => marks.ascending(),
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Found::Few(all) => size_of::<Vertex>() * all.capacity(),
+            Found::Many(marks) => marks.heap_bytes(),
+        }
     }
 }
 
@@ -98,7 +173,7 @@ impl Scratch {
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     way: Way,
-    pub seen: Marks,
+    pub seen: Found,
     pub found: Vec<Vertex>,
     /// The vertex of `found` whose neighbours come next, and behind which of them.
     at: usize,
@@ -107,7 +182,7 @@ pub(super) struct Reach {
 
 impl Reach {
     pub fn new(way: Way, start: Vertex) -> Reach {
-        let mut seen = Marks::default();
+        let mut seen = Found::default();
         seen.set(start);
         Reach { way, seen, found: vec![start], at: 0, behind: None }
     }
@@ -136,10 +211,10 @@ impl Reach {
 /// remembered and not entered again, whatever the start.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
-    wanted: Marks,
+    wanted: Found,
     /// Reach none of the wanted.
-    dead: Marks,
-    seen: Marks,
+    dead: Found,
+    seen: Found,
     /// What is marked in `seen`, to unmark it.
     found: Vec<Vertex>,
     stack: Vec<Frame>,
@@ -155,10 +230,10 @@ struct Frame {
 
 impl Probe {
     /// `dead` is known to reach none of the wanted.
-    pub fn new(wanted: Marks, dead: Vertex) -> Probe {
-        let mut marks = Marks::default();
+    pub fn new(wanted: Found, dead: Vertex) -> Probe {
+        let mut marks = Found::default();
         marks.set(dead);
-        Probe { wanted, dead: marks, seen: Marks::default(), found: Vec::new(), stack: Vec::new() }
+        Probe { wanted, dead: marks, seen: Found::default(), found: Vec::new(), stack: Vec::new() }
     }
 
     pub fn start(&mut self, from: Vertex) {
@@ -214,8 +289,40 @@ impl Probe {
 
     pub fn heap_bytes(&self) -> usize {
         let marks = [&self.wanted, &self.dead, &self.seen];
-        marks.into_iter().map(Marks::heap_bytes).sum::<usize>()
+        marks.into_iter().map(Found::heap_bytes).sum::<usize>()
             + self.found.capacity() * size_of::<Vertex>()
             + self.stack.capacity() * size_of::<Frame>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn set_of(vertices: &BTreeSet<u32>) -> Found {
+        let mut found = Found::default();
+        assert!(vertices.iter().all(|&vertex| found.set(Vertex(vertex))));
+        found
+    }
+
+    proptest! {
+        /// Few or many, and whichever of two has more.
+        #[test]
+        fn equals_a_set(
+            one in proptest::collection::btree_set(0u32..1_000, 0..300),
+            other in proptest::collection::btree_set(0u32..1_000, 0..300),
+        ) {
+            let (mut found, others) = (set_of(&one), set_of(&other));
+            prop_assert!((0..1_000).all(|vertex| found.has(Vertex(vertex)) == one.contains(&vertex)));
+            prop_assert!(one.iter().all(|&vertex| !found.set(Vertex(vertex))), "it is there");
+            let ascending = |set: &BTreeSet<u32>| set.iter().map(|&vertex| Vertex(vertex)).collect::<Vec<_>>();
+            prop_assert_eq!(found.ascending(), ascending(&one));
+            let left = one.difference(&other).copied().collect();
+            prop_assert_eq!(found.clone().without(&others).ascending(), ascending(&left));
+            other.iter().for_each(|&vertex| found.clear(Vertex(vertex)));
+            prop_assert_eq!(found.ascending(), ascending(&left));
+        }
     }
 }
