@@ -55,6 +55,9 @@ pub struct GroupConfig {
     pub lanes: u8,
     /// Changed components that the feed remembers; a consumer further behind walks the whole table.
     pub ring_capacity: usize,
+    /// Or so many changes of each component, if that is more: of one that lags for long there is one that nobody was told of, so that a
+    /// consumer is sent to a walk by an absence and never by a load.
+    pub ring_per_component: usize,
     /// Seed of the table of names (see [`CellTable::new`]); may differ between replicas.
     pub table_seed: u64,
     /// Ages for which a stream is remembered of which nothing comes; the same on all replicas.
@@ -63,8 +66,18 @@ pub struct GroupConfig {
 
 impl GroupConfig {
     pub fn new(id: GroupId, lanes: u8) -> GroupConfig {
-        let streams_kept = STREAMS_KEPT_AGES;
-        GroupConfig { id, lanes: lanes.clamp(1, LANES_MAX), ring_capacity: 1 << 20, table_seed: 0, streams_kept }
+        GroupConfig {
+            id,
+            lanes: lanes.clamp(1, LANES_MAX),
+            ring_capacity: 1 << 20,
+            ring_per_component: 2,
+            table_seed: 0,
+            streams_kept: STREAMS_KEPT_AGES,
+        }
+    }
+
+    fn ring(&self, version: u64) -> ChangeRing {
+        ChangeRing::growing(self.ring_capacity, self.ring_per_component, version)
     }
 
     /// A process with this configuration starts.
@@ -141,12 +154,12 @@ impl Group {
     /// A new group that has never been registered: it refuses batches until its first [`ToGroup::Confirmed`].
     pub fn new(config: GroupConfig) -> Group {
         let table = CellTable::new(config.table_seed);
-        let ring = ChangeRing::new(config.ring_capacity, 0);
+        let ring = config.ring(0);
         Group {
             config,
             applied: LogIndex(0),
             cells: Cells::new(table, ring),
-            series: Series::new(config.ring_capacity, 0),
+            series: Series::new(&config, 0),
             streams: Streams::default(),
             age: 0,
             guards: Vec::new(),

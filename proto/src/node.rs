@@ -208,6 +208,8 @@ pub struct NodeCore {
     outputs: VecDeque<Output>,
 }
 
+/// Bytes of durable entries after which other inputs are taken before more is applied: some milliseconds of work.
+const APPLIED_BYTES_MAX: usize = 64 << 10;
 /// Aggregators that a node may have.
 const SEATS: usize = AGGREGATORS_MAX as usize;
 
@@ -245,6 +247,7 @@ impl NodeCore {
     fn with_group(config: NodeConfig, nonce: u64, mut group: Group, log_bytes: u64) -> NodeCore {
         while group.poll_effect().is_some() {}
         group.take_touched();
+        group.tells_from_here();
         let mut log = commit::Log::new(group.applied(), group.table().len());
         log.push_cmd(&config, config.group.boot(nonce));
         let checkpoint = checkpoint::Checkpointer::new(log_bytes);
@@ -282,7 +285,7 @@ impl NodeCore {
             Input::AggregatorUp { seat } if usize::from(seat) < SEATS => self.on_aggregator_up(now, seat),
             Input::AggregatorGone { seat } if usize::from(seat) < SEATS => self.on_aggregator_gone(now, seat),
             Input::Aggregator { .. } | Input::AggregatorUp { .. } | Input::AggregatorGone { .. } => {}
-            Input::Durable { upto } => self.on_durable(now, upto),
+            Input::Durable { upto } => self.log.on_durable(upto),
             Input::Committed { command } => self.on_committed(now, &command),
             Input::Lead { nonce } => self.on_lead(now, nonce),
             Input::Follow => self.on_follow(),
@@ -292,6 +295,7 @@ impl NodeCore {
         if self.is_stopped {
             return;
         }
+        self.apply_durable(now);
         self.run_leases(now);
         self.run_ages(now);
         self.commit(now);
@@ -311,6 +315,7 @@ impl NodeCore {
             return None;
         }
         let times = [
+            self.log.is_durable_next().then_some(Time(0)),
             self.commit_due(),
             self.pulses_due(),
             self.leases_due(),
@@ -350,9 +355,14 @@ impl NodeCore {
 
     // ---- effects of applied entries ----
 
-    fn on_durable(&mut self, now: Time, upto: LogIndex) {
-        while let Some((index, entry, bytes)) = self.log.next_durable(upto) {
+    /// Applies what is durable, of much of it a part: the next input is taken, and a feed served, before the next part.
+    fn apply_durable(&mut self, now: Time) {
+        let mut applied = 0;
+        while applied < APPLIED_BYTES_MAX
+            && let Some((index, entry, bytes)) = self.log.next_durable()
+        {
             self.apply(now, index, &entry, bytes);
+            applied += bytes;
         }
         for guard in self.group.take_touched() {
             self.pulses.touch(guard, now);
@@ -435,7 +445,7 @@ impl NodeCore {
             return;
         }
         let Some(pull) = self.feeds[seat].parked.take() else { return };
-        let mut chunk = self.group.feed(&pull);
+        let mut chunk = self.group.tell(&pull);
         if bites(Bug::FeedBeforeSync) {
             let unsynced = |slot, lane| self.log.unsynced(slot, lane);
             chunk.components.iter_mut().for_each(|(slot, lane, value)| *value += unsynced(*slot, *lane));

@@ -1,7 +1,11 @@
 //! What changed since when: a bounded record of changed components, by version.
 //!
 //! A component that changes again moves to the end, so a consumer that asks `since(version)` gets each once, ascending by the
-//! version of its last change. When more distinct components changed than the ring holds, the oldest fall out and the ring no
+//! version of its last change. One that is asked for what changed up to now, and never for what it was in between, need not move before
+//! somebody was told of it: where the ring is [told](ChangeRing::told) what consumers know, it stays where it is until then. So what
+//! changes all the time is not always behind those who lag, and there are as many events that nobody knows of as components at most.
+//!
+//! When more distinct components changed than the ring holds, the oldest fall out and the ring no
 //! longer reaches back behind them: such a consumer walks the whole table instead.
 
 use std::collections::VecDeque;
@@ -11,6 +15,8 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub struct ChangeRing {
     capacity: usize,
+    /// Room for so many events of each component, where that is more.
+    per_component: usize,
     /// For each component the number (modulo 2^32) of its last event; stale events are skipped by comparing with it.
     last: Vec<u32>,
     events: VecDeque<u32>,
@@ -22,40 +28,72 @@ pub struct ChangeRing {
     live: usize,
     /// Every change after this version is here.
     reaches: u64,
+    /// Consumers may know of what changed up to this version; `None`: of anything.
+    told: Option<u64>,
+    /// Number of the first event that none knows of.
+    untold: u64,
 }
 
 impl ChangeRing {
     /// A ring for at most `capacity` events (4 bytes each, up to 2^31), empty as of `version`.
     pub fn new(capacity: usize, version: u64) -> ChangeRing {
+        ChangeRing::growing(capacity, 0, version)
+    }
+
+    /// The same, or for as many of each component, if that is more.
+    pub fn growing(capacity: usize, per_component: usize, version: u64) -> ChangeRing {
         assert!((1..=1 << 31).contains(&capacity), "capacity of a change ring");
         let (last, events, runs) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        ChangeRing { capacity, last, events, runs, first: 0, live: 0, reaches: version }
+        let (first, live, reaches) = (0, 0, version);
+        let (told, untold) = (None, u64::MAX);
+        ChangeRing { capacity, per_component, last, events, runs, first, live, reaches, told, untold }
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity.max(self.per_component.saturating_mul(self.last.len())).min(1 << 31)
+    }
+
+    /// Consumers may know of what changed up to this version, and of nothing behind it. `None`: they may know of anything.
+    pub fn told(&mut self, upto: Option<u64>) {
+        self.told = upto;
+        self.find_untold();
+    }
+
+    /// Whether consumers are known to have been told of less than what changed up to this version.
+    pub fn is_told_less_than(&self, version: u64) -> bool {
+        self.told.is_some_and(|told| told < version)
+    }
+
+    fn find_untold(&mut self) {
+        let end = self.first + self.events.len() as u64;
+        self.untold = self.told.map_or(u64::MAX, |told| {
+            let run = self.runs.partition_point(|&(at, _)| at <= told);
+            self.runs.get(run).map_or(end, |&(_, first)| first.max(self.first))
+        });
     }
 
     /// Records that `component` changed at `version`. Panics in debug builds if versions go back.
     #[inline]
     pub fn touch(&mut self, component: u32, version: u64) {
         let next = self.first + self.events.len() as u64;
-        let current = match self.runs.back() {
-            Some(&(last, first)) if last == version => first,
-            back => {
-                debug_assert!(back.is_none_or(|&(last, _)| last < version) && version > self.reaches);
-                self.runs.push_back((version, next));
-                next
-            }
-        };
+        let run = self.runs.back().copied();
+        debug_assert!(run.map_or(self.reaches + 1, |(last, _)| last) <= version);
+        let current = run.filter(|&(last, _)| last == version).map_or(next, |(_, first)| first);
         let at = component as usize;
         if at >= self.last.len() {
             self.last.resize(at + 1, 0);
         }
         match self.last_event(component, next) {
-            Some(number) if number >= current => return,
+            Some(number) if number >= current.min(self.untold) => return,
             Some(_) => {}
             None => self.live += 1,
         }
+        if run.is_none_or(|(last, _)| last < version) {
+            self.runs.push_back((version, next));
+        }
         self.last[at] = next as u32;
         self.events.push_back(component);
-        if self.events.len() > self.capacity {
+        if self.events.len() > self.capacity() {
             self.shrink();
         }
     }
@@ -70,11 +108,11 @@ impl ChangeRing {
 
     /// Drops stale events when they are many (amortized constant time), else the oldest event.
     fn shrink(&mut self) {
-        if self.live > self.capacity / 2 {
+        if self.live > self.capacity() / 2 {
             return self.drop_first();
         }
         let old = std::mem::take(&mut self.runs);
-        let events = std::mem::replace(&mut self.events, VecDeque::with_capacity(self.capacity + 1));
+        let events = std::mem::replace(&mut self.events, VecDeque::with_capacity(2 * self.live));
         let old_first = self.first;
         self.first += events.len() as u64;
         for (run, &(version, from)) in old.iter().enumerate() {
@@ -91,6 +129,7 @@ impl ChangeRing {
                 self.runs.push_back((version, start));
             }
         }
+        self.find_untold();
     }
 
     /// Whether every change after `version` is here; else walk the table.
@@ -191,6 +230,57 @@ mod tests {
                 prop_assert!(forget.is_some() || capacity < 40 || ring.reaches(0), "room for all, and all are here");
             }
         }
+    }
+
+    proptest! {
+        /// Whatever consumers were told, each of them knows the latest value of everything up to its cursor, and what nobody was told of
+        /// is there once.
+        #[test]
+        fn who_asks_from_where_it_was_told_misses_nothing(
+            steps in proptest::collection::vec((0u32..6, 0u64..2, 0usize..6, 1usize..9), 1..200), capacity in 1usize..20,
+        ) {
+            let mut ring = ChangeRing::growing(capacity, 2, 0);
+            // By consumer: its cursor, and by component the time at which it was told of it last.
+            let mut consumers = vec![(0u64, BTreeMap::<u32, usize>::new()); 2];
+            let (mut version, mut told, mut changed) = (1, 0, BTreeMap::<u32, (usize, u64)>::new());
+            ring.told(Some(0));
+            for (step, &(component, ahead, asks, most)) in steps.iter().enumerate() {
+                version += ahead;
+                ring.touch(component, version);
+                changed.insert(component, (step, version));
+                if let Some((cursor, known)) = consumers.get_mut(asks) && ring.reaches(*cursor) {
+                    let events: Vec<_> = ring.since(*cursor).collect();
+                    prop_assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+                    let mut upto = *cursor;
+                    // Whole versions only.
+                    for run in events.chunk_by(|a, b| a.1 == b.1).take(most) {
+                        run.iter().for_each(|&(component, _)| _ = known.insert(component, step));
+                        upto = run[0].1;
+                    }
+                    // A version that is not over may get more changes.
+                    *cursor = upto.min(version - 1);
+                    told = told.max(upto);
+                    ring.told(Some(told));
+                    let missed = changed.iter().find(|&(of, &(at, last))| last <= *cursor && known.get(of) < Some(&at));
+                    prop_assert_eq!(missed, None, "up to {}", cursor);
+                }
+                let untold: Vec<_> = ring.since(told).map(|(component, _)| component).collect();
+                prop_assert!(untold.len() <= 6 && untold.iter().all(|of| changed.contains_key(of)));
+                prop_assert!(ring.events.len() <= capacity.max(12));
+            }
+        }
+    }
+
+    #[test]
+    fn what_changes_all_the_time_is_not_always_behind_who_lags() {
+        let mut ring = ChangeRing::new(100, 0);
+        ring.told(Some(0));
+        (1..50).for_each(|version| ring.touch(0, version));
+        (1..9).for_each(|component| ring.touch(component, 50));
+        assert_eq!(ring.since(0).next(), Some((0, 1)), "nobody was told of it");
+        ring.told(Some(1));
+        ring.touch(0, 51);
+        assert_eq!((ring.since(1).count(), ring.since(50).next()), (9, Some((0, 51))));
     }
 
     #[test]

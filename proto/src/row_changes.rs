@@ -1,7 +1,8 @@
 //! What changed in rows of buckets, and when: each change by version, bounded.
 //!
 //! A row is many numbers, so that its last change alone does not say what of it is new since a version. Here every change is kept, until
-//! there are too many: who asks for what came after an earlier version than that walks all rows instead.
+//! there are too many: who asks for what came after an earlier version than that walks all rows instead. A change of which nobody was
+//! told is not kept twice where it is known what consumers were [told](RowChanges::told) (see [`ChangeRing`](crate::ring::ChangeRing)).
 
 use crate::series::{Horizon, Row, UnixTime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,11 +21,21 @@ pub type Parts = BTreeMap<u32, BTreeSet<Part>>;
 #[derive(Clone, Debug)]
 pub struct RowChanges {
     capacity: usize,
+    /// Room for so many changes of each row, where that is more.
+    per_row: usize,
     events: VecDeque<(u32, Part)>,
-    /// (version, how many events it has).
-    runs: VecDeque<(u64, u32)>,
+    /// (version, number of its first event), ascending in both.
+    runs: VecDeque<(u64, u64)>,
+    /// Number of the first event in `events`.
+    first: u64,
     /// Every change after this version is here.
     reaches: u64,
+    /// Consumers may know of what changed up to this version; `None`: of anything.
+    told: Option<u64>,
+    /// Number of the first event that none knows of.
+    untold: u64,
+    /// By row, where it is known what consumers were told: the number (modulo 2^32) of its last event.
+    last: Vec<u32>,
 }
 
 impl Part {
@@ -41,8 +52,8 @@ impl Part {
     }
 }
 
-/// These parts of a row, as far as they are kept.
-pub fn part_of(row: &Row, horizon: &Horizon, parts: &BTreeSet<Part>) -> Row {
+/// These parts of a row, ascending, as far as they are kept.
+pub fn part_of(row: &Row, horizon: &Horizon, parts: &[Part]) -> Row {
     if parts.contains(&Part::WHOLE) {
         let mut all = row.clone();
         all.expire(horizon);
@@ -54,30 +65,68 @@ pub fn part_of(row: &Row, horizon: &Horizon, parts: &BTreeSet<Part>) -> Row {
 impl RowChanges {
     /// For about `capacity` changes (8 bytes each; those of the newest version are always kept), empty as of `version`.
     pub fn new(capacity: usize, version: u64) -> RowChanges {
-        RowChanges { capacity, events: VecDeque::new(), runs: VecDeque::new(), reaches: version }
+        RowChanges::growing(capacity, 0, version)
+    }
+
+    /// The same, or for as many of each row, if that is more.
+    pub fn growing(capacity: usize, per_row: usize, version: u64) -> RowChanges {
+        let (events, runs, last) = Default::default();
+        let (told, untold) = (None, u64::MAX);
+        RowChanges { capacity, per_row, events, runs, first: 0, reaches: version, told, untold, last }
+    }
+
+    /// Consumers may know of what changed up to this version, and of nothing behind it. `None`: they may know of anything.
+    pub fn told(&mut self, upto: Option<u64>) {
+        self.told = upto;
+        self.untold = upto.map_or(u64::MAX, |told| {
+            let run = self.runs.partition_point(|&(at, _)| at <= told);
+            self.runs.get(run).map_or(self.end(), |&(_, first)| first)
+        });
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.events.len() as u64
     }
 
     /// A part of a row changed at a version.
     pub fn push(&mut self, version: u64, row: u32, part: Part) {
-        match self.runs.back_mut() {
-            Some(last) if last.0 == version => {
-                if self.events.back() == Some(&(row, part)) {
-                    return;
-                }
-                last.1 += 1;
-            }
-            last => {
-                debug_assert!(last.is_none_or(|last| last.0 < version), "versions only grow");
-                self.runs.push_back((version, 1));
-            }
+        let run = self.runs.back().copied();
+        debug_assert!(run.is_none_or(|(last, _)| last <= version), "versions only grow");
+        let is_new_run = run.is_none_or(|(last, _)| last < version);
+        if !is_new_run && self.events.back() == Some(&(row, part)) || self.is_untold(row, part) {
+            return;
+        }
+        if is_new_run {
+            self.runs.push_back((version, self.end()));
         }
         self.events.push_back((row, part));
-        while self.events.len() > self.capacity && self.runs.len() > 1 {
-            if let Some((version, count)) = self.runs.pop_front() {
-                self.events.drain(..count as usize);
-                self.reaches = version;
-            }
+        let most = self.capacity.max(self.per_row.saturating_mul(self.last.len()));
+        while self.events.len() > most && self.runs.len() > 1 {
+            let (version, next) = (self.runs[0].0, self.runs[1].1);
+            self.events.drain(..(next - self.first) as usize);
+            self.runs.pop_front();
+            (self.first, self.reaches) = (next, version);
         }
+    }
+
+    /// Whether the change is the last one of the row and none knows of it; else it is from now on.
+    fn is_untold(&mut self, row: u32, part: Part) -> bool {
+        if self.told.is_none() {
+            return false;
+        }
+        let at = row as usize;
+        if at >= self.last.len() {
+            self.last.resize(at + 1, 0);
+        }
+        let end = self.end();
+        let ago = u64::from((end as u32).wrapping_sub(self.last[at]));
+        let is_here =
+            ago != 0 && ago <= end - self.first && self.events[(end - ago - self.first) as usize] == (row, part);
+        let is_untold = is_here && end - ago >= self.untold;
+        if !is_untold {
+            self.last[at] = end as u32;
+        }
+        is_untold
     }
 
     /// Whether every change after `version` is here.
@@ -85,19 +134,27 @@ impl RowChanges {
         version >= self.reaches
     }
 
+    /// Whether anything changed after `version`.
+    pub fn changed_since(&self, version: u64) -> bool {
+        self.runs.back().is_some_and(|&(last, _)| last > version)
+    }
+
     /// (version, row, part) of the changes after a version, in order.
     pub fn since(&self, version: u64) -> impl Iterator<Item = (u64, u32, Part)> + '_ {
-        let first = self.runs.partition_point(|&(at, _)| at <= version);
-        // From the end: whoever asks is near it.
-        let wanted: usize = self.runs.range(first..).map(|&(_, count)| count as usize).sum();
-        let versions = self.runs.range(first..).flat_map(|&(at, count)| (0..count).map(move |_| at));
-        let events = self.events.range(self.events.len() - wanted..).copied();
-        versions.zip(events).map(|(version, (row, part))| (version, row, part))
+        let run = self.runs.partition_point(|&(at, _)| at <= version);
+        (run..self.runs.len()).flat_map(|run| {
+            let (version, from) = self.runs[run];
+            let to = self.runs.get(run + 1).map_or(self.end(), |&(_, next)| next);
+            let events = self.events.range((from - self.first) as usize..(to - self.first) as usize);
+            events.map(move |&(row, part)| (version, row, part))
+        })
     }
 
     /// Bytes allocated.
     pub fn heap_bytes(&self) -> usize {
-        self.events.capacity() * size_of::<(u32, Part)>() + self.runs.capacity() * size_of::<(u64, u32)>()
+        self.events.capacity() * size_of::<(u32, Part)>()
+            + self.runs.capacity() * size_of::<(u64, u64)>()
+            + 4 * self.last.capacity()
     }
 }
 
@@ -126,6 +183,41 @@ mod tests {
                 prop_assert!(changes.reaches(version));
             }
             prop_assert!(changes.reaches(5) || all.len() > capacity);
+        }
+
+        /// Whatever consumers were told, each of them knows of every change up to its cursor, and of what nobody was told of there is one.
+        #[test]
+        fn who_asks_from_where_it_was_told_misses_nothing(
+            steps in proptest::collection::vec((0u32..4, 0u64..3, 0u64..2, 0usize..6, 1usize..9), 1..200),
+        ) {
+            let mut changes = RowChanges::growing(20, 2, 0);
+            let mut consumers = vec![(0u64, BTreeMap::<(u32, Part), usize>::new()); 2];
+            let (mut version, mut told, mut changed) = (1, 0, BTreeMap::<(u32, Part), (usize, u64)>::new());
+            changes.told(Some(0));
+            for (step, &(row, minute, ahead, asks, most)) in steps.iter().enumerate() {
+                version += ahead;
+                let part = Part::at(UnixTime::default().plus(minute * 60));
+                changes.push(version, row, part);
+                changed.insert((row, part), (step, version));
+                if let Some((cursor, known)) = consumers.get_mut(asks) && changes.reaches(*cursor) {
+                    let events: Vec<_> = changes.since(*cursor).collect();
+                    let mut upto = *cursor;
+                    for run in events.chunk_by(|a, b| a.0 == b.0).take(most) {
+                        run.iter().for_each(|&(_, row, part)| _ = known.insert((row, part), step));
+                        upto = run[0].0;
+                    }
+                    *cursor = upto.min(version - 1);
+                    told = told.max(upto);
+                    changes.told(Some(told));
+                    let missed = changed.iter().find(|&(of, &(at, last))| last <= *cursor && known.get(of) < Some(&at));
+                    prop_assert_eq!(missed, None, "up to {}", cursor);
+                }
+            }
+            // Who lags does not make one that changes all the time many.
+            changes.told(Some(version));
+            let again = |version| changes.push(version, 0, Part::WHOLE);
+            (version + 1..version + 9).for_each(again);
+            prop_assert_eq!(changes.since(version).count(), 1);
         }
     }
 }

@@ -164,6 +164,8 @@ pub enum Bug {
     LastPartOnly,
     /// A row that changes while a checkpoint is being made is saved as it is after that.
     SavedLate,
+    /// What changes again after an aggregator was told of it is not recorded anew.
+    ToldForgotten,
     /// What reaches a counter already is added to its total again when another path comes.
     DiamondCountedTwice,
     /// What a removed edge carried is taken off although another path is left.

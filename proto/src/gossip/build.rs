@@ -199,7 +199,8 @@ fn rows_of(view: &View, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8, R
         let (slot, valve, row) = view.row(number);
         let valve = view.valves()[usize::from(valve)];
         let last = parts.last().copied().filter(|_| bites(Bug::LastPartOnly));
-        let part = part_of(row, view.horizon_of(slot), &last.map_or_else(|| parts.clone(), |last| [last].into()));
+        let parts = last.map_or_else(|| parts.iter().copied().collect(), |last| vec![last]);
+        let part = part_of(row, view.horizon_of(slot), &parts);
         if !part.is_empty() {
             let index = group_index(&mut delta.groups, valve.group);
             found.extend(part.pieces(ROW_BUCKETS_MAX).map(|piece| (slot, index, valve.lane, piece)));

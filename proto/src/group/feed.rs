@@ -6,7 +6,7 @@ use crate::group::cells::Component;
 use crate::ids::{CellId, LogIndex};
 use crate::limits::{GRANULARITIES_MAX, MESSAGE_BYTES_MAX, ROW_BUCKETS_MAX};
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, IS_ROW};
-use crate::row_changes::{Part, Parts, part_of};
+use crate::row_changes::{Part, part_of};
 use crate::series::{Row, codec};
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
@@ -35,7 +35,36 @@ impl Group {
                 || pull.rows_told > 0
                 || behind
                 || self.cells.ring.changed_since(pull.cursor.0)
+                || self.series.changes().changed_since(pull.cursor.0)
                 || pull.slots_known < self.cells.table.len())
+    }
+
+    /// What this process tells consumers from here on is all that they may know behind what is applied now: it alone speaks for the group.
+    pub fn tells_from_here(&mut self) {
+        self.note_told(Some(self.applied));
+    }
+
+    /// Somebody else speaks for the group, and may tell consumers of anything.
+    pub fn is_told_by_others(&mut self) {
+        self.note_told(None);
+    }
+
+    /// What a consumer is told now: [`Group::feed`], and from here on it is known that it was.
+    pub fn tell(&mut self, pull: &FeedPull) -> FeedChunk {
+        let chunk = self.feed(pull);
+        // Of a part of an entry, or of all as it is now, more is known than the cursor says.
+        let is_partial = chunk.walk.is_some() || chunk.rows_told > 0 || chunk.upto == chunk.base;
+        let upto = if is_partial { chunk.applied } else { chunk.upto };
+        if self.cells.ring.is_told_less_than(upto.0) && !bites(Bug::ToldForgotten) {
+            self.note_told(Some(upto));
+        }
+        chunk
+    }
+
+    fn note_told(&mut self, upto: Option<LogIndex>) {
+        let upto = upto.map(|upto| upto.0);
+        self.cells.ring.told(upto);
+        self.series.told(upto);
     }
 
     /// What changed after the pull's cursor, cut to its byte limit; an empty chunk if nothing did. Names of slots come before
@@ -109,9 +138,9 @@ impl Group {
         }
         let base = pull.cursor.0;
         let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX.saturating_sub(bytes_of(&chunk, &self.cells.table)));
-        let (mut parts, mut bytes, kept) = (Parts::new(), 0, self.series.granularities());
-        // What the present entry has added, and the entry before it.
-        let (mut entry, mut before, mut own) = (base, base, Vec::new());
+        let (mut parts, mut bytes, kept) = (Vec::new(), 0, self.series.granularities());
+        // The present entry, the one before it, and where in `parts` the present one begins.
+        let (mut entry, mut before, mut own) = (base, base, 0);
         for (version, number, part) in self.series.changes().since(base).take_while(|&(at, ..)| at <= chunk.upto.0) {
             if version > entry {
                 if bytes >= limit {
@@ -119,16 +148,12 @@ impl Group {
                     break;
                 }
                 (before, entry) = (entry, version);
-                own.clear();
+                own = parts.len();
             }
-            if parts.entry(number).or_default().insert(part) {
-                own.push((number, part));
-                bytes += self.part_bytes(number, kept);
-            }
+            parts.push((number, part));
+            bytes += self.part_bytes(number, kept);
             if bytes > limit && before > base {
-                for (number, part) in &own {
-                    parts.entry(*number).or_default().remove(part);
-                }
+                parts.truncate(own);
                 chunk.upto = LogIndex(before);
                 break;
             }
@@ -136,7 +161,7 @@ impl Group {
                 return self.begin_rows(chunk, pull);
             }
         }
-        match self.put_parts(&mut chunk, &parts) {
+        match self.put_parts(&mut chunk, parts) {
             true => chunk,
             false => FeedChunk { upto: pull.cursor, ..chunk },
         }
@@ -145,15 +170,15 @@ impl Group {
     /// The first entry changed more rows than go into the chunk.
     fn begin_rows(&self, mut chunk: FeedChunk, pull: &FeedPull) -> FeedChunk {
         chunk.upto = pull.cursor;
-        let room = CHUNK_BYTES_MAX.saturating_sub(bytes_of(&chunk, &self.cells.table)) / PART_BYTES + 1;
-        chunk.rows_told = self.put_some(&mut chunk, 0, room);
+        let room = CHUNK_BYTES_MAX.saturating_sub(bytes_of(&chunk, &self.cells.table));
+        chunk.rows_told = self.put_some(&mut chunk, 0, room.min(pull.bytes_max as usize));
         chunk
     }
 
     /// Of the first entry the changes of rows that are not told yet. Its components were told with the first of them.
     fn rest_of_rows(&self, pull: &FeedPull) -> FeedChunk {
         let mut chunk = Filling::new(self, pull).finish_partial();
-        let room = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX) / PART_BYTES + 1;
+        let room = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX);
         let changes = self.series.changes();
         let Some(entry) = changes.since(pull.cursor.0).map(|(version, ..)| version).next() else { return chunk };
         let all = changes.since(pull.cursor.0).take_while(|&(version, ..)| version == entry).count();
@@ -166,34 +191,42 @@ impl Group {
         chunk
     }
 
-    /// Adds some of the changes of rows of the first entry behind a chunk; how many are told then.
+    /// Adds some of the changes of rows of the first entry behind a chunk, within so many bytes, at least one; how many are told then.
     fn put_some(&self, chunk: &mut FeedChunk, told: usize, room: usize) -> u32 {
         let mut changes = self.series.changes().since(chunk.base.0).peekable();
         let entry = changes.peek().map(|&(version, ..)| version);
         let of_entry = changes.take_while(|&(version, ..)| Some(version) == entry);
-        let (mut parts, mut count) = (Parts::new(), 0);
-        for (_, number, part) in of_entry.skip(told).take(room) {
-            parts.entry(number).or_default().insert(part);
-            count += 1;
-        }
-        (told + if self.put_parts(chunk, &parts) { count } else { 0 }) as u32
+        let (mut bytes, kept) = (0, self.series.granularities());
+        let fits = |&(_, number, _): &(u64, u32, Part)| {
+            let is_first = bytes == 0;
+            bytes += self.part_bytes(number, kept);
+            is_first || bytes <= room
+        };
+        let parts: Vec<_> = of_entry.skip(told).take_while(fits).map(|(_, number, part)| (number, part)).collect();
+        let count = parts.len();
+        (told + if self.put_parts(chunk, parts) { count } else { 0 }) as u32
     }
 
     /// Adds these parts of rows, with the names that they need; none where there is no room for the names.
-    fn put_parts(&self, chunk: &mut FeedChunk, parts: &Parts) -> bool {
-        let last = parts.keys().map(|&number| self.cells.component(number).slot).max();
+    fn put_parts(&self, chunk: &mut FeedChunk, mut parts: Vec<(u32, Part)>) -> bool {
+        parts.sort_unstable();
+        parts.dedup();
+        let rows = || parts.chunk_by(|a, b| a.0 == b.0);
+        let last = parts.iter().map(|&(number, _)| self.cells.component(number).slot).max();
         let kept = self.series.granularities();
-        let following =
-            parts.iter().map(|(&number, parts)| ROW_BYTES + parts.len() * self.part_bytes(number, kept)).sum();
+        let following = rows().map(|of| ROW_BYTES + of.len() * self.part_bytes(of[0].0, kept)).sum();
         if !self.name_rows(chunk, last.map_or(0, |slot| slot + 1), following) {
             return false;
         }
-        for (&number, parts) in parts {
-            let component = self.cells.component(number);
-            let Some(row) = self.series.row(number) else { continue };
+        let mut of_row = Vec::new();
+        for parts in rows() {
+            let component = self.cells.component(parts[0].0);
+            let Some(row) = self.series.row(parts[0].0) else { continue };
             let Some(horizon) = self.series.horizon_of(component.slot, &self.cells.table) else { continue };
-            let last = parts.last().copied().filter(|_| bites(Bug::LastPartOnly));
-            let part = part_of(row, horizon, &last.map_or_else(|| parts.clone(), |last| [last].into()));
+            of_row.clear();
+            let told = if bites(Bug::LastPartOnly) { &parts[parts.len() - 1..] } else { parts };
+            of_row.extend(told.iter().map(|&(_, part)| part));
+            let part = part_of(row, horizon, &of_row);
             if !part.is_empty() {
                 chunk.rows.push((component.slot, component.lane, part));
             }
@@ -308,7 +341,7 @@ impl<'a> Filling<'a> {
             let component = group.cells.component(number);
             let horizon = group.series.horizon_of(component.slot, &group.cells.table);
             if let Some((row, horizon)) = group.series.row(number).zip(horizon) {
-                let whole = part_of(row, horizon, &[Part::WHOLE].into());
+                let whole = part_of(row, horizon, &[Part::WHOLE]);
                 let bytes = ROW_BYTES + row_bytes(&whole);
                 let first = self.chunk.rows.is_empty() && self.chunk.components.is_empty();
                 if !first && self.bytes + bytes > self.limit || !self.name_upto(component.slot + 1) {

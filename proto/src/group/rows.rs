@@ -15,7 +15,6 @@ use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream, Streams};
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
 use crate::limits::{COMPONENT_MAX, LANES_MAX, NAME_BYTES_MAX};
-use crate::ring::ChangeRing;
 use crate::series::{Row as Buckets, UnixTime};
 use crate::table::CellTable;
 use serde::{Deserialize, Serialize};
@@ -348,10 +347,10 @@ impl Loading {
             guard.queue = Queue::to_load(head, next);
         }
         let table = CellTable::with_namespaces(config.table_seed, meta.table_namespaces.clone());
-        let ring = ChangeRing::new(config.ring_capacity, meta.applied.0);
+        let ring = config.ring(meta.applied.0);
         let mut cells = Cells::new(table, ring);
         cells.widen(meta.lanes);
-        let mut series = Series::new(config.ring_capacity, meta.applied.0);
+        let mut series = Series::new(&config, meta.applied.0);
         let spaces = series.load_spaces(meta.clock, std::mem::take(&mut meta.series));
         spaces.ok_or(malformed(&[META], "the terms of a series are out of bounds"))?;
         Ok(Loading { meta, group: Group { cells, series, ..Group::new(config) }, best: None, roomy: (0, 0) })

@@ -3,9 +3,9 @@
 //! The stamps of the log are the clock. An increment without an event time happens at its entry's stamp, or at the latest one
 //! before, should a leader's clock have gone back.
 
-use super::Group;
 use super::blocks::Blocks;
 use super::cells::Cells;
+use super::{Group, GroupConfig};
 use crate::ids::Half;
 use crate::limits::{NAMESPACES_MAX, ROW_BUCKETS_MAX};
 use crate::msg::{Batch, BatchError, SeriesTerms};
@@ -68,13 +68,13 @@ pub(super) struct SavedRow {
 
 impl Series {
     /// For about as many changes as a ring of components remembers; empty as of a version.
-    pub fn new(capacity: usize, version: u64) -> Series {
+    pub fn new(config: &GroupConfig, version: u64) -> Series {
         Series {
             clock: UnixTime::default(),
             spaces: Vec::new(),
             places: NamespacePlaces::default(),
             rows: Vec::new(),
-            changes: RowChanges::new(capacity, version),
+            changes: RowChanges::growing(config.ring_capacity, config.ring_per_component, version),
             dirty: Blocks::default(),
             saving: None,
             sweep_next: 0,
@@ -96,6 +96,11 @@ impl Series {
 
     pub fn changes(&self) -> &RowChanges {
         &self.changes
+    }
+
+    /// See [`RowChanges::told`].
+    pub fn told(&mut self, upto: Option<u64>) {
+        self.changes.told(upto);
     }
 
     /// An entry was proposed at `now`.

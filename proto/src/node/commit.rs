@@ -36,6 +36,8 @@ pub(super) struct Log {
     next_slot: u32,
     /// Appended and not yet durable, with their sizes.
     flying: VecDeque<(LogIndex, GroupEntry, usize)>,
+    /// Of those, what is durable and not applied yet ends here.
+    durable: LogIndex,
     /// The last entry of every commit on its way.
     commits: VecDeque<LogIndex>,
     last_index: LogIndex,
@@ -78,6 +80,7 @@ impl Log {
             pending: BTreeMap::new(),
             next_slot: slots,
             flying: VecDeque::new(),
+            durable: applied,
             commits: VecDeque::new(),
             last_index: applied,
             last_commit: None,
@@ -182,10 +185,18 @@ impl Log {
         Some((self.last_index, GroupEntry { now, first_new_slot, new_cells, cmds }))
     }
 
+    /// All entries up to this one are durable.
+    pub fn on_durable(&mut self, upto: LogIndex) {
+        self.durable = self.durable.max(upto);
+    }
+
+    pub fn is_durable_next(&self) -> bool {
+        self.flying.front().is_some_and(|(index, _, _)| *index <= self.durable)
+    }
+
     /// The next entry that is durable, to be applied, with its size.
-    pub fn next_durable(&mut self, upto: LogIndex) -> Option<(LogIndex, GroupEntry, usize)> {
-        let durable = self.flying.front().is_some_and(|(index, _, _)| *index <= upto);
-        let (index, entry, bytes) = durable.then(|| self.flying.pop_front()).flatten()?;
+    pub fn next_durable(&mut self) -> Option<(LogIndex, GroupEntry, usize)> {
+        let (index, entry, bytes) = self.is_durable_next().then(|| self.flying.pop_front()).flatten()?;
         for cell in &entry.new_cells {
             self.pending.remove(cell);
         }

@@ -58,6 +58,10 @@ impl NodeCore {
         self.log = commit::Log::new(self.group.applied(), self.group.table().len());
         (self.clients, self.leases) = (Default::default(), Default::default());
         self.feeds = Feed::all(self.group.applied());
+        match role {
+            Role::Follows => self.group.is_told_by_others(),
+            Role::Alone | Role::Leads => self.group.tells_from_here(),
+        }
         self.pulses = pulse::Pulses::new(self.group.guards().len());
         self.aged_at = None;
         self.outputs.push_back(Output::EndClients);
@@ -115,7 +119,8 @@ impl NodeCore {
         let follows = index == self.group.applied().next() || bites(Bug::LeadershipGapTaken);
         let counts = follows && (self.group.is_last_boot(start) || begins(entry, start));
         if counts || bites(Bug::StaleLeaderTaken) {
-            let due = self.log.next_durable(index).is_some();
+            self.log.on_durable(index);
+            let due = self.log.next_durable().is_some();
             debug_assert!(due || !own, "an own entry that counts is the next one under way");
             self.apply(now, self.group.applied().next(), entry, bytes);
         }

@@ -99,7 +99,7 @@ fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
         checkpoint_part_bytes: 2 << 10,
         ..NodeConfig::new(group, lanes)
     };
-    config.group.ring_capacity = 16;
+    (config.group.ring_capacity, config.group.ring_per_component) = (16, 0);
     config.group.streams_kept = plan.forgetting.kept;
     config
 }

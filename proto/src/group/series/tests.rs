@@ -18,7 +18,7 @@ fn id() -> GroupId {
 }
 
 fn config() -> GroupConfig {
-    GroupConfig { ring_capacity: 40, ..GroupConfig::new(id(), LANES) }
+    GroupConfig { ring_capacity: 40, ring_per_component: 0, ..GroupConfig::new(id(), LANES) }
 }
 
 fn time(ago_s: u64) -> UnixTime {
@@ -137,12 +137,12 @@ impl Consumer {
         }
     }
 
-    fn follow(&mut self, group: &Group, bytes_max: u32) {
+    fn follow(&mut self, group: &mut Group, bytes_max: u32) {
         for pulls in 0.. {
             if !group.has_feed(&self.pull(bytes_max)) {
                 return;
             }
-            self.take(group.feed(&self.pull(bytes_max)));
+            self.take(group.tell(&self.pull(bytes_max)));
             assert!(pulls < 20_000, "the feed makes no progress");
         }
     }
@@ -206,6 +206,9 @@ proptest! {
         let out_of_range = if refuses { OutOfRange::Refused } else { OutOfRange::TotalOnly };
         let mut group = started(policy(late_h * HOUR_S, out_of_range));
         let (mut store, mut log, mut consumer, mut recount) = (Store::default(), Vec::new(), Consumer::default(), Recount::default());
+        if late_h % 2 == 0 {
+            group.tells_from_here();
+        }
         store.put(group.checkpoint());
         let (mut now_s, mut seqs) = (BEGIN_S, [0u64; LANES as usize]);
         let mut covered = 0;
@@ -250,20 +253,21 @@ proptest! {
                     store.put(saved.into_iter().take(kept));
                     group = store.load().expect("one is complete");
                     log.iter().for_each(|entry| drop(apply(&mut group, entry)));
+                    group.tells_from_here();
                     prop_assert_eq!(rows(&group), recount.rows(&group));
                     // Who follows comes back, too: what it was told in part is void.
                     (consumer.walk, consumer.rows_told, consumer.names) = (None, 0, 0);
                 }
-                2..5 => consumer.follow(&group, bytes_max),
-                5 => consumer.take(group.feed(&consumer.pull(bytes_max))),
+                2..5 => consumer.follow(&mut group, bytes_max),
+                5 => consumer.take(group.tell(&consumer.pull(bytes_max))),
                 _ => save_some(&mut group, &mut store, &mut log, &mut covered, cut.into()),
             }
         }
-        consumer.follow(&group, bytes_max);
+        consumer.follow(&mut group, bytes_max);
         prop_assert_eq!(consumer.holds(&group), recount.rows(&group));
         // And who has heard nothing walks over all of it.
         let mut other = Consumer::default();
-        other.follow(&group, bytes_max);
+        other.follow(&mut group, bytes_max);
         prop_assert_eq!(other.holds(&group), recount.rows(&group));
     }
 }
@@ -294,15 +298,15 @@ fn an_entry_of_very_many_rows_is_told_in_pieces() {
     let new_cells = (0..6).map(|key| name(key).total()).collect();
     apply(&mut group, &GroupEntry { first_new_slot, new_cells, ..entry(BEGIN_S, Vec::new()) });
     let mut consumer = Consumer::default();
-    consumer.follow(&group, 1 << 20);
+    consumer.follow(&mut group, 1 << 20);
     let minutes: Vec<UnixTime> = (0..30_000).map(|n| time(n % 3_600)).collect();
     let items: Vec<(u32, u64)> = (0..30_000).map(|n| (n % 6, 1)).collect();
-    let wide = Series::new(1 << 20, group.applied().0);
+    let wide = Series::new(&GroupConfig::new(id(), LANES), group.applied().0);
     group.series.changes = wide.changes;
     apply(&mut group, &entry(BEGIN_S, vec![batch(0, 1, &items, minutes)]));
     let mut chunks = 0;
     while group.has_feed(&consumer.pull(1_000)) {
-        consumer.take(group.feed(&consumer.pull(1_000)));
+        consumer.take(group.tell(&consumer.pull(1_000)));
         chunks += 1;
     }
     assert!(chunks > 10, "{chunks} chunks");
