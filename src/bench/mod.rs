@@ -26,12 +26,17 @@ mod whole;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
 
 use self::line::{Line, Sample};
 use crate::cost::{self, Cost};
+
+/// Between two looks at memory.
+const MEMORY_EVERY: Duration = Duration::from_millis(500);
+const MIB_PER_GIB: f64 = 1_024.0;
 
 /// One figure, or a few that belong together.
 pub struct Bench {
@@ -190,4 +195,27 @@ impl Meter {
     pub fn cpu_s(&self) -> Option<f64> {
         Some(cost::of_this_tree()?.cpu_s_since(self.0.as_ref()?))
     }
+
+    /// Bytes handed to the disk since the start by processes that are still there.
+    pub fn written_bytes(&self) -> Option<u64> {
+        Some(cost::of_this_tree()?.written_bytes.saturating_sub(self.0.as_ref()?.written_bytes))
+    }
+}
+
+/// Does something; and the most memory, GiB, that this tree of processes has taken meanwhile.
+pub(crate) fn with_memory_gib<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut most_mib = 0.0f64;
+            while !is_over.load(Ordering::Acquire) {
+                most_mib = most_mib.max(cost::of_this_tree().map_or(0.0, |cost| cost.memory_mib));
+                std::thread::sleep(MEMORY_EVERY);
+            }
+            most_mib
+        });
+        let done = work();
+        is_over.store(true, Ordering::Release);
+        (done, watching.join().expect("it does not panic") / MIB_PER_GIB)
+    })
 }
