@@ -6,6 +6,8 @@
 
 mod driver;
 mod keys;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 
 pub use keys::name;
 

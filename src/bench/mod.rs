@@ -15,6 +15,8 @@ mod live_demo;
 pub mod load;
 mod memory;
 mod node;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod reads;
 mod recovery;
 mod replicas;
@@ -33,6 +35,17 @@ use thiserror::Error;
 
 use self::line::{Line, Sample};
 use crate::cost::{self, Cost};
+
+/// Only a build that is asked for it has PostgreSQL's client.
+#[cfg(not(feature = "postgres"))]
+mod postgres {
+    use super::{BenchError, Plan, Sample};
+
+    pub fn run(_: &Plan) -> Result<Vec<Sample>, BenchError> {
+        let why = "this program was built without PostgreSQL's client: build it with `--features postgres`";
+        Err(BenchError::Setup(why.to_owned()))
+    }
+}
 
 /// Between two looks at memory.
 const MEMORY_EVERY: Duration = Duration::from_millis(500);
@@ -88,6 +101,11 @@ pub const BENCHES: &[Bench] = &[
         about: "the same with two levels above them, and edges that change",
         run: series::hierarchy,
     },
+    Bench {
+        name: "postgres",
+        about: "PostgreSQL beside it: 1,000,000 counters with minutes, hours and days, batched upserts",
+        run: postgres::run,
+    },
     Bench { name: "memory", about: "bytes per cell of a node and of a view", run: memory::run },
     Bench { name: "gossip", about: "bytes that data centres tell one another", run: gossip::run },
     Bench { name: "converged", about: "demo: a minute at 70,000/s, until all views are equal", run: whole::converged },
@@ -112,6 +130,8 @@ pub struct Plan {
     pub size: Option<usize>,
     /// Slept after every sync of a node's disk.
     pub flush_delay: Duration,
+    /// Where the programs of PostgreSQL are, instead of where they are looked for.
+    pub postgres_bin: Option<PathBuf>,
     /// From 0; a source of chance.
     pub run: u32,
 }
