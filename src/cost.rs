@@ -19,6 +19,8 @@ pub struct Cost {
     pub cpu_s: f64,
     /// Resident memory, MiB; pages that processes share are counted in each.
     pub rss_mib: f64,
+    /// Resident memory, MiB, with what processes share (shared memory, files) counted once: as much as the one has that has most of it.
+    pub memory_mib: f64,
     /// Handed to the disk by processes that are still there.
     pub written_bytes: u64,
 }
@@ -28,6 +30,25 @@ pub struct Cost {
 struct Process {
     parent: u32,
     cpu_ticks: u64,
+}
+
+/// What a process has in memory, MiB: pages of its own, of shared memory, and of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Resident {
+    own: f64,
+    shared: f64,
+    files: f64,
+}
+
+impl Resident {
+    fn mib(&self) -> f64 {
+        self.own + self.shared + self.files
+    }
+}
+
+fn shared_once_mib(all: &[Resident]) -> f64 {
+    let most = |of: fn(&Resident) -> f64| all.iter().map(of).fold(0.0, f64::max);
+    all.iter().map(|each| each.own).sum::<f64>() + most(|each| each.shared) + most(|each| each.files)
 }
 
 /// What this process and its descendants have cost so far; `None` where there is no `/proc`.
@@ -41,9 +62,15 @@ pub fn of_tree(root: u32) -> Option<Cost> {
     processes.get(&root)?;
     let members = tree(&processes, root);
     let ticks: u64 = members.iter().map(|pid| processes[pid].cpu_ticks).sum();
-    let rss_mib = members.iter().filter_map(|&pid| rss_mib(pid)).sum();
+    let resident: Vec<Resident> = members.iter().filter_map(|&pid| resident(pid)).collect();
+    let rss_mib = resident.iter().map(Resident::mib).sum();
     let written_bytes = members.iter().filter_map(|&pid| written_bytes(pid)).sum();
-    Some(Cost { cpu_s: ticks as f64 / TICKS_PER_SECOND, rss_mib, written_bytes })
+    Some(Cost {
+        cpu_s: ticks as f64 / TICKS_PER_SECOND,
+        rss_mib,
+        memory_mib: shared_once_mib(&resident),
+        written_bytes,
+    })
 }
 
 impl Cost {
@@ -79,8 +106,8 @@ fn tree(processes: &HashMap<u32, Process>, root: u32) -> Vec<u32> {
     members
 }
 
-fn rss_mib(pid: u32) -> Option<f64> {
-    parse_rss_mib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+fn resident(pid: u32) -> Option<Resident> {
+    parse_resident(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
 fn written_bytes(pid: u32) -> Option<u64> {
@@ -91,10 +118,13 @@ fn parse_written_bytes(io: &str) -> Option<u64> {
     io.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
 }
 
-fn parse_rss_mib(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024.0)
+fn parse_resident(status: &str) -> Option<Resident> {
+    let mib = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib / 1024.0)
+    };
+    Some(Resident { own: mib("RssAnon:")?, shared: mib("RssShmem:")?, files: mib("RssFile:")? })
 }
 
 #[cfg(test)]
@@ -110,8 +140,16 @@ mod tests {
 
     #[test]
     fn memory_is_read_in_mebibytes() {
-        assert_eq!(parse_rss_mib("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2.0));
-        assert_eq!(parse_rss_mib("Name:\tx\n"), None);
+        let status = "Name:\tx\nRssAnon:\t   2048 kB\nRssFile:\t    512 kB\nRssShmem:\t   1024 kB\n";
+        assert_eq!(parse_resident(status), Some(Resident { own: 2.0, shared: 1.0, files: 0.5 }));
+        assert_eq!(parse_resident("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn what_processes_share_is_counted_once() {
+        let process = |own, shared| Resident { own, shared, files: 1.0 };
+        assert_eq!(shared_once_mib(&[process(2.0, 100.0), process(3.0, 80.0), process(4.0, 0.0)]), 110.0);
+        assert_eq!(shared_once_mib(&[]), 0.0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Benches as a user runs them, tiny: that they run, that what they print has its fields, and that what they counted adds up
 //! (a bench of increments that were not all counted once fails by itself). Never how fast.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -91,6 +92,34 @@ fn killed_processes_answer_again() {
     assert_eq!(line["figures"][0]["values"].as_array().unwrap().len(), 4, "{line}");
 }
 
+/// Both sums are right: the figures say so.
+#[cfg(feature = "postgres")]
+#[test]
+fn postgresql_counts_the_same_beside_us() {
+    let missing = bench(&["postgres", "--postgres-bin", "no-such-folder"]);
+    let complaint = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(!missing.status.success() && complaint.contains("postgresql-15"), "{complaint}");
+    let arguments = ["postgres", "--seconds", "0.3", "--size", "2000"];
+    if !Path::new("/usr/lib/postgresql/15/bin/postgres").exists() {
+        return;
+    }
+    let line = line(&arguments, &["ours to PostgreSQL's", "PostgreSQL: increments into", "ours: written"]);
+    let rows = line["figures"].as_array().unwrap();
+    let off = rows.iter().filter(|row| row["must"] == 0.0);
+    assert!(off.clone().count() == 4 && off.clone().all(|row| row["worst"] == 0.0), "{line}");
+    let with = rows.iter().find_map(|row| row["with"][0].as_str()).expect("what it was measured with");
+    assert!(with.contains("fsync=on") && with.contains("synchronous_commit=on"), "{with}");
+}
+
+/// Without its client it says how to be built.
+#[cfg(not(feature = "postgres"))]
+#[test]
+fn postgresql_needs_a_build_that_has_its_client() {
+    let refused = bench(&["postgres"]);
+    let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && complaint.contains("--features postgres"), "{complaint}");
+}
+
 #[test]
 fn benches_are_listed_and_unknown_ones_are_refused_with_the_list() {
     let listed = bench(&[]);
@@ -117,7 +146,7 @@ fn lines_become_a_table_and_other_files_are_refused() {
 
 #[test]
 fn the_documented_table_is_made_of_the_documented_lines() {
-    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let table = bench(&["report", &docs.join("figures.json").display().to_string()]);
     let page = std::fs::read_to_string(docs.join("figures.md")).expect("docs/figures.md");
     assert!(table.status.success() && page.ends_with(&*String::from_utf8_lossy(&table.stdout)), "make it again");

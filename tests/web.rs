@@ -1,6 +1,10 @@
 //! The pages in a real browser, and the browser library in Node.js. Chromium is Debian's; npm's packages are put beside the build
 //! output. Screenshots are left there too.
 
+#[path = "npm/install.rs"]
+mod npm;
+
+use npm::must;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -13,13 +17,6 @@ fn output() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("web")
 }
 
-fn must(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{command:?}: {text}");
-    text
-}
-
 /// Debian's Chromium, installed if it is missing and this may install.
 fn chromium() -> PathBuf {
     let path = PathBuf::from("/usr/bin/chromium");
@@ -28,17 +25,6 @@ fn chromium() -> PathBuf {
         must(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "chromium"]));
     }
     path
-}
-
-/// The folder whose `node_modules` has what the lock file says.
-fn modules() -> PathBuf {
-    let folder = output().join("npm");
-    std::fs::create_dir_all(&folder).unwrap();
-    for file in ["package.json", "package-lock.json"] {
-        std::fs::copy(Path::new(FOLDER).join(file), folder.join(file)).unwrap();
-    }
-    must(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&folder));
-    folder
 }
 
 /// A demo, or another command that runs on, whose standard output is read line by line; stopped when dropped.
@@ -92,7 +78,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Runs a file of tests in Chromium against the demo's page; prints what it measured.
 fn in_chromium(file: &str, page: &str, token: &str) {
-    let (chromium, modules) = (chromium(), modules());
+    let (chromium, modules) = (chromium(), npm::modules("web"));
     let shots = output().join("screenshots");
     std::fs::create_dir_all(&shots).unwrap();
     let mut tests = Command::new("node");

@@ -146,7 +146,7 @@ impl Flusher {
         let input = match event {
             Event::Connected => Input::Connected { link },
             Event::Message(message) => Input::FromNode { link, message },
-            Event::Gone => {
+            Event::Gone(_) => {
                 self.links.remove(&link);
                 Input::Disconnected { link }
             }

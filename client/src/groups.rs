@@ -1,7 +1,7 @@
 //! Links to the groups of one data centre, for who numbers batches itself: a loader whose journal says what it sent.
 
 use crate::error::ConnectError;
-use crate::link::{Dialer, EVENTS_MAX, Event, Link};
+use crate::link::{Dialer, ENDED, EVENTS_MAX, Event, Link};
 use crate::site::GroupSite;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub struct Groups {
 pub enum GroupEvent {
     Connected,
     Message(ToClient),
-    /// It is broken, or could not be made.
-    Gone,
+    /// It is broken, or could not be made: why.
+    Gone(String),
 }
 
 /// A link to the node that speaks for a group. Dropped, it is gone.
@@ -84,7 +84,7 @@ impl GroupLink {
         match self.events.try_recv() {
             Ok(known) => Some(event(Some(known))),
             Err(mpsc::error::TryRecvError::Empty) => None,
-            Err(mpsc::error::TryRecvError::Disconnected) => Some(GroupEvent::Gone),
+            Err(mpsc::error::TryRecvError::Disconnected) => Some(event(None)),
         }
     }
 }
@@ -93,6 +93,7 @@ fn event(event: Option<(LinkId, Event)>) -> GroupEvent {
     match event {
         Some((_, Event::Connected)) => GroupEvent::Connected,
         Some((_, Event::Message(message))) => GroupEvent::Message(message),
-        Some((_, Event::Gone)) | None => GroupEvent::Gone,
+        Some((_, Event::Gone(why))) => GroupEvent::Gone(why),
+        None => GroupEvent::Gone(ENDED.to_owned()),
     }
 }

@@ -13,6 +13,8 @@ use tracing::debug;
 
 /// Messages that wait for a link's writer. The core has fewer under way; a link that is this far behind is dropped.
 const OUTBOX_MAX: usize = 8_192;
+/// Why a link is gone that its other end has ended in order.
+pub(crate) const ENDED: &str = "the node has ended the link";
 /// Messages of all links that wait for the core.
 pub(crate) const EVENTS_MAX: usize = 1_024;
 
@@ -27,7 +29,8 @@ pub(crate) enum Dialer {
 pub(crate) enum Event {
     Connected,
     Message(ToClient),
-    Gone,
+    /// Why there is no link, or none any more.
+    Gone(String),
 }
 
 pub(crate) type Events = mpsc::Sender<(LinkId, Event)>;
@@ -44,16 +47,19 @@ impl Link {
         let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
         let dialer = dialer.clone();
         let task = tokio::spawn(async move {
-            match dialer {
+            let ended = match dialer {
                 Dialer::Quic { endpoint, sites } => {
                     let site = &sites[usize::from(site.0)];
-                    if let Err(error) = run(&endpoint, site, id, messages, &events).await {
-                        debug!(?site, %error, "link");
-                    }
+                    let ended = run(&endpoint, site, id, messages, &events).await;
+                    ended.inspect_err(|error| debug!(?site, %error, "link"))
                 }
-                Dialer::Fake(cluster) => cluster.serve(id, messages, &events).await,
-            }
-            let _ = events.send((id, Event::Gone)).await;
+                Dialer::Fake(cluster) => {
+                    cluster.serve(id, messages, &events).await;
+                    Ok(())
+                }
+            };
+            let why = ended.map_or_else(|error| error.to_string(), |()| ENDED.to_owned());
+            let _ = events.send((id, Event::Gone(why))).await;
         });
         Link { outbox, task }
     }

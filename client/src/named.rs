@@ -249,7 +249,7 @@ impl Used<'_> {
                         return (Attempt::Answered(taken), sent);
                     }
                 }
-                Ok(Some((_, Event::Gone)) | None) => return (Attempt::Broken, sent),
+                Ok(Some((_, Event::Gone(_))) | None) => return (Attempt::Broken, sent),
                 Err(_) => return (Attempt::Silent, sent),
             }
         }

@@ -1,4 +1,4 @@
-//! The parent's end of another process: started from this very program, heard line by line, ended with this one.
+//! The parent's end of another process: started from this very program as a rule, heard line by line, ended with this one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -41,12 +41,20 @@ impl Process {
     }
 
     fn spawn(who: &str, arguments: &[&str], log: &Path, piped: bool) -> Result<Process, BenchError> {
-        let program = std::env::current_exe().map_err(BenchError::io("this program"))?;
+        let mut command = Command::new(std::env::current_exe().map_err(BenchError::io("this program"))?);
+        command.args(arguments);
+        Process::run(who, command, log, piped)
+    }
+
+    /// Starts any program; what it says on standard error goes to a file, and nobody hears the rest unless it is `piped`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn run(who: &str, mut command: Command, log: &Path, piped: bool) -> Result<Process, BenchError> {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
         let file = file.map_err(BenchError::io(log.display().to_string()))?;
         let pipe = || if piped { Stdio::piped() } else { Stdio::null() };
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(pipe()).stdout(pipe()).stderr(file);
+        command.stdin(pipe()).stdout(pipe()).stderr(file);
         let child = command.spawn().map_err(BenchError::io(who))?;
         Ok(Process { who: who.to_owned(), child, log: log.to_owned() })
     }

@@ -13,6 +13,8 @@ pub struct Sample {
     pub value: f64,
     /// CPU seconds of the whole tree of processes while it was measured, and for how long.
     pub cost: Option<(f64, f64)>,
+    /// What it was measured with, where that was not known before.
+    pub with: Option<String>,
 }
 
 /// A figure's name, and what was promised of it.
@@ -49,7 +51,7 @@ impl Asked {
 
     /// This figure in one run.
     pub fn is(self, value: f64) -> Sample {
-        Sample { figure: self, value, cost: None }
+        Sample { figure: self, value, cost: None, with: None }
     }
 
     fn reaches(&self, value: f64, bound: f64) -> bool {
@@ -61,6 +63,11 @@ impl Sample {
     /// With the CPU seconds that it took, and the seconds in which it took them.
     pub fn costing(self, cpu_s: Option<f64>, seconds: f64) -> Sample {
         Sample { cost: cpu_s.map(|cpu_s| (cpu_s, seconds)), ..self }
+    }
+
+    /// And what it was measured with.
+    pub fn with(self, with: String) -> Sample {
+        Sample { with: Some(with), ..self }
     }
 }
 
@@ -77,6 +84,9 @@ pub struct Row {
     pub cores: Option<f64>,
     /// Whether the worst run reached what is promised.
     pub reached: Option<bool>,
+    /// What the runs were measured with, where that was not known before; each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<String>,
 }
 
 /// The line.
@@ -122,7 +132,8 @@ impl Line {
             let cost = row.cores.map_or(String::new(), |cores| format!("; {cores:.2} cores"));
             let asked = row.asked.must.map_or(String::new(), |must| format!("; must {}", number(must)));
             let Asked { name, unit, .. } = &row.asked;
-            format!("{name}: {} {unit} (worst {}){cost}{asked}", number(row.median), number(row.worst))
+            let with: String = row.with.iter().map(|with| format!("\n  with {with}")).collect();
+            format!("{name}: {} {unit} (worst {}){cost}{asked}{with}", number(row.median), number(row.worst))
         });
         lines.collect::<Vec<_>>().join("\n")
     }
@@ -132,6 +143,12 @@ impl Row {
     fn new(asked: &Asked, samples: &[&Sample]) -> Option<Row> {
         let values: Vec<f64> = samples.iter().map(|sample| rounded(sample.value)).collect();
         let figure = if asked.rate { Figure::of_rates(values) } else { Figure::of_costs(values) }?;
+        let mut with: Vec<String> = Vec::new();
+        for said in samples.iter().filter_map(|sample| sample.with.as_ref()) {
+            if !with.contains(said) {
+                with.push(said.clone());
+            }
+        }
         let of_cost = |of: fn((f64, f64)) -> f64| -> Option<f64> {
             median(&samples.iter().filter_map(|sample| sample.cost.map(of)).collect::<Vec<_>>()).map(rounded)
         };
@@ -143,6 +160,7 @@ impl Row {
             values: figure.values,
             cpu_s: of_cost(|(cpu_s, _)| cpu_s),
             cores: of_cost(|(cpu_s, seconds)| cpu_s / seconds.max(f64::MIN_POSITIVE)),
+            with,
         })
     }
 }
@@ -183,6 +201,18 @@ mod tests {
         assert_eq!((p99.median, p99.worst, p99.cpu_s, p99.reached), (6.0, 7.0, None, Some(true)));
         assert_eq!(serde_json::from_str::<Line>(&line.json()).unwrap(), line);
         assert!(!line.json().contains('\n'));
+    }
+
+    #[test]
+    fn what_the_runs_were_measured_with_is_said_once() {
+        let run = |with: &str| {
+            vec![Asked::rate("hits", "/s").is(1.0).with(with.to_owned()), Asked::cost("p99", "ms").is(2.0)]
+        };
+        let line = Line::new("b", "tidemark bench b".into(), Duration::ZERO, &[run("a"), run("a"), run("b")]);
+        assert_eq!(line.figures[0].with, ["a", "b"]);
+        assert!(line.text().contains("\n  with a\n  with b\np99"), "{}", line.text());
+        assert_eq!(line.json().matches("with").count(), 1);
+        assert_eq!(serde_json::from_str::<Line>(&line.json()).unwrap(), line);
     }
 
     #[test]

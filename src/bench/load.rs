@@ -5,10 +5,15 @@
 //! keeps a number of increments under way and shows what the node takes at most.
 
 mod driver;
+mod keys;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 
-pub use driver::name;
+pub use keys::name;
 
 use std::error::Error;
+use std::future::Future;
+use std::io;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -99,6 +104,12 @@ struct Moments {
     end_us: u64,
 }
 
+impl Moments {
+    fn measures(&self, at_us: u64) -> bool {
+        (self.measure_us..self.end_us).contains(&at_us)
+    }
+}
+
 /// What one client, or all, have seen.
 #[derive(Clone, Debug)]
 struct Seen {
@@ -182,37 +193,51 @@ pub async fn run(task: LoadTask) -> Result<LoadReport, Box<dyn Error>> {
         Credentials::load(&task.place.credentials)?,
         EndpointOptions::default(),
     )?;
-    let mut drivers = JoinSet::new();
     let mut connected = Vec::new();
     for at in 0..task.clients {
         let mut driver = Driver::new(&task, at, endpoint.clone(), origin)?;
         driver.connect().await?;
-        connected.push(driver);
+        connected.push(|moments| driver.run(moments));
     }
+    bring(connected, origin, task.pace, (task.warm_s, task.seconds)).await
+}
+
+/// Once the parent says so, has clients that are connected count, for a time to get warm and one that is measured; what all have seen.
+async fn bring<C, F>(
+    connected: Vec<C>,
+    origin: Instant,
+    pace: Pace,
+    (warm_s, seconds): (f64, f64),
+) -> Result<LoadReport, Box<dyn Error>>
+where
+    C: FnOnce(Moments) -> F,
+    F: Future<Output = io::Result<(Seen, u64)>> + Send + 'static,
+{
     if !wait_for_start().await? {
         return Ok(LoadReport::default());
     }
     let start_us = origin.elapsed().as_micros() as u64;
-    let measure_us = start_us + (task.warm_s * US_PER_S) as u64;
-    let moments = Moments { start_us, measure_us, end_us: measure_us + (task.seconds * US_PER_S) as u64 };
-    for driver in connected {
-        drivers.spawn(driver.run(moments));
+    let measure_us = start_us + (warm_s * US_PER_S) as u64;
+    let moments = Moments { start_us, measure_us, end_us: measure_us + (seconds * US_PER_S) as u64 };
+    let mut clients = JoinSet::new();
+    for client in connected {
+        clients.spawn(client(moments));
     }
     let (mut seen, mut last_us) = (Seen::default(), 0);
-    if !matches!(task.pace, Pace::Once { .. }) {
+    if !matches!(pace, Pace::Once { .. }) {
         sleep_until(origin, measure_us).await;
         say(&Said::Measuring)?;
         sleep_until(origin, moments.end_us).await;
         say(&Said::Measured)?;
     }
-    while let Some(done) = drivers.join_next().await {
+    while let Some(done) = clients.join_next().await {
         let (part, at_us) = done??;
         seen.add(&part);
         last_us = last_us.max(at_us);
     }
-    let seconds = match task.pace {
+    let seconds = match pace {
         Pace::Once { .. } => (last_us.saturating_sub(start_us)) as f64 / US_PER_S,
-        Pace::Rate { .. } | Pace::Window { .. } => task.seconds,
+        Pace::Rate { .. } | Pace::Window { .. } => seconds,
     };
     Ok(seen.report(seconds))
 }

@@ -15,6 +15,8 @@ mod live_demo;
 pub mod load;
 mod memory;
 mod node;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod reads;
 mod recovery;
 mod replicas;
@@ -26,12 +28,28 @@ mod whole;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
 
 use self::line::{Line, Sample};
 use crate::cost::{self, Cost};
+
+/// Only a build that is asked for it has PostgreSQL's client.
+#[cfg(not(feature = "postgres"))]
+mod postgres {
+    use super::{BenchError, Plan, Sample};
+
+    pub fn run(_: &Plan) -> Result<Vec<Sample>, BenchError> {
+        let why = "this program was built without PostgreSQL's client: build it with `--features postgres`";
+        Err(BenchError::Setup(why.to_owned()))
+    }
+}
+
+/// Between two looks at memory.
+const MEMORY_EVERY: Duration = Duration::from_millis(500);
+const MIB_PER_GIB: f64 = 1_024.0;
 
 /// One figure, or a few that belong together.
 pub struct Bench {
@@ -83,6 +101,11 @@ pub const BENCHES: &[Bench] = &[
         about: "the same with two levels above them, and edges that change",
         run: series::hierarchy,
     },
+    Bench {
+        name: "postgres",
+        about: "PostgreSQL beside it: 1,000,000 counters with minutes, hours and days, batched upserts",
+        run: postgres::run,
+    },
     Bench { name: "memory", about: "bytes per cell of a node and of a view", run: memory::run },
     Bench { name: "gossip", about: "bytes that data centres tell one another", run: gossip::run },
     Bench { name: "converged", about: "demo: a minute at 70,000/s, until all views are equal", run: whole::converged },
@@ -107,6 +130,8 @@ pub struct Plan {
     pub size: Option<usize>,
     /// Slept after every sync of a node's disk.
     pub flush_delay: Duration,
+    /// Where the programs of PostgreSQL are, instead of where they are looked for.
+    pub postgres_bin: Option<PathBuf>,
     /// From 0; a source of chance.
     pub run: u32,
 }
@@ -190,4 +215,27 @@ impl Meter {
     pub fn cpu_s(&self) -> Option<f64> {
         Some(cost::of_this_tree()?.cpu_s_since(self.0.as_ref()?))
     }
+
+    /// Bytes handed to the disk since the start by processes that are still there.
+    pub fn written_bytes(&self) -> Option<u64> {
+        Some(cost::of_this_tree()?.written_bytes.saturating_sub(self.0.as_ref()?.written_bytes))
+    }
+}
+
+/// Does something; and the most memory, GiB, that this tree of processes has taken meanwhile.
+pub(crate) fn with_memory_gib<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut most_mib = 0.0f64;
+            while !is_over.load(Ordering::Acquire) {
+                most_mib = most_mib.max(cost::of_this_tree().map_or(0.0, |cost| cost.memory_mib));
+                std::thread::sleep(MEMORY_EVERY);
+            }
+            most_mib
+        });
+        let done = work();
+        is_over.store(true, Ordering::Release);
+        (done, watching.join().expect("it does not panic") / MIB_PER_GIB)
+    })
 }

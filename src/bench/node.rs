@@ -1,5 +1,6 @@
 //! One node with its aggregator beside it: what it makes durable per second, and how soon.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::child::TaskChild;
@@ -30,7 +31,17 @@ const SLOW_DISK_SHARE: f64 = 80.0;
 pub struct Measured {
     pub report: LoadReport,
     pub cpu_s: Option<f64>,
+    /// Handed to the disk meanwhile.
+    pub written_bytes: Option<u64>,
     pub seconds: f64,
+}
+
+impl Measured {
+    /// Bytes handed to the disk for each increment that became durable meanwhile.
+    pub fn written_per_increment(&self) -> Option<f64> {
+        let increments = self.report.acknowledged_per_s * self.seconds;
+        self.written_bytes.map(|bytes| bytes as f64 / increments)
+    }
 }
 
 /// Brings a load of this plan and waits for its end.
@@ -47,19 +58,28 @@ pub fn load(cluster: &mut Cluster, plan: &Plan, content: Content, pace: Pace) ->
 /// # Errors
 /// As [`load`].
 pub fn measure(cluster: &mut Cluster, task: LoadTask) -> Result<Measured, BenchError> {
-    let seconds = task.seconds;
-    let within = Duration::from_secs_f64(task.warm_s + seconds);
-    let mut child = TaskChild::start("load", &Task::Load(task), cluster.folder())?;
+    let (warm_s, seconds) = (task.warm_s, task.seconds);
+    let measured = measure_task(&Task::Load(task), warm_s, seconds, cluster.folder())?;
+    cluster.check()?;
+    check(&measured.report)?;
+    Ok(measured)
+}
+
+/// Has a child bring a load and waits for its end; what was refused is in the report.
+///
+/// # Errors
+/// The load has failed.
+pub fn measure_task(task: &Task, warm_s: f64, seconds: f64, folder: &Path) -> Result<Measured, BenchError> {
+    let within = Duration::from_secs_f64(warm_s + seconds);
+    let mut child = TaskChild::start("load", task, folder)?;
     child.wait_ready()?;
     child.go()?;
     child.wait_for(within, |said| matches!(said, Said::Measuring).then_some(()))?;
     let meter = Meter::start();
     child.wait_for(within, |said| matches!(said, Said::Measured).then_some(()))?;
-    let cpu_s = meter.cpu_s();
+    let (cpu_s, written_bytes) = (meter.cpu_s(), meter.written_bytes());
     let report = child.wait_loaded(within)?;
-    cluster.check()?;
-    check(&report)?;
-    Ok(Measured { report, cpu_s, seconds })
+    Ok(Measured { report, cpu_s, written_bytes, seconds })
 }
 
 /// The task of a load of this plan.

@@ -12,20 +12,19 @@ use super::line::{Asked, Sample};
 use super::load::{Content, Draw, LoadReport, LoadTask, Pace, name};
 use super::node::{self, Measured};
 use super::task::{Said, Task};
-use super::{BenchError, Plan, recovery};
-use crate::cost;
+use super::{BenchError, Plan, recovery, with_memory_gib};
 
 const COUNTERS: usize = 10_000_000;
 const LOAD_S: f64 = 300.0;
-const WARM_S: f64 = 5.0;
+pub const WARM_S: f64 = 5.0;
 /// How fast it is before edges change.
-const TRIAL_S: f64 = 5.0;
+pub const TRIAL_S: f64 = 5.0;
 /// Each counts keys of its own, as a name takes memory in every client that counts it.
-const CLIENTS: usize = 4;
+pub const CLIENTS: usize = 4;
 /// Under way in a closed loop.
-const WINDOW: usize = 200_000;
+pub const WINDOW: usize = 200_000;
 const ROUND_MS: u64 = 20;
-const FILL: Duration = Duration::from_secs(1_200);
+pub const FILL: Duration = Duration::from_secs(1_200);
 const SERIES: &str =
     "\n[[series]]\nnamespace = \"bench\"\nkeep = { \"1m\" = \"2h\", \"1h\" = \"7d\", \"1d\" = \"90d\" }\n";
 /// Counters of one level that flow to one of the next.
@@ -50,140 +49,199 @@ const KILLED_S: f64 = 60.0;
 /// Between two looks at a sum.
 const SETTLE: Duration = Duration::from_secs(10);
 const CAUGHT_UP: Duration = Duration::from_secs(300);
-const SAMPLE_EVERY: Duration = Duration::from_millis(500);
-const MIB_PER_GIB: f64 = 1_024.0;
 /// What names of a load begin with.
 const LEAVES: &str = "tenant-";
 /// Counters of a page while all are summed up.
 const PAGE: usize = 1_000;
 
 /// A scale of promises.
-struct Promise {
-    must_per_s: f64,
-    aim_per_s: f64,
-    written: Option<f64>,
-    memory_gib: Option<f64>,
+#[derive(Default)]
+pub struct Promise {
+    pub must_per_s: Option<f64>,
+    pub aim_per_s: Option<f64>,
+    pub written: Option<f64>,
+    pub memory_gib: Option<f64>,
 }
 
 /// `series`: without anything above the counters.
 pub fn flat(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
-    let promise = Promise { must_per_s: 300_000.0, aim_per_s: 600_000.0, written: None, memory_gib: None };
+    let promise = Promise { must_per_s: Some(300_000.0), aim_per_s: Some(600_000.0), ..Promise::default() };
     run(plan, &promise, false)
 }
 
 /// `hierarchy`: counters, and two levels above them.
 pub fn hierarchy(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
-    let promise = Promise { must_per_s: 100_000.0, aim_per_s: 300_000.0, written: Some(100.0), memory_gib: Some(12.0) };
+    let (written, memory_gib) = (Some(100.0), Some(12.0));
+    let promise = Promise { must_per_s: Some(100_000.0), aim_per_s: Some(300_000.0), written, memory_gib };
     run(plan, &promise, true)
 }
 
 fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, BenchError> {
-    let counters = plan.size_or(COUNTERS);
-    let settings = |of: &[&str]| of.iter().map(|&setting| setting.to_owned()).collect::<Vec<_>>();
-    let mut cluster = Cluster::start_as(Options {
-        flush_delay: plan.flush_delay,
-        layout: SERIES.to_owned(),
-        node: settings(&NODE_SETTINGS),
-        aggregator: settings(&AGGREGATOR_SETTINGS),
-        ..Options::default()
-    })?;
-    let content = |draw| Content::Deltas { keys: counters, round_ms: ROUND_MS, draw };
-    let (mut samples, mut probe, begun) = (Vec::new(), Probe::default(), Instant::now());
-    let mut counted = fill(&mut cluster, plan, content(Draw::InTurn))?.acknowledged;
-    samples.push(Asked::rate("counters founded", "/s").is(counted as f64 / begun.elapsed().as_secs_f64()));
+    let mut series = Series::start(plan, plan.size_or(COUNTERS))?;
+    let mut samples = vec![series.found()?];
     if with_edges {
         let begun = Instant::now();
-        let edges = link(&cluster.remote()?, counters)?;
+        let edges = link(&series.cluster.remote()?, series.counters)?;
         samples.push(Asked::rate("edges inserted", "/s").is(edges as f64 / begun.elapsed().as_secs_f64()));
     }
-    samples.push(probe.catches_up(&mut cluster, "view behind the node then")?);
-    let load = task(&cluster, plan, content(Draw::Zipf), Pace::Window { items: WINDOW }, plan.seconds_or(LOAD_S));
-    let mut changes = None;
+    samples.push(series.catches_up("view behind the node then")?);
+    let mut changes_per_s = None;
     if with_edges {
         // Edges are to change once for so many increments, and how many those are is not known before.
-        let trial = task(&cluster, plan, content(Draw::Zipf), Pace::Window { items: WINDOW }, TRIAL_S);
-        let report = node::measure(&mut cluster, trial)?.report;
-        counted += report.acknowledged;
-        changes = Some((report.acknowledged_per_s / INCREMENTS_PER_EDGE_CHANGE, counters));
+        let trial = series.task(Pace::Window { items: WINDOW }, TRIAL_S);
+        let report = node::measure(&mut series.cluster, trial)?.report;
+        series.counted += report.acknowledged;
+        changes_per_s = Some(report.acknowledged_per_s / INCREMENTS_PER_EDGE_CHANGE);
     }
-    let most = under_load(&mut cluster, load, changes)?;
-    samples.extend(most.samples(promise));
-    samples.push(probe.catches_up(&mut cluster, "view behind the node after that load")?);
-    let per_s = SHARE_OF_THE_MOST * most.measured.report.acknowledged_per_s;
-    let steady = |seconds| task(&cluster, plan, content(Draw::Zipf), Pace::Rate { per_s }, seconds);
-    let (while_seen, while_killed) = (steady(VISIBLE_S), steady(KILLED_S));
-    let (report, more) = visible(&mut cluster, while_seen, &mut probe)?;
+    let most = series.under_load(plan.seconds_or(LOAD_S), changes_per_s)?;
+    samples.extend(most.samples("", promise));
+    samples.push(series.catches_up("view behind the node after that load")?);
+    let steady = Pace::Rate { per_s: SHARE_OF_THE_MOST * most.measured.report.acknowledged_per_s };
+    let (while_seen, while_killed) = (series.task(steady, VISIBLE_S), series.task(steady, KILLED_S));
+    let (report, more) = visible(&mut series.cluster, while_seen, &mut series.probe)?;
     samples.extend(more);
-    counted += report.acknowledged;
-    let (report, more) = killed(&mut cluster, while_killed)?;
+    series.counted += report.acknowledged;
+    let (report, more) = killed(&mut series.cluster, while_killed)?;
     samples.extend(more);
-    counted += report.acknowledged;
-    counted += most.measured.report.acknowledged;
-    samples.push(probe.catches_up(&mut cluster, "view behind the node after both were killed")?);
-    let (read, shown) = settled_sum(&cluster, counted)?;
-    samples.push(Asked::rate("counters read", "").is(read as f64));
-    samples.push(Asked::cost("increments lost", "").must(0.0).is(counted.saturating_sub(shown) as f64));
-    samples.push(Asked::cost("increments counted twice", "").must(0.0).is(shown.saturating_sub(counted) as f64));
+    series.counted += report.acknowledged;
+    samples.push(series.catches_up("view behind the node after both were killed")?);
+    samples.extend(series.sums()?);
     Ok(samples)
 }
 
+/// A data centre whose counters keep minutes, hours and days.
+pub struct Series<'a> {
+    plan: &'a Plan,
+    counters: usize,
+    cluster: Cluster,
+    probe: Probe,
+    /// In all counters, by loads.
+    counted: u64,
+}
+
+impl<'a> Series<'a> {
+    /// Starts it, without a counter yet.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start(plan: &'a Plan, counters: usize) -> Result<Series<'a>, BenchError> {
+        let settings = |of: &[&str]| of.iter().map(|&setting| setting.to_owned()).collect::<Vec<_>>();
+        let cluster = Cluster::start_as(Options {
+            flush_delay: plan.flush_delay,
+            layout: SERIES.to_owned(),
+            node: settings(&NODE_SETTINGS),
+            aggregator: settings(&AGGREGATOR_SETTINGS),
+            ..Options::default()
+        })?;
+        Ok(Series { plan, counters, cluster, probe: Probe::default(), counted: 0 })
+    }
+
+    /// Counts each counter once.
+    ///
+    /// # Errors
+    /// Some were not counted.
+    pub fn found(&mut self) -> Result<Sample, BenchError> {
+        let begun = Instant::now();
+        let task = LoadTask {
+            content: self.content(Draw::InTurn),
+            ..self.task(Pace::Once { items: WINDOW }, FILL.as_secs_f64())
+        };
+        let founded = fill(&mut self.cluster, task)?.acknowledged;
+        self.counted += founded;
+        Ok(Asked::rate("counters founded", "/s").is(founded as f64 / begun.elapsed().as_secs_f64()))
+    }
+
+    /// How long the view takes to show all that was counted.
+    ///
+    /// # Errors
+    /// It takes too long.
+    pub fn catches_up(&mut self, what: &str) -> Result<Sample, BenchError> {
+        Ok(Asked::cost(what, "s").is(self.probe.seen_after(&mut self.cluster)?.as_secs_f64()))
+    }
+
+    /// As many increments as it takes, while edges change at a rate.
+    ///
+    /// # Errors
+    /// Some were not counted, or a change of edges was refused.
+    pub fn under_load(&mut self, seconds: f64, changes_per_s: Option<f64>) -> Result<UnderLoad, BenchError> {
+        let load = self.task(Pace::Window { items: WINDOW }, seconds);
+        let edges = changes_per_s.map(|per_s| (per_s, self.counters));
+        let most = under_load(&mut self.cluster, load, edges)?;
+        self.counted += most.measured.report.acknowledged;
+        Ok(most)
+    }
+
+    /// Whether reads show what was counted, each once.
+    ///
+    /// # Errors
+    /// A read was refused.
+    pub fn sums(&self) -> Result<Vec<Sample>, BenchError> {
+        let (read, shown) = settled_sum(&self.cluster, self.counted)?;
+        let not_once = not_once("", self.counted, shown);
+        Ok(std::iter::once(Asked::rate("counters read", "").is(read as f64)).chain(not_once).collect())
+    }
+
+    fn content(&self, draw: Draw) -> Content {
+        Content::Deltas { keys: self.counters, round_ms: ROUND_MS, draw }
+    }
+
+    fn task(&self, pace: Pace, seconds: f64) -> LoadTask {
+        let task = node::task(&self.cluster, self.plan, self.content(Draw::Zipf), pace);
+        LoadTask { clients: CLIENTS, warm_s: WARM_S.min(seconds), seconds, ..task }
+    }
+}
+
+/// What was not counted once.
+pub fn not_once(whose: &str, counted: u64, shown: u64) -> [Sample; 2] {
+    let none = |what: &str, many: u64| Asked::cost(format!("{whose}{what}"), "").must(0.0).is(many as f64);
+    [
+        none("increments lost", counted.saturating_sub(shown)),
+        none("increments counted twice", shown.saturating_sub(counted)),
+    ]
+}
+
 /// What a load has cost.
-struct UnderLoad {
-    measured: Measured,
-    written: Option<u64>,
-    memory_gib: f64,
-    edge_changes: usize,
+pub struct UnderLoad {
+    pub measured: Measured,
+    pub memory_gib: f64,
+    pub edge_changes: usize,
 }
 
 fn under_load(cluster: &mut Cluster, load: LoadTask, edges: Option<(f64, usize)>) -> Result<UnderLoad, BenchError> {
     let over = AtomicBool::new(false);
     let place = cluster.remote()?;
     std::thread::scope(|scope| {
-        let memory = scope.spawn(|| {
-            let mut most = 0.0f64;
-            while !over.load(Ordering::Acquire) {
-                most = most.max(cost::of_this_tree().map_or(0.0, |cost| cost.rss_mib));
-                std::thread::sleep(SAMPLE_EVERY);
-            }
-            most
-        });
         let changer = edges.map(|(per_s, counters)| {
             let (place, over) = (&place, &over);
             scope.spawn(move || move_about(place, per_s, counters, over))
         });
-        let before = cost::of_this_tree().map(|cost| cost.written_bytes);
-        let measured = node::measure(cluster, load);
-        let after = cost::of_this_tree().map(|cost| cost.written_bytes);
+        let (measured, memory_gib) = with_memory_gib(|| node::measure(cluster, load));
         over.store(true, Ordering::Release);
         let edge_changes = changer.map_or(Ok(0), |changer| changer.join().expect("it does not panic"))?;
-        Ok(UnderLoad {
-            measured: measured?,
-            written: after.zip(before).map(|(after, before)| after - before),
-            memory_gib: memory.join().expect("it does not panic") / MIB_PER_GIB,
-            edge_changes,
-        })
+        Ok(UnderLoad { measured: measured?, memory_gib, edge_changes })
     })
 }
 
 impl UnderLoad {
-    fn samples(&self, promise: &Promise) -> Vec<Sample> {
+    /// `whose` begins each figure's name.
+    pub fn samples(&self, whose: &str, promise: &Promise) -> Vec<Sample> {
         let report = &self.measured.report;
-        let asked = |asked: Asked, must: Option<f64>| must.map_or(asked.clone(), |must| asked.must(must));
-        let most = Asked::rate("increments into minutes, hours and days, durable, at most", "/s");
-        let most = most.must(promise.must_per_s).aim(promise.aim_per_s);
+        let named = |what: &str| format!("{whose}{what}");
+        let most = Asked::rate(named("increments into minutes, hours and days, durable, at most"), "/s");
+        let most = Asked { must: promise.must_per_s, aim: promise.aim_per_s, ..most };
+        let memory = Asked::cost(named("memory of all processes, the load's included"), "GiB");
         let mut samples = vec![
             node::rate(most, &self.measured),
-            Asked::cost("durable answer, p99", "ms").is(report.ack.p99_ms),
-            asked(Asked::cost("memory of all processes, the load's included", "GiB"), promise.memory_gib)
-                .is(self.memory_gib),
+            Asked::cost(named("durable answer, p99"), "ms").is(report.ack.p99_ms),
+            Asked { must: promise.memory_gib, ..memory }.is(self.memory_gib),
         ];
-        if let Some(written) = self.written {
-            let per = written as f64 / report.acknowledged as f64;
-            samples.push(asked(Asked::cost("written to disk per increment", "B"), promise.written).is(per));
+        if let Some(per) = self.measured.written_per_increment() {
+            let written = Asked::cost(named("written to disk per increment"), "B");
+            samples.push(Asked { must: promise.written, ..written }.is(per));
         }
         if self.edge_changes > 0 {
             let per = self.edge_changes as f64 / report.acknowledged as f64 * INCREMENTS_PER_EDGE_CHANGE;
-            samples.push(Asked::rate("changes of edges meanwhile, per 1,000 increments", "").is(per));
+            samples.push(Asked::rate(named("changes of edges meanwhile, per 1,000 increments"), "").is(per));
         }
         samples
     }
@@ -194,14 +252,8 @@ const NODE_SETTINGS: [&str; 3] = ["rows.store=tree", "log.checkpoint_log_mib=128
 const AGGREGATOR_SETTINGS: [&str; 3] =
     ["rows.store=tree", "view.checkpoint_interval_ms=60000", "view.feed_bytes_max=524288"];
 
-fn task(cluster: &Cluster, plan: &Plan, content: Content, pace: Pace, seconds: f64) -> LoadTask {
-    let task = node::task(cluster, plan, content, pace);
-    LoadTask { clients: CLIENTS, warm_s: WARM_S.min(seconds), seconds, ..task }
-}
-
 /// Counts each of them once.
-fn fill(cluster: &mut Cluster, plan: &Plan, content: Content) -> Result<LoadReport, BenchError> {
-    let task = task(cluster, plan, content, Pace::Once { items: WINDOW }, FILL.as_secs_f64());
+fn fill(cluster: &mut Cluster, task: LoadTask) -> Result<LoadReport, BenchError> {
     let mut child = TaskChild::start("fill", &Task::Load(task), cluster.folder())?;
     child.wait_ready()?;
     child.go()?;
@@ -292,10 +344,6 @@ impl Probe {
             std::thread::sleep(PROBE_POLL);
         }
         Ok(begun.elapsed())
-    }
-
-    fn catches_up(&mut self, cluster: &mut Cluster, what: &str) -> Result<Sample, BenchError> {
-        Ok(Asked::cost(what, "s").is(self.seen_after(cluster)?.as_secs_f64()))
     }
 }
 

@@ -23,6 +23,9 @@ pub const SUBCOMMAND: &str = "bench-child";
 #[serde(rename_all = "snake_case")]
 pub enum Task {
     Load(LoadTask),
+    /// Count into PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Postgres(load::postgres::PostgresTask),
     Read(ReadTask),
     Subscribe(SubscribeTask),
     Watch(WatchTask),
@@ -101,6 +104,8 @@ pub fn run() -> Result<(), Box<dyn std::error::Error>> {
 async fn perform(task: Task) -> Result<(), Box<dyn std::error::Error>> {
     match task {
         Task::Load(task) => say(&Said::Loaded(load::run(task).await?))?,
+        #[cfg(feature = "postgres")]
+        Task::Postgres(task) => say(&Said::Loaded(load::postgres::run(task).await?))?,
         Task::Read(task) => say(&Said::Read(super::reads::read(task).await?))?,
         Task::Subscribe(task) => drop(super::live::subscribe(task).await?),
         Task::Watch(task) => say(&Said::Watched(live_demo::watch(task).await?))?,

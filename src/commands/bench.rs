@@ -41,6 +41,9 @@ pub struct BenchArgs {
     /// Cells, keys or events, instead of as many as the promise names
     #[arg(long, value_parser = size)]
     size: Option<usize>,
+    /// Where PostgreSQL's `initdb`, `postgres` and `pg_ctl` are, instead of where they are looked for
+    #[arg(long, value_name = "DIR")]
+    postgres_bin: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -75,7 +78,7 @@ pub fn run(args: BenchArgs) -> Outcome {
 
 fn measure(name: &str, args: &BenchArgs) -> Result<(), bench::BenchError> {
     let BenchArgs { seconds, rate, size, flush_delay, .. } = *args;
-    let plan = Plan { seconds, rate, size, flush_delay, run: 0 };
+    let plan = Plan { seconds, rate, size, flush_delay, postgres_bin: args.postgres_bin.clone(), run: 0 };
     let line = bench::measure(bench::find(name)?, &plan, args.runs, command(name, args))?;
     println!("{}", if args.json { line.json() } else { line.text() });
     Ok(())
@@ -93,6 +96,7 @@ fn command(name: &str, args: &BenchArgs) -> String {
     }
     words.extend(args.rate.map(|rate| format!("--rate {rate}")));
     words.extend(args.size.map(|size| format!("--size {size}")));
+    words.extend(args.postgres_bin.iter().map(|folder| format!("--postgres-bin {}", folder.display())));
     words.join(" ")
 }
 
@@ -110,7 +114,10 @@ mod tests {
 
     #[test]
     fn the_command_is_the_one_that_was_given() {
-        for line in ["reads --json", "node-hits --json --runs 1 --seconds 0.5 --flush-delay 5ms --rate 10 --size 7"] {
+        for line in [
+            "reads --json",
+            "node-hits --json --runs 1 --seconds 0.5 --flush-delay 5ms --rate 10 --size 7 --postgres-bin pg",
+        ] {
             let args = Command::try_parse_from(std::iter::once("bench").chain(line.split(' '))).unwrap().bench;
             assert_eq!(command(args.name.as_deref().unwrap(), &args), format!("tidemark bench {line}"));
         }

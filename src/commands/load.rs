@@ -131,7 +131,14 @@ async fn load_all(args: LoadArgs) -> Outcome {
         until_policies_hold(path, &scan).await;
         let head = Head::new(bytes, sha256, &cluster, &dc.name, groups.owner(), &naming);
         let dir = args.journal.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).join(JOURNALS));
-        let load = Load { file: &file, naming: &naming, rows: scan.rows, spaces: scan.spaces.clone(), groups: &groups };
+        let load = Load {
+            file: &file,
+            naming: &naming,
+            rows: scan.rows,
+            spaces: scan.spaces.clone(),
+            groups: &groups,
+            nodes: &dc.nodes,
+        };
         let loaded = load_one(path, &load, &dir, &head, &scan).await.map_err(|error| named(&error))?;
         if !drive::is_same(&before, &file.metadata()?)? {
             return Err(named(&"the file has changed while it was loaded").into());

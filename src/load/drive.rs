@@ -1,6 +1,7 @@
 //! Moves what the loader of the core says: rows from the file, records to the journal, messages over a link.
 
 use super::meter::Meter;
+use super::outage::Outage;
 use super::rows::Read;
 use super::{Journal, JournalError, Naming, RowError, Source};
 use crate::backend::wall_now;
@@ -8,6 +9,7 @@ use rand::TryRng;
 use rand::rngs::SysRng;
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tidemark_client::{GroupEvent, GroupLink, Groups};
 use tidemark_proto::ids::ClientId;
@@ -46,6 +48,8 @@ pub struct Load<'a> {
     pub rows: u64,
     pub spaces: Spaces,
     pub groups: &'a Groups,
+    /// Where the groups are looked for.
+    pub nodes: &'a [SocketAddr],
 }
 
 /// Rows by number, forwards as a rule.
@@ -78,6 +82,7 @@ struct Drive<'a> {
     journal: Journal,
     link: Option<GroupLink>,
     groups: &'a Groups,
+    outage: Outage,
     begun: Instant,
     /// The loader's last word.
     end: Option<Result<(), DriveError>>,
@@ -93,6 +98,11 @@ impl Drive<'_> {
         self.loader.handle(now, input);
     }
 
+    fn lose_link(&mut self, why: Option<String>) {
+        self.link = None;
+        self.outage.down(self.now(), why);
+    }
+
     /// Does all that the loader says. `refused` is told of rows.
     fn outputs(&mut self, mut refused: impl FnMut(u64, RowRefused)) -> Result<(), DriveError> {
         while let Some(output) = self.loader.poll_output() {
@@ -104,12 +114,12 @@ impl Drive<'_> {
                         self.handle(Input::Disconnected);
                     }
                 }
-                Output::Disconnect => self.link = None,
+                Output::Disconnect => self.lose_link(None),
                 Output::Journal(record) => self.journal.append(&record)?,
                 Output::Send(message) => {
                     self.journal.sync()?;
                     if self.link.as_ref().is_some_and(|link| !link.send(message)) {
-                        self.link = None;
+                        self.lose_link(None);
                         self.handle(Input::Disconnected);
                     }
                 }
@@ -124,10 +134,13 @@ impl Drive<'_> {
 
     fn on_event(&mut self, event: GroupEvent) {
         match event {
-            GroupEvent::Connected => self.handle(Input::Connected),
+            GroupEvent::Connected => {
+                self.outage.up();
+                self.handle(Input::Connected);
+            }
             GroupEvent::Message(message) => self.handle(Input::FromNode(message)),
-            GroupEvent::Gone => {
-                self.link = None;
+            GroupEvent::Gone(why) => {
+                self.lose_link(Some(why));
                 self.handle(Input::Disconnected);
             }
         }
@@ -172,7 +185,8 @@ pub async fn run(
     SysRng.try_fill_bytes(&mut seed).map_err(|error| DriveError::Random(error.to_string()))?;
     let loader = Loader::new(load.groups.owner(), load.rows, load.spaces.clone(), progress, seed);
     let (link, end, begun) = (None, None, Instant::now());
-    let mut drive = Drive { loader, journal, link, groups: load.groups, begun, end };
+    let outage = Outage::new(load.nodes, Time(0));
+    let mut drive = Drive { loader, journal, link, groups: load.groups, outage, begun, end };
     let source = Source::open(load.file, load.naming)?;
     let mut cursor = Cursor { load, source, next: 0, line: 0 };
     drive.handle(Input::Tick);
@@ -181,6 +195,9 @@ pub async fn run(
         drive.outputs(|_, _| {})?;
         if let Some(end) = drive.end.take() {
             return end.map(|()| drive.loader.progress().clone());
+        }
+        if let Some(news) = drive.outage.news(drive.now()) {
+            meter.say(&news);
         }
         meter.set(drive.loader.progress().done_before().min(load.rows));
         let (wall, mut is_idle) = (UnixTime::from_wall(wall_now()), true);

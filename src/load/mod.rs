@@ -5,6 +5,7 @@
 pub mod drive;
 pub mod journal;
 pub mod meter;
+pub mod outage;
 pub mod rows;
 
 pub use journal::{Journal, JournalError};

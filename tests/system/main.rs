@@ -30,4 +30,5 @@ mod updown;
 mod voters;
 mod waits;
 mod webhooks;
+mod wordnet;
 mod wrong_peers;

@@ -4,9 +4,6 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use rand::SeedableRng;
-use rand::rngs::ChaCha8Rng;
-use rand_distr::{Distribution, Zipf};
 use tidemark_client::GroupSite;
 use tidemark_proto::client::{AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, Ticket};
 use tidemark_proto::ids::{CounterName, OwnerId, SessionId};
@@ -15,6 +12,7 @@ use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire;
 use tidemark_transport::{Channel, Endpoint, PeerName, Role};
 
+use super::keys::{self, Keys, name, part};
 use super::{Content, DRAIN, Draw, LoadTask, Moments, Pace, Seen};
 use crate::bench::cluster::NAMESPACE;
 use crate::bench::task::Place;
@@ -37,37 +35,6 @@ struct Sent {
     items: u64,
     acknowledged: bool,
     done: bool,
-}
-
-/// Which of a client's counters comes next.
-enum Keys {
-    InTurn { next: usize, of: usize },
-    Zipf { law: Zipf<f64>, of: usize, rng: Box<ChaCha8Rng> },
-}
-
-/// Spreads what is frequent over all keys: a prime, so that no two fall together.
-const SPREAD: usize = 2_654_435_761;
-
-impl Keys {
-    fn new(task: &LoadTask, at: usize, of: usize, seed: u64) -> Result<Keys, Box<dyn Error>> {
-        Ok(match task.content {
-            Content::Deltas { draw: Draw::Zipf, .. } => {
-                Keys::Zipf { law: Zipf::new(of as f64, 1.0)?, of, rng: Box::new(ChaCha8Rng::seed_from_u64(seed)) }
-            }
-            _ => Keys::InTurn { next: of * at / task.clients, of },
-        })
-    }
-
-    fn next(&mut self) -> usize {
-        match self {
-            Keys::InTurn { next, of } => {
-                let this = *next;
-                *next = (this + 1) % *of;
-                this
-            }
-            Keys::Zipf { law, of, rng } => (law.sample(rng) as usize - 1).wrapping_mul(SPREAD) % *of,
-        }
-    }
 }
 
 /// See the module.
@@ -120,16 +87,20 @@ impl Driver {
             bar_for: BAR_FOR,
             ..ClientConfig::default()
         };
-        let seed = task.seed.wrapping_mul(1_000).wrapping_add(at as u64);
+        let seed = keys::seed(task.seed, at);
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         bytes[8..16].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
         let mut core = ClientCore::new(config, bytes);
+        let draw = match task.content {
+            Content::Deltas { draw, .. } => draw,
+            Content::Hits { .. } => Draw::InTurn,
+        };
         let names = names(&task.content, task.clients, at, task.pace)?;
         let counters = names.iter().map(|name| core.counter(name)).collect::<Result<Vec<_>, _>>()?;
         Ok(Driver {
             core,
-            keys: Keys::new(task, at, counters.len(), seed)?,
+            keys: Keys::new(draw, counters.len() * at / task.clients, counters.len(), seed)?,
             counters,
             hits: matches!(task.content, Content::Hits { .. }),
             pacer: Pacer::new(task, at, seed),
@@ -381,12 +352,6 @@ impl Driver {
     }
 }
 
-impl Moments {
-    fn measures(&self, at_us: u64) -> bool {
-        (self.measure_us..self.end_us).contains(&at_us)
-    }
-}
-
 impl Pacer {
     fn new(task: &LoadTask, at: usize, seed: u64) -> Pacer {
         let share = |items: usize| items.div_ceil(task.clients);
@@ -429,31 +394,9 @@ fn site(place: &Place, at: usize) -> Result<GroupSite, Box<dyn Error>> {
     Ok(GroupSite::new(place.nodes.clone().into(), peer, at % place.nodes.len()))
 }
 
-/// The share of a client.
-fn part(keys: usize, clients: usize, at: usize) -> std::ops::Range<usize> {
-    keys * at / clients..keys * (at + 1) / clients
-}
-
-/// The name of a key, 24 bytes.
-pub fn name(key: usize) -> Result<CounterName, tidemark_proto::ids::NameError> {
-    CounterName::new(NAMESPACE, format!("tenant-{:05}/page-{key:06}", key % 100).as_bytes())
-}
-
 fn count_failure(error: &AddError, items: u64, seen: &mut Seen) {
     match error {
         AddError::Overloaded { .. } | AddError::Refused(BatchError::Overloaded { .. }) => seen.overloaded += items,
         _ => seen.failed += items,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_have_24_bytes_and_are_shared_out_whole() {
-        assert!([0, 99, 999_999].iter().all(|&key| name(key).unwrap().key().len() == 24));
-        let parts: Vec<usize> = (0..3).flat_map(|at| part(10, 3, at)).collect();
-        assert_eq!(parts, (0..10).collect::<Vec<_>>());
     }
 }
