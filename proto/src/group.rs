@@ -34,6 +34,7 @@ use crate::ring::ChangeRing;
 use crate::series::UnixTime;
 use crate::table::{CellTable, TableFull};
 use crate::teeth::{Bug, bites};
+use crate::warm;
 use cells::Cells;
 use generations::{Generations, NOWHERE, SlotSet};
 use guard::AccountChange;
@@ -328,7 +329,13 @@ impl Group {
         }
         let events = self.series.admit(batch, &self.cells.table)?;
         self.add_to_components(batch)?;
-        for (item, event) in batch.items.iter().zip(events) {
+        let (items, lane) = (&batch.items, batch.lane);
+        let slots = self.cells.table.len();
+        for (at, (item, event)) in items.iter().zip(events).enumerate() {
+            warm::ahead(items, at, |item| {
+                let number = (item.slot < slots).then(|| self.cells.number(item.slot, lane)).flatten();
+                number.map_or(0, |number| self.series.warm(number))
+            });
             let slot = self.generations.slot_now(item.slot);
             if let Some(number) = self.cells.number(slot, batch.lane) {
                 self.series.add(number, event, item.delta, self.applied.0);
@@ -341,6 +348,7 @@ impl Group {
     fn add_to_components(&mut self, batch: &Batch) -> Result<(), BatchError> {
         let slots = self.cells.table.len();
         for (idx, item) in batch.items.iter().enumerate() {
+            warm::ahead(&batch.items, idx, |item| self.cells.warm(item.slot));
             let added = if item.slot >= slots {
                 Err(BatchError::UnknownNumber(item.slot))
             } else if item.delta == 0 || item.delta > DELTA_MAX {

@@ -39,4 +39,5 @@ pub mod teeth;
 pub mod time;
 pub mod view;
 pub mod wait;
+mod warm;
 pub mod wire;

@@ -59,6 +59,14 @@ impl ChangeRing {
         self.find_untold();
     }
 
+    /// Reads of a component what [`ChangeRing::touch`] will.
+    pub(crate) fn warm(&self, component: u32) -> u64 {
+        let last = self.last.get(component as usize).copied().unwrap_or_default();
+        let ago = u64::from(((self.first + self.events.len() as u64) as u32).wrapping_sub(last));
+        let at = (self.events.len() as u64).wrapping_sub(ago);
+        self.events.get(at as usize).copied().unwrap_or_default().into()
+    }
+
     /// Whether consumers are known to have been told of less than what changed up to this version.
     pub fn is_told_less_than(&self, version: u64) -> bool {
         self.told.is_some_and(|told| told < version)

@@ -109,6 +109,14 @@ impl RowChanges {
         }
     }
 
+    /// Reads of a row what [`RowChanges::push`] will.
+    pub(crate) fn warm(&self, row: u32) -> u64 {
+        let last = self.last.get(row as usize).copied().unwrap_or_default();
+        let ago = u64::from((self.end() as u32).wrapping_sub(last));
+        let at = (self.events.len() as u64).wrapping_sub(ago);
+        self.events.get(at as usize).map_or(0, |&(row, _)| row.into())
+    }
+
     /// Whether the change is the last one of the row and none knows of it; else it is from now on.
     fn is_untold(&mut self, row: u32, part: Part) -> bool {
         if self.told.is_none() {

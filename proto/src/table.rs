@@ -101,6 +101,12 @@ impl CellTable {
         usize::from(u16::from_le_bytes([record[1], record[2]]))
     }
 
+    /// Reads of a slot what [`CellTable::namespace_of`] will.
+    pub(crate) fn warm(&self, slot: u32) -> u64 {
+        let offset = self.offsets.get(slot as usize).copied().unwrap_or_default();
+        self.names.get(offset as usize).copied().unwrap_or_default().into()
+    }
+
     /// Whether a slot is of an all-time total, and not of a bucket.
     pub fn is_total(&self, slot: u32) -> bool {
         self.record(slot)[0] & HAS_SPAN == 0

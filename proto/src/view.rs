@@ -169,6 +169,12 @@ impl View {
         &self.valves
     }
 
+    /// Reads of a slot what [`View::merge`] will.
+    pub(crate) fn warm(&self, slot: u32) -> u64 {
+        let hash = self.cell_hashes.get(slot as usize).copied().unwrap_or_default();
+        self.components.warm(slot).wrapping_add(hash)
+    }
+
     /// Merges one component: the maximum of both. Says whether that changed anything. Panics on a slot or a valve that was
     /// never given.
     #[inline]

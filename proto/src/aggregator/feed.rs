@@ -7,8 +7,9 @@ use crate::ledger::Ledger;
 use crate::limits::COMPONENT_MAX;
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup};
 use crate::time::{Span, Time};
-use crate::view::Merged;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::view::{Merged, View};
+use crate::warm;
+use std::collections::BTreeSet;
 
 /// The time between two pulls without an answer doubles so often at most.
 const RETRY_DOUBLINGS_MAX: u32 = 8;
@@ -136,7 +137,8 @@ impl AggregatorCore {
 
     fn merge_chunk(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) {
         let mut raised: Vec<Fed> = Vec::new();
-        for &(slot, lane, value) in &chunk.components {
+        for (at, &(slot, lane, value)) in chunk.components.iter().enumerate() {
+            self.warm(group, &chunk.components, at, |view, slot| view.warm(slot));
             let Some((slot, valve)) = self.place_of(group, slot, lane) else { continue };
             if value <= COMPONENT_MAX && self.view.merge(slot, valve, value) == Merged::Raised {
                 raised.push(Fed { slot, valve, rows: Vec::new() });
@@ -144,21 +146,32 @@ impl AggregatorCore {
             }
         }
         // What changed in rows goes with the component, as both have changed in one entry.
-        let mut at: BTreeMap<(u32, u16), usize> = BTreeMap::new();
+        let mut places: Vec<((u32, u16), usize)> = Vec::new();
         if !chunk.rows.is_empty() {
-            at.extend(raised.iter().enumerate().map(|(at, fed)| ((fed.slot, fed.valve), at)));
+            places.extend(raised.iter().enumerate().map(|(at, fed)| ((fed.slot, fed.valve), at)));
+            places.sort_unstable();
         }
-        for (slot, lane, row) in &chunk.rows {
+        for (at, (slot, lane, row)) in chunk.rows.iter().enumerate() {
+            self.warm(group, &chunk.rows, at, |view, slot| view.warm_row(slot));
             let Some((slot, valve)) = self.place_of(group, *slot, *lane) else { continue };
             let Some(by) = self.view.merge_row(slot, valve, row) else { continue };
-            let at = *at.entry((slot, valve)).or_insert(raised.len());
-            if at == raised.len() {
+            let known = places.binary_search_by_key(&(slot, valve), |&(of, _)| of).map(|found| places[found].1);
+            // Pieces of one row follow one another.
+            let last = raised.last().filter(|last| (last.slot, last.valve) == (slot, valve)).map(|_| raised.len() - 1);
+            let at = known.ok().or(last).unwrap_or_else(|| {
                 raised.push(Fed { slot, valve, rows: Vec::new() });
-            }
+                raised.len() - 1
+            });
             raised[at].rows.extend(by.parts.iter().map(|&part| (by.number, part)));
         }
         self.gossip.on_fed(now, raised);
         self.heard.on_raised(now, &mut self.view);
+    }
+
+    /// Reads ahead what the next parts of a chunk will be merged into.
+    fn warm<T>(&self, group: GroupId, parts: &[(u32, u8, T)], at: usize, read: impl Fn(&View, u32) -> u64) {
+        let Some(feed) = self.feeds.get(&group) else { return };
+        warm::ahead(parts, at, |&(slot, ..)| feed.slots.get(slot as usize).map_or(0, |&slot| read(&self.view, slot)));
     }
 
     /// A slot and a lane of a group, as a slot and a valve of the view.

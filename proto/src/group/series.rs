@@ -14,6 +14,7 @@ use crate::row_changes::{Part, RowChanges};
 use crate::series::{Admission, Horizon, Row, SeriesState, UnixTime};
 use crate::table::{CellTable, NamespacePlaces};
 use crate::teeth::{Bug, bites};
+use crate::warm;
 use serde::{Deserialize, Serialize};
 
 /// Rows of which what has expired is dropped with each entry: a few thousand a second.
@@ -153,6 +154,7 @@ impl Series {
         let slots = table.len();
         let mut events = Vec::with_capacity(batch.items.len());
         for (idx, item) in batch.items.iter().enumerate() {
+            warm::ahead(&batch.items, idx, |item| table.warm(item.slot));
             let known = item.slot < slots && table.is_total(item.slot);
             let space = if known { self.space_of(item.slot, table) } else { None };
             let event = match (space, batch.times.get(idx)) {
@@ -184,6 +186,11 @@ impl Series {
             self.changes.push(version, number, Part::at(event));
             self.dirty.set(number);
         }
+    }
+
+    /// Reads of a component what [`Series::add`] will.
+    pub fn warm(&self, number: u32) -> u64 {
+        self.rows.get(number as usize).map_or(0, Row::warm).wrapping_add(self.changes.warm(number))
     }
 
     /// The row of a component.

@@ -223,6 +223,11 @@ impl Row {
         self.buckets.chunks(most.max(1)).map(|piece| Row { buckets: piece.to_vec() })
     }
 
+    /// Reads what an increment of now will.
+    pub(crate) fn warm(&self) -> u64 {
+        self.buckets.last().map_or(0, |&(_, value)| value)
+    }
+
     /// Bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         self.buckets.capacity() * size_of::<(Key, u64)>()

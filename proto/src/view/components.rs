@@ -52,6 +52,15 @@ impl Components {
         })
     }
 
+    /// Reads of a cell what [`Components::merge`] will.
+    pub fn warm(&self, slot: u32) -> u64 {
+        let Some(block) = self.blocks.get(slot as usize / BLOCK_CELLS) else { return 0 };
+        let cell = slot as usize % BLOCK_CELLS;
+        let at = block.run(cell).start;
+        let (valve, value) = (block.valves.get(at).copied(), block.values.get(at).copied());
+        block.sums[cell].wrapping_add(valve.unwrap_or_default().into()).wrapping_add(value.unwrap_or_default())
+    }
+
     /// Raises a component to at least `value` and says what it was, if it changed. Panics if the slot does not exist.
     #[inline]
     pub fn merge(&mut self, slot: u32, valve: u16, value: u64) -> Option<u64> {

@@ -204,6 +204,13 @@ impl View {
         (held.slot, held.valve, &held.row)
     }
 
+    /// Reads of a slot what [`View::merge_row`] will.
+    pub(crate) fn warm_row(&self, slot: u32) -> u64 {
+        let head = self.series.heads.get(slot as usize).copied().unwrap_or(NO_ROW);
+        let row = self.series.rows.get(head as usize).map_or(0, |held| held.row.warm());
+        self.cells.warm(slot).wrapping_add(row)
+    }
+
     /// Merges a part of a component's row: of each bucket that is kept the maximum of both. Says what that raised. Panics on a slot or
     /// a valve that was never given.
     pub fn merge_row(&mut self, slot: u32, valve: u16, part: &Row) -> Option<RowRaised> {
