@@ -25,9 +25,10 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use crate::audit::{self, AuditBody};
 use crate::backup::serve::{self, ImageStream};
 use crate::claims::Claims;
-use crate::edges::{AuditBody, ChangeBody, ChangedBody, Edges, GraphBody};
+use crate::edges::{AuditBody as EdgesAuditBody, ChangeBody, ChangedBody, Edges, GraphBody};
 use crate::hops::Hops;
 use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
@@ -319,6 +320,10 @@ impl Backend for LocalBackend {
         self.series.export(counters)
     }
 
+    async fn audit(&self, counter: &CounterName, with_rows: bool) -> Result<AuditBody, Failure> {
+        audit::audit(&self.aggregator, counter, with_rows).await
+    }
+
     async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
         Ok(self.series.scan(of, keys, most).await)
     }
@@ -352,7 +357,7 @@ impl Backend for LocalBackend {
         Ok(Edges::new(&self.aggregator).parents(counter, behind, most))
     }
 
-    async fn edges_audit(&self) -> Result<AuditBody, Failure> {
+    async fn edges_audit(&self) -> Result<EdgesAuditBody, Failure> {
         Ok(Edges::new(&self.aggregator).audit())
     }
 

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, export, get,
-    graph, ledger, load, milestones, namespaces, node, restore, series, status, verify, watch, webhooks,
+    Outcome, add, aggregator, audit, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, export,
+    get, graph, ledger, load, milestones, namespaces, node, restore, series, status, verify, watch, webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -46,6 +46,8 @@ enum Command {
     Load(load::LoadArgs),
     /// Writes what counters have counted to a file that `load` reads
     Export(export::ExportArgs),
+    /// Compares what reads show of a counter with what the nodes' logs hold, component by component
+    Audit(audit::AuditArgs),
     /// Edges between counters, and totals
     Graph(graph::GraphArgs),
     /// Totals and awards as they happen
@@ -120,6 +122,7 @@ impl Cli {
             Command::Namespaces(args) => namespaces::run(args),
             Command::Load(args) => load::run(args),
             Command::Export(args) => export::run(args),
+            Command::Audit(args) => audit::run(args),
             Command::Graph(args) => graph::run(args),
             Command::Watch(args) => watch::run(args),
             Command::Counter(args) => counter::run(args),

@@ -1,5 +1,6 @@
 //! What others in this process (HTTP, the demo, tests) may ask of a running aggregator.
 
+use crate::audit::AUDITS_MAX;
 use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::cluster::{Cluster, DataCentre};
 use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
@@ -13,6 +14,7 @@ use crate::reads;
 use crate::storage::{StoreFailure, ViewRows, ViewStore, ViewStoreError};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemark_consensus::local::{PersistError, RowStore};
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
@@ -143,6 +145,9 @@ struct Inner {
     live: broadcast::Sender<LiveEvent>,
     store_failure: StoreFailure,
     images: Arc<Semaphore>,
+    audits: Semaphore,
+    /// Number of the last question of an audit.
+    audit: AtomicU64,
     /// Waited for by [`Aggregator::stop`]: it holds the view's file.
     host: std::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
     tasks: std::sync::Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -202,6 +207,8 @@ impl Aggregator {
             live,
             store_failure,
             images: Arc::new(Semaphore::new(IMAGES_MAX)),
+            audits: Semaphore::new(AUDITS_MAX),
+            audit: AtomicU64::new(0),
             host: Default::default(),
             tasks: Default::default(),
         };
@@ -329,6 +336,20 @@ impl Aggregator {
     /// Runs `look` on the core; inside [`Aggregator::with_ledger`] both are looked at at one instant.
     pub fn with_core<R>(&self, look: impl FnOnce(&AggregatorCore) -> R) -> R {
         look(&self.inner.core.lock())
+    }
+
+    pub(crate) fn audits(&self) -> &Semaphore {
+        &self.inner.audits
+    }
+
+    /// A number for a further question of an audit.
+    pub(crate) fn next_audit(&self) -> u64 {
+        self.inner.audit.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Error: the event loop has ended.
+    pub(crate) async fn say(&self, event: Event) -> Result<(), ()> {
+        self.inner.events.send(event).await.map_err(drop)
     }
 
     /// Asks for milestones. The definition is on its way to the ledger when this returns; [`Aggregator::milestones`] shows

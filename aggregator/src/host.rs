@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::PersistError;
 use tidemark_consensus::raft::RaftNode;
-use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, Event as CoreEvent, Input, Output};
-use tidemark_proto::ids::{AggregatorId, GroupId};
+use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, CellAudit, Event as CoreEvent, Input, Output};
+use tidemark_proto::ids::{AggregatorId, CellId, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
 use tidemark_proto::time::{Span, Time, WallMs};
@@ -61,6 +61,13 @@ pub enum Event {
     },
     Submit {
         cmds: Vec<LedgerCmd>,
+    },
+    /// A group is to be asked what it holds of a cell.
+    Audit {
+        group: GroupId,
+        id: u64,
+        cell: CellId,
+        answers: mpsc::Sender<CellAudit>,
     },
     /// Everything that is known now is to be written, and read back.
     Flush {
@@ -126,6 +133,8 @@ pub struct Host {
     persisted: u64,
     /// Who waits for which set.
     flushing: Vec<(u64, oneshot::Sender<Result<ViewRows, PersistError>>)>,
+    /// Who waits for which audit.
+    audits: HashMap<u64, mpsc::Sender<CellAudit>>,
 }
 
 /// The parts that a host is made of.
@@ -164,6 +173,7 @@ impl Host {
             handed: 0,
             persisted: 0,
             flushing: Vec::new(),
+            audits: HashMap::new(),
         }
     }
 
@@ -236,6 +246,11 @@ impl Host {
             Event::Node { node, msg } => self.on_node(node, msg),
             Event::NodeGone { node } => drop(self.forget_node(node)),
             Event::Submit { cmds } => self.handle(Input::Submit(cmds)),
+            Event::Audit { group, id, cell, answers } => {
+                self.audits.retain(|_, waiting| !waiting.is_closed());
+                self.audits.insert(id, answers);
+                self.handle(Input::Audit { group, id, cell });
+            }
             Event::Flush { done } => self.flush(done),
             Event::Stop { .. } => {}
         }
@@ -397,7 +412,17 @@ impl Host {
                     self.store.persist(rows);
                 }
                 Output::Notify(event) => self.notify(event),
+                Output::Audited(audit) => self.on_audited(audit),
             }
+        }
+    }
+
+    /// Who does not take answers any more is not told: it asks again if it wants to.
+    fn on_audited(&mut self, audit: CellAudit) {
+        let (id, last) = (audit.id, audit.last);
+        let told = self.audits.get(&id).is_some_and(|answers| answers.try_send(audit).is_ok());
+        if last || !told {
+            self.audits.remove(&id);
         }
     }
 
@@ -455,6 +480,7 @@ fn group_of(msg: &FromGroup) -> GroupId {
         FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer.group,
         FromGroup::Feed(chunk) => chunk.group,
         FromGroup::Resigned { group } => *group,
+        FromGroup::Audited(audited) => audited.group,
     }
 }
 

@@ -4,6 +4,7 @@
 //!
 //! This crate never counts, never merges, never decides a grant or an award, and never answers what the core did not say.
 
+mod audit;
 mod awards;
 mod calls;
 mod cluster;
@@ -20,6 +21,7 @@ mod storage;
 mod voters;
 mod waits;
 
+pub use audit::{AUDIT_PATIENCE, AUDITS_MAX, AuditError, CounterAudit};
 pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerService};
 pub use cluster::{Cluster, ClusterError, DataCentre, with_era};
 pub use handle::{

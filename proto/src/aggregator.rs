@@ -4,6 +4,7 @@
 //! Event-driven; every call is lent the ledger's state as applied here. What it tells a group of the ledger comes from that
 //! state only; what it tells the ledger is said again until the state shows it.
 
+mod audit;
 mod checkpoint;
 mod claims;
 mod feed;
@@ -13,13 +14,14 @@ mod plumbing;
 mod propose;
 mod standing;
 
+pub use audit::CellAudit;
 pub use checkpoint::{RowError, Rows};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
 pub use image::{ImageReader, ViewImage, cursors_in, is_of_image};
 
 use crate::alloc::PolicyConfig;
 use crate::gossip::{Gossip, GossipConfig};
-use crate::ids::{AggregatorId, CounterName, DcId, GroupId};
+use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId};
 use crate::leader::LeaderCore;
 use crate::ledger::{Changes, Ledger};
 use crate::msg::*;
@@ -130,6 +132,12 @@ pub enum Input {
     Clock(WallMs),
     /// Commands of this data centre's operators and users; said until the ledger shows them.
     Submit(Vec<LedgerCmd>),
+    /// A group is to be asked what it holds of a cell; the answer comes as [`Output::Audited`], or never.
+    Audit {
+        group: GroupId,
+        id: u64,
+        cell: CellId,
+    },
     /// Everything is to be written soon, though it is not time.
     Flush,
     /// The rows last given out are durable.
@@ -153,6 +161,8 @@ pub enum Output {
     /// Rows to persist in one transaction, answered with [`Input::Persisted`]: a part of a checkpoint; one is out at a time.
     Persist(Rows),
     Notify(Event),
+    /// Some lanes of a cell, compared at one entry of the group's log.
+    Audited(CellAudit),
 }
 
 /// Something that subscribers may want to know.
@@ -282,6 +292,7 @@ impl AggregatorCore {
             Input::Leader(leader) => self.on_leader(now, leader),
             Input::Clock(wall) => self.on_clock(now, wall, ledger),
             Input::Submit(cmds) => self.submit(cmds),
+            Input::Audit { group, id, cell } => self.ask_audit(group, AuditAsk { id, group, cell, from_lane: 0 }),
             Input::Flush => self.checkpoint.hurry(now),
             Input::Persisted => self.on_persisted(now, ledger),
             Input::Tick => {}

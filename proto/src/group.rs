@@ -8,6 +8,7 @@
 //! Positions of queued increments start at 0 for each (counter, epoch). When a counter becomes guarded again under a later
 //! epoch, what is still queued is part of the new base, or of the generation that is over, and so resolves as counted.
 
+mod audit;
 mod blocks;
 mod cells;
 mod feed;

@@ -12,6 +12,7 @@
 
 pub mod aggregator;
 pub mod alloc;
+pub mod audit;
 pub mod claiming;
 pub mod client;
 pub mod gossip;

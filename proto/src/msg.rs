@@ -3,7 +3,7 @@
 
 use crate::graph::EdgeChange;
 use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId, Start};
-use crate::series::{NotAdmitted, Row, SeriesPolicy, UnixTime};
+use crate::series::{Horizon, NotAdmitted, Row, SeriesPolicy, UnixTime};
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 
@@ -482,6 +482,8 @@ pub enum FromGroup {
     Resigned {
         group: GroupId,
     },
+    /// Answer to [`ForGroup::Audit`].
+    Audited(Audited),
 }
 
 /// From an aggregator to a group.
@@ -496,6 +498,43 @@ pub enum ForGroup {
     Lost {
         group: GroupId,
     },
+    Audit(AuditAsk),
+}
+
+// ---- audits --------------------------------------------------------------------------------------------------------------
+
+/// Asks what the group's committed state holds of one cell, from a lane on. Answered once the feed has told the asker of everything that
+/// was applied, so that both can be compared; of many that wait the oldest are forgotten, and have to be asked again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditAsk {
+    /// Comes back with the answer.
+    pub id: u64,
+    pub group: GroupId,
+    pub cell: CellId,
+    pub from_lane: u8,
+}
+
+/// What a group holds of some lanes of a cell. Lanes that are not named hold nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audited {
+    pub id: u64,
+    pub group: GroupId,
+    pub cell: CellId,
+    /// The last applied entry.
+    pub index: LogIndex,
+    /// Up to where the feed has told the asker: at this cursor it knows all that is applied.
+    pub told: LogIndex,
+    /// The lanes that are answered: from here, and up to here without it.
+    pub from_lane: u8,
+    pub upto_lane: u8,
+    /// Of a namespace that keeps series: what is kept.
+    pub horizon: Option<Horizon>,
+    /// (lane, component).
+    pub components: Vec<(u8, u64)>,
+    /// (lane, a part of the component's row of buckets). One component may have several.
+    pub rows: Vec<(u8, Row)>,
+    /// The row of the first lane is longer than a message: it is left out.
+    pub too_long: bool,
 }
 
 // ---- feed ----------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 //! everything that leaves is made from applied state. With nothing to do there is no timeout.
 
 mod ages;
+mod audits;
 mod checkpoint;
 mod clients;
 mod commit;
@@ -224,6 +225,8 @@ struct Feed {
     more: bool,
     /// The last entry that the disk held when this process started, or began to lead, until this aggregator was told of something.
     untold: Option<LogIndex>,
+    /// Audits that wait until the aggregator has been told of everything.
+    audits: VecDeque<AuditAsk>,
 }
 
 impl Feed {
@@ -300,7 +303,10 @@ impl NodeCore {
         self.run_ages(now);
         self.commit(now);
         self.run_pulses(now);
-        (0..SEATS).for_each(|seat| self.serve_feed(now, seat));
+        for seat in 0..SEATS {
+            self.serve_feed(now, seat);
+            self.serve_audits_at_rest(seat);
+        }
         self.start_checkpoint(now);
     }
 
@@ -406,6 +412,7 @@ impl NodeCore {
             ForGroup::Ledger(message) => self.on_ledger(now, seat, message),
             ForGroup::Again => self.on_again(now, seat),
             ForGroup::Lost { group } => self.on_lost(group),
+            ForGroup::Audit(ask) => self.on_audit(seat, ask),
         }
     }
 
@@ -453,6 +460,10 @@ impl NodeCore {
         let feed = &mut self.feeds[seat];
         (feed.last, feed.untold) = (Some(now), None);
         feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
+        let told = (!feed.more && chunk.rows_told == 0).then_some(chunk.upto);
         self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg: FromGroup::Feed(chunk) });
+        if let Some(told) = told {
+            self.serve_audits(seat, told);
+        }
     }
 }

@@ -4,12 +4,14 @@
 //! the least such milestone M, `up = max(certain, min(sum of components, M - 1))`. Where a counter may go down that is its up half,
 //! and the same holds, without any milestone, of its down half.
 
+mod audit;
 mod components;
 pub mod hierarchy;
 mod limits;
 mod series;
 mod totals;
 
+pub use audit::{ANCESTORS_AUDITED_MAX, NotCounted, TotalAudit};
 pub use limits::{NotedLimit, ReadLimits};
 pub use series::{RowRaised, SeriesView, parts_of};
 pub use totals::Total;

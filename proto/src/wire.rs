@@ -247,6 +247,7 @@ impl Message for FromGroup {
             FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer_valid(offer),
             FromGroup::Feed(chunk) => cells_valid(&chunk.cells),
             FromGroup::Resigned { .. } => Ok(()),
+            FromGroup::Audited(audited) => audited_valid(audited),
         }
     }
 }
@@ -268,6 +269,10 @@ impl Message for ForGroup {
             ForGroup::Ledger(ToGroup::Series(terms)) => {
                 at_most("namespaces with series", terms.len() as u64, NAMESPACES_MAX as u64)?;
                 terms.iter().try_for_each(|(name, _)| namespace(name))
+            }
+            ForGroup::Audit(ask) => {
+                at_most("lane of an audit", ask.from_lane.into(), LANES_MAX.into())?;
+                name(&ask.cell.counter)
             }
             ForGroup::Ledger(ToGroup::Generations(begun)) => {
                 let (what, max) = ("counters that began again", GENERATIONS_PER_MESSAGE_MAX as u64);
@@ -373,6 +378,20 @@ impl Message for LedgerCmd {
             | LedgerCmd::ViewAck { counter, .. } => name(counter),
         }
     }
+}
+
+fn audited_valid(audited: &Audited) -> Result<(), WireError> {
+    let granularities = audited.horizon.as_ref().map_or(0, |horizon| horizon.first().len());
+    at_most("granularities of an audit", granularities as u64, GRANULARITIES_MAX as u64)?;
+    at_most("lane of an audit", audited.upto_lane.into(), LANES_MAX.into())?;
+    at_most("lane of an audit", audited.from_lane.into(), audited.upto_lane.into())?;
+    at_most("components of an audit", audited.components.len() as u64, LANES_MAX.into())?;
+    let of_rows = audited.rows.iter().map(|&(lane, _)| (lane, 0));
+    audited.components.iter().copied().chain(of_rows).try_for_each(|(lane, value)| {
+        at_most("lane of an audit, plus one", u64::from(lane) + 1, audited.upto_lane.into())?;
+        at_most("component", value, COMPONENT_MAX)
+    })?;
+    name(&audited.cell.counter)
 }
 
 fn hello_valid(hello: &Hello) -> Result<(), WireError> {

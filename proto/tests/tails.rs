@@ -71,6 +71,13 @@ fn feed() -> FeedChunk {
     }
 }
 
+fn audited() -> Audited {
+    let (id, group, cell) = (1, group(), counter().total());
+    let (index, told, from_lane, upto_lane) = (LogIndex(9), LogIndex(8), 0, 64);
+    let (horizon, components, rows, too_long) = (None, vec![(3, 7)], Vec::new(), false);
+    Audited { id, group, cell, index, told, from_lane, upto_lane, horizon, components, rows, too_long }
+}
+
 /// Of what goes over connections, every type.
 fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
     ask.of(ForWhom { group: 3 })?;
@@ -85,7 +92,9 @@ fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
     ask.of(ToClient::Spread { counters: vec![counter()] })?;
     ask.of(FromGroup::Feed(feed()))?;
     ask.of(FromGroup::Resigned { group: group() })?;
+    ask.of(FromGroup::Audited(audited()))?;
     ask.of(ForGroup::Again)?;
+    ask.of(ForGroup::Audit(AuditAsk { id: 1, group: group(), cell: counter().total(), from_lane: 3 }))?;
     ask.of(ForGroup::Ledger(ToGroup::Namespaces(vec!["search".to_owned()])))?;
     ask.of(PeerMsg::Propose(vec![LedgerCmd::Spread(counter()), LedgerCmd::View(DcId(2).into())]))?;
     ask.of(PeerQuestion::FenceHop { token: "token".to_owned() })?;

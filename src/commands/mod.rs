@@ -2,6 +2,7 @@
 
 pub mod add;
 pub mod aggregator;
+pub mod audit;
 pub mod award;
 pub mod awards;
 pub mod backup;

@@ -5,9 +5,10 @@ use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::ledger::{ChangeVotersBody, MembersBody};
 use super::series::Of;
 use super::{ClusterBody, Failure, Mode};
+use crate::audit::AuditBody;
 use crate::backup::serve::ImageStream;
 use crate::claims::Claims;
-use crate::edges::{AuditBody, ChangeBody, ChangedBody, GraphBody};
+use crate::edges::{AuditBody as EdgesAuditBody, ChangeBody, ChangedBody, GraphBody};
 use crate::hops::Hops;
 use crate::lives::Lives;
 use crate::names::sha256_prefix;
@@ -311,6 +312,11 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_view()) }
     }
 
+    /// What is shown of a counter beside what its groups hold; with all buckets, or only those that differ.
+    fn audit(&self, _: &CounterName, _with_rows: bool) -> impl Future<Output = Result<AuditBody, Failure>> + Send {
+        async { Err(no_view()) }
+    }
+
     /// The next counters of a range; at most so many are looked at.
     fn scan(&self, _: Of, _: &KeyRange, _: usize) -> impl Future<Output = Result<Page, Failure>> + Send {
         async { Err(no_view()) }
@@ -352,7 +358,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// The last changes of edges.
-    fn edges_audit(&self) -> impl Future<Output = Result<AuditBody, Failure>> + Send {
+    fn edges_audit(&self) -> impl Future<Output = Result<EdgesAuditBody, Failure>> + Send {
         async { Err(no_graph()) }
     }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod answer;
 mod asset;
+mod audit;
 mod auth;
 mod backend;
 mod backup;

@@ -6,8 +6,8 @@ use super::path::{CounterPath, DRY_RUN, certificate_path, counter_path};
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, backup, body, bulk, claims, dcs, dry_run, edges, groups, hop_routes, ledger,
-    live, lives, milestone, pages, series, webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, audit, backup, body, bulk, claims, dcs, dry_run, edges, groups, hop_routes,
+    ledger, live, lives, milestone, pages, series, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -88,6 +88,7 @@ fn series_routes<B: Backend>() -> Router<Arc<Shared<B>>> {
         .route("/v1/range", get(series::range::<B>))
         .route("/v1/top", get(series::top::<B>))
         .route("/v1/export", get(series::export::<B>))
+        .route("/v1/audit", get(audit::audit::<B>))
         .route("/v1/read", read)
         .route("/v1/namespaces/{*rest}", policy)
         .route("/v1/edges", post(edges::change::<B>).layer(DefaultBodyLimit::max(edges::EDGES_BODY_BYTES_MAX)))

@@ -56,6 +56,11 @@ impl Feed {
         self.connected = false;
     }
 
+    /// Whether everything up to here is merged, and nothing of what comes after.
+    pub fn stands_at(&self, cursor: LogIndex) -> bool {
+        self.cursor == cursor && self.walk.is_none() && self.rows_told == 0
+    }
+
     fn pull(&self, group: GroupId, bytes_max: u32) -> FeedPull {
         let slots_known = self.slots.len() as u32;
         FeedPull { group, cursor: self.cursor, walk: self.walk, slots_known, bytes_max, rows_told: self.rows_told }

@@ -52,6 +52,7 @@ impl AggregatorCore {
                 self.tell_registration(group, ledger);
             }
             FromGroup::Feed(chunk) => self.on_feed(now, group, &chunk),
+            FromGroup::Audited(audited) => self.on_audited(group, &audited),
             FromGroup::Hello(hello) if hello.group == group => {
                 self.tell_registration(group, ledger);
                 self.propose_soon(now, LedgerCmd::Hello(hello));

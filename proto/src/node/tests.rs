@@ -78,6 +78,8 @@ struct World {
     milestones: BTreeSet<(ClientId, u8, u64, u32)>,
     pending: BTreeSet<(ClientId, u8, u64, u32)>,
     consumer: BTreeMap<(u32, u8), u64>,
+    /// Audits that were answered.
+    audited: u64,
     pull: FeedPull,
     /// Increments offered with their identities, and as blocks.
     offered: (usize, u64),
@@ -115,6 +117,7 @@ impl World {
             milestones: BTreeSet::new(),
             pending: BTreeSet::new(),
             consumer: BTreeMap::new(),
+            audited: 0,
             pull,
             offered: (0, 0),
             told_placed: 0,
@@ -308,6 +311,7 @@ impl World {
             FromGroup::Detail(detail) => self.propose(LedgerCmd::Detail(detail)),
             FromGroup::Feed(chunk) => self.on_feed(chunk),
             FromGroup::Resigned { .. } => unreachable!("who is alone leads always"),
+            FromGroup::Audited(audited) => self.on_audited(&audited),
         }
     }
 
@@ -359,6 +363,29 @@ impl World {
             *known = value.max(*known);
         }
         self.inbox.push_back(Input::Aggregator { seat: 0, msg: ForGroup::Feed(self.pull) });
+        // Of whichever cell, and before or behind the pull.
+        let slot = (chunk.upto.0 as u32).checked_rem(self.pull.slots_known);
+        if let Some(slot) = slot {
+            let (group, cell) = (chunk.group, self.core.group().table().name(slot));
+            let msg = ForGroup::Audit(AuditAsk { id: slot.into(), group, cell, from_lane: 0 });
+            let ask = Input::Aggregator { seat: 0, msg };
+            match chunk.upto.0.is_multiple_of(2) {
+                true => self.inbox.push_back(ask),
+                false => self.inbox.push_front(ask),
+            }
+        }
+    }
+
+    /// What is held is what the consumer was told, when it is said.
+    fn on_audited(&mut self, audited: &Audited) {
+        self.audited += 1;
+        assert_eq!((audited.told, audited.upto_lane), (self.pull.cursor, crate::limits::LANES_MAX));
+        assert!(self.pull.walk.is_none(), "a walk has not told all");
+        let slot = audited.id as u32;
+        let told = self.consumer.range((slot, 0)..=(slot, u8::MAX));
+        let told: Vec<(u8, u64)> = told.map(|(&(_, lane), &value)| (lane, value)).filter(|told| told.1 > 0).collect();
+        let held: Vec<(u8, u64)> = audited.components.iter().copied().filter(|held| held.1 > 0).collect();
+        assert_eq!(held, told, "slot {slot} as of {}", audited.index.0);
     }
 
     // ---- time ----
@@ -391,6 +418,7 @@ impl World {
         }
         assert!(self.pending.is_empty(), "every increment is placed in the end: {:?}", self.pending);
         assert_eq!(self.core.group().queued(), 0);
+        assert!(self.audited > 0, "no audit was answered");
     }
 
     /// Every increment is counted once, in its lane, and the feed has told of it.

@@ -115,7 +115,7 @@ impl Parcel {
 
     pub fn from_group(msg: &FromGroup) -> Parcel {
         let kind = match msg {
-            FromGroup::Hello(_) | FromGroup::Resigned { .. } => Kind::Settings,
+            FromGroup::Hello(_) | FromGroup::Resigned { .. } | FromGroup::Audited(_) => Kind::Settings,
             FromGroup::Report(_) | FromGroup::Returned(_) => Kind::Reports,
             FromGroup::Offer(_) | FromGroup::Detail(_) => Kind::Offers,
             FromGroup::Feed(_) => Kind::Feed,
@@ -128,7 +128,7 @@ impl Parcel {
             ForGroup::Feed(_) => Kind::Feed,
             ForGroup::Ledger(ToGroup::Account(_) | ToGroup::Opened(_) | ToGroup::Begun { .. }) => Kind::Accounts,
             ForGroup::Ledger(ToGroup::Placed(_)) => Kind::Placements,
-            ForGroup::Ledger(_) | ForGroup::Again | ForGroup::Lost { .. } => Kind::Settings,
+            ForGroup::Ledger(_) | ForGroup::Again | ForGroup::Lost { .. } | ForGroup::Audit(_) => Kind::Settings,
         };
         Parcel::one(kind, wire::encode(msg).len())
     }

@@ -414,7 +414,7 @@ impl Drive {
             aggregator::Output::Propose(cmds) => self.propose(cmds),
             aggregator::Output::Persist(_) => self.after(SYNC, Event::AggregatorPersisted { dc }),
             aggregator::Output::Notify(aggregator::Event::Award { at, .. }) => self.on_award(dc, at),
-            aggregator::Output::Notify(_) => {}
+            aggregator::Output::Notify(_) | aggregator::Output::Audited(_) => {}
         }
     }
 

@@ -183,6 +183,7 @@ impl World {
                 self.after(span, Event::AggregatorPersisted { dc, boot });
             }
             Output::Notify(_) => self.coverage.saw("notification"),
+            Output::Audited(_) => {}
         }
     }
 
@@ -199,7 +200,7 @@ impl World {
                 Some(message) => ForGroup::Ledger(message),
                 None => return,
             },
-            ForGroup::Feed(_) | ForGroup::Again | ForGroup::Lost { .. } => msg,
+            ForGroup::Feed(_) | ForGroup::Again | ForGroup::Lost { .. } | ForGroup::Audit(_) => msg,
         };
         let seat = usize::from(self.id_of(dc).seat);
         let Link { up: true, number: link, node, .. } = self.links.groups[at][seat] else { return };

@@ -1,0 +1,180 @@
+//! Audits of counters: groups of this data centre are asked, again until they answer, and what the core makes of it is gathered.
+
+use crate::handle::Aggregator;
+use crate::host::Event;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tidemark_proto::aggregator::CellAudit;
+use tidemark_proto::audit::Held;
+use tidemark_proto::ids::{AggregatorId, CellId, CounterName, GroupId, Half, ValveId};
+use tidemark_proto::msg::{Reading, Version};
+use tidemark_proto::series::Horizon;
+use tidemark_proto::view::{NotCounted, TotalAudit};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Audits of one aggregator at a time. More are refused.
+pub const AUDITS_MAX: usize = 4;
+/// How long a group may take to answer: its feed may have much to tell first. Then it is said that it was not reached.
+pub const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
+/// A group that has not answered is asked again after this.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Answers that may wait; of one group there are as many as it has lanes at most.
+const ANSWERS_MAX: usize = 256;
+
+const HALVES: [Half; 2] = [Half::Up, Half::Down];
+
+/// What an audit of a counter found at one aggregator.
+#[derive(Clone, Debug)]
+pub struct CounterAudit {
+    pub generation: u32,
+    /// What was compared: of each group of this data centre that answered, the lanes of either half.
+    pub compared: Vec<CellAudit>,
+    /// Groups of this data centre that hold something, as far as is known here, and did not answer; why.
+    pub not_reached: Vec<(GroupId, String)>,
+    /// What the view holds, of all data centres, when the last group had answered.
+    pub view: Vec<(ValveId, Half, Held)>,
+    pub reading: Reading,
+    /// What flows to it along edges.
+    pub total: Result<Option<TotalAudit>, NotCounted>,
+    /// What is kept of buckets here, where the namespace keeps series.
+    pub kept: Option<Horizon>,
+    /// Up to where other aggregators' streams are merged; and how far the own one is, unless something is held back from it.
+    pub merged: BTreeMap<AggregatorId, Version>,
+}
+
+/// Why a counter was not audited.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuditError {
+    #[error("{limit} audits are under way")]
+    Busy { limit: usize },
+    #[error("the aggregator stops")]
+    Stops,
+}
+
+/// What is asked of one group about one half, under a number.
+#[derive(Debug, Default)]
+struct Asking {
+    asked: BTreeMap<u64, (GroupId, Half)>,
+    parts: BTreeMap<(GroupId, Half), (u64, Vec<CellAudit>)>,
+}
+
+impl Asking {
+    /// Notes a part of an answer; those of an earlier question are void.
+    fn take(&mut self, part: CellAudit) {
+        let Some(&of) = self.asked.get(&part.id) else { return };
+        let (id, parts) = self.parts.entry(of).or_default();
+        if *id != part.id {
+            (*id, *parts) = (part.id, Vec::new());
+        }
+        parts.push(part);
+    }
+
+    fn is_answered(&self, of: &(GroupId, Half)) -> bool {
+        self.parts.get(of).is_some_and(|(_, parts)| parts.last().is_some_and(|part| part.last))
+    }
+}
+
+impl Asking {
+    /// What is not answered yet.
+    fn open(&self, groups: &[GroupId], cells: &[(Half, CellId)]) -> Vec<(GroupId, Half, CellId)> {
+        let mut open = Vec::new();
+        for &group in groups {
+            let unanswered = cells.iter().filter(|(half, _)| !self.is_answered(&(group, *half)));
+            open.extend(unanswered.map(|(half, cell)| (group, *half, cell.clone())));
+        }
+        open
+    }
+}
+
+impl Aggregator {
+    /// Compares what this view shows of a counter with what the groups of its data centre hold; see
+    /// [`proto::audit`](tidemark_proto::audit).
+    ///
+    /// # Errors
+    /// As many audits are under way as may be.
+    pub async fn audit(&self, counter: &CounterName) -> Result<CounterAudit, AuditError> {
+        let _permit = self.audits().try_acquire().map_err(|_| AuditError::Busy { limit: AUDITS_MAX })?;
+        let generation = self.with_ledger(|ledger| ledger.resets().generation(counter));
+        let cells = HALVES.map(|half| (half, counter.half_of(half, generation)));
+        let asking = self.ask_groups(&cells).await?;
+        let mut not_reached = Vec::new();
+        for group in self.groups_that_hold(&cells) {
+            if HALVES.iter().any(|half| !asking.is_answered(&(group, *half))) {
+                not_reached.push((group, self.why_not_reached(group)));
+            }
+        }
+        let is_whole = |of: &(GroupId, Half)| asking.is_answered(of);
+        let whole = asking.parts.iter().filter(|(of, _)| is_whole(of));
+        let compared = whole.flat_map(|(_, (_, parts))| parts.clone()).collect();
+        Ok(self.with_ledger(|ledger| {
+            self.with_core(|core| {
+                let held = |(half, cell): &(Half, CellId)| {
+                    let half = *half;
+                    core.view().components_held(cell).map(move |(valve, held)| (valve, half, held)).collect::<Vec<_>>()
+                };
+                let own_is_told = core.gossip().held() == 0;
+                let merged = core.gossip().have().filter(|(id, _)| *id != self.id() || own_is_told).collect();
+                CounterAudit {
+                    generation,
+                    compared,
+                    not_reached,
+                    view: cells.iter().flat_map(held).collect(),
+                    reading: core.read(counter, ledger),
+                    total: core.view().audit_total(counter, ledger),
+                    kept: core.view().series_of(counter.namespace()).map(|series| series.horizon.clone()),
+                    merged,
+                }
+            })
+        }))
+    }
+
+    /// Asks all groups that are heard of, until each has answered or the time is over.
+    async fn ask_groups(&self, cells: &[(Half, CellId)]) -> Result<Asking, AuditError> {
+        let (sender, mut answers) = mpsc::channel(ANSWERS_MAX);
+        let deadline = Instant::now() + AUDIT_PATIENCE;
+        let mut asking = Asking::default();
+        loop {
+            let groups: Vec<GroupId> = self.with_core(|core| core.groups_heard().collect());
+            let open = asking.open(&groups, cells);
+            if open.is_empty() || Instant::now() >= deadline {
+                return Ok(asking);
+            }
+            for (group, half, cell) in open {
+                let id = self.next_audit();
+                asking.asked.insert(id, (group, half));
+                let event = Event::Audit { group, id, cell, answers: sender.clone() };
+                self.say(event).await.map_err(|_| AuditError::Stops)?;
+            }
+            let again = (Instant::now() + ASK_AGAIN).min(deadline);
+            while !asking.open(&groups, cells).is_empty() {
+                match tokio::time::timeout_at(again, answers.recv()).await {
+                    Ok(Some(part)) => asking.take(part),
+                    Ok(None) | Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// Groups of this data centre that are heard of, or of which the view holds something of these cells.
+    fn groups_that_hold(&self, cells: &[(Half, CellId)]) -> BTreeSet<GroupId> {
+        let own = self.dc();
+        self.with_core(|core| {
+            let of_view = cells.iter().flat_map(|(_, cell)| core.view().components_held(cell));
+            let groups = of_view.map(|(valve, _)| valve.group).filter(|group| group.dc == own);
+            groups.chain(core.groups_heard()).collect()
+        })
+    }
+
+    fn why_not_reached(&self, group: GroupId) -> String {
+        let is_lost = self.is_lost(group);
+        self.with_core(|core| {
+            let lag = core.feed_lags().find(|(of, _)| *of == group).map_or(0, |(_, lag)| lag);
+            match (is_lost, core.groups_heard().any(|heard| heard == group)) {
+                (true, _) => "it was declared lost: nobody holds its log".to_owned(),
+                (_, false) => "no node speaks for it, or it counted before this data centre was restored".to_owned(),
+                _ => format!("no answer in {} s; the feed is {lag} entries behind", AUDIT_PATIENCE.as_secs()),
+            }
+        })
+    }
+}
