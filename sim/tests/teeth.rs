@@ -110,8 +110,8 @@ const SCRIPTED: [(Bug, &str); 5] = [
 const MODELLED: [Bug; 1] = [Bug::ArmedWhileLate];
 const LASTING: [Bug; 1] = [Bug::NothingForgotten];
 
-/// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `group::series`), as one seed in a thousand does not.
-const TESTED: [Bug; 3] = [Bug::NoteForgotten, Bug::PoliciesMixed, Bug::SavedLate];
+/// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `group::series`, `group::tests`), as one seed in a thousand does not.
+const TESTED: [Bug; 4] = [Bug::NoteForgotten, Bug::PoliciesMixed, Bug::SavedLate, Bug::ToldForgotten];
 
 /// What a bug does at its seed that it is not pinned for.
 fn escapes((bug, seed, property): (Mutation, u64, &str)) -> Option<String> {

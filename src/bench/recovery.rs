@@ -34,7 +34,7 @@ const KILLS: usize = 4;
 const ATTEMPT_EVERY: Duration = Duration::from_millis(25);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A process that does not answer for so long is lost.
-const GIVE_UP: Duration = Duration::from_secs(60);
+const GIVE_UP: Duration = Duration::from_secs(300);
 /// What attempts count: nothing that a load counts.
 const PROBE: &[u8] = b"probe";
 const REFUSED_POLL: Duration = Duration::from_millis(2);
