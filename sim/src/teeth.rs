@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 69] = [
+pub const INSIDE: [Bug; 70] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -114,6 +114,7 @@ pub const INSIDE: [Bug; 69] = [
     Bug::JoinedUnheard,
     Bug::ExpiredKept,
     Bug::LastPartOnly,
+    Bug::ToldForgotten,
     Bug::DiamondCountedTwice,
     Bug::RemovedThoughReached,
     Bug::BucketsStay,

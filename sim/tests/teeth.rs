@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 85] = [
+const PINNED: [(Mutation, u64, &str); 86] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -88,6 +88,7 @@ const PINNED: [(Mutation, u64, &str); 85] = [
     (Mutation::Inside(Bug::JoinedUnheard), 1, "rights"),
     (Mutation::Inside(Bug::ExpiredKept), 2, "series"),
     (Mutation::Inside(Bug::LastPartOnly), 200, "series"),
+    (Mutation::Inside(Bug::ToldForgotten), 2, "series"),
     (Mutation::Inside(Bug::DiamondCountedTwice), 8, "totals"),
     (Mutation::Inside(Bug::RemovedThoughReached), 1, "totals"),
     (Mutation::Inside(Bug::BucketsStay), 25, "totals"),
@@ -110,8 +111,8 @@ const SCRIPTED: [(Bug, &str); 5] = [
 const MODELLED: [Bug; 1] = [Bug::ArmedWhileLate];
 const LASTING: [Bug; 1] = [Bug::NothingForgotten];
 
-/// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `group::series`, `group::tests`), as one seed in a thousand does not.
-const TESTED: [Bug; 4] = [Bug::NoteForgotten, Bug::PoliciesMixed, Bug::SavedLate, Bug::ToldForgotten];
+/// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `group::series`), as one seed in a thousand does not.
+const TESTED: [Bug; 3] = [Bug::NoteForgotten, Bug::PoliciesMixed, Bug::SavedLate];
 
 /// What a bug does at its seed that it is not pinned for.
 fn escapes((bug, seed, property): (Mutation, u64, &str)) -> Option<String> {
