@@ -2,6 +2,7 @@
 //! outputs, every increment is counted once and one of them is the milestone.
 
 mod leases;
+mod parts;
 
 use super::commit::ITEM_BYTES;
 use super::*;
