@@ -28,10 +28,41 @@ pub struct ChangeRing {
     live: usize,
     /// Every change after this version is here.
     reaches: u64,
-    /// Consumers may know of what changed up to this version; `None`: of anything.
-    told: Option<u64>,
+    told: Told,
+}
+
+/// Up to where consumers of a record of changes may have been told of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// Of what changed up to this version, and of nothing behind it; `None`: of anything.
+    upto: Option<u64>,
     /// Number of the first event that none knows of.
     untold: u64,
+}
+
+impl Default for Told {
+    fn default() -> Told {
+        Told { upto: None, untold: u64::MAX }
+    }
+}
+
+impl Told {
+    /// `runs` are (version, number of its first event), ascending in both; `end` is the next event's number.
+    pub fn of(upto: Option<u64>, runs: &VecDeque<(u64, u64)>, end: u64) -> Told {
+        let first_behind =
+            |upto| runs.get(runs.partition_point(|&(at, _)| at <= upto)).map_or(end, |&(_, first)| first);
+        Told { upto, untold: upto.map_or(u64::MAX, first_behind) }
+    }
+
+    /// Whether that is known at all.
+    pub fn is_known(self) -> bool {
+        self.upto.is_some()
+    }
+
+    /// Whether none knows of an event.
+    pub fn is_untold(self, number: u64) -> bool {
+        number >= self.untold
+    }
 }
 
 impl ChangeRing {
@@ -44,9 +75,8 @@ impl ChangeRing {
     pub fn growing(capacity: usize, per_component: usize, version: u64) -> ChangeRing {
         assert!((1..=1 << 31).contains(&capacity), "capacity of a change ring");
         let (last, events, runs) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        let (first, live, reaches) = (0, 0, version);
-        let (told, untold) = (None, u64::MAX);
-        ChangeRing { capacity, per_component, last, events, runs, first, live, reaches, told, untold }
+        let (first, live, reaches, told) = (0, 0, version, Told::default());
+        ChangeRing { capacity, per_component, last, events, runs, first, live, reaches, told }
     }
 
     fn capacity(&self) -> usize {
@@ -55,35 +85,29 @@ impl ChangeRing {
 
     /// Consumers may know of what changed up to this version, and of nothing behind it. `None`: they may know of anything.
     pub fn told(&mut self, upto: Option<u64>) {
-        self.told = upto;
-        self.find_untold();
-    }
-
-    /// Reads of a component what [`ChangeRing::touch`] will.
-    pub(crate) fn warm(&self, component: u32) -> u64 {
-        let last = self.last.get(component as usize).copied().unwrap_or_default();
-        let ago = u64::from(((self.first + self.events.len() as u64) as u32).wrapping_sub(last));
-        let at = (self.events.len() as u64).wrapping_sub(ago);
-        self.events.get(at as usize).copied().unwrap_or_default().into()
+        self.told = Told::of(upto, &self.runs, self.end());
     }
 
     /// Whether consumers are known to have been told of less than what changed up to this version.
     pub fn is_told_less_than(&self, version: u64) -> bool {
-        self.told.is_some_and(|told| told < version)
+        self.told.upto.is_some_and(|told| told < version)
     }
 
-    fn find_untold(&mut self) {
-        let end = self.first + self.events.len() as u64;
-        self.untold = self.told.map_or(u64::MAX, |told| {
-            let run = self.runs.partition_point(|&(at, _)| at <= told);
-            self.runs.get(run).map_or(end, |&(_, first)| first.max(self.first))
-        });
+    /// Reads of a component what [`ChangeRing::touch`] will.
+    pub(crate) fn warm(&self, component: u32) -> u64 {
+        let is_known = (component as usize) < self.last.len();
+        is_known.then(|| self.last_event(component, self.end())).flatten().unwrap_or_default()
+    }
+
+    /// The next event's number.
+    fn end(&self) -> u64 {
+        self.first + self.events.len() as u64
     }
 
     /// Records that `component` changed at `version`. Panics in debug builds if versions go back.
     #[inline]
     pub fn touch(&mut self, component: u32, version: u64) {
-        let next = self.first + self.events.len() as u64;
+        let next = self.end();
         let run = self.runs.back().copied();
         debug_assert!(run.map_or(self.reaches + 1, |(last, _)| last) <= version);
         let current = run.filter(|&(last, _)| last == version).map_or(next, |(_, first)| first);
@@ -92,7 +116,7 @@ impl ChangeRing {
             self.last.resize(at + 1, 0);
         }
         match self.last_event(component, next) {
-            Some(number) if number >= current.min(self.untold) => return,
+            Some(number) if number >= current || self.told.is_untold(number) => return,
             Some(_) => {}
             None => self.live += 1,
         }
@@ -137,7 +161,7 @@ impl ChangeRing {
                 self.runs.push_back((version, start));
             }
         }
-        self.find_untold();
+        self.told(self.told.upto);
     }
 
     /// Whether every change after `version` is here; else walk the table.

@@ -4,6 +4,7 @@
 //! there are too many: who asks for what came after an earlier version than that walks all rows instead. A change of which nobody was
 //! told is not kept twice where it is known what consumers were [told](RowChanges::told) (see [`ChangeRing`](crate::ring::ChangeRing)).
 
+use crate::ring::Told;
 use crate::series::{Horizon, Row, UnixTime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,10 +31,7 @@ pub struct RowChanges {
     first: u64,
     /// Every change after this version is here.
     reaches: u64,
-    /// Consumers may know of what changed up to this version; `None`: of anything.
-    told: Option<u64>,
-    /// Number of the first event that none knows of.
-    untold: u64,
+    told: Told,
     /// By row, where it is known what consumers were told: the number (modulo 2^32) of its last event.
     last: Vec<u32>,
 }
@@ -71,17 +69,12 @@ impl RowChanges {
     /// The same, or for as many of each row, if that is more.
     pub fn growing(capacity: usize, per_row: usize, version: u64) -> RowChanges {
         let (events, runs, last) = Default::default();
-        let (told, untold) = (None, u64::MAX);
-        RowChanges { capacity, per_row, events, runs, first: 0, reaches: version, told, untold, last }
+        RowChanges { capacity, per_row, events, runs, first: 0, reaches: version, told: Told::default(), last }
     }
 
     /// Consumers may know of what changed up to this version, and of nothing behind it. `None`: they may know of anything.
     pub fn told(&mut self, upto: Option<u64>) {
-        self.told = upto;
-        self.untold = upto.map_or(u64::MAX, |told| {
-            let run = self.runs.partition_point(|&(at, _)| at <= told);
-            self.runs.get(run).map_or(self.end(), |&(_, first)| first)
-        });
+        self.told = Told::of(upto, &self.runs, self.end());
     }
 
     fn end(&self) -> u64 {
@@ -93,8 +86,16 @@ impl RowChanges {
         let run = self.runs.back().copied();
         debug_assert!(run.is_none_or(|(last, _)| last <= version), "versions only grow");
         let is_new_run = run.is_none_or(|(last, _)| last < version);
-        if !is_new_run && self.events.back() == Some(&(row, part)) || self.is_untold(row, part) {
+        let last = self.last_event(row).filter(|&(_, last)| last == part);
+        if !is_new_run && self.events.back() == Some(&(row, part))
+            || last.is_some_and(|last| self.told.is_untold(last.0))
+        {
             return;
+        }
+        if self.told.is_known() {
+            let len = self.last.len().max(row as usize + 1);
+            self.last.resize(len, 0);
+            self.last[row as usize] = self.end() as u32;
         }
         if is_new_run {
             self.runs.push_back((version, self.end()));
@@ -109,32 +110,17 @@ impl RowChanges {
         }
     }
 
-    /// Reads of a row what [`RowChanges::push`] will.
-    pub(crate) fn warm(&self, row: u32) -> u64 {
-        let last = self.last.get(row as usize).copied().unwrap_or_default();
-        let ago = u64::from((self.end() as u32).wrapping_sub(last));
-        let at = (self.events.len() as u64).wrapping_sub(ago);
-        self.events.get(at as usize).map_or(0, |&(row, _)| row.into())
+    /// The number of the row's last event and its part, where it is still here and was noted.
+    fn last_event(&self, row: u32) -> Option<(u64, Part)> {
+        let ago = u64::from((self.end() as u32).wrapping_sub(*self.last.get(row as usize)?));
+        let at = (self.events.len() as u64).checked_sub(ago)?;
+        let &(of, part) = self.events.get(at as usize)?;
+        (of == row).then_some((self.first + at, part))
     }
 
-    /// Whether the change is the last one of the row and none knows of it; else it is from now on.
-    fn is_untold(&mut self, row: u32, part: Part) -> bool {
-        if self.told.is_none() {
-            return false;
-        }
-        let at = row as usize;
-        if at >= self.last.len() {
-            self.last.resize(at + 1, 0);
-        }
-        let end = self.end();
-        let ago = u64::from((end as u32).wrapping_sub(self.last[at]));
-        let is_here =
-            ago != 0 && ago <= end - self.first && self.events[(end - ago - self.first) as usize] == (row, part);
-        let is_untold = is_here && end - ago >= self.untold;
-        if !is_untold {
-            self.last[at] = end as u32;
-        }
-        is_untold
+    /// Reads of a row what [`RowChanges::push`] will.
+    pub(crate) fn warm(&self, row: u32) -> u64 {
+        self.last_event(row).map_or(0, |(number, _)| number)
     }
 
     /// Whether every change after `version` is here.

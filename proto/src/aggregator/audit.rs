@@ -151,7 +151,7 @@ mod tests {
         /// The feed tells all.
         fn follow(&mut self) {
             while self.group.has_feed(&self.pull) {
-                let msg = FromGroup::Feed(self.group.feed(&self.pull));
+                let msg = FromGroup::Feed(self.group.tell(&self.pull));
                 self.handle(Input::Group { group: GROUP, msg });
             }
         }
@@ -233,7 +233,7 @@ mod tests {
         world.follow();
         world.count(2, 6);
         // The cursor goes on without what it stands for.
-        let chunk = world.group.feed(&world.pull);
+        let chunk = world.group.tell(&world.pull);
         let chunk = crate::msg::FeedChunk { components: Vec::new(), rows: Vec::new(), ..chunk };
         world.handle(Input::Group { group: GROUP, msg: FromGroup::Feed(chunk) });
         let hour =

@@ -150,27 +150,28 @@ impl AggregatorCore {
                 self.checkpoint.touch(slot);
             }
         }
-        // What changed in rows goes with the component, as both have changed in one entry.
-        let mut places: Vec<((u32, u16), usize)> = Vec::new();
         if !chunk.rows.is_empty() {
-            places.extend(raised.iter().enumerate().map(|(at, fed)| ((fed.slot, fed.valve), at)));
-            places.sort_unstable();
+            self.merge_rows(group, chunk, &mut raised);
         }
+        self.gossip.on_fed(now, raised);
+        self.heard.on_raised(now, &mut self.view);
+    }
+
+    /// What changed in rows goes with the component, as both have changed in one entry.
+    fn merge_rows(&mut self, group: GroupId, chunk: &FeedChunk, raised: &mut Vec<Fed>) {
+        let mut places: Vec<((u32, u16), usize)> =
+            raised.iter().enumerate().map(|(at, fed)| ((fed.slot, fed.valve), at)).collect();
+        places.sort_unstable();
         for (at, (slot, lane, row)) in chunk.rows.iter().enumerate() {
             self.warm(group, &chunk.rows, at, |view, slot| view.warm_row(slot));
             let Some((slot, valve)) = self.place_of(group, *slot, *lane) else { continue };
             let Some(by) = self.view.merge_row(slot, valve, row) else { continue };
-            let known = places.binary_search_by_key(&(slot, valve), |&(of, _)| of).map(|found| places[found].1);
-            // Pieces of one row follow one another.
-            let last = raised.last().filter(|last| (last.slot, last.valve) == (slot, valve)).map(|_| raised.len() - 1);
-            let at = known.ok().or(last).unwrap_or_else(|| {
-                raised.push(Fed { slot, valve, rows: Vec::new() });
-                raised.len() - 1
-            });
-            raised[at].rows.extend(by.parts.iter().map(|&part| (by.number, part)));
+            let parts = by.parts.iter().map(|&part| (by.number, part));
+            match places.binary_search_by_key(&(slot, valve), |&(of, _)| of) {
+                Ok(found) => raised[places[found].1].rows.extend(parts),
+                Err(_) => raised.push(Fed { slot, valve, rows: parts.collect() }),
+            }
         }
-        self.gossip.on_fed(now, raised);
-        self.heard.on_raised(now, &mut self.view);
     }
 
     /// Reads ahead what the next parts of a chunk will be merged into.

@@ -49,7 +49,7 @@ impl Group {
         self.note_told(None);
     }
 
-    /// What a consumer is told now: [`Group::feed`], and from here on it is known that it was.
+    /// What a consumer is told now, and from here on it is known that it was.
     pub fn tell(&mut self, pull: &FeedPull) -> FeedChunk {
         let chunk = self.feed(pull);
         // Of a part of an entry, or of all as it is now, more is known than the cursor says.
@@ -69,7 +69,7 @@ impl Group {
 
     /// What changed after the pull's cursor, cut to its byte limit; an empty chunk if nothing did. Names of slots come before
     /// their components. Entries are never split: `upto` covers whole ones.
-    pub fn feed(&self, pull: &FeedPull) -> FeedChunk {
+    fn feed(&self, pull: &FeedPull) -> FeedChunk {
         let ahead = pull.cursor > self.applied;
         let reaches = self.cells.ring.reaches(pull.cursor.0) && self.series.changes().reaches(pull.cursor.0);
         if pull.walk.is_some() || ahead || !reaches {
