@@ -73,9 +73,7 @@ impl Asking {
     fn is_answered(&self, of: &(GroupId, Half)) -> bool {
         self.parts.get(of).is_some_and(|(_, parts)| parts.last().is_some_and(|part| part.last))
     }
-}
 
-impl Asking {
     /// What is not answered yet.
     fn open(&self, groups: &[GroupId], cells: &[(Half, CellId)]) -> Vec<(GroupId, Half, CellId)> {
         let mut open = Vec::new();
@@ -104,8 +102,7 @@ impl Aggregator {
                 not_reached.push((group, self.why_not_reached(group)));
             }
         }
-        let is_whole = |of: &(GroupId, Half)| asking.is_answered(of);
-        let whole = asking.parts.iter().filter(|(of, _)| is_whole(of));
+        let whole = asking.parts.iter().filter(|(of, _)| asking.is_answered(of));
         let compared = whole.flat_map(|(_, (_, parts))| parts.clone()).collect();
         Ok(self.with_ledger(|ledger| {
             self.with_core(|core| {

@@ -62,9 +62,9 @@ fn ours(plan: &Plan) -> Result<(Vec<Sample>, f64), BenchError> {
     let whose = "ours: ";
     let mut series = Series::start(plan, plan.size_or(COUNTERS))?;
     series.found()?;
-    series.catches_up("")?;
+    series.catch_up()?;
     let most = series.under_load(plan.seconds_or(LOAD_S), None)?;
-    series.catches_up("")?;
+    series.catch_up()?;
     let sums = series.sums()?.into_iter().map(|mut sample| {
         sample.figure.name.insert_str(0, whose);
         sample

@@ -137,7 +137,7 @@ fn unix_us() -> u64 {
 /// When the first increment was durable.
 ///
 /// # Errors
-/// None was for a minute.
+/// None was within [`GIVE_UP`].
 pub async fn probe_node(place: &Place) -> Result<u64, Box<dyn Error>> {
     let endpoint = endpoint(place)?;
     first(|| count_once(endpoint.clone(), place.clone())).await
@@ -146,7 +146,7 @@ pub async fn probe_node(place: &Place) -> Result<u64, Box<dyn Error>> {
 /// When the first read was answered.
 ///
 /// # Errors
-/// None was for a minute.
+/// None was within [`GIVE_UP`].
 pub async fn probe_aggregator(place: &Place) -> Result<u64, Box<dyn Error>> {
     let endpoint = endpoint(place)?;
     first(|| read_once(endpoint.clone(), place.clone())).await

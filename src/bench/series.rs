@@ -105,7 +105,7 @@ fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, 
         // What it cannot do it is not asked to.
         let Some(per_s) = per_s.filter(|&per_s| per_s <= most_per_s) else { continue };
         samples.extend(series.visible(of, per_s, is_promised)?);
-        series.catches_up("")?;
+        series.catch_up()?;
     }
     let while_killed = series.task(steady(most_per_s), KILLED_S);
     let (report, more) = killed(&mut series.cluster, while_killed)?;
@@ -168,7 +168,15 @@ impl<'a> Series<'a> {
     /// # Errors
     /// It takes too long.
     pub fn catches_up(&mut self, what: &str) -> Result<Sample, BenchError> {
-        Ok(Asked::cost(what, "s").is(self.probe.seen_after(&mut self.cluster)?.as_secs_f64()))
+        Ok(Asked::cost(what, "s").is(self.catch_up()?.as_secs_f64()))
+    }
+
+    /// Waits until the view shows all that was counted.
+    ///
+    /// # Errors
+    /// It takes too long.
+    pub fn catch_up(&mut self) -> Result<Duration, BenchError> {
+        self.probe.seen_after(&mut self.cluster)
     }
 
     /// As many increments as it takes, while edges change at a rate.

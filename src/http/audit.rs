@@ -1,7 +1,7 @@
 //! `GET /v1/audit?counter=NAMESPACE/KEY`: what the view shows of a counter beside what its data centre's groups hold.
 
 use super::answer::json;
-use super::routes::{AppState, Params, known_params};
+use super::routes::{AppState, Params, known_params, value};
 use super::{Backend, Failure};
 use crate::names::parse_counter;
 use axum::extract::{Query, State};
@@ -15,11 +15,10 @@ pub(super) async fn audit<B: Backend>(
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
     known_params(&params, &["counter", "rows"])?;
-    let value = |name: &str| params.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str());
     let counter =
-        value("counter").ok_or_else(|| Failure::invalid("counter", "counter=NAMESPACE/KEY is needed".to_owned()))?;
+        value(&params, "counter").ok_or_else(|| Failure::invalid("counter", "counter=NAMESPACE/KEY is needed"))?;
     let counter = parse_counter(counter).map_err(|error| Failure::invalid("counter", error))?;
-    let rows = match value("rows") {
+    let rows = match value(&params, "rows") {
         None | Some("false") => false,
         Some("true") => true,
         Some(other) => return Err(Failure::invalid("rows", format!("{other:?}: true or false expected"))),

@@ -372,6 +372,11 @@ fn idempotency_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     if is_id(key, IDEMPOTENCY_BYTES_MAX) { Ok(Some(key.to_owned())) } else { Err(refused()) }
 }
 
+/// The value of a parameter.
+pub(super) fn value<'p>(params: &'p [(String, String)], wanted: &str) -> Option<&'p str> {
+    params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
+}
+
 pub(super) fn known_params(params: &[(String, String)], known: &[&str]) -> Result<(), Failure> {
     match params.iter().find(|(name, _)| !known.contains(&name.as_str())) {
         Some((name, _)) => Err(Failure::invalid("parameter", format!("unknown parameter {name:?}: {known:?} allowed"))),

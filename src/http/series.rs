@@ -14,12 +14,12 @@ pub(super) use export::export;
 pub use export::{ExportBody, ExportedBody, HalfBody};
 
 use super::answer::json;
-use super::routes::{AppState, Body, Params, below, counters_of, known_params, number, whole_of};
+use super::routes::{AppState, Body, Params, below, counters_of, known_params, number, value, whole_of};
 use super::server::Shared;
 use super::{Backend, Failure, body};
 use crate::names::{key_text, parse_counter};
 use crate::series::PolicyBody;
-use asked::{WINDOW_PARAMS, key_range, value};
+use asked::{WINDOW_PARAMS, key_range};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;

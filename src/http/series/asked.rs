@@ -1,7 +1,7 @@
 //! What is asked about series, in a URL's parameters or in JSON, and what that means.
 
 use crate::http::Failure;
-use crate::http::routes::number;
+use crate::http::routes::{number, value};
 use crate::names::key_bytes;
 use crate::series::seconds;
 use serde::{Deserialize, Serialize};
@@ -183,11 +183,6 @@ impl WindowAsk {
             )),
         }
     }
-}
-
-/// The value of a parameter.
-pub(super) fn value<'p>(params: &'p [(String, String)], wanted: &str) -> Option<&'p str> {
-    params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
 }
 
 /// `NAMESPACE/PREFIX`, whose prefix may be empty, and where the page before ended.

@@ -1,9 +1,9 @@
 //! `GET /v1/export?prefix=NAMESPACE/PREFIX`: all that is shown of counters, to be written down or counted elsewhere.
 
-use super::asked::{Of, key_range, value};
+use super::asked::{Of, key_range};
 use super::{RANGE_DEFAULT, RANGE_MAX};
 use crate::http::answer::json;
-use crate::http::routes::{AppState, Params, known_params, number};
+use crate::http::routes::{AppState, Params, known_params, number, value};
 use crate::http::{Backend, Failure};
 use crate::names::{counter_text, key_text};
 use axum::extract::{Query, State};
