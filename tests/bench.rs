@@ -101,6 +101,7 @@ fn postgresql_counts_the_same_beside_us() {
     assert!(!missing.status.success() && complaint.contains("postgresql-15"), "{complaint}");
     let arguments = ["postgres", "--seconds", "0.3", "--size", "2000"];
     if !Path::new("/usr/lib/postgresql/15/bin/postgres").exists() {
+        eprintln!("not run: Debian's postgresql-15 is not installed");
         return;
     }
     let line = line(&arguments, &["ours to PostgreSQL's", "PostgreSQL: increments into", "ours: written"]);
