@@ -7,7 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Longer than a server waits for the ledger before it says that it does not know.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// Status and body; `None` when nobody answers there.
 pub async fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> Option<(u16, Value)> {
