@@ -128,10 +128,10 @@ pub struct Host {
     /// Who speaks for each group.
     speakers: HashMap<GroupId, Speaker>,
     reign: Option<(AggregatorId, u64)>,
-    /// Sets of rows that were handed to the disk, and those that are durable.
-    handed: u64,
+    /// Sets of rows that are durable.
     persisted: u64,
-    /// Who waits for which set.
+    /// Requests for durable rows so far, and who waits for which.
+    flushes: u64,
     flushing: Vec<(u64, oneshot::Sender<Result<ViewRows, PersistError>>)>,
     /// Who waits for which audit.
     audits: HashMap<u64, mpsc::Sender<CellAudit>>,
@@ -170,8 +170,8 @@ impl Host {
             nodes,
             speakers,
             reign: None,
-            handed: 0,
             persisted: 0,
+            flushes: 0,
             flushing: Vec::new(),
             audits: HashMap::new(),
         }
@@ -367,16 +367,18 @@ impl Host {
             self.persisted = persisted;
             self.handle(Input::Persisted);
         }
-        let is_ready = |(set, _): &mut (u64, _)| *set <= persisted;
-        for (_, done) in self.flushing.extract_if(.., is_ready) {
+        let done = self.core.lock().flushes_done();
+        let is_done = |(number, _): &mut (u64, _)| *number <= done;
+        for (_, done) in self.flushing.extract_if(.., is_done) {
             let _ = done.send(self.store.rows_now());
         }
     }
 
-    /// The set of rows that is handed out next holds everything that is known now.
+    /// Everything that is known now is to be among the rows.
     fn flush(&mut self, done: oneshot::Sender<Result<ViewRows, PersistError>>) {
         self.drain();
-        self.flushing.push((self.handed + 1, done));
+        self.flushes += 1;
+        self.flushing.push((self.flushes, done));
         self.handle(Input::Flush);
     }
 
@@ -407,10 +409,7 @@ impl Host {
                 Output::Group { group, msg } => self.send_group(group, wire::encode(&msg).into()),
                 Output::Peer { peer, msg } => self.send_peer(peer, wire::encode(&msg).into()),
                 Output::Propose(cmds) => self.propose(&cmds),
-                Output::Persist(rows) => {
-                    self.handed += 1;
-                    self.store.persist(rows);
-                }
+                Output::Persist(rows) => self.store.persist(rows),
                 Output::Notify(event) => self.notify(event),
                 Output::Audited(audit) => self.on_audited(audit),
             }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
-    CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Row,
-    RowStore, RowsNow, SubmitError,
+    CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, LsmOptions, OpenError,
+    PersistError, Row, RowStore, RowsNow, SubmitError,
 };
 use tidemark_proto::aggregator::is_of_image;
 use tokio::sync::{Notify, watch};
@@ -129,6 +129,11 @@ impl ViewStore {
                 drop(written.try_send(Err(error.to_string())));
                 drop(fail.send_replace(Some(error.to_string())));
             }
+        };
+        // Nobody waits for a view's checkpoint, but many for what it shows.
+        let rows = match rows {
+            RowStore::Apart(options) => RowStore::Apart(LsmOptions { steps_back: true, ..options }),
+            RowStore::Beside => RowStore::Beside,
         };
         let options = LocalLogOptions { rows, kept: &[META], ..LocalLogOptions::new(identity) };
         let (log, _) = LocalLog::open(dir.join(VIEW_FILE).as_path(), options, on_event)?;

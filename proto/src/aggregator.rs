@@ -15,7 +15,7 @@ mod propose;
 mod standing;
 
 pub use audit::CellAudit;
-pub use checkpoint::{RowError, Rows};
+pub use checkpoint::{RowError, Rows, buckets_at_rest};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
 pub use image::{ImageReader, ViewImage, cursors_in, is_of_image};
 
@@ -138,7 +138,7 @@ pub enum Input {
         id: u64,
         cell: CellId,
     },
-    /// Everything is to be written soon, though it is not time.
+    /// Everything is to be written soon, though it is not time; [`AggregatorCore::flushes_done`] counts these.
     Flush,
     /// The rows last given out are durable.
     Persisted,
@@ -293,7 +293,7 @@ impl AggregatorCore {
             Input::Clock(wall) => self.on_clock(now, wall, ledger),
             Input::Submit(cmds) => self.submit(cmds),
             Input::Audit { group, id, cell } => self.ask_audit(group, AuditAsk { id, group, cell, from_lane: 0 }),
-            Input::Flush => self.checkpoint.hurry(now),
+            Input::Flush => self.checkpoint.flush(now),
             Input::Persisted => self.on_persisted(now, ledger),
             Input::Tick => {}
         }

@@ -293,6 +293,7 @@ impl RowKeys {
                 cache_bytes: mib(self.cache_mib),
                 memtable_bytes: mib(self.memtable_mib),
                 journal_bytes: mib(self.journal_mib),
+                ..LsmOptions::default()
             }),
         }
     }

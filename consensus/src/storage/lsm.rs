@@ -24,6 +24,9 @@ const OPEN_FILES_MAX: usize = 256;
 /// One thread writes memtables away and one merges files. With one for both, a memtable waits until a merge is over, and with it
 /// whoever writes: seconds instead of a tenth of one.
 const WORKERS: usize = 2;
+/// Nice value of threads that step back: with a tenth of what another thread's share is, they still come to an end beside two of those.
+#[cfg(target_os = "linux")]
+const STEPPED_BACK: i32 = 10;
 /// Memtables that a tree fills before writes wait for the disk: four that are sealed, and the one that is written.
 const MEMTABLES_MAX: u64 = 5;
 /// What a row takes in a memtable besides its key and value, about.
@@ -48,12 +51,15 @@ pub struct LsmOptions {
     pub memtable_bytes: u64,
     /// The journal, which is read at the next start: past this, memtables are written away so that it may go.
     pub journal_bytes: u64,
+    /// Threads that write memtables away and merge files step back for all others of the machine (Linux; elsewhere they do not). For
+    /// rows that nobody waits for.
+    pub steps_back: bool,
 }
 
 impl Default for LsmOptions {
     /// 16 MiB of cache, memtables of 32 MiB, 128 MiB of journal.
     fn default() -> Self {
-        Self { cache_bytes: 16 << 20, memtable_bytes: 32 << 20, journal_bytes: 128 << 20 }
+        Self { cache_bytes: 16 << 20, memtable_bytes: 32 << 20, journal_bytes: 128 << 20, steps_back: false }
     }
 }
 
@@ -212,8 +218,23 @@ fn table_of(db: &Database, options: &LsmOptions, name: &str) -> Result<Keyspace,
     db.keyspace(name, || options.keyspace()).map_err(persist_error)
 }
 
-/// fjall asserts on some damaged files; a damaged file is an input, so that panic becomes an error.
+/// Opens what is there, or makes it. A thread begins with the priority of the one that starts it, and fjall takes no other for its own.
 fn database(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error> {
+    if !options.steps_back {
+        return database_here(path, options);
+    }
+    let open = || {
+        #[cfg(target_os = "linux")]
+        if let Err(error) = rustix::process::setpriority_process(None, STEPPED_BACK) {
+            tracing::warn!(%error, "merges of rows keep the priority of the process");
+        }
+        database_here(path, options)
+    };
+    thread::scope(|scope| scope.spawn(open).join()).unwrap_or(Err(fjall::Error::Unrecoverable))
+}
+
+/// fjall asserts on some damaged files; a damaged file is an input, so that panic becomes an error.
+fn database_here(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error> {
     let builder = Database::builder(path)
         .cache_size(options.cache_bytes.max(CACHE_BYTES_MIN))
         .max_journaling_size(options.journal_bytes.max(JOURNAL_BYTES_MIN))
@@ -434,6 +455,27 @@ mod tests {
         scanned.unwrap();
         assert_eq!(said, [1, 1, 1], "as many as were wanted, as they were");
         assert_eq!(number(&lsm), 2);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_of_a_tree_that_steps_back_have_a_lower_priority_and_no_other_has() {
+        let nice = |task: &Path| -> Option<i32> {
+            let stat = fs::read_to_string(task.join("stat")).ok()?;
+            stat.rsplit_once(')')?.1.split_whitespace().nth(16)?.parse().ok()
+        };
+        let stepped_back = || {
+            let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+            tasks.filter(|task| nice(task) == Some(STEPPED_BACK)).count()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let as_others = Lsm::open(&dir.path().join("a"), &LsmOptions::default(), Duration::ZERO).unwrap();
+        assert_eq!(stepped_back(), 0);
+        let options = LsmOptions { steps_back: true, ..LsmOptions::default() };
+        let tree = Lsm::open(&dir.path().join("b"), &options, Duration::ZERO).unwrap();
+        assert_eq!(stepped_back(), WORKERS);
+        assert_eq!(nice(Path::new("/proc/thread-self")), Some(0));
+        drop((as_others, tree));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The view on disk: rows of packed cells, cursors of feeds, versions of origins, limits of readings.
 //!
 //! A checkpoint is given out in parts, one transaction each, while the view goes on. Cursors and versions are those of its beginning and
-//! come with its last part: what other rows know beyond them is told again and changes nothing.
+//! come with its last part: what other rows know beyond them is told again and changes nothing. Parts are spread over the interval between
+//! two checkpoints, so that what a disk does for millions of rows never takes the processor from what is read meanwhile.
 
 use crate::aggregator::feed::Feed;
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
@@ -26,6 +27,8 @@ pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 pub(super) const BLOCK_CELLS: u32 = 8;
 /// Cells whose names are one row: names never change.
 pub(super) const NAMES_PER_ROW: u32 = 256;
+/// Of the interval between two checkpoints, the part in which all of one is given out if the disk keeps up: four fifths.
+const PACE: (u64, u64) = (4, 5);
 pub(super) const NAMESPACES: u8 = 0;
 pub(super) const VALVES: u8 = 1;
 pub(super) const CURSORS: u8 = 2;
@@ -53,6 +56,8 @@ pub enum RowError {
 pub struct Checkpoint {
     blocks: Numbers,
     due: Option<Time>,
+    /// The next part is due then, whatever the pace.
+    hurried: Option<Time>,
     making: Option<Making>,
     /// A part is out; counters whose limits are in it.
     out: Option<BTreeSet<CounterName>>,
@@ -62,7 +67,17 @@ pub struct Checkpoint {
     namespaces: usize,
     /// Counters whose limit on disk is the one in memory.
     persisted: BTreeSet<CounterName>,
-    last: Time,
+    begun: Time,
+    flushes: Flushes,
+}
+
+/// Requests that everything known by then be durable, counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flushes {
+    asked: u64,
+    /// The checkpoint that was begun last has all that these ask for.
+    begun: u64,
+    done: u64,
 }
 
 /// What is left to be given out of a checkpoint.
@@ -75,6 +90,18 @@ struct Making {
     buckets: Numbers,
     /// Rows that say how far all of it has come.
     closing: Rows,
+    /// How much there was to give out at its beginning, as [`Making::left`] says.
+    whole: u64,
+    /// When the next part is due.
+    part_at: Time,
+}
+
+impl Making {
+    /// What is left to be given out, in rows of components.
+    fn left(&self) -> u64 {
+        let names = u64::from(self.names.end - self.names.start) * u64::from(NAMES_PER_ROW / BLOCK_CELLS);
+        names + (self.blocks.len() + self.buckets.len()) as u64
+    }
 }
 
 impl Checkpoint {
@@ -84,16 +111,32 @@ impl Checkpoint {
 
     /// Cursors or versions moved: write them in time.
     pub fn moved(&mut self, now: Time, interval: Span) {
-        let at = (self.last + interval).max(now);
+        let at = (self.begun + interval).max(now);
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
+    /// Limits are to be durable soon: they come with the next part.
     pub fn hurry(&mut self, now: Time) {
-        self.due = Some(now);
+        self.hurried = Some(now);
+    }
+
+    /// Everything that is known now is to be durable soon.
+    pub fn flush(&mut self, now: Time) {
+        self.flushes.asked += 1;
+        self.hurry(now);
     }
 
     pub fn due(&self) -> Option<Time> {
-        if self.out.is_some() || self.making.is_some() { None } else { self.due }
+        if self.out.is_some() {
+            return None;
+        }
+        let unhurried = self.making.as_ref().map_or(self.due, |making| Some(making.part_at));
+        self.hurried.into_iter().chain(unhurried).min()
+    }
+
+    #[cfg(test)]
+    pub fn is_being_made(&self) -> bool {
+        self.making.is_some()
     }
 
     pub fn is_persisted(&self, counter: &CounterName) -> bool {
@@ -102,8 +145,13 @@ impl Checkpoint {
 
     /// A part is durable.
     pub fn on_persisted(&mut self, now: Time) {
-        self.last = now;
         self.persisted.extend(self.out.take().unwrap_or_default());
+        if self.making.is_none() {
+            self.flushes.done = self.flushes.begun;
+        }
+        if self.flushes.done < self.flushes.asked {
+            self.hurry(now);
+        }
     }
 }
 
@@ -130,6 +178,11 @@ pub(super) fn limit_row(counter: &CounterName, limit: &NotedLimit) -> (Vec<u8>, 
 
 pub(super) fn buckets_row(view: &View, number: u32) -> (Vec<u8>, Vec<u8>) {
     let (slot, valve, row) = view.row(number);
+    buckets_at_rest(number, slot, valve, row)
+}
+
+/// The row of a checkpoint that holds the buckets of one valve in one cell, each by its number in the view.
+pub fn buckets_at_rest(number: u32, slot: u32, valve: u16, row: &Row) -> (Vec<u8>, Vec<u8>) {
     let pieces: Vec<Row> = row.pieces(ROW_BUCKETS_MAX).collect();
     (block_key(BUCKETS, number), bytes_of(&(slot, valve, pieces)))
 }
@@ -147,14 +200,22 @@ pub(super) fn slots_of(block: u32, size: u32, cells: u32) -> std::ops::Range<u32
 
 impl AggregatorCore {
     pub(super) fn run_checkpoint(&mut self, now: Time) {
-        if self.checkpoint.due().is_some_and(|due| due <= now) {
-            self.checkpoint.due = None;
-            self.begin_checkpoint();
-            self.give_part();
+        if self.checkpoint.due().is_none_or(|due| due > now) {
+            return;
         }
+        self.checkpoint.hurried = None;
+        let making = self.checkpoint.making.take().unwrap_or_else(|| self.begin_checkpoint(now));
+        self.give_part(making);
     }
 
-    fn begin_checkpoint(&mut self) {
+    /// How many [`Input::Flush`](crate::aggregator::Input::Flush) are done: what was known at each of them is durable.
+    pub fn flushes_done(&self) -> u64 {
+        self.checkpoint.flushes.done
+    }
+
+    fn begin_checkpoint(&mut self, now: Time) -> Making {
+        (self.checkpoint.due, self.checkpoint.begun) = (None, now);
+        self.checkpoint.flushes.begun = self.checkpoint.flushes.asked;
         let (cells, mut head) = (self.view.cells(), Rows::new());
         let names = self.checkpoint.cells / NAMES_PER_ROW..cells.div_ceil(NAMES_PER_ROW);
         let names = if self.checkpoint.cells < cells { names } else { 0..0 };
@@ -174,12 +235,13 @@ impl AggregatorCore {
             (vec![STREAM], bytes_of(&self.gossip.stream_state())),
         ];
         let (blocks, buckets) = (self.checkpoint.blocks.take(), self.view.take_dirty_rows());
-        self.checkpoint.making = Some(Making { head, names, blocks, buckets, closing });
+        let mut making = Making { head, names, blocks, buckets, closing, whole: 0, part_at: now };
+        making.whole = making.left();
+        making
     }
 
     /// The next part of the checkpoint that is being made.
-    pub(super) fn give_part(&mut self) {
-        let Some(mut making) = self.checkpoint.making.take() else { return };
+    fn give_part(&mut self, mut making: Making) {
         let mut rows = std::mem::take(&mut making.head);
         // Rows of buckets lack what was dropped by then.
         rows.push((vec![TIME], bytes_of(&self.view.time())));
@@ -197,7 +259,13 @@ impl AggregatorCore {
         }
         match size < self.config.checkpoint_part_bytes {
             true => rows.append(&mut making.closing),
-            false => self.checkpoint.making = Some(making),
+            false => {
+                let given = making.whole - making.left();
+                let span = self.config.checkpoint_interval.0 as u128 * u128::from(PACE.0 * given);
+                let span = span / u128::from(PACE.1 * making.whole.max(1));
+                making.part_at = self.checkpoint.begun + Span(span as u64);
+                self.checkpoint.making = Some(making);
+            }
         }
         self.outputs.push_back(Output::Persist(rows));
     }

@@ -234,7 +234,6 @@ impl AggregatorCore {
 
     pub(super) fn on_persisted(&mut self, now: Time, ledger: &Ledger) {
         self.checkpoint.on_persisted(now);
-        self.give_part();
         self.acknowledge_promises(ledger);
     }
 

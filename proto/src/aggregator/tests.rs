@@ -389,6 +389,83 @@ proptest! {
     }
 }
 
+/// A view of `cells` counters whose checkpoints are a minute apart, of one row in each part, with the first part of one on its way.
+fn begun_checkpoint(cells: u32) -> (World, Vec<Told>) {
+    let mut world = World::new();
+    world.core.config.checkpoint_interval = Span::from_secs(60);
+    world.core.config.checkpoint_part_bytes = 1;
+    world.slow_disk = true;
+    let log: Vec<Told> = vec![(0..cells).map(|number| (number, 0, 1, 1)).collect()];
+    tell_rest(&mut world, &log);
+    while world.out.is_none() {
+        world.wait();
+    }
+    (world, log)
+}
+
+#[test]
+fn parts_of_a_checkpoint_are_spread_over_most_of_the_interval() {
+    const CELLS: u32 = 1_000;
+    const STEP: Span = Span::from_millis(20);
+    let (mut world, _) = begun_checkpoint(CELLS);
+    let begun = world.now;
+    let mut parts = Vec::new();
+    while world.core.checkpoint.is_being_made() || world.out.is_some() {
+        assert!(world.out.is_some() || world.core.poll_timeout().is_some(), "nothing wakes it");
+        if world.out.is_some() {
+            parts.push(world.now - begun);
+            world.persist_part();
+        }
+        world.now = world.now + STEP;
+        world.say(Input::Tick);
+    }
+    let last = *parts.last().unwrap();
+    assert!((Span::from_secs(40)..Span::from_secs(49)).contains(&last), "the last after {last:?}");
+    assert!(parts.len() > CELLS as usize, "{} parts", parts.len());
+    let longest = parts.windows(2).map(|pair| Span(pair[1].0 - pair[0].0)).max().unwrap();
+    assert!(longest < Span::from_secs(3), "nothing for {longest:?}");
+    let due = world.core.checkpoint.due();
+    assert!(
+        due.is_none_or(|due| due >= begun + Span::from_secs(60)),
+        "the next is due at {due:?}, this began at {begun:?}"
+    );
+}
+
+#[test]
+fn a_flush_does_not_wait_for_the_pace_and_is_done_when_all_that_was_known_is_durable() {
+    let (mut world, mut log) = begun_checkpoint(400);
+    // Counted behind the beginning of the checkpoint whose parts are on their way.
+    log.push(vec![(0, 0, 7, 7)]);
+    tell_rest(&mut world, &log);
+    world.say(Input::Flush);
+    let at = world.now;
+    let mut parts = 0;
+    while world.core.flushes_done() == 0 {
+        assert!(world.out.is_some(), "nothing is written for a flush after {parts} parts");
+        world.persist_part();
+        parts += 1;
+    }
+    assert!(parts > 2 && world.now == at, "{parts} parts");
+    assert_eq!(world.core.flushes_done(), 1);
+    world.restart(world.ledger.clone());
+    assert_eq!(world.core.read(&cell(0).counter, &world.ledger).up, 7);
+}
+
+#[test]
+fn a_limit_is_durable_with_the_next_part_whatever_the_pace() {
+    let (mut world, _) = begun_checkpoint(400);
+    world.persist_part();
+    assert!(world.out.is_none(), "the next part has time");
+    let at = world.now;
+    world.define();
+    assert!(world.out.is_some() && world.now == at);
+    assert_eq!(world.acks(), []);
+    world.persist_part();
+    world.say(Input::Tick);
+    assert_eq!(world.acks(), [true]);
+    assert!(world.core.checkpoint.is_being_made(), "the checkpoint goes on in its pace");
+}
+
 #[test]
 fn a_stream_without_versions_left_is_refused() {
     let mut world = World::new();
