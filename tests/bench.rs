@@ -48,6 +48,25 @@ fn reads_of_a_real_aggregator_are_all_answered() {
 }
 
 #[test]
+fn buckets_at_rest_are_counted_while_they_become_more() {
+    let line = line(
+        &["buckets", "--size", "2000000"],
+        &["100000 of them", "2000000 of them, merged", "buckets per row", "key and value"],
+    );
+    let value = |name: &str| {
+        let rows = line["figures"].as_array().unwrap();
+        rows.iter().find(|row| row["name"].as_str().unwrap().contains(name)).unwrap()["median"].as_f64().unwrap()
+    };
+    assert!(value("key and value") <= value("2000000 of them"), "{line}");
+}
+
+#[test]
+fn points_of_many_counters_are_read_with_the_days_of_one_and_its_relatives() {
+    let figures = ["counters founded", "get_many", "p99", "one counter by day"];
+    line(&["point-reads", "--seconds", "0.3", "--rate", "200", "--size", "2000"], &figures);
+}
+
+#[test]
 fn subscribers_are_all_told() {
     let figures = ["memory of the aggregator", "all have its award", "cores of the aggregator", "for the slowest"];
     line(&["live", "--seconds", "1", "--size", "40"], &figures);

@@ -1,5 +1,6 @@
 //! What a bench prints: one line of JSON with, per figure, what is asked, the median and the worst of the runs, and what it cost.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,12 @@ impl Sample {
     /// And what it was measured with.
     pub fn with(self, with: String) -> Sample {
         Sample { with: Some(with), ..self }
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {}", self.figure.name, rounded(self.value), self.figure.unit)
     }
 }
 

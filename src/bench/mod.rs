@@ -5,6 +5,7 @@
 //! CPU time of the whole tree of processes.
 
 pub mod allocations;
+mod buckets;
 mod child;
 pub mod cluster;
 mod gossip;
@@ -15,6 +16,7 @@ mod live_demo;
 pub mod load;
 mod memory;
 mod node;
+mod points;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod reads;
@@ -92,6 +94,11 @@ pub const BENCHES: &[Bench] = &[
         run: rows::run,
     },
     Bench {
+        name: "buckets",
+        about: "200,000,000 buckets of minutes, hours and days at rest: what each takes on the disk",
+        run: buckets::run,
+    },
+    Bench {
         name: "series",
         about: "10,000,000 counters with minutes, hours and days: rate, memory, bytes written, kill -9",
         run: series::flat,
@@ -105,6 +112,11 @@ pub const BENCHES: &[Bench] = &[
         name: "postgres",
         about: "PostgreSQL beside it: 1,000,000 counters with minutes, hours and days, batched upserts",
         run: postgres::run,
+    },
+    Bench {
+        name: "point-reads",
+        about: "the same counters: reads by name, and a counter's days with a hundred others beside it",
+        run: points::run,
     },
     Bench { name: "memory", about: "bytes per cell of a node and of a view", run: memory::run },
     Bench { name: "gossip", about: "bytes that data centres tell one another", run: gossip::run },

@@ -98,13 +98,16 @@ impl Measured {
     }
 }
 
-struct Store {
-    log: LocalLog,
+/// Rows beside a log.
+pub struct Store {
+    pub log: LocalLog,
     events: Receiver<LogEvent>,
 }
 
 impl Store {
-    fn open(dir: &Path, rows: RowStore) -> Result<Store, BenchError> {
+    /// # Errors
+    /// It cannot be made.
+    pub fn open(dir: &Path, rows: RowStore) -> Result<Store, BenchError> {
         let (sender, events) = sync_channel(1 << 12);
         let identity = Identity { cluster: "bench".to_owned(), owner: "rows".to_owned() };
         let options = LocalLogOptions { rows, ..LocalLogOptions::new(identity) };
@@ -114,7 +117,10 @@ impl Store {
     }
 
     /// Writes one part and waits until it is durable, as a node does.
-    fn write(&self, rows: Vec<Row>) -> Result<Duration, BenchError> {
+    ///
+    /// # Errors
+    /// It failed, or takes too long.
+    pub fn write(&self, rows: Vec<Row>) -> Result<Duration, BenchError> {
         let started = Instant::now();
         let part = CheckpointPart { applied: 0, last: true, rows };
         self.log.checkpoint(part).map_err(BenchError::setup)?;
@@ -189,7 +195,10 @@ fn row(random: &mut ChaCha8Rng, key: usize) -> Row {
 }
 
 /// What files of rows take on the disk: not journals, which are as large for few rows as for many.
-fn disk_bytes(path: &Path) -> Result<u64, BenchError> {
+///
+/// # Errors
+/// A file cannot be looked at.
+pub fn disk_bytes(path: &Path) -> Result<u64, BenchError> {
     let fail = || BenchError::io(path.display().to_string());
     let mut bytes = 0;
     for entry in std::fs::read_dir(path).map_err(fail())? {

@@ -14,7 +14,7 @@ use super::node::{self, Measured};
 use super::task::{Said, Task};
 use super::{BenchError, Plan, recovery, with_memory_gib};
 
-const COUNTERS: usize = 10_000_000;
+pub const COUNTERS: usize = 10_000_000;
 const LOAD_S: f64 = 300.0;
 pub const WARM_S: f64 = 5.0;
 /// How fast it is before edges change.
@@ -25,8 +25,12 @@ pub const CLIENTS: usize = 4;
 pub const WINDOW: usize = 200_000;
 const ROUND_MS: u64 = 20;
 pub const FILL: Duration = Duration::from_secs(1_200);
-const SERIES: &str =
-    "\n[[series]]\nnamespace = \"bench\"\nkeep = { \"1m\" = \"2h\", \"1h\" = \"7d\", \"1d\" = \"90d\" }\n";
+const SERIES: &str = r#"
+[[series]]
+namespace = "bench"
+keep = { "1m" = "2h", "1h" = "7d", "1d" = "90d" }
+late = "40d"
+"#;
 /// Counters of one level that flow to one of the next.
 const CHILDREN: usize = 100;
 /// Edges of one request.
@@ -38,7 +42,10 @@ const CHANGE_EVERY: Duration = Duration::from_millis(100);
 const MOVED_APART: usize = 7_919;
 /// Of a rate, while it is measured how soon something is visible.
 const STEADY_SHARE: f64 = 0.8;
-const VISIBLE_S: f64 = 20.0;
+/// Longer than from one checkpoint of the view to the next, so that one is made meanwhile.
+const VISIBLE_S: f64 = 75.0;
+/// What is seen later than this is said one by one: at what moment tells why.
+const LATE: Duration = Duration::from_secs(1);
 /// Counted by no other process.
 const PROBE: &str = "seen";
 const PROBE_POLL: Duration = Duration::from_millis(2);
@@ -78,13 +85,14 @@ pub fn hierarchy(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 
 fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, BenchError> {
     let mut series = Series::start(plan, plan.size_or(COUNTERS))?;
-    let mut samples = vec![series.found()?];
+    let mut so_far = SoFar::default();
+    so_far.add([series.found()?]);
     if with_edges {
         let begun = Instant::now();
         let edges = link(&series.cluster.remote()?, series.counters)?;
-        samples.push(Asked::rate("edges inserted", "/s").is(edges as f64 / begun.elapsed().as_secs_f64()));
+        so_far.add([Asked::rate("edges inserted", "/s").is(edges as f64 / begun.elapsed().as_secs_f64())]);
     }
-    samples.push(series.catches_up("view behind the node then")?);
+    so_far.add([series.catches_up("view behind the node then")?]);
     let mut changes_per_s = None;
     if with_edges {
         // Edges are to change once for so many increments, and how many those are is not known before.
@@ -94,9 +102,10 @@ fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, 
         changes_per_s = Some(report.acknowledged_per_s / INCREMENTS_PER_EDGE_CHANGE);
     }
     let most = series.under_load(plan.seconds_or(LOAD_S), changes_per_s)?;
-    samples.extend(most.samples("", promise));
-    samples.push(series.catches_up("view behind the node after that load")?);
+    so_far.add(most.samples("", promise));
+    so_far.add([series.catches_up("view behind the node after that load")?]);
     let most_per_s = most.measured.report.acknowledged_per_s;
+    let must_per_s = promise.must_per_s.map_or(most_per_s, |must| must.min(most_per_s));
     for (of, per_s, is_promised) in [
         ("the rate that must be reached", promise.must_per_s, true),
         ("the rate that is aimed at", promise.aim_per_s, false),
@@ -104,16 +113,30 @@ fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, 
     ] {
         // What it cannot do it is not asked to.
         let Some(per_s) = per_s.filter(|&per_s| per_s <= most_per_s) else { continue };
-        samples.extend(series.visible(of, per_s, is_promised)?);
+        so_far.add(series.visible(of, per_s, is_promised)?);
         series.catch_up()?;
     }
-    let while_killed = series.task(steady(most_per_s), KILLED_S);
+    // What waits meanwhile has to be caught up in time, which a load near the most could not be.
+    let while_killed = series.task(steady(must_per_s), KILLED_S);
     let (report, more) = killed(&mut series.cluster, while_killed)?;
-    samples.extend(more);
+    so_far.add(more);
     series.counted += report.acknowledged;
-    samples.push(series.catches_up("view behind the node after both were killed")?);
-    samples.extend(series.sums()?);
-    Ok(samples)
+    so_far.add([series.catches_up("view behind the node after both were killed")?]);
+    so_far.add(series.sums()?);
+    Ok(so_far.0)
+}
+
+/// What is measured, said as it comes: all of it takes minutes.
+#[derive(Default)]
+struct SoFar(Vec<Sample>);
+
+impl SoFar {
+    fn add(&mut self, samples: impl IntoIterator<Item = Sample>) {
+        for sample in samples {
+            eprintln!("{sample}");
+            self.0.push(sample);
+        }
+    }
 }
 
 /// A steady load of a share of this rate.
@@ -125,7 +148,7 @@ fn steady(per_s: f64) -> Pace {
 pub struct Series<'a> {
     plan: &'a Plan,
     counters: usize,
-    cluster: Cluster,
+    pub cluster: Cluster,
     probe: Probe,
     /// In all counters, by loads.
     counted: u64,
@@ -203,7 +226,11 @@ impl<'a> Series<'a> {
         child.wait_for(PATIENCE, |said| matches!(said, Said::Measuring).then_some(()))?;
         let (begun, mut times) = (Instant::now(), Vec::new());
         while begun.elapsed().as_secs_f64() < VISIBLE_S - 1.0 {
-            times.push(self.probe.seen_after(&mut self.cluster)?.as_secs_f64() * 1_000.0);
+            let (at, seen) = (begun.elapsed(), self.probe.seen_after(&mut self.cluster)?);
+            if seen > LATE {
+                eprintln!("counted at {:.1} s of {per_s:.0}/s, seen {seen:.1?} later", at.as_secs_f64());
+            }
+            times.push(seen.as_secs_f64() * 1_000.0);
             std::thread::sleep(PROBE_EVERY);
         }
         let report = child.wait_loaded(CAUGHT_UP)?;
