@@ -15,7 +15,7 @@ mod propose;
 mod standing;
 
 pub use audit::CellAudit;
-pub use checkpoint::{RowError, Rows};
+pub use checkpoint::{Recovery, RowError, Rows};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
 pub use image::{ImageReader, ViewImage, cursors_in, is_of_image};
 
