@@ -181,7 +181,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, data: Bytes) -> Result<(), io::Error> {
-        self.store.save_snapshot(meta, data.clone()).await?;
+        // At a start it comes from there.
+        if self.store.read_snapshot_meta()?.as_ref() != Some(meta) {
+            self.store.save_snapshot(meta, data.clone()).await?;
+        }
         self.parts().restore(meta, &data)
     }
 
