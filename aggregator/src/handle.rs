@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemark_consensus::local::{PersistError, RowStore};
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
-use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore};
+use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Recovery};
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId};
 use tidemark_proto::ledger::ForgetError as LedgerForgetError;
 use tidemark_proto::ledger::{
@@ -29,6 +29,7 @@ use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading, 
 use tidemark_proto::time::Time;
 use tidemark_transport::{Clock, Connection, Credentials, Endpoint, Role};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 /// Live events that a subscriber may be behind; past it it is told how many it missed and asks for the present state.
 pub const LIVE_EVENTS_MAX: usize = 1_024;
@@ -149,8 +150,8 @@ struct Inner {
     /// Number of the last question of an audit.
     audit: AtomicU64,
     /// Waited for by [`Aggregator::stop`]: it holds the view's file.
-    host: std::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
-    tasks: std::sync::Mutex<Vec<tokio::task::JoinHandle<()>>>,
+    host: std::sync::Mutex<Option<JoinHandle<()>>>,
+    tasks: std::sync::Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Aggregator {
@@ -166,18 +167,20 @@ impl Aggregator {
         std::fs::create_dir_all(&data_dir).map_err(directory)?;
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
         let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));
-        let (store, epoch, rows) = ViewStore::open(&data_dir, &era, &name, row_store)?;
+        let (store, epoch) = ViewStore::open(&data_dir, &era, &name, row_store)?;
         let paired = cluster.is_paired(own.dc);
         let config = AggregatorConfig { own, paired, epoch, seed: rand::random(), ..core };
-        let core = AggregatorCore::recover(config, rows).map_err(|error| StartError::Rows(error.to_string()))?;
-        let core = SharedCore::new(core);
+        // Both the view and the ledger may be large: they are read side by side.
+        let recovering = tokio::task::spawn_blocking(move || (recover(&store, config), store));
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         let (ledger, ledger_changed) = (SharedLedger::default(), Arc::new(Notify::new()));
         let mesh = Mesh::new(endpoint.clone(), cluster.clone(), own, events.clone(), ledger.clone());
         if own.is_second() || !cluster.voters.contains(&own.dc) {
             raft.flush_gather = LEARNER_FLUSH_GATHER;
         }
-        let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await?;
+        let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await;
+        let (core, store, raft) = both(recovering, raft).await?;
+        let core = SharedCore::new(core);
         let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
         let clock = Clock::start();
         let store_failure = store.failure();
@@ -242,7 +245,7 @@ impl Aggregator {
         Membership { raft, changing, cluster, own: *own, ledger: ledger.clone(), mesh: mesh.clone() }
     }
 
-    fn tasks(&self) -> std::sync::MutexGuard<'_, Vec<tokio::task::JoinHandle<()>>> {
+    fn tasks(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.inner.tasks.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -647,6 +650,35 @@ impl Aggregator {
             (Some(_), true) => Ok(()),
         }
     }
+}
+
+/// What is read side by side. If one of them fails the other one is let go of.
+async fn both(
+    recovering: JoinHandle<(Result<AggregatorCore, StartError>, ViewStore)>,
+    raft: Result<RaftNode, StartError>,
+) -> Result<(AggregatorCore, ViewStore, RaftNode), StartError> {
+    let recovered = recovering.await;
+    let (core, store) = recovered.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()));
+    let raft = raft?;
+    match core {
+        Ok(core) => Ok((core, store, raft)),
+        Err(error) => {
+            raft.shutdown().await;
+            Err(error)
+        }
+    }
+}
+
+/// The core as the disk has it.
+fn recover(store: &ViewStore, config: AggregatorConfig) -> Result<AggregatorCore, StartError> {
+    let (mut recovery, mut refused) = (Recovery::new(config), Ok(()));
+    let scanned = store.scan(|key, value| {
+        refused = recovery.take(key, value);
+        refused.is_ok()
+    });
+    scanned.map_err(ViewStoreError::from)?;
+    let core = refused.and_then(|()| recovery.finish());
+    core.map_err(|error| StartError::Rows(error.to_string()))
 }
 
 async fn start_raft(

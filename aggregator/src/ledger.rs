@@ -61,7 +61,10 @@ impl App for LedgerApp {
     }
 
     fn snapshot(&self) -> Bytes {
-        postcard::to_allocvec(&*self.0.lock()).expect("the ledger holds only what postcard can encode").into()
+        let ledger = self.0.lock();
+        // Growing would copy all of it, while readers wait.
+        let bytes = Vec::with_capacity(ledger.graph().stored_bytes_about());
+        postcard::to_extend(&*ledger, bytes).expect("the ledger holds only what postcard can encode").into()
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {

@@ -48,7 +48,8 @@ pub struct Voters {
 }
 
 impl Membership {
-    /// Founds the ledger where nothing is yet, adds and removes members, and hands leadership to the preferred voter.
+    /// Founds the ledger where nothing is yet, adds and removes members, hands leadership to the preferred voter, and has snapshots taken
+    /// so often that a start does not take long.
     pub async fn look_after(self) {
         let preferred = Cluster::member(self.cluster.leader);
         let (mut interval, mut leaders) = (tokio::time::interval(MEMBERSHIP_INTERVAL), self.raft.leaders());
@@ -64,6 +65,9 @@ impl Membership {
             }
             let metrics = self.raft.metrics().get();
             let votes = metrics.voters.contains(&Cluster::member(self.own));
+            if self.raft.wants_snapshot() {
+                log_change("a snapshot", self.raft.trigger_snapshot().await);
+            }
             self.raft.set_flush_gather(if votes { Duration::ZERO } else { LEARNER_FLUSH_GATHER });
             let blank = metrics.last_log.is_none() && metrics.leader.is_none() && metrics.voters.is_empty();
             if blank && self.own == self.cluster.leader.into() {

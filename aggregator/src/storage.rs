@@ -105,14 +105,9 @@ pub struct ViewStore {
 }
 
 impl ViewStore {
-    /// Opens the file, counts this start and returns its epoch with the rows. The epoch is durable then, so that nothing is said under
-    /// a number that another start may have as well.
-    pub fn open(
-        dir: &Path,
-        cluster: &str,
-        dc_name: &str,
-        rows: RowStore,
-    ) -> Result<(ViewStore, u64, Rows), ViewStoreError> {
+    /// Opens the file, counts this start and returns its epoch. The epoch is durable then, so that nothing is said under a number that
+    /// another start may have as well.
+    pub fn open(dir: &Path, cluster: &str, dc_name: &str, rows: RowStore) -> Result<(ViewStore, u64), ViewStoreError> {
         let identity = Identity { cluster: cluster.to_owned(), owner: format!("{dc_name}/view") };
         let (persisted, changed) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
         let (fail, failure) = watch::channel(None);
@@ -140,9 +135,12 @@ impl ViewStore {
         let store = ViewStore { failure: StoreFailure(failure), log, persisted, changed };
         let epoch = store.next_epoch()?;
         first.recv().unwrap_or_else(|gone| Err(gone.to_string())).map_err(ViewStoreError::Start)?;
-        let mut rows = Vec::new();
-        store.log.scan(ROWS, |key, value| rows.push((key.to_vec(), value.to_vec())))?;
-        Ok((store, epoch, rows))
+        Ok((store, epoch))
+    }
+
+    /// Calls `visit(key, value)` for each durable row, in the order of keys, until it wants no more.
+    pub fn scan(&self, visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
+        self.log.rows()?.scan(ROWS, visit)
     }
 
     fn next_epoch(&self) -> Result<u64, ViewStoreError> {

@@ -47,6 +47,35 @@ async fn a_group_restarted_from_disk_replays_everything_once() {
     }
 }
 
+/// Entries that are few and large: a snapshot is wanted by their bytes, again only after as many or half of what the last one has, and
+/// what a start applies behind it is counted, too.
+#[tokio::test]
+async fn a_snapshot_is_wanted_after_so_many_bytes_and_half_of_the_last_one() {
+    let by_bytes = Config { snapshot_every_bytes: 5_000, ..config() };
+    let mut group = Group::of_voters(1, by_bytes).await;
+    let text = |n: usize| format!("{n:01000}");
+    let of = |range: std::ops::Range<usize>| range.map(text).collect::<Vec<_>>();
+    propose_all(group.node(1), &of(0..3)).await;
+    assert!(!group.node(1).wants_snapshot());
+    propose_all(group.node(1), &of(3..20)).await;
+    group.wait_seen(1, &of(0..20)).await;
+    assert!(group.node(1).wants_snapshot());
+    group.kill(1).await;
+    group.start(1).await;
+    group.wait_seen(1, &of(0..20)).await;
+    assert!(group.node(1).wants_snapshot(), "all of it was applied anew");
+    group.node(1).trigger_snapshot().await.unwrap();
+    group.wait(1, "a snapshot", |metrics| metrics.snapshot.is_some()).await;
+    propose_all(group.node(group.leader().await), &of(20..27)).await;
+    assert!(!group.node(1).wants_snapshot(), "less than half of the snapshot");
+    group.kill(1).await;
+    group.start(1).await;
+    group.wait_seen(1, &of(0..27)).await;
+    propose_all(group.node(group.leader().await), &of(27..35)).await;
+    group.wait_seen(1, &of(0..35)).await;
+    assert!(group.node(1).wants_snapshot(), "behind the snapshot: more than half of it");
+}
+
 #[tokio::test]
 async fn who_has_lost_its_disk_founds_no_second_group() {
     let mut group = Group::of_voters(3, config()).await;

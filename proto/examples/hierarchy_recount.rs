@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 use tidemark_proto::graph::{Edge, EdgeChange};
-use tidemark_proto::ids::{CellId, CounterName, Half, LogIndex};
+use tidemark_proto::ids::{CounterName, LogIndex};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
 use tidemark_proto::msg::LedgerCmd;
@@ -29,16 +29,8 @@ struct Direct {
 }
 
 impl DirectCounts for Direct {
-    fn cells(&self) -> u32 {
-        self.cells.len()
-    }
-
-    fn name(&self, slot: u32) -> CellId {
-        self.cells.name(slot)
-    }
-
-    fn find(&self, counter: &CounterName, half: Half, generation: u32) -> Option<u32> {
-        self.cells.find_half(counter, half, generation)
+    fn table(&self) -> &CellTable {
+        &self.cells
     }
 
     fn sum(&self, _: u32) -> u64 {

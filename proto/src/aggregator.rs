@@ -15,7 +15,7 @@ mod propose;
 mod standing;
 
 pub use audit::CellAudit;
-pub use checkpoint::{RowError, Rows, buckets_at_rest};
+pub use checkpoint::{Recovery, RowError, Rows, buckets_at_rest};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
 pub use image::{ImageReader, ViewImage, cursors_in, is_of_image};
 

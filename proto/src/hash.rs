@@ -5,10 +5,14 @@ use crate::ids::CounterName;
 
 /// FNV-1a over 64 bits with a final mix. Part of the wire contract through [`crate::group::lane_of`].
 pub fn name_hash(name: &CounterName) -> u64 {
-    let separated = name.namespace().bytes().chain(std::iter::once(0)).chain(name.key().iter().copied());
-    let hash = separated
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    mix(hash, 0x9e37_79b9_7f4a_7c15)
+    hash_of_name(name.namespace(), name.key())
+}
+
+/// The same of a name in parts.
+pub(crate) fn hash_of_name(namespace: &str, key: &[u8]) -> u64 {
+    let add = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = namespace.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, add);
+    mix(key.iter().fold(add(hash, &0), add), 0x9e37_79b9_7f4a_7c15)
 }
 
 /// A seeded hash of bytes for tables in memory; eight bytes at a time. Its values never leave a process.

@@ -156,21 +156,26 @@ impl fmt::Display for AggregatorId {
 impl CounterName {
     /// A counter's name. Errors: [`NameError`], with the value and the limit.
     pub fn new(namespace: &str, key: &[u8]) -> Result<CounterName, NameError> {
-        let name = CounterName { namespace: namespace.to_owned(), key: key.to_vec() };
-        name.validate().map(|()| name)
+        Self::check(namespace, key)?;
+        Ok(CounterName { namespace: namespace.to_owned(), key: key.to_vec() })
     }
 
     /// Checked again on everything decoded, because derived decoding does not go through `new`.
     pub fn validate(&self) -> Result<(), NameError> {
-        let bytes = self.namespace.len();
+        Self::check(&self.namespace, &self.key)
+    }
+
+    /// Whether [`CounterName::new`] takes them.
+    pub(crate) fn check(namespace: &str, key: &[u8]) -> Result<(), NameError> {
+        let bytes = namespace.len();
         if bytes == 0 || bytes > NAMESPACE_BYTES_MAX {
             return Err(NameError::NamespaceLength { bytes });
         }
-        if !self.namespace.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b)) {
-            return Err(NameError::NamespaceCharacter(self.namespace.clone()));
+        if !namespace.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b)) {
+            return Err(NameError::NamespaceCharacter(namespace.to_owned()));
         }
-        if self.key.is_empty() || self.key.len() > KEY_BYTES_MAX {
-            return Err(NameError::KeyLength { bytes: self.key.len() });
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Err(NameError::KeyLength { bytes: key.len() });
         }
         Ok(())
     }

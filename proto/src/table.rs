@@ -7,6 +7,8 @@ use crate::hash::bytes_hash;
 use crate::ids::{Bucket, CellId, CounterName, Half};
 use crate::limits::NAMESPACES_MAX;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use std::ops::Range;
 
 /// Bytes of names that one table holds (offsets are 32 bits). More: [`TableFull`].
 pub const NAME_BYTES_MAX: usize = u32::MAX as usize - RECORD_BYTES_MAX;
@@ -19,6 +21,10 @@ const HEAD_BYTES: usize = 4;
 const HAS_GENERATION: u8 = 1;
 const IS_DOWN: u8 = 2;
 const HAS_SPAN: u8 = 4;
+/// Names that are looked up together, so that their reads overlap ([`warm`](crate::warm)).
+const TOGETHER: usize = 64;
+/// Slots that the index of a table that is not empty has room for, at least.
+const ROOM_MIN: usize = 8;
 
 /// An interner of cell ids.
 #[derive(Clone, Debug, Default)]
@@ -64,11 +70,26 @@ impl CellTable {
     /// The slot of a cell, a new one if it has none.
     pub fn intern(&mut self, cell: &CellId) -> Result<u32, TableFull> {
         let namespace = self.intern_namespace(cell.counter.namespace())?;
-        let record = Record::of(cell, namespace);
-        match self.find_record(record.bytes()) {
-            Some(slot) => Ok(slot),
-            None => self.push(record.bytes()),
+        self.intern_record(Record::of(cell, namespace).bytes()).map(|(slot, _)| slot)
+    }
+
+    /// The slot of a counter's all-time total in generation 0, a new one if it has none.
+    pub fn intern_total(&mut self, counter: &CounterName) -> Result<u32, TableFull> {
+        let namespace = self.intern_namespace(counter.namespace())?;
+        let record = Record::new(counter, 0, Half::Up, Bucket::Total, namespace);
+        self.intern_record(record.bytes()).map(|(slot, _)| slot)
+    }
+
+    /// Takes over all cells of another table that are not here, in their order.
+    pub fn append(&mut self, other: &CellTable) -> Result<(), TableFull> {
+        let numbers = other.namespaces.iter().map(|namespace| self.intern_namespace(namespace));
+        let numbers: Vec<u16> = numbers.collect::<Result<_, _>>()?;
+        let mut record = Record::empty();
+        for slot in 0..other.len() {
+            record.renumber(other.record(slot), numbers[other.namespace_of(slot)]);
+            self.intern_record(record.bytes())?;
         }
+        Ok(())
     }
 
     /// The slot of a cell, if it has one.
@@ -88,11 +109,66 @@ impl CellTable {
         self.find_record(Record::new(counter, generation, half, Bucket::Total, namespace).bytes())
     }
 
+    /// Reads what [`CellTable::find_total`] will of a counter in generation 0.
+    pub(crate) fn warm_total(&self, counter: &CounterName) -> u64 {
+        let Some(namespace) = self.namespace_number(counter.namespace()) else { return 0 };
+        let record = Record::new(counter, 0, Half::Up, Bucket::Total, namespace);
+        self.warm_hash(bytes_hash(self.seed, record.bytes()))
+    }
+
+    /// Reads what a look-up of this hash will, the name included that is likely to be the one.
+    fn warm_hash(&self, hash: u64) -> u64 {
+        self.index.find(hash, |_| true).map_or(0, |&slot| self.warm(slot))
+    }
+
+    /// Of those slots of another table that are half of an all-time total: calls `found` with the slot there, its half and generation,
+    /// and the slot here of the same counter's up half in generation 0, in the order of the other table.
+    pub(crate) fn find_totals_of(
+        &self,
+        other: &CellTable,
+        slots: Range<u32>,
+        mut found: impl FnMut(u32, Half, u32, u32),
+    ) {
+        let numbers: Vec<_> = other.namespaces.iter().map(|namespace| self.namespace_number(namespace)).collect();
+        let mut record = Record::empty();
+        let mut wanted: Vec<(u32, u16, u64)> = Vec::with_capacity(TOGETHER);
+        let mut rest = slots;
+        while !rest.is_empty() {
+            let end = rest.end.min(rest.start + TOGETHER as u32);
+            wanted.clear();
+            for slot in rest.start..end {
+                let there = other.record(slot);
+                let Some(number) = numbers[other.namespace_of(slot)].filter(|_| there[0] & HAS_SPAN == 0) else {
+                    continue;
+                };
+                record.begin(0, number, key_of(there));
+                wanted.push((slot, number, bytes_hash(self.seed, record.bytes())));
+            }
+            let read = wanted.iter().fold(0u64, |sum, &(.., hash)| sum.wrapping_add(self.warm_hash(hash)));
+            std::hint::black_box(read);
+            for &(slot, number, hash) in &wanted {
+                let there = other.record(slot);
+                let is_it = |&here: &u32| is_plain(self.record(here), number, key_of(there));
+                if let Some(&here) = self.index.find(hash, is_it) {
+                    found(slot, half_of(there), generation_of(there), here);
+                }
+            }
+            rest.start = end;
+        }
+    }
+
     /// The name of a slot. Panics if the slot was never given.
     pub fn name(&self, slot: u32) -> CellId {
+        let (namespace, key, generation, half, bucket) = self.parts(slot);
+        let counter = CounterName::new(namespace, key).expect("records are made from valid names");
+        CellId { counter, generation, half, bucket }
+    }
+
+    /// What [`CellTable::name`] says of a slot, borrowed.
+    pub(crate) fn parts(&self, slot: u32) -> (&str, &[u8], u32, Half, Bucket) {
         let record = self.record(slot);
-        let namespace = &self.namespaces[usize::from(u16::from_le_bytes([record[1], record[2]]))];
-        parse(record, namespace).expect("records are made from valid names")
+        let (key, generation, half, bucket) = parse(record).expect("records are made from valid names");
+        (&self.namespaces[self.namespace_of(slot)], key, generation, half, bucket)
     }
 
     /// The number of a slot's namespace among [`CellTable::namespaces`].
@@ -116,8 +192,7 @@ impl CellTable {
     pub fn counter_of_total(&self, slot: u32) -> Option<(&str, &[u8])> {
         let record = self.record(slot);
         let namespace = &self.namespaces[usize::from(u16::from_le_bytes([record[1], record[2]]))];
-        let key = &record[record.len() - usize::from(record[3])..];
-        (record[0] & HAS_SPAN == 0).then_some((namespace, key))
+        (record[0] & HAS_SPAN == 0).then_some((namespace, key_of(record)))
     }
 
     /// An upper bound of the encoded size of a slot's name, bytes.
@@ -154,41 +229,100 @@ impl CellTable {
     pub fn reserve(&mut self, slots: usize, bytes: usize) {
         self.offsets.reserve_exact(slots);
         self.names.reserve_exact(bytes);
-        let (names, offsets, seed) = (&self.names, &self.offsets, self.seed);
-        self.index.reserve(slots, |&slot| bytes_hash(seed, record_at(names, offsets, slot)));
+        if self.index.capacity() - self.index.len() < slots {
+            self.index_all(self.index.len() + slots).expect("each name is there once");
+        }
     }
 
     /// Appends records as made by [`CellTable::records`]. Errors leave what was good before the bad one.
     pub fn push_records(&mut self, mut records: &[u8]) -> Result<(), BadNames> {
+        let mut next: Vec<(&[u8], u64)> = Vec::with_capacity(TOGETHER);
         while !records.is_empty() {
-            let bad = BadNames { slot: self.len() };
-            let (record, rest) = split_record(records).ok_or(bad)?;
-            let namespace = usize::from(u16::from_le_bytes([record[1], record[2]]));
-            let known = self.namespaces.get(namespace).ok_or(bad)?;
-            parse(record, known).ok_or(bad)?;
-            if self.find_record(record).is_some() {
-                return Err(bad);
+            next.clear();
+            while next.len() < TOGETHER
+                && let Some((record, rest)) = split_record(records)
+                && check(record, &self.namespaces).is_some()
+            {
+                next.push((record, bytes_hash(self.seed, record)));
+                records = rest;
             }
-            self.push(record).map_err(|_| bad)?;
-            records = rest;
+            std::hint::black_box(next.iter().filter(|&&(_, hash)| self.index.find(hash, |_| true).is_some()).count());
+            let bad = |table: &CellTable| BadNames { slot: table.len() };
+            for &(record, hash) in &next {
+                let is_new = self.intern_hashed(record, hash).is_ok_and(|(_, is_new)| is_new);
+                is_new.then_some(()).ok_or(bad(self))?;
+            }
+            if next.len() < TOGETHER && !records.is_empty() {
+                return Err(bad(self));
+            }
         }
         Ok(())
     }
 
-    fn push(&mut self, record: &[u8]) -> Result<u32, TableFull> {
-        if self.offsets.len() >= SLOTS_MAX {
-            return Err(TableFull { what: "slots", max: SLOTS_MAX as u64 });
+    /// A table of all records of another, as made by [`CellTable::records`]: nothing is copied, and the index is made at once.
+    pub fn from_records(seed: u64, namespaces: Vec<String>, names: Vec<u8>) -> Result<CellTable, BadNames> {
+        let (mut offsets, mut rest) = (Vec::new(), &names[..]);
+        while !rest.is_empty() {
+            let bad = BadNames { slot: offsets.len() as u32 };
+            let (record, behind) = split_record(rest).ok_or(bad)?;
+            check(record, &namespaces).ok_or(bad)?;
+            room(offsets.len(), names.len() - behind.len()).map_err(|_| bad)?;
+            offsets.push((names.len() - rest.len()) as u32);
+            rest = behind;
         }
-        if self.names.len() + record.len() > NAME_BYTES_MAX {
-            return Err(TableFull { what: "bytes of names", max: NAME_BYTES_MAX as u64 });
+        offsets.shrink_to_fit();
+        let mut table = CellTable { seed, namespaces, names, offsets, index: HashTable::new() };
+        table.index_all(table.offsets.len()).map(|()| table)
+    }
+
+    /// Makes the index anew, with room for so many slots: in their order, since a table that grows by itself goes through its own, and
+    /// waits for each name. Error: a name is there twice.
+    fn index_all(&mut self, room: usize) -> Result<(), BadNames> {
+        self.index = HashTable::new();
+        let (names, offsets, seed) = (&self.names, &self.offsets, self.seed);
+        let record = |slot: u32| record_at(names, offsets, slot);
+        let hash_of = |slot: &u32| bytes_hash(seed, record(*slot));
+        let mut index = HashTable::with_capacity(room);
+        let mut hashes: Vec<(u32, u64)> = Vec::with_capacity(TOGETHER);
+        for first in (0..offsets.len() as u32).step_by(TOGETHER) {
+            let slots = first..(first + TOGETHER as u32).min(offsets.len() as u32);
+            hashes.clear();
+            hashes.extend(slots.map(|slot| (slot, hash_of(&slot))));
+            std::hint::black_box(hashes.iter().filter(|&&(_, hash)| index.find(hash, |_| true).is_some()).count());
+            for &(slot, hash) in &hashes {
+                match index.entry(hash, |&held| record(held) == record(slot), hash_of) {
+                    Entry::Occupied(_) => return Err(BadNames { slot }),
+                    Entry::Vacant(free) => _ = free.insert(slot),
+                }
+            }
         }
-        let slot = self.offsets.len() as u32;
+        self.index = index;
+        Ok(())
+    }
+
+    /// The slot of a record, and whether it is new.
+    fn intern_record(&mut self, record: &[u8]) -> Result<(u32, bool), TableFull> {
+        self.intern_hashed(record, bytes_hash(self.seed, record))
+    }
+
+    fn intern_hashed(&mut self, record: &[u8], hash: u64) -> Result<(u32, bool), TableFull> {
+        if self.index.len() == self.index.capacity() {
+            self.index_all((2 * self.index.len()).max(ROOM_MIN)).expect("each name is there once");
+        }
+        let (names, offsets, seed) = (&self.names, &self.offsets, self.seed);
+        let is_it = |&slot: &u32| record_at(names, offsets, slot) == record;
+        let hash_of = |&slot: &u32| bytes_hash(seed, record_at(names, offsets, slot));
+        let slot = offsets.len() as u32;
+        match self.index.entry(hash, is_it, hash_of) {
+            Entry::Occupied(held) => return Ok((*held.get(), false)),
+            Entry::Vacant(free) => {
+                room(offsets.len(), names.len() + record.len())?;
+                free.insert(slot);
+            }
+        }
         self.offsets.push(self.names.len() as u32);
         self.names.extend_from_slice(record);
-        let (names, offsets, seed) = (&self.names, &self.offsets, self.seed);
-        let hash = bytes_hash(seed, record);
-        self.index.insert_unique(hash, slot, |&slot| bytes_hash(seed, record_at(names, offsets, slot)));
-        Ok(slot)
+        Ok((slot, true))
     }
 
     fn find_record(&self, record: &[u8]) -> Option<u32> {
@@ -228,6 +362,35 @@ fn record_at<'a>(names: &'a [u8], offsets: &[u32], slot: u32) -> &'a [u8] {
     &names[start..end]
 }
 
+/// Whether a slot more fits, with which names take so many bytes.
+fn room(slots: usize, bytes: usize) -> Result<(), TableFull> {
+    if slots >= SLOTS_MAX {
+        return Err(TableFull { what: "slots", max: SLOTS_MAX as u64 });
+    }
+    if bytes > NAME_BYTES_MAX {
+        return Err(TableFull { what: "bytes of names", max: NAME_BYTES_MAX as u64 });
+    }
+    Ok(())
+}
+
+fn key_of(record: &[u8]) -> &[u8] {
+    &record[record.len() - usize::from(record[3])..]
+}
+
+fn half_of(record: &[u8]) -> Half {
+    if record[0] & IS_DOWN != 0 { Half::Down } else { Half::Up }
+}
+
+fn generation_of(record: &[u8]) -> u32 {
+    let generation = record[HEAD_BYTES..].first_chunk().filter(|_| record[0] & HAS_GENERATION != 0);
+    generation.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Whether it is the record of a counter's up half in generation 0.
+fn is_plain(record: &[u8], namespace: u16, key: &[u8]) -> bool {
+    record[0] == 0 && record[1..3] == namespace.to_le_bytes() && &record[HEAD_BYTES..] == key
+}
+
 /// A record in the making, on the stack.
 struct Record {
     bytes: [u8; RECORD_BYTES_MAX],
@@ -241,7 +404,7 @@ impl Record {
 
     fn new(counter: &CounterName, generation: u32, half: Half, bucket: Bucket, namespace: u16) -> Record {
         let key = counter.key();
-        let mut record = Record { bytes: [0; RECORD_BYTES_MAX], len: 0 };
+        let mut record = Record::empty();
         let mut flags = if half == Half::Down { IS_DOWN } else { 0 };
         flags |= if generation != 0 { HAS_GENERATION } else { 0 };
         flags |= if bucket != Bucket::Total { HAS_SPAN } else { 0 };
@@ -257,6 +420,26 @@ impl Record {
         }
         record.put(key);
         record
+    }
+
+    fn empty() -> Record {
+        Record { bytes: [0; RECORD_BYTES_MAX], len: 0 }
+    }
+
+    /// Makes it that of a cell without a generation or a span.
+    fn begin(&mut self, flags: u8, namespace: u16, key: &[u8]) {
+        self.len = 0;
+        self.put(&[flags]);
+        self.put(&namespace.to_le_bytes());
+        self.put(&[key.len() as u8]);
+        self.put(key);
+    }
+
+    /// Makes it another table's, with the number that the namespace has here.
+    fn renumber(&mut self, record: &[u8], namespace: u16) {
+        self.len = 0;
+        self.put(record);
+        self.bytes[1..3].copy_from_slice(&namespace.to_le_bytes());
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -301,7 +484,14 @@ fn split_record(records: &[u8]) -> Option<(&[u8], &[u8])> {
     records.split_at_checked(HEAD_BYTES + generation + span + usize::from(head[3]))
 }
 
-fn parse(record: &[u8], namespace: &str) -> Option<CellId> {
+/// Whether a record is one of a table with these namespaces.
+fn check(record: &[u8], namespaces: &[String]) -> Option<()> {
+    let namespace = namespaces.get(usize::from(u16::from_le_bytes([record[1], record[2]])))?;
+    CounterName::check(namespace, key_of(record)).ok()
+}
+
+/// Key, generation, half and bucket.
+fn parse(record: &[u8]) -> Option<(&[u8], u32, Half, Bucket)> {
     let (head, mut rest) = record.split_first_chunk::<HEAD_BYTES>()?;
     let flags = head[0];
     let mut generation = 0;
@@ -313,9 +503,7 @@ fn parse(record: &[u8], namespace: &str) -> Option<CellId> {
         let length_s = u32::from_le_bytes(*take(&mut rest)?);
         bucket = Bucket::Span { length_s, start_s: u64::from_le_bytes(*take(&mut rest)?) };
     }
-    let half = if flags & IS_DOWN != 0 { Half::Down } else { Half::Up };
-    let counter = CounterName::new(namespace, rest).ok()?;
-    Some(CellId { counter, generation, half, bucket })
+    Some((rest, generation, half_of(record), bucket))
 }
 
 fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
@@ -362,7 +550,15 @@ mod tests {
             let half = table.len() / 2;
             loaded.push_records(table.records(0, half)).unwrap();
             loaded.push_records(table.records(half, table.len())).unwrap();
+            let at_once = CellTable::from_records(seed, table.namespaces().to_vec(), table.records(0, table.len()).to_vec());
+            let at_once = at_once.unwrap();
+            let mut appended = CellTable::new(!seed);
+            appended.intern_namespace("b").unwrap();
+            appended.append(&table).unwrap();
             for (slot, cell) in model.iter().enumerate() {
+                for other in [&at_once, &appended] {
+                    prop_assert_eq!((&other.name(slot as u32), other.find(cell)), (cell, Some(slot as u32)));
+                }
                 prop_assert_eq!(&table.name(slot as u32), cell);
                 prop_assert_eq!(&loaded.name(slot as u32), cell);
                 prop_assert_eq!(loaded.find(cell), Some(slot as u32));
@@ -371,11 +567,52 @@ mod tests {
             }
         }
 
+        /// Of some cells the counters are known to another table, as far as it was told their totals.
+        #[test]
+        fn all_totals_of_another_table_are_found(
+            cells in proptest::collection::vec(cell(), 0..200),
+            known in proptest::collection::vec(cell(), 0..200),
+            seed: u64,
+        ) {
+            let (mut there, mut here) = (CellTable::new(seed), CellTable::new(!seed));
+            known.iter().for_each(|cell| _ = here.intern(cell).unwrap());
+            known.iter().for_each(|cell| _ = here.intern_total(&cell.counter).unwrap());
+            cells.iter().for_each(|cell| _ = there.intern(cell).unwrap());
+            let mut found = Vec::new();
+            here.find_totals_of(&there, 0..there.len(), |slot, half, generation, total| {
+                found.push((slot, half, generation, total));
+            });
+            let expected = (0..there.len()).filter_map(|slot| {
+                let CellId { counter, generation, half, bucket } = there.name(slot);
+                let total = here.find_total(&counter, 0).filter(|_| bucket == Bucket::Total)?;
+                Some((slot, half, generation, total))
+            });
+            prop_assert_eq!(found, expected.collect::<Vec<_>>());
+        }
+
         #[test]
         fn bytes_that_are_no_names_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let mut table = CellTable::with_namespaces(0, vec!["a".into()]);
-            let _ = table.push_records(&bytes);
+            let pushed = table.push_records(&bytes);
             (0..table.len()).for_each(|slot| drop(table.name(slot)));
+            let at_once = CellTable::from_records(0, vec!["a".into()], bytes);
+            prop_assert_eq!(at_once.map(|at_once| at_once.len()), pushed.map(|()| table.len()));
+        }
+
+        #[test]
+        fn what_is_changed_in_names_is_refused_by_both_ways_of_loading_or_neither(
+            cells in proptest::collection::vec(cell(), 1..150), at: proptest::sample::Index, value: u8,
+        ) {
+            let mut table = CellTable::new(0);
+            cells.iter().for_each(|cell| _ = table.intern(cell).unwrap());
+            let mut bytes = table.records(0, table.len()).to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+            let mut pushed = CellTable::with_namespaces(0, table.namespaces().to_vec());
+            let result = pushed.push_records(&bytes);
+            (0..pushed.len()).for_each(|slot| drop(pushed.name(slot)));
+            let at_once = CellTable::from_records(0, table.namespaces().to_vec(), bytes);
+            prop_assert_eq!(at_once.is_ok(), result.is_ok());
         }
     }
 }

@@ -16,7 +16,7 @@ pub use limits::{NotedLimit, ReadLimits};
 pub use series::{RowRaised, SeriesView, parts_of};
 pub use totals::Total;
 
-use crate::hash::{bytes_hash, name_hash};
+use crate::hash::{bytes_hash, hash_of_name};
 use crate::ids::{AggregatorId, Bucket, CellId, CounterName, DcId, GroupId, Half, ValveId};
 use crate::ledger::{Changes, Ledger};
 use crate::limits::{GROUPS_MAX, VALVES_MAX};
@@ -133,14 +133,14 @@ impl View {
         }
         let slot = self.cells.intern(cell)?;
         self.components.grow(slot + 1);
-        self.cell_hashes.push(cell_hash(cell));
+        self.cell_hashes.push(cell_hash(&self.cells, slot));
         Ok(slot)
     }
 
     fn take_in_new_cells(&mut self) {
         self.components.grow(self.cells.len());
         let new = self.cell_hashes.len() as u32..self.cells.len();
-        self.cell_hashes.extend(new.map(|slot| cell_hash(&self.cells.name(slot))));
+        self.cell_hashes.extend(new.map(|slot| cell_hash(&self.cells, slot)));
     }
 
     /// The dense number of a valve.
@@ -372,15 +372,16 @@ impl View {
 }
 
 /// A hash of a cell's name, equal on every machine.
-fn cell_hash(cell: &CellId) -> u64 {
+fn cell_hash(cells: &CellTable, slot: u32) -> u64 {
+    let (namespace, key, generation, half, bucket) = cells.parts(slot);
     let mut rest = [0; 17];
-    rest[..4].copy_from_slice(&cell.generation.to_le_bytes());
-    rest[4] = u8::from(cell.half == Half::Down);
-    if let Bucket::Span { length_s, start_s } = cell.bucket {
+    rest[..4].copy_from_slice(&generation.to_le_bytes());
+    rest[4] = u8::from(half == Half::Down);
+    if let Bucket::Span { length_s, start_s } = bucket {
         rest[5..9].copy_from_slice(&length_s.to_le_bytes());
         rest[9..].copy_from_slice(&start_s.to_le_bytes());
     }
-    bytes_hash(name_hash(&cell.counter), &rest)
+    bytes_hash(hash_of_name(namespace, key), &rest)
 }
 
 fn valve_hash(id: ValveId) -> u64 {

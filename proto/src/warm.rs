@@ -4,7 +4,7 @@
 //! overlap: a pass that only reads what the next few will need costs a fraction of those waits.
 
 /// So many are read ahead: what they need stays in the first caches until it is worked on.
-const AHEAD: usize = 64;
+pub const AHEAD: usize = 64;
 
 /// Before the work on the item at `at`: reads what the next items need, if that was not done. What `read` returns only keeps the reads
 /// from being left out.

@@ -329,3 +329,45 @@ fn changes_beyond_the_limit_wait_outside_and_a_cursor_needs_its_change() {
     let missing = Flow::load(Dag::default(), progress, []).map(|_| ());
     assert_eq!(missing, Err(FlowError::ChangeMissing(4)));
 }
+
+proptest! {
+    /// Whatever the edges: made at once it is the graph that inserting them one by one makes, or what closes a cycle is refused.
+    #[test]
+    fn a_graph_made_at_once_is_the_one_made_edge_by_edge(pairs in proptest::collection::btree_set((0..VERTICES, 0..VERTICES), 0..20)) {
+        let edges: Vec<_> = pairs.iter().filter(|(from, to)| from != to).map(|&(from, to)| (Vertex(from), Vertex(to))).collect();
+        let mut each = Dag::default();
+        let inserted = edges.iter().try_for_each(|&(from, to)| each.insert(Edge { from, to }));
+        match Dag::from_ascending(VERTICES, edges) {
+            Ok(dag) => {
+                dag.check_invariants();
+                prop_assert_eq!(inserted, Ok(()));
+                prop_assert_eq!(&dag, &each);
+                let mut scratch = [Scratch::default(), Scratch::default()];
+                for of in (0..VERTICES).map(Vertex) {
+                    prop_assert!(dag.children(of).eq(each.children(of)) && dag.parents(of).eq(each.parents(of)));
+                    let [first, second] = &mut scratch;
+                    prop_assert_eq!(dag.descendants(of, first), each.descendants(of, second));
+                }
+            }
+            Err(error) => {
+                prop_assert_eq!(error, NoGraph::Cycle);
+                prop_assert!(matches!(inserted, Err(EdgeRefused::Cycle { .. })), "{:?}", inserted);
+            }
+        }
+    }
+
+    /// Edges in any order, of any vertices: refused at the first that is out of place.
+    #[test]
+    fn edges_that_do_not_ascend_are_no_graph(pairs in proptest::collection::vec((0..VERTICES + 1, 0..VERTICES + 1), 0..6)) {
+        let is_bad = |at: &usize| {
+            let (from, to) = pairs[*at];
+            from == to || from.max(to) >= VERTICES || (*at > 0 && pairs[at - 1] >= pairs[*at])
+        };
+        let bad = (0..pairs.len()).find(is_bad);
+        let made = Dag::from_ascending(VERTICES, pairs.iter().map(|&(from, to)| (Vertex(from), Vertex(to))).collect());
+        match bad {
+            Some(at) => prop_assert_eq!(made, Err(NoGraph::Edge(at))),
+            None => prop_assert!(made.is_ok() || made == Err(NoGraph::Cycle)),
+        }
+    }
+}

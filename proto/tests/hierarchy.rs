@@ -11,6 +11,7 @@ use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::series::{
     BucketId, Granularity, Horizon, Kept, OutOfRange, Retention, Row, SeriesPolicy, SeriesState, UnixTime,
 };
+use tidemark_proto::table::CellTable;
 use tidemark_proto::time::WallMs;
 use tidemark_proto::view::hierarchy::{DirectCounts, Hierarchy, Sums};
 
@@ -48,22 +49,13 @@ fn policies() -> [SeriesPolicy; 3] {
 /// Direct counts of a view: a sum and the rows of each cell.
 #[derive(Clone, Default)]
 struct Direct {
-    cells: Vec<CellId>,
-    slots: BTreeMap<CellId, u32>,
+    cells: CellTable,
     components: BTreeMap<(u32, u8), (u64, Row)>,
 }
 
 impl DirectCounts for Direct {
-    fn cells(&self) -> u32 {
-        self.cells.len() as u32
-    }
-
-    fn name(&self, slot: u32) -> CellId {
-        self.cells[slot as usize].clone()
-    }
-
-    fn find(&self, counter: &CounterName, half: Half, generation: u32) -> Option<u32> {
-        self.slots.get(&counter.half_of(half, generation)).copied()
+    fn table(&self) -> &CellTable {
+        &self.cells
     }
 
     fn sum(&self, slot: u32) -> u64 {
@@ -72,15 +64,6 @@ impl DirectCounts for Direct {
 
     fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_ {
         self.components.range((slot, 0)..=(slot, u8::MAX)).map(|(_, (_, row))| row)
-    }
-}
-
-impl Direct {
-    fn slot(&mut self, cell: &CellId) -> u32 {
-        *self.slots.entry(cell.clone()).or_insert_with(|| {
-            self.cells.push(cell.clone());
-            self.cells.len() as u32 - 1
-        })
     }
 }
 
@@ -132,7 +115,7 @@ impl OneView {
 
     /// A component and its row as a valve told them.
     fn hear(&mut self, cell: &CellId, valve: u8, count: u64, row: &Row) {
-        let slot = self.direct.slot(cell);
+        let slot = self.direct.cells.intern(cell).unwrap();
         let (held, held_row) = self.direct.components.entry((slot, valve)).or_default();
         if count > *held {
             let by = count - *held;
@@ -147,7 +130,7 @@ impl OneView {
 
     fn expire(&mut self) {
         for ((slot, _), (_, row)) in &mut self.direct.components {
-            row.expire(&self.horizons[self.direct.cells[*slot as usize].counter.namespace()].1);
+            row.expire(&self.horizons[self.direct.cells.name(*slot).counter.namespace()].1);
         }
     }
 
@@ -235,7 +218,7 @@ impl Plain {
         for half in HALVES {
             let is_down = half == Half::Down;
             let generation = view.ledger.resets().generation(from);
-            let Some(slot) = view.direct.find(from, half, generation) else { continue };
+            let Some(slot) = view.direct.cells.find_half(from, half, generation) else { continue };
             if view.direct.sum(slot) > 0 {
                 *self.counts.entry(is_down).or_default() += view.direct.sum(slot);
             }
@@ -578,4 +561,25 @@ fn a_load_beyond_all_queues_is_caught_up_with() {
         small.0.restart();
         assert_eq!(small.inherited(&[0]), [(25, 0)]);
     }
+}
+
+/// What a start has begun with is not compared again when the ledger tells of it; what it changes later is followed.
+#[test]
+fn a_start_with_a_large_graph_compares_nothing() {
+    let mut small = Small::new();
+    let name = |number: usize| CounterName::new("a", format!("{number}").as_bytes()).unwrap();
+    let into_top = |number: usize| EdgeChange::Insert(Edge { from: name(number), to: counter(0) });
+    for part in (1..EDGE_CHANGES_QUEUED_MAX + 2_000).collect::<Vec<_>>().chunks(EDGE_CHANGES_PER_COMMAND_MAX) {
+        let changes = part.iter().map(|&number| into_top(number)).collect();
+        let cmd = small.0.ledger.edges(changes, WallMs(0), "loader", true).unwrap().unwrap();
+        small.apply(&cmd);
+    }
+    small.0.hear(&name(77).total(), 0, 5, &Row::default());
+    small.0.restart();
+    small.0.tell();
+    let progress = small.0.hierarchy.progress();
+    assert_eq!((progress.index, progress.waiting, progress.compares), (small.0.ledger.graph().index(), 0, false));
+    assert_eq!(small.inherited(&[0]), [(5, 0)]);
+    small.change(vec![EdgeChange::Remove(Edge { from: name(77), to: counter(0) })]);
+    assert_eq!(small.inherited(&[0]), [(0, 0)]);
 }

@@ -39,6 +39,11 @@ pub struct Config {
     pub timing: Timing,
     /// A snapshot is taken after this many entries.
     pub snapshot_every_entries: u64,
+    /// And after so many bytes of them, or half of what the last one has if that is more ([`RaftNode::wants_snapshot`]): all that is
+    /// behind it is applied anew at every start.
+    ///
+    /// [`RaftNode::wants_snapshot`]: super::RaftNode::wants_snapshot
+    pub snapshot_every_bytes: u64,
     /// Entries kept behind a snapshot, so that members slightly behind need none.
     pub keep_entries: u64,
     /// Proposals that may wait or be in flight; past it they are refused as `Overloaded`.
@@ -82,6 +87,7 @@ impl Config {
             group: group.into(),
             timing: Timing::WAN,
             snapshot_every_entries: 20_000,
+            snapshot_every_bytes: 32 << 20,
             keep_entries: 5_000,
             proposals_max: 4096,
             entry_bytes_max: 1 << 20,

@@ -122,6 +122,10 @@ impl LogStore {
         self.submit_and_wait(|done| Op::Snapshot { meta, data, done }).await
     }
 
+    pub(super) fn read_snapshot_meta(&self) -> Result<Option<SnapshotMeta>, io::Error> {
+        Ok(tables::read_snapshot_meta(&self.0.db)?)
+    }
+
     pub(super) fn read_snapshot(&self) -> Result<Option<(SnapshotMeta, Bytes)>, io::Error> {
         Ok(tables::read_snapshot(&self.0.db)?)
     }

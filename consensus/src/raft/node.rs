@@ -21,7 +21,7 @@ use super::network::Network;
 use super::propose::{ProposeError, Proposer};
 use super::serve::Server;
 use super::snapshot::MemoryInbox;
-use super::state_machine::{App, OnApplied, StateMachine};
+use super::state_machine::{App, OnApplied, Sizes, StateMachine};
 use super::transport::{CallKind, RaftService, RaftTransport};
 use super::types::{LeaderId, LogId, SnapshotMeta, StoredMembership, TypeConfig};
 use super::{tables, wire};
@@ -208,6 +208,8 @@ pub struct RaftNode {
     server: Arc<Server<StateMachine, MemoryInbox>>,
     store: LogStore,
     transport: Arc<dyn RaftTransport>,
+    sizes: Arc<Sizes>,
+    snapshot_every_bytes: u64,
     _ticking: Arc<Ticking>,
 }
 
@@ -255,7 +257,8 @@ impl RaftNode {
     ) -> Result<Self, StartError> {
         let raft_config = config.to_openraft()?;
         let store = LogStore::open(source, id, &config)?;
-        let machine = StateMachine::new(Box::new(app), on_applied, store.clone());
+        let mut machine = StateMachine::new(Box::new(app), on_applied, store.clone());
+        let (sizes, snapshot_every_bytes) = (machine.sizes(), config.snapshot_every_bytes);
         let metrics = Arc::new(OnceLock::new());
         let network = Network::<Bytes>::new(id, transport.clone(), &config, metrics.clone());
         let raft = Raft::new(id, raft_config, network, store.clone(), machine).await;
@@ -265,7 +268,7 @@ impl RaftNode {
         let proposer = Proposer::start(raft.clone(), &config);
         let inbox = MemoryInbox::new(config.message_bytes_max, config.snapshot_bytes_max);
         let server = Arc::new(Server::new(raft.clone(), config.message_bytes_max, inbox).keeping_numbers());
-        Ok(Self { id, raft, proposer, server, store, transport, _ticking: ticking })
+        Ok(Self { id, raft, proposer, server, store, transport, sizes, snapshot_every_bytes, _ticking: ticking })
     }
 
     /// This member's number.
@@ -421,6 +424,12 @@ impl RaftNode {
         let index = linearizer.read_log_id().index();
         linearizer.await_ready(&self.raft).await.map_err(|_| ReadError::Stopped)?;
         Ok(index)
+    }
+
+    /// Whether so much was applied since the last snapshot that the next start would take long
+    /// ([`Config::snapshot_every_bytes`]): [`trigger_snapshot`](Self::trigger_snapshot) should be called.
+    pub fn wants_snapshot(&self) -> bool {
+        self.sizes.wants_snapshot(self.snapshot_every_bytes)
     }
 
     /// Takes a snapshot soon, whatever the log's length.

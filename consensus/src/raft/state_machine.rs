@@ -1,7 +1,8 @@
 //! The application's state machine behind openraft: in memory, with a durable snapshot.
 
 use std::io;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
@@ -59,6 +60,30 @@ pub struct RestoreError(pub String);
 /// on Raft's own task and must not block.
 pub type OnApplied = Box<dyn FnMut(u64) + Send>;
 
+/// Bytes of the last snapshot, and of the entries that were applied behind it.
+#[derive(Debug, Default)]
+pub(super) struct Sizes {
+    snapshot: AtomicU64,
+    behind: AtomicU64,
+}
+
+impl Sizes {
+    fn snapshot_is(&self, bytes: usize) {
+        self.snapshot.store(bytes as u64, Ordering::Relaxed);
+        self.behind.store(0, Ordering::Relaxed);
+    }
+
+    fn applied(&self, bytes: usize) {
+        self.behind.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Whether what was applied since is at least so much, and half of the snapshot.
+    pub fn wants_snapshot(&self, every_bytes: u64) -> bool {
+        let least = (self.snapshot.load(Ordering::Relaxed) / 2).max(every_bytes);
+        self.behind.load(Ordering::Relaxed) >= least
+    }
+}
+
 /// openraft's view of the application.
 pub struct StateMachine {
     parts: Mutex<Parts>,
@@ -70,13 +95,19 @@ struct Parts {
     on_applied: OnApplied,
     applied: Option<LogId>,
     membership: StoredMembership,
+    sizes: Arc<Sizes>,
 }
 
 impl StateMachine {
     /// An empty state machine whose snapshots live in `store`.
     pub fn new(app: Box<dyn App>, on_applied: OnApplied, store: LogStore) -> Self {
-        let parts = Parts { app, on_applied, applied: None, membership: StoredMembership::default() };
+        let (membership, sizes) = (StoredMembership::default(), Arc::default());
+        let parts = Parts { app, on_applied, applied: None, membership, sizes };
         Self { parts: Mutex::new(parts), store }
+    }
+
+    pub(super) fn sizes(&mut self) -> Arc<Sizes> {
+        self.parts().sizes.clone()
     }
 
     fn parts(&mut self) -> &mut Parts {
@@ -92,6 +123,7 @@ impl Parts {
             EntryPayload::Normal(batch) => {
                 let applied = self.app.apply_entry(index, &mut batch.commands());
                 applied.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                self.sizes.applied(batch.bytes());
             }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(entry.log_id), membership);
@@ -112,6 +144,7 @@ impl Parts {
 
     fn restore(&mut self, meta: &SnapshotMeta, data: &[u8]) -> Result<(), io::Error> {
         self.app.restore(data).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        self.sizes.snapshot_is(data.len());
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.notify();
@@ -143,11 +176,15 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let parts = self.parts();
         let meta = SnapshotMeta { last_log_id: parts.applied, last_membership: parts.membership.clone() };
         let data = parts.app.snapshot();
+        parts.sizes.snapshot_is(data.len());
         Builder { snapshot: Snapshot { meta, snapshot: data }, store: self.store.clone() }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, data: Bytes) -> Result<(), io::Error> {
-        self.store.save_snapshot(meta, data.clone()).await?;
+        // At a start it comes from there.
+        if self.store.read_snapshot_meta()?.as_ref() != Some(meta) {
+            self.store.save_snapshot(meta, data.clone()).await?;
+        }
         self.parts().restore(meta, &data)
     }
 

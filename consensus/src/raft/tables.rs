@@ -101,6 +101,11 @@ pub(super) fn read_entries(db: &Database, start: u64, end: u64, bytes_max: usize
     Ok(entries)
 }
 
+pub(super) fn read_snapshot_meta(db: &Database) -> Result<Option<SnapshotMeta>, PersistError> {
+    let meta = db.begin_read()?.open_table(SNAPSHOT)?.get("meta")?;
+    meta.map(|meta| decode("snapshot", meta.value())).transpose()
+}
+
 pub(super) fn read_snapshot(db: &Database) -> Result<Option<(SnapshotMeta, Bytes)>, PersistError> {
     let table = db.begin_read()?.open_table(SNAPSHOT)?;
     let Some(meta) = table.get("meta")? else {

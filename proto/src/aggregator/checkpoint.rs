@@ -294,15 +294,45 @@ impl AggregatorCore {
         config: AggregatorConfig,
         rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>,
     ) -> Result<AggregatorCore, RowError> {
-        let mut sorted: BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
-        if sorted.is_empty() {
-            return Ok(AggregatorCore::new(config));
+        let sorted: BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
+        let mut recovery = Recovery::new(config);
+        sorted.iter().try_for_each(|(key, value)| recovery.take(key, value))?;
+        recovery.finish()
+    }
+}
+
+/// Reads an aggregator back from the rows of its checkpoints, in the order of their keys.
+pub struct Recovery {
+    config: AggregatorConfig,
+    head: BTreeMap<Vec<u8>, Vec<u8>>,
+    loaded: Option<Loaded>,
+}
+
+impl Recovery {
+    pub fn new(config: AggregatorConfig) -> Recovery {
+        Recovery { config, head: BTreeMap::new(), loaded: None }
+    }
+
+    /// Takes the next row. Errors: [`RowError`]; never panics.
+    pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
+        if self.loaded.is_none() && matches!(key, [NAMESPACES | VALVES]) {
+            self.head.insert(key.to_vec(), value.to_vec());
+            return Ok(());
         }
-        let mut loaded = Loaded::new(&config, &mut sorted)?;
-        for (key, value) in &sorted {
-            loaded.take(key, value)?;
+        if self.loaded.is_none() {
+            self.loaded = Some(Loaded::new(&self.config, &mut self.head)?);
         }
-        Ok(loaded.build(config))
+        self.loaded.iter_mut().try_for_each(|loaded| loaded.take(key, value))
+    }
+
+    /// The aggregator; one with nothing on disk if there was no row.
+    pub fn finish(mut self) -> Result<AggregatorCore, RowError> {
+        let loaded = match self.loaded {
+            None if self.head.is_empty() => return Ok(AggregatorCore::new(self.config)),
+            None => Loaded::new(&self.config, &mut self.head)?,
+            Some(loaded) => loaded,
+        };
+        Ok(loaded.build(self.config))
     }
 }
 

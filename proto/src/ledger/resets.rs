@@ -54,6 +54,11 @@ impl Resets {
         if self.lives.is_empty() { 0 } else { self.life(counter).generation }
     }
 
+    /// Whether no counter ever was reset or expires.
+    pub fn is_empty(&self) -> bool {
+        self.lives.is_empty()
+    }
+
     /// How often counters began again, all together.
     pub fn total(&self) -> u64 {
         self.lives.values().map(|life| u64::from(life.generation)).sum()

@@ -125,6 +125,18 @@ impl Unit {
     }
 }
 
+/// By unit and count: the number in [`Granularity::ALL`]. It is asked for with each bucket that is looked at.
+const CODES: [[u8; Unit::Minute.divides() as usize / 2 + 1]; 4] = {
+    let mut codes = [[0; Unit::Minute.divides() as usize / 2 + 1]; 4];
+    let mut at = 0;
+    while at < Granularity::ALL.len() {
+        let Granularity { unit, count } = Granularity::ALL[at];
+        codes[unit as usize][count as usize] = at as u8;
+        at += 1;
+    }
+    codes
+};
+
 const fn of(unit: Unit, count: u8) -> Granularity {
     Granularity { unit, count }
 }
@@ -163,8 +175,7 @@ impl Granularity {
 
     /// Its number in [`Granularity::ALL`].
     pub fn code(self) -> u8 {
-        let found = Granularity::ALL.binary_search(&self);
-        found.expect("only those of the list are made") as u8
+        CODES[self.unit as usize][usize::from(self.count)]
     }
 
     /// The bucket that holds a time; [`UnixTime::MAX`] is taken for the second before it, where the last bucket ends.

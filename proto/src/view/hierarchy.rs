@@ -28,6 +28,7 @@ use crate::graph::{Batch, EdgeChange, Flow, Scratch, Vertex};
 use crate::ids::{Bucket, CellId, CounterName, Half};
 use crate::ledger::{Changes, Ledger};
 use crate::series::{BucketId, Horizon, Row};
+use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
 use follow::Following;
 use horizons::Horizons;
@@ -40,15 +41,16 @@ const BATCH_MIN: usize = 16;
 
 /// What a hierarchy asks of the view that it belongs to.
 pub trait DirectCounts {
-    /// The number of cells; slots are below it.
-    fn cells(&self) -> u32;
-    fn name(&self, slot: u32) -> CellId;
-    /// The slot of one half of a counter's all-time total in a generation, if it has one.
-    fn find(&self, counter: &CounterName, half: Half, generation: u32) -> Option<u32>;
+    /// The names of its cells.
+    fn table(&self) -> &CellTable;
     /// The sum of a slot's components.
     fn sum(&self, slot: u32) -> u64;
     /// The rows of a slot's components.
     fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_;
+    /// Reads of a slot what its sum and its rows will need.
+    fn warm(&self, _slot: u32) -> u64 {
+        0
+    }
 }
 
 /// Inherited sums of all counters of a view.
@@ -213,7 +215,7 @@ impl Hierarchy {
 
     /// Takes in cells and counters that are new.
     fn take_in(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
-        for slot in self.vertex_of.len() as u32..view.cells() {
+        for slot in self.vertex_of.len() as u32..view.table().len() {
             self.vertex_of.push(NONE);
             if !self.nodes.is_empty() {
                 self.adopt(slot, ledger, view);
@@ -230,7 +232,7 @@ impl Hierarchy {
 
     /// A new cell, in which something may have been counted already.
     fn adopt(&mut self, slot: u32, ledger: &Ledger, view: &impl DirectCounts) {
-        let CellId { counter, generation, half, bucket } = view.name(slot);
+        let CellId { counter, generation, half, bucket } = view.table().name(slot);
         let vertex = ledger.graph().vertex(&counter).filter(|vertex| (vertex.0 as usize) < self.nodes.len());
         let Some(vertex) = vertex.filter(|_| bucket == Bucket::Total) else { return };
         let held = &mut self.nodes[vertex.0 as usize].slots[half as usize];
@@ -249,7 +251,7 @@ impl Hierarchy {
     fn map(&mut self, vertex: Vertex, name: &CounterName, ledger: &Ledger, view: &impl DirectCounts) {
         let generation = ledger.resets().generation(name);
         for half in HALVES {
-            let slot = view.find(name, half, generation);
+            let slot = view.table().find_half(name, half, generation);
             // Cells that are not taken in yet come by themselves.
             let slot = slot.filter(|&slot| (slot as usize) < self.vertex_of.len());
             self.nodes[vertex.0 as usize].slots[half as usize] = slot.unwrap_or(NONE);
@@ -295,15 +297,7 @@ impl Hierarchy {
     }
 
     fn gather_half(&self, vertex: Vertex, half: Half, view: &impl DirectCounts, sums: &mut Sums) {
-        let Node { slots, namespace, .. } = self.nodes[vertex.0 as usize];
-        let slot = slots[half as usize];
-        if slot == NONE {
-            return;
-        }
-        sums.counts[half as usize] = view.sum(slot);
-        if let Some(horizon) = self.horizons.own(namespace) {
-            view.rows(slot).for_each(|row| sums.buckets[half as usize].add(row, horizon));
-        }
+        gather(self.nodes[vertex.0 as usize], half, view, &self.horizons, sums);
     }
 
     // ---- steps ----
@@ -381,6 +375,20 @@ impl Hierarchy {
         let is_held =
             |(slot, &vertex): (u32, &u32)| vertex == NONE || self.nodes[vertex as usize].slots.contains(&slot);
         assert!((0..).zip(&self.vertex_of).all(is_held), "the counter of a slot");
+    }
+}
+
+/// Adds what is counted of one half of a counter directly, and kept there.
+#[inline]
+fn gather(node: Node, half: Half, view: &impl DirectCounts, horizons: &Horizons, sums: &mut Sums) {
+    let slot = node.slots[half as usize];
+    if slot == NONE {
+        return;
+    }
+    let count = &mut sums.counts[half as usize];
+    *count = count.wrapping_add(view.sum(slot));
+    if let Some(horizon) = horizons.own(node.namespace) {
+        view.rows(slot).for_each(|row| sums.buckets[half as usize].add(row, horizon));
     }
 }
 

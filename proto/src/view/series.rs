@@ -103,9 +103,15 @@ impl Series {
         std::iter::successors(first, |&number| Some(self.rows[number as usize].next).filter(|&next| next != NO_ROW))
     }
 
-    fn number_or_new(&mut self, slot: u32, valve: u16) -> u32 {
+    /// `cells` there are in the view.
+    fn number_or_new(&mut self, slot: u32, valve: u16, cells: u32) -> u32 {
         self.number(slot, valve).unwrap_or_else(|| {
             let at = slot as usize;
+            if self.rows.is_empty() {
+                // Where series are kept most cells have a row, and to grow copies all of them. What is not used takes no memory.
+                self.rows.reserve_exact(cells as usize);
+                self.heads.reserve_exact(cells as usize);
+            }
             if at >= self.heads.len() {
                 self.heads.resize(at + 1, NO_ROW);
             }
@@ -223,7 +229,7 @@ impl View {
         if !part.buckets().any(|(bucket, _)| horizon.keeps(bucket)) {
             return None;
         }
-        let number = self.series.number_or_new(slot, valve);
+        let number = self.series.number_or_new(slot, valve, self.cells.len());
         let Series { spaces, rows, everything, sums, dirty, .. } = &mut self.series;
         let space = space.map(|space| &spaces[space]);
         let kept = space.filter(|_| !bites(Bug::ExpiredKept)).map_or(&*everything, |space| &space.view.horizon);
@@ -346,7 +352,7 @@ impl View {
     pub fn load_row(&mut self, number: u32, slot: u32, valve: u16, row: Row) -> bool {
         let is_next = number == self.rows_len() && self.series.number(slot, valve).is_none();
         if is_next {
-            let number = self.series.number_or_new(slot, valve);
+            let number = self.series.number_or_new(slot, valve, self.cells.len());
             self.series.rows[number as usize].row = row;
         }
         is_next

@@ -2,10 +2,11 @@
 
 use super::View;
 use super::hierarchy::{DirectCounts, Hierarchy, HierarchyProgress};
-use crate::ids::{CellId, CounterName, Half};
+use crate::ids::{CounterName, Half};
 use crate::ledger::{Changes, Ledger};
 use crate::msg::Reading;
 use crate::series::{Horizon, Row, Totals};
+use crate::table::CellTable;
 
 /// A counter's own count, and with what flows to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,16 +27,8 @@ impl Total {
 }
 
 impl DirectCounts for View {
-    fn cells(&self) -> u32 {
-        View::cells(self)
-    }
-
-    fn name(&self, slot: u32) -> CellId {
-        View::name(self, slot)
-    }
-
-    fn find(&self, counter: &CounterName, half: Half, generation: u32) -> Option<u32> {
-        self.cells.find_half(counter, half, generation)
+    fn table(&self) -> &CellTable {
+        &self.cells
     }
 
     fn sum(&self, slot: u32) -> u64 {
@@ -44,6 +37,10 @@ impl DirectCounts for View {
 
     fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_ {
         self.rows_of(slot).map(|(_, _, row)| row)
+    }
+
+    fn warm(&self, slot: u32) -> u64 {
+        self.components.warm(slot).wrapping_add(self.warm_row(slot))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The graph as a snapshot holds it: nothing of it while it was never changed, edges as differences from the one before.
 
 use super::{EdgeBatch, Graph};
-use crate::graph::{Dag, Edge, Vertex};
+use crate::graph::{Dag, NoGraph, Vertex};
 use crate::ids::serde_bytes_vec;
 use crate::table::CellTable;
 use serde::{Deserialize, Serialize, Serializer};
@@ -51,8 +51,8 @@ impl Serialize for Differences<'_> {
 pub(super) enum BadGraph {
     #[error("names of counters with edges: {0}")]
     Names(#[from] crate::table::BadNames),
-    #[error("edge {0} is of no counter, or out of order")]
-    Edge(usize),
+    #[error(transparent)]
+    Edges(#[from] NoGraph),
 }
 
 impl Serialize for Graph {
@@ -79,21 +79,14 @@ impl TryFrom<Option<Stored>> for Graph {
         let Some(Stored { revision, index, allowed, namespaces, names: records, edges, audit }) = stored else {
             return Ok(Graph::default());
         };
-        let mut names = CellTable::with_namespaces(0, namespaces);
-        names.push_records(&records)?;
-        let mut last: Option<(u32, u32)> = None;
+        let names = CellTable::from_records(0, namespaces, records)?;
+        let mut last = (0u32, 0u32);
         let mut restored = Vec::with_capacity(edges.len());
         for (at, (gap, to)) in edges.into_iter().enumerate() {
-            let (before, to_before) = last.unwrap_or_default();
-            let from = before.checked_add(gap);
-            let to = if gap == 0 { to_before.checked_add(to) } else { Some(to) };
-            let (from, to) = from.zip(to).ok_or(BadGraph::Edge(at))?;
-            if from.max(to) >= names.len() || from == to || last.is_some_and(|last| last >= (from, to)) {
-                return Err(BadGraph::Edge(at));
-            }
-            last = Some((from, to));
-            restored.push(Edge { from: Vertex(from), to: Vertex(to) });
+            let to = if gap == 0 { last.1.checked_add(to) } else { Some(to) };
+            last = last.0.checked_add(gap).zip(to).ok_or(NoGraph::Edge(at))?;
+            restored.push((Vertex(last.0), Vertex(last.1)));
         }
-        Ok(Graph { dag: Dag::from_edges(restored), names, revision, index, allowed, audit })
+        Ok(Graph { dag: Dag::from_ascending(names.len(), restored)?, names, revision, index, allowed, audit })
     }
 }

@@ -238,6 +238,17 @@ fn named(number: u8) -> CounterName {
     if number < KEYS { a(number) } else { counter("b", number - KEYS) }
 }
 
+/// Nothing writes one; a disk may hold anything.
+#[test]
+fn a_snapshot_with_a_cycle_is_refused() {
+    let mut world = World::new();
+    world.change(&[insert(a(1), a(2)), insert(a(2), a(3))]);
+    let vertex = |number| world.0.graph().vertex(&a(number)).unwrap();
+    let closing = Edge { from: vertex(3), to: vertex(1) };
+    world.0.graph.dag.insert_checked(closing);
+    assert!(postcard::from_bytes::<Ledger>(&postcard::to_allocvec(&world.0).unwrap()).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

@@ -114,8 +114,10 @@ impl Hierarchy {
     /// Takes over changes of the ledger's graph.
     pub(super) fn follow(&mut self, changes: &EdgesChanged, graph: &Graph) {
         match changes {
+            // A replica's graph after so many changes is every replica's: what a start has begun with is not compared again.
+            EdgesChanged::Replaced { index } if *index <= self.following.heard => {}
             EdgesChanged::Replaced { index } => {
-                self.following.heard = (*index).max(self.following.heard);
+                self.following.heard = *index;
                 self.compare_all();
             }
             EdgesChanged::Each { since, changes } if !changes.is_empty() => self.follow_each(*since, changes),

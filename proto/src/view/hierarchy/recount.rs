@@ -2,13 +2,15 @@
 //!
 //! Going through the graph in topological order, and handing on what has come together, would count a counter twice where two paths meet.
 //! But where all of a counter flows to one next counter only, its descendants are that one and those of that one: then what has come
-//! together is handed on as if it were counted there. Only counters that flow to several next ones walk to their descendants, once for
-//! themselves and for all that was handed to them.
+//! together is handed on as if it were counted there, and added to its total when all has come. Only counters that flow to several next
+//! ones walk to their descendants, once for themselves and for all that was handed to them.
 
 use super::follow::Following;
-use super::{DirectCounts, Hierarchy, NONE, Sums, heir};
+use super::sums::HALVES;
+use super::{DirectCounts, Hierarchy, NONE, Node, Sums, gather, heir};
 use crate::graph::{Flow, Progress, Vertex};
-use crate::ledger::Ledger;
+use crate::ledger::{Graph, Ledger};
+use crate::warm::AHEAD;
 
 /// The edges as arrays.
 struct Edges {
@@ -36,8 +38,8 @@ struct Walk {
 }
 
 impl Edges {
-    fn of(ledger: &Ledger) -> Edges {
-        let (graph, vertices) = (ledger.graph(), ledger.graph().vertices() as usize);
+    fn of(graph: &Graph) -> Edges {
+        let vertices = graph.vertices() as usize;
         let mut edges = Edges {
             starts: Vec::with_capacity(vertices + 1),
             ends: Vec::with_capacity(graph.dag().len()),
@@ -59,13 +61,13 @@ impl Edges {
 }
 
 impl Handed {
-    fn add(&mut self, to: u32, sums: &Sums) {
+    fn to(&mut self, to: u32) -> &mut Sums {
         let at = &mut self.at[to as usize];
         if *at == NONE {
             *at = self.free.pop().unwrap_or(self.sums.len() as u32);
             self.sums.resize(self.sums.len().max(*at as usize + 1), Sums::default());
         }
-        self.sums[*at as usize].add_all(sums);
+        &mut self.sums[*at as usize]
     }
 
     fn take(&mut self, of: u32) -> Sums {
@@ -82,6 +84,8 @@ impl Walk {
     fn descendants(&mut self, of: u32, edges: &Edges) -> &[u32] {
         self.number += 1;
         self.found.clear();
+        // In a tree nobody walks.
+        self.seen.resize(edges.open.len(), 0);
         let (mut at, mut next) = (0, Some(of));
         while let Some(vertex) = next {
             for &child in edges.children(vertex) {
@@ -106,18 +110,19 @@ impl Hierarchy {
         let horizons = std::mem::take(&mut self.horizons);
         *self = Hierarchy { flow, horizons, following: Following::begun(graph.index()), ..Hierarchy::default() };
         self.horizons.on_permissions(ledger);
-        self.vertex_of = vec![NONE; view.cells() as usize];
-        self.take_in(ledger, view);
-        let mut edges = Edges::of(ledger);
+        self.take_in_all(ledger, view);
+        let mut edges = Edges::of(graph);
         let vertices = graph.vertices();
         let mut handed = Handed { at: vec![NONE; vertices as usize], sums: Vec::new(), free: Vec::new() };
-        let mut walk = Walk { seen: vec![0; vertices as usize], number: 0, found: Vec::new() };
+        let mut walk = Walk { seen: Vec::new(), number: 0, found: Vec::new() };
+        let mut ready = Vec::new();
         for first in 0..vertices {
-            let mut ready = if edges.open[first as usize] == 0 && !edges.children(first).is_empty() {
-                vec![first]
-            } else {
-                continue;
-            };
+            if (first as usize).is_multiple_of(AHEAD) {
+                self.warm(first as usize, view);
+            }
+            if edges.open[first as usize] == 0 && !edges.children(first).is_empty() {
+                ready.push(first);
+            }
             while let Some(vertex) = ready.pop() {
                 // Done: it is not come by again.
                 edges.open[vertex as usize] = NONE;
@@ -133,33 +138,59 @@ impl Hierarchy {
         }
     }
 
-    /// Adds to all totals below a counter what is counted there, directly or as if it were.
-    fn hand_on(&mut self, vertex: u32, edges: &Edges, handed: &mut Handed, walk: &mut Walk, view: &impl DirectCounts) {
-        let children = edges.children(vertex);
-        let mut sums = handed.take(vertex);
-        if children.is_empty() {
-            return;
-        }
-        if sums.is_empty() {
-            sums = self.gather(Vertex(vertex), view);
-        } else {
-            sums.add_all(&self.gather(Vertex(vertex), view));
-        }
-        if sums.is_empty() {
-            return;
-        }
-        let to = match children {
-            [child] => {
-                if !edges.children(*child).is_empty() {
-                    handed.add(*child, &sums);
-                }
-                children
+    /// Takes in all counters, none of which was, by a walk over the view's cells: most counters have one, and each is looked up once.
+    fn take_in_all(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
+        let (graph, names) = (ledger.graph(), ledger.graph().names());
+        let numbers: Vec<u16> = names.namespaces().iter().map(|namespace| self.horizons.number(namespace)).collect();
+        let node = |vertex| Node { slots: [NONE; 2], heir: NONE, namespace: numbers[names.namespace_of(vertex)] };
+        self.nodes = (0..graph.vertices()).map(node).collect();
+        self.vertex_of = vec![NONE; view.table().len() as usize];
+        let resets = ledger.resets();
+        names.find_totals_of(view.table(), 0..view.table().len(), |slot, half, generation, vertex| {
+            let present = if resets.is_empty() { 0 } else { resets.generation(&graph.name(Vertex(vertex))) };
+            if generation == present {
+                self.nodes[vertex as usize].slots[half as usize] = slot;
+                self.vertex_of[slot as usize] = vertex;
             }
-            _ => walk.descendants(vertex, edges),
-        };
-        for &to in to {
-            let heir = heir(&mut self.nodes, &mut self.heirs, Vertex(to));
-            heir.sums.add(&sums, self.horizons.of_totals(heir.namespace));
+        });
+    }
+
+    /// Reads what the next counters from this one on will need.
+    fn warm(&self, first: usize, view: &impl DirectCounts) {
+        let slots = self.nodes[first..].iter().take(AHEAD).flat_map(|node| node.slots).filter(|&slot| slot != NONE);
+        std::hint::black_box(slots.fold(0u64, |sum, slot| sum.wrapping_add(view.warm(slot))));
+    }
+
+    /// All that flows to a counter has come together: adds to all totals below it what is counted there, directly or as if it were.
+    fn hand_on(&mut self, vertex: u32, edges: &Edges, handed: &mut Handed, walk: &mut Walk, view: &impl DirectCounts) {
+        let mut sums = handed.take(vertex);
+        if !sums.is_empty() {
+            self.add_inherited(vertex, &sums);
         }
+        let node = self.nodes[vertex as usize];
+        let count = |sums: &mut Sums| {
+            HALVES.into_iter().for_each(|half| gather(node, half, view, &self.horizons, sums));
+        };
+        match edges.children(vertex) {
+            [] => {}
+            // Added to its total when all has come together there.
+            [_] if sums.is_empty() && node.slots == [NONE; 2] => {}
+            [child] => {
+                let to = handed.to(*child);
+                count(to);
+                to.add_all(&sums);
+            }
+            _ => {
+                count(&mut sums);
+                if !sums.is_empty() {
+                    walk.descendants(vertex, edges).iter().for_each(|&to| self.add_inherited(to, &sums));
+                }
+            }
+        }
+    }
+
+    fn add_inherited(&mut self, to: u32, sums: &Sums) {
+        let heir = heir(&mut self.nodes, &mut self.heirs, Vertex(to));
+        heir.sums.add(sums, self.horizons.of_totals(heir.namespace));
     }
 }
