@@ -77,9 +77,9 @@ pub struct Read {
 
 /// The rows of a file, from the first on.
 pub enum Source {
-    Lines(Lines),
+    Lines(Box<Lines>),
     #[cfg(feature = "parquet")]
-    Parquet(super::parquet::Rows<File>),
+    Parquet(Box<super::parquet::Rows<File>>),
 }
 
 /// The rows of a file of lines.
@@ -117,12 +117,12 @@ impl Source {
         if reader.fill_buf()?.starts_with(PARQUET_MAGIC) {
             return Source::parquet(reader.into_inner(), naming);
         }
-        Ok(Source::Lines(Lines::new(decompressed(reader)?, naming)?))
+        Ok(Source::Lines(Box::new(Lines::new(decompressed(reader)?, naming)?)))
     }
 
     #[cfg(feature = "parquet")]
     fn parquet(file: File, naming: &Naming) -> Result<Source, RowError> {
-        super::parquet::Rows::open(file, naming).map(Source::Parquet)
+        super::parquet::Rows::open(file, naming).map(Box::new).map(Source::Parquet)
     }
 
     #[cfg(not(feature = "parquet"))]

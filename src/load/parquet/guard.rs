@@ -4,7 +4,7 @@
 use super::walk::{Malformed, check_schema, delta_lengths, page_header};
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{CompressionCodec, Encoding};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, FooterTail};
@@ -154,7 +154,11 @@ pub struct Pages<R: ChunkReader> {
 impl<R: ChunkReader> Pages<R> {
     pub fn new(file: Arc<Bounded<R>>, column: &ColumnChunkMetaData, rows: usize) -> Result<Pages<R>, ParquetError> {
         let (offset, left) = column.byte_range();
-        let is_gzip = matches!(column.compression(), Compression::GZIP(_));
+        let is_gzip = match column.compression_codec() {
+            CompressionCodec::GZIP => true,
+            CompressionCodec::UNCOMPRESSED | CompressionCodec::SNAPPY | CompressionCodec::ZSTD => false,
+            other => return Err(refused(format!("its pages are in {other:?}: snappy, gzip or zstd expected"))),
+        };
         let is_optional = column.column_descr().max_def_level() > 0;
         let inner = SerializedPageReader::new(Arc::clone(&file), column, rows, None)?;
         Ok(Pages { inner, file, is_gzip, is_optional, offset, left })

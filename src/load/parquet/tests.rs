@@ -34,7 +34,7 @@ fn file(schema: &str, properties: WriterPropertiesBuilder, groups: Vec<Vec<Writt
     for columns in groups {
         let mut group = file.next_row_group().unwrap();
         for column in columns {
-            let bytes = |text: Option<&str>| text.map(|text| ByteArray::from(text));
+            let bytes = |text: Option<&str>| text.map(ByteArray::from);
             match column {
                 Written::Texts(texts) => write::<ByteArrayType>(&mut group, texts.into_iter().map(bytes).collect()),
                 Written::Bytes(bytes) => {
