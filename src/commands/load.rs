@@ -32,8 +32,8 @@ const JOURNALS: &str = "tidemark-load";
 /// Arguments of `tidemark load`.
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// CSV with a line of names, or a JSON object in each line; plain, gzip or zstd. Columns: counter (NAMESPACE/KEY), delta (else 1), at
-    /// (seconds since 1970 or RFC 3339; else when it is logged)
+    /// CSV with a line of names, or a JSON object in each line; plain, gzip or zstd; or Parquet, in a build with that feature. Columns:
+    /// counter (NAMESPACE/KEY), delta (else 1), at (seconds since 1970, RFC 3339 or a timestamp; else when it is logged)
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The layout that the cluster's processes read
@@ -48,13 +48,13 @@ pub struct LoadArgs {
     /// Folder of journals; left out: `tidemark-load` beside each file. Without its journal a file is counted again
     #[arg(long)]
     journal: Option<PathBuf>,
-    /// Column of counters (CSV)
+    /// Column of counters (CSV, Parquet)
     #[arg(long, default_value = "counter")]
     counter: String,
-    /// Column of weights (CSV)
+    /// Column of weights (CSV, Parquet)
     #[arg(long, default_value = "delta")]
     delta: String,
-    /// Column of times (CSV)
+    /// Column of times (CSV, Parquet)
     #[arg(long, default_value = "at")]
     at: String,
     /// Stands in front of every counter, such as NAMESPACE/
@@ -73,6 +73,8 @@ pub struct LoadArgs {
 /// What was found in a file before anything is sent.
 #[derive(Default)]
 struct Scan {
+    /// What rows are numbered by.
+    unit: &'static str,
     rows: u64,
     broken: u64,
     total_only: u64,
@@ -168,7 +170,7 @@ async fn load_one(
     let refused = |meter: &Meter, line: u64, why: tidemark_proto::load::RowRefused| {
         shown += 1;
         if shown <= BAD_ROWS_SHOWN_MAX {
-            meter.say(&format!("{}: line {line}: {why}", path.display()));
+            meter.say(&format!("{}: {} {line}: {why}", path.display(), scan.unit));
         }
     };
     let progress = drive::run(load, journal, progress, &mut meter, refused).await?;
@@ -218,7 +220,8 @@ fn digest(mut file: &File) -> io::Result<(u64, String)> {
 async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Result<Scan, Box<dyn std::error::Error>> {
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let mut source = Source::open(file, naming).map_err(|error| named(&error))?;
-    let (mut scan, now) = (Scan::default(), UnixTime::from_wall(wall_now()));
+    let mut scan = Scan { unit: source.unit(), ..Scan::default() };
+    let now = UnixTime::from_wall(wall_now());
     while let Some(Read { line, row }) = source.next_row().map_err(|error| named(&error))? {
         scan.rows += 1;
         match row {
@@ -226,7 +229,7 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
             Err(why) => {
                 scan.broken += 1;
                 if scan.broken <= BAD_ROWS_SHOWN_MAX {
-                    eprintln!("{}: line {line}: {why}", path.display());
+                    eprintln!("{}: {} {line}: {why}", path.display(), scan.unit);
                 }
             }
         }

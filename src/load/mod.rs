@@ -6,7 +6,9 @@ pub mod drive;
 pub mod journal;
 pub mod meter;
 pub mod outage;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 pub mod rows;
 
 pub use journal::{Journal, JournalError};
-pub use rows::{Format, Naming, RowError, Source};
+pub use rows::{Naming, RowError, Source};

@@ -1,5 +1,5 @@
-//! Rows of files: CSV with a line of names, or a JSON object in each line; plain or compressed with gzip or zstd. What a file is, its
-//! content says.
+//! Rows of files: CSV with a line of names, or a JSON object in each line, plain or compressed with gzip or zstd; or Parquet, where the
+//! program was built with that feature. What a file is, its content says.
 
 use crate::http::bulk::BulkLine;
 use crate::lines::{LINE_BYTES_MAX, next_line, too_long};
@@ -14,6 +14,11 @@ use tidemark_proto::series::UnixTime;
 
 /// Columns of a CSV file. More: its lines are refused.
 const COLUMNS_MAX: usize = 256;
+/// What a file of Parquet begins with.
+const PARQUET_MAGIC: &[u8] = b"PAR1";
+/// What is said of such a file where it cannot be read or written.
+#[cfg(not(feature = "parquet"))]
+pub const NO_PARQUET: &str = "this program was built without it: build it with `--features parquet`";
 /// Bytes that are read of a file at a time.
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -42,9 +47,9 @@ impl Default for Naming {
     }
 }
 
-/// How rows are written.
+/// How lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+enum Format {
     Csv,
     Ndjson,
 }
@@ -58,18 +63,27 @@ pub enum RowError {
     NoColumn(String, String),
     #[error("the first line: {0}")]
     Names(String),
+    #[error("Parquet: {0}")]
+    Parquet(String),
 }
 
 /// One row, or why it is none.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Line of the file, from 1 on.
+    /// Line of the file, or row of a file of [`Source::unit`], from 1 on.
     pub line: u64,
     pub row: Result<Row, String>,
 }
 
 /// The rows of a file, from the first on.
-pub struct Source {
+pub enum Source {
+    Lines(Box<Lines>),
+    #[cfg(feature = "parquet")]
+    Parquet(Box<super::parquet::Rows<File>>),
+}
+
+/// The rows of a file of lines.
+pub struct Lines {
     reader: Box<dyn BufRead + Send>,
     format: Format,
     naming: Naming,
@@ -99,25 +113,58 @@ impl Source {
     pub fn open(file: &File, naming: &Naming) -> Result<Source, RowError> {
         let mut file = file.try_clone()?;
         file.rewind()?;
-        Source::new(decompressed(BufReader::with_capacity(BUFFER_BYTES, file))?, naming)
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
+        if reader.fill_buf()?.starts_with(PARQUET_MAGIC) {
+            return Source::parquet(reader.into_inner(), naming);
+        }
+        Ok(Source::Lines(Box::new(Lines::new(decompressed(reader)?, naming)?)))
     }
 
+    #[cfg(feature = "parquet")]
+    fn parquet(file: File, naming: &Naming) -> Result<Source, RowError> {
+        super::parquet::Rows::open(file, naming).map(Box::new).map(Source::Parquet)
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    fn parquet(_: File, _: &Naming) -> Result<Source, RowError> {
+        Err(RowError::Parquet(NO_PARQUET.to_owned()))
+    }
+
+    /// The next row; `None` at the end.
+    pub fn next_row(&mut self) -> io::Result<Option<Read>> {
+        match self {
+            Source::Lines(lines) => lines.next_row(),
+            #[cfg(feature = "parquet")]
+            Source::Parquet(rows) => rows.next_row(),
+        }
+    }
+
+    /// What [`Read::line`] counts.
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Source::Lines(_) => "line",
+            #[cfg(feature = "parquet")]
+            Source::Parquet(_) => "row",
+        }
+    }
+}
+
+impl Lines {
     /// Of what is not compressed, or no more.
-    pub fn new(mut reader: Box<dyn BufRead + Send>, naming: &Naming) -> Result<Source, RowError> {
+    pub fn new(mut reader: Box<dyn BufRead + Send>, naming: &Naming) -> Result<Lines, RowError> {
         let begin = reader.fill_buf()?;
+        if begin.starts_with(PARQUET_MAGIC) {
+            return Err(RowError::Parquet("it is compressed as a whole: its pages may be, not the file".to_owned()));
+        }
         let (first, is_empty) = (begin.iter().find(|byte| !byte.is_ascii_whitespace()), begin.is_empty());
         let format = if first == Some(&b'{') { Format::Ndjson } else { Format::Csv };
         let (columns, line, text) = Default::default();
         let (naming, fields) = (naming.clone(), Fields::new());
-        let mut source = Source { reader, format, naming, columns, line, text, fields };
+        let mut lines = Lines { reader, format, naming, columns, line, text, fields };
         if format == Format::Csv && !is_empty {
-            source.columns = source.names()?;
+            lines.columns = lines.names()?;
         }
-        Ok(source)
-    }
-
-    pub fn format(&self) -> Format {
-        self.format
+        Ok(lines)
     }
 
     /// The next row; `None` at the end.
@@ -225,20 +272,28 @@ impl Fields {
 }
 
 /// A row of three texts; empty ones say what is usual.
-pub fn row_of_text(counter: &str, delta: &str, at: &str, naming: &Naming) -> Result<Row, String> {
-    let shown = |text: &str| text.chars().take(80).collect::<String>();
-    let delta = match delta {
-        "" => 1,
-        text => text.parse().map_err(|_| format!("delta {:?}: a whole number expected", shown(text)))?,
-    };
-    let at = match at {
-        "" => None,
-        text => Some(text.parse::<UnixTime>().map_err(|error| error.to_string())?),
-    };
-    row_of(counter, delta, at, naming)
+fn row_of_text(counter: &str, delta: &str, at: &str, naming: &Naming) -> Result<Row, String> {
+    row_of(counter, delta_of_text(delta)?, time_of_text(at)?, naming)
 }
 
-fn row_of(counter: &str, delta: i128, at: Option<UnixTime>, naming: &Naming) -> Result<Row, String> {
+/// An empty text is 1.
+pub fn delta_of_text(delta: &str) -> Result<i128, String> {
+    let shown = |text: &str| text.chars().take(80).collect::<String>();
+    match delta {
+        "" => Ok(1),
+        text => text.parse().map_err(|_| format!("delta {:?}: a whole number expected", shown(text))),
+    }
+}
+
+/// An empty text is no time.
+pub fn time_of_text(at: &str) -> Result<Option<UnixTime>, String> {
+    match at {
+        "" => Ok(None),
+        text => text.parse::<UnixTime>().map(Some).map_err(|error| error.to_string()),
+    }
+}
+
+pub fn row_of(counter: &str, delta: i128, at: Option<UnixTime>, naming: &Naming) -> Result<Row, String> {
     let prefixed;
     let counter = match naming.prefix.as_str() {
         "" => counter,
@@ -283,9 +338,9 @@ mod tests {
     use std::io::Write;
 
     fn all(bytes: &[u8], naming: &Naming) -> Result<Vec<Read>, RowError> {
-        let mut source = Source::new(Box::new(io::Cursor::new(bytes.to_vec())), naming)?;
+        let mut lines = Lines::new(Box::new(io::Cursor::new(bytes.to_vec())), naming)?;
         let mut rows = Vec::new();
-        while let Some(read) = source.next_row()? {
+        while let Some(read) = lines.next_row()? {
             rows.push(read);
         }
         Ok(rows)
@@ -362,6 +417,23 @@ mod tests {
             std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
             assert!(name == "plain" || read_all().is_err(), "{name} is cut off");
         }
+    }
+
+    #[test]
+    fn parquet_is_known_by_its_first_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |bytes: &[u8]| {
+            let path = dir.path().join("file");
+            std::fs::write(&path, bytes).unwrap();
+            Source::open(&File::open(&path).unwrap(), &Naming::default()).map(drop).unwrap_err().to_string()
+        };
+        let alone = open(b"PAR1");
+        #[cfg(feature = "parquet")]
+        assert_eq!(alone, "Parquet: it is cut off");
+        #[cfg(not(feature = "parquet"))]
+        assert_eq!(alone, format!("Parquet: {NO_PARQUET}"));
+        let inside = open(&zstd::encode_all(&b"PAR1"[..], 1).unwrap());
+        assert_eq!(inside, "Parquet: it is compressed as a whole: its pages may be, not the file");
     }
 
     proptest! {

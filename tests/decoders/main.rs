@@ -126,6 +126,8 @@ proptest! {
             properties::webhook_rows(bytes);
             properties::image(bytes);
             properties::series_row(bytes);
+            #[cfg(feature = "parquet")]
+            properties::parquet(bytes);
         }
     }
 

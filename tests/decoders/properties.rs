@@ -9,6 +9,8 @@ use std::time::Duration;
 use tidemark::backup::read::Contents;
 use tidemark::certificate::Certificate;
 use tidemark::hop::Hop;
+#[cfg(feature = "parquet")]
+use tidemark::load::{Naming, parquet::Rows};
 use tidemark::session::SessionKeys;
 use tidemark::webhook::{Failed, Limits, Queue};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, ImageReader};
@@ -27,6 +29,9 @@ use tidemark_proto::wire::{Message, Tail, WireError, decode, encode, encode_with
 use tidemark_transport::frame::FrameDecoder;
 
 const FRAME_BYTES_MAX: usize = 1 << 12;
+/// Of a file, few bytes of which may say that a value comes again, very often.
+#[cfg(feature = "parquet")]
+const ROWS_READ_MAX: u64 = 10_000;
 
 /// Messages: what is accepted is encoded and accepted again, and with a tail it is the same, or refused where there must be none.
 pub fn wire(bytes: &[u8]) {
@@ -173,4 +178,23 @@ fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn rows(bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut pieces = pieces(bytes).map(<[u8]>::to_vec);
     std::iter::from_fn(|| Some((pieces.next()?, pieces.next()?))).collect()
+}
+
+/// A file of Parquet, and the metadata of one: rows one after the other, and nothing behind an error.
+#[cfg(feature = "parquet")]
+pub fn parquet(bytes: &[u8]) {
+    let metadata = [b"PAR1", bytes, &(bytes.len() as u32).to_le_bytes(), b"PAR1"].concat();
+    for file in [bytes.to_vec(), metadata] {
+        let Ok(mut rows) = Rows::open(Bytes::from(file), &Naming::default()) else { continue };
+        for number in 1..=ROWS_READ_MAX {
+            match rows.next_row() {
+                Ok(Some(row)) => assert_eq!(row.line, number),
+                Ok(None) => break,
+                Err(_) => {
+                    assert!(rows.next_row().is_err(), "a row behind an error");
+                    break;
+                }
+            }
+        }
+    }
 }

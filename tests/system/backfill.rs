@@ -17,6 +17,7 @@ const ROWS: u64 = 60_000;
 /// How often the loader is killed.
 const KILLS: u64 = 4;
 
+const NAMESPACES: [&str; 3] = ["search", "copy", "table"];
 /// Shows whether a policy holds.
 const PROBE: &str = "probe";
 const SERIES: &str =
@@ -98,12 +99,12 @@ impl Backfill {
 
 async fn backfill() -> (Backfill, Process, Process) {
     let cluster = Cluster::new(&["usa-0"]);
-    let layout = cluster.layout_text(&cluster.aggregators).replace("\"search\",", "\"search\",\"copy\",");
+    let layout = cluster.layout_text(&cluster.aggregators).replace("\"search\",", "\"search\",\"copy\",\"table\",");
     let series = |namespace: &str| format!("[[series]]\nnamespace = \"{namespace}\"\n{SERIES}");
-    std::fs::write(cluster.path("layout.toml"), layout + &series("search") + &series("copy")).unwrap();
+    std::fs::write(cluster.path("layout.toml"), layout + &NAMESPACES.map(series).concat()).unwrap();
     let centre = cluster.centres().await.remove(0);
     let at = centre.http;
-    for namespace in ["search", "copy"] {
+    for namespace in NAMESPACES {
         until("the group knows the policy", async || {
             let counter = format!("{namespace}/{PROBE}");
             let probe = json!({"counter": counter, "delta": 1, "at": now_s() - 86_400 * 3}).to_string();
@@ -182,15 +183,17 @@ async fn a_file_is_counted_exactly_once_though_loader_and_node_are_killed_and_it
     std::fs::copy(&file, backfill.cluster.path("renamed")).unwrap();
     let (_, again, _) = backfill.load(&backfill.path("renamed"), &[]);
     assert_eq!((&again["before"], &again["counted"]), (&true.into(), &ROWS.into()), "{again}");
-    round_trip(&mut backfill).await;
+    round_trip(&mut backfill, "export.ndjson.gz", "copy").await;
+    #[cfg(feature = "parquet")]
+    round_trip(&mut backfill, "export.parquet", "table").await;
 }
 
 /// Exports and loads into another namespace, killed once in between.
-async fn round_trip(backfill: &mut Backfill) {
-    let out = backfill.path("export.ndjson.gz");
+async fn round_trip(backfill: &mut Backfill, file: &str, namespace: &str) {
+    let out = backfill.path(file);
     let (is_done, said) = operate(&backfill.cluster, backfill.at, &["export", "search/answer/", "--out", &out]);
     assert!(is_done && said.contains(&format!("{COUNTERS} counters in ")), "{said}");
-    let into = ["--namespace", "copy"];
+    let into = ["--namespace", namespace];
     let (before, mut loader) = (backfill.chunks(), backfill.start(&out, &into));
     backfill.until_sent(before, &loader).await;
     loader.kill();
@@ -198,7 +201,7 @@ async fn round_trip(backfill: &mut Backfill) {
     assert!(is_whole, "{loaded} {said}");
     // Both are read again each time, as minutes expire.
     let copied = until("the same buckets in the other namespace", async || {
-        let [original, copied] = [backfill.buckets("search").await?, backfill.buckets("copy").await?];
+        let [original, copied] = [backfill.buckets("search").await?, backfill.buckets(namespace).await?];
         (original == copied).then_some(copied)
     })
     .await;

@@ -1,0 +1,269 @@
+//! What stands between the library and a file that anybody may have written, or damaged: nothing is made larger than a named limit before
+//! its size was looked at, and a panic of the library is an error of the file.
+
+use super::walk::{Malformed, check_schema, delta_lengths, page_header};
+use bytes::Bytes;
+use flate2::bufread::MultiGzDecoder;
+use parquet::basic::{CompressionCodec, Encoding};
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, FooterTail};
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
+use std::any::Any;
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
+
+/// Bytes of a file's metadata. More: the file is refused.
+pub const METADATA_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a page, compressed and not; writers make pages of 1 MiB. More: the file is refused.
+pub const PAGE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of the header of a page, with the smallest and the largest of its values. More: the file is refused.
+pub const PAGE_HEADER_BYTES_MAX: u64 = 64 << 10;
+/// Values of a dictionary, each of which takes some 40 bytes of memory. More: the file is refused.
+pub const DICTIONARY_VALUES_MAX: usize = 4 << 20;
+/// Bytes of a page of texts that say what they have in common with the one before: each may become as long as the page. More: the file is
+/// refused.
+pub const PREFIXED_PAGE_BYTES_MAX: usize = 4 << 20;
+/// Lengths in a page of texts, which may be written in almost no bytes. More: the file is refused.
+pub const LENGTHS_MAX: u64 = 4 << 20;
+
+/// Of a page that only says where values are.
+const INDEX_PAGE: i64 = 1;
+/// At either end of a file.
+const FOOTER_BYTES: u64 = 8;
+const MAGIC_BYTES: u64 = 4;
+/// Bytes of a value in a dictionary: a number, or the length of a text.
+const VALUE_BYTES_MIN: usize = 4;
+
+#[cfg(not(panic = "unwind"))]
+compile_error!("the feature `parquet` needs panics that can be caught");
+
+fn refused(why: impl Into<String>) -> ParquetError {
+    ParquetError::General(why.into())
+}
+
+impl From<Malformed> for ParquetError {
+    fn from(why: Malformed) -> ParquetError {
+        refused(why.0)
+    }
+}
+
+/// What `work` says, or why the library gave up. What `work` had in its hands is not to be used afterwards.
+pub fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+    thread_local!(static IS_QUIET: Cell<bool> = const { Cell::new(false) });
+    static HOOK: Once = Once::new();
+    // Whoever runs the command is told of the error, and not of the panic.
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_QUIET.get() {
+                before(panic);
+            }
+        }));
+    });
+    let was_quiet = IS_QUIET.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    IS_QUIET.set(was_quiet);
+    match done {
+        Ok(done) => done.map_err(|error| shown(&error)),
+        Err(panic) => Err(format!("it is damaged: {}", message(&*panic))),
+    }
+}
+
+fn shown(error: &ParquetError) -> String {
+    match error {
+        ParquetError::General(why) | ParquetError::EOF(why) | ParquetError::NYI(why) => why.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("the reader gave up")
+}
+
+/// A file of which nothing is read that is not there, and nothing at once that is longer than it may be.
+pub struct Bounded<R> {
+    inner: R,
+    bytes: u64,
+}
+
+impl<R: ChunkReader> Bounded<R> {
+    /// Once its metadata can be read.
+    pub fn new(inner: R) -> Result<Bounded<R>, ParquetError> {
+        let file = Bounded { bytes: inner.len(), inner };
+        let tail = file.bytes.checked_sub(FOOTER_BYTES).filter(|tail| *tail >= MAGIC_BYTES);
+        let tail = tail.ok_or_else(|| refused("it is cut off"))?;
+        let footer = FooterTail::try_from(&file.get_bytes(tail, FOOTER_BYTES as usize)?[..])
+            .map_err(|_| refused("it is cut off, or damaged: it does not end as Parquet does"))?;
+        let length = footer.metadata_length();
+        if footer.is_encrypted_footer() {
+            return Err(refused("it is encrypted"));
+        }
+        if length > METADATA_BYTES_MAX {
+            return Err(refused(format!("its metadata has {length} bytes, and {METADATA_BYTES_MAX} are allowed")));
+        }
+        let start = tail.checked_sub(length as u64).filter(|start| *start >= MAGIC_BYTES);
+        let start = start.ok_or_else(|| refused("its metadata is longer than the file"))?;
+        check_schema(&file.get_bytes(start, length)?)?;
+        Ok(file)
+    }
+}
+
+impl<R: ChunkReader> Length for Bounded<R> {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl<R: ChunkReader> ChunkReader for Bounded<R> {
+    type T = R::T;
+
+    fn get_read(&self, start: u64) -> Result<R::T, ParquetError> {
+        match start <= self.bytes {
+            true => self.inner.get_read(start),
+            false => Err(refused("something of it lies behind its end")),
+        }
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        if start.checked_add(length as u64).is_none_or(|end| end > self.bytes) {
+            return Err(refused("something of it lies behind its end"));
+        }
+        if length > PAGE_BYTES_MAX.max(METADATA_BYTES_MAX) {
+            return Err(refused(format!("a page has {length} bytes, and {PAGE_BYTES_MAX} are allowed")));
+        }
+        self.inner.get_bytes(start, length)
+    }
+}
+
+/// The pages of a column of a row group, of which each is looked at before it is unpacked and before its values are.
+pub struct Pages<R: ChunkReader> {
+    inner: SerializedPageReader<Bounded<R>>,
+    file: Arc<Bounded<R>>,
+    is_gzip: bool,
+    is_optional: bool,
+    /// Where the next page begins, and how much there is from there on.
+    offset: u64,
+    left: u64,
+}
+
+impl<R: ChunkReader> Pages<R> {
+    pub fn new(file: Arc<Bounded<R>>, column: &ColumnChunkMetaData, rows: usize) -> Result<Pages<R>, ParquetError> {
+        let (offset, left) = column.byte_range();
+        let is_gzip = match column.compression_codec() {
+            CompressionCodec::GZIP => true,
+            CompressionCodec::UNCOMPRESSED | CompressionCodec::SNAPPY | CompressionCodec::ZSTD => false,
+            other => return Err(refused(format!("its pages are in {other:?}: snappy, gzip or zstd expected"))),
+        };
+        let is_optional = column.column_descr().max_def_level() > 0;
+        let inner = SerializedPageReader::new(Arc::clone(&file), column, rows, None)?;
+        Ok(Pages { inner, file, is_gzip, is_optional, offset, left })
+    }
+
+    /// Looks at the header of the next page that the library will unpack.
+    fn look(&mut self) -> Result<(), ParquetError> {
+        while self.left > 0 {
+            let mut begin = Vec::new();
+            let read = self.file.get_read(self.offset)?;
+            read.take(self.left.min(PAGE_HEADER_BYTES_MAX)).read_to_end(&mut begin)?;
+            let header = page_header(&begin)?;
+            let size = |bytes: i64| {
+                let size = usize::try_from(bytes).ok().filter(|size| *size <= PAGE_BYTES_MAX);
+                size.ok_or_else(|| refused(format!("a page has {bytes} bytes, and {PAGE_BYTES_MAX} are allowed")))
+            };
+            let (compressed, uncompressed) = (size(header.compressed)?, size(header.uncompressed)?);
+            let body = self.offset + header.bytes as u64;
+            let whole = header.bytes as u64 + compressed as u64;
+            self.left = self.left.checked_sub(whole).ok_or_else(|| refused("a page is longer than its column"))?;
+            self.offset += whole;
+            if header.kind != INDEX_PAGE {
+                return if self.is_gzip {
+                    self.unpack(body, compressed, uncompressed, size(header.levels)?)
+                } else {
+                    Ok(())
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// The library unpacks gzip to its end, however long that is. What cannot be unpacked is left to it.
+    fn unpack(&self, at: u64, compressed: usize, uncompressed: usize, levels: usize) -> Result<(), ParquetError> {
+        let page = self.file.get_bytes(at, compressed)?;
+        let packed = page.get(levels..).unwrap_or_default();
+        let unpacked = io::copy(&mut MultiGzDecoder::new(packed).take(uncompressed as u64 + 1), &mut io::sink());
+        match unpacked {
+            Ok(bytes) if bytes > uncompressed as u64 => Err(refused("a page unpacks to more than it says")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks at what is unpacked, before room is made for its values.
+    fn check(&self, page: &Page) -> Result<(), ParquetError> {
+        let (buffer, values) = (page.buffer(), page.num_values());
+        let lengths = match (page, page.encoding()) {
+            (Page::DictionaryPage { .. }, _) => {
+                let values = values as usize;
+                let fits = values <= DICTIONARY_VALUES_MAX && values <= buffer.len() / VALUE_BYTES_MIN;
+                return if fits { Ok(()) } else { Err(refused(format!("a dictionary has {values} values"))) };
+            }
+            (_, Encoding::DELTA_BYTE_ARRAY) => 2,
+            (_, Encoding::DELTA_LENGTH_BYTE_ARRAY) => 1,
+            _ => return Ok(()),
+        };
+        if lengths == 2 && buffer.len() > PREFIXED_PAGE_BYTES_MAX {
+            let bytes = buffer.len();
+            return Err(refused(format!("a page has {bytes} bytes, and {PREFIXED_PAGE_BYTES_MAX} are allowed")));
+        }
+        let mut rest = buffer.get(self.levels(page)?..).ok_or_else(|| refused("a page is cut off"))?;
+        for _ in 0..lengths {
+            let (_, end) = delta_lengths(rest, u64::from(values).min(LENGTHS_MAX))?;
+            rest = rest.get(end..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Bytes of levels in front of values.
+    fn levels(&self, page: &Page) -> Result<usize, ParquetError> {
+        match page {
+            Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. } => {
+                Ok((*def_levels_byte_len as usize).saturating_add(*rep_levels_byte_len as usize))
+            }
+            Page::DataPage { buf, def_level_encoding: Encoding::RLE, .. } if self.is_optional => {
+                let length = buf.first_chunk().ok_or_else(|| refused("a page is cut off"))?;
+                Ok((u32::from_le_bytes(*length) as usize).saturating_add(size_of::<u32>()))
+            }
+            Page::DataPage { .. } if self.is_optional => Err(refused("a page whose levels are written in an old way")),
+            _ => Ok(0),
+        }
+    }
+}
+
+impl<R: ChunkReader> Iterator for Pages<R> {
+    type Item = Result<Page, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl<R: ChunkReader> PageReader for Pages<R> {
+    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
+        self.look()?;
+        let page = self.inner.get_next_page()?;
+        page.as_ref().map_or(Ok(()), |page| self.check(page))?;
+        Ok(page)
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
+        Err(ParquetError::NYI("pages are read one after the other".to_owned()))
+    }
+
+    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
+        Err(ParquetError::NYI("pages are read one after the other".to_owned()))
+    }
+}

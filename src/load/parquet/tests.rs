@@ -1,0 +1,310 @@
+//! Files as writers make them, and damaged ones.
+
+use super::*;
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding};
+use parquet::data_type::{ByteArrayType, Int32Type, Int64Type, Int96, Int96Type};
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+/// A column as it is written: `None` is null.
+enum Written {
+    Texts(Vec<Option<&'static str>>),
+    Bytes(Vec<Option<Vec<u8>>>),
+    I32(Vec<Option<i32>>),
+    I64(Vec<Option<i64>>),
+    I96(Vec<Option<Int96>>),
+}
+
+fn write<T: DataType>(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, values: Vec<Option<T::T>>) {
+    let mut column = group.next_column().unwrap().unwrap();
+    let levels: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+    let values: Vec<T::T> = values.into_iter().flatten().collect();
+    column.typed::<T>().write_batch(&values, Some(&levels), None).unwrap();
+    column.close().unwrap();
+}
+
+/// A file of these row groups.
+fn file(schema: &str, properties: WriterPropertiesBuilder, groups: Vec<Vec<Written>>) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(&format!("message rows {{ {schema} }}")).unwrap());
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build())).unwrap();
+    for columns in groups {
+        let mut group = file.next_row_group().unwrap();
+        for column in columns {
+            let bytes = |text: Option<&str>| text.map(ByteArray::from);
+            match column {
+                Written::Texts(texts) => write::<ByteArrayType>(&mut group, texts.into_iter().map(bytes).collect()),
+                Written::Bytes(bytes) => {
+                    let values = bytes.into_iter().map(|bytes| bytes.map(ByteArray::from)).collect();
+                    write::<ByteArrayType>(&mut group, values);
+                }
+                Written::I32(values) => write::<Int32Type>(&mut group, values),
+                Written::I64(values) => write::<Int64Type>(&mut group, values),
+                Written::I96(values) => write::<Int96Type>(&mut group, values),
+            }
+        }
+        group.close().unwrap();
+    }
+    file.into_inner().unwrap()
+}
+
+fn told(bytes: &[u8], naming: &Naming) -> Result<Vec<String>, String> {
+    let mut rows = Rows::open(Bytes::copy_from_slice(bytes), naming).map_err(|error| error.to_string())?;
+    let mut told = Vec::new();
+    while let Some(Read { line, row }) = rows.next_row().map_err(|error| error.to_string())? {
+        told.push(match row {
+            Ok(Row { counter, half, delta, at }) => {
+                let at = at.map_or("-".to_owned(), |at| at.s().to_string());
+                format!("{line}: {counter} {half:?} {delta} {at}")
+            }
+            Err(why) => format!("{line}: {why}"),
+        });
+    }
+    Ok(told)
+}
+
+#[test]
+fn rows_are_read_and_broken_ones_named_by_their_numbers() {
+    let counters = ["qa/a", "qa/b%2F", "qa", "qa/c"].map(Some).into_iter().chain([None, Some("qa/a")]);
+    let deltas = [Some(1), Some(-3), Some(1), Some(0), Some(1), None];
+    let times = [Some(60_999), None, Some(0), Some(0), Some(0), Some(-1)];
+    let columns = || {
+        vec![Written::Texts(counters.clone().collect()), Written::I64(deltas.to_vec()), Written::I64(times.to_vec())]
+    };
+    let schema = "optional binary counter (STRING); optional int64 delta; optional int64 at (TIMESTAMP(MILLIS,true));";
+    let bytes = file(schema, WriterProperties::builder(), vec![columns(), columns()]);
+    let told = told(&bytes, &Naming::default()).unwrap();
+    let expected = [
+        "1: qa:a Up 1 60",
+        "2: qa:b/ Down 3 -",
+        "3: \"qa\" names no counter: NAMESPACE/KEY expected",
+        "4: delta 0: 1 to 1099511627776, or less than 0, allowed",
+        "5: column \"counter\" is null",
+    ];
+    assert_eq!(told[..5], expected);
+    assert!(told[5].starts_with("6: ") && told[5].contains("-1"), "{}", told[5]);
+    assert_eq!((told.len(), told[6].as_str()), (12, "7: qa:a Up 1 60"));
+}
+
+#[test]
+fn columns_may_be_of_any_type_that_says_it() {
+    // What stands in the column `delta` or `at` of a row, and how that is read.
+    let read = |schema: &str, column: Written| {
+        let rows = match &column {
+            Written::Texts(values) => values.len(),
+            Written::Bytes(values) => values.len(),
+            Written::I32(values) => values.len(),
+            Written::I64(values) => values.len(),
+            Written::I96(values) => values.len(),
+        };
+        let counters = Written::Texts(vec![Some("qa/a"); rows]);
+        let schema = format!("optional binary counter; {schema};");
+        let bytes = file(&schema, WriterProperties::builder(), vec![vec![counters, column]]);
+        told(&bytes, &Naming::default()).unwrap().join(", ").replace(" qa:a", "")
+    };
+    assert_eq!(
+        read("optional int32 delta (INTEGER(32,false))", Written::I32(vec![Some(7), Some(-1)])),
+        "1: Up 7 -, 2: Up 4294967295 -"
+    );
+    assert_eq!(read("optional int32 delta", Written::I32(vec![Some(-1)])), "1: Down 1 -");
+    assert_eq!(read("optional int64 delta (UINT_64)", Written::I64(vec![Some(7)])), "1: Up 7 -");
+    let huge = read("optional int64 delta (INTEGER(64,false))", Written::I64(vec![Some(-1)]));
+    assert_eq!(huge, "1: delta 18446744073709551615: 1 to 1099511627776, or less than 0, allowed");
+    let texts = Written::Texts(vec![Some("-7"), Some(""), Some("x")]);
+    let expected = "1: Down 7 -, 2: Up 1 -, 3: delta \"x\": a whole number expected";
+    assert_eq!(read("optional binary delta (STRING)", texts), expected);
+    let texts = Written::Texts(vec![Some("60"), Some("1970-01-01T00:01:00Z"), Some("")]);
+    assert_eq!(read("optional binary at (UTF8)", texts), "1: Up 1 60, 2: Up 1 60, 3: Up 1 -");
+    assert_eq!(read("optional int32 at", Written::I32(vec![Some(60)])), "1: Up 1 60");
+    assert_eq!(read("optional int32 at (DATE)", Written::I32(vec![Some(2)])), "1: Up 1 172800");
+    for (unit, per_s) in [("MICROS", 1_000_000), ("NANOS", 1_000_000_000)] {
+        let times = Written::I64(vec![Some(61 * per_s - 1), Some(61 * per_s)]);
+        let schema = format!("optional int64 at (TIMESTAMP({unit},false))");
+        assert_eq!(read(&schema, times), "1: Up 1 60, 2: Up 1 61", "{unit}");
+    }
+    assert_eq!(read("optional int64 at (TIMESTAMP_MILLIS)", Written::I64(vec![Some(60_001)])), "1: Up 1 60");
+    let julian = Written::I96(vec![Some(Int96::from(vec![4_165_425_152, 13, 2_440_588])), None]);
+    assert_eq!(read("optional int96 at", julian), "1: Up 1 60, 2: Up 1 -");
+}
+
+#[test]
+fn counters_may_be_numbers_and_columns_have_other_names() {
+    let naming =
+        Naming { counter: "answer".into(), delta: "views".into(), prefix: "qa/answer/".into(), ..Naming::default() };
+    let bytes = |schema: &str| {
+        let columns = || vec![Written::I64(vec![Some(7), None]), Written::I64(vec![None, Some(3)])];
+        file(schema, WriterProperties::builder(), vec![columns()])
+    };
+    let both = bytes("optional int64 answer; optional int64 views;");
+    assert_eq!(
+        told(&both, &naming),
+        Ok(vec!["1: qa:answer/7 Up 1 -".to_owned(), "2: column \"answer\" is null".to_owned()])
+    );
+    let missing = told(&bytes("optional int64 answer; optional int64 delta;"), &naming);
+    assert_eq!(missing, Err("Parquet: there is no column \"views\": there are \"answer\", \"delta\"".to_owned()));
+    let times = told(&bytes("optional int64 answer (TIMESTAMP(MILLIS,true)); optional int64 views;"), &naming);
+    assert_eq!(times, Err("Parquet: column \"answer\" has times: texts or whole numbers expected".to_owned()));
+    let decimal = told(&bytes("optional int64 answer; optional int64 views (DECIMAL(9,2));"), &naming).unwrap_err();
+    assert!(decimal.starts_with("Parquet: column \"views\" is INT64 (Decimal"), "{decimal}");
+}
+
+#[test]
+fn texts_that_are_none_are_broken_rows() {
+    let long = vec![b'a'; 9 << 10];
+    let counters = Written::Bytes(vec![Some(b"qa/\xff".to_vec()), Some(long), Some(b"qa/a".to_vec())]);
+    let bytes = file("optional binary counter;", WriterProperties::builder(), vec![vec![counters]]);
+    let expected =
+        ["1: column \"counter\" is no UTF-8", "2: column \"counter\" has more than 8192 bytes", "3: qa:a Up 1 -"];
+    assert_eq!(told(&bytes, &Naming::default()).unwrap(), expected);
+}
+
+/// `tests/parquet/make.py` has written it.
+#[test]
+fn rows_that_another_program_has_written() {
+    let bytes = include_bytes!("../../../tests/parquet/pyarrow.parquet");
+    let begin = "2026-01-01T00:00:00Z".parse::<UnixTime>().unwrap().s();
+    let expected = (0..60).map(|row| {
+        let delta = if row % 10 == 9 { 1 } else { row % 5 + 1 };
+        let at = if row % 4 == 3 { "-".to_owned() } else { (begin + row * 3_600).to_string() };
+        match row {
+            13 => "14: column \"counter\" is null".to_owned(),
+            row => format!("{}: qa:page/{} Up {delta} {at}", row + 1, row % 7),
+        }
+    });
+    assert_eq!(told(bytes, &Naming::default()).unwrap(), expected.collect::<Vec<_>>());
+    // A byte of a page, whose checksum then differs.
+    let mut damaged = bytes.to_vec();
+    damaged[420] ^= 1;
+    assert_eq!(told(&damaged, &Naming::default()).unwrap_err(), "Parquet: Page CRC checksum mismatch (behind row 0)");
+}
+
+/// Small files, as different as writers make them.
+fn small() -> Vec<Vec<u8>> {
+    let schema = "optional binary counter (STRING); required int32 delta; optional int64 at (TIMESTAMP(MILLIS,true));";
+    let groups = |number: usize| {
+        let columns = || {
+            let counters = ["qa/a", "qa/b", "qa/a", "qa/abc", "qa/abcd", "qa/b"].map(Some).into_iter().chain([None]);
+            let times = [60_000, 120_000, 60_000].map(Some).into_iter().chain([None, Some(1), Some(1 << 40), None]);
+            let deltas = Written::I32([1, 2, 3, -4, 1, 1, 9].map(Some).to_vec());
+            vec![Written::Texts(counters.collect()), deltas, Written::I64(times.collect())]
+        };
+        (0..number).map(|_| columns()).collect()
+    };
+    let plain = || WriterProperties::builder().set_dictionary_enabled(false);
+    let second = || plain().set_writer_version(WriterVersion::PARQUET_2_0);
+    let prefixes = || second().set_column_encoding("counter".into(), Encoding::DELTA_BYTE_ARRAY);
+    let lengths = plain().set_column_encoding("counter".into(), Encoding::DELTA_LENGTH_BYTE_ARRAY);
+    vec![
+        file(schema, WriterProperties::builder().set_compression(Compression::SNAPPY), groups(2)),
+        file(schema, prefixes().set_compression(Compression::ZSTD(Default::default())), groups(1)),
+        file(schema, lengths.set_compression(Compression::GZIP(Default::default())), groups(1)),
+        file(schema, prefixes(), groups(1)),
+        file(schema, plain(), groups(1)),
+    ]
+}
+
+/// Changes of each file.
+const DAMAGES: u32 = 3_000;
+/// Rows that are read of a damaged file. Few bytes may say that a value comes again, very often.
+const ROWS_READ_MAX: u64 = 2_000;
+
+/// How many rows a file gives, each with its number, and whether it ends with an error, which is then its last word.
+fn outcome(bytes: &Bytes) -> (Vec<Result<Row, String>>, Option<String>) {
+    let mut rows = match Rows::open(bytes.clone(), &Naming::default()) {
+        Ok(rows) => rows,
+        Err(error) => return (Vec::new(), Some(error.to_string())),
+    };
+    let mut read = Vec::new();
+    for number in 1..=ROWS_READ_MAX {
+        match rows.next_row() {
+            Ok(Some(Read { line, row })) => {
+                assert_eq!(line, number, "rows are numbered one after the other");
+                read.push(row);
+            }
+            Ok(None) => {
+                assert!(matches!(rows.next_row(), Ok(None)), "nothing comes behind the end");
+                return (read, None);
+            }
+            Err(error) => {
+                let again = rows.next_row().map(drop).unwrap_err().to_string();
+                assert_eq!(again, error.to_string(), "nothing comes behind an error");
+                return (read, Some(again));
+            }
+        }
+    }
+    (read, None)
+}
+
+#[test]
+fn a_damaged_file_is_an_error_or_has_the_same_rows_each_time() {
+    let mut random = ChaCha8Rng::seed_from_u64(47);
+    for (which, good) in small().into_iter().map(Bytes::from).enumerate() {
+        let (rows, error) = outcome(&good);
+        assert!(
+            error.is_none() && rows.len().is_multiple_of(7) && rows.iter().flatten().count() > 0,
+            "{which}: {error:?}"
+        );
+        for end in 0..good.len() {
+            let (rows, error) = outcome(&good.slice(..end));
+            assert!(rows.is_empty() && error.is_some(), "{which}: cut off at {end}");
+        }
+        let (mut refused, mut unchanged, mut taken) = (0, 0, 0);
+        for _ in 0..DAMAGES {
+            let mut bytes = good.to_vec();
+            for _ in 0..random.random_range(1..=3) {
+                let at = random.random_range(0..bytes.len());
+                bytes[at] = random.random();
+            }
+            let bytes = Bytes::from(bytes);
+            let found = outcome(&bytes);
+            assert_eq!(found, outcome(&bytes), "{which}: the same bytes twice");
+            match found {
+                (_, Some(_)) => refused += 1,
+                (read, None) if read == rows => unchanged += 1,
+                (_, None) => taken += 1,
+            }
+        }
+        assert!(refused > 0 && unchanged > 0 && taken > 0, "{which}: {refused} {unchanged} {taken}");
+    }
+}
+
+/// A number as it stands in the header of a page.
+fn zigzag(number: u64, bytes: usize) -> Vec<u8> {
+    let all = (0..bytes).map(|at| (number << 1 >> (at * 7)) as u8 & 0x7f | if at + 1 < bytes { 0x80 } else { 0 });
+    all.collect()
+}
+
+/// Sizes are believed up to their limits only, and no further than what is there.
+#[test]
+fn what_would_become_too_large_is_refused_before_it_is_made() {
+    let one = |compression, text: Vec<u8>| {
+        let properties = WriterProperties::builder().set_compression(compression).set_dictionary_enabled(false);
+        file("optional binary counter;", properties, vec![vec![Written::Bytes(vec![Some(text)])]])
+    };
+    // Behind the magic: a page of kind 0, and its size in four bytes.
+    let saying = |compression, mib: u64| {
+        let mut bytes = one(compression, vec![b'a'; 2 << 20]);
+        assert_eq!((&bytes[4..7], bytes[10] & 0x80), (&[0x15, 0, 0x15][..], 0));
+        bytes[7..11].copy_from_slice(&zigzag(mib << 20, 4));
+        told(&bytes, &Naming::default()).unwrap_err()
+    };
+    let (gzip, zstd) = (Compression::GZIP(Default::default()), Compression::ZSTD(Default::default()));
+    let refused = "Parquet: a page has 104857600 bytes, and 67108864 are allowed (behind row 0)";
+    assert_eq!((saying(gzip, 100).as_str(), saying(zstd, 100).as_str()), (refused, refused));
+    assert_eq!(saying(gzip, 1), "Parquet: a page unpacks to more than it says (behind row 0)");
+    // A dictionary of one text of 4 bytes, that says it has 60.
+    let properties = WriterProperties::builder();
+    let mut bytes = file("optional binary counter;", properties, vec![vec![Written::Texts(vec![Some("qa/a")])]]);
+    assert_eq!(bytes[10..13], [0x4c, 0x15, 2]);
+    bytes[12] = 120;
+    let refused = "Parquet: a dictionary has 60 values (behind row 0)";
+    assert_eq!(told(&bytes, &Naming::default()).unwrap_err(), refused);
+    let mut bytes = one(Compression::UNCOMPRESSED, b"qa/a".to_vec());
+    let length = bytes.len() - 8;
+    bytes[length..length + 4].copy_from_slice(&(17u32 << 20).to_le_bytes());
+    let refused = "Parquet: its metadata has 17825792 bytes, and 16777216 are allowed";
+    assert_eq!(told(&bytes, &Naming::default()).unwrap_err(), refused);
+}
