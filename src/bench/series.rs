@@ -109,7 +109,6 @@ fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, 
     for (of, per_s, is_promised) in [
         ("the rate that must be reached", promise.must_per_s, true),
         ("the rate that is aimed at", promise.aim_per_s, false),
-        ("that load", Some(most_per_s), false),
     ] {
         // What it cannot do it is not asked to.
         let Some(per_s) = per_s.filter(|&per_s| per_s <= most_per_s) else { continue };
