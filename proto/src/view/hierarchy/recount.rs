@@ -6,6 +6,7 @@
 //! themselves and for all that was handed to them.
 
 use super::follow::Following;
+use super::shares::Shares;
 use super::{DirectCounts, Hierarchy, NONE, Sums, heir};
 use crate::graph::{Flow, Progress, Vertex};
 use crate::ledger::Ledger;
@@ -21,10 +22,19 @@ struct Edges {
 
 /// What was handed to counters that are not done yet.
 struct Handed {
-    /// By vertex: the place in `sums`.
+    /// By vertex: the place of the first of its parts.
     at: Vec<u32>,
-    sums: Vec<Sums>,
+    parts: Vec<Part>,
     free: Vec<u32>,
+}
+
+/// What came from the counters of one shard.
+#[derive(Clone, Default)]
+struct Part {
+    shard: u16,
+    /// The place of another one of the same counter.
+    next: u32,
+    sums: Sums,
 }
 
 /// Walks to descendants.
@@ -59,22 +69,29 @@ impl Edges {
 }
 
 impl Handed {
-    fn add(&mut self, to: u32, sums: &Sums) {
-        let at = &mut self.at[to as usize];
-        if *at == NONE {
-            *at = self.free.pop().unwrap_or(self.sums.len() as u32);
-            self.sums.resize(self.sums.len().max(*at as usize + 1), Sums::default());
+    fn add(&mut self, to: u32, shard: u16, sums: &Sums) {
+        let first = self.at[to as usize];
+        let mut at = first;
+        while at != NONE && self.parts[at as usize].shard != shard {
+            at = self.parts[at as usize].next;
         }
-        self.sums[*at as usize].add_all(sums);
+        if at == NONE {
+            at = self.free.pop().unwrap_or(self.parts.len() as u32);
+            self.parts.resize(self.parts.len().max(at as usize + 1), Part::default());
+            let part = &mut self.parts[at as usize];
+            (part.shard, part.next) = (shard, first);
+            self.at[to as usize] = at;
+        }
+        self.parts[at as usize].sums.add_all(sums);
     }
 
-    fn take(&mut self, of: u32) -> Sums {
-        let at = std::mem::replace(&mut self.at[of as usize], NONE);
-        if at == NONE {
-            return Sums::default();
-        }
+    /// Takes one part of what was handed to a counter, while there is any.
+    fn take(&mut self, of: u32) -> Option<(u16, Sums)> {
+        let at = self.at[of as usize];
+        let part = std::mem::take(self.parts.get_mut(at as usize)?);
         self.free.push(at);
-        std::mem::take(&mut self.sums[at as usize])
+        self.at[of as usize] = part.next;
+        Some((part.shard, part.sums))
     }
 }
 
@@ -103,14 +120,15 @@ impl Hierarchy {
         let graph = ledger.graph();
         let progress = Progress { settled: graph.index(), done: None };
         let flow = Flow::load(graph.dag().clone(), progress, []).expect("a graph without changes");
-        let horizons = std::mem::take(&mut self.horizons);
-        *self = Hierarchy { flow, horizons, following: Following::begun(graph.index()), ..Hierarchy::default() };
+        let (horizons, ranges) = (std::mem::take(&mut self.horizons), std::mem::take(&mut self.ranges));
+        let (shares, following) = (Shares::new(ranges.count()), Following::begun(graph.index()));
+        *self = Hierarchy { flow, horizons, ranges, shares, following, ..Hierarchy::default() };
         self.horizons.on_permissions(ledger);
         self.vertex_of = vec![NONE; view.cells() as usize];
         self.take_in(ledger, view);
         let mut edges = Edges::of(ledger);
         let vertices = graph.vertices();
-        let mut handed = Handed { at: vec![NONE; vertices as usize], sums: Vec::new(), free: Vec::new() };
+        let mut handed = Handed { at: vec![NONE; vertices as usize], parts: Vec::new(), free: Vec::new() };
         let mut walk = Walk { seen: vec![0; vertices as usize], number: 0, found: Vec::new() };
         for first in 0..vertices {
             let mut ready = if edges.open[first as usize] == 0 && !edges.children(first).is_empty() {
@@ -136,30 +154,35 @@ impl Hierarchy {
     /// Adds to all totals below a counter what is counted there, directly or as if it were.
     fn hand_on(&mut self, vertex: u32, edges: &Edges, handed: &mut Handed, walk: &mut Walk, view: &impl DirectCounts) {
         let children = edges.children(vertex);
-        let mut sums = handed.take(vertex);
         if children.is_empty() {
+            while handed.take(vertex).is_some() {}
             return;
         }
-        if sums.is_empty() {
-            sums = self.gather(Vertex(vertex), view);
+        let (shard, own) = (self.nodes[vertex as usize].shard, self.gather(Vertex(vertex), view));
+        let mut next = if own.is_empty() {
+            handed.take(vertex)
+        } else if handed.at[vertex as usize] == NONE {
+            Some((shard, own))
         } else {
-            sums.add_all(&self.gather(Vertex(vertex), view));
-        }
-        if sums.is_empty() {
-            return;
-        }
+            handed.add(vertex, shard, &own);
+            handed.take(vertex)
+        };
         let to = match children {
-            [child] => {
-                if !edges.children(*child).is_empty() {
-                    handed.add(*child, &sums);
-                }
-                children
-            }
+            [_] => children,
             _ => walk.descendants(vertex, edges),
         };
-        for &to in to {
-            let heir = heir(&mut self.nodes, &mut self.heirs, Vertex(to));
-            heir.sums.add(&sums, self.horizons.of_totals(heir.namespace));
+        while let Some((shard, sums)) = next {
+            if let [child] = children
+                && !edges.children(*child).is_empty()
+            {
+                handed.add(*child, shard, &sums);
+            }
+            for &to in to {
+                let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, Vertex(to));
+                let horizon = self.horizons.of_totals(namespace);
+                self.shares.change(heir, namespace, shard, |share| share.sums.add(&sums, horizon));
+            }
+            next = handed.take(vertex);
         }
     }
 }
