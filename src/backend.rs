@@ -34,6 +34,7 @@ use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
 use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
 use crate::http::series::Of;
+use crate::http::slots::SlotsBody;
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
     MilestoneStatus, Mode, News, Progress,
@@ -355,6 +356,10 @@ impl Backend for LocalBackend {
         most: usize,
     ) -> Result<Vec<CounterName>, Failure> {
         Ok(Edges::new(&self.aggregator).parents(counter, behind, most))
+    }
+
+    async fn slots(&self) -> Result<SlotsBody, Failure> {
+        Ok(self.series.slots().await)
     }
 
     async fn edges_audit(&self) -> Result<EdgesAuditBody, Failure> {

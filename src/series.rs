@@ -3,6 +3,8 @@
 use crate::backend::{LEDGER_PATIENCE, late, lock, shown, wall_now};
 use crate::http::Failure;
 use crate::http::series::Of;
+use crate::http::slots::{SlotBody, SlotsBody};
+use crate::names::counter_text;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +22,7 @@ use tidemark_proto::series::{
     BadPolicy, Granularity, Kept, NoGranularity, OutOfRange, Retention, SeriesPolicy, UnixTime,
 };
 use tidemark_proto::time::WallMs;
-use tidemark_proto::view::View;
+use tidemark_proto::view::{Load, View};
 
 /// How late an event may be where a policy does not say it, seconds; less where nothing is kept so long.
 const LATE_DEFAULT_S: u64 = 3_600;
@@ -253,6 +255,21 @@ impl Series {
         }
     }
 
+    /// How much lies in each range into which the view is cut, all of one instant. The first time, all names are put in order.
+    pub async fn slots(&self) -> SlotsBody {
+        loop {
+            let slots = self.aggregator.with_core(|core| {
+                let (mut order, view) = (lock(&self.order), core.view());
+                let is_whole = order.catch_up(view.table(), CATCH_UP_MAX);
+                is_whole.then(|| view.loads().map(|load| slot_body(&load, &order, view)).collect())
+            });
+            match slots {
+                Some(slots) => return SlotsBody { at_unix_ms: wall_now().0, slots },
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+
     /// How a namespace keeps series, and from when on.
     ///
     /// # Errors
@@ -294,6 +311,21 @@ impl Series {
         }
         let answer = self.aggregator.with_ledger(|ledger| self.aggregator.with_core(|core| ask(core.view(), ledger)));
         Ok(answer?)
+    }
+}
+
+fn slot_body(load: &Load<'_>, order: &KeyOrder, view: &View) -> SlotBody {
+    let Load { range, weight, shares } = load;
+    let before = |counter: &CounterName| order.count_before(view.table(), counter);
+    let (first, end) = (range.from.map_or(0, before), range.before.map_or_else(|| order.len(), before));
+    SlotBody {
+        slot: range.shard.0,
+        from: range.from.map(counter_text),
+        before: range.before.map(counter_text),
+        counters: (end - first) as u64,
+        weight: *weight,
+        totals: shares.totals,
+        totals_bytes: shares.bytes(),
     }
 }
 

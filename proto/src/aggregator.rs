@@ -25,6 +25,7 @@ use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId};
 use crate::leader::LeaderCore;
 use crate::ledger::{Changes, Ledger};
 use crate::msg::*;
+use crate::shards::Ranges;
 use crate::time::{Span, Time, WallMs};
 use crate::view::View;
 use feed::Feed;
@@ -43,6 +44,8 @@ pub struct AggregatorConfig {
     pub epoch: u64,
     /// Seed of the table of names.
     pub seed: u64,
+    /// Where the view is cut; at most [`SHARDS_HELD_MAX`](crate::limits::SHARDS_HELD_MAX) ranges.
+    pub ranges: Ranges,
     pub gossip: GossipConfig,
     pub policy: PolicyConfig,
     /// Bytes of one chunk of the feed.
@@ -77,6 +80,7 @@ impl AggregatorConfig {
             paired: false,
             epoch,
             seed: 0,
+            ranges: Ranges::whole(),
             gossip: GossipConfig::default(),
             policy: PolicyConfig::default(),
             feed_bytes_max: 256 << 10,
@@ -237,6 +241,7 @@ impl AggregatorCore {
         let mut standing = Standing::default();
         standing.add(registration(&config));
         let mut view = view;
+        view.cut(config.ranges.clone());
         if config.paired {
             view.show_from(config.epoch);
         }

@@ -35,6 +35,7 @@ pub mod read;
 pub mod ring;
 pub mod row_changes;
 pub mod series;
+pub mod shards;
 pub mod table;
 pub mod teeth;
 pub mod time;

@@ -64,6 +64,10 @@ pub const AGGREGATORS_MAX: u8 = 2;
 /// Groups registered in the ledger, closed ones included; a further one stays unregistered and serves nobody. So many groups a
 /// view knows, and one gossip delta may name.
 pub const GROUPS_MAX: usize = 4_096;
+/// Ranges into which a cluster's counters are cut (slots of the view), so that a list of them stays short. More: the cuts are refused.
+pub const SHARDS_MAX: usize = 1_024;
+/// Ranges of which one process keeps totals: each costs 4 bytes of every counter that inherits. More: the layout is refused.
+pub const SHARDS_HELD_MAX: usize = 64;
 /// Valves that a view knows; components of further ones are not taken, and what brought them is asked for again.
 pub const VALVES_MAX: usize = 1 << 16;
 /// Guarded counters of a cluster, so that everything about all of them fits one message. More: `define` is refused.

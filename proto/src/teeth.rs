@@ -176,6 +176,8 @@ pub enum Bug {
     CountAmidMoveLost,
     /// What a counter counted before it began again stays in the totals that it flowed to.
     ResetStaysInTotals,
+    /// An edge moves counts into the share of the range in which they arrive, and not of that from which they come.
+    ShareOfHome,
     /// Edges are changed although others came between.
     StaleEdges,
     /// An edge that closes a cycle is carried out.

@@ -8,11 +8,13 @@ mod audit;
 mod components;
 pub mod hierarchy;
 mod limits;
+mod loads;
 mod series;
 mod totals;
 
 pub use audit::{ANCESTORS_AUDITED_MAX, NotCounted, TotalAudit};
 pub use limits::{NotedLimit, ReadLimits};
+pub use loads::Load;
 pub use series::{RowRaised, SeriesView, parts_of};
 pub use totals::Total;
 
@@ -57,6 +59,7 @@ pub struct View {
     sums: Vec<u64>,
     series: series::Series,
     hierarchy: Hierarchy,
+    loads: loads::Loads,
     limits: ReadLimits,
 }
 
@@ -93,6 +96,7 @@ impl View {
             sums: Vec::new(),
             series: series::Series::default(),
             hierarchy: Hierarchy::default(),
+            loads: loads::Loads::default(),
             limits: ReadLimits::default(),
         };
         valves.iter().take(VALVES_MAX).for_each(|&valve| view.push_valve(valve));
@@ -134,6 +138,7 @@ impl View {
         let slot = self.cells.intern(cell)?;
         self.components.grow(slot + 1);
         self.cell_hashes.push(cell_hash(&self.cells, slot));
+        self.loads.take_in(self.hierarchy.ranges(), &self.cells);
         Ok(slot)
     }
 
@@ -141,6 +146,7 @@ impl View {
         self.components.grow(self.cells.len());
         let new = self.cell_hashes.len() as u32..self.cells.len();
         self.cell_hashes.extend(new.map(|slot| cell_hash(&self.cells, slot)));
+        self.loads.take_in(self.hierarchy.ranges(), &self.cells);
     }
 
     /// The dense number of a valve.
@@ -174,7 +180,7 @@ impl View {
     /// Reads of a slot what [`View::merge`] will.
     pub(crate) fn warm(&self, slot: u32) -> u64 {
         let hash = self.cell_hashes.get(slot as usize).copied().unwrap_or_default();
-        self.components.warm(slot).wrapping_add(hash)
+        self.components.warm(slot).wrapping_add(hash).wrapping_add(self.loads.warm(slot))
     }
 
     /// Merges one component: the maximum of both. Says whether that changed anything. Panics on a slot or a valve that was
@@ -187,6 +193,7 @@ impl View {
         let was = if before == 0 { 0 } else { component_hash(key, before) };
         *sum = sum.wrapping_add(component_hash(key, value)).wrapping_sub(was);
         self.raised[usize::from(valve)] = true;
+        self.loads.on_raised(slot, value - before);
         self.hierarchy.on_raised(slot, value - before);
         Merged::Raised
     }
@@ -342,7 +349,11 @@ impl View {
     /// Bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         let rows = self.series_heap_bytes();
-        self.cells.heap_bytes() + self.components.heap_bytes() + 8 * self.cell_hashes.capacity() + rows
+        self.cells.heap_bytes()
+            + self.components.heap_bytes()
+            + 8 * self.cell_hashes.capacity()
+            + rows
+            + self.loads.heap_bytes()
     }
 
     /// Panics when components or sums are out of order. Walks every cell.

@@ -1,5 +1,5 @@
 //! Totals as a view shows them, against brute force over its own components and rows: whatever was merged, changed, reset and expired, in
-//! whatever order, they are what a recount gives. (That the sums themselves are right under all orders, `hierarchy.rs` shows.)
+//! whatever order, they are what a recount gives, the share of each range of counters by itself. (That the sums themselves are right under all orders, `hierarchy.rs` shows.)
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +8,7 @@ use tidemark_proto::ids::{CounterName, DcId, GroupId, Half, LogIndex, ValveId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{LedgerCmd, SeriesTerms};
 use tidemark_proto::series::{BucketId, Granularity, Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
+use tidemark_proto::shards::{Ranges, ShardId};
 use tidemark_proto::time::WallMs;
 use tidemark_proto::view::View;
 
@@ -46,7 +47,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// A total: what was counted up and down, and what is kept of it in buckets.
+fn cuts() -> impl Strategy<Value = Vec<CounterName>> {
+    proptest::collection::btree_set(0..COUNTERS, 0..4).prop_map(|cuts| cuts.into_iter().map(counter).collect())
+}
+
+/// What was counted up and down, and what is kept of it in buckets.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plain {
     up: u64,
@@ -54,8 +59,12 @@ struct Plain {
     buckets: BTreeMap<(bool, BucketId), u64>,
 }
 
+/// A total as it is read, all its buckets, and by itself what each range adds to it.
+type Parts = (Plain, BTreeMap<ShardId, Plain>);
+
 struct World {
     ledger: Ledger,
+    cuts: Vec<CounterName>,
     view: View,
     now: UnixTime,
     /// What valves have counted, by counter, half, generation and valve.
@@ -63,12 +72,13 @@ struct World {
 }
 
 impl World {
-    fn new() -> World {
+    fn new(cuts: Vec<CounterName>) -> World {
         let kept = [(Granularity::MINUTE, 600), (Granularity::HOUR, 7_200)];
         let kept = kept.map(|(granularity, ttl_s)| Kept { granularity, ttl_s }).to_vec();
         let policy = SeriesPolicy::new(Retention::new(kept).unwrap(), 0, 3_600, OutOfRange::TotalOnly).unwrap();
-        let view = View::new(DcId(0), 1);
-        let mut world = World { ledger: Ledger::default(), view, now: at(0), counted: BTreeMap::new() };
+        let mut view = View::new(DcId(0), 1);
+        view.cut(Ranges::of_cuts(cuts.clone()).unwrap());
+        let mut world = World { ledger: Ledger::default(), cuts, view, now: at(0), counted: BTreeMap::new() };
         world.view.on_time(world.now);
         world.say(LedgerCmd::UpDown("qa".to_owned()));
         world.say(LedgerCmd::View(DcId(0).into()));
@@ -129,42 +139,58 @@ impl World {
         self.view.check_all();
     }
 
-    fn shown(&self, number: u8) -> Plain {
+    fn shown(&self, number: u8) -> Parts {
         let total = self.view.total(&counter(number), &self.ledger);
         let mut plain = Plain { up: total.up, down: total.down, ..Plain::default() };
         for half in HALVES {
             let inherited = self.view.inherited_buckets(&counter(number), half, &self.ledger);
-            let buckets = inherited.into_iter().flat_map(|totals| totals.buckets());
-            plain.buckets.extend(buckets.map(|(bucket, sum)| ((half == Half::Down, bucket), sum)));
+            for (bucket, sum) in inherited.flat_map(|(_, totals)| totals.buckets()) {
+                *plain.buckets.entry((half == Half::Down, bucket)).or_default() += sum;
+            }
         }
-        plain
+        let mut shares = BTreeMap::new();
+        for (shard, share) in self.view.shares(&counter(number), &self.ledger) {
+            let buckets = HALVES.into_iter().flat_map(|half| {
+                share.buckets(half).buckets().map(move |(bucket, sum)| ((half == Half::Down, bucket), sum))
+            });
+            let (up, down) = (share.count(Half::Up), share.count(Half::Down));
+            let plain = Plain { up, down, buckets: buckets.collect() };
+            assert!(shares.insert(shard, plain).is_none(), "one share of a range");
+        }
+        shares.retain(|_, share| *share != Plain::default());
+        (plain, shares)
     }
 
     /// From the components and rows of all its ancestors.
-    fn recounted(&self, number: u8) -> Plain {
+    fn recounted(&self, number: u8) -> Parts {
         let graph = self.ledger.graph();
         let (mut ancestors, mut open) = (BTreeSet::new(), vec![counter(number)]);
         while let Some(name) = open.pop() {
             open.extend(graph.parents(&name).filter(|parent| ancestors.insert(parent.clone())));
         }
         let kept = self.view.total_horizon("qa").unwrap();
-        let mut plain = Plain::default();
-        for name in ancestors.iter().chain([&counter(number)]) {
-            let generation = self.ledger.resets().generation(name);
-            plain.up += self.view.sum_of(name, generation);
-            plain.down += self.view.down_of(name, generation);
-        }
+        let generation = self.ledger.resets().generation(&counter(number));
+        let up = self.view.sum_of(&counter(number), generation);
+        let mut plain = Plain { up, down: self.view.down_of(&counter(number), generation), ..Plain::default() };
+        let mut shares: BTreeMap<ShardId, Plain> = BTreeMap::new();
         for name in &ancestors {
+            let shard = ShardId(self.cuts.iter().filter(|&cut| cut <= name).count() as u16);
+            let share = shares.entry(shard).or_default();
             let generation = self.ledger.resets().generation(name);
+            let (up, down) = (self.view.sum_of(name, generation), self.view.down_of(name, generation));
+            (share.up, share.down) = (share.up + up, share.down + down);
+            (plain.up, plain.down) = (plain.up + up, plain.down + down);
             for half in HALVES {
                 let rows = self.view.rows(name, half, generation);
                 for (bucket, value) in rows.flat_map(|(_, row)| row.buckets()).filter(|&(bucket, _)| kept.keeps(bucket))
                 {
                     *plain.buckets.entry((half == Half::Down, bucket)).or_default() += value;
+                    *share.buckets.entry((half == Half::Down, bucket)).or_default() += value;
                 }
             }
         }
-        plain
+        shares.retain(|_, share| *share != Plain::default());
+        (plain, shares)
     }
 
     fn check(&self, what: &str) {
@@ -176,8 +202,8 @@ impl World {
 
 proptest! {
     #[test]
-    fn totals_of_a_view_are_what_a_recount_gives(steps in steps()) {
-        let mut world = World::new();
+    fn totals_of_a_view_are_what_a_recount_gives(cuts in cuts(), steps in steps()) {
+        let mut world = World::new(cuts);
         for step in &steps {
             world.step(step);
         }

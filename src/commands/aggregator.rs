@@ -13,6 +13,7 @@ use std::time::Duration;
 use tidemark_aggregator::{Aggregator, AggregatorOptions};
 use tidemark_client::{Client, ConnectError, Site};
 use tidemark_consensus::raft::Config;
+use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::ids::AggregatorId;
 use tidemark_transport::{Endpoint, Role};
 
@@ -97,7 +98,7 @@ fn options(settings: &AggregatorFile, place: &Place, id: AggregatorId) -> Aggreg
         data_dir: settings.data_dir.clone(),
         cluster: place.cluster.clone(),
         id,
-        core: settings.core(id, 0),
+        core: AggregatorConfig { ranges: place.layout.layout().ranges, ..settings.core(id, 0) },
         raft: Config::new(place.cluster.with_era(), LEDGER_GROUP),
         rows: settings.rows.store(),
     }

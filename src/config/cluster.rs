@@ -8,13 +8,16 @@ use crate::series::{OutOfRangeBody, PolicyBody, PolicyTextError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::Path;
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::limits::{DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX};
+use tidemark_proto::limits::{DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX, SHARDS_HELD_MAX};
 use tidemark_proto::placement::{self, Placement, PlacementError, REPLICAS_MAX};
 use tidemark_proto::series::SeriesPolicy;
+use tidemark_proto::shards::Ranges;
 use tidemark_transport::certs::Identity;
 use tidemark_transport::{PeerName, Role};
+use toml::Spanned;
 
 /// Voters of the ledger: more cost every award and protect little more.
 const VOTERS_MAX: usize = 9;
@@ -34,6 +37,9 @@ pub struct ClusterFile {
     /// Counters (`NAMESPACE/KEY`) spread over all valves although they have no milestone.
     #[serde(default)]
     pub spread: Vec<String>,
+    /// Counters (`NAMESPACE/KEY`) at which views are cut into ranges, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<Spanned<String>>,
     pub voters: Vec<String>,
     pub leader: String,
     /// How namespaces keep series, until that is changed while the cluster runs.
@@ -142,6 +148,8 @@ pub struct Layout {
     /// Those whose counters may go down.
     pub updown: Vec<String>,
     pub spread: Vec<CounterName>,
+    /// Into which views are cut.
+    pub ranges: Ranges,
     /// Of namespaces that keep series from the first start.
     pub series: Vec<(String, SeriesPolicy)>,
     pub dcs: Vec<DcLayout>,
@@ -163,7 +171,7 @@ impl ClusterFile {
     pub fn parse(path: &Path, text: &str) -> Result<ClusterFile, ConfigError> {
         let refused = |error: toml::de::Error| ConfigError::Toml { path: path.to_owned(), message: error.to_string() };
         let file: ClusterFile = toml::from_str(text).map_err(refused)?;
-        file.check().map_err(|problem| problem.at(path))?;
+        file.check().map_err(|problem| problem.at(path, text))?;
         Ok(file)
     }
 
@@ -175,6 +183,7 @@ impl ClusterFile {
             namespaces: self.namespaces.clone(),
             updown: self.updown.clone(),
             spread: self.spread.iter().filter_map(|counter| parse_counter(counter).ok()).collect(),
+            ranges: self.ranges().unwrap_or_default(),
             series: self.series.iter().filter_map(SeriesKeys::policy).collect(),
             dcs: self.dcs.clone(),
             voters: self.voters.iter().map(index).collect(),
@@ -193,6 +202,7 @@ impl ClusterFile {
             return Err(Problem::new("name", &self.name, error.to_string()));
         }
         self.check_namespaces()?;
+        self.ranges()?;
         self.check_series()?;
         self.check_dcs()?;
         self.check_addresses()?;
@@ -217,6 +227,25 @@ impl ClusterFile {
             }
         }
         Ok(())
+    }
+
+    /// The ranges that `slots` cuts.
+    fn ranges(&self) -> Result<Ranges, Problem> {
+        at_most("slots", self.slots.len(), 0, SHARDS_HELD_MAX - 1)?;
+        let mut cuts: Vec<CounterName> = Vec::with_capacity(self.slots.len());
+        for text in &self.slots {
+            let refused = |expected: String| Problem::new("slots", text.as_ref(), expected).within(text.span());
+            let cut = parse_counter(text.as_ref()).map_err(|error| refused(error.to_string()))?;
+            if !self.namespaces.iter().any(|name| name == cut.namespace()) {
+                return Err(refused("its namespace is not among `namespaces`".to_owned()));
+            }
+            cuts.push(cut);
+            // Those before were a list of ranges: it is this one that is none.
+            Ranges::of_cuts(cuts[cuts.len().saturating_sub(2)..].to_vec())
+                .map_err(|error| refused(error.to_string()))?;
+        }
+        Ranges::of_cuts(cuts)
+            .map_err(|error| Problem::new("slots", format!("a list of {}", self.slots.len()), error.to_string()))
     }
 
     fn check_series(&self) -> Result<(), Problem> {
@@ -299,16 +328,24 @@ struct Problem {
     key: String,
     value: String,
     expected: String,
+    /// Where it stands, bytes, if that is known.
+    place: Option<Range<usize>>,
 }
 
 impl Problem {
     fn new(key: &str, value: impl ToString, expected: String) -> Problem {
-        Problem { key: key.to_owned(), value: value.to_string(), expected }
+        Problem { key: key.to_owned(), value: value.to_string(), expected, place: None }
     }
 
-    fn at(self, path: &Path) -> ConfigError {
-        let Problem { key, value, expected } = self;
-        ConfigError::Value { origin: PathBuf::from(path).display().to_string(), key, value, expected }
+    fn within(self, place: Range<usize>) -> Problem {
+        Problem { place: Some(place), ..self }
+    }
+
+    fn at(self, path: &Path, text: &str) -> ConfigError {
+        let Problem { key, value, expected, place } = self;
+        let before = place.and_then(|place| text.get(..place.start));
+        let line = before.map(|before| format!(", line {}", before.matches('\n').count() + 1)).unwrap_or_default();
+        ConfigError::Value { origin: format!("{}{line}", path.display()), key, value, expected }
     }
 }
 

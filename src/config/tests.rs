@@ -143,6 +143,7 @@ fn the_sample_cluster_and_its_processes_belong_together() {
     assert_eq!((layout.voters, layout.leader), (vec![0, 1, 2], 0));
     assert_eq!(layout.dcs[usize::from(node.node)].name, node.dc);
     assert_eq!(layout.spread[0].to_string(), "search:queries");
+    assert!(layout.ranges.is_whole());
     assert_eq!(aggregator.data_dir, sample("data"));
 }
 
@@ -320,6 +321,31 @@ fn impossible_layouts_are_refused_with_key_and_value() {
         ("name = \"demo\"", "name = \"De mo\"", "c.toml: name is De mo; "),
         ("[\"search\"]", "[\"Search\"]", "c.toml: namespaces is Search; "),
         ("search/queries", "clicks/all", "c.toml: spread is clicks/all; its namespace"),
+        (
+            "slots = []",
+            "slots = [\"search\"]",
+            "c.toml, line 9: slots is search; \"search\" names no counter: NAMESPACE/KEY",
+        ),
+        (
+            "slots = []",
+            "slots = [\n  \"search/b\",\n  \"clicks/b\",\n]",
+            "c.toml, line 11: slots is clicks/b; its namespace",
+        ),
+        (
+            "slots = []",
+            "slots = [\"search/b\", \"search/b\"]",
+            "c.toml, line 9: slots is search/b; search:b is there twice",
+        ),
+        (
+            "slots = []",
+            "slots = [\"search/b\",\n\"search/c\", \"search/a\"]",
+            "c.toml, line 10: slots is search/a; search:a stands behind search:c: cuts ascend",
+        ),
+        (
+            "slots = []",
+            &format!("slots = {:?}", vec!["search/a"; 64]),
+            "c.toml: slots is a list of 64; 0 to 63 are allowed",
+        ),
     ];
     for (from, to, expected) in cases {
         let error = refused(from, to);

@@ -4,6 +4,7 @@ use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::ledger::{ChangeVotersBody, MembersBody};
 use super::series::Of;
+use super::slots::SlotsBody;
 use super::{ClusterBody, Failure, Mode};
 use crate::audit::AuditBody;
 use crate::backup::serve::ImageStream;
@@ -355,6 +356,11 @@ pub trait Backend: Send + Sync + 'static {
         _most: usize,
     ) -> impl Future<Output = Result<Vec<CounterName>, Failure>> + Send {
         async { Err(no_graph()) }
+    }
+
+    /// The ranges into which this view is cut.
+    fn slots(&self) -> impl Future<Output = Result<SlotsBody, Failure>> + Send {
+        async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
 
     /// The last changes of edges.

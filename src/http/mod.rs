@@ -31,6 +31,7 @@ mod patient;
 mod routes;
 pub mod series;
 mod server;
+pub mod slots;
 mod totals;
 mod webhooks;
 mod winners;

@@ -7,7 +7,7 @@ use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
     READ_COUNTERS_MAX, REQUEST_TIMEOUT, audit, backup, body, bulk, claims, dcs, dry_run, edges, groups, hop_routes,
-    ledger, live, lives, milestone, pages, series, webhooks,
+    ledger, live, lives, milestone, pages, series, slots, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -61,6 +61,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .route("/v1/backup", get(backup::image::<B>))
         .route("/v1/dcs", get(dcs::list::<B>))
         .route("/v1/dcs/{*rest}", post(dcs::forget::<B>))
+        .route("/v1/slots", get(slots::list::<B>))
         .route("/v1/ledger", get(ledger::members::<B>))
         .route("/v1/ledger/voters", post(ledger::change_voters::<B>))
         .route("/v1/ledger/set-aside", post(ledger::set_aside::<B>))

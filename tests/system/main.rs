@@ -26,6 +26,7 @@ mod process;
 mod receiver;
 mod replicas;
 mod series;
+mod slots;
 mod soak;
 mod updown;
 mod voters;

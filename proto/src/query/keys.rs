@@ -76,6 +76,12 @@ impl KeyOrder {
         self.runs.is_empty()
     }
 
+    /// Number of counters before one, which need not be there.
+    pub fn count_before(&self, table: &CellTable, counter: &CounterName) -> usize {
+        let (run, at) = self.position(table, |other| other.cmp(&(counter.namespace(), counter.key())));
+        self.runs[..run].iter().map(Vec::len).sum::<usize>() + at
+    }
+
     /// Bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         self.runs.capacity() * size_of::<Vec<u32>>() + self.runs.iter().map(|run| 4 * run.capacity()).sum::<usize>()
@@ -236,6 +242,9 @@ mod tests {
             }
             while !order.catch_up(&table, step) {}
             prop_assert_eq!(order.len(), model.len());
+            for name in cells.iter().map(|cell| &cell.counter) {
+                prop_assert_eq!(order.count_before(&table, name), model.range(..name.clone()).count());
+            }
             let is_in = |name: &&CounterName| {
                 let key = name.key();
                 name.namespace() == keys.namespace

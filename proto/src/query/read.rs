@@ -28,7 +28,7 @@ pub trait Source {
 pub enum Buckets<'a> {
     /// Of one valve.
     Row(&'a Row),
-    /// What flows to a counter along edges.
+    /// What flows to a counter along edges from the counters of one range.
     Totals(&'a Totals),
 }
 
@@ -85,7 +85,8 @@ impl Source for ShownTotals<'_> {
 
     fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>> {
         let own = self.view.rows(counter, half, generation).map(|(_, row)| Buckets::Row(row));
-        own.chain(self.view.inherited_buckets(counter, half, self.ledger).map(Buckets::Totals)).collect()
+        let shares = self.view.inherited_buckets(counter, half, self.ledger);
+        own.chain(shares.map(|(_, totals)| Buckets::Totals(totals))).collect()
     }
 }
 

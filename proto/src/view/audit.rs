@@ -1,6 +1,7 @@
 //! What a view holds, for audits: of components, and of totals behind the graph counted anew.
 
 use super::View;
+use super::hierarchy::Sums;
 use crate::audit::{Compared, Held, compare};
 use crate::graph::Vertex;
 use crate::ids::{CellId, CounterName, Half, ValveId};
@@ -99,8 +100,8 @@ impl View {
             return Err(NotCounted::Changing);
         }
         let ancestors = ancestors(vertex, ledger)?;
-        let inherited = self.hierarchy.inherited(counter, ledger);
-        if ancestors.is_empty() && inherited.is_none_or(|sums| sums.is_empty()) {
+        let shares = || self.shares(counter, ledger).map(|(_, share)| share);
+        if ancestors.is_empty() && shares().all(Sums::is_empty) {
             return Ok(None);
         }
         let mut audit = TotalAudit { ancestors: ancestors.len(), ..TotalAudit::default() };
@@ -114,11 +115,16 @@ impl View {
                     *sum = sum.wrapping_add(value);
                 }
             }
-            audit.halves[half as usize] = (inherited.map_or(0, |sums| sums.count(half)), count);
+            audit.halves[half as usize] = (shares().fold(0, |sum, share| sum.wrapping_add(share.count(half))), count);
             let Some(horizon) = self.total_horizon(counter.namespace()) else { continue };
             sums.retain(|bucket, sum| horizon.keeps(*bucket) && *sum > 0);
-            let eager = inherited.into_iter().flat_map(|sums| sums.buckets(half).buckets());
-            let eager: BTreeMap<BucketId, u64> = eager.filter(|(bucket, _)| horizon.keeps(*bucket)).collect();
+            let mut eager = BTreeMap::<BucketId, u64>::new();
+            for (bucket, value) in shares().flat_map(|share| share.buckets(half).buckets()) {
+                if horizon.keeps(bucket) {
+                    let sum = eager.entry(bucket).or_default();
+                    *sum = sum.wrapping_add(value);
+                }
+            }
             let all: BTreeSet<BucketId> = eager.keys().chain(sums.keys()).copied().collect();
             let value = |of: &BTreeMap<BucketId, u64>, bucket| of.get(bucket).copied().unwrap_or(0);
             let differ = all.iter().map(|bucket| (half, *bucket, value(&eager, bucket), value(&sums, bucket)));

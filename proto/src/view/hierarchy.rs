@@ -14,24 +14,31 @@
 //! Cells that the view has named since one of the two last were called are taken in by the next: what was counted in them meanwhile is
 //! inherited from then on.
 //!
+//! A total is kept as shares, one for each range of counters ([`Ranges`]) that has ancestors of it: what an ancestor adds stands in the
+//! share of the ancestor's range, wherever the descendant is. A total is the sum of its shares, and each is right by itself.
+//!
 //! Buckets of a total are kept as long as the namespaces of all counters that may flow to it keep theirs, since a sum of which parts
 //! have expired is none: the horizon of a namespace is merged with those of all namespaces from which edges to it are permitted.
 
 mod follow;
 mod horizons;
 mod recount;
+mod shares;
 mod sums;
 
+pub use shares::SharesHeld;
 pub use sums::Sums;
 
 use crate::graph::{Batch, EdgeChange, Flow, Scratch, Vertex};
 use crate::ids::{Bucket, CellId, CounterName, Half};
 use crate::ledger::{Changes, Ledger};
 use crate::series::{BucketId, Horizon, Row};
+use crate::shards::{Ranges, ShardId};
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
 use follow::Following;
 use horizons::Horizons;
+use shares::{Share, Shares};
 use sums::HALVES;
 
 /// No vertex, slot, or sums.
@@ -62,15 +69,16 @@ pub struct Hierarchy {
     vertex_of: Vec<u32>,
     /// By vertex.
     nodes: Vec<Node>,
+    ranges: Ranges,
     /// Of counters that have or had ancestors.
-    heirs: Vec<Heir>,
+    shares: Shares,
     horizons: Horizons,
     following: Following,
     /// Pairs of the change under way that are done.
     pairs_done: u64,
     /// Buckets that a pair of the last batch had.
     buckets_per_pair: usize,
-    /// The heir that is looked at next for what has expired.
+    /// The share that is looked at next for what has expired.
     sweeping: Option<usize>,
     /// More has expired since that began.
     sweeps_again: bool,
@@ -84,12 +92,8 @@ struct Node {
     slots: [u32; 2],
     heir: u32,
     namespace: u16,
-}
-
-#[derive(Clone, Debug)]
-struct Heir {
-    namespace: u16,
-    sums: Sums,
+    /// The range that the counter is in.
+    shard: u16,
 }
 
 /// How far a view has followed the graph.
@@ -110,12 +114,27 @@ pub struct HierarchyProgress {
 }
 
 impl Hierarchy {
+    /// Totals with a share for each of these ranges.
+    pub fn with_ranges(ranges: Ranges) -> Hierarchy {
+        Hierarchy { shares: Shares::new(ranges.count()), ranges, ..Hierarchy::default() }
+    }
+
     // ---- reading ----
 
-    /// What a counter inherits; `None` where it never had an ancestor.
-    pub fn inherited(&self, counter: &CounterName, ledger: &Ledger) -> Option<&Sums> {
-        let node = self.nodes.get(ledger.graph().vertex(counter)?.0 as usize)?;
-        self.heirs.get(node.heir as usize).map(|heir| &heir.sums)
+    /// What a counter inherits, from the counters of each range; nothing where it never had an ancestor.
+    pub fn inherited(&self, counter: &CounterName, ledger: &Ledger) -> impl Iterator<Item = (ShardId, &Sums)> + '_ {
+        let vertex = ledger.graph().vertex(counter);
+        let node = vertex.and_then(|vertex| self.nodes.get(vertex.0 as usize));
+        node.into_iter().flat_map(|node| self.shares.of(node.heir))
+    }
+
+    /// What the counters of a range add to totals, and what that takes.
+    pub fn held(&self, shard: ShardId) -> SharesHeld {
+        self.shares.held(shard)
+    }
+
+    pub fn ranges(&self) -> &Ranges {
+        &self.ranges
     }
 
     /// Which buckets of totals are kept in a namespace; `None` where it keeps no series.
@@ -138,8 +157,7 @@ impl Hierarchy {
     pub fn heap_bytes(&self) -> usize {
         4 * self.vertex_of.capacity()
             + size_of::<Node>() * self.nodes.capacity()
-            + size_of::<Heir>() * self.heirs.capacity()
-            + self.heirs.iter().map(|heir| heir.sums.heap_bytes()).sum::<usize>()
+            + self.shares.heap_bytes()
             + self.flow.moving_bytes()
     }
 
@@ -148,29 +166,32 @@ impl Hierarchy {
     /// A component of a slot was raised by so much.
     #[inline]
     pub fn on_raised(&mut self, slot: u32, by: u64) {
-        let Some((vertex, half)) = self.source(slot) else { return };
+        let Some((vertex, half, shard)) = self.source(slot) else { return };
         for &to in self.flow.descendants(vertex, &mut self.scratch) {
-            let count = &mut heir(&mut self.nodes, &mut self.heirs, to).sums.counts[half as usize];
+            let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, to);
+            let count = &mut self.shares.share(heir, namespace, shard).sums.counts[half as usize];
             *count = count.wrapping_add(by);
         }
     }
 
     /// Buckets of a row of a slot were raised by so much, as far as its namespace keeps them.
     pub fn on_row_raised(&mut self, slot: u32, raised: &[(BucketId, u64)]) {
-        let Some((vertex, half)) = self.source(slot) else { return };
+        let Some((vertex, half, shard)) = self.source(slot) else { return };
         for &to in self.flow.descendants(vertex, &mut self.scratch) {
-            let heir = heir(&mut self.nodes, &mut self.heirs, to);
-            if let Some(horizon) = self.horizons.of_totals(heir.namespace) {
-                let buckets = &mut heir.sums.buckets[half as usize];
+            let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, to);
+            let Some(horizon) = self.horizons.of_totals(namespace) else { continue };
+            self.shares.change(heir, namespace, shard, |share| {
+                let buckets = &mut share.sums.buckets[half as usize];
                 raised.iter().for_each(|&(bucket, by)| buckets.raise(bucket, by, horizon));
-            }
+            });
         }
     }
 
-    fn source(&self, slot: u32) -> Option<(Vertex, Half)> {
+    fn source(&self, slot: u32) -> Option<(Vertex, Half, u16)> {
         let vertex = self.vertex_of.get(slot as usize).copied().filter(|&vertex| vertex != NONE)?;
-        let half = if self.nodes[vertex as usize].slots[0] == slot { Half::Up } else { Half::Down };
-        Some((Vertex(vertex), half))
+        let node = &self.nodes[vertex as usize];
+        let half = if node.slots[0] == slot { Half::Up } else { Half::Down };
+        Some((Vertex(vertex), half, node.shard))
     }
 
     // ---- the ledger, and time ----
@@ -193,7 +214,7 @@ impl Hierarchy {
     /// A namespace keeps other buckets than before: time went on, or its policy is another one.
     pub fn on_horizon(&mut self, namespace: &str, horizon: &Horizon, ledger: &Ledger) {
         let effect = self.horizons.set(namespace, horizon, ledger);
-        self.must_recount |= effect.regranulated && !self.heirs.is_empty();
+        self.must_recount |= effect.regranulated && !self.shares.is_empty();
         if effect.expired {
             self.sweep_again();
         }
@@ -225,7 +246,8 @@ impl Hierarchy {
         for vertex in self.nodes.len() as u32..ledger.graph().vertices() {
             let name = ledger.graph().name(Vertex(vertex));
             let namespace = self.horizons.number(name.namespace());
-            self.nodes.push(Node { slots: [NONE; 2], heir: NONE, namespace });
+            let shard = self.ranges.find(&name).0;
+            self.nodes.push(Node { slots: [NONE; 2], heir: NONE, namespace, shard });
             self.map(Vertex(vertex), &name, ledger, view);
         }
     }
@@ -282,10 +304,13 @@ impl Hierarchy {
         if sums.is_empty() {
             return;
         }
+        let shard = self.nodes[from.0 as usize].shard;
         for &to in self.flow.descendants(from, &mut self.scratch) {
-            let Heir { sums: held, namespace } = heir(&mut self.nodes, &mut self.heirs, to);
-            let horizon = self.horizons.of_totals(*namespace);
-            if adds { held.add(sums, horizon) } else { held.take_off(sums, horizon) }
+            let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, to);
+            let horizon = self.horizons.of_totals(namespace);
+            self.shares.change(heir, namespace, shard, |Share { sums: held, .. }| {
+                if adds { held.add(sums, horizon) } else { held.take_off(sums, horizon) }
+            });
         }
     }
 
@@ -331,12 +356,14 @@ impl Hierarchy {
                 continue;
             }
             for pair in pairs {
-                let Heir { sums: held, namespace } = heir(&mut self.nodes, &mut self.heirs, pair.to);
-                let horizon = self.horizons.of_totals(*namespace).filter(|_| !bites(Bug::BucketsStay));
-                match batch.change {
+                let owner = if bites(Bug::ShareOfHome) { pair.to } else { pair.from };
+                let shard = self.nodes[owner.0 as usize].shard;
+                let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, pair.to);
+                let horizon = self.horizons.of_totals(namespace).filter(|_| !bites(Bug::BucketsStay));
+                self.shares.change(heir, namespace, shard, |Share { sums: held, .. }| match batch.change {
                     EdgeChange::Insert(_) => held.add(&sums, horizon),
                     EdgeChange::Remove(_) => held.take_off(&sums, horizon),
-                }
+                });
             }
         }
         moved
@@ -350,12 +377,16 @@ impl Hierarchy {
     /// Drops buckets that have expired.
     fn sweep(&mut self, budget: &mut usize) {
         while let Some(at) = self.sweeping.filter(|_| *budget > 0) {
-            let Some(heir) = self.heirs.get_mut(at) else {
+            let expired = self.shares.change_next(at, |share| {
+                let buckets = share.sums.len();
+                share.sums.expire(self.horizons.of_totals(share.namespace));
+                buckets
+            });
+            let Some(buckets) = expired else {
                 self.sweeping = std::mem::take(&mut self.sweeps_again).then_some(0);
                 continue;
             };
-            *budget = budget.saturating_sub(1 + heir.sums.len() / 16);
-            heir.sums.expire(self.horizons.of_totals(heir.namespace));
+            *budget = budget.saturating_sub(1 + buckets / 16);
             self.sweeping = Some(at + 1);
         }
     }
@@ -369,9 +400,11 @@ impl Hierarchy {
                 node.slots.iter().filter(|&&slot| slot != NONE).all(|slot| of(slot) == vertex),
                 "slots of a counter"
             );
-            let heir = self.heirs.get(node.heir as usize);
-            assert!(heir.is_none_or(|heir| heir.namespace == node.namespace), "an heir's namespace");
+            if node.heir != NONE {
+                self.shares.check_heir(node.heir, node.namespace);
+            }
         }
+        self.shares.check_held();
         let is_held =
             |(slot, &vertex): (u32, &u32)| vertex == NONE || self.nodes[vertex as usize].slots.contains(&slot);
         assert!((0..).zip(&self.vertex_of).all(is_held), "the counter of a slot");
@@ -392,13 +425,12 @@ fn gather(node: Node, half: Half, view: &impl DirectCounts, horizons: &Horizons,
     }
 }
 
-/// The sums of a counter that inherits.
+/// The number of a counter that inherits, and its namespace.
 #[inline]
-fn heir<'h>(nodes: &mut [Node], heirs: &'h mut Vec<Heir>, vertex: Vertex) -> &'h mut Heir {
+fn heir(nodes: &mut [Node], shares: &mut Shares, vertex: Vertex) -> (u32, u16) {
     let node = &mut nodes[vertex.0 as usize];
     if node.heir == NONE {
-        node.heir = heirs.len() as u32;
-        heirs.push(Heir { namespace: node.namespace, sums: Sums::default() });
+        node.heir = shares.heir(node.namespace);
     }
-    &mut heirs[node.heir as usize]
+    (node.heir, node.namespace)
 }

@@ -1,11 +1,12 @@
 //! Totals in a view: what a counter has counted itself and what flows to it along edges.
 
 use super::View;
-use super::hierarchy::{DirectCounts, Hierarchy, HierarchyProgress};
+use super::hierarchy::{DirectCounts, Hierarchy, HierarchyProgress, Sums};
 use crate::ids::{CounterName, Half};
 use crate::ledger::{Changes, Ledger};
 use crate::msg::Reading;
 use crate::series::{Horizon, Row, Totals};
+use crate::shards::ShardId;
 use crate::table::CellTable;
 
 /// A counter's own count, and with what flows to it.
@@ -48,10 +49,13 @@ impl View {
     /// A counter's own count and its total.
     pub fn total(&self, counter: &CounterName, ledger: &Ledger) -> Total {
         let direct = self.read(counter, ledger);
-        let inherited = self.hierarchy.inherited(counter, ledger).filter(|_| self.is_registered(ledger));
-        let of = |half| inherited.map_or(0, |sums| sums.count(half));
-        let (up, down) = (direct.up.saturating_add(of(Half::Up)), direct.down.saturating_add(of(Half::Down)));
-        Total { direct, up, down }
+        let (mut up, mut down) = (0_u64, 0_u64);
+        if self.is_registered(ledger) {
+            for (_, share) in self.hierarchy.inherited(counter, ledger) {
+                (up, down) = (up.wrapping_add(share.count(Half::Up)), down.wrapping_add(share.count(Half::Down)));
+            }
+        }
+        Total { direct, up: direct.up.saturating_add(up), down: direct.down.saturating_add(down) }
     }
 
     /// Whether anything was ever counted of a counter here, or edges name it. Else its name may be a slip of the pen.
@@ -60,9 +64,19 @@ impl View {
         is_counted(Half::Up) || is_counted(Half::Down) || ledger.graph().vertex(counter).is_some()
     }
 
-    /// The buckets that flow to a counter along edges, without its own; `None` where nothing does.
-    pub fn inherited_buckets(&self, counter: &CounterName, half: Half, ledger: &Ledger) -> Option<&Totals> {
-        Some(self.hierarchy.inherited(counter, ledger)?.buckets(half))
+    /// The buckets that flow to a counter along edges, without its own, from each range of counters; nothing where none do.
+    pub fn inherited_buckets(
+        &self,
+        counter: &CounterName,
+        half: Half,
+        ledger: &Ledger,
+    ) -> impl Iterator<Item = (ShardId, &Totals)> + '_ {
+        self.hierarchy.inherited(counter, ledger).map(move |(shard, share)| (shard, share.buckets(half)))
+    }
+
+    /// What flows to a counter from the counters of each range: what its total is made of beside its own count.
+    pub fn shares(&self, counter: &CounterName, ledger: &Ledger) -> impl Iterator<Item = (ShardId, &Sums)> + '_ {
+        self.hierarchy.inherited(counter, ledger)
     }
 
     /// Which buckets of totals a namespace keeps: those that all namespaces keep from which edges lead to it.

@@ -166,7 +166,7 @@ impl World {
         let mut sums = Sums { counts, ..Sums::default() };
         for (at, half) in HALVES.into_iter().enumerate().filter(|_| horizon.is_some()) {
             let inherited = view.inherited_buckets(name, half, ledger);
-            let buckets = inherited.into_iter().flat_map(|totals| totals.buckets());
+            let buckets = inherited.flat_map(|(_, totals)| totals.buckets());
             buckets.for_each(|(bucket, value)| sums.add_bucket(at, bucket, value));
         }
         match horizon {

@@ -6,6 +6,7 @@
 //! ones walk to their descendants, once for themselves and for all that was handed to them.
 
 use super::follow::Following;
+use super::shares::Shares;
 use super::sums::HALVES;
 use super::{DirectCounts, Hierarchy, NONE, Node, Sums, gather, heir};
 use crate::graph::{Flow, Progress, Vertex};
@@ -23,10 +24,19 @@ struct Edges {
 
 /// What was handed to counters that are not done yet.
 struct Handed {
-    /// By vertex: the place in `sums`.
+    /// By vertex: the place of the first of its parts.
     at: Vec<u32>,
-    sums: Vec<Sums>,
+    parts: Vec<Part>,
     free: Vec<u32>,
+}
+
+/// What came from the counters of one shard.
+#[derive(Clone, Default)]
+struct Part {
+    shard: u16,
+    /// The place of another one of the same counter.
+    next: u32,
+    sums: Sums,
 }
 
 /// Walks to descendants.
@@ -61,22 +71,29 @@ impl Edges {
 }
 
 impl Handed {
-    fn to(&mut self, to: u32) -> &mut Sums {
-        let at = &mut self.at[to as usize];
-        if *at == NONE {
-            *at = self.free.pop().unwrap_or(self.sums.len() as u32);
-            self.sums.resize(self.sums.len().max(*at as usize + 1), Sums::default());
+    fn to(&mut self, to: u32, shard: u16) -> &mut Sums {
+        let first = self.at[to as usize];
+        let mut at = first;
+        while at != NONE && self.parts[at as usize].shard != shard {
+            at = self.parts[at as usize].next;
         }
-        &mut self.sums[*at as usize]
+        if at == NONE {
+            at = self.free.pop().unwrap_or(self.parts.len() as u32);
+            self.parts.resize(self.parts.len().max(at as usize + 1), Part::default());
+            let part = &mut self.parts[at as usize];
+            (part.shard, part.next) = (shard, first);
+            self.at[to as usize] = at;
+        }
+        &mut self.parts[at as usize].sums
     }
 
-    fn take(&mut self, of: u32) -> Sums {
-        let at = std::mem::replace(&mut self.at[of as usize], NONE);
-        if at == NONE {
-            return Sums::default();
-        }
+    /// Takes one part of what was handed to a counter, while there is any.
+    fn take(&mut self, of: u32) -> Option<(u16, Sums)> {
+        let at = self.at[of as usize];
+        let part = std::mem::take(self.parts.get_mut(at as usize)?);
         self.free.push(at);
-        std::mem::take(&mut self.sums[at as usize])
+        self.at[of as usize] = part.next;
+        Some((part.shard, part.sums))
     }
 }
 
@@ -107,13 +124,14 @@ impl Hierarchy {
         let graph = ledger.graph();
         let progress = Progress { settled: graph.index(), done: None };
         let flow = Flow::load(graph.dag().clone(), progress, []).expect("a graph without changes");
-        let horizons = std::mem::take(&mut self.horizons);
-        *self = Hierarchy { flow, horizons, following: Following::begun(graph.index()), ..Hierarchy::default() };
+        let (horizons, ranges) = (std::mem::take(&mut self.horizons), std::mem::take(&mut self.ranges));
+        let (shares, following) = (Shares::new(ranges.count()), Following::begun(graph.index()));
+        *self = Hierarchy { flow, horizons, ranges, shares, following, ..Hierarchy::default() };
         self.horizons.on_permissions(ledger);
         self.take_in_all(ledger, view);
         let mut edges = Edges::of(graph);
         let vertices = graph.vertices();
-        let mut handed = Handed { at: vec![NONE; vertices as usize], sums: Vec::new(), free: Vec::new() };
+        let mut handed = Handed { at: vec![NONE; vertices as usize], parts: Vec::new(), free: Vec::new() };
         let mut walk = Walk { seen: Vec::new(), number: 0, found: Vec::new() };
         let mut ready = Vec::new();
         for first in 0..vertices {
@@ -142,7 +160,11 @@ impl Hierarchy {
     fn take_in_all(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
         let (graph, names) = (ledger.graph(), ledger.graph().names());
         let numbers: Vec<u16> = names.namespaces().iter().map(|namespace| self.horizons.number(namespace)).collect();
-        let node = |vertex| Node { slots: [NONE; 2], heir: NONE, namespace: numbers[names.namespace_of(vertex)] };
+        let shard_of = |vertex| if self.ranges.is_whole() { 0 } else { self.ranges.find(&graph.name(Vertex(vertex))).0 };
+        let node = |vertex| {
+            let namespace = numbers[names.namespace_of(vertex)];
+            Node { slots: [NONE; 2], heir: NONE, namespace, shard: shard_of(vertex) }
+        };
         self.nodes = (0..graph.vertices()).map(node).collect();
         self.vertex_of = vec![NONE; view.table().len() as usize];
         let resets = ledger.resets();
@@ -163,34 +185,37 @@ impl Hierarchy {
 
     /// All that flows to a counter has come together: adds to all totals below it what is counted there, directly or as if it were.
     fn hand_on(&mut self, vertex: u32, edges: &Edges, handed: &mut Handed, walk: &mut Walk, view: &impl DirectCounts) {
-        let mut sums = handed.take(vertex);
-        if !sums.is_empty() {
-            self.add_inherited(vertex, &sums);
-        }
-        let node = self.nodes[vertex as usize];
+        let (node, children) = (self.nodes[vertex as usize], edges.children(vertex));
         let count = |sums: &mut Sums| {
             HALVES.into_iter().for_each(|half| gather(node, half, view, &self.horizons, sums));
         };
-        match edges.children(vertex) {
-            [] => {}
-            // Added to its total when all has come together there.
-            [_] if sums.is_empty() && node.slots == [NONE; 2] => {}
-            [child] => {
-                let to = handed.to(*child);
-                count(to);
-                to.add_all(&sums);
+        let mut own = Sums::default();
+        match children {
+            [child] if node.slots != [NONE; 2] => count(handed.to(*child, node.shard)),
+            [] | [_] => {}
+            _ => count(&mut own),
+        }
+        let walks = children.len() > 1 && !(own.is_empty() && handed.at[vertex as usize] == NONE);
+        let below = if walks { walk.descendants(vertex, edges) } else { &[] };
+        if !own.is_empty() {
+            below.iter().for_each(|&to| self.add_inherited(to, node.shard, &own));
+        }
+        while let Some((shard, sums)) = handed.take(vertex) {
+            if sums.is_empty() {
+                continue;
             }
-            _ => {
-                count(&mut sums);
-                if !sums.is_empty() {
-                    walk.descendants(vertex, edges).iter().for_each(|&to| self.add_inherited(to, &sums));
-                }
+            self.add_inherited(vertex, shard, &sums);
+            below.iter().for_each(|&to| self.add_inherited(to, shard, &sums));
+            // Added to its total when all has come together there.
+            if let [child] = children {
+                handed.to(*child, shard).add_all(&sums);
             }
         }
     }
 
-    fn add_inherited(&mut self, to: u32, sums: &Sums) {
-        let heir = heir(&mut self.nodes, &mut self.heirs, Vertex(to));
-        heir.sums.add(sums, self.horizons.of_totals(heir.namespace));
+    fn add_inherited(&mut self, to: u32, shard: u16, sums: &Sums) {
+        let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, Vertex(to));
+        let horizon = self.horizons.of_totals(namespace);
+        self.shares.change(heir, namespace, shard, |share| share.sums.add(sums, horizon));
     }
 }

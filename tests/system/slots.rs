@@ -1,0 +1,73 @@
+//! Slots in real processes: a layout cuts the view, `/v1/slots` says what lies in each, and totals are what they are without; a layout
+//! that cuts wrongly starts nothing.
+
+use crate::cluster::{Cluster, Role};
+use crate::http;
+use crate::process::until;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+async fn add(at: SocketAddr, counter: &str, delta: u64) {
+    let path = format!("/v1/counters/{counter}/add");
+    let body = json!({ "delta": delta }).to_string();
+    until("an increment", async || http::send(at, "POST", &path, &body).await.filter(|(code, _)| *code == 200)).await;
+}
+
+async fn total(at: SocketAddr, key: &str) -> Option<u64> {
+    http::get(at, &format!("/v1/counters/search/{key}/graph")).await?.1["total"].as_u64()
+}
+
+/// Of each slot where it begins, and counters, weight and totals.
+async fn slots(at: SocketAddr) -> Vec<(Value, [u64; 3])> {
+    let (code, body) = http::get(at, "/v1/slots").await.expect("the aggregator answers");
+    assert_eq!(code, 200, "{body}");
+    let of = |slot: &Value| {
+        let [counters, weight, totals, bytes] =
+            ["counters", "weight", "totals", "totals_bytes"].map(|key| slot[key].as_u64().unwrap());
+        assert!((bytes >= 64 * totals) && (bytes > 0) == (totals > 0), "{slot}");
+        (slot["from"].clone(), [counters, weight, totals])
+    };
+    body["slots"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
+    let cluster = Cluster::new(&["usa-0"]);
+    let layout = std::fs::read_to_string(cluster.path("layout.toml")).unwrap();
+    let cut = |cuts: &str| {
+        let text = layout.replacen("spread = ", &format!("slots = [{cuts}]\nspread = "), 1);
+        std::fs::write(cluster.path("layout.toml"), text).unwrap();
+    };
+    cut("\"search/b\",\n\"search/a\"");
+    let refusal = cluster.refusal(0, Role::Aggregator, &[]);
+    assert!(refusal.contains("line 5: slots is search/a; search:a stands behind search:b"), "{refusal}");
+    cut("\"search/b\", \"search/c\", \"stock/a\"");
+    let mut centre = cluster.centres().await.remove(0);
+    for (counter, delta) in [("search/a", 1), ("search/a2", 2), ("search/b", 10), ("search/c", 100), ("stock/z", 5)] {
+        add(centre.http, counter, delta).await;
+    }
+    let (zero, names) = (0, ["search/b", "search/c", "stock/a"].map(Value::from));
+    let expected = |totals: [u64; 3]| {
+        let [first, second, third] = totals;
+        let [b, c, stock] = names.clone();
+        vec![(Value::Null, [2, 3, first]), (b, [1, 10, second]), (c, [1, 100, third]), (stock, [1, 5, zero])]
+    };
+    until("all is heard of", async || (slots(centre.http).await == expected([0, 0, 0])).then_some(())).await;
+    let insert = json!([["search/a", "search/b"], ["search/a2", "search/b"], ["search/b", "search/c"]]);
+    let (code, done) =
+        http::send(centre.http, "POST", "/v1/edges", &json!({ "insert": insert }).to_string()).await.unwrap();
+    assert_eq!(code, 200, "{done}");
+    let settled = async |at| (total(at, "b").await? == 13 && total(at, "c").await? == 113).then_some(());
+    until("totals", async || settled(centre.http).await).await;
+    // The first slot adds to both, the second to one of them.
+    assert_eq!(slots(centre.http).await, expected([2, 1, 0]));
+    let (code, refused) = http::get(centre.http, "/v1/slots?of=total").await.unwrap();
+    assert_eq!(code, 400, "{refused}");
+    centre.aggregator.kill();
+    cut("\"search/a2\"");
+    (centre.aggregator, centre.http) = cluster.start(0, Role::Aggregator).await;
+    until("totals again", async || settled(centre.http).await).await;
+    let again: Vec<_> =
+        slots(centre.http).await.into_iter().map(|(from, [counters, _, totals])| (from, counters, totals)).collect();
+    assert_eq!(again, [(Value::Null, 1, 2), ("search/a2".into(), 4, 2)]);
+}
