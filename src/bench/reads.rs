@@ -25,6 +25,8 @@ use crate::demo::messages::Latency;
 const KEYS: usize = 10_000;
 const CALLERS: usize = 256;
 pub const AT_ONCE: usize = 100;
+/// Of many keys, so many are read, spread over all: a client reads no more than a million different ones.
+const NAMES_MAX: usize = 1_000_000;
 /// While all are looked at once.
 const LOOKED_AT_ONCE: usize = 10_000;
 const WARM_S: f64 = 0.5;
@@ -193,7 +195,8 @@ pub async fn read(task: ReadTask) -> Result<ReadReport, Box<dyn Error>> {
     let Place { dc, nodes, aggregator, credentials } = task.place.clone();
     let site = Site { dc, nodes, aggregator: Some(aggregator) };
     let client = Client::builder().site(site).credentials(Credentials::load(&credentials)?).connect().await?;
-    let names = (0..task.keys).map(load::name).collect::<Result<Vec<_>, _>>()?;
+    let apart = task.keys.div_ceil(NAMES_MAX).max(1);
+    let names = (0..task.keys).step_by(apart).map(load::name).collect::<Result<Vec<_>, _>>()?;
     wait_visible(&client, &names).await?;
     if !wait_for_start().await? {
         return Ok(ReadReport::default());

@@ -160,7 +160,8 @@ impl Hierarchy {
     fn take_in_all(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
         let (graph, names) = (ledger.graph(), ledger.graph().names());
         let numbers: Vec<u16> = names.namespaces().iter().map(|namespace| self.horizons.number(namespace)).collect();
-        let shard_of = |vertex| if self.ranges.is_whole() { 0 } else { self.ranges.find(&graph.name(Vertex(vertex))).0 };
+        let shard_of =
+            |vertex| if self.ranges.is_whole() { 0 } else { self.ranges.find(&graph.name(Vertex(vertex))).0 };
         let node = |vertex| {
             let namespace = numbers[names.namespace_of(vertex)];
             Node { slots: [NONE; 2], heir: NONE, namespace, shard: shard_of(vertex) }
