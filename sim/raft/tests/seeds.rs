@@ -105,12 +105,12 @@ const TEETH: [(Mutation, u64, &str); 6] = [
     (Mutation::RecallIgnored, 3, "liveness"),
     (Mutation::CountedForWinner, 0, "award"),
     (Mutation::ViewNotClamped, 0, "views"),
-    (Mutation::RowLost, 0, "recovery"),
+    (Mutation::RowLost, 0, "series"),
 ];
 
 /// The same over QUIC.
 const TEETH_OVER_QUIC: [(Mutation, u64, &str); 3] =
-    [(Mutation::DedupeSkipped, 0, "dedupe"), (Mutation::GrantInflated, 0, "rights"), (Mutation::RowLost, 0, "series")];
+    [(Mutation::DedupeSkipped, 0, "dedupe"), (Mutation::GrantInflated, 0, "rights"), (Mutation::RowLost, 0, "recovery")];
 
 fn first(mode: Mode, &(bug, seed, _): &(Mutation, u64, &str)) -> (Mutation, u64, &'static str) {
     let outcome = run_plan_in(mode, (mode.plan)(seed), bug, None).outcome;
