@@ -14,7 +14,7 @@ pub struct Floors {
 }
 
 /// Those of runs on modelled logs.
-pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 300, each: &SITUATIONS };
+pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
 const SITUATIONS: [(&str, u64); 56] = [
     ("ledger leader lost within a round trip of a grant", 500),
