@@ -109,8 +109,11 @@ const TEETH: [(Mutation, u64, &str); 6] = [
 ];
 
 /// The same over QUIC.
-const TEETH_OVER_QUIC: [(Mutation, u64, &str); 3] =
-    [(Mutation::DedupeSkipped, 0, "dedupe"), (Mutation::GrantInflated, 0, "rights"), (Mutation::RowLost, 0, "recovery")];
+const TEETH_OVER_QUIC: [(Mutation, u64, &str); 3] = [
+    (Mutation::DedupeSkipped, 0, "dedupe"),
+    (Mutation::GrantInflated, 0, "rights"),
+    (Mutation::RowLost, 0, "recovery"),
+];
 
 fn first(mode: Mode, &(bug, seed, _): &(Mutation, u64, &str)) -> (Mutation, u64, &'static str) {
     let outcome = run_plan_in(mode, (mode.plan)(seed), bug, None).outcome;
