@@ -1,12 +1,10 @@
 //! Who is a member of a replicated group, whatever becomes of disks and nodes.
 
-mod replica_common;
-
 use std::time::{Duration, Instant};
 
+use crate::replica_common::{Group, texts, within};
 use bytes::Bytes;
 use proptest::prelude::*;
-use replica_common::{Group, texts, within};
 use tidemark_consensus::raft::{CallKind, Config, Duplex, Metrics, RaftService, ServeError, Source, Timing};
 use tidemark_consensus::replica::{Absent, Failure, ReplicaOptions, member_id, node_of};
 use tidemark_consensus::testing::{CrashDisk, CrashPoint};

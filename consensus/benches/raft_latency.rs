@@ -1,8 +1,9 @@
 //! Measurements of the wide-area layout: when a proposal is applied at the leader and at the farthest learner.
 //!
-//! `cargo run --release -p tidemark-consensus --example raft_latency`; `FLUSH_MS` adds to every flush.
+//! `cargo bench -p tidemark-consensus --bench raft_latency`; `FLUSH_MS` adds to every flush.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/raft/common.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
 mod common;
 
 use std::collections::BTreeMap;

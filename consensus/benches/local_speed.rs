@@ -1,6 +1,6 @@
 //! Measurements of the local log: checkpoints, scans, durable appends one at a time and merged, replay.
 //!
-//! `cargo run --release -p tidemark-consensus --example local_speed`
+//! `cargo bench -p tidemark-consensus --bench local_speed`
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};

@@ -1,6 +1,6 @@
 //! Commits of a replicated group: three members on files in one process, 64 KiB submitted every 12 ms.
 //!
-//! `cargo run --release -p tidemark-consensus --example replica_speed [seconds]`
+//! `cargo bench -p tidemark-consensus --bench replica_speed [seconds]`
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Replicas in one process, each with an owner that keeps what it is told and checkpoints it.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,8 +1,6 @@
 //! The disk of a replica dies at any operation: what its owner was told, and what it was told is persisted, is there.
 
-mod replica_common;
-
-use replica_common::{Group, State, texts};
+use crate::replica_common::{Group, State, texts};
 use tidemark_consensus::raft::{Config, Execution, Source, Timing};
 use tidemark_consensus::replica::{ReplicaOptions, node_of};
 use tidemark_consensus::testing::{CrashDisk, CrashPoint};

@@ -1,9 +1,7 @@
 //! Whatever arrives from the network: an error that says why, never a panic, and no change.
 
-mod common;
-
+use crate::common::{Group, config, propose_all, texts};
 use bytes::Bytes;
-use common::{Group, config, propose_all, texts};
 use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest, VoteResponse};
 use proptest::prelude::*;
 use tidemark_consensus::raft::{CallKind, Duplex, ServeError, TypeConfig};

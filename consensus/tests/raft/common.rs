@@ -1,5 +1,4 @@
 //! A group of members in one process, whose applications remember every command they applied.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

@@ -1,9 +1,7 @@
 //! What a replicated group promises the owner of its rows.
 
-mod replica_common;
-
+use crate::replica_common::{Group, State, rows, texts, within};
 use bytes::Bytes;
-use replica_common::{Group, State, rows, texts, within};
 use tidemark_consensus::raft::{Config, ProposeError};
 use tidemark_consensus::replica::{CheckpointPart, ReplicaOptions};
 

@@ -1,12 +1,10 @@
 //! What a Raft group promises its user, whoever dies, lags or is cut off.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::common::{Group, config, propose_all, texts, within};
 use bytes::Bytes;
-use common::{Group, config, propose_all, texts, within};
 use tidemark_consensus::raft::{
     ChangeError, Config, FoundError, ProposeError, ReadError, Source, Timing, found_with_state,
 };
