@@ -66,6 +66,16 @@ fn points_of_many_counters_are_read_with_the_days_of_one_and_its_relatives() {
     line(&["point-reads", "--seconds", "0.3", "--rate", "200", "--size", "2000"], &figures);
 }
 
+/// What both edges moved is right, and gone afterwards: the bench fails by itself otherwise.
+#[test]
+fn edges_that_move_much_are_put_in_and_taken_away() {
+    let figures = ["300 descendants of one counter", "300 ancestors of one counter", "get meanwhile, p99"];
+    let line = line(&["edge-moves", "--seconds", "0.3", "--rate", "200", "--size", "300"], &figures);
+    let rows = line["figures"].as_array().unwrap();
+    let changes = rows.iter().filter(|row| row["name"].as_str().unwrap().starts_with("such changes"));
+    assert!(changes.clone().count() == 2 && changes.clone().all(|row| row["worst"].as_f64() >= Some(2.0)), "{line}");
+}
+
 #[test]
 fn subscribers_are_all_told() {
     let figures = ["memory of the aggregator", "all have its award", "cores of the aggregator", "for the slowest"];

@@ -95,9 +95,19 @@ fn main() {
     both_ways(&format!("{count} descendants"), fan_out.clone(), edge(low, high), leaf);
     both_ways(
         &format!("{count} descendants, counting the one whose counts move"),
-        fan_out,
+        fan_out.clone(),
         edge(low, high),
         Vertex(low),
+    );
+    both_ways(
+        &format!("one more of {count} descendants, with an ancestor above"),
+        {
+            let mut fan_out = fan_out.clone();
+            fan_out.insert(edge(low, high)).expect("an edge");
+            fan_out
+        },
+        edge(high, leaf.0),
+        leaf,
     );
     let mut fan_in = base.clone();
     (0..count).for_each(|n| fan_in.insert(edge(first + n, low)).expect("a fan"));

@@ -263,6 +263,90 @@ fn moved(flow: &mut Flow, change: EdgeChange) -> Vec<Pair> {
     pairs
 }
 
+/// All that a vertex reaches, by a search of its own.
+fn reached(edges: &BTreeSet<(u32, u32)>, from: u32) -> BTreeSet<u32> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(vertex) = open.pop() {
+        let next = edges.range((vertex, 0)..=(vertex, u32::MAX)).map(|&(_, to)| to);
+        open.extend(next.filter(|&to| found.insert(to)));
+    }
+    found
+}
+
+/// A few counters with very many neighbours, and others: edges go from lower to higher numbers.
+const WIDE: u32 = 400;
+
+fn wide() -> impl Strategy<Value = BTreeSet<(u32, u32)>> {
+    let any = (0..WIDE, 0..WIDE).prop_map(|(one, other)| (one.min(other), one.max(other)));
+    let from_hub = (prop_oneof![Just(3u32), Just(150)], 0..WIDE).prop_map(|(hub, to)| (hub, hub.max(to)));
+    let to_hub = (0..WIDE, prop_oneof![Just(200u32), Just(390)]).prop_map(|(from, hub)| (hub.min(from), hub));
+    let edges = prop_oneof![1 => any, 2 => from_hub, 2 => to_hub];
+    proptest::collection::btree_set(edges, 1..500)
+        .prop_map(|edges| edges.into_iter().filter(|(from, to)| from < to).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Wherever many edges lie, and however far a step goes: what is moved is what begins or ends to be reached.
+    #[test]
+    fn pairs_of_a_change_are_what_the_edge_alone_connects(
+        edges in wide(),
+        picked in any::<Index>(),
+        beginning in 0..WIDE - 1,
+        length in 1..WIDE,
+        budget in 1usize..2_000,
+    ) {
+        let all: Vec<(u32, u32)> = edges.iter().copied().collect();
+        let inserted = (beginning, (beginning + length).min(WIDE - 1));
+        let picked = all.get(picked.index(all.len().max(1))).copied();
+        let changes = [Some((inserted, true)), picked.map(|edge| (edge, false))];
+        for ((from, to), inserts) in changes.into_iter().flatten() {
+            let mut flow = flow(&all);
+            let (mut with, mut without) = (edges.clone(), edges.clone());
+            with.insert((from, to));
+            without.remove(&(from, to));
+            let is_real = inserts != edges.contains(&(from, to));
+            let change = if inserts { EdgeChange::Insert(edge(from, to)) } else { EdgeChange::Remove(edge(from, to)) };
+            flow.push(change).expect("an empty queue");
+            let mut moved = Vec::new();
+            loop {
+                let batch = flow.step(budget).expect("a change under way");
+                moved.extend(batch.pairs.iter().map(|pair| (pair.from.0, pair.to.0)));
+                if batch.settled {
+                    break;
+                }
+            }
+            let connected = (0..=from).filter(|_| is_real).flat_map(|of| {
+                let (after, before) = (reached(&with, of), reached(&without, of));
+                after.into_iter().filter(move |to| !before.contains(to)).map(move |to| (of, to))
+            });
+            prop_assert_eq!(moved, connected.collect::<Vec<_>>());
+        }
+    }
+}
+
+/// Each looked at no more than a few edges, however many neighbours its ends have: else a counter with many costs their square.
+#[test]
+fn one_more_neighbour_of_a_counter_with_very_many_is_a_small_change() {
+    const MANY: u32 = 20_000;
+    let (top, hub, new, below) = (0, 1, MANY + 2, MANY + 3);
+    let fan_out: Vec<(u32, u32)> = (2..MANY + 2).map(|child| (hub, child)).chain([(top, hub)]).collect();
+    let fan_in: Vec<(u32, u32)> = (2..MANY + 2).map(|parent| (parent, hub)).chain([(hub, below)]).collect();
+    let cases = [
+        (fan_out, edge(hub, new), vec![pair(top, new), pair(hub, new)]),
+        (fan_in, edge(new, hub), vec![pair(new, hub), pair(new, below)]),
+    ];
+    for (edges, edge, pairs) in cases {
+        let mut flow = flow(&edges);
+        for change in [EdgeChange::Insert(edge), EdgeChange::Remove(edge)] {
+            flow.push(change).unwrap();
+            let batch = flow.step(1_000).unwrap();
+            assert_eq!((batch.pairs, batch.settled), (pairs.clone(), true), "{change:?} in one step");
+        }
+    }
+}
+
 fn flow(edges: &[(u32, u32)]) -> Flow {
     let mut flow = Flow::default();
     edges.iter().for_each(|&(from, to)| drop(moved(&mut flow, EdgeChange::Insert(edge(from, to)))));

@@ -15,6 +15,7 @@ mod live;
 mod live_demo;
 pub mod load;
 mod memory;
+mod moves;
 mod node;
 mod points;
 #[cfg(feature = "postgres")]
@@ -107,6 +108,11 @@ pub const BENCHES: &[Bench] = &[
         name: "hierarchy",
         about: "the same with two levels above them, and edges that change",
         run: series::hierarchy,
+    },
+    Bench {
+        name: "edge-moves",
+        about: "edges that move 100,000 counters' 40 buckets each, while these are read",
+        run: moves::run,
     },
     Bench {
         name: "postgres",

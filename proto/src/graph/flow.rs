@@ -74,12 +74,15 @@ enum Stage {
     Pairing(Pairing),
 }
 
-/// Finds u and its ancestors, v and its descendants, and what u reaches without the edge.
+/// Finds u and its ancestors, v and its descendants, and what of these u reaches without the edge.
 #[derive(Clone, Debug)]
 struct Gathering {
     above: Reach,
     below: Reach,
+    /// What u reaches without the edge.
     beside: Reach,
+    /// What reaches v or a descendant of it without the edge; begun when these are known.
+    against: Option<Reach>,
 }
 
 /// Goes through the pairs.
@@ -90,6 +93,8 @@ struct Pairing {
     /// What v reaches (v included) and u does not without the edge, ascending.
     below: Vec<Vertex>,
     probe: Probe,
+    /// What reaches any of `below` without the edge, and maybe more. Who is not in it when it is complete need not be probed.
+    against: Reach,
     /// The pair that comes next: positions in `above` and `below`.
     next: (usize, usize),
     /// Whether the probe of this `above` has been started.
@@ -258,12 +263,13 @@ impl Moving {
         let Edge { from, to } = *change.edge();
         let stage = if is_real {
             Stage::Gathering(Gathering {
-                above: Reach::new(Way::Up, from),
-                below: Reach::new(Way::Down, to),
-                beside: Reach::new(Way::Down, from),
+                above: Reach::new(Way::Up, [from]),
+                below: Reach::new(Way::Down, [to]),
+                beside: Reach::new(Way::Down, [from]),
+                against: None,
             })
         } else {
-            Stage::Pairing(Pairing::new(Vec::new(), Found::default(), from, None))
+            Stage::Pairing(Pairing::new(Vec::new(), Found::default(), Reach::new(Way::Up, []), from, None))
         };
         Moving { change, stage }
     }
@@ -278,18 +284,18 @@ impl Moving {
     /// Works on within the budget; whether the change is done.
     fn run(&mut self, dag: &Dag, done: Option<Pair>, budget: &mut usize, pairs: &mut Vec<Pair>) -> bool {
         if let Stage::Gathering(gathering) = &mut self.stage {
-            let Gathering { above, below, beside } = gathering;
-            if !(above.run(dag, budget) && below.run(dag, budget) && beside.run(dag, budget)) {
+            if !gathering.run(dag, self.change.edge().from, budget) {
                 return false;
             }
+            let Gathering { above, below, beside, against } = gathering;
             let ignores_paths = match self.change {
                 EdgeChange::Insert(_) => bites(Bug::DiamondCountedTwice),
                 EdgeChange::Remove(_) => bites(Bug::RemovedThoughReached),
             };
             let below = std::mem::take(&mut below.seen);
             let below = if ignores_paths { below } else { below.without(&beside.seen) };
-            let above = above.seen.ascending();
-            self.stage = Stage::Pairing(Pairing::new(above, below, self.change.edge().from, done));
+            let (above, against) = (above.seen.ascending(), against.take().expect("it was begun"));
+            self.stage = Stage::Pairing(Pairing::new(above, below, against, self.change.edge().from, done));
         }
         let Stage::Pairing(pairing) = &mut self.stage else { return false };
         pairing.run(dag, budget, pairs)
@@ -298,11 +304,48 @@ impl Moving {
     fn heap_bytes(&self) -> usize {
         let of_reach = |reach: &Reach| reach.seen.heap_bytes() + 4 * reach.found.capacity();
         match &self.stage {
-            Stage::Gathering(Gathering { above, below, beside }) => {
-                of_reach(above) + of_reach(below) + of_reach(beside)
+            Stage::Gathering(Gathering { above, below, beside, against }) => {
+                of_reach(above) + of_reach(below) + of_reach(beside) + against.as_ref().map_or(0, of_reach)
             }
             Stage::Pairing(pairing) => {
-                4 * (pairing.above.capacity() + pairing.below.capacity()) + pairing.probe.heap_bytes()
+                let of_lists = 4 * (pairing.above.capacity() + pairing.below.capacity());
+                of_lists + pairing.probe.heap_bytes() + of_reach(&pairing.against)
+            }
+        }
+    }
+}
+
+/// So many edges, and no more than half of what is left, are looked at from one end before the other end has its turn.
+const PORTION: usize = 64;
+
+/// A portion of a search; whether it is over.
+fn portion(budget: &mut usize, search: impl FnOnce(&mut usize) -> bool) -> bool {
+    let given = PORTION.min(budget.div_ceil(2));
+    let mut left = given;
+    let is_over = search(&mut left);
+    *budget -= given - left;
+    is_over
+}
+
+impl Gathering {
+    /// Whether all is found. What u reaches of v and its descendants is sought from both ends in turn, as either may have very many
+    /// neighbours: it is known when u has been followed to the ends, and when nothing against the edges comes from u.
+    fn run(&mut self, dag: &Dag, from: Vertex, budget: &mut usize) -> bool {
+        let Gathering { above, below, beside, against } = self;
+        if !(above.run(dag, budget) && below.run(dag, budget)) {
+            return false;
+        }
+        let against = against.get_or_insert_with(|| Reach::new(Way::Up, below.found.iter().copied()));
+        loop {
+            if portion(budget, |left| beside.run(dag, left)) {
+                return true;
+            }
+            if portion(budget, |left| against.run(dag, left)) && !against.seen.has(from) {
+                // What was found beside is none of those, as far as it was looked for.
+                return true;
+            }
+            if *budget == 0 {
+                return false;
             }
         }
     }
@@ -310,7 +353,7 @@ impl Moving {
 
 impl Pairing {
     /// Begins behind the last pair that is done.
-    fn new(above: Vec<Vertex>, wanted: Found, from: Vertex, done: Option<Pair>) -> Pairing {
+    fn new(above: Vec<Vertex>, wanted: Found, against: Reach, from: Vertex, done: Option<Pair>) -> Pairing {
         let below = wanted.ascending();
         let next = done.map_or((0, 0), |done| {
             let at = above.partition_point(|&vertex| vertex < done.from);
@@ -318,7 +361,23 @@ impl Pairing {
         });
         // The edge's beginning reaches nothing of what is below without the edge: that was left out.
         let probe = Probe::new(wanted, from);
-        Pairing { above, below, probe, next, is_probing: false }
+        Pairing { above, below, probe, against, next, is_probing: false }
+    }
+
+    /// Whether it is known which of `below` a vertex reaches: from both ends in turn, as in [`Gathering::run`].
+    fn search(&mut self, dag: &Dag, from: Vertex, budget: &mut usize) -> bool {
+        loop {
+            if portion(budget, |left| self.probe.run(dag, left)) {
+                return true;
+            }
+            if portion(budget, |left| self.against.run(dag, left)) && !self.against.seen.has(from) {
+                self.probe.reaches_nothing(from);
+                return true;
+            }
+            if *budget == 0 {
+                return false;
+            }
+        }
     }
 
     fn run(&mut self, dag: &Dag, budget: &mut usize, pairs: &mut Vec<Pair>) -> bool {
@@ -330,7 +389,7 @@ impl Pairing {
                 self.probe.start(from);
                 self.is_probing = true;
             }
-            if !self.probe.run(dag, budget) {
+            if !self.search(dag, from, budget) {
                 return false;
             }
             while let Some(&to) = self.below.get(self.next.1) {

@@ -169,7 +169,7 @@ impl Scratch {
     }
 }
 
-/// All that can be reached from a vertex, itself included, in portions.
+/// All that can be reached from some vertices, themselves included, in portions.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     way: Way,
@@ -181,10 +181,10 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub fn new(way: Way, start: Vertex) -> Reach {
+    pub fn new(way: Way, starts: impl IntoIterator<Item = Vertex>) -> Reach {
         let mut seen = Found::default();
-        seen.set(start);
-        Reach { way, seen, found: vec![start], at: 0, behind: None }
+        let found = starts.into_iter().filter(|&start| seen.set(start)).collect();
+        Reach { way, seen, found, at: 0, behind: None }
     }
 
     /// Goes on for as many neighbours as the budget has; whether all is found.
@@ -237,13 +237,23 @@ impl Probe {
     }
 
     pub fn start(&mut self, from: Vertex) {
+        self.forget();
+        if !self.dead.has(from) {
+            self.stack.push(Frame { vertex: from, behind: None, is_live: false });
+        }
+    }
+
+    fn forget(&mut self) {
         for vertex in self.found.drain(..) {
             self.seen.clear(vertex);
         }
         self.stack.clear();
-        if !self.dead.has(from) {
-            self.stack.push(Frame { vertex: from, behind: None, is_live: false });
-        }
+    }
+
+    /// It is known of the present start that it reaches none of the wanted, however far the search has come.
+    pub fn reaches_nothing(&mut self, start: Vertex) {
+        self.forget();
+        self.dead.set(start);
     }
 
     /// Goes on for as many edges as the budget has; whether all is found.
