@@ -95,10 +95,10 @@ impl Move {
     }
 
     fn samples(&self) -> Vec<Sample> {
-        let seconds = |of: &Histogram<u64>| of.max() as f64 / 1e6;
-        let asked = |how| Asked::cost(format!("edge with {} x {DAYS} buckets {how}, the longest", self.what), "s");
+        let ms = |of: &Histogram<u64>| of.max() as f64 / 1e3;
+        let asked = |how| Asked::cost(format!("edge with {} x {DAYS} buckets {how}, the longest", self.what), "ms");
         let took = ["put in", "taken away"].into_iter().zip(&self.took);
-        let times = took.map(|(how, took)| asked(how).must(10.0).aim(3.0).is(seconds(took)));
+        let times = took.map(|(how, took)| asked(how).must(10_000.0).aim(3_000.0).is(ms(took)));
         let rounds = Asked::rate(format!("such changes, {}", self.what), "");
         times.chain([rounds.is((self.took[0].len() + self.took[1].len()) as f64)]).collect()
     }
