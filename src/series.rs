@@ -243,9 +243,10 @@ impl Series {
             let page = self.aggregator.with_ledger(|ledger| {
                 self.aggregator.with_core(|core| {
                     let (mut order, view) = (lock(&self.order), core.view());
-                    let is_whole = order.catch_up(view.table(), CATCH_UP_MAX);
-                    is_whole
-                        .then(|| scan(&order, view.table(), keys, most, |counter| is_counted(view, ledger, counter)))
+                    let is_whole = order.catch_up(view.cells().table(), CATCH_UP_MAX);
+                    is_whole.then(|| {
+                        scan(&order, view.cells().table(), keys, most, |counter| is_counted(view, ledger, counter))
+                    })
                 })
             });
             match page {
@@ -260,7 +261,7 @@ impl Series {
         loop {
             let slots = self.aggregator.with_core(|core| {
                 let (mut order, view) = (lock(&self.order), core.view());
-                let is_whole = order.catch_up(view.table(), CATCH_UP_MAX);
+                let is_whole = order.catch_up(view.cells().table(), CATCH_UP_MAX);
                 is_whole.then(|| view.loads().map(|load| slot_body(&load, &order, view)).collect())
             });
             match slots {
@@ -316,7 +317,7 @@ impl Series {
 
 fn slot_body(load: &Load<'_>, order: &KeyOrder, view: &View) -> SlotBody {
     let Load { range, weight, shares } = load;
-    let before = |counter: &CounterName| order.count_before(view.table(), counter);
+    let before = |counter: &CounterName| order.count_before(view.cells().table(), counter);
     let (first, end) = (range.from.map_or(0, before), range.before.map_or_else(|| order.len(), before));
     SlotBody {
         slot: range.shard.0,

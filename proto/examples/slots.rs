@@ -23,6 +23,8 @@ use tidemark_proto::view::View;
 const RANGES: [usize; 3] = [1, 4, 16];
 const TURNS: usize = 9;
 const INCREMENTS: usize = 1_000_000;
+/// What is raised between two looks at totals: about a chunk of a feed.
+const CHUNK: usize = 8_192;
 const BEGIN_S: i64 = 1_700_000_000;
 
 /// CPU time of this thread, nanoseconds, from the kernel.
@@ -85,8 +87,8 @@ impl Bench {
         view.cut(ranges(count));
         view.on_time(now);
         let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
-        let valve = view.valve(ValveId { group, lane: 0 }).expect("room");
-        let slot = |leaf| view.slot(&name('a', leaf).total()).expect("room");
+        let valve = view.change(|cells| cells.valve(ValveId { group, lane: 0 }).expect("room"));
+        let slot = |leaf| view.change(|cells| cells.slot(&name('a', leaf).total()).expect("room"));
         let slots: Vec<u32> = (0..graph.leaves).map(slot).collect();
         view.on_start(ledger);
         let counts = vec![0; slots.len()];
@@ -106,9 +108,13 @@ impl Bench {
             work.push((self.slots[leaf], self.counts[leaf], row.clone()));
         }
         let since = cpu_ns();
-        for (slot, count, row) in &work {
-            self.view.merge(*slot, self.valve, *count);
-            self.view.merge_row(*slot, self.valve, row);
+        for part in work.chunks(CHUNK) {
+            self.view.change(|cells| {
+                for (slot, count, row) in part {
+                    cells.merge(*slot, self.valve, *count);
+                    cells.merge_row(*slot, self.valve, row);
+                }
+            });
         }
         self.ns.push((cpu_ns() - since) / INCREMENTS as u64);
     }

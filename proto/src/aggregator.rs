@@ -308,7 +308,7 @@ impl AggregatorCore {
     /// Everything that is due.
     fn run(&mut self, now: Time, ledger: &Ledger) {
         self.run_feeds(now);
-        self.gossip.tick(now, &self.view);
+        self.gossip.tick(now, self.view.cells());
         while let Some((peer, msg)) = self.gossip.poll_output() {
             self.outputs.push_back(Output::Peer { peer, msg });
         }
@@ -409,7 +409,7 @@ impl AggregatorCore {
 
     fn on_peer(&mut self, now: Time, peer: AggregatorId, msg: PeerMsg, ledger: &Ledger) {
         match msg {
-            PeerMsg::Digest(digest) => self.gossip.on_digest(now, &self.view, peer, &digest),
+            PeerMsg::Digest(digest) => self.gossip.on_digest(now, self.view.cells(), peer, &digest),
             PeerMsg::Delta(delta) => self.on_delta(now, peer, &delta),
             PeerMsg::Propose(cmds) => self.on_proposed_by(now, peer, cmds),
             PeerMsg::Recall(recall) if self.leader() == Some(peer) => self.forward_recall(&recall, ledger),
@@ -419,7 +419,8 @@ impl AggregatorCore {
     }
 
     fn on_delta(&mut self, now: Time, from: AggregatorId, delta: &Delta) {
-        let raised = self.gossip.on_delta(now, &mut self.view, from, delta);
+        let AggregatorCore { view, gossip, .. } = self;
+        let raised = view.change(|cells| gossip.on_delta(now, cells, from, delta));
         raised.into_iter().for_each(|slot| self.checkpoint.touch(slot));
         if !delta.cells.is_empty() {
             self.graph_at.get_or_insert(now);

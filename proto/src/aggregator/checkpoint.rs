@@ -14,7 +14,7 @@ use crate::numbers::Numbers;
 use crate::series::Row;
 use crate::table::CellTable;
 use crate::time::{Span, Time};
-use crate::view::{NotedLimit, View};
+use crate::view::{Cells, NotedLimit, View};
 use crate::wire::WireError;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,8 +176,8 @@ pub(super) fn limit_row(counter: &CounterName, limit: &NotedLimit) -> (Vec<u8>, 
     (key, bytes_of(limit))
 }
 
-pub(super) fn buckets_row(view: &View, number: u32) -> (Vec<u8>, Vec<u8>) {
-    let (slot, valve, row) = view.row(number);
+pub(super) fn buckets_row(cells: &Cells, number: u32) -> (Vec<u8>, Vec<u8>) {
+    let (slot, valve, row) = cells.row(number);
     buckets_at_rest(number, slot, valve, row)
 }
 
@@ -217,16 +217,16 @@ impl AggregatorCore {
         (self.checkpoint.due, self.checkpoint.begun) = (None, now);
         self.checkpoint.flushes.begun = self.checkpoint.flushes.asked;
         let (cells, mut head) = (self.view.cells(), Rows::new());
-        let names = self.checkpoint.cells / NAMES_PER_ROW..cells.div_ceil(NAMES_PER_ROW);
-        let names = if self.checkpoint.cells < cells { names } else { 0..0 };
-        self.checkpoint.cells = cells;
-        if self.checkpoint.valves < self.view.valves().len() {
-            self.checkpoint.valves = self.view.valves().len();
-            head.push((vec![VALVES], bytes_of(self.view.valves())));
+        let names = self.checkpoint.cells / NAMES_PER_ROW..cells.len().div_ceil(NAMES_PER_ROW);
+        let names = if self.checkpoint.cells < cells.len() { names } else { 0..0 };
+        self.checkpoint.cells = cells.len();
+        if self.checkpoint.valves < cells.valves().len() {
+            self.checkpoint.valves = cells.valves().len();
+            head.push((vec![VALVES], bytes_of(cells.valves())));
         }
-        if self.checkpoint.namespaces < self.view.table().namespaces().len() {
-            self.checkpoint.namespaces = self.view.table().namespaces().len();
-            head.push((vec![NAMESPACES], bytes_of(self.view.table().namespaces())));
+        if self.checkpoint.namespaces < cells.table().namespaces().len() {
+            self.checkpoint.namespaces = cells.table().namespaces().len();
+            head.push((vec![NAMESPACES], bytes_of(cells.table().namespaces())));
         }
         let cursors: Vec<(GroupId, LogIndex)> = self.feeds.iter().map(|(&group, feed)| (group, feed.cursor)).collect();
         let closing = vec![
@@ -234,7 +234,7 @@ impl AggregatorCore {
             (vec![VERSIONS], bytes_of(&self.gossip.foreign_state())),
             (vec![STREAM], bytes_of(&self.gossip.stream_state())),
         ];
-        let (blocks, buckets) = (self.checkpoint.blocks.take(), self.view.take_dirty_rows());
+        let (blocks, buckets) = (self.checkpoint.blocks.take(), self.view.change(Cells::take_dirty_rows));
         let mut making = Making { head, names, blocks, buckets, closing, whole: 0, part_at: now };
         making.whole = making.left();
         making
@@ -244,7 +244,7 @@ impl AggregatorCore {
     fn give_part(&mut self, mut making: Making) {
         let mut rows = std::mem::take(&mut making.head);
         // Rows of buckets lack what was dropped by then.
-        rows.push((vec![TIME], bytes_of(&self.view.time())));
+        rows.push((vec![TIME], bytes_of(&self.view.cells().time())));
         let limits = self.view.limits_mut().take_dirty();
         for (counter, limit) in &limits {
             rows.push(limit_row(counter, limit));
@@ -272,20 +272,20 @@ impl AggregatorCore {
 
     /// Of what was there when the checkpoint began, as it is now.
     fn next_row(&self, making: &mut Making) -> Option<(Vec<u8>, Vec<u8>)> {
-        let (view, cells) = (&self.view, self.checkpoint.cells);
+        let (cells, known) = (self.view.cells(), self.checkpoint.cells);
         if let Some(block) = making.names.next() {
-            let slots = slots_of(block, NAMES_PER_ROW, cells);
-            return Some((block_key(NAMES, block), view.table().records(slots.start, slots.end).to_vec()));
+            let slots = slots_of(block, NAMES_PER_ROW, known);
+            return Some((block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec()));
         }
         // Before components, so that a whole checkpoint has no bucket that is not in its component.
         if let Some(number) = making.buckets.pop() {
-            return Some(buckets_row(view, number));
+            return Some(buckets_row(cells, number));
         }
         let block = making.blocks.pop()?;
         // What a valve that is new since then has raised is touched, and comes with the next checkpoint.
         let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.checkpoint.valves;
-        let of_slot = |slot| view.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
-        let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, cells).map(of_slot).collect();
+        let of_slot = |slot| cells.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
+        let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, known).map(of_slot).collect();
         Some((block_key(CELLS, block), bytes_of(&components)))
     }
 
@@ -338,11 +338,11 @@ impl Recovery {
 
 /// A view being read back.
 pub(super) struct Loaded {
-    pub(super) view: View,
+    pub(super) cells: Cells,
     pub(super) cursors: Vec<(GroupId, LogIndex)>,
     versions: Vec<(AggregatorId, Version)>,
     stream: Option<StreamState>,
-    limits: BTreeSet<CounterName>,
+    limits: BTreeMap<CounterName, NotedLimit>,
 }
 
 impl Loaded {
@@ -358,8 +358,8 @@ impl Loaded {
         if valves.iter().collect::<BTreeSet<_>>().len() < valves.len() || valves.len() > VALVES_MAX {
             return Err(malformed(&[VALVES], &"a valve twice, or more than allowed"));
         }
-        let view = View::load(config.own, CellTable::with_namespaces(config.seed, namespaces), &valves);
-        Ok(Loaded { view, cursors: Vec::new(), versions: Vec::new(), stream: None, limits: BTreeSet::new() })
+        let cells = Cells::load(CellTable::with_namespaces(config.seed, namespaces), &valves);
+        Ok(Loaded { cells, cursors: Vec::new(), versions: Vec::new(), stream: None, limits: BTreeMap::new() })
     }
 
     /// Takes the rows in the order of their keys: names before components.
@@ -374,13 +374,11 @@ impl Loaded {
                 self.stream = Some(stream);
             }
             [VERSIONS] => self.versions = parse(key, value)?,
-            [TIME] => self.view.on_time(parse(key, value)?),
+            [TIME] => self.cells.on_time(parse(key, value)?),
             [LIMIT, counter @ ..] => {
-                let (counter, limit): (CounterName, NotedLimit) = (parse(key, counter)?, parse(key, value)?);
-                self.view.limits_mut().restore(counter.clone(), limit);
-                self.limits.insert(counter);
+                self.limits.insert(parse(key, counter)?, parse(key, value)?);
             }
-            [NAMES, ..] => self.view.load_names(value).map_err(|error| malformed(key, &error))?,
+            [NAMES, ..] => self.cells.load_names(value).map_err(|error| malformed(key, &error))?,
             [CELLS, block @ ..] => self.take_cells(key, block, value)?,
             [BUCKETS, number @ ..] => self.take_buckets(key, number, value)?,
             _ => return Err(RowError::Unknown { key: key.to_vec() }),
@@ -393,14 +391,14 @@ impl Loaded {
         let block = block.map_err(|_| malformed(key, &"a block's number has four bytes"))?;
         let cells: Vec<Vec<(u16, u64)>> = parse(key, value)?;
         for (slot, components) in (u64::from(block) * u64::from(BLOCK_CELLS)..).zip(cells) {
-            if slot >= u64::from(self.view.cells()) {
+            if slot >= u64::from(self.cells.len()) {
                 return Err(malformed(key, &"components of a cell without a name"));
             }
             for (valve, value) in components {
-                if usize::from(valve) >= self.view.valves().len() {
+                if usize::from(valve) >= self.cells.valves().len() {
                     return Err(malformed(key, &"component of an unknown valve"));
                 }
-                self.view.merge(slot as u32, valve, value);
+                self.cells.load_component(slot as u32, valve, value);
             }
         }
         Ok(())
@@ -410,26 +408,30 @@ impl Loaded {
         let number = number.try_into().map(u32::from_be_bytes);
         let number = number.map_err(|_| malformed(key, &"a row's number has four bytes"))?;
         let (slot, valve, pieces): (u32, u16, Vec<Row>) = parse(key, value)?;
-        if slot >= self.view.cells() || usize::from(valve) >= self.view.valves().len() {
+        if slot >= self.cells.len() || usize::from(valve) >= self.cells.valves().len() {
             return Err(malformed(key, &"buckets of an unknown cell or valve"));
         }
         let row = Row::from_buckets(pieces.iter().flat_map(Row::buckets));
-        let loaded = self.view.load_row(number, slot, valve, row);
+        let loaded = self.cells.load_row(number, slot, valve, row);
         loaded.then_some(()).ok_or(malformed(key, &"rows before it are missing, or it is there twice"))
     }
 
     fn build(self, config: AggregatorConfig) -> AggregatorCore {
         let mut gossip = Gossip::new(config.own, config.epoch, config.gossip.clone(), config.seed);
         match self.stream {
-            Some(stream) => gossip.resume(stream, self.versions, &self.view),
+            Some(stream) => gossip.resume(stream, self.versions, &self.cells),
             None => gossip.begin_with_walk(),
         }
         let feeds = self.cursors.into_iter().map(|(group, cursor)| (group, Feed::at(cursor))).collect();
-        let mut core = AggregatorCore::with_state(config, self.view, gossip, feeds);
-        core.checkpoint.valves = core.view.valves().len();
-        core.checkpoint.cells = core.view.cells();
-        core.checkpoint.namespaces = core.view.table().namespaces().len();
-        core.checkpoint.persisted = self.limits;
+        let mut view = View::with_cells(config.own, self.cells);
+        for (counter, limit) in &self.limits {
+            view.limits_mut().restore(counter.clone(), limit.clone());
+        }
+        let mut core = AggregatorCore::with_state(config, view, gossip, feeds);
+        core.checkpoint.valves = core.view.cells().valves().len();
+        core.checkpoint.cells = core.view.cells().len();
+        core.checkpoint.namespaces = core.view.cells().table().namespaces().len();
+        core.checkpoint.persisted = self.limits.into_keys().collect();
         core
     }
 }

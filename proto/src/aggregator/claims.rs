@@ -22,7 +22,7 @@ impl AggregatorCore {
         self.view.on_time(UnixTime::from_wall(wall));
         self.view.expire_totals(ledger);
         self.graph_at.get_or_insert(now);
-        if self.view.has_dirty_rows() {
+        if self.view.cells().has_dirty_rows() {
             self.checkpoint.moved(now, self.config.checkpoint_interval);
         }
         let Some(since) = self.led_since else { return };

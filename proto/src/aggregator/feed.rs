@@ -7,7 +7,7 @@ use crate::ledger::Ledger;
 use crate::limits::COMPONENT_MAX;
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup};
 use crate::time::{Span, Time};
-use crate::view::{Merged, View};
+use crate::view::{Cells, Merged};
 use crate::warm;
 use std::collections::BTreeSet;
 
@@ -61,6 +61,11 @@ impl Feed {
         self.cursor == cursor && self.walk.is_none() && self.rows_told == 0
     }
 
+    /// A slot of the group as the view's.
+    fn slot(&self, of_group: u32) -> Option<u32> {
+        self.slots.get(of_group as usize).copied()
+    }
+
     fn pull(&self, group: GroupId, bytes_max: u32) -> FeedPull {
         let slots_known = self.slots.len() as u32;
         FeedPull { group, cursor: self.cursor, walk: self.walk, slots_known, bytes_max, rows_told: self.rows_told }
@@ -79,7 +84,7 @@ impl AggregatorCore {
     /// Whether a group is known to have heard of a counter's generation.
     pub(super) fn has_heard(&self, group: GroupId, counter: &CounterName, generation: u32) -> bool {
         let named = |slot| self.feeds.get(&group).is_some_and(|feed| feed.begun.contains(&slot));
-        generation == 0 || self.view.table().find_total(counter, generation).is_some_and(named)
+        generation == 0 || self.view.cells().table().find_total(counter, generation).is_some_and(named)
     }
 
     /// Asks every connected group for what is new, one pull at a time.
@@ -121,70 +126,73 @@ impl AggregatorCore {
     /// Names of the group's slots; false when the view's table is full.
     fn learn_slots(&mut self, group: GroupId, chunk: &FeedChunk) -> bool {
         let Some(feed) = self.feeds.get_mut(&group) else { return false };
-        let known = feed.slots.len().saturating_sub(chunk.first_slot as usize);
-        for cell in chunk.cells.iter().skip(known) {
-            match self.view.slot(cell) {
-                Ok(slot) => feed.slots.push(slot),
-                Err(_) => return false,
+        self.view.change(|cells| {
+            let known = feed.slots.len().saturating_sub(chunk.first_slot as usize);
+            for cell in chunk.cells.iter().skip(known) {
+                let Ok(slot) = cells.slot(cell) else { return false };
+                feed.slots.push(slot);
+                if cell.generation > 0 {
+                    feed.begun.insert(slot);
+                }
             }
-            if cell.generation > 0 {
-                feed.begun.extend(feed.slots.last());
-            }
-        }
-        true
+            true
+        })
     }
 
     /// False when the view can take no further valve.
     fn learn_valves(&mut self, group: GroupId, chunk: &FeedChunk) -> bool {
         let lanes = chunk.components.iter().map(|&(_, lane, _)| lane).chain(chunk.rows.iter().map(|row| row.1));
-        lanes.into_iter().all(|lane| self.view.valve(ValveId { group, lane }).is_ok())
+        self.view.change(|cells| lanes.into_iter().all(|lane| cells.valve(ValveId { group, lane }).is_ok()))
     }
 
     fn merge_chunk(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) {
-        let mut raised: Vec<Fed> = Vec::new();
-        for (at, &(slot, lane, value)) in chunk.components.iter().enumerate() {
-            self.warm(group, &chunk.components, at, |view, slot| view.warm(slot));
-            let Some((slot, valve)) = self.place_of(group, slot, lane) else { continue };
-            if value <= COMPONENT_MAX && self.view.merge(slot, valve, value) == Merged::Raised {
-                raised.push(Fed { slot, valve, rows: Vec::new() });
-                self.checkpoint.touch(slot);
+        let AggregatorCore { view, feeds, checkpoint, .. } = self;
+        let Some(feed) = feeds.get(&group) else { return };
+        let raised = view.change(|cells| {
+            let mut raised = merge_components(cells, feed, chunk);
+            raised.iter().for_each(|fed| checkpoint.touch(fed.slot));
+            if !chunk.rows.is_empty() {
+                merge_rows(cells, feed, chunk, &mut raised);
             }
-        }
-        if !chunk.rows.is_empty() {
-            self.merge_rows(group, chunk, &mut raised);
-        }
+            raised
+        });
         self.gossip.on_fed(now, raised);
         self.heard.on_raised(now, &mut self.view);
     }
+}
 
-    /// What changed in rows goes with the component, as both have changed in one entry.
-    fn merge_rows(&mut self, group: GroupId, chunk: &FeedChunk, raised: &mut Vec<Fed>) {
-        let mut places: Vec<((u32, u16), usize)> =
-            raised.iter().enumerate().map(|(at, fed)| ((fed.slot, fed.valve), at)).collect();
-        places.sort_unstable();
-        for (at, (slot, lane, row)) in chunk.rows.iter().enumerate() {
-            self.warm(group, &chunk.rows, at, |view, slot| view.warm_row(slot));
-            let Some((slot, valve)) = self.place_of(group, *slot, *lane) else { continue };
-            let Some(by) = self.view.merge_row(slot, valve, row) else { continue };
-            let parts = by.parts.iter().map(|&part| (by.number, part));
-            match places.binary_search_by_key(&(slot, valve), |&(of, _)| of) {
-                Ok(found) => raised[places[found].1].rows.extend(parts),
-                Err(_) => raised.push(Fed { slot, valve, rows: parts.collect() }),
-            }
+fn merge_components(cells: &mut Cells, feed: &Feed, chunk: &FeedChunk) -> Vec<Fed> {
+    let mut raised = Vec::new();
+    for (at, &(slot, lane, value)) in chunk.components.iter().enumerate() {
+        warm::ahead(&chunk.components, at, |&(slot, ..)| feed.slot(slot).map_or(0, |slot| cells.warm(slot)));
+        let Some((slot, valve)) = place_of(cells, feed, ValveId { group: chunk.group, lane }, slot) else { continue };
+        if value <= COMPONENT_MAX && cells.merge(slot, valve, value) == Merged::Raised {
+            raised.push(Fed { slot, valve, rows: Vec::new() });
         }
     }
+    raised
+}
 
-    /// Reads ahead what the next parts of a chunk will be merged into.
-    fn warm<T>(&self, group: GroupId, parts: &[(u32, u8, T)], at: usize, read: impl Fn(&View, u32) -> u64) {
-        let Some(feed) = self.feeds.get(&group) else { return };
-        warm::ahead(parts, at, |&(slot, ..)| feed.slots.get(slot as usize).map_or(0, |&slot| read(&self.view, slot)));
+/// What changed in rows goes with the component, as both have changed in one entry.
+fn merge_rows(cells: &mut Cells, feed: &Feed, chunk: &FeedChunk, raised: &mut Vec<Fed>) {
+    let mut places: Vec<((u32, u16), usize)> =
+        raised.iter().enumerate().map(|(at, fed)| ((fed.slot, fed.valve), at)).collect();
+    places.sort_unstable();
+    for (at, &(slot, lane, ref row)) in chunk.rows.iter().enumerate() {
+        warm::ahead(&chunk.rows, at, |&(slot, ..)| feed.slot(slot).map_or(0, |slot| cells.warm_row(slot)));
+        let Some((slot, valve)) = place_of(cells, feed, ValveId { group: chunk.group, lane }, slot) else { continue };
+        let Some(by) = cells.merge_row(slot, valve, row) else { continue };
+        let parts = by.parts.iter().map(|&part| (by.number, part));
+        match places.binary_search_by_key(&(slot, valve), |&(of, _)| of) {
+            Ok(found) => raised[places[found].1].rows.extend(parts),
+            Err(_) => raised.push(Fed { slot, valve, rows: parts.collect() }),
+        }
     }
+}
 
-    /// A slot and a lane of a group, as a slot and a valve of the view.
-    fn place_of(&mut self, group: GroupId, slot: u32, lane: u8) -> Option<(u32, u16)> {
-        let slot = self.feeds.get(&group).and_then(|feed| feed.slots.get(slot as usize)).copied()?;
-        Some((slot, self.view.valve(ValveId { group, lane }).ok()?))
-    }
+/// A slot and a valve of a group, as a slot and a number of the view.
+fn place_of(cells: &mut Cells, feed: &Feed, valve: ValveId, slot: u32) -> Option<(u32, u16)> {
+    Some((feed.slot(slot)?, cells.valve(valve).ok()?))
 }
 
 /// Whether every slot that the chunk speaks of is known, or named in it.

@@ -9,7 +9,7 @@ use super::checkpoint::{Loaded, Rows, block_key, buckets_row, bytes_of, limit_ro
 use super::{AggregatorConfig, RowError};
 use crate::ids::{Bucket, CellId, CounterName, DcId, GroupId, Half, LogIndex};
 use crate::limits::COMPONENT_MAX;
-use crate::view::{MergeError, NotedLimit, View};
+use crate::view::{Cells, MergeError, NotedLimit, View};
 use std::collections::BTreeMap;
 
 /// Whether a row of a view's checkpoint belongs into an image.
@@ -68,7 +68,8 @@ impl ImageReader {
             Some(loaded) => loaded,
             None => Loaded::new(&self.config, &mut self.head)?,
         };
-        Ok(ViewImage { cursors: loaded.cursors.into_iter().collect(), view: loaded.view })
+        let view = View::with_cells(self.config.own, loaded.cells);
+        Ok(ViewImage { cursors: loaded.cursors.into_iter().collect(), view })
     }
 }
 
@@ -89,30 +90,21 @@ impl ViewImage {
 
     /// Merges what another one holds: of each component the maximum.
     pub fn merge(&mut self, other: &ViewImage) -> Result<(), MergeError> {
-        for slot in 0..other.view.cells() {
-            let own = self.view.slot(&other.view.name(slot))?;
-            for (valve, value) in other.view.components(slot) {
-                let valve = self.view.valve(other.view.valves()[usize::from(valve)])?;
-                self.view.merge(own, valve, value.min(COMPONENT_MAX));
-            }
-            for (_, valve, row) in other.view.rows_of(slot) {
-                let valve = self.view.valve(other.view.valves()[usize::from(valve)])?;
-                self.view.merge_row(own, valve, row);
-            }
-        }
-        Ok(())
+        let other = other.view.cells();
+        (0..other.len()).try_for_each(|slot| self.view.change(|cells| merge_cell(cells, other, slot)))
     }
 
     /// All-time totals, by counter and generation, in order: the sum of the up half's components.
     pub fn totals(&self) -> BTreeMap<(CounterName, u32), u64> {
-        let total = |slot| match self.view.name(slot) {
+        let cells = self.view.cells();
+        let total = |slot| match cells.name(slot) {
             CellId { counter, generation, half: Half::Up, bucket: Bucket::Total } => {
                 Some(((counter, generation), slot))
             }
             _ => None,
         };
-        let named = (0..self.view.cells()).filter_map(total);
-        named.map(|(name, slot)| (name, self.view.sum(slot))).collect()
+        let named = (0..cells.len()).filter_map(total);
+        named.map(|(name, slot)| (name, cells.sum(slot))).collect()
     }
 
     /// Rows by which a view that begins with an image shows no more of counters with milestones than the ledger is sure of, until its
@@ -126,21 +118,34 @@ impl ViewImage {
     /// The rows that an empty view begins with to hold the same, in the order of their keys. It tells everybody, as one that knows of
     /// no stream.
     pub fn rows(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
-        let (view, cells) = (&self.view, self.view.cells());
+        let (cells, len) = (self.view.cells(), self.view.cells().len());
         let head: Rows =
-            vec![(vec![NAMESPACES], bytes_of(view.table().namespaces())), (vec![VALVES], bytes_of(view.valves()))];
-        let names = (0..cells.div_ceil(NAMES_PER_ROW)).map(move |block| {
-            let slots = slots_of(block, NAMES_PER_ROW, cells);
-            (block_key(NAMES, block), view.table().records(slots.start, slots.end).to_vec())
+            vec![(vec![NAMESPACES], bytes_of(cells.table().namespaces())), (vec![VALVES], bytes_of(cells.valves()))];
+        let names = (0..len.div_ceil(NAMES_PER_ROW)).map(move |block| {
+            let slots = slots_of(block, NAMES_PER_ROW, len);
+            (block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec())
         });
-        let blocks = (0..cells.div_ceil(BLOCK_CELLS)).map(move |block| {
-            let of_slot = |slot| view.components(slot).collect::<Vec<(u16, u64)>>();
-            let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, cells).map(of_slot).collect();
+        let blocks = (0..len.div_ceil(BLOCK_CELLS)).map(move |block| {
+            let of_slot = |slot| cells.components(slot).collect::<Vec<(u16, u64)>>();
+            let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, len).map(of_slot).collect();
             (block_key(CELLS, block), bytes_of(&components))
         });
-        let buckets = (0..view.rows_len()).map(|number| buckets_row(view, number));
+        let buckets = (0..cells.rows_len()).map(|number| buckets_row(cells, number));
         head.into_iter().chain(names).chain(blocks).chain(buckets)
     }
+}
+
+fn merge_cell(cells: &mut Cells, other: &Cells, slot: u32) -> Result<(), MergeError> {
+    let own = cells.slot(&other.name(slot))?;
+    for (valve, value) in other.components(slot) {
+        let valve = cells.valve(other.valves()[usize::from(valve)])?;
+        cells.merge(own, valve, value.min(COMPONENT_MAX));
+    }
+    for (_, valve, row) in other.rows_of(slot) {
+        let valve = cells.valve(other.valves()[usize::from(valve)])?;
+        cells.merge_row(own, valve, row);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -160,9 +165,8 @@ mod tests {
     fn image(components: &[(u8, u16, u64)]) -> ViewImage {
         let mut image = ViewImage::empty(DcId(0), 7);
         for &(cell, valve, value) in components {
-            let slot = image.view.slot(&counter(cell).total()).unwrap();
-            let valve = image.view.valve(ValveId { group: group(valve), lane: 0 }).unwrap();
-            image.view.merge(slot, valve, value);
+            let valve = ValveId { group: group(valve), lane: 0 };
+            image.view.merge(&counter(cell).total(), valve, value).unwrap();
         }
         image
     }
@@ -177,12 +181,13 @@ mod tests {
 
     /// What it holds, whatever numbers its cells and valves have.
     fn held(image: &ViewImage) -> BTreeMap<(CellId, ValveId), u64> {
-        let view = image.view();
+        let cells = image.view().cells();
         let of_slot = |slot| {
-            view.components(slot)
-                .map(move |(valve, value)| ((view.name(slot), view.valves()[usize::from(valve)]), value))
+            cells
+                .components(slot)
+                .map(move |(valve, value)| ((cells.name(slot), cells.valves()[usize::from(valve)]), value))
         };
-        (0..view.cells()).flat_map(of_slot).collect()
+        (0..cells.len()).flat_map(of_slot).collect()
     }
 
     proptest! {

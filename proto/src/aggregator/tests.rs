@@ -152,9 +152,8 @@ fn paired_view(starts: u64) -> View {
     let own = AggregatorId { dc: DC, seat: 1 };
     let mut view = View::new(own, 7);
     view.show_from(starts);
-    let slot = view.slot(&counter().total()).unwrap();
-    let valve = view.valve(crate::ids::ValveId { group: group(0), lane: 0 }).unwrap();
-    view.merge(slot, valve, AT + 5);
+    let valve = crate::ids::ValveId { group: group(0), lane: 0 };
+    view.merge(&counter().total(), valve, AT + 5).unwrap();
     view
 }
 
@@ -379,8 +378,8 @@ proptest! {
             for (&(slot, lane), &value) in &values {
                 let view = world.core.view();
                 let cell = cell(slot);
-                let valve = view.valves().iter().position(|valve| valve.lane == lane).unwrap() as u16;
-                let mut components = view.components(view.table().find(&cell).unwrap());
+                let valve = view.cells().valves().iter().position(|valve| valve.lane == lane).unwrap() as u16;
+                let mut components = view.cells().components(view.cells().table().find(&cell).unwrap());
                 prop_assert_eq!(components.find(|part| part.0 == valve), Some((valve, value)));
                 let mut rows = view.rows(&cell.counter, Half::Up, 0);
                 prop_assert_eq!(rows.find(|row| row.0.lane == lane).map(|row| row.1.clone()), Some(hour(value)));

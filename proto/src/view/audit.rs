@@ -1,6 +1,7 @@
 //! What a view holds, for audits: of components, and of totals behind the graph counted anew.
 
 use super::View;
+use super::cells::Cells;
 use super::hierarchy::Sums;
 use crate::audit::{Compared, Held, compare};
 use crate::graph::Vertex;
@@ -39,12 +40,22 @@ pub enum NotCounted {
     TooMany,
 }
 
+impl Cells {
+    /// One component as it is here.
+    fn held(&self, slot: u32, valve: ValveId) -> Held {
+        let Some(&number) = self.valve_numbers.get(&valve) else { return Held::default() };
+        let row = self.rows_of(slot).find(|(_, of, _)| *of == number).map(|(.., row)| row.clone());
+        Held { value: self.component(slot, number), row: row.unwrap_or_default() }
+    }
+}
+
 impl View {
     /// Compares what a group holds of some lanes of a cell; the view stands at the same entry of the group's log.
     pub fn compare(&self, audited: &Audited) -> Vec<Compared> {
-        let slot = self.cells.find(&audited.cell);
-        let own =
-            |lane| slot.map_or_else(Held::default, |slot| self.held(slot, ValveId { group: audited.group, lane }));
+        let slot = self.cells.table().find(&audited.cell);
+        let own = |lane| {
+            slot.map_or_else(Held::default, |slot| self.cells.held(slot, ValveId { group: audited.group, lane }))
+        };
         let everything = Horizon::everything();
         let series = self.series_of(audited.cell.counter.namespace());
         let kept = series.map_or(&everything, |series| &series.horizon);
@@ -69,25 +80,18 @@ impl View {
 
     /// All components of a cell, of all data centres, each with those of its buckets that are kept.
     pub fn components_held(&self, cell: &CellId) -> impl Iterator<Item = (ValveId, Held)> + '_ {
-        let slot = self.cells.find(cell);
+        let slot = self.cells.table().find(cell);
         slot.into_iter().flat_map(move |slot| {
-            let of_rows = self.rows_of(slot).map(|(_, valve, _)| valve);
-            let valves: BTreeSet<u16> = self.components(slot).map(|(valve, _)| valve).chain(of_rows).collect();
-            let horizon = self.horizon_of(slot);
+            let of_rows = self.cells.rows_of(slot).map(|(_, valve, _)| valve);
+            let valves: BTreeSet<u16> = self.cells.components(slot).map(|(valve, _)| valve).chain(of_rows).collect();
+            let horizon = self.cells.horizon_of(slot);
             valves.into_iter().map(move |number| {
-                let valve = self.valves[usize::from(number)];
-                let mut held = self.held(slot, valve);
+                let valve = self.cells.valves[usize::from(number)];
+                let mut held = self.cells.held(slot, valve);
                 held.row.expire(horizon);
                 (valve, held)
             })
         })
-    }
-
-    /// One component as it is here.
-    fn held(&self, slot: u32, valve: ValveId) -> Held {
-        let Some(&number) = self.valve_numbers.get(&valve) else { return Held::default() };
-        let row = self.rows_of(slot).find(|(_, of, _)| *of == number).map(|(.., row)| row.clone());
-        Held { value: self.component(slot, number), row: row.unwrap_or_default() }
     }
 
     /// Counts anew what flows to a counter along edges: its ancestors' own counts in their present generations, each once. `None` where
@@ -96,7 +100,7 @@ impl View {
         let Some(vertex) = ledger.graph().vertex(counter) else { return Ok(None) };
         let progress = self.graph_progress();
         let follows = progress.index == ledger.graph().index() && progress.waiting == 0;
-        if !follows || progress.compares || progress.recounts || progress.cells < self.cells() {
+        if !follows || progress.compares || progress.recounts || progress.cells < self.cells.len() {
             return Err(NotCounted::Changing);
         }
         let ancestors = ancestors(vertex, ledger)?;
@@ -109,8 +113,8 @@ impl View {
             let slots = ancestors.iter().filter_map(|&ancestor| self.present_slot(ancestor, half, ledger));
             let (mut count, mut sums) = (0_u64, BTreeMap::<BucketId, u64>::new());
             for slot in slots {
-                count = count.wrapping_add(self.sum(slot));
-                for (bucket, value) in self.rows_of(slot).flat_map(|(.., row)| row.buckets()) {
+                count = count.wrapping_add(self.cells.sum(slot));
+                for (bucket, value) in self.cells.rows_of(slot).flat_map(|(.., row)| row.buckets()) {
                     let sum = sums.entry(bucket).or_default();
                     *sum = sum.wrapping_add(value);
                 }
@@ -135,7 +139,7 @@ impl View {
 
     fn present_slot(&self, of: Vertex, half: Half, ledger: &Ledger) -> Option<u32> {
         let counter = ledger.graph().name(of);
-        self.cells.find_half(&counter, half, ledger.resets().generation(&counter))
+        self.cells.table().find_half(&counter, half, ledger.resets().generation(&counter))
     }
 }
 

@@ -58,12 +58,6 @@ impl Loads {
         *weight = weight.saturating_add(by);
     }
 
-    /// Reads of a slot what [`Loads::on_raised`] will.
-    #[inline]
-    pub fn warm(&self, slot: u32) -> u64 {
-        self.shard_of.get(slot as usize).copied().unwrap_or(0).into()
-    }
-
     pub fn heap_bytes(&self) -> usize {
         2 * self.shard_of.capacity() + 8 * self.weights.capacity()
     }
@@ -72,7 +66,7 @@ impl Loads {
 impl View {
     /// Cuts the view: totals are kept as shares for each of these ranges. For a start, before totals are counted.
     pub fn cut(&mut self, ranges: Ranges) {
-        self.loads = Loads::new(&ranges, &self.cells);
+        self.loads = Loads::new(&ranges, self.cells.table());
         self.hierarchy = Hierarchy::with_ranges(ranges);
     }
 
@@ -104,17 +98,15 @@ mod tests {
     fn weight_is_counted_in_the_range_of_its_counter_since_the_view_was_cut() {
         let mut view = View::new(DcId(0), 7);
         let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
-        let valve = view.valve(ValveId { group, lane: 0 }).unwrap();
+        let valve = ValveId { group, lane: 0 };
         let weights = |view: &View| view.loads().map(|load| load.weight).collect::<Vec<_>>();
-        let old = view.slot(&counter("a").total()).unwrap();
-        view.merge(old, valve, 5);
+        view.merge(&counter("a").total(), valve, 5).unwrap();
         assert_eq!(weights(&view), [5]);
         view.cut(Ranges::of_cuts(vec![counter("b"), counter("c")]).unwrap());
         assert_eq!(weights(&view), [0, 0, 0]);
         for (key, count) in [("a", 7), ("b", 10), ("bb", 20), ("c", 100)] {
-            let slot = view.slot(&counter(key).total()).unwrap();
-            view.merge(slot, valve, count);
-            view.merge(slot, valve, count);
+            view.merge(&counter(key).total(), valve, count).unwrap();
+            view.merge(&counter(key).total(), valve, count).unwrap();
         }
         assert_eq!(weights(&view), [2, 30, 100]);
         let ends: Vec<_> = view.loads().map(|load| (load.range.from.cloned(), load.range.before.cloned())).collect();

@@ -8,6 +8,7 @@ use crate::msg::Reading;
 use crate::series::{Horizon, Row, Totals};
 use crate::shards::ShardId;
 use crate::table::CellTable;
+use crate::teeth::{Bug, bites};
 
 /// A counter's own count, and with what flows to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +30,19 @@ impl Total {
 
 impl DirectCounts for View {
     fn table(&self) -> &CellTable {
-        &self.cells
+        self.cells.table()
     }
 
     fn sum(&self, slot: u32) -> u64 {
-        View::sum(self, slot)
+        self.cells.sum(slot)
     }
 
     fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_ {
-        self.rows_of(slot).map(|(_, _, row)| row)
+        self.cells.rows_of(slot).map(|(_, _, row)| row)
     }
 
     fn warm(&self, slot: u32) -> u64 {
-        self.components.warm(slot).wrapping_add(self.warm_row(slot))
+        self.cells.warm_components(slot).wrapping_add(self.cells.warm_row(slot))
     }
 }
 
@@ -60,7 +61,7 @@ impl View {
 
     /// Whether anything was ever counted of a counter here, or edges name it. Else its name may be a slip of the pen.
     pub fn knows(&self, counter: &CounterName, ledger: &Ledger) -> bool {
-        let is_counted = |half| self.cells.find_half(counter, half, 0).is_some();
+        let is_counted = |half| self.cells.table().find_half(counter, half, 0).is_some();
         is_counted(Half::Up) || is_counted(Half::Down) || ledger.graph().vertex(counter).is_some()
     }
 
@@ -109,7 +110,7 @@ impl View {
 
     /// Time went on, or namespaces keep other buckets: totals follow.
     pub fn expire_totals(&mut self, ledger: &Ledger) {
-        let horizons: Vec<(String, Horizon)> = self.horizons().collect();
+        let horizons: Vec<(String, Horizon)> = self.cells.horizons().collect();
         for (namespace, horizon) in horizons {
             self.hierarchy.on_horizon(&namespace, &horizon, ledger);
         }
@@ -119,6 +120,9 @@ impl View {
         let mut hierarchy = std::mem::take(&mut self.hierarchy);
         let result = work(&mut hierarchy, self);
         self.hierarchy = hierarchy;
+        if bites(Bug::RaisedLate) {
+            self.carry();
+        }
         result
     }
 }

@@ -180,15 +180,15 @@ impl World {
         let (mut sums, cells) = (Sums::default(), view.graph_progress().cells);
         for counter in members(counted | kept) {
             let name = &self.names[counter];
-            let generation = self.aggregators[dc].ledger.resets().generation(name);
+            let (held, generation) = (view.cells_of(name), self.aggregators[dc].ledger.resets().generation(name));
             for (at, half) in HALVES.into_iter().enumerate() {
-                let slot = view.table().find_half(name, half, generation).filter(|&slot| slot < cells);
+                let slot = held.table().find_half(name, half, generation).filter(|&slot| slot < cells);
                 let Some(slot) = slot else { continue };
                 if counted >> counter & 1 == 1 {
-                    sums.counts[at] += view.sum(slot);
+                    sums.counts[at] += held.sum(slot);
                 }
                 if horizon.is_some() {
-                    let rows = view.rows_of(slot).flat_map(|(_, _, row)| row.buckets());
+                    let rows = held.rows_of(slot).flat_map(|(_, _, row)| row.buckets());
                     rows.for_each(|(bucket, value)| sums.add_bucket(at, bucket, value));
                 }
             }
@@ -233,7 +233,7 @@ impl World {
         });
         let shown = self.shown_of(dc, view, counter, horizon.as_ref());
         let logged = self.logged_of(self.audit.edges.last().ancestors(counter), horizon.as_ref());
-        let should = (&progress, self.audit.edges.changes().len() as u64, view.cells());
+        let should = (&progress, self.audit.edges.changes().len() as u64, view.cells().len());
         totals::at_end(findings, dc, counter, should, &shown, &logged);
         Some(shown.buckets_len() as u64)
     }
