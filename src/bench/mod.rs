@@ -25,6 +25,7 @@ mod replicas;
 pub mod report;
 mod rows;
 mod series;
+mod slots;
 pub mod task;
 mod whole;
 
@@ -107,6 +108,11 @@ pub const BENCHES: &[Bench] = &[
         name: "hierarchy",
         about: "the same with two levels above them, and edges that change",
         run: series::hierarchy,
+    },
+    Bench {
+        name: "slots",
+        about: "the same with the view in 1, 4 and 16 slots, which edges cross: CPU of an increment",
+        run: slots::run,
     },
     Bench {
         name: "postgres",
