@@ -80,6 +80,28 @@ pub struct GossipConfig {
     pub own_ring_events: usize,
     /// Changes of each foreign origin remembered (4 bytes each).
     pub relay_ring_events: usize,
+    /// Components that the second of a pair holds back; with more, all of them are told.
+    pub held_max: usize,
+}
+
+/// Of whatever a process's budget is divided into, each gets so much at least.
+const WINDOW_DELTAS_MIN: usize = 2;
+const RING_EVENTS_MIN: usize = 1 << 10;
+const HELD_MIN: usize = 1 << 8;
+
+impl GossipConfig {
+    /// What each of several streams of a process may take where one may take this.
+    pub fn shared_by(&self, streams: usize) -> GossipConfig {
+        // Never more than was chosen.
+        let part = |whole: usize, least: usize| (whole / streams.max(1)).max(least.min(whole));
+        GossipConfig {
+            window_deltas: part(self.window_deltas, WINDOW_DELTAS_MIN),
+            own_ring_events: part(self.own_ring_events, RING_EVENTS_MIN),
+            relay_ring_events: part(self.relay_ring_events, RING_EVENTS_MIN),
+            held_max: part(self.held_max, HELD_MIN),
+            ..self.clone()
+        }
+    }
 }
 
 impl Default for GossipConfig {
@@ -98,6 +120,7 @@ impl Default for GossipConfig {
             partner_patience: Span::from_millis(1_500),
             own_ring_events: 1 << 18,
             relay_ring_events: 1 << 16,
+            held_max: 1 << 13,
         }
     }
 }

@@ -24,47 +24,74 @@ use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId, Half, ValveId
 use crate::ledger::{Changes, Ledger};
 use crate::msg::Reading;
 use crate::series::{Row, UnixTime};
+use crate::shards::{Ranges, ShardId};
 use crate::teeth::{Bug, bites};
+use crate::warm;
 use hierarchy::Hierarchy;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Cells, what limits their readings, and totals of them along edges.
+/// Cells by shard, what limits their readings, and totals of them along edges.
 #[derive(Clone, Debug)]
 pub struct View {
     own: AggregatorId,
     /// Of one of a pair: the start under which the ledger has to know it.
     start: Option<u64>,
-    cells: Cells,
+    /// By shard: the cells of one range of counters.
+    shards: Vec<Cells>,
     hierarchy: Hierarchy,
-    loads: loads::Loads,
     limits: ReadLimits,
 }
 
 impl View {
-    /// The empty view of an aggregator; `seed` hashes names in memory.
+    /// The empty view of an aggregator, with one shard for all counters; `seed` hashes names in memory.
     pub fn new(own: impl Into<AggregatorId>, seed: u64) -> View {
-        View::with_cells(own, Cells::new(seed))
+        View::cut(own, seed, Ranges::whole())
     }
 
-    /// A view of these cells, of which no totals are counted yet.
-    pub fn with_cells(own: impl Into<AggregatorId>, cells: Cells) -> View {
-        let (own, hierarchy, limits) = (own.into(), Hierarchy::default(), ReadLimits::default());
-        View { own, start: None, cells, hierarchy, loads: loads::Loads::default(), limits }
+    /// The same with a shard for each of these ranges.
+    pub fn cut(own: impl Into<AggregatorId>, seed: u64, ranges: Ranges) -> View {
+        View::of_shards(own, ranges.iter().map(|_| Cells::new(seed)).collect(), ranges)
     }
 
-    pub fn cells(&self) -> &Cells {
-        &self.cells
+    /// A view of these cells, of which no totals are counted yet. Panics unless there are some for each range.
+    pub fn of_shards(own: impl Into<AggregatorId>, shards: Vec<Cells>, ranges: Ranges) -> View {
+        assert_eq!(shards.len(), ranges.count(), "each range has its cells");
+        let (own, hierarchy, limits) = (own.into(), Hierarchy::with_ranges(ranges), ReadLimits::default());
+        View { own, start: None, shards, hierarchy, limits }
+    }
+
+    /// The cells of a shard. Panics if there is none of that number.
+    pub fn cells(&self, shard: ShardId) -> &Cells {
+        &self.shards[usize::from(shard.0)]
+    }
+
+    /// The cells of all shards, in the order of their ranges.
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = (ShardId, &Cells)> {
+        self.shards.iter().enumerate().map(|(at, cells)| (ShardId(at as u16), cells))
+    }
+
+    /// Which shard a counter is in.
+    pub fn shard_of(&self, counter: &CounterName) -> ShardId {
+        self.ranges().find(counter)
     }
 
     /// The cells among which a counter's are.
-    pub fn cells_of(&self, _counter: &CounterName) -> &Cells {
-        &self.cells
+    pub fn cells_of(&self, counter: &CounterName) -> &Cells {
+        self.cells(self.shard_of(counter))
     }
 
-    /// Changes cells. What that raises is carried into totals before anything else is done.
-    pub fn change<R>(&mut self, change: impl FnOnce(&mut Cells) -> R) -> R {
-        let result = change(&mut self.cells);
-        self.loads.take_in(self.hierarchy.ranges(), self.cells.table());
+    /// Number of cells in all shards.
+    pub fn len(&self) -> u64 {
+        self.shards.iter().map(|cells| u64::from(cells.len())).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Changes cells, by shard. What that raises is carried into totals before anything else is done.
+    pub fn change<R>(&mut self, change: impl FnOnce(&mut [Cells]) -> R) -> R {
+        let result = change(&mut self.shards);
         if !bites(Bug::RaisedLate) {
             self.carry();
         }
@@ -73,19 +100,24 @@ impl View {
 
     /// Carries what was raised into totals.
     fn carry(&mut self) {
-        let gathered = &mut self.cells.gathered;
-        for (slot, by) in gathered.counts.drain(..) {
-            self.loads.on_raised(slot, by);
-            self.hierarchy.on_raised(slot, by);
-        }
-        for (slot, raised) in gathered.buckets.drain(..) {
-            self.hierarchy.on_row_raised(slot, &raised);
+        for (at, cells) in self.shards.iter_mut().enumerate() {
+            let (shard, gathered) = (ShardId(at as u16), &mut cells.gathered);
+            for (at, &(slot, by)) in gathered.counts.iter().enumerate() {
+                warm::ahead(&gathered.counts, at, |&(slot, _)| self.hierarchy.warm_source(shard, slot));
+                self.hierarchy.on_raised(shard, slot, by);
+            }
+            gathered.counts.clear();
+            for (slot, raised) in gathered.buckets.drain(..) {
+                self.hierarchy.on_row_raised(shard, slot, &raised);
+            }
         }
     }
 
     /// Merges the component of a valve: the maximum of both.
     pub fn merge(&mut self, cell: &CellId, valve: ValveId, value: u64) -> Result<Merged, MergeError> {
-        self.change(|cells| {
+        let shard = usize::from(self.shard_of(&cell.counter).0);
+        self.change(|shards| {
+            let cells = &mut shards[shard];
             let (slot, valve) = (cells.slot(cell)?, cells.valve(valve)?);
             Ok(cells.merge(slot, valve, value))
         })
@@ -93,7 +125,9 @@ impl View {
 
     /// Merges a part of the row of a valve's component: of each bucket that is kept the maximum of both.
     pub fn merge_row(&mut self, cell: &CellId, valve: ValveId, part: &Row) -> Result<Option<RowRaised>, MergeError> {
-        self.change(|cells| {
+        let shard = usize::from(self.shard_of(&cell.counter).0);
+        self.change(|shards| {
+            let cells = &mut shards[shard];
             let (slot, valve) = (cells.slot(cell)?, cells.valve(valve)?);
             Ok(cells.merge_row(slot, valve, part))
         })
@@ -101,38 +135,39 @@ impl View {
 
     /// Groups of which a component was raised since the last call.
     pub fn take_raised(&mut self) -> BTreeSet<GroupId> {
-        self.cells.take_raised()
+        self.shards.iter_mut().flat_map(Cells::take_raised).collect()
     }
 
     /// The component of a group (the sum over its lanes) of a counter's total in a generation.
     pub fn component_of(&self, counter: &CounterName, generation: u32, group: GroupId) -> u64 {
-        self.cells.component_of(counter, generation, group)
+        self.cells_of(counter).component_of(counter, generation, group)
     }
 
     /// Sum of the components of a counter's total in a generation, up half, unclamped.
     pub fn sum_of(&self, counter: &CounterName, generation: u32) -> u64 {
-        self.cells.sum_of_half(counter, Half::Up, generation)
+        self.cells_of(counter).sum_of_half(counter, Half::Up, generation)
     }
 
     /// Sum of the components of what was counted down of a counter in a generation.
     pub fn down_of(&self, counter: &CounterName, generation: u32) -> u64 {
-        self.cells.sum_of_half(counter, Half::Down, generation)
+        self.cells_of(counter).sum_of_half(counter, Half::Down, generation)
     }
 
     /// What each data centre contributes to one half of a counter's total in a generation, unclamped: those that have counted it, as
     /// far as is known here.
     pub fn parts_of(&self, counter: &CounterName, half: Half, generation: u32) -> BTreeMap<DcId, u64> {
-        self.cells.parts_of(counter, half, generation)
+        self.cells_of(counter).parts_of(counter, half, generation)
     }
 
     /// Sum over all components of a data centre of a hash of (cell, valve, value): equal in two views that hold the same.
     pub fn hash_of(&self, dc: DcId) -> u64 {
-        self.cells.hash_of(dc)
+        self.shards.iter().fold(0, |sum, cells| sum.wrapping_add(cells.hash_of(dc)))
     }
 
     /// How a namespace keeps series here; `None` where it keeps none.
     pub fn series_of(&self, namespace: &str) -> Option<&SeriesView> {
-        self.cells.series_of(namespace)
+        // All shards know the same terms and the same time.
+        self.shards[0].series_of(namespace)
     }
 
     /// The rows of one half of a counter in a generation, each of one valve. What has expired may still be in them: whoever reads
@@ -143,12 +178,12 @@ impl View {
         half: Half,
         generation: u32,
     ) -> impl Iterator<Item = (ValveId, &Row)> + '_ {
-        self.cells.rows(counter, half, generation)
+        self.cells_of(counter).rows(counter, half, generation)
     }
 
     /// What the host's clock shows. Where it goes back, the latest time stays.
     pub fn on_time(&mut self, now: UnixTime) {
-        self.cells.on_time(now);
+        self.shards.iter_mut().for_each(|cells| cells.on_time(now));
     }
 
     /// What the ledger knows of groups that are lost and this view does not: counted, and in nobody's feed any more.
@@ -161,7 +196,7 @@ impl View {
 
     /// Takes over the ledger after a start, when nobody has read anything yet.
     pub fn on_start(&mut self, ledger: &Ledger) {
-        self.cells.take_series(ledger);
+        self.shards.iter_mut().for_each(|cells| cells.take_series(ledger));
         self.count_totals_anew(ledger);
         ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.own, 0));
     }
@@ -169,7 +204,7 @@ impl View {
     /// Takes over what changed in the ledger applied here: what limits the readings of the counters named.
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger) {
         if changes.settings {
-            self.cells.take_series(ledger);
+            self.shards.iter_mut().for_each(|cells| cells.take_series(ledger));
         }
         self.follow_graph(changes, ledger);
         for counter in &changes.counters {
@@ -241,19 +276,25 @@ impl View {
 
     /// Bytes allocated, without totals.
     pub fn heap_bytes(&self) -> usize {
-        self.cells.heap_bytes() + self.loads.heap_bytes()
+        self.shards.iter().map(Cells::heap_bytes).sum()
     }
 
     /// Panics when components, sums or totals are out of order. Walks every cell.
     pub fn check_all(&self) {
-        self.cells.check_all();
+        self.shards.iter().for_each(Cells::check_all);
         self.hierarchy.check_invariants();
+        for (shard, cells) in self.shards() {
+            let is_here = |slot| self.shard_of(&cells.name(slot).counter) == shard;
+            assert!((0..cells.len()).all(is_here), "cells are of their shard's range");
+        }
     }
 
     /// Panics when names and table disagree, or something raised is not carried.
     pub fn check_invariants(&self) {
-        self.cells.check_invariants();
-        assert!(self.cells.gathered.is_empty() || bites(Bug::RaisedLate), "what was raised is carried");
+        for cells in &self.shards {
+            cells.check_invariants();
+            assert!(cells.gathered.is_empty() || bites(Bug::RaisedLate), "what was raised is carried");
+        }
     }
 }
 
@@ -282,8 +323,10 @@ mod tests {
     }
 
     fn shown(view: &View) -> Vec<(ValveId, u64)> {
-        let mut all: Vec<_> =
-            view.cells.components(0).map(|(number, value)| (view.cells.valves()[usize::from(number)], value)).collect();
+        let mut all: Vec<_> = view.shards[0]
+            .components(0)
+            .map(|(number, value)| (view.shards[0].valves()[usize::from(number)], value))
+            .collect();
         all.sort();
         all
     }

@@ -9,9 +9,6 @@ use crate::time::{Span, Time};
 use crate::view::Cells;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Components that are held back; with more, all of them are told.
-pub const HELD_MAX: usize = 1 << 13;
-
 /// Components of the own data centre that are in the view and that the partner has not told.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
@@ -80,7 +77,7 @@ impl Gossip {
             return self.on_own_changes(now, changes);
         }
         fed.iter().for_each(|fed| self.held.keep(now, fed));
-        if self.held.components.len() > HELD_MAX {
+        if self.held.components.len() > self.config.held_max {
             self.tell_held(now);
         }
     }

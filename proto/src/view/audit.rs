@@ -52,10 +52,10 @@ impl Cells {
 impl View {
     /// Compares what a group holds of some lanes of a cell; the view stands at the same entry of the group's log.
     pub fn compare(&self, audited: &Audited) -> Vec<Compared> {
-        let slot = self.cells.table().find(&audited.cell);
-        let own = |lane| {
-            slot.map_or_else(Held::default, |slot| self.cells.held(slot, ValveId { group: audited.group, lane }))
-        };
+        let cells = self.cells_of(&audited.cell.counter);
+        let slot = cells.table().find(&audited.cell);
+        let own =
+            |lane| slot.map_or_else(Held::default, |slot| cells.held(slot, ValveId { group: audited.group, lane }));
         let everything = Horizon::everything();
         let series = self.series_of(audited.cell.counter.namespace());
         let kept = series.map_or(&everything, |series| &series.horizon);
@@ -80,14 +80,15 @@ impl View {
 
     /// All components of a cell, of all data centres, each with those of its buckets that are kept.
     pub fn components_held(&self, cell: &CellId) -> impl Iterator<Item = (ValveId, Held)> + '_ {
-        let slot = self.cells.table().find(cell);
+        let cells = self.cells_of(&cell.counter);
+        let slot = cells.table().find(cell);
         slot.into_iter().flat_map(move |slot| {
-            let of_rows = self.cells.rows_of(slot).map(|(_, valve, _)| valve);
-            let valves: BTreeSet<u16> = self.cells.components(slot).map(|(valve, _)| valve).chain(of_rows).collect();
-            let horizon = self.cells.horizon_of(slot);
+            let of_rows = cells.rows_of(slot).map(|(_, valve, _)| valve);
+            let valves: BTreeSet<u16> = cells.components(slot).map(|(valve, _)| valve).chain(of_rows).collect();
+            let horizon = cells.horizon_of(slot);
             valves.into_iter().map(move |number| {
-                let valve = self.cells.valves[usize::from(number)];
-                let mut held = self.cells.held(slot, valve);
+                let valve = cells.valves[usize::from(number)];
+                let mut held = cells.held(slot, valve);
                 held.row.expire(horizon);
                 (valve, held)
             })
@@ -100,7 +101,7 @@ impl View {
         let Some(vertex) = ledger.graph().vertex(counter) else { return Ok(None) };
         let progress = self.graph_progress();
         let follows = progress.index == ledger.graph().index() && progress.waiting == 0;
-        if !follows || progress.compares || progress.recounts || progress.cells < self.cells.len() {
+        if !follows || progress.compares || progress.recounts || progress.cells < self.len() {
             return Err(NotCounted::Changing);
         }
         let ancestors = ancestors(vertex, ledger)?;
@@ -112,9 +113,9 @@ impl View {
         for half in [Half::Up, Half::Down] {
             let slots = ancestors.iter().filter_map(|&ancestor| self.present_slot(ancestor, half, ledger));
             let (mut count, mut sums) = (0_u64, BTreeMap::<BucketId, u64>::new());
-            for slot in slots {
-                count = count.wrapping_add(self.cells.sum(slot));
-                for (bucket, value) in self.cells.rows_of(slot).flat_map(|(.., row)| row.buckets()) {
+            for (cells, slot) in slots {
+                count = count.wrapping_add(cells.sum(slot));
+                for (bucket, value) in cells.rows_of(slot).flat_map(|(.., row)| row.buckets()) {
                     let sum = sums.entry(bucket).or_default();
                     *sum = sum.wrapping_add(value);
                 }
@@ -137,9 +138,10 @@ impl View {
         Ok(Some(audit))
     }
 
-    fn present_slot(&self, of: Vertex, half: Half, ledger: &Ledger) -> Option<u32> {
+    fn present_slot(&self, of: Vertex, half: Half, ledger: &Ledger) -> Option<(&Cells, u32)> {
         let counter = ledger.graph().name(of);
-        self.cells.table().find_half(&counter, half, ledger.resets().generation(&counter))
+        let cells = self.cells_of(&counter);
+        Some((cells, cells.table().find_half(&counter, half, ledger.resets().generation(&counter))?))
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Cells {
     sums: Vec<u64>,
     pub(super) series: Series,
     pub(super) gathered: Gathered,
+    /// By how much components were raised.
+    weight: u64,
 }
 
 /// What was raised and is not carried into totals yet.
@@ -86,6 +88,7 @@ impl Cells {
             sums: Vec::new(),
             series: Series::default(),
             gathered: Gathered::default(),
+            weight: 0,
         };
         valves.iter().take(VALVES_MAX).for_each(|&valve| cells.push_valve(valve));
         cells
@@ -179,6 +182,7 @@ impl Cells {
     #[inline]
     pub fn merge(&mut self, slot: u32, valve: u16, value: u64) -> Merged {
         let Some(before) = self.raise(slot, valve, value) else { return Merged::Unchanged };
+        self.weight = self.weight.saturating_add(value - before);
         self.gathered.counts.push((slot, value - before));
         Merged::Raised
     }
@@ -253,6 +257,11 @@ impl Cells {
             *part = part.saturating_add(value);
         }
         parts
+    }
+
+    /// By how much components were raised since the process started.
+    pub fn weight(&self) -> u64 {
+        self.weight
     }
 
     /// Bytes allocated.

@@ -2,6 +2,7 @@
 
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::msg::{Delta, PeerMsg};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::view::View;
 use tidemark_proto::wire;
 
@@ -11,7 +12,7 @@ pub fn state_bytes(view: &View, origins: impl Iterator<Item = DcId>) -> u64 {
 }
 
 fn all_of(view: &View, origin: DcId) -> Delta {
-    let cells = view.cells();
+    let cells = view.cells(ShardId::FIRST);
     let mut groups: Vec<GroupId> = cells.valves().iter().map(|valve| valve.group).filter(|g| g.dc == origin).collect();
     groups.sort_unstable();
     groups.dedup();
