@@ -37,7 +37,8 @@ const CATCH_UP_MAX: u32 = 1_024;
 #[derive(Clone)]
 pub struct Series {
     aggregator: Aggregator,
-    order: Arc<Mutex<KeyOrder>>,
+    /// By shard of the view.
+    orders: Arc<Mutex<Vec<KeyOrder>>>,
     /// Of those that have or had an edge: one that only others flow to counts nothing itself.
     related: Arc<Mutex<KeyOrder>>,
 }
@@ -175,7 +176,7 @@ pub fn next_terms(ledger: &Ledger, namespace: &str, policy: SeriesPolicy) -> Ser
 
 impl Series {
     pub fn new(aggregator: &Aggregator) -> Series {
-        Series { aggregator: aggregator.clone(), order: Arc::default(), related: Arc::default() }
+        Series { aggregator: aggregator.clone(), orders: Arc::default(), related: Arc::default() }
     }
 
     /// Values and windows of counters at one instant.
@@ -228,7 +229,7 @@ impl Series {
                         let total = view.total(counter, ledger);
                         total.up > 0 || total.down > 0
                     };
-                    order.catch_up(names, CATCH_UP_MAX).then(|| scan(&order, names, keys, most, is_shown))
+                    order.catch_up(names, CATCH_UP_MAX).then(|| scan(&[(&*order, names)], keys, most, is_shown))
                 })
             });
             match page {
@@ -242,10 +243,12 @@ impl Series {
         loop {
             let page = self.aggregator.with_ledger(|ledger| {
                 self.aggregator.with_core(|core| {
-                    let (mut order, view) = (lock(&self.order), core.view());
-                    let is_whole = order.catch_up(view.table(), CATCH_UP_MAX);
-                    is_whole
-                        .then(|| scan(&order, view.table(), keys, most, |counter| is_counted(view, ledger, counter)))
+                    let (mut orders, view) = (lock(&self.orders), core.view());
+                    catch_up(&mut orders, view).then(|| {
+                        let tables = view.shards().map(|(_, cells)| cells.table());
+                        let parts: Vec<_> = orders.iter().zip(tables).collect();
+                        scan(&parts, keys, most, |counter| is_counted(view, ledger, counter))
+                    })
                 })
             });
             match page {
@@ -259,9 +262,9 @@ impl Series {
     pub async fn slots(&self) -> SlotsBody {
         loop {
             let slots = self.aggregator.with_core(|core| {
-                let (mut order, view) = (lock(&self.order), core.view());
-                let is_whole = order.catch_up(view.table(), CATCH_UP_MAX);
-                is_whole.then(|| view.loads().map(|load| slot_body(&load, &order, view)).collect())
+                let (mut orders, view) = (lock(&self.orders), core.view());
+                let is_whole = catch_up(&mut orders, view);
+                is_whole.then(|| view.loads().zip(&*orders).map(|(load, order)| slot_body(&load, order)).collect())
             });
             match slots {
                 Some(slots) => return SlotsBody { at_unix_ms: wall_now().0, slots },
@@ -314,15 +317,20 @@ impl Series {
     }
 }
 
-fn slot_body(load: &Load<'_>, order: &KeyOrder, view: &View) -> SlotBody {
+/// Takes in further names of each shard, and says whether that were all.
+fn catch_up(orders: &mut Vec<KeyOrder>, view: &View) -> bool {
+    orders.resize_with(view.shards().len(), KeyOrder::default);
+    let tables = view.shards().map(|(_, cells)| cells.table());
+    orders.iter_mut().zip(tables).all(|(order, table)| order.catch_up(table, CATCH_UP_MAX))
+}
+
+fn slot_body(load: &Load<'_>, order: &KeyOrder) -> SlotBody {
     let Load { range, weight, shares } = load;
-    let before = |counter: &CounterName| order.count_before(view.table(), counter);
-    let (first, end) = (range.from.map_or(0, before), range.before.map_or_else(|| order.len(), before));
     SlotBody {
         slot: range.shard.0,
         from: range.from.map(counter_text),
         before: range.before.map(counter_text),
-        counters: (end - first) as u64,
+        counters: order.len() as u64,
         weight: *weight,
         totals: shares.totals,
         totals_bytes: shares.bytes(),

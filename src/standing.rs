@@ -81,7 +81,7 @@ impl Known<'_> {
             voter: self.voters.contains(&dc),
             reachable,
             round_trip_ms: round_trip.map(|span| span.0 as f64 / US_PER_MS),
-            heard_ms: self.core.gossip().progressed(dc).map(|at| (self.now - at).0 as f64 / US_PER_MS),
+            heard_ms: self.core.progressed(dc).map(|at| (self.now - at).0 as f64 / US_PER_MS),
             counted: Signed(i128::from(counted) - i128::from(down)),
             rights,
             mode: Mode::of(reachable, rights),

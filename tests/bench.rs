@@ -77,6 +77,15 @@ fn edges_that_move_much_are_put_in_and_taken_away() {
 }
 
 #[test]
+fn slots_count_the_same_in_turns() {
+    let figures = ["aggregator, 1 slots", "aggregator, 16 slots", "4 slots to 1", "16 slots to 1"];
+    let line = line(&["slots", "--seconds", "0.3", "--rate", "2000", "--size", "2000"], &figures);
+    let rows = line["figures"].as_array().unwrap();
+    let wrong = rows.iter().filter(|row| row["must"] == 0.0);
+    assert!(wrong.clone().count() == 6 && wrong.clone().all(|row| row["worst"] == 0.0), "{line}");
+}
+
+#[test]
 fn subscribers_are_all_told() {
     let figures = ["memory of the aggregator", "all have its award", "cores of the aggregator", "for the slowest"];
     line(&["live", "--seconds", "1", "--size", "40"], &figures);

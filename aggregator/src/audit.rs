@@ -110,8 +110,9 @@ impl Aggregator {
                     let half = *half;
                     core.view().components_held(cell).map(move |(valve, held)| (valve, half, held)).collect::<Vec<_>>()
                 };
-                let own_is_told = core.gossip().held() == 0;
-                let merged = core.gossip().have().filter(|(id, _)| *id != self.id() || own_is_told).collect();
+                let gossip = core.gossip(core.view().shard_of(counter));
+                let own_is_told = gossip.held() == 0;
+                let merged = gossip.have().filter(|(id, _)| *id != self.id() || own_is_told).collect();
                 CounterAudit {
                     generation,
                     compared,

@@ -167,7 +167,7 @@ impl Aggregator {
         std::fs::create_dir_all(&data_dir).map_err(directory)?;
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
         let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));
-        let (store, epoch) = ViewStore::open(&data_dir, &era, &name, row_store)?;
+        let (store, epoch) = ViewStore::open(&data_dir, &era, &name, row_store, core.ranges.count())?;
         let paired = cluster.is_paired(own.dc);
         let config = AggregatorConfig { own, paired, epoch, seed: rand::random(), ..core };
         // Both the view and the ledger may be large: they are read side by side.
@@ -669,16 +669,29 @@ async fn both(
     }
 }
 
-/// The core as the disk has it.
+/// The core as the disk has it. Shards are read side by side, one by each core of the machine.
 fn recover(store: &ViewStore, config: AggregatorConfig) -> Result<AggregatorCore, StartError> {
-    let (mut recovery, mut refused) = (Recovery::new(config), Ok(()));
-    let scanned = store.scan(|key, value| {
+    let mut recoveries = Recovery::all(&config);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let at_once = recoveries.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let read_all = |part: &mut [Recovery]| part.iter_mut().try_for_each(|recovery| read(store, recovery));
+        let parts = recoveries.chunks_mut(at_once);
+        let readers: Vec<_> = parts.map(|part| scope.spawn(move || read_all(part))).collect();
+        let read = readers.into_iter().map(|reader| reader.join().expect("it does not panic"));
+        read.collect::<Result<Vec<()>, StartError>>()
+    })?;
+    Recovery::finish(config, recoveries).map_err(|error| StartError::Rows(error.to_string()))
+}
+
+fn read(store: &ViewStore, recovery: &mut Recovery) -> Result<(), StartError> {
+    let mut refused = Ok(());
+    let scanned = store.scan(recovery.shard(), |key, value| {
         refused = recovery.take(key, value);
         refused.is_ok()
     });
     scanned.map_err(ViewStoreError::from)?;
-    let core = refused.and_then(|()| recovery.finish());
-    core.map_err(|error| StartError::Rows(error.to_string()))
+    refused.map_err(|error| StartError::Rows(error.to_string()))
 }
 
 async fn start_raft(

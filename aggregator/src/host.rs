@@ -17,6 +17,7 @@ use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, CellAudit, Even
 use tidemark_proto::ids::{AggregatorId, CellId, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time, WallMs};
 use tidemark_proto::wire::{self, Message};
 use tidemark_transport::{Clock, Connection, Credentials};
@@ -128,8 +129,8 @@ pub struct Host {
     /// Who speaks for each group.
     speakers: HashMap<GroupId, Speaker>,
     reign: Option<(AggregatorId, u64)>,
-    /// Sets of rows that are durable.
-    persisted: u64,
+    /// Sets of rows that are durable, by shard.
+    persisted: Vec<u64>,
     /// Requests for durable rows so far, and who waits for which.
     flushes: u64,
     flushing: Vec<(u64, oneshot::Sender<Result<ViewRows, PersistError>>)>,
@@ -170,7 +171,7 @@ impl Host {
             nodes,
             speakers,
             reign: None,
-            persisted: 0,
+            persisted: Vec::new(),
             flushes: 0,
             flushing: Vec::new(),
             audits: HashMap::new(),
@@ -362,10 +363,11 @@ impl Host {
     }
 
     fn on_persisted(&mut self) {
-        let persisted = self.store.persisted();
-        if persisted > self.persisted {
-            self.persisted = persisted;
-            self.handle(Input::Persisted);
+        let before = std::mem::replace(&mut self.persisted, self.store.persisted().collect());
+        for at in 0..self.persisted.len() {
+            if self.persisted[at] > before.get(at).copied().unwrap_or(0) {
+                self.handle(Input::Persisted { shard: ShardId(at as u16) });
+            }
         }
         let done = self.core.lock().flushes_done();
         let is_done = |(number, _): &mut (u64, _)| *number <= done;
@@ -409,7 +411,7 @@ impl Host {
                 Output::Group { group, msg } => self.send_group(group, wire::encode(&msg).into()),
                 Output::Peer { peer, msg } => self.send_peer(peer, wire::encode(&msg).into()),
                 Output::Propose(cmds) => self.propose(&cmds),
-                Output::Persist(rows) => self.store.persist(rows),
+                Output::Persist { shard, rows } => self.store.persist(shard, rows),
                 Output::Notify(event) => self.notify(event),
                 Output::Audited(audit) => self.on_audited(audit),
             }

@@ -30,5 +30,5 @@ pub use handle::{
 };
 pub use image::{IMAGES_MAX, Image, ImageError};
 pub use ledger::read_ledger;
-pub use storage::{VIEW_FILE, ViewRows, ViewStoreError, found as found_view};
+pub use storage::{ViewRows, ViewStoreError, found as found_view};
 pub use voters::{MemberStanding, VOTER_LAG_ENTRIES_MAX, VOTERS_MAX, VoterChange, VoterError};

@@ -1,25 +1,29 @@
-//! The view's disk: rows and cursors, in one redb file or in a directory beside it, each set of them written in one transaction; and
-//! the number of starts, in the file.
+//! The view's disk: rows and cursors of each shard, in a redb file of its own or in a directory beside it, each set of them written in
+//! one transaction; and the number of starts, in the first one's.
 
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
     CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, LsmOptions, OpenError,
     PersistError, Row, RowStore, RowsNow, SubmitError,
 };
 use tidemark_proto::aggregator::is_of_image;
+use tidemark_proto::shards::ShardId;
 use tokio::sync::{Notify, watch};
 
 const ROWS: &str = "rows";
 /// Starts of this aggregator, counted: the epoch of its versions.
 const META: &str = "meta";
 const EPOCH: &[u8] = b"epoch";
-/// The file inside a data directory.
-pub const VIEW_FILE: &str = "view.redb";
+/// The file of the first shard inside a data directory, or of all where a view is not cut.
+const VIEW_FILE: &str = "view.redb";
+/// What the files of one process may take together of pages that were read, and each at least.
+const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES_MIN: usize = 4 << 20;
 
 /// Why the view's file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -56,27 +60,50 @@ impl StoreFailure {
     }
 }
 
-/// A view's durable rows as they are at one moment.
-pub struct ViewRows(RowsNow);
+/// A view's durable rows as they are at one moment, by shard.
+pub struct ViewRows(Vec<RowsNow>);
 
 impl ViewRows {
-    /// Calls `visit(key, value)` for each row that belongs into an image, in the order of keys, until it wants no more.
-    pub fn scan(&self, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
-        self.0.scan(ROWS, |key, value| !is_of_image(key) || visit(key, value))
+    /// The number of shards.
+    pub fn shards(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Calls `visit(key, value)` for each row of a shard that belongs into an image, in the order of keys, until it wants no more.
+    pub fn scan(&self, shard: usize, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
+        self.0[shard].scan(ROWS, |key, value| !is_of_image(key) || visit(key, value))
     }
 }
 
-/// Founds the file of a view that begins with these rows. There must be none.
+/// The file of a shard inside a data directory. A view that is not cut has the first only.
+fn file_of(shard: ShardId) -> String {
+    match shard {
+        ShardId::FIRST => VIEW_FILE.to_owned(),
+        ShardId(number) => format!("shard-{number}.redb"),
+    }
+}
+
+/// None is taken for another's, nor for another shard's.
+fn identity(cluster: &str, dc_name: &str, shard: ShardId) -> Identity {
+    let owner = match shard {
+        ShardId::FIRST => format!("{dc_name}/view"),
+        ShardId(number) => format!("{dc_name}/view/shard-{number}"),
+    };
+    Identity { cluster: cluster.to_owned(), owner }
+}
+
+/// Founds the file of a view's shard, in this directory, that begins with these rows. There must be none.
 pub fn found(
-    path: &Path,
+    dir: &Path,
     cluster: &str,
     dc_name: &str,
+    shard: ShardId,
     rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
 ) -> Result<(), ViewStoreError> {
-    let identity = Identity { cluster: cluster.to_owned(), owner: format!("{dc_name}/view") };
+    let (path, identity) = (dir.join(file_of(shard)), identity(cluster, dc_name, shard));
     let (done, written) = std::sync::mpsc::sync_channel(1);
     let on_event = move |event| drop(done.send(event));
-    let (log, _) = LocalLog::open(path, LocalLogOptions::new(identity), on_event)?;
+    let (log, _) = LocalLog::open(path.as_path(), LocalLogOptions::new(identity), on_event)?;
     let (mut part, mut bytes) = (Vec::new(), 0);
     let write = |rows: Vec<Row>| -> Result<(), ViewStoreError> {
         log.checkpoint(CheckpointPart { applied: 0, last: true, rows })?;
@@ -96,56 +123,92 @@ pub fn found(
     write(part)
 }
 
-/// The file of a view.
+/// The files of a view.
 pub struct ViewStore {
     failure: StoreFailure,
-    log: LocalLog,
-    persisted: Arc<AtomicU64>,
+    /// By shard.
+    files: Vec<File>,
     changed: Arc<Notify>,
 }
 
-impl ViewStore {
-    /// Opens the file, counts this start and returns its epoch. The epoch is durable then, so that nothing is said under a number that
-    /// another start may have as well.
-    pub fn open(dir: &Path, cluster: &str, dc_name: &str, rows: RowStore) -> Result<(ViewStore, u64), ViewStoreError> {
-        let identity = Identity { cluster: cluster.to_owned(), owner: format!("{dc_name}/view") };
-        let (persisted, changed) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
-        let (fail, failure) = watch::channel(None);
-        let (count, notify) = (persisted.clone(), changed.clone());
-        let (written, first) = sync_channel(1);
-        let on_event = move |event| match event {
+/// The file of one shard.
+struct File {
+    log: LocalLog,
+    persisted: Arc<AtomicU64>,
+}
+
+/// Who hears what becomes of writes.
+#[derive(Clone)]
+struct Listeners {
+    changed: Arc<Notify>,
+    fail: Arc<watch::Sender<Option<String>>>,
+    /// The number of this start is written, or why it is not.
+    started: SyncSender<Result<(), String>>,
+}
+
+impl Listeners {
+    fn on_event(&self, event: LogEvent, persisted: &AtomicU64) {
+        match event {
             LogEvent::Checkpointed { .. } => {
-                count.fetch_add(1, Ordering::Release);
-                notify.notify_one();
+                persisted.fetch_add(1, Ordering::Release);
+                self.changed.notify_one();
             }
-            LogEvent::Kept => drop(written.try_send(Ok(()))),
+            LogEvent::Kept => drop(self.started.try_send(Ok(()))),
             LogEvent::Durable { .. } => {}
             LogEvent::Failed(error) => {
-                drop(written.try_send(Err(error.to_string())));
-                drop(fail.send_replace(Some(error.to_string())));
+                drop(self.started.try_send(Err(error.to_string())));
+                drop(self.fail.send_replace(Some(error.to_string())));
             }
-        };
-        // Nobody waits for a view's checkpoint, but many for what it shows.
-        let rows = match rows {
-            RowStore::Apart(options) => RowStore::Apart(LsmOptions { steps_back: true, ..options }),
-            RowStore::Beside => RowStore::Beside,
-        };
-        let options = LocalLogOptions { rows, kept: &[META], ..LocalLogOptions::new(identity) };
-        let (log, _) = LocalLog::open(dir.join(VIEW_FILE).as_path(), options, on_event)?;
-        let store = ViewStore { failure: StoreFailure(failure), log, persisted, changed };
+        }
+    }
+}
+
+impl ViewStore {
+    /// Opens the files of so many shards, counts this start and returns its epoch. The epoch is durable then, so that nothing is said under
+    /// a number that another start may have as well.
+    pub fn open(
+        dir: &Path,
+        cluster: &str,
+        dc_name: &str,
+        rows: RowStore,
+        shards: usize,
+    ) -> Result<(ViewStore, u64), ViewStoreError> {
+        let (changed, (started, first)) = (Arc::new(Notify::new()), sync_channel(1));
+        let (fail, failure) = watch::channel(None);
+        let listeners = Listeners { changed: changed.clone(), fail: Arc::new(fail), started };
+        let shards = (0..shards).map(|at| ShardId(at as u16));
+        let files = shards.clone().map(|shard| {
+            let (persisted, listeners) = (Arc::new(AtomicU64::new(0)), listeners.clone());
+            let count = persisted.clone();
+            let on_event = move |event| listeners.on_event(event, &count);
+            let options = LocalLogOptions {
+                rows: shared_by(rows, shards.len()),
+                kept: &[META],
+                cache_bytes: (CACHE_BYTES / shards.len()).max(CACHE_BYTES_MIN),
+                ..LocalLogOptions::new(identity(cluster, dc_name, shard))
+            };
+            let (log, _) = LocalLog::open(dir.join(file_of(shard)).as_path(), options, on_event)?;
+            Ok::<_, ViewStoreError>(File { log, persisted })
+        });
+        let files = files.collect::<Result<Vec<File>, _>>()?;
+        let store = ViewStore { failure: StoreFailure(failure), files, changed };
         let epoch = store.next_epoch()?;
         first.recv().unwrap_or_else(|gone| Err(gone.to_string())).map_err(ViewStoreError::Start)?;
         Ok((store, epoch))
     }
 
-    /// Calls `visit(key, value)` for each durable row, in the order of keys, until it wants no more.
-    pub fn scan(&self, visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
-        self.log.rows()?.scan(ROWS, visit)
+    fn of(&self, shard: ShardId) -> &File {
+        &self.files[usize::from(shard.0)]
+    }
+
+    /// Calls `visit(key, value)` for each durable row of a shard, in the order of keys, until it wants no more.
+    pub fn scan(&self, shard: ShardId, visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
+        self.of(shard).log.rows()?.scan(ROWS, visit)
     }
 
     fn next_epoch(&self) -> Result<u64, ViewStoreError> {
-        let mut last = 0u64;
-        self.log.scan_kept(META, |key, value| {
+        let (mut last, log) = (0u64, &self.of(ShardId::FIRST).log);
+        log.scan_kept(META, |key, value| {
             if key == EPOCH {
                 last = value.try_into().map_or(0, u64::from_be_bytes);
             }
@@ -155,39 +218,51 @@ impl ViewStore {
         let epoch = seconds.max(last + 1);
         let value = Bytes::copy_from_slice(&epoch.to_be_bytes());
         let row = Row { table: META, key: Bytes::from_static(EPOCH), value: Some(value) };
-        self.log.keep(vec![row])?;
+        log.keep(vec![row])?;
         Ok(epoch)
     }
 
-    /// Writes rows in one transaction; [`ViewStore::persisted`] counts when they are durable.
-    pub fn persist(&self, rows: Rows) {
+    /// Writes rows of a shard in one transaction; [`ViewStore::persisted`] counts when they are durable.
+    pub fn persist(&self, shard: ShardId, rows: Rows) {
         let row = |(key, value): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: Some(value.into()) };
-        self.write(rows.into_iter().map(row).collect());
-    }
-
-    fn write(&self, rows: Vec<Row>) {
-        if let Err(error) = self.log.checkpoint(CheckpointPart { applied: 0, last: true, rows }) {
+        let rows = rows.into_iter().map(row).collect();
+        if let Err(error) = self.of(shard).log.checkpoint(CheckpointPart { applied: 0, last: true, rows }) {
             tracing::error!(%error, "the view is not persisted");
         }
     }
 
-    /// Sets of rows that are durable since the start.
-    pub fn persisted(&self) -> u64 {
-        self.persisted.load(Ordering::Acquire)
+    /// Sets of rows that are durable since the start, by shard.
+    pub fn persisted(&self) -> impl Iterator<Item = u64> + '_ {
+        self.files.iter().map(|file| file.persisted.load(Ordering::Acquire))
     }
 
     /// The durable rows as they are now.
     pub fn rows_now(&self) -> Result<ViewRows, PersistError> {
-        Ok(ViewRows(self.log.rows()?))
+        Ok(ViewRows(self.files.iter().map(|file| file.log.rows()).collect::<Result<_, _>>()?))
     }
 
-    /// Follows whether the file has failed.
+    /// Follows whether a file has failed.
     pub fn failure(&self) -> StoreFailure {
         self.failure.clone()
     }
 
-    /// Notified when [`ViewStore::persisted`] grows.
+    /// Notified when one of [`ViewStore::persisted`] grows.
     pub fn changed(&self) -> Arc<Notify> {
         self.changed.clone()
+    }
+}
+
+/// Where the rows of each of so many shards are: together they take what those of one would.
+fn shared_by(rows: RowStore, shards: usize) -> RowStore {
+    let part = |whole: u64| whole / shards as u64;
+    match rows {
+        // Nobody waits for a view's checkpoint, but many for what it shows.
+        RowStore::Apart(options) => RowStore::Apart(LsmOptions {
+            steps_back: true,
+            cache_bytes: part(options.cache_bytes),
+            memtable_bytes: part(options.memtable_bytes),
+            journal_bytes: part(options.journal_bytes),
+        }),
+        RowStore::Beside => RowStore::Beside,
     }
 }

@@ -10,6 +10,7 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::series::*;
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::table::CellTable;
 use tidemark_proto::time::WallMs;
 use tidemark_proto::view::hierarchy::{DirectCounts, Hierarchy};
@@ -29,15 +30,15 @@ struct Direct {
 }
 
 impl DirectCounts for Direct {
-    fn table(&self) -> &CellTable {
+    fn table(&self, _: ShardId) -> &CellTable {
         &self.cells
     }
 
-    fn sum(&self, _: u32) -> u64 {
+    fn sum(&self, _: ShardId, _: u32) -> u64 {
         1
     }
 
-    fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_ {
+    fn rows(&self, _: ShardId, slot: u32) -> impl Iterator<Item = &Row> + '_ {
         self.rows.get(slot as usize % self.rows.len().max(1)).into_iter()
     }
 }
@@ -129,7 +130,8 @@ fn main() {
         );
         let since = Instant::now();
         let count = 1_000_000u32;
-        (0..count).for_each(|n| hierarchy.on_raised(n.wrapping_mul(2_654_435_761) % graph.vertices(), 1));
+        (0..count)
+            .for_each(|n| hierarchy.on_raised(ShardId::FIRST, n.wrapping_mul(2_654_435_761) % graph.vertices(), 1));
         println!("an increment: {} ns", since.elapsed().as_nanos() / u128::from(count));
     }
     move_much(&mut ledger, &mut direct, row(&policy, 20));

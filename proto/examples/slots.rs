@@ -23,6 +23,8 @@ use tidemark_proto::view::View;
 const RANGES: [usize; 3] = [1, 4, 16];
 const TURNS: usize = 9;
 const INCREMENTS: usize = 1_000_000;
+/// What is raised between two looks at totals: about a chunk of a feed.
+const CHUNK: usize = 8_192;
 const BEGIN_S: i64 = 1_700_000_000;
 
 /// CPU time of this thread, nanoseconds, from the kernel.
@@ -72,7 +74,8 @@ fn ranges(count: usize) -> Ranges {
 
 struct Bench {
     view: View,
-    slots: Vec<u32>,
+    /// By leaf: shard and slot.
+    places: Vec<(usize, u32)>,
     valve: u16,
     counts: Vec<u64>,
     rows: BTreeMap<u32, Row>,
@@ -81,16 +84,21 @@ struct Bench {
 
 impl Bench {
     fn new(count: usize, graph: &Graph, ledger: &Ledger, now: UnixTime) -> Bench {
-        let mut view = View::new(DcId(0), 7);
-        view.cut(ranges(count));
+        let mut view = View::cut(DcId(0), 7, ranges(count));
         view.on_time(now);
         let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
-        let valve = view.valve(ValveId { group, lane: 0 }).expect("room");
-        let slot = |leaf| view.slot(&name('a', leaf).total()).expect("room");
-        let slots: Vec<u32> = (0..graph.leaves).map(slot).collect();
+        let valve = view.change(|shards| {
+            let valve = ValveId { group, lane: 0 };
+            shards.iter_mut().map(|cells| cells.valve(valve).expect("room")).max().expect("there are some")
+        });
+        let place = |leaf| {
+            let shard = usize::from(view.shard_of(&name('a', leaf)).0);
+            (shard, view.change(|shards| shards[shard].slot(&name('a', leaf).total()).expect("room")))
+        };
+        let places: Vec<(usize, u32)> = (0..graph.leaves).map(place).collect();
         view.on_start(ledger);
-        let counts = vec![0; slots.len()];
-        Bench { view, slots, valve, counts, rows: BTreeMap::new(), ns: Vec::new() }
+        let counts = vec![0; places.len()];
+        Bench { view, places, valve, counts, rows: BTreeMap::new(), ns: Vec::new() }
     }
 
     /// A turn; increments are prepared before the clock runs.
@@ -99,16 +107,20 @@ impl Bench {
         let horizon = self.view.series_of("site").expect("it keeps series").horizon.clone();
         let mut work = Vec::with_capacity(INCREMENTS);
         for _ in 0..INCREMENTS {
-            let leaf = rng.random_range(0..self.slots.len());
+            let leaf = rng.random_range(0..self.places.len());
             self.counts[leaf] += 1;
             let row = self.rows.entry(leaf as u32).or_default();
             row.add(&horizon, now, 1).expect("room");
-            work.push((self.slots[leaf], self.counts[leaf], row.clone()));
+            work.push((self.places[leaf], self.counts[leaf], row.clone()));
         }
         let since = cpu_ns();
-        for (slot, count, row) in &work {
-            self.view.merge(*slot, self.valve, *count);
-            self.view.merge_row(*slot, self.valve, row);
+        for part in work.chunks(CHUNK) {
+            self.view.change(|shards| {
+                for ((shard, slot), count, row) in part {
+                    shards[*shard].merge(*slot, self.valve, *count);
+                    shards[*shard].merge_row(*slot, self.valve, row);
+                }
+            });
         }
         self.ns.push((cpu_ns() - since) / INCREMENTS as u64);
     }

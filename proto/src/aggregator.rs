@@ -12,25 +12,29 @@ mod image;
 mod lost;
 mod plumbing;
 mod propose;
+mod recovery;
+mod shard;
 mod standing;
 
 pub use audit::CellAudit;
-pub use checkpoint::{Recovery, RowError, Rows, buckets_at_rest};
+pub use checkpoint::{RowError, Rows, buckets_at_rest};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
 pub use image::{ImageReader, ViewImage, cursors_in, is_of_image};
+pub use recovery::Recovery;
 
 use crate::alloc::PolicyConfig;
-use crate::gossip::{Gossip, GossipConfig};
+use crate::gossip::GossipConfig;
 use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId};
 use crate::leader::LeaderCore;
 use crate::ledger::{Changes, Ledger};
 use crate::msg::*;
-use crate::shards::Ranges;
+use crate::shards::{Ranges, ShardId};
 use crate::time::{Span, Time, WallMs};
 use crate::view::View;
 use feed::Feed;
 use lost::Heard;
 use propose::Proposals;
+use shard::Shard;
 use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -144,8 +148,10 @@ pub enum Input {
     },
     /// Everything is to be written soon, though it is not time; [`AggregatorCore::flushes_done`] counts these.
     Flush,
-    /// The rows last given out are durable.
-    Persisted,
+    /// The rows last given out of a shard are durable.
+    Persisted {
+        shard: ShardId,
+    },
     Tick,
 }
 
@@ -162,8 +168,12 @@ pub enum Output {
     },
     /// To be put into the ledger's log, in one entry: this data centre leads it.
     Propose(Vec<LedgerCmd>),
-    /// Rows to persist in one transaction, answered with [`Input::Persisted`]: a part of a checkpoint; one is out at a time.
-    Persist(Rows),
+    /// Rows to persist in one transaction, answered with [`Input::Persisted`]: a part of a shard's checkpoint; of each one is out at a
+    /// time.
+    Persist {
+        shard: ShardId,
+        rows: Rows,
+    },
     Notify(Event),
     /// Some lanes of a cell, compared at one entry of the group's log.
     Audited(CellAudit),
@@ -194,7 +204,10 @@ pub enum Event {
 pub struct AggregatorCore {
     config: AggregatorConfig,
     view: View,
-    gossip: Gossip,
+    /// By shard, as the view's cells.
+    shards: Vec<Shard>,
+    /// Connected aggregators whose views are cut as this one.
+    cut_alike: BTreeSet<AggregatorId>,
     feeds: BTreeMap<GroupId, Feed>,
     groups: BTreeSet<GroupId>,
     rtts: BTreeMap<AggregatorId, Span>,
@@ -211,7 +224,6 @@ pub struct AggregatorCore {
     standing: Standing,
     /// When guards and settings are said again.
     remind_at: Option<Time>,
-    checkpoint: checkpoint::Checkpoint,
     /// Last notified readings, and when totals may be notified again.
     notified: BTreeMap<CounterName, Reading>,
     notify_at: Option<Time>,
@@ -227,21 +239,20 @@ pub struct AggregatorCore {
 impl AggregatorCore {
     /// An aggregator with nothing on disk.
     pub fn new(config: AggregatorConfig) -> AggregatorCore {
-        let view = View::new(config.own, config.seed);
-        let gossip = Gossip::new(config.own, config.epoch, config.gossip.clone(), config.seed);
-        AggregatorCore::with_state(config, view, gossip, BTreeMap::new())
+        let view = View::cut(config.own, config.seed, config.ranges.clone());
+        let shards = config.ranges.iter().map(|range| Shard::new(&config, range.shard)).collect();
+        AggregatorCore::with_state(config, view, shards, BTreeMap::new())
     }
 
+    /// Of a view that is cut as the configuration says, and as many shards.
     fn with_state(
         config: AggregatorConfig,
-        view: View,
-        gossip: Gossip,
+        mut view: View,
+        shards: Vec<Shard>,
         feeds: BTreeMap<GroupId, Feed>,
     ) -> AggregatorCore {
         let mut standing = Standing::default();
         standing.add(registration(&config));
-        let mut view = view;
-        view.cut(config.ranges.clone());
         if config.paired {
             view.show_from(config.epoch);
         }
@@ -249,7 +260,8 @@ impl AggregatorCore {
             leader_core: LeaderCore::new(config.policy.clone()),
             config,
             view,
-            gossip,
+            shards,
+            cut_alike: BTreeSet::new(),
             feeds,
             groups: BTreeSet::new(),
             rtts: BTreeMap::new(),
@@ -260,7 +272,6 @@ impl AggregatorCore {
             proposals: Proposals::default(),
             standing,
             remind_at: None,
-            checkpoint: checkpoint::Checkpoint::default(),
             notified: BTreeMap::new(),
             notify_at: None,
             notify_last: Time(0),
@@ -286,20 +297,20 @@ impl AggregatorCore {
             Input::PeerUp { peer, rtt } => self.on_peer_up(now, peer, rtt),
             Input::PeerRtt { peer, rtt } => {
                 self.rtts.insert(peer, rtt);
-                self.gossip.on_rtt(peer, rtt);
+                self.shards.iter_mut().for_each(|shard| shard.gossip.on_rtt(peer, rtt));
             }
             Input::Peer { peer, msg } => self.on_peer(now, peer, msg, ledger),
             Input::PeerGone { peer } => {
                 self.rtts.remove(&peer);
-                self.gossip.on_peer_gone(now, peer);
+                self.gossip_peer_gone(now, peer);
             }
             Input::Ledger(changes) => self.on_ledger(now, &changes, ledger),
             Input::Leader(leader) => self.on_leader(now, leader),
             Input::Clock(wall) => self.on_clock(now, wall, ledger),
             Input::Submit(cmds) => self.submit(cmds),
             Input::Audit { group, id, cell } => self.ask_audit(group, AuditAsk { id, group, cell, from_lane: 0 }),
-            Input::Flush => self.checkpoint.flush(now),
-            Input::Persisted => self.on_persisted(now, ledger),
+            Input::Flush => self.shards.iter_mut().for_each(|shard| shard.checkpoint.flush(now)),
+            Input::Persisted { shard } => self.on_persisted(now, shard, ledger),
             Input::Tick => {}
         }
         self.run(now, ledger);
@@ -308,17 +319,14 @@ impl AggregatorCore {
     /// Everything that is due.
     fn run(&mut self, now: Time, ledger: &Ledger) {
         self.run_feeds(now);
-        self.gossip.tick(now, &self.view);
-        while let Some((peer, msg)) = self.gossip.poll_output() {
-            self.outputs.push_back(Output::Peer { peer, msg });
-        }
+        self.run_gossip(now);
         self.run_leader(now, ledger);
         self.run_standing(now, ledger);
         self.run_reminders(now, ledger);
         self.run_proposals(now, ledger);
         self.run_notifications(now, ledger);
         self.run_graph(now, ledger);
-        self.run_checkpoint(now);
+        self.run_checkpoints(now);
     }
 
     /// What is to be done, in order, until `None`.
@@ -329,16 +337,16 @@ impl AggregatorCore {
     /// When an [`Input::Tick`] is due at the latest.
     pub fn poll_timeout(&self) -> Option<Time> {
         let feeds = self.feeds.values().filter_map(|feed| feed.due(&self.config)).min();
+        let shards = self.shards.iter().flat_map(|own| [own.gossip.poll_timeout(), own.checkpoint.due()]);
         let times = [
             feeds,
-            self.gossip.poll_timeout(),
+            shards.flatten().min(),
             self.leader_wake,
             self.standing.due(),
             self.remind_at,
             self.proposals.due(),
             self.notify_at,
             self.graph_at,
-            self.checkpoint.due(),
         ];
         times.into_iter().flatten().min()
     }
@@ -359,10 +367,6 @@ impl AggregatorCore {
 
     pub fn view(&self) -> &View {
         &self.view
-    }
-
-    pub fn gossip(&self) -> &Gossip {
-        &self.gossip
     }
 
     /// The measured round trip through the ledger's log; meaningful where it is led from.
@@ -399,7 +403,7 @@ impl AggregatorCore {
 
     fn on_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
         self.rtts.insert(peer, rtt);
-        self.gossip.on_peer_up(now, peer, rtt);
+        self.gossip_peer_up(now, peer, rtt);
         self.leader_core.on_peer_up(peer.dc);
         self.leader_wake = Some(now);
         if self.leader() == Some(peer) {
@@ -409,24 +413,14 @@ impl AggregatorCore {
 
     fn on_peer(&mut self, now: Time, peer: AggregatorId, msg: PeerMsg, ledger: &Ledger) {
         match msg {
-            PeerMsg::Digest(digest) => self.gossip.on_digest(now, &self.view, peer, &digest),
-            PeerMsg::Delta(delta) => self.on_delta(now, peer, &delta),
+            PeerMsg::Digest(digest) => self.on_first_digest(now, peer, &digest),
+            PeerMsg::Delta(delta) => self.on_delta(now, ShardId::FIRST, peer, &delta),
+            PeerMsg::Shard { shard, msg } => self.on_shard(now, peer, shard, &msg),
             PeerMsg::Propose(cmds) => self.on_proposed_by(now, peer, cmds),
             PeerMsg::Recall(recall) if self.leader() == Some(peer) => self.forward_recall(&recall, ledger),
             // A recall names rights, and a group that returns more than it was granted is fenced: only the leader is believed.
             PeerMsg::Recall(_) => {}
         }
-    }
-
-    fn on_delta(&mut self, now: Time, from: AggregatorId, delta: &Delta) {
-        let raised = self.gossip.on_delta(now, &mut self.view, from, delta);
-        raised.into_iter().for_each(|slot| self.checkpoint.touch(slot));
-        if !delta.cells.is_empty() {
-            self.graph_at.get_or_insert(now);
-        }
-        self.heard.on_raised(now, &mut self.view);
-        self.checkpoint.moved(now, self.config.checkpoint_interval);
-        self.want_notifications(now);
     }
 
     // ---- notifications ----
@@ -460,7 +454,7 @@ impl AggregatorCore {
     /// Panics when a rule is broken.
     pub fn check_invariants(&self) {
         self.view.check_invariants();
-        self.gossip.check_invariants();
+        self.shards.iter().for_each(|shard| shard.gossip.check_invariants());
     }
 }
 

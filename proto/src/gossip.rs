@@ -31,7 +31,7 @@ use crate::msg::{Digest, PeerMsg, Version};
 use crate::ring::ChangeRing;
 use crate::row_changes::{Part, RowChanges};
 use crate::time::{Span, Time};
-use crate::view::View;
+use crate::view::Cells;
 use peer::Peer;
 use recent::Recent;
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,28 @@ pub struct GossipConfig {
     pub own_ring_events: usize,
     /// Changes of each foreign origin remembered (4 bytes each).
     pub relay_ring_events: usize,
+    /// Components that the second of a pair holds back; with more, all of them are told.
+    pub held_max: usize,
+}
+
+/// Of whatever a process's budget is divided into, each gets so much at least.
+const WINDOW_DELTAS_MIN: usize = 2;
+const RING_EVENTS_MIN: usize = 1 << 10;
+const HELD_MIN: usize = 1 << 8;
+
+impl GossipConfig {
+    /// What each of several streams of a process may take where one may take this.
+    pub fn shared_by(&self, streams: usize) -> GossipConfig {
+        // Never more than was chosen.
+        let part = |whole: usize, least: usize| (whole / streams.max(1)).max(least.min(whole));
+        GossipConfig {
+            window_deltas: part(self.window_deltas, WINDOW_DELTAS_MIN),
+            own_ring_events: part(self.own_ring_events, RING_EVENTS_MIN),
+            relay_ring_events: part(self.relay_ring_events, RING_EVENTS_MIN),
+            held_max: part(self.held_max, HELD_MIN),
+            ..self.clone()
+        }
+    }
 }
 
 impl Default for GossipConfig {
@@ -98,6 +120,7 @@ impl Default for GossipConfig {
             partner_patience: Span::from_millis(1_500),
             own_ring_events: 1 << 18,
             relay_ring_events: 1 << 16,
+            held_max: 1 << 13,
         }
     }
 }
@@ -160,9 +183,9 @@ impl OwnChange {
     }
 
     /// The cell and all that its rows hold of one data centre.
-    fn whole(slot: u32, dc: DcId, view: &View) -> OwnChange {
-        let own = |valve: u16| view.valves()[usize::from(valve)].group.dc == dc;
-        let rows = view.rows_of(slot).filter(|&(_, valve, _)| own(valve)).map(|(number, ..)| (number, Part::WHOLE));
+    fn whole(slot: u32, dc: DcId, cells: &Cells) -> OwnChange {
+        let own = |valve: u16| cells.valves()[usize::from(valve)].group.dc == dc;
+        let rows = cells.rows_of(slot).filter(|&(_, valve, _)| own(valve)).map(|(number, ..)| (number, Part::WHOLE));
         OwnChange { slot, rows: rows.collect() }
     }
 }
@@ -227,7 +250,7 @@ impl Gossip {
     /// Goes on with the stream on disk: peers keep what they have. What an earlier life told and did not write is fed again by
     /// the groups, and gets versions above all that were ever given out: also by lives of which a disk that is an old copy knows nothing,
     /// since those had lower numbers. So what a peer has up to any version is there, and it is told what comes after it.
-    pub fn resume(&mut self, stream: StreamState, foreign: ForeignState, view: &View) {
+    pub fn resume(&mut self, stream: StreamState, foreign: ForeignState, cells: &Cells) {
         let ring = ChangeRing::new(self.config.own_ring_events, stream.floor);
         let of_start = self.start.saturating_mul(VERSIONS_PER_START).min(u64::MAX - 2 * VERSIONS_LEFT_MIN);
         let own = Version { epoch: stream.epoch, version: stream.reserved.max(stream.floor).max(of_start) };
@@ -238,8 +261,8 @@ impl Gossip {
             let ring = RelayRing::new(self.config.relay_ring_events, have.version);
             self.origins.insert(origin, Origin::new(have, Recent::Relay(ring), self.config.relay_ring_events));
         }
-        let retold = stream.retell.into_iter().filter(|&slot| slot < view.cells());
-        let retold = retold.map(|slot| OwnChange::whole(slot, self.own.dc, view)).collect::<Vec<_>>();
+        let retold = stream.retell.into_iter().filter(|&slot| slot < cells.len());
+        let retold = retold.map(|slot| OwnChange::whole(slot, self.own.dc, cells)).collect::<Vec<_>>();
         self.on_own_changes(Time::default(), retold);
     }
 
@@ -347,7 +370,7 @@ impl Gossip {
     }
 
     /// Sends what is due. To be called after every other input, too.
-    pub fn tick(&mut self, now: Time, view: &View) {
+    pub fn tick(&mut self, now: Time, cells: &Cells) {
         if self.review_at.is_some_and(|at| at <= now) {
             self.review_at = None;
             self.review_sources(now);
@@ -356,9 +379,9 @@ impl Gossip {
         self.resend_lost(now);
         if self.flush_at.is_some_and(|at| at <= now) {
             (self.flush_at, self.flushed_at) = (None, Some(now));
-            self.flush(now, view);
+            self.flush(now, cells);
         }
-        self.send_digests(now, view);
+        self.send_digests(now, cells);
     }
 
     pub fn poll_output(&mut self) -> Option<(AggregatorId, PeerMsg)> {
@@ -428,11 +451,11 @@ impl Gossip {
 
     // ---- digests ----
 
-    fn send_digests(&mut self, now: Time, view: &View) {
+    fn send_digests(&mut self, now: Time, cells: &Cells) {
         let due: Vec<AggregatorId> =
             self.peers.iter().filter(|(_, peer)| peer.digest_at <= now).map(|(&id, _)| id).collect();
         for id in due {
-            self.send_full_digest(now, view, id, false);
+            self.send_full_digest(now, cells, id, false);
         }
         let acks: Vec<AggregatorId> =
             self.peers.iter().filter(|(_, p)| p.ack_at.is_some_and(|at| at <= now)).map(|(&id, _)| id).collect();
@@ -442,7 +465,7 @@ impl Gossip {
     }
 
     /// Everything this side has. The next one comes later if there is nothing to tell; then an answer stands for it.
-    fn send_full_digest(&mut self, now: Time, view: &View, to: AggregatorId, reply: bool) {
+    fn send_full_digest(&mut self, now: Time, cells: &Cells, to: AggregatorId, reply: bool) {
         let have: Vec<(AggregatorId, Version)> = self.have().collect();
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let equal = have.iter().all(|&(id, version)| peer.have(id) == version);
@@ -455,9 +478,9 @@ impl Gossip {
             let later = if equal && self.own > to { peer.digest_interval.0 / 4 } else { 0 };
             peer.digest_at = now + Span(peer.digest_interval.0 + later);
         }
-        let after_day = view.comparable_after_day();
-        let sums = self.comparable().map(|dc| (dc, view.hash_of(dc))).collect();
-        let row_sums = self.comparable().map(|dc| (dc, view.row_hash_of(dc, after_day))).collect();
+        let after_day = cells.comparable_after_day();
+        let sums = self.comparable().map(|dc| (dc, cells.hash_of(dc))).collect();
+        let row_sums = self.comparable().map(|dc| (dc, cells.row_hash_of(dc, after_day))).collect();
         let digest = Digest { row_sums, row_sums_after_day: after_day, ..self.digest(to, have, sums, reply) };
         self.outbox.push_back((to, PeerMsg::Digest(digest)));
     }
@@ -498,7 +521,7 @@ impl Gossip {
     }
 
     /// A peer's digest: what it has, what it wants.
-    pub fn on_digest(&mut self, now: Time, view: &View, from: AggregatorId, digest: &Digest) {
+    pub fn on_digest(&mut self, now: Time, cells: &Cells, from: AggregatorId, digest: &Digest) {
         if !self.is_current(from, digest.sender) {
             return;
         }
@@ -528,14 +551,14 @@ impl Gossip {
         let wants_other = wants != peer.wants;
         peer.wants = wants;
         self.note_told(&digest.have);
-        self.compare_sums(now, view, from, digest);
+        self.compare_sums(now, cells, from, digest);
         self.review_sources(now);
         let asks = !digest.reply && self.flush_at.is_none();
         if (further && was_held_back) || wants_other || asks {
-            self.flush_peer(now, view, from);
+            self.flush_peer(now, cells, from);
         }
         if !digest.reply {
-            self.send_full_digest(now, view, from, true);
+            self.send_full_digest(now, cells, from, true);
         }
     }
 

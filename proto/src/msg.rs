@@ -4,6 +4,7 @@
 use crate::graph::EdgeChange;
 use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId, Start};
 use crate::series::{Horizon, NotAdmitted, Row, SeriesPolicy, UnixTime};
+use crate::shards::ShardId;
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 
@@ -607,6 +608,19 @@ pub enum PeerMsg {
     Propose(Vec<LedgerCmd>),
     /// The ledger's leader asks a group for its unspent rights; it says so again until they are back.
     Recall(Recall),
+    /// Gossip of another shard than the first, of which it is said without a name. Only for who cuts its view at the same counters, as
+    /// its digests say.
+    Shard {
+        shard: ShardId,
+        msg: ShardMsg,
+    },
+}
+
+/// Gossip of one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ShardMsg {
+    Digest(Digest),
+    Delta(Delta),
 }
 
 /// A recall of unspent rights, valid only while the group was granted no more than `granted` (cumulative).
@@ -638,6 +652,10 @@ pub struct Digest {
     pub row_sums_after_day: u32,
     /// Digest of an answer: it asks for no answer.
     pub reply: bool,
+    /// Where the sender's view is cut ([`Ranges::fingerprint`](crate::shards::Ranges::fingerprint)); in the tail of the message, and only
+    /// in what is said of the first shard.
+    #[serde(skip)]
+    pub cuts: u64,
 }
 
 /// Components of one origin, ascending by version, cut to a byte limit.

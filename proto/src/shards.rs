@@ -2,13 +2,20 @@
 //!
 //! The order is that of names: of namespaces, and in one of its keys, by bytes. A cut is the first counter of the range that it begins.
 
+use crate::hash::bytes_hash;
 use crate::ids::CounterName;
 use crate::limits::SHARDS_MAX;
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
 /// A range of counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardId(pub u16);
+
+impl ShardId {
+    /// What is before the first cut: all, where there is none.
+    pub const FIRST: ShardId = ShardId(0);
+}
 
 /// All counters, cut into ranges: each counter is in exactly one. By default there is one for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +94,18 @@ impl Ranges {
     pub fn find_key(&self, namespace: &str, key: &[u8]) -> ShardId {
         let begins_before = |cut: &CounterName| (cut.namespace(), cut.key()) <= (namespace, key);
         ShardId(self.cuts.partition_point(begins_before) as u16)
+    }
+
+    /// Where they are cut, ascending.
+    pub fn cuts(&self) -> &[CounterName] {
+        &self.cuts
+    }
+
+    /// A number that says where they are cut: equal for equal cuts, and 0 where there is none.
+    pub fn fingerprint(&self) -> u64 {
+        let of_cut = |hash, cut: &CounterName| bytes_hash(bytes_hash(hash, cut.namespace().as_bytes()), cut.key());
+        let hash = self.cuts.iter().fold(0, of_cut);
+        if self.is_whole() { 0 } else { hash.max(1) }
     }
 
     /// All ranges in their order.

@@ -178,6 +178,8 @@ pub enum Bug {
     ResetStaysInTotals,
     /// An edge moves counts into the share of the range in which they arrive, and not of that from which they come.
     ShareOfHome,
+    /// What was raised is carried into totals after cells that are new were taken in with it.
+    RaisedLate,
     /// Edges are changed although others came between.
     StaleEdges,
     /// An edge that closes a cycle is carried out.

@@ -5,6 +5,7 @@
 //! and the same holds, without any milestone, of its down half.
 
 mod audit;
+mod cells;
 mod components;
 pub mod hierarchy;
 mod limits;
@@ -13,202 +14,176 @@ mod series;
 mod totals;
 
 pub use audit::{ANCESTORS_AUDITED_MAX, NotCounted, TotalAudit};
+pub use cells::{CELLS_MAX, Cells, MergeError, Merged};
 pub use limits::{NotedLimit, ReadLimits};
 pub use loads::Load;
 pub use series::{RowRaised, SeriesView, parts_of};
 pub use totals::Total;
 
-use crate::hash::{bytes_hash, hash_of_name};
-use crate::ids::{AggregatorId, Bucket, CellId, CounterName, DcId, GroupId, Half, ValveId};
+use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId, Half, ValveId};
 use crate::ledger::{Changes, Ledger};
-use crate::limits::{GROUPS_MAX, VALVES_MAX};
 use crate::msg::Reading;
-use crate::table::{CellTable, TableFull};
+use crate::series::{Row, UnixTime};
+use crate::shards::{Ranges, ShardId};
 use crate::teeth::{Bug, bites};
-use components::Components;
+use crate::warm;
 use hierarchy::Hierarchy;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Cells of one view; components of further ones are refused.
-pub const CELLS_MAX: u32 = 1 << 26;
-
-/// Whether a merge changed anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Merged {
-    Unchanged,
-    Raised,
-}
-
-/// Components of all cells, by slot.
+/// Cells by shard, what limits their readings, and totals of them along edges.
 #[derive(Clone, Debug)]
 pub struct View {
     own: AggregatorId,
     /// Of one of a pair: the start under which the ledger has to know it.
     start: Option<u64>,
-    cells: CellTable,
-    components: Components,
-    /// Hashes of the cells' names, equal in every data centre.
-    cell_hashes: Vec<u64>,
-    valves: Vec<ValveId>,
-    valve_hashes: Vec<u64>,
-    valve_numbers: BTreeMap<ValveId, u16>,
-    groups: BTreeSet<GroupId>,
-    /// Valves of which a component was raised since [`View::take_raised`].
-    raised: Vec<bool>,
-    /// Sum over hashes of all components of a data centre.
-    sums: Vec<u64>,
-    series: series::Series,
+    /// By shard: the cells of one range of counters.
+    shards: Vec<Cells>,
     hierarchy: Hierarchy,
-    loads: loads::Loads,
     limits: ReadLimits,
 }
 
-/// Why a component was not merged. Nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MergeError {
-    #[error(transparent)]
-    Table(#[from] TableFull),
-    #[error("valves of a view: at most {VALVES_MAX}, of at most {GROUPS_MAX} groups")]
-    Valves,
-    #[error("cells of a view: at most {CELLS_MAX}")]
-    Cells,
-}
-
 impl View {
-    /// The empty view of an aggregator; `seed` hashes names in memory.
+    /// The empty view of an aggregator, with one shard for all counters; `seed` hashes names in memory.
     pub fn new(own: impl Into<AggregatorId>, seed: u64) -> View {
-        View::load(own, CellTable::new(seed), &[])
+        View::cut(own, seed, Ranges::whole())
     }
 
-    /// A view with valves but no cells yet: the first step of loading.
-    pub fn load(own: impl Into<AggregatorId>, cells: CellTable, valves: &[ValveId]) -> View {
-        let mut view = View {
-            own: own.into(),
-            start: None,
-            cells,
-            components: Components::default(),
-            cell_hashes: Vec::new(),
-            valves: Vec::new(),
-            valve_hashes: Vec::new(),
-            valve_numbers: BTreeMap::new(),
-            groups: BTreeSet::new(),
-            raised: Vec::new(),
-            sums: Vec::new(),
-            series: series::Series::default(),
-            hierarchy: Hierarchy::default(),
-            loads: loads::Loads::default(),
-            limits: ReadLimits::default(),
-        };
-        valves.iter().take(VALVES_MAX).for_each(|&valve| view.push_valve(valve));
-        view
+    /// The same with a shard for each of these ranges.
+    pub fn cut(own: impl Into<AggregatorId>, seed: u64, ranges: Ranges) -> View {
+        View::of_shards(own, ranges.iter().map(|_| Cells::new(seed)).collect(), ranges)
     }
 
-    /// Appends names as given by [`CellTable::records`].
-    pub fn load_names(&mut self, records: &[u8]) -> Result<(), crate::table::BadNames> {
-        let loaded = self.cells.push_records(records);
-        self.take_in_new_cells();
-        loaded
+    /// A view of these cells, of which no totals are counted yet. Panics unless there are some for each range.
+    pub fn of_shards(own: impl Into<AggregatorId>, shards: Vec<Cells>, ranges: Ranges) -> View {
+        assert_eq!(shards.len(), ranges.count(), "each range has its cells");
+        let (own, hierarchy, limits) = (own.into(), Hierarchy::with_ranges(ranges), ReadLimits::default());
+        View { own, start: None, shards, hierarchy, limits }
     }
 
-    /// Number of cells; slots are below it.
-    pub fn cells(&self) -> u32 {
-        self.cells.len()
+    /// The cells of a shard. Panics if there is none of that number.
+    pub fn cells(&self, shard: ShardId) -> &Cells {
+        &self.shards[usize::from(shard.0)]
     }
 
-    pub fn name(&self, slot: u32) -> CellId {
-        self.cells.name(slot)
+    /// The cells of all shards, in the order of their ranges.
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = (ShardId, &Cells)> {
+        self.shards.iter().enumerate().map(|(at, cells)| (ShardId(at as u16), cells))
     }
 
-    /// An upper bound of the encoded size of a slot's name, bytes.
-    pub fn name_bytes(&self, slot: u32) -> usize {
-        self.cells.name_bytes(slot)
+    /// Which shard a counter is in.
+    pub fn shard_of(&self, counter: &CounterName) -> ShardId {
+        self.ranges().find(counter)
     }
 
-    pub fn table(&self) -> &CellTable {
-        &self.cells
+    /// The cells among which a counter's are.
+    pub fn cells_of(&self, counter: &CounterName) -> &Cells {
+        self.cells(self.shard_of(counter))
     }
 
-    pub fn slot(&mut self, cell: &CellId) -> Result<u32, MergeError> {
-        if let Some(slot) = self.cells.find(cell) {
-            return Ok(slot);
+    /// Number of cells in all shards.
+    pub fn len(&self) -> u64 {
+        self.shards.iter().map(|cells| u64::from(cells.len())).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Changes cells, by shard. What that raises is carried into totals before anything else is done.
+    pub fn change<R>(&mut self, change: impl FnOnce(&mut [Cells]) -> R) -> R {
+        let result = change(&mut self.shards);
+        if !bites(Bug::RaisedLate) {
+            self.carry();
         }
-        if self.cells.len() >= CELLS_MAX {
-            return Err(MergeError::Cells);
+        result
+    }
+
+    /// Carries what was raised into totals.
+    fn carry(&mut self) {
+        for (at, cells) in self.shards.iter_mut().enumerate() {
+            let (shard, gathered) = (ShardId(at as u16), &mut cells.gathered);
+            for (at, &(slot, by)) in gathered.counts.iter().enumerate() {
+                warm::ahead(&gathered.counts, at, |&(slot, _)| self.hierarchy.warm_source(shard, slot));
+                self.hierarchy.on_raised(shard, slot, by);
+            }
+            gathered.counts.clear();
+            for (slot, raised) in gathered.buckets.drain(..) {
+                self.hierarchy.on_row_raised(shard, slot, &raised);
+            }
         }
-        let slot = self.cells.intern(cell)?;
-        self.components.grow(slot + 1);
-        self.cell_hashes.push(cell_hash(&self.cells, slot));
-        self.loads.take_in(self.hierarchy.ranges(), &self.cells);
-        Ok(slot)
     }
 
-    fn take_in_new_cells(&mut self) {
-        self.components.grow(self.cells.len());
-        let new = self.cell_hashes.len() as u32..self.cells.len();
-        self.cell_hashes.extend(new.map(|slot| cell_hash(&self.cells, slot)));
-        self.loads.take_in(self.hierarchy.ranges(), &self.cells);
+    /// Merges the component of a valve: the maximum of both.
+    pub fn merge(&mut self, cell: &CellId, valve: ValveId, value: u64) -> Result<Merged, MergeError> {
+        let shard = usize::from(self.shard_of(&cell.counter).0);
+        self.change(|shards| {
+            let cells = &mut shards[shard];
+            let (slot, valve) = (cells.slot(cell)?, cells.valve(valve)?);
+            Ok(cells.merge(slot, valve, value))
+        })
     }
 
-    /// The dense number of a valve.
-    pub fn valve(&mut self, valve: ValveId) -> Result<u16, MergeError> {
-        if let Some(&number) = self.valve_numbers.get(&valve) {
-            return Ok(number);
-        }
-        let new_group = !self.groups.contains(&valve.group);
-        if self.valves.len() >= VALVES_MAX || (new_group && self.groups.len() >= GROUPS_MAX) {
-            return Err(MergeError::Valves);
-        }
-        let number = self.valves.len() as u16;
-        self.push_valve(valve);
-        Ok(number)
-    }
-
-    fn push_valve(&mut self, valve: ValveId) {
-        self.groups.insert(valve.group);
-        self.valve_numbers.insert(valve, self.valves.len() as u16);
-        self.valves.push(valve);
-        self.raised.push(false);
-        self.valve_hashes.push(valve_hash(valve));
-        let dcs = usize::from(valve.group.dc.0) + 1;
-        self.sums.resize(self.sums.len().max(dcs), 0);
-    }
-
-    pub fn valves(&self) -> &[ValveId] {
-        &self.valves
-    }
-
-    /// Reads of a slot what [`View::merge`] will.
-    pub(crate) fn warm(&self, slot: u32) -> u64 {
-        let hash = self.cell_hashes.get(slot as usize).copied().unwrap_or_default();
-        self.components.warm(slot).wrapping_add(hash).wrapping_add(self.loads.warm(slot))
-    }
-
-    /// Merges one component: the maximum of both. Says whether that changed anything. Panics on a slot or a valve that was
-    /// never given.
-    #[inline]
-    pub fn merge(&mut self, slot: u32, valve: u16, value: u64) -> Merged {
-        let Some(before) = self.components.merge(slot, valve, value) else { return Merged::Unchanged };
-        let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
-        let sum = &mut self.sums[usize::from(self.valves[usize::from(valve)].group.dc.0)];
-        let was = if before == 0 { 0 } else { component_hash(key, before) };
-        *sum = sum.wrapping_add(component_hash(key, value)).wrapping_sub(was);
-        self.raised[usize::from(valve)] = true;
-        self.loads.on_raised(slot, value - before);
-        self.hierarchy.on_raised(slot, value - before);
-        Merged::Raised
+    /// Merges a part of the row of a valve's component: of each bucket that is kept the maximum of both.
+    pub fn merge_row(&mut self, cell: &CellId, valve: ValveId, part: &Row) -> Result<Option<RowRaised>, MergeError> {
+        let shard = usize::from(self.shard_of(&cell.counter).0);
+        self.change(|shards| {
+            let cells = &mut shards[shard];
+            let (slot, valve) = (cells.slot(cell)?, cells.valve(valve)?);
+            Ok(cells.merge_row(slot, valve, part))
+        })
     }
 
     /// Groups of which a component was raised since the last call.
     pub fn take_raised(&mut self) -> BTreeSet<GroupId> {
-        let raised = self.raised.iter_mut().zip(&self.valves).filter(|(raised, _)| **raised);
-        raised.map(|(raised, valve)| (std::mem::take(raised), valve.group).1).collect()
+        self.shards.iter_mut().flat_map(Cells::take_raised).collect()
     }
 
     /// The component of a group (the sum over its lanes) of a counter's total in a generation.
     pub fn component_of(&self, counter: &CounterName, generation: u32, group: GroupId) -> u64 {
-        let of_group = |(valve, _): &(u16, u64)| self.valves[usize::from(*valve)].group == group;
-        let all = self.cells.find_total(counter, generation).into_iter().flat_map(|slot| self.components(slot));
-        all.filter(of_group).fold(0, |sum, (_, value)| sum.saturating_add(value))
+        self.cells_of(counter).component_of(counter, generation, group)
+    }
+
+    /// Sum of the components of a counter's total in a generation, up half, unclamped.
+    pub fn sum_of(&self, counter: &CounterName, generation: u32) -> u64 {
+        self.cells_of(counter).sum_of_half(counter, Half::Up, generation)
+    }
+
+    /// Sum of the components of what was counted down of a counter in a generation.
+    pub fn down_of(&self, counter: &CounterName, generation: u32) -> u64 {
+        self.cells_of(counter).sum_of_half(counter, Half::Down, generation)
+    }
+
+    /// What each data centre contributes to one half of a counter's total in a generation, unclamped: those that have counted it, as
+    /// far as is known here.
+    pub fn parts_of(&self, counter: &CounterName, half: Half, generation: u32) -> BTreeMap<DcId, u64> {
+        self.cells_of(counter).parts_of(counter, half, generation)
+    }
+
+    /// Sum over all components of a data centre of a hash of (cell, valve, value): equal in two views that hold the same.
+    pub fn hash_of(&self, dc: DcId) -> u64 {
+        self.shards.iter().fold(0, |sum, cells| sum.wrapping_add(cells.hash_of(dc)))
+    }
+
+    /// How a namespace keeps series here; `None` where it keeps none.
+    pub fn series_of(&self, namespace: &str) -> Option<&SeriesView> {
+        // All shards know the same terms and the same time.
+        self.shards[0].series_of(namespace)
+    }
+
+    /// The rows of one half of a counter in a generation, each of one valve. What has expired may still be in them: whoever reads
+    /// goes by a cover that was planned with the namespace's horizon.
+    pub fn rows(
+        &self,
+        counter: &CounterName,
+        half: Half,
+        generation: u32,
+    ) -> impl Iterator<Item = (ValveId, &Row)> + '_ {
+        self.cells_of(counter).rows(counter, half, generation)
+    }
+
+    /// What the host's clock shows. Where it goes back, the latest time stays.
+    pub fn on_time(&mut self, now: UnixTime) {
+        self.shards.iter_mut().for_each(|cells| cells.on_time(now));
     }
 
     /// What the ledger knows of groups that are lost and this view does not: counted, and in nobody's feed any more.
@@ -219,56 +194,9 @@ impl View {
         state.losses().lost().fold(0, |sum, (group, _)| sum.saturating_add(unseen(group)))
     }
 
-    /// Sum over all components of a data centre of a hash of (cell, valve, value): equal in two views that hold the same.
-    pub fn hash_of(&self, dc: DcId) -> u64 {
-        self.sums.get(usize::from(dc.0)).copied().unwrap_or(0)
-    }
-
-    /// The components of a slot: (valve, value), ascending by valve.
-    pub fn components(&self, slot: u32) -> impl Iterator<Item = (u16, u64)> + '_ {
-        self.components.of(slot)
-    }
-
-    /// The component of one valve; 0 if there is none.
-    pub fn component(&self, slot: u32, valve: u16) -> u64 {
-        self.components(slot).find(|(of, _)| *of == valve).map_or(0, |(_, value)| value)
-    }
-
-    /// The components of a slot that belong to valves of one data centre.
-    pub fn components_of(&self, slot: u32, dc: DcId) -> impl Iterator<Item = (u16, u64)> + '_ {
-        self.components.of(slot).filter(move |(valve, _)| self.valves[usize::from(*valve)].group.dc == dc)
-    }
-
-    /// Sum of a slot's components.
-    pub fn sum(&self, slot: u32) -> u64 {
-        self.components.sum(slot)
-    }
-
-    /// Sum of the components of a counter's total in a generation, up half, unclamped.
-    pub fn sum_of(&self, counter: &CounterName, generation: u32) -> u64 {
-        self.cells.find_total(counter, generation).map_or(0, |slot| self.sum(slot))
-    }
-
-    /// Sum of the components of what was counted down of a counter in a generation.
-    pub fn down_of(&self, counter: &CounterName, generation: u32) -> u64 {
-        self.cells.find_half(counter, Half::Down, generation).map_or(0, |slot| self.sum(slot))
-    }
-
-    /// What each data centre contributes to one half of a counter's total in a generation, unclamped: those that have counted it, as
-    /// far as is known here.
-    pub fn parts_of(&self, counter: &CounterName, half: Half, generation: u32) -> BTreeMap<DcId, u64> {
-        let mut parts = BTreeMap::new();
-        let slot = self.cells.find_half(counter, half, generation);
-        for (valve, value) in slot.into_iter().flat_map(|slot| self.components(slot)) {
-            let part: &mut u64 = parts.entry(self.valves[usize::from(valve)].group.dc).or_default();
-            *part = part.saturating_add(value);
-        }
-        parts
-    }
-
     /// Takes over the ledger after a start, when nobody has read anything yet.
     pub fn on_start(&mut self, ledger: &Ledger) {
-        self.take_series(ledger);
+        self.shards.iter_mut().for_each(|cells| cells.take_series(ledger));
         self.count_totals_anew(ledger);
         ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.own, 0));
     }
@@ -276,7 +204,7 @@ impl View {
     /// Takes over what changed in the ledger applied here: what limits the readings of the counters named.
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger) {
         if changes.settings {
-            self.take_series(ledger);
+            self.shards.iter_mut().for_each(|cells| cells.take_series(ledger));
         }
         self.follow_graph(changes, ledger);
         for counter in &changes.counters {
@@ -346,69 +274,28 @@ impl View {
         }
     }
 
-    /// Bytes allocated.
+    /// Bytes allocated, without totals.
     pub fn heap_bytes(&self) -> usize {
-        let rows = self.series_heap_bytes();
-        self.cells.heap_bytes()
-            + self.components.heap_bytes()
-            + 8 * self.cell_hashes.capacity()
-            + rows
-            + self.loads.heap_bytes()
+        self.shards.iter().map(Cells::heap_bytes).sum()
     }
 
-    /// Panics when components or sums are out of order. Walks every cell.
+    /// Panics when components, sums or totals are out of order. Walks every cell.
     pub fn check_all(&self) {
-        self.check_invariants();
-        self.check_series();
+        self.shards.iter().for_each(Cells::check_all);
         self.hierarchy.check_invariants();
-        self.components.check_invariants();
-        let hash = |(slot, valve, value): (u32, u16, u64)| {
-            let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
-            (self.valves[usize::from(valve)].group.dc, component_hash(key, value))
-        };
-        let all =
-            (0..self.cells()).flat_map(|slot| self.components(slot).map(move |(valve, value)| (slot, valve, value)));
-        let mut sums = vec![0u64; self.sums.len()];
-        for (dc, hash) in all.map(hash) {
-            sums[usize::from(dc.0)] = sums[usize::from(dc.0)].wrapping_add(hash);
+        for (shard, cells) in self.shards() {
+            let is_here = |slot| self.shard_of(&cells.name(slot).counter) == shard;
+            assert!((0..cells.len()).all(is_here), "cells are of their shard's range");
         }
-        assert_eq!(sums, self.sums, "sums of hashes");
     }
 
-    /// Panics when names and table disagree.
+    /// Panics when names and table disagree, or something raised is not carried.
     pub fn check_invariants(&self) {
-        assert_eq!(self.cell_hashes.len(), self.cells.len() as usize, "every cell has a hash");
-        assert_eq!(self.valves.len(), self.valve_numbers.len(), "valves are numbered once");
+        for cells in &self.shards {
+            cells.check_invariants();
+            assert!(cells.gathered.is_empty() || bites(Bug::RaisedLate), "what was raised is carried");
+        }
     }
-}
-
-/// A hash of a cell's name, equal on every machine.
-fn cell_hash(cells: &CellTable, slot: u32) -> u64 {
-    let (namespace, key, generation, half, bucket) = cells.parts(slot);
-    let mut rest = [0; 17];
-    rest[..4].copy_from_slice(&generation.to_le_bytes());
-    rest[4] = u8::from(half == Half::Down);
-    if let Bucket::Span { length_s, start_s } = bucket {
-        rest[5..9].copy_from_slice(&length_s.to_le_bytes());
-        rest[9..].copy_from_slice(&start_s.to_le_bytes());
-    }
-    bytes_hash(hash_of_name(namespace, key), &rest)
-}
-
-fn valve_hash(id: ValveId) -> u64 {
-    let mut bytes = [0; 9];
-    bytes[..2].copy_from_slice(&id.group.dc.0.to_le_bytes());
-    bytes[2..4].copy_from_slice(&id.group.group.to_le_bytes());
-    bytes[4..8].copy_from_slice(&id.group.incarnation.to_le_bytes());
-    bytes[8] = id.lane;
-    bytes_hash(0, &bytes)
-}
-
-/// `key` names cell and valve.
-#[inline]
-fn component_hash(key: u64, value: u64) -> u64 {
-    let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * u128::from(value.wrapping_mul(0xd6e8_feb8_6659_fd93) | 1);
-    ((product >> 64) as u64) ^ (product as u64)
 }
 
 #[cfg(test)]
@@ -429,17 +316,17 @@ mod tests {
 
     fn merged(components: &[(u16, u64)]) -> View {
         let mut view = View::new(DcId(0), 7);
-        let slot = view.slot(&counter().total()).unwrap();
         for &(i, value) in components {
-            let number = view.valve(valve(i)).unwrap();
-            view.merge(slot, number, value);
+            view.merge(&counter().total(), valve(i), value).unwrap();
         }
         view
     }
 
     fn shown(view: &View) -> Vec<(ValveId, u64)> {
-        let mut all: Vec<_> =
-            view.components(0).map(|(number, value)| (view.valves()[usize::from(number)], value)).collect();
+        let mut all: Vec<_> = view.shards[0]
+            .components(0)
+            .map(|(number, value)| (view.shards[0].valves()[usize::from(number)], value))
+            .collect();
         all.sort();
         all
     }
@@ -462,7 +349,6 @@ mod tests {
             let mut left: GCounter<u16> = GCounter::new();
             let mut right: GCounter<u16> = GCounter::new();
             let mut views = [View::new(DcId(0), 1), View::new(DcId(1), 2)];
-            let slots: Vec<u32> = views.iter_mut().map(|view| view.slot(&counter().total()).unwrap()).collect();
             let mut values: BTreeMap<u16, u64> = BTreeMap::new();
             for (step, &(i, n)) in steps.iter().enumerate() {
                 *values.entry(i).or_default() += n;
@@ -470,16 +356,13 @@ mod tests {
                 let oracle = if side == 0 { &mut left } else { &mut right };
                 let op = oracle.inc_many(i, values[&i] - oracle_component(oracle, i));
                 oracle.apply(op);
-                let number = views[side].valve(valve(i)).unwrap();
-                views[side].merge(slots[side], number, values[&i]);
+                views[side].merge(&counter().total(), valve(i), values[&i]).unwrap();
             }
             left.merge(right);
-            let components: Vec<_> = views[1].components(slots[1]).map(|(n, v)| (views[1].valves()[usize::from(n)], v)).collect();
-            for (id, value) in components {
-                let number = views[0].valve(id).unwrap();
-                views[0].merge(slots[0], number, value);
+            for (id, value) in shown(&views[1]) {
+                views[0].merge(&counter().total(), id, value).unwrap();
             }
-            prop_assert_eq!(left.read().to_string(), views[0].sum(slots[0]).to_string());
+            prop_assert_eq!(left.read().to_string(), views[0].sum_of(&counter(), 0).to_string());
         }
     }
 

@@ -81,17 +81,41 @@ pub trait Message: Serialize + DeserializeOwned {
 
     /// Bounds that the type does not express.
     fn validate(&self) -> Result<(), WireError>;
+
+    /// Fields that earlier versions do not know.
+    fn tail(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Whether they say more than is taken for granted where there is no tail.
+    fn needs_tail(&self) -> bool {
+        false
+    }
+
+    /// Takes them from a tail, which a later version may have made longer.
+    fn take_tail(&mut self, _tail: &[u8]) -> Result<(), WireError> {
+        Ok(())
+    }
 }
 
 /// Encodes a message. Only a sender that ignores its limits gets more than [`MESSAGE_BYTES_MAX`].
 pub fn encode<M: Message>(message: &M) -> Vec<u8> {
+    let bytes = encode_body(message);
+    if message.needs_tail() { append_tail(bytes, &message.tail()) } else { bytes }
+}
+
+fn encode_body<M: Message>(message: &M) -> Vec<u8> {
     postcard::to_extend(message, vec![WIRE_VERSION]).expect("messages hold only what postcard can encode")
 }
 
-/// Encodes a message with a tail, as a later version does. The tail is left out where the message would become longer than
+/// Encodes a message with more in its tail, as a later version does. The tail is left out where the message would become longer than
 /// [`MESSAGE_BYTES_MAX`]: it holds what can be done without. Readers refuse one of more than [`TAIL_BYTES_MAX`] bytes.
 pub fn encode_with_tail<M: Message>(message: &M, tail: &[u8]) -> Vec<u8> {
-    let bytes = encode(message);
+    let tail = [message.tail().as_slice(), tail].concat();
+    append_tail(encode_body(message), &tail)
+}
+
+fn append_tail(bytes: Vec<u8>, tail: &[u8]) -> Vec<u8> {
     let body = bytes.len();
     let mut bytes = postcard::to_extend(&(tail.len() as u64), bytes).expect("a number can be encoded");
     if bytes.len() + tail.len() > MESSAGE_BYTES_MAX {
@@ -115,16 +139,16 @@ pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, WireError> {
 }
 
 fn decode_body<M: Message>(body: &[u8]) -> Result<M, WireError> {
-    let (message, rest) = postcard::take_from_bytes::<M>(body).map_err(|e| WireError::Malformed(e.to_string()))?;
+    let (mut message, rest) = postcard::take_from_bytes::<M>(body).map_err(|e| WireError::Malformed(e.to_string()))?;
     if !rest.is_empty() {
-        skip_tail(M::TAIL, rest)?;
+        message.take_tail(tail_in(M::TAIL, rest)?)?;
     }
     message.validate().map(|()| message)
 }
 
-/// Nothing of a version that is known has one.
+/// Few messages have one.
 #[cold]
-fn skip_tail(tail: Tail, rest: &[u8]) -> Result<(), WireError> {
+fn tail_in(tail: Tail, rest: &[u8]) -> Result<&[u8], WireError> {
     match tail {
         Tail::Refused => return Err(WireError::Later(rest.len())),
         Tail::Skipped if bites(Bug::TailRefused) => return Err(WireError::Trailing(rest.len())),
@@ -134,7 +158,7 @@ fn skip_tail(tail: Tail, rest: &[u8]) -> Result<(), WireError> {
     let (length, tail) = read.map_err(|error| WireError::Malformed(format!("length of the tail: {error}")))?;
     at_most("bytes of a tail", length, TAIL_BYTES_MAX as u64)?;
     match tail.len().checked_sub(length as usize) {
-        Some(0) => Ok(()),
+        Some(0) => Ok(tail),
         Some(more) => Err(WireError::Trailing(more)),
         None => Err(WireError::TailCut { length, left: tail.len() }),
     }
@@ -302,7 +326,33 @@ impl Message for PeerMsg {
             PeerMsg::Delta(delta) => delta_valid(delta),
             PeerMsg::Propose(cmds) => cmds.iter().try_for_each(LedgerCmd::validate),
             PeerMsg::Recall(recall) => name(&recall.counter),
+            PeerMsg::Shard { shard, msg } => {
+                at_most("shard", shard.0.into(), SHARDS_MAX as u64 - 1)?;
+                match msg {
+                    ShardMsg::Digest(digest) => digest_valid(digest),
+                    ShardMsg::Delta(delta) => delta_valid(delta),
+                }
+            }
         }
+    }
+
+    fn tail(&self) -> Vec<u8> {
+        match self {
+            PeerMsg::Digest(Digest { cuts, .. }) => postcard::to_allocvec(cuts).expect("a number can be encoded"),
+            _ => Vec::new(),
+        }
+    }
+
+    fn needs_tail(&self) -> bool {
+        matches!(self, PeerMsg::Digest(Digest { cuts, .. }) if *cuts != 0)
+    }
+
+    fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
+        if let (PeerMsg::Digest(digest), false) = (self, tail.is_empty()) {
+            let read = postcard::take_from_bytes(tail);
+            (digest.cuts, _) = read.map_err(|error| WireError::Malformed(format!("tail of a digest: {error}")))?;
+        }
+        Ok(())
     }
 }
 

@@ -5,11 +5,12 @@ use proptest::prelude::*;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
-use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
+use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output, RowError};
 use tidemark_proto::gossip::GossipConfig;
 use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex, Start};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{FeedChunk, FromGroup, PeerMsg};
+use tidemark_proto::shards::{Ranges, ShardId};
 use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire;
 
@@ -18,7 +19,9 @@ const STEP: Span = Span::from_millis(50);
 struct Dc {
     core: AggregatorCore,
     epoch: u64,
-    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Where its view is cut.
+    ranges: Ranges,
+    rows: BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>,
     /// What the group holds: components by (slot, lane), and the log index of each slot's last change.
     fed: BTreeMap<(u32, u8), u64>,
     index: u64,
@@ -44,15 +47,32 @@ fn group(dc: usize) -> GroupId {
     GroupId { dc: DcId(dc as u16), group: 0, incarnation: 1 }
 }
 
-fn config(dc: usize, epoch: u64, gossip: &GossipConfig) -> AggregatorConfig {
-    AggregatorConfig { gossip: gossip.clone(), ..AggregatorConfig::new(DcId(dc as u16), epoch) }
+fn config(dc: usize, epoch: u64, gossip: &GossipConfig, ranges: &Ranges) -> AggregatorConfig {
+    let (gossip, ranges) = (gossip.clone(), ranges.clone());
+    AggregatorConfig { gossip, ranges, ..AggregatorConfig::new(DcId(dc as u16), epoch) }
+}
+
+/// Cut at some of the counters.
+fn cut_at(slots: impl IntoIterator<Item = u32>) -> Ranges {
+    Ranges::of_cuts(slots.into_iter().map(name).collect()).unwrap()
 }
 
 impl Net {
     fn new(dcs: usize, seed: u64, config: GossipConfig, linked: impl Fn(usize, usize) -> bool) -> Net {
+        Net::cut(dcs, seed, config, |_| Ranges::whole(), linked)
+    }
+
+    fn cut(
+        dcs: usize,
+        seed: u64,
+        config: GossipConfig,
+        ranges: impl Fn(usize) -> Ranges,
+        linked: impl Fn(usize, usize) -> bool,
+    ) -> Net {
         let dc = |i| Dc {
-            core: AggregatorCore::new(self::config(i, 1, &config)),
+            core: AggregatorCore::new(self::config(i, 1, &config, &ranges(i))),
             epoch: 1,
+            ranges: ranges(i),
             rows: BTreeMap::new(),
             fed: BTreeMap::new(),
             index: 0,
@@ -97,9 +117,9 @@ impl Net {
         while let Some(output) = self.dcs[dc].core.poll_output() {
             match output {
                 Output::Peer { peer: to, msg } => self.send(dc, usize::from(to.dc.0), msg),
-                Output::Persist(rows) => {
-                    self.dcs[dc].rows.extend(rows);
-                    self.dcs[dc].core.handle(self.now, Input::Persisted, &Ledger::default());
+                Output::Persist { shard, rows } => {
+                    self.dcs[dc].rows.entry(shard).or_default().extend(rows);
+                    self.dcs[dc].core.handle(self.now, Input::Persisted { shard }, &Ledger::default());
                 }
                 _ => {}
             }
@@ -172,8 +192,10 @@ impl Net {
         if !with_disk {
             state.rows.clear();
         }
-        let config = config(dc, state.epoch, &self.config);
-        state.core = AggregatorCore::recover(config, state.rows.clone()).expect("its own rows");
+        let config = config(dc, state.epoch, &self.config, &state.ranges);
+        let shards: Vec<ShardId> = state.ranges.iter().map(|range| range.shard).collect();
+        let rows = shards.iter().map(|shard| state.rows.get(shard).cloned().unwrap_or_default());
+        state.core = AggregatorCore::recover_shards(config, rows).expect("its own rows");
         self.start(dc);
         self.refeed(dc);
     }
@@ -228,8 +250,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn views_are_equal_once_gossip_has_run(seed in any::<u64>(), acts in proptest::collection::vec(act(), 1..60)) {
-        let mut net = Net::new(4, seed, small(), |_, _| true);
+    fn views_are_equal_once_gossip_has_run(
+        seed in any::<u64>(),
+        cuts in proptest::collection::btree_set(0u32..12, 0..5),
+        acts in proptest::collection::vec(act(), 1..60),
+    ) {
+        let mut net = Net::cut(4, seed, small(), |_| cut_at(cuts.clone()), |_, _| true);
         net.faults = true;
         for act in acts {
             match act {
@@ -253,6 +279,7 @@ proptest! {
         }
         (0..1_000).for_each(|_| net.step());
         net.assert_equal(12);
+        net.dcs.iter().for_each(|dc| dc.core.view().check_all());
     }
 
     /// A chain: what the first counts reaches the last only by being relayed.
@@ -284,6 +311,52 @@ fn what_was_lost_is_told_again_however_busy_the_link_is() {
         net.step();
     }
     assert_eq!(net.dcs[1].core.view().sum_of(&name(1), 0), 5);
+}
+
+/// What one calls a shard is a mixture to another: nothing is taken from it, and whoever is cut alike is not disturbed.
+#[test]
+fn who_cuts_its_view_elsewhere_is_told_nothing_and_believed_nothing() {
+    let ranges = |dc| if dc == 2 { cut_at([2, 7]) } else { cut_at([5]) };
+    let mut net =
+        Net::cut(4, 1, GossipConfig::default(), |dc| if dc == 3 { Ranges::whole() } else { ranges(dc) }, |_, _| true);
+    (0..4).for_each(|dc| (0..10).for_each(|slot| net.feed(dc, slot, 0, 1)));
+    (0..400).for_each(|_| net.step());
+    for slot in 0..10 {
+        let shown = [0, 1, 2, 3].map(|dc: usize| net.dcs[dc].core.view().sum_of(&name(slot), 0));
+        assert_eq!(shown, [2, 2, 1, 1], "slot {slot}");
+    }
+    assert!(
+        net.flying.iter().all(|(_, from, to, msg)| { *from < 2 && *to < 2 || !matches!(msg, PeerMsg::Shard { .. }) })
+    );
+}
+
+/// A file of one shard that is lost is filled again, by the groups and by others; one of a view that is cut elsewhere is refused.
+#[test]
+fn a_shard_comes_back_by_itself_and_rows_of_another_cut_are_refused() {
+    let mut net = Net::cut(2, 1, GossipConfig::default(), |_| cut_at([3, 6]), |_, _| true);
+    (0..2).for_each(|dc| (0..9).for_each(|slot| net.feed(dc, slot, 0, 1)));
+    (0..400).for_each(|_| net.step());
+    net.assert_equal(9);
+    let rows = net.dcs[0].rows.clone();
+    assert_eq!(rows.keys().map(|shard| shard.0).collect::<Vec<_>>(), [0, 1, 2]);
+    net.dcs[0].rows.remove(&ShardId(1));
+    net.restart(0, true);
+    assert_eq!(net.dcs[0].core.feed_lags().count(), 1);
+    (0..400).for_each(|_| net.step());
+    net.assert_equal(9);
+    let read = |ranges: Ranges| {
+        let config = config(0, 9, &GossipConfig::default(), &ranges);
+        AggregatorCore::recover_shards(config, rows.values().cloned()).map(|core| core.view().shards().len())
+    };
+    assert_eq!(read(cut_at([3, 6])), Ok(3));
+    let cut = |disk: &str, asked: &str| RowError::Cut { disk: disk.to_owned(), asked: asked.to_owned() };
+    let at = |slot| name(slot).to_string();
+    let here = [at(3), at(6)].join(", ");
+    let refused = read(cut_at([3, 7])).unwrap_err();
+    assert!(matches!(&refused, RowError::Cut { asked, .. } if *asked == [at(3), at(7)].join(", ")), "{refused}");
+    assert_eq!(read(Ranges::whole()), Err(cut(&here, "no counter")));
+    let uncut = AggregatorCore::recover(config(1, 9, &GossipConfig::default(), &Ranges::whole()), BTreeMap::new());
+    assert!(uncut.is_ok());
 }
 
 /// A machine is lost with the group's disk and the aggregator's: what the group had told, others still know.

@@ -53,24 +53,38 @@ fn policies() -> [SeriesPolicy; 3] {
     [policy(&[(minute, 600), (hour, 7_200)]), policy(&[(hour, 7_200)]), policy(&[(hour, 36_000), (day, 864_000)])]
 }
 
-/// Direct counts of a view: a sum and the rows of each cell.
-#[derive(Clone, Default)]
+/// Direct counts of a view: a sum and the rows of each cell, by shard.
+#[derive(Clone)]
 struct Direct {
-    cells: CellTable,
-    components: BTreeMap<(u32, u8), (u64, Row)>,
+    ranges: Ranges,
+    cells: Vec<CellTable>,
+    components: BTreeMap<(ShardId, u32, u8), (u64, Row)>,
+}
+
+impl Direct {
+    fn new(ranges: Ranges) -> Direct {
+        let cells = ranges.iter().map(|_| CellTable::default()).collect();
+        Direct { ranges, cells, components: BTreeMap::new() }
+    }
+
+    fn find_half(&self, counter: &CounterName, half: Half, generation: u32) -> Option<(ShardId, u32)> {
+        let shard = self.ranges.find(counter);
+        Some((shard, self.table(shard).find_half(counter, half, generation)?))
+    }
 }
 
 impl DirectCounts for Direct {
-    fn table(&self) -> &CellTable {
-        &self.cells
+    fn table(&self, shard: ShardId) -> &CellTable {
+        &self.cells[usize::from(shard.0)]
     }
 
-    fn sum(&self, slot: u32) -> u64 {
-        self.components.range((slot, 0)..=(slot, u8::MAX)).map(|(_, (count, _))| count).sum()
+    fn sum(&self, shard: ShardId, slot: u32) -> u64 {
+        let of_slot = self.components.range((shard, slot, 0)..=(shard, slot, u8::MAX));
+        of_slot.map(|(_, (count, _))| count).sum()
     }
 
-    fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_ {
-        self.components.range((slot, 0)..=(slot, u8::MAX)).map(|(_, (_, row))| row)
+    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = &Row> + '_ {
+        self.components.range((shard, slot, 0)..=(shard, slot, u8::MAX)).map(|(_, (_, row))| row)
     }
 }
 
@@ -98,7 +112,8 @@ impl OneView {
     fn new(cuts: Vec<CounterName>) -> OneView {
         let [a, _, b] = policies();
         let horizons = BTreeMap::from([("a", (a.clone(), fresh(&a))), ("b", (b.clone(), fresh(&b)))]);
-        let (ledger, direct, hierarchy) = (Ledger::default(), Direct::default(), cut(&cuts));
+        let direct = Direct::new(Ranges::of_cuts(cuts.clone()).unwrap());
+        let (ledger, hierarchy) = (Ledger::default(), cut(&cuts));
         let mut view = OneView { ledger, applied: 0, now: at(0), horizons, direct, cuts, hierarchy };
         view.tell_horizons();
         view
@@ -127,22 +142,24 @@ impl OneView {
 
     /// A component and its row as a valve told them.
     fn hear(&mut self, cell: &CellId, valve: u8, count: u64, row: &Row) {
-        let slot = self.direct.cells.intern(cell).unwrap();
-        let (held, held_row) = self.direct.components.entry((slot, valve)).or_default();
+        let shard = self.direct.ranges.find(&cell.counter);
+        let slot = self.direct.cells[usize::from(shard.0)].intern(cell).unwrap();
+        let (held, held_row) = self.direct.components.entry((shard, slot, valve)).or_default();
         if count > *held {
             let by = count - *held;
             *held = count;
-            self.hierarchy.on_raised(slot, by);
+            self.hierarchy.on_raised(shard, slot, by);
         }
         let mut raised: Vec<(BucketId, u64)> = Vec::new();
         let horizon = &self.horizons[cell.counter.namespace()].1;
         held_row.merge_with(row, horizon, |bucket, by| raised.push((bucket, by)));
-        self.hierarchy.on_row_raised(slot, &raised);
+        self.hierarchy.on_row_raised(shard, slot, &raised);
     }
 
     fn expire(&mut self) {
-        for ((slot, _), (_, row)) in &mut self.direct.components {
-            row.expire(&self.horizons[self.direct.cells.name(*slot).counter.namespace()].1);
+        for ((shard, slot, _), (_, row)) in &mut self.direct.components {
+            let name = self.direct.cells[usize::from(shard.0)].name(*slot);
+            row.expire(&self.horizons[name.counter.namespace()].1);
         }
     }
 
@@ -238,11 +255,11 @@ impl Plain {
         for half in HALVES {
             let is_down = half == Half::Down;
             let generation = view.ledger.resets().generation(from);
-            let Some(slot) = view.direct.cells.find_half(from, half, generation) else { continue };
-            if view.direct.sum(slot) > 0 {
-                *self.counts.entry(is_down).or_default() += view.direct.sum(slot);
+            let Some((shard, slot)) = view.direct.find_half(from, half, generation) else { continue };
+            if view.direct.sum(shard, slot) > 0 {
+                *self.counts.entry(is_down).or_default() += view.direct.sum(shard, slot);
             }
-            for (bucket, value) in view.direct.rows(slot).flat_map(Row::buckets) {
+            for (bucket, value) in view.direct.rows(shard, slot).flat_map(Row::buckets) {
                 if own.keeps(bucket) && kept.keeps(bucket) {
                     *self.buckets.entry((is_down, bucket)).or_default() += value;
                 }

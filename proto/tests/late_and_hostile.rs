@@ -8,6 +8,7 @@ use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Sessio
 use tidemark_proto::ledger::{DefineError, Ledger};
 use tidemark_proto::limits::*;
 use tidemark_proto::msg::*;
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time, WallMs};
 use tidemark_proto::wire;
 
@@ -114,10 +115,10 @@ impl Dc {
     fn drain(&mut self, ledger: &Ledger) {
         while let Some(output) = self.core.poll_output() {
             match output {
-                Output::Persist(rows) if self.hold => self.unpersisted.push(rows),
-                Output::Persist(rows) => {
+                Output::Persist { rows, .. } if self.hold => self.unpersisted.push(rows),
+                Output::Persist { rows, .. } => {
                     self.rows.extend(rows);
-                    self.core.handle(self.now, Input::Persisted, ledger);
+                    self.core.handle(self.now, Input::Persisted { shard: ShardId::FIRST }, ledger);
                 }
                 Output::Peer { msg: PeerMsg::Propose(cmds), .. } | Output::Propose(cmds) => self.said.extend(cmds),
                 Output::Group { msg: ForGroup::Ledger(message), .. } => self.told.push(message),
@@ -145,7 +146,7 @@ impl Dc {
         for rows in std::mem::take(&mut self.unpersisted) {
             self.rows.extend(rows);
         }
-        self.core.handle(self.now, Input::Persisted, ledger);
+        self.core.handle(self.now, Input::Persisted { shard: ShardId::FIRST }, ledger);
         self.drain(ledger);
     }
 

@@ -5,9 +5,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt::Debug;
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId, Start};
-use tidemark_proto::limits::{MESSAGE_BYTES_MAX, TAIL_BYTES_MAX};
+use tidemark_proto::limits::{MESSAGE_BYTES_MAX, SHARDS_MAX, TAIL_BYTES_MAX};
 use tidemark_proto::msg::*;
 use tidemark_proto::read::{ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::WallMs;
 use tidemark_proto::wait::{WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire::{Message, Tail, WireError, decode, encode, encode_with_tail};
@@ -207,6 +208,27 @@ fn a_tail_for_which_there_is_no_room_is_left_out() {
     assert_eq!(decode(&encode_with_tail(&message, &longest)).as_ref(), Ok(&message));
     let without = encode_with_tail(&message, &vec![7; left - 1]);
     assert_eq!(without, encode(&message));
+}
+
+/// Of a view that is not cut nothing is said that an earlier version does not say; and of one that is, in the tail.
+#[test]
+fn a_digest_says_in_its_tail_where_its_view_is_cut() {
+    let digest = |cuts| PeerMsg::Digest(Digest { sender: 7, cuts, ..Digest::default() });
+    let (plain, cut) = (encode(&digest(0)), encode(&digest(u64::MAX)));
+    assert!(cut.starts_with(&plain) && cut.len() > plain.len());
+    for cuts in [0, 1, u64::MAX] {
+        assert_eq!(decode(&encode(&digest(cuts))), Ok(digest(cuts)));
+        assert_eq!(decode(&encode_with_tail(&digest(cuts), b"more")), Ok(digest(cuts)), "of a later version");
+    }
+    assert_eq!(decode(&[plain.as_slice(), &[0]].concat()), Ok(digest(0)), "an empty tail");
+    assert!(matches!(decode::<PeerMsg>(&[plain.as_slice(), &[1, 0xff]].concat()), Err(WireError::Malformed(_))));
+    let shard = |shard, cuts| PeerMsg::Shard {
+        shard: ShardId(shard),
+        msg: ShardMsg::Digest(Digest { cuts, ..Digest::default() }),
+    };
+    assert_eq!(decode(&encode(&shard(3, 9))), Ok(shard(3, 0)), "only what is said of the first shard says it");
+    let beyond = WireError::Limit { what: "shard", value: SHARDS_MAX as u64, max: SHARDS_MAX as u64 - 1 };
+    assert_eq!(decode::<PeerMsg>(&encode(&shard(SHARDS_MAX as u16, 0))), Err(beyond));
 }
 
 #[test]

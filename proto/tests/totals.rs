@@ -76,8 +76,7 @@ impl World {
         let kept = [(Granularity::MINUTE, 600), (Granularity::HOUR, 7_200)];
         let kept = kept.map(|(granularity, ttl_s)| Kept { granularity, ttl_s }).to_vec();
         let policy = SeriesPolicy::new(Retention::new(kept).unwrap(), 0, 3_600, OutOfRange::TotalOnly).unwrap();
-        let mut view = View::new(DcId(0), 1);
-        view.cut(Ranges::of_cuts(cuts.clone()).unwrap());
+        let view = View::cut(DcId(0), 1, Ranges::of_cuts(cuts.clone()).unwrap());
         let mut world = World { ledger: Ledger::default(), cuts, view, now: at(0), counted: BTreeMap::new() };
         world.view.on_time(world.now);
         world.say(LedgerCmd::UpDown("qa".to_owned()));
@@ -103,11 +102,11 @@ impl World {
                 *count += delta;
                 row.add(&horizon, self.now.minus(back_s), delta).unwrap();
                 let (count, row) = (*count, row.clone());
-                let slot = self.view.slot(&counter(number).half_of(half, generation)).unwrap();
+                let cell = counter(number).half_of(half, generation);
                 let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
-                let valve = self.view.valve(ValveId { group, lane: valve }).unwrap();
-                self.view.merge(slot, valve, count);
-                self.view.merge_row(slot, valve, &row);
+                let valve = ValveId { group, lane: valve };
+                self.view.merge(&cell, valve, count).unwrap();
+                self.view.merge_row(&cell, valve, &row).unwrap();
             }
             Step::Edges(ref changes) => {
                 let change = |&(inserts, from, to): &(bool, u8, u8)| {
@@ -135,7 +134,7 @@ impl World {
     fn settle(&mut self) {
         while self.view.step_graph(3, &self.ledger) {}
         let progress = self.view.graph_progress();
-        assert_eq!((progress.cells, progress.recounts), (self.view.cells(), false));
+        assert_eq!((progress.cells, progress.recounts), (self.view.len(), false));
         self.view.check_all();
     }
 

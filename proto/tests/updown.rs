@@ -247,10 +247,9 @@ fn only_counters_of_a_namespace_that_says_so_go_down() {
 fn a_view_shows_down_halves_of_namespaces_that_have_them_and_milestones_look_at_the_other() {
     let mut ledger = Ledger::default();
     let mut view = View::new(DcId(0), 1);
-    let valve = view.valve(ValveId { group: id(0), lane: 0 }).unwrap();
+    let valve = ValveId { group: id(0), lane: 0 };
     for (half, value) in [(Half::Up, 99), (Half::Down, 120)] {
-        let slot = view.slot(&counter().half_of(half, 0)).unwrap();
-        view.merge(slot, valve, value);
+        view.merge(&counter().half_of(half, 0), valve, value).unwrap();
     }
     let mut index = 0;
     let mut say = |ledger: &mut Ledger, cmd: LedgerCmd| {
@@ -288,10 +287,10 @@ fn a_ledger_with_up_down_namespaces_survives_its_snapshot() {
 /// Feeds a view what changed in a group, as its aggregator does.
 fn tell(view: &mut View, group: &Group) {
     for slot in 0..group.table().len() {
-        let at = view.slot(&group.table().name(slot)).unwrap();
+        let cell = group.table().name(slot);
         for lane in 0..LANES {
-            let valve = view.valve(ValveId { group: group.config().id, lane }).unwrap();
-            view.merge(at, valve, group.component(slot, lane));
+            let valve = ValveId { group: group.config().id, lane };
+            view.merge(&cell, valve, group.component(slot, lane)).unwrap();
         }
     }
 }

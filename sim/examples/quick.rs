@@ -28,7 +28,9 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         | Bug::CountAmidMoveLost
         | Bug::ResetStaysInTotals
         | Bug::StaleEdges
+        | Bug::RaisedLate
         | Bug::CycleTaken => plan.edges.is_some(),
+        Bug::ShareOfHome => plan.edges.is_some() && !plan.cuts.is_empty(),
         _ => true,
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod ambushes;
 pub mod claims;
+pub mod cuts;
 pub mod edges;
 pub mod hour;
 pub mod joins;
@@ -56,6 +57,8 @@ const CROWD_FORK: u64 = 47;
 const MOVES_FORK: u64 = 41;
 /// The dice of edges: such that of the seeds that show other bugs (`tests/teeth.rs`) all but one have none.
 const EDGES_FORK: u64 = 185_342;
+/// The dice of cuts: such that of the seeds that show other bugs, and of those of rare situations (`tests/seeds.rs`), none is cut.
+const CUTS_FORK: u64 = 17_914;
 /// Valves of a group, twice those of the reference layout.
 const LANES_DRAWN_MAX: u64 = 20;
 
@@ -388,6 +391,8 @@ pub struct Plan {
     pub updown: Option<UpDownPlan>,
     pub series: Option<series::SeriesPlan>,
     pub edges: Option<edges::EdgesPlan>,
+    /// Counters at which all views are cut.
+    pub cuts: BTreeSet<usize>,
     pub versions: VersionPlan,
     pub moves: MovePlan,
     pub workload: Workload,
@@ -532,6 +537,7 @@ impl Plan {
             updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
             series: series::SeriesPlan::drawn(&mut root.fork(47), safety_end),
             edges: None,
+            cuts: BTreeSet::new(),
             versions: VersionPlan::drawn(root.fork(31)),
             workload,
             replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
@@ -568,6 +574,7 @@ impl Plan {
         plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
         plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
         plan.add_edges(&mut root.fork(EDGES_FORK));
+        plan.cuts = cuts::drawn(&mut root.fork(CUTS_FORK), plan.workload.counters.len());
         plan
     }
 

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 70] = [
+pub const INSIDE: [Bug; 72] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -122,6 +122,8 @@ pub const INSIDE: [Bug; 70] = [
     Bug::ResetStaysInTotals,
     Bug::StaleEdges,
     Bug::CycleTaken,
+    Bug::ShareOfHome,
+    Bug::RaisedLate,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

@@ -37,7 +37,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 const RARE: [u64; 4] = [143, 917_000_528, 917_000_458, 68];
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 74] = [
+const SITUATIONS: [&str; 75] = [
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",
@@ -110,6 +110,7 @@ const SITUATIONS: [&str; 74] = [
     "wrong change of edges in the log",
     "graphs compared",
     "total recounted amid a change",
+    "total recounted by shard",
     "total equal in a view at the end",
     "bucket of a total equal in a view at the end",
 ];

@@ -1,15 +1,17 @@
 //! The format of an image: records, each with its length and kind, the last of which has a digest of all before.
 //!
-//! `length: u32 LE, kind: u8, content`. Kinds: the head, pieces of the ledger's state, rows of the view in the order of their keys, the
-//! end. Whatever is cut off or changed is refused.
+//! `length: u32 LE, kind: u8, content`. Kinds: the head, pieces of the ledger's state, rows of the view in the order of their keys, of a
+//! view that is cut the beginning of each further shard, whose rows follow, the end. Whatever is cut off or changed is refused.
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::mem::take;
 
-/// The version that is written, and the only one that is read.
+/// The version of an image of a view that is not cut.
 pub const IMAGE_VERSION: u32 = 1;
+/// And of one that is: who does not know of shards refuses it.
+pub const IMAGE_VERSION_CUT: u32 = 2;
 /// Bytes of one record's content: a row of the view has at most six million.
 pub const RECORD_BYTES_MAX: usize = 8 << 20;
 /// Records gather about so many bytes.
@@ -42,6 +44,8 @@ pub enum Record {
     /// The next piece of the ledger's state.
     Ledger(Vec<u8>),
     Rows(Rows),
+    /// Rows of this shard follow; those before it are of others, the first ones of shard 0.
+    Shard(u16),
     End,
 }
 
@@ -49,6 +53,7 @@ const HEAD: u8 = 1;
 const LEDGER: u8 = 2;
 const ROWS: u8 = 3;
 const END: u8 = 4;
+const SHARD: u8 = 5;
 
 #[derive(Serialize, Deserialize)]
 struct End {
@@ -59,7 +64,7 @@ struct End {
 /// Why bytes are no image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    #[error("it is of version {0}, and this program reads version {IMAGE_VERSION}")]
+    #[error("it is of version {0}, and this program reads versions up to {IMAGE_VERSION_CUT}")]
     Version(u32),
     #[error("a record of {0} bytes: at most {RECORD_BYTES_MAX} allowed")]
     TooLong(usize),
@@ -101,6 +106,13 @@ impl RecordWriter {
         self.row_bytes += key.len() + value.len();
         self.rows.push((key.to_vec(), value.to_vec()));
         (self.row_bytes >= RECORD_BYTES).then(|| self.gathered())
+    }
+
+    /// Rows of another shard follow.
+    pub fn shard(&mut self, shard: u16) -> impl Iterator<Item = Vec<u8>> + use<> {
+        let before = (!self.rows.is_empty()).then(|| self.gathered());
+        let begins = self.record(SHARD, &encode(&shard));
+        before.into_iter().chain([begins])
     }
 
     /// The last records.
@@ -187,7 +199,7 @@ impl RecordReader {
         self.state = match record {
             Record::Head(_) => State::Head,
             Record::Ledger(_) => State::Ledger,
-            Record::Rows(_) => State::Rows,
+            Record::Rows(_) | Record::Shard(_) => State::Rows,
             Record::End => State::End,
         };
         Ok(Some(record))
@@ -203,13 +215,14 @@ impl RecordReader {
             (HEAD, State::Nothing) => {
                 // Whatever else a later version says, its number stands first.
                 match decode_first::<u32>(content) {
-                    Some(IMAGE_VERSION) => decode(kind, content).map(Record::Head),
+                    Some(IMAGE_VERSION | IMAGE_VERSION_CUT) => decode(kind, content).map(Record::Head),
                     Some(other) => Err(FormatError::Version(other)),
                     None => Err(FormatError::Malformed { kind, reason: "it has no version".to_owned() }),
                 }
             }
             (LEDGER, State::Head | State::Ledger) => Ok(Record::Ledger(content.to_vec())),
             (ROWS, State::Ledger | State::Rows) => decode(kind, content).map(Record::Rows),
+            (SHARD, State::Ledger | State::Rows) => decode(kind, content).map(Record::Shard),
             (END, State::Ledger | State::Rows) => {
                 let End { records, digest } = decode(kind, content)?;
                 let found = self.digest.clone().finish();
@@ -278,7 +291,7 @@ mod tests {
                 match record {
                     Record::Ledger(piece) => state.extend(piece),
                     Record::Rows(rows) => found.extend(rows),
-                    Record::Head(_) | Record::End => {}
+                    Record::Head(_) | Record::Shard(_) | Record::End => {}
                 }
             }
             prop_assert_eq!((state, found), (ledger, rows));
@@ -302,8 +315,24 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_shards_stay_apart() {
+        let (mut writer, mut bytes) = RecordWriter::new(&Head { version: IMAGE_VERSION_CUT, ..head() });
+        writer.ledger(&[7]).for_each(|record| bytes.extend(record));
+        for shard in 0..3u8 {
+            if shard > 0 {
+                writer.shard(shard.into()).for_each(|record| bytes.extend(record));
+            }
+            bytes.extend(writer.row(&[1], &[shard]).unwrap_or_default());
+        }
+        bytes.extend(writer.end());
+        let row = |shard| Record::Rows(vec![(vec![1], vec![shard])]);
+        let shards = [row(0), Record::Shard(1), row(1), Record::Shard(2), row(2), Record::End];
+        assert_eq!(read(&bytes, 64).unwrap()[2..], shards);
+    }
+
+    #[test]
     fn another_version_is_refused_by_its_number() {
-        let (_, later) = RecordWriter::new(&Head { version: 2, ..head() });
-        assert_eq!(read(&later, 64), Err(FormatError::Version(2)));
+        let (_, later) = RecordWriter::new(&Head { version: 3, ..head() });
+        assert_eq!(read(&later, 64), Err(FormatError::Version(3)));
     }
 }

@@ -12,6 +12,7 @@ use tidemark_aggregator::read_ledger;
 use tidemark_proto::aggregator::{ImageReader, RowError, ViewImage};
 use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::Ledger;
+use tidemark_proto::view::MergeError;
 
 /// Bytes of a ledger's state: as of a snapshot between members.
 pub const LEDGER_BYTES_MAX: usize = 1 << 30;
@@ -26,6 +27,8 @@ pub enum ReadError {
     Format { path: PathBuf, source: FormatError },
     #[error("{path}: {source}")]
     Rows { path: PathBuf, source: RowError },
+    #[error("{path}: its shards do not fit one view: {source}")]
+    Merge { path: PathBuf, source: MergeError },
     #[error("{path}: the ledger's state: {reason}")]
     Ledger { path: PathBuf, reason: String },
     #[error("{path}: its {what} is {found}, and the manifest says {expected}: it was changed after it was taken")]
@@ -44,7 +47,10 @@ pub struct Contents {
     records: RecordReader,
     head: Option<Head>,
     ledger: Vec<u8>,
+    /// Of the shard whose rows come.
     rows: Option<ImageReader>,
+    /// Of those before it.
+    view: Option<ViewImage>,
     seed: u64,
 }
 
@@ -55,6 +61,8 @@ pub enum ContentError {
     Format(#[from] FormatError),
     #[error(transparent)]
     Rows(#[from] RowError),
+    #[error("its shards do not fit one view: {0}")]
+    Merge(#[from] MergeError),
     #[error("the ledger's state: {0}")]
     Ledger(String),
 }
@@ -62,7 +70,7 @@ pub enum ContentError {
 impl Contents {
     /// `seed` hashes names in memory.
     pub fn new(seed: u64) -> Contents {
-        Contents { records: RecordReader::new(), head: None, ledger: Vec::new(), rows: None, seed }
+        Contents { records: RecordReader::new(), head: None, ledger: Vec::new(), rows: None, view: None, seed }
     }
 
     /// Further bytes. Errors: [`ContentError`]; never panics.
@@ -83,17 +91,30 @@ impl Contents {
                         self.rows.iter_mut().try_for_each(|reader| reader.take(&key, &value))?;
                     }
                 }
+                Record::Shard(_) => self.next_shard()?,
                 Record::End => {}
             }
         }
         Ok(())
     }
 
+    /// All rows of a shard were taken.
+    fn next_shard(&mut self) -> Result<(), ContentError> {
+        let (Some(rows), Some(head)) = (self.rows.take(), &self.head) else { return Ok(()) };
+        self.rows = Some(ImageReader::new(DcId(head.dc), self.seed));
+        let shard = rows.finish()?;
+        match &mut self.view {
+            Some(view) => view.merge(&shard)?,
+            none => *none = Some(shard),
+        }
+        Ok(())
+    }
+
     /// Everything, when there are no further bytes.
-    pub fn finish(self) -> Result<ImageFile, ContentError> {
+    pub fn finish(mut self) -> Result<ImageFile, ContentError> {
         self.records.finish()?;
-        let (Some(head), Some(rows)) = (self.head, self.rows) else { return Err(FormatError::CutOff(0).into()) };
-        let view = rows.finish()?;
+        self.next_shard()?;
+        let (Some(head), Some(view)) = (self.head, self.view) else { return Err(FormatError::CutOff(0).into()) };
         let ledger = read_ledger(&self.ledger).map_err(ContentError::Ledger)?;
         Ok(ImageFile { head, ledger, view })
     }
@@ -123,6 +144,7 @@ impl ImageFile {
         let refused = |error| match error {
             ContentError::Format(source) => ReadError::Format { path: path.clone(), source },
             ContentError::Rows(source) => ReadError::Rows { path: path.clone(), source },
+            ContentError::Merge(source) => ReadError::Merge { path: path.clone(), source },
             ContentError::Ledger(reason) => ReadError::Ledger { path: path.clone(), reason },
         };
         let mut file = File::open(&path).map_err(failed)?;

@@ -10,11 +10,12 @@ use super::take::{Draft, TakeError};
 use crate::config::ClusterFile;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use tidemark_aggregator::{Cluster, LEDGER_FILE, VIEW_FILE, ViewStoreError, found_view, with_era};
+use tidemark_aggregator::{Cluster, LEDGER_FILE, ViewStoreError, found_view, with_era};
 use tidemark_consensus::raft::{Config, FoundError, found_with_state};
 use tidemark_proto::aggregator::ViewImage;
 use tidemark_proto::ids::{CounterName, DcId, LogIndex};
 use tidemark_proto::ledger::{EraError, Ledger, OpenMilestones};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::view::MergeError;
 
 /// Name of the ledger's Raft group.
@@ -73,7 +74,7 @@ pub struct Known {
 impl Known {
     /// Reads all images of some backups of the layout's cluster.
     pub fn read(dirs: &[PathBuf], layout: &ClusterFile) -> Result<Known, RestoreError> {
-        let view = ViewImage::empty(DcId(0), rand::random());
+        let view = ViewImage::empty(DcId(0), rand::random(), layout.layout().ranges);
         let mut known = Known { view, ledgers: Vec::new(), dcs: BTreeSet::new(), taken_ms: (u64::MAX, 0) };
         for dir in dirs {
             let manifest = Manifest::read(dir)?;
@@ -123,8 +124,23 @@ pub fn write_dc(
     (guarded, index): (Vec<CounterName>, u64),
 ) -> Result<(), RestoreError> {
     layout.index_of(dc).ok_or_else(|| RestoreError::UnknownDc(dc.to_owned()))?;
-    let rows = known.view.rows().chain(ViewImage::cautious_rows(guarded, LogIndex(index)));
-    Ok(found_view(&draft.path(VIEW_FILE), &with_era(&layout.name, layout.era), dc, rows)?)
+    let (cluster, cautious) = (with_era(&layout.name, layout.era), ViewImage::cautious_rows(guarded, LogIndex(index)));
+    found_shards(known, draft.dir(), &cluster, dc, &cautious)
+}
+
+/// Founds the files of a view, one of each shard into which the layout cuts it; what limits readings goes with the first.
+fn found_shards(
+    known: &Known,
+    dir: &Path,
+    cluster: &str,
+    dc: &str,
+    limits: &[(Vec<u8>, Vec<u8>)],
+) -> Result<(), RestoreError> {
+    for (shard, _) in known.view.view().shards() {
+        let limits = if shard == ShardId::FIRST { limits } else { &[] };
+        found_view(dir, cluster, dc, shard, known.view.rows(shard).chain(limits.iter().cloned()))?;
+    }
+    Ok(())
 }
 
 /// What the ledger of a new era begins with, and who votes in it.
@@ -165,7 +181,7 @@ impl NewEra {
         let config = Config::new(cluster.clone(), LEDGER_GROUP);
         for (number, dc) in layout.dcs.iter().enumerate() {
             let dir = draft.make_dir(&dc.name)?;
-            found_view(&dir.join(VIEW_FILE), &cluster, &dc.name, known.view.rows())?;
+            found_shards(known, &dir, &cluster, &dc.name, &[])?;
             let member = Cluster::member(DcId(number as u16));
             if self.voters.contains(&member) {
                 let begins = (self.ledger.applied().0, state.as_slice());

@@ -1,6 +1,6 @@
 //! The side of a backup that runs in an aggregator's process: it reads an image and hands its records on, a few at a time.
 
-use super::format::{Head, IMAGE_VERSION, RecordWriter};
+use super::format::{Head, IMAGE_VERSION, IMAGE_VERSION_CUT, RecordWriter};
 use bytes::Bytes;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,17 +22,17 @@ pub type ImageStream = mpsc::Receiver<io::Result<Bytes>>;
 /// Begins to read an image. To be called within a tokio runtime.
 pub async fn stream(aggregator: &Aggregator) -> Result<ImageStream, ImageError> {
     let image = aggregator.image().await?;
-    let head = head(aggregator, image.ledger_index);
+    let head = head(aggregator, image.ledger_index, image.rows.shards());
     let (reader, receiver) = Reader::new(READER_PATIENCE);
     tokio::task::spawn_blocking(move || write(&image, &head, &reader));
     Ok(receiver)
 }
 
-fn head(aggregator: &Aggregator, ledger_index: u64) -> Head {
+fn head(aggregator: &Aggregator, ledger_index: u64, shards: usize) -> Head {
     let cluster = aggregator.cluster();
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Head {
-        version: IMAGE_VERSION,
+        version: if shards > 1 { IMAGE_VERSION_CUT } else { IMAGE_VERSION },
         cluster: cluster.name.clone(),
         era: cluster.era,
         dc: aggregator.dc().0,
@@ -75,14 +75,19 @@ fn write(image: &Image, head: &Head, reader: &Reader) {
         return;
     }
     let mut wanted = true;
-    let scanned = image.rows.scan(|key, value| {
-        wanted = writer.row(key, value).is_none_or(send);
-        wanted
-    });
-    match scanned {
-        Err(error) => drop(reader.hand(Err(io::Error::other(error)))),
-        Ok(()) if wanted => drop(send(writer.end())),
-        Ok(()) => {}
+    for shard in 0..image.rows.shards() {
+        wanted = wanted && (shard == 0 || writer.shard(shard as u16).all(send));
+        let scanned = image.rows.scan(shard, |key, value| {
+            wanted = wanted && writer.row(key, value).is_none_or(send);
+            wanted
+        });
+        if let Err(error) = scanned {
+            reader.hand(Err(io::Error::other(error)));
+            return;
+        }
+    }
+    if wanted {
+        send(writer.end());
     }
 }
 

@@ -6,6 +6,7 @@ use super::manifest::{GroupEntry, ImageEntry, MANIFEST_FILE, Manifest, is_file_n
 use crate::commands::remote::{Remote, RemoteError};
 use crate::names::hex;
 use ring::digest::{Context, SHA256};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -57,6 +58,10 @@ impl Draft {
         fs::create_dir_all(parent_of(target)).map_err(|error| failed(target, error))?;
         fs::create_dir(&dir).map_err(|error| failed(&dir, error))?;
         Ok(Draft { target: target.to_owned(), dir, done: false })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -152,7 +157,8 @@ struct Passing {
     digest: Context,
     bytes: u64,
     head: Option<Head>,
-    cursors: Vec<(GroupId, LogIndex)>,
+    /// Of groups how far all shards are.
+    cursors: BTreeMap<GroupId, LogIndex>,
 }
 
 impl Passing {
@@ -167,9 +173,11 @@ impl Passing {
                     let cursors: Result<Vec<_>, RowError> =
                         rows.iter().filter_map(|(key, value)| cursors_in(key, value)).collect();
                     let cursors = cursors.map_err(|error| error.to_string())?;
-                    self.cursors.extend(cursors.into_iter().flatten());
+                    for (group, at) in cursors.into_iter().flatten() {
+                        self.cursors.entry(group).and_modify(|least| *least = at.min(*least)).or_insert(at);
+                    }
                 }
-                Record::Ledger(_) | Record::End => {}
+                Record::Ledger(_) | Record::Shard(_) | Record::End => {}
             }
         }
         Ok(())
@@ -182,7 +190,7 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
     let failed = |source| TakeError::Io { path: part.clone(), source };
     let mut file = File::create(&part).map_err(failed)?;
     let (records, digest) = (RecordReader::new(), Context::new(&SHA256));
-    let mut passing = Passing { records, digest, bytes: 0, head: None, cursors: Vec::new() };
+    let mut passing = Passing { records, digest, bytes: 0, head: None, cursors: BTreeMap::new() };
     let mut full = None;
     let taken = remote.stream(BACKUP_PATH, |piece| {
         passing.push(piece)?;
@@ -209,7 +217,7 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
         sha256: hex(passing.digest.finish().as_ref()),
         taken_ms: head.taken_ms,
         ledger_index: head.ledger_index,
-        groups: groups_of(&head, &passing.cursors),
+        groups: groups_of(&head, &passing.cursors.into_iter().collect::<Vec<_>>()),
     };
     fs::rename(&part, draft.path(&entry.file)).map_err(failed)?;
     Ok((head, entry))

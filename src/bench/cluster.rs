@@ -14,6 +14,7 @@ use tidemark_transport::{Identity, Role};
 use super::BenchError;
 use super::child::{PATIENCE, Process};
 use super::task::Place;
+use crate::cost;
 use crate::secret;
 use crate::tls::Trust;
 use crate::token::Token;
@@ -75,14 +76,16 @@ pub struct Options {
     pub aggregator: Vec<String>,
     /// The aggregator's HTTP over TLS.
     pub tls: bool,
+    /// Counters, as `NAMESPACE/KEY`, at which the view is cut.
+    pub slots: Vec<String>,
     /// Behind the layout.
     pub layout: String,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        let (node, aggregator) = (Vec::new(), Vec::new());
-        Options { nodes: 1, flush_delay: Duration::ZERO, node, aggregator, tls: false, layout: String::new() }
+        let (node, aggregator, slots) = (Vec::new(), Vec::new(), Vec::new());
+        Options { nodes: 1, flush_delay: Duration::ZERO, node, aggregator, tls: false, slots, layout: String::new() }
     }
 }
 
@@ -126,7 +129,7 @@ impl Cluster {
         let ca = ClusterCa::generate(CLUSTER).map_err(BenchError::setup)?;
         issue(&ca, Role::Aggregator, "0", &folder.0.join("aggregator-credentials"))?;
         issue(&ca, Role::Client, "0", &folder.0.join("client-credentials"))?;
-        write(&folder.0.join("cluster.toml"), &(layout(&sockets) + &options.layout))?;
+        write(&folder.0.join("cluster.toml"), &(layout(&sockets, &options.slots) + &options.layout))?;
         write(&folder.0.join("aggregator.toml"), &process_file("aggregator", sockets.aggregator_http))?;
         for (number, &http) in sockets.nodes_http.iter().enumerate() {
             let who = node_name(number);
@@ -196,6 +199,12 @@ impl Cluster {
     pub fn check(&mut self) -> Result<(), BenchError> {
         self.nodes.iter_mut().try_for_each(Process::check)?;
         self.aggregator.check()
+    }
+
+    /// CPU seconds so far of the nodes together, and of the aggregator; `None` where there is no `/proc`.
+    pub fn cpu_s(&self) -> Option<(f64, f64)> {
+        let of = |process: &Process| Some(cost::of_tree(process.id())?.cpu_s);
+        Some((self.nodes.iter().map(of).sum::<Option<f64>>()?, of(&self.aggregator)?))
     }
 
     /// Waits until all processes say that they are ready.
@@ -347,12 +356,13 @@ impl Sockets {
     }
 }
 
-fn layout(sockets: &Sockets) -> String {
+fn layout(sockets: &Sockets, slots: &[String]) -> String {
     let Sockets { nodes, aggregator, .. } = sockets;
     let nodes: Vec<String> = nodes.iter().map(|node| format!("\"{node}\"")).collect();
     let nodes = nodes.join(", ");
     format!(
-        "name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [\"{DC}\"]\nleader = \"{DC}\"\n\n[[dc]]\nname = \"{DC}\"\n\
+        "name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [\"{DC}\"]\nleader = \"{DC}\"\nslots = {slots:?}\n\n\
+         [[dc]]\nname = \"{DC}\"\n\
          aggregator = \"{aggregator}\"\nnodes = [{nodes}]\n"
     )
 }

@@ -148,7 +148,7 @@ impl Pair {
                         }
                         inputs.insert(0, (1 - to, Input::Peer { peer: self.dcs[to].into(), msg }));
                     }
-                    Output::Persist(_) => inputs.insert(0, (to, Input::Persisted)),
+                    Output::Persist { shard, .. } => inputs.insert(0, (to, Input::Persisted { shard })),
                     _ => {}
                 }
             }

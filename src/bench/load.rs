@@ -9,7 +9,7 @@ mod keys;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 
-pub use keys::name;
+pub use keys::{TENANTS, name};
 
 use std::error::Error;
 use std::future::Future;

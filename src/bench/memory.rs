@@ -11,6 +11,7 @@ use tidemark_proto::msg::{
     Delta, FeedChunk, ForGroup, FromClient, FromGroup, LedgerCmd, PeerMsg, ToClient, ToGroup, WireItem,
 };
 use tidemark_proto::node::{ConnId, Input, NodeConfig, NodeCore, Output};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time};
 
 use super::child::TaskChild;
@@ -246,9 +247,9 @@ fn lane(cell: usize) -> u8 {
 fn drain(core: &mut AggregatorCore, now: Time, ledger: &Ledger) {
     let mut persisted = false;
     while let Some(output) = core.poll_output() {
-        persisted |= matches!(output, ViewOutput::Persist(_));
+        persisted |= matches!(output, ViewOutput::Persist { .. });
     }
     if persisted {
-        core.handle(now, ViewInput::Persisted, ledger);
+        core.handle(now, ViewInput::Persisted { shard: ShardId::FIRST }, ledger);
     }
 }

@@ -26,6 +26,7 @@ mod replicas;
 pub mod report;
 mod rows;
 mod series;
+mod slots;
 pub mod task;
 mod whole;
 
@@ -113,6 +114,11 @@ pub const BENCHES: &[Bench] = &[
         name: "edge-moves",
         about: "edges that move 100,000 counters' 40 buckets each, while these are read",
         run: moves::run,
+    },
+    Bench {
+        name: "slots",
+        about: "the same with the view in 1, 4 and 16 slots, which edges cross: CPU of an increment",
+        run: slots::run,
     },
     Bench {
         name: "postgres",

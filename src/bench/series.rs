@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::child::{PATIENCE, TaskChild};
 use super::cluster::{Cluster, NAMESPACE, Options, Remote};
 use super::line::{Asked, Sample};
-use super::load::{Content, Draw, LoadReport, LoadTask, Pace, name};
+use super::load::{Content, Draw, LoadReport, LoadTask, Pace, TENANTS, name};
 use super::node::{self, Measured};
 use super::task::{Said, Task};
 use super::{BenchError, Plan, recovery, with_memory_gib};
@@ -89,7 +89,7 @@ fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, 
     so_far.add([series.found()?]);
     if with_edges {
         let begun = Instant::now();
-        let edges = link(&series.cluster.remote()?, series.counters)?;
+        let edges = series.link()?;
         so_far.add([Asked::rate("edges inserted", "/s").is(edges as f64 / begun.elapsed().as_secs_f64())]);
     }
     so_far.add([series.catches_up("view behind the node then")?]);
@@ -159,9 +159,18 @@ impl<'a> Series<'a> {
     /// # Errors
     /// As [`Cluster::start`].
     pub fn start(plan: &'a Plan, counters: usize) -> Result<Series<'a>, BenchError> {
+        Series::start_cut(plan, counters, Vec::new())
+    }
+
+    /// The same with a view that is cut at these counters.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_cut(plan: &'a Plan, counters: usize, slots: Vec<String>) -> Result<Series<'a>, BenchError> {
         let settings = |of: &[&str]| of.iter().map(|&setting| setting.to_owned()).collect::<Vec<_>>();
         let cluster = Cluster::start_as(Options {
             flush_delay: plan.flush_delay,
+            slots,
             layout: SERIES.to_owned(),
             node: settings(&NODE_SETTINGS),
             aggregator: settings(&AGGREGATOR_SETTINGS),
@@ -183,6 +192,48 @@ impl<'a> Series<'a> {
         let founded = fill(&mut self.cluster, task)?.acknowledged;
         self.counted += founded;
         Ok(Asked::rate("counters founded", "/s").is(founded as f64 / begun.elapsed().as_secs_f64()))
+    }
+
+    /// Puts two levels above the counters; how many edges that are.
+    ///
+    /// # Errors
+    /// They were refused.
+    pub fn link(&self) -> Result<usize, BenchError> {
+        link(&self.cluster.remote()?, self.counters)
+    }
+
+    /// Increments at a rate, and edges that change once for a thousand of them, until the view shows all; and what the nodes and the
+    /// aggregator have spent on each.
+    ///
+    /// # Errors
+    /// Some were not counted, or a change of edges was refused.
+    pub fn spends(&mut self, per_s: f64, seconds: f64) -> Result<Spent, BenchError> {
+        let task = self.task(Pace::Rate { per_s }, seconds);
+        let mut child = TaskChild::start("spends", &Task::Load(task), self.cluster.folder())?;
+        child.wait_ready()?;
+        let before = self.cluster.cpu_s();
+        let (place, over) = (self.cluster.remote()?, AtomicBool::new(false));
+        let (changes_per_s, counters) = (per_s / INCREMENTS_PER_EDGE_CHANGE, self.counters);
+        let (report, edge_changes) = std::thread::scope(|scope| {
+            let changer = scope.spawn(|| move_about(&place, changes_per_s, counters, &over));
+            let report = child.go().and_then(|()| child.wait_loaded(CAUGHT_UP));
+            over.store(true, Ordering::Release);
+            let edge_changes = changer.join().expect("it does not panic")?;
+            Ok((report?, edge_changes))
+        })?;
+        node::check(&report)?;
+        self.counted += report.acknowledged;
+        self.catch_up()?;
+        let after = self.cluster.cpu_s();
+        let ((nodes, aggregator), (nodes_then, aggregator_then)) =
+            before.zip(after).ok_or_else(|| BenchError::Setup("this system has no /proc".to_owned()))?;
+        let per_increment = |seconds: f64| seconds * 1_000_000.0 / report.acknowledged.max(1) as f64;
+        let per_thousand = edge_changes as f64 * INCREMENTS_PER_EDGE_CHANGE / report.acknowledged.max(1) as f64;
+        Ok(Spent {
+            nodes_us: per_increment(nodes_then - nodes),
+            aggregator_us: per_increment(aggregator_then - aggregator),
+            edge_changes: per_thousand,
+        })
     }
 
     /// How long the view takes to show all that was counted.
@@ -260,6 +311,13 @@ impl<'a> Series<'a> {
         let task = node::task(&self.cluster, self.plan, self.content(Draw::Zipf), pace);
         LoadTask { clients: CLIENTS, warm_s: WARM_S.min(seconds), seconds, ..task }
     }
+}
+
+/// CPU of each increment, µs, and how often an edge changed for a thousand of them.
+pub struct Spent {
+    pub nodes_us: f64,
+    pub aggregator_us: f64,
+    pub edge_changes: f64,
 }
 
 /// What was not counted once.
@@ -341,15 +399,20 @@ fn leaf(number: usize) -> String {
     format!("{NAMESPACE}/{}", String::from_utf8_lossy(name.key()))
 }
 
+/// Among the names of all counters, wherever a view of them is cut.
+fn above(level: &str, number: usize) -> String {
+    format!("{NAMESPACE}/{LEAVES}{:05}/{level}/{number}", number % TENANTS)
+}
+
 fn parent(number: usize) -> String {
-    format!("{NAMESPACE}/parent/{number}")
+    above("parent", number)
 }
 
 /// All edges of the three levels.
 fn edges(counters: usize) -> impl Iterator<Item = (String, String)> {
     let parents = counters.div_ceil(CHILDREN);
     let of_leaves = (0..counters).map(|number| (leaf(number), parent(number / CHILDREN)));
-    let grandparent = |number: usize| format!("{NAMESPACE}/grandparent/{}", number / CHILDREN);
+    let grandparent = |number: usize| above("grandparent", number / CHILDREN);
     of_leaves.chain((0..parents).map(move |number| (parent(number), grandparent(number))))
 }
 

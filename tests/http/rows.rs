@@ -42,7 +42,7 @@ impl Rows {
 
     pub fn scan(&mut self, keys: &KeyRange, most: usize) -> Page {
         while !self.order.catch_up(&self.table, 7) {}
-        scan(&self.order, &self.table, keys, most, |_| true)
+        scan(&[(&self.order, &self.table)], keys, most, |_| true)
     }
 
     pub fn terms(&self, namespace: &str) -> Result<TermsBody, Failure> {

@@ -1,11 +1,22 @@
-//! Slots in real processes: a layout cuts the view, `/v1/slots` says what lies in each, and totals are what they are without; a layout
-//! that cuts wrongly starts nothing.
+//! Slots in real processes: a layout cuts the view, `/v1/slots` says what lies in each, and totals are what they are without, also after a
+//! restart and out of a backup that another layout cuts; a layout that cuts wrongly, or not as the disk is, starts nothing.
 
 use crate::cluster::{Cluster, Role};
 use crate::http;
-use crate::process::until;
+use crate::process::{run, until};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::Path;
+
+/// Runs the command, which succeeds.
+fn tidemark(arguments: &[&str]) {
+    let output = run(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
 
 async fn add(at: SocketAddr, counter: &str, delta: u64) {
     let path = format!("/v1/counters/{counter}/add");
@@ -63,11 +74,44 @@ async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
     assert_eq!(slots(centre.http).await, expected([2, 1, 0]));
     let (code, refused) = http::get(centre.http, "/v1/slots?of=total").await.unwrap();
     assert_eq!(code, 400, "{refused}");
+    let [data, backup] = [cluster.data(0, Role::Aggregator), cluster.path("backup")];
+    for shard in 1..4 {
+        assert!(data.join(format!("shard-{shard}.redb")).is_file(), "each has a file of its own");
+    }
+    let (url, token) = (format!("http://{}", centre.http), cluster.path("token"));
+    tidemark(&["backup", "take", "--whole", "--out", text(&backup), "--token-file", text(&token), "--server", &url]);
+
+    // It is cut as it was, or not at all: its files are made for that.
     centre.aggregator.kill();
-    cut("\"search/a2\"");
+    for (cuts, asked) in [("\"search/a2\"", "search:a2"), ("", "no counter")] {
+        cut(cuts);
+        let refusal = cluster.refusal(0, Role::Aggregator, &[]);
+        let reason = format!("the view on disk is cut at search:b, search:c, stock:a, and is to be at {asked}:");
+        assert!(refusal.contains(&reason), "{refusal}");
+    }
+    cut("\"search/b\", \"search/c\", \"stock/a\"");
     (centre.aggregator, centre.http) = cluster.start(0, Role::Aggregator).await;
     until("totals again", async || settled(centre.http).await).await;
-    let again: Vec<_> =
-        slots(centre.http).await.into_iter().map(|(from, [counters, _, totals])| (from, counters, totals)).collect();
-    assert_eq!(again, [(Value::Null, 1, 2), ("search/a2".into(), 4, 2)]);
+    let lies = async |at| {
+        let lies = slots(at).await.into_iter().map(|(from, [counters, _, totals])| (from, counters, totals));
+        lies.collect::<Vec<_>>()
+    };
+    let [b, c, stock] = names;
+    assert_eq!(lies(centre.http).await, [(Value::Null, 2, 2), (b, 1, 1), (c, 1, 0), (stock, 1, 0)]);
+
+    // A backup is restored however the layout cuts.
+    centre.aggregator.kill();
+    centre.node.kill();
+    std::fs::remove_dir_all(cluster.path("data")).unwrap();
+    std::fs::create_dir(cluster.path("data")).unwrap();
+    cut("\"search/a2\"");
+    let (restored, written) = (cluster.path("restored"), cluster.path("layout.toml"));
+    let arguments =
+        ["restore", "cluster", "--from", text(&backup), "--layout", text(&written), "--out", text(&restored)];
+    tidemark(&[&arguments[..], &["--yes"]].concat());
+    std::fs::copy(restored.join("cluster.toml"), written).unwrap();
+    std::fs::rename(restored.join("usa-0"), data).unwrap();
+    let centre = cluster.centres().await.remove(0);
+    until("totals of the backup", async || settled(centre.http).await).await;
+    assert_eq!(lies(centre.http).await, [(Value::Null, 1, 2), ("search/a2".into(), 4, 2)]);
 }

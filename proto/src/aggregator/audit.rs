@@ -167,10 +167,6 @@ mod tests {
             let wrong = audit.components.iter().filter(|compared| !compared.agrees());
             wrong.map(|compared| (compared.valve.lane, compared.faults.clone())).collect()
         }
-
-        fn slot(&self) -> u32 {
-            self.core.view.table().find(&counter().total()).unwrap()
-        }
     }
 
     fn minute() -> BucketId {
@@ -213,11 +209,11 @@ mod tests {
         world.count(0, 5);
         world.count(3, 2);
         world.follow();
-        let (slot, valve) = (world.slot(), world.core.view.valve(ValveId { group: GROUP, lane: 3 }).unwrap());
-        world.core.view.merge_row(slot, valve, &Row::from_buckets([(minute(), 9)]));
+        let (cell, valve) = (counter().total(), ValveId { group: GROUP, lane: 3 });
+        world.core.view.merge_row(&cell, valve, &Row::from_buckets([(minute(), 9)])).unwrap();
         let bucket = Fault::Bucket { bucket: minute(), view: 9, held: 2 };
         assert_eq!(world.faults(), [(3, vec![bucket])]);
-        world.core.view.merge(slot, valve, 4);
+        world.core.view.merge(&cell, valve, 4).unwrap();
         assert_eq!(world.faults(), [(3, vec![Fault::Total { view: 4, held: 2 }, bucket])]);
         // Counting goes on: it stays found, as both sides stand for one entry.
         world.count(3, 1);

@@ -4,20 +4,17 @@
 //! come with its last part: what other rows know beyond them is told again and changes nothing. Parts are spread over the interval between
 //! two checkpoints, so that what a disk does for millions of rows never takes the processor from what is read meanwhile.
 
-use crate::aggregator::feed::Feed;
-use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
-use crate::gossip::{Gossip, StreamState};
-use crate::ids::{AggregatorId, CounterName, GroupId, LogIndex, ValveId};
-use crate::limits::{ROW_BUCKETS_MAX, VALVES_MAX};
-use crate::msg::Version;
+use crate::aggregator::{AggregatorCore, Output};
+use crate::ids::{CounterName, GroupId, LogIndex};
+use crate::limits::ROW_BUCKETS_MAX;
 use crate::numbers::Numbers;
 use crate::series::Row;
-use crate::table::CellTable;
+use crate::shards::{Ranges, ShardId};
 use crate::time::{Span, Time};
-use crate::view::{NotedLimit, View};
+use crate::view::{Cells, NotedLimit};
 use crate::wire::WireError;
 use serde::{Serialize, de::DeserializeOwned};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Key and value, as persisted.
@@ -32,15 +29,19 @@ const PACE: (u64, u64) = (4, 5);
 pub(super) const NAMESPACES: u8 = 0;
 pub(super) const VALVES: u8 = 1;
 pub(super) const CURSORS: u8 = 2;
-const VERSIONS: u8 = 3;
-const LIMIT: u8 = 4;
+pub(super) const VERSIONS: u8 = 3;
+pub(super) const LIMIT: u8 = 4;
 pub(super) const NAMES: u8 = 5;
 pub(super) const CELLS: u8 = 6;
-const STREAM: u8 = 7;
+pub(super) const STREAM: u8 = 7;
 /// Rows of buckets, each by its number: of which slot and valve, and its pieces.
 pub(super) const BUCKETS: u8 = 8;
 /// The latest time by which buckets were dropped.
-const TIME: u8 = 9;
+pub(super) const TIME: u8 = 9;
+/// Where the view is cut, of one that is.
+pub(super) const CUTS: u8 = 10;
+/// Of a shard in which nothing was raised cursors are written so many times more rarely.
+const CURSORS_ALONE: u64 = 10;
 
 /// Rows that are not a view's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +50,11 @@ pub enum RowError {
     Malformed { key: Vec<u8>, reason: String },
     #[error("row {key:02x?} is of no known kind")]
     Unknown { key: Vec<u8> },
+    #[error(
+        "the view on disk is cut at {disk}, and is to be at {asked}: its files are made for one way to cut it. Change it back, or take a \
+         backup and restore it with the new one"
+    )]
+    Cut { disk: String, asked: String },
 }
 
 /// What has changed since the last checkpoint, and what is on its way.
@@ -65,6 +71,8 @@ pub struct Checkpoint {
     valves: usize,
     cells: u32,
     namespaces: usize,
+    /// So is where the view is cut.
+    says_cuts: bool,
     /// Counters whose limit on disk is the one in memory.
     persisted: BTreeSet<CounterName>,
     begun: Time,
@@ -105,6 +113,18 @@ impl Making {
 }
 
 impl Checkpoint {
+    /// Of cells that are on disk, with these counters' limits.
+    pub fn of(cells: &Cells, persisted: BTreeSet<CounterName>) -> Checkpoint {
+        Checkpoint {
+            valves: cells.valves().len(),
+            cells: cells.len(),
+            namespaces: cells.table().namespaces().len(),
+            says_cuts: true,
+            persisted,
+            ..Checkpoint::default()
+        }
+    }
+
     pub fn touch(&mut self, slot: u32) {
         self.blocks.insert(slot / BLOCK_CELLS);
     }
@@ -153,6 +173,24 @@ impl Checkpoint {
             self.hurry(now);
         }
     }
+
+    /// Of what was there when the checkpoint began, as it is now.
+    fn next_row(&self, cells: &Cells, making: &mut Making) -> Option<(Vec<u8>, Vec<u8>)> {
+        if let Some(block) = making.names.next() {
+            let slots = slots_of(block, NAMES_PER_ROW, self.cells);
+            return Some((block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec()));
+        }
+        // Before components, so that a whole checkpoint has no bucket that is not in its component.
+        if let Some(number) = making.buckets.pop() {
+            return Some(buckets_row(cells, number));
+        }
+        let block = making.blocks.pop()?;
+        // What a valve that is new since then has raised is touched, and comes with the next checkpoint.
+        let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.valves;
+        let of_slot = |slot| cells.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
+        let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
+        Some((block_key(CELLS, block), bytes_of(&components)))
+    }
 }
 
 pub(super) fn bytes_of<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
@@ -176,8 +214,13 @@ pub(super) fn limit_row(counter: &CounterName, limit: &NotedLimit) -> (Vec<u8>, 
     (key, bytes_of(limit))
 }
 
-pub(super) fn buckets_row(view: &View, number: u32) -> (Vec<u8>, Vec<u8>) {
-    let (slot, valve, row) = view.row(number);
+/// What says where a view is cut, if it is.
+pub(super) fn cuts_row(ranges: &Ranges) -> Option<(Vec<u8>, Vec<u8>)> {
+    (!ranges.is_whole()).then(|| (vec![CUTS], bytes_of(ranges.cuts())))
+}
+
+pub(super) fn buckets_row(cells: &Cells, number: u32) -> (Vec<u8>, Vec<u8>) {
+    let (slot, valve, row) = cells.row(number);
     buckets_at_rest(number, slot, valve, row)
 }
 
@@ -199,61 +242,86 @@ pub(super) fn slots_of(block: u32, size: u32, cells: u32) -> std::ops::Range<u32
 }
 
 impl AggregatorCore {
-    pub(super) fn run_checkpoint(&mut self, now: Time) {
-        if self.checkpoint.due().is_none_or(|due| due > now) {
-            return;
+    pub(super) fn run_checkpoints(&mut self, now: Time) {
+        for at in 0..self.shards.len() {
+            let checkpoint = &mut self.shards[at].checkpoint;
+            if checkpoint.due().is_none_or(|due| due > now) {
+                continue;
+            }
+            checkpoint.hurried = None;
+            let making = checkpoint.making.take().unwrap_or_else(|| self.begin_checkpoint(now, at));
+            self.give_part(at, making);
         }
-        self.checkpoint.hurried = None;
-        let making = self.checkpoint.making.take().unwrap_or_else(|| self.begin_checkpoint(now));
-        self.give_part(making);
+    }
+
+    /// That of the shard with which limits are written.
+    pub(super) fn first_checkpoint(&mut self) -> &mut Checkpoint {
+        &mut self.shards[0].checkpoint
+    }
+
+    /// Cursors of feeds moved, and cells of these shards were raised. What the others have on disk of cursors is told again after a start,
+    /// so it follows more rarely.
+    pub(super) fn cursors_moved(&mut self, now: Time, raised: impl Fn(ShardId) -> bool) {
+        let interval = self.config.checkpoint_interval;
+        for (at, own) in self.shards.iter_mut().enumerate() {
+            let at_once = at == 0 || raised(ShardId(at as u16));
+            let interval = if at_once { interval } else { Span(interval.0.saturating_mul(CURSORS_ALONE)) };
+            own.checkpoint.moved(now, interval);
+        }
     }
 
     /// How many [`Input::Flush`](crate::aggregator::Input::Flush) are done: what was known at each of them is durable.
     pub fn flushes_done(&self) -> u64 {
-        self.checkpoint.flushes.done
+        self.shards.iter().map(|shard| shard.checkpoint.flushes.done).min().unwrap_or(0)
     }
 
-    fn begin_checkpoint(&mut self, now: Time) -> Making {
-        (self.checkpoint.due, self.checkpoint.begun) = (None, now);
-        self.checkpoint.flushes.begun = self.checkpoint.flushes.asked;
-        let (cells, mut head) = (self.view.cells(), Rows::new());
-        let names = self.checkpoint.cells / NAMES_PER_ROW..cells.div_ceil(NAMES_PER_ROW);
-        let names = if self.checkpoint.cells < cells { names } else { 0..0 };
-        self.checkpoint.cells = cells;
-        if self.checkpoint.valves < self.view.valves().len() {
-            self.checkpoint.valves = self.view.valves().len();
-            head.push((vec![VALVES], bytes_of(self.view.valves())));
+    fn begin_checkpoint(&mut self, now: Time, at: usize) -> Making {
+        let (own, cells) = (&mut self.shards[at], self.view.cells(ShardId(at as u16)));
+        let (checkpoint, mut head) = (&mut own.checkpoint, Rows::new());
+        (checkpoint.due, checkpoint.begun) = (None, now);
+        checkpoint.flushes.begun = checkpoint.flushes.asked;
+        let names = checkpoint.cells / NAMES_PER_ROW..cells.len().div_ceil(NAMES_PER_ROW);
+        let names = if checkpoint.cells < cells.len() { names } else { 0..0 };
+        checkpoint.cells = cells.len();
+        if !std::mem::replace(&mut checkpoint.says_cuts, true) {
+            head.extend(cuts_row(&self.config.ranges));
         }
-        if self.checkpoint.namespaces < self.view.table().namespaces().len() {
-            self.checkpoint.namespaces = self.view.table().namespaces().len();
-            head.push((vec![NAMESPACES], bytes_of(self.view.table().namespaces())));
+        if checkpoint.valves < cells.valves().len() {
+            checkpoint.valves = cells.valves().len();
+            head.push((vec![VALVES], bytes_of(cells.valves())));
+        }
+        if checkpoint.namespaces < cells.table().namespaces().len() {
+            checkpoint.namespaces = cells.table().namespaces().len();
+            head.push((vec![NAMESPACES], bytes_of(cells.table().namespaces())));
         }
         let cursors: Vec<(GroupId, LogIndex)> = self.feeds.iter().map(|(&group, feed)| (group, feed.cursor)).collect();
         let closing = vec![
             (vec![CURSORS], bytes_of(&cursors)),
-            (vec![VERSIONS], bytes_of(&self.gossip.foreign_state())),
-            (vec![STREAM], bytes_of(&self.gossip.stream_state())),
+            (vec![VERSIONS], bytes_of(&own.gossip.foreign_state())),
+            (vec![STREAM], bytes_of(&own.gossip.stream_state())),
         ];
-        let (blocks, buckets) = (self.checkpoint.blocks.take(), self.view.take_dirty_rows());
+        let (blocks, buckets) = (checkpoint.blocks.take(), self.view.change(|cells| cells[at].take_dirty_rows()));
         let mut making = Making { head, names, blocks, buckets, closing, whole: 0, part_at: now };
         making.whole = making.left();
         making
     }
 
-    /// The next part of the checkpoint that is being made.
-    fn give_part(&mut self, mut making: Making) {
+    /// The next part of the checkpoint that is being made of a shard. Limits go with the first one's.
+    fn give_part(&mut self, at: usize, mut making: Making) {
+        let shard = ShardId(at as u16);
         let mut rows = std::mem::take(&mut making.head);
         // Rows of buckets lack what was dropped by then.
-        rows.push((vec![TIME], bytes_of(&self.view.time())));
-        let limits = self.view.limits_mut().take_dirty();
+        rows.push((vec![TIME], bytes_of(&self.view.cells(shard).time())));
+        let limits = if at == 0 { self.view.limits_mut().take_dirty() } else { Vec::new() };
+        let checkpoint = &mut self.shards[at].checkpoint;
         for (counter, limit) in &limits {
             rows.push(limit_row(counter, limit));
-            self.checkpoint.persisted.remove(counter);
+            checkpoint.persisted.remove(counter);
         }
-        self.checkpoint.out = Some(limits.into_iter().map(|(counter, _)| counter).collect());
-        let mut size = 0;
+        checkpoint.out = Some(limits.into_iter().map(|(counter, _)| counter).collect());
+        let (cells, mut size) = (self.view.cells(shard), 0);
         while size < self.config.checkpoint_part_bytes {
-            let Some(row) = self.next_row(&mut making) else { break };
+            let Some(row) = checkpoint.next_row(cells, &mut making) else { break };
             size += row.0.len() + row.1.len();
             rows.push(row);
         }
@@ -263,173 +331,10 @@ impl AggregatorCore {
                 let given = making.whole - making.left();
                 let span = self.config.checkpoint_interval.0 as u128 * u128::from(PACE.0 * given);
                 let span = span / u128::from(PACE.1 * making.whole.max(1));
-                making.part_at = self.checkpoint.begun + Span(span as u64);
-                self.checkpoint.making = Some(making);
+                making.part_at = checkpoint.begun + Span(span as u64);
+                checkpoint.making = Some(making);
             }
         }
-        self.outputs.push_back(Output::Persist(rows));
-    }
-
-    /// Of what was there when the checkpoint began, as it is now.
-    fn next_row(&self, making: &mut Making) -> Option<(Vec<u8>, Vec<u8>)> {
-        let (view, cells) = (&self.view, self.checkpoint.cells);
-        if let Some(block) = making.names.next() {
-            let slots = slots_of(block, NAMES_PER_ROW, cells);
-            return Some((block_key(NAMES, block), view.table().records(slots.start, slots.end).to_vec()));
-        }
-        // Before components, so that a whole checkpoint has no bucket that is not in its component.
-        if let Some(number) = making.buckets.pop() {
-            return Some(buckets_row(view, number));
-        }
-        let block = making.blocks.pop()?;
-        // What a valve that is new since then has raised is touched, and comes with the next checkpoint.
-        let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.checkpoint.valves;
-        let of_slot = |slot| view.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
-        let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, cells).map(of_slot).collect();
-        Some((block_key(CELLS, block), bytes_of(&components)))
-    }
-
-    /// An aggregator from the rows of its checkpoints, in any order. Errors: [`RowError`]; never panics.
-    pub fn recover(
-        config: AggregatorConfig,
-        rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>,
-    ) -> Result<AggregatorCore, RowError> {
-        let sorted: BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
-        let mut recovery = Recovery::new(config);
-        sorted.iter().try_for_each(|(key, value)| recovery.take(key, value))?;
-        recovery.finish()
-    }
-}
-
-/// Reads an aggregator back from the rows of its checkpoints, in the order of their keys.
-pub struct Recovery {
-    config: AggregatorConfig,
-    head: BTreeMap<Vec<u8>, Vec<u8>>,
-    loaded: Option<Loaded>,
-}
-
-impl Recovery {
-    pub fn new(config: AggregatorConfig) -> Recovery {
-        Recovery { config, head: BTreeMap::new(), loaded: None }
-    }
-
-    /// Takes the next row. Errors: [`RowError`]; never panics.
-    pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
-        if self.loaded.is_none() && matches!(key, [NAMESPACES | VALVES]) {
-            self.head.insert(key.to_vec(), value.to_vec());
-            return Ok(());
-        }
-        if self.loaded.is_none() {
-            self.loaded = Some(Loaded::new(&self.config, &mut self.head)?);
-        }
-        self.loaded.iter_mut().try_for_each(|loaded| loaded.take(key, value))
-    }
-
-    /// The aggregator; one with nothing on disk if there was no row.
-    pub fn finish(mut self) -> Result<AggregatorCore, RowError> {
-        let loaded = match self.loaded {
-            None if self.head.is_empty() => return Ok(AggregatorCore::new(self.config)),
-            None => Loaded::new(&self.config, &mut self.head)?,
-            Some(loaded) => loaded,
-        };
-        Ok(loaded.build(self.config))
-    }
-}
-
-/// A view being read back.
-pub(super) struct Loaded {
-    pub(super) view: View,
-    pub(super) cursors: Vec<(GroupId, LogIndex)>,
-    versions: Vec<(AggregatorId, Version)>,
-    stream: Option<StreamState>,
-    limits: BTreeSet<CounterName>,
-}
-
-impl Loaded {
-    pub(super) fn new(config: &AggregatorConfig, rows: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Loaded, RowError> {
-        let namespaces: Vec<String> = match rows.remove(&vec![NAMESPACES]) {
-            Some(value) => parse(&[NAMESPACES], &value)?,
-            None => Vec::new(),
-        };
-        let valves: Vec<ValveId> = match rows.remove(&vec![VALVES]) {
-            Some(value) => parse(&[VALVES], &value)?,
-            None => Vec::new(),
-        };
-        if valves.iter().collect::<BTreeSet<_>>().len() < valves.len() || valves.len() > VALVES_MAX {
-            return Err(malformed(&[VALVES], &"a valve twice, or more than allowed"));
-        }
-        let view = View::load(config.own, CellTable::with_namespaces(config.seed, namespaces), &valves);
-        Ok(Loaded { view, cursors: Vec::new(), versions: Vec::new(), stream: None, limits: BTreeSet::new() })
-    }
-
-    /// Takes the rows in the order of their keys: names before components.
-    pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
-        match key {
-            [CURSORS] => self.cursors = parse(key, value)?,
-            [STREAM] => {
-                let stream: StreamState = parse(key, value)?;
-                if !stream.has_room() {
-                    return Err(malformed(key, &"no versions are left above those that were given out"));
-                }
-                self.stream = Some(stream);
-            }
-            [VERSIONS] => self.versions = parse(key, value)?,
-            [TIME] => self.view.on_time(parse(key, value)?),
-            [LIMIT, counter @ ..] => {
-                let (counter, limit): (CounterName, NotedLimit) = (parse(key, counter)?, parse(key, value)?);
-                self.view.limits_mut().restore(counter.clone(), limit);
-                self.limits.insert(counter);
-            }
-            [NAMES, ..] => self.view.load_names(value).map_err(|error| malformed(key, &error))?,
-            [CELLS, block @ ..] => self.take_cells(key, block, value)?,
-            [BUCKETS, number @ ..] => self.take_buckets(key, number, value)?,
-            _ => return Err(RowError::Unknown { key: key.to_vec() }),
-        }
-        Ok(())
-    }
-
-    fn take_cells(&mut self, key: &[u8], block: &[u8], value: &[u8]) -> Result<(), RowError> {
-        let block = block.try_into().map(u32::from_be_bytes);
-        let block = block.map_err(|_| malformed(key, &"a block's number has four bytes"))?;
-        let cells: Vec<Vec<(u16, u64)>> = parse(key, value)?;
-        for (slot, components) in (u64::from(block) * u64::from(BLOCK_CELLS)..).zip(cells) {
-            if slot >= u64::from(self.view.cells()) {
-                return Err(malformed(key, &"components of a cell without a name"));
-            }
-            for (valve, value) in components {
-                if usize::from(valve) >= self.view.valves().len() {
-                    return Err(malformed(key, &"component of an unknown valve"));
-                }
-                self.view.merge(slot as u32, valve, value);
-            }
-        }
-        Ok(())
-    }
-
-    fn take_buckets(&mut self, key: &[u8], number: &[u8], value: &[u8]) -> Result<(), RowError> {
-        let number = number.try_into().map(u32::from_be_bytes);
-        let number = number.map_err(|_| malformed(key, &"a row's number has four bytes"))?;
-        let (slot, valve, pieces): (u32, u16, Vec<Row>) = parse(key, value)?;
-        if slot >= self.view.cells() || usize::from(valve) >= self.view.valves().len() {
-            return Err(malformed(key, &"buckets of an unknown cell or valve"));
-        }
-        let row = Row::from_buckets(pieces.iter().flat_map(Row::buckets));
-        let loaded = self.view.load_row(number, slot, valve, row);
-        loaded.then_some(()).ok_or(malformed(key, &"rows before it are missing, or it is there twice"))
-    }
-
-    fn build(self, config: AggregatorConfig) -> AggregatorCore {
-        let mut gossip = Gossip::new(config.own, config.epoch, config.gossip.clone(), config.seed);
-        match self.stream {
-            Some(stream) => gossip.resume(stream, self.versions, &self.view),
-            None => gossip.begin_with_walk(),
-        }
-        let feeds = self.cursors.into_iter().map(|(group, cursor)| (group, Feed::at(cursor))).collect();
-        let mut core = AggregatorCore::with_state(config, self.view, gossip, feeds);
-        core.checkpoint.valves = core.view.valves().len();
-        core.checkpoint.cells = core.view.cells();
-        core.checkpoint.namespaces = core.view.table().namespaces().len();
-        core.checkpoint.persisted = self.limits;
-        core
+        self.outputs.push_back(Output::Persist { shard, rows });
     }
 }

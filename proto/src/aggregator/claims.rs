@@ -22,8 +22,10 @@ impl AggregatorCore {
         self.view.on_time(UnixTime::from_wall(wall));
         self.view.expire_totals(ledger);
         self.graph_at.get_or_insert(now);
-        if self.view.has_dirty_rows() {
-            self.checkpoint.moved(now, self.config.checkpoint_interval);
+        for ((_, cells), shard) in self.view.shards().zip(&mut self.shards) {
+            if cells.has_dirty_rows() {
+                shard.checkpoint.moved(now, self.config.checkpoint_interval);
+            }
         }
         let Some(since) = self.led_since else { return };
         let may_end = now - since >= LEADS_BEFORE_IT_ENDS || bites(Bug::ClaimEndsEarly);

@@ -2,12 +2,13 @@
 
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
 use crate::gossip::Fed;
-use crate::ids::{CounterName, GroupId, LogIndex, ValveId};
+use crate::ids::{CellId, CounterName, GroupId, LogIndex, ValveId};
 use crate::ledger::Ledger;
 use crate::limits::COMPONENT_MAX;
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup};
+use crate::shards::{Ranges, ShardId};
 use crate::time::{Span, Time};
-use crate::view::{Merged, View};
+use crate::view::{Cells, Merged};
 use crate::warm;
 use std::collections::BTreeSet;
 
@@ -21,10 +22,12 @@ pub struct Feed {
     walk: Option<FeedWalk>,
     /// Of the entry behind the cursor so many changes of rows are known.
     rows_told: u32,
-    /// The group's slots as the view's.
+    /// The group's slots as those of the view's shards.
     slots: Vec<u32>,
+    /// And in which shard each is, where there are several.
+    shards: Vec<ShardId>,
     /// Those of them that are cells of counters that began again.
-    begun: BTreeSet<u32>,
+    begun: BTreeSet<(ShardId, u32)>,
     /// The pull that is out, since when, and how often it was sent again.
     pulled: Option<Time>,
     retries: u32,
@@ -61,6 +64,23 @@ impl Feed {
         self.cursor == cursor && self.walk.is_none() && self.rows_told == 0
     }
 
+    /// A slot of the group as one of the view.
+    #[inline]
+    fn place(&self, of_group: u32) -> Option<(ShardId, u32)> {
+        let shard = self.shards.get(of_group as usize).copied().unwrap_or(ShardId::FIRST);
+        self.slots.get(of_group as usize).map(|&slot| (shard, slot))
+    }
+
+    fn learn(&mut self, cell: &CellId, slot: u32, shard: ShardId, ranges: &Ranges) {
+        self.slots.push(slot);
+        if !ranges.is_whole() {
+            self.shards.push(shard);
+        }
+        if cell.generation > 0 {
+            self.begun.insert((shard, slot));
+        }
+    }
+
     fn pull(&self, group: GroupId, bytes_max: u32) -> FeedPull {
         let slots_known = self.slots.len() as u32;
         FeedPull { group, cursor: self.cursor, walk: self.walk, slots_known, bytes_max, rows_told: self.rows_told }
@@ -78,8 +98,9 @@ impl AggregatorCore {
 
     /// Whether a group is known to have heard of a counter's generation.
     pub(super) fn has_heard(&self, group: GroupId, counter: &CounterName, generation: u32) -> bool {
-        let named = |slot| self.feeds.get(&group).is_some_and(|feed| feed.begun.contains(&slot));
-        generation == 0 || self.view.table().find_total(counter, generation).is_some_and(named)
+        let shard = self.view.shard_of(counter);
+        let named = |slot| self.feeds.get(&group).is_some_and(|feed| feed.begun.contains(&(shard, slot)));
+        generation == 0 || self.view.cells(shard).table().find_total(counter, generation).is_some_and(named)
     }
 
     /// Asks every connected group for what is new, one pull at a time.
@@ -106,7 +127,7 @@ impl AggregatorCore {
         if !self.learn_slots(group, chunk) || !self.learn_valves(group, chunk) {
             return;
         }
-        self.merge_chunk(now, group, chunk);
+        let raised = self.merge_chunk(now, group, chunk);
         // What was counted in cells that are new here is to flow on.
         if !chunk.cells.is_empty() {
             self.graph_at.get_or_insert(now);
@@ -114,77 +135,107 @@ impl AggregatorCore {
         if let Some(feed) = self.feeds.get_mut(&group) {
             (feed.cursor, feed.walk, feed.rows_told) = (chunk.upto, chunk.walk, chunk.rows_told);
         }
-        self.checkpoint.moved(now, self.config.checkpoint_interval);
+        self.cursors_moved(now, |shard| raised.contains(&shard));
         self.want_notifications(now);
     }
 
     /// Names of the group's slots; false when the view's table is full.
     fn learn_slots(&mut self, group: GroupId, chunk: &FeedChunk) -> bool {
-        let Some(feed) = self.feeds.get_mut(&group) else { return false };
-        let known = feed.slots.len().saturating_sub(chunk.first_slot as usize);
-        for cell in chunk.cells.iter().skip(known) {
-            match self.view.slot(cell) {
-                Ok(slot) => feed.slots.push(slot),
-                Err(_) => return false,
+        let AggregatorCore { view, feeds, config, .. } = self;
+        let Some(feed) = feeds.get_mut(&group) else { return false };
+        view.change(|shards| {
+            let known = feed.slots.len().saturating_sub(chunk.first_slot as usize);
+            for cell in chunk.cells.iter().skip(known) {
+                let shard = config.ranges.find(&cell.counter);
+                let Ok(slot) = shards[usize::from(shard.0)].slot(cell) else { return false };
+                feed.learn(cell, slot, shard, &config.ranges);
             }
-            if cell.generation > 0 {
-                feed.begun.extend(feed.slots.last());
-            }
-        }
-        true
+            true
+        })
     }
 
     /// False when the view can take no further valve.
     fn learn_valves(&mut self, group: GroupId, chunk: &FeedChunk) -> bool {
-        let lanes = chunk.components.iter().map(|&(_, lane, _)| lane).chain(chunk.rows.iter().map(|row| row.1));
-        lanes.into_iter().all(|lane| self.view.valve(ValveId { group, lane }).is_ok())
+        let AggregatorCore { view, feeds, .. } = self;
+        let Some(feed) = feeds.get(&group) else { return false };
+        let places = chunk.components.iter().map(|&(slot, lane, _)| (slot, lane));
+        let places = places.chain(chunk.rows.iter().map(|&(slot, lane, _)| (slot, lane)));
+        let mut known = BTreeSet::new();
+        view.change(|shards| {
+            places.into_iter().all(|(slot, lane)| {
+                let shard = feed.place(slot).map_or(ShardId::FIRST, |(shard, _)| shard);
+                !known.insert((shard, lane)) || shards[usize::from(shard.0)].valve(ValveId { group, lane }).is_ok()
+            })
+        })
     }
 
-    fn merge_chunk(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) {
-        let mut raised: Vec<Fed> = Vec::new();
-        for (at, &(slot, lane, value)) in chunk.components.iter().enumerate() {
-            self.warm(group, &chunk.components, at, |view, slot| view.warm(slot));
-            let Some((slot, valve)) = self.place_of(group, slot, lane) else { continue };
-            if value <= COMPONENT_MAX && self.view.merge(slot, valve, value) == Merged::Raised {
-                raised.push(Fed { slot, valve, rows: Vec::new() });
-                self.checkpoint.touch(slot);
+    /// The shards of which something was raised.
+    fn merge_chunk(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) -> BTreeSet<ShardId> {
+        let AggregatorCore { view, shards, feeds, .. } = self;
+        let Some(feed) = feeds.get(&group) else { return BTreeSet::new() };
+        let raised = view.change(|cells| {
+            let mut raised = vec![Vec::new(); cells.len()];
+            merge_components(cells, feed, chunk, &mut raised);
+            for (own, fed) in shards.iter_mut().zip(&raised) {
+                fed.iter().for_each(|fed: &Fed| own.checkpoint.touch(fed.slot));
             }
+            if !chunk.rows.is_empty() {
+                merge_rows(cells, feed, chunk, &mut raised);
+            }
+            raised
+        });
+        let is_raised = |(at, fed): (usize, &Vec<Fed>)| (!fed.is_empty()).then_some(ShardId(at as u16));
+        let some: BTreeSet<ShardId> = raised.iter().enumerate().filter_map(is_raised).collect();
+        for (own, fed) in shards.iter_mut().zip(raised) {
+            own.gossip.on_fed(now, fed);
         }
-        if !chunk.rows.is_empty() {
-            self.merge_rows(group, chunk, &mut raised);
-        }
-        self.gossip.on_fed(now, raised);
         self.heard.on_raised(now, &mut self.view);
+        some
     }
+}
 
-    /// What changed in rows goes with the component, as both have changed in one entry.
-    fn merge_rows(&mut self, group: GroupId, chunk: &FeedChunk, raised: &mut Vec<Fed>) {
-        let mut places: Vec<((u32, u16), usize)> =
-            raised.iter().enumerate().map(|(at, fed)| ((fed.slot, fed.valve), at)).collect();
-        places.sort_unstable();
-        for (at, (slot, lane, row)) in chunk.rows.iter().enumerate() {
-            self.warm(group, &chunk.rows, at, |view, slot| view.warm_row(slot));
-            let Some((slot, valve)) = self.place_of(group, *slot, *lane) else { continue };
-            let Some(by) = self.view.merge_row(slot, valve, row) else { continue };
-            let parts = by.parts.iter().map(|&part| (by.number, part));
-            match places.binary_search_by_key(&(slot, valve), |&(of, _)| of) {
-                Ok(found) => raised[places[found].1].rows.extend(parts),
-                Err(_) => raised.push(Fed { slot, valve, rows: parts.collect() }),
-            }
+/// What it raised is put to the others, by shard.
+fn merge_components(cells: &mut [Cells], feed: &Feed, chunk: &FeedChunk, raised: &mut [Vec<Fed>]) {
+    for (at, &(slot, lane, value)) in chunk.components.iter().enumerate() {
+        warm::ahead(&chunk.components, at, |&(slot, ..)| warm_with(cells, feed, slot, Cells::warm));
+        let valve = ValveId { group: chunk.group, lane };
+        let Some((shard, slot, valve)) = place_of(cells, feed, valve, slot) else { continue };
+        if value <= COMPONENT_MAX && cells[shard].merge(slot, valve, value) == Merged::Raised {
+            raised[shard].push(Fed { slot, valve, rows: Vec::new() });
         }
     }
+}
 
-    /// Reads ahead what the next parts of a chunk will be merged into.
-    fn warm<T>(&self, group: GroupId, parts: &[(u32, u8, T)], at: usize, read: impl Fn(&View, u32) -> u64) {
-        let Some(feed) = self.feeds.get(&group) else { return };
-        warm::ahead(parts, at, |&(slot, ..)| feed.slots.get(slot as usize).map_or(0, |&slot| read(&self.view, slot)));
+/// What changed in rows goes with the component, as both have changed in one entry.
+fn merge_rows(cells: &mut [Cells], feed: &Feed, chunk: &FeedChunk, raised: &mut [Vec<Fed>]) {
+    let mut places: Vec<((usize, u32, u16), usize)> = Vec::new();
+    for (shard, fed) in raised.iter().enumerate() {
+        places.extend(fed.iter().enumerate().map(|(at, fed)| ((shard, fed.slot, fed.valve), at)));
     }
+    places.sort_unstable();
+    for (at, &(slot, lane, ref row)) in chunk.rows.iter().enumerate() {
+        warm::ahead(&chunk.rows, at, |&(slot, ..)| warm_with(cells, feed, slot, Cells::warm_row));
+        let valve = ValveId { group: chunk.group, lane };
+        let Some((shard, slot, valve)) = place_of(cells, feed, valve, slot) else { continue };
+        let Some(by) = cells[shard].merge_row(slot, valve, row) else { continue };
+        let parts = by.parts.iter().map(|&part| (by.number, part));
+        match places.binary_search_by_key(&(shard, slot, valve), |&(of, _)| of) {
+            Ok(found) => raised[shard][places[found].1].rows.extend(parts),
+            Err(_) => raised[shard].push(Fed { slot, valve, rows: parts.collect() }),
+        }
+    }
+}
 
-    /// A slot and a lane of a group, as a slot and a valve of the view.
-    fn place_of(&mut self, group: GroupId, slot: u32, lane: u8) -> Option<(u32, u16)> {
-        let slot = self.feeds.get(&group).and_then(|feed| feed.slots.get(slot as usize)).copied()?;
-        Some((slot, self.view.valve(ValveId { group, lane }).ok()?))
-    }
+/// Reads ahead what a slot of the group will be merged into.
+fn warm_with(cells: &[Cells], feed: &Feed, slot: u32, read: impl Fn(&Cells, u32) -> u64) -> u64 {
+    feed.place(slot).map_or(0, |(shard, slot)| read(&cells[usize::from(shard.0)], slot))
+}
+
+/// A slot and a valve of a group, as shard, slot and valve of the view.
+fn place_of(cells: &mut [Cells], feed: &Feed, valve: ValveId, slot: u32) -> Option<(usize, u32, u16)> {
+    let (ShardId(shard), slot) = feed.place(slot)?;
+    let shard = usize::from(shard);
+    Some((shard, slot, cells[shard].valve(valve).ok()?))
 }
 
 /// Whether every slot that the chunk speaks of is known, or named in it.

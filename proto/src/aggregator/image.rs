@@ -5,11 +5,13 @@
 //! nothing to what others know already.
 
 use super::checkpoint::{BLOCK_CELLS, BUCKETS, CELLS, CURSORS, NAMES, NAMES_PER_ROW, NAMESPACES, VALVES};
-use super::checkpoint::{Loaded, Rows, block_key, buckets_row, bytes_of, limit_row, malformed, parse, slots_of};
+use super::checkpoint::{Rows, block_key, buckets_row, bytes_of, cuts_row, limit_row, malformed, parse, slots_of};
+use super::recovery::Loaded;
 use super::{AggregatorConfig, RowError};
 use crate::ids::{Bucket, CellId, CounterName, DcId, GroupId, Half, LogIndex};
 use crate::limits::COMPONENT_MAX;
-use crate::view::{MergeError, NotedLimit, View};
+use crate::shards::{Ranges, ShardId};
+use crate::view::{Cells, MergeError, NotedLimit, View};
 use std::collections::BTreeMap;
 
 /// Whether a row of a view's checkpoint belongs into an image.
@@ -29,7 +31,7 @@ pub struct ViewImage {
     cursors: BTreeMap<GroupId, LogIndex>,
 }
 
-/// Reads an image's rows, in the order of their keys.
+/// Reads an image's rows, or those of one shard in it, in the order of their keys.
 pub struct ImageReader {
     config: AggregatorConfig,
     head: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -58,7 +60,7 @@ impl ImageReader {
             return Ok(());
         }
         if self.loaded.is_none() {
-            self.loaded = Some(Loaded::new(&self.config, &mut self.head)?);
+            self.loaded = Some(Loaded::new(&self.config, ShardId::FIRST, &mut self.head)?);
         }
         self.loaded.iter_mut().try_for_each(|loaded| loaded.take(key, value))
     }
@@ -66,16 +68,17 @@ impl ImageReader {
     pub fn finish(mut self) -> Result<ViewImage, RowError> {
         let loaded = match self.loaded {
             Some(loaded) => loaded,
-            None => Loaded::new(&self.config, &mut self.head)?,
+            None => Loaded::new(&self.config, ShardId::FIRST, &mut self.head)?,
         };
-        Ok(ViewImage { cursors: loaded.cursors.into_iter().collect(), view: loaded.view })
+        let view = View::of_shards(self.config.own, vec![loaded.cells], Ranges::whole());
+        Ok(ViewImage { cursors: loaded.cursors.into_iter().collect(), view })
     }
 }
 
 impl ViewImage {
-    /// Nothing, for a data centre.
-    pub fn empty(dc: DcId, seed: u64) -> ViewImage {
-        ViewImage { view: View::new(dc, seed), cursors: BTreeMap::new() }
+    /// Nothing, for a data centre whose view is cut into these ranges.
+    pub fn empty(dc: DcId, seed: u64, ranges: Ranges) -> ViewImage {
+        ViewImage { view: View::cut(dc, seed, ranges), cursors: BTreeMap::new() }
     }
 
     pub fn view(&self) -> &View {
@@ -87,32 +90,45 @@ impl ViewImage {
         &self.cursors
     }
 
-    /// Merges what another one holds: of each component the maximum.
+    /// Merges what another one holds, however that is cut: of each component the maximum. A group is contained as far as in both.
     pub fn merge(&mut self, other: &ViewImage) -> Result<(), MergeError> {
-        for slot in 0..other.view.cells() {
-            let own = self.view.slot(&other.view.name(slot))?;
-            for (valve, value) in other.view.components(slot) {
-                let valve = self.view.valve(other.view.valves()[usize::from(valve)])?;
-                self.view.merge(own, valve, value.min(COMPONENT_MAX));
-            }
-            for (_, valve, row) in other.view.rows_of(slot) {
-                let valve = self.view.valve(other.view.valves()[usize::from(valve)])?;
-                self.view.merge_row(own, valve, row);
-            }
+        for (_, cells) in other.view.shards() {
+            (0..cells.len()).try_for_each(|slot| self.merge_cell(cells, slot))?;
+        }
+        for (&group, &at) in &other.cursors {
+            self.cursors.entry(group).and_modify(|known| *known = at.min(*known)).or_insert(at);
         }
         Ok(())
     }
 
+    fn merge_cell(&mut self, other: &Cells, slot: u32) -> Result<(), MergeError> {
+        let name = other.name(slot);
+        let shard = self.view.shard_of(&name.counter);
+        self.view.change(|shards| {
+            let cells = &mut shards[usize::from(shard.0)];
+            let own = cells.slot(&name)?;
+            for (valve, value) in other.components(slot) {
+                let valve = cells.valve(other.valves()[usize::from(valve)])?;
+                cells.merge(own, valve, value.min(COMPONENT_MAX));
+            }
+            for (_, valve, row) in other.rows_of(slot) {
+                let valve = cells.valve(other.valves()[usize::from(valve)])?;
+                cells.merge_row(own, valve, row);
+            }
+            Ok(())
+        })
+    }
+
     /// All-time totals, by counter and generation, in order: the sum of the up half's components.
     pub fn totals(&self) -> BTreeMap<(CounterName, u32), u64> {
-        let total = |slot| match self.view.name(slot) {
+        let total = |cells: &Cells, slot| match cells.name(slot) {
             CellId { counter, generation, half: Half::Up, bucket: Bucket::Total } => {
-                Some(((counter, generation), slot))
+                Some(((counter, generation), cells.sum(slot)))
             }
             _ => None,
         };
-        let named = (0..self.view.cells()).filter_map(total);
-        named.map(|(name, slot)| (name, self.view.sum(slot))).collect()
+        let all = self.view.shards().flat_map(|(_, cells)| (0..cells.len()).map(move |slot| (cells, slot)));
+        all.filter_map(|(cells, slot)| total(cells, slot)).collect()
     }
 
     /// Rows by which a view that begins with an image shows no more of counters with milestones than the ledger is sure of, until its
@@ -123,23 +139,23 @@ impl ViewImage {
         counters.into_iter().map(|counter| limit_row(&counter, &limit)).collect()
     }
 
-    /// The rows that an empty view begins with to hold the same, in the order of their keys. It tells everybody, as one that knows of
-    /// no stream.
-    pub fn rows(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
-        let (view, cells) = (&self.view, self.view.cells());
+    /// The rows that a shard of an empty view begins with to hold the same, in the order of their keys. It tells everybody, as one that
+    /// knows of no stream.
+    pub fn rows(&self, shard: ShardId) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
+        let (cells, len) = (self.view.cells(shard), self.view.cells(shard).len());
         let head: Rows =
-            vec![(vec![NAMESPACES], bytes_of(view.table().namespaces())), (vec![VALVES], bytes_of(view.valves()))];
-        let names = (0..cells.div_ceil(NAMES_PER_ROW)).map(move |block| {
-            let slots = slots_of(block, NAMES_PER_ROW, cells);
-            (block_key(NAMES, block), view.table().records(slots.start, slots.end).to_vec())
+            vec![(vec![NAMESPACES], bytes_of(cells.table().namespaces())), (vec![VALVES], bytes_of(cells.valves()))];
+        let names = (0..len.div_ceil(NAMES_PER_ROW)).map(move |block| {
+            let slots = slots_of(block, NAMES_PER_ROW, len);
+            (block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec())
         });
-        let blocks = (0..cells.div_ceil(BLOCK_CELLS)).map(move |block| {
-            let of_slot = |slot| view.components(slot).collect::<Vec<(u16, u64)>>();
-            let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, cells).map(of_slot).collect();
+        let blocks = (0..len.div_ceil(BLOCK_CELLS)).map(move |block| {
+            let of_slot = |slot| cells.components(slot).collect::<Vec<(u16, u64)>>();
+            let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, len).map(of_slot).collect();
             (block_key(CELLS, block), bytes_of(&components))
         });
-        let buckets = (0..view.rows_len()).map(|number| buckets_row(view, number));
-        head.into_iter().chain(names).chain(blocks).chain(buckets)
+        let buckets = (0..cells.rows_len()).map(|number| buckets_row(cells, number));
+        head.into_iter().chain(names).chain(blocks).chain(buckets).chain(cuts_row(self.view.ranges()))
     }
 }
 
@@ -158,11 +174,10 @@ mod tests {
     }
 
     fn image(components: &[(u8, u16, u64)]) -> ViewImage {
-        let mut image = ViewImage::empty(DcId(0), 7);
+        let mut image = ViewImage::empty(DcId(0), 7, Ranges::whole());
         for &(cell, valve, value) in components {
-            let slot = image.view.slot(&counter(cell).total()).unwrap();
-            let valve = image.view.valve(ValveId { group: group(valve), lane: 0 }).unwrap();
-            image.view.merge(slot, valve, value);
+            let valve = ValveId { group: group(valve), lane: 0 };
+            image.view.merge(&counter(cell).total(), valve, value).unwrap();
         }
         image
     }
@@ -178,11 +193,12 @@ mod tests {
     /// What it holds, whatever numbers its cells and valves have.
     fn held(image: &ViewImage) -> BTreeMap<(CellId, ValveId), u64> {
         let view = image.view();
-        let of_slot = |slot| {
-            view.components(slot)
-                .map(move |(valve, value)| ((view.name(slot), view.valves()[usize::from(valve)]), value))
+        let of_slot = |(cells, slot): (&Cells, u32)| {
+            let of = |(valve, value)| ((cells.name(slot), cells.valves()[usize::from(valve)]), value);
+            cells.components(slot).map(of).collect::<Vec<_>>()
         };
-        (0..view.cells()).flat_map(of_slot).collect()
+        let all = view.shards().flat_map(|(_, cells)| (0..cells.len()).map(move |slot| (cells, slot)));
+        all.flat_map(of_slot).collect()
     }
 
     proptest! {
@@ -192,7 +208,7 @@ mod tests {
             theirs in proptest::collection::vec((0u8..40, 0u16..6, 1u64..99), 0..60),
         ) {
             let (mut left, right) = (image(&ours), image(&theirs));
-            prop_assert_eq!(held(&read(left.rows(), 3).unwrap()), held(&left));
+            prop_assert_eq!(held(&read(left.rows(ShardId::FIRST), 3).unwrap()), held(&left));
             left.merge(&right).unwrap();
             let both: Vec<_> = ours.iter().chain(&theirs).copied().collect();
             prop_assert_eq!(held(&left), held(&image(&both)));
@@ -213,7 +229,7 @@ mod tests {
         use crate::ledger::Ledger;
         use crate::msg::LedgerCmd;
         let image = image(&[(1, 2, 5)]);
-        let rows = image.rows().chain(ViewImage::cautious_rows([counter(1)], LogIndex(3)));
+        let rows = image.rows(ShardId::FIRST).chain(ViewImage::cautious_rows([counter(1)], LogIndex(3)));
         let core = super::super::AggregatorCore::recover(AggregatorConfig::new(DcId(0), 9), rows).unwrap();
         let mut ledger = Ledger::default();
         ledger.apply(LogIndex(1), &LedgerCmd::View(DcId(0).into()));
@@ -227,13 +243,13 @@ mod tests {
     fn an_aggregator_begins_with_an_image_as_one_that_never_told_anybody() {
         let image = image(&[(1, 2, 5), (1, 3, 7), (2, 3, 4)]);
         let config = AggregatorConfig::new(DcId(2), 9);
-        let core = super::super::AggregatorCore::recover(config, image.rows()).unwrap();
+        let core = super::super::AggregatorCore::recover(config, image.rows(ShardId::FIRST)).unwrap();
         assert_eq!(core.view().sum_of(&counter(1), 0), 12);
-        assert_eq!((core.gossip().foreign_state(), core.feed_lags().count()), (Vec::new(), 0));
+        assert_eq!((core.gossip(ShardId::FIRST).foreign_state(), core.feed_lags().count()), (Vec::new(), 0));
         assert_eq!(image.totals()[&(counter(1), 0)], 12);
         let stream = vec![(vec![7], vec![0])].into_iter();
         assert!(matches!(read(stream, 1), Err(RowError::Unknown { .. })), "a stream of gossip is no part of an image");
-        let twice = image.rows().chain(image.rows());
+        let twice = image.rows(ShardId::FIRST).chain(image.rows(ShardId::FIRST));
         assert!(matches!(read(twice, 1), Err(RowError::Malformed { .. })));
     }
 }

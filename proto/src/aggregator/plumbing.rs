@@ -5,6 +5,7 @@ use crate::ids::{CounterName, GroupId};
 use crate::ledger::{Changes, Ledger};
 use crate::limits::GENERATIONS_PER_MESSAGE_MAX;
 use crate::msg::*;
+use crate::shards::ShardId;
 use crate::time::Time;
 
 impl AggregatorCore {
@@ -226,14 +227,16 @@ impl AggregatorCore {
             }
         }
         if self.view.limits().is_dirty() {
-            self.checkpoint.hurry(now);
+            self.first_checkpoint().hurry(now);
         } else {
             self.acknowledge_promises(ledger);
         }
     }
 
-    pub(super) fn on_persisted(&mut self, now: Time, ledger: &Ledger) {
-        self.checkpoint.on_persisted(now);
+    pub(super) fn on_persisted(&mut self, now: Time, shard: ShardId, ledger: &Ledger) {
+        if let Some(shard) = self.shards.get_mut(usize::from(shard.0)) {
+            shard.checkpoint.on_persisted(now);
+        }
         self.acknowledge_promises(ledger);
     }
 
@@ -242,7 +245,8 @@ impl AggregatorCore {
         let view = self.config.own;
         for awaiting in ledger.awaiting_view(view) {
             let limits = self.view.limits();
-            let durable = self.checkpoint.is_persisted(&awaiting.counter) && !limits.has_changed(&awaiting.counter);
+            let checkpoint = &self.shards[0].checkpoint;
+            let durable = checkpoint.is_persisted(&awaiting.counter) && !limits.has_changed(&awaiting.counter);
             if limits.has_promised(&awaiting.counter, (awaiting.at, awaiting.arming)) && durable {
                 self.standing.add(awaiting.answer(view, true));
             }

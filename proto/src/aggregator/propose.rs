@@ -169,7 +169,7 @@ impl AggregatorCore {
             self.reign = reign;
             let leader = self.leader();
             self.led_since = (leader == Some(self.config.own)).then_some(now);
-            self.gossip.on_leader(leader);
+            self.shards.iter_mut().for_each(|shard| shard.gossip.on_leader(leader));
             self.leader_core.forget();
             self.leader_wake = Some(now);
             if self.reaches_leader() {

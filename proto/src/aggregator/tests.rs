@@ -66,10 +66,10 @@ impl World {
                 Output::Propose(cmds) => self.proposed.extend(cmds),
                 Output::Group { group, msg: ForGroup::Again } => self.asked_again.push(group),
                 Output::Group { msg: ForGroup::Ledger(message), .. } => self.told.push(message),
-                Output::Persist(rows) if self.slow_disk => self.out = Some(rows),
-                Output::Persist(rows) => {
+                Output::Persist { rows, .. } if self.slow_disk => self.out = Some(rows),
+                Output::Persist { rows, .. } => {
                     self.rows.extend(rows);
-                    self.core.handle(self.now, Input::Persisted, &self.ledger);
+                    self.core.handle(self.now, Input::Persisted { shard: ShardId::FIRST }, &self.ledger);
                 }
                 _ => {}
             }
@@ -137,7 +137,7 @@ impl World {
     fn persist_part(&mut self) {
         if let Some(rows) = self.out.take() {
             self.rows.extend(rows);
-            self.say(Input::Persisted);
+            self.say(Input::Persisted { shard: ShardId::FIRST });
         }
     }
 
@@ -152,9 +152,8 @@ fn paired_view(starts: u64) -> View {
     let own = AggregatorId { dc: DC, seat: 1 };
     let mut view = View::new(own, 7);
     view.show_from(starts);
-    let slot = view.slot(&counter().total()).unwrap();
-    let valve = view.valve(crate::ids::ValveId { group: group(0), lane: 0 }).unwrap();
-    view.merge(slot, valve, AT + 5);
+    let valve = crate::ids::ValveId { group: group(0), lane: 0 };
+    view.merge(&counter().total(), valve, AT + 5).unwrap();
     view
 }
 
@@ -379,8 +378,8 @@ proptest! {
             for (&(slot, lane), &value) in &values {
                 let view = world.core.view();
                 let cell = cell(slot);
-                let valve = view.valves().iter().position(|valve| valve.lane == lane).unwrap() as u16;
-                let mut components = view.components(view.table().find(&cell).unwrap());
+                let valve = view.cells(ShardId::FIRST).valves().iter().position(|valve| valve.lane == lane).unwrap() as u16;
+                let mut components = view.cells(ShardId::FIRST).components(view.cells(ShardId::FIRST).table().find(&cell).unwrap());
                 prop_assert_eq!(components.find(|part| part.0 == valve), Some((valve, value)));
                 let mut rows = view.rows(&cell.counter, Half::Up, 0);
                 prop_assert_eq!(rows.find(|row| row.0.lane == lane).map(|row| row.1.clone()), Some(hour(value)));
@@ -410,7 +409,7 @@ fn parts_of_a_checkpoint_are_spread_over_most_of_the_interval() {
     let (mut world, _) = begun_checkpoint(CELLS);
     let begun = world.now;
     let mut parts = Vec::new();
-    while world.core.checkpoint.is_being_made() || world.out.is_some() {
+    while world.core.shards[0].checkpoint.is_being_made() || world.out.is_some() {
         assert!(world.out.is_some() || world.core.poll_timeout().is_some(), "nothing wakes it");
         if world.out.is_some() {
             parts.push(world.now - begun);
@@ -424,7 +423,7 @@ fn parts_of_a_checkpoint_are_spread_over_most_of_the_interval() {
     assert!(parts.len() > CELLS as usize, "{} parts", parts.len());
     let longest = parts.windows(2).map(|pair| Span(pair[1].0 - pair[0].0)).max().unwrap();
     assert!(longest < Span::from_secs(3), "nothing for {longest:?}");
-    let due = world.core.checkpoint.due();
+    let due = world.core.shards[0].checkpoint.due();
     assert!(
         due.is_none_or(|due| due >= begun + Span::from_secs(60)),
         "the next is due at {due:?}, this began at {begun:?}"
@@ -463,7 +462,7 @@ fn a_limit_is_durable_with_the_next_part_whatever_the_pace() {
     world.persist_part();
     world.say(Input::Tick);
     assert_eq!(world.acks(), [true]);
-    assert!(world.core.checkpoint.is_being_made(), "the checkpoint goes on in its pace");
+    assert!(world.core.shards[0].checkpoint.is_being_made(), "the checkpoint goes on in its pace");
 }
 
 #[test]

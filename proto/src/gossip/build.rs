@@ -8,7 +8,7 @@ use crate::msg::{Delta, IS_ROW};
 use crate::row_changes::{Part, Parts, part_of};
 use crate::series::{Row, codec};
 use crate::teeth::{Bug, bites};
-use crate::view::View;
+use crate::view::Cells;
 use std::collections::BTreeSet;
 
 /// Bytes of a delta that is told as a whole because it has one version; more is told by a walk.
@@ -49,8 +49,8 @@ pub struct Piece {
 }
 
 impl Piece {
-    pub fn is_last(&self, view: &View) -> bool {
-        self.next >= IS_ROW + view.rows_len()
+    pub fn is_last(&self, cells: &Cells) -> bool {
+        self.next >= IS_ROW + cells.rows_len()
     }
 }
 
@@ -60,13 +60,13 @@ pub fn empty(sender: u64, origin: AggregatorId, epoch: u64) -> Delta {
 }
 
 /// The changes after the delta's base, whole versions up to about `max` bytes. `None` when they must be walked instead.
-pub fn cut(view: &View, origin: &Origin, delta: &Delta, named: &Bits, max: usize) -> Option<Cut> {
+pub fn cut(cells: &Cells, origin: &Origin, delta: &Delta, named: &Bits, max: usize) -> Option<Cut> {
     let Delta { base, upto, .. } = *delta;
     if !origin.recent.reaches(base) || !origin.rows.reaches(base) {
         return None;
     }
-    let rows = rows_until(view, origin, (base, upto), max)?;
-    let (slots, upto) = slots_until(view, delta, origin, rows, named, max)?;
+    let rows = rows_until(cells, origin, (base, upto), max)?;
+    let (slots, upto) = slots_until(cells, delta, origin, rows, named, max)?;
     let of_versions = origin.rows.since(base).take_while(|&(version, ..)| version <= upto);
     let mut content = Content { slots, rows: Parts::new() };
     for (_, number, part) in of_versions {
@@ -76,7 +76,7 @@ pub fn cut(view: &View, origin: &Origin, delta: &Delta, named: &Bits, max: usize
 }
 
 /// Up to which version changes of rows fit. `None` where those of one version do not.
-fn rows_until(view: &View, origin: &Origin, (base, upto): (u64, u64), max: usize) -> Option<u64> {
+fn rows_until(cells: &Cells, origin: &Origin, (base, upto): (u64, u64), max: usize) -> Option<u64> {
     let (mut bytes, mut run, mut before) = (0, base, base);
     for (version, number, part) in origin.rows.since(base).take_while(|&(version, ..)| version <= upto) {
         if version > run {
@@ -85,7 +85,7 @@ fn rows_until(view: &View, origin: &Origin, (base, upto): (u64, u64), max: usize
             }
             (before, run) = (run, version);
         }
-        bytes += if part == Part::WHOLE { whole_bytes(view, number) } else { PART_BYTES };
+        bytes += if part == Part::WHOLE { whole_bytes(cells, number) } else { PART_BYTES };
         if bytes > max && before > base {
             return Some(before);
         }
@@ -98,7 +98,7 @@ fn rows_until(view: &View, origin: &Origin, (base, upto): (u64, u64), max: usize
 
 /// The cells that changed in versions up to `upto`, as far as they fit, and up to which version that is.
 fn slots_until(
-    view: &View,
+    cells: &Cells,
     delta: &Delta,
     origin: &Origin,
     upto: u64,
@@ -115,7 +115,7 @@ fn slots_until(
             }
             (run, before_run, run_version) = (slots.len(), run_version, version);
         }
-        bytes += cell_bytes(view, delta.origin, slot, named);
+        bytes += cell_bytes(cells, delta.origin, slot, named);
         if bytes > max && run > 0 {
             slots.truncate(run);
             return Some((slots, before_run));
@@ -129,23 +129,23 @@ fn slots_until(
 }
 
 /// The cells, or behind them the rows, of a walk from a position on, up to about `bytes_max` (at least one).
-pub fn cut_walk(view: &View, origin: AggregatorId, from: u32, named: &Bits, bytes_max: usize) -> Piece {
+pub fn cut_walk(cells: &Cells, origin: AggregatorId, from: u32, named: &Bits, bytes_max: usize) -> Piece {
     let (mut content, mut bytes, mut next) = (Content::default(), 0, from);
-    while next < view.cells() && bytes < bytes_max {
-        if view.components_of(next, origin.dc).next().is_some() {
-            bytes += cell_bytes(view, origin, next, named);
+    while next < cells.len() && bytes < bytes_max {
+        if cells.components_of(next, origin.dc).next().is_some() {
+            bytes += cell_bytes(cells, origin, next, named);
             content.slots.push(next);
         }
         next += 1;
     }
-    if next >= view.cells() {
+    if next >= cells.len() {
         next = next.max(IS_ROW);
     }
-    while next >= IS_ROW && next < IS_ROW + view.rows_len() && bytes < bytes_max {
+    while next >= IS_ROW && next < IS_ROW + cells.rows_len() && bytes < bytes_max {
         let number = next - IS_ROW;
-        let (_, valve, row) = view.row(number);
-        if view.valves()[usize::from(valve)].group.dc == origin.dc && !row.is_empty() {
-            let more = whole_bytes(view, number);
+        let (_, valve, row) = cells.row(number);
+        if cells.valves()[usize::from(valve)].group.dc == origin.dc && !row.is_empty() {
+            let more = whole_bytes(cells, number);
             if bytes > 0 && bytes + more > RUN_BYTES_MAX {
                 break;
             }
@@ -158,26 +158,26 @@ pub fn cut_walk(view: &View, origin: AggregatorId, from: u32, named: &Bits, byte
 }
 
 /// Fills in cells, groups, components and rows; returns the slots that it names because they are not in `named`.
-pub fn fill(view: &View, delta: &mut Delta, content: Content, named: &Bits) -> Vec<u32> {
+pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) -> Vec<u32> {
     let Content { mut slots, rows } = content;
     let told = slots.clone();
-    slots.extend(rows.keys().map(|&number| view.row(number).0));
+    slots.extend(rows.keys().map(|&number| cells.row(number).0));
     slots.sort_unstable();
     slots.dedup();
     let told: BTreeSet<u32> = told.into_iter().collect();
     let mut named_now = Vec::new();
     let mut found: Vec<(u32, u32, u8, u64)> = Vec::new();
     for &slot in &slots {
-        for (valve, value) in view.components_of(slot, delta.origin.dc).filter(|_| told.contains(&slot)) {
-            let valve = view.valves()[usize::from(valve)];
+        for (valve, value) in cells.components_of(slot, delta.origin.dc).filter(|_| told.contains(&slot)) {
+            let valve = cells.valves()[usize::from(valve)];
             found.push((slot, group_index(&mut delta.groups, valve.group), valve.lane, value));
         }
         if !named.contains(slot) {
             named_now.push(slot);
-            delta.cells.push((slot, view.name(slot)));
+            delta.cells.push((slot, cells.name(slot)));
         }
     }
-    let parts = rows_of(view, delta, &rows);
+    let parts = rows_of(cells, delta, &rows);
     let (mut before, groups) = (0, delta.groups.len() as u32);
     delta.components.reserve_exact(found.len());
     for (slot, index, lane, value) in found {
@@ -193,14 +193,14 @@ pub fn fill(view: &View, delta: &mut Delta, content: Content, named: &Bits) -> V
 }
 
 /// The parts of rows that a delta tells, by slot: with the index of their group, and the lane.
-fn rows_of(view: &View, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8, Row)> {
+fn rows_of(cells: &Cells, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8, Row)> {
     let mut found = Vec::with_capacity(rows.len());
     for (&number, parts) in rows {
-        let (slot, valve, row) = view.row(number);
-        let valve = view.valves()[usize::from(valve)];
+        let (slot, valve, row) = cells.row(number);
+        let valve = cells.valves()[usize::from(valve)];
         let last = parts.last().copied().filter(|_| bites(Bug::LastPartOnly));
         let parts = last.map_or_else(|| parts.iter().copied().collect(), |last| vec![last]);
-        let part = part_of(row, view.horizon_of(slot), &parts);
+        let part = part_of(row, cells.horizon_of(slot), &parts);
         if !part.is_empty() {
             let index = group_index(&mut delta.groups, valve.group);
             found.extend(part.pieces(ROW_BUCKETS_MAX).map(|piece| (slot, index, valve.lane, piece)));
@@ -211,8 +211,8 @@ fn rows_of(view: &View, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8, R
 }
 
 /// About the encoded size of a whole row.
-fn whole_bytes(view: &View, number: u32) -> usize {
-    ROW_BYTES + codec::size_max(view.row(number).2)
+fn whole_bytes(cells: &Cells, number: u32) -> usize {
+    ROW_BYTES + codec::size_max(cells.row(number).2)
 }
 
 /// The group's index in the delta. A view knows no more groups than a delta may name.
@@ -226,10 +226,10 @@ fn group_index(groups: &mut Vec<GroupId>, group: GroupId) -> u32 {
 }
 
 /// About the encoded size of a cell.
-fn cell_bytes(view: &View, origin: AggregatorId, slot: u32, named: &Bits) -> usize {
-    let name = if named.contains(slot) { 0 } else { view.name_bytes(slot) + 12 };
+fn cell_bytes(cells: &Cells, origin: AggregatorId, slot: u32, named: &Bits) -> usize {
+    let name = if named.contains(slot) { 0 } else { cells.name_bytes(slot) + 12 };
     let component = |(_, value): (u16, u64)| 3 + (64 - value.leading_zeros() as usize).div_ceil(7);
-    name + view.components_of(slot, origin.dc).map(component).sum::<usize>()
+    name + cells.components_of(slot, origin.dc).map(component).sum::<usize>()
 }
 
 #[cfg(test)]
@@ -242,18 +242,18 @@ mod tests {
 
     #[test]
     fn a_cell_of_as_many_groups_as_there_may_be_is_told_whole_and_fits_a_message() {
-        let mut view = View::new(DcId(0), 0);
-        let slot = view.slot(&CounterName::new("t", &[7; KEY_BYTES_MAX]).unwrap().total()).unwrap();
+        let mut cells = Cells::new(0);
+        let slot = cells.slot(&CounterName::new("t", &[7; KEY_BYTES_MAX]).unwrap().total()).unwrap();
         let group = |n: usize| GroupId { dc: DcId(0), group: u16::MAX, incarnation: u32::MAX - n as u32 };
         for n in 0..VALVES_MAX {
             let lane = (n / GROUPS_MAX) as u8;
-            let valve = view.valve(ValveId { group: group(n % GROUPS_MAX), lane }).unwrap();
-            view.merge(slot, valve, crate::limits::COMPONENT_MAX - n as u64);
+            let valve = cells.valve(ValveId { group: group(n % GROUPS_MAX), lane }).unwrap();
+            cells.merge(slot, valve, crate::limits::COMPONENT_MAX - n as u64);
         }
-        assert_eq!(view.valve(ValveId { group: group(GROUPS_MAX), lane: 0 }), Err(MergeError::Valves));
+        assert_eq!(cells.valve(ValveId { group: group(GROUPS_MAX), lane: 0 }), Err(MergeError::Valves));
         let mut delta = empty(u64::MAX, DcId(0).into(), u64::MAX);
         let content = Content { slots: vec![slot], ..Content::default() };
-        fill(&view, &mut delta, content, &Bits::default());
+        fill(&cells, &mut delta, content, &Bits::default());
         assert_eq!((delta.groups.len(), delta.components.len()), (GROUPS_MAX, VALVES_MAX));
         let bytes = wire::encode(&PeerMsg::Delta(delta.clone()));
         assert!(bytes.len() <= CELL_BYTES_MAX, "{} bytes", bytes.len());

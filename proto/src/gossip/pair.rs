@@ -6,11 +6,8 @@ use super::{Gossip, OwnChange};
 use crate::ids::AggregatorId;
 use crate::row_changes::Part;
 use crate::time::{Span, Time};
-use crate::view::View;
+use crate::view::Cells;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Components that are held back; with more, all of them are told.
-pub const HELD_MAX: usize = 1 << 13;
 
 /// Components of the own data centre that are in the view and that the partner has not told.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +77,7 @@ impl Gossip {
             return self.on_own_changes(now, changes);
         }
         fed.iter().for_each(|fed| self.held.keep(now, fed));
-        if self.held.components.len() > HELD_MAX {
+        if self.held.components.len() > self.config.held_max {
             self.tell_held(now);
         }
     }
@@ -116,13 +113,13 @@ impl Gossip {
     }
 
     /// The partner told of components of this data centre.
-    pub(super) fn on_partner_told(&mut self, now: Time, view: &View, origin: AggregatorId, told: &[(u32, u16, u64)]) {
+    pub(super) fn on_partner_told(&mut self, now: Time, cells: &Cells, origin: AggregatorId, told: &[(u32, u16, u64)]) {
         if origin != self.own.partner() {
             return;
         }
         self.held.speaks = false;
         for &(slot, valve, value) in told {
-            let all = view.component(slot, valve) <= value;
+            let all = cells.component(slot, valve) <= value;
             self.held.on_told(now, (slot, valve), all);
         }
     }
@@ -144,7 +141,7 @@ mod tests {
     /// Two pairs of aggregators, all connected; what one of them is told is lost while it is down.
     struct Net {
         ids: Vec<AggregatorId>,
-        views: Vec<View>,
+        cells: Vec<Cells>,
         gossip: Vec<Gossip>,
         down: Vec<bool>,
         flying: Vec<(Time, usize, usize, PeerMsg)>,
@@ -158,9 +155,9 @@ mod tests {
             let ids: Vec<AggregatorId> =
                 [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(dc, seat)| AggregatorId { dc: DcId(dc), seat }).to_vec();
             let gossip = ids.iter().map(|&id| Gossip::new(id, 1, GossipConfig::default(), 7)).collect();
-            let views = ids.iter().map(|&id| View::new(id, u64::from(id.seat))).collect();
+            let cells = ids.iter().map(|&id| Cells::new(u64::from(id.seat))).collect();
             let (down, told_abroad) = (vec![false; ids.len()], vec![0; ids.len()]);
-            let mut net = Net { ids, views, gossip, down, flying: Vec::new(), now: Time(1), told_abroad };
+            let mut net = Net { ids, cells, gossip, down, flying: Vec::new(), now: Time(1), told_abroad };
             for (a, b) in (0..4).flat_map(|a| (0..4).map(move |b| (a, b))).filter(|(a, b)| a != b) {
                 net.gossip[a].on_peer_up(net.now, net.ids[b], DELAY);
             }
@@ -170,11 +167,11 @@ mod tests {
         /// The group of the first data centre has counted this much; who runs is fed it.
         fn count(&mut self, value: u64) {
             for at in [FIRST, SECOND].into_iter().filter(|&at| !self.down[at]).collect::<Vec<_>>() {
-                let view = &mut self.views[at];
-                let slot = view.slot(&CounterName::new("t", b"k").unwrap().total()).unwrap();
+                let cells = &mut self.cells[at];
+                let slot = cells.slot(&CounterName::new("t", b"k").unwrap().total()).unwrap();
                 let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
-                let valve = view.valve(ValveId { group, lane: 0 }).unwrap();
-                if view.merge(slot, valve, value) == crate::view::Merged::Raised {
+                let valve = cells.valve(ValveId { group, lane: 0 }).unwrap();
+                if cells.merge(slot, valve, value) == crate::view::Merged::Raised {
                     self.gossip[at].on_fed(self.now, vec![Fed { slot, valve, rows: Vec::new() }]);
                 }
             }
@@ -193,7 +190,7 @@ mod tests {
         }
 
         fn drain(&mut self, at: usize) {
-            self.gossip[at].tick(self.now, &self.views[at]);
+            self.gossip[at].tick(self.now, &self.cells[at]);
             self.gossip[at].check_invariants();
             while let Some((to, msg)) = self.gossip[at].poll_output() {
                 let to = self.ids.iter().position(|id| *id == to).unwrap();
@@ -212,15 +209,15 @@ mod tests {
             }
             let from = self.ids[from];
             match msg {
-                PeerMsg::Digest(digest) => self.gossip[to].on_digest(self.now, &self.views[to], from, &digest),
-                PeerMsg::Delta(delta) => drop(self.gossip[to].on_delta(self.now, &mut self.views[to], from, &delta)),
+                PeerMsg::Digest(digest) => self.gossip[to].on_digest(self.now, &self.cells[to], from, &digest),
+                PeerMsg::Delta(delta) => drop(self.gossip[to].on_delta(self.now, &mut self.cells[to], from, &delta)),
                 _ => unreachable!("gossip says digests and deltas"),
             }
         }
 
         fn shows(&self, at: usize) -> u64 {
-            let slot = self.views[at].table().find_total(&CounterName::new("t", b"k").unwrap(), 0);
-            slot.map_or(0, |slot| self.views[at].components(slot).map(|(_, value)| value).sum())
+            let slot = self.cells[at].table().find_total(&CounterName::new("t", b"k").unwrap(), 0);
+            slot.map_or(0, |slot| self.cells[at].components(slot).map(|(_, value)| value).sum())
         }
     }
 
@@ -278,7 +275,7 @@ mod tests {
         assert_eq!(net.gossip[SECOND].held(), 1);
         let (stream, foreign) = (net.gossip[SECOND].stream_state(), net.gossip[SECOND].foreign_state());
         let mut next = Gossip::new(net.ids[SECOND], 2, GossipConfig::default(), 7);
-        next.resume(stream, foreign, &net.views[SECOND]);
+        next.resume(stream, foreign, &net.cells[SECOND]);
         net.gossip[SECOND] = next;
         net.gossip[SECOND].on_peer_up(net.now, net.ids[ABROAD], DELAY);
         net.gossip[ABROAD].on_peer_up(net.now, net.ids[SECOND], DELAY);

@@ -10,7 +10,7 @@ use crate::ring::ChangeRing;
 use crate::row_changes::{Part, RowChanges};
 use crate::series::Row;
 use crate::time::Time;
-use crate::view::{CELLS_MAX, Merged, View, parts_of};
+use crate::view::{CELLS_MAX, Cells, Merged, parts_of};
 use std::collections::BTreeMap;
 
 /// What a delta is to this side.
@@ -44,18 +44,18 @@ struct Learnt {
 
 impl Learnt {
     /// Merges all of it, and says what that raised.
-    fn merge(&mut self, view: &mut View) -> Vec<OwnChange> {
+    fn merge(&mut self, cells: &mut Cells) -> Vec<OwnChange> {
         let mut raised: BTreeMap<u32, Vec<(u32, Part)>> = BTreeMap::new();
         for &(slot, valve, value) in &self.components {
-            if view.merge(slot, valve, value) == Merged::Raised {
+            if cells.merge(slot, valve, value) == Merged::Raised {
                 raised.entry(slot).or_default();
             }
         }
         for (slot, valve, row) in &self.rows {
-            if let Some(by) = view.merge_row(*slot, *valve, row) {
+            if let Some(by) = cells.merge_row(*slot, *valve, row) {
                 raised.entry(*slot).or_default().extend(by.parts.iter().map(|&part| (by.number, part)));
             }
-            if let Some((number, ..)) = view.rows_of(*slot).find(|(_, of, _)| of == valve) {
+            if let Some((number, ..)) = cells.rows_of(*slot).find(|(_, of, _)| of == valve) {
                 self.told
                     .extend(parts_of(row.buckets().map(|(bucket, _)| bucket)).into_iter().map(|part| (number, part)));
             }
@@ -66,25 +66,25 @@ impl Learnt {
 
 impl Gossip {
     /// Merges a delta of a peer; returns the cells that it raised. Where those are this data centre's own, they are told on.
-    pub fn on_delta(&mut self, now: Time, view: &mut View, from: AggregatorId, delta: &Delta) -> Vec<u32> {
+    pub fn on_delta(&mut self, now: Time, cells: &mut Cells, from: AggregatorId, delta: &Delta) -> Vec<u32> {
         if !self.is_current(from, delta.sender) {
             return Vec::new();
         }
         let step = self.step(from, delta);
-        let learnt = self.learn(view, from, delta);
+        let learnt = self.learn(cells, from, delta);
         self.schedule_ack(now, from, delta.origin);
         match (step, learnt) {
             (Step::Ignore, _) | (_, Err(Refusal::UnknownNumber)) => self.counts.deltas_ignored += 1,
             (_, Err(Refusal::Bad)) => self.counts.deltas_refused += 1,
             (step, Ok(mut learnt)) => {
                 self.counts.deltas_merged += 1;
-                let raised = learnt.merge(view);
+                let raised = learnt.merge(cells);
                 // What no version of the pair's streams stands for is told on.
                 if delta.origin.dc == self.own.dc && step == Step::Merge {
                     self.on_own_changes(now, raised.clone());
                 }
                 if delta.epoch > 0 {
-                    self.on_partner_told(now, view, delta.origin, &learnt.components);
+                    self.on_partner_told(now, cells, delta.origin, &learnt.components);
                 }
                 self.take(now, from, delta, step, &learnt);
                 return raised.into_iter().map(|change| change.slot).collect();
@@ -122,13 +122,13 @@ impl Gossip {
     }
 
     /// Learns the names of the delta, and translates its components and rows to slots and valve numbers of the view.
-    fn learn(&mut self, view: &mut View, from: AggregatorId, delta: &Delta) -> Result<Learnt, Refusal> {
+    fn learn(&mut self, cells: &mut Cells, from: AggregatorId, delta: &Delta) -> Result<Learnt, Refusal> {
         let peer = self.peers.get_mut(&from).ok_or(Refusal::Bad)?;
         for (number, cell) in &delta.cells {
             if *number >= CELLS_MAX {
                 return Err(Refusal::Bad);
             }
-            let slot = view.slot(cell).map_err(|_| Refusal::Bad)?;
+            let slot = cells.slot(cell).map_err(|_| Refusal::Bad)?;
             peer.numbers.define(*number, slot);
         }
         if delta.groups.iter().any(|group| group.dc != delta.origin.dc) {
@@ -140,7 +140,7 @@ impl Gossip {
             let slot = peer.numbers.slot(*number).ok_or(Refusal::UnknownNumber)?;
             let lane = valve.checked_div(groups).filter(|lane| *lane < LANES_MAX.into()).ok_or(Refusal::Bad)?;
             let group = delta.groups[(valve % groups) as usize];
-            let valve = view.valve(ValveId { group, lane: lane as u8 }).map_err(|_| Refusal::Bad)?;
+            let valve = cells.valve(ValveId { group, lane: lane as u8 }).map_err(|_| Refusal::Bad)?;
             Ok((slot, valve))
         };
         let mut learnt = Learnt { components: Vec::with_capacity(delta.components.len()), ..Learnt::default() };

@@ -4,7 +4,7 @@ use super::{Gossip, build};
 use crate::ids::{AggregatorId, DcId};
 use crate::msg::{DeltaWalk, Digest, PeerMsg, Version};
 use crate::time::Time;
-use crate::view::View;
+use crate::view::Cells;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Digests in a row that must differ: one may have crossed a change.
@@ -12,11 +12,11 @@ const MISMATCHES_BEFORE_REPAIR: u32 = 2;
 
 impl Gossip {
     /// Compares sums with a peer's where versions are equal. Of many peers that differ, about one at a time is repaired.
-    pub(super) fn compare_sums(&mut self, now: Time, view: &View, from: AggregatorId, digest: &Digest) {
+    pub(super) fn compare_sums(&mut self, now: Time, cells: &Cells, from: AggregatorId, digest: &Digest) {
         let comparable: BTreeSet<DcId> = self.comparable().collect();
         let row_sums: BTreeMap<DcId, u64> = digest.row_sums.iter().copied().collect();
         // What one has dropped whose clock is further is not compared.
-        let after_day = Some(digest.row_sums_after_day).filter(|&day| day >= view.comparable_after_day());
+        let after_day = Some(digest.row_sums_after_day).filter(|&day| day >= cells.comparable_after_day());
         let theirs: BTreeMap<AggregatorId, Version> = digest.have.iter().copied().collect();
         for &(of, sum) in digest.sums.iter().filter(|(of, _)| comparable.contains(of)) {
             let id = AggregatorId::from(of);
@@ -26,11 +26,11 @@ impl Gossip {
             let is_told = is_equal(id) && is_equal(id.partner());
             let rows_equal = |of: DcId| {
                 let theirs = row_sums.get(&of).zip(after_day);
-                theirs.is_none_or(|(&sum, day)| sum == view.row_hash_of(of, day))
+                theirs.is_none_or(|(&sum, day)| sum == cells.row_hash_of(of, day))
             };
             let version = ours(id).or(ours(id.partner()));
             if let Some(version) = version.filter(|_| is_told)
-                && self.differs_again(now, from, id, sum == view.hash_of(of) && rows_equal(of))
+                && self.differs_again(now, from, id, sum == cells.hash_of(of) && rows_equal(of))
                 && self.draw().is_multiple_of(self.peers.len() as u64)
                 && let Some(peer) = self.peers.get_mut(&from)
             {
@@ -59,16 +59,16 @@ impl Gossip {
 
     /// One piece of each repair per flush. Nothing acknowledges it: if it is lost, the sums still differ. It names every cell
     /// whose number the peer is not known to know.
-    pub(super) fn send_repairs(&mut self, now: Time, view: &View, to: AggregatorId) {
+    pub(super) fn send_repairs(&mut self, now: Time, cells: &Cells, to: AggregatorId) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let pending: Vec<(AggregatorId, u32)> =
             peer.sending.iter().filter_map(|(&id, sending)| Some((id, sending.repair?))).collect();
         for (origin, from_slot) in pending {
-            let piece = build::cut_walk(view, origin, from_slot, &peer.named, self.config.delta_bytes_max);
-            let (next_slot, last) = (piece.next, piece.is_last(view));
+            let piece = build::cut_walk(cells, origin, from_slot, &peer.named, self.config.delta_bytes_max);
+            let (next_slot, last) = (piece.next, piece.is_last(cells));
             let mut delta = build::empty(self.start, origin, 0);
             delta.walk = Some(DeltaWalk { started: 0, from_slot, next_slot, last });
-            build::fill(view, &mut delta, piece.content, &peer.named);
+            build::fill(cells, &mut delta, piece.content, &peer.named);
             if let Some(sending) = peer.sending.get_mut(&origin) {
                 sending.repair = (!last).then_some(next_slot);
             }

@@ -6,17 +6,17 @@ use super::{Gossip, GossipConfig, Origin, build};
 use crate::ids::AggregatorId;
 use crate::msg::{Delta, DeltaWalk, PeerMsg, Version};
 use crate::time::Time;
-use crate::view::View;
+use crate::view::Cells;
 
 /// Sent again in vain so often, what the peer knows by number is no longer believed, and everything is named anew.
 const RETRIES_BEFORE_RENAMING: u32 = 2;
 
 impl Gossip {
-    pub(super) fn flush(&mut self, now: Time, view: &View) {
+    pub(super) fn flush(&mut self, now: Time, cells: &Cells) {
         let peers: Vec<AggregatorId> = self.peers.keys().copied().collect();
         for to in peers {
             let before = self.outbox.len();
-            self.flush_peer(now, view, to);
+            self.flush_peer(now, cells, to);
             // An acknowledgement that is to be sent soon goes the same way.
             if self.outbox.len() > before && self.peers.get(&to).is_some_and(|peer| peer.ack_at.is_some()) {
                 self.send_ack(to);
@@ -25,14 +25,14 @@ impl Gossip {
     }
 
     /// Tells one peer what it lacks: own changes if it is near or asked, other origins if it asked.
-    pub(super) fn flush_peer(&mut self, now: Time, view: &View, to: AggregatorId) {
+    pub(super) fn flush_peer(&mut self, now: Time, cells: &Cells, to: AggregatorId) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let told = |id: AggregatorId, peer: &Peer| peer.wants.contains(&id) || (id == self.own && peer.direct);
         let origins: Vec<AggregatorId> =
             self.origins.keys().copied().filter(|&id| id != to && told(id, peer)).collect();
         for id in origins {
             let origin = &self.origins[&id];
-            while let Some(delta) = next_delta(view, self.start, id, origin, peer, &self.config) {
+            while let Some(delta) = next_delta(cells, self.start, id, origin, peer, &self.config) {
                 self.counts.walks += u64::from(delta.walk.is_some_and(|walk| walk.from_slot == 0));
                 self.counts.deltas_sent += 1;
                 if let Some(sending) = peer.sending.get_mut(&id).filter(|sending| sending.resend_at.is_none()) {
@@ -41,7 +41,7 @@ impl Gossip {
                 self.outbox.push_back((to, PeerMsg::Delta(delta)));
             }
         }
-        self.send_repairs(now, view, to);
+        self.send_repairs(now, cells, to);
     }
 
     /// Falls back to what is acknowledged where that did not come in time.
@@ -64,7 +64,7 @@ impl Gossip {
 
 /// The next delta of an origin for a peer, noted as in flight; `None` when it has all or the window is full.
 fn next_delta(
-    view: &View,
+    cells: &Cells,
     sender: u64,
     id: AggregatorId,
     origin: &Origin,
@@ -75,8 +75,8 @@ fn next_delta(
     let base = next_base(id, have, peer, config.window_deltas)?;
     let mut delta = build::empty(sender, id, have.epoch);
     (delta.base, delta.upto) = (base, have.version);
-    let content = fill_from(view, origin, &mut delta, peer, config.delta_bytes_max);
-    let names = build::fill(view, &mut delta, content, &peer.named);
+    let content = fill_from(cells, origin, &mut delta, peer, config.delta_bytes_max);
+    let names = build::fill(cells, &mut delta, content, &peer.named);
     names.iter().for_each(|&slot| peer.named.insert(slot));
     let sending = peer.sending_in(id, have.epoch);
     if delta.walk.is_none_or(|walk| walk.last) {
@@ -102,11 +102,11 @@ fn next_base(id: AggregatorId, have: Version, peer: &mut Peer, window: usize) ->
 }
 
 /// The cells that come next: of a walk that is under way, of the recent changes, or of a walk that must begin.
-fn fill_from(view: &View, origin: &Origin, delta: &mut Delta, peer: &mut Peer, max: usize) -> Content {
+fn fill_from(cells: &Cells, origin: &Origin, delta: &mut Delta, peer: &mut Peer, max: usize) -> Content {
     let walking = peer.sending_in(delta.origin, delta.epoch).walk.filter(|walk| !walk.done);
     let cut = match walking {
         Some(_) => None,
-        None => build::cut(view, origin, delta, &peer.named, max),
+        None => build::cut(cells, origin, delta, &peer.named, max),
     };
     match cut {
         Some(cut) => {
@@ -115,15 +115,15 @@ fn fill_from(view: &View, origin: &Origin, delta: &mut Delta, peer: &mut Peer, m
         }
         None => {
             let fresh = Walk { started: delta.upto, ..Walk::default() };
-            walk_on(view, delta, walking.unwrap_or(fresh), peer, max)
+            walk_on(cells, delta, walking.unwrap_or(fresh), peer, max)
         }
     }
 }
 
 /// Makes the delta the next piece of a walk.
-fn walk_on(view: &View, delta: &mut Delta, mut walk: Walk, peer: &mut Peer, max: usize) -> Content {
-    let piece = build::cut_walk(view, delta.origin, walk.next_slot, &peer.named, max);
-    let (next_slot, last) = (piece.next, piece.is_last(view));
+fn walk_on(cells: &Cells, delta: &mut Delta, mut walk: Walk, peer: &mut Peer, max: usize) -> Content {
+    let piece = build::cut_walk(cells, delta.origin, walk.next_slot, &peer.named, max);
+    let (next_slot, last) = (piece.next, piece.is_last(cells));
     delta.walk = Some(DeltaWalk { started: walk.started, from_slot: walk.next_slot, next_slot, last });
     delta.upto = walk.started;
     (walk.next_slot, walk.done) = (next_slot, last);

@@ -5,7 +5,7 @@ use crate::ids::{CounterName, GroupId, LogIndex, ValveId};
 use crate::ledger::Ledger;
 use crate::msg::{Delta, DeltaWalk, LedgerCmd, SeriesTerms};
 use crate::series::{BucketId, Granularity, Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
-use crate::view::{Merged, View};
+use crate::view::{Cells, Merged};
 use crate::wire;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ impl Dice {
 }
 
 struct Site {
-    view: View,
+    cells: Cells,
     gossip: Gossip,
     /// What its groups have: their truth, fed again after a restart.
     own: BTreeMap<(u32, u8), u64>,
@@ -60,11 +60,11 @@ fn began() -> UnixTime {
     UnixTime::try_from(1_800_000_000).unwrap()
 }
 
-fn view_of(dc: usize, seed: u64) -> View {
-    let mut view = View::new(DcId(dc as u16), seed);
-    view.on_time(began());
-    view.take_series(&ledger());
-    view
+fn cells_of(seed: u64) -> Cells {
+    let mut cells = Cells::new(seed);
+    cells.on_time(began());
+    cells.take_series(&ledger());
+    cells
 }
 
 fn cell(key: u32) -> crate::ids::CellId {
@@ -78,19 +78,19 @@ fn group(dc: usize) -> GroupId {
 impl Site {
     fn new(dc: usize, config: &GossipConfig) -> Site {
         let gossip = Gossip::new(DcId(dc as u16), 1, config.clone(), 7);
-        Site { view: view_of(dc, dc as u64), gossip, own: BTreeMap::new(), own_rows: BTreeMap::new(), starts: 1 }
+        Site { cells: cells_of(dc as u64), gossip, own: BTreeMap::new(), own_rows: BTreeMap::new(), starts: 1 }
     }
 
     /// Its component, and of its row the buckets that hold some time, or all.
     fn feed(&mut self, now: Time, dc: usize, key: u32, lane: u8, event: Option<UnixTime>) {
         let value = self.own[&(key, lane)];
-        let slot = self.view.slot(&cell(key)).unwrap();
-        let valve = self.view.valve(ValveId { group: group(dc), lane }).unwrap();
-        let raised = self.view.merge(slot, valve, value) == Merged::Raised;
+        let slot = self.cells.slot(&cell(key)).unwrap();
+        let valve = self.cells.valve(ValveId { group: group(dc), lane }).unwrap();
+        let raised = self.cells.merge(slot, valve, value) == Merged::Raised;
         let row = self.own_rows.get(&(key, lane)).cloned().unwrap_or_default();
-        let horizon = self.view.series_of("t").unwrap().horizon.clone();
+        let horizon = self.cells.series_of("t").unwrap().horizon.clone();
         let part = event.map_or(row.clone(), |event| row.holding(&horizon, [event]));
-        let raised_row = self.view.merge_row(slot, valve, &part);
+        let raised_row = self.cells.merge_row(slot, valve, &part);
         if raised || raised_row.is_some() {
             let rows = raised_row.into_iter().flat_map(|by| by.parts.into_iter().map(move |part| (by.number, part)));
             self.gossip.on_own_changes(now, [OwnChange { slot, rows: rows.collect() }]);
@@ -99,18 +99,18 @@ impl Site {
 
     fn rows(&self) -> BTreeMap<(crate::ids::CellId, ValveId, BucketId), u64> {
         let mut all = BTreeMap::new();
-        for number in 0..self.view.rows_len() {
-            let (slot, valve, row) = self.view.row(number);
-            let (name, valve) = (self.view.name(slot), self.view.valves()[usize::from(valve)]);
+        for number in 0..self.cells.rows_len() {
+            let (slot, valve, row) = self.cells.row(number);
+            let (name, valve) = (self.cells.name(slot), self.cells.valves()[usize::from(valve)]);
             all.extend(row.buckets().map(|(bucket, value)| ((name.clone(), valve, bucket), value)));
         }
         all
     }
 
     fn holds(&self) -> BTreeMap<(crate::ids::CellId, ValveId), u64> {
-        let of = |slot| self.view.components(slot).map(move |(valve, value)| ((slot, valve), value));
-        let named = |((slot, valve), value)| ((self.view.name(slot), self.view.valves()[usize::from(valve)]), value);
-        (0..self.view.cells()).flat_map(of).map(named).collect()
+        let of = |slot| self.cells.components(slot).map(move |(valve, value)| ((slot, valve), value));
+        let named = |((slot, valve), value)| ((self.cells.name(slot), self.cells.valves()[usize::from(valve)]), value);
+        (0..self.cells.len()).flat_map(of).map(named).collect()
     }
 }
 
@@ -156,7 +156,7 @@ impl Net {
         let ago_s = if self.rows { self.dice.below(20) * self.dice.below(20) * 240 } else { 0 };
         let (event, site) = (began().minus(ago_s), &mut self.sites[dc]);
         if self.rows {
-            let horizon = &site.view.series_of("t").unwrap().horizon;
+            let horizon = &site.cells.series_of("t").unwrap().horizon;
             site.own_rows.entry((key, lane)).or_default().add(horizon, event, n).unwrap();
         }
         self.sites[dc].feed(self.now, dc, key, lane, Some(event));
@@ -164,7 +164,7 @@ impl Net {
     }
 
     /// The aggregator starts anew; with `disk`, from what it had at its last checkpoint.
-    fn restart(&mut self, dc: usize, disk: Option<(View, StreamState, ForeignState)>) {
+    fn restart(&mut self, dc: usize, disk: Option<(Cells, StreamState, ForeignState)>) {
         for (a, b) in self.up.clone().into_iter().filter(|&(a, b)| a == dc || b == dc) {
             self.cut(a, b);
             let other = if a == dc { b } else { a };
@@ -173,27 +173,27 @@ impl Net {
         let starts = self.sites[dc].starts + 1;
         let (own, own_rows) = (self.sites[dc].own.clone(), self.sites[dc].own_rows.clone());
         let mut gossip = Gossip::new(DcId(dc as u16), starts, self.config.clone(), 7);
-        let view = match disk {
-            Some((view, stream, foreign)) => {
-                gossip.resume(stream, foreign, &view);
-                view
+        let cells = match disk {
+            Some((cells, stream, foreign)) => {
+                gossip.resume(stream, foreign, &cells);
+                cells
             }
-            None => view_of(dc, 99 + starts),
+            None => cells_of(99 + starts),
         };
-        self.sites[dc] = Site { view, gossip, own, own_rows, starts };
+        self.sites[dc] = Site { cells, gossip, own, own_rows, starts };
         for (key, lane) in self.sites[dc].own.keys().copied().collect::<Vec<_>>() {
             self.sites[dc].feed(self.now, dc, key, lane, None);
         }
     }
 
-    fn checkpoint(&self, dc: usize) -> (View, StreamState, ForeignState) {
+    fn checkpoint(&self, dc: usize) -> (Cells, StreamState, ForeignState) {
         let site = &self.sites[dc];
-        (site.view.clone(), site.gossip.stream_state(), site.gossip.foreign_state())
+        (site.cells.clone(), site.gossip.stream_state(), site.gossip.foreign_state())
     }
 
     fn drain(&mut self, dc: usize) {
         let site = &mut self.sites[dc];
-        site.gossip.tick(self.now, &site.view);
+        site.gossip.tick(self.now, &site.cells);
         site.gossip.check_invariants();
         while let Some((to, msg)) = self.sites[dc].gossip.poll_output() {
             let bytes = wire::encode(&msg);
@@ -241,9 +241,9 @@ impl Net {
     fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
         let site = &mut self.sites[to];
         match wire::decode::<PeerMsg>(bytes).unwrap() {
-            PeerMsg::Digest(digest) => site.gossip.on_digest(self.now, &site.view, DcId(from as u16).into(), &digest),
+            PeerMsg::Digest(digest) => site.gossip.on_digest(self.now, &site.cells, DcId(from as u16).into(), &digest),
             PeerMsg::Delta(delta) => {
-                site.gossip.on_delta(self.now, &mut site.view, DcId(from as u16).into(), &delta);
+                site.gossip.on_delta(self.now, &mut site.cells, DcId(from as u16).into(), &delta);
             }
             _ => unreachable!("gossip says digests and deltas"),
         }
@@ -286,7 +286,7 @@ impl Net {
             assert!(self.now - start < limit, "not equal after {:?}: {:?}", limit, self.summary());
             self.run_for(Span::from_millis(50));
         }
-        self.sites.iter().for_each(|site| site.view.check_all());
+        self.sites.iter().for_each(|site| site.cells.check_all());
         self.now - start
     }
 
@@ -454,16 +454,16 @@ proptest! {
         for delta in deltas {
             if delta.validate_for_test() {
                 let site = &mut net.sites[0];
-                site.gossip.on_delta(net.now, &mut site.view, DcId(1).into(), &delta);
+                site.gossip.on_delta(net.now, &mut site.cells, DcId(1).into(), &delta);
                 net.drain(0);
             }
         }
         for digest in digests {
             let site = &mut net.sites[0];
-            site.gossip.on_digest(net.now, &site.view, DcId(1).into(), &digest);
+            site.gossip.on_digest(net.now, &site.cells, DcId(1).into(), &digest);
             net.drain(0);
         }
-        net.sites[0].view.check_all();
+        net.sites[0].cells.check_all();
         prop_assert!(net.holds_all_counted_at(0));
     }
 }
@@ -578,8 +578,8 @@ fn the_full_state_of_a_hot_counter_is_small() {
     // A sixteenth site hears of it all from one peer: everything it is sent.
     let mut state = 0;
     for origin in 0..15u16 {
-        let view = &net.sites[0].view;
-        let slot = view.slot_of_total(0);
+        let cells = &net.sites[0].cells;
+        let slot = cells.slot_of_total(0);
         let mut delta = build::empty(1, DcId(origin).into(), 1);
         delta.upto = 1;
         let mut named = peer::Bits::default();
@@ -587,14 +587,14 @@ fn the_full_state_of_a_hot_counter_is_small() {
             named.insert(slot);
         }
         let content = build::Content { slots: vec![slot], ..Default::default() };
-        build::fill(view, &mut delta, content, &named);
+        build::fill(cells, &mut delta, content, &named);
         state += wire::encode(&PeerMsg::Delta(delta)).len();
     }
     assert!(state <= 1_500, "{state} bytes");
     println!("{state} bytes of full state");
 }
 
-impl View {
+impl Cells {
     fn slot_of_total(&self, key: u32) -> u32 {
         self.table().find(&cell(key)).unwrap()
     }

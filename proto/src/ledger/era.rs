@@ -63,7 +63,7 @@ impl Ledger {
         }
         // What a view knows and no ledger does was registered in between.
         let unregistered = || Registered { lanes: 1, start: Start::default(), fenced: true, earlier: VecDeque::new() };
-        for valve in view.valves() {
+        for valve in view.shards().flat_map(|(_, cells)| cells.valves()) {
             next.groups.entry(valve.group).or_insert_with(unregistered);
         }
         next.groups.values_mut().for_each(|group| group.fenced = true);

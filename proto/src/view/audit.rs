@@ -1,6 +1,7 @@
 //! What a view holds, for audits: of components, and of totals behind the graph counted anew.
 
 use super::View;
+use super::cells::Cells;
 use super::hierarchy::Sums;
 use crate::audit::{Compared, Held, compare};
 use crate::graph::Vertex;
@@ -39,12 +40,22 @@ pub enum NotCounted {
     TooMany,
 }
 
+impl Cells {
+    /// One component as it is here.
+    fn held(&self, slot: u32, valve: ValveId) -> Held {
+        let Some(&number) = self.valve_numbers.get(&valve) else { return Held::default() };
+        let row = self.rows_of(slot).find(|(_, of, _)| *of == number).map(|(.., row)| row.clone());
+        Held { value: self.component(slot, number), row: row.unwrap_or_default() }
+    }
+}
+
 impl View {
     /// Compares what a group holds of some lanes of a cell; the view stands at the same entry of the group's log.
     pub fn compare(&self, audited: &Audited) -> Vec<Compared> {
-        let slot = self.cells.find(&audited.cell);
+        let cells = self.cells_of(&audited.cell.counter);
+        let slot = cells.table().find(&audited.cell);
         let own =
-            |lane| slot.map_or_else(Held::default, |slot| self.held(slot, ValveId { group: audited.group, lane }));
+            |lane| slot.map_or_else(Held::default, |slot| cells.held(slot, ValveId { group: audited.group, lane }));
         let everything = Horizon::everything();
         let series = self.series_of(audited.cell.counter.namespace());
         let kept = series.map_or(&everything, |series| &series.horizon);
@@ -69,25 +80,19 @@ impl View {
 
     /// All components of a cell, of all data centres, each with those of its buckets that are kept.
     pub fn components_held(&self, cell: &CellId) -> impl Iterator<Item = (ValveId, Held)> + '_ {
-        let slot = self.cells.find(cell);
+        let cells = self.cells_of(&cell.counter);
+        let slot = cells.table().find(cell);
         slot.into_iter().flat_map(move |slot| {
-            let of_rows = self.rows_of(slot).map(|(_, valve, _)| valve);
-            let valves: BTreeSet<u16> = self.components(slot).map(|(valve, _)| valve).chain(of_rows).collect();
-            let horizon = self.horizon_of(slot);
+            let of_rows = cells.rows_of(slot).map(|(_, valve, _)| valve);
+            let valves: BTreeSet<u16> = cells.components(slot).map(|(valve, _)| valve).chain(of_rows).collect();
+            let horizon = cells.horizon_of(slot);
             valves.into_iter().map(move |number| {
-                let valve = self.valves[usize::from(number)];
-                let mut held = self.held(slot, valve);
+                let valve = cells.valves[usize::from(number)];
+                let mut held = cells.held(slot, valve);
                 held.row.expire(horizon);
                 (valve, held)
             })
         })
-    }
-
-    /// One component as it is here.
-    fn held(&self, slot: u32, valve: ValveId) -> Held {
-        let Some(&number) = self.valve_numbers.get(&valve) else { return Held::default() };
-        let row = self.rows_of(slot).find(|(_, of, _)| *of == number).map(|(.., row)| row.clone());
-        Held { value: self.component(slot, number), row: row.unwrap_or_default() }
     }
 
     /// Counts anew what flows to a counter along edges: its ancestors' own counts in their present generations, each once. `None` where
@@ -96,7 +101,7 @@ impl View {
         let Some(vertex) = ledger.graph().vertex(counter) else { return Ok(None) };
         let progress = self.graph_progress();
         let follows = progress.index == ledger.graph().index() && progress.waiting == 0;
-        if !follows || progress.compares || progress.recounts || progress.cells < self.cells() {
+        if !follows || progress.compares || progress.recounts || progress.cells < self.len() {
             return Err(NotCounted::Changing);
         }
         let ancestors = ancestors(vertex, ledger)?;
@@ -108,9 +113,9 @@ impl View {
         for half in [Half::Up, Half::Down] {
             let slots = ancestors.iter().filter_map(|&ancestor| self.present_slot(ancestor, half, ledger));
             let (mut count, mut sums) = (0_u64, BTreeMap::<BucketId, u64>::new());
-            for slot in slots {
-                count = count.wrapping_add(self.sum(slot));
-                for (bucket, value) in self.rows_of(slot).flat_map(|(.., row)| row.buckets()) {
+            for (cells, slot) in slots {
+                count = count.wrapping_add(cells.sum(slot));
+                for (bucket, value) in cells.rows_of(slot).flat_map(|(.., row)| row.buckets()) {
                     let sum = sums.entry(bucket).or_default();
                     *sum = sum.wrapping_add(value);
                 }
@@ -133,9 +138,10 @@ impl View {
         Ok(Some(audit))
     }
 
-    fn present_slot(&self, of: Vertex, half: Half, ledger: &Ledger) -> Option<u32> {
+    fn present_slot(&self, of: Vertex, half: Half, ledger: &Ledger) -> Option<(&Cells, u32)> {
         let counter = ledger.graph().name(of);
-        self.cells.find_half(&counter, half, ledger.resets().generation(&counter))
+        let cells = self.cells_of(&counter);
+        Some((cells, cells.table().find_half(&counter, half, ledger.resets().generation(&counter))?))
     }
 }
 

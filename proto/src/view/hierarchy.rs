@@ -46,16 +46,16 @@ const NONE: u32 = u32::MAX;
 /// Pairs that one batch looks at at least, however many buckets each may have.
 const BATCH_MIN: usize = 16;
 
-/// What a hierarchy asks of the view that it belongs to.
+/// What a hierarchy asks of the view that it belongs to, whose cells stand by shard: those of a range's counters, in slots of its own.
 pub trait DirectCounts {
-    /// The names of its cells.
-    fn table(&self) -> &CellTable;
+    /// The names of a shard's cells.
+    fn table(&self, shard: ShardId) -> &CellTable;
     /// The sum of a slot's components.
-    fn sum(&self, slot: u32) -> u64;
+    fn sum(&self, shard: ShardId, slot: u32) -> u64;
     /// The rows of a slot's components.
-    fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_;
+    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = &Row> + '_;
     /// Reads of a slot what its sum and its rows will need.
-    fn warm(&self, _slot: u32) -> u64 {
+    fn warm(&self, _shard: ShardId, _slot: u32) -> u64 {
         0
     }
 }
@@ -65,8 +65,8 @@ pub trait DirectCounts {
 pub struct Hierarchy {
     flow: Flow,
     scratch: Scratch,
-    /// By slot of the view: the vertex of its counter, if it is a half of the total of its present generation.
-    vertex_of: Vec<u32>,
+    /// By shard and slot: the vertex of the counter, if it is a half of the total of its present generation.
+    vertex_of: Vec<Vec<u32>>,
     /// By vertex.
     nodes: Vec<Node>,
     ranges: Ranges,
@@ -107,8 +107,8 @@ pub struct HierarchyProgress {
     pub waiting: usize,
     /// The graph is on its way to one of the ledger's that is many changes away, by a comparison of both: totals are of neither.
     pub compares: bool,
-    /// Cells of the view below this are taken in: what is counted in others is inherited after the next step.
-    pub cells: u32,
+    /// So many cells of the view are taken in, of each shard the first ones: what is counted in others is inherited after the next step.
+    pub cells: u64,
     /// Namespaces keep other granularities than before: buckets of totals are counted anew by the next step.
     pub recounts: bool,
 }
@@ -137,6 +137,11 @@ impl Hierarchy {
         &self.ranges
     }
 
+    /// Whether a cell is taken in.
+    pub fn has_taken_in(&self, shard: ShardId, slot: u32) -> bool {
+        self.vertex_of.get(usize::from(shard.0)).is_some_and(|of_shard| (slot as usize) < of_shard.len())
+    }
+
     /// Which buckets of totals are kept in a namespace; `None` where it keeps no series.
     pub fn horizon(&self, namespace: &str) -> Option<&Horizon> {
         self.horizons.of_totals(self.horizons.number_of(namespace)?)
@@ -148,14 +153,14 @@ impl Hierarchy {
             pairs: self.pairs_done,
             waiting: self.flow.unsettled(),
             compares: !self.following.is_abreast() || self.following.is_catching_up(),
-            cells: self.vertex_of.len() as u32,
+            cells: self.vertex_of.iter().map(|of_shard| of_shard.len() as u64).sum(),
             recounts: self.must_recount,
         }
     }
 
     /// Bytes allocated, without the graph.
     pub fn heap_bytes(&self) -> usize {
-        4 * self.vertex_of.capacity()
+        self.vertex_of.iter().map(|of_shard| 4 * of_shard.capacity()).sum::<usize>()
             + size_of::<Node>() * self.nodes.capacity()
             + self.shares.heap_bytes()
             + self.flow.moving_bytes()
@@ -165,33 +170,39 @@ impl Hierarchy {
 
     /// A component of a slot was raised by so much.
     #[inline]
-    pub fn on_raised(&mut self, slot: u32, by: u64) {
-        let Some((vertex, half, shard)) = self.source(slot) else { return };
+    pub fn on_raised(&mut self, shard: ShardId, slot: u32, by: u64) {
+        let Some((vertex, half)) = self.source(shard, slot) else { return };
         for &to in self.flow.descendants(vertex, &mut self.scratch) {
             let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, to);
-            let count = &mut self.shares.share(heir, namespace, shard).sums.counts[half as usize];
+            let count = &mut self.shares.share(heir, namespace, shard.0).sums.counts[half as usize];
             *count = count.wrapping_add(by);
         }
     }
 
     /// Buckets of a row of a slot were raised by so much, as far as its namespace keeps them.
-    pub fn on_row_raised(&mut self, slot: u32, raised: &[(BucketId, u64)]) {
-        let Some((vertex, half, shard)) = self.source(slot) else { return };
+    pub fn on_row_raised(&mut self, shard: ShardId, slot: u32, raised: &[(BucketId, u64)]) {
+        let Some((vertex, half)) = self.source(shard, slot) else { return };
         for &to in self.flow.descendants(vertex, &mut self.scratch) {
             let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, to);
             let Some(horizon) = self.horizons.of_totals(namespace) else { continue };
-            self.shares.change(heir, namespace, shard, |share| {
+            self.shares.change(heir, namespace, shard.0, |share| {
                 let buckets = &mut share.sums.buckets[half as usize];
                 raised.iter().for_each(|&(bucket, by)| buckets.raise(bucket, by, horizon));
             });
         }
     }
 
-    fn source(&self, slot: u32) -> Option<(Vertex, Half, u16)> {
-        let vertex = self.vertex_of.get(slot as usize).copied().filter(|&vertex| vertex != NONE)?;
-        let node = &self.nodes[vertex as usize];
+    fn source(&self, shard: ShardId, slot: u32) -> Option<(Vertex, Half)> {
+        let vertex = *self.vertex_of.get(usize::from(shard.0))?.get(slot as usize)?;
+        let node = self.nodes.get(vertex as usize)?;
         let half = if node.slots[0] == slot { Half::Up } else { Half::Down };
-        Some((Vertex(vertex), half, node.shard))
+        Some((Vertex(vertex), half))
+    }
+
+    /// Reads of a slot what [`Hierarchy::on_raised`] will at first.
+    pub(super) fn warm_source(&self, shard: ShardId, slot: u32) -> u64 {
+        let of_shard = self.vertex_of.get(usize::from(shard.0));
+        of_shard.and_then(|of_shard| of_shard.get(slot as usize)).copied().unwrap_or(NONE).into()
     }
 
     // ---- the ledger, and time ----
@@ -236,10 +247,13 @@ impl Hierarchy {
 
     /// Takes in cells and counters that are new.
     fn take_in(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
-        for slot in self.vertex_of.len() as u32..view.table().len() {
-            self.vertex_of.push(NONE);
-            if !self.nodes.is_empty() {
-                self.adopt(slot, ledger, view);
+        self.vertex_of.resize_with(self.ranges.count(), Vec::new);
+        for shard in self.ranges.iter().map(|range| range.shard).collect::<Vec<_>>() {
+            for slot in self.taken_in(shard)..view.table(shard).len() {
+                self.vertex_of[usize::from(shard.0)].push(NONE);
+                if !self.nodes.is_empty() {
+                    self.adopt(shard, slot, ledger, view);
+                }
             }
         }
         // A counter that is new here has no flow yet.
@@ -252,9 +266,13 @@ impl Hierarchy {
         }
     }
 
+    fn taken_in(&self, shard: ShardId) -> u32 {
+        self.vertex_of[usize::from(shard.0)].len() as u32
+    }
+
     /// A new cell, in which something may have been counted already.
-    fn adopt(&mut self, slot: u32, ledger: &Ledger, view: &impl DirectCounts) {
-        let CellId { counter, generation, half, bucket } = view.table().name(slot);
+    fn adopt(&mut self, shard: ShardId, slot: u32, ledger: &Ledger, view: &impl DirectCounts) {
+        let CellId { counter, generation, half, bucket } = view.table(shard).name(slot);
         let vertex = ledger.graph().vertex(&counter).filter(|vertex| (vertex.0 as usize) < self.nodes.len());
         let Some(vertex) = vertex.filter(|_| bucket == Bucket::Total) else { return };
         let held = &mut self.nodes[vertex.0 as usize].slots[half as usize];
@@ -263,7 +281,7 @@ impl Hierarchy {
             return;
         }
         *held = slot;
-        self.vertex_of[slot as usize] = vertex.0;
+        self.vertex_of[usize::from(shard.0)][slot as usize] = vertex.0;
         let mut counted = Sums::default();
         self.gather_half(vertex, half, view, &mut counted);
         self.spread(vertex, &counted, true);
@@ -272,13 +290,14 @@ impl Hierarchy {
     /// Finds the cells of a counter's present generation.
     fn map(&mut self, vertex: Vertex, name: &CounterName, ledger: &Ledger, view: &impl DirectCounts) {
         let generation = ledger.resets().generation(name);
+        let shard = ShardId(self.nodes[vertex.0 as usize].shard);
         for half in HALVES {
-            let slot = view.table().find_half(name, half, generation);
+            let slot = view.table(shard).find_half(name, half, generation);
             // Cells that are not taken in yet come by themselves.
-            let slot = slot.filter(|&slot| (slot as usize) < self.vertex_of.len());
+            let slot = slot.filter(|&slot| slot < self.taken_in(shard));
             self.nodes[vertex.0 as usize].slots[half as usize] = slot.unwrap_or(NONE);
             if let Some(slot) = slot {
-                self.vertex_of[slot as usize] = vertex.0;
+                self.vertex_of[usize::from(shard.0)][slot as usize] = vertex.0;
             }
         }
     }
@@ -289,10 +308,9 @@ impl Hierarchy {
         if !bites(Bug::ResetStaysInTotals) {
             self.spread(vertex, &before, false);
         }
-        for slot in self.nodes[vertex.0 as usize].slots {
-            if slot != NONE {
-                self.vertex_of[slot as usize] = NONE;
-            }
+        let Node { slots, shard, .. } = self.nodes[vertex.0 as usize];
+        for slot in slots.into_iter().filter(|&slot| slot != NONE) {
+            self.vertex_of[usize::from(shard)][slot as usize] = NONE;
         }
         self.map(vertex, &ledger.graph().name(vertex), ledger, view);
         let present = self.gather(vertex, view);
@@ -395,7 +413,7 @@ impl Hierarchy {
     pub fn check_invariants(&self) {
         self.flow.check_invariants();
         for (vertex, node) in (0..).zip(&self.nodes) {
-            let of = |&slot: &u32| self.vertex_of[slot as usize];
+            let of = |&slot: &u32| self.vertex_of[usize::from(node.shard)][slot as usize];
             assert!(
                 node.slots.iter().filter(|&&slot| slot != NONE).all(|slot| of(slot) == vertex),
                 "slots of a counter"
@@ -405,9 +423,13 @@ impl Hierarchy {
             }
         }
         self.shares.check_held();
-        let is_held =
-            |(slot, &vertex): (u32, &u32)| vertex == NONE || self.nodes[vertex as usize].slots.contains(&slot);
-        assert!((0..).zip(&self.vertex_of).all(is_held), "the counter of a slot");
+        for (shard, of_shard) in (0..).zip(&self.vertex_of) {
+            let is_held = |(slot, &vertex): (u32, &u32)| {
+                let node = self.nodes.get(vertex as usize);
+                vertex == NONE || node.is_some_and(|node| node.shard == shard && node.slots.contains(&slot))
+            };
+            assert!((0..).zip(of_shard).all(is_held), "the counter of a slot");
+        }
     }
 }
 
@@ -419,9 +441,10 @@ fn gather(node: Node, half: Half, view: &impl DirectCounts, horizons: &Horizons,
         return;
     }
     let count = &mut sums.counts[half as usize];
-    *count = count.wrapping_add(view.sum(slot));
+    let shard = ShardId(node.shard);
+    *count = count.wrapping_add(view.sum(shard, slot));
     if let Some(horizon) = horizons.own(node.namespace) {
-        view.rows(slot).for_each(|row| sums.buckets[half as usize].add(row, horizon));
+        view.rows(shard, slot).for_each(|row| sums.buckets[half as usize].add(row, horizon));
     }
 }
 

@@ -1,9 +1,9 @@
-//! Series of one view: how namespaces keep them, how far they have expired here, and the rows of all components.
+//! Series of cells: how namespaces keep them, how far they have expired here, and the rows of all components.
 //!
 //! A view expires by its own clock. Rows may come before this replica of the ledger knows how their namespace keeps series: then all
 //! of them is kept until it does.
 
-use super::{View, component_hash};
+use super::cells::{Cells, component_hash};
 use crate::ids::{CounterName, DcId, Half, ValveId};
 use crate::ledger::Ledger;
 use crate::msg::SeriesTerms;
@@ -35,8 +35,6 @@ pub struct RowRaised {
     pub number: u32,
     /// What changed, as it is told to peers.
     pub parts: Vec<Part>,
-    /// By how much each bucket was raised.
-    pub buckets: Vec<(BucketId, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -159,7 +157,7 @@ pub fn parts_of(buckets: impl IntoIterator<Item = BucketId>) -> Vec<Part> {
     parts
 }
 
-impl View {
+impl Cells {
     /// How a namespace keeps series here; `None` where it keeps none.
     pub fn series_of(&self, namespace: &str) -> Option<&SeriesView> {
         self.series.spaces.iter().find(|space| space.namespace == namespace).map(|space| &space.view)
@@ -172,7 +170,7 @@ impl View {
 
     /// What is kept of the namespace of a slot's counter; everything where that is not known.
     pub fn horizon_of(&self, slot: u32) -> &Horizon {
-        let name = self.cells.namespaces().get(self.cells.namespace_of(slot));
+        let name = self.table.namespaces().get(self.table.namespace_of(slot));
         let known = name.and_then(|name| self.series_of(name));
         known.map_or(&self.series.everything, |series| &series.horizon)
     }
@@ -185,7 +183,7 @@ impl View {
         half: Half,
         generation: u32,
     ) -> impl Iterator<Item = (ValveId, &Row)> + '_ {
-        let slot = self.cells.find_half(counter, half, generation);
+        let slot = self.table.find_half(counter, half, generation);
         slot.into_iter()
             .flat_map(|slot| self.rows_of(slot))
             .map(|(_, valve, row)| (self.valves[usize::from(valve)], row))
@@ -210,17 +208,17 @@ impl View {
         (held.slot, held.valve, &held.row)
     }
 
-    /// Reads of a slot what [`View::merge_row`] will.
+    /// Reads of a slot what [`Cells::merge_row`] will.
     pub(crate) fn warm_row(&self, slot: u32) -> u64 {
         let head = self.series.heads.get(slot as usize).copied().unwrap_or(NO_ROW);
         let row = self.series.rows.get(head as usize).map_or(0, |held| held.row.warm());
-        self.cells.warm(slot).wrapping_add(row)
+        self.table.warm(slot).wrapping_add(row)
     }
 
     /// Merges a part of a component's row: of each bucket that is kept the maximum of both. Says what that raised. Panics on a slot or
     /// a valve that was never given.
     pub fn merge_row(&mut self, slot: u32, valve: u16, part: &Row) -> Option<RowRaised> {
-        let space = self.series.space_of(slot, &self.cells);
+        let space = self.series.space_of(slot, &self.table);
         let horizon = match space {
             Some(space) if !bites(Bug::ExpiredKept) => &self.series.spaces[space].view.horizon,
             _ => &self.series.everything,
@@ -229,7 +227,7 @@ impl View {
         if !part.buckets().any(|(bucket, _)| horizon.keeps(bucket)) {
             return None;
         }
-        let number = self.series.number_or_new(slot, valve, self.cells.len());
+        let number = self.series.number_or_new(slot, valve, self.table.len());
         let Series { spaces, rows, everything, sums, dirty, .. } = &mut self.series;
         let space = space.map(|space| &spaces[space]);
         let kept = space.filter(|_| !bites(Bug::ExpiredKept)).map_or(&*everything, |space| &space.view.horizon);
@@ -251,9 +249,9 @@ impl View {
             }
         }
         dirty.insert(number);
-        self.hierarchy.on_row_raised(slot, &buckets);
         let parts = parts_of(buckets.iter().map(|&(bucket, _)| bucket));
-        Some(RowRaised { number, parts, buckets })
+        self.gathered.buckets.push((slot, buckets));
+        Some(RowRaised { number, parts })
     }
 
     /// What the host's clock shows. Where it goes back, the latest time stays.
@@ -267,7 +265,7 @@ impl View {
         }
         let today = (now.s() / DAY_S) as u32;
         self.series.sums.retain(|&(_, day), _| day >= today);
-        self.series.sweep(&self.cells);
+        self.series.sweep(&self.table);
     }
 
     /// The latest time that the host's clock has shown.
@@ -309,7 +307,7 @@ impl View {
         self.series.sums.clear();
         for number in 0..self.series.rows.len() {
             let (slot, valve) = (self.series.rows[number].slot, self.series.rows[number].valve);
-            let Some(space) = self.series.space_of(slot, &self.cells).map(|space| &self.series.spaces[space]) else {
+            let Some(space) = self.series.space_of(slot, &self.table).map(|space| &self.series.spaces[space]) else {
                 continue;
             };
             let row = &mut self.series.rows[number].row;
@@ -352,7 +350,7 @@ impl View {
     pub fn load_row(&mut self, number: u32, slot: u32, valve: u16, row: Row) -> bool {
         let is_next = number == self.rows_len() && self.series.number(slot, valve).is_none();
         if is_next {
-            let number = self.series.number_or_new(slot, valve, self.cells.len());
+            let number = self.series.number_or_new(slot, valve, self.table.len());
             self.series.rows[number as usize].row = row;
         }
         is_next
@@ -373,8 +371,8 @@ impl View {
         let mut anew = self.clone();
         anew.sum_anew();
         let today = (self.series.now.s() / DAY_S) as u32;
-        let of = |view: &View| -> BTreeMap<(DcId, u32), u64> {
-            let behind = view.series.sums.iter().filter(|&(&(_, day), &sum)| day > today && sum != 0);
+        let of = |cells: &Cells| -> BTreeMap<(DcId, u32), u64> {
+            let behind = cells.series.sums.iter().filter(|&(&(_, day), &sum)| day > today && sum != 0);
             behind.map(|(&key, &sum)| (key, sum)).collect()
         };
         assert_eq!(of(&anew), of(self), "sums of hashes of buckets");

@@ -8,6 +8,7 @@ use crate::msg::Reading;
 use crate::series::{Horizon, Row, Totals};
 use crate::shards::ShardId;
 use crate::table::CellTable;
+use crate::teeth::{Bug, bites};
 
 /// A counter's own count, and with what flows to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,20 +29,21 @@ impl Total {
 }
 
 impl DirectCounts for View {
-    fn table(&self) -> &CellTable {
-        &self.cells
+    fn table(&self, shard: ShardId) -> &CellTable {
+        self.cells(shard).table()
     }
 
-    fn sum(&self, slot: u32) -> u64 {
-        View::sum(self, slot)
+    fn sum(&self, shard: ShardId, slot: u32) -> u64 {
+        self.cells(shard).sum(slot)
     }
 
-    fn rows(&self, slot: u32) -> impl Iterator<Item = &Row> + '_ {
-        self.rows_of(slot).map(|(_, _, row)| row)
+    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = &Row> + '_ {
+        self.cells(shard).rows_of(slot).map(|(_, _, row)| row)
     }
 
-    fn warm(&self, slot: u32) -> u64 {
-        self.components.warm(slot).wrapping_add(self.warm_row(slot))
+    fn warm(&self, shard: ShardId, slot: u32) -> u64 {
+        let cells = self.cells(shard);
+        cells.warm_components(slot).wrapping_add(cells.warm_row(slot))
     }
 }
 
@@ -60,7 +62,7 @@ impl View {
 
     /// Whether anything was ever counted of a counter here, or edges name it. Else its name may be a slip of the pen.
     pub fn knows(&self, counter: &CounterName, ledger: &Ledger) -> bool {
-        let is_counted = |half| self.cells.find_half(counter, half, 0).is_some();
+        let is_counted = |half| self.cells_of(counter).table().find_half(counter, half, 0).is_some();
         is_counted(Half::Up) || is_counted(Half::Down) || ledger.graph().vertex(counter).is_some()
     }
 
@@ -82,6 +84,11 @@ impl View {
     /// Which buckets of totals a namespace keeps: those that all namespaces keep from which edges lead to it.
     pub fn total_horizon(&self, namespace: &str) -> Option<&Horizon> {
         self.hierarchy.horizon(namespace)
+    }
+
+    /// Whether totals have taken a cell in: what is counted in it flows on.
+    pub fn has_taken_in(&self, shard: ShardId, slot: u32) -> bool {
+        self.hierarchy.has_taken_in(shard, slot)
     }
 
     /// How far totals have followed the graph.
@@ -109,7 +116,7 @@ impl View {
 
     /// Time went on, or namespaces keep other buckets: totals follow.
     pub fn expire_totals(&mut self, ledger: &Ledger) {
-        let horizons: Vec<(String, Horizon)> = self.horizons().collect();
+        let horizons: Vec<(String, Horizon)> = self.shards[0].horizons().collect();
         for (namespace, horizon) in horizons {
             self.hierarchy.on_horizon(&namespace, &horizon, ledger);
         }
@@ -119,6 +126,9 @@ impl View {
         let mut hierarchy = std::mem::take(&mut self.hierarchy);
         let result = work(&mut hierarchy, self);
         self.hierarchy = hierarchy;
+        if bites(Bug::RaisedLate) {
+            self.carry();
+        }
         result
     }
 }

@@ -7,6 +7,7 @@ use super::edges::{COUNTERS_MAX, Edges, Set};
 use super::series::{MINUTE_S, Minutes};
 use std::collections::BTreeMap;
 use tidemark_proto::series::{BucketId, Horizon, UnixTime};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::view::hierarchy::HierarchyProgress;
 
 const NAME: &str = "totals";
@@ -91,12 +92,29 @@ pub fn shown(
     });
 }
 
+/// The same of what flows from the counters of one shard.
+pub fn share_shown(
+    findings: &mut Findings,
+    dc: usize,
+    (counter, shard): (usize, ShardId),
+    progress: &HierarchyProgress,
+    shown: &Sums,
+    recount: &Sums,
+) {
+    findings.check(NAME, shown == recount, || {
+        let ShardId(shard) = shard;
+        format!(
+            "to counter {counter} of view {dc} flows {shown:?} from shard {shard}, {progress:?}; a recount gives {recount:?}"
+        )
+    });
+}
+
 /// At the end: all changes are carried out, and what flows was logged.
 pub fn at_end(
     findings: &mut Findings,
     dc: usize,
     counter: usize,
-    (progress, index, cells): (&HierarchyProgress, u64, u32),
+    (progress, index, cells): (&HierarchyProgress, u64, u64),
     shown: &Sums,
     logged: &Sums,
 ) {

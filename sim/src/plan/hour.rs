@@ -64,6 +64,7 @@ impl Plan {
             updown: None,
             series: None,
             edges: None,
+            cuts: Default::default(),
             versions: VersionPlan::drawn(root.fork(31)),
             workload: workload(dcs * CLIENTS),
             safety_end,

@@ -83,6 +83,7 @@ impl Plan {
             updown: None,
             series: None,
             edges: None,
+            cuts: Default::default(),
             versions: VersionPlan::drawn(root.fork(31)),
             workload: workload(days),
             safety_end,

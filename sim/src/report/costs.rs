@@ -1,7 +1,7 @@
 //! What crossed the links: messages and encoded bytes by kind, inside data centres and between them.
 
 use serde::{Deserialize, Serialize};
-use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg, ToGroup};
+use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg, ShardMsg, ToGroup};
 use tidemark_proto::wire;
 
 /// What a message is for.
@@ -137,8 +137,12 @@ impl Parcel {
     pub fn peer(msg: &PeerMsg) -> Parcel {
         let bytes = wire::encode(msg).len();
         let cmds = match msg {
-            PeerMsg::Digest(_) => return Parcel::one(Kind::Digests, bytes),
-            PeerMsg::Delta(_) => return Parcel::one(Kind::Deltas, bytes),
+            PeerMsg::Digest(_) | PeerMsg::Shard { msg: ShardMsg::Digest(_), .. } => {
+                return Parcel::one(Kind::Digests, bytes);
+            }
+            PeerMsg::Delta(_) | PeerMsg::Shard { msg: ShardMsg::Delta(_), .. } => {
+                return Parcel::one(Kind::Deltas, bytes);
+            }
             PeerMsg::Recall(_) => return Parcel::one(Kind::Recalls, bytes),
             PeerMsg::Propose(cmds) => cmds,
         };

@@ -16,6 +16,7 @@ use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::{Changes, Ledger};
 use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, LedgerCmd, MilestoneSpec, PeerMsg, ToClient, ToGroup};
 use tidemark_proto::node::{self, ConnId, NodeConfig, NodeCore};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time};
 
 /// Lanes of each group, and the reference layout's valves per data centre.
@@ -240,7 +241,9 @@ impl Drive {
                     self.aggregator_input(dc, aggregator::Input::Tick);
                 }
             }
-            Event::AggregatorPersisted { dc } => self.aggregator_input(dc, aggregator::Input::Persisted),
+            Event::AggregatorPersisted { dc } => {
+                self.aggregator_input(dc, aggregator::Input::Persisted { shard: ShardId::FIRST })
+            }
             Event::Peer { from, to, msg } => {
                 self.aggregator_input(to, aggregator::Input::Peer { peer: DcId(from as u16).into(), msg });
             }
@@ -412,7 +415,7 @@ impl Drive {
                 self.carry(&parcel, dc, to, Event::Peer { from: dc, to, msg });
             }
             aggregator::Output::Propose(cmds) => self.propose(cmds),
-            aggregator::Output::Persist(_) => self.after(SYNC, Event::AggregatorPersisted { dc }),
+            aggregator::Output::Persist { .. } => self.after(SYNC, Event::AggregatorPersisted { dc }),
             aggregator::Output::Notify(aggregator::Event::Award { at, .. }) => self.on_award(dc, at),
             aggregator::Output::Notify(_) | aggregator::Output::Audited(_) => {}
         }

@@ -2,6 +2,7 @@
 
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::msg::{Delta, PeerMsg};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::view::View;
 use tidemark_proto::wire;
 
@@ -11,13 +12,14 @@ pub fn state_bytes(view: &View, origins: impl Iterator<Item = DcId>) -> u64 {
 }
 
 fn all_of(view: &View, origin: DcId) -> Delta {
-    let mut groups: Vec<GroupId> = view.valves().iter().map(|valve| valve.group).filter(|g| g.dc == origin).collect();
+    let cells = view.cells(ShardId::FIRST);
+    let mut groups: Vec<GroupId> = cells.valves().iter().map(|valve| valve.group).filter(|g| g.dc == origin).collect();
     groups.sort_unstable();
     groups.dedup();
     let (mut components, mut before) = (Vec::new(), 0);
-    for slot in 0..view.cells() {
-        for (valve, value) in view.components_of(slot, origin) {
-            let valve = view.valves()[usize::from(valve)];
+    for slot in 0..cells.len() {
+        for (valve, value) in cells.components_of(slot, origin) {
+            let valve = cells.valves()[usize::from(valve)];
             let group = groups.iter().position(|known| *known == valve.group).unwrap_or_default();
             let number = u32::from(valve.lane) * groups.len() as u32 + group as u32;
             components.push((slot - before, number, value));

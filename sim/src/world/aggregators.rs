@@ -10,10 +10,11 @@ use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
-use tidemark_proto::ids::{AggregatorId, LogIndex};
+use tidemark_proto::ids::{AggregatorId, CounterName, LogIndex};
 use tidemark_proto::ledger::{Changes, Ledger};
 use tidemark_proto::limits::AGGREGATORS_MAX;
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
+use tidemark_proto::shards::{Ranges, ShardId};
 use tidemark_proto::time::Span;
 
 /// Aggregators that a data centre may have.
@@ -21,13 +22,17 @@ pub const SEATS: usize = AGGREGATORS_MAX as usize;
 /// A snapshot of the ledger is kept every so many entries.
 const SNAPSHOT_ENTRIES: usize = 64;
 
+/// Rows on disk, by shard.
+pub type ShardRows = BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>;
+
 pub struct AggregatorProc {
     /// `None` while it is down.
     core: Option<AggregatorCore>,
     pub boot: u32,
-    rows: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// A part that is being written.
-    writing: Option<Rows>,
+    /// Of each shard, as in a file of its own.
+    rows: ShardRows,
+    /// Parts that are being written.
+    writing: BTreeMap<ShardId, Rows>,
     pub ledger: Ledger,
     /// Entries of the log that the replica has applied.
     pub applied: usize,
@@ -44,29 +49,29 @@ impl AggregatorProc {
         self.core.is_some()
     }
 
-    /// What is on its disk, in the order of keys.
-    pub fn rows(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))
+    /// What is on its disk of each shard, in the order of keys.
+    pub fn rows(&self) -> impl Iterator<Item = &BTreeMap<Vec<u8>, Vec<u8>>> {
+        self.rows.values()
     }
 
     pub fn core(&self) -> Option<&AggregatorCore> {
         self.core.as_ref()
     }
 
-    pub fn copy_rows(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    pub fn copy_rows(&self) -> ShardRows {
         self.rows.clone()
     }
 
     /// An old copy of the view's file takes its place. The ledger's is another file, from which all comes again that was applied.
-    pub fn replace_rows(&mut self, copy: BTreeMap<Vec<u8>, Vec<u8>>) {
-        (self.rows, self.writing) = (copy, None);
+    pub fn replace_rows(&mut self, copy: ShardRows) {
+        (self.rows, self.writing) = (copy, BTreeMap::new());
         self.snapshot = (self.applied, self.ledger.clone());
     }
 
     /// The view's file is gone.
     pub fn lose_rows(&mut self) {
         self.rows.clear();
-        self.writing = None;
+        self.writing.clear();
     }
 }
 
@@ -76,7 +81,7 @@ impl World {
             core: None,
             boot: 0,
             rows: BTreeMap::new(),
-            writing: None,
+            writing: BTreeMap::new(),
             ledger: Ledger::default(),
             applied: 0,
             snapshot: (0, Ledger::default()),
@@ -86,6 +91,13 @@ impl World {
             spoke: false,
         });
         self.start_aggregator(dc);
+    }
+
+    /// Into which every view is cut.
+    pub(super) fn ranges(&self) -> Ranges {
+        let mut cuts: Vec<CounterName> = self.plan.cuts.iter().map(|&counter| self.names[counter].clone()).collect();
+        cuts.sort();
+        Ranges::of_cuts(cuts).expect("names of counters, each once")
     }
 
     /// A process start: the view from its rows, the ledger from its last snapshot; what was committed since comes again.
@@ -100,15 +112,18 @@ impl World {
         let snapshot = if self.engine.is_some() { Default::default() } else { process.snapshot.clone() };
         (process.applied, process.ledger) = snapshot;
         (process.timer, process.reign) = (Timer::default(), None);
-        let rows: Rows = process.rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let rows = process.rows.clone();
         let boot = process.boot;
         let applied = process.applied;
         let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
         config.paired = self.is_paired(dc);
+        config.ranges = self.ranges();
         if let Some(edges) = self.plan.edges {
             (config.graph_step, config.graph_interval) = (edges.step, edges.interval);
         }
-        let core = AggregatorCore::recover(config, rows);
+        let shards: Vec<_> = config.ranges.iter().map(|range| range.shard).collect();
+        let rows = shards.into_iter().map(|shard| rows.get(&shard).cloned().unwrap_or_default());
+        let core = AggregatorCore::recover_shards(config, rows);
         let version = self.version_of(Party::Aggregator(dc));
         self.note(40, [dc as u64, boot.into(), 0], || format!("aggregator {dc} starts for the {boot}. time{version}"));
         self.cover_version(Party::Aggregator(dc));
@@ -176,11 +191,11 @@ impl World {
             Output::Propose(cmds) => {
                 self.propose(dc, cmds);
             }
-            Output::Persist(rows) => {
-                self.aggregators[dc].writing = Some(rows);
+            Output::Persist { shard, rows } => {
+                self.aggregators[dc].writing.insert(shard, rows);
                 let boot = self.aggregators[dc].boot;
                 let span = self.span(self.plan.sync.0.0, 4 * self.plan.sync.1.0);
-                self.after(span, Event::AggregatorPersisted { dc, boot });
+                self.after(span, Event::AggregatorPersisted { dc, boot, shard });
             }
             Output::Notify(_) => self.coverage.saw("notification"),
             Output::Audited(_) => {}
@@ -264,11 +279,11 @@ impl World {
         }
     }
 
-    pub(super) fn on_aggregator_persisted(&mut self, dc: usize, boot: u32) {
+    pub(super) fn on_aggregator_persisted(&mut self, dc: usize, boot: u32, shard: ShardId) {
         if self.aggregators[dc].boot == boot && self.aggregators[dc].is_up() {
-            let rows = self.aggregators[dc].writing.take().unwrap_or_default();
-            self.aggregators[dc].rows.extend(rows);
-            self.aggregator_input(dc, Input::Persisted);
+            let rows = self.aggregators[dc].writing.remove(&shard).unwrap_or_default();
+            self.aggregators[dc].rows.entry(shard).or_default().extend(rows);
+            self.aggregator_input(dc, Input::Persisted { shard });
         }
     }
 
@@ -402,8 +417,10 @@ impl World {
         let process = &mut self.aggregators[dc];
         let Some((_, span)) = process.doom.take() else { return };
         process.core = None;
-        if let Some(rows) = process.writing.take().filter(|_| self.rng.per_10k(5_000)) {
-            process.rows.extend(rows);
+        for (shard, rows) in std::mem::take(&mut process.writing) {
+            if self.rng.per_10k(5_000) {
+                process.rows.entry(shard).or_default().extend(rows);
+            }
         }
         process.boot += 1;
         self.cover_leader_lost(dc);

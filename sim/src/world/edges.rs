@@ -138,6 +138,7 @@ impl World {
         let what = if is_abreast { "total recounted" } else { "total recounted while changes waited" };
         self.coverage.saw_times(what, compared);
         self.coverage.saw_times("total recounted amid a change", if progress.pairs > 0 { compared } else { 0 });
+        self.coverage.saw_times("total recounted by shard", if self.plan.cuts.is_empty() { 0 } else { compared });
         self.coverage.saw_times("graphs compared", u64::from(progress.compares));
     }
 
@@ -155,7 +156,32 @@ impl World {
         let is_shown = view.is_registered(&process.ledger);
         let recount = self.held_of(dc, view, if is_shown { sources } else { 0 }, sources, horizon);
         totals::shown(findings, dc, counter, &progress, &self.shown_of(dc, view, counter, horizon), &recount);
+        if !view.ranges().is_whole() {
+            self.recount_shares(findings, dc, counter, sources);
+        }
         true
+    }
+
+    /// What flows from the counters of each shard is right by itself.
+    fn recount_shares(&self, findings: &mut Findings, dc: usize, counter: usize, sources: Set) {
+        let (Some(core), name) = (self.aggregators[dc].core(), &self.names[counter]) else { return };
+        let (view, ledger, progress) = (core.view(), &self.aggregators[dc].ledger, core.view().graph_progress());
+        let horizon = view.total_horizon(NAMESPACE).filter(|_| !progress.recounts);
+        for (shard, _) in view.shards() {
+            let mut shown = Sums::default();
+            for (_, share) in view.shares(name, ledger).filter(|(of, _)| *of == shard) {
+                for (at, half) in HALVES.into_iter().enumerate() {
+                    shown.counts[at] = share.count(half);
+                    let buckets = share.buckets(half).buckets().filter(|_| horizon.is_some());
+                    buckets.for_each(|(bucket, value)| shown.add_bucket(at, bucket, value));
+                }
+            }
+            let of_shard = members(sources).filter(|&source| view.shard_of(&self.names[source]) == shard);
+            let sources = of_shard.fold(0, |set, source| set | 1 << source);
+            let recount = self.held_of(dc, view, sources, sources, horizon);
+            let shown = horizon.map_or_else(|| shown.clone(), |horizon| shown.clone().kept(horizon));
+            totals::share_shown(findings, dc, (counter, shard), &progress, &shown, &recount);
+        }
     }
 
     /// What a view shows of a counter beside its own count.
@@ -177,18 +203,20 @@ impl World {
 
     /// What a view holds of some counters, as far as its totals know of their cells.
     fn held_of(&self, dc: usize, view: &View, counted: Set, kept: Set, horizon: Option<&Horizon>) -> Sums {
-        let (mut sums, cells) = (Sums::default(), view.graph_progress().cells);
+        let mut sums = Sums::default();
         for counter in members(counted | kept) {
             let name = &self.names[counter];
-            let generation = self.aggregators[dc].ledger.resets().generation(name);
+            let (shard, generation) = (view.shard_of(name), self.aggregators[dc].ledger.resets().generation(name));
+            let held = view.cells(shard);
             for (at, half) in HALVES.into_iter().enumerate() {
-                let slot = view.table().find_half(name, half, generation).filter(|&slot| slot < cells);
+                let slot = held.table().find_half(name, half, generation);
+                let slot = slot.filter(|&slot| view.has_taken_in(shard, slot));
                 let Some(slot) = slot else { continue };
                 if counted >> counter & 1 == 1 {
-                    sums.counts[at] += view.sum(slot);
+                    sums.counts[at] += held.sum(slot);
                 }
                 if horizon.is_some() {
-                    let rows = view.rows_of(slot).flat_map(|(_, _, row)| row.buckets());
+                    let rows = held.rows_of(slot).flat_map(|(_, _, row)| row.buckets());
                     rows.for_each(|(bucket, value)| sums.add_bucket(at, bucket, value));
                 }
             }
@@ -233,7 +261,7 @@ impl World {
         });
         let shown = self.shown_of(dc, view, counter, horizon.as_ref());
         let logged = self.logged_of(self.audit.edges.last().ancestors(counter), horizon.as_ref());
-        let should = (&progress, self.audit.edges.changes().len() as u64, view.cells());
+        let should = (&progress, self.audit.edges.changes().len() as u64, view.len());
         totals::at_end(findings, dc, counter, should, &shown, &logged);
         Some(shown.buckets_len() as u64)
     }

@@ -3,9 +3,11 @@
 
 use super::{Event, World};
 use crate::checkers::eras::{self, Known};
-use tidemark_proto::aggregator::{ImageReader, ViewImage, is_of_image};
+use std::collections::BTreeMap;
+use tidemark_proto::aggregator::{ImageReader, RowError, ViewImage, is_of_image};
 use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::{Ledger, OpenMilestones};
+use tidemark_proto::shards::Ranges;
 
 /// What was taken of one data centre.
 #[derive(Debug)]
@@ -20,11 +22,24 @@ const IMAGE_SEED: u64 = 11;
 impl World {
     /// What an aggregator has on its disk, without anything that could speak for it.
     pub(super) fn view_image(&mut self, at: usize) -> Option<ViewImage> {
-        let mut reader = ImageReader::new(DcId(self.home_of(at) as u16), IMAGE_SEED);
-        let mut rows = self.aggregators[at].rows().filter(|(key, _)| is_of_image(key));
-        let read = rows.try_for_each(|(key, value)| reader.take(key, value));
-        match read.and_then(|()| reader.finish()) {
-            Ok(image) => Some(image),
+        let home = DcId(self.home_of(at) as u16);
+        let of_shard = |rows: &BTreeMap<Vec<u8>, Vec<u8>>| {
+            let mut reader = ImageReader::new(home, IMAGE_SEED);
+            let mut rows = rows.iter().filter(|(key, _)| is_of_image(key));
+            rows.try_for_each(|(key, value)| reader.take(key, value)).and_then(|()| reader.finish())
+        };
+        let shards = self.aggregators[at].rows().map(of_shard).collect::<Result<Vec<ViewImage>, RowError>>();
+        match shards {
+            Ok(shards) => {
+                let mut image = ViewImage::empty(home, IMAGE_SEED, self.ranges());
+                match shards.iter().try_for_each(|shard| image.merge(shard)) {
+                    Ok(()) => Some(image),
+                    Err(error) => {
+                        self.audit.findings.found("eras", error.to_string());
+                        None
+                    }
+                }
+            }
             Err(error) => {
                 self.audit.findings.found("recovery", format!("image of aggregator {at}: {error}"));
                 None
@@ -61,7 +76,7 @@ impl World {
             // Who rearms knows that nothing was awarded that no copy knows: this one knows all.
             images.push(Image { ledger: self.reference.clone(), view });
         }
-        let mut view = ViewImage::empty(DcId(0), IMAGE_SEED);
+        let mut view = ViewImage::empty(DcId(0), IMAGE_SEED, Ranges::whole());
         for image in &images {
             if let Err(error) = view.merge(&image.view) {
                 return self.audit.findings.found("eras", error.to_string());

@@ -199,9 +199,10 @@ impl World {
             return total;
         };
         let shown = |view: &View| {
-            let slot = view.table().find_half(name, Half::Down, generation);
-            let of_group = |(valve, _): &(u16, u64)| view.valves()[usize::from(*valve)].group == self.groups[group];
-            let components = slot.into_iter().flat_map(|slot| view.components(slot)).filter(of_group);
+            let slot = view.cells_of(name).table().find_half(name, Half::Down, generation);
+            let of_group =
+                |(valve, _): &(u16, u64)| view.cells_of(name).valves()[usize::from(*valve)].group == self.groups[group];
+            let components = slot.into_iter().flat_map(|slot| view.cells_of(name).components(slot)).filter(of_group);
             components.map(|(_, value)| value).sum::<u64>()
         };
         let shown = self.aggregators.iter().filter_map(|process| process.core()).map(|core| shown(core.view()));

@@ -56,6 +56,7 @@ use tidemark_proto::client::LinkId;
 use tidemark_proto::ids::{ClientId, CounterName, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, LedgerCmd, PeerMsg, ToClient};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time};
 use versions::Versions;
 
@@ -151,6 +152,7 @@ pub enum Event {
     AggregatorPersisted {
         dc: usize,
         boot: u32,
+        shard: ShardId,
     },
     AggregatorRestart {
         dc: usize,
@@ -510,7 +512,7 @@ impl World {
             Event::ToGroup { group, seat, link, msg } => self.on_to_group(group, seat, link, msg),
             Event::FromGroup { group, seat, link, msg } => self.on_from_group(group, seat, link, msg),
             Event::AggregatorTick { dc, boot } => self.on_aggregator_tick(dc, boot),
-            Event::AggregatorPersisted { dc, boot } => self.on_aggregator_persisted(dc, boot),
+            Event::AggregatorPersisted { dc, boot, shard } => self.on_aggregator_persisted(dc, boot, shard),
             Event::AggregatorRestart { dc } => self.start_aggregator(dc),
             Event::ToPeer { from, to, link, msg } => self.on_to_peer(from, to, link, msg),
             Event::RaftLeaves { from, boot, to, msg } => self.on_raft_leaves(from, boot, to, msg),

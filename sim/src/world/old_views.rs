@@ -2,6 +2,7 @@
 //! where it is the only one of its data centre, a milestone before its award, and less again, until its replica of the ledger, which
 //! is another file, is as far as it ever was. In the end every view shows everything.
 
+use super::aggregators::ShardRows;
 use super::{Event, World};
 use crate::plan::Fault;
 use std::collections::BTreeMap;
@@ -11,14 +12,11 @@ use tidemark_proto::time::Span;
 /// The process on the copy starts so long after the other has ended, in microseconds.
 const START_US: (u64, u64) = (20_000, 600_000);
 
-/// What is on the disk of a view.
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-
 /// Old copies of views' disks in a run.
 #[derive(Debug, Default)]
 pub struct OldViews {
     /// By the number of their fault, and in which life of the process each was made.
-    copies: BTreeMap<usize, (u32, Rows)>,
+    copies: BTreeMap<usize, (u32, ShardRows)>,
     /// Up to where each aggregator's replica of the ledger has ever come, and whether an old copy took the place of its view's disk.
     replicas: BTreeMap<usize, (LogIndex, bool)>,
 }

@@ -160,7 +160,7 @@ impl World {
     /// The second of a pair begins to tell what the first does not.
     pub(super) fn cover_taking_over(&mut self, at: usize) {
         let process = &mut self.aggregators[at];
-        let speaks = process.core().is_some_and(|core| core.gossip().speaks_for_its_partner());
+        let speaks = process.core().is_some_and(|core| core.speaks_for_its_partner());
         let began = speaks && !std::mem::replace(&mut process.spoke, speaks);
         process.spoke = speaks;
         if began {

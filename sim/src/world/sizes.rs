@@ -96,10 +96,11 @@ impl World {
     fn measure_aggregators(&mut self) {
         let cells = self.cells();
         for dc in self.members() {
-            let bytes = self.aggregators[dc].rows().map(|(key, value)| (key.len() + value.len()) as u64).sum();
+            let bytes =
+                self.aggregators[dc].rows().flatten().map(|(key, value)| (key.len() + value.len()) as u64).sum();
             self.measured("view bytes", bytes, VIEW_BYTES_MAX);
             let Some(core) = self.aggregators[dc].core() else { continue };
-            let (named, standing) = (u64::from(core.view().cells()), core.standing() as u64);
+            let (named, standing) = (core.view().len(), core.standing() as u64);
             self.measured("cells of a view", named, cells);
             self.measured("commands that wait for the ledger", standing, QUEUED_MAX);
         }

@@ -34,7 +34,8 @@ impl Versions {
             self.tail.extend_from_slice(&self.rng.next().to_le_bytes());
         }
         self.tail.truncate(length);
-        wire::encode_with_tail(message, &self.tail)
+        let room = TAIL_BYTES_MAX - message.tail().len();
+        wire::encode_with_tail(message, &self.tail[..self.tail.len().min(room)])
     }
 }
 

@@ -56,12 +56,15 @@ pub fn part(keys: usize, clients: usize, at: usize) -> Range<usize> {
     keys * at / clients..keys * (at + 1) / clients
 }
 
+/// Names of keys begin with one of so many.
+pub const TENANTS: usize = 100;
+
 /// The name of a key, 24 bytes.
 ///
 /// # Errors
 /// None: it is short.
 pub fn name(key: usize) -> Result<CounterName, NameError> {
-    CounterName::new(NAMESPACE, format!("tenant-{:05}/page-{key:06}", key % 100).as_bytes())
+    CounterName::new(NAMESPACE, format!("tenant-{:05}/page-{key:06}", key % TENANTS).as_bytes())
 }
 
 #[cfg(test)]

@@ -55,9 +55,8 @@ impl Stage {
 /// A view that shows so much of the group.
 fn view(incarnation: u32, component: u64) -> View {
     let mut view = View::new(DcId(0), 7);
-    let slot = view.slot(&counter().total()).unwrap();
-    let valve = view.valve(ValveId { group: group(incarnation), lane: 0 }).unwrap();
-    view.merge(slot, valve, component);
+    let valve = ValveId { group: group(incarnation), lane: 0 };
+    view.merge(&counter().total(), valve, component).unwrap();
     view
 }
 

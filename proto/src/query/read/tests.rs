@@ -67,13 +67,12 @@ impl Place {
 
     /// What a valve counted so long ago, which is all that it counted.
     fn hear(&mut self, key: &str, half: Half, ago_s: u64, count: u64) {
-        let slot = self.view.slot(&name(key).half_of(half, 0)).unwrap();
+        let cell = name(key).half_of(half, 0);
         let valve = ValveId { group: GroupId { dc: DcId(0), group: 0, incarnation: 1 }, lane: 0 };
-        let valve = self.view.valve(valve).unwrap();
         let mut row = Row::default();
         row.add(&self.view.series_of("qa").unwrap().horizon, time(NOW_S - ago_s), count).unwrap();
-        self.view.merge(slot, valve, count);
-        self.view.merge_row(slot, valve, &row);
+        self.view.merge(&cell, valve, count).unwrap();
+        self.view.merge_row(&cell, valve, &row).unwrap();
         // A cell that is new flows on with the next step.
         self.follow();
     }

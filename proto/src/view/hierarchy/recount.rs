@@ -11,6 +11,7 @@ use super::sums::HALVES;
 use super::{DirectCounts, Hierarchy, NONE, Node, Sums, gather, heir};
 use crate::graph::{Flow, Progress, Vertex};
 use crate::ledger::{Graph, Ledger};
+use crate::shards::ShardId;
 use crate::warm::AHEAD;
 
 /// The edges as arrays.
@@ -167,21 +168,27 @@ impl Hierarchy {
             Node { slots: [NONE; 2], heir: NONE, namespace, shard: shard_of(vertex) }
         };
         self.nodes = (0..graph.vertices()).map(node).collect();
-        self.vertex_of = vec![NONE; view.table().len() as usize];
-        let resets = ledger.resets();
-        names.find_totals_of(view.table(), 0..view.table().len(), |slot, half, generation, vertex| {
-            let present = if resets.is_empty() { 0 } else { resets.generation(&graph.name(Vertex(vertex))) };
-            if generation == present {
-                self.nodes[vertex as usize].slots[half as usize] = slot;
-                self.vertex_of[slot as usize] = vertex;
-            }
-        });
+        let (resets, nodes) = (ledger.resets(), &mut self.nodes);
+        let mut of_shard = |shard: ShardId| {
+            let table = view.table(shard);
+            let mut vertex_of = vec![NONE; table.len() as usize];
+            names.find_totals_of(table, 0..table.len(), |slot, half, generation, vertex| {
+                let present = if resets.is_empty() { 0 } else { resets.generation(&graph.name(Vertex(vertex))) };
+                if generation == present {
+                    nodes[vertex as usize].slots[half as usize] = slot;
+                    vertex_of[slot as usize] = vertex;
+                }
+            });
+            vertex_of
+        };
+        self.vertex_of = self.ranges.iter().map(|range| of_shard(range.shard)).collect();
     }
 
     /// Reads what the next counters from this one on will need.
     fn warm(&self, first: usize, view: &impl DirectCounts) {
-        let slots = self.nodes[first..].iter().take(AHEAD).flat_map(|node| node.slots).filter(|&slot| slot != NONE);
-        std::hint::black_box(slots.fold(0u64, |sum, slot| sum.wrapping_add(view.warm(slot))));
+        let of_node = |node: &Node| node.slots.map(|slot| (ShardId(node.shard), slot));
+        let slots = self.nodes[first..].iter().take(AHEAD).flat_map(of_node).filter(|&(_, slot)| slot != NONE);
+        std::hint::black_box(slots.fold(0u64, |sum, (shard, slot)| sum.wrapping_add(view.warm(shard, slot))));
     }
 
     /// All that flows to a counter has come together: adds to all totals below it what is counted there, directly or as if it were.

@@ -66,10 +66,9 @@ impl Stage {
             let image = self.images.get(*name).ok_or_else(|| format!("no image {name:?}"))?;
             copies.push(image.ledger.clone());
             let generation = image.ledger.resets().generation(&counter);
-            let slot = view.slot(&counter.total_of(generation)).map_err(|error| error.to_string())?;
             for &(group, value) in &image.components {
-                let valve = view.valve(ValveId { group, lane: 0 }).map_err(|error| error.to_string())?;
-                view.merge(slot, valve, value);
+                let merged = view.merge(&counter.total_of(generation), ValveId { group, lane: 0 }, value);
+                merged.map_err(|error| error.to_string())?;
             }
         }
         self.ledger = Ledger::in_new_era(copies, &view, open).map_err(|error| error.to_string())?;

@@ -76,13 +76,11 @@ impl Stage {
     /// `count COUNTER WEIGHT`: the view is told of it.
     pub fn count(&mut self, key: &str, weight: u64) -> Done {
         self.begin_totals()?;
-        let cell = named(key)?.total_of(self.ledger.resets().generation(&named(key)?));
-        let valve = ValveId { group: GroupId { dc: DcId(0), group: 0, incarnation: 1 }, lane: 0 };
-        let view = &mut self.totals.view;
-        let slot = view.slot(&cell).map_err(|error| error.to_string())?;
-        let valve = view.valve(valve).map_err(|error| error.to_string())?;
-        let counted = view.component(slot, valve) + weight;
-        view.merge(slot, valve, counted);
+        let (counter, group) = (named(key)?, GroupId { dc: DcId(0), group: 0, incarnation: 1 });
+        let generation = self.ledger.resets().generation(&counter);
+        let counted = self.totals.view.component_of(&counter, generation, group) + weight;
+        let merged = self.totals.view.merge(&counter.total_of(generation), ValveId { group, lane: 0 }, counted);
+        merged.map_err(|error| error.to_string())?;
         Ok(Vec::new())
     }
 

@@ -1,0 +1,253 @@
+//! An aggregator read back from its disk: each shard from the rows of its own checkpoints, which may be done side by side.
+
+use super::checkpoint::{
+    BLOCK_CELLS, BUCKETS, CELLS, CURSORS, CUTS, Checkpoint, LIMIT, NAMES, NAMESPACES, RowError, STREAM, TIME, VALVES,
+    VERSIONS, malformed, parse,
+};
+use super::feed::Feed;
+use super::shard::{Shard, gossip_of};
+use super::{AggregatorConfig, AggregatorCore};
+use crate::gossip::StreamState;
+use crate::ids::{AggregatorId, CounterName, GroupId, LogIndex, ValveId};
+use crate::limits::VALVES_MAX;
+use crate::msg::Version;
+use crate::series::Row;
+use crate::shards::{Ranges, ShardId};
+use crate::table::CellTable;
+use crate::view::{Cells, NotedLimit, View};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl AggregatorCore {
+    /// An aggregator from the rows of its first shard's checkpoints, in any order, with nothing on disk of others. Errors: [`RowError`];
+    /// never panics.
+    pub fn recover(
+        config: AggregatorConfig,
+        rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>,
+    ) -> Result<AggregatorCore, RowError> {
+        AggregatorCore::recover_shards(config, [rows])
+    }
+
+    /// The same from the rows of each shard, in their order.
+    pub fn recover_shards<I: IntoIterator<Item = (Vec<u8>, Vec<u8>)>>(
+        config: AggregatorConfig,
+        shards: impl IntoIterator<Item = I>,
+    ) -> Result<AggregatorCore, RowError> {
+        let mut recoveries = Recovery::all(&config);
+        for (recovery, rows) in recoveries.iter_mut().zip(shards) {
+            let sorted: BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
+            sorted.iter().try_for_each(|(key, value)| recovery.take(key, value))?;
+        }
+        Recovery::finish(config, recoveries)
+    }
+}
+
+/// Reads one shard of an aggregator back from the rows of its checkpoints, in the order of their keys.
+pub struct Recovery {
+    config: AggregatorConfig,
+    shard: ShardId,
+    head: BTreeMap<Vec<u8>, Vec<u8>>,
+    loaded: Option<Loaded>,
+}
+
+impl Recovery {
+    /// One for each shard.
+    pub fn all(config: &AggregatorConfig) -> Vec<Recovery> {
+        let of_shard = |shard| Recovery { config: config.clone(), shard, head: BTreeMap::new(), loaded: None };
+        config.ranges.iter().map(|range| of_shard(range.shard)).collect()
+    }
+
+    pub fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// Takes the next row. Errors: [`RowError`]; never panics.
+    pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
+        if self.loaded.is_none() && matches!(key, [NAMESPACES | VALVES]) {
+            self.head.insert(key.to_vec(), value.to_vec());
+            return Ok(());
+        }
+        if self.loaded.is_none() {
+            self.loaded = Some(Loaded::new(&self.config, self.shard, &mut self.head)?);
+        }
+        self.loaded.iter_mut().try_for_each(|loaded| loaded.take(key, value))
+    }
+
+    /// The aggregator, of all that [`Recovery::all`] gave; one with nothing on disk if there was no row.
+    pub fn finish(config: AggregatorConfig, recoveries: Vec<Recovery>) -> Result<AggregatorCore, RowError> {
+        let (mut cells, mut shards, mut limits) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut cursors: Option<BTreeMap<GroupId, LogIndex>> = None;
+        for recovery in recoveries {
+            let (shard, loaded) = (recovery.shard, recovery.loaded()?);
+            let told = loaded.iter().flat_map(|loaded| loaded.cursors.iter().copied()).collect();
+            // What one shard lacks is told again to all of them.
+            cursors = Some(match cursors {
+                None => told,
+                Some(known) => least(&known, &told),
+            });
+            let (own, with) = match loaded {
+                None => (Cells::new(config.seed), Shard::new(&config, shard)),
+                Some(loaded) => {
+                    limits.extend(loaded.limits.clone());
+                    loaded.build(&config)
+                }
+            };
+            cells.push(own);
+            shards.push(with);
+        }
+        let now = cells.iter().map(Cells::time).max().unwrap_or_default();
+        let mut view = View::of_shards(config.own, cells, config.ranges.clone());
+        view.on_time(now);
+        for (counter, limit) in limits {
+            view.limits_mut().restore(counter, limit);
+        }
+        let feeds = cursors.into_iter().flatten().map(|(group, cursor)| (group, Feed::at(cursor))).collect();
+        Ok(AggregatorCore::with_state(config, view, shards, feeds))
+    }
+
+    /// What was on disk; `None` if there was no row.
+    fn loaded(mut self) -> Result<Option<Loaded>, RowError> {
+        let loaded = match self.loaded {
+            None if self.head.is_empty() => return Ok(None),
+            None => Loaded::new(&self.config, self.shard, &mut self.head)?,
+            Some(loaded) => loaded,
+        };
+        match loaded.cuts == self.config.ranges.cuts() {
+            true => Ok(Some(loaded)),
+            false => Err(loaded.is_cut_elsewhere()),
+        }
+    }
+}
+
+/// Of groups that both know, where the one stands that is less far.
+fn least(known: &BTreeMap<GroupId, LogIndex>, told: &BTreeMap<GroupId, LogIndex>) -> BTreeMap<GroupId, LogIndex> {
+    let both = |(group, &at): (&GroupId, &LogIndex)| Some((*group, at.min(*told.get(group)?)));
+    known.iter().filter_map(both).collect()
+}
+
+/// A shard being read back.
+pub(super) struct Loaded {
+    pub(super) cells: Cells,
+    pub(super) cursors: Vec<(GroupId, LogIndex)>,
+    versions: Vec<(AggregatorId, Version)>,
+    stream: Option<StreamState>,
+    limits: BTreeMap<CounterName, NotedLimit>,
+    cuts: Vec<CounterName>,
+    /// What belongs here.
+    ranges: Ranges,
+    shard: ShardId,
+}
+
+impl Loaded {
+    pub(super) fn new(
+        config: &AggregatorConfig,
+        shard: ShardId,
+        rows: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Result<Loaded, RowError> {
+        let namespaces: Vec<String> = match rows.remove(&vec![NAMESPACES]) {
+            Some(value) => parse(&[NAMESPACES], &value)?,
+            None => Vec::new(),
+        };
+        let valves: Vec<ValveId> = match rows.remove(&vec![VALVES]) {
+            Some(value) => parse(&[VALVES], &value)?,
+            None => Vec::new(),
+        };
+        if valves.iter().collect::<BTreeSet<_>>().len() < valves.len() || valves.len() > VALVES_MAX {
+            return Err(malformed(&[VALVES], &"a valve twice, or more than allowed"));
+        }
+        let cells = Cells::load(CellTable::with_namespaces(config.seed, namespaces), &valves);
+        Ok(Loaded {
+            cells,
+            cursors: Vec::new(),
+            versions: Vec::new(),
+            stream: None,
+            limits: BTreeMap::new(),
+            cuts: Vec::new(),
+            ranges: config.ranges.clone(),
+            shard,
+        })
+    }
+
+    /// Takes the rows in the order of their keys: names before components.
+    pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
+        match key {
+            [CURSORS] => self.cursors = parse(key, value)?,
+            [STREAM] => {
+                let stream: StreamState = parse(key, value)?;
+                if !stream.has_room() {
+                    return Err(malformed(key, &"no versions are left above those that were given out"));
+                }
+                self.stream = Some(stream);
+            }
+            [VERSIONS] => self.versions = parse(key, value)?,
+            [TIME] => self.cells.on_time(parse(key, value)?),
+            [LIMIT, counter @ ..] => {
+                self.limits.insert(parse(key, counter)?, parse(key, value)?);
+            }
+            [CUTS] => self.cuts = parse(key, value)?,
+            [NAMES, ..] => self.take_names(key, value)?,
+            [CELLS, block @ ..] => self.take_cells(key, block, value)?,
+            [BUCKETS, number @ ..] => self.take_buckets(key, number, value)?,
+            _ => return Err(RowError::Unknown { key: key.to_vec() }),
+        }
+        Ok(())
+    }
+
+    fn take_names(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
+        let known = self.cells.len();
+        self.cells.load_names(value).map_err(|error| malformed(key, &error))?;
+        let is_here = |slot| self.ranges.find(&self.cells.name(slot).counter) == self.shard;
+        match self.ranges.is_whole() || (known..self.cells.len()).all(is_here) {
+            true => Ok(()),
+            false => Err(self.is_cut_elsewhere()),
+        }
+    }
+
+    fn is_cut_elsewhere(&self) -> RowError {
+        let text = |cuts: &[CounterName]| match cuts {
+            [] => "no counter".to_owned(),
+            cuts => cuts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        };
+        RowError::Cut { disk: text(&self.cuts), asked: text(self.ranges.cuts()) }
+    }
+
+    fn take_cells(&mut self, key: &[u8], block: &[u8], value: &[u8]) -> Result<(), RowError> {
+        let block = block.try_into().map(u32::from_be_bytes);
+        let block = block.map_err(|_| malformed(key, &"a block's number has four bytes"))?;
+        let cells: Vec<Vec<(u16, u64)>> = parse(key, value)?;
+        for (slot, components) in (u64::from(block) * u64::from(BLOCK_CELLS)..).zip(cells) {
+            if slot >= u64::from(self.cells.len()) {
+                return Err(malformed(key, &"components of a cell without a name"));
+            }
+            for (valve, value) in components {
+                if usize::from(valve) >= self.cells.valves().len() {
+                    return Err(malformed(key, &"component of an unknown valve"));
+                }
+                self.cells.load_component(slot as u32, valve, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_buckets(&mut self, key: &[u8], number: &[u8], value: &[u8]) -> Result<(), RowError> {
+        let number = number.try_into().map(u32::from_be_bytes);
+        let number = number.map_err(|_| malformed(key, &"a row's number has four bytes"))?;
+        let (slot, valve, pieces): (u32, u16, Vec<Row>) = parse(key, value)?;
+        if slot >= self.cells.len() || usize::from(valve) >= self.cells.valves().len() {
+            return Err(malformed(key, &"buckets of an unknown cell or valve"));
+        }
+        let row = Row::from_buckets(pieces.iter().flat_map(Row::buckets));
+        let loaded = self.cells.load_row(number, slot, valve, row);
+        loaded.then_some(()).ok_or(malformed(key, &"rows before it are missing, or it is there twice"))
+    }
+
+    fn build(self, config: &AggregatorConfig) -> (Cells, Shard) {
+        let mut gossip = gossip_of(config, self.shard);
+        match self.stream {
+            Some(stream) => gossip.resume(stream, self.versions, &self.cells),
+            None => gossip.begin_with_walk(),
+        }
+        let persisted: BTreeSet<CounterName> = self.limits.into_keys().collect();
+        let checkpoint = Checkpoint::of(&self.cells, persisted);
+        (self.cells, Shard { gossip, checkpoint })
+    }
+}

@@ -1,0 +1,133 @@
+//! Shards: of each range of counters its stream of gossip and its checkpoint. Its cells are the view's.
+//!
+//! What is said of the first shard is said as by a view that is not cut, and each digest of it says where this one is. Who cuts its own
+//! at the same counters is told of the others by number, and heard; with anybody else there is nothing to be exchanged, since what one
+//! calls a shard is another's mixture.
+
+use super::checkpoint::Checkpoint;
+use super::{AggregatorConfig, AggregatorCore, Output};
+use crate::gossip::Gossip;
+use crate::ids::{AggregatorId, CounterName, DcId};
+use crate::msg::{Delta, Digest, PeerMsg, ShardMsg};
+use crate::shards::ShardId;
+use crate::time::{Span, Time};
+
+/// What an aggregator keeps for one range of counters beside their cells.
+#[derive(Clone, Debug)]
+pub(super) struct Shard {
+    pub gossip: Gossip,
+    pub checkpoint: Checkpoint,
+}
+
+impl Shard {
+    /// With nothing on disk.
+    pub fn new(config: &AggregatorConfig, shard: ShardId) -> Shard {
+        Shard { gossip: gossip_of(config, shard), checkpoint: Checkpoint::default() }
+    }
+}
+
+/// The stream of a shard that has none on disk.
+pub(super) fn gossip_of(config: &AggregatorConfig, shard: ShardId) -> Gossip {
+    let seed = config.seed.wrapping_add(shard.0.into());
+    Gossip::new(config.own, config.epoch, config.gossip.shared_by(config.ranges.count()), seed)
+}
+
+impl AggregatorCore {
+    /// When something new of a data centre was merged last; `None` if nothing was since the start, and for the own one.
+    pub fn progressed(&self, dc: DcId) -> Option<Time> {
+        self.shards.iter().filter_map(|shard| shard.gossip.progressed(dc)).max()
+    }
+
+    /// Whether this is the second of a pair and tells what the first would.
+    pub fn speaks_for_its_partner(&self) -> bool {
+        self.shards.iter().any(|shard| shard.gossip.speaks_for_its_partner())
+    }
+
+    /// The gossip of one shard. Panics if there is none of that number.
+    pub fn gossip(&self, shard: ShardId) -> &Gossip {
+        &self.shards[usize::from(shard.0)].gossip
+    }
+
+    pub(super) fn run_gossip(&mut self, now: Time) {
+        let cuts = self.view.ranges().fingerprint();
+        for ((shard, cells), own) in self.view.shards().zip(&mut self.shards) {
+            own.gossip.tick(now, cells);
+            while let Some((peer, msg)) = own.gossip.poll_output() {
+                self.outputs.push_back(Output::Peer { peer, msg: of_shard(shard, cuts, msg) });
+            }
+        }
+    }
+
+    /// Of the first shard only: who is connected has yet to say where its view is cut.
+    pub(super) fn gossip_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
+        self.cut_alike.remove(&peer);
+        self.shards[0].gossip.on_peer_up(now, peer, rtt);
+        self.shards[1..].iter_mut().for_each(|shard| shard.gossip.on_peer_gone(now, peer));
+    }
+
+    pub(super) fn gossip_peer_gone(&mut self, now: Time, peer: AggregatorId) {
+        self.cut_alike.remove(&peer);
+        self.shards.iter_mut().for_each(|shard| shard.gossip.on_peer_gone(now, peer));
+    }
+
+    /// A digest of the first shard, which says where a peer's view is cut.
+    pub(super) fn on_first_digest(&mut self, now: Time, peer: AggregatorId, digest: &Digest) {
+        if digest.cuts != self.view.ranges().fingerprint() {
+            return self.shards.iter_mut().for_each(|shard| shard.gossip.on_peer_gone(now, peer));
+        }
+        if self.cut_alike.insert(peer) {
+            let rtt = self.rtts.get(&peer).copied().unwrap_or_default();
+            self.shards[1..].iter_mut().for_each(|shard| shard.gossip.on_peer_up(now, peer, rtt));
+        }
+        self.on_digest(now, ShardId::FIRST, peer, digest);
+    }
+
+    pub(super) fn on_shard(&mut self, now: Time, peer: AggregatorId, shard: ShardId, msg: &ShardMsg) {
+        if shard == ShardId::FIRST || usize::from(shard.0) >= self.shards.len() || !self.cut_alike.contains(&peer) {
+            return;
+        }
+        match msg {
+            ShardMsg::Digest(digest) => self.on_digest(now, shard, peer, digest),
+            ShardMsg::Delta(delta) => self.on_delta(now, shard, peer, delta),
+        }
+    }
+
+    fn on_digest(&mut self, now: Time, shard: ShardId, peer: AggregatorId, digest: &Digest) {
+        let gossip = &mut self.shards[usize::from(shard.0)].gossip;
+        gossip.on_digest(now, self.view.cells(shard), peer, digest);
+    }
+
+    /// Whether a delta names counters of the shard only; of another, its sender is mistaken.
+    fn is_of_shard(&self, shard: ShardId, delta: &Delta) -> bool {
+        let ranges = self.view.ranges();
+        let is_here = |counter: &CounterName| ranges.find(counter) == shard;
+        ranges.is_whole() || delta.cells.iter().all(|(_, cell)| is_here(&cell.counter))
+    }
+
+    pub(super) fn on_delta(&mut self, now: Time, shard: ShardId, from: AggregatorId, delta: &Delta) {
+        if !(self.view.ranges().is_whole() || self.cut_alike.contains(&from)) || !self.is_of_shard(shard, delta) {
+            return;
+        }
+        let at = usize::from(shard.0);
+        let AggregatorCore { view, shards, .. } = self;
+        let raised = view.change(|cells| shards[at].gossip.on_delta(now, &mut cells[at], from, delta));
+        let checkpoint = &mut shards[at].checkpoint;
+        raised.into_iter().for_each(|slot| checkpoint.touch(slot));
+        if !delta.cells.is_empty() {
+            self.graph_at.get_or_insert(now);
+        }
+        self.heard.on_raised(now, &mut self.view);
+        self.shards[at].checkpoint.moved(now, self.config.checkpoint_interval);
+        self.want_notifications(now);
+    }
+}
+
+/// Gossip of a shard as it goes to a peer.
+fn of_shard(shard: ShardId, cuts: u64, msg: PeerMsg) -> PeerMsg {
+    match msg {
+        PeerMsg::Digest(digest) if shard == ShardId::FIRST => PeerMsg::Digest(Digest { cuts, ..digest }),
+        PeerMsg::Digest(digest) => PeerMsg::Shard { shard, msg: ShardMsg::Digest(digest) },
+        PeerMsg::Delta(delta) if shard != ShardId::FIRST => PeerMsg::Shard { shard, msg: ShardMsg::Delta(delta) },
+        other => other,
+    }
+}
