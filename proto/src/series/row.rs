@@ -70,8 +70,15 @@ impl From<BucketId> for Key {
 
 impl Key {
     pub(super) fn bucket(self) -> BucketId {
-        let granularity = Granularity::ALL[(self.0 >> 32) as usize];
-        BucketId { granularity, index: self.0 as u32 }
+        BucketId { granularity: self.granularity(), index: self.index() }
+    }
+
+    pub(super) fn granularity(self) -> Granularity {
+        Granularity::ALL[(self.0 >> 32) as usize]
+    }
+
+    pub(super) fn index(self) -> u32 {
+        self.0 as u32
     }
 }
 
@@ -83,6 +90,16 @@ impl Row {
         buckets.sort_unstable_by_key(|&(key, value)| (key, std::cmp::Reverse(value)));
         buckets.dedup_by_key(|&mut (key, _)| key);
         Row { buckets }
+    }
+
+    /// A row of buckets in order, each with a value above 0.
+    pub(super) fn of_ascending(buckets: Vec<(Key, u64)>) -> Row {
+        debug_assert!(buckets.is_sorted_by(|a, b| a.0 < b.0) && buckets.iter().all(|&(_, value)| value > 0));
+        Row { buckets }
+    }
+
+    pub(super) fn ascending(&self) -> &[(Key, u64)] {
+        &self.buckets
     }
 
     /// The number of buckets.
@@ -97,6 +114,11 @@ impl Row {
     /// The buckets in order of granularity, then time.
     pub fn buckets(&self) -> impl ExactSizeIterator<Item = (BucketId, u64)> + '_ {
         self.buckets.iter().map(|&(key, value)| (key.bucket(), value))
+    }
+
+    /// The largest value.
+    pub fn most(&self) -> u64 {
+        self.buckets.iter().map(|&(_, value)| value).max().unwrap_or_default()
     }
 
     pub fn get(&self, bucket: BucketId) -> u64 {
