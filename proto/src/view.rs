@@ -105,9 +105,14 @@ impl View {
 
     /// Appends names as given by [`CellTable::records`].
     pub fn load_names(&mut self, records: &[u8]) -> Result<(), crate::table::BadNames> {
-        let loaded = self.cells.push_records(records);
+        let loaded = self.cells.load_records(records);
         self.take_in_new_cells();
         loaded
+    }
+
+    /// All names are loaded; they are found from here on. Error: one is there twice.
+    pub fn names_loaded(&mut self) -> Result<(), crate::table::BadNames> {
+        self.cells.index_loaded()
     }
 
     /// Number of cells; slots are below it.

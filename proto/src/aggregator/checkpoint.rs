@@ -332,7 +332,7 @@ impl Recovery {
             None => Loaded::new(&self.config, &mut self.head)?,
             Some(loaded) => loaded,
         };
-        Ok(loaded.build(self.config))
+        loaded.build(self.config)
     }
 }
 
@@ -418,7 +418,13 @@ impl Loaded {
         loaded.then_some(()).ok_or(malformed(key, &"rows before it are missing, or it is there twice"))
     }
 
-    fn build(self, config: AggregatorConfig) -> AggregatorCore {
+    /// There are no more rows: names are found from here on.
+    pub(super) fn end(&mut self) -> Result<(), RowError> {
+        self.view.names_loaded().map_err(|error| malformed(&[NAMES], &error))
+    }
+
+    fn build(mut self, config: AggregatorConfig) -> Result<AggregatorCore, RowError> {
+        self.end()?;
         let mut gossip = Gossip::new(config.own, config.epoch, config.gossip.clone(), config.seed);
         match self.stream {
             Some(stream) => gossip.resume(stream, self.versions, &self.view),
@@ -430,6 +436,6 @@ impl Loaded {
         core.checkpoint.cells = core.view.cells();
         core.checkpoint.namespaces = core.view.table().namespaces().len();
         core.checkpoint.persisted = self.limits;
-        core
+        Ok(core)
     }
 }

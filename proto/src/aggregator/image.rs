@@ -64,10 +64,11 @@ impl ImageReader {
     }
 
     pub fn finish(mut self) -> Result<ViewImage, RowError> {
-        let loaded = match self.loaded {
+        let mut loaded = match self.loaded {
             Some(loaded) => loaded,
             None => Loaded::new(&self.config, &mut self.head)?,
         };
+        loaded.end()?;
         Ok(ViewImage { cursors: loaded.cursors.into_iter().collect(), view: loaded.view })
     }
 }

@@ -108,9 +108,9 @@ impl Loading {
             return Err("names before it are missing");
         }
         if let Some(more) = room(&mut self.roomy.0, table.len(), self.meta.slots) {
-            table.reserve(more, content.len().min(NAMES_BYTES_MAX) / NAMES_PER_BLOCK as usize * more);
+            table.reserve_records(more, content.len().min(NAMES_BYTES_MAX) / NAMES_PER_BLOCK as usize * more);
         }
-        table.push_records(content).map_err(|_| "a name is malformed or given twice")?;
+        table.load_records(content).map_err(|_| "a name is malformed")?;
         self.group.saved.names.loaded(block, side);
         Ok(())
     }
@@ -190,6 +190,7 @@ impl Loading {
         group.cells.names_loaded();
         let meta = self.meta;
         complete("names", group.cells.table.len().into(), meta.slots.into())?;
+        group.cells.table.index_loaded().map_err(|_| malformed(&[NAMES], "a name is given twice"))?;
         complete("components", group.cells.len().into(), meta.components.into())?;
         complete("streams", group.streams.numbers().into(), meta.streams.into())?;
         complete("queues", meta.queues.len() as u64, meta.guards.len() as u64)?;
