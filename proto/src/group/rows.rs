@@ -6,23 +6,23 @@
 //! left is not seen. An empty value deletes the row.
 
 mod load;
+mod read;
 
-use crate::group::cells::{COMPONENTS_PER_BLOCK, Cells, Component};
-use crate::group::generations::{Generations, Present};
+pub use load::Loading;
+pub use read::{RowReader, Stored};
+
+use crate::group::cells::COMPONENTS_PER_BLOCK;
+use crate::group::generations::Present;
 use crate::group::guard::Guard;
 use crate::group::lease::Tenure;
-use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
-use crate::group::series::{SavedRow, Series, Space};
-use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream, Streams};
+use crate::group::queue::{POSITIONS_PER_BLOCK, Queued};
+use crate::group::series::{SavedRow, Space};
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
-use crate::limits::{COMPONENT_MAX, LANES_MAX, NAME_BYTES_MAX};
-use crate::series::{Row as Buckets, UnixTime};
-use crate::table::CellTable;
+use crate::limits::NAME_BYTES_MAX;
+use crate::series::UnixTime;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-
-use load::Loading;
 
 /// A key and its value; an empty value deletes.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -92,7 +92,7 @@ impl Saved {
 }
 
 /// The row that completes a checkpoint.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Meta {
     group: GroupId,
     lanes: u8,
@@ -197,10 +197,7 @@ impl Group {
         let mut value = Vec::new();
         put_varint(self.saved.number, &mut value);
         fill(&mut value);
-        let mut key = vec![tag];
-        key.extend(block.to_be_bytes());
-        key.push(side);
-        (key, value)
+        (key_of(tag, block, side), value)
     }
 
     fn put_components(&self, block: u32, value: &mut Vec<u8>) {
@@ -279,24 +276,22 @@ impl Group {
     /// The group of a checkpoint's rows, given in the order of their keys; `None` if no checkpoint was ever completed. The feed
     /// reaches back to the checkpoint. Errors: [`LoadError`]; never panics.
     pub fn load(config: GroupConfig, rows: impl IntoIterator<Item = Row>) -> Result<Option<Group>, LoadError> {
-        let mut rows = rows.into_iter();
-        let Some((key, value)) = rows.next() else { return Ok(None) };
-        if key != [META] {
-            return Ok(None);
-        }
-        let mut loading = Loading::new(config, &value)?;
-        let mut last = key;
+        let (mut reader, mut loading, mut counts) = (RowReader::default(), Loading::new(config), Vec::new());
         for (key, value) in rows {
-            if key <= last {
-                return Err(LoadError::Order);
-            }
-            if !value.is_empty() {
-                loading.on_row(&key, value)?;
-            }
-            last = key;
+            reader.row(&key, &value, &mut counts)?;
+            counts.drain(..).try_for_each(|stored| loading.take(stored))?;
         }
-        loading.finish().map(Some)
+        reader.end(&mut counts)?;
+        counts.drain(..).try_for_each(|stored| loading.take(stored))?;
+        loading.finish()
     }
+}
+
+fn key_of(tag: u8, block: u32, side: u8) -> Vec<u8> {
+    let mut key = vec![tag];
+    key.extend(block.to_be_bytes());
+    key.push(side);
+    key
 }
 
 fn queue_key(guard: u32, block: u64, side: u8) -> Vec<u8> {
@@ -317,4 +312,35 @@ fn put_varint(mut value: u64, into: &mut Vec<u8>) {
         value >>= 7;
     }
     into.push(value as u8);
+}
+
+fn get<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
+}
+
+fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn malformed(key: &[u8], what: &'static str) -> LoadError {
+    LoadError::Malformed { key: key.to_vec(), what }
+}
+
+/// The block (or, for a queue, the guard) of a key of at least 5 bytes.
+fn block_of(key: &[u8]) -> u32 {
+    u32::from_be_bytes([key[1], key[2], key[3], key[4]])
+}
+
+fn queue_block_of(key: &[u8]) -> Result<u64, LoadError> {
+    let number = key.get(5..13).and_then(|number| number.try_into().ok());
+    number.map(u64::from_be_bytes).ok_or(malformed(key, "unknown key"))
 }

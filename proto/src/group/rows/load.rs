@@ -1,31 +1,67 @@
 //! From the rows of a checkpoint to the group that made them: what counts of them, and whether it belongs together.
 
-use super::*;
+use super::read::{Kind, Stored};
+use super::{
+    BUCKETS, COMPONENTS, LoadError, META, Meta, NAMES, NAMES_BYTES_MAX, NAMES_PER_BLOCK, QUEUE, QueueRow, STREAMS,
+    block_of, get, get_varint, key_of, malformed, queue_block_of,
+};
+use crate::group::cells::{COMPONENTS_PER_BLOCK, Cells, Component};
+use crate::group::generations::Generations;
+use crate::group::guard::Guard;
+use crate::group::queue::Queue;
+use crate::group::series::Series;
+use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream, Streams};
+use crate::group::{Group, GroupConfig};
+use crate::ids::GroupId;
+use crate::limits::{COMPONENT_MAX, LANES_MAX};
+use crate::series::Row as Buckets;
+use crate::table::CellTable;
 
 /// Room for so many slots or components is made without evidence that there are any.
 const ROOM_MIN: usize = 1 << 16;
 
-/// A group being loaded.
-pub(super) struct Loading {
+/// A group being put together from what a [`RowReader`](super::RowReader) says, in its order.
+#[derive(Debug)]
+pub struct Loading {
+    config: GroupConfig,
+    begun: Option<Box<Begun>>,
+}
+
+impl Loading {
+    /// Of nothing yet.
+    pub fn new(config: GroupConfig) -> Loading {
+        Loading { config, begun: None }
+    }
+
+    /// Takes over what counts.
+    pub fn take(&mut self, stored: Stored) -> Result<(), LoadError> {
+        match (stored.0, &mut self.begun) {
+            (Kind::Closing(meta), begun) => *begun = Some(Box::new(Begun::new(self.config, *meta)?)),
+            (Kind::Block { key, content }, Some(begun)) => begun.on_block(&key, &content)?,
+            (Kind::Buckets { number, side, row }, Some(begun)) => begun.on_buckets(number, side, row)?,
+            (Kind::Leftover { key }, Some(begun)) => begun.on_leftover(&key)?,
+            (_, None) => debug_assert!(false, "a reader begins with what completes a checkpoint"),
+        }
+        Ok(())
+    }
+
+    /// The group; `None` if no checkpoint was ever completed.
+    pub fn finish(self) -> Result<Option<Group>, LoadError> {
+        self.begun.map(|begun| begun.finish()).transpose()
+    }
+}
+
+/// Of a checkpoint that was completed.
+#[derive(Debug)]
+struct Begun {
     meta: Meta,
     group: Group,
-    /// The best row so far of the block that is being read: (key, checkpoint, content).
-    best: Option<(Vec<u8>, u64, Vec<u8>)>,
     /// Room was made for so many slots and components.
     roomy: (usize, usize),
 }
 
-impl Loading {
-    pub fn new(config: GroupConfig, meta: &[u8]) -> Result<Loading, LoadError> {
-        let closing = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
-        let mut meta = match meta.split_first() {
-            Some((&FORMAT, rest)) => closing(rest)?,
-            Some((&other, rest)) => {
-                let lacks = BEFORE.into_iter().find(|before| before.0 == other).ok_or(LoadError::Format(other))?;
-                closing(&[rest, lacks.1].concat())?
-            }
-            None => return Err(malformed(&[META], "empty")),
-        };
+impl Begun {
+    fn new(config: GroupConfig, mut meta: Meta) -> Result<Begun, LoadError> {
         let config = adopted(config, meta.group);
         if meta.group != config.id {
             return Err(LoadError::Foreign { found: meta.group, expected: config.id });
@@ -47,27 +83,7 @@ impl Loading {
         let mut series = Series::new(&config, meta.applied.0);
         let spaces = series.load_spaces(meta.clock, std::mem::take(&mut meta.series));
         spaces.ok_or(malformed(&[META], "the terms of a series are out of bounds"))?;
-        Ok(Loading { meta, group: Group { cells, series, ..Group::new(config) }, best: None, roomy: (0, 0) })
-    }
-
-    pub fn on_row(&mut self, key: &[u8], value: Vec<u8>) -> Result<(), LoadError> {
-        let mut content = &value[..];
-        let number = get_varint(&mut content).ok_or(malformed(key, "no checkpoint number"))?;
-        if !matches!((key.len(), key.last()), (6 | 14, Some(0 | 1))) {
-            return Err(malformed(key, "unknown key"));
-        }
-        let block_is = |best: &(Vec<u8>, u64, Vec<u8>)| best.0[..best.0.len() - 1] == key[..key.len() - 1];
-        if !self.best.as_ref().is_some_and(block_is) {
-            self.flush()?;
-        }
-        if number > self.meta.number {
-            return self.on_leftover(key);
-        }
-        if self.best.as_ref().is_none_or(|best| best.1 < number) {
-            let content = content.to_vec();
-            self.best = Some((key.to_vec(), number, content));
-        }
-        Ok(())
+        Ok(Begun { meta, group: Group { cells, series, ..Group::new(config) }, roomy: (0, 0) })
     }
 
     /// A row of a checkpoint that was not completed: its block is written again by the next one, which has the same number.
@@ -88,18 +104,16 @@ impl Loading {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), LoadError> {
-        let Some((key, _, content)) = self.best.take() else { return Ok(()) };
-        let (block, side) = (block_of(&key), key[key.len() - 1]);
+    fn on_block(&mut self, key: &[u8], content: &[u8]) -> Result<(), LoadError> {
+        let (block, side) = (block_of(key), key[key.len() - 1]);
         let loaded = match key[0] {
-            NAMES => self.on_names(&content, block, side),
-            COMPONENTS => self.on_components(&content, block, side),
-            STREAMS => self.on_streams(&content, block, side),
-            BUCKETS => self.on_buckets(&content, block, side),
-            QUEUE if key.len() == 14 => self.on_queue(&content, &key),
+            NAMES => self.on_names(content, block, side),
+            COMPONENTS => self.on_components(content, block, side),
+            STREAMS => self.on_streams(content, block, side),
+            QUEUE if key.len() == 14 => self.on_queue(content, key),
             _ => Err("unknown tag"),
         };
-        loaded.map_err(|what| malformed(&key, what))
+        loaded.map_err(|what| malformed(key, what))
     }
 
     fn on_names(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
@@ -157,16 +171,14 @@ impl Loading {
         Ok(())
     }
 
-    fn on_buckets(&mut self, content: &[u8], number: u32, side: u8) -> Result<(), &'static str> {
-        let pieces: Vec<Buckets> = get(content).ok_or("not a row of buckets")?;
-        let row = Buckets::from_buckets(pieces.iter().flat_map(Buckets::buckets));
+    fn on_buckets(&mut self, number: u32, side: u8, row: Buckets) -> Result<(), LoadError> {
+        let wrong = |what| LoadError::Malformed { key: key_of(BUCKETS, number, side), what };
         // An unfinished checkpoint may have known of a component that was not there yet when the next one was made.
         if number >= self.group.cells.len() {
-            return if row.is_empty() { Ok(()) } else { Err("buckets of a component that is not there") };
+            return if row.is_empty() { Ok(()) } else { Err(wrong("buckets of a component that is not there")) };
         }
-        let most = row.buckets().map(|(_, value)| value).max().unwrap_or_default();
-        if most > self.group.cells.component(number).value {
-            return Err("a bucket holds more than its component");
+        if row.most() > self.group.cells.component(number).value {
+            return Err(wrong("a bucket holds more than its component"));
         }
         self.group.series.load_row(number, side, row);
         Ok(())
@@ -184,11 +196,9 @@ impl Loading {
         guard.queue.load_block(block, row.first_pos, row.items)
     }
 
-    pub fn finish(mut self) -> Result<Group, LoadError> {
-        self.flush()?;
-        let mut group = self.group;
+    fn finish(self) -> Result<Group, LoadError> {
+        let Begun { mut group, meta, .. } = self;
         group.cells.names_loaded();
-        let meta = self.meta;
         complete("names", group.cells.table.len().into(), meta.slots.into())?;
         group.cells.table.index_loaded().map_err(|_| malformed(&[NAMES], "a name is given twice"))?;
         complete("components", group.cells.len().into(), meta.components.into())?;
@@ -281,41 +291,10 @@ fn complete(what: &'static str, have: u64, expected: u64) -> Result<(), LoadErro
     if have == expected { Ok(()) } else { Err(LoadError::Incomplete { what, have, expected }) }
 }
 
-fn malformed(key: &[u8], what: &'static str) -> LoadError {
-    LoadError::Malformed { key: key.to_vec(), what }
-}
-
-/// The block (or, for a queue, the guard) of a key of at least 5 bytes.
-fn block_of(key: &[u8]) -> u32 {
-    u32::from_be_bytes([key[1], key[2], key[3], key[4]])
-}
-
-fn queue_block_of(key: &[u8]) -> Result<u64, LoadError> {
-    let number = key.get(5..13).and_then(|number| number.try_into().ok());
-    number.map(u64::from_be_bytes).ok_or(malformed(key, "unknown key"))
-}
-
 /// A replica learns its group's incarnation from the log (see [`crate::node::NodeCore::replica`]).
 fn adopted(config: GroupConfig, found: GroupId) -> GroupConfig {
     let incarnation = if config.id.incarnation == 0 { found.incarnation } else { config.id.incarnation };
     GroupConfig { id: GroupId { incarnation, ..config.id }, ..config }
-}
-
-fn get<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
-}
-
-fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 fn get_component(bytes: &mut &[u8]) -> Option<Component> {
