@@ -413,7 +413,7 @@ impl Loaded {
         if slot >= self.view.cells() || usize::from(valve) >= self.view.valves().len() {
             return Err(malformed(key, &"buckets of an unknown cell or valve"));
         }
-        let row = Row::from_buckets(pieces.iter().flat_map(Row::buckets));
+        let row = Row::of_pieces(pieces);
         let loaded = self.view.load_row(number, slot, valve, row);
         loaded.then_some(()).ok_or(malformed(key, &"rows before it are missing, or it is there twice"))
     }

@@ -92,6 +92,19 @@ impl Row {
         Row { buckets }
     }
 
+    /// The row of these pieces, merged.
+    pub fn of_pieces(pieces: impl IntoIterator<Item = Row>) -> Row {
+        let mut pieces = pieces.into_iter();
+        let first = pieces.next().unwrap_or_default();
+        match pieces.next() {
+            None => first,
+            Some(second) => {
+                let all = [first, second].into_iter().chain(pieces).flat_map(|piece| piece.buckets);
+                Row::from_buckets(all.map(|(key, value)| (key.bucket(), value)))
+            }
+        }
+    }
+
     /// A row of buckets in order, each with a value above 0.
     pub(super) fn of_ascending(buckets: Vec<(Key, u64)>) -> Row {
         debug_assert!(buckets.is_sorted_by(|a, b| a.0 < b.0) && buckets.iter().all(|&(_, value)| value > 0));

@@ -122,16 +122,20 @@ impl RowReader {
     /// The pieces of a row, merged.
     fn buckets(&mut self) -> Option<Buckets> {
         let mut rest = &self.content[..];
-        let pieces = get_varint(&mut rest)?;
-        let mut merged = Buckets::default();
-        for piece in 0..pieces {
+        let count = get_varint(&mut rest)?;
+        let mut first = None;
+        let mut others = Vec::new();
+        for _ in 0..count {
             let length = usize::try_from(get_varint(&mut rest)?).ok()?;
             let (bytes, behind) = rest.split_at_checked(length)?;
-            let row = self.decoder.decode(bytes).ok()?;
+            let piece = self.decoder.decode(bytes).ok()?;
             rest = behind;
-            merged = if piece == 0 { row } else { Buckets::from_buckets(merged.buckets().chain(row.buckets())) };
+            match first {
+                None => first = Some(piece),
+                Some(_) => others.push(piece),
+            }
         }
-        rest.is_empty().then_some(merged)
+        rest.is_empty().then(|| Buckets::of_pieces(first.into_iter().chain(others)))
     }
 }
 
