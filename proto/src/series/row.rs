@@ -53,6 +53,16 @@ impl Visitor<'_> for Encoded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(u64);
 
+/// The buckets that hold a time, as far as they are kept. Where many rows are added to at one time, they are looked up once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places(Vec<Key>);
+
+impl Places {
+    pub fn of(horizon: &Horizon, event: UnixTime) -> Places {
+        Places(kept_buckets(horizon, event).map(Key::from).collect())
+    }
+}
+
 /// A bucket would hold more than [`COMPONENT_MAX`]. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bucket {} of {} holds {value}: {delta} more would pass {COMPONENT_MAX}", bucket.index, bucket.granularity)]
@@ -147,24 +157,27 @@ impl Row {
     /// that [`SeriesState::admit`](super::SeriesState::admit) said to be bucketed; the values of those buckets must be here, not in a
     /// piece elsewhere. Error: one of them would be too large; nothing was changed.
     pub fn add(&mut self, horizon: &Horizon, event: UnixTime, delta: u64) -> Result<usize, BucketFull> {
+        self.add_to(&Places::of(horizon, event), delta)
+    }
+
+    /// The same to the buckets of a time that were looked up before.
+    pub(crate) fn add_to(&mut self, Places(places): &Places, delta: u64) -> Result<usize, BucketFull> {
         if delta == 0 {
             return Ok(0);
         }
-        for bucket in kept_buckets(horizon, event) {
-            let value = self.get(bucket);
+        for &key in places {
+            let value = self.find(key).map_or(0, |at| self.buckets[at].1);
             if delta > COMPONENT_MAX.saturating_sub(value) {
-                return Err(BucketFull { bucket, value, delta });
+                return Err(BucketFull { bucket: key.bucket(), value, delta });
             }
         }
-        let mut touched = 0;
-        for bucket in kept_buckets(horizon, event) {
-            match self.find(bucket.into()) {
+        for &key in places {
+            match self.find(key) {
                 Ok(at) => self.buckets[at].1 += delta,
-                Err(at) => self.buckets.insert(at, (bucket.into(), delta)),
+                Err(at) => self.buckets.insert(at, (key, delta)),
             }
-            touched += 1;
         }
-        Ok(touched)
+        Ok(places.len())
     }
 
     /// Raises each bucket that is kept to at least what the other row has, and says whether anything changed.
