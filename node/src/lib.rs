@@ -9,6 +9,7 @@ mod host;
 mod log;
 mod neighbours;
 mod node;
+mod recovery;
 mod storage;
 
 pub use host::{GroupStatus, Role};

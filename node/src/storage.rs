@@ -1,10 +1,11 @@
 //! The node's disk: opens the group's log, brings the core back to where it was, and persists what the core says.
 
+use crate::recovery::Disk;
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
     Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Recovered, Row,
 };
@@ -16,7 +17,7 @@ use tidemark_proto::node::{NodeConfig, NodeCore, RecoverError};
 use tokio::sync::Notify;
 
 /// The table of the core's checkpoint rows.
-const ROWS: &str = "rows";
+pub(crate) const ROWS: &str = "rows";
 /// The table of what the shell itself keeps.
 const META: &str = "meta";
 const INCARNATION: &[u8] = b"incarnation";
@@ -212,6 +213,7 @@ pub fn open(
     config: impl FnOnce(GroupId) -> NodeConfig,
     nonce: u64,
 ) -> Result<(Storage, NodeCore), StartError> {
+    let begun = Instant::now();
     make_dir(options.dir)?;
     must_not_be_there(shared_name(options))?;
     let path = options.dir.join(LOG_FILE);
@@ -223,7 +225,9 @@ pub fn open(
     let log_options = LocalLogOptions { flush_delay, rows, kept: &[META], ..LocalLogOptions::new(identity) };
     let (log, recovered) = LocalLog::open(path.as_path(), log_options, move |event| reporter.on_event(event))?;
     let group = GroupId { dc: options.dc, group: options.group, incarnation: incarnation(&log, &recovered, &path)? };
-    let core = recover(&log, &recovered, config(group), nonce, &path)?;
+    let opened_ms = begun.elapsed().as_millis() as u64;
+    let disk = Disk { log: &log, recovered: &recovered, path: &path, opened_ms };
+    let core = disk.recover(config(group), nonce)?;
     progress.durable.store(recovered.last, Ordering::Release);
     Ok((Storage { log, progress }, core))
 }
@@ -252,23 +256,6 @@ fn found_directory(log: &LocalLog) -> Result<u32, SubmitError> {
     // The first log entry is behind it in the writer's order, so nothing can be durable without it.
     log.keep(vec![row])?;
     Ok(incarnation)
-}
-
-fn recover(
-    log: &LocalLog,
-    recovered: &Recovered,
-    config: NodeConfig,
-    nonce: u64,
-    path: &Path,
-) -> Result<NodeCore, StartError> {
-    let mut rows = Vec::new();
-    log.scan(ROWS, |key, value| rows.push((key.to_vec(), value.to_vec())))?;
-    let entries: Vec<_> = recovered
-        .entries_after(recovered.applied)?
-        .map(|entry| entry.map(|(index, bytes)| (LogIndex(index), bytes.to_vec())))
-        .collect::<Result<_, _>>()?;
-    NodeCore::recover(config, nonce, rows, entries)
-        .map_err(|source| StartError::Recover { path: path.display().to_string(), source })
 }
 
 /// The core's checkpoint rows as the log's: an empty value deletes.

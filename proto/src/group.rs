@@ -25,7 +25,7 @@ mod tests;
 
 pub use guard::Guard;
 pub use lease::Leased;
-pub use rows::{LoadError, Row};
+pub use rows::{LoadError, Loading, Row, RowReader, Stored};
 
 use crate::hash::name_hash;
 use crate::ids::{CellId, ClientId, CounterName, GroupId, Half, LogIndex, Start};

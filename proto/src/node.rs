@@ -19,7 +19,7 @@ mod tests;
 
 pub use checkpoint::CheckpointPart;
 pub use commit::{COMMIT_BYTES_SHARED, COMMIT_INTERVAL_MIN};
-pub use recover::RecoverError;
+pub use recover::{ReadEntry, RecoverError, Recovery, Replay};
 
 use crate::client::CLIENT_COUNTERS_MAX;
 use crate::group::{Effect, Group, GroupConfig};

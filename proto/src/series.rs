@@ -31,6 +31,7 @@ mod window;
 
 pub use granularity::{BucketId, Granularity, NoBucket, NoGranularity, TimeOutOfRange, Unit, UnixTime};
 pub use policy::{Admission, BadPolicy, Horizon, Kept, NotAdmitted, OutOfRange, Retention, SeriesPolicy, SeriesState};
+pub(crate) use row::Places;
 pub use row::{BucketFull, Row};
 pub use totals::Totals;
 pub use window::{Answer, Cover, ErrorNotAttainable, NoCover, Run, Window, WindowEmpty};

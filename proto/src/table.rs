@@ -227,36 +227,36 @@ impl CellTable {
 
     /// Makes room for `slots` cells with names of `bytes` altogether.
     pub fn reserve(&mut self, slots: usize, bytes: usize) {
-        self.offsets.reserve_exact(slots);
-        self.names.reserve_exact(bytes);
+        self.reserve_records(slots, bytes);
         if self.index.capacity() - self.index.len() < slots {
             self.index_all(self.index.len() + slots).expect("each name is there once");
         }
     }
 
-    /// Appends records as made by [`CellTable::records`]. Errors leave what was good before the bad one.
-    pub fn push_records(&mut self, mut records: &[u8]) -> Result<(), BadNames> {
-        let mut next: Vec<(&[u8], u64)> = Vec::with_capacity(TOGETHER);
+    /// The same for what [`CellTable::load_records`] appends.
+    pub fn reserve_records(&mut self, slots: usize, bytes: usize) {
+        self.offsets.reserve_exact(slots);
+        self.names.reserve_exact(bytes);
+    }
+
+    /// Appends records as made by [`CellTable::records`], which are not found before [`CellTable::index_loaded`]: an index that is made at
+    /// once is never made anew while it grows. Errors leave what was good before the bad one.
+    pub fn load_records(&mut self, mut records: &[u8]) -> Result<(), BadNames> {
         while !records.is_empty() {
-            next.clear();
-            while next.len() < TOGETHER
-                && let Some((record, rest)) = split_record(records)
-                && check(record, &self.namespaces).is_some()
-            {
-                next.push((record, bytes_hash(self.seed, record)));
-                records = rest;
-            }
-            std::hint::black_box(next.iter().filter(|&&(_, hash)| self.index.find(hash, |_| true).is_some()).count());
-            let bad = |table: &CellTable| BadNames { slot: table.len() };
-            for &(record, hash) in &next {
-                let is_new = self.intern_hashed(record, hash).is_ok_and(|(_, is_new)| is_new);
-                is_new.then_some(()).ok_or(bad(self))?;
-            }
-            if next.len() < TOGETHER && !records.is_empty() {
-                return Err(bad(self));
-            }
+            let bad = BadNames { slot: self.len() };
+            let (record, rest) = split_record(records).ok_or(bad)?;
+            check(record, &self.namespaces).ok_or(bad)?;
+            room(self.offsets.len(), self.names.len() + record.len()).map_err(|_| bad)?;
+            self.offsets.push(self.names.len() as u32);
+            self.names.extend_from_slice(record);
+            records = rest;
         }
         Ok(())
+    }
+
+    /// Makes the index of what was loaded. Error: a name is there twice.
+    pub fn index_loaded(&mut self) -> Result<(), BadNames> {
+        self.index_all(self.offsets.len())
     }
 
     /// A table of all records of another, as made by [`CellTable::records`]: nothing is copied, and the index is made at once.
@@ -548,8 +548,9 @@ mod tests {
             }
             let mut loaded = CellTable::with_namespaces(!seed, table.namespaces().to_vec());
             let half = table.len() / 2;
-            loaded.push_records(table.records(0, half)).unwrap();
-            loaded.push_records(table.records(half, table.len())).unwrap();
+            loaded.load_records(table.records(0, half)).unwrap();
+            loaded.load_records(table.records(half, table.len())).unwrap();
+            loaded.index_loaded().unwrap();
             let at_once = CellTable::from_records(seed, table.namespaces().to_vec(), table.records(0, table.len()).to_vec());
             let at_once = at_once.unwrap();
             let mut appended = CellTable::new(!seed);
@@ -593,7 +594,7 @@ mod tests {
         #[test]
         fn bytes_that_are_no_names_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let mut table = CellTable::with_namespaces(0, vec!["a".into()]);
-            let pushed = table.push_records(&bytes);
+            let pushed = table.load_records(&bytes).and_then(|()| table.index_loaded());
             (0..table.len()).for_each(|slot| drop(table.name(slot)));
             let at_once = CellTable::from_records(0, vec!["a".into()], bytes);
             prop_assert_eq!(at_once.map(|at_once| at_once.len()), pushed.map(|()| table.len()));
@@ -609,7 +610,7 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] = value;
             let mut pushed = CellTable::with_namespaces(0, table.namespaces().to_vec());
-            let result = pushed.push_records(&bytes);
+            let result = pushed.load_records(&bytes).and_then(|()| pushed.index_loaded());
             (0..pushed.len()).for_each(|slot| drop(pushed.name(slot)));
             let at_once = CellTable::from_records(0, table.namespaces().to_vec(), bytes);
             prop_assert_eq!(at_once.is_ok(), result.is_ok());

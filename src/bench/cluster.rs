@@ -192,6 +192,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// What a node has said so far, in all its starts.
+    ///
+    /// # Errors
+    /// Its log cannot be read.
+    pub fn node_log(&self, number: usize) -> Result<String, BenchError> {
+        let path = self.folder.0.join(format!("{}.log", node_name(number)));
+        std::fs::read_to_string(&path).map_err(BenchError::io(path.display().to_string()))
+    }
+
     /// An error if a process has ended by itself.
     ///
     /// # Errors

@@ -121,6 +121,11 @@ pub const BENCHES: &[Bench] = &[
         run: slots::run,
     },
     Bench {
+        name: "recovery-series",
+        about: "the same counters without levels: kill -9 under load, start to first answer, and what takes how long",
+        run: series::recovery,
+    },
+    Bench {
         name: "postgres",
         about: "PostgreSQL beside it: 1,000,000 counters with minutes, hours and days, batched upserts",
         run: postgres::run,

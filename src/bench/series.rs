@@ -53,9 +53,14 @@ const PROBE_EVERY: Duration = Duration::from_millis(50);
 /// Under load before everything is killed, and in all.
 const LOADED: Duration = Duration::from_secs(10);
 const KILLED_S: f64 = 60.0;
+/// Kills in one run of `recovery-series`, and the rate that a share of is counted meanwhile.
+const KILLS: usize = 2;
+const RATE_WHILE_KILLED_PER_S: f64 = 100_000.0;
 /// Between two looks at a sum.
 const SETTLE: Duration = Duration::from_secs(10);
 const CAUGHT_UP: Duration = Duration::from_secs(300);
+/// In the line in which a node says what its start has read.
+const RECOVERED: &str = "recovered from its disk";
 /// What names of a load begin with.
 const LEAVES: &str = "tenant-";
 /// Counters of a page while all are summed up.
@@ -81,6 +86,27 @@ pub fn hierarchy(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let (written, memory_gib) = (Some(100.0), Some(12.0));
     let promise = Promise { must_per_s: Some(100_000.0), aim_per_s: Some(300_000.0), written, memory_gib };
     run(plan, &promise, true)
+}
+
+/// `recovery-series`: kills the node and the aggregator under load, again and again.
+pub fn recovery(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
+    let mut series = Series::start(plan, plan.size_or(COUNTERS))?;
+    let mut so_far = SoFar::default();
+    so_far.add([series.found()?]);
+    series.catch_up()?;
+    // A store that was only filled is in better order than one in use.
+    let most = series.under_load(plan.seconds_or(LOAD_S), None)?;
+    so_far.add(most.samples("", &Promise::default()));
+    series.catch_up()?;
+    for _ in 0..KILLS {
+        let task = series.task(steady(plan.rate_or(RATE_WHILE_KILLED_PER_S)), KILLED_S);
+        let (report, more) = killed(&mut series.cluster, task)?;
+        so_far.add(more);
+        series.counted += report.acknowledged;
+        series.catch_up()?;
+    }
+    so_far.add(series.sums()?);
+    Ok(so_far.0)
 }
 
 fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, BenchError> {
@@ -494,11 +520,31 @@ fn killed(cluster: &mut Cluster, task: LoadTask) -> Result<(LoadReport, Vec<Samp
     let report = child.wait_loaded(PATIENCE)?;
     node::check(&report)?;
     let promised = |name: &str| Asked::cost(name, "s").must(30.0).aim(10.0);
-    let samples = vec![
+    let mut samples = vec![
         promised("both killed under load: start to the node's first durable answer").is(node),
         promised("both killed under load: start to the aggregator's first read").is(aggregator),
     ];
+    samples.extend(phases(cluster)?);
     Ok((report, samples))
+}
+
+/// What the node says of its last start: what it read, and how long that took.
+fn phases(cluster: &Cluster) -> Result<Vec<Sample>, BenchError> {
+    let log = cluster.node_log(0)?;
+    let last = log.lines().rfind(|line| line.contains(RECOVERED)).unwrap_or_default();
+    let said =
+        |key: &str| last.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok());
+    let sample = |(key, name, unit): (&str, &str, &str)| {
+        said(key).map(|value: f64| Asked::cost(format!("the node's start: {name}"), unit).is(value))
+    };
+    let phases = [
+        ("opened_ms", "until its log was open", "ms"),
+        ("rows_ms", "its checkpoint", "ms"),
+        ("entries_ms", "its log behind it", "ms"),
+        ("rows", "rows read", ""),
+        ("entry_bytes", "bytes of the log read", "B"),
+    ];
+    Ok(phases.into_iter().filter_map(sample).collect())
 }
 
 /// The sum once it is `wanted`, or else does not change any more: behind a walk of the feed a view is not there in the order of the log.

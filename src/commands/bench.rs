@@ -69,7 +69,7 @@ fn millis(text: &str) -> Result<Duration, String> {
 
 pub fn run(args: BenchArgs) -> Outcome {
     match args.name.as_deref() {
-        None => BENCHES.iter().for_each(|bench| println!("{:<14}{}", bench.name, bench.about)),
+        None => BENCHES.iter().for_each(|bench| println!("{:<16}{}", bench.name, bench.about)),
         Some(REPORT) => print!("{}", report::table(&report::read(&args.files)?)),
         Some(name) => measure(name, &args)?,
     }

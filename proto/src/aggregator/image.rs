@@ -66,10 +66,11 @@ impl ImageReader {
     }
 
     pub fn finish(mut self) -> Result<ViewImage, RowError> {
-        let loaded = match self.loaded {
+        let mut loaded = match self.loaded {
             Some(loaded) => loaded,
             None => Loaded::new(&self.config, ShardId::FIRST, &mut self.head)?,
         };
+        loaded.end()?;
         let view = View::of_shards(self.config.own, vec![loaded.cells], Ranges::whole());
         Ok(ViewImage { cursors: loaded.cursors.into_iter().collect(), view })
     }

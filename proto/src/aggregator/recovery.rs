@@ -106,11 +106,12 @@ impl Recovery {
 
     /// What was on disk; `None` if there was no row.
     fn loaded(mut self) -> Result<Option<Loaded>, RowError> {
-        let loaded = match self.loaded {
+        let mut loaded = match self.loaded {
             None if self.head.is_empty() => return Ok(None),
             None => Loaded::new(&self.config, self.shard, &mut self.head)?,
             Some(loaded) => loaded,
         };
+        loaded.end()?;
         match loaded.cuts == self.config.ranges.cuts() {
             true => Ok(Some(loaded)),
             false => Err(loaded.is_cut_elsewhere()),
@@ -235,9 +236,14 @@ impl Loaded {
         if slot >= self.cells.len() || usize::from(valve) >= self.cells.valves().len() {
             return Err(malformed(key, &"buckets of an unknown cell or valve"));
         }
-        let row = Row::from_buckets(pieces.iter().flat_map(Row::buckets));
+        let row = Row::of_pieces(pieces);
         let loaded = self.cells.load_row(number, slot, valve, row);
         loaded.then_some(()).ok_or(malformed(key, &"rows before it are missing, or it is there twice"))
+    }
+
+    /// There are no more rows: names are found from here on.
+    pub(super) fn end(&mut self) -> Result<(), RowError> {
+        self.cells.names_loaded().map_err(|error| malformed(&[NAMES], &error))
     }
 
     fn build(self, config: &AggregatorConfig) -> (Cells, Shard) {

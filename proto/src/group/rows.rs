@@ -5,18 +5,22 @@
 //! `META`'s number counts. So rows may reach the disk in any number of steps before `META` does; what an unfinished checkpoint
 //! left is not seen. An empty value deletes the row.
 
-use crate::group::cells::{COMPONENTS_PER_BLOCK, Cells, Component};
-use crate::group::generations::{Generations, Present};
+mod load;
+mod read;
+
+pub use load::Loading;
+pub use read::{RowReader, Stored};
+
+use crate::group::cells::COMPONENTS_PER_BLOCK;
+use crate::group::generations::Present;
 use crate::group::guard::Guard;
 use crate::group::lease::Tenure;
-use crate::group::queue::{POSITIONS_PER_BLOCK, Queue, Queued};
-use crate::group::series::{SavedRow, Series, Space};
-use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream, Streams};
+use crate::group::queue::{POSITIONS_PER_BLOCK, Queued};
+use crate::group::series::{SavedRow, Space};
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
-use crate::limits::{COMPONENT_MAX, LANES_MAX, NAME_BYTES_MAX};
-use crate::series::{Row as Buckets, UnixTime};
-use crate::table::CellTable;
+use crate::limits::NAME_BYTES_MAX;
+use crate::series::UnixTime;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +41,6 @@ const BUCKETS: u8 = 5;
 const NAMES_PER_BLOCK: u32 = 256;
 /// Most bytes of a block of names.
 const NAMES_BYTES_MAX: usize = NAMES_PER_BLOCK as usize * NAME_BYTES_MAX;
-/// Room for so many slots or components is made without evidence that there are any.
-const ROOM_MIN: usize = 1 << 16;
 
 /// Why rows are not a checkpoint of this group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +92,7 @@ impl Saved {
 }
 
 /// The row that completes a checkpoint.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Meta {
     group: GroupId,
     lanes: u8,
@@ -195,10 +197,7 @@ impl Group {
         let mut value = Vec::new();
         put_varint(self.saved.number, &mut value);
         fill(&mut value);
-        let mut key = vec![tag];
-        key.extend(block.to_be_bytes());
-        key.push(side);
-        (key, value)
+        (key_of(tag, block, side), value)
     }
 
     fn put_components(&self, block: u32, value: &mut Vec<u8>) {
@@ -277,24 +276,22 @@ impl Group {
     /// The group of a checkpoint's rows, given in the order of their keys; `None` if no checkpoint was ever completed. The feed
     /// reaches back to the checkpoint. Errors: [`LoadError`]; never panics.
     pub fn load(config: GroupConfig, rows: impl IntoIterator<Item = Row>) -> Result<Option<Group>, LoadError> {
-        let mut rows = rows.into_iter();
-        let Some((key, value)) = rows.next() else { return Ok(None) };
-        if key != [META] {
-            return Ok(None);
-        }
-        let mut loading = Loading::new(config, &value)?;
-        let mut last = key;
+        let (mut reader, mut loading, mut counts) = (RowReader::default(), Loading::new(config), Vec::new());
         for (key, value) in rows {
-            if key <= last {
-                return Err(LoadError::Order);
-            }
-            if !value.is_empty() {
-                loading.on_row(&key, value)?;
-            }
-            last = key;
+            reader.row(&key, &value, &mut counts)?;
+            counts.drain(..).try_for_each(|stored| loading.take(stored))?;
         }
-        loading.finish().map(Some)
+        reader.end(&mut counts)?;
+        counts.drain(..).try_for_each(|stored| loading.take(stored))?;
+        loading.finish()
     }
+}
+
+fn key_of(tag: u8, block: u32, side: u8) -> Vec<u8> {
+    let mut key = vec![tag];
+    key.extend(block.to_be_bytes());
+    key.push(side);
+    key
 }
 
 fn queue_key(guard: u32, block: u64, side: u8) -> Vec<u8> {
@@ -305,307 +302,8 @@ fn queue_key(guard: u32, block: u64, side: u8) -> Vec<u8> {
     key
 }
 
-/// A replica learns its group's incarnation from the log (see [`crate::node::NodeCore::replica`]).
-fn adopted(config: GroupConfig, found: GroupId) -> GroupConfig {
-    let incarnation = if config.id.incarnation == 0 { found.incarnation } else { config.id.incarnation };
-    GroupConfig { id: GroupId { incarnation, ..config.id }, ..config }
-}
-
-/// A group being loaded.
-struct Loading {
-    meta: Meta,
-    group: Group,
-    /// The best row so far of the block that is being read: (key, checkpoint, content).
-    best: Option<(Vec<u8>, u64, Vec<u8>)>,
-    /// Room was made for so many slots and components.
-    roomy: (usize, usize),
-}
-
-impl Loading {
-    fn new(config: GroupConfig, meta: &[u8]) -> Result<Loading, LoadError> {
-        let closing = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
-        let mut meta = match meta.split_first() {
-            Some((&FORMAT, rest)) => closing(rest)?,
-            Some((&other, rest)) => {
-                let lacks = BEFORE.into_iter().find(|before| before.0 == other).ok_or(LoadError::Format(other))?;
-                closing(&[rest, lacks.1].concat())?
-            }
-            None => return Err(malformed(&[META], "empty")),
-        };
-        let config = adopted(config, meta.group);
-        if meta.group != config.id {
-            return Err(LoadError::Foreign { found: meta.group, expected: config.id });
-        }
-        if !(1..=LANES_MAX).contains(&meta.lanes) {
-            return Err(malformed(&[META], "no valves, or too many"));
-        }
-        for (number, tenure) in std::mem::take(&mut meta.tenures) {
-            let guard = meta.guards.get_mut(number as usize).ok_or(malformed(&[META], "rights of an unknown guard"))?;
-            guard.tenure = tenure;
-        }
-        for (guard, &(head, next)) in meta.guards.iter_mut().zip(&meta.queues) {
-            guard.queue = Queue::to_load(head, next);
-        }
-        let table = CellTable::with_namespaces(config.table_seed, meta.table_namespaces.clone());
-        let ring = config.ring(meta.applied.0);
-        let mut cells = Cells::new(table, ring);
-        cells.widen(meta.lanes);
-        let mut series = Series::new(&config, meta.applied.0);
-        let spaces = series.load_spaces(meta.clock, std::mem::take(&mut meta.series));
-        spaces.ok_or(malformed(&[META], "the terms of a series are out of bounds"))?;
-        Ok(Loading { meta, group: Group { cells, series, ..Group::new(config) }, best: None, roomy: (0, 0) })
-    }
-
-    fn on_row(&mut self, key: &[u8], value: Vec<u8>) -> Result<(), LoadError> {
-        let mut content = &value[..];
-        let number = get_varint(&mut content).ok_or(malformed(key, "no checkpoint number"))?;
-        if !matches!((key.len(), key.last()), (6 | 14, Some(0 | 1))) {
-            return Err(malformed(key, "unknown key"));
-        }
-        let block_is = |best: &(Vec<u8>, u64, Vec<u8>)| best.0[..best.0.len() - 1] == key[..key.len() - 1];
-        if !self.best.as_ref().is_some_and(block_is) {
-            self.flush()?;
-        }
-        if number > self.meta.number {
-            return self.on_leftover(key);
-        }
-        if self.best.as_ref().is_none_or(|best| best.1 < number) {
-            let content = content.to_vec();
-            self.best = Some((key.to_vec(), number, content));
-        }
-        Ok(())
-    }
-
-    /// A row of a checkpoint that was not completed: its block is written again by the next one, which has the same number.
-    fn on_leftover(&mut self, key: &[u8]) -> Result<(), LoadError> {
-        let block = block_of(key);
-        match key[0] {
-            NAMES => self.group.saved.names.set(block),
-            COMPONENTS => self.group.cells.dirty.set(block),
-            STREAMS => self.group.streams.dirty.set(block),
-            BUCKETS => self.group.series.load_leftover(block),
-            QUEUE if key.len() == 14 => {
-                let place = (block, queue_block_of(key)?);
-                self.group.saved.queue_dirty.insert(place);
-                self.group.saved.queue_sides.insert(place, 1 - key[13]);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), LoadError> {
-        let Some((key, _, content)) = self.best.take() else { return Ok(()) };
-        let (block, side) = (block_of(&key), key[key.len() - 1]);
-        let loaded = match key[0] {
-            NAMES => self.on_names(&content, block, side),
-            COMPONENTS => self.on_components(&content, block, side),
-            STREAMS => self.on_streams(&content, block, side),
-            BUCKETS => self.on_buckets(&content, block, side),
-            QUEUE if key.len() == 14 => self.on_queue(&content, &key),
-            _ => Err("unknown tag"),
-        };
-        loaded.map_err(|what| malformed(&key, what))
-    }
-
-    fn on_names(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
-        let table = &mut self.group.cells.table;
-        if block.checked_mul(NAMES_PER_BLOCK) != Some(table.len()) {
-            return Err("names before it are missing");
-        }
-        if let Some(more) = room(&mut self.roomy.0, table.len(), self.meta.slots) {
-            table.reserve(more, content.len().min(NAMES_BYTES_MAX) / NAMES_PER_BLOCK as usize * more);
-        }
-        table.push_records(content).map_err(|_| "a name is malformed or given twice")?;
-        self.group.saved.names.loaded(block, side);
-        Ok(())
-    }
-
-    fn on_components(&mut self, mut content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
-        self.group.cells.names_loaded();
-        let cells = &mut self.group.cells;
-        if block.checked_mul(COMPONENTS_PER_BLOCK) != Some(cells.len()) {
-            return Err("components before it are missing");
-        }
-        if let Some(more) = room(&mut self.roomy.1, cells.len(), self.meta.components) {
-            cells.reserve(more);
-        }
-        while !content.is_empty() {
-            let component = get_component(&mut content).ok_or("cut short")?;
-            let known = component.slot < cells.table.len() && component.lane < self.meta.lanes;
-            if !known || component.value > COMPONENT_MAX || cells.has(component.slot, component.lane) {
-                return Err("a component is out of bounds or given twice");
-            }
-            cells.push(component);
-        }
-        cells.dirty.loaded(block, side);
-        Ok(())
-    }
-
-    fn on_streams(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
-        let streams = &mut self.group.streams;
-        if block.checked_mul(STREAMS_PER_BLOCK) != Some(streams.numbers()) {
-            return Err("streams before it are missing");
-        }
-        let leftover = streams.dirty.clone();
-        for stream in get::<Vec<Option<Stream>>>(content).ok_or("not streams")? {
-            let wrong = |stream: &Stream| {
-                let twice = streams.find(stream.client, stream.lane).is_some();
-                stream.lane >= LANES_MAX || stream.used > self.meta.age || twice
-            };
-            if stream.as_ref().is_some_and(wrong) {
-                return Err("a stream is out of bounds or given twice");
-            }
-            streams.push(stream);
-        }
-        streams.dirty = leftover;
-        streams.dirty.loaded(block, side);
-        Ok(())
-    }
-
-    fn on_buckets(&mut self, content: &[u8], number: u32, side: u8) -> Result<(), &'static str> {
-        let pieces: Vec<Buckets> = get(content).ok_or("not a row of buckets")?;
-        let row = Buckets::from_buckets(pieces.iter().flat_map(Buckets::buckets));
-        // An unfinished checkpoint may have known of a component that was not there yet when the next one was made.
-        if number >= self.group.cells.len() {
-            return if row.is_empty() { Ok(()) } else { Err("buckets of a component that is not there") };
-        }
-        let most = row.buckets().map(|(_, value)| value).max().unwrap_or_default();
-        if most > self.group.cells.component(number).value {
-            return Err("a bucket holds more than its component");
-        }
-        self.group.series.load_row(number, side, row);
-        Ok(())
-    }
-
-    fn on_queue(&mut self, content: &[u8], key: &[u8]) -> Result<(), &'static str> {
-        let number = block_of(key);
-        let block = queue_block_of(key).map_err(|_| "unknown key")?;
-        let row = get::<QueueRow>(content).ok_or("not a queue")?;
-        let guard = self.meta.guards.get_mut(number as usize).ok_or("the queue of an unknown guard")?;
-        self.group.saved.queue_sides.insert((number, block), key[13]);
-        if row.epoch != guard.epoch || row.items.is_empty() {
-            return Ok(());
-        }
-        guard.queue.load_block(block, row.first_pos, row.items)
-    }
-
-    fn finish(mut self) -> Result<Group, LoadError> {
-        self.flush()?;
-        let mut group = self.group;
-        group.cells.names_loaded();
-        let meta = self.meta;
-        complete("names", group.cells.table.len().into(), meta.slots.into())?;
-        complete("components", group.cells.len().into(), meta.components.into())?;
-        complete("streams", group.streams.numbers().into(), meta.streams.into())?;
-        complete("queues", meta.queues.len() as u64, meta.guards.len() as u64)?;
-        group.saved.number = meta.number;
-        group.applied = meta.applied;
-        (group.boots, group.starts) = (meta.boots, meta.starts);
-        (group.confirmed, group.ever_confirmed, group.fenced_out) =
-            (meta.confirmed, meta.ever_confirmed, meta.fenced_out);
-        (group.namespaces, group.spread, group.age) = (meta.namespaces, meta.spread, meta.age);
-        group.updown = meta.updown;
-        let generations = Generations::load(meta.generations, &group.cells.table);
-        group.generations = generations.ok_or(malformed(&[META], "what began again is out of bounds"))?;
-        for (mut guard, (head, _)) in meta.guards.into_iter().zip(meta.queues) {
-            finish_queue(&mut guard.queue, head, &group.streams)?;
-            let number = group.guards.len() as u32;
-            let sound = guard_is_sound(&guard, &group.streams);
-            if guard.slot >= meta.slots || !sound || group.guard_of_slot.contains_key(&guard.slot) {
-                return Err(malformed(&[META], "an account is out of bounds"));
-            }
-            group.queued += guard.queue.open();
-            group.index_guard(guard.slot, number);
-            group.guards.push(guard);
-        }
-        if !records_are_sound(&group) {
-            return Err(malformed(&[META], "queues and records of streams differ"));
-        }
-        Ok(group)
-    }
-}
-
-fn guard_is_sound(guard: &Guard, streams: &Streams) -> bool {
-    let used = guard.spent.checked_add(guard.returned);
-    let acked = guard.acked_spent <= guard.spent && guard.acked_pos <= guard.next_pos();
-    let tenure = guard.tenure.is_sound(guard.spent, guard.next_pos(), |number| streams.holds(number));
-    used.is_some_and(|used| used <= guard.granted) && acked && tenure
-}
-
-/// Records name guards that exist and, each, the items that are queued of its batch; together all that are.
-fn records_are_sound(group: &Group) -> bool {
-    let recorded: u64 = group.streams.iter().map(|(_, stream)| stream.open()).sum();
-    let agree = |(number, stream): (u32, &Stream)| {
-        stream.records().all(|(seq, record)| queued_of(group, number, seq, record) == Some(record.open()))
-    };
-    recorded == group.queued && group.streams.iter().all(agree)
-}
-
-/// How many items of a record are queued; `None` if it speaks of others.
-fn queued_of(group: &Group, stream: u32, seq: u64, record: &Record) -> Option<u32> {
-    let mut queued = 0;
-    for part in &record.parts {
-        let guard = group.guards.get(part.guard as usize)?;
-        let end = part.first_pos.checked_add(part.indices.len() as u64)?;
-        if part.epoch != guard.epoch {
-            continue;
-        }
-        for (pos, &idx) in (part.first_pos..end).zip(&part.indices) {
-            let Some(item) = guard.queue.get_open(pos) else { continue };
-            if (item.stream, item.seq, item.idx) != (stream, seq, idx) {
-                return None;
-            }
-            queued += 1;
-        }
-    }
-    Some(queued)
-}
-
-/// How much room to make now, where `len` of `total` are read and room was made for `roomy`. A damaged file may claim anything:
-/// no more is believed than twice what is there.
-fn room(roomy: &mut usize, len: u32, total: u32) -> Option<usize> {
-    let len = len as usize;
-    let more = (total as usize).saturating_sub(len).min(len.max(ROOM_MIN));
-    (len >= *roomy && more > 0).then(|| {
-        *roomy = len + more;
-        more
-    })
-}
-
-fn finish_queue(queue: &mut Queue, head: u64, streams: &Streams) -> Result<(), LoadError> {
-    queue.advance();
-    complete("positions before the first increment without a place", queue.head(), head)?;
-    if queue.items().any(|item| !item.placed && !streams.holds(item.stream)) {
-        return Err(malformed(&[QUEUE], "a queued increment is out of bounds"));
-    }
-    Ok(())
-}
-
-fn complete(what: &'static str, have: u64, expected: u64) -> Result<(), LoadError> {
-    if have == expected { Ok(()) } else { Err(LoadError::Incomplete { what, have, expected }) }
-}
-
-fn malformed(key: &[u8], what: &'static str) -> LoadError {
-    LoadError::Malformed { key: key.to_vec(), what }
-}
-
-/// The block (or, for a queue, the guard) of a key of at least 5 bytes.
-fn block_of(key: &[u8]) -> u32 {
-    u32::from_be_bytes([key[1], key[2], key[3], key[4]])
-}
-
-fn queue_block_of(key: &[u8]) -> Result<u64, LoadError> {
-    let number = key.get(5..13).and_then(|number| number.try_into().ok());
-    number.map(u64::from_be_bytes).ok_or(malformed(key, "unknown key"))
-}
-
 fn put<T: Serialize + ?Sized>(value: &T, into: &mut Vec<u8>) {
     *into = postcard::to_extend(value, std::mem::take(into)).expect("rows hold only what postcard can encode");
-}
-
-fn get<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
 }
 
 fn put_varint(mut value: u64, into: &mut Vec<u8>) {
@@ -614,6 +312,10 @@ fn put_varint(mut value: u64, into: &mut Vec<u8>) {
         value >>= 7;
     }
     into.push(value as u8);
+}
+
+fn get<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
 }
 
 fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -629,28 +331,16 @@ fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn get_component(bytes: &mut &[u8]) -> Option<Component> {
-    let slot = u32::try_from(get_varint(bytes)?).ok()?;
-    let (&lane, rest) = bytes.split_first()?;
-    *bytes = rest;
-    Some(Component { slot, lane, value: get_varint(bytes)? })
+fn malformed(key: &[u8], what: &'static str) -> LoadError {
+    LoadError::Malformed { key: key.to_vec(), what }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The block (or, for a queue, the guard) of a key of at least 5 bytes.
+fn block_of(key: &[u8]) -> u32 {
+    u32::from_be_bytes([key[1], key[2], key[3], key[4]])
+}
 
-    #[test]
-    fn room_is_made_for_what_is_there_and_never_for_more_than_twice_that() {
-        let total = 1_000_000;
-        let (mut roomy, mut made) = (0, Vec::new());
-        for len in (0..total).step_by(256) {
-            let more = room(&mut roomy, len, total).unwrap_or(0);
-            assert!(more <= ROOM_MIN.max(len as usize) && roomy > len as usize && roomy <= total as usize);
-            made.extend((more > 0).then_some(roomy));
-        }
-        assert!(made.len() < 10 && made.last() == Some(&(total as usize)), "{made:?}");
-        let mut damaged = 0;
-        assert_eq!((room(&mut damaged, 0, u32::MAX), room(&mut damaged, 256, u32::MAX)), (Some(ROOM_MIN), None));
-    }
+fn queue_block_of(key: &[u8]) -> Result<u64, LoadError> {
+    let number = key.get(5..13).and_then(|number| number.try_into().ok());
+    number.map(u64::from_be_bytes).ok_or(malformed(key, "unknown key"))
 }

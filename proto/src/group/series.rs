@@ -11,7 +11,7 @@ use crate::limits::{NAMESPACES_MAX, ROW_BUCKETS_MAX};
 use crate::msg::{Batch, BatchError, SeriesTerms};
 use crate::numbers::Numbers;
 use crate::row_changes::{Part, RowChanges};
-use crate::series::{Admission, Horizon, Row, SeriesState, UnixTime};
+use crate::series::{Admission, Horizon, Places, Row, SeriesState, UnixTime};
 use crate::table::{CellTable, NamespacePlaces};
 use crate::teeth::{Bug, bites};
 use crate::warm;
@@ -39,6 +39,8 @@ pub(super) struct Series {
     spaces: Vec<Space>,
     /// In `spaces`.
     places: NamespacePlaces,
+    /// Where what was added last went: the rest of its entry happens at the same time mostly.
+    last: Option<((u16, UnixTime), Places)>,
     /// By number of a component; empty for those that have none.
     rows: Vec<Row>,
     /// By version of the log.
@@ -74,6 +76,7 @@ impl Series {
             clock: UnixTime::default(),
             spaces: Vec::new(),
             places: NamespacePlaces::default(),
+            last: None,
             rows: Vec::new(),
             changes: RowChanges::growing(config.ring_capacity, config.ring_per_component, version),
             dirty: Blocks::default(),
@@ -107,6 +110,7 @@ impl Series {
     /// An entry was proposed at `now`.
     pub fn advance(&mut self, now: UnixTime, cells: &Cells) {
         self.clock = self.clock.max(now);
+        self.last = None;
         for space in &mut self.spaces {
             space.state.advance(now);
         }
@@ -138,6 +142,7 @@ impl Series {
             }
         }
         self.places.forget();
+        self.last = None;
     }
 
     /// The place of the space of a slot's counter.
@@ -175,12 +180,18 @@ impl Series {
     pub fn add(&mut self, number: u32, event: Event, delta: u64, version: u64) {
         let Some((space, event)) = event else { return };
         self.set_aside(number, Some(space));
-        let horizon = self.spaces[usize::from(space)].state.horizon();
         let at = number as usize;
         if at >= self.rows.len() {
             self.rows.resize_with(at + 1, Row::default);
         }
-        let added = self.rows[at].add(horizon, event, delta);
+        let places = match &mut self.last {
+            Some((of, places)) if *of == (space, event) => places,
+            last => {
+                let places = Places::of(self.spaces[usize::from(space)].state.horizon(), event);
+                &mut last.insert(((space, event), places)).1
+            }
+        };
+        let added = self.rows[at].add_to(places, delta);
         debug_assert!(added.is_ok(), "a bucket is part of its component");
         if added.is_ok_and(|touched| touched > 0) {
             self.changes.push(version, number, Part::at(event));

@@ -7,6 +7,7 @@
 //!
 //! All numbers are varints of the least length, so a row has one encoding, and rows can be compared and hashed as bytes.
 
+use super::row::Key;
 use super::{BucketId, Granularity, Row, Totals};
 use crate::limits::{COMPONENT_MAX, ROW_BUCKETS_MAX, ROW_BYTES_MAX};
 
@@ -39,17 +40,14 @@ pub enum BadRow {
 #[error("row of {0} buckets: at most {ROW_BUCKETS_MAX} are encoded together")]
 pub struct RowTooLong(pub usize);
 
-/// Buckets of one granularity, ascending.
-type Level = (Granularity, Vec<(u32, u64)>);
-
 /// Encodes a row of at most [`ROW_BUCKETS_MAX`] buckets.
 pub fn encode(row: &Row) -> Result<Vec<u8>, RowTooLong> {
-    encode_buckets(row.buckets())
+    encode_buckets(row.ascending())
 }
 
 /// Encodes totals of at most [`ROW_BUCKETS_MAX`] buckets. They look as rows do; only whoever reads them knows which they are.
 pub fn encode_totals(totals: &Totals) -> Result<Vec<u8>, RowTooLong> {
-    encode_buckets(totals.buckets())
+    encode_buckets(totals.ascending())
 }
 
 /// About the most bytes that a row takes: a bucket of a few hundred, next to the one before it, takes three.
@@ -58,21 +56,22 @@ pub fn size_max(row: &Row) -> usize {
     1 + 8 + row.buckets().map(|(_, value)| value_bytes(value)).sum::<usize>()
 }
 
-fn encode_buckets(buckets: impl ExactSizeIterator<Item = (BucketId, u64)>) -> Result<Vec<u8>, RowTooLong> {
+fn encode_buckets(buckets: &[(Key, u64)]) -> Result<Vec<u8>, RowTooLong> {
     if buckets.len() > ROW_BUCKETS_MAX {
         return Err(RowTooLong(buckets.len()));
     }
     let mut bytes = vec![ROW_VERSION];
-    let mut finer = None;
-    for level in levels(buckets) {
-        let (granularity, buckets) = &level;
-        let mut expected = Expected::within(*granularity, finer.as_ref());
+    let (mut finer, mut start) = (None, 0);
+    for level in buckets.chunk_by(|a, b| a.0.granularity() == b.0.granularity()) {
+        let granularity = level[0].0.granularity();
+        let mut expected = Expected::within(granularity, finer);
         put(&mut bytes, u128::from(granularity.code()));
-        put(&mut bytes, buckets.len() as u128);
-        let mut next = expected.first();
-        for (at, &(index, value)) in buckets.iter().enumerate() {
+        put(&mut bytes, level.len() as u128);
+        let mut next = expected.first(buckets);
+        for (at, &(key, value)) in level.iter().enumerate() {
+            let index = key.index();
             let gap = i64::from(index) - i64::from(next);
-            let difference = zigzag(value.wrapping_sub(expected.value(index)) as i64);
+            let difference = zigzag(value.wrapping_sub(expected.value(index, buckets)) as i64);
             put(&mut bytes, u128::from(difference) << 1 | u128::from(gap != 0));
             match at {
                 _ if gap == 0 => {}
@@ -81,22 +80,41 @@ fn encode_buckets(buckets: impl ExactSizeIterator<Item = (BucketId, u64)>) -> Re
             }
             next = index + 1;
         }
-        finer = Some(level);
+        finer = Some(Level { granularity, start, end: start + level.len() });
+        start += level.len();
     }
     Ok(bytes)
 }
 
 /// Decodes and validates: what is accepted is a row, and its only encoding. Never panics.
 pub fn decode(bytes: &[u8]) -> Result<Row, BadRow> {
-    decode_buckets(bytes, COMPONENT_MAX).map(Row::from_buckets)
+    let mut buckets = Vec::new();
+    decode_buckets(bytes, COMPONENT_MAX, &mut buckets).map(|()| Row::of_ascending(buckets))
+}
+
+/// Decodes rows one after the other, as [`decode`] does, by way of memory that is used again: each row takes one allocation, of its size.
+#[derive(Clone, Debug, Default)]
+pub struct Decoder {
+    buckets: Vec<(Key, u64)>,
+}
+
+impl Decoder {
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<Row, BadRow> {
+        self.buckets.clear();
+        decode_buckets(bytes, COMPONENT_MAX, &mut self.buckets)?;
+        Ok(Row::of_ascending(self.buckets.to_vec()))
+    }
 }
 
 /// As [`decode`]; a bucket of a total may hold whatever 64 bits hold.
 pub fn decode_totals(bytes: &[u8]) -> Result<Totals, BadRow> {
-    decode_buckets(bytes, u64::MAX).map(Totals::from_buckets)
+    let mut buckets = Vec::new();
+    decode_buckets(bytes, u64::MAX, &mut buckets)?;
+    Ok(Totals::from_buckets(buckets.into_iter().map(|(key, value)| (key.bucket(), value))))
 }
 
-fn decode_buckets(bytes: &[u8], value_max: u64) -> Result<Vec<(BucketId, u64)>, BadRow> {
+/// Puts the buckets into an empty list, in order: granularities ascend, and indexes within each.
+fn decode_buckets(bytes: &[u8], value_max: u64, buckets: &mut Vec<(Key, u64)>) -> Result<(), BadRow> {
     if bytes.len() > ROW_BYTES_MAX {
         return Err(BadRow::TooLong { bytes: bytes.len() });
     }
@@ -104,31 +122,19 @@ fn decode_buckets(bytes: &[u8], value_max: u64) -> Result<Vec<(BucketId, u64)>, 
     if version != ROW_VERSION {
         return Err(BadRow::Version(version));
     }
-    let mut buckets = Vec::new();
     let mut finer: Option<Level> = None;
     while !rest.is_empty() {
-        let granularity = take_granularity(&mut rest, finer.as_ref())?;
-        let level = take_level(&mut rest, granularity, finer.as_ref(), ROW_BUCKETS_MAX - buckets.len(), value_max)?;
-        buckets.extend(level.1.iter().map(|&(index, value)| (BucketId { granularity, index }, value)));
-        finer = Some(level);
+        let granularity = take_granularity(&mut rest, finer)?;
+        let start = buckets.len();
+        take_level(&mut rest, granularity, finer, value_max, buckets)?;
+        finer = Some(Level { granularity, start, end: buckets.len() });
     }
-    Ok(buckets)
+    Ok(())
 }
 
-fn levels(buckets: impl Iterator<Item = (BucketId, u64)>) -> Vec<Level> {
-    let mut levels: Vec<Level> = Vec::new();
-    for (bucket, value) in buckets {
-        match levels.last_mut() {
-            Some(last) if last.0 == bucket.granularity => last.1.push((bucket.index, value)),
-            _ => levels.push((bucket.granularity, vec![(bucket.index, value)])),
-        }
-    }
-    levels
-}
-
-fn take_granularity(rest: &mut &[u8], finer: Option<&Level>) -> Result<Granularity, BadRow> {
+fn take_granularity(rest: &mut &[u8], finer: Option<Level>) -> Result<Granularity, BadRow> {
     let code = take(rest)?.min(u8::MAX.into()) as u8;
-    let before = finer.map(|level| level.0.code());
+    let before = finer.map(|level| level.granularity.code());
     let refused = BadRow::Granularity { code, before };
     let ascends = before.is_none_or(|before| before < code);
     Granularity::try_from(code).ok().filter(|_| ascends).ok_or(refused)
@@ -137,19 +143,19 @@ fn take_granularity(rest: &mut &[u8], finer: Option<&Level>) -> Result<Granulari
 fn take_level(
     rest: &mut &[u8],
     granularity: Granularity,
-    finer: Option<&Level>,
-    most: usize,
+    finer: Option<Level>,
     value_max: u64,
-) -> Result<Level, BadRow> {
+    buckets: &mut Vec<(Key, u64)>,
+) -> Result<(), BadRow> {
     let count = take(rest)?;
-    let held = (ROW_BUCKETS_MAX - most) as u128;
-    if count == 0 || count > most as u128 {
+    let held = buckets.len() as u128;
+    if count == 0 || held + count > ROW_BUCKETS_MAX as u128 {
         return Err(BadRow::Buckets { buckets: (held + count).min(u64::MAX.into()) as u64 });
     }
     // Each takes a byte at least: what is reserved was paid for.
-    let mut buckets = Vec::with_capacity((count as usize).min(rest.len()));
+    buckets.reserve((count as usize).min(rest.len()));
     let mut expected = Expected::within(granularity, finer);
-    let mut next = i128::from(expected.first());
+    let (mut next, index_max) = (i128::from(expected.first(buckets)), granularity.index_max());
     for at in 0..count {
         let token = take(rest)?;
         let gap = match (token & 1, at) {
@@ -161,48 +167,57 @@ fn take_level(
             return Err(BadRow::NotShortest);
         }
         let place = next.saturating_add(gap);
-        let index = u32::try_from(place).ok().filter(|&index| index <= granularity.index_max());
+        let index = u32::try_from(place).ok().filter(|&index| index <= index_max);
         let index = index.ok_or(BadRow::Index { granularity, index: place })?;
-        let value = expected.value(index).wrapping_add(unzigzag(narrow(token >> 1)?) as u64);
+        let value = expected.value(index, buckets).wrapping_add(unzigzag(narrow(token >> 1)?) as u64);
         if value == 0 || value > value_max {
             return Err(BadRow::Value { value, most: value_max });
         }
-        buckets.push((index, value));
+        buckets.push((BucketId { granularity, index }.into(), value));
         next = i128::from(index) + 1;
     }
-    Ok((granularity, buckets))
+    Ok(())
 }
 
-/// What a level is taken to hold, from the finer one before it. Asked for ascending indexes.
-struct Expected<'a> {
+/// Where the buckets of one granularity stand among those of a row.
+#[derive(Clone, Copy)]
+struct Level {
     granularity: Granularity,
-    finer: Option<Granularity>,
-    left: &'a [(u32, u64)],
+    start: usize,
+    end: usize,
 }
 
-impl<'a> Expected<'a> {
-    fn within(granularity: Granularity, finer: Option<&'a Level>) -> Expected<'a> {
-        let left = finer.map_or(&[][..], |level| &level.1);
-        Expected { granularity, finer: finer.map(|level| level.0), left }
+/// What a level is taken to hold, from the finer one before it. Asked for ascending indexes, with the buckets of which that is a part.
+struct Expected {
+    granularity: Granularity,
+    /// What of it begins behind all buckets that were asked for.
+    finer: Option<Level>,
+}
+
+impl Expected {
+    fn within(granularity: Granularity, finer: Option<Level>) -> Expected {
+        Expected { granularity, finer }
     }
 
     /// The first bucket: where the finer level begins.
-    fn first(&self) -> u32 {
-        match (self.finer, self.left.first()) {
-            (Some(finer), Some(&(index, _))) => self.granularity.index_at(finer.start(index)),
-            _ => 0,
-        }
+    fn first(&self, buckets: &[(Key, u64)]) -> u32 {
+        let first = |finer: Level| self.granularity.index_at(finer.granularity.start(buckets[finer.start].0.index()));
+        self.finer.map_or(0, first)
     }
 
     /// The sum over the finer buckets that begin within a bucket, modulo 2^64.
-    fn value(&mut self, index: u32) -> u64 {
-        let Some(finer) = self.finer else { return 0 };
-        let (from, to) =
-            (finer.index_from(self.granularity.start(index)), finer.index_from(self.granularity.end(index)));
-        let before = self.left.partition_point(|&(held, _)| held < from);
-        self.left = &self.left[before..];
-        let inside = self.left.iter().take_while(|&&(held, _)| held < to);
-        inside.fold(0, |sum: u64, &(_, value)| sum.wrapping_add(value))
+    fn value(&mut self, index: u32, buckets: &[(Key, u64)]) -> u64 {
+        let Some(Level { granularity: finer, start, end }) = &mut self.finer else { return 0 };
+        let mut sum = 0u64;
+        for (key, value) in &buckets[*start..*end] {
+            let within = self.granularity.index_at(finer.boundary(key.index()));
+            if within > index {
+                break;
+            }
+            sum = sum.wrapping_add(if within == index { *value } else { 0 });
+            *start += 1;
+        }
+        sum
     }
 }
 
@@ -228,7 +243,18 @@ fn put(bytes: &mut Vec<u8>, mut number: u128) {
 }
 
 /// Takes a varint of at most 70 bits, in its shortest form.
+#[inline]
 fn take(rest: &mut &[u8]) -> Result<u128, BadRow> {
+    if let Some((&byte, left)) = rest.split_first()
+        && byte < 0x80
+    {
+        *rest = left;
+        return Ok(byte.into());
+    }
+    take_long(rest)
+}
+
+fn take_long(rest: &mut &[u8]) -> Result<u128, BadRow> {
     let mut number = 0;
     for shift in (0..70).step_by(7) {
         let (&byte, left) = rest.split_first().ok_or(BadRow::CutOff)?;
@@ -283,6 +309,7 @@ mod tests {
         fn a_row_is_what_was_encoded(row in rows()) {
             let bytes = encode(&row).unwrap();
             prop_assert!(bytes.len() <= ROW_BYTES_MAX);
+            prop_assert_eq!(Decoder::default().decode(&bytes), Ok(row.clone()));
             prop_assert_eq!(decode(&bytes), Ok(row));
         }
 

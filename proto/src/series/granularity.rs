@@ -240,7 +240,8 @@ impl Granularity {
         Some(unit_s * u64::from(self.count))
     }
 
-    fn boundary(self, index: u32) -> UnixTime {
+    /// Where a bucket begins that is at most the one behind the last.
+    pub(super) fn boundary(self, index: u32) -> UnixTime {
         let seconds = match self.fixed_length_s() {
             Some(length_s) => u64::from(index) * length_s,
             None => month_start_day(index * u32::from(self.count)) * DAY_S,

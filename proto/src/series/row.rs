@@ -53,6 +53,16 @@ impl Visitor<'_> for Encoded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(u64);
 
+/// The buckets that hold a time, as far as they are kept. Where many rows are added to at one time, they are looked up once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places(Vec<Key>);
+
+impl Places {
+    pub fn of(horizon: &Horizon, event: UnixTime) -> Places {
+        Places(kept_buckets(horizon, event).map(Key::from).collect())
+    }
+}
+
 /// A bucket would hold more than [`COMPONENT_MAX`]. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bucket {} of {} holds {value}: {delta} more would pass {COMPONENT_MAX}", bucket.index, bucket.granularity)]
@@ -70,8 +80,15 @@ impl From<BucketId> for Key {
 
 impl Key {
     pub(super) fn bucket(self) -> BucketId {
-        let granularity = Granularity::ALL[(self.0 >> 32) as usize];
-        BucketId { granularity, index: self.0 as u32 }
+        BucketId { granularity: self.granularity(), index: self.index() }
+    }
+
+    pub(super) fn granularity(self) -> Granularity {
+        Granularity::ALL[(self.0 >> 32) as usize]
+    }
+
+    pub(super) fn index(self) -> u32 {
+        self.0 as u32
     }
 }
 
@@ -83,6 +100,29 @@ impl Row {
         buckets.sort_unstable_by_key(|&(key, value)| (key, std::cmp::Reverse(value)));
         buckets.dedup_by_key(|&mut (key, _)| key);
         Row { buckets }
+    }
+
+    /// The row of these pieces, merged.
+    pub fn of_pieces(pieces: impl IntoIterator<Item = Row>) -> Row {
+        let mut pieces = pieces.into_iter();
+        let first = pieces.next().unwrap_or_default();
+        match pieces.next() {
+            None => first,
+            Some(second) => {
+                let all = [first, second].into_iter().chain(pieces).flat_map(|piece| piece.buckets);
+                Row::from_buckets(all.map(|(key, value)| (key.bucket(), value)))
+            }
+        }
+    }
+
+    /// A row of buckets in order, each with a value above 0.
+    pub(super) fn of_ascending(buckets: Vec<(Key, u64)>) -> Row {
+        debug_assert!(buckets.is_sorted_by(|a, b| a.0 < b.0) && buckets.iter().all(|&(_, value)| value > 0));
+        Row { buckets }
+    }
+
+    pub(super) fn ascending(&self) -> &[(Key, u64)] {
+        &self.buckets
     }
 
     /// The number of buckets.
@@ -99,6 +139,11 @@ impl Row {
         self.buckets.iter().map(|&(key, value)| (key.bucket(), value))
     }
 
+    /// The largest value.
+    pub fn most(&self) -> u64 {
+        self.buckets.iter().map(|&(_, value)| value).max().unwrap_or_default()
+    }
+
     pub fn get(&self, bucket: BucketId) -> u64 {
         self.find(bucket.into()).map_or(0, |at| self.buckets[at].1)
     }
@@ -112,24 +157,27 @@ impl Row {
     /// that [`SeriesState::admit`](super::SeriesState::admit) said to be bucketed; the values of those buckets must be here, not in a
     /// piece elsewhere. Error: one of them would be too large; nothing was changed.
     pub fn add(&mut self, horizon: &Horizon, event: UnixTime, delta: u64) -> Result<usize, BucketFull> {
+        self.add_to(&Places::of(horizon, event), delta)
+    }
+
+    /// The same to the buckets of a time that were looked up before.
+    pub(crate) fn add_to(&mut self, Places(places): &Places, delta: u64) -> Result<usize, BucketFull> {
         if delta == 0 {
             return Ok(0);
         }
-        for bucket in kept_buckets(horizon, event) {
-            let value = self.get(bucket);
+        for &key in places {
+            let value = self.find(key).map_or(0, |at| self.buckets[at].1);
             if delta > COMPONENT_MAX.saturating_sub(value) {
-                return Err(BucketFull { bucket, value, delta });
+                return Err(BucketFull { bucket: key.bucket(), value, delta });
             }
         }
-        let mut touched = 0;
-        for bucket in kept_buckets(horizon, event) {
-            match self.find(bucket.into()) {
+        for &key in places {
+            match self.find(key) {
                 Ok(at) => self.buckets[at].1 += delta,
-                Err(at) => self.buckets.insert(at, (bucket.into(), delta)),
+                Err(at) => self.buckets.insert(at, (key, delta)),
             }
-            touched += 1;
         }
-        Ok(touched)
+        Ok(places.len())
     }
 
     /// Raises each bucket that is kept to at least what the other row has, and says whether anything changed.

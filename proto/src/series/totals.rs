@@ -28,6 +28,10 @@ impl Totals {
         totals
     }
 
+    pub(super) fn ascending(&self) -> &[(Key, u64)] {
+        &self.buckets
+    }
+
     /// The number of buckets.
     pub fn len(&self) -> usize {
         self.buckets.len()

@@ -94,13 +94,18 @@ impl Cells {
         cells
     }
 
-    /// Appends names as given by [`CellTable::records`].
+    /// Appends names as given by [`CellTable::records`], which are not found before [`Cells::names_loaded`].
     pub fn load_names(&mut self, records: &[u8]) -> Result<(), BadNames> {
-        let loaded = self.table.push_records(records);
+        let loaded = self.table.load_records(records);
         self.components.grow(self.table.len());
         let new = self.cell_hashes.len() as u32..self.table.len();
         self.cell_hashes.extend(new.map(|slot| cell_hash(&self.table, slot)));
         loaded
+    }
+
+    /// All names are loaded; they are found from here on. Error: one is there twice.
+    pub fn names_loaded(&mut self) -> Result<(), BadNames> {
+        self.table.index_loaded()
     }
 
     /// Number of cells; slots are below it.

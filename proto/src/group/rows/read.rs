@@ -1,0 +1,153 @@
+//! What of a store's rows counts: of a block's two sides the later one that a completed checkpoint wrote. Rows are read one after the
+//! other, wherever the store is read; what counts is then put together by [`Loading`](super::Loading), perhaps elsewhere.
+
+use super::{BEFORE, BUCKETS, FORMAT, LoadError, META, Meta, block_of, get, get_varint, malformed};
+use crate::series::Row as Buckets;
+use crate::series::codec::Decoder;
+
+/// What a row says, or the two of a block.
+#[derive(Debug)]
+pub struct Stored(pub(super) Kind);
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// What completes a checkpoint; it comes first.
+    Closing(Box<Meta>),
+    /// A block as the checkpoint has it.
+    Block { key: Vec<u8>, content: Vec<u8> },
+    /// The buckets of a component, as the checkpoint has them.
+    Buckets { number: u32, side: u8, row: Buckets },
+    /// Of a checkpoint that was not completed.
+    Leftover { key: Vec<u8> },
+}
+
+/// Reads the rows of a store in the order of their keys.
+#[derive(Debug, Default)]
+pub struct RowReader {
+    reads: Reads,
+    /// Of the row before.
+    last: Vec<u8>,
+    /// The checkpoint of the best row so far of the block that is being read; its key and content stand below.
+    best: Option<u64>,
+    key: Vec<u8>,
+    content: Vec<u8>,
+    decoder: Decoder,
+}
+
+/// What a store holds, as its first row says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reads {
+    #[default]
+    Nothing,
+    /// Parts of a checkpoint, of which none was ever completed.
+    Unfinished,
+    Checkpoint {
+        number: u64,
+    },
+}
+
+impl RowReader {
+    /// Takes the next row; what it, or the one before, shows to count is appended to `counts`.
+    pub fn row(&mut self, key: &[u8], value: &[u8], counts: &mut Vec<Stored>) -> Result<(), LoadError> {
+        let number = match self.reads {
+            Reads::Nothing => return self.on_first(key, value, counts),
+            Reads::Unfinished => return Ok(()),
+            Reads::Checkpoint { number } => number,
+        };
+        if key <= &self.last[..] {
+            return Err(LoadError::Order);
+        }
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        if value.is_empty() { Ok(()) } else { self.on_row(number, key, value, counts) }
+    }
+
+    /// There are no more rows.
+    pub fn end(mut self, counts: &mut Vec<Stored>) -> Result<(), LoadError> {
+        self.flush(counts)
+    }
+
+    fn on_first(&mut self, key: &[u8], value: &[u8], counts: &mut Vec<Stored>) -> Result<(), LoadError> {
+        if key != [META] {
+            self.reads = Reads::Unfinished;
+            return Ok(());
+        }
+        let meta = closing(value)?;
+        self.reads = Reads::Checkpoint { number: meta.number };
+        self.last.extend_from_slice(key);
+        counts.push(Stored(Kind::Closing(Box::new(meta))));
+        Ok(())
+    }
+
+    fn on_row(
+        &mut self,
+        complete: u64,
+        key: &[u8],
+        mut content: &[u8],
+        counts: &mut Vec<Stored>,
+    ) -> Result<(), LoadError> {
+        let number = get_varint(&mut content).ok_or(malformed(key, "no checkpoint number"))?;
+        if !matches!((key.len(), key.last()), (6 | 14, Some(0 | 1))) {
+            return Err(malformed(key, "unknown key"));
+        }
+        if self.best.is_some() && self.key[..self.key.len() - 1] != key[..key.len() - 1] {
+            self.flush(counts)?;
+        }
+        if number > complete {
+            counts.push(Stored(Kind::Leftover { key: key.to_vec() }));
+        } else if self.best.is_none_or(|best| best < number) {
+            self.best = Some(number);
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.content.clear();
+            self.content.extend_from_slice(content);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, counts: &mut Vec<Stored>) -> Result<(), LoadError> {
+        if self.best.take().is_none() {
+            return Ok(());
+        }
+        counts.push(Stored(match self.key[0] {
+            BUCKETS => {
+                let row = self.buckets().ok_or(malformed(&self.key, "not a row of buckets"))?;
+                Kind::Buckets { number: block_of(&self.key), side: self.key[self.key.len() - 1], row }
+            }
+            _ => Kind::Block { key: self.key.clone(), content: self.content.clone() },
+        }));
+        Ok(())
+    }
+
+    /// The pieces of a row, merged.
+    fn buckets(&mut self) -> Option<Buckets> {
+        let mut rest = &self.content[..];
+        let count = get_varint(&mut rest)?;
+        let mut first = None;
+        let mut others = Vec::new();
+        for _ in 0..count {
+            let length = usize::try_from(get_varint(&mut rest)?).ok()?;
+            let (bytes, behind) = rest.split_at_checked(length)?;
+            let piece = self.decoder.decode(bytes).ok()?;
+            rest = behind;
+            match first {
+                None => first = Some(piece),
+                Some(_) => others.push(piece),
+            }
+        }
+        rest.is_empty().then(|| Buckets::of_pieces(first.into_iter().chain(others)))
+    }
+}
+
+/// The row that completes a checkpoint.
+fn closing(row: &[u8]) -> Result<Meta, LoadError> {
+    let read = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
+    match row.split_first() {
+        Some((&FORMAT, rest)) => read(rest),
+        Some((&other, rest)) => {
+            let lacks = BEFORE.into_iter().find(|before| before.0 == other).ok_or(LoadError::Format(other))?;
+            read(&[rest, lacks.1].concat())
+        }
+        None => Err(malformed(&[META], "empty")),
+    }
+}
