@@ -41,6 +41,22 @@ async fn slots(at: SocketAddr) -> Vec<(Value, [u64; 3])> {
     body["slots"].as_array().unwrap().iter().map(of).collect()
 }
 
+/// Begins with a backup instead of all that is on disk, by the layout as it is now.
+fn restore(cluster: &Cluster, backup: &Path, data: &Path) {
+    std::fs::remove_dir_all(cluster.path("data")).unwrap();
+    std::fs::create_dir(cluster.path("data")).unwrap();
+    let (restored, layout) = (cluster.path("restored"), cluster.path("layout.toml"));
+    tidemark(
+        &[
+            &["restore", "cluster", "--yes", "--from", text(backup)][..],
+            &["--layout", text(&layout), "--out", text(&restored)],
+        ]
+        .concat(),
+    );
+    std::fs::copy(restored.join("cluster.toml"), layout).unwrap();
+    std::fs::rename(restored.join("usa-0"), data).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
     let cluster = Cluster::new(&["usa-0"]);
@@ -102,15 +118,8 @@ async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
     // A backup is restored however the layout cuts.
     centre.aggregator.kill();
     centre.node.kill();
-    std::fs::remove_dir_all(cluster.path("data")).unwrap();
-    std::fs::create_dir(cluster.path("data")).unwrap();
     cut("\"search/a2\"");
-    let (restored, written) = (cluster.path("restored"), cluster.path("layout.toml"));
-    let arguments =
-        ["restore", "cluster", "--from", text(&backup), "--layout", text(&written), "--out", text(&restored)];
-    tidemark(&[&arguments[..], &["--yes"]].concat());
-    std::fs::copy(restored.join("cluster.toml"), written).unwrap();
-    std::fs::rename(restored.join("usa-0"), data).unwrap();
+    restore(&cluster, &backup, &data);
     let centre = cluster.centres().await.remove(0);
     until("totals of the backup", async || settled(centre.http).await).await;
     assert_eq!(lies(centre.http).await, [(Value::Null, 1, 2), ("search/a2".into(), 4, 2)]);
