@@ -460,13 +460,14 @@ fn change(cluster: &Remote, changes: &Value) -> Result<(), BenchError> {
     cluster.json("POST", "/v1/edges", &body.to_string()).map(drop)
 }
 
-/// Moves counters from one parent to another, and back, at a steady rate, until it is told to end; how many changes that were.
+/// Moves counters from one parent to another, and back, at a steady rate, until it is told to end; how many changes that were. Whatever it
+/// has moved is back in the end.
 fn move_about(cluster: &Remote, per_s: f64, counters: usize, is_over: &AtomicBool) -> Result<usize, BenchError> {
     let parents = counters.div_ceil(CHILDREN);
     // Each move is two changes.
     let moved = (per_s * CHANGE_EVERY.as_secs_f64() / 2.0).ceil().max(1.0) as usize;
     let (begun, mut rounds) = (Instant::now(), 0);
-    while !is_over.load(Ordering::Acquire) {
+    while !is_over.load(Ordering::Acquire) || rounds % 2 == 1 {
         let at = |nth: usize| (rounds / 2 * moved + nth) * MOVED_APART % counters;
         let (here, there) = (|leaf: usize| leaf / CHILDREN, |leaf: usize| (leaf / CHILDREN + 1) % parents);
         let (from, to): (&dyn Fn(usize) -> usize, &dyn Fn(usize) -> usize) =
