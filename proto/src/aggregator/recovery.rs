@@ -111,10 +111,13 @@ impl Recovery {
             None => Loaded::new(&self.config, self.shard, &mut self.head)?,
             Some(loaded) => loaded,
         };
+        if loaded.cuts != self.config.ranges.cuts() {
+            return Err(loaded.is_cut_elsewhere());
+        }
         loaded.end()?;
-        match loaded.cuts == self.config.ranges.cuts() {
-            true => Ok(Some(loaded)),
-            false => Err(loaded.is_cut_elsewhere()),
+        match loaded.is_mixed {
+            true => Err(malformed(&[NAMES], &format_args!("a name that is not of shard {}", self.shard.0))),
+            false => Ok(Some(loaded)),
         }
     }
 }
@@ -133,6 +136,8 @@ pub(super) struct Loaded {
     stream: Option<StreamState>,
     limits: BTreeMap<CounterName, NotedLimit>,
     cuts: Vec<CounterName>,
+    /// There is a name that belongs into another shard. Names come before cuts, which say why.
+    is_mixed: bool,
     /// What belongs here.
     ranges: Ranges,
     shard: ShardId,
@@ -163,6 +168,7 @@ impl Loaded {
             stream: None,
             limits: BTreeMap::new(),
             cuts: Vec::new(),
+            is_mixed: false,
             ranges: config.ranges.clone(),
             shard,
         })
@@ -197,10 +203,8 @@ impl Loaded {
         let known = self.cells.len();
         self.cells.load_names(value).map_err(|error| malformed(key, &error))?;
         let is_here = |slot| self.ranges.find(&self.cells.name(slot).counter) == self.shard;
-        match self.ranges.is_whole() || (known..self.cells.len()).all(is_here) {
-            true => Ok(()),
-            false => Err(self.is_cut_elsewhere()),
-        }
+        self.is_mixed |= !self.ranges.is_whole() && !(known..self.cells.len()).all(is_here);
+        Ok(())
     }
 
     fn is_cut_elsewhere(&self) -> RowError {
