@@ -127,16 +127,7 @@ fn while_read(
             }
         }
     }
-    let report = child.wait_for(PATIENCE, |said| match said {
-        Said::Read(report) => Some(report),
-        _ => None,
-    })?;
-    cluster.check()?;
-    if report.answered != report.asked {
-        let reason = format!("not all was answered: {report:?}");
-        return Err(BenchError::Failed { who: "the readers".to_owned(), reason });
-    }
-    Ok((moves, report))
+    Ok((moves, reads::all_answered(&mut child, cluster, PATIENCE)?))
 }
 
 // ---- what there is ----

@@ -155,6 +155,14 @@ fn measure(
     let meter = Meter::start();
     child.wait_for(within, |said| matches!(said, Said::Measured).then_some(()))?;
     let cpu_s = meter.cpu_s();
+    Ok((all_answered(&mut child, cluster, within)?, cpu_s))
+}
+
+/// What the readers say in the end.
+///
+/// # Errors
+/// A process has failed, or a read was not answered.
+pub fn all_answered(child: &mut TaskChild, cluster: &mut Cluster, within: Duration) -> Result<ReadReport, BenchError> {
     let report = child.wait_for(within, |said| match said {
         Said::Read(report) => Some(report),
         _ => None,
@@ -164,7 +172,7 @@ fn measure(
         let reason = format!("not all was answered: {report:?}");
         return Err(BenchError::Failed { who: "the readers".to_owned(), reason });
     }
-    Ok((report, cpu_s))
+    Ok(report)
 }
 
 // ---- the other process ----
