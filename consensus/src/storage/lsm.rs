@@ -69,9 +69,14 @@ impl LsmOptions {
         self.cache_bytes + MEMTABLES_MAX * self.memtable_bytes
     }
 
+    /// A memtable is sealed at this size.
+    fn sealed_at(&self) -> u64 {
+        self.memtable_bytes.max(MEMTABLE_BYTES_MIN)
+    }
+
     fn keyspace(&self) -> KeyspaceCreateOptions {
         KeyspaceCreateOptions::default()
-            .max_memtable_size(self.memtable_bytes.max(MEMTABLE_BYTES_MIN))
+            .max_memtable_size(self.sealed_at())
             .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
             // Rows are read at the start, all of them, and never by a key that may be missing.
@@ -152,7 +157,7 @@ impl Lsm {
         let mut unsealed = self.unsealed.lock().unwrap_or_else(PoisonError::into_inner);
         let unsealed = unsealed.entry(keyspace.name().to_string()).or_default();
         *unsealed += bytes;
-        if *unsealed >= self.options.memtable_bytes {
+        if *unsealed >= self.options.sealed_at() {
             *unsealed = 0;
             keyspace.rotate_memtable().map_err(|error| self.failed(error))?;
         }
