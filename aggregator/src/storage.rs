@@ -12,6 +12,7 @@ use tidemark_consensus::local::{
     PersistError, Row, RowStore, RowsNow, SubmitError,
 };
 use tidemark_proto::aggregator::is_of_image;
+use tidemark_proto::limits::SHARDS_MAX;
 use tidemark_proto::shards::ShardId;
 use tokio::sync::{Notify, watch};
 
@@ -21,7 +22,7 @@ const META: &str = "meta";
 const EPOCH: &[u8] = b"epoch";
 /// The file of the first shard inside a data directory, or of all where a view is not cut.
 const VIEW_FILE: &str = "view.redb";
-/// What the files of one process may take together of pages that were read, and each at least.
+/// What the files of one process may take together of pages that were read; each at least the second, so 16 of them are within it.
 const CACHE_BYTES: usize = 64 << 20;
 const CACHE_BYTES_MIN: usize = 4 << 20;
 
@@ -38,6 +39,11 @@ pub enum ViewStoreError {
     Submit(#[from] SubmitError),
     #[error("the number of this start could not be written: {0}")]
     Start(String),
+    #[error(
+        "{dir} has {beside} and no {VIEW_FILE}, which says what reads may show of counters with milestones: put it back, or move all of \
+         these files away, and the view is told anew"
+    )]
+    FirstMissing { dir: String, beside: String },
 }
 
 /// Bytes of rows that one transaction of a new file takes.
@@ -81,6 +87,13 @@ fn file_of(shard: ShardId) -> String {
         ShardId::FIRST => VIEW_FILE.to_owned(),
         ShardId(number) => format!("shard-{number}.redb"),
     }
+}
+
+/// A file of a further shard, where there is none of the first.
+fn without_first(dir: &Path) -> Option<String> {
+    let further = (1..SHARDS_MAX as u16).map(|number| file_of(ShardId(number)));
+    let mut beside = further.filter(|file| dir.join(file).exists());
+    (!dir.join(VIEW_FILE).exists()).then(|| beside.next()).flatten()
 }
 
 /// None is taken for another's, nor for another shard's.
@@ -173,6 +186,9 @@ impl ViewStore {
         rows: RowStore,
         shards: usize,
     ) -> Result<(ViewStore, u64), ViewStoreError> {
+        if let Some(beside) = without_first(dir) {
+            return Err(ViewStoreError::FirstMissing { dir: dir.display().to_string(), beside });
+        }
         let (changed, (started, first)) = (Arc::new(Notify::new()), sync_channel(1));
         let (fail, failure) = watch::channel(None);
         let listeners = Listeners { changed: changed.clone(), fail: Arc::new(fail), started };
