@@ -21,6 +21,7 @@ use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time, WallMs};
 use tidemark_proto::wire::{self, Message};
 use tidemark_transport::{Clock, Connection, Credentials};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 /// Events that may wait for the core; past it readers wait, and with them their connections.
@@ -409,7 +410,10 @@ impl Host {
             let Some(output) = self.core.lock().poll_output() else { break };
             match output {
                 Output::Group { group, msg } => self.send_group(group, wire::encode(&msg).into()),
-                Output::Peer { peer, msg } => self.send_peer(peer, wire::encode(&msg).into()),
+                Output::Peer { peer, msg } => {
+                    let may_be_lost = matches!(msg, PeerMsg::Shard { .. });
+                    self.send_peer(peer, wire::encode(&msg).into(), may_be_lost);
+                }
                 Output::Propose(cmds) => self.propose(&cmds),
                 Output::Persist { shard, rows } => self.store.persist(shard, rows),
                 Output::Notify(event) => self.notify(event),
@@ -434,10 +438,15 @@ impl Host {
         }
     }
 
-    /// A peer that does not read loses its connection; it is told again from its digest.
-    fn send_peer(&mut self, peer: AggregatorId, frame: Bytes) {
+    /// A peer that does not read loses its connection; it is told again from its digest. What each of many shards may have on its way does
+    /// not fit together: beyond that it is lost, as on any network, and said again.
+    fn send_peer(&mut self, peer: AggregatorId, frame: Bytes, may_be_lost: bool) {
         metrics::counter!("tidemark_peer_bytes_total").increment(frame.len() as u64);
-        if self.peers.get(&peer).is_some_and(|known| known.sender.try_send(frame).is_err())
+        let sent = self.peers.get(&peer).map_or(Ok(()), |known| known.sender.try_send(frame));
+        if matches!(sent, Err(TrySendError::Full(_))) && may_be_lost {
+            return;
+        }
+        if sent.is_err()
             && let Some(slow) = self.peers.remove(&peer)
         {
             slow.connection.close(READS_TOO_SLOWLY);
