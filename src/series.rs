@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tidemark_aggregator::Aggregator;
-use tidemark_proto::ids::CounterName;
+use tidemark_proto::ids::{AggregatorId, CounterName};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::msg::SeriesTerms;
@@ -260,14 +260,18 @@ impl Series {
 
     /// How much lies in each range into which the view is cut, all of one instant. The first time, all names are put in order.
     pub async fn slots(&self) -> SlotsBody {
+        let name = |&peer: &AggregatorId| self.aggregator.cluster().aggregator_name(peer);
         loop {
-            let slots = self.aggregator.with_core(|core| {
+            let body = self.aggregator.with_core(|core| {
                 let (mut orders, view) = (lock(&self.orders), core.view());
-                let is_whole = catch_up(&mut orders, view);
-                is_whole.then(|| view.loads().zip(&*orders).map(|(load, order)| slot_body(&load, order)).collect())
+                catch_up(&mut orders, view).then(|| SlotsBody {
+                    at_unix_ms: wall_now().0,
+                    slots: view.loads().zip(&*orders).map(|(load, order)| slot_body(&load, order)).collect(),
+                    cut_elsewhere: core.cut_elsewhere().iter().map(name).collect(),
+                })
             });
-            match slots {
-                Some(slots) => return SlotsBody { at_unix_ms: wall_now().0, slots },
+            match body {
+                Some(body) => return body,
                 None => tokio::task::yield_now().await,
             }
         }

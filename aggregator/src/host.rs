@@ -470,6 +470,10 @@ impl Host {
             CoreEvent::Signature { counter, at } => self.award_event(&counter, at, true),
             CoreEvent::Claims => Some(LiveEvent::Claims),
             CoreEvent::Total { counter, reading } => Some(LiveEvent::Total { counter, reading }),
+            CoreEvent::CutElsewhere { peer } => {
+                tracing::warn!(%peer, "its view is cut into other slots: nothing is exchanged with it until both layouts are alike");
+                None
+            }
         };
         if let Some(event) = event {
             let _ = self.live.send(event);

@@ -197,6 +197,10 @@ pub enum Event {
         counter: CounterName,
         reading: Reading,
     },
+    /// A connected aggregator cuts its view at other counters: nothing is exchanged with it.
+    CutElsewhere {
+        peer: AggregatorId,
+    },
 }
 
 /// The view of one data centre with everything around it.
@@ -208,6 +212,8 @@ pub struct AggregatorCore {
     shards: Vec<Shard>,
     /// Connected aggregators whose views are cut as this one.
     cut_alike: BTreeSet<AggregatorId>,
+    /// Those whose views are not.
+    cut_elsewhere: BTreeSet<AggregatorId>,
     feeds: BTreeMap<GroupId, Feed>,
     groups: BTreeSet<GroupId>,
     rtts: BTreeMap<AggregatorId, Span>,
@@ -262,6 +268,7 @@ impl AggregatorCore {
             view,
             shards,
             cut_alike: BTreeSet::new(),
+            cut_elsewhere: BTreeSet::new(),
             feeds,
             groups: BTreeSet::new(),
             rtts: BTreeMap::new(),

@@ -17,6 +17,8 @@ pub struct SlotsBody {
     pub at_unix_ms: u64,
     /// In the order of their counters: of namespaces, and in one of its keys, by bytes.
     pub slots: Vec<SlotBody>,
+    /// Connected aggregators whose views are cut at other counters, by their layouts: nothing is exchanged with them.
+    pub cut_elsewhere: Vec<String>,
 }
 
 /// One range of counters, as the aggregator that answers has it.

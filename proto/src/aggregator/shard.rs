@@ -5,12 +5,13 @@
 //! calls a shard is another's mixture.
 
 use super::checkpoint::Checkpoint;
-use super::{AggregatorConfig, AggregatorCore, Output};
+use super::{AggregatorConfig, AggregatorCore, Event, Output};
 use crate::gossip::Gossip;
 use crate::ids::{AggregatorId, CounterName, DcId};
 use crate::msg::{Delta, Digest, PeerMsg, ShardMsg};
 use crate::shards::ShardId;
 use crate::time::{Span, Time};
+use std::collections::BTreeSet;
 
 /// What an aggregator keeps for one range of counters beside their cells.
 #[derive(Clone, Debug)]
@@ -48,36 +49,56 @@ impl AggregatorCore {
         &self.shards[usize::from(shard.0)].gossip
     }
 
+    /// Connected aggregators whose views are cut at other counters: nothing is exchanged with them.
+    pub fn cut_elsewhere(&self) -> &BTreeSet<AggregatorId> {
+        &self.cut_elsewhere
+    }
+
     pub(super) fn run_gossip(&mut self, now: Time) {
-        let cuts = self.view.ranges().fingerprint();
+        let (is_whole, cuts) = (self.view.ranges().is_whole(), self.view.ranges().fingerprint());
         for ((shard, cells), own) in self.view.shards().zip(&mut self.shards) {
             own.gossip.tick(now, cells);
             while let Some((peer, msg)) = own.gossip.poll_output() {
-                self.outputs.push_back(Output::Peer { peer, msg: of_shard(shard, cuts, msg) });
+                // Who has not said where its view is cut would take it for all counters'.
+                if is_whole || matches!(msg, PeerMsg::Digest(_)) || self.cut_alike.contains(&peer) {
+                    self.outputs.push_back(Output::Peer { peer, msg: of_shard(shard, cuts, msg) });
+                }
             }
         }
     }
 
     /// Of the first shard only: who is connected has yet to say where its view is cut.
     pub(super) fn gossip_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
-        self.cut_alike.remove(&peer);
+        self.forget_cuts_of(peer);
         self.shards[0].gossip.on_peer_up(now, peer, rtt);
         self.shards[1..].iter_mut().for_each(|shard| shard.gossip.on_peer_gone(now, peer));
     }
 
     pub(super) fn gossip_peer_gone(&mut self, now: Time, peer: AggregatorId) {
-        self.cut_alike.remove(&peer);
+        self.forget_cuts_of(peer);
         self.shards.iter_mut().for_each(|shard| shard.gossip.on_peer_gone(now, peer));
+    }
+
+    fn forget_cuts_of(&mut self, peer: AggregatorId) {
+        self.cut_alike.remove(&peer);
+        self.cut_elsewhere.remove(&peer);
     }
 
     /// A digest of the first shard, which says where a peer's view is cut.
     pub(super) fn on_first_digest(&mut self, now: Time, peer: AggregatorId, digest: &Digest) {
         if digest.cuts != self.view.ranges().fingerprint() {
-            return self.shards.iter_mut().for_each(|shard| shard.gossip.on_peer_gone(now, peer));
+            // An earlier version does not understand why it is not answered, and goes on.
+            if !self.cut_elsewhere.contains(&peer) {
+                self.gossip_peer_gone(now, peer);
+                self.cut_elsewhere.insert(peer);
+                self.outputs.push_back(Output::Notify(Event::CutElsewhere { peer }));
+            }
+            return;
         }
-        if self.cut_alike.insert(peer) {
+        if self.cut_alike.insert(peer) && !self.view.ranges().is_whole() {
+            // Of the first as well: what it would have told until now was kept back.
             let rtt = self.rtts.get(&peer).copied().unwrap_or_default();
-            self.shards[1..].iter_mut().for_each(|shard| shard.gossip.on_peer_up(now, peer, rtt));
+            self.shards.iter_mut().for_each(|shard| shard.gossip.on_peer_up(now, peer, rtt));
         }
         self.on_digest(now, ShardId::FIRST, peer, digest);
     }
