@@ -71,7 +71,7 @@ pub struct AggregatorConfig {
     pub checkpoint_interval: Span,
     /// Bytes of one part of a checkpoint, about.
     pub checkpoint_part_bytes: usize,
-    /// Edges, pairs and buckets that one step of totals behind the graph looks at, about: a few milliseconds of work.
+    /// Edges, pairs and buckets that one step of totals behind the graph looks at, about: some half a millisecond, for which reads wait.
     pub graph_step: usize,
     /// The time between two of these.
     pub graph_interval: Span,
@@ -97,7 +97,7 @@ impl AggregatorConfig {
             notify_interval: Span::from_millis(100),
             checkpoint_interval: Span::from_secs(1),
             checkpoint_part_bytes: 1 << 20,
-            graph_step: 1 << 15,
+            graph_step: 1 << 13,
             graph_interval: Span::from_millis(1),
         }
     }
