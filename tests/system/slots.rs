@@ -57,6 +57,15 @@ fn restore(cluster: &Cluster, backup: &Path, data: &Path) {
     std::fs::rename(restored.join("usa-0"), data).unwrap();
 }
 
+/// What the first file says of counters with milestones, no other one says.
+fn refused_without_its_first_file(cluster: &Cluster, data: &Path) {
+    let (first, aside) = (data.join("view.redb"), cluster.path("aside.redb"));
+    std::fs::rename(&first, &aside).unwrap();
+    let refusal = cluster.refusal(0, Role::Aggregator, &[]);
+    assert!(refusal.contains("has shard-1.redb and no view.redb") && !first.exists(), "{refusal}");
+    std::fs::rename(&aside, &first).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
     let cluster = Cluster::new(&["usa-0"]);
@@ -106,6 +115,7 @@ async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
         assert!(refusal.contains(&reason), "{refusal}");
     }
     cut("\"search/b\", \"search/c\", \"stock/a\"");
+    refused_without_its_first_file(&cluster, &data);
     (centre.aggregator, centre.http) = cluster.start(0, Role::Aggregator).await;
     until("totals again", async || settled(centre.http).await).await;
     let lies = async |at| {
