@@ -501,7 +501,7 @@ impl Host {
             self.end_clients();
             self.aggregators.iter_mut().filter_map(Option::take).for_each(|present| present.peer.end(LED_ELSEWHERE));
         }
-        drop(self.log);
+        self.log.end();
         if let Some(done) = done {
             let _ = done.send(());
         }

@@ -119,6 +119,13 @@ impl GroupLog {
         }
     }
 
+    /// No news is taken any more. Its member, which others still talk to, is about to be shut down.
+    pub fn end(self) {
+        if let GroupLog::Shared(shared) = &self {
+            shared.replica.silence();
+        }
+    }
+
     /// The checkpoint's rows, in the order of their keys.
     pub fn rows(&self) -> Result<Vec<Row>, String> {
         let GroupLog::Shared(shared) = self else { return Ok(Vec::new()) };

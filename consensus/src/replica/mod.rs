@@ -457,9 +457,15 @@ impl Replica {
         self.0.store.stats()
     }
 
+    /// Nothing more is said: the owner need not listen until it has called [`shutdown`](Self::shutdown). An owner that stops
+    /// listening without having said so has failed, and its member with it.
+    pub fn silence(&self) {
+        self.0.voice.silence();
+    }
+
     /// Stops the member: nothing is submitted, answered or said after this returns. The owner need not listen meanwhile.
     pub async fn shutdown(&self) {
-        self.0.voice.silence();
+        self.silence();
         if let Err(error) = self.0.raft.shutdown().await {
             tracing::warn!(member = self.0.member, %error, "the member did not stop in order");
         }

@@ -149,6 +149,29 @@ async fn an_owner_that_does_not_listen_holds_up_its_own_member_only() {
 }
 
 #[tokio::test]
+async fn a_member_fails_with_its_owner_unless_that_said_that_it_ends() {
+    let mut group = Group::of_voters(3, |options| ReplicaOptions { events_max: 4, ..options }).await;
+    let (leader, _) = group.leader().await;
+    let (ending, failing) = (1 + leader % 3, 1 + (leader + 1) % 3);
+    let pauses = [ending, failing].map(|node| group.members[&node].pause.clone());
+    let _held = [pauses[0].lock().await, pauses[1].lock().await];
+    // Each has more to tell than its owner takes.
+    for n in 0..60 {
+        group.submit(&texts(n..n + 1)).await;
+    }
+    let all = group.members[&leader].replica.metrics().get().applied;
+    for node in [ending, failing] {
+        group.members[&node].metrics("all is committed", |metrics| metrics.committed >= all).await;
+    }
+    group.members[&ending].replica.silence();
+    group.end_owner(ending).await;
+    group.members[&ending].metrics("it goes on", |metrics| metrics.applied >= all).await;
+    assert_eq!(group.members[&ending].replica.metrics().get().stopped, None);
+    group.end_owner(failing).await;
+    group.members[&failing].metrics("it has failed", |metrics| metrics.stopped.is_some()).await;
+}
+
+#[tokio::test]
 async fn a_member_whose_handles_are_dropped_lets_go_of_its_file() {
     let mut group = Group::of_voters(3, plain).await;
     group.submit(&texts(0..10)).await;

@@ -248,6 +248,13 @@ impl Group {
         self.release(node, member).await
     }
 
+    /// The owner of a member listens no more.
+    pub async fn end_owner(&mut self, node: u32) {
+        let owner = &mut self.members.get_mut(&node).unwrap().owner;
+        owner.abort();
+        within("the owner has ended", async { assert!(owner.await.unwrap_err().is_cancelled()) }).await;
+    }
+
     async fn release(&self, node: u32, member: Member) -> State {
         member.owner.abort();
         let state = member.state();
