@@ -8,7 +8,7 @@ use npm::must;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::OnceLock;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web");
 
@@ -70,15 +70,15 @@ fn the_browser_library_misses_nothing_and_never_runs_ahead() {
     must(Command::new("node").args(["--test", "library.test.mjs"]).current_dir(FOLDER));
 }
 
-/// One demo and one browser at a time: they are slow enough alone, and share a folder of packages.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Chromium and the packages that drive it, found or installed by one test while the others wait.
+fn browser() -> (PathBuf, PathBuf) {
+    static BROWSER: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    BROWSER.get_or_init(|| (chromium(), npm::modules("web"))).clone()
 }
 
 /// Runs a file of tests in Chromium against the demo's page; prints what it measured.
 fn in_chromium(file: &str, page: &str, token: &str) {
-    let (chromium, modules) = (chromium(), npm::modules("web"));
+    let (chromium, modules) = browser();
     let shots = output().join("screenshots");
     std::fs::create_dir_all(&shots).unwrap();
     let mut tests = Command::new("node");
@@ -89,7 +89,6 @@ fn in_chromium(file: &str, page: &str, token: &str) {
 
 #[test]
 fn the_search_page_counts_once_and_tells_who_it_was() {
-    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("demo");
     let billionth = ["--rate", "0", "--start-at", "999999998", "--headless", "--data-dir"];
@@ -103,7 +102,6 @@ fn the_search_page_counts_once_and_tells_who_it_was() {
 
 #[test]
 fn the_page_of_an_award_waits_for_it_and_shows_what_proves_it() {
-    let _alone = alone();
     let mut demo = Demo::start(&["--rate", "500", "--every", "3000", "--headless"]);
     let page = demo.until("page: ");
     demo.until("ready");
@@ -113,7 +111,6 @@ fn the_page_of_an_award_waits_for_it_and_shows_what_proves_it() {
 
 #[test]
 fn the_cluster_page_shows_every_data_centre_and_the_way_of_an_award() {
-    let _alone = alone();
     let mut demo = Demo::start(&["--rate", "500", "--every", "3000", "--headless"]);
     let page = demo.until("page: ");
     demo.until("ready");
@@ -123,7 +120,6 @@ fn the_cluster_page_shows_every_data_centre_and_the_way_of_an_award() {
 
 #[test]
 fn the_page_of_a_counter_shows_it_over_time_and_what_flows_to_it() {
-    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let mut serve = Demo::of("serve", &["--port", "0", "--data-dir", data.to_str().unwrap()]);

@@ -1,5 +1,5 @@
 //! Deliberate bugs, for the simulator's tests that its checkers bite. Without the `teeth` feature, as in every shipped build,
-//! [`bites`] is `false` at compile time.
+//! [`bites`] is `false` at compile time; with it, unless a thread has left a rule out.
 
 /// One rule left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
