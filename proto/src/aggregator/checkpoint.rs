@@ -197,11 +197,21 @@ pub(super) fn bytes_of<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
     postcard::to_allocvec(value).expect("rows hold only what postcard can encode")
 }
 
-pub(super) fn parse<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, RowError> {
-    match postcard::take_from_bytes(value).map_err(|error| malformed(key, &error))? {
-        (row, []) => Ok(row),
-        (_, rest) => Err(malformed(key, &WireError::Later(rest.len()))),
-    }
+pub(super) fn parse<T: DeserializeOwned>(key: &[u8], mut value: &[u8]) -> Result<T, RowError> {
+    let row = parse_next(key, &mut value)?;
+    parsed(key, value).map(|()| row)
+}
+
+/// What stands first in a row's value of several things; they are behind it.
+pub(super) fn parse_next<T: DeserializeOwned>(key: &[u8], value: &mut &[u8]) -> Result<T, RowError> {
+    let (first, rest) = postcard::take_from_bytes(value).map_err(|error| malformed(key, &error))?;
+    *value = rest;
+    Ok(first)
+}
+
+/// Whether nothing is left of a row's value.
+pub(super) fn parsed(key: &[u8], rest: &[u8]) -> Result<(), RowError> {
+    if rest.is_empty() { Ok(()) } else { Err(malformed(key, &WireError::Later(rest.len()))) }
 }
 
 pub(super) fn malformed(key: &[u8], reason: &dyn std::fmt::Display) -> RowError {

@@ -23,6 +23,8 @@ pub enum BadRow {
     TooLong { bytes: usize },
     #[error("row is cut off")]
     CutOff,
+    #[error("{bytes} bytes behind the last piece of a row")]
+    Later { bytes: usize },
     #[error("number in a row is not in its shortest form")]
     NotShortest,
     #[error("granularity number {code} in a row, after {before:?}: ascending and below {count} allowed", count = Granularity::ALL.len())]
@@ -103,6 +105,26 @@ impl Decoder {
         self.buckets.clear();
         decode_buckets(bytes, COMPONENT_MAX, &mut self.buckets)?;
         Ok(Row::of_ascending(self.buckets.to_vec()))
+    }
+
+    /// Decodes the pieces of a row, merged, as a list of rows stands in an encoding: how many, and of each its length and its bytes.
+    pub fn decode_pieces(&mut self, mut bytes: &[u8]) -> Result<Row, BadRow> {
+        let count = take(&mut bytes)?;
+        let (mut first, mut others) = (None, Vec::new());
+        for _ in 0..count {
+            let length = usize::try_from(take(&mut bytes)?).map_err(|_| BadRow::CutOff)?;
+            let (piece, behind) = bytes.split_at_checked(length).ok_or(BadRow::CutOff)?;
+            let piece = self.decode(piece)?;
+            bytes = behind;
+            match first {
+                None => first = Some(piece),
+                Some(_) => others.push(piece),
+            }
+        }
+        match bytes.len() {
+            0 => Ok(Row::of_pieces(first.into_iter().chain(others))),
+            bytes => Err(BadRow::Later { bytes }),
+        }
     }
 }
 
@@ -255,16 +277,25 @@ fn take(rest: &mut &[u8]) -> Result<u128, BadRow> {
 }
 
 fn take_long(rest: &mut &[u8]) -> Result<u128, BadRow> {
-    let mut number = 0;
-    for shift in (0..70).step_by(7) {
-        let (&byte, left) = rest.split_first().ok_or(BadRow::CutOff)?;
-        *rest = left;
-        number |= u128::from(byte & 0x7f) << shift;
+    let mut number = 0u64;
+    for shift in (0..63).step_by(7) {
+        let byte = take_byte(rest)?;
+        number |= u64::from(byte & 0x7f) << shift;
         if byte < 0x80 {
-            return if byte == 0 && shift > 0 { Err(BadRow::NotShortest) } else { Ok(number) };
+            return if byte == 0 && shift > 0 { Err(BadRow::NotShortest) } else { Ok(number.into()) };
         }
     }
-    Err(BadRow::NotShortest)
+    match take_byte(rest)? {
+        0 | 0x80.. => Err(BadRow::NotShortest),
+        last => Ok(u128::from(last) << 63 | u128::from(number)),
+    }
+}
+
+#[inline]
+fn take_byte(rest: &mut &[u8]) -> Result<u8, BadRow> {
+    let (&byte, left) = rest.split_first().ok_or(BadRow::CutOff)?;
+    *rest = left;
+    Ok(byte)
 }
 
 #[cfg(test)]
@@ -311,6 +342,17 @@ mod tests {
             prop_assert!(bytes.len() <= ROW_BYTES_MAX);
             prop_assert_eq!(Decoder::default().decode(&bytes), Ok(row.clone()));
             prop_assert_eq!(decode(&bytes), Ok(row));
+        }
+
+        #[test]
+        fn pieces_are_decoded_as_the_list_that_they_are(row in rows(), at_most in 1..70usize, cut: usize, more in any::<u8>()) {
+            let pieces: Vec<Row> = row.pieces(at_most).collect();
+            let mut bytes = postcard::to_allocvec(&pieces).unwrap();
+            prop_assert_eq!(Decoder::default().decode_pieces(&bytes), Ok(row));
+            let cut = cut % bytes.len();
+            prop_assert!(Decoder::default().decode_pieces(&bytes[..cut]).is_err());
+            bytes.push(more);
+            prop_assert_eq!(Decoder::default().decode_pieces(&bytes), Err(BadRow::Later { bytes: 1 }));
         }
 
         #[test]

@@ -12,6 +12,7 @@ use crate::row_changes::Part;
 use crate::series::{BucketId, Horizon, Row, SeriesPolicy, UnixTime};
 use crate::table::{CellTable, NamespacePlaces};
 use crate::teeth::{Bug, bites};
+use crate::warm;
 use std::collections::{BTreeMap, BTreeSet};
 
 const DAY_S: u64 = 86_400;
@@ -275,11 +276,16 @@ impl Cells {
 
     /// Takes over how namespaces keep series, as the ledger has it here.
     pub fn take_series(&mut self, ledger: &Ledger) {
+        let mut has_changed = false;
         for (namespace, terms) in ledger.series() {
             let known = self.series.spaces.iter().position(|space| space.namespace == namespace);
             if known.is_none_or(|at| self.series.spaces[at].revision < terms.revision) {
                 self.take_terms(namespace, terms, known);
+                has_changed = true;
             }
+        }
+        if has_changed {
+            self.sum_anew();
         }
     }
 
@@ -299,13 +305,16 @@ impl Cells {
                 self.series.places.forget();
             }
         }
-        self.sum_anew();
     }
 
     /// Sums all rows, by present terms; what has expired by these is dropped.
     fn sum_anew(&mut self) {
         self.series.sums.clear();
         for number in 0..self.series.rows.len() {
+            warm::ahead(&self.series.rows, number, |held| {
+                let hash = self.cell_hashes[held.slot as usize];
+                self.table.warm(held.slot).wrapping_add(held.row.warm()).wrapping_add(hash)
+            });
             let (slot, valve) = (self.series.rows[number].slot, self.series.rows[number].valve);
             let Some(space) = self.series.space_of(slot, &self.table).map(|space| &self.series.spaces[space]) else {
                 continue;

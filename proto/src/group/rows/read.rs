@@ -111,31 +111,13 @@ impl RowReader {
         }
         counts.push(Stored(match self.key[0] {
             BUCKETS => {
-                let row = self.buckets().ok_or(malformed(&self.key, "not a row of buckets"))?;
+                let row = self.decoder.decode_pieces(&self.content);
+                let row = row.map_err(|_| malformed(&self.key, "not a row of buckets"))?;
                 Kind::Buckets { number: block_of(&self.key), side: self.key[self.key.len() - 1], row }
             }
             _ => Kind::Block { key: self.key.clone(), content: self.content.clone() },
         }));
         Ok(())
-    }
-
-    /// The pieces of a row, merged.
-    fn buckets(&mut self) -> Option<Buckets> {
-        let mut rest = &self.content[..];
-        let count = get_varint(&mut rest)?;
-        let mut first = None;
-        let mut others = Vec::new();
-        for _ in 0..count {
-            let length = usize::try_from(get_varint(&mut rest)?).ok()?;
-            let (bytes, behind) = rest.split_at_checked(length)?;
-            let piece = self.decoder.decode(bytes).ok()?;
-            rest = behind;
-            match first {
-                None => first = Some(piece),
-                Some(_) => others.push(piece),
-            }
-        }
-        rest.is_empty().then(|| Buckets::of_pieces(first.into_iter().chain(others)))
     }
 }
 
