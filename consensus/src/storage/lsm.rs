@@ -246,6 +246,8 @@ fn database_here(path: &Path, options: &LsmOptions) -> Result<Database, fjall::E
         .max_journaling_size(options.journal_bytes.max(JOURNAL_BYTES_MIN))
         .max_cached_files(Some(OPEN_FILES_MAX))
         .worker_threads(WORKERS)
+        // A packed value that is damaged would pass for the journal's end: what came behind it would be gone, and nobody told.
+        .journal_compression(CompressionType::None)
         .manual_journal_persist(true);
     let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.open()));
     opened.unwrap_or(Err(fjall::Error::Unrecoverable))
@@ -374,7 +376,7 @@ mod tests {
             filled(&open(&path).unwrap(), 0, MANY);
             let lsm = open(&path).unwrap();
             filled(&lsm, MANY, 2 * MANY);
-            let mut row = 0;
+            let mut row = 0u32;
             let scanned = lsm.now().scan("cells", |key, value| {
                 assert_eq!((key, value), (row.to_be_bytes().as_slice(), like(row).as_slice()));
                 row += 1;
@@ -387,6 +389,17 @@ mod tests {
             files.map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>()
         });
         assert!(bytes[0] > u64::from(2 * MANY) * 48 && bytes[1] < bytes[0] / 2, "{bytes:?}");
+    }
+
+    #[test]
+    fn the_journal_is_not_packed() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 1..=2 {
+            let before = if number == 1 { 0 } else { end(dir.path()) };
+            write(&open(dir.path()).unwrap(), number);
+            let rows = u64::from(ROWS) * ROW_BYTES as u64;
+            assert!(end(dir.path()) > before + rows, "a row of equal bytes stands there as it is");
+        }
     }
 
     /// What a crash finds: all files as they are now.
