@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Deliberate bugs are for the tests of the simulator alone: a program that could have them is not built.
+/// Deliberate bugs are for tests alone, which are built for debugging: no other program can have them.
 const _: () = assert!(
     cfg!(debug_assertions) || !tidemark_proto::teeth::COMPILED,
-    "the command is never shipped with the feature `teeth`"
+    "the feature `teeth` is for tests: a program without debug assertions has no deliberate bugs"
 );
 
 #[global_allocator]
