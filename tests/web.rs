@@ -8,7 +8,7 @@ use npm::must;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web");
 
@@ -76,6 +76,12 @@ fn browser() -> (PathBuf, PathBuf) {
     BROWSER.get_or_init(|| (chromium(), npm::modules("web"))).clone()
 }
 
+/// Two demos with a browser each are as many as two cores have room for: that of the search page, which waits for its clocks most, and one other.
+fn seat(number: usize) -> MutexGuard<'static, ()> {
+    static SEATS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
+    SEATS[number].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs a file of tests in Chromium against the demo's page; prints what it measured.
 fn in_chromium(file: &str, page: &str, token: &str) {
     let (chromium, modules) = browser();
@@ -89,6 +95,7 @@ fn in_chromium(file: &str, page: &str, token: &str) {
 
 #[test]
 fn the_search_page_counts_once_and_tells_who_it_was() {
+    let _seat = seat(0);
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("demo");
     let billionth = ["--rate", "0", "--start-at", "999999998", "--headless", "--data-dir"];
@@ -102,6 +109,7 @@ fn the_search_page_counts_once_and_tells_who_it_was() {
 
 #[test]
 fn the_page_of_an_award_waits_for_it_and_shows_what_proves_it() {
+    let _seat = seat(1);
     let mut demo = Demo::start(&["--rate", "500", "--every", "3000", "--headless"]);
     let page = demo.until("page: ");
     demo.until("ready");
@@ -111,6 +119,7 @@ fn the_page_of_an_award_waits_for_it_and_shows_what_proves_it() {
 
 #[test]
 fn the_cluster_page_shows_every_data_centre_and_the_way_of_an_award() {
+    let _seat = seat(1);
     let mut demo = Demo::start(&["--rate", "500", "--every", "3000", "--headless"]);
     let page = demo.until("page: ");
     demo.until("ready");
@@ -120,6 +129,7 @@ fn the_cluster_page_shows_every_data_centre_and_the_way_of_an_award() {
 
 #[test]
 fn the_page_of_a_counter_shows_it_over_time_and_what_flows_to_it() {
+    let _seat = seat(1);
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let mut serve = Demo::of("serve", &["--port", "0", "--data-dir", data.to_str().unwrap()]);
