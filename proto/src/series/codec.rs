@@ -277,25 +277,16 @@ fn take(rest: &mut &[u8]) -> Result<u128, BadRow> {
 }
 
 fn take_long(rest: &mut &[u8]) -> Result<u128, BadRow> {
-    let mut number = 0u64;
-    for shift in (0..63).step_by(7) {
-        let byte = take_byte(rest)?;
-        number |= u64::from(byte & 0x7f) << shift;
+    let mut number = 0;
+    for shift in (0..70).step_by(7) {
+        let (&byte, left) = rest.split_first().ok_or(BadRow::CutOff)?;
+        *rest = left;
+        number |= u128::from(byte & 0x7f) << shift;
         if byte < 0x80 {
-            return if byte == 0 && shift > 0 { Err(BadRow::NotShortest) } else { Ok(number.into()) };
+            return if byte == 0 && shift > 0 { Err(BadRow::NotShortest) } else { Ok(number) };
         }
     }
-    match take_byte(rest)? {
-        0 | 0x80.. => Err(BadRow::NotShortest),
-        last => Ok(u128::from(last) << 63 | u128::from(number)),
-    }
-}
-
-#[inline]
-fn take_byte(rest: &mut &[u8]) -> Result<u8, BadRow> {
-    let (&byte, left) = rest.split_first().ok_or(BadRow::CutOff)?;
-    *rest = left;
-    Ok(byte)
+    Err(BadRow::NotShortest)
 }
 
 #[cfg(test)]
