@@ -485,7 +485,8 @@ impl Backend for LocalBackend {
 
     async fn members(&self) -> Result<MembersBody, Failure> {
         let cluster = self.aggregator.cluster();
-        let leader = self.aggregator.raft().leader.and_then(Cluster::of_member);
+        let metrics = self.aggregator.raft();
+        let leader = metrics.leader.and_then(Cluster::of_member);
         let body = |standing: MemberStanding| MemberBody {
             aggregator: cluster.aggregator_name(standing.id),
             votes: standing.votes,
@@ -495,7 +496,7 @@ impl Backend for LocalBackend {
             view: !self.aggregator.is_set_aside(standing.id),
         };
         let members = self.aggregator.members().into_iter().map(body).collect();
-        let warning = voters_warning(self.aggregator.raft().voters.len());
+        let warning = voters_warning(&metrics);
         Ok(MembersBody { leader: leader.map(|id| cluster.aggregator_name(id)), members, warning })
     }
 
@@ -547,7 +548,7 @@ impl Backend for LocalBackend {
                 "index": applied,
                 "is_leader": self.aggregator.raft().is_leader,
                 "leader": standing::leader(&self.aggregator),
-                "warning": voters_warning(voters.len()),
+                "warning": voters_warning(&self.aggregator.raft()),
                 "voters": voters,
             },
         })

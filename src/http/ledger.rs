@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
+use tidemark_consensus::raft::Metrics;
 
 /// `GET /v1/ledger`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,13 +17,20 @@ pub struct MembersBody {
     pub leader: Option<String>,
     /// Every aggregator of the layout.
     pub members: Vec<MemberBody>,
-    /// What an operator should know of the number of voters.
+    /// What an operator should know of the number of voters, or of a change of them that is not over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
-/// Of an even number of voters one more is asked for each commit than of one less, and no more of them may fail.
-pub fn voters_warning(voters: usize) -> Option<String> {
+/// While voters change, a commit needs most of those before and most of those after. Of an even number of voters one more is asked for each
+/// commit than of one less, and no more of them may fail.
+pub fn voters_warning(metrics: &Metrics) -> Option<String> {
+    if metrics.changes_to.is_some() {
+        return Some(
+            "the voters are being changed: a majority of those before and one of those after is needed".to_owned(),
+        );
+    }
+    let voters = metrics.voters.len();
     let one_less = || {
         let (less, may_fail) = (voters - 1, (voters - 1) / 2);
         format!("{voters} voters: {may_fail} may fail, no more than of {less}; add one more, or remove one")
@@ -96,9 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_even_number_of_voters_is_warned_of() {
-        assert_eq!([0, 1, 3, 5].map(voters_warning), [const { None }; 4]);
-        assert_eq!(voters_warning(2).unwrap(), "2 voters: 0 may fail, no more than of 1; add one more, or remove one");
-        assert_eq!(voters_warning(4).unwrap(), "4 voters: 1 may fail, no more than of 3; add one more, or remove one");
+    fn an_even_number_of_voters_and_a_change_of_them_is_warned_of() {
+        let metrics = |voters| Metrics { voters: (1..=voters).collect(), ..Metrics::default() };
+        let warning = |voters| voters_warning(&metrics(voters));
+        assert_eq!([0, 1, 3, 5].map(warning), [const { None }; 4]);
+        assert_eq!(warning(2).unwrap(), "2 voters: 0 may fail, no more than of 1; add one more, or remove one");
+        assert_eq!(warning(4).unwrap(), "4 voters: 1 may fail, no more than of 3; add one more, or remove one");
+        let changes = Metrics { changes_to: Some([1, 2].into()), ..metrics(3) };
+        assert!(voters_warning(&changes).unwrap().starts_with("the voters are being changed: a majority of those"));
     }
 }

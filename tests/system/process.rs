@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// No test waits longer for any one thing.
 pub const WAIT_MAX: Duration = Duration::from_secs(40);
+/// Of what a process said, a test that failed shows so many lines.
+const SHOWN_LINES_MAX: usize = 40;
 /// Between two looks at something that is waited for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -40,7 +42,7 @@ pub fn run(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// A running process. Dropped, it is killed.
+/// A running process. Dropped, it is killed; where a test fails, what it said last is shown.
 pub struct Process {
     child: Child,
     log: PathBuf,
@@ -117,6 +119,12 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+        if std::thread::panicking() {
+            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let skipped = said.lines().count().saturating_sub(SHOWN_LINES_MAX);
+            eprintln!("-- {}, without {skipped} lines before:", self.log.display());
+            said.lines().skip(skipped).for_each(|line| eprintln!("{line}"));
+        }
     }
 }
 

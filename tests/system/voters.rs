@@ -39,8 +39,13 @@ async fn voters(at: SocketAddr) -> Option<(Vec<String>, Option<String>)> {
     Some((names.collect(), ledger["warning"].as_str().map(str::to_owned)))
 }
 
+/// Waits for these voters, and for the end of the change to them: until then, those of before must answer too.
 async fn until_voters(at: SocketAddr, expected: &[&str]) -> Option<String> {
-    until("these voters", async || voters(at).await.filter(|(names, _)| names == expected)).await.1
+    let over =
+        |warning: &Option<String>| !warning.as_ref().is_some_and(|text| text.starts_with("the voters are being"));
+    until("these voters", async || voters(at).await.filter(|(names, warning)| names == expected && over(warning)))
+        .await
+        .1
 }
 
 async fn check_refusals(cluster: &Cluster, centres: &[Centre]) {
@@ -195,6 +200,7 @@ async fn a_voter_that_lost_its_disk_votes_again_under_the_next_leader_unless_an_
 
     until("the leader", async || leader(at).await.filter(|name| name == DCS[0])).await;
     lose_disk(&cluster, &mut centres, lost).await;
+    until_gone(at, lost).await;
     let said = until_done(&cluster, at, &["remove-voter", DCS[lost]]).await;
     assert!(said.contains("asia-0: learns, not reached") && !said.contains("again"), "{said}");
     restart(&cluster, &mut centres, 0).await;
