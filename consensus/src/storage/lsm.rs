@@ -10,19 +10,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use fjall::compaction::Leveled;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
+use super::merging::{FILES_BEHIND, Merging};
 use super::{PersistError, is_full};
 
 /// Files that are kept open.
 const OPEN_FILES_MAX: usize = 256;
-/// One thread writes memtables away and one merges files. With one for both, a memtable waits until a merge is over, and with it
-/// whoever writes: seconds instead of a tenth of one.
+/// They write memtables away; one of them merges files too where [`Merging`] falls behind. A single one might wait for itself when its queue is full.
 const WORKERS: usize = 2;
 /// Nice value of threads that step back: with a tenth of what another thread's share is, they still come to an end beside two of those.
 #[cfg(target_os = "linux")]
@@ -77,6 +78,7 @@ impl LsmOptions {
     fn keyspace(&self) -> KeyspaceCreateOptions {
         KeyspaceCreateOptions::default()
             .max_memtable_size(self.sealed_at())
+            .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(FILES_BEHIND)))
             .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
             // A row of buckets is much like the next one: half the bytes. A table keeps what it was made with.
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
@@ -90,6 +92,8 @@ pub(crate) type Notes<'a> = &'a [(&'a str, Vec<u8>)];
 
 /// An open tree.
 pub(crate) struct Lsm {
+    /// Ends before the rest.
+    merging: Merging,
     db: Database,
     notes: Keyspace,
     options: LsmOptions,
@@ -118,12 +122,18 @@ impl Lsm {
         };
         let db = db.map_err(persist_error)?;
         let notes = db.keyspace(NOTES, || options.keyspace()).map_err(persist_error)?;
+        let step_back = if options.steps_back { step_back } else { || () };
+        let merging = Merging::start(db.clone(), options.keyspace(), step_back);
+        let merging = merging.map_err(|error| persist_error(error.into()))?;
         let (path, unsealed) = (path.to_owned(), Mutex::default());
-        Ok(Self { db, notes, options: *options, path, flush_delay, unsealed })
+        Ok(Self { merging, db, notes, options: *options, path, flush_delay, unsealed })
     }
 
     /// Writes and deletes rows, and sets notes, all in one durable batch. Of two equal keys the later wins.
     pub fn write<'a>(&self, changes: impl Iterator<Item = Change<'a>>, notes: Notes<'_>) -> Result<(), PersistError> {
+        if self.merging.has_failed() {
+            return Err(self.failed(fjall::Error::Poisoned));
+        }
         let mut changes: Vec<Change<'a>> = changes.collect();
         // A batch has one number: of two equal keys in it, fjall does not know the later. The sort keeps the order of equals.
         changes.sort_by_key(|(table, key, _)| (*table, *key));
@@ -161,6 +171,7 @@ impl Lsm {
         if *unsealed >= self.options.sealed_at() {
             *unsealed = 0;
             keyspace.rotate_memtable().map_err(|error| self.failed(error))?;
+            self.merging.is_due();
         }
         Ok(())
     }
@@ -230,13 +241,18 @@ fn database(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error>
         return database_here(path, options);
     }
     let open = || {
-        #[cfg(target_os = "linux")]
-        if let Err(error) = rustix::process::setpriority_process(None, STEPPED_BACK) {
-            tracing::warn!(%error, "merges of rows keep the priority of the process");
-        }
+        step_back();
         database_here(path, options)
     };
     thread::scope(|scope| scope.spawn(open).join()).unwrap_or(Err(fjall::Error::Unrecoverable))
+}
+
+/// From here on, this thread and those that it starts step back for all others.
+fn step_back() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, STEPPED_BACK) {
+        tracing::warn!(%error, "merges of rows keep the priority of the process");
+    }
 }
 
 /// fjall asserts on some damaged files; a damaged file is an input, so that panic becomes an error.
@@ -533,9 +549,76 @@ mod tests {
         assert_eq!(stepped_back(), 0);
         let options = LsmOptions { steps_back: true, ..LsmOptions::default() };
         let tree = Lsm::open(&dir.path().join("b"), &options, Duration::ZERO).unwrap();
-        assert_eq!(stepped_back(), WORKERS);
+        let all = WORKERS + 1;
+        until("the thread that merges", || stepped_back() == all);
         assert_eq!(nice(Path::new("/proc/thread-self")), Some(0));
         drop((as_others, tree));
+    }
+
+    fn until(what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = std::time::Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{what}: not in time");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A file for every write, whose keys lie among those of all others.
+    fn sealed(lsm: &Lsm, writes: std::ops::Range<u8>) -> Result<(), PersistError> {
+        let row = vec![7; MEMTABLE_BYTES_MIN as usize];
+        for write in writes {
+            let keys = [[0, write], [9, write]];
+            lsm.write(keys.iter().map(|key| ("cells", key.as_slice(), Some(row.as_slice()))), &[])?;
+        }
+        Ok(())
+    }
+
+    fn small(path: &Path) -> Lsm {
+        let options = LsmOptions { memtable_bytes: MEMTABLE_BYTES_MIN, ..LsmOptions::default() };
+        Lsm::open(path, &options, Duration::ZERO).unwrap()
+    }
+
+    #[test]
+    fn files_are_merged_before_fjalls_threads_would() {
+        let dir = tempfile::tempdir().unwrap();
+        let lsm = small(dir.path());
+        sealed(&lsm, 0..FILES_BEHIND - 1).unwrap();
+        let cells = table_of(&lsm.db, &lsm.options, "cells").unwrap();
+        until("few files", || cells.sealed_memtable_count() == 0 && cells.l0_table_count() < 4);
+    }
+
+    #[test]
+    fn what_a_tree_has_left_is_merged_when_it_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        {
+            let lsm = small(dir.path());
+            lsm.merging.end();
+            sealed(&lsm, 0..10).unwrap();
+            let cells = table_of(&lsm.db, &lsm.options, "cells").unwrap();
+            until("files", || cells.sealed_memtable_count() == 0 && cells.l0_table_count() > 4);
+        }
+        let lsm = small(dir.path());
+        let cells = table_of(&lsm.db, &lsm.options, "cells").unwrap();
+        until("few files", || cells.l0_table_count() < 4);
+    }
+
+    #[test]
+    fn where_files_cannot_be_merged_no_more_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let lsm = small(dir.path());
+        sealed(&lsm, 0..1).unwrap();
+        let cells = table_of(&lsm.db, &lsm.options, "cells").unwrap();
+        until("a file", || cells.sealed_memtable_count() == 0 && cells.table_count() > 0);
+        for file in fs::read_dir(cells.path().join("tables")).unwrap().map(|file| file.unwrap().path()) {
+            let bytes = fs::metadata(&file).unwrap().len();
+            let mut file = fs::OpenOptions::new().write(true).open(file).unwrap();
+            file.write_all(&vec![0; bytes as usize / 2]).unwrap();
+        }
+        let begun = std::time::Instant::now();
+        let refused = (1..=u8::MAX).find_map(|write| sealed(&lsm, write..write + 1).err());
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(matches!(refused, Some(PersistError::Io(_))), "{refused:?}");
+        assert!(lsm.merging.has_failed());
     }
 
     #[test]

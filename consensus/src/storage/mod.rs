@@ -2,6 +2,7 @@
 
 mod committer;
 pub mod lsm;
+mod merging;
 mod open;
 pub(crate) mod rows;
 
