@@ -31,6 +31,10 @@ const CLUSTER: &str = "bench";
 const POLL: Duration = Duration::from_millis(10);
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 const CERTIFICATE_DAYS: u32 = 30;
+/// A cluster rests that takes less than this of one core between two looks.
+const REST_SHARE_MAX: f64 = 0.05;
+const REST_LOOK: Duration = Duration::from_secs(2);
+const REST_PATIENCE: Duration = Duration::from_secs(300);
 
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
@@ -214,6 +218,30 @@ impl Cluster {
     pub fn cpu_s(&self) -> Option<(f64, f64)> {
         let of = |process: &Process| Some(cost::of_tree(process.id())?.cpu_s);
         Some((self.nodes.iter().map(of).sum::<Option<f64>>()?, of(&self.aggregator)?))
+    }
+
+    /// Waits until its processes have written and merged what was counted: until they need next to no processor time. How long that was;
+    /// `None` where there is no `/proc`.
+    ///
+    /// # Errors
+    /// One has ended, or they go on for too long.
+    pub fn rest(&mut self) -> Result<Option<Duration>, BenchError> {
+        let begun = Instant::now();
+        let spent = |cluster: &Cluster| cluster.cpu_s().map(|(nodes, aggregator)| nodes + aggregator);
+        let Some(mut before) = spent(self) else { return Ok(None) };
+        loop {
+            std::thread::sleep(REST_LOOK);
+            self.check()?;
+            let now = spent(self).unwrap_or(before);
+            if now - before < REST_SHARE_MAX * REST_LOOK.as_secs_f64() {
+                return Ok(Some(begun.elapsed()));
+            }
+            if begun.elapsed() > REST_PATIENCE {
+                let what = "the cluster being at rest".to_owned();
+                return Err(BenchError::Patience { what, waited_s: REST_PATIENCE.as_secs() });
+            }
+            before = now;
+        }
     }
 
     /// Waits until all processes say that they are ready.

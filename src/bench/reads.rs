@@ -24,6 +24,7 @@ use crate::demo::messages::Latency;
 
 const KEYS: usize = 10_000;
 const CALLERS: usize = 256;
+const RATE_PER_S: f64 = 50_000.0;
 pub const AT_ONCE: usize = 100;
 /// Of many keys, so many are read, spread over all: a client reads no more than a million different ones.
 const NAMES_MAX: usize = 1_000_000;
@@ -101,8 +102,7 @@ pub fn all(cluster: &mut Cluster, plan: &Plan, keys: usize, promise: &Promise) -
     let mut read = |kind| measure(cluster, plan, keys, kind);
     let single = read(ReadKind::Callers { callers: CALLERS, at_once: 1 })?;
     let many = read(ReadKind::Callers { callers: CALLERS, at_once: AT_ONCE })?;
-    let per_s = plan.rate_or(50_000.0);
-    let open = read(ReadKind::Rate { per_s })?;
+    let open = read(ReadKind::Rate { per_s: plan.rate_or(RATE_PER_S) })?;
     let promised = |asked: Asked, must: Option<f64>| Asked { must: must.filter(|_| plan.rate.is_none()), ..asked };
     let rate = |asked: Asked, (report, cpu_s): &(ReadReport, Option<f64>)| {
         asked.is(report.values_per_s).costing(*cpu_s, plan.seconds_or(node::LOAD_S))
@@ -121,6 +121,16 @@ pub fn all(cluster: &mut Cluster, plan: &Plan, keys: usize, promise: &Promise) -
         Asked::cost("get at that rate, p50", "ms").is(open.0.answer.p50_ms),
         Asked::cost("the generator's lateness, p99", "ms").is(open.0.lateness.p99_ms),
     ])
+}
+
+/// An open loop of single reads, which nothing is promised of.
+///
+/// # Errors
+/// A read failed.
+pub fn open_loop(cluster: &mut Cluster, plan: &Plan, keys: usize, whose: &str) -> Result<[Sample; 2], BenchError> {
+    let (report, _) = measure(cluster, plan, keys, ReadKind::Rate { per_s: plan.rate_or(RATE_PER_S) })?;
+    let took = |share: &str, ms: f64| Asked::cost(format!("{whose}, {share}"), "ms").is(ms);
+    Ok([took("p99", report.answer.p99_ms), took("p50", report.answer.p50_ms)])
 }
 
 /// Counts every key once.
