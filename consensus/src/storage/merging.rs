@@ -1,5 +1,5 @@
 //! Merges the files of a tree on a thread of our own. Of fjall's threads one has to be free to write memtables away, and while another one merges,
-//! that one takes the next merge from their queue and puts it back, without rest: a core for as long as a merge goes on.
+//! that one takes the next merge from their queue and puts it back, without rest, until the other is done.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -67,9 +67,7 @@ impl Merging {
     pub fn has_failed(&self) -> bool {
         self.shared.lock().failed
     }
-}
 
-impl Merging {
     /// No further merge begins.
     pub fn end(&self) {
         self.shared.lock().over = true;
