@@ -496,8 +496,8 @@ impl Backend for LocalBackend {
             view: !self.aggregator.is_set_aside(standing.id),
         };
         let members = self.aggregator.members().into_iter().map(body).collect();
-        let warning = voters_warning(&metrics);
-        Ok(MembersBody { leader: leader.map(|id| cluster.aggregator_name(id)), members, warning })
+        let (changing, warning) = (metrics.changes_to.is_some(), voters_warning(&metrics));
+        Ok(MembersBody { leader: leader.map(|id| cluster.aggregator_name(id)), members, changing, warning })
     }
 
     async fn change_voters(&self, body: ChangeVotersBody) -> Result<MembersBody, Failure> {
@@ -536,6 +536,7 @@ impl Backend for LocalBackend {
             })
             .collect();
         let (cluster, voters) = (self.aggregator.cluster(), self.aggregator.voter_names());
+        let metrics = self.aggregator.raft();
         let (groups, applied) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
         json!({
             "cluster": cluster.name,
@@ -546,9 +547,10 @@ impl Backend for LocalBackend {
             "silent_groups": silent,
             "ledger": {
                 "index": applied,
-                "is_leader": self.aggregator.raft().is_leader,
+                "is_leader": metrics.is_leader,
                 "leader": standing::leader(&self.aggregator),
-                "warning": voters_warning(&self.aggregator.raft()),
+                "changing": metrics.changes_to.is_some(),
+                "warning": voters_warning(&metrics),
                 "voters": voters,
             },
         })

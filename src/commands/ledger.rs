@@ -99,7 +99,7 @@ mod tests {
             member("usa-0/second", false, false, Some(90), false),
         ];
         let warning = Some("2 voters".to_owned());
-        let body = MembersBody { leader: Some("usa-0".to_owned()), members, warning };
+        let body = MembersBody { leader: Some("usa-0".to_owned()), members, changing: false, warning };
         assert_eq!(
             text(&body),
             "usa-0: leads, 0 entries behind\nasia-0: votes, 3 entries behind\n\

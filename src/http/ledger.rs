@@ -17,6 +17,9 @@ pub struct MembersBody {
     pub leader: Option<String>,
     /// Every aggregator of the layout.
     pub members: Vec<MemberBody>,
+    /// Whether a change of the voters is under way: until it is over, a majority of those before it has to answer too.
+    #[serde(default)]
+    pub changing: bool,
     /// What an operator should know of the number of voters, or of a change of them that is not over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
