@@ -1,7 +1,8 @@
 //! Questions about series and their answers: windows, series of steps, rankings, ranges of keys, many counters at one instant.
 //!
 //! A question is planned once against the horizon of a namespace and a `now`, and the plan is read for as many counters as are asked.
-//! Where counts come from is a [`Source`]: a view with the ledger applied beside it ([`Shown`]). What an answer says is what the
+//! Where counts come from is a [`Source`]: a view with the ledger applied beside it ([`Shown`]), or what several processes have told of
+//! the shards that they hold ([`Gathered`]). What an answer says is what the
 //! source has heard of: `value` is exact for the interval that the plan covers, and the truth about the asked one lies between
 //! `at_least` and `at_most`.
 //!
@@ -10,18 +11,26 @@
 //! counted in a window that is not in the total.)
 
 mod asked;
+mod asks;
 mod export;
+mod gathered;
+mod inquiry;
 mod keys;
 mod read;
 mod top;
+mod wanted;
 
 pub use asked::{Asked, SeriesPlan, SeriesQuery, Step, WindowPlan, WindowQuery};
+pub use asks::{SHARD_SCAN_MAX, ShardAnswer, ShardAsk, readings};
 pub use export::{Exported, ExportedHalf, export};
+pub use gathered::{COUNTS_BUCKETS_MAX, Counts, GatherError, Gathered, Gathering, SHARD_ASK_COUNTERS_MAX, gather};
+pub use inquiry::{CountsAnswer, CountsAsk, Cut, Inquiry};
 pub use keys::{KeyOrder, KeyRange, Page, scan};
 pub use read::{
-    AsOf, Buckets, Counted, CounterAsOf, SeriesRead, Shown, ShownTotals, Source, Windowed, read_at, read_series,
+    AsOf, Buckets, Counted, CounterAsOf, Of, SeriesRead, Shown, ShownTotals, Source, Windowed, read_at, read_series,
 };
 pub use top::{Ranked, Top};
+pub use wanted::{WANTED_RUNS_MAX, Wanted};
 
 use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, RANKED_MAX, RANKS_MAX};
 use crate::series::calendar::{CalendarError, Period};

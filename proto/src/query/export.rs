@@ -45,10 +45,15 @@ pub fn export(source: &impl Source, counter: &CounterName) -> Exported {
         let mut sums: BTreeMap<BucketId, u64> = BTreeMap::new();
         if let Some(horizon) = source.horizon(counter.namespace()).filter(|_| shown > 0) {
             for rows in source.rows(counter, half, reading.generation) {
-                let Buckets::Row(row) = rows else { continue };
-                for (bucket, value) in row.buckets().filter(|(bucket, _)| horizon.keeps(*bucket)) {
+                let mut add = |(bucket, value)| {
                     let sum = sums.entry(bucket).or_default();
                     *sum = sum.saturating_add(value);
+                };
+                match rows {
+                    Buckets::Row(row) => row.buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add),
+                    Buckets::Own(own) => own.buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add),
+                    // What flows to a counter is counted elsewhere.
+                    Buckets::Totals(_) => {}
                 }
             }
         }

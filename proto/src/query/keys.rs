@@ -5,6 +5,7 @@
 
 use crate::ids::CounterName;
 use crate::table::CellTable;
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
 /// Slots of one run; a full one is cut in halves, so each addition moves 2 KiB at most.
@@ -20,7 +21,7 @@ pub struct KeyOrder {
 }
 
 /// Keys of one namespace, in byte order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRange {
     pub namespace: String,
     pub prefix: Vec<u8>,
@@ -31,7 +32,7 @@ pub struct KeyRange {
 }
 
 /// Some counters of a range, ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     pub counters: Vec<CounterName>,
     /// Where the next page begins ([`KeyRange::after`]); `None`: there is nothing more.
@@ -50,6 +51,15 @@ impl Page {
         counters.dedup();
         counters.retain(|counter| next.as_deref().is_none_or(|next| counter.key() <= next));
         Page { counters, next }
+    }
+
+    /// Its first counters, at most so many.
+    pub fn cut(mut self, most: usize) -> Page {
+        if let Some(last) = most.checked_sub(1).filter(|_| self.counters.len() > most) {
+            self.next = Some(self.counters[last].key().to_vec());
+            self.counters.truncate(most);
+        }
+        self
     }
 }
 

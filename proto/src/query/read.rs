@@ -8,6 +8,7 @@ use crate::msg::Reading;
 use crate::series::{Answer, Cover, Granularity, Horizon, Row, Totals, UnixTime};
 use crate::time::WallMs;
 use crate::view::{Total, View};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -28,6 +29,8 @@ pub trait Source {
 pub enum Buckets<'a> {
     /// Of one valve.
     Row(&'a Row),
+    /// Of all valves of a counter, added up.
+    Own(&'a Totals),
     /// What flows to a counter along edges from the counters of one range.
     Totals(&'a Totals),
 }
@@ -37,7 +40,28 @@ impl Buckets<'_> {
     pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
         match self {
             Buckets::Row(row) => row.sum(granularity, indexes),
-            Buckets::Totals(totals) => totals.sum(granularity, indexes),
+            Buckets::Own(totals) | Buckets::Totals(totals) => totals.sum(granularity, indexes),
+        }
+    }
+}
+
+/// Which counts of counters are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Of {
+    /// Their own.
+    Direct,
+    /// And what flows to them along edges.
+    Total,
+}
+
+impl Of {
+    /// How far the series of a namespace have expired in a view; `None` where it keeps none. Where edges come from namespaces that keep
+    /// less, a total keeps no more than they do.
+    pub fn horizon<'a>(self, view: &'a View, namespace: &str) -> Option<&'a Horizon> {
+        let direct = || view.series_of(namespace).map(|series| &series.horizon);
+        match self {
+            Of::Direct => direct(),
+            Of::Total => view.total_horizon(namespace).or_else(direct),
         }
     }
 }
@@ -51,7 +75,7 @@ pub struct Shown<'a> {
 
 impl Source for Shown<'_> {
     fn horizon(&self, namespace: &str) -> Option<&Horizon> {
-        self.view.series_of(namespace).map(|series| &series.horizon)
+        Of::Direct.horizon(self.view, namespace)
     }
 
     fn reading(&self, counter: &CounterName) -> Reading {
@@ -71,10 +95,8 @@ pub struct ShownTotals<'a> {
 }
 
 impl Source for ShownTotals<'_> {
-    /// Where edges come from namespaces that keep less, a total keeps no more than they do.
     fn horizon(&self, namespace: &str) -> Option<&Horizon> {
-        let direct = || self.view.series_of(namespace).map(|series| &series.horizon);
-        self.view.total_horizon(namespace).or_else(direct)
+        Of::Total.horizon(self.view, namespace)
     }
 
     /// What it says beside the halves concerns the counter itself only.
@@ -143,20 +165,7 @@ pub fn read_at(
     counters: &[CounterName],
     windows: &[WindowQuery],
 ) -> Result<AsOf, QueryError> {
-    if counters.len() > QUERY_COUNTERS_MAX {
-        return Err(QueryError::TooManyCounters(counters.len()));
-    }
-    if windows.len() > QUERY_WINDOWS_MAX {
-        return Err(QueryError::TooManyWindows(windows.len()));
-    }
-    let (now, mut plans) = (UnixTime::from_wall(at), BTreeMap::new());
-    for namespace in counters.iter().map(CounterName::namespace).filter(|_| !windows.is_empty()) {
-        if !plans.contains_key(namespace) {
-            let horizon = horizon_of(source, namespace)?;
-            let planned = windows.iter().map(|window| window.plan(horizon, now)).collect::<Result<Vec<_>, _>>()?;
-            plans.insert(namespace.to_owned(), planned);
-        }
-    }
+    let plans = plan_at(|namespace| source.horizon(namespace), at, counters, windows)?;
     let read = |counter: &CounterName| {
         let plans = plans.get(counter.namespace()).map_or(&[][..], Vec::as_slice);
         let halves = Halves::of(source, counter, !plans.is_empty());
@@ -166,6 +175,30 @@ pub fn read_at(
     Ok(AsOf { at, plans, counters })
 }
 
+/// For each namespace that is asked for, a plan of each window. Errors: as of [`read_at`].
+pub(super) fn plan_at<'a>(
+    horizon: impl Fn(&str) -> Option<&'a Horizon>,
+    at: WallMs,
+    counters: &[CounterName],
+    windows: &[WindowQuery],
+) -> Result<BTreeMap<String, Vec<WindowPlan>>, QueryError> {
+    if counters.len() > QUERY_COUNTERS_MAX {
+        return Err(QueryError::TooManyCounters(counters.len()));
+    }
+    if windows.len() > QUERY_WINDOWS_MAX {
+        return Err(QueryError::TooManyWindows(windows.len()));
+    }
+    let (now, mut plans) = (UnixTime::from_wall(at), BTreeMap::new());
+    for namespace in counters.iter().map(CounterName::namespace).filter(|_| !windows.is_empty()) {
+        if !plans.contains_key(namespace) {
+            let horizon = kept(horizon(namespace), namespace)?;
+            let planned = windows.iter().map(|window| window.plan(horizon, now)).collect::<Result<Vec<_>, _>>()?;
+            plans.insert(namespace.to_owned(), planned);
+        }
+    }
+    Ok(plans)
+}
+
 /// What one counter counted in each step.
 pub fn read_series(
     source: &impl Source,
@@ -173,14 +206,24 @@ pub fn read_series(
     counter: &CounterName,
     query: &SeriesQuery,
 ) -> Result<SeriesRead, QueryError> {
-    let plan = query.plan(horizon_of(source, counter.namespace())?, UnixTime::from_wall(at))?;
+    let plan = plan_series(source.horizon(counter.namespace()), at, counter, query)?;
     let mut halves = Halves::of(source, counter, true);
     let values = plan.steps.iter().map(|step| step.cover.as_ref().map(|cover| halves.take(cover))).collect();
     Ok(SeriesRead { at, plan, values })
 }
 
-fn horizon_of<'a>(source: &'a impl Source, namespace: &str) -> Result<&'a Horizon, QueryError> {
-    source.horizon(namespace).ok_or_else(|| QueryError::NoSeries(namespace.to_owned()))
+/// Errors: as of [`read_series`].
+pub(super) fn plan_series(
+    horizon: Option<&Horizon>,
+    at: WallMs,
+    counter: &CounterName,
+    query: &SeriesQuery,
+) -> Result<SeriesPlan, QueryError> {
+    query.plan(kept(horizon, counter.namespace())?, UnixTime::from_wall(at))
+}
+
+fn kept<'a>(horizon: Option<&'a Horizon>, namespace: &str) -> Result<&'a Horizon, QueryError> {
+    horizon.ok_or_else(|| QueryError::NoSeries(namespace.to_owned()))
 }
 
 /// The rows of both halves of a counter.

@@ -150,7 +150,12 @@ impl Row {
 
     /// The sum over buckets of one granularity. Saturates, as sums of components do.
     pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
-        range(&self.buckets, granularity, indexes).fold(0, u64::saturating_add)
+        range(&self.buckets, granularity, indexes).fold(0, |sum: u64, (_, value)| sum.saturating_add(value))
+    }
+
+    /// The buckets of one granularity in a range, ascending.
+    pub fn within(&self, granularity: Granularity, indexes: Range<u32>) -> impl Iterator<Item = (BucketId, u64)> + '_ {
+        range(&self.buckets, granularity, indexes).map(|(key, value)| (key.bucket(), value))
     }
 
     /// Adds to the bucket of each granularity that holds the time and is kept, and says how many those are. The writer's, for events
@@ -293,16 +298,16 @@ impl Row {
     }
 }
 
-/// The values of a granularity's buckets in a range, of buckets in order.
+/// A granularity's buckets in a range, of buckets in order.
 pub(super) fn range(
     buckets: &[(Key, u64)],
     granularity: Granularity,
     indexes: Range<u32>,
-) -> impl Iterator<Item = u64> + '_ {
+) -> impl Iterator<Item = (Key, u64)> + '_ {
     let key = move |index| Key::from(BucketId { granularity, index });
     let from = buckets.partition_point(|&(held, _)| held < key(indexes.start));
     let end = key(indexes.end);
-    buckets[from..].iter().take_while(move |&&(held, _)| held < end).map(|&(_, value)| value)
+    buckets[from..].iter().copied().take_while(move |&(held, _)| held < end)
 }
 
 /// The buckets that hold a time, as far as they are kept.

@@ -2,7 +2,7 @@
 //!
 //! A view keeps one for each counter that others flow to (see [`graph`](crate::graph)). Whatever raises a bucket of a direct count by so much
 //! raises the totals by as much ([`Row::merge_with`] says what); a pair of an edge change adds or takes off whole rows. No total is
-//! merged with another or told to anybody.
+//! merged with another, and none told but to who answers a read with it.
 //!
 //! Sums are taken modulo 2^64. So the order of additions and subtractions does not matter, and what comes out is exact as long as the true
 //! sum is below that.
@@ -48,7 +48,12 @@ impl Totals {
 
     /// The sum over buckets of one granularity, saturating: what [`Cover::read_with`](super::Cover::read_with) asks for.
     pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
-        range(&self.buckets, granularity, indexes).fold(0, u64::saturating_add)
+        range(&self.buckets, granularity, indexes).fold(0, |sum: u64, (_, value)| sum.saturating_add(value))
+    }
+
+    /// The buckets of one granularity in a range, ascending.
+    pub fn within(&self, granularity: Granularity, indexes: Range<u32>) -> impl Iterator<Item = (BucketId, u64)> + '_ {
+        range(&self.buckets, granularity, indexes).map(|(key, value)| (key.bucket(), value))
     }
 
     /// Adds to one bucket, if it is kept.
