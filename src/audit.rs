@@ -116,7 +116,10 @@ pub async fn audit(aggregator: &Aggregator, counter: &CounterName, with_rows: bo
     let merged = found.merged.iter();
     let merged = merged.map(|(id, at)| (cluster.aggregator_name(*id), (at.epoch, at.version))).collect();
     let kept = found.kept.iter().flat_map(|horizon| horizon.first());
-    let (total, total_not_counted) = total_of(&found);
+    let (total, total_not_counted) = match aggregator.is_split() {
+        true => (None, Some("what flows to it is held by several aggregators: it was not counted anew".to_owned())),
+        false => total_of(&found),
+    };
     Ok(AuditBody {
         counter: counter_text(counter),
         dc: cluster.name_of(aggregator.dc()).unwrap_or("?").to_owned(),

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tidemark_aggregator::{
     Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, MemberStanding, MilestoneState as State, VoterChange,
 };
 use tidemark_client::{Client, HitError, HitOutcome};
+use tidemark_proto::asking::About;
 use tidemark_proto::client::AddError;
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, SessionId};
 use tidemark_proto::ledger::{Awarded, Fate};
@@ -42,7 +44,7 @@ use crate::http::{
 use crate::lives::Lives;
 use crate::news::{self, NewsLine};
 use crate::places::Place;
-use crate::series::{Series, TermsBody};
+use crate::series::{Series, TermsBody, ToOthers};
 use crate::session::SessionKeys;
 use crate::standing;
 
@@ -158,6 +160,12 @@ impl LocalBackend {
         self
     }
 
+    /// Answers others of the data centre about what is held here, too.
+    pub fn answering_others(self) -> LocalBackend {
+        self.aggregator.serve_held(Arc::new(ToOthers::new(&self.series, self.places.clone())));
+        self
+    }
+
     /// Notes what is added to a counter here.
     pub fn tallying(mut self, counter: CounterName) -> LocalBackend {
         let tally = Tally { counter, sum: AtomicU64::new(0), names: Mutex::default() };
@@ -220,10 +228,8 @@ impl LocalBackend {
 
     fn dc_body(&self, dc: DcId) -> DcBody {
         let raft = self.aggregator.raft();
-        let first = AggregatorId::from(dc);
-        let of_either =
-            |members: &BTreeSet<u64>| [first, first.partner()].iter().any(|&id| members.contains(&Cluster::member(id)));
-        let member = match (of_either(&raft.voters), of_either(&raft.learners)) {
+        let of_any = |members: &BTreeSet<u64>| AggregatorId::all(dc).any(|id| members.contains(&Cluster::member(id)));
+        let member = match (of_any(&raft.voters), of_any(&raft.learners)) {
             (true, _) => Member::Voter,
             (_, true) => Member::Learner,
             _ => Member::None,
@@ -242,6 +248,14 @@ impl LocalBackend {
             groups: groups.into_iter().map(|group| self.aggregator.incarnation_name(group)).collect(),
             rights,
         }
+    }
+
+    /// What the process around one says that holds a counter.
+    async fn about<T: DeserializeOwned>(&self, what: About, counter: &CounterName) -> Result<T, Failure> {
+        let said = self.aggregator.ask_about(what, counter).await?;
+        let understood = serde_json::from_slice(&said);
+        understood
+            .map_err(|error| Failure::NotServing(format!("who holds {counter} says what is not understood: {error}")))
     }
 
     fn list(&self, counter: &CounterName) -> MilestoneList {
@@ -302,31 +316,30 @@ impl Backend for LocalBackend {
     }
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
-        let readings = self.aggregator.get_many(counters.iter());
-        match self.aggregator.shows() {
-            true => Ok(readings),
-            false => Err(Failure::NotServing("this view has not been heard of by the ledger since it started".into())),
-        }
+        Ok(self.aggregator.read_many(counters).await?)
     }
 
     async fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
-        self.series.read_at(of, counters, windows)
+        self.series.read_at(of, counters, windows).await
     }
 
     async fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
-        self.series.read_series(of, counter, query)
+        self.series.read_series(of, counter, query).await
     }
 
     async fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
-        self.series.export(counters)
+        self.series.export(counters).await
     }
 
     async fn audit(&self, counter: &CounterName, with_rows: bool) -> Result<AuditBody, Failure> {
-        audit::audit(&self.aggregator, counter, with_rows).await
+        match self.aggregator.holds(counter) {
+            true => audit::audit(&self.aggregator, counter, with_rows).await,
+            false => self.about(About::Audit { with_rows }, counter).await,
+        }
     }
 
     async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
-        Ok(self.series.scan(of, keys, most).await)
+        self.series.scan(of, keys, most).await
     }
 
     async fn series_terms(&self, namespace: &str) -> Result<TermsBody, Failure> {
@@ -346,7 +359,8 @@ impl Backend for LocalBackend {
     }
 
     async fn graph_of(&self, counter: &CounterName) -> Result<GraphBody, Failure> {
-        Ok(Edges::new(&self.aggregator).of(counter))
+        let (direct, total) = self.series.total(counter).await?;
+        Ok(Edges::new(&self.aggregator).of(counter, direct, total))
     }
 
     async fn parents_of(
@@ -415,7 +429,10 @@ impl Backend for LocalBackend {
     }
 
     async fn progress(&self, counter: &CounterName) -> Result<Progress, Failure> {
-        let reading = self.aggregator.get(counter);
+        let reading = match self.aggregator.holds(counter) {
+            true => self.aggregator.get(counter),
+            false => self.read(std::slice::from_ref(counter)).await?.into_iter().next().unwrap_or_default(),
+        };
         Ok(self.aggregator.with_ledger(|ledger| {
             let Some(state) = ledger.counter(counter) else {
                 return Progress { reading, next: None, rate_per_s: None, mode: Mode::Free };
@@ -432,7 +449,10 @@ impl Backend for LocalBackend {
     }
 
     async fn cluster(&self, counter: &CounterName) -> Result<ClusterBody, Failure> {
-        Ok(standing::of_all(&self.aggregator, counter, &self.places))
+        match self.aggregator.holds(counter) {
+            true => Ok(standing::of_all(&self.aggregator, counter, &self.places)),
+            false => self.about(About::DataCentres, counter).await,
+        }
     }
 
     async fn groups(&self) -> Result<GroupsBody, Failure> {

@@ -11,6 +11,15 @@ pub mod restore;
 pub mod serve;
 pub mod take;
 
+use tidemark_proto::ids::AggregatorId;
+use tidemark_transport::certs::FURTHER_AGGREGATORS;
+
+/// What an aggregator is called beside others of its data centre.
+pub fn part_name(aggregator: AggregatorId) -> &'static str {
+    let further = usize::from(aggregator.seat).checked_sub(1).and_then(|further| FURTHER_AGGREGATORS.get(further));
+    further.copied().unwrap_or("first")
+}
+
 pub use format::{FormatError, Head, RecordReader, RecordWriter};
 pub use manifest::{ImageEntry, MANIFEST_FILE, Manifest, ManifestError};
 pub use read::{ImageFile, ReadError};

@@ -9,7 +9,7 @@ use tidemark_aggregator::Aggregator;
 use tidemark_proto::graph::{Edge, EdgeChange, EdgeRefused};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::{AllowError, EdgeBatch, EdgeFault, EdgesDecided, EdgesError, Graph, Ledger};
-use tidemark_proto::msg::LedgerCmd;
+use tidemark_proto::msg::{LedgerCmd, Reading};
 
 /// How often a change is decided again because another one came first.
 const DECISIONS_MAX: usize = 8;
@@ -137,8 +137,10 @@ impl Edges {
     /// One of them is refused, or others change the graph all the time.
     pub async fn change(&self, body: &ChangeBody) -> Result<ChangedBody, Failure> {
         let changes = body.changes()?;
+        let counted = self.counted_elsewhere(body, &changes).await?;
         for _ in 0..DECISIONS_MAX {
-            let EdgesOf { cmd, refused } = self.aggregator.with_ledger(|ledger| self.decide(body, &changes, ledger))?;
+            let EdgesOf { cmd, refused } =
+                self.aggregator.with_ledger(|ledger| self.decide((body, &counted), &changes, ledger))?;
             let Some(cmd) = cmd else {
                 return Ok(self.aggregator.with_ledger(|ledger| changed(ledger.graph(), &[], refused)));
             };
@@ -166,13 +168,13 @@ impl Edges {
     /// What to say to the ledger as it is.
     fn decide(
         &self,
-        body: &ChangeBody,
+        (body, counted): (&ChangeBody, &BTreeSet<CounterName>),
         changes: &[EdgeChange<CounterName>],
         ledger: &Ledger,
     ) -> Result<EdgesOf, Failure> {
         let strange = match body.unknown {
             Unknown::Allow => Vec::new(),
-            Unknown::Refuse => self.strange(changes, ledger),
+            Unknown::Refuse => self.strange(changes, counted, ledger),
         };
         if !body.each {
             return match strange.into_iter().next() {
@@ -193,8 +195,35 @@ impl Edges {
         Ok(EdgesOf { cmd, refused })
     }
 
+    /// Of counters between which edges are to be inserted, those that others of the data centre hold and that have counted.
+    async fn counted_elsewhere(
+        &self,
+        body: &ChangeBody,
+        changes: &[EdgeChange<CounterName>],
+    ) -> Result<BTreeSet<CounterName>, Failure> {
+        if body.unknown == Unknown::Allow || !self.aggregator.is_split() {
+            return Ok(BTreeSet::new());
+        }
+        let inserted = changes.iter().filter_map(|change| match change {
+            EdgeChange::Insert(Edge { from, to }) => Some([from, to]),
+            EdgeChange::Remove(_) => None,
+        });
+        let counters: BTreeSet<&CounterName> = inserted.flatten().filter(|&of| !self.aggregator.holds(of)).collect();
+        let counters: Vec<CounterName> = counters.into_iter().cloned().collect();
+        let readings = self.aggregator.read_many(&counters).await?;
+        let has_counted =
+            |reading: &Reading| reading.up > 0 || reading.down > 0 || reading.pending > 0 || reading.generation > 0;
+        let all = counters.into_iter().zip(readings);
+        Ok(all.filter(|(_, reading)| has_counted(reading)).map(|(counter, _)| counter).collect())
+    }
+
     /// Edges to be inserted of counters that nobody has heard of.
-    fn strange(&self, changes: &[EdgeChange<CounterName>], ledger: &Ledger) -> Vec<(usize, Failure)> {
+    fn strange(
+        &self,
+        changes: &[EdgeChange<CounterName>],
+        counted: &BTreeSet<CounterName>,
+        ledger: &Ledger,
+    ) -> Vec<(usize, Failure)> {
         let refused = |name: String| {
             let message =
                 format!("nothing was counted of {name}: it may be a slip; say \"unknown\": \"allow\" if it is not");
@@ -203,7 +232,8 @@ impl Edges {
         self.aggregator.with_core(|core| {
             let unknown = |change: &EdgeChange<CounterName>| {
                 let EdgeChange::Insert(Edge { from, to }) = change else { return None };
-                [from, to].into_iter().find(|counter| !core.view().knows(counter, ledger)).map(counter_text)
+                let is_known = |counter: &CounterName| counted.contains(counter) || core.view().knows(counter, ledger);
+                [from, to].into_iter().find(|counter| !is_known(counter)).map(counter_text)
             };
             let strange = changes.iter().enumerate().filter_map(|(at, change)| Some((at, refused(unknown(change)?))));
             strange.collect()
@@ -220,18 +250,17 @@ impl Edges {
     }
 
     /// One counter in the graph, with its count and its total.
-    pub fn of(&self, counter: &CounterName) -> GraphBody {
+    pub fn of(&self, counter: &CounterName, direct: i128, total: i128) -> GraphBody {
         self.aggregator.with_ledger(|ledger| {
             self.aggregator.with_core(|core| {
                 let (view, graph) = (core.view(), ledger.graph());
-                let total = view.total(counter, ledger);
                 let (parents, more) = listed(graph.parents(counter));
                 let (children, still_more) = listed(graph.children(counter));
                 let progress = view.graph_progress();
                 GraphBody {
                     counter: counter_text(counter),
-                    direct: total.direct.value(),
-                    total: total.value(),
+                    direct,
+                    total,
                     parents,
                     children,
                     cut: more || still_more,

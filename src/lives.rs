@@ -1,15 +1,17 @@
 //! Lives of counters at one data centre: a counter is reset, removed, or given a time to expire.
 
-use crate::backend::{LEDGER_PATIENCE, late, shown};
+use crate::backend::{LEDGER_PATIENCE, LEDGER_POLL, late, shown};
 use crate::http::Failure;
 use crate::http::body::Signed;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_aggregator::Aggregator;
+use tidemark_proto::asking::About;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::{Ledger, Life, ResetError};
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::WallMs;
+use tokio::time::{Instant, sleep};
 
 /// The longest time until a counter expires, in seconds: 100 years.
 pub const EXPIRES_S_MAX: u64 = 100 * 366 * 24 * 3_600;
@@ -70,9 +72,21 @@ impl Lives {
     }
 
     /// The present life of a counter.
-    pub fn of(&self, counter: &CounterName) -> LifeBody {
+    pub async fn of(&self, counter: &CounterName) -> Result<LifeBody, Failure> {
         let Life { generation, expires, .. } = self.life(counter);
-        LifeBody { generation, expires_unix_ms: expires.map(|at| at.0), waits_for: self.0.unheard(counter) }
+        let waits_for = self.unheard(counter).await?;
+        Ok(LifeBody { generation, expires_unix_ms: expires.map(|at| at.0), waits_for })
+    }
+
+    /// Groups that are not known to have heard that a counter began again, by the word of who holds it.
+    async fn unheard(&self, counter: &CounterName) -> Result<Vec<String>, Failure> {
+        if self.0.holds(counter) {
+            return Ok(self.0.unheard(counter));
+        }
+        let said = self.0.ask_about(About::Unheard, counter).await?;
+        let understood = serde_json::from_slice(&said);
+        understood
+            .map_err(|error| Failure::NotServing(format!("who holds {counter} says what is not understood: {error}")))
     }
 
     fn life(&self, counter: &CounterName) -> Life {
@@ -89,7 +103,11 @@ impl Lives {
         keeps_milestones: bool,
         if_generation: Option<u32>,
     ) -> Result<BegunBody, Failure> {
-        let was = Signed(self.0.get(counter).value());
+        let was = match self.0.holds(counter) {
+            true => self.0.get(counter),
+            false => self.0.read_many(std::slice::from_ref(counter)).await?.into_iter().next().unwrap_or_default(),
+        };
+        let was = Signed(was.value());
         let decide = |ledger: &Ledger| (ledger.resets().life(counter), ledger.reset(counter, keeps_milestones));
         let (before, cmd) = self.0.with_ledger(decide);
         let cmd = cmd.map_err(failure)?;
@@ -114,12 +132,15 @@ impl Lives {
 
     /// Answers once the groups here have heard, so that what is counted after it counts in the generation, or when its patience ends.
     async fn begun(&self, counter: &CounterName, generation: u32, was: Option<Signed>) -> BegunBody {
-        let heard = || self.0.unheard(counter).is_empty().then_some(());
-        let waits_for = match shown(HEARD_PATIENCE, heard).await {
-            Some(()) => Vec::new(),
-            None => self.0.unheard(counter),
-        };
-        BegunBody { generation, was, waits_for }
+        let deadline = Instant::now() + HEARD_PATIENCE;
+        loop {
+            // Who cannot be asked may have heard.
+            let waits_for = self.unheard(counter).await.unwrap_or_else(|failure| vec![failure.to_string()]);
+            if waits_for.is_empty() || Instant::now() >= deadline {
+                return BegunBody { generation, was, waits_for };
+            }
+            sleep(LEDGER_POLL).await;
+        }
     }
 
     /// Says when a counter is removed, if ever; returns once the ledger has applied it.
@@ -129,10 +150,10 @@ impl Lives {
     pub async fn expire(&self, counter: &CounterName, wanted: ExpiryBody) -> Result<LifeBody, Failure> {
         let at = expiry(wanted)?;
         let (before, cmd) = self.0.with_ledger(|ledger| (ledger.resets().life(counter), ledger.expiry(counter, at)));
-        let Some(cmd) = cmd.map_err(failure)? else { return Ok(self.of(counter)) };
+        let Some(cmd) = cmd.map_err(failure)? else { return self.of(counter).await };
         let after = self.carry_out(counter, before, cmd).await?;
         let is_it = after.expires == at && after.generation == before.generation;
-        if is_it { Ok(self.of(counter)) } else { Err(changed(counter)) }
+        if is_it { self.of(counter).await } else { Err(changed(counter)) }
     }
 
     /// The counter's life once the ledger as applied here shows the next one.

@@ -348,8 +348,7 @@ fn describe(options: &LocalOptions, sockets: &[Sockets]) -> Cluster {
     let Layout { dcs, voters, leader, .. } = &options.layout;
     let dc = |(name, sockets): (&str, &Sockets)| DataCentre {
         name: name.to_owned(),
-        aggregator: sockets.aggregator.local_addr(),
-        second: None,
+        aggregators: vec![sockets.aggregator.local_addr()],
         nodes: vec![sockets.node.local_addr()],
         placement: alone(),
     };

@@ -5,17 +5,23 @@ use crate::http::Failure;
 use crate::http::series::Of;
 use crate::http::slots::{SlotBody, SlotsBody};
 use crate::names::counter_text;
+use crate::places::Place;
+use crate::{audit, standing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use tidemark_aggregator::Aggregator;
+use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, WeakAggregator};
+use tidemark_proto::aggregator::AggregatorCore;
+use tidemark_proto::asking::About;
 use tidemark_proto::ids::{AggregatorId, CounterName};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::msg::SeriesTerms;
 use tidemark_proto::query::{
-    AsOf, Exported, KeyOrder, KeyRange, Page, QueryError, SeriesQuery, SeriesRead, Shown, ShownTotals, WindowQuery,
-    export, read_at, read_series, scan,
+    self, AsOf, Exported, Gathering, KeyOrder, KeyRange, Page, QueryError, SHARD_SCAN_MAX, SeriesQuery, SeriesRead,
+    Shown, ShownTotals, Source, Wanted, WindowQuery, export, read_at, read_series, scan,
 };
 use tidemark_proto::series::calendar::{CalendarError, Period};
 use tidemark_proto::series::{
@@ -30,6 +36,8 @@ const LATE_DEFAULT_S: u64 = 3_600;
 const AHEAD_DEFAULT_S: u64 = 300;
 /// Buckets in one page of an export, unless one counter has more.
 const EXPORT_BUCKETS_MAX: usize = 200_000;
+/// Counters whose buckets are asked of others at a time, all of them.
+const EXPORT_GATHERED: usize = 16;
 /// Names that the order of keys takes in under one lock: some milliseconds.
 const CATCH_UP_MAX: u32 = 1_024;
 
@@ -179,41 +187,89 @@ impl Series {
         Series { aggregator: aggregator.clone(), orders: Arc::default(), related: Arc::default() }
     }
 
-    /// Values and windows of counters at one instant.
-    pub fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
-        self.look(|view, ledger| match of {
-            Of::Direct => read_at(&Shown { view, ledger }, wall_now(), counters, windows),
-            Of::Total => read_at(&ShownTotals { view, ledger }, wall_now(), counters, windows),
-        })
+    /// Values and windows of counters: of those held here, and by each that is asked, at one instant.
+    pub async fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
+        if self.is_here(of, counters) {
+            return self.look(|view, ledger| match of {
+                Of::Direct => read_at(&Shown { view, ledger }, wall_now(), counters, windows),
+                Of::Total => read_at(&ShownTotals { view, ledger }, wall_now(), counters, windows),
+            });
+        }
+        let now = wall_now();
+        let wanted = |gathering: &Gathering| gathering.wanted_at(now, counters, windows);
+        Ok(read_at(&self.aggregator.gather(of.into(), counters, wanted).await?, now, counters, windows)?)
     }
 
     /// What a counter counted in each step.
-    pub fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
-        self.look(|view, ledger| match of {
-            Of::Direct => read_series(&Shown { view, ledger }, wall_now(), counter, query),
-            Of::Total => read_series(&ShownTotals { view, ledger }, wall_now(), counter, query),
-        })
+    pub async fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
+        let counters = std::slice::from_ref(counter);
+        if self.is_here(of, counters) {
+            return self.look(|view, ledger| match of {
+                Of::Direct => read_series(&Shown { view, ledger }, wall_now(), counter, query),
+                Of::Total => read_series(&ShownTotals { view, ledger }, wall_now(), counter, query),
+            });
+        }
+        let now = wall_now();
+        let wanted = |gathering: &Gathering| gathering.wanted_series(now, counter, query);
+        Ok(read_series(&self.aggregator.gather(of.into(), counters, wanted).await?, now, counter, query)?)
     }
 
-    /// All that is shown of counters at one instant, of as many of them as have not too many buckets together; at least of one.
-    pub fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
-        self.look(|view, ledger| {
-            let (mut exported, mut buckets) = (Vec::new(), 0);
-            for counter in counters {
-                let read = export(&Shown { view, ledger }, counter);
-                buckets += read.len();
-                if buckets > EXPORT_BUCKETS_MAX && !exported.is_empty() {
-                    break;
-                }
-                exported.push(read);
+    /// All that is shown of counters, of as many of them as have not too many buckets together; at least of one.
+    pub async fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
+        if self.is_here(Of::Direct, counters) {
+            return self.look(|view, ledger| Ok(export_some(&Shown { view, ledger }, counters)));
+        }
+        let (mut exported, mut buckets) = (Vec::new(), 0);
+        for some in counters.chunks(EXPORT_GATHERED) {
+            let all = |_: &Gathering| Ok(Wanted::everything());
+            let (_, read) = export_some(&self.aggregator.gather(query::Of::Direct, some, all).await?, some);
+            let (is_all, more) = (read.len() == some.len(), read.iter().map(Exported::len).sum::<usize>());
+            if buckets + more > EXPORT_BUCKETS_MAX && !exported.is_empty() {
+                break;
             }
-            Ok((wall_now(), exported))
-        })
+            buckets += more;
+            exported.extend(read);
+            if !is_all {
+                break;
+            }
+        }
+        Ok((wall_now(), exported))
+    }
+
+    /// A counter's own count and its total, up less down.
+    pub async fn total(&self, counter: &CounterName) -> Result<(i128, i128), Failure> {
+        let total = match self.aggregator.is_split() {
+            false => self
+                .aggregator
+                .with_ledger(|ledger| self.aggregator.with_core(|core| core.view().total(counter, ledger))),
+            true => {
+                let none = |_: &Gathering| Ok(Wanted::nothing());
+                self.aggregator.gather(query::Of::Total, std::slice::from_ref(counter), none).await?.total(counter)
+            }
+        };
+        Ok((total.direct.value(), total.value()))
+    }
+
+    /// Whether all that answers a question about these counters is held here.
+    fn is_here(&self, of: Of, counters: &[CounterName]) -> bool {
+        let is_held = |counter: &CounterName| of == Of::Direct && self.aggregator.holds(counter);
+        !self.aggregator.is_split() || counters.iter().all(is_held)
     }
 
     /// The next counters of a range that have counted since they last began again, or of which there are totals. At most `most` are
-    /// looked at, and for totals as many again.
-    pub async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Page {
+    /// looked at, and for totals as many again; by each that is asked, where some are held elsewhere.
+    pub async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
+        if !self.aggregator.is_split() {
+            return Ok(self.scan_here(of, keys, most).await);
+        }
+        let most = most.min(SHARD_SCAN_MAX as usize);
+        let here = self.scan_here(of, keys, most).await;
+        let elsewhere = self.aggregator.scan_elsewhere(of.into(), keys, most as u32).await?;
+        let looked_at = if of == Of::Total { 2 * most } else { most };
+        Ok(elsewhere.into_iter().fold(here, Page::joined).cut(looked_at))
+    }
+
+    async fn scan_here(&self, of: Of, keys: &KeyRange, most: usize) -> Page {
         match of {
             Of::Direct => self.scan_counted(keys, most).await,
             Of::Total => self.scan_counted(keys, most).await.joined(self.scan_related(keys, most).await),
@@ -266,7 +322,7 @@ impl Series {
                 let (mut orders, view) = (lock(&self.orders), core.view());
                 catch_up(&mut orders, view).then(|| SlotsBody {
                     at_unix_ms: wall_now().0,
-                    slots: view.loads().zip(&*orders).map(|(load, order)| slot_body(&load, order)).collect(),
+                    slots: view.loads().zip(&*orders).map(|(load, order)| self.slot_body(core, &load, order)).collect(),
                     cut_elsewhere: core.cut_elsewhere().iter().map(name).collect(),
                 })
             });
@@ -311,6 +367,22 @@ impl Series {
         }
     }
 
+    fn slot_body(&self, core: &AggregatorCore, load: &Load<'_>, order: &KeyOrder) -> SlotBody {
+        let Load { range, weight, shares } = load;
+        let name = |holder| self.aggregator.cluster().aggregator_name(holder);
+        let here = |value: u64| core.holds(range.shard).then_some(value);
+        SlotBody {
+            slot: range.shard.0,
+            from: range.from.map(counter_text),
+            before: range.before.map(counter_text),
+            held_by: self.aggregator.holders(range.shard).map(name).collect(),
+            counters: here(order.len() as u64),
+            weight: here(*weight),
+            totals: here(shares.totals),
+            totals_bytes: here(shares.bytes()),
+        }
+    }
+
     fn look<R>(&self, ask: impl FnOnce(&View, &Ledger) -> Result<R, QueryError>) -> Result<R, Failure> {
         if !self.aggregator.shows() {
             let reason = "this view has not been heard of by the ledger since it started";
@@ -328,16 +400,70 @@ fn catch_up(orders: &mut Vec<KeyOrder>, view: &View) -> bool {
     orders.iter_mut().zip(tables).all(|(order, table)| order.catch_up(table, CATCH_UP_MAX))
 }
 
-fn slot_body(load: &Load<'_>, order: &KeyOrder) -> SlotBody {
-    let Load { range, weight, shares } = load;
-    SlotBody {
-        slot: range.shard.0,
-        from: range.from.map(counter_text),
-        before: range.before.map(counter_text),
-        counters: order.len() as u64,
-        weight: *weight,
-        totals: shares.totals,
-        totals_bytes: shares.bytes(),
+/// Counters as they are exported, of the first of them.
+fn export_some(source: &impl Source, counters: &[CounterName]) -> (WallMs, Vec<Exported>) {
+    let (mut exported, mut buckets) = (Vec::new(), 0);
+    for counter in counters {
+        let read = export(source, counter);
+        buckets += read.len();
+        if buckets > EXPORT_BUCKETS_MAX && !exported.is_empty() {
+            break;
+        }
+        exported.push(read);
+    }
+    (wall_now(), exported)
+}
+
+/// What an aggregator says of its counters to others of its data centre, which hold other ones.
+pub struct ToOthers {
+    aggregator: WeakAggregator,
+    orders: Arc<Mutex<Vec<KeyOrder>>>,
+    related: Arc<Mutex<KeyOrder>>,
+    places: Vec<Option<Place>>,
+}
+
+impl ToOthers {
+    /// Of the same orders as these series. The data centres stand at these places, by their numbers.
+    pub fn new(series: &Series, places: Vec<Option<Place>>) -> ToOthers {
+        let (orders, related) = (series.orders.clone(), series.related.clone());
+        ToOthers { aggregator: series.aggregator.downgrade(), orders, related, places }
+    }
+
+    fn series(&self) -> Option<Series> {
+        let (orders, related) = (self.orders.clone(), self.related.clone());
+        Some(Series { aggregator: self.aggregator.upgrade()?, orders, related })
+    }
+
+    async fn said(&self, what: About, counter: &CounterName) -> Result<Vec<u8>, String> {
+        let aggregator = self.aggregator.upgrade().ok_or("it stops")?;
+        let said = match what {
+            About::DataCentres => serde_json::to_vec(&standing::of_all(&aggregator, counter, &self.places)),
+            About::Unheard => serde_json::to_vec(&aggregator.unheard(counter)),
+            About::Audit { with_rows } => {
+                let audited = audit::audit(&aggregator, counter, with_rows).await;
+                serde_json::to_vec(&audited.map_err(|failure| failure.to_string())?)
+            }
+        };
+        said.map_err(|error| error.to_string())
+    }
+}
+
+impl HeldService for ToOthers {
+    fn scan<'a>(
+        &'a self,
+        of: query::Of,
+        keys: &'a KeyRange,
+        most: u32,
+    ) -> Pin<Box<dyn Future<Output = Option<Page>> + Send + 'a>> {
+        Box::pin(async move { Some(self.series()?.scan_here(of.into(), keys, most as usize).await) })
+    }
+
+    fn about<'a>(
+        &'a self,
+        what: About,
+        counter: &'a CounterName,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>> {
+        Box::pin(self.said(what, counter))
     }
 }
 
@@ -369,6 +495,21 @@ impl From<QueryError> for Failure {
             }
             QueryError::TooManyWindows(_) => Failure::Invalid { code: "too_many_windows", message },
             QueryError::Ranks(_) => Failure::Invalid { code: "k", message },
+        }
+    }
+}
+
+impl From<HeldError> for Failure {
+    fn from(error: HeldError) -> Failure {
+        Failure::NotServing(error.to_string())
+    }
+}
+
+impl From<GatheringError> for Failure {
+    fn from(error: GatheringError) -> Failure {
+        match error {
+            GatheringError::Held(error) => error.into(),
+            GatheringError::Query(error) => error.into(),
         }
     }
 }

@@ -2,18 +2,19 @@
 
 use std::net::SocketAddr;
 use tidemark_proto::ids::{AggregatorId, DcId};
-use tidemark_proto::limits::DCS_MAX;
+use tidemark_proto::limits::{AGGREGATORS_MAX, DCS_MAX};
 use tidemark_proto::placement::Placement;
-use tidemark_transport::certs::SECOND_AGGREGATOR;
+use tidemark_transport::certs::FURTHER_AGGREGATORS;
+
+/// Each aggregator that a data centre may have is one that a certificate can name.
+const _: () = assert!(FURTHER_AGGREGATORS.len() + 1 == AGGREGATORS_MAX as usize);
 
 /// One data centre.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataCentre {
     pub name: String,
-    /// Where its aggregator listens.
-    pub aggregator: SocketAddr,
-    /// Where the second of a pair of aggregators listens.
-    pub second: Option<SocketAddr>,
+    /// Where its aggregators listen, in the order of their seats: 1 to [`AGGREGATORS_MAX`].
+    pub aggregators: Vec<SocketAddr>,
     /// Where its nodes listen.
     pub nodes: Vec<SocketAddr>,
     /// Which of them hold which group's log.
@@ -38,6 +39,8 @@ pub struct Cluster {
 pub enum ClusterError {
     #[error("{dcs} data centres: 1 to {DCS_MAX} allowed")]
     DataCentres { dcs: usize },
+    #[error("{aggregators} aggregators in {dc:?}: 1 to {AGGREGATORS_MAX} allowed")]
+    Aggregators { dc: String, aggregators: usize },
     #[error("two data centres are named {0:?}")]
     DuplicateName(String),
     #[error("the address {0} is used twice")]
@@ -50,7 +53,7 @@ pub enum ClusterError {
     Leader(String),
     #[error("no data centre is named {0:?}")]
     UnknownDc(String),
-    #[error("there is no aggregator {0:?}: a data centre's name, or one with /second, is expected")]
+    #[error("there is no aggregator {0:?}: a data centre's name, or one with /second to /eighth, is expected")]
     UnknownAggregator(String),
 }
 
@@ -61,6 +64,7 @@ impl Cluster {
             return Err(ClusterError::DataCentres { dcs: self.dcs.len() });
         }
         self.check_names()?;
+        self.check_aggregators()?;
         self.check_addresses()?;
         self.check_voters()
     }
@@ -74,8 +78,15 @@ impl Cluster {
         }
     }
 
+    fn check_aggregators(&self) -> Result<(), ClusterError> {
+        let is_wrong = |dc: &&DataCentre| !(1..=usize::from(AGGREGATORS_MAX)).contains(&dc.aggregators.len());
+        let error =
+            |dc: &DataCentre| ClusterError::Aggregators { dc: dc.name.clone(), aggregators: dc.aggregators.len() };
+        self.dcs.iter().find(is_wrong).map_or(Ok(()), |dc| Err(error(dc)))
+    }
+
     fn check_addresses(&self) -> Result<(), ClusterError> {
-        let all = self.dcs.iter().flat_map(|dc| std::iter::once(&dc.aggregator).chain(&dc.second).chain(&dc.nodes));
+        let all = self.dcs.iter().flat_map(|dc| dc.aggregators.iter().chain(&dc.nodes));
         let mut addresses: Vec<&SocketAddr> = all.filter(|address| address.port() != 0).collect();
         addresses.sort_unstable();
         match addresses.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -118,37 +129,44 @@ impl Cluster {
         (0..self.dcs.len() as u16).map(DcId)
     }
 
-    /// All aggregators: the first of each data centre, then the second ones.
+    /// All aggregators by their numbers: the first of each data centre, then the second ones, and so on.
     pub fn aggregators(&self) -> impl Iterator<Item = AggregatorId> {
-        let seconds = self.ids().filter(|&dc| self.is_paired(dc)).map(|dc| AggregatorId::from(dc).partner());
-        self.ids().map(AggregatorId::from).chain(seconds)
+        let of_seat = |seat| self.ids().map(move |dc| AggregatorId { dc, seat });
+        (0..AGGREGATORS_MAX).flat_map(of_seat).filter(|&id| self.address_of(id).is_some())
     }
 
-    /// Whether a data centre has a pair of aggregators.
+    /// How many aggregators a data centre has, 0 where there is no such data centre. Their seats are those below.
+    pub fn seats(&self, dc: DcId) -> u8 {
+        AggregatorId::all(dc).filter(|&id| self.address_of(id).is_some()).count() as u8
+    }
+
+    /// The same of every data centre.
+    pub fn seats_by_dc(&self) -> Vec<u8> {
+        self.ids().map(|dc| self.seats(dc)).collect()
+    }
+
+    /// Whether a data centre has more than one aggregator.
     pub fn is_paired(&self, dc: DcId) -> bool {
-        self.dcs.get(usize::from(dc.0)).is_some_and(|dc| dc.second.is_some())
+        self.seats(dc) > 1
     }
 
     /// Where an aggregator listens.
     pub fn address_of(&self, aggregator: AggregatorId) -> Option<SocketAddr> {
-        let dc = self.dcs.get(usize::from(aggregator.dc.0))?;
-        if aggregator.is_second() { dc.second } else { Some(dc.aggregator) }
+        self.dcs.get(usize::from(aggregator.dc.0))?.aggregators.get(usize::from(aggregator.seat)).copied()
     }
 
-    /// An aggregator, for people: its data centre, and `/second`.
+    /// An aggregator, for people: its data centre, and of those but the first `/second`, `/third` and so on.
     pub fn aggregator_name(&self, aggregator: AggregatorId) -> String {
         let dc = self.name_of(aggregator.dc).unwrap_or("?");
-        if aggregator.is_second() { format!("{dc}/{SECOND_AGGREGATOR}") } else { dc.to_owned() }
+        let further = usize::from(aggregator.seat).checked_sub(1).and_then(|further| FURTHER_AGGREGATORS.get(further));
+        further.map_or_else(|| dc.to_owned(), |further| format!("{dc}/{further}"))
     }
 
-    /// The aggregator of such a name; also a second one that the layout no longer has.
+    /// The aggregator of such a name; also one that the layout no longer has.
     pub fn aggregator(&self, name: &str) -> Result<AggregatorId, ClusterError> {
-        let (dc, seat) = match name.split_once('/') {
-            Some((dc, SECOND_AGGREGATOR)) => (self.dc(dc), 1),
-            _ => (self.dc(name), 0),
-        };
+        let (dc, seat) = seat_of_name(name);
         let unknown = |_| ClusterError::UnknownAggregator(name.to_owned());
-        dc.map(|dc| AggregatorId { dc, seat }).map_err(unknown)
+        self.dc(dc).map(|dc| AggregatorId { dc, seat }).map_err(unknown)
     }
 
     /// The member number of an aggregator in the ledger's Raft group.
@@ -162,6 +180,15 @@ impl Cluster {
     }
 }
 
+/// The data centre and the seat that an aggregator's name says. No data centre has a name with a slash in it.
+fn seat_of_name(name: &str) -> (&str, u8) {
+    let further = |(dc, own): (_, &str)| {
+        let further = FURTHER_AGGREGATORS.iter().position(|further| *further == own)?;
+        Some((dc, further as u8 + 1))
+    };
+    name.split_once('/').and_then(further).unwrap_or((name, 0))
+}
+
 /// A cluster's name with its era, of which the first is not said.
 pub fn with_era(name: &str, era: u64) -> String {
     if era == 0 { name.to_owned() } else { format!("{name}, era {era}") }
@@ -171,11 +198,14 @@ pub fn with_era(name: &str, era: u64) -> String {
 mod tests {
     use super::*;
 
+    fn listens(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
     fn cluster(dcs: u16) -> Cluster {
         let dc = |i: u16| DataCentre {
             name: format!("dc-{i}"),
-            aggregator: SocketAddr::from(([127, 0, 0, 1], 7000 + i)),
-            second: None,
+            aggregators: vec![SocketAddr::from(([127, 0, 0, 1], 7000 + i))],
             nodes: vec![SocketAddr::from(([127, 0, 0, 1], 8000 + i))],
             placement: Placement::new(1, &[], 1).unwrap(),
         };
@@ -195,17 +225,31 @@ mod tests {
         let leader = Cluster { leader: DcId(2), ..cluster(3) };
         assert_eq!(leader.check(), Err(ClusterError::Leader("dc-2".into())));
         let mut address = cluster(2);
-        address.dcs[1].aggregator = address.dcs[0].nodes[0];
+        address.dcs[1].aggregators = vec![address.dcs[0].nodes[0]];
         assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].nodes[0])));
-        address.dcs[1].second = Some(address.dcs[0].aggregator);
-        address.dcs[1].aggregator = SocketAddr::from(([127, 0, 0, 1], 7009));
-        assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].aggregator)));
+        address.dcs[1].aggregators = vec![listens(7009), address.dcs[0].aggregators[0]];
+        assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].aggregators[0])));
+    }
+
+    #[test]
+    fn a_data_centre_has_one_aggregator_to_as_many_as_are_allowed() {
+        let with = |aggregators: u16| {
+            let mut cluster = cluster(2);
+            cluster.dcs[1].aggregators = (0..aggregators).map(|seat| listens(7100 + seat)).collect();
+            cluster.check()
+        };
+        let most = u16::from(AGGREGATORS_MAX);
+        assert_eq!((with(1), with(2), with(most)), (Ok(()), Ok(()), Ok(())));
+        for wrong in [0, most + 1] {
+            let (dc, aggregators) = ("dc-1".into(), usize::from(wrong));
+            assert_eq!(with(wrong), Err(ClusterError::Aggregators { dc, aggregators }));
+        }
     }
 
     #[test]
     fn each_aggregator_is_a_member_of_its_own_whose_number_a_pair_elsewhere_does_not_change() {
         let mut pair = cluster(3);
-        pair.dcs[1].second = Some(SocketAddr::from(([127, 0, 0, 1], 7100)));
+        pair.dcs[1].aggregators.push(listens(7100));
         let all: Vec<AggregatorId> = pair.aggregators().collect();
         let names: Vec<String> = all.iter().map(|&aggregator| pair.aggregator_name(aggregator)).collect();
         assert_eq!(names, ["dc-0", "dc-1", "dc-2", "dc-1/second"]);
@@ -214,8 +258,32 @@ mod tests {
             assert_eq!(pair.aggregator(name), Ok(aggregator));
         }
         assert_eq!(Cluster::member(DcId(2)), 3);
-        for wrong in ["dc-9/second", "dc-0/first", "second"] {
+        for wrong in ["dc-9/second", "dc-0/first", "second", "dc-0/ninth", "dc-0/second/third"] {
             assert_eq!(pair.aggregator(wrong), Err(ClusterError::UnknownAggregator(wrong.into())));
         }
+    }
+
+    #[test]
+    fn aggregators_come_by_their_numbers_however_many_each_data_centre_has() {
+        let mut several = cluster(3);
+        several.dcs[0].aggregators.push(listens(7100));
+        several.dcs[2].aggregators.extend((1..u16::from(AGGREGATORS_MAX)).map(|seat| listens(7200 + seat)));
+        assert_eq!(several.check(), Ok(()));
+        assert_eq!(several.seats_by_dc(), [2, 1, AGGREGATORS_MAX]);
+        assert_eq!((several.seats(DcId(2)), several.seats(DcId(3))), (AGGREGATORS_MAX, 0));
+        assert_eq!([0, 1, 2].map(|dc| several.is_paired(DcId(dc))), [true, false, true]);
+        let all: Vec<AggregatorId> = several.aggregators().collect();
+        assert!(all.is_sorted_by_key(|&id| u16::from(id)), "{all:?}");
+        let names: Vec<String> = all.iter().map(|&id| several.aggregator_name(id)).collect();
+        let further = ["third", "fourth", "fifth", "sixth", "seventh", "eighth"].map(|name| format!("dc-2/{name}"));
+        let first = ["dc-0", "dc-1", "dc-2", "dc-0/second", "dc-2/second"].map(str::to_owned);
+        assert_eq!(names, [&first[..], &further[..]].concat());
+        for (&id, name) in all.iter().zip(&names) {
+            assert_eq!(several.aggregator(name), Ok(id));
+        }
+        let eighth = AggregatorId { dc: DcId(2), seat: 7 };
+        assert_eq!(several.address_of(eighth), Some(listens(7207)));
+        let gone = AggregatorId { dc: DcId(1), seat: 2 };
+        assert_eq!((several.aggregator("dc-1/third"), several.address_of(gone)), (Ok(gone), None));
     }
 }

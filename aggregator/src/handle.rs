@@ -3,6 +3,7 @@
 use crate::audit::AUDITS_MAX;
 use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::cluster::{Cluster, DataCentre};
+use crate::held::Held;
 use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
 use crate::image::IMAGES_MAX;
 use crate::ledger::{LedgerApp, SharedLedger};
@@ -13,19 +14,20 @@ use crate::raft_transport::MeshTransport;
 use crate::reads;
 use crate::storage::{StoreFailure, ViewRows, ViewStore, ViewStoreError};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidemark_consensus::local::{PersistError, RowStore};
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Recovery};
-use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId};
+use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::ForgetError as LedgerForgetError;
 use tidemark_proto::ledger::{
     Awarded, CounterLedger, DeclareError, DefineError, DisarmError, Pending, SetAsideError, Stake,
 };
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading, SeriesTerms};
+use tidemark_proto::shards::{Seats, ShardId};
 use tidemark_proto::time::Time;
 use tidemark_transport::{Clock, Connection, Credentials, Endpoint, Role};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
@@ -63,6 +65,17 @@ pub enum StartError {
     Cluster(#[from] crate::cluster::ClusterError),
     #[error("the view's rows: {0}")]
     Rows(String),
+}
+
+/// A handle that keeps nothing alive.
+#[derive(Clone)]
+pub struct WeakAggregator(Weak<Inner>);
+
+impl WeakAggregator {
+    /// The aggregator, unless nobody holds it any more.
+    pub fn upgrade(&self) -> Option<Aggregator> {
+        self.0.upgrade().map(|inner| Aggregator { inner })
+    }
 }
 
 /// Something that subscribers are told.
@@ -142,6 +155,7 @@ struct Inner {
     changing: Arc<tokio::sync::Mutex<()>>,
     mesh: Mesh,
     calling: Calling,
+    held: Held,
     events: mpsc::Sender<Event>,
     live: broadcast::Sender<LiveEvent>,
     store_failure: StoreFailure,
@@ -167,15 +181,18 @@ impl Aggregator {
         std::fs::create_dir_all(&data_dir).map_err(directory)?;
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
         let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));
-        let (store, epoch) = ViewStore::open(&data_dir, &era, &name, row_store, core.ranges.count())?;
-        let paired = cluster.is_paired(own.dc);
-        let config = AggregatorConfig { own, paired, epoch, seed: rand::random(), ..core };
+        let (paired, seats) = (cluster.is_paired(own.dc), Seats::new(cluster.seats_by_dc()));
+        let config = AggregatorConfig { own, paired, seats: seats.clone(), seed: rand::random(), ..core };
+        let kept: Vec<ShardId> = config.ranges.iter().map(|range| range.shard).filter(|&of| config.keeps(of)).collect();
+        let of_seats = cluster.seats(own.dc);
+        let (store, epoch) = ViewStore::open(&data_dir, &era, &name, row_store, (&kept, of_seats))?;
+        let config = AggregatorConfig { epoch, ..config };
         // Both the view and the ledger may be large: they are read side by side.
         let recovering = tokio::task::spawn_blocking(move || (recover(&store, config), store));
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         let (ledger, ledger_changed) = (SharedLedger::default(), Arc::new(Notify::new()));
         let mesh = Mesh::new(endpoint.clone(), cluster.clone(), own, events.clone(), ledger.clone());
-        if own.is_second() || !cluster.voters.contains(&own.dc) {
+        if !own.is_first() || !cluster.voters.contains(&own.dc) {
             raft.flush_gather = LEARNER_FLUSH_GATHER;
         }
         let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await;
@@ -184,6 +201,8 @@ impl Aggregator {
         let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
         let clock = Clock::start();
         let store_failure = store.failure();
+        let held = Held::new(own, seats, core.clone(), ledger.clone(), clock);
+        mesh.serve_held(held.clone());
         let parts = HostParts {
             own,
             core: core.clone(),
@@ -206,6 +225,7 @@ impl Aggregator {
             changing: Arc::default(),
             mesh: mesh.clone(),
             calling: Calling::new(dcs),
+            held,
             events,
             live,
             store_failure,
@@ -263,6 +283,11 @@ impl Aggregator {
         self.tasks().drain(..).for_each(|task| task.abort());
     }
 
+    /// For who must not keep it alive.
+    pub fn downgrade(&self) -> WeakAggregator {
+        WeakAggregator(Arc::downgrade(&self.inner))
+    }
+
     pub fn cluster(&self) -> &Cluster {
         &self.inner.cluster
     }
@@ -312,9 +337,9 @@ impl Aggregator {
         counters.map(|counter| core.read(counter, &ledger)).collect()
     }
 
-    /// Waits until this replica has applied everything that was committed before the call, anywhere. Only the ledger's leader
+    /// Waits until this replica has applied everything that was committed before the call, anywhere, and says what the last command of it was. Only the ledger's leader
     /// can say what that is; elsewhere the error names it.
-    pub async fn read_barrier(&self) -> Result<(), String> {
+    pub async fn read_barrier(&self) -> Result<LogIndex, String> {
         let raft = &self.inner.raft;
         let index = raft.read_index().await.map_err(|error| match raft.leader().and_then(Cluster::of_member) {
             Some(leader) if leader != self.inner.own => {
@@ -323,7 +348,8 @@ impl Aggregator {
             _ => error.to_string(),
         })?;
         let applied = raft.metrics().until(|metrics| metrics.applied >= Some(index)).await;
-        applied.map(drop).ok_or_else(|| "the ledger has stopped".to_owned())
+        // The last command by then: other entries change nothing, and no replica counts them.
+        applied.map(|_| self.inner.ledger.lock().applied()).ok_or_else(|| "the ledger has stopped".to_owned())
     }
 
     /// Runs `look` on the applied ledger state.
@@ -339,6 +365,14 @@ impl Aggregator {
     /// Runs `look` on the core; inside [`Aggregator::with_ledger`] both are looked at at one instant.
     pub fn with_core<R>(&self, look: impl FnOnce(&AggregatorCore) -> R) -> R {
         look(&self.inner.core.lock())
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        &self.inner.held
+    }
+
+    pub(crate) fn mesh(&self) -> &Mesh {
+        &self.inner.mesh
     }
 
     pub(crate) fn audits(&self) -> &Semaphore {
@@ -359,7 +393,9 @@ impl Aggregator {
     /// how far it is. Returns the revision it was decided on: when [`Aggregator::revision`] is larger and the milestones are not
     /// there, another change came first and this one changed nothing.
     pub async fn define(&self, counter: &CounterName, spec: MilestoneSpec) -> Result<u64, DefineError> {
-        let shown = self.get(counter).up;
+        // Where nobody says it, who holds the counter answers the arming all the same.
+        let shown = self.read_many(std::slice::from_ref(counter)).await;
+        let shown = shown.map_or(self.get(counter).up, |readings| readings.first().map_or(0, |reading| reading.up));
         let (revision, cmd) = {
             let ledger = self.inner.ledger.lock();
             (ledger.revision(counter), ledger.definition(counter, spec, shown)?)

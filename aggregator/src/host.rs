@@ -8,7 +8,7 @@ use crate::mesh::Mesh;
 use crate::nodes::NodeGroup;
 use crate::storage::{ViewRows, ViewStore};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::PersistError;
@@ -16,7 +16,7 @@ use tidemark_consensus::raft::RaftNode;
 use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, CellAudit, Event as CoreEvent, Input, Output};
 use tidemark_proto::ids::{AggregatorId, CellId, GroupId};
 use tidemark_proto::ledger::Ledger;
-use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
+use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg, ScopedChunk};
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time, WallMs};
 use tidemark_proto::wire::{self, Message};
@@ -131,7 +131,7 @@ pub struct Host {
     speakers: HashMap<GroupId, Speaker>,
     reign: Option<(AggregatorId, u64)>,
     /// Sets of rows that are durable, by shard.
-    persisted: Vec<u64>,
+    persisted: BTreeMap<ShardId, u64>,
     /// Requests for durable rows so far, and who waits for which.
     flushes: u64,
     flushing: Vec<(u64, oneshot::Sender<Result<ViewRows, PersistError>>)>,
@@ -172,7 +172,7 @@ impl Host {
             nodes,
             speakers,
             reign: None,
-            persisted: Vec::new(),
+            persisted: BTreeMap::new(),
             flushes: 0,
             flushing: Vec::new(),
             audits: HashMap::new(),
@@ -365,9 +365,9 @@ impl Host {
 
     fn on_persisted(&mut self) {
         let before = std::mem::replace(&mut self.persisted, self.store.persisted().collect());
-        for at in 0..self.persisted.len() {
-            if self.persisted[at] > before.get(at).copied().unwrap_or(0) {
-                self.handle(Input::Persisted { shard: ShardId(at as u16) });
+        for (shard, persisted) in self.persisted.clone() {
+            if persisted > before.get(&shard).copied().unwrap_or(0) {
+                self.handle(Input::Persisted { shard });
             }
         }
         let done = self.core.lock().flushes_done();
@@ -492,7 +492,7 @@ fn group_of(msg: &FromGroup) -> GroupId {
         FromGroup::Hello(hello) => hello.group,
         FromGroup::Report(report) | FromGroup::Returned(report) => report.group,
         FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer.group,
-        FromGroup::Feed(chunk) => chunk.group,
+        FromGroup::Feed(chunk) | FromGroup::FedIn(ScopedChunk { chunk, .. }) => chunk.group,
         FromGroup::Resigned { group } => *group,
         FromGroup::Audited(audited) => audited.group,
     }

@@ -9,6 +9,7 @@ mod awards;
 mod calls;
 mod cluster;
 mod handle;
+mod held;
 mod host;
 mod image;
 mod ledger;
@@ -26,8 +27,9 @@ pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerSe
 pub use cluster::{Cluster, ClusterError, DataCentre, with_era};
 pub use handle::{
     Aggregator, AggregatorOptions, AwardEvent, ForgetError, GroupStanding, LEDGER_FILE, LiveEvent, MilestoneState,
-    StartError,
+    StartError, WeakAggregator,
 };
+pub use held::{ANSWERS_MAX, GatheringError, HELD_PATIENCE, HeldError, HeldService};
 pub use image::{IMAGES_MAX, Image, ImageError};
 pub use ledger::read_ledger;
 pub use storage::{ViewRows, ViewStoreError, found as found_view};

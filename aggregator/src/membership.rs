@@ -154,7 +154,7 @@ impl Membership {
         }
     }
 
-    /// Who voted before votes again when it has nearly everything, unless the other one of its pair votes by then: one does.
+    /// Who voted before votes again when it has nearly everything, unless another of its data centre votes by then: one does.
     async fn bring_back(&self, metrics: &Metrics) {
         let returning: Vec<AggregatorId> = self.ledger.lock().returning().collect();
         let step = returning.into_iter().find_map(|voter| next_of_return(metrics, voter));
@@ -223,7 +223,7 @@ impl Membership {
 /// What is to be done about a voter that is to vote again.
 #[derive(Debug, PartialEq, Eq)]
 enum Return {
-    /// It votes, or the other one of its pair does.
+    /// It votes, or another of its data centre does.
     Over(AggregatorId),
     /// It has the log: these vote from then on.
     Votes(AggregatorId, BTreeSet<u64>),
@@ -231,7 +231,7 @@ enum Return {
 
 fn next_of_return(metrics: &Metrics, voter: AggregatorId) -> Option<Return> {
     let member = Cluster::member(voter);
-    if [member, Cluster::member(voter.partner())].iter().any(|either| metrics.voters.contains(either)) {
+    if AggregatorId::all(voter.dc).any(|any| metrics.voters.contains(&Cluster::member(any))) {
         return Some(Return::Over(voter));
     }
     let has = metrics.matched.get(&member).copied().flatten()?;
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_lost_its_log_votes_again_when_it_has_it_unless_its_partner_votes() {
+    fn who_lost_its_log_votes_again_when_it_has_it_unless_another_of_its_data_centre_votes() {
         let member = |dc| Cluster::member(DcId(dc));
         let back = AggregatorId::from(DcId(2));
         let has = |has: Option<u64>| Metrics {
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(next_of_return(&caught_up, back), Some(Return::Votes(back, all)));
         let no_member = Metrics { learners: BTreeSet::new(), ..caught_up.clone() };
         assert_eq!(next_of_return(&no_member, back), None);
-        for votes in [back, back.partner()] {
+        for votes in AggregatorId::all(back.dc) {
             let voters = [member(0), member(1), Cluster::member(votes)].into();
             let over = Metrics { voters, ..caught_up.clone() };
             assert_eq!(next_of_return(&over, back), Some(Return::Over(back)), "{votes} votes");

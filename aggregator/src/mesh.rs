@@ -3,6 +3,7 @@
 
 use crate::calls::Calls;
 use crate::cluster::Cluster;
+use crate::held::Held;
 use crate::host::Event;
 use crate::ledger::SharedLedger;
 use crate::raft_transport::{serve_raft_call, serve_raft_stream};
@@ -50,6 +51,7 @@ struct Inner {
     next_id: AtomicU64,
     raft: OnceLock<Arc<dyn RaftService>>,
     calls: OnceLock<Calls>,
+    held: OnceLock<Held>,
     events: mpsc::Sender<Event>,
     ledger: SharedLedger,
     /// Why another aggregator refuses this one, since one of another data centre last did not.
@@ -87,6 +89,7 @@ impl Mesh {
                 next_id: AtomicU64::new(1),
                 raft: OnceLock::new(),
                 calls: OnceLock::new(),
+                held: OnceLock::new(),
                 events,
                 ledger,
                 refusal: Mutex::default(),
@@ -126,6 +129,16 @@ impl Mesh {
         let _ = self.inner.calls.set(calls);
     }
 
+    /// From now on other aggregators of the data centre are answered about what is held here.
+    pub(crate) fn serve_held(&self, held: Held) {
+        let _ = self.inner.held.set(held);
+    }
+
+    /// An aggregator, for people.
+    pub fn name_of(&self, aggregator: AggregatorId) -> String {
+        self.inner.cluster.aggregator_name(aggregator)
+    }
+
     /// The present connection to an aggregator.
     pub fn connection(&self, peer: AggregatorId) -> Option<Connection> {
         let current = self.inner.connections.get(&peer)?.borrow();
@@ -134,8 +147,7 @@ impl Mesh {
 
     /// The present connection to a data centre: to the first of its aggregators that is connected.
     pub fn connection_to(&self, dc: DcId) -> Option<Connection> {
-        let first = AggregatorId::from(dc);
-        self.connection(first).or_else(|| self.connection(first.partner()))
+        AggregatorId::all(dc).find_map(|id| self.connection(id))
     }
 
     /// Dials every aggregator that it is on this one to dial. Returns at once.
@@ -174,7 +186,7 @@ impl Mesh {
         let connection = self.inner.endpoint.connect(address, &expected).await.map_err(|error| error.to_string())?;
         if connection.peer().seat() != peer.seat {
             let found = connection.peer().to_string();
-            connection.close("the layout has the other aggregator of the data centre at this address");
+            connection.close("the layout has another aggregator of the data centre at this address");
             return Err(format!("{found} answers at {address}, which is for {}", cluster.aggregator_name(peer)));
         }
         Ok(connection)
@@ -187,8 +199,8 @@ impl Mesh {
         match peer {
             Ok(peer) if self.refuses(peer.dc, &connection) => {}
             Ok(peer) if !self.inner.connections.contains_key(&peer) => {
-                tracing::warn!(peer = %connection.peer(), "refused: the layout has no second aggregator there");
-                connection.close("the layout has no second aggregator there");
+                tracing::warn!(peer = %connection.peer(), "refused: the layout has no such aggregator there");
+                connection.close("the layout has no such aggregator there");
             }
             Ok(peer) if !self.dials(peer) && peer != self.inner.own => self.run_if_used(peer, connection).await,
             Ok(peer) => {
@@ -289,7 +301,7 @@ impl Mesh {
         };
         let reason = match met {
             Ok(Meeting { cluster, blank }) if cluster == own => {
-                // The other one of the pair knows no better.
+                // Another one of the same data centre knows no better.
                 if peer.dc != self.inner.own.dc {
                     *self.refusal() = None;
                 }
@@ -354,6 +366,10 @@ impl Mesh {
         let member = Cluster::member(peer);
         if let (channel::CALL, Some(calls)) = (kind, self.inner.calls.get()) {
             return drop(tokio::spawn(calls.clone().serve(peer.dc, channel)));
+        }
+        let of_here = peer.dc == self.inner.own.dc;
+        if let (channel::HELD, Some(held), true) = (kind, self.inner.held.get(), of_here) {
+            return drop(tokio::spawn(held.clone().serve(peer, channel)));
         }
         match (kind, raft) {
             (channel::PEER, _) => drop(tokio::spawn(async move { mesh.run_peer(peer, id, connection, channel).await })),

@@ -3,7 +3,7 @@
 use crate::handle::Aggregator;
 use crate::waits;
 use bytes::Bytes;
-use tidemark_proto::ids::CounterName;
+use tidemark_proto::ids::{CounterName, LogIndex};
 use tidemark_proto::msg::Reading;
 use tidemark_proto::read::{READ_NUMBERS_MAX, ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues};
 use tidemark_proto::wire::{self, channel};
@@ -77,14 +77,28 @@ impl Names {
 async fn answer(request: ReadRequest, names: &mut Names, aggregator: &Aggregator) -> ReadResponse {
     let ReadRequest { id, strong, defs, numbers } = request;
     defs.into_iter().for_each(|(number, counter)| names.define(number, counter));
-    if strong && let Err(reason) = aggregator.read_barrier().await {
-        return ReadResponse { id, result: Err(ReadError::NotServing(reason)) };
-    }
+    let not_before = match strong {
+        true => aggregator.read_barrier().await,
+        false => Ok(LogIndex(0)),
+    };
+    let not_before = match not_before {
+        Ok(index) => index,
+        Err(reason) => return ReadResponse { id, result: Err(ReadError::NotServing(reason)) },
+    };
     let counters: Result<Vec<&CounterName>, ReadError> = numbers.iter().map(|&number| names.get(number)).collect();
-    ReadResponse { id, result: counters.map(|counters| values(aggregator.get_many(counters.into_iter()))) }
+    let result = match counters {
+        Ok(counters) if !aggregator.is_split() => Ok(values(aggregator.get_many(counters.into_iter()))),
+        Ok(counters) => {
+            let counters: Vec<CounterName> = counters.into_iter().cloned().collect();
+            let read = aggregator.read_not_before(&counters, not_before).await;
+            read.map(values).map_err(|error| ReadError::NotServing(error.to_string()))
+        }
+        Err(error) => Err(error),
+    };
+    ReadResponse { id, result }
 }
 
 fn values(readings: Vec<Reading>) -> ReadValues {
-    let ledger_index = readings.first().map_or(0, |reading| reading.ledger_index);
+    let ledger_index = readings.iter().map(|reading| reading.ledger_index).min().unwrap_or(0);
     ReadValues { ledger_index, values: readings.into_iter().map(ReadValue::from).collect() }
 }

@@ -2,6 +2,7 @@
 //! one transaction; and the number of starts, in the first one's.
 
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +14,15 @@ use tidemark_consensus::local::{
 };
 use tidemark_proto::aggregator::is_of_image;
 use tidemark_proto::limits::SHARDS_MAX;
-use tidemark_proto::shards::ShardId;
+use tidemark_proto::shards::{HOLDERS, ShardId};
 use tokio::sync::{Notify, watch};
 
 const ROWS: &str = "rows";
 /// Starts of this aggregator, counted: the epoch of its versions.
 const META: &str = "meta";
 const EPOCH: &[u8] = b"epoch";
+/// Among how many aggregators the view is split, of one that is.
+const SEATS: &[u8] = b"seats";
 /// The file of the first shard inside a data directory, or of all where a view is not cut.
 const VIEW_FILE: &str = "view.redb";
 /// What the files of one process may take together of pages that were read; each at least the second, so 16 of them are within it.
@@ -44,6 +47,11 @@ pub enum ViewStoreError {
          these files away, and the view is told anew"
     )]
     FirstMissing { dir: String, beside: String },
+    #[error(
+        "the view on disk is of a data centre with {disk} aggregators, and is to be of one with {asked}: which slots are here follows from \
+         their number. Change it back, or take a backup and restore it with the new layout"
+    )]
+    Split { disk: String, asked: String },
 }
 
 /// Bytes of rows that one transaction of a new file takes.
@@ -67,17 +75,18 @@ impl StoreFailure {
 }
 
 /// A view's durable rows as they are at one moment, by shard.
-pub struct ViewRows(Vec<RowsNow>);
+pub struct ViewRows(BTreeMap<ShardId, RowsNow>);
 
 impl ViewRows {
-    /// The number of shards.
-    pub fn shards(&self) -> usize {
-        self.0.len()
+    /// The shards that have rows on disk here, ascending, the first one always.
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = ShardId> + '_ {
+        self.0.keys().copied()
     }
 
     /// Calls `visit(key, value)` for each row of a shard that belongs into an image, in the order of keys, until it wants no more.
-    pub fn scan(&self, shard: usize, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
-        self.0[shard].scan(ROWS, |key, value| !is_of_image(key) || visit(key, value))
+    pub fn scan(&self, shard: ShardId, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
+        let mut rows = self.0.get(&shard).into_iter();
+        rows.try_for_each(|rows| rows.scan(ROWS, |key, value| !is_of_image(key) || visit(key, value)))
     }
 }
 
@@ -139,8 +148,7 @@ pub fn found(
 /// The files of a view.
 pub struct ViewStore {
     failure: StoreFailure,
-    /// By shard.
-    files: Vec<File>,
+    files: BTreeMap<ShardId, File>,
     changed: Arc<Notify>,
 }
 
@@ -177,14 +185,14 @@ impl Listeners {
 }
 
 impl ViewStore {
-    /// Opens the files of so many shards, counts this start and returns its epoch. The epoch is durable then, so that nothing is said under
-    /// a number that another start may have as well.
+    /// Opens the files of some shards, the first among them, counts this start and returns its epoch. The epoch is durable then, so that
+    /// nothing is said under a number that another start may have as well. `seats` aggregators have these shards and the others among them.
     pub fn open(
         dir: &Path,
         cluster: &str,
         dc_name: &str,
         rows: RowStore,
-        shards: usize,
+        (shards, seats): (&[ShardId], u8),
     ) -> Result<(ViewStore, u64), ViewStoreError> {
         if let Some(beside) = without_first(dir) {
             return Err(ViewStoreError::FirstMissing { dir: dir.display().to_string(), beside });
@@ -192,8 +200,7 @@ impl ViewStore {
         let (changed, (started, first)) = (Arc::new(Notify::new()), sync_channel(1));
         let (fail, failure) = watch::channel(None);
         let listeners = Listeners { changed: changed.clone(), fail: Arc::new(fail), started };
-        let shards = (0..shards).map(|at| ShardId(at as u16));
-        let files = shards.clone().map(|shard| {
+        let files = shards.iter().map(|&shard| {
             let (persisted, listeners) = (Arc::new(AtomicU64::new(0)), listeners.clone());
             let count = persisted.clone();
             let on_event = move |event| listeners.on_event(event, &count);
@@ -204,17 +211,17 @@ impl ViewStore {
                 ..LocalLogOptions::new(identity(cluster, dc_name, shard))
             };
             let (log, _) = LocalLog::open(dir.join(file_of(shard)).as_path(), options, on_event)?;
-            Ok::<_, ViewStoreError>(File { log, persisted })
+            Ok::<_, ViewStoreError>((shard, File { log, persisted }))
         });
-        let files = files.collect::<Result<Vec<File>, _>>()?;
+        let files = files.collect::<Result<BTreeMap<ShardId, File>, _>>()?;
         let store = ViewStore { failure: StoreFailure(failure), files, changed };
-        let epoch = store.next_epoch()?;
+        let epoch = store.begin(seats)?;
         first.recv().unwrap_or_else(|gone| Err(gone.to_string())).map_err(ViewStoreError::Start)?;
         Ok((store, epoch))
     }
 
     fn of(&self, shard: ShardId) -> &File {
-        &self.files[usize::from(shard.0)]
+        &self.files[&shard]
     }
 
     /// Calls `visit(key, value)` for each durable row of a shard, in the order of keys, until it wants no more.
@@ -222,19 +229,26 @@ impl ViewStore {
         self.of(shard).log.rows()?.scan(ROWS, visit)
     }
 
-    fn next_epoch(&self) -> Result<u64, ViewStoreError> {
-        let (mut last, log) = (0u64, &self.of(ShardId::FIRST).log);
-        log.scan_kept(META, |key, value| {
-            if key == EPOCH {
-                last = value.try_into().map_or(0, u64::from_be_bytes);
-            }
+    /// Counts the start, and notes among how many aggregators the view is split, if it is: which shards are here follows from that.
+    fn begin(&self, seats: u8) -> Result<u64, ViewStoreError> {
+        let (mut last, mut split, log) = (0u64, None, &self.of(ShardId::FIRST).log);
+        log.scan_kept(META, |key, value| match key {
+            EPOCH => last = value.try_into().map_or(0, u64::from_be_bytes),
+            SEATS => split = value.first().copied(),
+            _ => {}
         })?;
+        let now = (seats > HOLDERS).then_some(seats);
+        if last > 0 && split != now {
+            let all = |seats: Option<u8>| seats.map_or_else(|| "one or two".to_owned(), |seats| seats.to_string());
+            return Err(ViewStoreError::Split { disk: all(split), asked: all(now) });
+        }
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // Larger than in every earlier life, also when the disk of that life is lost.
         let epoch = seconds.max(last + 1);
         let value = Bytes::copy_from_slice(&epoch.to_be_bytes());
-        let row = Row { table: META, key: Bytes::from_static(EPOCH), value: Some(value) };
-        log.keep(vec![row])?;
+        let row = |key, value| Row { table: META, key: Bytes::from_static(key), value: Some(value) };
+        let split = now.map(|seats| row(SEATS, Bytes::copy_from_slice(&[seats])));
+        log.keep(split.into_iter().chain([row(EPOCH, value)]).collect())?;
         Ok(epoch)
     }
 
@@ -248,13 +262,14 @@ impl ViewStore {
     }
 
     /// Sets of rows that are durable since the start, by shard.
-    pub fn persisted(&self) -> impl Iterator<Item = u64> + '_ {
-        self.files.iter().map(|file| file.persisted.load(Ordering::Acquire))
+    pub fn persisted(&self) -> impl Iterator<Item = (ShardId, u64)> + '_ {
+        self.files.iter().map(|(&shard, file)| (shard, file.persisted.load(Ordering::Acquire)))
     }
 
     /// The durable rows as they are now.
     pub fn rows_now(&self) -> Result<ViewRows, PersistError> {
-        Ok(ViewRows(self.files.iter().map(|file| file.log.rows()).collect::<Result<_, _>>()?))
+        let rows = self.files.iter().map(|(&shard, file)| Ok((shard, file.log.rows()?)));
+        Ok(ViewRows(rows.collect::<Result<_, PersistError>>()?))
     }
 
     /// Follows whether a file has failed.

@@ -52,7 +52,7 @@ pub enum VoterError {
     VotesNot(String),
     #[error("{0} is the only voter: add another one first")]
     Last(String),
-    #[error("{voter} votes already in that data centre: one of a pair votes")]
+    #[error("{voter} votes already in that data centre: one of its aggregators votes")]
     Paired { voter: String },
     #[error("{voters} members vote already: {VOTERS_MAX} at most")]
     Full { voters: usize },
@@ -208,15 +208,16 @@ impl Known<'_> {
     /// Whether a member may vote, if another one no longer does.
     fn check_joins(&self, joins: AggregatorId, leaves: Option<AggregatorId>) -> Result<(), VoterError> {
         let Known { metrics, name, reaches } = self;
-        let (member, partner) = (Cluster::member(joins), joins.partner());
+        let member = Cluster::member(joins);
         if metrics.voters.contains(&member) {
             return Err(VoterError::Votes(name(joins)));
         }
         if !metrics.learners.contains(&member) {
             return Err(VoterError::NoMember(name(joins)));
         }
-        if metrics.voters.contains(&Cluster::member(partner)) && leaves != Some(partner) {
-            return Err(VoterError::Paired { voter: name(partner) });
+        let stays = |id: &AggregatorId| metrics.voters.contains(&Cluster::member(*id)) && leaves != Some(*id);
+        if let Some(voter) = AggregatorId::all(joins.dc).find(stays) {
+            return Err(VoterError::Paired { voter: name(voter) });
         }
         if !reaches(joins) {
             return Err(VoterError::Unreached(name(joins)));
@@ -261,8 +262,14 @@ mod tests {
             is_leader: true,
             last_log: Some(5_000),
             voters: [member(0, 0), member(1, 0), member(2, 0)].into(),
-            learners: [member(3, 0), member(0, 1), member(4, 0), member(2, 1)].into(),
-            matched: [(member(3, 0), Some(4_990)), (member(0, 1), Some(5_000)), (member(4, 0), Some(17))].into(),
+            learners: [member(3, 0), member(0, 1), member(0, 7), member(4, 0), member(2, 1)].into(),
+            matched: [
+                (member(3, 0), Some(4_990)),
+                (member(0, 1), Some(5_000)),
+                (member(0, 7), Some(5_000)),
+                (member(4, 0), Some(17)),
+            ]
+            .into(),
             ..Metrics::default()
         }
     }
@@ -287,6 +294,8 @@ mod tests {
         assert_eq!(replace(id(1, 0), id(3, 0)), Ok(members(&[id(0, 0), id(2, 0), id(3, 0)])));
         assert_eq!(replace(id(0, 0), id(0, 1)), Ok(members(&[id(1, 0), id(2, 0), id(0, 1)])));
         assert_eq!(replace(id(1, 0), id(0, 1)), Err(VoterError::Paired { voter: "0.0".into() }));
+        assert_eq!(replace(id(0, 0), id(0, 7)), Ok(members(&[id(1, 0), id(2, 0), id(0, 7)])));
+        assert_eq!(replace(id(1, 0), id(0, 7)), Err(VoterError::Paired { voter: "0.0".into() }));
         assert_eq!(replace(id(3, 0), id(0, 1)), Err(VoterError::VotesNot("3.0".into())));
         assert_eq!(replace(id(1, 0), id(2, 0)), Err(VoterError::Votes("2.0".into())));
         assert_eq!(replace(id(1, 0), id(1, 0)), Err(VoterError::Votes("1.0".into())));
@@ -298,10 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn a_voter_is_added_or_removed_and_two_of_a_pair_never_vote() {
+    fn a_voter_is_added_or_removed_and_two_of_a_data_centre_never_vote() {
         let all = [id(0, 0), id(1, 0), id(2, 0)];
         assert_eq!(after(VoterChange::Add(id(3, 0))), Ok(members(&[&all[..], &[id(3, 0)]].concat())));
         assert_eq!(after(VoterChange::Add(id(0, 1))), Err(VoterError::Paired { voter: "0.0".into() }));
+        let eighth = Metrics { voters: members(&[id(0, 7), id(1, 0), id(2, 0)]), ..metrics() };
+        let paired = judged(&eighth, VoterChange::Add(id(0, 1)), &[]);
+        assert_eq!(paired, Err(VoterError::Paired { voter: "0.7".into() }));
         assert_eq!(after(VoterChange::Add(id(2, 0))), Err(VoterError::Votes("2.0".into())));
         assert_eq!(after(VoterChange::Add(id(9, 1))), Err(VoterError::NoMember("9.1".into())));
         assert!(matches!(after(VoterChange::Add(id(4, 0))), Err(VoterError::Behind { behind: 4_983, .. })));

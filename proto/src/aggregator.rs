@@ -19,7 +19,7 @@ mod standing;
 pub use audit::CellAudit;
 pub use checkpoint::{RowError, Rows, buckets_at_rest};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
-pub use image::{ImageReader, ViewImage, cursors_in, is_of_image};
+pub use image::{ImageReader, ViewImage, cursors_in, is_of_cells, is_of_image};
 pub use recovery::Recovery;
 
 use crate::alloc::PolicyConfig;
@@ -27,8 +27,10 @@ use crate::gossip::GossipConfig;
 use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId};
 use crate::leader::LeaderCore;
 use crate::ledger::{Changes, Ledger};
+use crate::limits::GUARDED_COUNTERS_MAX;
 use crate::msg::*;
-use crate::shards::{Ranges, ShardId};
+use crate::shards::{Ranges, Seats, ShardId};
+use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
 use crate::view::View;
 use feed::Feed;
@@ -42,8 +44,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Clone, Debug, PartialEq)]
 pub struct AggregatorConfig {
     pub own: AggregatorId,
-    /// Whether it is one of a pair.
+    /// Whether its data centre has others: it shows nothing after a start before the ledger knows of that start.
     pub paired: bool,
+    /// How many aggregators the data centres have, and so which ranges this one holds.
+    pub seats: Seats,
     /// Larger at every start of this aggregator.
     pub epoch: u64,
     /// Seed of the table of names.
@@ -82,6 +86,7 @@ impl AggregatorConfig {
         AggregatorConfig {
             own: own.into(),
             paired: false,
+            seats: Seats::default(),
             epoch,
             seed: 0,
             ranges: Ranges::whole(),
@@ -100,6 +105,27 @@ impl AggregatorConfig {
             graph_step: 1 << 13,
             graph_interval: Span::from_millis(1),
         }
+    }
+
+    /// Whether this aggregator holds a shard.
+    pub fn holds(&self, shard: ShardId) -> bool {
+        self.seats.holds(self.own, shard)
+    }
+
+    /// Whether a shard has rows on disk: each that is held, and the first, with which limits of readings are written.
+    pub fn keeps(&self, shard: ShardId) -> bool {
+        shard == ShardId::FIRST || self.holds(shard)
+    }
+
+    /// Whether another one holds a shard.
+    fn is_held_by(&self, peer: AggregatorId, shard: ShardId) -> bool {
+        self.seats.holds(peer, shard)
+    }
+
+    /// The first shard that both hold: by what is said of it each learns where the other cuts its view.
+    fn first_shared(&self, peer: AggregatorId) -> Option<ShardId> {
+        let both = |shard: &ShardId| self.holds(*shard) && self.is_held_by(peer, *shard);
+        self.ranges.iter().map(|range| range.shard).find(both)
     }
 }
 
@@ -215,6 +241,8 @@ pub struct AggregatorCore {
     /// Those whose views are not.
     cut_elsewhere: BTreeSet<AggregatorId>,
     feeds: BTreeMap<GroupId, Feed>,
+    /// What is asked of groups, where not all shards are held here.
+    scope: Option<Vec<KeySpan>>,
     groups: BTreeSet<GroupId>,
     rtts: BTreeMap<AggregatorId, Span>,
     /// When groups were last asked to say again what may be lost.
@@ -232,6 +260,8 @@ pub struct AggregatorCore {
     remind_at: Option<Time>,
     /// Last notified readings, and when totals may be notified again.
     notified: BTreeMap<CounterName, Reading>,
+    /// Guarded counters that are not held here, as who holds them shows them.
+    told: BTreeMap<CounterName, Reading>,
     notify_at: Option<Time>,
     notify_last: Time,
     heard: Heard,
@@ -262,8 +292,11 @@ impl AggregatorCore {
         if config.paired {
             view.show_from(config.epoch);
         }
+        let is_split = config.seats.are_split(config.own.dc);
+        let scope = is_split.then(|| config.ranges.spans(|shard| config.holds(shard)));
         AggregatorCore {
             leader_core: LeaderCore::new(config.policy.clone()),
+            scope,
             config,
             view,
             shards,
@@ -280,6 +313,7 @@ impl AggregatorCore {
             standing,
             remind_at: None,
             notified: BTreeMap::new(),
+            told: BTreeMap::new(),
             notify_at: None,
             notify_last: Time(0),
             heard: Heard::default(),
@@ -316,7 +350,7 @@ impl AggregatorCore {
             Input::Clock(wall) => self.on_clock(now, wall, ledger),
             Input::Submit(cmds) => self.submit(cmds),
             Input::Audit { group, id, cell } => self.ask_audit(group, AuditAsk { id, group, cell, from_lane: 0 }),
-            Input::Flush => self.shards.iter_mut().for_each(|shard| shard.checkpoint.flush(now)),
+            Input::Flush => self.flush(now),
             Input::Persisted { shard } => self.on_persisted(now, shard, ledger),
             Input::Tick => {}
         }
@@ -376,6 +410,16 @@ impl AggregatorCore {
         &self.view
     }
 
+    /// Whether a shard is held here.
+    pub fn holds(&self, shard: ShardId) -> bool {
+        self.config.holds(shard)
+    }
+
+    /// The number of this process's start: no earlier one of it had a higher one.
+    pub fn start(&self) -> u64 {
+        self.config.epoch
+    }
+
     /// The measured round trip through the ledger's log; meaningful where it is led from.
     pub fn quorum_rtt(&self) -> Span {
         self.leader_core.quorum_rtt()
@@ -411,6 +455,7 @@ impl AggregatorCore {
     fn on_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
         self.rtts.insert(peer, rtt);
         self.gossip_peer_up(now, peer, rtt);
+        self.tell_readings_to(peer);
         self.leader_core.on_peer_up(peer.dc);
         self.leader_wake = Some(now);
         if self.leader() == Some(peer) {
@@ -420,9 +465,12 @@ impl AggregatorCore {
 
     fn on_peer(&mut self, now: Time, peer: AggregatorId, msg: PeerMsg, ledger: &Ledger) {
         match msg {
-            PeerMsg::Digest(digest) => self.on_first_digest(now, peer, &digest),
-            PeerMsg::Delta(delta) => self.on_delta(now, ShardId::FIRST, peer, &delta),
+            PeerMsg::Digest(digest) => self.on_shard(now, peer, ShardId::FIRST, &ShardMsg::Digest(digest)),
+            PeerMsg::Delta(delta) => self.on_shard(now, peer, ShardId::FIRST, &ShardMsg::Delta(delta)),
+            // Of the first shard nothing is said by its number.
+            PeerMsg::Shard { shard: ShardId::FIRST, .. } => {}
             PeerMsg::Shard { shard, msg } => self.on_shard(now, peer, shard, &msg),
+            PeerMsg::Reading { counter, reading } => self.on_reading(now, peer, counter, reading, ledger),
             PeerMsg::Propose(cmds) => self.on_proposed_by(now, peer, cmds),
             PeerMsg::Recall(recall) if self.leader() == Some(peer) => self.forward_recall(&recall, ledger),
             // A recall names rights, and a group that returns more than it was granted is fenced: only the leader is believed.
@@ -431,6 +479,48 @@ impl AggregatorCore {
     }
 
     // ---- notifications ----
+
+    /// Whether an aggregator of this data centre has to be told of a counter: it does not hold it, and this one does.
+    fn is_told_of(&self, peer: AggregatorId, counter: &CounterName) -> bool {
+        let shard = self.view.shard_of(counter);
+        peer.dc == self.config.own.dc && self.config.holds(shard) && !self.config.is_held_by(peer, shard)
+    }
+
+    /// What was notified of guarded counters, to one that has just been connected.
+    fn tell_readings_to(&mut self, peer: AggregatorId) {
+        let told = self.notified.iter().filter(|(counter, _)| self.is_told_of(peer, counter));
+        let msg = |(counter, &reading): (&CounterName, &Reading)| Output::Peer {
+            peer,
+            msg: PeerMsg::Reading { counter: counter.clone(), reading },
+        };
+        let told: Vec<Output> = told.map(msg).collect();
+        self.outputs.extend(told);
+    }
+
+    /// A guarded counter that is not held here, as one shows it who does. Two do, and one of them may be behind the other.
+    fn on_reading(&mut self, now: Time, peer: AggregatorId, counter: CounterName, reading: Reading, ledger: &Ledger) {
+        let shard = self.view.shard_of(&counter);
+        let of_holder = peer.dc == self.config.own.dc && self.config.is_held_by(peer, shard);
+        let halves = |reading: &Reading| (reading.generation, reading.up, reading.down);
+        let goes_on = |known: &Reading| {
+            let ((was, up, down), (is, now_up, now_down)) = (halves(known), halves(&reading));
+            is > was || is == was && now_up >= up && now_down >= down || bites(Bug::ToldGoesBack)
+        };
+        let is_new = of_holder && self.told.get(&counter).is_none_or(goes_on);
+        // One that was set aside does not know what was armed since.
+        let is_registered = ledger.view_start(peer).is_some();
+        if !(is_new && is_registered) || self.config.holds(shard) {
+            return;
+        }
+        // The ledger's replica here may be behind, and not know yet that the counter is guarded.
+        if self.told.len() >= GUARDED_COUNTERS_MAX {
+            self.told.retain(|counter, _| ledger.counter(counter).is_some());
+        }
+        if self.told.len() < GUARDED_COUNTERS_MAX || self.told.contains_key(&counter) {
+            self.told.insert(counter, reading);
+            self.want_notifications(now);
+        }
+    }
 
     fn want_notifications(&mut self, now: Time) {
         let at = (self.notify_last + self.config.notify_interval).max(now);
@@ -448,12 +538,18 @@ impl AggregatorCore {
             return;
         }
         for counter in ledger.guarded() {
-            let reading = self.view.read(counter, ledger);
+            let is_held = self.config.holds(self.view.shard_of(counter));
+            let told = if is_held { Some(self.view.read(counter, ledger)) } else { self.told.get(counter).copied() };
+            let Some(reading) = told else { continue };
             let old = self.notified.get(counter);
             let shown = |reading: &Reading| (reading.up, reading.pending, reading.down);
             if old.is_none_or(|old| shown(old) != shown(&reading)) {
                 self.notified.insert(counter.clone(), reading);
                 self.outputs.push_back(Output::Notify(Event::Total { counter: counter.clone(), reading }));
+                let peers = self.peers_of(self.config.own.dc).filter(|&peer| self.is_told_of(peer, counter));
+                let msg = |peer| Output::Peer { peer, msg: PeerMsg::Reading { counter: counter.clone(), reading } };
+                let told: Vec<Output> = peers.map(msg).collect();
+                self.outputs.extend(told);
             }
         }
     }
@@ -461,6 +557,8 @@ impl AggregatorCore {
     /// Panics when a rule is broken.
     pub fn check_invariants(&self) {
         self.view.check_invariants();
+        let stray = self.view.shards().find(|(shard, cells)| !self.config.holds(*shard) && !cells.is_empty());
+        assert!(stray.is_none(), "cells of a shard that is not held: {:?}", stray.map(|(shard, _)| shard));
         self.shards.iter().for_each(|shard| shard.gossip.check_invariants());
     }
 }

@@ -30,6 +30,7 @@ use crate::ids::{AggregatorId, DcId};
 use crate::msg::{Digest, PeerMsg, Version};
 use crate::ring::ChangeRing;
 use crate::row_changes::{Part, RowChanges};
+use crate::shards::{Seats, ShardId};
 use crate::time::{Span, Time};
 use crate::view::Cells;
 use peer::Peer;
@@ -46,6 +47,8 @@ const VERSIONS_LEFT_MIN: u64 = 1 << 41;
 const CELLS_PER_VERSION: u32 = 64;
 const PARTS_PER_VERSION: usize = 1 << 10;
 
+/// So long after a part of a walk or repair either its end has come, or what it brought has come to the others as well.
+const SETTLED_AFTER: Span = Span::from_secs(60);
 /// Bytes of one delta, about, unless the process chooses less.
 const DELTA_BYTES_DEFAULT: usize = 64 << 10;
 /// Cells of the own stream that a checkpoint names because peers may lack them; with more, such peers are told by a walk.
@@ -146,10 +149,13 @@ impl StreamState {
 /// Up to where foreign origins are merged; goes into the last part of a checkpoint that was begun when this was taken.
 pub type ForeignState = Vec<(AggregatorId, Version)>;
 
-/// Gossip of one aggregator.
+/// Gossip of one aggregator about one shard.
 #[derive(Clone, Debug)]
 pub struct Gossip {
     own: AggregatorId,
+    shard: ShardId,
+    /// Who tells it in each data centre, and who is silent meanwhile.
+    seats: Seats,
     /// The start of this process.
     start: u64,
     config: GossipConfig,
@@ -164,6 +170,10 @@ pub struct Gossip {
     flushed_at: Option<Time>,
     review_at: Option<Time>,
     held: pair::Held,
+    /// When components were last merged for which no version stands.
+    unsettled: Option<Time>,
+    /// Goes on with what is on disk, where rows may know more than versions; nothing was done yet.
+    is_resumed: bool,
     outbox: VecDeque<(AggregatorId, PeerMsg)>,
     counts: GossipCounts,
 }
@@ -224,12 +234,23 @@ impl Gossip {
     /// `start` numbers the starts of this process, increasing, and higher than the epoch of any earlier stream of this data
     /// centre: without a stream on disk it names a new one.
     pub fn new(own: impl Into<AggregatorId>, start: u64, config: GossipConfig, seed: u64) -> Gossip {
-        let own_id = own.into();
+        Gossip::of_shard((own.into(), ShardId::FIRST, Seats::default()), start, config, seed)
+    }
+
+    /// The same of a shard of a view that is cut, where data centres have so many aggregators.
+    pub fn of_shard(
+        (own_id, shard, seats): (AggregatorId, ShardId, Seats),
+        start: u64,
+        config: GossipConfig,
+        seed: u64,
+    ) -> Gossip {
         let start = start.max(1);
         let own = Version { epoch: start, version: 0 };
         let ring = ChangeRing::new(config.own_ring_events, 0);
         Gossip {
             own: own_id,
+            shard,
+            seats,
             start,
             origins: BTreeMap::from([(own_id, Origin::new(own, Recent::Own(ring), config.own_ring_events))]),
             peers: BTreeMap::new(),
@@ -241,6 +262,8 @@ impl Gossip {
             flushed_at: None,
             review_at: None,
             held: pair::Held::default(),
+            unsettled: None,
+            is_resumed: false,
             outbox: VecDeque::new(),
             counts: GossipCounts::default(),
             config,
@@ -261,6 +284,7 @@ impl Gossip {
             let ring = RelayRing::new(self.config.relay_ring_events, have.version);
             self.origins.insert(origin, Origin::new(have, Recent::Relay(ring), self.config.relay_ring_events));
         }
+        self.is_resumed = true;
         let retold = stream.retell.into_iter().filter(|&slot| slot < cells.len());
         let retold = retold.map(|slot| OwnChange::whole(slot, self.own.dc, cells)).collect::<Vec<_>>();
         self.on_own_changes(Time::default(), retold);
@@ -290,6 +314,16 @@ impl Gossip {
         self.have().filter(|(id, _)| *id != self.own).collect()
     }
 
+    /// The other one of the data centre that holds the shard.
+    fn partner(&self) -> Option<AggregatorId> {
+        self.seats.partner(self.own, self.shard)
+    }
+
+    /// Whether this is the second of two: it is silent abroad while it hears the first.
+    fn is_second(&self) -> bool {
+        self.seats.is_second(self.own, self.shard)
+    }
+
     fn own(&self) -> &Origin {
         &self.origins[&self.own]
     }
@@ -303,6 +337,12 @@ impl Gossip {
     pub fn progressed(&self, dc: DcId) -> Option<Time> {
         let of_dc = self.origins.iter().filter(|(origin, _)| origin.dc == dc);
         of_dc.map(|(_, origin)| origin.progressed).max().filter(|&at| at > Time::default())
+    }
+
+    /// Whether all that was merged of other data centres is what the versions here stand for: a while ago, no part of a walk or repair has
+    /// come.
+    pub fn is_settled(&self, now: Time) -> bool {
+        !self.is_resumed && self.unsettled.is_none_or(|at| now - at >= SETTLED_AFTER)
     }
 
     pub fn counts(&self) -> GossipCounts {
@@ -371,6 +411,9 @@ impl Gossip {
 
     /// Sends what is due. To be called after every other input, too.
     pub fn tick(&mut self, now: Time, cells: &Cells) {
+        if std::mem::take(&mut self.is_resumed) {
+            self.unsettled = Some(now);
+        }
         if self.review_at.is_some_and(|at| at <= now) {
             self.review_at = None;
             self.review_sources(now);
@@ -422,7 +465,8 @@ impl Gossip {
         let max = self.config.direct_peers_max;
         // Of a pair abroad one is told, and tells the other.
         let told_by_first = |peer: &AggregatorId| {
-            peer.is_second() && peer.dc != self.own.dc && self.peers.contains_key(&peer.partner())
+            let first = self.seats.first(self.shard, peer.dc);
+            *peer != first && peer.dc != self.own.dc && self.peers.contains_key(&first)
         };
         let told = self.peers.iter().filter(|(peer, _)| !told_by_first(peer));
         let mut by_rtt: Vec<(Span, AggregatorId)> = told.map(|(&id, peer)| (peer.rtt, id)).collect();

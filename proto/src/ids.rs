@@ -8,13 +8,13 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DcId(pub u16);
 
-/// One of the aggregators of a data centre: the first, or the second of a pair. Each has a disk, a view, a stream of gossip and a
-/// member of the ledger of its own.
+/// One of the aggregators of a data centre. Each has a disk, a view of some or all ranges of counters, streams of gossip and a member of
+/// the ledger of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u16", try_from = "u16")]
 pub struct AggregatorId {
     pub dc: DcId,
-    /// 0 is the first, 1 the second; below [`AGGREGATORS_MAX`].
+    /// 0 is the first, 1 the second, and so on; below [`AGGREGATORS_MAX`].
     pub seat: u8,
 }
 
@@ -129,18 +129,18 @@ impl TryFrom<u16> for AggregatorId {
 }
 
 impl AggregatorId {
-    /// The other one of the pair, where there is a pair.
-    pub fn partner(self) -> AggregatorId {
-        AggregatorId { seat: AGGREGATORS_MAX - 1 - self.seat, ..self }
+    /// All that a data centre may have.
+    pub fn all(dc: DcId) -> impl Iterator<Item = AggregatorId> {
+        (0..AGGREGATORS_MAX).map(move |seat| AggregatorId { dc, seat })
     }
 
-    /// Whether it is the second of a pair: abroad it is silent while it hears the first.
-    pub fn is_second(self) -> bool {
-        self.seat > 0
+    /// Whether it is the first of its data centre: the one whose member of the ledger votes at first.
+    pub fn is_first(self) -> bool {
+        self.seat == 0
     }
 }
 
-/// The first aggregator of a data centre: the only one where there is no pair.
+/// The first aggregator of a data centre: the only one, where it has no others.
 impl From<DcId> for AggregatorId {
     fn from(dc: DcId) -> AggregatorId {
         AggregatorId { dc, seat: 0 }

@@ -383,10 +383,15 @@ impl Ledger {
         }
     }
 
-    /// The data centre's other view goes on showing less than what is being armed, so that one has to be registered.
+    /// Another view of the data centre is registered.
+    fn has_other_view(&self, view: AggregatorId) -> bool {
+        AggregatorId::all(view.dc).any(|other| other != view && self.views.contains(&other))
+    }
+
+    /// Another view of the data centre goes on showing less than what is being armed, so that one has to be registered.
     fn on_set_aside(&mut self, index: LogIndex, view: AggregatorId, start: u64) {
         let is_it = self.view_starts.get(&view) == Some(&start) || bites(Bug::SetAsideLate);
-        let stands = is_it && self.views.contains(&view.partner());
+        let stands = is_it && self.has_other_view(view);
         if stands && self.views.remove(&view) {
             let names: Vec<CounterName> = self.counters.keys().cloned().collect();
             for name in names {
@@ -671,7 +676,7 @@ impl Ledger {
     /// It is not one that can be.
     pub fn setting_aside(&self, view: AggregatorId) -> Result<LedgerCmd, SetAsideError> {
         let start = self.view_start(view).ok_or(SetAsideError::Unknown)?;
-        if !self.views.contains(&view.partner()) {
+        if !self.has_other_view(view) {
             return Err(SetAsideError::Alone);
         }
         Ok(LedgerCmd::SetAside { view, start })

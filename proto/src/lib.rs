@@ -12,6 +12,7 @@
 
 pub mod aggregator;
 pub mod alloc;
+pub mod asking;
 pub mod audit;
 pub mod claiming;
 pub mod client;
@@ -34,6 +35,7 @@ pub mod query;
 pub mod read;
 pub mod ring;
 pub mod row_changes;
+pub mod scope;
 pub mod series;
 pub mod shards;
 pub mod table;

@@ -59,8 +59,8 @@ pub const HOP_BYTES_MAX: usize = 4_096;
 pub const LANES_MAX: u8 = 64;
 /// Data centres of a cluster.
 pub const DCS_MAX: u16 = 256;
-/// Aggregators of one data centre: a second one takes over from the first; a third would cost every arming another answer.
-pub const AGGREGATORS_MAX: u8 = 2;
+/// Aggregators of one data centre. Each costs every arming an answer, and the ledger a learner.
+pub const AGGREGATORS_MAX: u8 = 8;
 /// Groups registered in the ledger, closed ones included; a further one stays unregistered and serves nobody. So many groups a
 /// view knows, and one gossip delta may name.
 pub const GROUPS_MAX: usize = 4_096;
@@ -70,6 +70,11 @@ pub const SHARDS_MAX: usize = 1_024;
 pub const SHARDS_HELD_MAX: usize = 64;
 /// Valves that a view knows; components of further ones are not taken, and what brought them is asked for again.
 pub const VALVES_MAX: usize = 1 << 16;
+/// Streams of which an answer about a shard says how far they are merged: one of each aggregator. More: it is refused.
+pub const STANDS_MAX: usize = DCS_MAX as usize * AGGREGATORS_MAX as usize;
+/// Slots of a group that a chunk of its feed passes by where its consumer does not hold their counters; to look at one takes some 100 ns.
+/// More: the next chunk goes on.
+pub const FEED_PASSED_BY_MAX: u32 = 1 << 14;
 /// Guarded counters of a cluster, so that everything about all of them fits one message. More: `define` is refused.
 pub const GUARDED_COUNTERS_MAX: usize = 1_024;
 /// Counters that a cluster spreads because somebody asked for it. More: the request is not taken.

@@ -485,6 +485,8 @@ pub enum FromGroup {
     },
     /// Answer to [`ForGroup::Audit`].
     Audited(Audited),
+    /// Answer to [`ForGroup::FeedIn`].
+    FedIn(ScopedChunk),
 }
 
 /// From an aggregator to a group.
@@ -500,6 +502,8 @@ pub enum ForGroup {
         group: GroupId,
     },
     Audit(AuditAsk),
+    /// A pull of who holds some ranges of counters only.
+    FeedIn(ScopedPull),
 }
 
 // ---- audits --------------------------------------------------------------------------------------------------------------
@@ -589,6 +593,34 @@ pub struct FeedChunk {
     pub rows_told: u32,
 }
 
+/// What of a group's feed a consumer wants that holds some ranges of counters only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScopedPull {
+    /// In it `slots_known`: slots below are known by name, or not wanted.
+    pub pull: FeedPull,
+    /// At most [`crate::limits::SHARDS_HELD_MAX`].
+    pub ranges: Vec<KeySpan>,
+}
+
+/// Counters from one on, before another one, in the order of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KeySpan {
+    /// `None`: from the first there may be.
+    pub from: Option<CounterName>,
+    /// `None`: to the last.
+    pub before: Option<CounterName>,
+}
+
+/// A chunk for who wants some counters only: its names are of these slots, ascending, and not of those from `first_slot` on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScopedChunk {
+    pub chunk: FeedChunk,
+    /// One for each of the chunk's names.
+    pub slots: Vec<u32>,
+    /// Slots below are known to the consumer then, or not wanted.
+    pub named: u32,
+}
+
 // ---- gossip: aggregator ↔ aggregator ---------------------------------------------------------------------------------------
 
 /// What an aggregator has told or learnt of one data centre's components: (epoch of its aggregator, version inside it).
@@ -613,6 +645,11 @@ pub enum PeerMsg {
     Shard {
         shard: ShardId,
         msg: ShardMsg,
+    },
+    /// A guarded counter as the sender shows it, to who does not hold it. Of one data centre.
+    Reading {
+        counter: CounterName,
+        reading: Reading,
     },
 }
 
@@ -653,7 +690,7 @@ pub struct Digest {
     /// Digest of an answer: it asks for no answer.
     pub reply: bool,
     /// Where the sender's view is cut ([`Ranges::fingerprint`](crate::shards::Ranges::fingerprint)); in the tail of the message, and only
-    /// in what is said of the first shard.
+    /// in what is said of the first shard that both sides hold.
     #[serde(skip)]
     pub cuts: u64,
 }
@@ -979,7 +1016,7 @@ pub struct AwardSignature {
 // ---- reads -----------------------------------------------------------------------------------------------------------------
 
 /// One counter as a view shows it. Of most counters, which only grow, `up` is the value and `down` is 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// What was counted up. Never goes back at one aggregator, never exceeds what happened, never shows an unawarded armed milestone.
     pub up: u64,

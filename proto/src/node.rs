@@ -26,6 +26,7 @@ use crate::group::{Effect, Group, GroupConfig};
 use crate::ids::{GroupId, LogIndex, OwnerId};
 use crate::limits::{AGE_UNIT, AGGREGATORS_MAX, MESSAGE_BYTES_MAX};
 use crate::msg::*;
+use crate::scope::Scope;
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
 use crate::wire::WireError;
@@ -220,6 +221,8 @@ const SEATS: usize = AGGREGATORS_MAX as usize;
 struct Feed {
     /// The pull that waits for something new.
     parked: Option<FeedPull>,
+    /// Which counters it wants, if not all.
+    scope: Option<Scope>,
     last: Option<Time>,
     /// The last chunk was cut: the next one need not wait.
     more: bool,
@@ -237,7 +240,8 @@ impl Feed {
 
     /// The aggregator is connected anew, or gone.
     fn forget(&mut self) {
-        *self = Feed { untold: self.untold, ..Feed::default() };
+        // What was found out of slots stays true.
+        *self = Feed { untold: self.untold, scope: self.scope.take(), ..Feed::default() };
     }
 }
 
@@ -408,7 +412,8 @@ impl NodeCore {
     fn on_aggregator(&mut self, now: Time, seat: u8, msg: ForGroup) {
         self.pulses.on_heard(now, seat);
         match msg {
-            ForGroup::Feed(pull) => self.on_pull(now, seat, pull),
+            ForGroup::Feed(pull) => self.on_pull(now, seat, pull, None),
+            ForGroup::FeedIn(ScopedPull { pull, ranges }) => self.on_pull(now, seat, pull, Some(ranges)),
             ForGroup::Ledger(message) => self.on_ledger(now, seat, message),
             ForGroup::Again => self.on_again(now, seat),
             ForGroup::Lost { group } => self.on_lost(group),
@@ -417,9 +422,12 @@ impl NodeCore {
     }
 
     /// Before this process has told an aggregator anything, one that knows of entries that the disk does not hold heard of them from
-    /// another process of the group: the disk is an old copy of that one's (hole A7). Either of a pair may know it.
-    fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull) {
+    /// another process of the group: the disk is an old copy of that one's (hole A7). Any of them may know it.
+    fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull, ranges: Option<Vec<KeySpan>>) {
         let feed = &mut self.feeds[usize::from(seat)];
+        if feed.scope.as_ref().map(Scope::ranges) != ranges.as_deref() {
+            feed.scope = ranges.map(Scope::new);
+        }
         let is_old = feed.untold.is_some_and(|held| pull.cursor > held) && !bites(Bug::OldDiskTrusted);
         let group = pull.group;
         feed.parked = Some(pull);
@@ -452,16 +460,20 @@ impl NodeCore {
             return;
         }
         let Some(pull) = self.feeds[seat].parked.take() else { return };
-        let mut chunk = self.group.tell(&pull);
+        let feed = &mut self.feeds[seat];
+        let mut msg = match &mut feed.scope {
+            None => FromGroup::Feed(self.group.tell(&pull)),
+            Some(scope) => FromGroup::FedIn(self.group.tell_in(&pull, scope)),
+        };
+        let (FromGroup::Feed(chunk) | FromGroup::FedIn(ScopedChunk { chunk, .. })) = &mut msg else { return };
         if bites(Bug::FeedBeforeSync) {
             let unsynced = |slot, lane| self.log.unsynced(slot, lane);
             chunk.components.iter_mut().for_each(|(slot, lane, value)| *value += unsynced(*slot, *lane));
         }
-        let feed = &mut self.feeds[seat];
         (feed.last, feed.untold) = (Some(now), None);
         feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
         let told = (!feed.more && chunk.rows_told == 0).then_some(chunk.upto);
-        self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg: FromGroup::Feed(chunk) });
+        self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg });
         if let Some(told) = told {
             self.serve_audits(seat, told);
         }

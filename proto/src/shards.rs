@@ -3,8 +3,9 @@
 //! The order is that of names: of namespaces, and in one of its keys, by bytes. A cut is the first counter of the range that it begins.
 
 use crate::hash::bytes_hash;
-use crate::ids::CounterName;
+use crate::ids::{AggregatorId, CounterName, DcId};
 use crate::limits::SHARDS_MAX;
+use crate::msg::KeySpan;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
@@ -32,6 +33,62 @@ pub struct Range<'a> {
     pub from: Option<&'a CounterName>,
     /// The first counter behind it; `None`: it ends behind all.
     pub before: Option<&'a CounterName>,
+}
+
+/// So many of a data centre's aggregators hold each range, where there are as many.
+pub const HOLDERS: u8 = 2;
+
+/// How many aggregators each data centre has, and with that which of them hold which range. One or two hold all, as a pair; of more the
+/// k-th range is held first by the one whose seat is k modulo their number, and second by the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seats {
+    /// By data centre.
+    counts: Vec<u8>,
+}
+
+impl Seats {
+    /// Of data centres in their order. Of one that has none, or is not said, it is taken that it may have two.
+    pub fn new(counts: Vec<u8>) -> Seats {
+        Seats { counts }
+    }
+
+    /// How many a data centre has.
+    pub fn count(&self, dc: DcId) -> u8 {
+        self.counts.get(usize::from(dc.0)).copied().filter(|count| *count > 0).unwrap_or(HOLDERS)
+    }
+
+    /// Whether some aggregators of a data centre hold some ranges only.
+    pub fn are_split(&self, dc: DcId) -> bool {
+        self.count(dc) > HOLDERS
+    }
+
+    /// Who holds a range in a data centre: the first, and the second if there is one.
+    pub fn holders(&self, shard: ShardId, dc: DcId) -> impl Iterator<Item = AggregatorId> + use<> {
+        let count = u16::from(self.count(dc));
+        let first = if self.are_split(dc) { shard.0 % count } else { 0 };
+        (0..count.min(HOLDERS.into())).map(move |next| AggregatorId { dc, seat: ((first + next) % count) as u8 })
+    }
+
+    /// Whether an aggregator holds a range.
+    pub fn holds(&self, aggregator: AggregatorId, shard: ShardId) -> bool {
+        self.holders(shard, aggregator.dc).any(|holder| holder == aggregator)
+    }
+
+    /// Of who holds a range the one that speaks for it abroad.
+    pub fn first(&self, shard: ShardId, dc: DcId) -> AggregatorId {
+        self.holders(shard, dc).next().unwrap_or_else(|| dc.into())
+    }
+
+    /// Whether it is the second of those who hold a range: abroad it is silent while it hears the first.
+    pub fn is_second(&self, aggregator: AggregatorId, shard: ShardId) -> bool {
+        self.holders(shard, aggregator.dc).nth(1) == Some(aggregator)
+    }
+
+    /// The other one who holds a range beside this one.
+    pub fn partner(&self, aggregator: AggregatorId, shard: ShardId) -> Option<AggregatorId> {
+        let other = self.holders(shard, aggregator.dc).find(|holder| *holder != aggregator);
+        other.filter(|_| self.holds(aggregator, shard))
+    }
 }
 
 /// Why counters are no cuts.
@@ -116,6 +173,18 @@ impl Ranges {
             before: self.cuts.get(at),
         })
     }
+
+    /// Those of some shards as spans of counters, ascending, in as few as there can be.
+    pub fn spans(&self, is_wanted: impl Fn(ShardId) -> bool) -> Vec<KeySpan> {
+        let mut spans: Vec<KeySpan> = Vec::new();
+        for range in self.iter().filter(|range| is_wanted(range.shard)) {
+            match spans.last_mut().filter(|last| last.before.is_some() && last.before.as_ref() == range.from) {
+                Some(last) => last.before = range.before.cloned(),
+                None => spans.push(KeySpan { from: range.from.cloned(), before: range.before.cloned() }),
+            }
+        }
+        spans
+    }
 }
 
 #[cfg(test)]
@@ -137,7 +206,47 @@ mod tests {
         range.from.is_none_or(|from| from <= counter) && range.before.is_none_or(|before| counter < before)
     }
 
+    /// One or two hold all, the first seat first; of more each range is held by two who stand beside each other, and all hold as much but one.
+    #[test]
+    fn each_range_has_as_many_holders_as_there_may_be_and_they_know_each_other() {
+        for count in 1..=8u8 {
+            let (seats, dc) = (Seats::new(vec![5, count]), DcId(1));
+            assert_eq!((seats.count(DcId(0)), seats.count(dc), seats.count(DcId(2))), (5, count, HOLDERS));
+            let mut held = vec![0; usize::from(count)];
+            for shard in (0..16).map(ShardId) {
+                let holders: Vec<AggregatorId> = seats.holders(shard, dc).collect();
+                let first = if count > 2 { (shard.0 % u16::from(count)) as u8 } else { 0 };
+                let expected = [first, (first + 1) % count].map(|seat| AggregatorId { dc, seat });
+                assert_eq!(holders, expected[..usize::from(count.min(2))]);
+                assert_eq!(seats.first(shard, dc), holders[0]);
+                for seat in 0..count {
+                    let own = AggregatorId { dc, seat };
+                    let other = holders.iter().copied().find(|holder| holders.contains(&own) && *holder != own);
+                    assert_eq!((seats.holds(own, shard), seats.partner(own, shard)), (holders.contains(&own), other));
+                    assert_eq!(seats.is_second(own, shard), holders.get(1) == Some(&own));
+                    held[usize::from(seat)] += usize::from(seats.holds(own, shard));
+                }
+            }
+            let (least, most) = (held.iter().min().unwrap(), held.iter().max().unwrap());
+            assert!(most - least <= 2 && held.iter().sum::<usize>() == 16 * usize::from(count.min(2)), "{held:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn spans_of_some_ranges_have_their_counters_and_no_others(cuts in names(12), counters in names(40), wanted: u16) {
+            let (mut cuts, is_wanted) = (cuts, |shard: ShardId| wanted >> shard.0 & 1 == 1);
+            cuts.sort();
+            cuts.dedup();
+            let ranges = Ranges::of_cuts(cuts.clone()).unwrap();
+            let spans = ranges.spans(is_wanted);
+            prop_assert!(spans.windows(2).all(|pair| pair[0].before < pair[1].from), "none could be joined: {:?}", spans);
+            for counter in counters.iter().chain(&cuts) {
+                let is_in = spans.iter().any(|span| span.has(counter.namespace(), counter.key()));
+                prop_assert_eq!(is_in, is_wanted(ranges.find(counter)));
+            }
+        }
+
         #[test]
         fn a_counter_is_in_the_one_range_that_a_linear_search_finds(cuts in names(40), counters in names(40)) {
             let mut cuts = cuts;

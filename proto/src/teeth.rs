@@ -22,6 +22,12 @@ pub enum Bug {
     ReportGoesBack,
     /// A definition or removal is carried out although another came between.
     StaleDefinition,
+    /// An answer about a shard that another aggregator holds is shown though it lacks what was shown before.
+    StandForgotten,
+    /// An aggregator keeps what it is told of counters that it does not hold.
+    NotHeldKept,
+    /// A reading of a guarded counter that is not held here is shown whatever was shown before.
+    ToldGoesBack,
     /// A view's answer to an earlier arming of a milestone counts for the present one.
     StaleAckTaken,
     /// Whoever names a stream may speak for it.

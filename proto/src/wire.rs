@@ -41,6 +41,9 @@ pub mod channel {
     pub const GROUP_RAFT_STREAM: u8 = 10;
     /// Aggregator and aggregator: [`Meeting`](crate::msg::Meeting), the first channel of a connection.
     pub const MEETING: u8 = 11;
+    /// Two aggregators of a data centre: one [`Question`](crate::asking::Question) about what the other holds, and its
+    /// [`Reply`](crate::asking::Reply).
+    pub const HELD: u8 = 12;
 }
 
 /// Why bytes are not a message. Nothing was changed.
@@ -272,6 +275,17 @@ impl Message for FromGroup {
             FromGroup::Feed(chunk) => cells_valid(&chunk.cells),
             FromGroup::Resigned { .. } => Ok(()),
             FromGroup::Audited(audited) => audited_valid(audited),
+            FromGroup::FedIn(ScopedChunk { chunk, slots, named }) => {
+                at_most("slots that are named", slots.len() as u64, chunk.cells.len() as u64)?;
+                at_most("names of slots", chunk.cells.len() as u64, slots.len() as u64)?;
+                let most = u64::from(chunk.first_slot) + chunk.cells.len() as u64 + u64::from(FEED_PASSED_BY_MAX);
+                at_most("slots known behind a chunk", (*named).into(), most)?;
+                let ends = slots.iter().skip(1).chain([named]);
+                let ascend =
+                    |(&slot, &end): (&u32, &u32)| at_most("slot that is named", u64::from(slot) + 1, end.into());
+                slots.iter().zip(ends).try_for_each(ascend)?;
+                cells_valid(&chunk.cells)
+            }
         }
     }
 }
@@ -293,6 +307,10 @@ impl Message for ForGroup {
             ForGroup::Ledger(ToGroup::Series(terms)) => {
                 at_most("namespaces with series", terms.len() as u64, NAMESPACES_MAX as u64)?;
                 terms.iter().try_for_each(|(name, _)| namespace(name))
+            }
+            ForGroup::FeedIn(ScopedPull { ranges, .. }) => {
+                at_most("ranges of a pull", ranges.len() as u64, SHARDS_HELD_MAX as u64)?;
+                ranges.iter().flat_map(|span| span.from.iter().chain(&span.before)).try_for_each(name)
             }
             ForGroup::Audit(ask) => {
                 at_most("lane of an audit", ask.from_lane.into(), LANES_MAX.into())?;
@@ -326,6 +344,7 @@ impl Message for PeerMsg {
             PeerMsg::Delta(delta) => delta_valid(delta),
             PeerMsg::Propose(cmds) => cmds.iter().try_for_each(LedgerCmd::validate),
             PeerMsg::Recall(recall) => name(&recall.counter),
+            PeerMsg::Reading { counter, .. } => name(counter),
             PeerMsg::Shard { shard, msg } => {
                 at_most("shard", shard.0.into(), SHARDS_MAX as u64 - 1)?;
                 match msg {
@@ -337,22 +356,30 @@ impl Message for PeerMsg {
     }
 
     fn tail(&self) -> Vec<u8> {
-        match self {
-            PeerMsg::Digest(Digest { cuts, .. }) => postcard::to_allocvec(cuts).expect("a number can be encoded"),
-            _ => Vec::new(),
-        }
+        digest_in(self)
+            .map_or_else(Vec::new, |digest| postcard::to_allocvec(&digest.cuts).expect("a number can be encoded"))
     }
 
     fn needs_tail(&self) -> bool {
-        matches!(self, PeerMsg::Digest(Digest { cuts, .. }) if *cuts != 0)
+        digest_in(self).is_some_and(|digest| digest.cuts != 0)
     }
 
     fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
-        if let (PeerMsg::Digest(digest), false) = (self, tail.is_empty()) {
+        let (PeerMsg::Digest(digest) | PeerMsg::Shard { msg: ShardMsg::Digest(digest), .. }) = self else {
+            return Ok(());
+        };
+        if !tail.is_empty() {
             let read = postcard::take_from_bytes(tail);
             (digest.cuts, _) = read.map_err(|error| WireError::Malformed(format!("tail of a digest: {error}")))?;
         }
         Ok(())
+    }
+}
+
+fn digest_in(msg: &PeerMsg) -> Option<&Digest> {
+    match msg {
+        PeerMsg::Digest(digest) | PeerMsg::Shard { msg: ShardMsg::Digest(digest), .. } => Some(digest),
+        _ => None,
     }
 }
 

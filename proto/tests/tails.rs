@@ -226,7 +226,7 @@ fn a_digest_says_in_its_tail_where_its_view_is_cut() {
         shard: ShardId(shard),
         msg: ShardMsg::Digest(Digest { cuts, ..Digest::default() }),
     };
-    assert_eq!(decode(&encode(&shard(3, 9))), Ok(shard(3, 0)), "only what is said of the first shard says it");
+    assert_eq!(decode(&encode(&shard(3, 9))), Ok(shard(3, 9)), "of the first that two hold, which may be another one");
     let beyond = WireError::Limit { what: "shard", value: SHARDS_MAX as u64, max: SHARDS_MAX as u64 - 1 };
     assert_eq!(decode::<PeerMsg>(&encode(&shard(SHARDS_MAX as u16, 0))), Err(beyond));
 }

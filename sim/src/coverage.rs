@@ -16,7 +16,7 @@ pub struct Floors {
 /// Those of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 56] = [
+const SITUATIONS: [(&str, u64); 59] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -73,6 +73,9 @@ const SITUATIONS: [(&str, u64); 56] = [
     ("total recounted amid a change", 100_000),
     ("total equal in a view at the end", 20_000),
     ("bucket of a total equal in a view at the end", 30_000),
+    ("asked of who holds it", 1_000_000),
+    ("answer of a holder that lacks what was shown", 20_000),
+    ("told of a counter that another holds", 50_000),
 ];
 
 /// A floor that was not reached.

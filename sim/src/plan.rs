@@ -59,6 +59,8 @@ const MOVES_FORK: u64 = 41;
 const EDGES_FORK: u64 = 185_342;
 /// The dice of cuts: such that of the seeds that show other bugs, and of those of rare situations (`tests/seeds.rs`), none is cut.
 const CUTS_FORK: u64 = 17_914;
+/// The dice of third and further aggregators.
+const SPLIT_FORK: u64 = 48;
 /// Valves of a group, twice those of the reference layout.
 const LANES_DRAWN_MAX: u64 = 20;
 
@@ -575,7 +577,17 @@ impl Plan {
         plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
         plan.add_edges(&mut root.fork(EDGES_FORK));
         plan.cuts = cuts::drawn(&mut root.fork(CUTS_FORK), plan.workload.counters.len());
+        plan.split(&mut root.fork(SPLIT_FORK));
         plan
+    }
+
+    /// Where views are cut, some data centres have more than two aggregators, of which each holds some of the shards.
+    fn split(&mut self, rng: &mut Rng) {
+        if !self.cuts.is_empty() && !self.pairs.is_empty() {
+            let further = pairs::further(rng, &self.pairs);
+            self.pairs.extend(further);
+            self.faults.extend(pairs::faults(rng, self));
+        }
     }
 
     fn add_edges(&mut self, rng: &mut Rng) {
@@ -594,7 +606,13 @@ impl Plan {
         (hash_of(&format!("{all:?}")) >> 32) as u32
     }
 
-    /// Index in the round-trip table of each aggregator's place: the first ones', then the second ones'.
+    /// Whether a data centre has more than two aggregators, of which each holds some shards.
+    pub fn is_split(&self) -> bool {
+        let of = |dc: usize| self.pairs.iter().filter(|&&other| other == dc).count();
+        (0..self.sites.len()).any(|dc| of(dc) > 1)
+    }
+
+    /// Index in the round-trip table of each aggregator's place: the first ones', then those of the others.
     pub fn places(&self) -> Vec<usize> {
         self.sites.iter().copied().chain(self.pairs.iter().map(|&dc| self.sites[dc])).collect()
     }

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 72] = [
+pub const INSIDE: [Bug; 75] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -64,6 +64,9 @@ pub const INSIDE: [Bug; 72] = [
     Bug::ReportGoesBack,
     Bug::StaleDefinition,
     Bug::StaleAckTaken,
+    Bug::StandForgotten,
+    Bug::NotHeldKept,
+    Bug::ToldGoesBack,
     Bug::OwnerIgnored,
     Bug::OldDiskTrusted,
     Bug::ClaimTakenTwice,

@@ -1,7 +1,8 @@
 //! The format of an image: records, each with its length and kind, the last of which has a digest of all before.
 //!
-//! `length: u32 LE, kind: u8, content`. Kinds: the head, pieces of the ledger's state, rows of the view in the order of their keys, of a
-//! view that is cut the beginning of each further shard, whose rows follow, the end. Whatever is cut off or changed is refused.
+//! `length: u32 LE, kind: u8, content`. Kinds: the head, of one of several that hold a view in parts which part it has, pieces of the
+//! ledger's state, rows of the view in the order of their keys, of a view that is cut the beginning of each further shard, whose rows
+//! follow, the end. Whatever is cut off or changed is refused.
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::de::DeserializeOwned;
@@ -12,6 +13,8 @@ use std::mem::take;
 pub const IMAGE_VERSION: u32 = 1;
 /// And of one that is: who does not know of shards refuses it.
 pub const IMAGE_VERSION_CUT: u32 = 2;
+/// And of one that is held in parts.
+pub const IMAGE_VERSION_PART: u32 = 3;
 /// Bytes of one record's content: a row of the view has at most six million.
 pub const RECORD_BYTES_MAX: usize = 8 << 20;
 /// Records gather about so many bytes.
@@ -34,6 +37,18 @@ pub struct Head {
     pub ledger_index: u64,
 }
 
+/// Which part of a data centre's view an image has, where several aggregators hold one each.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// The aggregator's name behind its data centre's: `first`, `second` and so on.
+    pub aggregator: String,
+    /// The slots it holds, ascending.
+    pub held: Vec<u16>,
+    /// How many there are.
+    pub slots: u16,
+}
+
 /// Rows, in the order of their keys.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -41,6 +56,7 @@ pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     Head(Head),
+    Part(Part),
     /// The next piece of the ledger's state.
     Ledger(Vec<u8>),
     Rows(Rows),
@@ -54,6 +70,7 @@ const LEDGER: u8 = 2;
 const ROWS: u8 = 3;
 const END: u8 = 4;
 const SHARD: u8 = 5;
+const PART: u8 = 6;
 
 #[derive(Serialize, Deserialize)]
 struct End {
@@ -64,7 +81,7 @@ struct End {
 /// Why bytes are no image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    #[error("it is of version {0}, and this program reads versions up to {IMAGE_VERSION_CUT}")]
+    #[error("it is of version {0}, and this program reads versions up to {IMAGE_VERSION_PART}")]
     Version(u32),
     #[error("a record of {0} bytes: at most {RECORD_BYTES_MAX} allowed")]
     TooLong(usize),
@@ -94,6 +111,11 @@ impl RecordWriter {
         let mut writer = RecordWriter { digest: Context::new(&SHA256), records: 0, rows: Rows::new(), row_bytes: 0 };
         let first = writer.record(HEAD, &encode(head));
         (writer, first)
+    }
+
+    /// Which part of a view the image has, right behind the head.
+    pub fn part(&mut self, part: &Part) -> Vec<u8> {
+        self.record(PART, &encode(part))
     }
 
     /// The ledger's state as records, to stand before all rows.
@@ -197,7 +219,7 @@ impl RecordReader {
         self.digest.update(&self.buffer[self.at..end]);
         (self.at, self.records) = (end, self.records + 1);
         self.state = match record {
-            Record::Head(_) => State::Head,
+            Record::Head(_) | Record::Part(_) => State::Head,
             Record::Ledger(_) => State::Ledger,
             Record::Rows(_) | Record::Shard(_) => State::Rows,
             Record::End => State::End,
@@ -215,11 +237,14 @@ impl RecordReader {
             (HEAD, State::Nothing) => {
                 // Whatever else a later version says, its number stands first.
                 match decode_first::<u32>(content) {
-                    Some(IMAGE_VERSION | IMAGE_VERSION_CUT) => decode(kind, content).map(Record::Head),
+                    Some(IMAGE_VERSION | IMAGE_VERSION_CUT | IMAGE_VERSION_PART) => {
+                        decode(kind, content).map(Record::Head)
+                    }
                     Some(other) => Err(FormatError::Version(other)),
                     None => Err(FormatError::Malformed { kind, reason: "it has no version".to_owned() }),
                 }
             }
+            (PART, State::Head) => decode(kind, content).map(Record::Part),
             (LEDGER, State::Head | State::Ledger) => Ok(Record::Ledger(content.to_vec())),
             (ROWS, State::Ledger | State::Rows) => decode(kind, content).map(Record::Rows),
             (SHARD, State::Ledger | State::Rows) => decode(kind, content).map(Record::Shard),
@@ -257,7 +282,12 @@ mod tests {
     }
 
     fn image(ledger: &[u8], rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+        image_of(None, ledger, rows)
+    }
+
+    fn image_of(part: Option<&Part>, ledger: &[u8], rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         let (mut writer, mut bytes) = RecordWriter::new(&head());
+        part.into_iter().for_each(|part| bytes.extend(writer.part(part)));
         writer.ledger(ledger).for_each(|record| bytes.extend(record));
         for (key, value) in rows {
             bytes.extend(writer.row(key, value).unwrap_or_default());
@@ -283,18 +313,21 @@ mod tests {
             ledger in proptest::collection::vec(any::<u8>(), 1..600_000),
             rows in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 1..9), proptest::collection::vec(any::<u8>(), 0..90)), 0..20),
             piece in 1usize..70_000,
+            held in prop::option::of(proptest::collection::vec(any::<u16>(), 0..5)),
         ) {
-            let records = read(&image(&ledger, &rows), piece).unwrap();
+            let part = held.map(|held| Part { aggregator: "third".into(), held, slots: 7 });
+            let records = read(&image_of(part.as_ref(), &ledger, &rows), piece).unwrap();
             prop_assert_eq!(&records[0], &Record::Head(head()));
-            let (mut state, mut found) = (Vec::new(), Rows::new());
+            let (mut state, mut found, mut said) = (Vec::new(), Rows::new(), None);
             for record in records {
                 match record {
                     Record::Ledger(piece) => state.extend(piece),
                     Record::Rows(rows) => found.extend(rows),
+                    Record::Part(part) => said = Some(part),
                     Record::Head(_) | Record::Shard(_) | Record::End => {}
                 }
             }
-            prop_assert_eq!((state, found), (ledger, rows));
+            prop_assert_eq!((state, found, said), (ledger, rows, part));
         }
 
         #[test]
@@ -332,7 +365,7 @@ mod tests {
 
     #[test]
     fn another_version_is_refused_by_its_number() {
-        let (_, later) = RecordWriter::new(&Head { version: 3, ..head() });
-        assert_eq!(read(&later, 64), Err(FormatError::Version(3)));
+        let (_, later) = RecordWriter::new(&Head { version: 4, ..head() });
+        assert_eq!(read(&later, 64), Err(FormatError::Version(4)));
     }
 }

@@ -1,12 +1,14 @@
 //! `manifest.json`: which images a backup holds, and what they have to be.
 
-use super::format::Head;
+use super::format::{Head, Part};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub const MANIFEST_FILE: &str = "manifest.json";
-/// Version of the directory's format.
+/// Version of the directory's format; with images of which each has a part of a view it is the second.
 pub const MANIFEST_VERSION: u32 = 1;
+pub const MANIFEST_VERSION_PARTS: u32 = 2;
 /// Bytes of a manifest: a hundred for each group of each data centre.
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
@@ -29,6 +31,9 @@ pub struct ImageEntry {
     /// Its file, in the directory of the manifest.
     pub file: String,
     pub dc: String,
+    /// Which part of the data centre's view, if not all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
     pub bytes: u64,
     /// Of the whole file, in hexadecimal.
     pub sha256: String,
@@ -48,6 +53,13 @@ pub struct GroupEntry {
     pub index: u64,
 }
 
+impl ImageEntry {
+    /// The aggregator of which it has a part; `None`: it has all.
+    pub fn aggregator(&self) -> Option<&str> {
+        self.part.as_ref().map(|part| part.aggregator.as_str())
+    }
+}
+
 /// Why a directory is no backup.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
@@ -57,7 +69,7 @@ pub enum ManifestError {
     TooLong { path: PathBuf, bytes: u64 },
     #[error("{path}: {reason}")]
     Malformed { path: PathBuf, reason: String },
-    #[error("{path} is of version {found}, and this program reads version {MANIFEST_VERSION}")]
+    #[error("{path} is of version {found}, and this program reads versions up to {MANIFEST_VERSION_PARTS}")]
     Version { path: PathBuf, found: u32 },
 }
 
@@ -91,7 +103,7 @@ impl Manifest {
         let malformed = |reason: String| ManifestError::Malformed { path: path.to_owned(), reason };
         let value: serde_json::Value = serde_json::from_slice(text).map_err(|error| malformed(error.to_string()))?;
         match value["version"].as_u64() {
-            Some(version) if version == u64::from(MANIFEST_VERSION) => {}
+            Some(version) if (MANIFEST_VERSION..=MANIFEST_VERSION_PARTS).any(|known| version == u64::from(known)) => {}
             Some(version) => {
                 let found = u32::try_from(version).unwrap_or(u32::MAX);
                 return Err(ManifestError::Version { path: path.to_owned(), found });
@@ -108,25 +120,52 @@ impl Manifest {
             if !is_file_name(&image.file) {
                 return Err(format!("{:?} names no file beside it", image.file));
             }
-            if self.images[..at].iter().any(|other| other.file == image.file || other.dc == image.dc) {
+            let is_same = |other: &&ImageEntry| other.dc == image.dc && other.aggregator() == image.aggregator();
+            if self.images[..at].iter().any(|other| other.file == image.file || is_same(&other)) {
                 return Err(format!("{} stands there twice", image.dc));
             }
             if !self.dcs.contains(&image.dc) {
                 return Err(format!("{:?} is none of its data centres", image.dc));
             }
         }
+        if let Some((dc, slots)) = self.gap() {
+            return Err(format!("the images of {dc} are without its slots {slots:?}"));
+        }
         if self.images.is_empty() { Err("it names no image".to_owned()) } else { Ok(()) }
+    }
+
+    /// Adds an image.
+    pub fn push(&mut self, entry: ImageEntry) {
+        if entry.part.is_some() {
+            self.version = MANIFEST_VERSION_PARTS;
+        }
+        self.images.push(entry);
+    }
+
+    /// A data centre of whose view some slots are in no image.
+    pub fn gap(&self) -> Option<(String, Vec<u16>)> {
+        self.images.iter().find_map(|image| {
+            let slots = image.part.as_ref()?.slots;
+            let of_dc = self.images.iter().filter(|other| other.dc == image.dc);
+            let is_whole = of_dc.clone().any(|other| other.part.is_none());
+            let held: BTreeSet<u16> =
+                of_dc.filter_map(|other| other.part.as_ref()).flat_map(|part| part.held.clone()).collect();
+            let missing: Vec<u16> = (0..slots).filter(|slot| !held.contains(slot)).collect();
+            (!is_whole && !missing.is_empty()).then(|| (image.dc.clone(), missing))
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn parse(change: impl Fn(&mut serde_json::Value)) -> Result<Manifest, String> {
         let image = ImageEntry {
             file: "usa-0.image".into(),
             dc: "usa-0".into(),
+            part: None,
             bytes: 3,
             sha256: "00".into(),
             taken_ms: 1,
@@ -159,5 +198,28 @@ mod tests {
         assert!(refused(&|m| m["images"] = serde_json::json!([])).contains("names no image"));
         let twice = |m: &mut serde_json::Value| m["images"] = vec![m["images"][0].clone(); 2].into();
         assert!(refused(&twice).contains("twice"));
+    }
+
+    #[test]
+    fn parts_of_a_view_are_all_there_or_it_is_said_which_are_not() {
+        let parts = |held: &[&[u16]]| {
+            let part = |(at, held): (usize, &&[u16])| {
+                let aggregator = ["first", "second", "third"][at];
+                json!({ "aggregator": aggregator, "held": held, "slots": 4 })
+            };
+            let parts: Vec<serde_json::Value> = held.iter().enumerate().map(part).collect();
+            parse(|m| {
+                m["version"] = 2.into();
+                let image = |(at, part): (usize, &serde_json::Value)| {
+                    let mut image = m["images"][0].clone();
+                    (image["file"], image["part"]) = (format!("usa-0-{at}.image").into(), part.clone());
+                    image
+                };
+                m["images"] = parts.iter().enumerate().map(image).collect();
+            })
+        };
+        assert_eq!(parts(&[&[0, 1], &[1, 2], &[2, 3]]).unwrap().images.len(), 3);
+        assert!(parts(&[&[0, 1], &[3, 1]]).unwrap_err().contains("the images of usa-0 are without its slots [2]"));
+        assert!(parts(&[&[]]).unwrap_err().contains("[0, 1, 2, 3]"));
     }
 }

@@ -1,6 +1,6 @@
 //! Reading an image back: its file's digest, its records, the rows of the view and the ledger's state in it.
 
-use super::format::{FormatError, Head, Record, RecordReader};
+use super::format::{FormatError, Head, Part, Record, RecordReader};
 use super::manifest::{ImageEntry, Manifest};
 use super::take::groups_of;
 use crate::names::hex;
@@ -38,6 +38,7 @@ pub enum ReadError {
 /// What an image holds.
 pub struct ImageFile {
     pub head: Head,
+    pub part: Option<Part>,
     pub ledger: Ledger,
     pub view: ViewImage,
 }
@@ -46,6 +47,7 @@ pub struct ImageFile {
 pub struct Contents {
     records: RecordReader,
     head: Option<Head>,
+    part: Option<Part>,
     ledger: Vec<u8>,
     /// Of the shard whose rows come.
     rows: Option<ImageReader>,
@@ -70,7 +72,15 @@ pub enum ContentError {
 impl Contents {
     /// `seed` hashes names in memory.
     pub fn new(seed: u64) -> Contents {
-        Contents { records: RecordReader::new(), head: None, ledger: Vec::new(), rows: None, view: None, seed }
+        Contents {
+            records: RecordReader::new(),
+            head: None,
+            part: None,
+            ledger: Vec::new(),
+            rows: None,
+            view: None,
+            seed,
+        }
     }
 
     /// Further bytes. Errors: [`ContentError`]; never panics.
@@ -82,6 +92,7 @@ impl Contents {
                     self.rows = Some(ImageReader::new(DcId(head.dc), self.seed));
                     self.head = Some(head);
                 }
+                Record::Part(part) => self.part = Some(part),
                 Record::Ledger(piece) if self.ledger.len() + piece.len() > LEDGER_BYTES_MAX => {
                     return Err(ContentError::Ledger(format!("more than {LEDGER_BYTES_MAX} bytes")));
                 }
@@ -116,7 +127,7 @@ impl Contents {
         self.next_shard()?;
         let (Some(head), Some(view)) = (self.head, self.view) else { return Err(FormatError::CutOff(0).into()) };
         let ledger = read_ledger(&self.ledger).map_err(ContentError::Ledger)?;
-        Ok(ImageFile { head, ledger, view })
+        Ok(ImageFile { head, part: self.part, ledger, view })
     }
 }
 
@@ -171,6 +182,7 @@ impl ImageFile {
         ImageEntry {
             file: file.to_owned(),
             dc: self.head.dcs.get(usize::from(self.head.dc)).cloned().unwrap_or_default(),
+            part: self.part.clone(),
             bytes,
             sha256: sha256.to_owned(),
             taken_ms: self.head.taken_ms,
@@ -186,6 +198,7 @@ impl ImageFile {
         found: &ImageEntry,
     ) -> Result<(), ReadError> {
         let groups = |entry: &ImageEntry| format!("{:?}", entry.groups);
+        let part = |entry: &ImageEntry| format!("{:?}", entry.part);
         let pairs = [
             ("length", said.bytes.to_string(), found.bytes.to_string()),
             ("digest", said.sha256.clone(), found.sha256.clone()),
@@ -195,6 +208,7 @@ impl ImageFile {
             ("data centre", said.dc.clone(), found.dc.clone()),
             ("time", said.taken_ms.to_string(), found.taken_ms.to_string()),
             ("index of the ledger", said.ledger_index.to_string(), found.ledger_index.to_string()),
+            ("part of a view", part(said), part(found)),
             ("list of groups", groups(said), groups(found)),
         ];
         match pairs.into_iter().find(|(_, said, found)| said != found) {

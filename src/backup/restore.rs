@@ -5,6 +5,7 @@
 //! in the view as theirs, so that it is counted once, whatever else is known of them elsewhere.
 
 use super::manifest::{Manifest, ManifestError};
+use super::part_name;
 use super::read::{ImageFile, ReadError};
 use super::take::{Draft, TakeError};
 use crate::config::ClusterFile;
@@ -12,10 +13,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidemark_aggregator::{Cluster, LEDGER_FILE, ViewStoreError, found_view, with_era};
 use tidemark_consensus::raft::{Config, FoundError, found_with_state};
-use tidemark_proto::aggregator::ViewImage;
-use tidemark_proto::ids::{CounterName, DcId, LogIndex};
+use tidemark_proto::aggregator::{ViewImage, is_of_cells};
+use tidemark_proto::ids::{AggregatorId, CounterName, DcId, LogIndex};
 use tidemark_proto::ledger::{EraError, Ledger, OpenMilestones};
-use tidemark_proto::shards::ShardId;
+use tidemark_proto::shards::{Seats, ShardId};
 use tidemark_proto::view::MergeError;
 
 /// Name of the ledger's Raft group.
@@ -114,7 +115,8 @@ fn check(dir: &Path, manifest: &Manifest, layout: &ClusterFile) -> Result<(), Re
     Ok(())
 }
 
-/// Writes the view of a data centre's aggregator to a draft of its data directory. Of the counters with milestones it shows only what
+/// Writes the view of a data centre's aggregator to a draft of its data directory, or, where several hold a part of it each, of all of
+/// them to directories of their names in it. Of the counters with milestones it shows only what
 /// is certain until its ledger has come to `index`, which the others' had after it was gone.
 pub fn write_dc(
     known: &Known,
@@ -123,24 +125,61 @@ pub fn write_dc(
     draft: &Draft,
     (guarded, index): (Vec<CounterName>, u64),
 ) -> Result<(), RestoreError> {
-    layout.index_of(dc).ok_or_else(|| RestoreError::UnknownDc(dc.to_owned()))?;
+    let number = layout.index_of(dc).ok_or_else(|| RestoreError::UnknownDc(dc.to_owned()))?;
     let (cluster, cautious) = (with_era(&layout.name, layout.era), ViewImage::cautious_rows(guarded, LogIndex(index)));
-    found_shards(known, draft.dir(), &cluster, dc, &cautious)
-}
-
-/// Founds the files of a view, one of each shard into which the layout cuts it; what limits readings goes with the first.
-fn found_shards(
-    known: &Known,
-    dir: &Path,
-    cluster: &str,
-    dc: &str,
-    limits: &[(Vec<u8>, Vec<u8>)],
-) -> Result<(), RestoreError> {
-    for (shard, _) in known.view.view().shards() {
-        let limits = if shard == ShardId::FIRST { limits } else { &[] };
-        found_view(dir, cluster, dc, shard, known.view.rows(shard).chain(limits.iter().cloned()))?;
+    let parts = Parts::of(layout, number);
+    if !parts.are_several() {
+        return parts.found(known, draft.dir(), &cluster, 0, &cautious);
+    }
+    for seat in 0..parts.aggregators {
+        let dir = draft.make_dir(part_name(AggregatorId { dc: parts.dc, seat }))?;
+        parts.found(known, &dir, &cluster, seat, &cautious)?;
     }
     Ok(())
+}
+
+/// Who holds what of a data centre's view.
+struct Parts {
+    dc: DcId,
+    name: String,
+    aggregators: u8,
+    seats: Seats,
+}
+
+impl Parts {
+    fn of(layout: &ClusterFile, number: u16) -> Parts {
+        let counts: Vec<u8> = layout.dcs.iter().map(|dc| dc.aggregators().len() as u8).collect();
+        let (name, aggregators) = (layout.dcs[usize::from(number)].name.clone(), counts[usize::from(number)]);
+        Parts { dc: DcId(number), name, aggregators, seats: Seats::new(counts) }
+    }
+
+    /// Whether each has a part, and not one of them, or a pair, all of it.
+    fn are_several(&self) -> bool {
+        self.seats.are_split(self.dc)
+    }
+
+    /// Founds the files of one aggregator's view, one of each shard that it has; what limits readings goes with the first.
+    fn found(
+        &self,
+        known: &Known,
+        dir: &Path,
+        cluster: &str,
+        seat: u8,
+        limits: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<(), RestoreError> {
+        let own = AggregatorId { dc: self.dc, seat };
+        let name = if seat == 0 { self.name.clone() } else { format!("{}/{}", self.name, part_name(own)) };
+        for (shard, _) in known.view.view().shards() {
+            let is_held = self.seats.holds(own, shard);
+            if !is_held && shard != ShardId::FIRST {
+                continue;
+            }
+            let rows = known.view.rows(shard).filter(|(key, _)| is_held || !is_of_cells(key));
+            let limits = if shard == ShardId::FIRST { limits } else { &[] };
+            found_view(dir, cluster, &name, shard, rows.chain(limits.iter().cloned()))?;
+        }
+        Ok(())
+    }
 }
 
 /// What the ledger of a new era begins with, and who votes in it.
@@ -173,15 +212,22 @@ impl NewEra {
         Ok(NewEra { era, ledger, voters })
     }
 
-    /// Writes the data directories of all aggregators, each under its data centre's name, and the layout of the new era.
+    /// Writes the data directories of aggregators and the layout of the new era: of the first of each data centre under its name, and of
+    /// those that hold a part of a view under it with theirs.
     pub fn write(&self, known: &Known, layout: &ClusterFile, target: &Path) -> Result<(), RestoreError> {
         let draft = Draft::begin(target)?;
         let cluster = with_era(&layout.name, self.era);
         let state = postcard::to_allocvec(&self.ledger).expect("the ledger holds only what postcard can encode");
         let config = Config::new(cluster.clone(), LEDGER_GROUP);
         for (number, dc) in layout.dcs.iter().enumerate() {
-            let dir = draft.make_dir(&dc.name)?;
-            found_shards(known, &dir, &cluster, &dc.name, &[])?;
+            let (dir, parts) = (draft.make_dir(&dc.name)?, Parts::of(layout, number as u16));
+            parts.found(known, &dir, &cluster, 0, &[])?;
+            for seat in (1..parts.aggregators).filter(|_| parts.are_several()) {
+                let own = part_name(AggregatorId { dc: parts.dc, seat });
+                // No name of a data centre has a dot.
+                let dir = draft.make_dir(&format!("{}.{own}", dc.name))?;
+                parts.found(known, &dir, &cluster, seat, &[])?;
+            }
             let member = Cluster::member(DcId(number as u16));
             if self.voters.contains(&member) {
                 let begins = (self.ledger.applied().0, state.as_slice());

@@ -1,10 +1,12 @@
 //! The side of a backup that runs in an aggregator's process: it reads an image and hands its records on, a few at a time.
 
-use super::format::{Head, IMAGE_VERSION, IMAGE_VERSION_CUT, RecordWriter};
+use super::format::{Head, IMAGE_VERSION, IMAGE_VERSION_CUT, IMAGE_VERSION_PART, Part, RecordWriter};
+use super::part_name;
 use bytes::Bytes;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_aggregator::{Aggregator, Image, ImageError};
+use tidemark_proto::shards::ShardId;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -22,17 +24,30 @@ pub type ImageStream = mpsc::Receiver<io::Result<Bytes>>;
 /// Begins to read an image. To be called within a tokio runtime.
 pub async fn stream(aggregator: &Aggregator) -> Result<ImageStream, ImageError> {
     let image = aggregator.image().await?;
-    let head = head(aggregator, image.ledger_index, image.rows.shards());
+    let head = head(aggregator, image.ledger_index, image.rows.shards().len());
     let (reader, receiver) = Reader::new(READER_PATIENCE);
-    tokio::task::spawn_blocking(move || write(&image, &head, &reader));
+    let part = aggregator.is_split().then(|| part(aggregator));
+    tokio::task::spawn_blocking(move || write(&image, (&head, part.as_ref()), &reader));
     Ok(receiver)
+}
+
+fn part(aggregator: &Aggregator) -> Part {
+    aggregator.with_core(|core| {
+        let all: Vec<ShardId> = core.view().shards().map(|(shard, _)| shard).collect();
+        let held = all.iter().filter(|&&shard| core.holds(shard)).map(|shard| shard.0).collect();
+        Part { aggregator: part_name(aggregator.id()).to_owned(), held, slots: all.len() as u16 }
+    })
 }
 
 fn head(aggregator: &Aggregator, ledger_index: u64, shards: usize) -> Head {
     let cluster = aggregator.cluster();
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Head {
-        version: if shards > 1 { IMAGE_VERSION_CUT } else { IMAGE_VERSION },
+        version: match shards {
+            _ if aggregator.is_split() => IMAGE_VERSION_PART,
+            1 => IMAGE_VERSION,
+            _ => IMAGE_VERSION_CUT,
+        },
         cluster: cluster.name.clone(),
         era: cluster.era,
         dc: aggregator.dc().0,
@@ -68,15 +83,16 @@ impl Reader {
 }
 
 /// Ends early when nobody reads any more.
-fn write(image: &Image, head: &Head, reader: &Reader) {
+fn write(image: &Image, (head, part): (&Head, Option<&Part>), reader: &Reader) {
     let send = |record: Vec<u8>| reader.hand(Ok(record.into()));
     let (mut writer, first) = RecordWriter::new(head);
-    if !send(first) || !writer.ledger(&image.ledger).all(send) {
+    let part = part.map(|part| writer.part(part));
+    if !send(first) || !part.into_iter().all(send) || !writer.ledger(&image.ledger).all(send) {
         return;
     }
     let mut wanted = true;
-    for shard in 0..image.rows.shards() {
-        wanted = wanted && (shard == 0 || writer.shard(shard as u16).all(send));
+    for shard in image.rows.shards() {
+        wanted = wanted && (shard == ShardId::FIRST || writer.shard(shard.0).all(send));
         let scanned = image.rows.scan(shard, |key, value| {
             wanted = wanted && writer.row(key, value).is_none_or(send);
             wanted

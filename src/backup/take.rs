@@ -1,7 +1,7 @@
 //! The side of a backup that runs where it is kept: it asks aggregators for their images and writes them to a directory, which appears
 //! under its name only when all of it is there and durable.
 
-use super::format::{Head, Record, RecordReader};
+use super::format::{Head, Part, Record, RecordReader};
 use super::manifest::{GroupEntry, ImageEntry, MANIFEST_FILE, Manifest, is_file_name};
 use crate::commands::remote::{Remote, RemoteError};
 use crate::names::hex;
@@ -31,6 +31,11 @@ pub enum TakeError {
     Image { authority: String, reason: String },
     #[error("two of those asked are aggregators of {0}: one image of each data centre is enough")]
     Twice(String),
+    #[error(
+        "several aggregators of {dc} hold a part of its view each, and those asked hold all but its slots {slots:?}: name the others \
+         with --and; `GET /v1/slots` says who holds what"
+    )]
+    Gap { dc: String, slots: Vec<u16> },
     #[error(
         "{authority} is of `{found}`, era {found_era}, and the first one asked of `{expected}`, era {expected_era}"
     )]
@@ -128,7 +133,7 @@ pub async fn take(first: &Remote, others: &[Remote], target: &Path) -> Result<Ma
     let draft = Draft::begin(target)?;
     let (head, entry) = take_one(first, &draft).await?;
     let mut manifest = Manifest::of(&head);
-    manifest.images.push(entry);
+    manifest.push(entry);
     for remote in others {
         let (head, entry) = take_one(remote, &draft).await?;
         if (&manifest.cluster, manifest.era) != (&head.cluster, head.era) {
@@ -140,10 +145,14 @@ pub async fn take(first: &Remote, others: &[Remote], target: &Path) -> Result<Ma
                 expected_era: manifest.era,
             });
         }
-        if manifest.images.iter().any(|image| image.dc == entry.dc) {
+        let is_same = |image: &ImageEntry| image.dc == entry.dc && image.aggregator() == entry.aggregator();
+        if manifest.images.iter().any(is_same) {
             return Err(TakeError::Twice(entry.dc));
         }
-        manifest.images.push(entry);
+        manifest.push(entry);
+    }
+    if let Some((dc, slots)) = manifest.gap() {
+        return Err(TakeError::Gap { dc, slots });
     }
     let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is JSON");
     draft.write(MANIFEST_FILE, &text)?;
@@ -157,6 +166,7 @@ struct Passing {
     digest: Context,
     bytes: u64,
     head: Option<Head>,
+    part: Option<Part>,
     /// Of groups how far all shards are.
     cursors: BTreeMap<GroupId, LogIndex>,
 }
@@ -169,6 +179,7 @@ impl Passing {
         while let Some(record) = self.records.next_record().map_err(|error| error.to_string())? {
             match record {
                 Record::Head(head) => self.head = Some(head),
+                Record::Part(part) => self.part = Some(part),
                 Record::Rows(rows) => {
                     let cursors: Result<Vec<_>, RowError> =
                         rows.iter().filter_map(|(key, value)| cursors_in(key, value)).collect();
@@ -190,7 +201,7 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
     let failed = |source| TakeError::Io { path: part.clone(), source };
     let mut file = File::create(&part).map_err(failed)?;
     let (records, digest) = (RecordReader::new(), Context::new(&SHA256));
-    let mut passing = Passing { records, digest, bytes: 0, head: None, cursors: BTreeMap::new() };
+    let mut passing = Passing { records, digest, bytes: 0, head: None, part: None, cursors: BTreeMap::new() };
     let mut full = None;
     let taken = remote.stream(BACKUP_PATH, |piece| {
         passing.push(piece)?;
@@ -209,10 +220,11 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
     let cut_off = |reason: String| TakeError::Image { authority: authority.clone(), reason };
     passing.records.finish().map_err(|error| cut_off(error.to_string()))?;
     let head = passing.head.ok_or_else(|| cut_off("it says nothing of itself".to_owned()))?;
-    let (dc, file) = named_by(&head).map_err(cut_off)?;
+    let (dc, file) = named_by(&head, passing.part.as_ref()).map_err(cut_off)?;
     let entry = ImageEntry {
         file,
         dc,
+        part: passing.part,
         bytes: passing.bytes,
         sha256: hex(passing.digest.finish().as_ref()),
         taken_ms: head.taken_ms,
@@ -224,9 +236,11 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
 }
 
 /// The data centre that an image says it is of, and its file. What another process says becomes no path out of the directory.
-fn named_by(head: &Head) -> Result<(String, String), String> {
+fn named_by(head: &Head, part: Option<&Part>) -> Result<(String, String), String> {
     let dc = head.dcs.get(usize::from(head.dc)).cloned().ok_or("it is of no data centre")?;
-    let file = format!("{dc}{IMAGE_SUFFIX}");
+    // No name of a data centre has a dot.
+    let of = part.map(|part| format!(".{}", part.aggregator)).unwrap_or_default();
+    let file = format!("{dc}{of}{IMAGE_SUFFIX}");
     if is_file_name(&file) { Ok((dc, file)) } else { Err(format!("{dc:?} is no name of a data centre")) }
 }
 
@@ -250,7 +264,7 @@ mod tests {
     fn a_name_from_another_process_stays_in_the_directory() {
         let named = |dc: u16, name: &str| {
             let (cluster, dcs) = ("t".to_owned(), vec![name.to_owned()]);
-            named_by(&Head { version: IMAGE_VERSION, cluster, era: 0, dc, dcs, taken_ms: 0, ledger_index: 0 })
+            named_by(&Head { version: IMAGE_VERSION, cluster, era: 0, dc, dcs, taken_ms: 0, ledger_index: 0 }, None)
         };
         assert_eq!(named(0, "usa-0").unwrap(), ("usa-0".to_owned(), "usa-0.image".to_owned()));
         assert!(named(1, "usa-0").unwrap_err().contains("no data centre"));

@@ -49,7 +49,7 @@ async fn serve(settings: AggregatorFile) -> Outcome {
     let mut http = settings.http.options(&settings.data_dir, Some(&settings.credentials), metrics)?;
     let layout = place.layout.layout();
     let backend = LocalBackend::new(aggregator.clone(), client.clone());
-    let backend = backend.standing_at(places).expecting(layout.namespaces.clone());
+    let backend = backend.standing_at(places).answering_others().expecting(layout.namespaces.clone());
     let backend = Arc::new(match &http.access.sessions {
         Some(keys) => backend.hopping(keys.clone()),
         None => backend,
@@ -76,20 +76,24 @@ async fn serve(settings: AggregatorFile) -> Outcome {
 /// Which of its data centre's aggregators this is, by its certificate, and where it listens.
 fn seat(settings: &AggregatorFile, place: &Place) -> Result<(AggregatorId, SocketAddr), SeatError> {
     let id = AggregatorId { dc: place.dc, seat: place.credentials.identity().seat() };
-    if id.is_second() && !settings.webhooks.is_empty() {
+    if !id.is_first() && !settings.webhooks.is_empty() {
         return Err(SeatError::Webhooks);
     }
     let address = place.cluster.address_of(id);
-    address.map(|address| (id, address)).ok_or_else(|| SeatError::Missing { dc: settings.dc.clone() })
+    let missing = || SeatError::Missing { dc: settings.dc.clone(), found: place.cluster.aggregator_name(id) };
+    address.map(|address| (id, address)).ok_or_else(missing)
 }
 
 /// Why an aggregator cannot be what its certificate says.
 #[derive(Debug, thiserror::Error)]
 enum SeatError {
-    #[error("the certificate is that of a second aggregator, and [[dc]] {dc} has no second_aggregator")]
-    Missing { dc: String },
+    #[error(
+        "the certificate is that of the aggregator {found}, which [[dc]] {dc} does not have: second_aggregator and further_aggregators \
+         say where those but the first listen"
+    )]
+    Missing { dc: String, found: String },
     /// Each award is posted once: what was acknowledged stands in the first one's file.
-    #[error("webhooks: the first aggregator of a data centre posts them; a second one has none")]
+    #[error("webhooks: the first aggregator of a data centre posts them; the others have none")]
     Webhooks,
 }
 

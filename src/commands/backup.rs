@@ -92,7 +92,7 @@ fn manifest_text(manifest: &Manifest) -> String {
 #[derive(Debug, Serialize)]
 struct Verified {
     manifest: Manifest,
-    /// By data centre: all-time totals by counter, and the awards in its copy of the ledger.
+    /// By data centre, or aggregator that holds a part of its view: all-time totals by counter, and the awards in its copy of the ledger.
     contents: BTreeMap<String, Contents>,
 }
 
@@ -110,7 +110,8 @@ impl Verified {
         let mut contents = BTreeMap::new();
         for entry in &manifest.images {
             let image = ImageFile::read(dir, &manifest, entry)?;
-            contents.insert(entry.dc.clone(), Contents::of(&image));
+            let part = entry.aggregator().map(|aggregator| format!("/{aggregator}")).unwrap_or_default();
+            contents.insert(format!("{}{part}", entry.dc), Contents::of(&image));
         }
         Ok(Verified { manifest, contents })
     }

@@ -7,7 +7,7 @@ use crate::session::{SESSION_KEYS_FILE, SessionKeys};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tidemark_transport::certs::{ClusterCa, Identity, Role, SECOND_AGGREGATOR};
+use tidemark_transport::certs::{ClusterCa, FURTHER_AGGREGATORS, Identity, Role};
 
 /// Files of a credentials directory.
 const CREDENTIAL_FILES: [&str; 4] = ["ca.pem", "cert.pem", "key.pem", SESSION_KEYS_FILE];
@@ -43,7 +43,7 @@ struct Issue {
     /// Directory to write to
     #[arg(long)]
     out: PathBuf,
-    /// For all processes of this layout: OUT/DC/aggregator, OUT/DC/node-0, …
+    /// For all processes of this layout: OUT/DC/aggregator, OUT/DC/aggregator-second, OUT/DC/node-0, …
     #[arg(long)]
     cluster: Option<PathBuf>,
     /// For one process of this data centre
@@ -138,9 +138,9 @@ fn of_layout(
     for dc in &file.dcs {
         let dir = out.join(&dc.name);
         wanted.push((Identity::new(&file.name, &dc.name, Role::Aggregator, "0")?, dir.join("aggregator")));
-        if dc.second_aggregator.is_some() {
-            let identity = Identity::new(&file.name, &dc.name, Role::Aggregator, SECOND_AGGREGATOR)?;
-            wanted.push((identity, dir.join("aggregator-second")));
+        for (name, _) in FURTHER_AGGREGATORS.iter().zip(dc.aggregators().iter().skip(1)) {
+            let identity = Identity::new(&file.name, &dc.name, Role::Aggregator, name)?;
+            wanted.push((identity, dir.join(format!("aggregator-{name}"))));
         }
         for node in (0..dc.nodes.len() as u16).filter(|node| !dc.gone.contains(node)) {
             let identity = Identity::new(&file.name, &dc.name, Role::Node, &node.to_string())?;
@@ -153,4 +153,29 @@ fn of_layout(
 fn must_be_free(dir: &Path) -> Result<(), String> {
     let taken = CREDENTIAL_FILES.iter().map(|file| dir.join(file)).find(|path| path.exists());
     taken.map_or(Ok(()), |path| Err(format!("{} exists already; nothing was issued", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_process_of_a_layout_gets_a_certificate_that_says_which_one_it_is() {
+        let layout = "name = \"demo\"\nnamespaces = [\"search\"]\nslots = [\"search/b\", \"search/c\"]\nvoters = [\"usa-0\"]\n\
+                      leader = \"usa-0\"\n[[dc]]\nname = \"usa-0\"\nnodes = [\"127.0.0.1:7300\"]\naggregator = \"127.0.0.1:7200\"\n\
+                      second_aggregator = \"127.0.0.1:7210\"\nfurther_aggregators = [\"127.0.0.1:7220\"]\n";
+        let path = Path::new("cluster.toml");
+        let file = ClusterFile::parse(path, layout).unwrap();
+        let wanted = of_layout(&ClusterCa::generate("demo").unwrap(), &file, path, Path::new("out")).unwrap();
+        let said: Vec<(String, u8, &Path)> =
+            wanted.iter().map(|(identity, dir)| (identity.to_string(), identity.seat(), dir.as_path())).collect();
+        let of = |name: &str, seat, dir| (format!("tidemark://demo/usa-0/{name}"), seat, Path::new(dir));
+        let expected = [
+            of("aggregator/0", 0, "out/usa-0/aggregator"),
+            of("aggregator/second", 1, "out/usa-0/aggregator-second"),
+            of("aggregator/third", 2, "out/usa-0/aggregator-third"),
+            of("node/0", 0, "out/usa-0/node-0"),
+        ];
+        assert_eq!(said, expected);
+    }
 }

@@ -15,7 +15,7 @@ pub struct LedgerArgs {
     remote: Remote,
 }
 
-/// Aggregators are named `DC`, or `DC/second`.
+/// Aggregators are named `DC`, or `DC/second`, `DC/third` and so on.
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Who votes, who is behind, and whose view arming waits for

@@ -97,8 +97,7 @@ fn cluster_of(file: &ClusterFile) -> Cluster {
     let layout = file.layout();
     let dc = |dc: &crate::config::DcLayout| DataCentre {
         name: dc.name.clone(),
-        aggregator: dc.aggregator,
-        second: dc.second_aggregator,
+        aggregators: dc.aggregators(),
         nodes: dc.nodes.clone(),
         placement: dc.placement().expect("checked when it was parsed"),
     };

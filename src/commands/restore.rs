@@ -149,15 +149,21 @@ async fn restore_dc(args: RestoreDc) -> Outcome {
     report.done = true;
     let next = format!(
         "Start its nodes on empty data directories, and its aggregator on this one{}.",
-        second_text(&layout, |dc| *dc == report.dc)
+        further_text(&layout, |dc| *dc == report.dc)
     );
     show(remote.json, &report, || format!("{}\n{} is written. {next}", dc_text(&report), out.display()))
 }
 
-/// The second one of a pair needs no image: it is told by the first.
-fn second_text(layout: &ClusterFile, which: impl Fn(&String) -> bool) -> &'static str {
-    let is_paired = layout.dcs.iter().any(|dc| dc.second_aggregator.is_some() && which(&dc.name));
-    if is_paired { "; the second of a pair on an empty one" } else { "" }
+/// The second of a pair needs no image: it is told by the first. Of more each has its part.
+fn further_text(layout: &ClusterFile, which: impl Fn(&String) -> bool) -> &'static str {
+    let counts = layout.dcs.iter().filter(|dc| which(&dc.name)).map(|dc| dc.aggregators().len());
+    match counts.max() {
+        None | Some(0 | 1) => "",
+        Some(2) => "; the second of a pair on an empty one",
+        Some(_) => {
+            "; where more than two aggregators hold a view, each on the one of its name, and of a pair the second on an empty one"
+        }
+    }
 }
 
 /// Counters with milestones, and where the ledger stands: before that the view that is gone may have promised something of them.
@@ -263,7 +269,7 @@ fn restore_cluster(args: &RestoreCluster) -> Outcome {
             "{}\n{out} is written. Give all processes {out}/{LAYOUT_FILE} as their layout, each aggregator {out}/DC as its data \
              directory{}, and all nodes empty ones; then start them.",
             era_text(&report, choice),
-            second_text(&layout, |_| true)
+            further_text(&layout, |_| true)
         )
     })
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::limits::{DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX, SHARDS_HELD_MAX};
+use tidemark_proto::limits::{AGGREGATORS_MAX, DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX, SHARDS_HELD_MAX};
 use tidemark_proto::placement::{self, Placement, PlacementError, REPLICAS_MAX};
 use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::shards::Ranges;
@@ -73,6 +73,9 @@ pub struct DcLayout {
     /// Where the second of a pair of aggregators listens; its certificate has the name `second`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_aggregator: Option<SocketAddr>,
+    /// Where the third and further ones listen; their certificates have the names `third` to `eighth`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further_aggregators: Vec<SocketAddr>,
     /// In the order of their numbers, those that are gone too: there is a group for each.
     pub nodes: Vec<SocketAddr>,
     /// Numbers of nodes that were taken away, for ever. Their places in `nodes` stay.
@@ -102,6 +105,12 @@ fn is_first(era: &u64) -> bool {
 }
 
 impl DcLayout {
+    /// Where its aggregators listen, in the order of their seats.
+    pub fn aggregators(&self) -> Vec<SocketAddr> {
+        let first_two = std::iter::once(self.aggregator).chain(self.second_aggregator);
+        first_two.chain(self.further_aggregators.iter().copied()).collect()
+    }
+
     /// Nodes that hold each group's log.
     pub fn replicas(&self) -> u16 {
         self.replicas.unwrap_or_else(|| placement::replicas_default(self.nodes.len() as u16))
@@ -113,6 +122,25 @@ impl DcLayout {
     /// [`PlacementError`]: nodes are gone that cannot be. A layout that was parsed has none.
     pub fn placement(&self) -> Result<Placement, PlacementError> {
         Placement::new(self.nodes.len() as u16, &self.gone, self.replicas())
+    }
+
+    /// A pair holds everything twice; of more, each holds some of the ranges, so there has to be one for each.
+    fn check_aggregators(&self, ranges: usize) -> Result<(), Problem> {
+        let (further, all) = (self.further_aggregators.len(), self.aggregators().len());
+        let key = format!("dc.{}.further_aggregators", self.name);
+        at_most(&key, further, 0, usize::from(AGGREGATORS_MAX) - 2)?;
+        if further > 0 && self.second_aggregator.is_none() {
+            let expected =
+                "a second_aggregator is expected too: these are the third one and those behind it".to_owned();
+            return Err(Problem::new(&key, format!("a list of {further}"), expected));
+        }
+        if further > 0 && ranges < all {
+            let (dc, least, most) = (&self.name, all - 1, SHARDS_HELD_MAX - 1);
+            let expected =
+                format!("dc.{dc} has {all} aggregators, a range for each is expected: {least} to {most} cuts");
+            return Err(Problem::new("slots", format!("a list of {}", ranges - 1), expected));
+        }
+        Ok(())
     }
 
     fn check_gone(&self) -> Result<(), Problem> {
@@ -272,6 +300,7 @@ impl ClusterFile {
             let named = PeerName::any(&dc.name, Role::Aggregator);
             named.map_err(|error| Problem::new("dc.name", &dc.name, error.to_string()))?;
             at_most(&format!("dc.{}.nodes", dc.name), dc.nodes.len(), 1, NODES_PER_DC_MAX as usize)?;
+            dc.check_aggregators(self.slots.len() + 1)?;
             dc.check_replicas()?;
             dc.check_gone()?;
             dc.place.iter().try_for_each(|place| check_place(&dc.name, place))?;
@@ -282,7 +311,7 @@ impl ClusterFile {
     fn check_addresses(&self) -> Result<(), Problem> {
         let mut seen = BTreeSet::new();
         for dc in &self.dcs {
-            for address in std::iter::once(&dc.aggregator).chain(&dc.second_aggregator).chain(&dc.nodes) {
+            for address in dc.aggregators().into_iter().chain(dc.nodes.iter().copied()) {
                 let key = format!("dc.{}", dc.name);
                 if address.port() == 0 {
                     return Err(Problem::new(&key, address, "a port is needed: others must find it".to_owned()));

@@ -353,3 +353,61 @@ fn impossible_layouts_are_refused_with_key_and_value() {
     }
     assert!(refused("leader =", "color = 1\nleader =").contains("unknown field `color`"));
 }
+
+/// The sample layout with these cuts, and of the first data centre with these keys of aggregators.
+fn with_aggregators(slots: &str, keys: &str) -> Result<ClusterFile, ConfigError> {
+    let text = std::fs::read_to_string(sample("cluster.toml")).unwrap();
+    let text = text.replace("slots = []", slots).replacen("nodes = ", &format!("{keys}\nnodes = "), 1);
+    ClusterFile::parse(Path::new("c.toml"), &text)
+}
+
+#[test]
+fn a_data_centre_lists_more_than_two_aggregators_where_there_is_a_range_for_each() {
+    let (slots, second) = ("slots = [\"search/b\", \"search/c\"]", "second_aggregator = \"127.0.0.1:7210\"");
+    let file = with_aggregators(slots, &format!("{second}\nfurther_aggregators = [\"127.0.0.1:7220\"]")).unwrap();
+    let expected = [7200, 7210, 7220].map(|port| std::net::SocketAddr::from(([127, 0, 0, 1], port)));
+    assert_eq!(file.dcs[0].aggregators(), expected);
+    assert_eq!(file.dcs[1].aggregators(), [std::net::SocketAddr::from(([127, 0, 0, 1], 7201))]);
+    let again = ClusterFile::parse(Path::new("c.toml"), &toml::to_string(&file).unwrap()).unwrap();
+    assert_eq!(again.dcs, file.dcs);
+    let pair = with_aggregators("slots = []", second).unwrap();
+    assert_eq!(pair.dcs[0].aggregators(), expected[..2]);
+    assert!(!toml::to_string(&pair).unwrap().contains("further_aggregators"), "as it was before there were more");
+}
+
+#[test]
+fn impossible_lists_of_aggregators_are_refused_with_key_and_value() {
+    let (one_cut, second) = ("slots = [\"search/b\"]", "second_aggregator = \"127.0.0.1:7210\"\n");
+    let two_cuts = "slots = [\"search/b\", \"search/c\"]";
+    let further = |ports: std::ops::Range<u16>| {
+        let addresses: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("further_aggregators = {addresses:?}")
+    };
+    let cases = [
+        (
+            two_cuts,
+            further(7220..7221),
+            "c.toml: dc.usa-0.further_aggregators is a list of 1; a second_aggregator is expected too",
+        ),
+        (
+            two_cuts,
+            second.to_owned() + &further(7220..7227),
+            "c.toml: dc.usa-0.further_aggregators is a list of 7; 0 to 6 are allowed",
+        ),
+        (
+            one_cut,
+            second.to_owned() + &further(7220..7221),
+            "c.toml: slots is a list of 1; dc.usa-0 has 3 aggregators, a range for each is expected: 2 to 63 cuts",
+        ),
+        (
+            two_cuts,
+            second.to_owned() + &further(7210..7211),
+            "c.toml: dc.usa-0 is 127.0.0.1:7210; this address is used twice",
+        ),
+        (two_cuts, second.to_owned() + &further(0..1), "c.toml: dc.usa-0 is 127.0.0.1:0; a port is needed"),
+    ];
+    for (slots, keys, expected) in cases {
+        let error = with_aggregators(slots, &keys).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}

@@ -32,7 +32,7 @@ pub struct DcBody {
     pub rights: u64,
 }
 
-/// What its aggregator is in the ledger: of a pair, what either is.
+/// What its aggregator is in the ledger: of several, what any is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Member {

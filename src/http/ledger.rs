@@ -44,7 +44,7 @@ pub fn voters_warning(metrics: &Metrics) -> Option<String> {
 /// One aggregator as a member of the ledger, as another one knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberBody {
-    /// `DC`, or `DC/second`.
+    /// `DC`, or `DC/second`, `DC/third` and so on.
     pub aggregator: String,
     pub votes: bool,
     /// It voted before it lost its log, and votes again once it has it.

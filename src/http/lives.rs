@@ -9,8 +9,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tidemark_proto::ids::CounterName;
 
-pub(super) fn show<B: Backend>(shared: &Shared<B>, counter: &CounterName) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &lives(shared)?.of(counter)))
+pub(super) async fn show<B: Backend>(shared: &Shared<B>, counter: &CounterName) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &lives(shared)?.of(counter).await?))
 }
 
 pub(super) async fn reset<B: Backend>(

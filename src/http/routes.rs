@@ -192,7 +192,7 @@ async fn get_counter<B: Backend>(
         CounterPath::Graph(name) => edges::graph(&shared, &name).await,
         CounterPath::Milestones(name) => Ok(json(StatusCode::OK, &shared.backend.milestones(&name).await?)),
         CounterPath::Claims(name) => claims::rule(&shared, &name),
-        CounterPath::Life(name) => lives::show(&shared, &name),
+        CounterPath::Life(name) => lives::show(&shared, &name).await,
         CounterPath::Progress(name) => {
             let progress = shared.backend.progress(&name).await?;
             Ok(json(StatusCode::OK, &ProgressBody::new(&name, &progress)))

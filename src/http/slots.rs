@@ -1,6 +1,6 @@
 //! Slots as operators see them: the ranges into which a view is cut, how much lies in each, and what a cut there costs.
 //!
-//! Every aggregator of a data centre holds all of them, so far (decision 0048): slots say where load lies, and move none.
+//! One or two aggregators of a data centre hold all of them; of more each holds some (decision 0048).
 
 use super::answer::json;
 use super::routes::{AppState, Params, known_params};
@@ -21,7 +21,7 @@ pub struct SlotsBody {
     pub cut_elsewhere: Vec<String>,
 }
 
-/// One range of counters, as the aggregator that answers has it.
+/// One range of counters, as the aggregator that answers has it; where it does not hold it, it knows only who does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotBody {
     pub slot: u16,
@@ -29,14 +29,20 @@ pub struct SlotBody {
     pub from: Option<String>,
     /// The first counter behind it; `null`: it ends behind all.
     pub before: Option<String>,
+    /// The aggregators that hold it in this data centre, the one first that tells it abroad.
+    pub held_by: Vec<String>,
     /// Counters in it of which anything was ever counted.
-    pub counters: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<u64>,
     /// What this aggregator has heard since its process started that was counted of them, up and down, in all data centres.
-    pub weight: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u64>,
     /// Totals, of counters in any slot, to which counts of this one flow along edges, or once did since the process started.
-    pub totals: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<u64>,
     /// Bytes of memory that its share of those totals takes; each further slot from which counts flow to a total has a share of its own.
-    pub totals_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals_bytes: Option<u64>,
 }
 
 pub(super) async fn list<B: Backend>(

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tidemark_client::Site;
-use tidemark_transport::certs::{ClusterCa, SECOND_AGGREGATOR, TrustAnchor};
+use tidemark_transport::certs::{ClusterCa, FURTHER_AGGREGATORS, TrustAnchor};
 use tidemark_transport::{Credentials, Identity, Role};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -336,8 +336,10 @@ fn member(dir: &Path, ca: &ClusterCa, seat: Seat, http: SocketAddr) -> Result<Me
         Kind::Node => (Role::Node, "node"),
         Kind::Aggregator => (Role::Aggregator, "aggregator"),
     };
-    let second = kind == Kind::Aggregator && number == 1;
-    let certified = if second { SECOND_AGGREGATOR.to_owned() } else { number.to_string() };
+    let certified = match (kind, number) {
+        (Kind::Aggregator, 1..) => FURTHER_AGGREGATORS[number - 1].to_owned(),
+        _ => number.to_string(),
+    };
     ca.issue(&Identity::new(CLUSTER, &format!("dc-{dc}"), role, &certified)?, DAYS)?
         .save(&dir.join("credentials").join(&name))?;
     let node = if kind == Kind::Node { format!("node = {number}\n") } else { String::new() };

@@ -14,6 +14,7 @@ use tidemark::load::{Naming, parquet::Rows};
 use tidemark::session::SessionKeys;
 use tidemark::webhook::{Failed, Limits, Queue};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, ImageReader};
+use tidemark_proto::asking::{Question, Reply};
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
@@ -66,6 +67,8 @@ pub fn wire(bytes: &[u8]) {
     again::<ReadResponse>(bytes);
     again::<WaitRequest>(bytes);
     again::<WaitAnswer>(bytes);
+    again::<Question>(bytes);
+    again::<Reply>(bytes);
 }
 
 /// Commands that a peer may put into the ledger's log.

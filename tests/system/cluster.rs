@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tidemark_client::{Client, Site};
 use tidemark_transport::Credentials;
+use tidemark_transport::certs::FURTHER_AGGREGATORS;
 
 /// Guarded by some tests, and spread over all valves.
 pub const QUERIES: &str = "search/queries";
@@ -53,8 +54,10 @@ pub struct Cluster {
     /// By data centre, the nodes that were taken away.
     gone: Vec<Vec<usize>>,
     pub aggregators: Vec<SocketAddr>,
-    /// The data centre with a second aggregator, and where that one listens.
-    pair: Option<(usize, SocketAddr)>,
+    /// By data centre, where its aggregators but the first listen.
+    further: Vec<Vec<SocketAddr>>,
+    /// At which views are cut.
+    slots: Vec<String>,
     starts: AtomicU32,
 }
 
@@ -78,6 +81,14 @@ pub fn free_address() -> SocketAddr {
     }
 }
 
+/// The keys of a layout that say where a data centre's aggregators but the first listen.
+fn further_text(further: &[SocketAddr]) -> String {
+    let Some((second, behind)) = further.split_first() else { return String::new() };
+    let behind: Vec<String> = behind.iter().map(SocketAddr::to_string).collect();
+    let listed = if behind.is_empty() { String::new() } else { format!("further_aggregators = {behind:?}\n") };
+    format!("second_aggregator = \"{second}\"\n{listed}")
+}
+
 impl Cluster {
     /// Files of a cluster of these data centres, all of them voters; nothing runs yet.
     pub fn new(names: &[&str]) -> Cluster {
@@ -92,23 +103,23 @@ impl Cluster {
     /// The same with so many nodes in each of the data centres.
     pub fn with_nodes_each(dcs: &[(&str, usize)]) -> Cluster {
         let names: Vec<&str> = dcs.iter().map(|(name, _)| *name).collect();
-        Cluster::of(dcs, &names, None)
+        Cluster::of(dcs, &names, &vec![1; dcs.len()], &[])
     }
 
     /// One node in each of the data centres, some of which vote, and in one of them a second aggregator.
     pub fn with_pair(names: &[&str], voters: &[&str], pair: usize) -> Cluster {
-        let dcs: Vec<(&str, usize)> = names.iter().map(|&name| (name, 1)).collect();
-        let cluster = Cluster::of(&dcs, voters, Some((pair, free_address())));
-        let name = names[pair];
-        let text = format!(
-            "cluster = \"layout.toml\"\ndc = {name:?}\ncredentials = \"credentials/{name}/aggregator-second\"\n\
-             data_dir = \"data/{name}-second\"\n[http]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n"
-        );
-        std::fs::write(cluster.path(&format!("{name}-second.toml")), text).unwrap();
-        cluster
+        let aggregators: Vec<usize> = (0..names.len()).map(|dc| if dc == pair { 2 } else { 1 }).collect();
+        Cluster::with_aggregators(names, voters, &aggregators, &[])
     }
 
-    fn of(dcs: &[(&str, usize)], voters: &[&str], pair: Option<(usize, SocketAddr)>) -> Cluster {
+    /// One node and so many aggregators in each of the data centres, some of which vote, and views that are cut at these counters. More
+    /// than two need a range for each.
+    pub fn with_aggregators(names: &[&str], voters: &[&str], aggregators: &[usize], slots: &[&str]) -> Cluster {
+        let dcs: Vec<(&str, usize)> = names.iter().map(|&name| (name, 1)).collect();
+        Cluster::of(&dcs, voters, aggregators, slots)
+    }
+
+    fn of(dcs: &[(&str, usize)], voters: &[&str], aggregators: &[usize], slots: &[&str]) -> Cluster {
         let names: Vec<&str> = dcs.iter().map(|(name, _)| *name).collect();
         let of_dc = |(_, nodes): &(&str, usize)| (0..*nodes).map(|_| free_address()).collect::<Vec<_>>();
         let all_nodes: Vec<Vec<SocketAddr>> = dcs.iter().map(of_dc).collect();
@@ -116,7 +127,8 @@ impl Cluster {
             dir: tempfile::tempdir().unwrap(),
             names: names.iter().map(|&name| name.to_owned()).collect(),
             voters: voters.iter().map(|&name| name.to_owned()).collect(),
-            pair,
+            further: aggregators.iter().map(|count| (1..*count).map(|_| free_address()).collect()).collect(),
+            slots: slots.iter().map(|&slot| slot.to_owned()).collect(),
             nodes: all_nodes.iter().map(|nodes| nodes[0]).collect(),
             gone: vec![Vec::new(); all_nodes.len()],
             all_nodes,
@@ -132,6 +144,7 @@ impl Cluster {
                 cluster.write_config(dc, role, "layout.toml");
             }
             (1..*nodes).for_each(|node| cluster.write_node_config(dc, node));
+            (1..aggregators[dc]).for_each(|seat| cluster.write_further_config(dc, seat));
         }
         cluster
     }
@@ -152,6 +165,9 @@ impl Cluster {
             voters.join(","),
             self.names[0]
         );
+        if !self.slots.is_empty() {
+            text += &format!("slots = {:?}\n", self.slots);
+        }
         for (dc, name) in self.names.iter().enumerate() {
             let aggregator = aggregators[dc];
             let nodes: Vec<String> = self.all_nodes[dc].iter().map(|node| format!("\"{node}\"")).collect();
@@ -160,9 +176,7 @@ impl Cluster {
             if !self.gone[dc].is_empty() {
                 text += &format!("gone = {:?}\n", self.gone[dc]);
             }
-            if let Some((_, second)) = self.pair.filter(|(paired, _)| *paired == dc) {
-                text += &format!("second_aggregator = \"{second}\"\n");
-            }
+            text += &further_text(&self.further[dc]);
         }
         text
     }
@@ -195,6 +209,15 @@ impl Cluster {
              data_dir = \"data/{name}-{kind}\"\n[http]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n"
         );
         std::fs::write(self.config(dc, role), text).unwrap();
+    }
+
+    fn write_further_config(&self, dc: usize, seat: usize) {
+        let (name, own) = (&self.names[dc], FURTHER_AGGREGATORS[seat - 1]);
+        let text = format!(
+            "cluster = \"layout.toml\"\ndc = {name:?}\ncredentials = \"credentials/{name}/aggregator-{own}\"\n\
+             data_dir = \"data/{name}-{own}\"\n[http]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n"
+        );
+        std::fs::write(self.path(&format!("{name}-{own}.toml")), text).unwrap();
     }
 
     fn write_node_config(&self, dc: usize, node: usize) {
@@ -303,19 +326,24 @@ impl Cluster {
         (process, http)
     }
 
-    /// Where the second aggregator of the pair listens.
+    /// Where the second aggregator of the data centre listens.
     pub fn second(&self, dc: usize) -> SocketAddr {
-        self.pair.filter(|(paired, _)| *paired == dc).expect("the data centre has a pair").1
+        self.further[dc][0]
     }
 
-    /// The data directory of the second aggregator of the pair.
+    /// The data directory of the second aggregator of the data centre.
     pub fn second_data(&self, dc: usize) -> PathBuf {
         self.path(&format!("data/{}-second", self.names[dc]))
     }
 
-    /// Starts the second aggregator of the pair, and waits until its HTTP interface answers.
+    /// Starts the second aggregator of the data centre, and waits until its HTTP interface answers.
     pub async fn start_second(&self, dc: usize) -> (Process, SocketAddr) {
-        let config = self.path(&format!("{}-second.toml", self.names[dc]));
+        self.start_further(dc, 1).await
+    }
+
+    /// Starts the aggregator at a seat behind the first, and waits until its HTTP interface answers.
+    pub async fn start_further(&self, dc: usize, seat: usize) -> (Process, SocketAddr) {
+        let config = self.path(&format!("{}-{}.toml", self.names[dc], FURTHER_AGGREGATORS[seat - 1]));
         let mut process =
             Process::start(command(&["aggregator", "--config", config.to_str().unwrap()]), self.next_log());
         let http = process.until_serves().await;

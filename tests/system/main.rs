@@ -28,6 +28,7 @@ mod replicas;
 mod series;
 mod slots;
 mod soak;
+mod split;
 mod updown;
 mod voters;
 mod waits;

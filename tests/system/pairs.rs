@@ -229,7 +229,7 @@ async fn a_voter_is_replaced_while_counting_and_the_old_one_is_then_gone_for_goo
     let (done, said) = ledger(&cluster, http, &["replace-voter", "sa-0", "asia-0"]);
     assert!(!done && said.contains("sa-0 does not vote"), "{said}");
     let (done, said) = ledger(&cluster, http, &["replace-voter", "asia-0", SECOND]);
-    assert!(!done && said.contains("one of a pair votes"), "{said}");
+    assert!(!done && said.contains("one of its aggregators votes"), "{said}");
     until("a voter is replaced", async || {
         ledger(&cluster, http, &["replace-voter", "europe-0", "sa-0"]).0.then_some(())
     })

@@ -274,15 +274,25 @@ impl AggregatorCore {
     pub(super) fn cursors_moved(&mut self, now: Time, raised: impl Fn(ShardId) -> bool) {
         let interval = self.config.checkpoint_interval;
         for (at, own) in self.shards.iter_mut().enumerate() {
-            let at_once = at == 0 || raised(ShardId(at as u16));
+            let shard = ShardId(at as u16);
+            if !self.config.keeps(shard) {
+                continue;
+            }
+            let at_once = at == 0 || raised(shard);
             let interval = if at_once { interval } else { Span(interval.0.saturating_mul(CURSORS_ALONE)) };
             own.checkpoint.moved(now, interval);
         }
     }
 
+    pub(super) fn flush(&mut self, now: Time) {
+        let kept = self.shards.iter_mut().enumerate().filter(|(at, _)| self.config.keeps(ShardId(*at as u16)));
+        kept.for_each(|(_, shard)| shard.checkpoint.flush(now));
+    }
+
     /// How many [`Input::Flush`](crate::aggregator::Input::Flush) are done: what was known at each of them is durable.
     pub fn flushes_done(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.checkpoint.flushes.done).min().unwrap_or(0)
+        let kept = self.shards.iter().enumerate().filter(|(at, _)| self.config.keeps(ShardId(*at as u16)));
+        kept.map(|(_, shard)| shard.checkpoint.flushes.done).min().unwrap_or(0)
     }
 
     fn begin_checkpoint(&mut self, now: Time, at: usize) -> Making {

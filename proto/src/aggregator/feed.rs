@@ -5,13 +5,16 @@ use crate::gossip::Fed;
 use crate::ids::{CellId, CounterName, GroupId, LogIndex, ValveId};
 use crate::ledger::Ledger;
 use crate::limits::COMPONENT_MAX;
-use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup};
+use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup, ScopedPull};
 use crate::shards::{Ranges, ShardId};
+use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time};
-use crate::view::{Cells, Merged};
+use crate::view::{CELLS_MAX, Cells, Merged};
 use crate::warm;
 use std::collections::BTreeSet;
 
+/// In place of a slot of the view.
+const NOT_HELD: u32 = u32::MAX;
 /// The time between two pulls without an answer doubles so often at most.
 const RETRY_DOUBLINGS_MAX: u32 = 8;
 
@@ -19,10 +22,12 @@ const RETRY_DOUBLINGS_MAX: u32 = 8;
 #[derive(Clone, Debug, Default)]
 pub struct Feed {
     pub cursor: LogIndex,
+    /// Something of entries behind the cursor may be merged, up to here.
+    partly: LogIndex,
     walk: Option<FeedWalk>,
     /// Of the entry behind the cursor so many changes of rows are known.
     rows_told: u32,
-    /// The group's slots as those of the view's shards.
+    /// The group's slots as those of the view's shards; [`NOT_HELD`] where the counter is not held here.
     slots: Vec<u32>,
     /// And in which shard each is, where there are several.
     shards: Vec<ShardId>,
@@ -38,7 +43,8 @@ pub struct Feed {
 impl Feed {
     /// A feed that continues at a persisted cursor; names are asked for again.
     pub fn at(cursor: LogIndex) -> Feed {
-        Feed { cursor, ..Feed::default() }
+        // Rows on disk may know more than the cursor says, but not more than the group has when it is heard.
+        Feed { cursor, partly: LogIndex(u64::MAX), ..Feed::default() }
     }
 
     pub fn lag(&self) -> u64 {
@@ -59,6 +65,11 @@ impl Feed {
         self.connected = false;
     }
 
+    /// Of how much of the group's log something may be merged.
+    pub fn shows_some_of(&self) -> LogIndex {
+        self.cursor.max(self.partly)
+    }
+
     /// Whether everything up to here is merged, and nothing of what comes after.
     pub fn stands_at(&self, cursor: LogIndex) -> bool {
         self.cursor == cursor && self.walk.is_none() && self.rows_told == 0
@@ -68,9 +79,20 @@ impl Feed {
     #[inline]
     fn place(&self, of_group: u32) -> Option<(ShardId, u32)> {
         let shard = self.shards.get(of_group as usize).copied().unwrap_or(ShardId::FIRST);
-        self.slots.get(of_group as usize).map(|&slot| (shard, slot))
+        self.slots.get(of_group as usize).filter(|&&slot| slot != NOT_HELD).map(|&slot| (shard, slot))
     }
 
+    /// All slots of the group below are known by name, or not held here.
+    fn known_upto(&mut self, of_group: u32, ranges: &Ranges) {
+        if self.slots.len() < of_group as usize {
+            self.slots.resize(of_group as usize, NOT_HELD);
+            if !ranges.is_whole() {
+                self.shards.resize(of_group as usize, ShardId::FIRST);
+            }
+        }
+    }
+
+    /// The next slot of the group that is held here.
     fn learn(&mut self, cell: &CellId, slot: u32, shard: ShardId, ranges: &Ranges) {
         self.slots.push(slot);
         if !ranges.is_whole() {
@@ -109,22 +131,32 @@ impl AggregatorCore {
             if feed.due(&self.config).is_some_and(|due| due <= now) {
                 feed.retries = if feed.pulled.is_some() { (feed.retries + 1).min(RETRY_DOUBLINGS_MAX) } else { 0 };
                 feed.pulled = Some(now);
-                let msg = ForGroup::Feed(feed.pull(group, self.config.feed_bytes_max));
+                let pull = feed.pull(group, self.config.feed_bytes_max);
+                let msg = match &self.scope {
+                    Some(ranges) if !bites(Bug::NotHeldKept) => {
+                        ForGroup::FeedIn(ScopedPull { pull, ranges: ranges.clone() })
+                    }
+                    _ => ForGroup::Feed(pull),
+                };
                 self.outputs.push_back(Output::Group { group, msg });
             }
         }
     }
 
     /// Merges a chunk that continues the cursor; another one is the answer to an older pull.
-    pub(super) fn on_feed(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) {
+    pub(super) fn on_feed(&mut self, now: Time, group: GroupId, chunk: &FeedChunk, names: Names<'_>) {
         let Some(feed) = self.feeds.get_mut(&group) else { return };
-        if chunk.group != group || chunk.base != feed.cursor || !names_its_slots(feed, chunk) {
+        if chunk.group != group || chunk.base != feed.cursor || !names_its_slots(feed, chunk, names) {
             return;
         }
         feed.pulled = None;
         feed.applied = feed.applied.max(chunk.applied);
+        // The last part of a walk, or of an entry, is of what was applied by then as well.
+        let was_partial = feed.walk.is_some() || feed.rows_told > 0 || feed.partly > feed.applied;
+        let is_partial = was_partial || chunk.walk.is_some() || chunk.rows_told > 0;
+        feed.partly = if is_partial { feed.applied } else { feed.partly };
         // What does not fit the view is not skipped: the cursor stays, and the feed's lag grows for all to see.
-        if !self.learn_slots(group, chunk) || !self.learn_valves(group, chunk) {
+        if !self.learn_slots(group, chunk, names) || !self.learn_valves(group, chunk) {
             return;
         }
         let raised = self.merge_chunk(now, group, chunk);
@@ -140,16 +172,21 @@ impl AggregatorCore {
     }
 
     /// Names of the group's slots; false when the view's table is full.
-    fn learn_slots(&mut self, group: GroupId, chunk: &FeedChunk) -> bool {
+    fn learn_slots(&mut self, group: GroupId, chunk: &FeedChunk, names: Names<'_>) -> bool {
         let AggregatorCore { view, feeds, config, .. } = self;
         let Some(feed) = feeds.get_mut(&group) else { return false };
         view.change(|shards| {
-            let known = feed.slots.len().saturating_sub(chunk.first_slot as usize);
-            for cell in chunk.cells.iter().skip(known) {
+            let known = feed.slots.len() as u32;
+            for (of_group, cell) in names.of(chunk).skip_while(|&(of_group, _)| of_group < known) {
                 let shard = config.ranges.find(&cell.counter);
+                if !config.holds(shard) && !bites(Bug::NotHeldKept) {
+                    continue;
+                }
                 let Ok(slot) = shards[usize::from(shard.0)].slot(cell) else { return false };
+                feed.known_upto(of_group, &config.ranges);
                 feed.learn(cell, slot, shard, &config.ranges);
             }
+            feed.known_upto(names.upto(chunk), &config.ranges);
             true
         })
     }
@@ -238,10 +275,36 @@ fn place_of(cells: &mut [Cells], feed: &Feed, valve: ValveId, slot: u32) -> Opti
     Some((shard, slot, cells[shard].valve(valve).ok()?))
 }
 
+/// Which slots the names in a chunk are of.
+#[derive(Clone, Copy)]
+pub(super) enum Names<'a> {
+    /// Those from the first one on.
+    All,
+    /// These, of all below the number.
+    Some(&'a [u32], u32),
+}
+
+impl<'a> Names<'a> {
+    fn upto(self, chunk: &FeedChunk) -> u32 {
+        match self {
+            Names::All => chunk.first_slot.saturating_add(chunk.cells.len() as u32),
+            Names::Some(_, upto) => upto,
+        }
+    }
+
+    fn of(self, chunk: &'a FeedChunk) -> impl Iterator<Item = (u32, &'a CellId)> {
+        let slot = move |at: usize| match self {
+            Names::All => chunk.first_slot.saturating_add(at as u32),
+            Names::Some(slots, _) => slots.get(at).copied().unwrap_or(NOT_HELD),
+        };
+        chunk.cells.iter().enumerate().map(move |(at, cell)| (slot(at), cell))
+    }
+}
+
 /// Whether every slot that the chunk speaks of is known, or named in it.
-fn names_its_slots(feed: &Feed, chunk: &FeedChunk) -> bool {
-    let known = (chunk.first_slot as usize + chunk.cells.len()).max(feed.slots.len());
+fn names_its_slots(feed: &Feed, chunk: &FeedChunk, names: Names<'_>) -> bool {
+    let known = (names.upto(chunk) as usize).max(feed.slots.len());
     let continues = chunk.first_slot as usize <= feed.slots.len();
     let slots = chunk.components.iter().map(|&(slot, ..)| slot).chain(chunk.rows.iter().map(|row| row.0));
-    continues && slots.into_iter().all(|slot| (slot as usize) < known)
+    continues && known <= CELLS_MAX as usize && slots.into_iter().all(|slot| (slot as usize) < known)
 }

@@ -19,6 +19,11 @@ pub fn is_of_image(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(NAMESPACES | VALVES | CURSORS | NAMES | CELLS | BUCKETS)))
 }
 
+/// Whether a row of an image is of cells, and not of what stands beside them.
+pub fn is_of_cells(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(NAMES | CELLS | BUCKETS)))
+}
+
 /// How far feeds had come, if this row of an image says so: (group, up to which entry of its log).
 pub fn cursors_in(key: &[u8], value: &[u8]) -> Option<Result<Vec<(GroupId, LogIndex)>, RowError>> {
     (key == [CURSORS]).then(|| parse(key, value))

@@ -1,5 +1,6 @@
 //! Between the groups of this data centre and the ledger: reports and offers one way, accounts and places the other.
 
+use crate::aggregator::feed::Names;
 use crate::aggregator::{AggregatorCore, Event, Output};
 use crate::ids::{CounterName, GroupId};
 use crate::ledger::{Changes, Ledger};
@@ -42,7 +43,10 @@ impl AggregatorCore {
                 self.tell_registration(group, ledger);
             }
             // Somebody runs on a copy of the disk: who is the earlier one learns that it must stop.
-            FromGroup::Feed(FeedChunk { start, .. }) if ledger.is_superseded(group, start) => {
+            FromGroup::Feed(FeedChunk { start, .. })
+            | FromGroup::FedIn(ScopedChunk { chunk: FeedChunk { start, .. }, .. })
+                if ledger.is_superseded(group, start) =>
+            {
                 self.tell_registration(group, ledger);
             }
             FromGroup::Report(Report { start, .. })
@@ -52,7 +56,10 @@ impl AggregatorCore {
             {
                 self.tell_registration(group, ledger);
             }
-            FromGroup::Feed(chunk) => self.on_feed(now, group, &chunk),
+            FromGroup::Feed(chunk) => self.on_feed(now, group, &chunk, Names::All),
+            FromGroup::FedIn(ScopedChunk { chunk, slots, named }) => {
+                self.on_feed(now, group, &chunk, Names::Some(&slots, named));
+            }
             FromGroup::Audited(audited) => self.on_audited(group, &audited),
             FromGroup::Hello(hello) if hello.group == group => {
                 self.tell_registration(group, ledger);
@@ -154,7 +161,10 @@ impl AggregatorCore {
         let mut waits = false;
         for group in self.groups.clone() {
             self.tell_settings(group, ledger);
-            self.tell_generations(group, ledger.resets().generations());
+            // Of others nobody here knows what the group has heard.
+            let held = |counter: &CounterName| self.config.holds(self.view.shard_of(counter));
+            let begun: Vec<_> = ledger.resets().generations().filter(|(counter, _)| held(counter)).collect();
+            self.tell_generations(group, begun.into_iter());
             for counter in ledger.guarded() {
                 let account = ledger.counter(counter).and_then(|state| state.accounts().get(&group));
                 let is_waited_for = account.is_some_and(|of| of.base.is_none() || of.need_items.is_some());

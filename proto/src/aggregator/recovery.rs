@@ -27,13 +27,14 @@ impl AggregatorCore {
         AggregatorCore::recover_shards(config, [rows])
     }
 
-    /// The same from the rows of each shard, in their order.
+    /// The same from the rows of each shard, in their order; those of shards without rows on disk are not looked at.
     pub fn recover_shards<I: IntoIterator<Item = (Vec<u8>, Vec<u8>)>>(
         config: AggregatorConfig,
         shards: impl IntoIterator<Item = I>,
     ) -> Result<AggregatorCore, RowError> {
         let mut recoveries = Recovery::all(&config);
-        for (recovery, rows) in recoveries.iter_mut().zip(shards) {
+        for (shard, rows) in (0..).map(ShardId).zip(shards) {
+            let Some(recovery) = recoveries.iter_mut().find(|recovery| recovery.shard == shard) else { continue };
             let sorted: BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
             sorted.iter().try_for_each(|(key, value)| recovery.take(key, value))?;
         }
@@ -50,10 +51,11 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// One for each shard.
+    /// One for each shard that has rows on disk.
     pub fn all(config: &AggregatorConfig) -> Vec<Recovery> {
         let of_shard = |shard| Recovery { config: config.clone(), shard, head: BTreeMap::new(), loaded: None };
-        config.ranges.iter().map(|range| of_shard(range.shard)).collect()
+        let kept = config.ranges.iter().map(|range| range.shard).filter(|&shard| config.keeps(shard));
+        kept.map(of_shard).collect()
     }
 
     pub fn shard(&self) -> ShardId {
@@ -76,8 +78,14 @@ impl Recovery {
     pub fn finish(config: AggregatorConfig, recoveries: Vec<Recovery>) -> Result<AggregatorCore, RowError> {
         let (mut cells, mut shards, mut limits) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut cursors: Option<BTreeMap<GroupId, LogIndex>> = None;
-        for recovery in recoveries {
-            let (shard, loaded) = (recovery.shard, recovery.loaded()?);
+        let mut recoveries = recoveries.into_iter().peekable();
+        for shard in config.ranges.iter().map(|range| range.shard) {
+            let Some(recovery) = recoveries.next_if(|recovery| recovery.shard == shard) else {
+                cells.push(Cells::new(config.seed));
+                shards.push(Shard::new(&config, shard));
+                continue;
+            };
+            let loaded = recovery.loaded()?;
             let told = loaded.iter().flat_map(|loaded| loaded.cursors.iter().copied()).collect();
             // What one shard lacks is told again to all of them.
             cursors = Some(match cursors {

@@ -1,13 +1,16 @@
 //! Shards: of each range of counters its stream of gossip and its checkpoint. Its cells are the view's.
 //!
-//! What is said of the first shard is said as by a view that is not cut, and each digest of it says where this one is. Who cuts its own
-//! at the same counters is told of the others by number, and heard; with anybody else there is nothing to be exchanged, since what one
-//! calls a shard is another's mixture.
+//! Of a shard those speak who hold it. What is said of the first shard is said as by a view that is not cut. Each digest of the first shard
+//! that two hold says where their views are cut. Who cuts its own at the same counters is told of the others by number, and heard; with
+//! anybody else there is nothing to be exchanged, since what one calls a shard is another's mixture.
 
 use super::checkpoint::Checkpoint;
+use super::feed::Feed;
 use super::{AggregatorConfig, AggregatorCore, Event, Output};
+use crate::asking::Stand;
 use crate::gossip::Gossip;
 use crate::ids::{AggregatorId, CounterName, DcId};
+use crate::ledger::Ledger;
 use crate::msg::{Delta, Digest, PeerMsg, ShardMsg};
 use crate::shards::ShardId;
 use crate::time::{Span, Time};
@@ -30,7 +33,9 @@ impl Shard {
 /// The stream of a shard that has none on disk.
 pub(super) fn gossip_of(config: &AggregatorConfig, shard: ShardId) -> Gossip {
     let seed = config.seed.wrapping_add(shard.0.into());
-    Gossip::new(config.own, config.epoch, config.gossip.shared_by(config.ranges.count()), seed)
+    let held = config.ranges.iter().filter(|range| config.holds(range.shard)).count();
+    let of = (config.own, shard, config.seats.clone());
+    Gossip::of_shard(of, config.epoch, config.gossip.shared_by(held), seed)
 }
 
 impl AggregatorCore {
@@ -49,6 +54,23 @@ impl AggregatorCore {
         &self.shards[usize::from(shard.0)].gossip
     }
 
+    /// How far this view has come in a shard that it holds.
+    pub fn stand(&self, now: Time, shard: ShardId, ledger: &Ledger) -> Stand {
+        let gossip = self.gossip(shard);
+        let of_others = gossip.have().filter(|(origin, _)| origin.dc != self.config.own.dc);
+        // Of a group that is closed nobody tells more than was told.
+        let some = |group, feed: &Feed| if ledger.is_fenced(group) { feed.cursor } else { feed.shows_some_of() };
+        let groups = self.feeds.iter().map(|(&group, feed)| (group, feed.cursor, some(group, feed)));
+        let progress = self.view.graph_progress();
+        Stand {
+            ledger: ledger.applied(),
+            graph: (progress.index, progress.pairs),
+            groups: groups.collect(),
+            versions: of_others.collect(),
+            is_settled: gossip.is_settled(now),
+        }
+    }
+
     /// Connected aggregators whose views are cut at other counters: nothing is exchanged with them.
     pub fn cut_elsewhere(&self) -> &BTreeSet<AggregatorId> {
         &self.cut_elsewhere
@@ -61,17 +83,23 @@ impl AggregatorCore {
             while let Some((peer, msg)) = own.gossip.poll_output() {
                 // Who has not said where its view is cut would take it for all counters'.
                 if is_whole || matches!(msg, PeerMsg::Digest(_)) || self.cut_alike.contains(&peer) {
+                    let cuts = if self.config.first_shared(peer) == Some(shard) { cuts } else { 0 };
                     self.outputs.push_back(Output::Peer { peer, msg: of_shard(shard, cuts, msg) });
                 }
             }
         }
     }
 
-    /// Of the first shard only: who is connected has yet to say where its view is cut.
+    /// Of the first shard only that both hold: who is connected has yet to say where its view is cut.
     pub(super) fn gossip_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
         self.forget_cuts_of(peer);
-        self.shards[0].gossip.on_peer_up(now, peer, rtt);
-        self.shards[1..].iter_mut().for_each(|shard| shard.gossip.on_peer_gone(now, peer));
+        let first = self.config.first_shared(peer);
+        for (at, own) in self.shards.iter_mut().enumerate() {
+            match first == Some(ShardId(at as u16)) {
+                true => own.gossip.on_peer_up(now, peer, rtt),
+                false => own.gossip.on_peer_gone(now, peer),
+            }
+        }
     }
 
     pub(super) fn gossip_peer_gone(&mut self, now: Time, peer: AggregatorId) {
@@ -84,8 +112,8 @@ impl AggregatorCore {
         self.cut_elsewhere.remove(&peer);
     }
 
-    /// A digest of the first shard, which says where a peer's view is cut.
-    pub(super) fn on_first_digest(&mut self, now: Time, peer: AggregatorId, digest: &Digest) {
+    /// A digest of the first shard that both hold, which says where a peer's view is cut.
+    fn on_first_digest(&mut self, now: Time, peer: AggregatorId, shard: ShardId, digest: &Digest) {
         if digest.cuts != self.view.ranges().fingerprint() {
             // An earlier version does not understand why it is not answered, and goes on.
             if !self.cut_elsewhere.contains(&peer) {
@@ -98,16 +126,27 @@ impl AggregatorCore {
         if self.cut_alike.insert(peer) && !self.view.ranges().is_whole() {
             // Of the first as well: what it would have told until now was kept back.
             let rtt = self.rtts.get(&peer).copied().unwrap_or_default();
-            self.shards.iter_mut().for_each(|shard| shard.gossip.on_peer_up(now, peer, rtt));
+            for (at, own) in self.shards.iter_mut().enumerate() {
+                let shard = ShardId(at as u16);
+                if self.config.holds(shard) && self.config.is_held_by(peer, shard) {
+                    own.gossip.on_peer_up(now, peer, rtt);
+                }
+            }
         }
-        self.on_digest(now, ShardId::FIRST, peer, digest);
+        self.on_digest(now, shard, peer, digest);
     }
 
+    /// Gossip of a shard that is not held here, or not by who says it, is of another layout, and ignored.
     pub(super) fn on_shard(&mut self, now: Time, peer: AggregatorId, shard: ShardId, msg: &ShardMsg) {
-        if shard == ShardId::FIRST || usize::from(shard.0) >= self.shards.len() || !self.cut_alike.contains(&peer) {
+        let is_here = usize::from(shard.0) < self.shards.len() && self.config.holds(shard);
+        if !is_here || !self.config.is_held_by(peer, shard) {
             return;
         }
         match msg {
+            ShardMsg::Digest(digest) if self.config.first_shared(peer) == Some(shard) => {
+                self.on_first_digest(now, peer, shard, digest);
+            }
+            _ if !(self.view.ranges().is_whole() || self.cut_alike.contains(&peer)) => {}
             ShardMsg::Digest(digest) => self.on_digest(now, shard, peer, digest),
             ShardMsg::Delta(delta) => self.on_delta(now, shard, peer, delta),
         }
@@ -125,8 +164,8 @@ impl AggregatorCore {
         ranges.is_whole() || delta.cells.iter().all(|(_, cell)| is_here(&cell.counter))
     }
 
-    pub(super) fn on_delta(&mut self, now: Time, shard: ShardId, from: AggregatorId, delta: &Delta) {
-        if !(self.view.ranges().is_whole() || self.cut_alike.contains(&from)) || !self.is_of_shard(shard, delta) {
+    fn on_delta(&mut self, now: Time, shard: ShardId, from: AggregatorId, delta: &Delta) {
+        if !self.is_of_shard(shard, delta) {
             return;
         }
         let at = usize::from(shard.0);
@@ -147,7 +186,7 @@ impl AggregatorCore {
 fn of_shard(shard: ShardId, cuts: u64, msg: PeerMsg) -> PeerMsg {
     match msg {
         PeerMsg::Digest(digest) if shard == ShardId::FIRST => PeerMsg::Digest(Digest { cuts, ..digest }),
-        PeerMsg::Digest(digest) => PeerMsg::Shard { shard, msg: ShardMsg::Digest(digest) },
+        PeerMsg::Digest(digest) => PeerMsg::Shard { shard, msg: ShardMsg::Digest(Digest { cuts, ..digest }) },
         PeerMsg::Delta(delta) if shard != ShardId::FIRST => PeerMsg::Shard { shard, msg: ShardMsg::Delta(delta) },
         other => other,
     }

@@ -72,7 +72,7 @@ impl Held {
 impl Gossip {
     /// The groups' feeds brought this.
     pub fn on_fed(&mut self, now: Time, fed: Vec<Fed>) {
-        if !self.own.is_second() || self.held.speaks {
+        if !self.is_second() || self.held.speaks {
             let changes = fed.into_iter().map(|fed| OwnChange { slot: fed.slot, rows: fed.rows });
             return self.on_own_changes(now, changes);
         }
@@ -114,7 +114,7 @@ impl Gossip {
 
     /// The partner told of components of this data centre.
     pub(super) fn on_partner_told(&mut self, now: Time, cells: &Cells, origin: AggregatorId, told: &[(u32, u16, u64)]) {
-        if origin != self.own.partner() {
+        if Some(origin) != self.partner() {
             return;
         }
         self.held.speaks = false;

@@ -78,6 +78,9 @@ impl Gossip {
             (_, Err(Refusal::Bad)) => self.counts.deltas_refused += 1,
             (step, Ok(mut learnt)) => {
                 self.counts.deltas_merged += 1;
+                if matches!(step, Step::Merge | Step::Walk(_)) {
+                    self.unsettled = Some(now);
+                }
                 let raised = learnt.merge(cells);
                 // What no version of the pair's streams stands for is told on.
                 if delta.origin.dc == self.own.dc && step == Step::Merge {

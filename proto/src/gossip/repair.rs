@@ -19,16 +19,17 @@ impl Gossip {
         let after_day = Some(digest.row_sums_after_day).filter(|&day| day >= cells.comparable_after_day());
         let theirs: BTreeMap<AggregatorId, Version> = digest.have.iter().copied().collect();
         for &(of, sum) in digest.sums.iter().filter(|(of, _)| comparable.contains(of)) {
-            let id = AggregatorId::from(of);
+            let holders: Vec<AggregatorId> = self.seats.holders(self.shard, of).collect();
+            let id = self.seats.first(self.shard, of);
             let ours = |origin: AggregatorId| self.origins.get(&origin).map(|origin| origin.have);
             let is_equal =
                 |origin| ours(origin).unwrap_or_default() == theirs.get(&origin).copied().unwrap_or_default();
-            let is_told = is_equal(id) && is_equal(id.partner());
+            let is_told = holders.iter().all(|&holder| is_equal(holder));
             let rows_equal = |of: DcId| {
                 let theirs = row_sums.get(&of).zip(after_day);
                 theirs.is_none_or(|(&sum, day)| sum == cells.row_hash_of(of, day))
             };
-            let version = ours(id).or(ours(id.partner()));
+            let version = holders.iter().find_map(|&holder| ours(holder));
             if let Some(version) = version.filter(|_| is_told)
                 && self.differs_again(now, from, id, sum == cells.hash_of(of) && rows_equal(of))
                 && self.draw().is_multiple_of(self.peers.len() as u64)

@@ -37,19 +37,20 @@ impl Gossip {
 
     /// When to look at it again, if it lags behind.
     fn review_source(&mut self, now: Time, id: AggregatorId) -> Option<Time> {
-        let (own, grace) = (self.own, self.config.relay_grace);
+        let (partner, grace) = (self.partner(), self.config.relay_grace);
         let patience = match self.origins.get(&id)?.source {
-            Some((source, _)) if source == own.partner() => self.config.partner_patience,
+            Some((source, _)) if Some(source) == partner => self.config.partner_patience,
             _ => self.config.relay_patience,
         };
         // The second of a pair hears of the others through the first.
-        let through_partner = own.is_second() && id != own.partner() && self.peers.contains_key(&own.partner());
+        let hears_partner = partner.is_some_and(|partner| self.peers.contains_key(&partner));
+        let through_partner = self.is_second() && Some(id) != partner && hears_partner;
         let is_connected = self.peers.contains_key(&id);
-        let partner_has = self.peers.get(&own.partner()).map(|partner| partner.have(id));
+        let partner_has = partner.and_then(|partner| self.peers.get(&partner)).map(|partner| partner.have(id));
         let origin = self.origins.get_mut(&id)?;
         // It asked another while the partner brought nothing.
         let is_back = through_partner && partner_has >= Some(origin.have);
-        origin.source = origin.source.filter(|(source, _)| !is_back || *source == own.partner());
+        origin.source = origin.source.filter(|(source, _)| !is_back || Some(*source) == partner);
         origin.source = origin.source.filter(|(source, _)| self.peers.contains_key(source));
         if Some(origin.have) >= origin.told {
             origin.behind_since = None;
@@ -66,7 +67,7 @@ impl Gossip {
         }
         let have = origin.have;
         let failed = origin.source.map(|(source, _)| source);
-        let asks_partner = |peer: &AggregatorId| through_partner && *peer == own.partner();
+        let asks_partner = |peer: &AggregatorId| through_partner && Some(*peer) == partner;
         let ahead = self.peers.iter().filter(|(of, peer)| peer.have(id) > have || asks_partner(of));
         let chosen = ahead.max_by_key(|(of, peer)| {
             (Some(**of) != failed, asks_partner(of), peer.have(id), std::cmp::Reverse((peer.rtt, **of)))

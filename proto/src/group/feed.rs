@@ -3,10 +3,11 @@
 
 use crate::group::Group;
 use crate::group::cells::Component;
-use crate::ids::{CellId, LogIndex};
-use crate::limits::{GRANULARITIES_MAX, MESSAGE_BYTES_MAX, ROW_BUCKETS_MAX};
-use crate::msg::{FeedChunk, FeedPull, FeedWalk, IS_ROW};
+use crate::ids::LogIndex;
+use crate::limits::{FEED_PASSED_BY_MAX, GRANULARITIES_MAX, MESSAGE_BYTES_MAX, ROW_BUCKETS_MAX};
+use crate::msg::{FeedChunk, FeedPull, FeedWalk, IS_ROW, ScopedChunk};
 use crate::row_changes::{Part, part_of};
+use crate::scope::Scope;
 use crate::series::{Row, codec};
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
@@ -23,6 +24,8 @@ const BUCKET_BYTES: usize = BUCKET_PLACE_BYTES + 10;
 /// Of a row beside its buckets, and of the part of a row that one time is in.
 const ROW_BYTES: usize = ROW_HEAD_BYTES + LEVEL_BYTES * GRANULARITIES_MAX;
 const PART_BYTES: usize = ROW_BYTES + GRANULARITIES_MAX * BUCKET_BYTES;
+/// Most bytes of a slot's number.
+const SLOT_BYTES: usize = 5;
 /// The most a chunk grows to when one entry alone changed more than was asked for. A part of a row fits beside that.
 const CHUNK_BYTES_MAX: usize = MESSAGE_BYTES_MAX - CHUNK_BYTES - PART_BYTES;
 
@@ -51,14 +54,26 @@ impl Group {
 
     /// What a consumer is told now, and from here on it is known that it was.
     pub fn tell(&mut self, pull: &FeedPull) -> FeedChunk {
-        let chunk = self.feed(pull);
+        let Telling { chunk, .. } = self.feed(pull, None);
+        self.note_told_with(&chunk);
+        chunk
+    }
+
+    /// The same for a consumer that wants some counters only.
+    pub fn tell_in(&mut self, pull: &FeedPull, scope: &mut Scope) -> ScopedChunk {
+        let Telling { chunk, names } = self.feed(pull, Some(scope));
+        let (slots, named) = (names.slots, names.upto);
+        self.note_told_with(&chunk);
+        ScopedChunk { chunk, slots, named }
+    }
+
+    fn note_told_with(&mut self, chunk: &FeedChunk) {
         // Of a part of an entry, or of all as it is now, more is known than the cursor says.
         let is_partial = chunk.walk.is_some() || chunk.rows_told > 0 || chunk.upto == chunk.base;
         let upto = if is_partial { chunk.applied } else { chunk.upto };
         if self.cells.ring.is_told_less_than(upto.0) && !bites(Bug::ToldForgotten) {
             self.note_told(Some(upto));
         }
-        chunk
     }
 
     fn note_told(&mut self, upto: Option<LogIndex>) {
@@ -69,25 +84,26 @@ impl Group {
 
     /// What changed after the pull's cursor, cut to its byte limit; an empty chunk if nothing did. Names of slots come before
     /// their components. Entries are never split: `upto` covers whole ones.
-    fn feed(&self, pull: &FeedPull) -> FeedChunk {
+    fn feed<'a>(&'a self, pull: &FeedPull, scope: Option<&'a mut Scope>) -> Telling<'a> {
         let ahead = pull.cursor > self.applied;
         let reaches = self.cells.ring.reaches(pull.cursor.0) && self.series.changes().reaches(pull.cursor.0);
         if pull.walk.is_some() || ahead || !reaches {
             let start = FeedWalk { started: self.applied, next_slot: 0 };
-            return self.walk(pull, pull.walk.filter(|walk| walk.started <= self.applied).unwrap_or(start));
+            let walk = pull.walk.filter(|walk| walk.started <= self.applied).unwrap_or(start);
+            return self.walk(Filling::new(self, pull, scope), walk);
         }
         if pull.rows_told > 0 {
-            return self.rest_of_rows(pull);
+            return self.rest_of_rows(Filling::new(self, pull, scope).telling, pull);
         }
-        match self.changed_components(pull) {
-            Some(chunk) => self.with_rows(chunk, pull),
-            None => self.walk(pull, FeedWalk { started: self.applied, next_slot: 0 }),
+        let mut filling = Filling::new(self, pull, scope);
+        if self.fill_changed(&mut filling, pull) {
+            return self.with_rows(filling.telling, pull);
         }
+        self.walk(filling.anew(pull), FeedWalk { started: self.applied, next_slot: 0 })
     }
 
-    /// `None` where one entry changed more than goes into a chunk.
-    fn changed_components(&self, pull: &FeedPull) -> Option<FeedChunk> {
-        let mut chunk = Filling::new(self, pull);
+    /// Fills a chunk with components that changed; false where one entry changed more than goes into one.
+    fn fill_changed(&self, chunk: &mut Filling<'_>, pull: &FeedPull) -> bool {
         let wanted = chunk.limit;
         let mut last = pull.cursor.0;
         for (number, version) in self.cells.ring.since(pull.cursor.0) {
@@ -97,20 +113,17 @@ impl Group {
             }
             let component = self.cells.component(number);
             if component.value > 0 && !chunk.put(component) && !chunk.put_beyond(component, pull.cursor.0) {
-                return (!chunk.is_empty()).then(|| chunk.finish_partial());
+                chunk.drop_incomplete();
+                return !chunk.is_empty();
             }
         }
         debug_assert!(chunk.limit == wanted || chunk.bytes <= CHUNK_BYTES_MAX);
-        if !chunk.name_upto(self.cells.table.len()) {
-            chunk.complete(last);
-            return Some(chunk.finish_partial());
-        }
-        chunk.complete(self.applied.0);
-        Some(chunk.finish_partial())
+        let is_all = chunk.name_upto(self.cells.table.len());
+        chunk.complete(if is_all { self.applied.0 } else { last });
+        true
     }
 
-    fn walk(&self, pull: &FeedPull, walk: FeedWalk) -> FeedChunk {
-        let mut chunk = Filling::new(self, pull);
+    fn walk<'a>(&'a self, mut chunk: Filling<'a>, walk: FeedWalk) -> Telling<'a> {
         let slots = self.cells.table.len();
         let mut next_slot = walk.next_slot;
         while next_slot < slots && chunk.put_cell(next_slot) {
@@ -119,103 +132,111 @@ impl Group {
         if next_slot >= slots {
             next_slot = chunk.put_rows(next_slot.max(IS_ROW));
         }
-        let mut chunk = chunk.finish_walk();
+        let mut telling = chunk.telling;
         if next_slot >= IS_ROW + self.series.len() {
-            chunk.upto = walk.started;
+            telling.chunk.upto = walk.started;
         } else {
-            chunk.walk = Some(FeedWalk { next_slot, ..walk });
+            telling.chunk.walk = Some(FeedWalk { next_slot, ..walk });
         }
-        chunk
+        telling
     }
 
     // ---- rows ----
 
     /// Adds what changed in rows in the entries that the chunk covers. Where that is more than goes into it, it covers fewer entries;
     /// of a single one, it says how much was told.
-    fn with_rows(&self, mut chunk: FeedChunk, pull: &FeedPull) -> FeedChunk {
+    fn with_rows<'a>(&'a self, mut telling: Telling<'a>, pull: &FeedPull) -> Telling<'a> {
         if self.series.len() == 0 {
-            return chunk;
+            return telling;
         }
         let base = pull.cursor.0;
-        let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX.saturating_sub(bytes_of(&chunk, &self.cells.table)));
+        let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX.saturating_sub(telling.bytes(&self.cells.table)));
         let (mut parts, mut bytes, kept) = (Vec::new(), 0, self.series.granularities());
         // The present entry, the one before it, and where in `parts` the present one begins.
         let (mut entry, mut before, mut own) = (base, base, 0);
-        for (version, number, part) in self.series.changes().since(base).take_while(|&(at, ..)| at <= chunk.upto.0) {
+        let upto = telling.chunk.upto.0;
+        for (version, number, part) in self.series.changes().since(base).take_while(|&(at, ..)| at <= upto) {
             if version > entry {
                 if bytes >= limit {
-                    chunk.upto = LogIndex(entry);
+                    telling.chunk.upto = LogIndex(entry);
                     break;
                 }
                 (before, entry) = (entry, version);
                 own = parts.len();
             }
+            if !telling.names.wants(self.cells.component(number).slot, &self.cells.table) {
+                continue;
+            }
             parts.push((number, part));
             bytes += self.part_bytes(number, kept);
             if bytes > limit && before > base {
                 parts.truncate(own);
-                chunk.upto = LogIndex(before);
+                telling.chunk.upto = LogIndex(before);
                 break;
             }
             if bytes > limit.max(PART_BYTES) {
-                return self.begin_rows(chunk, pull);
+                return self.begin_rows(telling, pull);
             }
         }
-        match self.put_parts(&mut chunk, parts) {
-            true => chunk,
-            false => FeedChunk { upto: pull.cursor, ..chunk },
+        if !self.put_parts(&mut telling, parts) {
+            telling.chunk.upto = pull.cursor;
         }
+        telling
     }
 
     /// The first entry changed more rows than go into the chunk.
-    fn begin_rows(&self, mut chunk: FeedChunk, pull: &FeedPull) -> FeedChunk {
-        chunk.upto = pull.cursor;
-        let room = CHUNK_BYTES_MAX.saturating_sub(bytes_of(&chunk, &self.cells.table));
-        chunk.rows_told = self.put_some(&mut chunk, 0, room.min(pull.bytes_max as usize));
-        chunk
+    fn begin_rows<'a>(&'a self, mut telling: Telling<'a>, pull: &FeedPull) -> Telling<'a> {
+        telling.chunk.upto = pull.cursor;
+        let room = CHUNK_BYTES_MAX.saturating_sub(telling.bytes(&self.cells.table));
+        telling.chunk.rows_told = self.put_some(&mut telling, 0, room.min(pull.bytes_max as usize));
+        telling
     }
 
     /// Of the first entry the changes of rows that are not told yet. Its components were told with the first of them.
-    fn rest_of_rows(&self, pull: &FeedPull) -> FeedChunk {
-        let mut chunk = Filling::new(self, pull).finish_partial();
+    fn rest_of_rows<'a>(&'a self, mut telling: Telling<'a>, pull: &FeedPull) -> Telling<'a> {
         let room = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX);
         let changes = self.series.changes();
-        let Some(entry) = changes.since(pull.cursor.0).map(|(version, ..)| version).next() else { return chunk };
+        let Some(entry) = changes.since(pull.cursor.0).map(|(version, ..)| version).next() else { return telling };
         let all = changes.since(pull.cursor.0).take_while(|&(version, ..)| version == entry).count();
-        let told = self.put_some(&mut chunk, pull.rows_told as usize, room);
+        let told = self.put_some(&mut telling, pull.rows_told as usize, room);
         if told as usize >= all {
-            chunk.upto = LogIndex(entry);
+            telling.chunk.upto = LogIndex(entry);
         } else {
-            chunk.rows_told = told;
+            telling.chunk.rows_told = told;
         }
-        chunk
+        telling
     }
 
-    /// Adds some of the changes of rows of the first entry behind a chunk, within so many bytes, at least one; how many are told then.
-    fn put_some(&self, chunk: &mut FeedChunk, told: usize, room: usize) -> u32 {
-        let mut changes = self.series.changes().since(chunk.base.0).peekable();
+    /// Adds some of the changes of rows of the first entry behind a chunk, within so many bytes, at least one; how many are told then,
+    /// with those that the consumer does not want.
+    fn put_some(&self, telling: &mut Telling<'_>, told: usize, room: usize) -> u32 {
+        let mut changes = self.series.changes().since(telling.chunk.base.0).peekable();
         let entry = changes.peek().map(|&(version, ..)| version);
         let of_entry = changes.take_while(|&(version, ..)| Some(version) == entry);
-        let (mut bytes, kept) = (0, self.series.granularities());
-        let fits = |&(_, number, _): &(u64, u32, Part)| {
-            let is_first = bytes == 0;
-            bytes += self.part_bytes(number, kept);
-            is_first || bytes <= room
-        };
-        let parts: Vec<_> = of_entry.skip(told).take_while(fits).map(|(_, number, part)| (number, part)).collect();
-        let count = parts.len();
-        (told + if self.put_parts(chunk, parts) { count } else { 0 }) as u32
+        let (mut bytes, mut count, kept) = (0, 0, self.series.granularities());
+        let mut parts = Vec::new();
+        for (_, number, part) in of_entry.skip(told) {
+            if telling.names.wants(self.cells.component(number).slot, &self.cells.table) {
+                bytes += self.part_bytes(number, kept);
+                if bytes > room && !parts.is_empty() {
+                    break;
+                }
+                parts.push((number, part));
+            }
+            count += 1;
+        }
+        (told + if self.put_parts(telling, parts) { count } else { 0 }) as u32
     }
 
     /// Adds these parts of rows, with the names that they need; none where there is no room for the names.
-    fn put_parts(&self, chunk: &mut FeedChunk, mut parts: Vec<(u32, Part)>) -> bool {
+    fn put_parts(&self, telling: &mut Telling<'_>, mut parts: Vec<(u32, Part)>) -> bool {
         parts.sort_unstable();
         parts.dedup();
         let rows = || parts.chunk_by(|a, b| a.0 == b.0);
         let last = parts.iter().map(|&(number, _)| self.cells.component(number).slot).max();
         let kept = self.series.granularities();
         let following = rows().map(|of| ROW_BYTES + of.len() * self.part_bytes(of[0].0, kept)).sum();
-        if !self.name_rows(chunk, last.map_or(0, |slot| slot + 1), following) {
+        if !self.name_rows(telling, last.map_or(0, |slot| slot + 1), following) {
             return false;
         }
         let mut of_row = Vec::new();
@@ -228,7 +249,7 @@ impl Group {
             of_row.extend(told.iter().map(|&(_, part)| part));
             let part = part_of(row, horizon, &of_row);
             if !part.is_empty() {
-                chunk.rows.push((component.slot, component.lane, part));
+                telling.chunk.rows.push((component.slot, component.lane, part));
             }
         }
         true
@@ -243,40 +264,93 @@ impl Group {
     /// Adds the names below a slot that a chunk lacks: rows may have changed of components that are told later, with what changed of
     /// them since. Where there is no room for all of them beside what is to follow, the chunk becomes one of names alone, and this is
     /// false.
-    fn name_rows(&self, chunk: &mut FeedChunk, slot: u32, following: usize) -> bool {
+    fn name_rows(&self, telling: &mut Telling<'_>, slot: u32, following: usize) -> bool {
         let table = &self.cells.table;
-        let first = chunk.first_slot + chunk.cells.len() as u32;
-        if first >= slot {
+        if telling.names.upto >= slot {
             return true;
         }
-        let all = (first..slot).map(|slot| table.name_bytes(slot)).sum::<usize>();
-        let fits = bytes_of(chunk, table) + all + following <= CHUNK_BYTES_MAX;
-        if !fits {
-            chunk.components.clear();
-        }
-        let mut left = CHUNK_BYTES_MAX.saturating_sub(bytes_of(chunk, table));
-        for slot in first..slot {
-            let bytes = table.name_bytes(slot);
-            if bytes > left {
+        let (mut wanted, mut all, mut end) = (Vec::new(), 0, telling.names.upto);
+        while end < slot && all <= CHUNK_BYTES_MAX {
+            if telling.names.wants(end, table) {
+                all += telling.names.bytes_of(end, table);
+                wanted.push(end);
+            } else if !telling.names.passes_by() {
                 break;
             }
-            left -= bytes;
-            chunk.cells.push(table.name(slot));
+            end += 1;
         }
+        let fits = end == slot && telling.bytes(table) + all + following <= CHUNK_BYTES_MAX;
+        if !fits {
+            telling.chunk.components.clear();
+        }
+        let mut left = CHUNK_BYTES_MAX.saturating_sub(telling.bytes(table));
+        for slot in wanted {
+            let bytes = telling.names.bytes_of(slot, table);
+            if bytes > left {
+                return fits;
+            }
+            left -= bytes;
+            telling.put_name(slot, table);
+        }
+        telling.names.upto = end;
         fits
     }
 }
 
-/// The most that the names and components in a chunk so far take.
-fn bytes_of(chunk: &FeedChunk, table: &CellTable) -> usize {
-    let named = chunk.first_slot..chunk.first_slot + chunk.cells.len() as u32;
-    named.map(|slot| table.name_bytes(slot)).sum::<usize>() + chunk.components.len() * COMPONENT_BYTES
+/// What a consumer is to be told.
+struct Telling<'a> {
+    chunk: FeedChunk,
+    names: Names<'a>,
+}
+
+/// Which names are in a chunk.
+struct Names<'a> {
+    /// What the consumer wants, if that is not all.
+    scope: Option<&'a mut Scope>,
+    /// The slots named, ascending.
+    slots: Vec<u32>,
+    /// Slots below are known to the consumer then, or not wanted.
+    upto: u32,
+    /// So many that are not wanted were passed by.
+    passed_by: u32,
+}
+
+impl Names<'_> {
+    fn wants(&mut self, slot: u32, table: &CellTable) -> bool {
+        self.scope.as_mut().is_none_or(|scope| scope.has(slot, table))
+    }
+
+    /// Passes one by that is not wanted, unless the chunk has done so often.
+    fn passes_by(&mut self) -> bool {
+        let may = self.passed_by < FEED_PASSED_BY_MAX;
+        self.passed_by += u32::from(may);
+        may
+    }
+
+    /// An upper bound of what a name takes; with its slot where not all are named.
+    fn bytes_of(&self, slot: u32, table: &CellTable) -> usize {
+        table.name_bytes(slot) + if self.scope.is_some() { SLOT_BYTES } else { 0 }
+    }
+}
+
+impl Telling<'_> {
+    /// The most that names and components so far take.
+    fn bytes(&self, table: &CellTable) -> usize {
+        let names = self.names.slots.iter().map(|&slot| self.names.bytes_of(slot, table)).sum::<usize>();
+        names + self.chunk.components.len() * COMPONENT_BYTES
+    }
+
+    fn put_name(&mut self, slot: u32, table: &CellTable) {
+        self.chunk.cells.push(table.name(slot));
+        self.names.slots.push(slot);
+        self.names.upto = slot + 1;
+    }
 }
 
 /// A chunk being filled.
 struct Filling<'a> {
     group: &'a Group,
-    chunk: FeedChunk,
+    telling: Telling<'a>,
     /// Components of entries that are in the chunk as a whole.
     complete: usize,
     bytes: usize,
@@ -284,7 +358,8 @@ struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    fn new(group: &'a Group, pull: &FeedPull) -> Filling<'a> {
+    fn new(group: &'a Group, pull: &FeedPull, scope: Option<&'a mut Scope>) -> Filling<'a> {
+        let first_slot = pull.slots_known.min(group.cells.table.len());
         let chunk = FeedChunk {
             start: group.start(),
             group: group.config.id,
@@ -292,27 +367,36 @@ impl<'a> Filling<'a> {
             upto: pull.cursor,
             walk: None,
             applied: group.applied,
-            first_slot: pull.slots_known.min(group.cells.table.len()),
+            first_slot,
             cells: Vec::new(),
             ..FeedChunk::default()
         };
         let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX);
-        Filling { group, chunk, complete: 0, bytes: 0, limit }
+        let names = Names { scope, slots: Vec::new(), upto: first_slot, passed_by: 0 };
+        Filling { group, telling: Telling { chunk, names }, complete: 0, bytes: 0, limit }
     }
 
-    /// Adds a component and the names it needs; false if there is no room.
+    /// For the same pull, with nothing in it.
+    fn anew(self, pull: &FeedPull) -> Filling<'a> {
+        Filling::new(self.group, pull, self.telling.names.scope)
+    }
+
+    /// Adds a component, if it is wanted, and the names it needs; false if there is no room.
     fn put(&mut self, component: Component) -> bool {
+        if !self.telling.names.wants(component.slot, &self.group.cells.table) {
+            return true;
+        }
         let fits = self.name_upto(component.slot + 1) && self.bytes + COMPONENT_BYTES <= self.limit;
         if fits {
             self.bytes += COMPONENT_BYTES;
-            self.chunk.components.push((component.slot, component.lane, component.value));
+            self.telling.chunk.components.push((component.slot, component.lane, component.value));
         }
         fits
     }
 
     /// Tries again with the largest limit if no entry is in the chunk yet, so that an entry larger than the limit gets through.
     fn put_beyond(&mut self, component: Component, base: u64) -> bool {
-        let stuck = self.chunk.upto.0 == base && self.complete == 0 && self.limit < CHUNK_BYTES_MAX;
+        let stuck = self.telling.chunk.upto.0 == base && self.complete == 0 && self.limit < CHUNK_BYTES_MAX;
         if stuck {
             self.limit = CHUNK_BYTES_MAX;
         }
@@ -321,15 +405,19 @@ impl<'a> Filling<'a> {
 
     /// Adds a cell with all its components, even beyond the limit if it is the first.
     fn put_cell(&mut self, slot: u32) -> bool {
+        if !self.telling.names.wants(slot, &self.group.cells.table) {
+            let names = &mut self.telling.names;
+            return if names.upto > slot { names.passes_by() } else { self.name_upto(slot + 1) };
+        }
         let components: Vec<_> = self.group.cells.of(slot).filter(|component| component.value > 0).collect();
-        let first = self.chunk.components.is_empty() && self.chunk.cells.is_empty();
+        let first = self.telling.chunk.components.is_empty() && self.telling.chunk.cells.is_empty();
         if first {
             self.limit = self.limit.max(2 * LARGEST_CELL_BYTES);
         }
         let fits = self.bytes + components.len() * COMPONENT_BYTES <= self.limit && self.name_upto(slot + 1);
         if fits {
             self.bytes += components.len() * COMPONENT_BYTES;
-            self.chunk.components.extend(components.iter().map(|c| (c.slot, c.lane, c.value)));
+            self.telling.chunk.components.extend(components.iter().map(|c| (c.slot, c.lane, c.value)));
         }
         fits
     }
@@ -339,61 +427,67 @@ impl<'a> Filling<'a> {
         let (group, mut number) = (self.group, from - IS_ROW);
         while number < group.series.len() {
             let component = group.cells.component(number);
+            if !self.telling.names.wants(component.slot, &group.cells.table) {
+                if !self.telling.names.passes_by() {
+                    break;
+                }
+                number += 1;
+                continue;
+            }
             let horizon = group.series.horizon_of(component.slot, &group.cells.table);
             if let Some((row, horizon)) = group.series.row(number).zip(horizon) {
                 let whole = part_of(row, horizon, &[Part::WHOLE]);
                 let bytes = ROW_BYTES + row_bytes(&whole);
-                let first = self.chunk.rows.is_empty() && self.chunk.components.is_empty();
+                let first = self.telling.chunk.rows.is_empty() && self.telling.chunk.components.is_empty();
                 if !first && self.bytes + bytes > self.limit || !self.name_upto(component.slot + 1) {
                     break;
                 }
                 self.bytes += bytes;
                 let pieces = whole.pieces(ROW_BUCKETS_MAX).map(|piece| (component.slot, component.lane, piece));
-                self.chunk.rows.extend(pieces);
+                self.telling.chunk.rows.extend(pieces);
             }
             number += 1;
         }
         IS_ROW + number
     }
 
-    /// Adds the names that the consumer misses below `slot`; false if there is no room.
+    /// Adds the names that the consumer misses below `slot`; false if there is no room, or many were passed by.
     fn name_upto(&mut self, slot: u32) -> bool {
         let table = &self.group.cells.table;
-        let mut next = self.chunk.first_slot + self.chunk.cells.len() as u32;
-        while next < slot {
-            let bytes = table.name_bytes(next);
-            if self.bytes + bytes > self.limit && !self.chunk.cells.is_empty() {
+        while self.telling.names.upto < slot {
+            let next = self.telling.names.upto;
+            if !self.telling.names.wants(next, table) {
+                if !self.telling.names.passes_by() {
+                    return false;
+                }
+                self.telling.names.upto += 1;
+                continue;
+            }
+            let bytes = self.telling.names.bytes_of(next, table);
+            if self.bytes + bytes > self.limit && !self.telling.chunk.cells.is_empty() {
                 return false;
             }
             self.bytes += bytes;
-            self.chunk.cells.push(self.name(next));
-            next += 1;
+            self.telling.put_name(next, table);
         }
         true
     }
 
-    fn name(&self, slot: u32) -> CellId {
-        self.group.cells.table.name(slot)
-    }
-
     /// All of the entries up to `index` is in the chunk.
     fn complete(&mut self, index: u64) {
-        self.complete = self.chunk.components.len();
-        self.chunk.upto = self.chunk.upto.max(LogIndex(index));
+        self.complete = self.telling.chunk.components.len();
+        self.telling.chunk.upto = self.telling.chunk.upto.max(LogIndex(index));
     }
 
+    /// Whether it would bring its consumer no further.
     fn is_empty(&self) -> bool {
-        self.complete == 0 && self.chunk.cells.is_empty()
+        let Telling { chunk, names } = &self.telling;
+        self.complete == 0 && chunk.upto == chunk.base && names.upto == chunk.first_slot
     }
 
-    /// The chunk without the components of an entry that did not fit as a whole.
-    fn finish_partial(mut self) -> FeedChunk {
-        self.chunk.components.truncate(self.complete);
-        self.chunk
-    }
-
-    fn finish_walk(self) -> FeedChunk {
-        self.chunk
+    /// Takes the components of an entry out that did not fit as a whole.
+    fn drop_incomplete(&mut self) {
+        self.telling.chunk.components.truncate(self.complete);
     }
 }
 

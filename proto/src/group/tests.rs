@@ -3,7 +3,9 @@
 
 use super::*;
 use crate::ids::{DcId, SessionId, Start};
+use crate::scope::Scope;
 use crate::time::WallMs;
+use crate::wire;
 use crdts::{CmRDT, GCounter};
 use proptest::prelude::*;
 
@@ -548,24 +550,44 @@ fn run(seed: u64, steps: usize) {
 /// A consumer of the feed.
 #[derive(Default)]
 struct Consumer {
+    /// What it wants, if not all.
+    scope: Option<Scope>,
     cursor: LogIndex,
     walk: Option<FeedWalk>,
-    names: Vec<CellId>,
+    /// Slots below are named, or not wanted.
+    named: u32,
+    names: BTreeMap<u32, CellId>,
     components: BTreeMap<(u32, u8), u64>,
 }
 
 impl Consumer {
     fn pull(&self, bytes_max: u32) -> FeedPull {
-        let slots_known = self.names.len() as u32;
-        FeedPull { group: id(), cursor: self.cursor, walk: self.walk, slots_known, bytes_max, rows_told: 0 }
+        FeedPull { group: id(), cursor: self.cursor, walk: self.walk, slots_known: self.named, bytes_max, rows_told: 0 }
     }
 
-    fn take(&mut self, chunk: FeedChunk) {
-        assert_eq!((chunk.base, chunk.first_slot), (self.cursor, self.names.len() as u32));
-        self.names.extend(chunk.cells);
+    fn follow(&mut self, group: &mut Group, bytes_max: u32) {
+        let pull = self.pull(bytes_max);
+        let Some(scope) = &mut self.scope else {
+            let chunk = group.tell(&pull);
+            let (slots, named) = (chunk.first_slot.., chunk.first_slot + chunk.cells.len() as u32);
+            return self.take(chunk, slots, named);
+        };
+        let told = group.tell_in(&pull, scope);
+        let message = FromGroup::FedIn(told.clone());
+        assert_eq!(wire::decode(&wire::encode(&message)), Ok(message));
+        assert!(told.slots.iter().all(|&slot| scope.has(slot, group.table())), "named, and not wanted");
+        assert!(told.chunk.components.iter().all(|&(slot, ..)| scope.has(slot, group.table())), "told, and not wanted");
+        self.take(told.chunk, told.slots, told.named);
+    }
+
+    fn take(&mut self, chunk: FeedChunk, slots: impl IntoIterator<Item = u32>, named: u32) {
+        assert_eq!((chunk.base, chunk.first_slot), (self.cursor, self.named));
+        assert!(self.cursor != chunk.upto || self.walk != chunk.walk || self.named < named, "it goes on");
+        self.names.extend(slots.into_iter().zip(chunk.cells));
+        self.named = named;
         (self.cursor, self.walk) = (chunk.upto, chunk.walk);
         for (slot, lane, value) in chunk.components {
-            assert!((slot as usize) < self.names.len(), "a component before its name");
+            assert!(self.names.contains_key(&slot), "a component before its name");
             let known = self.components.entry((slot, lane)).or_default();
             assert!(*known <= value, "a component went back");
             *known = value;
@@ -580,13 +602,18 @@ proptest! {
     }
 
     #[test]
-    fn a_feed_misses_nothing(seed: u64, bytes_max in 0u32..3_000, cells in 1u64..200) {
+    fn a_feed_misses_nothing_that_is_wanted_and_tells_nothing_else(
+        seed: u64, bytes_max in 0u32..3_000, cells in 1u64..200,
+        wanted in prop::option::of(prop::collection::vec((0usize..200, 0usize..200), 0..4)),
+    ) {
         let mut dice = Dice(seed);
         let mut group = started(0);
         if dice.roll(2) == 0 {
             group.tells_from_here();
         }
-        let mut consumer = Consumer::default();
+        let span = |&(from, before): &(usize, usize)| KeySpan { from: Some(name(from)), before: (before < 190).then(|| name(before)) };
+        let scope = wanted.as_ref().map(|wanted| Scope::new(wanted.iter().map(span).collect()));
+        let mut consumer = Consumer { scope: scope.clone(), ..Consumer::default() };
         let mut seqs = [0; 3];
         for _ in 0..60 {
             let first_new_slot = group.table().len();
@@ -602,20 +629,25 @@ proptest! {
             }
             apply_entry(&mut group, &GroupEntry { first_new_slot, new_cells, ..entry(cmds) });
             for _ in 0..dice.roll(4) {
-                consumer.take(group.tell(&consumer.pull(bytes_max)));
+                if group.has_feed(&consumer.pull(bytes_max)) {
+                    consumer.follow(&mut group, bytes_max);
+                }
             }
         }
         let mut pulls = 0;
         while group.has_feed(&consumer.pull(bytes_max)) {
-            consumer.take(group.tell(&consumer.pull(bytes_max)));
+            consumer.follow(&mut group, bytes_max);
             pulls += 1;
             prop_assert!(pulls < 5_000, "the feed makes no progress");
         }
-        let slots = 0..group.table().len();
-        let expected: BTreeMap<_, _> = slots.clone().flat_map(|slot| (0..LANES).map(move |lane| (slot, lane)))
+        let mut scope = scope;
+        let mut is_wanted = |slot: &u32| scope.as_mut().is_none_or(|scope| scope.has(*slot, group.table()));
+        let slots: Vec<u32> = (0..group.table().len()).filter(&mut is_wanted).collect();
+        let expected: BTreeMap<_, _> = slots.iter().flat_map(|slot| (0..LANES).map(move |lane| (*slot, lane)))
             .map(|(slot, lane)| ((slot, lane), group.component(slot, lane))).filter(|&(_, value)| value > 0).collect();
         prop_assert_eq!(&consumer.components, &expected);
-        prop_assert_eq!(consumer.names.len(), group.table().len() as usize);
+        let names: BTreeMap<u32, CellId> = slots.iter().map(|&slot| (slot, group.table().name(slot))).collect();
+        prop_assert_eq!((consumer.named, &consumer.names), (group.table().len(), &names));
         prop_assert_eq!(consumer.cursor, group.applied());
     }
 
@@ -638,6 +670,37 @@ proptest! {
             (0..20).for_each(|_| drop(apply(&mut loaded, oracle.command(&mut dice, &group))));
         }
     }
+}
+
+#[test]
+fn a_feed_passes_by_what_is_not_wanted_in_steps_and_comes_to_its_end() {
+    let mut group = started(0);
+    let count = 3 * FEED_PASSED_BY_MAX + 7;
+    let step = 8_000;
+    for first_new_slot in (0..count).step_by(step as usize) {
+        let new = first_new_slot..(first_new_slot + step).min(count);
+        let new_cells =
+            new.map(|key| CounterName::new("test", format!("{key:06}").as_bytes()).unwrap().total()).collect();
+        apply_entry(&mut group, &GroupEntry { first_new_slot, new_cells, ..entry(Vec::new()) });
+    }
+    apply_entry(&mut group, &entry(vec![batch(1, 0, 1, &[(3, 5), (count - 1, 7)])]));
+    let last = CounterName::new("test", format!("{:06}", count - 1).as_bytes()).unwrap();
+    let mut consumer = Consumer {
+        scope: Some(Scope::new(vec![KeySpan { from: Some(last.clone()), before: None }])),
+        ..Consumer::default()
+    };
+    let mut chunks = 0;
+    while group.has_feed(&consumer.pull(1_000)) {
+        let before = consumer.named;
+        consumer.follow(&mut group, 1_000);
+        assert!(consumer.named - before <= FEED_PASSED_BY_MAX + 1, "no more in one chunk");
+        chunks += 1;
+    }
+    assert_eq!((chunks, consumer.named), (4, count));
+    assert_eq!(
+        (consumer.names, consumer.components),
+        ([(count - 1, last.total())].into(), [((count - 1, 0), 7)].into())
+    );
 }
 
 #[test]

@@ -249,7 +249,7 @@ impl Milestones {
             && awaits.remove(&view)
         {
             if bites(Bug::PairAnswersAsOne) {
-                awaits.remove(&view.partner());
+                awaits.retain(|other| other.dc != view.dc);
             }
             *refused |= !shown_below;
         }

@@ -128,15 +128,15 @@ impl Pulses {
         lost && next.is_some()
     }
 
-    /// Nobody acknowledged what was said by this voice: the other one speaks, if it was heard since. True when it does.
+    /// Nobody acknowledged what was said by this voice: the next one speaks that was heard since, if there is one. True when it does.
     fn turn(&mut self, now: Time, config: &NodeConfig) -> bool {
-        let other = (usize::from(self.voice) + 1) % SEATS;
-        let heard = self.up[other].is_some_and(|heard| now - heard <= config.repeat_first);
-        let turns = heard && now - self.turned_at >= config.repeat_first;
-        if turns {
-            (self.voice, self.turned_at) = (other as u8, now);
+        let others = (1..SEATS).map(|ahead| (usize::from(self.voice) + ahead) % SEATS);
+        let heard = |&seat: &usize| self.up[seat].is_some_and(|heard| now - heard <= config.repeat_first);
+        let next = others.filter(|_| now - self.turned_at >= config.repeat_first).find(heard);
+        if let Some(next) = next {
+            (self.voice, self.turned_at) = (next as u8, now);
         }
-        turns
+        next.is_some()
     }
 
     /// The guard's state changed: look at it now.
@@ -423,5 +423,37 @@ fn count(body: &OfferBody) -> u64 {
     match body {
         OfferBody::Items(items) => items.len() as u64,
         OfferBody::Block { count, .. } => *count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{DcId, GroupId};
+
+    /// Whom it turns to, time after time, while nobody acknowledges anything.
+    fn turns(seats: &[usize], times: usize) -> Vec<u8> {
+        let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
+        let config = NodeConfig::new(group, 1);
+        let (mut pulses, mut now) = (Pulses::new(0), Time(0));
+        let mut up = [None; SEATS];
+        seats.iter().for_each(|&seat| up[seat] = Some(now));
+        pulses.set_up(up);
+        let mut voices = Vec::new();
+        for _ in 0..times {
+            now = now + config.repeat_first;
+            seats.iter().for_each(|&seat| pulses.on_heard(now, seat as u8));
+            pulses.turn(now, &config);
+            voices.push(pulses.voice);
+        }
+        voices
+    }
+
+    #[test]
+    fn the_voice_turns_to_the_next_that_was_heard_and_around() {
+        assert_eq!(turns(&[0], 3), [0, 0, 0]);
+        assert_eq!(turns(&[0, 1], 4), [1, 0, 1, 0], "of a pair it comes back");
+        assert_eq!(turns(&[0, 2, 3], 5), [2, 3, 0, 2, 3], "one that is down is left out");
+        assert_eq!(turns(&[7], 2), [7, 7]);
     }
 }

@@ -311,6 +311,7 @@ impl World {
             }
             FromGroup::Detail(detail) => self.propose(LedgerCmd::Detail(detail)),
             FromGroup::Feed(chunk) => self.on_feed(chunk),
+            FromGroup::FedIn(_) => unreachable!("it wants all counters"),
             FromGroup::Resigned { .. } => unreachable!("who is alone leads always"),
             FromGroup::Audited(audited) => self.on_audited(&audited),
         }

@@ -9,11 +9,28 @@ const WITH_PAIRS_PER_10K: u32 = 3_000;
 /// Of 10,000 data centres of such a run, so many beside the one that has two in any case.
 const PAIRED_PER_10K: u32 = 3_000;
 
+/// Of 10,000 data centres with two in a run whose views are cut, so many have more, up to so many.
+const SPLIT_PER_10K: u32 = 7_000;
+const FURTHER_MAX: u64 = 3;
+
 /// Data centres with a second aggregator, ascending.
 pub fn drawn(rng: &mut Rng, dcs: usize) -> Vec<usize> {
     let (with, one) = (rng.per_10k(WITH_PAIRS_PER_10K), rng.below(dcs as u64) as usize);
     let paired: Vec<usize> = (0..dcs).filter(|&dc| rng.per_10k(PAIRED_PER_10K) || dc == one).collect();
     if with { paired } else { Vec::new() }
+}
+
+/// Further aggregators of data centres with two, where views are cut: each holds some of the shards then.
+pub fn further(rng: &mut Rng, paired: &[usize]) -> Vec<usize> {
+    let mut further = Vec::new();
+    for &dc in paired {
+        if !rng.per_10k(SPLIT_PER_10K) {
+            continue;
+        }
+        let count = rng.between(1, FURTHER_MAX) as usize;
+        further.extend(std::iter::repeat_n(dc, count));
+    }
+    further
 }
 
 /// What happens to the aggregators of pairs, beside what happens to any.

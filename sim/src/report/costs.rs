@@ -118,14 +118,14 @@ impl Parcel {
             FromGroup::Hello(_) | FromGroup::Resigned { .. } | FromGroup::Audited(_) => Kind::Settings,
             FromGroup::Report(_) | FromGroup::Returned(_) => Kind::Reports,
             FromGroup::Offer(_) | FromGroup::Detail(_) => Kind::Offers,
-            FromGroup::Feed(_) => Kind::Feed,
+            FromGroup::Feed(_) | FromGroup::FedIn(_) => Kind::Feed,
         };
         Parcel::one(kind, wire::encode(msg).len())
     }
 
     pub fn for_group(msg: &ForGroup) -> Parcel {
         let kind = match msg {
-            ForGroup::Feed(_) => Kind::Feed,
+            ForGroup::Feed(_) | ForGroup::FeedIn(_) => Kind::Feed,
             ForGroup::Ledger(ToGroup::Account(_) | ToGroup::Opened(_) | ToGroup::Begun { .. }) => Kind::Accounts,
             ForGroup::Ledger(ToGroup::Placed(_)) => Kind::Placements,
             ForGroup::Ledger(_) | ForGroup::Again | ForGroup::Lost { .. } | ForGroup::Audit(_) => Kind::Settings,
@@ -144,6 +144,7 @@ impl Parcel {
                 return Parcel::one(Kind::Deltas, bytes);
             }
             PeerMsg::Recall(_) => return Parcel::one(Kind::Recalls, bytes),
+            PeerMsg::Reading { .. } => return Parcel::one(Kind::Settings, bytes),
             PeerMsg::Propose(cmds) => cmds,
         };
         let mut parts: Vec<(Kind, u64)> = Vec::new();

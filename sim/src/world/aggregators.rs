@@ -9,7 +9,8 @@ use crate::raft::Cmds;
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
+use tidemark_proto::aggregator::{self, AggregatorConfig, AggregatorCore, Input, Output};
+use tidemark_proto::asking::Asking;
 use tidemark_proto::ids::{AggregatorId, CounterName, LogIndex};
 use tidemark_proto::ledger::{Changes, Ledger};
 use tidemark_proto::limits::AGGREGATORS_MAX;
@@ -42,6 +43,8 @@ pub struct AggregatorProc {
     doom: Option<(u64, Span)>,
     /// The second of a pair tells what the first would.
     pub spoke: bool,
+    /// What it asks others of its data centre.
+    pub asking: Asking,
 }
 
 impl AggregatorProc {
@@ -89,6 +92,7 @@ impl World {
             timer: Timer::default(),
             doom: None,
             spoke: false,
+            asking: Asking::default(),
         });
         self.start_aggregator(dc);
     }
@@ -117,7 +121,7 @@ impl World {
         let applied = process.applied;
         let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
         config.paired = self.is_paired(dc);
-        config.ranges = self.ranges();
+        (config.ranges, config.seats) = (self.ranges(), self.seats());
         if let Some(edges) = self.plan.edges {
             (config.graph_step, config.graph_interval) = (edges.step, edges.interval);
         }
@@ -134,7 +138,9 @@ impl World {
             Err(error) => return self.audit.findings.found("recovery", format!("aggregator {dc}: {error}")),
         }
         self.joins.read_layout(dc, self.home_of(dc), &self.plan);
-        self.audit.views.restarted(dc);
+        let audit = &mut self.audit;
+        [&mut audit.views, &mut audit.asked, &mut audit.notified].into_iter().for_each(|views| views.restarted(dc));
+        self.aggregators[dc].asking = Asking::default();
         self.audit_replica_claims(dc);
         // As its host does at once.
         self.aggregator_input(dc, Input::Clock(self.wall(dc)));
@@ -197,7 +203,12 @@ impl World {
                 let span = self.span(self.plan.sync.0.0, 4 * self.plan.sync.1.0);
                 self.after(span, Event::AggregatorPersisted { dc, boot, shard });
             }
-            Output::Notify(_) => self.coverage.saw("notification"),
+            Output::Notify(told) => {
+                self.coverage.saw("notification");
+                if let aggregator::Event::Total { counter, reading } = told {
+                    self.audit_notified(dc, &counter, &reading);
+                }
+            }
             Output::Audited(_) => {}
         }
     }
@@ -215,7 +226,9 @@ impl World {
                 Some(message) => ForGroup::Ledger(message),
                 None => return,
             },
-            ForGroup::Feed(_) | ForGroup::Again | ForGroup::Lost { .. } | ForGroup::Audit(_) => msg,
+            ForGroup::Feed(_) | ForGroup::FeedIn(_) | ForGroup::Again | ForGroup::Lost { .. } | ForGroup::Audit(_) => {
+                msg
+            }
         };
         let seat = usize::from(self.id_of(dc).seat);
         let Link { up: true, number: link, node, .. } = self.links.groups[at][seat] else { return };

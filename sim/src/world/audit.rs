@@ -24,6 +24,9 @@ pub struct Audit {
     pub positions: Positions,
     pub awards: award::Awards,
     pub views: Views,
+    /// What was asked of others of the data centre, and what subscribers were told.
+    pub asked: Views,
+    pub notified: Views,
     pub definitions: Definitions,
     pub claims: Claims,
     pub sizes: Sizes,
@@ -46,6 +49,8 @@ impl Audit {
             oracle,
             rights: Rights::new(groups, counters),
             views: Views::new(views, counters),
+            asked: Views::new(views, counters),
+            notified: Views::new(views, counters),
             findings: Findings::default(),
             definitions: Definitions::default(),
             claims: Claims::default(),
@@ -420,6 +425,10 @@ impl World {
             if state.is_none() && counter != cold {
                 continue;
             }
+            if !self.holds(dc, counter) {
+                self.audit_asked(dc, counter);
+            }
+            let state = self.reference.counter(&self.names[counter]);
             let (next, epoch) = (state.and_then(|state| state.next_armed()), state.map(|state| state.epoch()));
             let Some(core) = self.aggregators[dc].core() else { return };
             let mut reading = core.read(&self.names[counter], &self.aggregators[dc].ledger);
@@ -473,7 +482,7 @@ impl World {
         };
         let placed = |at: usize| self.group_account(at, counter).is_none_or(|a| !liveness::group_waits(&a));
         ledger
-            && (0..self.aggregators.len()).all(shows)
+            && (0..self.aggregators.len()).filter(|&at| self.holds(at, counter)).all(shows)
             && (0..self.groups.len()).all(placed)
             && self.replicas_at_rest()
             && self.rows_at_rest(counter)
@@ -526,9 +535,11 @@ impl World {
             let process = &self.aggregators[dc];
             let reading =
                 process.core().map(|core| core.read(&self.names[counter], &process.ledger)).unwrap_or_default();
-            let findings = &mut self.audit.findings;
-            convergence::at_end(findings, dc, id, (reading.up, reading.pending), total, surplus);
-            convergence::down_at_end(findings, dc, id, reading.down, down);
+            let (is_held, findings) = (self.holds(dc, counter), &mut self.audit.findings);
+            if is_held {
+                convergence::at_end(findings, dc, id, (reading.up, reading.pending), total, surplus);
+                convergence::down_at_end(findings, dc, id, reading.down, down);
+            }
             let same = process.applied != self.reference_index
                 || process.ledger.counter(&self.names[counter]) == self.reference.counter(&self.names[counter]);
             findings.check("replicas", same, || format!("ledger {dc} differs from the log in counter {counter}"));

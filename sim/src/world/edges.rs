@@ -260,7 +260,11 @@ impl World {
             horizon
         });
         let shown = self.shown_of(dc, view, counter, horizon.as_ref());
-        let logged = self.logged_of(self.audit.edges.last().ancestors(counter), horizon.as_ref());
+        // Of each shard who holds it has the share.
+        let ancestors =
+            members(self.audit.edges.last().ancestors(counter)).filter(|&ancestor| self.holds(dc, ancestor));
+        let ancestors = ancestors.fold(0, |set, ancestor| set | 1 << ancestor);
+        let logged = self.logged_of(ancestors, horizon.as_ref());
         let should = (&progress, self.audit.edges.changes().len() as u64, view.len());
         totals::at_end(findings, dc, counter, should, &shown, &logged);
         Some(shown.buckets_len() as u64)

@@ -47,14 +47,19 @@ impl World {
         }
     }
 
-    /// Of a pair whichever runs is asked.
+    /// Of a pair whichever runs is asked, of more all of them.
     pub(super) fn on_image(&mut self, dc: usize) {
-        let running = self.aggregators_of(dc).into_iter().find(|&at| self.aggregators[at].is_up());
-        let Some(at) = running.filter(|_| !self.faults_over) else { return };
-        let ledger = self.aggregators[at].ledger.clone();
-        self.coverage.saw_times("image of the second of a pair", u64::from(self.id_of(at).is_second()));
-        if let Some(view) = self.view_image(at) {
-            self.images.push(Image { ledger, view });
+        if self.faults_over {
+            return;
+        }
+        let is_split = self.seats().are_split(DcId(dc as u16));
+        let running = self.aggregators_of(dc).into_iter().filter(|&at| self.aggregators[at].is_up());
+        for at in running.take(if is_split { usize::MAX } else { 1 }).collect::<Vec<_>>() {
+            let ledger = self.aggregators[at].ledger.clone();
+            self.coverage.saw_times("image of the second of a pair", u64::from(!is_split && self.id_of(at).seat == 1));
+            if let Some(view) = self.view_image(at) {
+                self.images.push(Image { ledger, view });
+            }
         }
     }
 

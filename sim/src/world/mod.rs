@@ -1,6 +1,7 @@
 //! One run: processes, links and disks of a plan on virtual time, driven by the event queue.
 
 mod aggregators;
+mod asked;
 mod audit;
 mod claims;
 mod clients;

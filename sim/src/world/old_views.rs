@@ -32,6 +32,13 @@ impl OldViews {
     }
 }
 
+impl OldViews {
+    /// Whether there is a copy in the run.
+    pub fn are_any(&self) -> bool {
+        !self.copies.is_empty()
+    }
+}
+
 impl World {
     /// Somebody copies a view's disk.
     pub(super) fn copy_view(&mut self, at: usize, after: &[Span], index: usize) {

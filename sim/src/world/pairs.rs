@@ -1,5 +1,5 @@
-//! Data centres with two aggregators. Each aggregator has a place of its own in the network and in the ledger's log: those of the first
-//! ones are the data centres' numbers, the second ones' follow.
+//! Data centres with several aggregators. Each has a place of its own in the network and in the ledger's log: those of the first ones are
+//! the data centres' numbers, those of the second and further ones follow. Of more than two each holds some shards.
 
 use super::aggregators::SEATS;
 use super::{Event, World};
@@ -9,6 +9,7 @@ use std::rc::Rc;
 use tidemark_proto::aggregator::Input;
 use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::msg::{FromGroup, LedgerCmd, MilestoneSpec};
+use tidemark_proto::shards::Seats;
 use tidemark_proto::time::Span;
 
 /// An operator who could not set a view aside tries again.
@@ -29,14 +30,29 @@ impl World {
     }
 
     pub(super) fn id_of(&self, at: usize) -> AggregatorId {
-        let dc = DcId(self.home_of(at) as u16);
-        AggregatorId { dc, seat: u8::from(at >= self.plan.sites.len()) }
+        let (dc, dcs) = (self.home_of(at), self.plan.sites.len());
+        let before = self.plan.pairs[..at.saturating_sub(dcs)].iter().filter(|&&other| other == dc).count();
+        let seat = if at < dcs { 0 } else { 1 + before as u8 };
+        AggregatorId { dc: DcId(dc as u16), seat }
+    }
+
+    /// How many aggregators each data centre has.
+    pub(super) fn seats(&self) -> Seats {
+        let of = |dc| 1 + self.plan.pairs.iter().filter(|&&other| other == dc).count() as u8;
+        Seats::new((0..self.plan.sites.len()).map(of).collect())
+    }
+
+    /// Whether an aggregator holds a counter.
+    pub(super) fn holds(&self, at: usize, counter: usize) -> bool {
+        let shard = self.ranges().find(&self.names[counter]);
+        self.seats().holds(self.id_of(at), shard)
     }
 
     /// The aggregator of a data centre with this seat, if there is one.
     pub(super) fn at_seat(&self, dc: usize, seat: usize) -> Option<usize> {
-        let pair = || self.plan.pairs.iter().position(|&paired| paired == dc);
-        if seat == 0 { Some(dc) } else { pair().map(|pair| self.plan.sites.len() + pair) }
+        let Some(further) = seat.checked_sub(1) else { return Some(dc) };
+        let mut others = self.plan.pairs.iter().enumerate().filter(|&(_, &of)| of == dc);
+        others.nth(further).map(|(other, _)| self.plan.sites.len() + other)
     }
 
     pub(super) fn at_of(&self, id: AggregatorId) -> Option<usize> {
@@ -110,7 +126,9 @@ impl World {
         if self.reference.view_start(view).is_none() {
             return self.arm_without(index);
         }
-        let Some(partner) = self.at_of(view.partner()) else { return };
+        let others = self.aggregators_of(self.home_of(at)).into_iter().filter(|&other| other != at);
+        let (up, down): (Vec<usize>, Vec<usize>) = others.partition(|&other| self.aggregators[other].is_up());
+        let Some(&partner) = up.first().or(down.first()) else { return };
         let process = &self.aggregators[partner];
         let cmd = process.core().and_then(|core| core.setting_aside(view, &process.ledger).ok());
         if let Some(cmd) = cmd {

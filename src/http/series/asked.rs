@@ -6,7 +6,7 @@ use crate::names::key_bytes;
 use crate::series::seconds;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::query::{Asked, KeyRange, SeriesQuery, WindowQuery};
+use tidemark_proto::query::{self, Asked, KeyRange, SeriesQuery, WindowQuery};
 use tidemark_proto::series::Window;
 use tidemark_proto::series::calendar::{Anchor, Zone};
 
@@ -81,6 +81,24 @@ impl Of {
         match self {
             Of::Direct => "",
             Of::Total => "&of=total",
+        }
+    }
+}
+
+impl From<Of> for query::Of {
+    fn from(of: Of) -> query::Of {
+        match of {
+            Of::Direct => query::Of::Direct,
+            Of::Total => query::Of::Total,
+        }
+    }
+}
+
+impl From<query::Of> for Of {
+    fn from(of: query::Of) -> Of {
+        match of {
+            query::Of::Direct => Of::Direct,
+            query::Of::Total => Of::Total,
         }
     }
 }

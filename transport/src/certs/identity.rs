@@ -12,8 +12,8 @@ pub const DC_BYTES_MAX: usize = 32;
 /// Longest name of a process, in bytes.
 pub const NAME_BYTES_MAX: usize = 48;
 
-/// The name of the second aggregator of a data centre; the first has any other.
-pub const SECOND_AGGREGATOR: &str = "second";
+/// The names of a data centre's aggregators but the first, in the order of their seats; the first has any other.
+pub const FURTHER_AGGREGATORS: [&str; 7] = ["second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"];
 
 const SCHEME: &str = "tidemark://";
 const DNS_SUFFIX: &str = "tidemark";
@@ -171,9 +171,11 @@ impl Identity {
         &self.name
     }
 
-    /// Which of its data centre's aggregators it is: 0, or 1 by the name [`SECOND_AGGREGATOR`].
+    /// Which of its data centre's aggregators it is: 1 and so on by the names [`FURTHER_AGGREGATORS`], by any other name 0. Whoever is
+    /// no aggregator has 0.
     pub fn seat(&self) -> u8 {
-        u8::from(self.role == Role::Aggregator && self.name == SECOND_AGGREGATOR)
+        let further = FURTHER_AGGREGATORS.iter().position(|name| self.role == Role::Aggregator && self.name == *name);
+        further.map_or(0, |further| further as u8 + 1)
     }
 
     /// The first 8 bytes of the SHA-256 of the identity as text: the same for every certificate of the same process.
@@ -296,6 +298,18 @@ mod tests {
         let identity = Identity::new("demo", "usa-0", Role::Aggregator, "a1").unwrap();
         assert_eq!(identity.to_string(), "tidemark://demo/usa-0/aggregator/a1");
         assert_eq!(identity.to_string().parse::<Identity>().unwrap(), identity);
+    }
+
+    #[test]
+    fn the_seat_of_an_aggregator_is_in_its_name() {
+        let seat = |role, name: &str| Identity::new("demo", "usa-0", role, name).unwrap().seat();
+        for (further, name) in FURTHER_AGGREGATORS.iter().enumerate() {
+            assert_eq!(usize::from(seat(Role::Aggregator, name)), further + 1, "{name}");
+            assert_eq!(seat(Role::Node, name), 0, "{name}");
+        }
+        for first in ["0", "first", "1", "ninth"] {
+            assert_eq!(seat(Role::Aggregator, first), 0, "{first}");
+        }
     }
 
     #[test]

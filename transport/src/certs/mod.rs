@@ -12,7 +12,7 @@ pub use authority::{CA_DAYS, CLOCK_SKEW_SECONDS, ClusterCa, IssueError, Validity
 pub use credentials::{Credentials, SIGNATURE_BYTES, SIGNATURE_CONTEXT};
 pub use files::FileError;
 pub use identity::{
-    CLUSTER_BYTES_MAX, DC_BYTES_MAX, Identity, IdentityError, NAME_BYTES_MAX, NameError, PeerName, Role,
-    SECOND_AGGREGATOR,
+    CLUSTER_BYTES_MAX, DC_BYTES_MAX, FURTHER_AGGREGATORS, Identity, IdentityError, NAME_BYTES_MAX, NameError, PeerName,
+    Role,
 };
 pub use trust::{CertificateRefusal, TrustAnchor, TrustError, VerifyError};

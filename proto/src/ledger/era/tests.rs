@@ -132,7 +132,7 @@ fn rights_that_were_outstanding_stand_in_later_certificates() {
 #[test]
 fn views_register_anew_whatever_their_starts_were() {
     let mut stage = Stage::new();
-    let second = AggregatorId::from(DcId(0)).partner();
+    let second = AggregatorId { dc: DcId(0), seat: 1 };
     stage.apply(LedgerCmd::ViewStart { view: second, start: 9 });
     let mut next = restored(vec![stage.0], &view(1, 3), OpenMilestones::Rearm);
     assert_eq!(next.0.view_start(second), None);

@@ -134,7 +134,7 @@ fn nothing_of_a_forgotten_data_centre_is_heard_or_registered_again() {
 #[test]
 fn both_views_of_a_pair_go_with_their_data_centre_and_one_that_was_set_aside_does_not_come_back() {
     let mut stage = Stage::new();
-    let (first, second) = (AggregatorId::from(DcId(1)), AggregatorId::from(DcId(1)).partner());
+    let (first, second) = (AggregatorId::from(DcId(1)), AggregatorId { dc: DcId(1), seat: 1 });
     for view in [first, second] {
         stage.apply(LedgerCmd::ViewStart { view, start: 5 });
     }
@@ -164,7 +164,7 @@ fn both_views_of_a_pair_go_with_their_data_centre_and_one_that_was_set_aside_doe
 #[test]
 fn the_last_data_centre_with_views_stays_also_when_it_has_a_pair() {
     let mut stage = Stage::new();
-    stage.apply(LedgerCmd::ViewStart { view: AggregatorId::from(DcId(0)).partner(), start: 5 });
+    stage.apply(LedgerCmd::ViewStart { view: AggregatorId { dc: DcId(0), seat: 1 }, start: 5 });
     stage.forget(1);
     assert_eq!(stage.0.views().len(), 2);
     assert_eq!(stage.0.forgetting(DcId(0), true), Err(ForgetError::Last(DcId(0))));

@@ -1,0 +1,558 @@
+//! Reads of what others of the data centre hold, and answers to theirs. Each question is a channel of the connection between the two.
+
+use crate::handle::Aggregator;
+use crate::host::SharedCore;
+use crate::ledger::SharedLedger;
+use crate::mesh::Mesh;
+use futures_util::future::join_all;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tidemark_proto::asking::{About, Answer, Asking, Question, Reply, Stands, Taken};
+use tidemark_proto::ids::{AggregatorId, CounterName, LogIndex};
+use tidemark_proto::ledger::Ledger;
+use tidemark_proto::limits::MESSAGE_BYTES_MAX;
+use tidemark_proto::msg::Reading;
+use tidemark_proto::query::{
+    GatherError, Gathered, Gathering, Inquiry, KeyRange, Of, Page, QueryError, SHARD_ASK_COUNTERS_MAX, ShardAnswer,
+    ShardAsk, Wanted, gather, readings,
+};
+use tidemark_proto::shards::{Seats, ShardId};
+use tidemark_proto::time::Time;
+use tidemark_proto::view::View;
+use tidemark_proto::wire::{self, channel};
+use tidemark_transport::{Channel, Clock, Connection};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Questions of others that are answered at a time. More wait.
+pub const ANSWERS_MAX: usize = 256;
+/// A question that is not answered after this is given up by who answers.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// How long it is tried to have counters read that others hold; then the read is refused.
+pub const HELD_PATIENCE: Duration = Duration::from_secs(2);
+/// The same where a process has to look about for its answer: an audit waits for groups, and the first page puts all names in order.
+const LOOK_PATIENCE: Duration = Duration::from_secs(15);
+/// Between two tries.
+const HELD_AGAIN: Duration = Duration::from_millis(20);
+/// So often counters are gathered because those that are asked have dropped buckets meanwhile; then the read is refused.
+const GATHERED_MAX: usize = 3;
+
+/// Why what others hold is not read. Names the slot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeldError {
+    #[error("slot {shard} is held by {holders}, of which none answers at present")]
+    NotServing { shard: u16, holders: String },
+    #[error("this view has not been heard of by the ledger since it started")]
+    NotShown,
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Why counters are not gathered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GatheringError {
+    #[error(transparent)]
+    Held(#[from] HeldError),
+    #[error(transparent)]
+    Query(#[from] QueryError),
+}
+
+/// What only the process around an aggregator can say.
+pub trait HeldService: Send + Sync {
+    /// The next counters of a range, as far as they are held here; `None` where nobody is here any more who knows.
+    fn scan<'a>(
+        &'a self,
+        of: Of,
+        keys: &'a KeyRange,
+        most: u32,
+    ) -> Pin<Box<dyn Future<Output = Option<Page>> + Send + 'a>>;
+
+    /// Says something of a counter in its own words; an error is for people.
+    fn about<'a>(
+        &'a self,
+        what: About,
+        counter: &'a CounterName,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
+}
+
+/// One aggregator among those of its data centre.
+#[derive(Clone)]
+pub(crate) struct Held {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    own: AggregatorId,
+    seats: Seats,
+    core: SharedCore,
+    ledger: SharedLedger,
+    clock: Clock,
+    asking: Mutex<Asking>,
+    service: OnceLock<Arc<dyn HeldService>>,
+    answers: Semaphore,
+}
+
+impl Held {
+    pub fn new(own: AggregatorId, seats: Seats, core: SharedCore, ledger: SharedLedger, clock: Clock) -> Held {
+        let (asking, service, answers) = (Mutex::default(), OnceLock::new(), Semaphore::new(ANSWERS_MAX));
+        Held { inner: Arc::new(Inner { own, seats, core, ledger, clock, asking, service, answers }) }
+    }
+
+    pub fn set_service(&self, service: Arc<dyn HeldService>) {
+        let _ = self.inner.service.set(service);
+    }
+
+    fn asking(&self) -> MutexGuard<'_, Asking> {
+        self.inner.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Time {
+        Time(self.inner.clock.elapsed().as_micros() as u64)
+    }
+
+    // ---- answers ----
+
+    /// Answers one question of another aggregator of the data centre.
+    pub async fn serve(self, from: AggregatorId, channel: Channel) {
+        let Ok(_permit) = self.inner.answers.acquire().await else { return };
+        match timeout(ANSWER_MAX, self.answer_one(channel)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(reason)) => tracing::debug!(%from, %reason, "question not answered"),
+            Err(_) => tracing::debug!(%from, "question not answered in time"),
+        }
+    }
+
+    async fn answer_one(&self, channel: Channel) -> Result<(), String> {
+        let Channel { mut reader, mut writer } = channel;
+        let question = reader.next().await.map_err(|error| error.to_string())?.ok_or("nothing was asked")?;
+        let question: Question = wire::decode(&question).map_err(|error| error.to_string())?;
+        let Reply { start, stands, answer } = self.reply(question).await;
+        let mut reply = wire::encode(&Reply { start, stands, answer });
+        if reply.len() > MESSAGE_BYTES_MAX {
+            let refused = Answer::Refused(format!("an answer of {} bytes: ask for less", reply.len()));
+            reply = wire::encode(&Reply { start, stands: None, answer: refused });
+        }
+        writer.feed_bytes(reply.into()).await.map_err(|error| error.to_string())?;
+        writer.finish().await.map_err(|error| error.to_string())
+    }
+
+    async fn reply(&self, question: Question) -> Reply {
+        let shards = question.shards(self.inner.core.lock().view().ranges());
+        match question {
+            Question::Held(ShardAsk::Readings { counters }) => self
+                .look(&shards, |view, ledger| Answer::Held(ShardAnswer::Readings(readings(view, ledger, &counters)))),
+            Question::Held(ShardAsk::Counts(ask)) => {
+                self.look(&shards, |view, ledger| Answer::Held(ShardAnswer::Counts(gather(view, ledger, &ask))))
+            }
+            // How far it had come before is what these answers have at least.
+            Question::Held(ShardAsk::Scan { of, keys, most, .. }) => {
+                let nobody = Answer::Held(ShardAnswer::NotShown);
+                let (reply, service) = self.before(&shards, nobody);
+                let Some(service) = service else { return reply };
+                match service.scan(of, &keys, most).await {
+                    Some(page) => Reply { answer: Answer::Held(ShardAnswer::Page(page)), ..reply },
+                    None => reply,
+                }
+            }
+            Question::About { what, counter } => {
+                let nobody = Answer::Refused("nobody here says anything of it".to_owned());
+                let (reply, service) = self.before(&shards, nobody);
+                let Some(service) = service else { return reply };
+                let said = service.about(what, &counter).await;
+                Reply { answer: said.map_or_else(Answer::Refused, Answer::About), ..reply }
+            }
+        }
+    }
+
+    /// Where all of it is held and shown here, who answers; and what is answered if nobody does.
+    fn before(&self, shards: &BTreeSet<ShardId>, nobody: Answer) -> (Reply, Option<&Arc<dyn HeldService>>) {
+        let reply = self.look(shards, |_, _| nobody);
+        let service = self.inner.service.get().filter(|_| reply.stands.is_some());
+        (reply, service)
+    }
+
+    /// Looks at what is held here, with how far it has come, at one instant.
+    fn look(&self, shards: &BTreeSet<ShardId>, look: impl FnOnce(&View, &Ledger) -> Answer) -> Reply {
+        let ledger = self.inner.ledger.lock();
+        let core = self.inner.core.lock();
+        let without = |answer| Reply { start: core.start(), stands: None, answer: Answer::Held(answer) };
+        let count = core.view().shards().len();
+        let is_held = |shard: &ShardId| usize::from(shard.0) < count && core.holds(*shard);
+        if !shards.iter().all(is_held) {
+            return without(ShardAnswer::NotHeld);
+        }
+        if !core.view().is_registered(&ledger) {
+            return without(ShardAnswer::NotShown);
+        }
+        let now = self.now();
+        let stands = Stands::of(shards.iter().map(|&shard| (shard, core.stand(now, shard, &ledger))));
+        Reply { start: core.start(), stands: Some(stands), answer: look(core.view(), &ledger) }
+    }
+
+    // ---- questions ----
+
+    /// Whom to ask about each of some shards, unless it was just asked in vain.
+    fn chosen(
+        &self,
+        mesh: &Mesh,
+        shards: impl Iterator<Item = ShardId>,
+        in_vain: &BTreeSet<AggregatorId>,
+    ) -> Result<BTreeMap<AggregatorId, BTreeSet<ShardId>>, ShardId> {
+        let Inner { own, seats, .. } = &*self.inner;
+        let (asking, mut chosen) = (self.asking(), BTreeMap::<AggregatorId, BTreeSet<ShardId>>::new());
+        for shard in shards {
+            let may_answer = |holder| !in_vain.contains(&holder) && mesh.connection(holder).is_some();
+            let holder = asking.choose(seats, own.dc, shard, may_answer).ok_or(shard)?;
+            chosen.entry(holder).or_default().insert(shard);
+        }
+        Ok(chosen)
+    }
+
+    /// Asks who holds them about some shards, until all have answered. `begin` begins to ask one about those that it holds.
+    async fn ask<D: Dialogue>(
+        &self,
+        mesh: &Mesh,
+        shards: BTreeSet<ShardId>,
+        terms: Terms,
+        begin: impl Fn(&BTreeSet<ShardId>) -> D,
+    ) -> Result<Vec<D>, HeldError> {
+        let deadline = Instant::now() + terms.patience;
+        let (mut left, mut in_vain, mut all) = (shards, BTreeSet::new(), Vec::new());
+        while let Some(&first) = left.first() {
+            let chosen = match self.chosen(mesh, left.iter().copied(), &in_vain) {
+                Ok(chosen) => chosen,
+                Err(shard) if Instant::now() >= deadline => return Err(self.nobody(mesh, shard)),
+                Err(_) => {
+                    in_vain.clear();
+                    sleep(HELD_AGAIN).await;
+                    continue;
+                }
+            };
+            let asked =
+                chosen.iter().map(|(&holder, shards)| self.ask_one(mesh, (holder, shards), terms, begin(shards)));
+            for ((holder, shards), told) in chosen.iter().zip(join_all(asked).await) {
+                match told {
+                    Ok(told) => {
+                        all.push(told);
+                        left.retain(|shard| !shards.contains(shard));
+                    }
+                    Err(AskError::Refused(reason)) => return Err(HeldError::Refused(reason)),
+                    Err(AskError::InVain(reason)) => {
+                        tracing::debug!(%holder, %reason, "a holder does not answer");
+                        in_vain.insert(*holder);
+                    }
+                }
+            }
+            if !left.is_empty() && Instant::now() >= deadline {
+                return Err(self.nobody(mesh, first));
+            }
+        }
+        Ok(all)
+    }
+
+    async fn ask_one<D: Dialogue>(
+        &self,
+        mesh: &Mesh,
+        (holder, shards): (AggregatorId, &BTreeSet<ShardId>),
+        terms: Terms,
+        mut dialogue: D,
+    ) -> Result<D, AskError> {
+        let in_vain = |reason: &str| AskError::InVain(reason.to_owned());
+        while let Some(question) = dialogue.next() {
+            let connection = mesh.connection(holder).ok_or_else(|| in_vain("it is not connected"))?;
+            let asked = timeout(terms.patience, ask_on(&connection, &question)).await;
+            let reply = asked.map_err(|_| in_vain("it does not answer in time"))?.map_err(AskError::InVain)?;
+            let Reply { start, stands, answer } = reply;
+            if let Answer::Refused(reason) = answer {
+                return Err(AskError::Refused(reason));
+            }
+            let is_about_these = |stands: &Stands| stands.by_shard.keys().eq(shards);
+            let stands =
+                stands.filter(is_about_these).ok_or_else(|| AskError::InVain(format!("it says {answer:?}")))?;
+            // One that was set aside does not know what was armed since.
+            if self.inner.ledger.lock().view_start(holder) != Some(start) {
+                return Err(in_vain("the ledger, as applied here, does not know of its start"));
+            }
+            if stands.of_all.ledger < terms.not_before {
+                return Err(in_vain("its ledger is behind what was asked for"));
+            }
+            if self.asking().take(self.now(), (holder, start), stands) == Taken::StandsBehind {
+                return Err(in_vain("it lacks what was shown here"));
+            }
+            dialogue.take(answer).map_err(AskError::InVain)?;
+        }
+        Ok(dialogue)
+    }
+
+    fn nobody(&self, mesh: &Mesh, shard: ShardId) -> HeldError {
+        let holders = self.inner.seats.holders(shard, self.inner.own.dc);
+        let names: Vec<String> = holders.map(|holder| mesh.name_of(holder)).collect();
+        HeldError::NotServing { shard: shard.0, holders: names.join(" and ") }
+    }
+}
+
+/// What one holder is asked, one question after the other, each made from the answers so far.
+trait Dialogue {
+    /// `None`: it has said all.
+    fn next(&self) -> Option<Question>;
+
+    /// Error: it is no answer to that question.
+    fn take(&mut self, answer: Answer) -> Result<(), String>;
+}
+
+/// On which terms holders are asked.
+#[derive(Clone, Copy)]
+struct Terms {
+    patience: Duration,
+    /// No answer is taken of a ledger that had applied less.
+    not_before: LogIndex,
+}
+
+impl Terms {
+    const READ: Terms = Terms { patience: HELD_PATIENCE, not_before: LogIndex(0) };
+    const LOOK: Terms = Terms { patience: LOOK_PATIENCE, not_before: LogIndex(0) };
+}
+
+/// Why one holder said nothing that can be used.
+enum AskError {
+    /// Another one may say it, or it itself later.
+    InVain(String),
+    /// Nobody will.
+    Refused(String),
+}
+
+/// Own counts of counters, in their order.
+struct AskReadings {
+    counters: Vec<CounterName>,
+    readings: Vec<Reading>,
+}
+
+/// With something that belongs to it.
+impl<T, D: Dialogue> Dialogue for (T, D) {
+    fn next(&self) -> Option<Question> {
+        self.1.next()
+    }
+
+    fn take(&mut self, answer: Answer) -> Result<(), String> {
+        self.1.take(answer)
+    }
+}
+
+impl Dialogue for AskReadings {
+    fn next(&self) -> Option<Question> {
+        let left = &self.counters[self.readings.len()..];
+        let next = left[..left.len().min(SHARD_ASK_COUNTERS_MAX)].to_vec();
+        (!next.is_empty()).then_some(Question::Held(ShardAsk::Readings { counters: next }))
+    }
+
+    fn take(&mut self, answer: Answer) -> Result<(), String> {
+        let Answer::Held(ShardAnswer::Readings(values)) = answer else {
+            return Err(format!("no readings, but {answer:?}"));
+        };
+        let asked = (self.counters.len() - self.readings.len()).min(SHARD_ASK_COUNTERS_MAX);
+        if values.values.len() != asked {
+            return Err(format!("{} readings of {asked} counters", values.values.len()));
+        }
+        self.readings.extend(values.readings());
+        Ok(())
+    }
+}
+
+impl Dialogue for Inquiry {
+    fn next(&self) -> Option<Question> {
+        self.ask().map(|ask| Question::Held(ShardAsk::Counts(ask)))
+    }
+
+    fn take(&mut self, answer: Answer) -> Result<(), String> {
+        let Answer::Held(ShardAnswer::Counts(counts)) = answer else {
+            return Err(format!("no counts, but {answer:?}"));
+        };
+        Inquiry::take(self, counts).map_err(|error| error.to_string())
+    }
+}
+
+/// One question with one answer.
+struct AskOnce {
+    question: Question,
+    answer: Option<Answer>,
+}
+
+impl AskOnce {
+    fn new(question: Question) -> AskOnce {
+        AskOnce { question, answer: None }
+    }
+}
+
+impl Dialogue for AskOnce {
+    fn next(&self) -> Option<Question> {
+        self.answer.is_none().then(|| self.question.clone())
+    }
+
+    fn take(&mut self, answer: Answer) -> Result<(), String> {
+        self.answer = Some(answer);
+        Ok(())
+    }
+}
+
+async fn ask_on(connection: &Connection, question: &Question) -> Result<Reply, String> {
+    let channel = connection.open_channel(channel::HELD).await.map_err(|error| error.to_string())?;
+    let Channel { mut reader, mut writer } = channel;
+    writer.feed_bytes(wire::encode(question).into()).await.map_err(|error| error.to_string())?;
+    writer.finish().await.map_err(|error| error.to_string())?;
+    let reply = reader.next().await.map_err(|error| error.to_string())?.ok_or("it refused the question")?;
+    wire::decode(&reply).map_err(|error| error.to_string())
+}
+
+impl Aggregator {
+    /// Answers what only the process around this aggregator can say to others of the data centre; the first service that is given stays.
+    pub fn serve_held(&self, service: Arc<dyn HeldService>) {
+        self.held().set_service(service);
+    }
+
+    /// Whether several aggregators of the data centre hold a part of its view each.
+    pub fn is_split(&self) -> bool {
+        self.held().inner.seats.are_split(self.dc())
+    }
+
+    /// Whether this one holds a counter.
+    pub fn holds(&self, counter: &CounterName) -> bool {
+        !self.is_split() || self.with_core(|core| core.holds(core.view().shard_of(counter)))
+    }
+
+    /// Who holds each slot, the first of them first.
+    pub fn holders(&self, shard: ShardId) -> impl Iterator<Item = AggregatorId> + use<> {
+        self.held().inner.seats.holders(shard, self.dc())
+    }
+
+    /// Values of many counters; of those held here, and of those that another one holds, each at one instant.
+    ///
+    /// # Errors
+    /// Nobody who holds one of them answers in time, or this view shows nothing.
+    pub async fn read_many(&self, counters: &[CounterName]) -> Result<Vec<Reading>, HeldError> {
+        self.read_not_before(counters, LogIndex(0)).await
+    }
+
+    /// The same by views beside which the ledger has been applied up to there at least.
+    pub(crate) async fn read_not_before(
+        &self,
+        counters: &[CounterName],
+        not_before: LogIndex,
+    ) -> Result<Vec<Reading>, HeldError> {
+        if !self.is_split() {
+            let readings = self.get_many(counters.iter());
+            return if self.shows() { Ok(readings) } else { Err(HeldError::NotShown) };
+        }
+        let (mut by_shard, mut here) = (BTreeMap::<ShardId, Vec<usize>>::new(), Vec::new());
+        self.with_core(|core| {
+            for (at, counter) in counters.iter().enumerate() {
+                let shard = core.view().shard_of(counter);
+                if core.holds(shard) { here.push(at) } else { by_shard.entry(shard).or_default().push(at) }
+            }
+        });
+        let mut readings = vec![Reading::default(); counters.len()];
+        let own = self.get_many(here.iter().map(|&at| &counters[at]));
+        here.into_iter().zip(own).for_each(|(at, reading)| readings[at] = reading);
+        if !self.shows() {
+            return Err(HeldError::NotShown);
+        }
+        let places = |shards: &BTreeSet<ShardId>| -> Vec<usize> {
+            shards.iter().flat_map(|shard| &by_shard[shard]).copied().collect()
+        };
+        let begin = |shards: &BTreeSet<ShardId>| {
+            let places = places(shards);
+            let asked = places.iter().map(|&at| counters[at].clone()).collect();
+            (places, AskReadings { counters: asked, readings: Vec::new() })
+        };
+        let terms = Terms { not_before, ..Terms::READ };
+        let elsewhere = by_shard.keys().copied().collect();
+        for (places, told) in self.held().ask(self.mesh(), elsewhere, terms, begin).await? {
+            places.into_iter().zip(told.readings).for_each(|(at, reading)| readings[at] = reading);
+        }
+        Ok(readings)
+    }
+
+    /// Counters as one would show them that holds all, told by those who hold a part each, by each of one instant. `wanted` says which
+    /// buckets are needed, given what is kept.
+    ///
+    /// # Errors
+    /// As [`Aggregator::read_many`], or the question cannot be planned.
+    pub async fn gather(
+        &self,
+        of: Of,
+        counters: &[CounterName],
+        wanted: impl Fn(&Gathering) -> Result<Wanted, QueryError>,
+    ) -> Result<Gathered, GatheringError> {
+        let mut gathering = self.with_core(|core| Gathering::begin(of, core.view(), counters));
+        for _ in 0..GATHERED_MAX {
+            let wanted = wanted(&gathering)?;
+            match self.gather_once(&mut gathering, &wanted).await? {
+                Ok(gathered) => return Ok(gathered),
+                // Where it is asked for something has expired that is kept here: asked again, it is left out.
+                Err(GatherError::Expired(_)) => gathering = gathering.again(),
+                Err(error) => return Err(HeldError::Refused(error.to_string()).into()),
+            }
+        }
+        let reason = "who hold a part of it keep other buckets: ask again when all have heard how series are kept";
+        Err(HeldError::Refused(reason.to_owned()).into())
+    }
+
+    async fn gather_once(
+        &self,
+        gathering: &mut Gathering,
+        wanted: &Wanted,
+    ) -> Result<Result<Gathered, GatherError>, HeldError> {
+        let needed = gathering.needs();
+        let (here, elsewhere): (BTreeSet<ShardId>, BTreeSet<ShardId>) =
+            self.with_core(|core| needed.into_iter().partition(|&shard| core.holds(shard)));
+        let mut told = Vec::new();
+        if !here.is_empty() {
+            let mut inquiry = gathering.inquiry(here, wanted);
+            self.with_ledger(|ledger| self.with_core(|core| inquiry.answer(core.view(), ledger)));
+            told.push(inquiry);
+        }
+        if !self.shows() {
+            return Err(HeldError::NotShown);
+        }
+        let begin = |shards: &BTreeSet<ShardId>| gathering.inquiry(shards.clone(), wanted);
+        told.extend(self.held().ask(self.mesh(), elsewhere, Terms::READ, begin).await?);
+        Ok(told.into_iter().try_for_each(|inquiry| gathering.add(inquiry)).and_then(|()| gathering.complete()))
+    }
+
+    /// The next counters of a range that others hold; those held here are not among them.
+    ///
+    /// # Errors
+    /// As [`Aggregator::read_many`].
+    pub async fn scan_elsewhere(&self, of: Of, keys: &KeyRange, most: u32) -> Result<Vec<Page>, HeldError> {
+        let elsewhere = self.with_core(|core| {
+            let all = core.view().shards().map(|(shard, _)| shard);
+            all.filter(|&shard| !core.holds(shard)).collect::<BTreeSet<ShardId>>()
+        });
+        let begin = |shards: &BTreeSet<ShardId>| {
+            let shards = shards.clone();
+            AskOnce::new(Question::Held(ShardAsk::Scan { of, shards, keys: keys.clone(), most }))
+        };
+        let told = self.held().ask(self.mesh(), elsewhere, Terms::LOOK, begin).await?;
+        let page = |told: AskOnce| match told.answer {
+            Some(Answer::Held(ShardAnswer::Page(page))) => Ok(page),
+            other => Err(HeldError::Refused(format!("no page came, but {other:?}"))),
+        };
+        told.into_iter().map(page).collect()
+    }
+
+    /// What the process around one says that holds a counter, which is not held here.
+    ///
+    /// # Errors
+    /// As [`Aggregator::read_many`], or what that process says against it.
+    pub async fn ask_about(&self, what: About, counter: &CounterName) -> Result<Vec<u8>, HeldError> {
+        let shard = self.with_core(|core| core.view().shard_of(counter));
+        let begin = |_: &BTreeSet<ShardId>| AskOnce::new(Question::About { what, counter: counter.clone() });
+        let told = self.held().ask(self.mesh(), BTreeSet::from([shard]), Terms::LOOK, begin).await?;
+        match told.into_iter().next().and_then(|told| told.answer) {
+            Some(Answer::About(said)) => Ok(said),
+            other => Err(HeldError::Refused(format!("something else came: {other:?}"))),
+        }
+    }
+}

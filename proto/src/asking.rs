@@ -1,0 +1,334 @@
+//! Reads of shards that are held elsewhere in the data centre: whom to ask, and whether an answer may be shown.
+//!
+//! A reader of one aggregator is never shown less than before. Who holds a shard never goes back by itself while it runs; two holders, or
+//! two starts of one, may each lack what the other had shown. So an answer says what its view was made of, its *stand*, and one that stands
+//! behind what was shown here is not taken: it is asked again, or the other holder is. What nobody connected can reach, since only a
+//! process that is gone knew it, is given up after a time.
+
+use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
+use crate::limits::{GROUPS_MAX, SHARDS_MAX, STANDS_MAX};
+use crate::msg::Version;
+use crate::query::{ShardAnswer, ShardAsk};
+use crate::shards::{Ranges, Seats, ShardId};
+use crate::teeth::{Bug, bites};
+use crate::time::{Span, Time};
+use crate::wire::{Message, Tail, WireError};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What one aggregator asks another of its data centre, about shards that the other holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    Held(ShardAsk),
+    /// What only the process around it can say.
+    About {
+        what: About,
+        counter: CounterName,
+    },
+}
+
+/// What a process says of a counter in its own words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum About {
+    /// How it stands in each data centre.
+    DataCentres,
+    /// What is shown beside what groups hold; with all buckets, or those that differ.
+    Audit { with_rows: bool },
+    /// Which groups have not heard that it began again.
+    Unheard,
+}
+
+/// The answer to a [`Question`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The start of the process that answers.
+    pub start: u64,
+    /// How far its view has come in the shards asked about; `None` where it says nothing of them.
+    pub stands: Option<Stands>,
+    pub answer: Answer,
+}
+
+/// How far a view has come in some shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stands {
+    /// What is the same for all of them.
+    pub of_all: Stand,
+    /// By shard the rest: versions, and whether they are settled.
+    pub by_shard: BTreeMap<ShardId, (Vec<(AggregatorId, Version)>, bool)>,
+}
+
+impl Stands {
+    /// Of stands of one view at one moment.
+    pub fn of(stands: impl IntoIterator<Item = (ShardId, Stand)>) -> Stands {
+        let mut all = Stands::default();
+        for (shard, Stand { versions, is_settled, ledger, graph, groups }) in stands {
+            all.by_shard.insert(shard, (versions, is_settled));
+            all.of_all = Stand { ledger, graph, groups, ..Stand::default() };
+        }
+        all
+    }
+
+    fn into_each(self) -> impl Iterator<Item = (ShardId, Stand)> {
+        let Stands { of_all, by_shard } = self;
+        by_shard
+            .into_iter()
+            .map(move |(shard, (versions, is_settled))| (shard, Stand { versions, is_settled, ..of_all.clone() }))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    Held(ShardAnswer),
+    About(Vec<u8>),
+    /// Why it says nothing.
+    Refused(String),
+}
+
+impl Question {
+    /// The shards that whoever answers has to hold.
+    pub fn shards(&self, ranges: &Ranges) -> BTreeSet<ShardId> {
+        match self {
+            Question::Held(ask) => ask.shards(ranges),
+            Question::About { counter, .. } => BTreeSet::from([ranges.find(counter)]),
+        }
+    }
+}
+
+impl Message for Question {
+    const TAIL: Tail = Tail::Skipped;
+
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            Question::Held(ask) => ask.validate(),
+            Question::About { counter, .. } => Ok(counter.validate()?),
+        }
+    }
+}
+
+impl Message for Reply {
+    const TAIL: Tail = Tail::Skipped;
+
+    fn validate(&self) -> Result<(), WireError> {
+        if let Some(Stands { of_all, by_shard }) = &self.stands {
+            at_most("shards of an answer", by_shard.len(), SHARDS_MAX)?;
+            at_most("groups of a stand", of_all.groups.len(), GROUPS_MAX)?;
+            by_shard
+                .values()
+                .try_for_each(|(versions, _)| at_most("streams of a stand", versions.len(), STANDS_MAX))?;
+        }
+        match &self.answer {
+            Answer::Held(answer) => answer.validate(),
+            Answer::About(_) | Answer::Refused(_) => Ok(()),
+        }
+    }
+}
+
+fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
+    if value > max { Err(WireError::Limit { what, value: value as u64, max: max as u64 }) } else { Ok(()) }
+}
+
+/// So long an answer that lacks something that was shown here is waited for to catch up; then what it lacks is given up.
+pub const STAND_PATIENCE: Span = Span::from_secs(5);
+
+/// How far a view has come in one shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stand {
+    /// The ledger as applied beside it.
+    pub ledger: LogIndex,
+    /// The graph that totals have followed, by its index, and how many pairs of the next change.
+    pub graph: (u64, u64),
+    /// Of each group of its data centre, ascending: up to where all of its log is merged, and of how much it may show something.
+    pub groups: Vec<(GroupId, LogIndex, LogIndex)>,
+    /// Of each stream of other data centres, ascending: up to where it is merged.
+    pub versions: Vec<(AggregatorId, Version)>,
+    /// Whether it shows nothing of other data centres that these versions do not stand for: it is not being told all anew.
+    pub is_settled: bool,
+}
+
+impl Stand {
+    /// Whether a view that stands here has all that one may have shown that stood there.
+    pub fn covers(&self, shown: &Stand) -> bool {
+        let groups: BTreeMap<GroupId, LogIndex> = self.groups.iter().map(|&(group, all, _)| (group, all)).collect();
+        let versions: BTreeMap<AggregatorId, Version> = self.versions.iter().copied().collect();
+        let has_group =
+            |&(group, _, some): &(GroupId, LogIndex, LogIndex)| groups.get(&group).copied().unwrap_or_default() >= some;
+        let has_version =
+            |&(of, version): &(AggregatorId, Version)| versions.get(&of).copied().unwrap_or_default() >= version;
+        self.ledger >= shown.ledger
+            && self.graph >= shown.graph
+            && shown.is_settled
+            && shown.groups.iter().all(has_group)
+            && shown.versions.iter().all(has_version)
+    }
+
+    /// What one and the same process may have shown that stood at both, of which either may be the later one.
+    fn joined(self, other: &Stand) -> Stand {
+        let all = |stand: &Stand| -> BTreeMap<GroupId, LogIndex> {
+            stand.groups.iter().map(|&(group, all, _)| (group, all)).collect()
+        };
+        let is_before = |one: &Stand, other: &Stand| {
+            let later = all(other);
+            one.ledger <= other.ledger && all(one).iter().all(|(group, index)| later.get(group) >= Some(index))
+        };
+        // Nothing that a process shows goes back, so the later one stands for what was shown at the earlier one, too.
+        match (is_before(&self, other), is_before(other, &self)) {
+            (true, _) => other.clone(),
+            (_, true) => self,
+            // Of one process they cannot be.
+            _ => Stand { is_settled: false, ..self },
+        }
+    }
+}
+
+/// What was shown here of one shard.
+#[derive(Clone, Debug)]
+struct Shown {
+    /// By whom, and in which of its starts.
+    source: (AggregatorId, u64),
+    stand: Stand,
+    /// Since when answers lack something of it.
+    lacking: Option<Time>,
+}
+
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Yes,
+    /// It lacks what was shown before: another one is asked, or the same again.
+    StandsBehind,
+}
+
+/// The side of an aggregator that asks others of its data centre.
+#[derive(Clone, Debug, Default)]
+pub struct Asking {
+    shown: BTreeMap<ShardId, Shown>,
+}
+
+impl Asking {
+    /// Whom to ask about a shard: of its holders that are connected the one that was heard last, else the first.
+    pub fn choose(
+        &self,
+        seats: &Seats,
+        dc: DcId,
+        shard: ShardId,
+        is_connected: impl Fn(AggregatorId) -> bool,
+    ) -> Option<AggregatorId> {
+        let connected: Vec<AggregatorId> = seats.holders(shard, dc).filter(|&holder| is_connected(holder)).collect();
+        let last = self.shown.get(&shard).map(|shown| shown.source.0);
+        last.filter(|last| connected.contains(last)).or(connected.first().copied())
+    }
+
+    /// An answer about some shards, made of these stands. It may be shown if it is taken.
+    pub fn take(&mut self, now: Time, source: (AggregatorId, u64), stands: Stands) -> Taken {
+        let stands: Vec<(ShardId, Stand)> = stands.into_each().collect();
+        let lacks = |(shard, stand): &&(ShardId, Stand)| self.stands_behind(now, source, *shard, stand);
+        let behind: BTreeSet<ShardId> = stands.iter().filter(lacks).map(|(shard, _)| *shard).collect();
+        if !behind.is_empty() && !bites(Bug::StandForgotten) {
+            for shard in behind {
+                if let Some(shown) = self.shown.get_mut(&shard) {
+                    shown.lacking.get_or_insert(now);
+                }
+            }
+            return Taken::StandsBehind;
+        }
+        for (shard, stand) in stands {
+            // Answers of one process may overtake each other.
+            let known = self.shown.remove(&shard).filter(|shown| shown.source == source);
+            let stand = known.map_or(stand.clone(), |shown| shown.stand.joined(&stand));
+            self.shown.insert(shard, Shown { source, stand, lacking: None });
+        }
+        Taken::Yes
+    }
+
+    fn stands_behind(&self, now: Time, source: (AggregatorId, u64), shard: ShardId, stand: &Stand) -> bool {
+        let Some(shown) = self.shown.get(&shard) else { return false };
+        let is_given_up = shown.lacking.is_some_and(|since| now - since >= STAND_PATIENCE);
+        shown.source != source && !is_given_up && !stand.covers(&shown.stand)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DC: DcId = DcId(0);
+    const SHARD: ShardId = ShardId(2);
+
+    fn holder(seat: u8) -> AggregatorId {
+        AggregatorId { dc: DC, seat }
+    }
+
+    fn stand(ledger: u64, all: u64, some: u64, version: u64) -> Stand {
+        let group = GroupId { dc: DC, group: 0, incarnation: 1 };
+        Stand {
+            ledger: LogIndex(ledger),
+            graph: (3, 0),
+            groups: vec![(group, LogIndex(all), LogIndex(some))],
+            versions: vec![(AggregatorId::from(DcId(1)), Version { epoch: 1, version })],
+            is_settled: true,
+        }
+    }
+
+    fn take(asking: &mut Asking, at_s: u64, of: (u8, u64), stand: &Stand) -> Taken {
+        asking.take(Time(at_s * 1_000_000), (holder(of.0), of.1), Stands::of([(SHARD, stand.clone())]))
+    }
+
+    #[test]
+    fn another_one_is_shown_once_it_has_all_that_was_and_the_same_at_once() {
+        let mut asking = Asking::default();
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(5, 10, 12, 7)), Taken::Yes);
+        // Of the same process answers may overtake each other; what was shown stays what it was.
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(4, 9, 9, 7)), Taken::Yes);
+        let unlinked = Stand { graph: (2, 9), ..stand(5, 12, 12, 7) };
+        for behind in [stand(4, 12, 12, 7), stand(5, 11, 20, 7), stand(5, 12, 12, 6), unlinked] {
+            assert_eq!(take(&mut asking, 1, (3, 1), &behind), Taken::StandsBehind, "{behind:?}");
+            // So it is of the same one after a restart.
+            assert_eq!(take(&mut asking, 1, (2, 2), &behind), Taken::StandsBehind, "{behind:?}");
+        }
+        assert_eq!(take(&mut asking, 2, (3, 1), &stand(5, 12, 12, 7)), Taken::Yes);
+        assert_eq!(take(&mut asking, 2, (2, 1), &stand(5, 11, 11, 7)), Taken::StandsBehind);
+    }
+
+    #[test]
+    fn what_nobody_has_any_more_is_given_up_after_a_time_and_not_before() {
+        let mut asking = Asking::default();
+        let unsettled = Stand { is_settled: false, ..stand(5, 10, 10, 7) };
+        assert_eq!(take(&mut asking, 0, (2, 1), &unsettled), Taken::Yes);
+        let more = stand(9, 20, 20, 20);
+        assert_eq!(
+            take(&mut asking, 60, (3, 1), &more),
+            Taken::StandsBehind,
+            "it may have been told something by a walk"
+        );
+        assert_eq!(take(&mut asking, 64, (3, 1), &more), Taken::StandsBehind);
+        assert_eq!(take(&mut asking, 65, (3, 1), &more), Taken::Yes);
+    }
+
+    #[test]
+    fn who_was_heard_last_is_asked_again_while_it_is_there() {
+        let (mut asking, seats) = (Asking::default(), Seats::new(vec![4]));
+        let choose = |asking: &Asking, there: &[u8]| {
+            asking.choose(&seats, DC, SHARD, |of| there.contains(&of.seat)).map(|of| of.seat)
+        };
+        assert_eq!(
+            [choose(&asking, &[0, 1, 2, 3]), choose(&asking, &[3]), choose(&asking, &[0, 1])],
+            [Some(2), Some(3), None]
+        );
+        take(&mut asking, 0, (3, 1), &stand(1, 1, 1, 1));
+        assert_eq!([choose(&asking, &[2, 3]), choose(&asking, &[2])], [Some(3), Some(2)]);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_no_question_and_no_answer_or_what_they_say(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            use crate::wire::{decode, encode};
+            if let Ok(question) = decode::<Question>(&bytes) {
+                prop_assert_eq!(decode::<Question>(&encode(&question)), Ok(question));
+            }
+            if let Ok(reply) = decode::<Reply>(&bytes) {
+                prop_assert_eq!(decode::<Reply>(&encode(&reply)), Ok(reply));
+            }
+        }
+    }
+}

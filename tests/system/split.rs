@@ -1,0 +1,317 @@
+//! A data centre whose view is held in parts by four aggregators: whichever is asked answers as the one of another data centre that holds
+//! all; one of those that hold a slot may be killed, and where both are gone only their slots are not read; the awards are what they are.
+
+use crate::cluster::{Centre, Cluster, Role, arm, awards, ready, until_views_show};
+use crate::http;
+use crate::process::{Process, run, until};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+use tidemark::names::parse_counter;
+use tidemark_client::{Client, Site};
+
+const DCS: [&str; 2] = ["usa-0", "europe-0"];
+const SEATS: usize = 4;
+const SLOTS: [&str; 4] = ["search/b", "search/c", "search/d", "stock/a"];
+/// Counters in each of the five slots, and what is counted of each.
+const COUNTED: [(&str, i64); 7] = [
+    ("search/a", 1),
+    ("search/b1", 10),
+    ("search/b2", 20),
+    ("search/c", 300),
+    ("search/d", 4_000),
+    ("search/e", 50_000),
+    ("stock/x", -7),
+];
+const QUESTIONS: [&str; 9] = [
+    "/v1/range?prefix=search/&last=6h",
+    "/v1/range?prefix=search/&limit=2",
+    "/v1/range?prefix=search/&of=total",
+    "/v1/range?prefix=stock/",
+    "/v1/top?prefix=search/&last=6h&k=3",
+    "/v1/top?children=search/topic&last=6h&of=total",
+    "/v1/counters/search/topic/graph",
+    "/v1/counters/search/topic/window?last=2h&of=total",
+    "/v1/window?counter=search/a&counter=search/e&counter=search/nobody&last=1h",
+];
+
+/// What is said of counters, without when and as of what.
+fn counts(value: &Value) -> Value {
+    const KEPT: [&str; 11] = [
+        "counters",
+        "counter",
+        "key",
+        "value",
+        "windows",
+        "direct",
+        "total",
+        "parents",
+        "children",
+        "looked_at",
+        "next",
+    ];
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(key, _)| KEPT.contains(&key.as_str()));
+            Value::Object(kept.map(|(key, value)| (key.clone(), counts(value))).collect())
+        }
+        Value::Array(all) => all.iter().map(counts).collect(),
+        plain => plain.clone(),
+    }
+}
+
+async fn answers(at: SocketAddr) -> Option<Vec<Value>> {
+    let mut all = Vec::new();
+    for question in QUESTIONS {
+        let (code, body) = http::get(at, question).await?;
+        all.push(if code == 200 { counts(&body) } else { json!([code, body]) });
+    }
+    let (_, series) = http::get(at, "/v1/counters/search/topic/series?last=1h&every=10m&of=total").await?;
+    let sum = series["steps"].as_array()?.iter().filter_map(|step| step["value"].as_i64()).sum::<i64>();
+    all.push(sum.into());
+    Some(all)
+}
+
+/// Waits until all of them answer alike, and returns what.
+async fn until_alike(views: &[SocketAddr]) -> Vec<Value> {
+    let mut last = Vec::new();
+    for _ in 0..600 {
+        last.clear();
+        for &view in views {
+            last.push(answers(view).await);
+        }
+        if last[0].is_some() && last.iter().all(|answers| *answers == last[0]) {
+            return last.swap_remove(0).expect("it is some");
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("they answer differently: {last:#?}")
+}
+
+/// Runs the command, and says whether it succeeded and what it complained of.
+fn tidemark(arguments: &[&str]) -> (bool, String) {
+    let output = run(arguments);
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+async fn send(at: SocketAddr, method: &str, path: &str, body: Value) -> Value {
+    let sent = async || http::send(at, method, path, &body.to_string()).await.filter(|(code, _)| *code == 200);
+    until(path, sent).await.1
+}
+
+/// All of a data centre's aggregators.
+struct Split {
+    processes: Vec<Option<Process>>,
+    http: Vec<SocketAddr>,
+}
+
+impl Split {
+    async fn start(cluster: &Cluster, first: Centre) -> (Split, Process) {
+        let (mut processes, mut http) = (vec![Some(first.aggregator)], vec![first.http]);
+        for seat in 1..SEATS {
+            let (process, at) = cluster.start_further(0, seat).await;
+            processes.push(Some(process));
+            http.push(at);
+        }
+        for &at in &http {
+            ready(at).await;
+        }
+        (Split { processes, http }, first.node)
+    }
+
+    fn kill(&mut self, seat: usize) {
+        self.processes[seat].take().expect("it runs").kill();
+    }
+
+    async fn restart(&mut self, cluster: &Cluster, seat: usize) {
+        let (process, at) = cluster.start_further(0, seat).await;
+        (self.processes[seat], self.http[seat]) = (Some(process), at);
+        ready(at).await;
+    }
+}
+
+/// Which slots there are, who holds them, and of which the one that is asked says how much lies in them.
+async fn slots(at: SocketAddr) -> Vec<(Vec<String>, Option<u64>)> {
+    let (_, body) = http::get(at, "/v1/slots").await.expect("it answers");
+    let name = |name: &Value| name.as_str().unwrap().to_owned();
+    let of = |slot: &Value| (slot["held_by"].as_array().unwrap().iter().map(name).collect(), slot["counters"].as_u64());
+    body["slots"].as_array().unwrap().iter().map(of).collect()
+}
+
+/// By the client library, at an aggregator that holds some of them.
+async fn read_natively(cluster: &Cluster, aggregator: SocketAddr) {
+    let site = Site { dc: DCS[0].to_owned(), nodes: vec![cluster.nodes[0]], aggregator: Some(aggregator) };
+    let client = Client::builder().credentials(cluster.client_credentials()).site(site).connect().await.unwrap();
+    let names: Vec<_> = COUNTED.iter().map(|(name, _)| parse_counter(name).unwrap()).collect();
+    let readings = client.get_many(&names).await.unwrap();
+    let values: Vec<i128> = readings.iter().map(tidemark_proto::msg::Reading::value).collect();
+    assert_eq!(values, COUNTED.map(|(_, value)| i128::from(value)));
+    client.close().await.unwrap();
+}
+
+/// At whichever: how series are kept, increments, and edges between counters that others hold.
+async fn count_and_link(usa: &Split) {
+    let keep = json!({ "keep": { "1m": "2d", "1h": "30d" } });
+    for namespace in ["search", "stock"] {
+        send(usa.http[2], "PUT", &format!("/v1/namespaces/{namespace}/series"), keep.clone()).await;
+    }
+    for (at, (counter, delta)) in COUNTED.iter().enumerate() {
+        let path = format!("/v1/counters/{counter}/add");
+        send(usa.http[at % SEATS], "POST", &path, json!({ "delta": delta })).await;
+    }
+    let edges = json!([
+        ["search/a", "search/topic"],
+        ["search/b1", "search/topic"],
+        ["search/d", "search/topic"],
+        ["search/e", "search/d"]
+    ]);
+    let refused = http::send(usa.http[1], "POST", "/v1/edges", &json!({ "insert": edges }).to_string()).await.unwrap();
+    assert_eq!((refused.0, &refused.1["error"]["code"]), (409, &"unknown_counter".into()), "{}", refused.1);
+    until("what is counted is heard of", async || {
+        let body = json!({ "insert": [["search/a", "search/d"], ["search/e", "search/d"]] }).to_string();
+        http::send(usa.http[3], "POST", "/v1/edges", &body).await.filter(|(code, _)| *code == 200)
+    })
+    .await;
+    send(usa.http[3], "POST", "/v1/edges", json!({ "remove": [["search/a", "search/d"], ["search/e", "search/d"]] }))
+        .await;
+    send(usa.http[1], "POST", "/v1/edges", json!({ "insert": edges, "unknown": "allow" })).await;
+}
+
+/// Who holds what, as each says.
+async fn check_slots(usa: &Split) {
+    for (seat, &at) in usa.http.iter().enumerate() {
+        let held: Vec<bool> = slots(at).await.iter().map(|(_, counters)| counters.is_some()).collect();
+        let expected = (0..=SLOTS.len()).map(|slot| [slot % SEATS, (slot + 1) % SEATS].contains(&seat));
+        assert_eq!(held, expected.collect::<Vec<_>>(), "seat {seat}");
+    }
+    assert_eq!(slots(usa.http[0]).await[2].0, ["usa-0/third", "usa-0/fourth"]);
+}
+
+/// A milestone on a counter that the one asked does not hold, and a counter that begins again.
+async fn award_and_reset(usa: &Split, views: &[SocketAddr]) {
+    arm(usa.http[0], "search/c", &[305]).await;
+    send(usa.http[1], "POST", "/v1/counters/search/c/add", json!({ "delta": 10 })).await;
+    for &view in views {
+        let award =
+            until("the award", async || awards(view, "search/c").await.filter(|awards| awards.len() == 1)).await;
+        assert_eq!(award[0]["at"], 305, "{award:?}");
+    }
+    until_views_show(views, "search/c", 311).await;
+    let begun = send(usa.http[0], "POST", "/v1/counters/search/c/reset", json!({ "if_generation": 0 })).await;
+    let said = (&begun["generation"], &begun["was"], &begun["waits_for"]);
+    assert_eq!(said, (&1.into(), &311.into(), &json!([])), "{begun}");
+    until_views_show(views, "search/c", 0).await;
+    until_alike(views).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
+    let cluster = Cluster::with_aggregators(&DCS, &DCS[..1], &[SEATS, 1], &SLOTS);
+    let (first, europe) = (cluster.centre(0).await, cluster.centre(1).await);
+    let (mut usa, _node) = Split::start(&cluster, first).await;
+    ready(europe.http).await;
+    count_and_link(&usa).await;
+    let views: Vec<SocketAddr> = usa.http.iter().copied().chain([europe.http]).collect();
+    let all = until_alike(&views).await;
+    assert_eq!((&all[6]["direct"], &all[6]["total"]), (&0.into(), &54_011.into()), "{all:#?}");
+    assert_eq!(all[9], 54_011, "{all:#?}");
+    let keys: Vec<&Value> = all[1]["counters"].as_array().unwrap().iter().map(|read| &read["counter"]["key"]).collect();
+    assert_eq!(keys, ["a", "b1"], "the first page");
+    check_slots(&usa).await;
+    read_natively(&cluster, cluster.aggregators[0]).await;
+
+    // One of those that hold a slot is killed, then the other one of a slot as well.
+    usa.kill(2);
+    let left = [usa.http[0], usa.http[1], usa.http[3]];
+    assert_eq!(until_alike(&left).await, all);
+    send(usa.http[3], "POST", "/v1/counters/search/c/add", json!({ "delta": 1 })).await;
+    until_views_show(&[usa.http[0], usa.http[1], usa.http[3], europe.http], "search/c", 301).await;
+    usa.kill(3);
+    let refusal = until("nobody who holds it", async || {
+        http::get(usa.http[0], "/v1/counters/search/c").await.filter(|(code, _)| *code == 503)
+    });
+    let said = refusal.await.1.to_string();
+    assert!(said.contains("slot 2 is held by usa-0/third and usa-0/fourth"), "{said}");
+    until_views_show(&[usa.http[0], usa.http[1]], "search/b1", 10).await;
+    usa.restart(&cluster, 2).await;
+    usa.restart(&cluster, 3).await;
+    let views: Vec<SocketAddr> = usa.http.iter().copied().chain([europe.http]).collect();
+    until_views_show(&views, "search/c", 301).await;
+
+    award_and_reset(&usa, &views).await;
+
+    // Its files are of a data centre with so many.
+    usa.kill(0);
+    let layout = std::fs::read_to_string(cluster.path("layout.toml")).unwrap();
+    let fewer = layout.lines().filter(|line| !line.starts_with("further_aggregators")).collect::<Vec<_>>().join("\n");
+    std::fs::write(cluster.path("fewer.toml"), fewer).unwrap();
+    cluster.write_config(0, Role::Aggregator, "fewer.toml");
+    let refusal = cluster.refusal(0, Role::Aggregator, &[]);
+    assert!(refusal.contains("a data centre with 4 aggregators, and is to be of one with one or two"), "{refusal}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_has_all_parts_of_a_view_or_is_none_and_each_begins_with_its_own() {
+    let cluster = Cluster::with_aggregators(&DCS[..1], &DCS[..1], &[SEATS], &SLOTS);
+    let first = cluster.centre(0).await;
+    let (mut usa, mut node) = Split::start(&cluster, first).await;
+    for (counter, delta) in COUNTED {
+        send(usa.http[1], "POST", &format!("/v1/counters/{counter}/add"), json!({ "delta": delta })).await;
+    }
+    for (counter, value) in COUNTED.into_iter().filter(|(_, value)| *value > 0) {
+        until_views_show(&usa.http, counter, value as u64).await;
+    }
+    let (backup, token, urls) = (
+        cluster.path("backup"),
+        cluster.path("token"),
+        usa.http.iter().map(|at| format!("http://{at}")).collect::<Vec<_>>(),
+    );
+    let take = |asked: &[usize]| {
+        let mut arguments = vec!["backup", "take", "--whole", "--out", text(&backup), "--token-file", text(&token)];
+        arguments.extend(["--server", &urls[asked[0]]]);
+        asked[1..].iter().for_each(|&seat| arguments.extend(["--and", urls[seat].as_str()]));
+        tidemark(&arguments)
+    };
+    let (taken, complaint) = take(&[1, 0]);
+    assert!(!taken && complaint.contains("hold all but its slots [2]"), "{complaint}");
+    assert!(!backup.exists(), "nothing is left behind");
+    // Any two that are not beside each other hold all.
+    assert_eq!(take(&[0, 2]), (true, String::new()));
+    let (verified, complaint) = tidemark(&["backup", "verify", text(&backup)]);
+    assert!(verified, "{complaint}");
+    (0..SEATS).for_each(|seat| usa.kill(seat));
+    node.kill();
+    std::fs::remove_dir_all(cluster.path("data")).unwrap();
+    std::fs::create_dir(cluster.path("data")).unwrap();
+    let (restored, layout) = (cluster.path("restored"), cluster.path("layout.toml"));
+    let arguments = [
+        "restore",
+        "cluster",
+        "--yes",
+        "--withhold",
+        "--from",
+        text(&backup),
+        "--layout",
+        text(&layout),
+        "--out",
+        text(&restored),
+    ];
+    let (done, complaint) = tidemark(&arguments);
+    assert!(done, "{complaint}");
+    std::fs::copy(restored.join("cluster.toml"), &layout).unwrap();
+    std::fs::rename(restored.join("usa-0"), cluster.data(0, Role::Aggregator)).unwrap();
+    for own in ["second", "third", "fourth"] {
+        std::fs::rename(restored.join(format!("usa-0.{own}")), cluster.path(&format!("data/usa-0-{own}"))).unwrap();
+    }
+    let first = cluster.centre(0).await;
+    let (usa, _node) = Split::start(&cluster, first).await;
+    for (counter, value) in COUNTED.into_iter().filter(|(_, value)| *value > 0) {
+        until_views_show(&usa.http, counter, value as u64).await;
+    }
+    send(usa.http[3], "POST", "/v1/counters/search/c/add", json!({ "delta": 1 })).await;
+    until_views_show(&usa.http, "search/c", 301).await;
+}
