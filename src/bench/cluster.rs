@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
-use tidemark_transport::certs::ClusterCa;
+use tidemark_transport::certs::{ClusterCa, FURTHER_AGGREGATORS};
 use tidemark_transport::{Identity, Role};
 
 use super::BenchError;
@@ -82,6 +82,8 @@ pub struct Options {
     pub tls: bool,
     /// Counters, as `NAMESPACE/KEY`, at which the view is cut.
     pub slots: Vec<String>,
+    /// Aggregators beside the first.
+    pub further: usize,
     /// Behind the layout.
     pub layout: String,
 }
@@ -89,7 +91,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let (node, aggregator, slots) = (Vec::new(), Vec::new(), Vec::new());
-        Options { nodes: 1, flush_delay: Duration::ZERO, node, aggregator, tls: false, slots, layout: String::new() }
+        let (flush_delay, layout) = (Duration::ZERO, String::new());
+        Options { nodes: 1, flush_delay, node, aggregator, tls: false, slots, further: 0, layout }
     }
 }
 
@@ -97,6 +100,8 @@ impl Default for Options {
 pub struct Cluster {
     nodes: Vec<Process>,
     aggregator: Process,
+    /// Those beside it.
+    further: Vec<Process>,
     sockets: Sockets,
     options: Options,
     /// Whom to believe to be the aggregator, where its HTTP is over TLS.
@@ -110,8 +115,10 @@ pub struct Cluster {
 struct Sockets {
     nodes: Vec<SocketAddr>,
     aggregator: SocketAddr,
+    further: Vec<SocketAddr>,
     nodes_http: Vec<SocketAddr>,
     aggregator_http: SocketAddr,
+    further_http: Vec<SocketAddr>,
 }
 
 impl Cluster {
@@ -129,7 +136,7 @@ impl Cluster {
     /// As [`Cluster::start`].
     pub fn start_as(mut options: Options) -> Result<Cluster, BenchError> {
         let folder = Folder::new()?;
-        let sockets = Sockets::free(options.nodes).map_err(BenchError::io("a free port"))?;
+        let sockets = Sockets::free(options.nodes, options.further).map_err(BenchError::io("a free port"))?;
         let ca = ClusterCa::generate(CLUSTER).map_err(BenchError::setup)?;
         issue(&ca, Role::Aggregator, "0", &folder.0.join("aggregator-credentials"))?;
         issue(&ca, Role::Client, "0", &folder.0.join("client-credentials"))?;
@@ -140,12 +147,20 @@ impl Cluster {
             issue(&ca, Role::Node, &number.to_string(), &folder.0.join(format!("{who}-credentials")))?;
             write(&folder.0.join(format!("{who}.toml")), &format!("node = {number}\n{}", process_file(&who, http)))?;
         }
+        for (at, &http) in sockets.further_http.iter().enumerate() {
+            let who = FURTHER_AGGREGATORS[at];
+            issue(&ca, Role::Aggregator, who, &folder.0.join(format!("{who}-credentials")))?;
+            write(&folder.0.join(format!("{who}.toml")), &process_file(who, http))?;
+        }
         options.node.push(format!("log.flush_delay_ms={}", options.flush_delay.as_millis()));
         let trust = options.tls.then(|| make_certificate(&folder.0, &mut options.aggregator)).transpose()?;
         let aggregator = start_aggregator(&folder.0, &options.aggregator)?;
+        let further = FURTHER_AGGREGATORS[..options.further].iter();
+        let further = further.map(|who| start(&folder.0, who, "aggregator", &options.aggregator));
+        let further = further.collect::<Result<_, _>>()?;
         let started = (0..options.nodes).map(|number| start_node(&folder.0, number, &options.node));
         let nodes = started.collect::<Result<_, _>>()?;
-        let mut cluster = Cluster { nodes, aggregator, sockets, options, trust, ca, folder };
+        let mut cluster = Cluster { nodes, aggregator, further, sockets, options, trust, ca, folder };
         cluster.wait_ready()?;
         Ok(cluster)
     }
@@ -210,14 +225,21 @@ impl Cluster {
     /// # Errors
     /// With the end of its log.
     pub fn check(&mut self) -> Result<(), BenchError> {
-        self.nodes.iter_mut().try_for_each(Process::check)?;
+        self.nodes.iter_mut().chain(&mut self.further).try_for_each(Process::check)?;
         self.aggregator.check()
     }
 
-    /// CPU seconds so far of the nodes together, and of the aggregator; `None` where there is no `/proc`.
+    /// CPU seconds so far of the nodes together, and of the aggregators; `None` where there is no `/proc`.
     pub fn cpu_s(&self) -> Option<(f64, f64)> {
         let of = |process: &Process| Some(cost::of_tree(process.id())?.cpu_s);
-        Some((self.nodes.iter().map(of).sum::<Option<f64>>()?, of(&self.aggregator)?))
+        let aggregators = self.further.iter().chain([&self.aggregator]);
+        Some((self.nodes.iter().map(of).sum::<Option<f64>>()?, aggregators.map(of).sum::<Option<f64>>()?))
+    }
+
+    /// The most memory that one of the aggregators has; `None` where there is no `/proc`.
+    pub fn largest_aggregator_mib(&self) -> Option<f64> {
+        let all = self.further.iter().chain([&self.aggregator]);
+        all.filter_map(|process| Some(cost::of_tree(process.id())?.memory_mib)).max_by(f64::total_cmp)
     }
 
     /// Waits until its processes have written and merged what was counted: until they need next to no processor time. How long that was;
@@ -250,8 +272,8 @@ impl Cluster {
     /// One has ended, or takes too long.
     pub fn wait_ready(&mut self) -> Result<(), BenchError> {
         let deadline = Instant::now() + PATIENCE;
-        let Sockets { nodes_http, aggregator_http, .. } = self.sockets.clone();
-        for address in nodes_http.into_iter().chain([aggregator_http]) {
+        let Sockets { nodes_http, aggregator_http, further_http, .. } = self.sockets.clone();
+        for address in nodes_http.into_iter().chain([aggregator_http]).chain(further_http) {
             let trust = self.trust.clone().filter(|_| address == aggregator_http);
             let remote = Remote { address, token: None, trust };
             while !remote.http("GET", "/readyz", "").is_ok_and(|answer| answer.contains(" 200 ")) {
@@ -377,31 +399,40 @@ impl Remote {
 
 impl Sockets {
     /// Ports that were free a moment ago: others must find them in a file, so the system cannot choose.
-    fn free(nodes: usize) -> std::io::Result<Sockets> {
+    fn free(nodes: usize, further: usize) -> std::io::Result<Sockets> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         // All are held until all are known.
-        let held = (0..=nodes)
+        let held = (0..=nodes + further)
             .map(|_| Ok((UdpSocket::bind(any)?, TcpListener::bind(any)?)))
             .collect::<std::io::Result<Vec<_>>>()?;
         let mut addresses = held
             .iter()
             .map(|(quic, http)| Ok((quic.local_addr()?, http.local_addr()?)))
             .collect::<std::io::Result<Vec<_>>>()?;
+        let (further, further_http) = addresses.split_off(nodes + 1).into_iter().unzip();
         let (aggregator, aggregator_http) = addresses.pop().expect("one more than nodes");
         let (nodes, nodes_http) = addresses.into_iter().unzip();
-        Ok(Sockets { nodes, aggregator, nodes_http, aggregator_http })
+        Ok(Sockets { nodes, aggregator, further, nodes_http, aggregator_http, further_http })
     }
 }
 
 fn layout(sockets: &Sockets, slots: &[String]) -> String {
-    let Sockets { nodes, aggregator, .. } = sockets;
+    let Sockets { nodes, aggregator, further, .. } = sockets;
     let nodes: Vec<String> = nodes.iter().map(|node| format!("\"{node}\"")).collect();
     let nodes = nodes.join(", ");
     format!(
         "name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [\"{DC}\"]\nleader = \"{DC}\"\nslots = {slots:?}\n\n\
          [[dc]]\nname = \"{DC}\"\n\
-         aggregator = \"{aggregator}\"\nnodes = [{nodes}]\n"
+         aggregator = \"{aggregator}\"\nnodes = [{nodes}]\n{}",
+        further_text(further)
     )
+}
+
+fn further_text(further: &[SocketAddr]) -> String {
+    let Some((second, behind)) = further.split_first() else { return String::new() };
+    let behind: Vec<String> = behind.iter().map(SocketAddr::to_string).collect();
+    let listed = if behind.is_empty() { String::new() } else { format!("further_aggregators = {behind:?}\n") };
+    format!("second_aggregator = \"{second}\"\n{listed}")
 }
 
 fn process_file(who: &str, http: SocketAddr) -> String {

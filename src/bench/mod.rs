@@ -27,6 +27,7 @@ pub mod report;
 mod rows;
 mod series;
 mod slots;
+mod split;
 pub mod task;
 mod whole;
 
@@ -119,6 +120,11 @@ pub const BENCHES: &[Bench] = &[
         name: "slots",
         about: "the same with the view in 1, 4 and 16 slots, which edges cross: CPU of an increment",
         run: slots::run,
+    },
+    Bench {
+        name: "split",
+        about: "16 slots held by two aggregators, and by four that hold half of them each: CPU, memory, reads",
+        run: split::run,
     },
     Bench {
         name: "recovery-series",

@@ -193,10 +193,24 @@ impl<'a> Series<'a> {
     /// # Errors
     /// As [`Cluster::start`].
     pub fn start_cut(plan: &'a Plan, counters: usize, slots: Vec<String>) -> Result<Series<'a>, BenchError> {
+        Series::start_split(plan, counters, slots, 0)
+    }
+
+    /// The same with so many aggregators beside the first.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_split(
+        plan: &'a Plan,
+        counters: usize,
+        slots: Vec<String>,
+        further: usize,
+    ) -> Result<Series<'a>, BenchError> {
         let settings = |of: &[&str]| of.iter().map(|&setting| setting.to_owned()).collect::<Vec<_>>();
         let cluster = Cluster::start_as(Options {
             flush_delay: plan.flush_delay,
             slots,
+            further,
             layout: SERIES.to_owned(),
             node: settings(&NODE_SETTINGS),
             aggregator: settings(&AGGREGATOR_SETTINGS),
@@ -229,7 +243,7 @@ impl<'a> Series<'a> {
     }
 
     /// Increments at a rate, and edges that change once for a thousand of them, until the view shows all; and what the nodes and the
-    /// aggregator have spent on each.
+    /// aggregators have spent on each.
     ///
     /// # Errors
     /// Some were not counted, or a change of edges was refused.

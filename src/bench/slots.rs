@@ -19,7 +19,7 @@ const LOAD_S: f64 = 20.0;
 /// One that the busiest keeps up with on two cores, beside the load itself.
 const PER_S: f64 = 50_000.0;
 /// More CPU of an increment than with one slot, as a share.
-const GROWTH_MAX: f64 = 1.15;
+pub const GROWTH_MAX: f64 = 1.15;
 
 /// `slots`.
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
@@ -76,16 +76,16 @@ fn of_turn(slots: usize, spent: &Spent) -> [Sample; 3] {
     ]
 }
 
-fn all_us(spent: &Spent) -> f64 {
+pub fn all_us(spent: &Spent) -> f64 {
     spent.nodes_us + spent.aggregator_us
 }
 
-fn typical(spent: &[Spent], of: impl Fn(&Spent) -> f64) -> f64 {
+pub fn typical(spent: &[Spent], of: impl Fn(&Spent) -> f64) -> f64 {
     median(&spent.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
 /// Where the view is cut into so many slots with as many leaves in each.
-fn cuts(slots: usize) -> Vec<String> {
+pub fn cuts(slots: usize) -> Vec<String> {
     (1..slots).map(|slot| format!("{NAMESPACE}/tenant-{:05}", slot * TENANTS / slots)).collect()
 }
 
