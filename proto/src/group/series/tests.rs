@@ -255,7 +255,7 @@ proptest! {
             let next = batch(lane, seqs[usize::from(lane)] + 1, &pairs, times);
             // A retry in the same entry counts nothing.
             let entry = GroupEntry { first_new_slot, new_cells, ..entry(now_s, vec![next.clone(), next]) };
-            let state = group.series_of("test").unwrap().clone();
+            let mut state = group.series_of("test").unwrap().clone();
             let sums = (0..8).map(|slot| group.sum(slot)).collect::<Vec<_>>();
             let effects = apply(&mut group, &entry);
             log.push(entry);
@@ -264,7 +264,6 @@ proptest! {
                 prop_assert_eq!((0..8).map(|slot| group.sum(slot)).collect::<Vec<_>>(), sums, "refused whole");
             } else {
                 seqs[usize::from(lane)] += 1;
-                let mut state = state;
                 state.advance(UnixTime::try_from(now_s).unwrap());
                 for (slot, delta, ago) in items.into_iter().filter(|item| item.0 < 6) {
                     if state.admit(event(ago)) == Ok(Admission::Bucketed) {
