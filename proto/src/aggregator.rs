@@ -10,6 +10,7 @@ mod claims;
 mod feed;
 mod image;
 mod lost;
+mod moves;
 mod plumbing;
 mod propose;
 mod recovery;
@@ -24,9 +25,9 @@ pub use recovery::Recovery;
 
 use crate::alloc::PolicyConfig;
 use crate::gossip::GossipConfig;
-use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId};
+use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId, LogIndex};
 use crate::leader::LeaderCore;
-use crate::ledger::{Changes, Ledger};
+use crate::ledger::{Changes, Ledger, ShardMap};
 use crate::limits::GUARDED_COUNTERS_MAX;
 use crate::msg::*;
 use crate::shards::{Ranges, Seats, ShardId};
@@ -35,6 +36,7 @@ use crate::time::{Span, Time, WallMs};
 use crate::view::View;
 use feed::Feed;
 use lost::Heard;
+use moves::Moves;
 use propose::Proposals;
 use shard::Shard;
 use standing::Standing;
@@ -46,8 +48,10 @@ pub struct AggregatorConfig {
     pub own: AggregatorId,
     /// Whether its data centre has others: it shows nothing after a start before the ledger knows of that start.
     pub paired: bool,
-    /// How many aggregators the data centres have, and so which ranges this one holds.
+    /// Which aggregators hold which ranges, and so which this one does, by the map that is on disk here.
     pub seats: Seats,
+    /// The revision of that map.
+    pub map_revision: u64,
     /// Larger at every start of this aggregator.
     pub epoch: u64,
     /// Seed of the table of names.
@@ -87,6 +91,7 @@ impl AggregatorConfig {
             own: own.into(),
             paired: false,
             seats: Seats::default(),
+            map_revision: 0,
             epoch,
             seed: 0,
             ranges: Ranges::whole(),
@@ -112,9 +117,35 @@ impl AggregatorConfig {
         self.seats.holds(self.own, shard)
     }
 
-    /// Whether a shard has rows on disk: each that is held, and the first, with which limits of readings are written.
+    /// Whether this aggregator is being told a shard, to hold it.
+    fn joins(&self, shard: ShardId) -> bool {
+        self.seats.joins(self.own, shard)
+    }
+
+    /// Whether this aggregator is told of a shard.
+    pub fn gathers(&self, shard: ShardId) -> bool {
+        self.seats.gathers(self.own, shard)
+    }
+
+    /// Whether a shard has rows on disk: each that is told here, and the first, with which limits of readings are written.
     pub fn keeps(&self, shard: ShardId) -> bool {
-        shard == ShardId::FIRST || self.holds(shard)
+        shard == ShardId::FIRST || self.gathers(shard)
+    }
+
+    /// All that are so.
+    pub fn kept(&self) -> BTreeSet<ShardId> {
+        self.ranges.iter().map(|range| range.shard).filter(|&shard| self.keeps(shard)).collect()
+    }
+
+    /// The same by this map.
+    pub fn by_map(mut self, map: &ShardMap) -> AggregatorConfig {
+        (self.seats, self.map_revision) = (self.seats.with_moved(map.moved().clone()), map.revision());
+        self
+    }
+
+    /// Whether another one is told of a shard as well as this one.
+    fn shares(&self, peer: AggregatorId, shard: ShardId) -> bool {
+        self.gathers(shard) && self.seats.gathers(peer, shard)
     }
 
     /// Whether another one holds a shard.
@@ -122,10 +153,9 @@ impl AggregatorConfig {
         self.seats.holds(peer, shard)
     }
 
-    /// The first shard that both hold: by what is said of it each learns where the other cuts its view.
+    /// The first shard that both are told of: by what is said of it each learns where the other cuts its view.
     fn first_shared(&self, peer: AggregatorId) -> Option<ShardId> {
-        let both = |shard: &ShardId| self.holds(*shard) && self.is_held_by(peer, *shard);
-        self.ranges.iter().map(|range| range.shard).find(both)
+        self.ranges.iter().map(|range| range.shard).find(|&shard| self.shares(peer, shard))
     }
 }
 
@@ -200,6 +230,12 @@ pub enum Output {
         shard: ShardId,
         rows: Rows,
     },
+    /// Which ranges have rows on disk from here on, and by which map: others get a file, the rows of those that are not named go. Before
+    /// anything of them is persisted.
+    Kept {
+        map: ShardMap,
+        kept: BTreeSet<ShardId>,
+    },
     Notify(Event),
     /// Some lanes of a cell, compared at one entry of the group's log.
     Audited(CellAudit),
@@ -241,8 +277,7 @@ pub struct AggregatorCore {
     /// Those whose views are not.
     cut_elsewhere: BTreeSet<AggregatorId>,
     feeds: BTreeMap<GroupId, Feed>,
-    /// What is asked of groups, where not all shards are held here.
-    scope: Option<Vec<KeySpan>>,
+    moves: Moves,
     groups: BTreeSet<GroupId>,
     rtts: BTreeMap<AggregatorId, Span>,
     /// When groups were last asked to say again what may be lost.
@@ -277,7 +312,7 @@ impl AggregatorCore {
     pub fn new(config: AggregatorConfig) -> AggregatorCore {
         let view = View::cut(config.own, config.seed, config.ranges.clone());
         let shards = config.ranges.iter().map(|range| Shard::new(&config, range.shard)).collect();
-        AggregatorCore::with_state(config, view, shards, BTreeMap::new())
+        AggregatorCore::with_state(config, view, shards, Default::default())
     }
 
     /// Of a view that is cut as the configuration says, and as many shards.
@@ -285,18 +320,16 @@ impl AggregatorCore {
         config: AggregatorConfig,
         mut view: View,
         shards: Vec<Shard>,
-        feeds: BTreeMap<GroupId, Feed>,
+        (feeds, beside): (BTreeMap<GroupId, Feed>, BTreeMap<GroupId, LogIndex>),
     ) -> AggregatorCore {
         let mut standing = Standing::default();
         standing.add(registration(&config));
         if config.paired {
             view.show_from(config.epoch);
         }
-        let is_split = config.seats.are_split(config.own.dc);
-        let scope = is_split.then(|| config.ranges.spans(|shard| config.holds(shard)));
-        AggregatorCore {
+        let mut core = AggregatorCore {
             leader_core: LeaderCore::new(config.policy.clone()),
-            scope,
+            moves: Moves::default(),
             config,
             view,
             shards,
@@ -320,7 +353,9 @@ impl AggregatorCore {
             graph_at: None,
             outputs: VecDeque::new(),
             started: false,
-        }
+        };
+        core.begin_moves(beside);
+        core
     }
 
     /// Takes an input; `ledger` is the state applied here.
@@ -329,6 +364,7 @@ impl AggregatorCore {
             self.started = true;
             self.heard.start(now);
             self.view.on_start(ledger);
+            self.on_map(now, ledger);
             self.answer_arming(now, ledger);
         }
         match input {
@@ -361,6 +397,7 @@ impl AggregatorCore {
     fn run(&mut self, now: Time, ledger: &Ledger) {
         self.run_feeds(now);
         self.run_gossip(now);
+        self.run_moves(now, ledger);
         self.run_leader(now, ledger);
         self.run_standing(now, ledger);
         self.run_reminders(now, ledger);
@@ -377,7 +414,7 @@ impl AggregatorCore {
 
     /// When an [`Input::Tick`] is due at the latest.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let feeds = self.feeds.values().filter_map(|feed| feed.due(&self.config)).min();
+        let feeds = self.all_feeds().filter_map(|(_, _, feed)| feed.due(&self.config)).min();
         let shards = self.shards.iter().flat_map(|own| [own.gossip.poll_timeout(), own.checkpoint.due()]);
         let times = [
             feeds,
@@ -410,9 +447,9 @@ impl AggregatorCore {
         &self.view
     }
 
-    /// Whether a shard is held here.
-    pub fn holds(&self, shard: ShardId) -> bool {
-        self.config.holds(shard)
+    /// Which aggregators hold which ranges, by the map that this view goes by.
+    pub fn seats(&self) -> &Seats {
+        &self.config.seats
     }
 
     /// The number of this process's start: no earlier one of it had a higher one.
@@ -483,7 +520,7 @@ impl AggregatorCore {
     /// Whether an aggregator of this data centre has to be told of a counter: it does not hold it, and this one does.
     fn is_told_of(&self, peer: AggregatorId, counter: &CounterName) -> bool {
         let shard = self.view.shard_of(counter);
-        peer.dc == self.config.own.dc && self.config.holds(shard) && !self.config.is_held_by(peer, shard)
+        peer.dc == self.config.own.dc && self.holds(shard) && !self.config.is_held_by(peer, shard)
     }
 
     /// What was notified of guarded counters, to one that has just been connected.
@@ -501,15 +538,10 @@ impl AggregatorCore {
     fn on_reading(&mut self, now: Time, peer: AggregatorId, counter: CounterName, reading: Reading, ledger: &Ledger) {
         let shard = self.view.shard_of(&counter);
         let of_holder = peer.dc == self.config.own.dc && self.config.is_held_by(peer, shard);
-        let halves = |reading: &Reading| (reading.generation, reading.up, reading.down);
-        let goes_on = |known: &Reading| {
-            let ((was, up, down), (is, now_up, now_down)) = (halves(known), halves(&reading));
-            is > was || is == was && now_up >= up && now_down >= down || bites(Bug::ToldGoesBack)
-        };
-        let is_new = of_holder && self.told.get(&counter).is_none_or(goes_on);
+        let is_new = of_holder && self.told.get(&counter).is_none_or(|known| goes_on(known, &reading));
         // One that was set aside does not know what was armed since.
         let is_registered = ledger.view_start(peer).is_some();
-        if !(is_new && is_registered) || self.config.holds(shard) {
+        if !(is_new && is_registered) || self.holds(shard) {
             return;
         }
         // The ledger's replica here may be behind, and not know yet that the counter is guarded.
@@ -538,10 +570,11 @@ impl AggregatorCore {
             return;
         }
         for counter in ledger.guarded() {
-            let is_held = self.config.holds(self.view.shard_of(counter));
+            let is_held = self.holds(self.view.shard_of(counter));
             let told = if is_held { Some(self.view.read(counter, ledger)) } else { self.told.get(counter).copied() };
-            let Some(reading) = told else { continue };
             let old = self.notified.get(counter);
+            // Who showed it before may have known more, for a moment.
+            let Some(reading) = told.filter(|told| old.is_none_or(|old| goes_on(old, told))) else { continue };
             let shown = |reading: &Reading| (reading.up, reading.pending, reading.down);
             if old.is_none_or(|old| shown(old) != shown(&reading)) {
                 self.notified.insert(counter.clone(), reading);
@@ -557,10 +590,17 @@ impl AggregatorCore {
     /// Panics when a rule is broken.
     pub fn check_invariants(&self) {
         self.view.check_invariants();
-        let stray = self.view.shards().find(|(shard, cells)| !self.config.holds(*shard) && !cells.is_empty());
-        assert!(stray.is_none(), "cells of a shard that is not held: {:?}", stray.map(|(shard, _)| shard));
+        let stray = self.view.shards().find(|(shard, cells)| !self.config.gathers(*shard) && !cells.is_empty());
+        assert!(stray.is_none(), "cells of a shard that is not told here: {:?}", stray.map(|(shard, _)| shard));
         self.shards.iter().for_each(|shard| shard.gossip.check_invariants());
     }
+}
+
+/// Whether a reading may be told after another one.
+fn goes_on(known: &Reading, reading: &Reading) -> bool {
+    let halves = |reading: &Reading| (reading.generation, reading.up, reading.down);
+    let ((was, up, down), (is, now_up, now_down)) = (halves(known), halves(reading));
+    is > was || is == was && now_up >= up && now_down >= down || bites(Bug::ToldGoesBack)
 }
 
 /// What says to the ledger that arming has to wait for this view.

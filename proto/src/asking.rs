@@ -6,7 +6,7 @@
 //! process that is gone knew it, is given up after a time.
 
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
-use crate::limits::{GROUPS_MAX, SHARDS_MAX, STANDS_MAX};
+use crate::limits::{GROUPS_MAX, GUARDED_COUNTERS_MAX, SHARDS_MAX, STANDS_MAX};
 use crate::msg::Version;
 use crate::query::{ShardAnswer, ShardAsk};
 use crate::shards::{Ranges, Seats, ShardId};
@@ -53,16 +53,24 @@ pub struct Reply {
 pub struct Stands {
     /// What is the same for all of them.
     pub of_all: Stand,
-    /// By shard the rest: versions, and whether they are settled.
-    pub by_shard: BTreeMap<ShardId, (Vec<(AggregatorId, Version)>, bool)>,
+    /// By shard the rest.
+    pub by_shard: BTreeMap<ShardId, OfShard>,
+}
+
+/// What of a [`Stand`] is of one shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfShard {
+    pub versions: Vec<(AggregatorId, Version, Version)>,
+    pub is_settled: bool,
+    pub limits: Vec<(u64, u64)>,
 }
 
 impl Stands {
     /// Of stands of one view at one moment.
     pub fn of(stands: impl IntoIterator<Item = (ShardId, Stand)>) -> Stands {
         let mut all = Stands::default();
-        for (shard, Stand { versions, is_settled, ledger, graph, groups }) in stands {
-            all.by_shard.insert(shard, (versions, is_settled));
+        for (shard, Stand { versions, is_settled, limits, ledger, graph, groups }) in stands {
+            all.by_shard.insert(shard, OfShard { versions, is_settled, limits });
             all.of_all = Stand { ledger, graph, groups, ..Stand::default() };
         }
         all
@@ -70,9 +78,9 @@ impl Stands {
 
     fn into_each(self) -> impl Iterator<Item = (ShardId, Stand)> {
         let Stands { of_all, by_shard } = self;
-        by_shard
-            .into_iter()
-            .map(move |(shard, (versions, is_settled))| (shard, Stand { versions, is_settled, ..of_all.clone() }))
+        by_shard.into_iter().map(move |(shard, OfShard { versions, is_settled, limits })| {
+            (shard, Stand { versions, is_settled, limits, ..of_all.clone() })
+        })
     }
 }
 
@@ -112,9 +120,10 @@ impl Message for Reply {
         if let Some(Stands { of_all, by_shard }) = &self.stands {
             at_most("shards of an answer", by_shard.len(), SHARDS_MAX)?;
             at_most("groups of a stand", of_all.groups.len(), GROUPS_MAX)?;
-            by_shard
-                .values()
-                .try_for_each(|(versions, _)| at_most("streams of a stand", versions.len(), STANDS_MAX))?;
+            for of_shard in by_shard.values() {
+                at_most("streams of a stand", of_shard.versions.len(), STANDS_MAX)?;
+                at_most("limits of a stand", of_shard.limits.len(), GUARDED_COUNTERS_MAX)?;
+            }
         }
         match &self.answer {
             Answer::Held(answer) => answer.validate(),
@@ -139,22 +148,29 @@ pub struct Stand {
     pub graph: (u64, u64),
     /// Of each group of its data centre, ascending: up to where all of its log is merged, and of how much it may show something.
     pub groups: Vec<(GroupId, LogIndex, LogIndex)>,
-    /// Of each stream of other data centres, ascending: up to where it is merged.
-    pub versions: Vec<(AggregatorId, Version)>,
+    /// Of each stream of other data centres, ascending: up to where all of it is merged, and of how much it may show something.
+    pub versions: Vec<(AggregatorId, Version, Version)>,
     /// Whether it shows nothing of other data centres that these versions do not stand for: it is not being told all anew.
     pub is_settled: bool,
+    /// Hashes of counters, ascending, of which it shows less than the ledger says by itself, and less than what: it has promised that while
+    /// a milestone is being armed.
+    pub limits: Vec<(u64, u64)>,
 }
 
 impl Stand {
     /// Whether a view that stands here has all that one may have shown that stood there.
     pub fn covers(&self, shown: &Stand) -> bool {
         let groups: BTreeMap<GroupId, LogIndex> = self.groups.iter().map(|&(group, all, _)| (group, all)).collect();
-        let versions: BTreeMap<AggregatorId, Version> = self.versions.iter().copied().collect();
+        let versions: BTreeMap<AggregatorId, Version> = self.versions.iter().map(|&(of, all, _)| (of, all)).collect();
         let has_group =
             |&(group, _, some): &(GroupId, LogIndex, LogIndex)| groups.get(&group).copied().unwrap_or_default() >= some;
         let has_version =
-            |&(of, version): &(AggregatorId, Version)| versions.get(&of).copied().unwrap_or_default() >= version;
-        self.ledger >= shown.ledger
+            |&(of, _, some): &(AggregatorId, Version, Version)| versions.get(&of).copied().unwrap_or_default() >= some;
+        // Who had not promised it may have shown more.
+        let had_limit =
+            |&(of, limit): &(u64, u64)| shown.limits.iter().any(|&(counter, less)| counter == of && less <= limit);
+        self.limits.iter().all(had_limit)
+            && self.ledger >= shown.ledger
             && self.graph >= shown.graph
             && shown.is_settled
             && shown.groups.iter().all(has_group)
@@ -202,6 +218,7 @@ pub enum Taken {
 #[derive(Clone, Debug, Default)]
 pub struct Asking {
     shown: BTreeMap<ShardId, Shown>,
+    given_up: u64,
 }
 
 impl Asking {
@@ -218,6 +235,30 @@ impl Asking {
         last.filter(|last| connected.contains(last)).or(connected.first().copied())
     }
 
+    /// A shard is held here no more, and was shown at this stand until now.
+    pub fn left(&mut self, own: AggregatorId, shard: ShardId, stand: Stand) {
+        // No start has this number: what comes back here is as another's.
+        self.shown.insert(shard, Shown { source: (own, 0), stand, lacking: None });
+    }
+
+    /// Whether a shard that is held here may be shown: since others showed it here, this view has come as far.
+    pub fn may_show(&mut self, now: Time, shard: ShardId, stand: impl FnOnce() -> Stand) -> bool {
+        let Some(shown) = self.shown.get(&shard) else { return true };
+        let (source, stand) = ((shown.source.0, u64::MAX), stand());
+        let lacks = self.stands_behind(now, source, shard, &stand);
+        self.given_up += u64::from(!lacks && self.lacks_some(source, shard, &stand));
+        match self.shown.get_mut(&shard).filter(|_| lacks && !bites(Bug::StandForgotten)) {
+            Some(shown) => {
+                shown.lacking.get_or_insert(now);
+                false
+            }
+            None => {
+                self.shown.remove(&shard);
+                true
+            }
+        }
+    }
+
     /// An answer about some shards, made of these stands. It may be shown if it is taken.
     pub fn take(&mut self, now: Time, source: (AggregatorId, u64), stands: Stands) -> Taken {
         let stands: Vec<(ShardId, Stand)> = stands.into_each().collect();
@@ -231,6 +272,7 @@ impl Asking {
             }
             return Taken::StandsBehind;
         }
+        self.given_up += stands.iter().filter(|(shard, stand)| self.lacks_some(source, *shard, stand)).count() as u64;
         for (shard, stand) in stands {
             // Answers of one process may overtake each other.
             let known = self.shown.remove(&shard).filter(|shown| shown.source == source);
@@ -240,10 +282,21 @@ impl Asking {
         Taken::Yes
     }
 
+    /// How often something was shown though it lacked what was shown before, since nobody had that for a time.
+    pub fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
     fn stands_behind(&self, now: Time, source: (AggregatorId, u64), shard: ShardId, stand: &Stand) -> bool {
-        let Some(shown) = self.shown.get(&shard) else { return false };
-        let is_given_up = shown.lacking.is_some_and(|since| now - since >= STAND_PATIENCE);
-        shown.source != source && !is_given_up && !stand.covers(&shown.stand)
+        let lacking = self.shown.get(&shard).and_then(|shown| shown.lacking);
+        let is_given_up = lacking.is_some_and(|since| now - since >= STAND_PATIENCE);
+        !is_given_up && self.lacks_some(source, shard, stand)
+    }
+
+    /// Whether it is of another process than what was shown, and lacks something of that.
+    fn lacks_some(&self, source: (AggregatorId, u64), shard: ShardId, stand: &Stand) -> bool {
+        let shown = self.shown.get(&shard);
+        shown.is_some_and(|shown| shown.source != source && !stand.covers(&shown.stand))
     }
 }
 
@@ -265,8 +318,9 @@ mod tests {
             ledger: LogIndex(ledger),
             graph: (3, 0),
             groups: vec![(group, LogIndex(all), LogIndex(some))],
-            versions: vec![(AggregatorId::from(DcId(1)), Version { epoch: 1, version })],
+            versions: vec![(DcId(1).into(), Version { epoch: 1, version }, Version { epoch: 1, version })],
             is_settled: true,
+            limits: Vec::new(),
         }
     }
 
@@ -288,6 +342,46 @@ mod tests {
         }
         assert_eq!(take(&mut asking, 2, (3, 1), &stand(5, 12, 12, 7)), Taken::Yes);
         assert_eq!(take(&mut asking, 2, (2, 1), &stand(5, 11, 11, 7)), Taken::StandsBehind);
+    }
+
+    #[test]
+    fn of_what_a_view_has_in_part_it_has_nothing_and_may_have_shown_all() {
+        let mut asking = Asking::default();
+        let of = AggregatorId::from(DcId(1));
+        let version = |version| Version { epoch: 1, version };
+        let part = |all, some| Stand { versions: vec![(of, version(all), version(some))], ..stand(5, 12, 12, 0) };
+        assert_eq!(take(&mut asking, 0, (2, 1), &part(3, 7)), Taken::Yes);
+        assert_eq!(take(&mut asking, 0, (3, 1), &part(6, 9)), Taken::StandsBehind);
+        assert_eq!(take(&mut asking, 0, (3, 1), &part(7, 7)), Taken::Yes);
+    }
+
+    #[test]
+    fn who_has_promised_to_show_less_is_behind_who_had_not() {
+        let mut asking = Asking::default();
+        let limited = |limit| Stand { limits: vec![(77, limit)], ..stand(5, 12, 12, 7) };
+        assert_eq!(take(&mut asking, 0, (2, 1), &limited(100)), Taken::Yes);
+        assert_eq!(take(&mut asking, 0, (3, 1), &limited(99)), Taken::StandsBehind, "it shows less");
+        assert_eq!(take(&mut asking, 0, (3, 1), &limited(100)), Taken::Yes);
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(5, 12, 12, 7)), Taken::Yes);
+        assert_eq!(take(&mut asking, 0, (3, 1), &limited(100)), Taken::StandsBehind);
+        assert_eq!(asking.given_up(), 0);
+    }
+
+    #[test]
+    fn what_comes_back_or_leaves_is_shown_once_it_stands_where_readers_were() {
+        let mut asking = Asking::default();
+        assert!(asking.may_show(Time(0), SHARD, Stand::default), "nobody has shown anything");
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(5, 12, 12, 7)), Taken::Yes);
+        assert!(!asking.may_show(Time(1), SHARD, || stand(5, 11, 11, 7)));
+        assert!(asking.may_show(Time(2), SHARD, || stand(5, 12, 12, 7)));
+        assert!(asking.may_show(Time(3), SHARD, Stand::default), "from here on it never goes back by itself");
+        asking.left(holder(3), SHARD, stand(6, 20, 21, 9));
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(6, 20, 20, 9)), Taken::StandsBehind);
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(6, 21, 21, 9)), Taken::Yes);
+        asking.left(holder(3), SHARD, stand(7, 22, 22, 9));
+        assert!(!asking.may_show(Time(4), SHARD, || stand(6, 22, 22, 9)));
+        assert!(asking.may_show(Time(4) + STAND_PATIENCE, SHARD, || stand(6, 22, 22, 9)), "nobody has it any more");
+        assert_eq!(asking.given_up(), 1);
     }
 
     #[test]

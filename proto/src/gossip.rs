@@ -31,6 +31,7 @@ use crate::msg::{Digest, PeerMsg, Version};
 use crate::ring::ChangeRing;
 use crate::row_changes::{Part, RowChanges};
 use crate::shards::{Seats, ShardId};
+use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time};
 use crate::view::Cells;
 use peer::Peer;
@@ -47,7 +48,7 @@ const VERSIONS_LEFT_MIN: u64 = 1 << 41;
 const CELLS_PER_VERSION: u32 = 64;
 const PARTS_PER_VERSION: usize = 1 << 10;
 
-/// So long after a part of a walk or repair either its end has come, or what it brought has come to the others as well.
+/// So long after a repair, or a start on a disk, what it brought has come to the others as well.
 const SETTLED_AFTER: Span = Span::from_secs(60);
 /// Bytes of one delta, about, unless the process chooses less.
 const DELTA_BYTES_DEFAULT: usize = 64 << 10;
@@ -170,8 +171,10 @@ pub struct Gossip {
     flushed_at: Option<Time>,
     review_at: Option<Time>,
     held: pair::Held,
-    /// When components were last merged for which no version stands.
-    unsettled: Option<Time>,
+    /// When something of other data centres was last merged for which no version stands.
+    repaired: Option<Time>,
+    /// When this process went on with what is on disk.
+    resumed: Option<Time>,
     /// Goes on with what is on disk, where rows may know more than versions; nothing was done yet.
     is_resumed: bool,
     outbox: VecDeque<(AggregatorId, PeerMsg)>,
@@ -219,6 +222,13 @@ pub struct GossipCounts {
 struct Origin {
     /// Merged up to here; of the own data centre: given out.
     have: Version,
+    /// Some of what changed before that comes with what changed after it: up to where all is merged, and what has to be for all of
+    /// `have` to be.
+    lacks: Option<(Version, u64)>,
+    /// Of what changed until then some may be merged: parts of walks say more than `have`.
+    partly: Version,
+    /// What was on disk may say more than `have`, too.
+    unsure: Unsure,
     recent: Recent,
     /// What changed recently in rows, by the same versions.
     rows: RowChanges,
@@ -228,6 +238,16 @@ struct Origin {
     progressed: Time,
     /// The highest version that a connected peer has, by its own word; `None` when none has said.
     told: Option<Version>,
+}
+
+/// Whether something of an origin may be here that its version does not stand for, from the life before this start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unsure {
+    No,
+    /// The origin has not said yet how far it is: nobody has more of it.
+    Yes,
+    /// No more than it had when it said so.
+    Until(Version),
 }
 
 impl Gossip {
@@ -262,7 +282,8 @@ impl Gossip {
             flushed_at: None,
             review_at: None,
             held: pair::Held::default(),
-            unsettled: None,
+            repaired: None,
+            resumed: None,
             is_resumed: false,
             outbox: VecDeque::new(),
             counts: GossipCounts::default(),
@@ -282,7 +303,8 @@ impl Gossip {
         self.origins.insert(self.own, origin);
         for (origin, have) in foreign.into_iter().filter(|(id, _)| *id != self.own) {
             let ring = RelayRing::new(self.config.relay_ring_events, have.version);
-            self.origins.insert(origin, Origin::new(have, Recent::Relay(ring), self.config.relay_ring_events));
+            let known = Origin::new(have, Recent::Relay(ring), self.config.relay_ring_events);
+            self.origins.insert(origin, Origin { unsure: Unsure::Yes, ..known });
         }
         self.is_resumed = true;
         let retold = stream.retell.into_iter().filter(|&slot| slot < cells.len());
@@ -311,7 +333,13 @@ impl Gossip {
     }
 
     pub fn foreign_state(&self) -> ForeignState {
-        self.have().filter(|(id, _)| *id != self.own).collect()
+        self.whole_of_others().map(|(id, whole, _)| (id, whole)).collect()
+    }
+
+    /// Of each stream of others up to where all of it is merged, and up to where some.
+    pub fn whole_of_others(&self) -> impl Iterator<Item = (AggregatorId, Version, Version)> + '_ {
+        let others = self.origins.iter().filter(|(id, _)| **id != self.own);
+        others.map(|(&id, origin)| (id, origin.whole(), origin.some()))
     }
 
     /// The other one of the data centre that holds the shard.
@@ -322,6 +350,35 @@ impl Gossip {
     /// Whether this is the second of two: it is silent abroad while it hears the first.
     fn is_second(&self) -> bool {
         self.seats.is_second(self.own, self.shard)
+    }
+
+    /// Whether it is being told all of the shard, to hold it.
+    fn joins(&self) -> bool {
+        self.seats.joins(self.own, self.shard)
+    }
+
+    /// Others hold the shard from here on.
+    pub fn on_seats(&mut self, now: Time, seats: &Seats) {
+        self.seats = seats.clone();
+        if !self.is_second() {
+            self.speak_first(now);
+        }
+        self.choose_direct();
+        self.review_sources(now);
+    }
+
+    pub fn has_peer(&self, peer: AggregatorId) -> bool {
+        self.peers.contains_key(&peer)
+    }
+
+    /// Whether all is merged that another holder of the data centre had when it last said so.
+    pub fn has_what_a_holder_has(&self) -> bool {
+        let holders = self.seats.holders(self.shard, self.own.dc).filter(|holder| *holder != self.own);
+        let is_merged = |peer: &Peer| {
+            let have = |origin| self.origins.get(&origin).map_or(Version::default(), Origin::whole);
+            peer.has_said_all && peer.have.iter().all(|(&origin, &version)| have(origin) >= version)
+        };
+        holders.into_iter().filter_map(|holder| self.peers.get(&holder)).any(is_merged)
     }
 
     fn own(&self) -> &Origin {
@@ -339,10 +396,14 @@ impl Gossip {
         of_dc.map(|(_, origin)| origin.progressed).max().filter(|&at| at > Time::default())
     }
 
-    /// Whether all that was merged of other data centres is what the versions here stand for: a while ago, no part of a walk or repair has
-    /// come.
+    /// Whether nothing of other data centres is here that the versions of [`Gossip::whole_of_others`] do not stand for: for a while no repair
+    /// has come, and since this start each of them has said how far it is, and is merged so far here.
     pub fn is_settled(&self, now: Time) -> bool {
-        !self.is_resumed && self.unsettled.is_none_or(|at| now - at >= SETTLED_AFTER)
+        let since = |at: Option<Time>| at.is_none_or(|at| now - at >= SETTLED_AFTER);
+        let others = || self.origins.iter().filter(|(id, _)| id.dc != self.own.dc);
+        !self.is_resumed
+            && since(self.repaired)
+            && (since(self.resumed) || others().all(|(_, origin)| origin.is_settled()))
     }
 
     pub fn counts(&self) -> GossipCounts {
@@ -412,7 +473,7 @@ impl Gossip {
     /// Sends what is due. To be called after every other input, too.
     pub fn tick(&mut self, now: Time, cells: &Cells) {
         if std::mem::take(&mut self.is_resumed) {
-            self.unsettled = Some(now);
+            self.resumed = Some(now);
         }
         if self.review_at.is_some_and(|at| at <= now) {
             self.review_at = None;
@@ -574,6 +635,8 @@ impl Gossip {
         }
         let mut further = false;
         let Some(peer) = self.peers.get_mut(&from) else { return };
+        // Acknowledgements have no sums, and say something of a part.
+        peer.has_said_all |= !digest.sums.is_empty();
         // What is new since the last flush is told with the next one.
         let was_held_back = peer.is_held_back(self.config.window_deltas);
         for &(origin, version) in &digest.have {
@@ -595,6 +658,12 @@ impl Gossip {
         let wants_other = wants != peer.wants;
         peer.wants = wants;
         self.note_told(&digest.have);
+        if let (Some(origin), Some(&(_, version))) =
+            (self.origins.get_mut(&from), digest.have.iter().find(|(id, _)| *id == from))
+            && origin.unsure == Unsure::Yes
+        {
+            origin.unsure = Unsure::Until(version);
+        }
         self.compare_sums(now, cells, from, digest);
         self.review_sources(now);
         let asks = !digest.reply && self.flush_at.is_none();
@@ -643,7 +712,40 @@ impl Origin {
     fn new(have: Version, recent: Recent, changes: usize) -> Origin {
         let (progressed, told) = (Time::default(), None);
         let rows = RowChanges::new(changes, have.version);
-        Origin { have, recent, rows, source: None, behind_since: None, progressed, told }
+        let (lacks, partly, unsure) = (None, have, Unsure::No);
+        Origin { have, lacks, partly, unsure, recent, rows, source: None, behind_since: None, progressed, told }
+    }
+
+    /// Of no more than this something may be merged.
+    fn some(&self) -> Version {
+        self.have.max(self.partly)
+    }
+
+    /// Whether [`Origin::some`] says so.
+    fn is_settled(&self) -> bool {
+        match self.unsure {
+            Unsure::No => true,
+            Unsure::Yes => false,
+            Unsure::Until(version) => self.whole() >= version,
+        }
+    }
+
+    /// Everything that ever changed up to here is merged.
+    fn whole(&self) -> Version {
+        self.lacks.map_or(self.have, |(whole, _)| whole)
+    }
+
+    /// What has to be merged for everything up to `have` to be.
+    fn known(&self) -> u64 {
+        self.lacks.map_or(self.have.version, |(_, known)| known)
+    }
+
+    /// More was told, by who knows so much; all of it, or what changed.
+    fn advance(&mut self, to: Version, known: u64, is_all: bool) {
+        let known = if is_all { known } else { known.max(self.known()) };
+        let whole = self.whole();
+        self.have = to;
+        self.lacks = (known > to.version && !bites(Bug::CutTakenForWhole)).then_some((whole, known));
     }
 }
 

@@ -16,6 +16,7 @@ pub mod lost;
 pub mod milestones;
 pub mod resets;
 pub mod revoke;
+mod shards;
 mod stored;
 mod voters;
 pub mod window;
@@ -32,6 +33,7 @@ pub use lost::{Loss, Losses, Stake};
 pub use milestones::{Milestones, Pending};
 pub use resets::{Life, ResetError, Resets};
 pub use revoke::{Generation, Terms};
+pub use shards::{MoveError, ShardMap};
 
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex, Start};
 use crate::limits::{
@@ -76,6 +78,7 @@ pub struct Ledger {
     /// Voters that lost their logs and are to vote again.
     returning: BTreeSet<AggregatorId>,
     graph: Graph,
+    shard_map: ShardMap,
     changes: ChangeSets,
 }
 
@@ -130,6 +133,8 @@ pub struct Changes {
     pub forgotten: bool,
     /// Edges between counters changed.
     pub edges: EdgesChanged,
+    /// Ranges of counters are moved, or stay.
+    pub shards: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -144,6 +149,7 @@ struct ChangeSets {
     resets: BTreeSet<CounterName>,
     forgotten: bool,
     edges: EdgesChanged,
+    shards: bool,
 }
 
 /// A milestone that waits for a view's answer.
@@ -277,6 +283,7 @@ impl Ledger {
         match cmd {
             LedgerCmd::Edges { .. } => self.on_edges(index, cmd),
             LedgerCmd::AllowEdges { from, to } => self.on_allow_edges(from, to),
+            LedgerCmd::Shard { dc, shard, revision, change } => self.on_shard((*dc, *shard), *revision, change),
             LedgerCmd::ClaimRule { counter, revision, rule } if self.counters.contains_key(counter) => {
                 self.claims.set_rule(counter, *revision, *rule);
             }
@@ -324,6 +331,7 @@ impl Ledger {
         let new = begun.filter(|(counter, generation)| seen.resets.generation(counter) != *generation);
         self.changes.resets.extend(new.map(|(counter, _)| counter.clone()));
         self.changes.forgotten |= seen.forgotten != self.forgotten;
+        self.changes.shards |= seen.shard_map != self.shard_map;
         (self.changes.claims, self.changes.settings) = (true, true);
         self.changes.edges = EdgesChanged::Replaced { index: self.graph.index() };
     }
@@ -576,6 +584,7 @@ impl Ledger {
             resets: changes.resets.into_iter().collect(),
             forgotten: changes.forgotten,
             edges: changes.edges,
+            shards: changes.shards,
         }
     }
 
@@ -883,6 +892,7 @@ impl Ledger {
         self.claims.check_invariants();
         self.resets.check_invariants();
         self.graph.check_invariants();
+        self.check_shard_map();
         let begun = |(name, state): (&CounterName, &CounterLedger)| state.epoch() == self.resets.generation(name) + 1;
         assert!(self.counters.iter().all(begun), "an epoch is a generation's");
         assert!(!self.returning.iter().any(|voter| self.is_forgotten(voter.dc)), "who is forgotten never votes again");

@@ -64,6 +64,12 @@ pub const AGGREGATORS_MAX: u8 = 8;
 /// Groups registered in the ledger, closed ones included; a further one stays unregistered and serves nobody. So many groups a
 /// view knows, and one gossip delta may name.
 pub const GROUPS_MAX: usize = 4_096;
+/// Groups of which the tail of a delta says how far they had told its sender, so that it stays within [`TAIL_BYTES_MAX`]; of further ones
+/// nothing is known then.
+pub const FED_GROUPS_MAX: usize = 32;
+/// Bytes of a group and an entry of its log, at most; and of a version.
+const FED_BYTES_MAX: usize = 3 + 3 + 5 + 10;
+const _: () = assert!(10 + 1 + FED_GROUPS_MAX * FED_BYTES_MAX <= TAIL_BYTES_MAX);
 /// Ranges into which a cluster's counters are cut (slots of the view), so that a list of them stays short. More: the cuts are refused.
 pub const SHARDS_MAX: usize = 1_024;
 /// Ranges of which one process keeps totals: each costs 4 bytes of every counter that inherits. More: the layout is refused.

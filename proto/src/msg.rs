@@ -4,7 +4,7 @@
 use crate::graph::EdgeChange;
 use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId, Start};
 use crate::series::{Horizon, NotAdmitted, Row, SeriesPolicy, UnixTime};
-use crate::shards::ShardId;
+use crate::shards::{HOLDERS, ShardId};
 use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 
@@ -600,6 +600,10 @@ pub struct ScopedPull {
     pub pull: FeedPull,
     /// At most [`crate::limits::SHARDS_HELD_MAX`].
     pub ranges: Vec<KeySpan>,
+    /// Says which ranges these are; the answer says the same. Chosen by who asks.
+    pub scope: u32,
+    /// It is asked beside another feed of the same consumer, which does not have these ranges yet.
+    pub fills: bool,
 }
 
 /// Counters from one on, before another one, in the order of their names.
@@ -619,6 +623,9 @@ pub struct ScopedChunk {
     pub slots: Vec<u32>,
     /// Slots below are known to the consumer then, or not wanted.
     pub named: u32,
+    /// Those of the pull.
+    pub scope: u32,
+    pub fills: bool,
 }
 
 // ---- gossip: aggregator ↔ aggregator ---------------------------------------------------------------------------------------
@@ -719,6 +726,14 @@ pub struct Delta {
     pub components: Vec<(u32, u32, u64)>,
     /// The same with parts of components' rows of buckets. One component may have several.
     pub rows: Vec<(u32, u32, Row)>,
+    /// Larger than `upto`: of what changed until there the sender knows more. What changed before `upto` and again after it comes
+    /// with that, so the receiver has all of `upto` only when it has this version, too.
+    #[serde(skip)]
+    pub known: u64,
+    /// Of groups of the data centre that the sender and the receiver are of: of how much of their logs something may be in here. At most
+    /// [`crate::limits::FED_GROUPS_MAX`].
+    #[serde(skip)]
+    pub fed: Vec<(GroupId, LogIndex)>,
 }
 
 /// State of a walk.
@@ -930,6 +945,25 @@ pub enum LedgerCmd {
         from: String,
         to: String,
     },
+    /// A range of a data centre's counters begins to move from one of its aggregators to another, has moved, or stays. `revision` is that
+    /// of the map which this was decided on; of [`ShardChange::Hold`] that of the move ([`crate::shards::Joining`]).
+    Shard {
+        dc: DcId,
+        shard: ShardId,
+        revision: u64,
+        change: ShardChange,
+    },
+}
+
+/// A step of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ShardChange {
+    /// Seats `seats` hold the range; `seat` is told all of it from now on, to hold it in the place of `leaves`.
+    Join { seats: [u8; HOLDERS as usize], seat: u8, leaves: u8 },
+    /// Who joins has all of it, and holds it from now on. Said by that one.
+    Hold,
+    /// It stays with those who hold it.
+    Stay,
 }
 
 /// How awards are claimed.

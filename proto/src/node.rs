@@ -200,8 +200,8 @@ pub struct NodeCore {
     log: commit::Log,
     pulses: pulse::Pulses,
     leases: lease::Leases,
-    /// By seat.
-    feeds: [Feed; SEATS],
+    /// By seat, and behind those the ones beside them.
+    feeds: [Feed; FEEDS],
     /// Since when this process counts time for the group's next age.
     aged_at: Option<Time>,
     checkpoint: checkpoint::Checkpointer,
@@ -214,6 +214,8 @@ pub struct NodeCore {
 const APPLIED_BYTES_MAX: usize = 64 << 10;
 /// Aggregators that a node may have.
 const SEATS: usize = AGGREGATORS_MAX as usize;
+/// Each may ask for ranges that it did not have beside its feed.
+const FEEDS: usize = 2 * SEATS;
 
 /// What one aggregator is told of the state. Each has a cursor of its own and asks from there, so none holds anything back for the
 /// others, and one that was away for too long is told by a walk.
@@ -234,8 +236,8 @@ struct Feed {
 
 impl Feed {
     /// Of a process that has told nothing yet.
-    fn all(held: LogIndex) -> [Feed; SEATS] {
-        [(); SEATS].map(|()| Feed { untold: Some(held), ..Feed::default() })
+    fn all(held: LogIndex) -> [Feed; FEEDS] {
+        [(); FEEDS].map(|()| Feed { untold: Some(held), ..Feed::default() })
     }
 
     /// The aggregator is connected anew, or gone.
@@ -307,10 +309,8 @@ impl NodeCore {
         self.run_ages(now);
         self.commit(now);
         self.run_pulses(now);
-        for seat in 0..SEATS {
-            self.serve_feed(now, seat);
-            self.serve_audits_at_rest(seat);
-        }
+        (0..FEEDS).for_each(|feed| self.serve_feed(now, feed));
+        (0..SEATS).for_each(|seat| self.serve_audits_at_rest(seat));
         self.start_checkpoint(now);
     }
 
@@ -413,7 +413,9 @@ impl NodeCore {
         self.pulses.on_heard(now, seat);
         match msg {
             ForGroup::Feed(pull) => self.on_pull(now, seat, pull, None),
-            ForGroup::FeedIn(ScopedPull { pull, ranges }) => self.on_pull(now, seat, pull, Some(ranges)),
+            ForGroup::FeedIn(ScopedPull { pull, ranges, scope, fills }) => {
+                self.on_pull(now, seat, pull, Some((ranges, scope, fills)));
+            }
             ForGroup::Ledger(message) => self.on_ledger(now, seat, message),
             ForGroup::Again => self.on_again(now, seat),
             ForGroup::Lost { group } => self.on_lost(group),
@@ -423,10 +425,14 @@ impl NodeCore {
 
     /// Before this process has told an aggregator anything, one that knows of entries that the disk does not hold heard of them from
     /// another process of the group: the disk is an old copy of that one's (hole A7). Any of them may know it.
-    fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull, ranges: Option<Vec<KeySpan>>) {
-        let feed = &mut self.feeds[usize::from(seat)];
-        if feed.scope.as_ref().map(Scope::ranges) != ranges.as_deref() {
-            feed.scope = ranges.map(Scope::new);
+    fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull, wanted: Option<(Vec<KeySpan>, u32, bool)>) {
+        let fills = wanted.as_ref().is_some_and(|(.., fills)| *fills);
+        let feed = &mut self.feeds[usize::from(seat) + if fills { SEATS } else { 0 }];
+        if feed.scope.as_ref().map(Scope::ranges) != wanted.as_ref().map(|(ranges, ..)| &ranges[..]) {
+            feed.scope = wanted.as_ref().map(|(ranges, ..)| Scope::new(ranges.clone()));
+        }
+        if let (Some(known), Some((_, number, fills))) = (&mut feed.scope, wanted) {
+            (known.number, known.fills) = (number, fills);
         }
         let is_old = feed.untold.is_some_and(|held| pull.cursor > held) && !bites(Bug::OldDiskTrusted);
         let group = pull.group;
@@ -443,24 +449,30 @@ impl NodeCore {
         }
     }
 
-    fn feeds_due(&self) -> Option<Time> {
-        (0..SEATS).filter_map(|seat| self.feed_due(seat)).min()
+    /// What an aggregator had asked for is void.
+    fn forget_feeds(&mut self, seat: usize) {
+        self.feeds[seat].forget();
+        self.feeds[seat + SEATS].forget();
     }
 
-    fn feed_due(&self, seat: usize) -> Option<Time> {
-        let feed = &self.feeds[seat];
+    fn feeds_due(&self) -> Option<Time> {
+        (0..FEEDS).filter_map(|feed| self.feed_due(feed)).min()
+    }
+
+    fn feed_due(&self, at: usize) -> Option<Time> {
+        let feed = &self.feeds[at];
         let pull = feed.parked.as_ref().filter(|pull| self.group.has_feed(pull))?;
         debug_assert_eq!(pull.group, self.config.group.id);
         let last = feed.last.filter(|_| !feed.more);
         Some(last.map_or(Time(0), |last| last + self.config.feed_interval))
     }
 
-    fn serve_feed(&mut self, now: Time, seat: usize) {
-        if self.feed_due(seat).is_none_or(|due| due > now) {
+    fn serve_feed(&mut self, now: Time, at: usize) {
+        if self.feed_due(at).is_none_or(|due| due > now) {
             return;
         }
-        let Some(pull) = self.feeds[seat].parked.take() else { return };
-        let feed = &mut self.feeds[seat];
+        let Some(pull) = self.feeds[at].parked.take() else { return };
+        let feed = &mut self.feeds[at];
         let mut msg = match &mut feed.scope {
             None => FromGroup::Feed(self.group.tell(&pull)),
             Some(scope) => FromGroup::FedIn(self.group.tell_in(&pull, scope)),
@@ -470,10 +482,13 @@ impl NodeCore {
             let unsynced = |slot, lane| self.log.unsynced(slot, lane);
             chunk.components.iter_mut().for_each(|(slot, lane, value)| *value += unsynced(*slot, *lane));
         }
-        (feed.last, feed.untold) = (Some(now), None);
+        feed.last = Some(now);
         feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
-        let told = (!feed.more && chunk.rows_told == 0).then_some(chunk.upto);
+        let seat = at % SEATS;
+        let told = (!feed.more && chunk.rows_told == 0 && at < SEATS).then_some(chunk.upto);
         self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg });
+        // By either of the two it may have heard of what the disk did not hold.
+        (self.feeds[seat].untold, self.feeds[seat + SEATS].untold) = (None, None);
         if let Some(told) = told {
             self.serve_audits(seat, told);
         }

@@ -21,13 +21,16 @@ impl KeySpan {
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     ranges: Vec<KeySpan>,
+    /// What the consumer calls these ranges, and whether it asks for them beside another feed.
+    pub number: u32,
+    pub fills: bool,
     /// By slot two bits: 0 where nobody has looked, else whether it is inside.
     known: Vec<u64>,
 }
 
 impl Scope {
     pub fn new(ranges: Vec<KeySpan>) -> Scope {
-        Scope { ranges, known: Vec::new() }
+        Scope { ranges, ..Scope::default() }
     }
 
     pub fn ranges(&self) -> &[KeySpan] {

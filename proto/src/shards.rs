@@ -8,6 +8,7 @@ use crate::limits::SHARDS_MAX;
 use crate::msg::KeySpan;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 /// A range of counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,18 +39,53 @@ pub struct Range<'a> {
 /// So many of a data centre's aggregators hold each range, where there are as many.
 pub const HOLDERS: u8 = 2;
 
-/// How many aggregators each data centre has, and with that which of them hold which range. One or two hold all, as a pair; of more the
-/// k-th range is held first by the one whose seat is k modulo their number, and second by the next.
+/// Who holds a range of one data centre that was moved, or is being moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// Seats of those who hold it, the first of them first: two, each once.
+    pub seats: [u8; HOLDERS as usize],
+    /// Who is being told all of it, and for whom.
+    pub joins: Option<Joining>,
+}
+
+/// A move that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joining {
+    /// The seat that is told all of the range.
+    pub seat: u8,
+    /// The seat that holds it no more once the other does.
+    pub leaves: u8,
+    /// Which change of the map it is.
+    pub revision: u64,
+}
+
+impl Holding {
+    /// Once who joins has all of it. Who stays is first from then on: it knows what is told abroad.
+    pub fn moved(&self) -> Holding {
+        let Some(Joining { seat, leaves, .. }) = self.joins else { return self.clone() };
+        let stays = self.seats.iter().copied().find(|of| *of != leaves).unwrap_or(seat);
+        Holding { seats: [stays, seat], joins: None }
+    }
+}
+
+/// Which aggregators of each data centre hold which range. One or two hold all, as a pair; of more the k-th range is held first by the one
+/// whose seat is k modulo their number, and second by the next, unless it was moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seats {
-    /// By data centre.
+    /// How many each data centre has.
     counts: Vec<u8>,
+    moved: BTreeMap<(DcId, ShardId), Holding>,
 }
 
 impl Seats {
-    /// Of data centres in their order. Of one that has none, or is not said, it is taken that it may have two.
+    /// Of data centres in their order, where nothing was moved. Of one that has none, or is not said, it is taken that it may have two.
     pub fn new(counts: Vec<u8>) -> Seats {
-        Seats { counts }
+        Seats { counts, moved: BTreeMap::new() }
+    }
+
+    /// The same where these ranges were moved, or are being.
+    pub fn with_moved(&self, moved: BTreeMap<(DcId, ShardId), Holding>) -> Seats {
+        Seats { counts: self.counts.clone(), moved }
     }
 
     /// How many a data centre has.
@@ -62,11 +98,17 @@ impl Seats {
         self.count(dc) > HOLDERS
     }
 
+    fn holding(&self, shard: ShardId, dc: DcId) -> Option<&Holding> {
+        self.moved.get(&(dc, shard)).filter(|_| self.are_split(dc))
+    }
+
     /// Who holds a range in a data centre: the first, and the second if there is one.
     pub fn holders(&self, shard: ShardId, dc: DcId) -> impl Iterator<Item = AggregatorId> + use<> {
         let count = u16::from(self.count(dc));
         let first = if self.are_split(dc) { shard.0 % count } else { 0 };
-        (0..count.min(HOLDERS.into())).map(move |next| AggregatorId { dc, seat: ((first + next) % count) as u8 })
+        let founded = [0, 1].map(|next| ((first + next) % count) as u8);
+        let seats = self.holding(shard, dc).map_or(founded, |holding| holding.seats);
+        seats.into_iter().take(usize::from(count.min(HOLDERS.into()))).map(move |seat| AggregatorId { dc, seat })
     }
 
     /// Whether an aggregator holds a range.
@@ -74,20 +116,35 @@ impl Seats {
         self.holders(shard, aggregator.dc).any(|holder| holder == aggregator)
     }
 
+    /// Who is being told all of a range, to hold it instead of one of those who do.
+    pub fn joining(&self, shard: ShardId, dc: DcId) -> Option<Joining> {
+        self.holding(shard, dc)?.joins
+    }
+
+    /// Whether an aggregator is being told all of a range.
+    pub fn joins(&self, aggregator: AggregatorId, shard: ShardId) -> bool {
+        self.joining(shard, aggregator.dc).is_some_and(|joining| joining.seat == aggregator.seat)
+    }
+
+    /// Whether an aggregator is told of a range: it holds it, or joins those who do.
+    pub fn gathers(&self, aggregator: AggregatorId, shard: ShardId) -> bool {
+        self.holds(aggregator, shard) || self.joins(aggregator, shard)
+    }
+
     /// Of who holds a range the one that speaks for it abroad.
     pub fn first(&self, shard: ShardId, dc: DcId) -> AggregatorId {
         self.holders(shard, dc).next().unwrap_or_else(|| dc.into())
     }
 
-    /// Whether it is the second of those who hold a range: abroad it is silent while it hears the first.
+    /// Whether it is the second of those who hold a range, or joins them: abroad it is silent while it hears the first.
     pub fn is_second(&self, aggregator: AggregatorId, shard: ShardId) -> bool {
-        self.holders(shard, aggregator.dc).nth(1) == Some(aggregator)
+        self.holders(shard, aggregator.dc).nth(1) == Some(aggregator) || self.joins(aggregator, shard)
     }
 
-    /// The other one who holds a range beside this one.
+    /// The other one who holds a range beside this one; of who joins them the first.
     pub fn partner(&self, aggregator: AggregatorId, shard: ShardId) -> Option<AggregatorId> {
         let other = self.holders(shard, aggregator.dc).find(|holder| *holder != aggregator);
-        other.filter(|_| self.holds(aggregator, shard))
+        other.filter(|_| self.gathers(aggregator, shard))
     }
 }
 

@@ -274,6 +274,23 @@ impl View {
         }
     }
 
+    /// Forgets the cells of a shard, and what they added to totals. From here on it is as if none had ever been named; `seed` hashes the
+    /// names of those that will be.
+    pub fn forget_shard(&mut self, shard: ShardId, seed: u64, ledger: &Ledger) {
+        let cells = &mut self.shards[usize::from(shard.0)];
+        let now = cells.time();
+        *cells = cells.forgotten(seed);
+        cells.take_series(ledger);
+        cells.on_time(now);
+        self.hierarchy.forget_shard(shard);
+    }
+
+    /// Whether all cells of a shard add to totals.
+    pub fn has_taken_in_all(&self, shard: ShardId) -> bool {
+        let cells = self.cells(shard).len();
+        cells == 0 || self.hierarchy.has_taken_in(shard, cells - 1)
+    }
+
     /// Bytes allocated, without totals.
     pub fn heap_bytes(&self) -> usize {
         self.shards.iter().map(Cells::heap_bytes).sum()

@@ -275,7 +275,7 @@ impl Message for FromGroup {
             FromGroup::Feed(chunk) => cells_valid(&chunk.cells),
             FromGroup::Resigned { .. } => Ok(()),
             FromGroup::Audited(audited) => audited_valid(audited),
-            FromGroup::FedIn(ScopedChunk { chunk, slots, named }) => {
+            FromGroup::FedIn(ScopedChunk { chunk, slots, named, .. }) => {
                 at_most("slots that are named", slots.len() as u64, chunk.cells.len() as u64)?;
                 at_most("names of slots", chunk.cells.len() as u64, slots.len() as u64)?;
                 let most = u64::from(chunk.first_slot) + chunk.cells.len() as u64 + u64::from(FEED_PASSED_BY_MAX);
@@ -356,21 +356,31 @@ impl Message for PeerMsg {
     }
 
     fn tail(&self) -> Vec<u8> {
-        digest_in(self)
-            .map_or_else(Vec::new, |digest| postcard::to_allocvec(&digest.cuts).expect("a number can be encoded"))
+        let of_digest = digest_in(self).map(|digest| postcard::to_allocvec(&digest.cuts));
+        let of_delta = delta_in(self).map(|delta| postcard::to_allocvec(&(delta.known, &delta.fed)));
+        let said = of_digest.or(of_delta);
+        said.map_or_else(Vec::new, |said| said.expect("numbers can be encoded"))
     }
 
     fn needs_tail(&self) -> bool {
         digest_in(self).is_some_and(|digest| digest.cuts != 0)
+            || delta_in(self).is_some_and(|delta| delta.known != 0 || !delta.fed.is_empty())
     }
 
     fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
-        let (PeerMsg::Digest(digest) | PeerMsg::Shard { msg: ShardMsg::Digest(digest), .. }) = self else {
+        if tail.is_empty() {
             return Ok(());
-        };
-        if !tail.is_empty() {
-            let read = postcard::take_from_bytes(tail);
-            (digest.cuts, _) = read.map_err(|error| WireError::Malformed(format!("tail of a digest: {error}")))?;
+        }
+        let malformed = |error| WireError::Malformed(format!("tail of gossip: {error}"));
+        match self {
+            PeerMsg::Digest(digest) | PeerMsg::Shard { msg: ShardMsg::Digest(digest), .. } => {
+                (digest.cuts, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
+            }
+            PeerMsg::Delta(delta) | PeerMsg::Shard { msg: ShardMsg::Delta(delta), .. } => {
+                ((delta.known, delta.fed), _) = postcard::take_from_bytes(tail).map_err(malformed)?;
+                at_most("groups in the tail of a delta", delta.fed.len() as u64, FED_GROUPS_MAX as u64)?;
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -379,6 +389,13 @@ impl Message for PeerMsg {
 fn digest_in(msg: &PeerMsg) -> Option<&Digest> {
     match msg {
         PeerMsg::Digest(digest) | PeerMsg::Shard { msg: ShardMsg::Digest(digest), .. } => Some(digest),
+        _ => None,
+    }
+}
+
+fn delta_in(msg: &PeerMsg) -> Option<&Delta> {
+    match msg {
+        PeerMsg::Delta(delta) | PeerMsg::Shard { msg: ShardMsg::Delta(delta), .. } => Some(delta),
         _ => None,
     }
 }
@@ -420,6 +437,12 @@ impl Message for LedgerCmd {
                 changes.iter().try_for_each(ends)
             }
             LedgerCmd::View(_) | LedgerCmd::ViewStart { .. } | LedgerCmd::SetAside { .. } => Ok(()),
+            LedgerCmd::Shard { shard, change, .. } => {
+                at_most("shard", shard.0.into(), SHARDS_MAX as u64 - 1)?;
+                let ShardChange::Join { seats, seat, leaves } = change else { return Ok(()) };
+                let mut named = seats.iter().chain([seat, leaves]);
+                named.try_for_each(|&seat| at_most("seat", seat.into(), u64::from(AGGREGATORS_MAX) - 1))
+            }
             LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } | LedgerCmd::VoterReturns { .. } => Ok(()),
             LedgerCmd::Remains { counter, component, .. } => {
                 at_most("component of a group", *component, COMPONENT_MAX * u64::from(LANES_MAX))?;

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt::Debug;
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId, Start};
-use tidemark_proto::limits::{MESSAGE_BYTES_MAX, SHARDS_MAX, TAIL_BYTES_MAX};
+use tidemark_proto::limits::{FED_GROUPS_MAX, MESSAGE_BYTES_MAX, SHARDS_MAX, TAIL_BYTES_MAX};
 use tidemark_proto::msg::*;
 use tidemark_proto::read::{ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues};
 use tidemark_proto::shards::ShardId;
@@ -229,6 +229,32 @@ fn a_digest_says_in_its_tail_where_its_view_is_cut() {
     assert_eq!(decode(&encode(&shard(3, 9))), Ok(shard(3, 9)), "of the first that two hold, which may be another one");
     let beyond = WireError::Limit { what: "shard", value: SHARDS_MAX as u64, max: SHARDS_MAX as u64 - 1 };
     assert_eq!(decode::<PeerMsg>(&encode(&shard(SHARDS_MAX as u16, 0))), Err(beyond));
+}
+
+/// Whoever is told all that the sender knows, and of another data centre, is told nothing more than by an earlier version.
+#[test]
+fn a_delta_says_in_its_tail_what_more_its_sender_knows() {
+    let delta = |known, fed: &[(GroupId, LogIndex)]| {
+        PeerMsg::Delta(Delta { sender: 7, upto: 3, known, fed: fed.to_vec(), ..Delta::default() })
+    };
+    let plain = encode(&delta(0, &[]));
+    let fed = [(group(), LogIndex(u64::MAX))];
+    for more in [delta(9, &[]), delta(0, &fed), delta(u64::MAX, &fed)] {
+        let encoded = encode(&more);
+        assert!(encoded.starts_with(&plain) && encoded.len() > plain.len());
+        assert_eq!(decode(&encoded).as_ref(), Ok(&more));
+        let PeerMsg::Delta(delta) = more else { unreachable!("made above") };
+        let shard = PeerMsg::Shard { shard: ShardId(3), msg: ShardMsg::Delta(delta) };
+        assert_eq!(decode(&encode(&shard)), Ok(shard));
+    }
+    assert_eq!(decode(&[plain.as_slice(), &[0]].concat()), Ok(delta(0, &[])), "an empty tail");
+    assert!(matches!(decode::<PeerMsg>(&[plain.as_slice(), &[1, 0xff]].concat()), Err(WireError::Malformed(_))));
+    let many = FED_GROUPS_MAX + 1;
+    let beyond =
+        WireError::Limit { what: "groups in the tail of a delta", value: many as u64, max: FED_GROUPS_MAX as u64 };
+    assert_eq!(decode::<PeerMsg>(&encode(&delta(1, &vec![fed[0]; many]))), Err(beyond));
+    let most = delta(u64::MAX, &vec![fed[0]; FED_GROUPS_MAX]);
+    assert_eq!(decode(&encode(&most)), Ok(most));
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub struct Floors {
 /// Those of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 59] = [
+const SITUATIONS: [(&str, u64); 63] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -76,6 +76,10 @@ const SITUATIONS: [(&str, u64); 59] = [
     ("asked of who holds it", 1_000_000),
     ("answer of a holder that lacks what was shown", 20_000),
     ("told of a counter that another holds", 50_000),
+    ("move of a shard ordered", 200),
+    ("move of a shard taken back", 5),
+    ("shard left an aggregator that had shown it", 150),
+    ("shard held elsewhere than founded at the end", 60),
 ];
 
 /// A floor that was not reached.

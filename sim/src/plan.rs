@@ -206,6 +206,13 @@ pub enum Fault {
         span: Span,
         after: Span,
     },
+    /// In a data centre with more than two aggregators an operator moves a shard from one to another, both by dice, and may think
+    /// better of it after a while.
+    MoveShard {
+        dc: usize,
+        dice: u64,
+        stays: Option<Span>,
+    },
     /// One node of the group's loses its disk.
     Wipe {
         node: usize,
@@ -587,6 +594,7 @@ impl Plan {
             let further = pairs::further(rng, &self.pairs);
             self.pairs.extend(further);
             self.faults.extend(pairs::faults(rng, self));
+            self.faults.extend(pairs::shard_moves(rng, self));
         }
     }
 

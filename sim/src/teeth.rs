@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 75] = [
+pub const INSIDE: [Bug; 78] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -67,6 +67,9 @@ pub const INSIDE: [Bug; 75] = [
     Bug::StandForgotten,
     Bug::NotHeldKept,
     Bug::ToldGoesBack,
+    Bug::ServesUnfilled,
+    Bug::LeftForgotten,
+    Bug::CutTakenForWhole,
     Bug::OwnerIgnored,
     Bug::OldDiskTrusted,
     Bug::ClaimTakenTwice,

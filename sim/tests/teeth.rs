@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 91] = [
+const PINNED: [(Mutation, u64, &str); 94] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -38,9 +38,12 @@ const PINNED: [(Mutation, u64, &str); 91] = [
     (Mutation::Inside(Bug::ReportGoesBack), 0, "views"),
     (Mutation::Inside(Bug::StaleDefinition), 7, "definitions"),
     (Mutation::Inside(Bug::StaleAckTaken), 45, "definitions"),
-    (Mutation::Inside(Bug::StandForgotten), 33, "views"),
+    (Mutation::Inside(Bug::StandForgotten), 36, "views"),
     (Mutation::Inside(Bug::NotHeldKept), 33, "invariants"),
     (Mutation::Inside(Bug::ToldGoesBack), 36, "views"),
+    (Mutation::Inside(Bug::ServesUnfilled), 66, "slots"),
+    (Mutation::Inside(Bug::LeftForgotten), 36, "views"),
+    (Mutation::Inside(Bug::CutTakenForWhole), 2090, "views"),
     (Mutation::Inside(Bug::OwnerIgnored), 2, "owners"),
     (Mutation::Inside(Bug::OldDiskTrusted), 21, "fencing"),
     (Mutation::Inside(Bug::ClaimTakenTwice), 20, "claims"),

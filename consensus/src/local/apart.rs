@@ -4,9 +4,9 @@
 //! once all of them are; until then what the directory holds is made anew. A directory that is missing or older than the log was
 //! cut to is refused.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use redb::{Database, ReadableDatabase, ReadableTable};
 
@@ -49,10 +49,25 @@ impl File {
 
     /// `group.redb` has its rows in `group.rows-…`, under whatever name the file itself is kept later.
     fn directory(&self, path: &Path, stamp: u64) -> PathBuf {
-        let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let stem = file.split('.').next().unwrap_or_default();
-        path.with_file_name(format!("{stem}.rows-{stamp:016x}"))
+        path.with_file_name(format!("{}{stamp:016x}", beginning(path)))
     }
+}
+
+/// How the names of its directories begin.
+fn beginning(path: &Path) -> String {
+    let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    format!("{}.rows-", file.split('.').next().unwrap_or_default())
+}
+
+/// The directories beside a file that its rows are in, or were.
+pub(super) fn directories_of(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let beginning = beginning(path);
+    let is_of_it = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str().is_some_and(|name| name.starts_with(&beginning)) && entry.path().is_dir()
+    };
+    let all = fs::read_dir(path.parent().unwrap_or(Path::new(".")))?.collect::<io::Result<Vec<_>>>()?;
+    Ok(all.into_iter().filter(is_of_it).map(|entry| entry.path()).collect())
 }
 
 /// Rows that are apart.

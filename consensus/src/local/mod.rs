@@ -9,8 +9,10 @@
 mod apart;
 mod store;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::{fs, io};
 
 use bytes::Bytes;
 use redb::{Database, ReadTransaction, ReadableDatabase};
@@ -213,6 +215,16 @@ pub struct LocalLog {
     committer: Committer<LocalStore>,
     apart: Option<(Committer<ApartWriter>, Arc<Apart>)>,
     db: Arc<Database>,
+}
+
+/// Deletes a log that is closed: the directory of its rows, if they are in one, and its file. Nothing is done where there is none.
+pub fn remove(path: &Path) -> io::Result<()> {
+    let directories = apart::directories_of(path)?;
+    directories.iter().try_for_each(fs::remove_dir_all)?;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 impl LocalLog {

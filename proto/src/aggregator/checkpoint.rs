@@ -5,7 +5,7 @@
 //! two checkpoints, so that what a disk does for millions of rows never takes the processor from what is read meanwhile.
 
 use crate::aggregator::{AggregatorCore, Output};
-use crate::ids::{CounterName, GroupId, LogIndex};
+use crate::ids::CounterName;
 use crate::limits::ROW_BUCKETS_MAX;
 use crate::numbers::Numbers;
 use crate::series::Row;
@@ -140,10 +140,16 @@ impl Checkpoint {
         self.hurried = Some(now);
     }
 
-    /// Everything that is known now is to be durable soon.
-    pub fn flush(&mut self, now: Time) {
+    /// Everything that is known now is to be durable soon. The number of this flush.
+    pub fn flush(&mut self, now: Time) -> u64 {
         self.flushes.asked += 1;
         self.hurry(now);
+        self.flushes.asked
+    }
+
+    /// Whether what was known when a flush was asked for is durable.
+    pub fn has_flushed(&self, flush: u64) -> bool {
+        self.flushes.done >= flush
     }
 
     pub fn due(&self) -> Option<Time> {
@@ -286,7 +292,9 @@ impl AggregatorCore {
 
     pub(super) fn flush(&mut self, now: Time) {
         let kept = self.shards.iter_mut().enumerate().filter(|(at, _)| self.config.keeps(ShardId(*at as u16)));
-        kept.for_each(|(_, shard)| shard.checkpoint.flush(now));
+        for (_, shard) in kept {
+            shard.checkpoint.flush(now);
+        }
     }
 
     /// How many [`Input::Flush`](crate::aggregator::Input::Flush) are done: what was known at each of them is durable.
@@ -296,6 +304,7 @@ impl AggregatorCore {
     }
 
     fn begin_checkpoint(&mut self, now: Time, at: usize) -> Making {
+        let cursors = self.cursors_in(ShardId(at as u16));
         let (own, cells) = (&mut self.shards[at], self.view.cells(ShardId(at as u16)));
         let (checkpoint, mut head) = (&mut own.checkpoint, Rows::new());
         (checkpoint.due, checkpoint.begun) = (None, now);
@@ -314,7 +323,6 @@ impl AggregatorCore {
             checkpoint.namespaces = cells.table().namespaces().len();
             head.push((vec![NAMESPACES], bytes_of(cells.table().namespaces())));
         }
-        let cursors: Vec<(GroupId, LogIndex)> = self.feeds.iter().map(|(&group, feed)| (group, feed.cursor)).collect();
         let closing = vec![
             (vec![CURSORS], bytes_of(&cursors)),
             (vec![VERSIONS], bytes_of(&own.gossip.foreign_state())),

@@ -1,11 +1,12 @@
 //! The consumer's side of one group's feed: its cursor, and what of the group's slots is known by name.
 
+use crate::aggregator::moves::Which;
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
 use crate::gossip::Fed;
 use crate::ids::{CellId, CounterName, GroupId, LogIndex, ValveId};
 use crate::ledger::Ledger;
 use crate::limits::COMPONENT_MAX;
-use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup, ScopedPull};
+use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup, ScopedChunk, ScopedPull};
 use crate::shards::{Ranges, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time};
@@ -13,6 +14,8 @@ use crate::view::{CELLS_MAX, Cells, Merged};
 use crate::warm;
 use std::collections::BTreeSet;
 
+/// Something of any entry may be merged.
+const UNKNOWN: LogIndex = LogIndex(u64::MAX);
 /// In place of a slot of the view.
 const NOT_HELD: u32 = u32::MAX;
 /// The time between two pulls without an answer doubles so often at most.
@@ -24,6 +27,11 @@ pub struct Feed {
     pub cursor: LogIndex,
     /// Something of entries behind the cursor may be merged, up to here.
     partly: LogIndex,
+    /// So may be, by what another holder told of it.
+    of_other: LogIndex,
+    /// Some of what changed before the cursor comes with what changed after it: up to where all is merged, and what has to be for
+    /// everything before the cursor to be.
+    lacks: Option<(LogIndex, LogIndex)>,
     walk: Option<FeedWalk>,
     /// Of the entry behind the cursor so many changes of rows are known.
     rows_told: u32,
@@ -38,13 +46,16 @@ pub struct Feed {
     retries: u32,
     applied: LogIndex,
     connected: bool,
+    /// While ranges are told beside it: whether it has them, too.
+    pub has_all: bool,
 }
 
 impl Feed {
     /// A feed that continues at a persisted cursor; names are asked for again.
     pub fn at(cursor: LogIndex) -> Feed {
         // Rows on disk may know more than the cursor says, but not more than the group has when it is heard.
-        Feed { cursor, partly: LogIndex(u64::MAX), ..Feed::default() }
+        // They know so much once the group has told all that it has.
+        Feed { cursor, partly: UNKNOWN, lacks: Some((LogIndex(0), cursor)), ..Feed::default() }
     }
 
     pub fn lag(&self) -> u64 {
@@ -65,9 +76,86 @@ impl Feed {
         self.connected = false;
     }
 
+    pub fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Nothing was told yet.
+    pub fn is_new(&self) -> bool {
+        self.cursor == LogIndex(0) && self.slots.is_empty()
+    }
+
+    /// All that the group had counted at some time after this process met it is merged.
+    pub fn has_some(&self) -> bool {
+        self.applied > LogIndex(0) && self.whole() > LogIndex(0)
+    }
+
+    /// Another holder told something, which had been told of the group's log up to here; `None`: nobody knows.
+    pub fn on_other(&mut self, upto: Option<LogIndex>) {
+        match upto.filter(|upto| *upto != UNKNOWN) {
+            // No more than the group has when it is heard next.
+            None => self.partly = UNKNOWN,
+            Some(upto) => self.of_other = self.of_other.max(upto),
+        }
+    }
+
+    /// Everything that was counted up to here is merged.
+    pub fn whole(&self) -> LogIndex {
+        self.lacks.map_or(self.cursor, |(whole, _)| whole)
+    }
+
+    /// More was told, of a log that was applied up to there.
+    fn advance(&mut self, chunk: &FeedChunk) {
+        let (whole, before) = self.lacks.unwrap_or((self.cursor, self.cursor));
+        // A walk tells all there is, and changes nothing of that before its end.
+        let known = match (self.walk, chunk.walk) {
+            (_, Some(_)) => before,
+            (Some(_), None) => chunk.upto,
+            (None, None) => before.max(chunk.applied),
+        };
+        (self.cursor, self.walk, self.rows_told) = (chunk.upto, chunk.walk, chunk.rows_told);
+        self.lacks = (known > self.cursor && !bites(Bug::CutTakenForWhole)).then_some((whole, known));
+    }
+
+    /// Asks at once, whatever is out: what comes of that is not taken.
+    pub fn ask_again(&mut self) {
+        (self.pulled, self.retries) = (None, 0);
+    }
+
+    /// What is known of a range's slots means nothing any more.
+    pub fn forget(&mut self, shard: ShardId) {
+        let of_shard = |at: usize| self.shards.get(at).copied().unwrap_or(ShardId::FIRST) == shard;
+        (0..self.slots.len()).filter(|&at| of_shard(at)).for_each(|at| self.slots[at] = NOT_HELD);
+        self.begun.retain(|(of, _)| *of != shard);
+    }
+
+    /// Whether one that is told other ranges beside this one has all that this one's cursor says.
+    pub fn can_take_over(&self, beside: &Feed) -> bool {
+        let is_between = |feed: &Feed| feed.walk.is_none() && feed.rows_told == 0;
+        is_between(beside) && is_between(self) && beside.cursor >= self.cursor
+    }
+
+    /// From here on this one brings what that one did. What it has told already comes again; slots that it has not named, too.
+    pub fn take_over(&mut self, beside: &Feed) {
+        let named = self.slots.len().min(beside.slots.len());
+        self.slots.truncate(named);
+        self.shards.truncate(named);
+        for at in (0..named).filter(|&at| beside.slots[at] != NOT_HELD) {
+            (self.slots[at], self.shards[at]) = (beside.slots[at], beside.shards[at]);
+        }
+        self.begun.extend(&beside.begun);
+        self.partly = self.partly.max(beside.applied);
+        let (whole, known) = self.lacks.unwrap_or((self.cursor, self.cursor));
+        let (of_beside, to_come) = beside.lacks.unwrap_or((beside.cursor, beside.cursor));
+        let known = known.max(to_come);
+        self.lacks = (known > self.cursor).then_some((whole.min(of_beside), known));
+        self.has_all = true;
+        self.ask_again();
+    }
+
     /// Of how much of the group's log something may be merged.
     pub fn shows_some_of(&self) -> LogIndex {
-        self.cursor.max(self.partly)
+        self.cursor.max(self.partly).max(self.of_other)
     }
 
     /// Whether everything up to here is merged, and nothing of what comes after.
@@ -127,25 +215,38 @@ impl AggregatorCore {
 
     /// Asks every connected group for what is new, one pull at a time.
     pub(super) fn run_feeds(&mut self, now: Time) {
-        for (&group, feed) in &mut self.feeds {
-            if feed.due(&self.config).is_some_and(|due| due <= now) {
-                feed.retries = if feed.pulled.is_some() { (feed.retries + 1).min(RETRY_DOUBLINGS_MAX) } else { 0 };
-                feed.pulled = Some(now);
-                let pull = feed.pull(group, self.config.feed_bytes_max);
-                let msg = match &self.scope {
-                    Some(ranges) if !bites(Bug::NotHeldKept) => {
-                        ForGroup::FeedIn(ScopedPull { pull, ranges: ranges.clone() })
-                    }
-                    _ => ForGroup::Feed(pull),
-                };
-                self.outputs.push_back(Output::Group { group, msg });
-            }
+        let is_due = |feed: &Feed| feed.due(&self.config).is_some_and(|due| due <= now);
+        let due = self.all_feeds().filter(|(_, _, feed)| is_due(feed)).map(|(group, which, _)| (group, which));
+        for (group, which) in due.collect::<Vec<_>>() {
+            let Some(feed) = self.feed_mut(group, which) else { continue };
+            feed.retries = if feed.pulled.is_some() { (feed.retries + 1).min(RETRY_DOUBLINGS_MAX) } else { 0 };
+            feed.pulled = Some(now);
+            let Some(feed) = self.feed(group, which) else { continue };
+            let pull = feed.pull(group, self.config.feed_bytes_max);
+            let msg = match self.scope_of(feed, which) {
+                Some((ranges, scope)) if !bites(Bug::NotHeldKept) => {
+                    let fills = which == Which::Filling;
+                    ForGroup::FeedIn(ScopedPull { pull, ranges: ranges.to_vec(), scope, fills })
+                }
+                _ => ForGroup::Feed(pull),
+            };
+            self.outputs.push_back(Output::Group { group, msg });
+        }
+    }
+
+    /// A chunk of some ranges; of others than are asked for now it is the answer to an older pull.
+    pub(super) fn on_fed_in(&mut self, now: Time, group: GroupId, told: &ScopedChunk) {
+        let ScopedChunk { chunk, slots, named, scope, fills } = told;
+        let which = if *fills { Which::Filling } else { Which::Usual };
+        let asked = self.feed(group, which).and_then(|feed| self.scope_of(feed, which));
+        if asked.is_some_and(|(_, number)| number == *scope) {
+            self.on_feed(now, (group, which), chunk, Names::Some(slots, *named));
         }
     }
 
     /// Merges a chunk that continues the cursor; another one is the answer to an older pull.
-    pub(super) fn on_feed(&mut self, now: Time, group: GroupId, chunk: &FeedChunk, names: Names<'_>) {
-        let Some(feed) = self.feeds.get_mut(&group) else { return };
+    pub(super) fn on_feed(&mut self, now: Time, (group, which): (GroupId, Which), chunk: &FeedChunk, names: Names<'_>) {
+        let Some(feed) = self.feed_mut(group, which) else { return };
         if chunk.group != group || chunk.base != feed.cursor || !names_its_slots(feed, chunk, names) {
             return;
         }
@@ -156,30 +257,37 @@ impl AggregatorCore {
         let is_partial = was_partial || chunk.walk.is_some() || chunk.rows_told > 0;
         feed.partly = if is_partial { feed.applied } else { feed.partly };
         // What does not fit the view is not skipped: the cursor stays, and the feed's lag grows for all to see.
-        if !self.learn_slots(group, chunk, names) || !self.learn_valves(group, chunk) {
+        let Some(mut feed) = self.feed_mut(group, which).map(std::mem::take) else { return };
+        let is_learnt = self.learn_slots((&mut feed, which), chunk, names) && self.learn_valves(&feed, chunk);
+        let raised = if is_learnt { self.merge_chunk(now, (&feed, which), chunk) } else { BTreeSet::new() };
+        if is_learnt {
+            feed.advance(chunk);
+        }
+        if let Some(place) = self.feed_mut(group, which) {
+            *place = feed;
+        }
+        if !is_learnt {
             return;
         }
-        let raised = self.merge_chunk(now, group, chunk);
         // What was counted in cells that are new here is to flow on.
         if !chunk.cells.is_empty() {
             self.graph_at.get_or_insert(now);
         }
-        if let Some(feed) = self.feeds.get_mut(&group) {
-            (feed.cursor, feed.walk, feed.rows_told) = (chunk.upto, chunk.walk, chunk.rows_told);
-        }
+        self.join_feeds(group);
         self.cursors_moved(now, |shard| raised.contains(&shard));
         self.want_notifications(now);
     }
 
     /// Names of the group's slots; false when the view's table is full.
-    fn learn_slots(&mut self, group: GroupId, chunk: &FeedChunk, names: Names<'_>) -> bool {
-        let AggregatorCore { view, feeds, config, .. } = self;
-        let Some(feed) = feeds.get_mut(&group) else { return false };
+    fn learn_slots(&mut self, (feed, which): (&mut Feed, Which), chunk: &FeedChunk, names: Names<'_>) -> bool {
+        let ranges = self.config.ranges.iter().map(|range| range.shard);
+        let brought: Vec<bool> = ranges.map(|shard| self.brings(feed.has_all, which, shard)).collect();
+        let AggregatorCore { view, config, .. } = self;
         view.change(|shards| {
             let known = feed.slots.len() as u32;
             for (of_group, cell) in names.of(chunk).skip_while(|&(of_group, _)| of_group < known) {
                 let shard = config.ranges.find(&cell.counter);
-                if !config.holds(shard) && !bites(Bug::NotHeldKept) {
+                if !brought[usize::from(shard.0)] && !bites(Bug::NotHeldKept) {
                     continue;
                 }
                 let Ok(slot) = shards[usize::from(shard.0)].slot(cell) else { return false };
@@ -192,9 +300,8 @@ impl AggregatorCore {
     }
 
     /// False when the view can take no further valve.
-    fn learn_valves(&mut self, group: GroupId, chunk: &FeedChunk) -> bool {
-        let AggregatorCore { view, feeds, .. } = self;
-        let Some(feed) = feeds.get(&group) else { return false };
+    fn learn_valves(&mut self, feed: &Feed, chunk: &FeedChunk) -> bool {
+        let (view, group) = (&mut self.view, chunk.group);
         let places = chunk.components.iter().map(|&(slot, lane, _)| (slot, lane));
         let places = places.chain(chunk.rows.iter().map(|&(slot, lane, _)| (slot, lane)));
         let mut known = BTreeSet::new();
@@ -207,9 +314,8 @@ impl AggregatorCore {
     }
 
     /// The shards of which something was raised.
-    fn merge_chunk(&mut self, now: Time, group: GroupId, chunk: &FeedChunk) -> BTreeSet<ShardId> {
-        let AggregatorCore { view, shards, feeds, .. } = self;
-        let Some(feed) = feeds.get(&group) else { return BTreeSet::new() };
+    fn merge_chunk(&mut self, now: Time, (feed, which): (&Feed, Which), chunk: &FeedChunk) -> BTreeSet<ShardId> {
+        let AggregatorCore { view, shards, .. } = self;
         let raised = view.change(|cells| {
             let mut raised = vec![Vec::new(); cells.len()];
             merge_components(cells, feed, chunk, &mut raised);
@@ -223,7 +329,8 @@ impl AggregatorCore {
         });
         let is_raised = |(at, fed): (usize, &Vec<Fed>)| (!fed.is_empty()).then_some(ShardId(at as u16));
         let some: BTreeSet<ShardId> = raised.iter().enumerate().filter_map(is_raised).collect();
-        for (own, fed) in shards.iter_mut().zip(raised) {
+        // What is told beside it is all of a range: those who hold it have told it.
+        for (own, fed) in shards.iter_mut().zip(raised).filter(|_| which == Which::Usual) {
             own.gossip.on_fed(now, fed);
         }
         self.heard.on_raised(now, &mut self.view);

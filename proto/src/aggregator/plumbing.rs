@@ -1,6 +1,7 @@
 //! Between the groups of this data centre and the ledger: reports and offers one way, accounts and places the other.
 
 use crate::aggregator::feed::Names;
+use crate::aggregator::moves::Which;
 use crate::aggregator::{AggregatorCore, Event, Output};
 use crate::ids::{CounterName, GroupId};
 use crate::ledger::{Changes, Ledger};
@@ -14,7 +15,7 @@ impl AggregatorCore {
 
     pub(super) fn on_group_up(&mut self, now: Time, group: GroupId, ledger: &Ledger) {
         self.groups.insert(group);
-        self.feeds.entry(group).or_default().on_up();
+        self.feed_up(group);
         self.tell_settings(group, ledger);
         self.tell_registration(group, ledger);
         for counter in ledger.guarded() {
@@ -26,9 +27,7 @@ impl AggregatorCore {
 
     pub(super) fn on_group_gone(&mut self, group: GroupId) {
         self.groups.remove(&group);
-        if let Some(feed) = self.feeds.get_mut(&group) {
-            feed.on_gone();
-        }
+        self.feed_gone(group);
     }
 
     /// What the ledger knows already is answered from its state at once; the rest is proposed.
@@ -56,10 +55,8 @@ impl AggregatorCore {
             {
                 self.tell_registration(group, ledger);
             }
-            FromGroup::Feed(chunk) => self.on_feed(now, group, &chunk, Names::All),
-            FromGroup::FedIn(ScopedChunk { chunk, slots, named }) => {
-                self.on_feed(now, group, &chunk, Names::Some(&slots, named));
-            }
+            FromGroup::Feed(chunk) => self.on_feed(now, (group, Which::Usual), &chunk, Names::All),
+            FromGroup::FedIn(told) => self.on_fed_in(now, group, &told),
             FromGroup::Audited(audited) => self.on_audited(group, &audited),
             FromGroup::Hello(hello) if hello.group == group => {
                 self.tell_registration(group, ledger);
@@ -162,7 +159,7 @@ impl AggregatorCore {
         for group in self.groups.clone() {
             self.tell_settings(group, ledger);
             // Of others nobody here knows what the group has heard.
-            let held = |counter: &CounterName| self.config.holds(self.view.shard_of(counter));
+            let held = |counter: &CounterName| self.holds(self.view.shard_of(counter));
             let begun: Vec<_> = ledger.resets().generations().filter(|(counter, _)| held(counter)).collect();
             self.tell_generations(group, begun.into_iter());
             for counter in ledger.guarded() {
@@ -193,6 +190,9 @@ impl AggregatorCore {
         }
         for group in &changes.groups {
             self.tell_registration(*group, ledger);
+        }
+        if changes.shards {
+            self.on_map(now, ledger);
         }
         self.heard.on_ledger(now, changes, ledger);
         for (counter, group) in &changes.accounts {

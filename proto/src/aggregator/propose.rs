@@ -245,6 +245,7 @@ fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
         LedgerCmd::View(of) | LedgerCmd::ViewStart { view: of, .. } | LedgerCmd::ViewAck { view: of, .. } => {
             *of == peer
         }
+        LedgerCmd::Shard { dc: of, .. } => *of == dc,
         LedgerCmd::Hello(hello) => hello.group.dc == dc,
         LedgerCmd::Report(report) | LedgerCmd::Returned(report) => report.group.dc == dc,
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => offer.group.dc == dc,

@@ -78,6 +78,7 @@ impl Recovery {
     pub fn finish(config: AggregatorConfig, recoveries: Vec<Recovery>) -> Result<AggregatorCore, RowError> {
         let (mut cells, mut shards, mut limits) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut cursors: Option<BTreeMap<GroupId, LogIndex>> = None;
+        let mut beside: Option<BTreeMap<GroupId, LogIndex>> = None;
         let mut recoveries = recoveries.into_iter().peekable();
         for shard in config.ranges.iter().map(|range| range.shard) {
             let Some(recovery) = recoveries.next_if(|recovery| recovery.shard == shard) else {
@@ -87,8 +88,9 @@ impl Recovery {
             };
             let loaded = recovery.loaded()?;
             let told = loaded.iter().flat_map(|loaded| loaded.cursors.iter().copied()).collect();
-            // What one shard lacks is told again to all of them.
-            cursors = Some(match cursors {
+            // What one shard lacks is told again to all of them; one that is being told all of it is told beside the others.
+            let of_shard = if config.joins(shard) { &mut beside } else { &mut cursors };
+            *of_shard = Some(match of_shard.take() {
                 None => told,
                 Some(known) => least(&known, &told),
             });
@@ -109,7 +111,7 @@ impl Recovery {
             view.limits_mut().restore(counter, limit);
         }
         let feeds = cursors.into_iter().flatten().map(|(group, cursor)| (group, Feed::at(cursor))).collect();
-        Ok(AggregatorCore::with_state(config, view, shards, feeds))
+        Ok(AggregatorCore::with_state(config, view, shards, (feeds, beside.unwrap_or_default())))
     }
 
     /// What was on disk; `None` if there was no row.

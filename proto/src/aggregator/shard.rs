@@ -1,7 +1,7 @@
 //! Shards: of each range of counters its stream of gossip and its checkpoint. Its cells are the view's.
 //!
-//! Of a shard those speak who hold it. What is said of the first shard is said as by a view that is not cut. Each digest of the first shard
-//! that two hold says where their views are cut. Who cuts its own at the same counters is told of the others by number, and heard; with
+//! Of a shard those speak who hold it, or are told all of it to do so. What is said of the first shard is said as by a view that is not cut.
+//! Each digest says where its sender's view is cut. Who cuts its own at the same counters is told of the others by number, and heard; with
 //! anybody else there is nothing to be exchanged, since what one calls a shard is another's mixture.
 
 use super::checkpoint::Checkpoint;
@@ -9,8 +9,10 @@ use super::feed::Feed;
 use super::{AggregatorConfig, AggregatorCore, Event, Output};
 use crate::asking::Stand;
 use crate::gossip::Gossip;
-use crate::ids::{AggregatorId, CounterName, DcId};
+use crate::hash::bytes_hash;
+use crate::ids::{AggregatorId, CounterName, DcId, GroupId};
 use crate::ledger::Ledger;
+use crate::limits::FED_GROUPS_MAX;
 use crate::msg::{Delta, Digest, PeerMsg, ShardMsg};
 use crate::shards::ShardId;
 use crate::time::{Span, Time};
@@ -33,7 +35,7 @@ impl Shard {
 /// The stream of a shard that has none on disk.
 pub(super) fn gossip_of(config: &AggregatorConfig, shard: ShardId) -> Gossip {
     let seed = config.seed.wrapping_add(shard.0.into());
-    let held = config.ranges.iter().filter(|range| config.holds(range.shard)).count();
+    let held = config.ranges.iter().filter(|range| config.gathers(range.shard)).count();
     let of = (config.own, shard, config.seats.clone());
     Gossip::of_shard(of, config.epoch, config.gossip.shared_by(held), seed)
 }
@@ -57,10 +59,10 @@ impl AggregatorCore {
     /// How far this view has come in a shard that it holds.
     pub fn stand(&self, now: Time, shard: ShardId, ledger: &Ledger) -> Stand {
         let gossip = self.gossip(shard);
-        let of_others = gossip.have().filter(|(origin, _)| origin.dc != self.config.own.dc);
+        let of_others = gossip.whole_of_others().filter(|(origin, ..)| origin.dc != self.config.own.dc);
         // Of a group that is closed nobody tells more than was told.
         let some = |group, feed: &Feed| if ledger.is_fenced(group) { feed.cursor } else { feed.shows_some_of() };
-        let groups = self.feeds.iter().map(|(&group, feed)| (group, feed.cursor, some(group, feed)));
+        let groups = self.feeds.iter().map(|(&group, feed)| (group, feed.whole(), some(group, feed)));
         let progress = self.view.graph_progress();
         Stand {
             ledger: ledger.applied(),
@@ -68,7 +70,18 @@ impl AggregatorCore {
             groups: groups.collect(),
             versions: of_others.collect(),
             is_settled: gossip.is_settled(now),
+            limits: self.limits_in(shard, ledger),
         }
+    }
+
+    /// Hashes of counters of a shard that this view shows less of than the ledger says by itself, and less than what.
+    fn limits_in(&self, shard: ShardId, ledger: &Ledger) -> Vec<(u64, u64)> {
+        let all = self.view.limits().beyond_ledger(ledger);
+        let here = all.filter(|(counter, _)| self.view.shard_of(counter) == shard);
+        let hash = |counter: &CounterName| bytes_hash(bytes_hash(0, counter.namespace().as_bytes()), counter.key());
+        let mut limits: Vec<(u64, u64)> = here.map(|(counter, limit)| (hash(counter), limit)).collect();
+        limits.sort_unstable();
+        limits
     }
 
     /// Connected aggregators whose views are cut at other counters: nothing is exchanged with them.
@@ -78,12 +91,19 @@ impl AggregatorCore {
 
     pub(super) fn run_gossip(&mut self, now: Time) {
         let (is_whole, cuts) = (self.view.ranges().is_whole(), self.view.ranges().fingerprint());
+        let (dc, feeds, moves) = (self.config.own.dc, &self.feeds, &self.moves);
         for ((shard, cells), own) in self.view.shards().zip(&mut self.shards) {
             own.gossip.tick(now, cells);
-            while let Some((peer, msg)) = own.gossip.poll_output() {
+            while let Some((peer, mut msg)) = own.gossip.poll_output() {
+                if let PeerMsg::Delta(delta) = &mut msg
+                    && peer.dc == dc
+                    && delta.origin.dc == dc
+                {
+                    let upto = |&group: &GroupId| Some((group, moves.shown_of(group, feeds)?));
+                    delta.fed = delta.groups.iter().filter_map(upto).take(FED_GROUPS_MAX).collect();
+                }
                 // Who has not said where its view is cut would take it for all counters'.
                 if is_whole || matches!(msg, PeerMsg::Digest(_)) || self.cut_alike.contains(&peer) {
-                    let cuts = if self.config.first_shared(peer) == Some(shard) { cuts } else { 0 };
                     self.outputs.push_back(Output::Peer { peer, msg: of_shard(shard, cuts, msg) });
                 }
             }
@@ -112,9 +132,13 @@ impl AggregatorCore {
         self.cut_elsewhere.remove(&peer);
     }
 
-    /// A digest of the first shard that both hold, which says where a peer's view is cut.
-    fn on_first_digest(&mut self, now: Time, peer: AggregatorId, shard: ShardId, digest: &Digest) {
-        if digest.cuts != self.view.ranges().fingerprint() {
+    /// A digest, which says where a peer's view is cut: of the first shard it does in any case.
+    fn on_cut_digest(&mut self, now: Time, peer: AggregatorId, shard: ShardId, digest: &Digest) {
+        let says_nothing = digest.cuts == 0 && shard != ShardId::FIRST;
+        if says_nothing && !self.cut_alike.contains(&peer) {
+            return;
+        }
+        if digest.cuts != self.view.ranges().fingerprint() && !says_nothing {
             // An earlier version does not understand why it is not answered, and goes on.
             if !self.cut_elsewhere.contains(&peer) {
                 self.gossip_peer_gone(now, peer);
@@ -127,8 +151,7 @@ impl AggregatorCore {
             // Of the first as well: what it would have told until now was kept back.
             let rtt = self.rtts.get(&peer).copied().unwrap_or_default();
             for (at, own) in self.shards.iter_mut().enumerate() {
-                let shard = ShardId(at as u16);
-                if self.config.holds(shard) && self.config.is_held_by(peer, shard) {
+                if self.config.shares(peer, ShardId(at as u16)) {
                     own.gossip.on_peer_up(now, peer, rtt);
                 }
             }
@@ -136,18 +159,31 @@ impl AggregatorCore {
         self.on_digest(now, shard, peer, digest);
     }
 
+    /// Who is told of which shard has changed: connected ones are met in those that both are told of now.
+    pub(super) fn meet_holders(&mut self, now: Time) {
+        for (&peer, &rtt) in &self.rtts {
+            let is_alike = self.view.ranges().is_whole() || self.cut_alike.contains(&peer);
+            let first = self.config.first_shared(peer);
+            for (at, own) in self.shards.iter_mut().enumerate() {
+                let shard = ShardId(at as u16);
+                let meets = self.config.shares(peer, shard) && (is_alike || first == Some(shard));
+                match (meets, own.gossip.has_peer(peer)) {
+                    (true, false) => own.gossip.on_peer_up(now, peer, rtt),
+                    (false, true) => own.gossip.on_peer_gone(now, peer),
+                    _ => {}
+                }
+            }
+        }
+    }
+
     /// Gossip of a shard that is not held here, or not by who says it, is of another layout, and ignored.
     pub(super) fn on_shard(&mut self, now: Time, peer: AggregatorId, shard: ShardId, msg: &ShardMsg) {
-        let is_here = usize::from(shard.0) < self.shards.len() && self.config.holds(shard);
-        if !is_here || !self.config.is_held_by(peer, shard) {
+        if usize::from(shard.0) >= self.shards.len() || !self.config.shares(peer, shard) {
             return;
         }
         match msg {
-            ShardMsg::Digest(digest) if self.config.first_shared(peer) == Some(shard) => {
-                self.on_first_digest(now, peer, shard, digest);
-            }
+            ShardMsg::Digest(digest) => self.on_cut_digest(now, peer, shard, digest),
             _ if !(self.view.ranges().is_whole() || self.cut_alike.contains(&peer)) => {}
-            ShardMsg::Digest(digest) => self.on_digest(now, shard, peer, digest),
             ShardMsg::Delta(delta) => self.on_delta(now, shard, peer, delta),
         }
     }
@@ -171,6 +207,14 @@ impl AggregatorCore {
         let at = usize::from(shard.0);
         let AggregatorCore { view, shards, .. } = self;
         let raised = view.change(|cells| shards[at].gossip.on_delta(now, &mut cells[at], from, delta));
+        // An earlier version says nothing of it.
+        if from.dc == self.config.own.dc && !delta.fed.is_empty() {
+            let own = delta.groups.iter().filter(|group| group.dc == from.dc);
+            for &group in own {
+                let told = delta.fed.iter().find(|(of, _)| *of == group);
+                self.feeds.entry(group).or_default().on_other(told.map(|(_, upto)| *upto));
+            }
+        }
         let checkpoint = &mut shards[at].checkpoint;
         raised.into_iter().for_each(|slot| checkpoint.touch(slot));
         if !delta.cells.is_empty() {

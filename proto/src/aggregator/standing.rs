@@ -2,7 +2,7 @@
 
 use crate::ids::AggregatorId;
 use crate::ledger::{Awaiting, Claim, ClaimState, CounterLedger, Ledger};
-use crate::msg::LedgerCmd;
+use crate::msg::{LedgerCmd, ShardChange};
 use crate::time::{Span, Time};
 
 /// Standing commands of one aggregator. More are refused; whoever submitted them sees that nothing happens and tries again.
@@ -120,6 +120,10 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         }
         LedgerCmd::Edges { revision, .. } => ledger.graph().revision() > *revision,
         LedgerCmd::AllowEdges { from, to } => ledger.graph().is_allowed(from, to),
+        LedgerCmd::Shard { dc, shard, revision, change: ShardChange::Hold } => {
+            !ledger.shard_map().is_move(*dc, *shard, *revision)
+        }
+        LedgerCmd::Shard { revision, .. } => ledger.shard_map().revision() > *revision,
         LedgerCmd::ClaimRule { counter, revision, .. } => ledger.claims().revision(counter) > *revision,
         LedgerCmd::Claim { counter, at, holder, .. } => {
             let still = |claim: &Claim| claim.state == ClaimState::Open && claim.holder == *holder;

@@ -77,7 +77,9 @@ impl Gossip {
             return self.on_own_changes(now, changes);
         }
         fed.iter().for_each(|fed| self.held.keep(now, fed));
-        if self.held.components.len() > self.config.held_max {
+        if self.held.components.len() > self.config.held_max && self.joins() {
+            self.held = Held::default();
+        } else if self.held.components.len() > self.config.held_max {
             self.tell_held(now);
         }
     }
@@ -97,11 +99,21 @@ impl Gossip {
         if self.held.due(patience).is_none_or(|due| due > now) {
             return;
         }
+        // Nobody relies on who joins: what both holders did not tell is not told by it either, before it is one of them.
+        if self.joins() {
+            self.held.components.retain(|_, held| held.since + patience > now);
+        }
         self.held.oldest = self.held.components.values().map(|held| held.since).min();
         if self.held.due(patience).is_some_and(|due| due <= now) {
             self.held.speaks = true;
             self.tell_held(now);
         }
+    }
+
+    /// This is the first one now, or alone.
+    pub(super) fn speak_first(&mut self, now: Time) {
+        self.held.speaks = false;
+        self.tell_held(now);
     }
 
     fn tell_held(&mut self, now: Time) {

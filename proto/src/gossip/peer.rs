@@ -18,6 +18,8 @@ pub struct Peer {
     pub sender: u64,
     /// Up to where it has merged each origin, by its own word.
     pub have: BTreeMap<AggregatorId, Version>,
+    /// It has said so of all origins.
+    pub has_said_all: bool,
     pub sending: BTreeMap<AggregatorId, Sending>,
     /// Origins that it asked this side to relay.
     pub wants: BTreeSet<AggregatorId>,

@@ -78,8 +78,8 @@ impl Gossip {
             (_, Err(Refusal::Bad)) => self.counts.deltas_refused += 1,
             (step, Ok(mut learnt)) => {
                 self.counts.deltas_merged += 1;
-                if matches!(step, Step::Merge | Step::Walk(_)) {
-                    self.unsettled = Some(now);
+                if step == Step::Merge && delta.origin.dc != self.own.dc {
+                    self.repaired = Some(now);
                 }
                 let raised = learnt.merge(cells);
                 // What no version of the pair's streams stands for is told on.
@@ -167,12 +167,17 @@ impl Gossip {
             .entry(delta.origin)
             .or_insert_with(|| Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)), capacity));
         let Some(peer) = self.peers.get_mut(&from) else { return };
+        if let (Some(walk), Step::Walk(_) | Step::Advance { .. }) = (delta.walk, step) {
+            let told = Version { epoch: delta.epoch, version: delta.known.max(walk.started) };
+            origin.partly = origin.partly.max(told);
+        }
         match step {
             Step::Ignore | Step::Merge => return,
             Step::Walk(state) => drop(peer.walks.insert(delta.origin, state)),
             Step::Advance { to, anew } => {
                 peer.walks.remove(&delta.origin);
-                origin.have = to;
+                // A walk tells all there is, and a new stream begins anew.
+                origin.advance(to, delta.known, anew.is_some());
                 if let Some(reaches) = anew {
                     origin.recent = Recent::Relay(RelayRing::new(capacity, reaches));
                     origin.rows = RowChanges::new(capacity, reaches);

@@ -76,6 +76,8 @@ fn next_delta(
     let mut delta = build::empty(sender, id, have.epoch);
     (delta.base, delta.upto) = (base, have.version);
     let content = fill_from(cells, origin, &mut delta, peer, config.delta_bytes_max);
+    let known = origin.known();
+    delta.known = if known > delta.upto { known } else { 0 };
     let names = build::fill(cells, &mut delta, content, &peer.named);
     names.iter().for_each(|&slot| peer.named.insert(slot));
     let sending = peer.sending_in(id, have.epoch);

@@ -503,6 +503,8 @@ prop_compose! {
                 let bucket = BucketId { granularity: Granularity::DAY, index: 20_830 + index };
                 (if small { n % 5 } else { n }, u32::from(v), Row::from_buckets([(bucket, 7)]))
             }).collect(),
+            known: if small { 0 } else { upto },
+            fed: Vec::new(),
         }
     }
 }

@@ -61,10 +61,11 @@ impl Group {
 
     /// The same for a consumer that wants some counters only.
     pub fn tell_in(&mut self, pull: &FeedPull, scope: &mut Scope) -> ScopedChunk {
+        let (scope_no, fills) = (scope.number, scope.fills);
         let Telling { chunk, names } = self.feed(pull, Some(scope));
         let (slots, named) = (names.slots, names.upto);
         self.note_told_with(&chunk);
-        ScopedChunk { chunk, slots, named }
+        ScopedChunk { chunk, slots, named, scope: scope_no, fills }
     }
 
     fn note_told_with(&mut self, chunk: &FeedChunk) {

@@ -57,6 +57,8 @@ impl Ledger {
         next.view_starts.clear();
         // All voters begin it with the same log.
         next.returning.clear();
+        // Images have all parts, and each aggregator begins with those that the layout gives it.
+        next.shard_map = super::ShardMap::default();
         next.changes = super::ChangeSets::default();
         for copy in copies.iter().filter(|_| !bites(Bug::EraForgetsAwards)) {
             next.take_over_awards(copy);

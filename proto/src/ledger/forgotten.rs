@@ -70,6 +70,7 @@ impl Ledger {
         }
         self.forgotten.insert(dc);
         self.returning.retain(|voter| voter.dc != dc);
+        self.forget_moves(dc);
         self.changes.forgotten = true;
         // First, so that nothing that is armed anew waits for it.
         if !bites(Bug::ForgottenIsAwaited) {

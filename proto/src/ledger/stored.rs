@@ -1,7 +1,7 @@
 //! The ledger as a snapshot holds it: what came later stands at the end, so that one from before it is read by adding that there is
 //! none.
 
-use super::{ChangeSets, Claims, CounterLedger, Deferred, Graph, Ledger, Losses, Registered, Resets, Terms};
+use super::{ChangeSets, Claims, CounterLedger, Deferred, Graph, Ledger, Losses, Registered, Resets, ShardMap, Terms};
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::msg::SeriesTerms;
 use serde::{Deserialize, Serialize, Serializer};
@@ -30,6 +30,7 @@ pub(super) struct Stored {
     returning: BTreeSet<AggregatorId>,
     series: BTreeMap<String, SeriesTerms>,
     graph: Graph,
+    shard_map: ShardMap,
 }
 
 /// The same, borrowed.
@@ -53,6 +54,7 @@ struct Storing<'l> {
     returning: &'l BTreeSet<AggregatorId>,
     series: &'l BTreeMap<String, SeriesTerms>,
     graph: &'l Graph,
+    shard_map: &'l ShardMap,
 }
 
 impl Ledger {
@@ -65,7 +67,7 @@ impl Ledger {
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Ledger { applied, namespaces, updown, spread, views, view_starts, groups, .. } = self;
-        let Ledger { counters, claims, lost, resets, forgotten, returning, series, graph, .. } = self;
+        let Ledger { counters, claims, lost, resets, forgotten, returning, series, graph, shard_map, .. } = self;
         let terms = counters.iter().map(|(name, counter)| (name, counter.terms()));
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
         let losses = counters.iter().map(|(name, counter)| (name, counter.losses()));
@@ -92,6 +94,7 @@ impl Serialize for Ledger {
             returning,
             series,
             graph,
+            shard_map,
         };
         storing.serialize(serializer)
     }
@@ -101,7 +104,7 @@ impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
-        let Stored { returning, series, graph, .. } = stored;
+        let Stored { returning, series, graph, shard_map, .. } = stored;
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());
         for (name, terms) in terms {
@@ -136,6 +139,7 @@ impl From<Stored> for Ledger {
             returning,
             series,
             graph,
+            shard_map,
             changes,
         }
     }

@@ -190,7 +190,7 @@ impl NodeCore {
     pub(super) fn on_aggregator_up(&mut self, now: Time, seat: u8) {
         let at = usize::from(seat);
         (self.pulses.up[at], self.pulses.hello[at]) = (Some(now), None);
-        self.feeds[at].forget();
+        self.forget_feeds(at);
         if self.pulses.take_voice() || self.pulses.voice == seat {
             self.say_again(now);
         }
@@ -218,7 +218,7 @@ impl NodeCore {
     pub(super) fn on_aggregator_gone(&mut self, now: Time, seat: u8) {
         let at = usize::from(seat);
         self.pulses.up[at] = None;
-        self.feeds[at].forget();
+        self.forget_feeds(at);
         if self.pulses.take_voice() {
             self.say_again(now);
         }

@@ -18,6 +18,8 @@ pub struct KeyOrder {
     runs: Vec<Vec<u32>>,
     /// Slots below are taken in.
     seen: u32,
+    /// Of which of the lives of a shard's cells they are.
+    life: u32,
 }
 
 /// Keys of one namespace, in byte order.
@@ -64,6 +66,13 @@ impl Page {
 }
 
 impl KeyOrder {
+    /// Begins anew where the slots were of another life of the cells ([`Cells::life`](crate::view::Cells::life)).
+    pub fn of_life(&mut self, life: u32) {
+        if self.life != life {
+            *self = KeyOrder { life, ..KeyOrder::default() };
+        }
+    }
+
     /// Takes in at most `most` further slots of the table, always the same one, and says whether that was all.
     pub fn catch_up(&mut self, table: &CellTable, most: u32) -> bool {
         let until = table.len().min(self.seen.saturating_add(most));

@@ -41,6 +41,8 @@ pub struct Cells {
     pub(super) gathered: Gathered,
     /// By how much components were raised.
     weight: u64,
+    /// How often all of it was forgotten.
+    life: u32,
 }
 
 /// What was raised and is not carried into totals yet.
@@ -89,6 +91,7 @@ impl Cells {
             series: Series::default(),
             gathered: Gathered::default(),
             weight: 0,
+            life: 0,
         };
         valves.iter().take(VALVES_MAX).for_each(|&valve| cells.push_valve(valve));
         cells
@@ -267,6 +270,16 @@ impl Cells {
     /// By how much components were raised since the process started.
     pub fn weight(&self) -> u64 {
         self.weight
+    }
+
+    /// How often all of it was forgotten: slots of before mean nothing.
+    pub fn life(&self) -> u32 {
+        self.life
+    }
+
+    /// Those of the same shard after all of these are forgotten.
+    pub(super) fn forgotten(&self, seed: u64) -> Cells {
+        Cells { life: self.life + 1, ..Cells::new(seed) }
     }
 
     /// Bytes allocated.

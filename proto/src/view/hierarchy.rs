@@ -245,6 +245,21 @@ impl Hierarchy {
         self.flow.unsettled() > 0 || self.sweeping.is_some() || self.can_compare(ledger.graph())
     }
 
+    /// The cells of a shard are gone from the view.
+    pub fn forget_shard(&mut self, shard: ShardId) {
+        self.shares.forget(shard);
+        if let Some(of_shard) = self.vertex_of.get_mut(usize::from(shard.0)) {
+            *of_shard = Vec::new();
+        }
+        for node in self.nodes.iter_mut().filter(|node| node.shard == shard.0) {
+            node.slots = [NONE; 2];
+        }
+        // It began at one of the shares, which are fewer now.
+        if self.sweeping.is_some() {
+            self.sweep_again();
+        }
+    }
+
     /// Takes in cells and counters that are new.
     fn take_in(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
         self.vertex_of.resize_with(self.ranges.count(), Vec::new);

@@ -46,6 +46,17 @@ impl ReadLimits {
         [armed, promised, noted.map(|noted| noted.at)].into_iter().flatten().min()
     }
 
+    /// Counters of which less is shown than the ledger's state says by itself, and less than what.
+    pub fn beyond_ledger<'a>(&'a self, ledger: &'a Ledger) -> impl Iterator<Item = (&'a CounterName, u64)> + 'a {
+        let noted = self.noted.keys().filter(|counter| self.is_ahead(counter, ledger));
+        let counters: BTreeSet<&CounterName> = self.promised.keys().chain(noted).collect();
+        let limited = move |counter: &'a CounterName| {
+            let limit = self.limit(counter, ledger)?;
+            (ledger.next_milestone(counter).is_none_or(|armed| limit < armed)).then_some((counter, limit))
+        };
+        counters.into_iter().filter_map(limited)
+    }
+
     /// A promise holds until its milestone is seen armed (the ledger's state limits then) or gone, by a replica that knows of it.
     fn holds(&self, counter: &CounterName, (at, of): Promised, ledger: &Ledger) -> bool {
         let pending = ledger.counter(counter).and_then(|state| state.milestones().get(at));

@@ -60,3 +60,26 @@ pub fn faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     };
     (0..count).map(|_| fault()).collect()
 }
+
+/// Of 10,000 runs with split views in so many shards are moved, up to so often.
+const WITH_MOVES_PER_10K: u32 = 8_000;
+const MOVES_MAX: u64 = 8;
+/// Of 10,000 moves so many are taken back, after up to so long.
+const STAYS_PER_10K: u32 = 1_500;
+const STAYS_AFTER_MAX: Span = Span::from_secs(4);
+
+/// Moves of shards between the aggregators of a data centre.
+pub fn shard_moves(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
+    let of = |dc: usize| plan.pairs.iter().filter(|&&other| other == dc).count();
+    let split: Vec<usize> = (0..plan.sites.len()).filter(|&dc| of(dc) > 1).collect();
+    let with = rng.per_10k(WITH_MOVES_PER_10K);
+    let count = if split.is_empty() || !with { 0 } else { rng.between(1, MOVES_MAX) };
+    let end = plan.safety_end.0;
+    let mut order = || {
+        let stays = Span(rng.between(1, STAYS_AFTER_MAX.0));
+        let stays = rng.per_10k(STAYS_PER_10K).then_some(stays);
+        let fault = Fault::MoveShard { dc: *rng.pick(&split), dice: rng.next(), stays };
+        (Time(rng.between(end / 20, end)), fault)
+    };
+    (0..count).map(|_| order()).collect()
+}

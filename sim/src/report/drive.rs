@@ -417,7 +417,7 @@ impl Drive {
             aggregator::Output::Propose(cmds) => self.propose(cmds),
             aggregator::Output::Persist { .. } => self.after(SYNC, Event::AggregatorPersisted { dc }),
             aggregator::Output::Notify(aggregator::Event::Award { at, .. }) => self.on_award(dc, at),
-            aggregator::Output::Notify(_) | aggregator::Output::Audited(_) => {}
+            aggregator::Output::Notify(_) | aggregator::Output::Audited(_) | aggregator::Output::Kept { .. } => {}
         }
     }
 

@@ -7,12 +7,12 @@ use crate::disk::Rows;
 use crate::engine::{Line, Party};
 use crate::raft::Cmds;
 use crate::rng::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use tidemark_proto::aggregator::{self, AggregatorConfig, AggregatorCore, Input, Output};
-use tidemark_proto::asking::Asking;
+use tidemark_proto::asking::{Asking, Stand};
 use tidemark_proto::ids::{AggregatorId, CounterName, LogIndex};
-use tidemark_proto::ledger::{Changes, Ledger};
+use tidemark_proto::ledger::{Changes, Ledger, ShardMap};
 use tidemark_proto::limits::AGGREGATORS_MAX;
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
 use tidemark_proto::shards::{Ranges, ShardId};
@@ -45,6 +45,8 @@ pub struct AggregatorProc {
     pub spoke: bool,
     /// What it asks others of its data centre.
     pub asking: Asking,
+    /// Who holds which shard, as it is on disk.
+    pub map: ShardMap,
 }
 
 impl AggregatorProc {
@@ -61,13 +63,34 @@ impl AggregatorProc {
         self.core.as_ref()
     }
 
-    pub fn copy_rows(&self) -> ShardRows {
-        self.rows.clone()
+    /// What readers at it see.
+    pub fn for_readers(&mut self) -> (Option<&AggregatorCore>, &Ledger, &mut Asking) {
+        (self.core.as_ref(), &self.ledger, &mut self.asking)
+    }
+
+    pub fn take_left(&mut self) -> BTreeMap<ShardId, Stand> {
+        self.core.as_mut().map(AggregatorCore::take_left).unwrap_or_default()
+    }
+
+    /// Rows of other shards go.
+    pub fn keep(&mut self, map: ShardMap, kept: &BTreeSet<ShardId>) {
+        self.map = map;
+        self.rows.retain(|shard, _| kept.contains(shard));
+        self.writing.retain(|shard, _| kept.contains(shard));
+    }
+
+    /// Whether anything of a shard is on disk.
+    pub fn rows_of(&self, shard: ShardId) -> bool {
+        self.rows.contains_key(&shard)
+    }
+
+    pub fn copy_rows(&self) -> (ShardRows, ShardMap) {
+        (self.rows.clone(), self.map.clone())
     }
 
     /// An old copy of the view's file takes its place. The ledger's is another file, from which all comes again that was applied.
-    pub fn replace_rows(&mut self, copy: ShardRows) {
-        (self.rows, self.writing) = (copy, BTreeMap::new());
+    pub fn replace_rows(&mut self, (rows, map): (ShardRows, ShardMap)) {
+        (self.rows, self.map, self.writing) = (rows, map, BTreeMap::new());
         self.snapshot = (self.applied, self.ledger.clone());
     }
 
@@ -75,6 +98,7 @@ impl AggregatorProc {
     pub fn lose_rows(&mut self) {
         self.rows.clear();
         self.writing.clear();
+        self.map = ShardMap::default();
     }
 }
 
@@ -93,6 +117,7 @@ impl World {
             doom: None,
             spoke: false,
             asking: Asking::default(),
+            map: ShardMap::default(),
         });
         self.start_aggregator(dc);
     }
@@ -121,7 +146,9 @@ impl World {
         let applied = process.applied;
         let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
         config.paired = self.is_paired(dc);
-        (config.ranges, config.seats) = (self.ranges(), self.seats());
+        let map = &self.aggregators[dc].map;
+        (config.ranges, config.seats) = (self.ranges(), self.seats().with_moved(map.moved().clone()));
+        config.map_revision = map.revision();
         if let Some(edges) = self.plan.edges {
             (config.graph_step, config.graph_interval) = (edges.step, edges.interval);
         }
@@ -203,6 +230,7 @@ impl World {
                 let span = self.span(self.plan.sync.0.0, 4 * self.plan.sync.1.0);
                 self.after(span, Event::AggregatorPersisted { dc, boot, shard });
             }
+            Output::Kept { map, kept } => self.on_kept(dc, map, &kept),
             Output::Notify(told) => {
                 self.coverage.saw("notification");
                 if let aggregator::Event::Total { counter, reading } = told {
@@ -294,7 +322,8 @@ impl World {
 
     pub(super) fn on_aggregator_persisted(&mut self, dc: usize, boot: u32, shard: ShardId) {
         if self.aggregators[dc].boot == boot && self.aggregators[dc].is_up() {
-            let rows = self.aggregators[dc].writing.remove(&shard).unwrap_or_default();
+            // It may have left meanwhile.
+            let Some(rows) = self.aggregators[dc].writing.remove(&shard) else { return };
             self.aggregators[dc].rows.entry(shard).or_default().extend(rows);
             self.aggregator_input(dc, Input::Persisted { shard });
         }
@@ -430,6 +459,10 @@ impl World {
         let process = &mut self.aggregators[dc];
         let Some((_, span)) = process.doom.take() else { return };
         process.core = None;
+        // What one that was lost had, the other one may lack.
+        let own = self.id_of(dc).dc;
+        self.floors.retain(|(of, _), _| *of != own);
+        let process = &mut self.aggregators[dc];
         for (shard, rows) in std::mem::take(&mut process.writing) {
             if self.rng.per_10k(5_000) {
                 process.rows.entry(shard).or_default().extend(rows);

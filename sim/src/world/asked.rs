@@ -9,7 +9,7 @@ use tidemark_proto::shards::ShardId;
 impl World {
     /// A reader asks for a counter that is not held here. Who holds it answers at once, or nobody can.
     pub(super) fn audit_asked(&mut self, at: usize, counter: usize) {
-        let (seats, home, name) = (self.seats(), self.id_of(at).dc, self.names[counter].clone());
+        let (seats, home, name) = (self.seats_at(at), self.id_of(at).dc, self.names[counter].clone());
         let shard = self.ranges().find(&name);
         let mut is_linked = Vec::new();
         for holder in seats.holders(shard, home) {
@@ -31,7 +31,7 @@ impl World {
         let (now, source) = (self.aggregator_time(holder), self.id_of(holder));
         let process = &self.aggregators[holder];
         let core = process.core()?;
-        if !core.view().is_registered(&process.ledger) {
+        if !core.holds(shard) || !core.view().is_registered(&process.ledger) {
             return None;
         }
         let reading = core.read(&self.names[counter], &process.ledger);
@@ -40,12 +40,23 @@ impl World {
         if self.seats().count(source.dc) > 1 && self.aggregators[at].ledger.view_start(source) != Some(start) {
             return None;
         }
+        let before = self.aggregators[at].asking.given_up();
         let taken = self.aggregators[at].asking.take(self.now, (source, start), Stands::of([(shard, stand)]));
+        self.note_given_up(at, before);
         match taken {
             Taken::Yes => self.shown_of_another(at, counter, &reading, true),
             Taken::StandsBehind => self.coverage.saw("answer of a holder that lacks what was shown"),
         }
         Some(taken)
+    }
+
+    /// What nobody had for so long that it was given up, a reader misses from here on.
+    pub(super) fn note_given_up(&mut self, at: usize, before: u64) {
+        if self.aggregators[at].asking.given_up() > before {
+            self.coverage.saw("what was shown of another is given up");
+            self.audit.asked.restarted(at);
+            self.audit.views.restarted(at);
+        }
     }
 
     /// What subscribers of an aggregator are told of a guarded counter.
@@ -56,7 +67,7 @@ impl World {
         self.shown_of_another(at, counter.into(), reading, false);
     }
 
-    fn shown_of_another(&mut self, at: usize, counter: usize, reading: &Reading, is_asked: bool) {
+    pub(super) fn shown_of_another(&mut self, at: usize, counter: usize, reading: &Reading, is_asked: bool) {
         let state =
             self.reference.counter(&self.names[counter]).filter(|state| state.epoch() == reading.generation + 1);
         // A view on an old copy of its disk does not know what it had promised.

@@ -1,6 +1,7 @@
 //! The glue between a run and its checkers: what is looked at after which step.
 
 use super::World;
+use super::aggregators::AggregatorProc;
 use crate::checkers::claims::Claims;
 use crate::checkers::definitions::Definitions;
 use crate::checkers::edges::Edges;
@@ -403,6 +404,9 @@ impl World {
             LedgerCmd::ViewAck { shown_below: false, .. } => self.coverage.saw("view had shown the milestone"),
             LedgerCmd::Detail(_) => self.coverage.saw("identities given"),
             LedgerCmd::Remains { .. } => self.coverage.saw("remains of a lost group counted"),
+            LedgerCmd::Shard { dc, shard, revision, change } => {
+                self.audit_shard_change((*dc, *shard), *revision, change)
+            }
             LedgerCmd::SetAside { view, .. } => {
                 let aside = !self.reference.views().contains(view);
                 self.coverage.saw_times("view of a pair set aside", u64::from(aside));
@@ -420,13 +424,21 @@ impl World {
         self.audit_view_rows(dc, cold);
         self.audit_totals(dc, cold);
         let forgets = self.old_views.forgets(dc, self.aggregators[dc].ledger.applied());
+        self.note_left(dc);
+        // Where not all is held, who is not heard of by the ledger yet refuses what it has as well as what others have.
+        let is_heard_of =
+            |process: &AggregatorProc| process.core().is_none_or(|core| core.view().is_registered(&process.ledger));
+        if self.is_split_at(dc) && !is_heard_of(&self.aggregators[dc]) {
+            return;
+        }
         for counter in 0..self.names.len() {
             let state = self.reference.counter(&self.names[counter]);
             if state.is_none() && counter != cold {
                 continue;
             }
-            if !self.holds(dc, counter) {
+            if !self.may_show(dc, counter) {
                 self.audit_asked(dc, counter);
+                continue;
             }
             let state = self.reference.counter(&self.names[counter]);
             let (next, epoch) = (state.and_then(|state| state.next_armed()), state.map(|state| state.epoch()));
@@ -444,6 +456,10 @@ impl World {
                 true => audit.views.shown_by_one_that_forgot(&mut audit.findings, dc, number, reading.up, total),
                 false => audit.views.shown(&mut audit.findings, dc, number, reading.up, total, next),
             }
+            if self.is_split_at(dc) && !forgets {
+                self.shown_of_another(dc, counter, &reading, true);
+            }
+            let audit = &mut self.audit;
             if self.plan.updown.is_some() {
                 let number = audit.oracle.number(audit.oracle.half(counter as u16, Half::Down), reading.generation);
                 let total = audit.oracle.totals[usize::from(number)];
@@ -463,6 +479,7 @@ impl World {
             && (0..self.names.len()).all(|counter| self.counter_at_rest(counter))
             && self.claims_at_rest()
             && self.moves_at_rest()
+            && self.shards_at_rest()
     }
 
     fn counter_at_rest(&self, counter: usize) -> bool {
@@ -496,6 +513,7 @@ impl World {
             let what = format!("increment {number} has no place: {:?}", self.audit.oracle.increments[number]);
             liveness::found(&mut self.audit.findings, what);
         }
+        self.audit_shards_end();
         for counter in 0..self.names.len() {
             self.audit_counter_end(counter);
         }

@@ -23,6 +23,7 @@ mod old_views;
 mod pairs;
 mod replicas;
 mod series;
+mod shards;
 mod sizes;
 mod valves;
 mod versions;
@@ -215,6 +216,9 @@ pub enum Event {
     OldView(usize),
     /// An operator sets a view aside.
     SetAside(usize),
+    /// An operator orders a move of a shard again, or takes it back.
+    MoveShard(usize),
+    StayShard(usize),
     /// A milestone at this count may be armed without that view.
     ArmedWithout(usize, u64),
     /// An operator declares a group lost.
@@ -286,6 +290,8 @@ pub struct World {
     /// The ledger at the newest committed entry, whoever knows of it.
     reference: Ledger,
     reference_index: usize,
+    /// Of shards that are being moved.
+    floors: shards::Floors,
     nodes: Vec<NodeProc>,
     /// Of each group whose log is on several nodes.
     logs: Vec<Option<GroupLog>>,
@@ -370,6 +376,7 @@ impl World {
             elected: vec![None; places.len()],
             reference: Ledger::default(),
             reference_index: 0,
+            floors: Default::default(),
             nodes: Vec::new(),
             logs: Vec::new(),
             processes: Vec::new(),
@@ -530,6 +537,8 @@ impl World {
             Event::OldDisk(index) => self.on_old_disk(index),
             Event::OldView(index) => self.on_old_view(index),
             Event::SetAside(index) => self.on_set_aside(index),
+            Event::MoveShard(index) => self.on_move_shard(index),
+            Event::StayShard(index) => self.on_stay_shard(index),
             Event::ArmedWithout(index, at) => self.on_armed_without(index, at),
             Event::Declare(index) => self.on_declare(index),
             Event::FoundAnew => self.on_found_anew(),

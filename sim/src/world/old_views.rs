@@ -7,6 +7,7 @@ use super::{Event, World};
 use crate::plan::Fault;
 use std::collections::BTreeMap;
 use tidemark_proto::ids::LogIndex;
+use tidemark_proto::ledger::ShardMap;
 use tidemark_proto::time::Span;
 
 /// The process on the copy starts so long after the other has ended, in microseconds.
@@ -16,7 +17,7 @@ const START_US: (u64, u64) = (20_000, 600_000);
 #[derive(Debug, Default)]
 pub struct OldViews {
     /// By the number of their fault, and in which life of the process each was made.
-    copies: BTreeMap<usize, (u32, ShardRows)>,
+    copies: BTreeMap<usize, (u32, (ShardRows, ShardMap))>,
     /// Up to where each aggregator's replica of the ledger has ever come, and whether an old copy took the place of its view's disk.
     replicas: BTreeMap<usize, (LogIndex, bool)>,
 }

@@ -36,16 +36,10 @@ impl World {
         AggregatorId { dc: DcId(dc as u16), seat }
     }
 
-    /// How many aggregators each data centre has.
+    /// How many aggregators each data centre has, and who holds which shard where none was moved.
     pub(super) fn seats(&self) -> Seats {
         let of = |dc| 1 + self.plan.pairs.iter().filter(|&&other| other == dc).count() as u8;
         Seats::new((0..self.plan.sites.len()).map(of).collect())
-    }
-
-    /// Whether an aggregator holds a counter.
-    pub(super) fn holds(&self, at: usize, counter: usize) -> bool {
-        let shard = self.ranges().find(&self.names[counter]);
-        self.seats().holds(self.id_of(at), shard)
     }
 
     /// The aggregator of a data centre with this seat, if there is one.

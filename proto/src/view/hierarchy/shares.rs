@@ -123,6 +123,27 @@ impl Shares {
         one.into_iter().chain(places).map(|share| (ShardId(share.shard), &share.sums))
     }
 
+    /// No counter of a shard adds to any total any more.
+    pub fn forget(&mut self, shard: ShardId) {
+        if self.several == 0 {
+            *self = Shares::default();
+            return;
+        }
+        let mut next = Vec::with_capacity(self.all.len());
+        let mut places = Vec::with_capacity(self.all.len());
+        for share in std::mem::take(&mut self.all) {
+            let stays = share.shard != shard.0;
+            places.push(if stays { next.len() as u32 } else { NONE });
+            next.extend(stays.then_some(share));
+        }
+        next.shrink_to_fit();
+        self.all = next;
+        self.at.iter_mut().filter(|at| **at != NONE).for_each(|at| *at = places[*at as usize]);
+        if let Some(held) = self.held.get_mut(usize::from(shard.0)) {
+            *held = SharesHeld::default();
+        }
+    }
+
     /// What the shares of a shard take.
     pub fn held(&self, shard: ShardId) -> SharesHeld {
         self.held.get(usize::from(shard.0)).copied().unwrap_or_default()

@@ -1,0 +1,203 @@
+//! Shards that an operator moves between the aggregators of a data centre.
+
+use super::{Event, World};
+use crate::plan::Fault;
+use std::collections::BTreeMap;
+use tidemark_proto::aggregator::{AggregatorCore, Input};
+use tidemark_proto::asking::Asking;
+use tidemark_proto::ids::{AggregatorId, DcId};
+use tidemark_proto::ledger::ShardMap;
+use tidemark_proto::msg::ShardChange;
+use tidemark_proto::shards::{Seats, ShardId};
+use tidemark_proto::time::Span;
+
+/// An operator who was refused tries again after so long, until the faults are over.
+const AGAIN: Span = Span::from_millis(400);
+
+/// What those who held a shard both had when it began to move: the change, and of each counter its generation and sum.
+pub type Floors = BTreeMap<(DcId, ShardId), (u64, Vec<(usize, u32, u64)>)>;
+
+impl World {
+    /// Which aggregators hold which shards, as one of them goes by it; of one that is down, as its disk does.
+    pub(super) fn seats_at(&self, at: usize) -> Seats {
+        let process = &self.aggregators[at];
+        let of_disk = || self.seats().with_moved(process.map.moved().clone());
+        process.core().map_or_else(of_disk, |core| core.seats().clone())
+    }
+
+    /// Whether an aggregator shows a counter by itself.
+    pub(super) fn holds(&self, at: usize, counter: usize) -> bool {
+        let shard = self.ranges().find(&self.names[counter]);
+        match self.aggregators[at].core() {
+            Some(core) => core.holds(shard),
+            None => self.seats_at(at).holds(self.id_of(at), shard),
+        }
+    }
+
+    /// Whether the aggregators of its data centre hold some shards each.
+    pub(super) fn is_split_at(&self, at: usize) -> bool {
+        self.seats().are_split(self.id_of(at).dc)
+    }
+
+    /// Whether it is shown from here: what was shown here of it before is there.
+    pub(super) fn may_show(&mut self, at: usize, counter: usize) -> bool {
+        if !self.holds(at, counter) {
+            return false;
+        }
+        let (shard, now, local) = (self.ranges().find(&self.names[counter]), self.now, self.aggregator_time(at));
+        let before = self.aggregators[at].asking.given_up();
+        let (core, ledger, asking) = self.aggregators[at].for_readers();
+        let may_show = core.is_none_or(|core| asking.may_show(now, shard, || core.stand(local, shard, ledger)));
+        self.note_given_up(at, before);
+        may_show
+    }
+
+    /// What left an aggregator is asked of others from here on, and never less of it is shown.
+    pub(super) fn note_left(&mut self, at: usize) {
+        let own = self.id_of(at);
+        let left = self.aggregators[at].take_left();
+        self.coverage.saw_times("shard left an aggregator that had shown it", left.len() as u64);
+        let asking: &mut Asking = &mut self.aggregators[at].asking;
+        left.into_iter().for_each(|(shard, stand)| asking.left(own, shard, stand));
+    }
+
+    pub(super) fn move_shard(&mut self, (dc, dice): (usize, u64), stays: Option<Span>, index: usize) {
+        let _ = (dc, dice);
+        self.on_move_shard(index);
+        if let Some(span) = stays {
+            self.after(span, Event::StayShard(index));
+        }
+    }
+
+    /// Of a data centre's aggregators one that runs.
+    fn asked_in(&self, dc: usize, dice: u64) -> Option<usize> {
+        let up: Vec<usize> = self.aggregators_of(dc).into_iter().filter(|&at| self.aggregators[at].is_up()).collect();
+        (!up.is_empty()).then(|| up[dice as usize % up.len()])
+    }
+
+    pub(super) fn on_move_shard(&mut self, index: usize) {
+        let Fault::MoveShard { dc, dice, .. } = self.plan.faults[index].1 else { return };
+        let count = self.ranges().count() as u64;
+        if self.faults_over || count < 2 {
+            return;
+        }
+        let shard = ShardId(1 + (dice % (count - 1)) as u16);
+        let seat =
+            |dice: u64| AggregatorId { dc: DcId(dc as u16), seat: (dice % self.aggregators_of(dc).len() as u64) as u8 };
+        let cmd = self.asked_in(dc, dice >> 8).and_then(|at| {
+            let process = &self.aggregators[at];
+            let core = process.core()?;
+            let holders: Vec<AggregatorId> = core.seats().holders(shard, DcId(dc as u16)).collect();
+            let leaves = holders[(dice >> 16) as usize % holders.len()];
+            let to = (0..8).map(|next| seat((dice >> 24) + next)).find(|to| !holders.contains(to))?;
+            Some((at, core.moving(shard, (leaves, to), &process.ledger)))
+        });
+        match cmd {
+            Some((at, Ok(cmd))) => {
+                self.note(57, [at as u64, 0, 0], || format!("operator at aggregator {at}: {cmd:?}"));
+                self.coverage.saw("move of a shard ordered");
+                self.aggregator_input(at, Input::Submit(vec![cmd]));
+            }
+            _ => self.after(AGAIN, Event::MoveShard(index)),
+        }
+    }
+
+    pub(super) fn on_stay_shard(&mut self, index: usize) {
+        let Fault::MoveShard { dc, dice, .. } = self.plan.faults[index].1 else { return };
+        let count = self.ranges().count() as u64;
+        let shard = ShardId(1 + (dice % (count - 1).max(1)) as u16);
+        let Some(at) = self.asked_in(dc, dice >> 8) else { return };
+        let process = &self.aggregators[at];
+        let cmd = process.core().and_then(|core| core.staying(shard, &process.ledger).ok());
+        if let Some(cmd) = cmd {
+            self.note(58, [at as u64, 0, 0], || format!("operator at aggregator {at}: {cmd:?}"));
+            self.coverage.saw("move of a shard taken back");
+            self.aggregator_input(at, Input::Submit(vec![cmd]));
+        }
+    }
+
+    /// Which shards have rows on an aggregator's disk from here on.
+    pub(super) fn on_kept(&mut self, at: usize, map: ShardMap, kept: &std::collections::BTreeSet<ShardId>) {
+        let arrived = self.aggregators[at].core().is_some_and(|core| core.is_arriving());
+        self.coverage.saw_times("shard begins to arrive", u64::from(arrived));
+        self.aggregators[at].keep(map, kept);
+    }
+
+    /// The ledger has applied a change of who holds a shard, or taken it for a late copy. Who holds it from then on has what those both had
+    /// who held it when it began.
+    pub(super) fn audit_shard_change(&mut self, of: (DcId, ShardId), revision: u64, change: &ShardChange) {
+        match change {
+            ShardChange::Join { .. } => self.note_floor(of),
+            ShardChange::Stay => drop(self.floors.remove(&of)),
+            ShardChange::Hold => {
+                let Some((began, floor)) = self.floors.remove(&of) else { return };
+                let is_it = began == revision && self.reference.shard_map().joining(of.0, of.1).is_none();
+                let holder = self.seats_of_reference().holders(of.1, of.0).nth(1).filter(|_| is_it);
+                let Some(at) = holder.and_then(|holder| self.at_of(holder)) else { return };
+                let Some(core) = self.aggregators[at].core() else { return };
+                self.coverage.saw("shard has arrived at one that was looked at");
+                for (counter, generation, sum) in floor {
+                    let has = core.view().sum_of(&self.names[counter], generation);
+                    self.audit.findings.check("slots", has >= sum, || {
+                        format!(
+                            "aggregator {at} holds shard {}: {has} of counter {counter}, of which others had {sum}",
+                            of.1.0
+                        )
+                    });
+                }
+            }
+        }
+    }
+
+    fn seats_of_reference(&self) -> Seats {
+        self.seats().with_moved(self.reference.shard_map().moved().clone())
+    }
+
+    fn note_floor(&mut self, of: (DcId, ShardId)) {
+        let Some(joining) = self.reference.shard_map().joining(of.0, of.1) else { return };
+        if self.floors.get(&of).is_some_and(|(began, _)| *began == joining.revision) {
+            return;
+        }
+        let holders: Vec<AggregatorId> = self.seats_of_reference().holders(of.1, of.0).collect();
+        let processes = holders.iter().filter_map(|&holder| self.aggregators[self.at_of(holder)?].core());
+        let cores: Vec<&AggregatorCore> = processes.filter(|core| core.holds(of.1)).collect();
+        if cores.len() < holders.len() {
+            return;
+        }
+        let in_shard = (0..self.names.len()).filter(|&counter| self.ranges().find(&self.names[counter]) == of.1);
+        let floor = in_shard.map(|counter| {
+            let generation = self.reference.resets().generation(&self.names[counter]);
+            let sums = cores.iter().map(|core| core.view().sum_of(&self.names[counter], generation));
+            (counter, generation, sums.min().unwrap_or(0))
+        });
+        let floor = floor.collect();
+        self.floors.insert(of, (joining.revision, floor));
+    }
+
+    /// Nothing is being moved any more.
+    pub(super) fn shards_at_rest(&self) -> bool {
+        let is_moving = self.reference.shard_map().moved().values().any(|holding| holding.joins.is_some());
+        !is_moving && self.aggregators.iter().all(|process| process.core().is_none_or(|core| !core.is_arriving()))
+    }
+
+    /// Each range is held by those whom the map names, and nobody else has anything of it.
+    pub(super) fn audit_shards_end(&mut self) {
+        let (map, seats) = (self.reference.shard_map(), self.seats_of_reference());
+        let mut findings = std::mem::take(&mut self.audit.findings);
+        for (at, process) in self.aggregators.iter().enumerate() {
+            let own = self.id_of(at);
+            for range in self.ranges().iter().map(|range| range.shard) {
+                let is_held = process.core().is_none_or(|core| core.holds(range) == seats.holds(own, range));
+                findings.check("slots", is_held, || format!("aggregator {at}, shard {}: who holds it", range.0));
+                let may_keep = range == ShardId::FIRST || seats.gathers(own, range);
+                let is_kept = process.rows_of(range);
+                findings.check("slots", may_keep || !is_kept, || {
+                    format!("aggregator {at} keeps rows of shard {}", range.0)
+                });
+            }
+        }
+        let moved = map.moved().values().filter(|holding| holding.joins.is_none()).count() as u64;
+        self.audit.findings = findings;
+        self.coverage.saw_times("shard held elsewhere than founded at the end", moved);
+    }
+}
