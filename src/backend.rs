@@ -22,6 +22,7 @@ use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
 use tidemark_proto::series::SeriesPolicy;
+use tidemark_proto::shards::{Seats, ShardId};
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -36,7 +37,7 @@ use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
 use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
 use crate::http::series::Of;
-use crate::http::slots::SlotsBody;
+use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody};
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
     MilestoneStatus, Mode, News, Progress,
@@ -294,6 +295,13 @@ impl LocalBackend {
             None => Err(late()),
         }
     }
+
+    /// Who holds a slot, once the ledger has applied a change of that.
+    async fn slot_changed(&self, shard: ShardId, is_so: impl Fn(&Seats) -> bool) -> Result<SlotBody, Failure> {
+        let applied =
+            || self.aggregator.with_core(|core| is_so(core.seats())).then(|| self.series.slot(shard)).flatten();
+        shown(LEDGER_PATIENCE, applied).await.ok_or_else(late)
+    }
 }
 
 impl Drop for LocalBackend {
@@ -332,9 +340,10 @@ impl Backend for LocalBackend {
     }
 
     async fn audit(&self, counter: &CounterName, with_rows: bool) -> Result<AuditBody, Failure> {
-        match self.aggregator.holds(counter) {
-            true => audit::audit(&self.aggregator, counter, with_rows).await,
-            false => self.about(About::Audit { with_rows }, counter).await,
+        let audit = audit::audit(&self.aggregator, counter, with_rows);
+        match self.aggregator.if_held(counter, audit).await {
+            Some(audited) => audited,
+            None => self.about(About::Audit { with_rows }, counter).await,
         }
     }
 
@@ -370,6 +379,25 @@ impl Backend for LocalBackend {
         most: usize,
     ) -> Result<Vec<CounterName>, Failure> {
         Ok(Edges::new(&self.aggregator).parents(counter, behind, most))
+    }
+
+    async fn move_slot(&self, asked: MoveSlotBody) -> Result<SlotBody, Failure> {
+        let (shard, dc) = (ShardId(asked.slot), self.aggregator.dc());
+        let named = |what: &'static str, name: &str| {
+            let named = self.aggregator.cluster().aggregator(name).map_err(|error| Failure::invalid(what, error))?;
+            let elsewhere =
+                || format!("{name} is of another data centre than this one, and a slot moves within its own");
+            if named.dc == dc { Ok(named) } else { Err(Failure::invalid(what, elsewhere())) }
+        };
+        let (leaves, to) = (named("from", &asked.from)?, named("to", &asked.to)?);
+        self.aggregator.move_slot(shard, (leaves, to)).await?;
+        self.slot_changed(shard, |seats| seats.gathers(to, shard)).await
+    }
+
+    async fn stay_slot(&self, slot: u16) -> Result<SlotBody, Failure> {
+        let (shard, dc) = (ShardId(slot), self.aggregator.dc());
+        self.aggregator.let_stay(shard).await?;
+        self.slot_changed(shard, |seats| seats.joining(shard, dc).is_none()).await
     }
 
     async fn slots(&self) -> Result<SlotsBody, Failure> {
@@ -429,9 +457,9 @@ impl Backend for LocalBackend {
     }
 
     async fn progress(&self, counter: &CounterName) -> Result<Progress, Failure> {
-        let reading = match self.aggregator.holds(counter) {
-            true => self.aggregator.get(counter),
-            false => self.read(std::slice::from_ref(counter)).await?.into_iter().next().unwrap_or_default(),
+        let reading = match self.aggregator.is_split() {
+            false => self.aggregator.get(counter),
+            true => self.read(std::slice::from_ref(counter)).await?.into_iter().next().unwrap_or_default(),
         };
         Ok(self.aggregator.with_ledger(|ledger| {
             let Some(state) = ledger.counter(counter) else {
@@ -449,9 +477,10 @@ impl Backend for LocalBackend {
     }
 
     async fn cluster(&self, counter: &CounterName) -> Result<ClusterBody, Failure> {
-        match self.aggregator.holds(counter) {
-            true => Ok(standing::of_all(&self.aggregator, counter, &self.places)),
-            false => self.about(About::DataCentres, counter).await,
+        let standing = async { standing::of_all(&self.aggregator, counter, &self.places) };
+        match self.aggregator.if_held(counter, standing).await {
+            Some(standing) => Ok(standing),
+            None => self.about(About::DataCentres, counter).await,
         }
     }
 

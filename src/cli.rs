@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     Outcome, add, aggregator, audit, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, export,
-    get, graph, ledger, load, milestones, namespaces, node, restore, series, status, verify, watch, webhooks,
+    get, graph, ledger, load, milestones, namespaces, node, restore, series, slots, status, verify, watch, webhooks,
 };
 use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
@@ -72,6 +72,8 @@ enum Command {
     Restore(restore::Restore),
     /// The ledger's members: who votes, and whose views arming waits for
     Ledger(ledger::LedgerArgs),
+    /// The ranges into which a view is cut, who holds each, and moves of them
+    Slots(slots::SlotsArgs),
     /// Receivers of awards: what they have not acknowledged
     Webhooks(webhooks::Webhooks),
     /// What a process says of itself
@@ -135,6 +137,7 @@ impl Cli {
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),
             Command::Ledger(args) => ledger::run(args),
+            Command::Slots(args) => slots::run(args),
             Command::Webhooks(args) => webhooks::run(args),
             Command::Status(args) => status::run(args),
             Command::Verify(args) => verify::run(args),

@@ -195,7 +195,7 @@ impl Edges {
         Ok(EdgesOf { cmd, refused })
     }
 
-    /// Of counters between which edges are to be inserted, those that others of the data centre hold and that have counted.
+    /// Of counters between which edges are to be inserted, those that have counted, where others of the data centre hold some.
     async fn counted_elsewhere(
         &self,
         body: &ChangeBody,
@@ -208,7 +208,7 @@ impl Edges {
             EdgeChange::Insert(Edge { from, to }) => Some([from, to]),
             EdgeChange::Remove(_) => None,
         });
-        let counters: BTreeSet<&CounterName> = inserted.flatten().filter(|&of| !self.aggregator.holds(of)).collect();
+        let counters: BTreeSet<&CounterName> = inserted.flatten().collect();
         let counters: Vec<CounterName> = counters.into_iter().cloned().collect();
         let readings = self.aggregator.read_many(&counters).await?;
         let has_counted =

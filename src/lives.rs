@@ -80,8 +80,8 @@ impl Lives {
 
     /// Groups that are not known to have heard that a counter began again, by the word of who holds it.
     async fn unheard(&self, counter: &CounterName) -> Result<Vec<String>, Failure> {
-        if self.0.holds(counter) {
-            return Ok(self.0.unheard(counter));
+        if let Some(here) = self.0.if_held(counter, async { self.0.unheard(counter) }).await {
+            return Ok(here);
         }
         let said = self.0.ask_about(About::Unheard, counter).await?;
         let understood = serde_json::from_slice(&said);
@@ -103,9 +103,9 @@ impl Lives {
         keeps_milestones: bool,
         if_generation: Option<u32>,
     ) -> Result<BegunBody, Failure> {
-        let was = match self.0.holds(counter) {
-            true => self.0.get(counter),
-            false => self.0.read_many(std::slice::from_ref(counter)).await?.into_iter().next().unwrap_or_default(),
+        let was = match self.0.is_split() {
+            false => self.0.get(counter),
+            true => self.0.read_many(std::slice::from_ref(counter)).await?.into_iter().next().unwrap_or_default(),
         };
         let was = Signed(was.value());
         let decide = |ledger: &Ledger| (ledger.resets().life(counter), ledger.reset(counter, keeps_milestones));

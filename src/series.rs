@@ -3,7 +3,7 @@
 use crate::backend::{LEDGER_PATIENCE, late, lock, shown, wall_now};
 use crate::http::Failure;
 use crate::http::series::Of;
-use crate::http::slots::{SlotBody, SlotsBody};
+use crate::http::slots::{MoveBody, SlotBody, SlotsBody};
 use crate::names::counter_text;
 use crate::places::Place;
 use crate::{audit, standing};
@@ -27,8 +27,9 @@ use tidemark_proto::series::calendar::{CalendarError, Period};
 use tidemark_proto::series::{
     BadPolicy, Granularity, Kept, NoGranularity, OutOfRange, Retention, SeriesPolicy, UnixTime,
 };
+use tidemark_proto::shards::{Joining, Range, ShardId};
 use tidemark_proto::time::WallMs;
-use tidemark_proto::view::{Load, View};
+use tidemark_proto::view::{Cells, Load, View};
 
 /// How late an event may be where a policy does not say it, seconds; less where nothing is kept so long.
 const LATE_DEFAULT_S: u64 = 3_600;
@@ -189,11 +190,12 @@ impl Series {
 
     /// Values and windows of counters: of those held here, and by each that is asked, at one instant.
     pub async fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
-        if self.is_here(of, counters) {
-            return self.look(|view, ledger| match of {
-                Of::Direct => read_at(&Shown { view, ledger }, wall_now(), counters, windows),
-                Of::Total => read_at(&ShownTotals { view, ledger }, wall_now(), counters, windows),
-            });
+        let here = self.look(of, counters, |view, ledger| match of {
+            Of::Direct => read_at(&Shown { view, ledger }, wall_now(), counters, windows),
+            Of::Total => read_at(&ShownTotals { view, ledger }, wall_now(), counters, windows),
+        })?;
+        if let Some(here) = here {
+            return Ok(here);
         }
         let now = wall_now();
         let wanted = |gathering: &Gathering| gathering.wanted_at(now, counters, windows);
@@ -203,11 +205,12 @@ impl Series {
     /// What a counter counted in each step.
     pub async fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
         let counters = std::slice::from_ref(counter);
-        if self.is_here(of, counters) {
-            return self.look(|view, ledger| match of {
-                Of::Direct => read_series(&Shown { view, ledger }, wall_now(), counter, query),
-                Of::Total => read_series(&ShownTotals { view, ledger }, wall_now(), counter, query),
-            });
+        let here = self.look(of, counters, |view, ledger| match of {
+            Of::Direct => read_series(&Shown { view, ledger }, wall_now(), counter, query),
+            Of::Total => read_series(&ShownTotals { view, ledger }, wall_now(), counter, query),
+        })?;
+        if let Some(here) = here {
+            return Ok(here);
         }
         let now = wall_now();
         let wanted = |gathering: &Gathering| gathering.wanted_series(now, counter, query);
@@ -216,8 +219,9 @@ impl Series {
 
     /// All that is shown of counters, of as many of them as have not too many buckets together; at least of one.
     pub async fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
-        if self.is_here(Of::Direct, counters) {
-            return self.look(|view, ledger| Ok(export_some(&Shown { view, ledger }, counters)));
+        let some = |view: &View, ledger: &Ledger| Ok(export_some(&Shown { view, ledger }, counters));
+        if let Some(here) = self.look(Of::Direct, counters, some)? {
+            return Ok(here);
         }
         let (mut exported, mut buckets) = (Vec::new(), 0);
         for some in counters.chunks(EXPORT_GATHERED) {
@@ -250,12 +254,6 @@ impl Series {
         Ok((total.direct.value(), total.value()))
     }
 
-    /// Whether all that answers a question about these counters is held here.
-    fn is_here(&self, of: Of, counters: &[CounterName]) -> bool {
-        let is_held = |counter: &CounterName| of == Of::Direct && self.aggregator.holds(counter);
-        !self.aggregator.is_split() || counters.iter().all(is_held)
-    }
-
     /// The next counters of a range that have counted since they last began again, or of which there are totals. At most `most` are
     /// looked at, and for totals as many again; by each that is asked, where some are held elsewhere.
     pub async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
@@ -263,8 +261,10 @@ impl Series {
             return Ok(self.scan_here(of, keys, most).await);
         }
         let most = most.min(SHARD_SCAN_MAX as usize);
+        // What comes or leaves meanwhile is asked of others as well.
+        let before = self.aggregator.held_elsewhere();
         let here = self.scan_here(of, keys, most).await;
-        let elsewhere = self.aggregator.scan_elsewhere(of.into(), keys, most as u32).await?;
+        let elsewhere = self.aggregator.scan_elsewhere(before, of.into(), keys, most as u32).await?;
         let looked_at = if of == Of::Total { 2 * most } else { most };
         Ok(elsewhere.into_iter().fold(here, Page::joined).cut(looked_at))
     }
@@ -367,37 +367,73 @@ impl Series {
         }
     }
 
-    fn slot_body(&self, core: &AggregatorCore, load: &Load<'_>, order: &KeyOrder) -> SlotBody {
-        let Load { range, weight, shares } = load;
+    fn move_body(&self, Joining { seat, leaves, .. }: Joining) -> MoveBody {
+        let name = |seat| self.aggregator.cluster().aggregator_name(AggregatorId { dc: self.aggregator.dc(), seat });
+        MoveBody { from: name(leaves), to: name(seat) }
+    }
+
+    /// Who holds a slot.
+    pub fn slot(&self, shard: ShardId) -> Option<SlotBody> {
+        self.aggregator.with_core(|core| {
+            let range = core.view().ranges().iter().nth(shard.0.into())?;
+            Some(self.held_body(core, &range))
+        })
+    }
+
+    fn held_body(&self, core: &AggregatorCore, range: &Range<'_>) -> SlotBody {
+        let (dc, seats) = (self.aggregator.dc(), core.seats());
         let name = |holder| self.aggregator.cluster().aggregator_name(holder);
-        let here = |value: u64| core.holds(range.shard).then_some(value);
         SlotBody {
             slot: range.shard.0,
             from: range.from.map(counter_text),
             before: range.before.map(counter_text),
-            held_by: self.aggregator.holders(range.shard).map(name).collect(),
+            held_by: seats.holders(range.shard, dc).map(name).collect(),
+            moves: seats.joining(range.shard, dc).map(|joining| self.move_body(joining)),
+            counters: None,
+            weight: None,
+            totals: None,
+            totals_bytes: None,
+        }
+    }
+
+    fn slot_body(&self, core: &AggregatorCore, load: &Load<'_>, order: &KeyOrder) -> SlotBody {
+        let Load { range, weight, shares } = load;
+        let here = |value: u64| core.holds(range.shard).then_some(value);
+        SlotBody {
             counters: here(order.len() as u64),
             weight: here(*weight),
             totals: here(shares.totals),
             totals_bytes: here(shares.bytes()),
+            ..self.held_body(core, range)
         }
     }
 
-    fn look<R>(&self, ask: impl FnOnce(&View, &Ledger) -> Result<R, QueryError>) -> Result<R, Failure> {
+    /// Asks the view, at one instant; `None` where not all that answers a question about these counters is shown from here.
+    fn look<R>(
+        &self,
+        of: Of,
+        counters: &[CounterName],
+        ask: impl FnOnce(&View, &Ledger) -> Result<R, QueryError>,
+    ) -> Result<Option<R>, Failure> {
         if !self.aggregator.shows() {
             let reason = "this view has not been heard of by the ledger since it started";
             return Err(Failure::NotServing(reason.to_owned()));
         }
-        let answer = self.aggregator.with_ledger(|ledger| self.aggregator.with_core(|core| ask(core.view(), ledger)));
-        Ok(answer?)
+        if self.aggregator.is_split() && of == Of::Total {
+            return Ok(None);
+        }
+        Ok(self.aggregator.look_at(counters, ask).transpose()?)
     }
 }
 
 /// Takes in further names of each shard, and says whether that were all.
 fn catch_up(orders: &mut Vec<KeyOrder>, view: &View) -> bool {
     orders.resize_with(view.shards().len(), KeyOrder::default);
-    let tables = view.shards().map(|(_, cells)| cells.table());
-    orders.iter_mut().zip(tables).all(|(order, table)| order.catch_up(table, CATCH_UP_MAX))
+    let caught_up = |(order, (_, cells)): (&mut KeyOrder, (ShardId, &Cells))| {
+        order.of_life(cells.life());
+        order.catch_up(cells.table(), CATCH_UP_MAX)
+    };
+    orders.iter_mut().zip(view.shards()).all(caught_up)
 }
 
 /// Counters as they are exported, of the first of them.

@@ -12,7 +12,7 @@ use crate::mesh::Mesh;
 use crate::nodes;
 use crate::raft_transport::MeshTransport;
 use crate::reads;
-use crate::storage::{StoreFailure, ViewRows, ViewStore, ViewStoreError};
+use crate::storage::{Opened, StoreFailure, ViewRows, ViewStore, ViewStoreError};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Recovery};
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::ForgetError as LedgerForgetError;
 use tidemark_proto::ledger::{
-    Awarded, CounterLedger, DeclareError, DefineError, DisarmError, Pending, SetAsideError, Stake,
+    Awarded, CounterLedger, DeclareError, DefineError, DisarmError, MoveError, Pending, SetAsideError, ShardMap, Stake,
 };
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading, SeriesTerms};
@@ -182,11 +182,11 @@ impl Aggregator {
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
         let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));
         let (paired, seats) = (cluster.is_paired(own.dc), Seats::new(cluster.seats_by_dc()));
-        let config = AggregatorConfig { own, paired, seats: seats.clone(), seed: rand::random(), ..core };
-        let kept: Vec<ShardId> = config.ranges.iter().map(|range| range.shard).filter(|&of| config.keeps(of)).collect();
-        let of_seats = cluster.seats(own.dc);
-        let (store, epoch) = ViewStore::open(&data_dir, &era, &name, row_store, (&kept, of_seats))?;
-        let config = AggregatorConfig { epoch, ..config };
+        let config = AggregatorConfig { own, paired, seats, seed: rand::random(), ..core };
+        let kept = |map: &ShardMap| config.clone().by_map(map).kept();
+        let opened = ViewStore::open(&data_dir, &era, &name, row_store, (cluster.seats(own.dc), kept))?;
+        let Opened { store, epoch, map } = opened;
+        let config = AggregatorConfig { epoch, ..config }.by_map(&map);
         // Both the view and the ledger may be large: they are read side by side.
         let recovering = tokio::task::spawn_blocking(move || (recover(&store, config), store));
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
@@ -201,7 +201,7 @@ impl Aggregator {
         let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
         let clock = Clock::start();
         let store_failure = store.failure();
-        let held = Held::new(own, seats, core.clone(), ledger.clone(), clock);
+        let held = Held::new(own, core.clone(), ledger.clone(), clock);
         mesh.serve_held(held.clone());
         let parts = HostParts {
             own,
@@ -322,6 +322,27 @@ impl Aggregator {
     /// Whether arming does not wait for the view of an aggregator, as far as is known here.
     pub fn is_set_aside(&self, view: AggregatorId) -> bool {
         !self.inner.ledger.lock().views().contains(&view)
+    }
+
+    /// The command of an operator that an aggregator of this data centre shall hold a slot in the place of another. It is on its way to the
+    /// ledger when this returns.
+    pub async fn move_slot(&self, shard: ShardId, (leaves, to): (AggregatorId, AggregatorId)) -> Result<(), MoveError> {
+        let cmd = {
+            let ledger = self.inner.ledger.lock();
+            self.inner.core.lock().moving(shard, (leaves, to), &ledger)?
+        };
+        self.submit(vec![cmd]).await;
+        Ok(())
+    }
+
+    /// The command of an operator that a slot shall stay that is being moved; as above.
+    pub async fn let_stay(&self, shard: ShardId) -> Result<(), MoveError> {
+        let cmd = {
+            let ledger = self.inner.ledger.lock();
+            self.inner.core.lock().staying(shard, &ledger)?
+        };
+        self.submit(vec![cmd]).await;
+        Ok(())
     }
 
     /// The value of one counter as this view shows it.

@@ -10,6 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use tidemark_proto::aggregator::AggregatorCore;
 use tidemark_proto::asking::{About, Answer, Asking, Question, Reply, Stands, Taken};
 use tidemark_proto::ids::{AggregatorId, CounterName, LogIndex};
 use tidemark_proto::ledger::Ledger;
@@ -19,7 +20,7 @@ use tidemark_proto::query::{
     GatherError, Gathered, Gathering, Inquiry, KeyRange, Of, Page, QueryError, SHARD_ASK_COUNTERS_MAX, ShardAnswer,
     ShardAsk, Wanted, gather, readings,
 };
-use tidemark_proto::shards::{Seats, ShardId};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::Time;
 use tidemark_proto::view::View;
 use tidemark_proto::wire::{self, channel};
@@ -86,7 +87,8 @@ pub(crate) struct Held {
 
 struct Inner {
     own: AggregatorId,
-    seats: Seats,
+    /// Several aggregators of the data centre hold a part each.
+    is_split: bool,
     core: SharedCore,
     ledger: SharedLedger,
     clock: Clock,
@@ -96,17 +98,35 @@ struct Inner {
 }
 
 impl Held {
-    pub fn new(own: AggregatorId, seats: Seats, core: SharedCore, ledger: SharedLedger, clock: Clock) -> Held {
+    pub fn new(own: AggregatorId, core: SharedCore, ledger: SharedLedger, clock: Clock) -> Held {
         let (asking, service, answers) = (Mutex::default(), OnceLock::new(), Semaphore::new(ANSWERS_MAX));
-        Held { inner: Arc::new(Inner { own, seats, core, ledger, clock, asking, service, answers }) }
+        let is_split = core.lock().seats().are_split(own.dc);
+        Held { inner: Arc::new(Inner { own, is_split, core, ledger, clock, asking, service, answers }) }
     }
 
     pub fn set_service(&self, service: Arc<dyn HeldService>) {
         let _ = self.inner.service.set(service);
     }
 
+    /// Lock order: this before the ledger, and that before the core. What has left is known to it.
     fn asking(&self) -> MutexGuard<'_, Asking> {
-        self.inner.asking.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut asking = self.inner.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.inner.core.lock().take_left();
+        left.into_iter().for_each(|(shard, stand)| asking.left(self.inner.own, shard, stand));
+        asking
+    }
+
+    /// Looks at what is here at one instant, given which shards are shown from here then.
+    fn at_once<T>(&self, look: impl FnOnce(&AggregatorCore, &Ledger, &mut dyn FnMut(ShardId) -> bool) -> T) -> T {
+        if !self.inner.is_split {
+            let ledger = self.inner.ledger.lock();
+            return look(&self.inner.core.lock(), &ledger, &mut |_| true);
+        }
+        let mut asking = self.asking();
+        let ledger = self.inner.ledger.lock();
+        let (core, now) = (self.inner.core.lock(), self.now());
+        let mut is_shown = |shard| core.holds(shard) && asking.may_show(now, shard, || core.stand(now, shard, &ledger));
+        look(&core, &ledger, &mut is_shown)
     }
 
     fn now(&self) -> Time {
@@ -152,9 +172,10 @@ impl Held {
                 let nobody = Answer::Held(ShardAnswer::NotShown);
                 let (reply, service) = self.before(&shards, nobody);
                 let Some(service) = service else { return reply };
-                match service.scan(of, &keys, most).await {
+                let page = service.scan(of, &keys, most).await.filter(|_| self.still_holds(&shards));
+                match page {
                     Some(page) => Reply { answer: Answer::Held(ShardAnswer::Page(page)), ..reply },
-                    None => reply,
+                    None => Reply { stands: None, ..reply },
                 }
             }
             Question::About { what, counter } => {
@@ -162,6 +183,9 @@ impl Held {
                 let (reply, service) = self.before(&shards, nobody);
                 let Some(service) = service else { return reply };
                 let said = service.about(what, &counter).await;
+                if !self.still_holds(&shards) {
+                    return Reply { stands: None, answer: Answer::Held(ShardAnswer::NotHeld), ..reply };
+                }
                 Reply { answer: said.map_or_else(Answer::Refused, Answer::About), ..reply }
             }
         }
@@ -172,6 +196,12 @@ impl Held {
         let reply = self.look(shards, |_, _| nobody);
         let service = self.inner.service.get().filter(|_| reply.stands.is_some());
         (reply, service)
+    }
+
+    /// Whether none of these has left while an answer was made.
+    fn still_holds(&self, shards: &BTreeSet<ShardId>) -> bool {
+        let core = self.inner.core.lock();
+        shards.iter().all(|&shard| core.holds(shard))
     }
 
     /// Looks at what is held here, with how far it has come, at one instant.
@@ -201,11 +231,12 @@ impl Held {
         shards: impl Iterator<Item = ShardId>,
         in_vain: &BTreeSet<AggregatorId>,
     ) -> Result<BTreeMap<AggregatorId, BTreeSet<ShardId>>, ShardId> {
-        let Inner { own, seats, .. } = &*self.inner;
+        let own = self.inner.own;
         let (asking, mut chosen) = (self.asking(), BTreeMap::<AggregatorId, BTreeSet<ShardId>>::new());
+        let seats = self.inner.core.lock().seats().clone();
         for shard in shards {
             let may_answer = |holder| !in_vain.contains(&holder) && mesh.connection(holder).is_some();
-            let holder = asking.choose(seats, own.dc, shard, may_answer).ok_or(shard)?;
+            let holder = asking.choose(&seats, own.dc, shard, may_answer).ok_or(shard)?;
             chosen.entry(holder).or_default().insert(shard);
         }
         Ok(chosen)
@@ -288,7 +319,7 @@ impl Held {
     }
 
     fn nobody(&self, mesh: &Mesh, shard: ShardId) -> HeldError {
-        let holders = self.inner.seats.holders(shard, self.inner.own.dc);
+        let holders = self.inner.core.lock().seats().holders(shard, self.inner.own.dc);
         let names: Vec<String> = holders.map(|holder| mesh.name_of(holder)).collect();
         HeldError::NotServing { shard: shard.0, holders: names.join(" and ") }
     }
@@ -414,17 +445,36 @@ impl Aggregator {
 
     /// Whether several aggregators of the data centre hold a part of its view each.
     pub fn is_split(&self) -> bool {
-        self.held().inner.seats.are_split(self.dc())
+        self.held().inner.is_split
     }
 
-    /// Whether this one holds a counter.
-    pub fn holds(&self, counter: &CounterName) -> bool {
-        !self.is_split() || self.with_core(|core| core.holds(core.view().shard_of(counter)))
+    /// Whether a counter is shown from here.
+    fn holds(&self, counter: &CounterName) -> bool {
+        self.held().at_once(|core, _, is_shown| is_shown(core.view().shard_of(counter)))
     }
 
-    /// Who holds each slot, the first of them first.
-    pub fn holders(&self, shard: ShardId) -> impl Iterator<Item = AggregatorId> + use<> {
-        self.held().inner.seats.holders(shard, self.dc())
+    /// What is said of a counter here, if it was held here all the while.
+    pub async fn if_held<T>(&self, counter: &CounterName, say: impl Future<Output = T>) -> Option<T> {
+        if !self.holds(counter) {
+            return None;
+        }
+        let said = say.await;
+        self.holds(counter).then_some(said)
+    }
+
+    /// Looks at the view at one instant, if these counters are all shown from here then.
+    pub fn look_at<T>(&self, counters: &[CounterName], look: impl FnOnce(&View, &Ledger) -> T) -> Option<T> {
+        self.held().at_once(|core, ledger, is_shown| {
+            let view = core.view();
+            counters.iter().all(|counter| is_shown(view.shard_of(counter))).then(|| look(view, ledger))
+        })
+    }
+
+    /// The slots that are not shown from here at present.
+    pub fn held_elsewhere(&self) -> BTreeSet<ShardId> {
+        self.held().at_once(|core, _, is_shown| {
+            core.view().shards().map(|(shard, _)| shard).filter(|&shard| !is_shown(shard)).collect()
+        })
     }
 
     /// Values of many counters; of those held here, and of those that another one holds, each at one instant.
@@ -445,16 +495,19 @@ impl Aggregator {
             let readings = self.get_many(counters.iter());
             return if self.shows() { Ok(readings) } else { Err(HeldError::NotShown) };
         }
-        let (mut by_shard, mut here) = (BTreeMap::<ShardId, Vec<usize>>::new(), Vec::new());
-        self.with_core(|core| {
-            for (at, counter) in counters.iter().enumerate() {
-                let shard = core.view().shard_of(counter);
-                if core.holds(shard) { here.push(at) } else { by_shard.entry(shard).or_default().push(at) }
+        let mut by_shard = BTreeMap::<ShardId, Vec<usize>>::new();
+        let mut readings = vec![Reading::default(); counters.len()];
+        self.held().at_once(|core, ledger, is_shown| {
+            let shards: Vec<ShardId> = counters.iter().map(|counter| core.view().shard_of(counter)).collect();
+            let shown: BTreeSet<ShardId> =
+                shards.iter().copied().collect::<BTreeSet<_>>().into_iter().filter(|&shard| is_shown(shard)).collect();
+            for (at, shard) in shards.into_iter().enumerate() {
+                match shown.contains(&shard) {
+                    true => readings[at] = core.read(&counters[at], ledger),
+                    false => by_shard.entry(shard).or_default().push(at),
+                }
             }
         });
-        let mut readings = vec![Reading::default(); counters.len()];
-        let own = self.get_many(here.iter().map(|&at| &counters[at]));
-        here.into_iter().zip(own).for_each(|(at, reading)| readings[at] = reading);
         if !self.shows() {
             return Err(HeldError::NotShown);
         }
@@ -505,14 +558,13 @@ impl Aggregator {
         wanted: &Wanted,
     ) -> Result<Result<Gathered, GatherError>, HeldError> {
         let needed = gathering.needs();
-        let (here, elsewhere): (BTreeSet<ShardId>, BTreeSet<ShardId>) =
-            self.with_core(|core| needed.into_iter().partition(|&shard| core.holds(shard)));
-        let mut told = Vec::new();
-        if !here.is_empty() {
-            let mut inquiry = gathering.inquiry(here, wanted);
-            self.with_ledger(|ledger| self.with_core(|core| inquiry.answer(core.view(), ledger)));
-            told.push(inquiry);
-        }
+        let (mut told, elsewhere) = self.held().at_once(|core, ledger, is_shown| {
+            let (here, elsewhere): (BTreeSet<ShardId>, BTreeSet<ShardId>) =
+                needed.into_iter().partition(|&shard| is_shown(shard));
+            let mut inquiry = (!here.is_empty()).then(|| gathering.inquiry(here, wanted));
+            inquiry.iter_mut().for_each(|inquiry| inquiry.answer(core.view(), ledger));
+            (inquiry.into_iter().collect::<Vec<_>>(), elsewhere)
+        });
         if !self.shows() {
             return Err(HeldError::NotShown);
         }
@@ -521,15 +573,18 @@ impl Aggregator {
         Ok(told.into_iter().try_for_each(|inquiry| gathering.add(inquiry)).and_then(|()| gathering.complete()))
     }
 
-    /// The next counters of a range that others hold; those held here are not among them.
+    /// The next counters of a range in slots that others hold: at present, or before.
     ///
     /// # Errors
     /// As [`Aggregator::read_many`].
-    pub async fn scan_elsewhere(&self, of: Of, keys: &KeyRange, most: u32) -> Result<Vec<Page>, HeldError> {
-        let elsewhere = self.with_core(|core| {
-            let all = core.view().shards().map(|(shard, _)| shard);
-            all.filter(|&shard| !core.holds(shard)).collect::<BTreeSet<ShardId>>()
-        });
+    pub async fn scan_elsewhere(
+        &self,
+        before: BTreeSet<ShardId>,
+        of: Of,
+        keys: &KeyRange,
+        most: u32,
+    ) -> Result<Vec<Page>, HeldError> {
+        let elsewhere = self.held_elsewhere().union(&before).copied().collect();
         let begin = |shards: &BTreeSet<ShardId>| {
             let shards = shards.clone();
             AskOnce::new(Question::Held(ShardAsk::Scan { of, shards, keys: keys.clone(), most }))

@@ -8,14 +8,14 @@ use crate::mesh::Mesh;
 use crate::nodes::NodeGroup;
 use crate::storage::{ViewRows, ViewStore};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::PersistError;
 use tidemark_consensus::raft::RaftNode;
 use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, CellAudit, Event as CoreEvent, Input, Output};
 use tidemark_proto::ids::{AggregatorId, CellId, GroupId};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{Ledger, ShardMap};
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg, ScopedChunk};
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time, WallMs};
@@ -418,7 +418,17 @@ impl Host {
                 Output::Persist { shard, rows } => self.store.persist(shard, rows),
                 Output::Notify(event) => self.notify(event),
                 Output::Audited(audit) => self.on_audited(audit),
+                Output::Kept { map, kept } => self.on_kept(&map, &kept),
             }
+        }
+    }
+
+    /// Which shards have files has changed. One that comes back begins to count its writes anew.
+    fn on_kept(&mut self, map: &ShardMap, kept: &BTreeSet<ShardId>) {
+        tracing::info!(revision = map.revision(), ?kept, "which slots are here has changed");
+        self.persisted.retain(|shard, _| kept.contains(shard));
+        if let Err(error) = self.store.keep(map, kept) {
+            self.store.fail(&error);
         }
     }
 

@@ -1,18 +1,21 @@
 //! The view's disk: rows and cursors of each shard, in a redb file of its own or in a directory beside it, each set of them written in
-//! one transaction; and the number of starts, in the first one's.
+//! one transaction; and in the first one's the number of starts, and the map that says which shards are here. The file of a shard is made
+//! before the map on disk names it, and deleted after that names it no more; a start deletes what a crash between the two has left.
 
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
     CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, LsmOptions, OpenError,
-    PersistError, Row, RowStore, RowsNow, SubmitError,
+    PersistError, Row, RowStore, RowsNow, SubmitError, remove,
 };
 use tidemark_proto::aggregator::is_of_image;
+use tidemark_proto::ledger::ShardMap;
 use tidemark_proto::limits::SHARDS_MAX;
 use tidemark_proto::shards::{HOLDERS, ShardId};
 use tokio::sync::{Notify, watch};
@@ -23,6 +26,8 @@ const META: &str = "meta";
 const EPOCH: &[u8] = b"epoch";
 /// Among how many aggregators the view is split, of one that is.
 const SEATS: &[u8] = b"seats";
+/// Who holds which shard, as the view goes by it.
+const MAP: &[u8] = b"map";
 /// The file of the first shard inside a data directory, or of all where a view is not cut.
 const VIEW_FILE: &str = "view.redb";
 /// What the files of one process may take together of pages that were read; each at least the second, so 16 of them are within it.
@@ -42,6 +47,12 @@ pub enum ViewStoreError {
     Submit(#[from] SubmitError),
     #[error("the number of this start could not be written: {0}")]
     Start(String),
+    #[error("which slots are here could not be written: {0}")]
+    Kept(String),
+    #[error("which slots are here cannot be read: {0}")]
+    Map(postcard::Error),
+    #[error("{file} is of a slot that is not here any more, and could not be deleted: {source}")]
+    Stray { file: String, source: std::io::Error },
     #[error(
         "{dir} has {beside} and no {VIEW_FILE}, which says what reads may show of counters with milestones: put it back, or move all of \
          these files away, and the view is told anew"
@@ -98,11 +109,14 @@ fn file_of(shard: ShardId) -> String {
     }
 }
 
+/// Shards beside the first that have a file.
+fn further(dir: &Path) -> impl Iterator<Item = ShardId> + '_ {
+    (1..SHARDS_MAX as u16).map(ShardId).filter(|shard| dir.join(file_of(*shard)).exists())
+}
+
 /// A file of a further shard, where there is none of the first.
 fn without_first(dir: &Path) -> Option<String> {
-    let further = (1..SHARDS_MAX as u16).map(|number| file_of(ShardId(number)));
-    let mut beside = further.filter(|file| dir.join(file).exists());
-    (!dir.join(VIEW_FILE).exists()).then(|| beside.next()).flatten()
+    (!dir.join(VIEW_FILE).exists()).then(|| further(dir).next().map(file_of)).flatten()
 }
 
 /// None is taken for another's, nor for another shard's.
@@ -147,9 +161,63 @@ pub fn found(
 
 /// The files of a view.
 pub struct ViewStore {
+    home: Home,
     failure: StoreFailure,
     files: BTreeMap<ShardId, File>,
     changed: Arc<Notify>,
+    listeners: Listeners,
+    /// Says when rows are written that are kept in the first file.
+    kept: Mutex<Receiver<Result<(), String>>>,
+    /// Files of shards that are not here any more, while they are being deleted.
+    leaving: BTreeMap<ShardId, thread::JoinHandle<()>>,
+}
+
+/// What a view's disk says at a start.
+pub struct Opened {
+    pub store: ViewStore,
+    /// Number of this start.
+    pub epoch: u64,
+    /// Who holds which shard, as the view went by it before.
+    pub map: ShardMap,
+}
+
+/// Where the files of a view are, and whose they are.
+struct Home {
+    dir: PathBuf,
+    cluster: String,
+    dc_name: String,
+    rows: RowStore,
+    /// Among how many files is divided what they may take of memory. What comes later takes as much each, until the next start.
+    parts: usize,
+}
+
+impl Home {
+    fn path(&self, shard: ShardId) -> PathBuf {
+        self.dir.join(file_of(shard))
+    }
+
+    fn open(&self, shard: ShardId, listeners: &Listeners) -> Result<File, ViewStoreError> {
+        let (persisted, listeners) = (Arc::new(AtomicU64::new(0)), listeners.clone());
+        let count = persisted.clone();
+        let on_event = move |event| listeners.on_event(event, &count);
+        let options = LocalLogOptions {
+            rows: shared_by(self.rows, self.parts),
+            kept: &[META],
+            cache_bytes: (CACHE_BYTES / self.parts).max(CACHE_BYTES_MIN),
+            ..LocalLogOptions::new(identity(&self.cluster, &self.dc_name, shard))
+        };
+        let (log, _) = LocalLog::open(self.path(shard).as_path(), options, on_event)?;
+        Ok(File { log, persisted })
+    }
+
+    /// Deletes files of shards that are not among these: a crash came between the map that says so and their deletion.
+    fn delete_strays(&self, kept: &BTreeSet<ShardId>) -> Result<(), ViewStoreError> {
+        for shard in further(&self.dir).filter(|shard| !kept.contains(shard)) {
+            let stray = |source| ViewStoreError::Stray { file: file_of(shard), source };
+            remove(&self.path(shard)).map_err(stray)?;
+        }
+        Ok(())
+    }
 }
 
 /// The file of one shard.
@@ -163,8 +231,8 @@ struct File {
 struct Listeners {
     changed: Arc<Notify>,
     fail: Arc<watch::Sender<Option<String>>>,
-    /// The number of this start is written, or why it is not.
-    started: SyncSender<Result<(), String>>,
+    /// What is kept in the first file is written, or why it is not.
+    kept: SyncSender<Result<(), String>>,
 }
 
 impl Listeners {
@@ -174,10 +242,10 @@ impl Listeners {
                 persisted.fetch_add(1, Ordering::Release);
                 self.changed.notify_one();
             }
-            LogEvent::Kept => drop(self.started.try_send(Ok(()))),
+            LogEvent::Kept => drop(self.kept.try_send(Ok(()))),
             LogEvent::Durable { .. } => {}
             LogEvent::Failed(error) => {
-                drop(self.started.try_send(Err(error.to_string())));
+                drop(self.kept.try_send(Err(error.to_string())));
                 drop(self.fail.send_replace(Some(error.to_string())));
             }
         }
@@ -185,39 +253,80 @@ impl Listeners {
 }
 
 impl ViewStore {
-    /// Opens the files of some shards, the first among them, counts this start and returns its epoch. The epoch is durable then, so that
-    /// nothing is said under a number that another start may have as well. `seats` aggregators have these shards and the others among them.
+    /// Opens the files of a view, counts this start and returns its epoch. The epoch is durable then, so that nothing is said under a number
+    /// that another start may have as well. `seats` aggregators have its shards among them; which of them are kept here, the first always,
+    /// follows from who holds which by the map on disk.
     pub fn open(
         dir: &Path,
         cluster: &str,
         dc_name: &str,
         rows: RowStore,
-        (shards, seats): (&[ShardId], u8),
-    ) -> Result<(ViewStore, u64), ViewStoreError> {
+        (seats, kept): (u8, impl Fn(&ShardMap) -> BTreeSet<ShardId>),
+    ) -> Result<Opened, ViewStoreError> {
         if let Some(beside) = without_first(dir) {
             return Err(ViewStoreError::FirstMissing { dir: dir.display().to_string(), beside });
         }
-        let (changed, (started, first)) = (Arc::new(Notify::new()), sync_channel(1));
+        let (changed, (written, kept_rows)) = (Arc::new(Notify::new()), sync_channel(1));
         let (fail, failure) = watch::channel(None);
-        let listeners = Listeners { changed: changed.clone(), fail: Arc::new(fail), started };
-        let files = shards.iter().map(|&shard| {
-            let (persisted, listeners) = (Arc::new(AtomicU64::new(0)), listeners.clone());
-            let count = persisted.clone();
-            let on_event = move |event| listeners.on_event(event, &count);
-            let options = LocalLogOptions {
-                rows: shared_by(rows, shards.len()),
-                kept: &[META],
-                cache_bytes: (CACHE_BYTES / shards.len()).max(CACHE_BYTES_MIN),
-                ..LocalLogOptions::new(identity(cluster, dc_name, shard))
+        let listeners = Listeners { changed: changed.clone(), fail: Arc::new(fail), kept: written };
+        // As many as there were, or as there are to be at first.
+        let parts = (1 + further(dir).count()).max(kept(&ShardMap::default()).len());
+        let (cluster, dc_name) = (cluster.to_owned(), dc_name.to_owned());
+        let home = Home { dir: dir.to_owned(), cluster, dc_name, rows, parts };
+        let first = home.open(ShardId::FIRST, &listeners)?;
+        let (epoch, map) = begin(&first.log, seats)?;
+        let kept = kept(&map);
+        home.delete_strays(&kept)?;
+        let mut files = BTreeMap::from([(ShardId::FIRST, first)]);
+        for &shard in kept.iter().filter(|shard| **shard != ShardId::FIRST) {
+            files.insert(shard, home.open(shard, &listeners)?);
+        }
+        let failure = StoreFailure(failure);
+        let store = ViewStore {
+            home,
+            failure,
+            files,
+            changed,
+            listeners,
+            kept: Mutex::new(kept_rows),
+            leaving: BTreeMap::new(),
+        };
+        store.wait_kept().map_err(ViewStoreError::Start)?;
+        Ok(Opened { store, epoch, map })
+    }
+
+    fn wait_kept(&self) -> Result<(), String> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.recv().unwrap_or_else(|gone| Err(gone.to_string()))
+    }
+
+    /// From here on these shards have files, and no others; the map says so on disk. Waits for one write.
+    pub fn keep(&mut self, map: &ShardMap, kept: &BTreeSet<ShardId>) -> Result<(), ViewStoreError> {
+        for &shard in kept {
+            if self.files.contains_key(&shard) {
+                continue;
+            }
+            if let Some(leaving) = self.leaving.remove(&shard) {
+                let _ = leaving.join();
+            }
+            let file = self.home.open(shard, &self.listeners)?;
+            self.files.insert(shard, file);
+        }
+        let map = postcard::to_allocvec(map).map_err(ViewStoreError::Map)?;
+        self.of(ShardId::FIRST).log.keep(vec![meta(MAP, map.into())])?;
+        self.wait_kept().map_err(ViewStoreError::Kept)?;
+        for (shard, file) in self.files.extract_if(.., |shard, _| *shard != ShardId::FIRST && !kept.contains(shard)) {
+            let path = self.home.path(shard);
+            let delete = move || {
+                drop(file);
+                if let Err(error) = remove(&path) {
+                    tracing::error!(%error, file = %path.display(), "a slot that is not here any more is deleted at the next start");
+                }
             };
-            let (log, _) = LocalLog::open(dir.join(file_of(shard)).as_path(), options, on_event)?;
-            Ok::<_, ViewStoreError>((shard, File { log, persisted }))
-        });
-        let files = files.collect::<Result<BTreeMap<ShardId, File>, _>>()?;
-        let store = ViewStore { failure: StoreFailure(failure), files, changed };
-        let epoch = store.begin(seats)?;
-        first.recv().unwrap_or_else(|gone| Err(gone.to_string())).map_err(ViewStoreError::Start)?;
-        Ok((store, epoch))
+            self.leaving.insert(shard, thread::spawn(delete));
+        }
+        self.leaving.retain(|_, leaving| !leaving.is_finished());
+        Ok(())
     }
 
     fn of(&self, shard: ShardId) -> &File {
@@ -229,34 +338,12 @@ impl ViewStore {
         self.of(shard).log.rows()?.scan(ROWS, visit)
     }
 
-    /// Counts the start, and notes among how many aggregators the view is split, if it is: which shards are here follows from that.
-    fn begin(&self, seats: u8) -> Result<u64, ViewStoreError> {
-        let (mut last, mut split, log) = (0u64, None, &self.of(ShardId::FIRST).log);
-        log.scan_kept(META, |key, value| match key {
-            EPOCH => last = value.try_into().map_or(0, u64::from_be_bytes),
-            SEATS => split = value.first().copied(),
-            _ => {}
-        })?;
-        let now = (seats > HOLDERS).then_some(seats);
-        if last > 0 && split != now {
-            let all = |seats: Option<u8>| seats.map_or_else(|| "one or two".to_owned(), |seats| seats.to_string());
-            return Err(ViewStoreError::Split { disk: all(split), asked: all(now) });
-        }
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        // Larger than in every earlier life, also when the disk of that life is lost.
-        let epoch = seconds.max(last + 1);
-        let value = Bytes::copy_from_slice(&epoch.to_be_bytes());
-        let row = |key, value| Row { table: META, key: Bytes::from_static(key), value: Some(value) };
-        let split = now.map(|seats| row(SEATS, Bytes::copy_from_slice(&[seats])));
-        log.keep(split.into_iter().chain([row(EPOCH, value)]).collect())?;
-        Ok(epoch)
-    }
-
-    /// Writes rows of a shard in one transaction; [`ViewStore::persisted`] counts when they are durable.
+    /// Writes rows of a shard that is here in one transaction; [`ViewStore::persisted`] counts when they are durable.
     pub fn persist(&self, shard: ShardId, rows: Rows) {
         let row = |(key, value): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: Some(value.into()) };
         let rows = rows.into_iter().map(row).collect();
-        if let Err(error) = self.of(shard).log.checkpoint(CheckpointPart { applied: 0, last: true, rows }) {
+        let Some(file) = self.files.get(&shard) else { return };
+        if let Err(error) = file.log.checkpoint(CheckpointPart { applied: 0, last: true, rows }) {
             tracing::error!(%error, "the view is not persisted");
         }
     }
@@ -277,9 +364,47 @@ impl ViewStore {
         self.failure.clone()
     }
 
+    /// Nothing more can be written.
+    pub fn fail(&self, error: &ViewStoreError) {
+        drop(self.listeners.fail.send_replace(Some(error.to_string())));
+    }
+
     /// Notified when one of [`ViewStore::persisted`] grows.
     pub fn changed(&self) -> Arc<Notify> {
         self.changed.clone()
+    }
+}
+
+fn meta(key: &'static [u8], value: Bytes) -> Row {
+    Row { table: META, key: Bytes::from_static(key), value: Some(value) }
+}
+
+/// Counts the start, notes among how many aggregators the view is split, if it is, and reads who holds which shard.
+fn begin(first: &LocalLog, seats: u8) -> Result<(u64, ShardMap), ViewStoreError> {
+    let (mut last, mut split, mut map) = (0u64, None, Ok(ShardMap::default()));
+    first.scan_kept(META, |key, value| match key {
+        EPOCH => last = value.try_into().map_or(0, u64::from_be_bytes),
+        SEATS => split = value.first().copied(),
+        MAP => map = postcard::from_bytes(value),
+        _ => {}
+    })?;
+    let now = (seats > HOLDERS).then_some(seats);
+    if last > 0 && split != now {
+        let all = |seats: Option<u8>| seats.map_or_else(|| "one or two".to_owned(), |seats| seats.to_string());
+        return Err(ViewStoreError::Split { disk: all(split), asked: all(now) });
+    }
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    // Larger than in every earlier life, also when the disk of that life is lost.
+    let epoch = seconds.max(last + 1);
+    let split = now.map(|seats| meta(SEATS, Bytes::copy_from_slice(&[seats])));
+    let epoch_row = meta(EPOCH, Bytes::copy_from_slice(&epoch.to_be_bytes()));
+    first.keep(split.into_iter().chain([epoch_row]).collect())?;
+    Ok((epoch, map.map_err(ViewStoreError::Map)?))
+}
+
+impl Drop for ViewStore {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.leaving).into_values().for_each(|leaving| drop(leaving.join()));
     }
 }
 

@@ -3,6 +3,7 @@
 use super::format::{Head, IMAGE_VERSION, IMAGE_VERSION_CUT, IMAGE_VERSION_PART, Part, RecordWriter};
 use super::part_name;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_aggregator::{Aggregator, Image, ImageError};
@@ -23,20 +24,27 @@ pub type ImageStream = mpsc::Receiver<io::Result<Bytes>>;
 
 /// Begins to read an image. To be called within a tokio runtime.
 pub async fn stream(aggregator: &Aggregator) -> Result<ImageStream, ImageError> {
+    let before = held(aggregator);
     let image = aggregator.image().await?;
     let head = head(aggregator, image.ledger_index, image.rows.shards().len());
     let (reader, receiver) = Reader::new(READER_PATIENCE);
-    let part = aggregator.is_split().then(|| part(aggregator));
-    tokio::task::spawn_blocking(move || write(&image, (&head, part.as_ref()), &reader));
+    // What comes or leaves meanwhile may not be whole.
+    let held: BTreeSet<ShardId> = held(aggregator).intersection(&before).copied().collect();
+    let part = aggregator.is_split().then(|| part(aggregator, &held));
+    tokio::task::spawn_blocking(move || write(&image, (&head, part.as_ref()), &held, &reader));
     Ok(receiver)
 }
 
-fn part(aggregator: &Aggregator) -> Part {
+fn held(aggregator: &Aggregator) -> BTreeSet<ShardId> {
     aggregator.with_core(|core| {
-        let all: Vec<ShardId> = core.view().shards().map(|(shard, _)| shard).collect();
-        let held = all.iter().filter(|&&shard| core.holds(shard)).map(|shard| shard.0).collect();
-        Part { aggregator: part_name(aggregator.id()).to_owned(), held, slots: all.len() as u16 }
+        let all = core.view().shards().map(|(shard, _)| shard);
+        all.filter(|&shard| core.holds(shard)).collect()
     })
+}
+
+fn part(aggregator: &Aggregator, held: &BTreeSet<ShardId>) -> Part {
+    let slots = aggregator.with_core(|core| core.view().shards().len()) as u16;
+    Part { aggregator: part_name(aggregator.id()).to_owned(), held: held.iter().map(|shard| shard.0).collect(), slots }
 }
 
 fn head(aggregator: &Aggregator, ledger_index: u64, shards: usize) -> Head {
@@ -83,7 +91,7 @@ impl Reader {
 }
 
 /// Ends early when nobody reads any more.
-fn write(image: &Image, (head, part): (&Head, Option<&Part>), reader: &Reader) {
+fn write(image: &Image, (head, part): (&Head, Option<&Part>), held: &BTreeSet<ShardId>, reader: &Reader) {
     let send = |record: Vec<u8>| reader.hand(Ok(record.into()));
     let (mut writer, first) = RecordWriter::new(head);
     let part = part.map(|part| writer.part(part));
@@ -91,7 +99,7 @@ fn write(image: &Image, (head, part): (&Head, Option<&Part>), reader: &Reader) {
         return;
     }
     let mut wanted = true;
-    for shard in image.rows.shards() {
+    for shard in image.rows.shards().filter(|shard| *shard == ShardId::FIRST || held.contains(shard)) {
         wanted = wanted && (shard == ShardId::FIRST || writer.shard(shard.0).all(send));
         let scanned = image.rows.scan(shard, |key, value| {
             wanted = wanted && writer.row(key, value).is_none_or(send);

@@ -24,6 +24,7 @@ pub mod process;
 pub mod remote;
 pub mod restore;
 pub mod series;
+pub mod slots;
 pub mod status;
 pub mod verify;
 pub mod watch;

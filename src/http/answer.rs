@@ -5,7 +5,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidemark_aggregator::{ForgetError, VoterError};
 use tidemark_consensus::raft::{ChangeError, ReadError};
-use tidemark_proto::ledger::{DeclareError, DefineError, DisarmError, ForgetError as Refused, SetAsideError};
+use tidemark_proto::ledger::{
+    DeclareError, DefineError, DisarmError, ForgetError as Refused, MoveError, SetAsideError,
+};
 use tidemark_proto::msg::BatchError;
 
 /// Why a request was not carried out. In all cases but [`Failure::InDoubt`] nothing was changed.
@@ -185,6 +187,23 @@ impl From<SetAsideError> for Failure {
             SetAsideError::Unknown => return Failure::NotFound(error.to_string()),
             SetAsideError::Alone => "alone",
             SetAsideError::Connected => "connected",
+        };
+        Failure::Conflict { code, message: error.to_string() }
+    }
+}
+
+impl From<MoveError> for Failure {
+    fn from(error: MoveError) -> Failure {
+        let code = match error {
+            MoveError::Unknown { .. } => return Failure::NotFound(error.to_string()),
+            MoveError::NotSplit(_) => "not-split",
+            MoveError::First => "first",
+            MoveError::Moving(_) => "moving",
+            MoveError::NotMoving(_) => "not-moving",
+            MoveError::NotHeld(_) => "not-held",
+            MoveError::Held(_) => "held",
+            MoveError::TooMany(_) => "too-many",
+            MoveError::NotConnected => "not-connected",
         };
         Failure::Conflict { code, message: error.to_string() }
     }

@@ -4,7 +4,7 @@ use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::ledger::{ChangeVotersBody, MembersBody};
 use super::series::Of;
-use super::slots::SlotsBody;
+use super::slots::{MoveSlotBody, SlotBody, SlotsBody};
 use super::{ClusterBody, Failure, Mode};
 use crate::audit::AuditBody;
 use crate::backup::serve::ImageStream;
@@ -360,6 +360,16 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The ranges into which this view is cut.
     fn slots(&self) -> impl Future<Output = Result<SlotsBody, Failure>> + Send {
+        async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
+    }
+
+    /// Lets a slot be held by another aggregator; returns who holds it once the ledger has applied that it moves.
+    fn move_slot(&self, _: MoveSlotBody) -> impl Future<Output = Result<SlotBody, Failure>> + Send {
+        async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
+    }
+
+    /// Lets a slot stay that is being moved; returns who holds it once the ledger has applied it.
+    fn stay_slot(&self, _: u16) -> impl Future<Output = Result<SlotBody, Failure>> + Send {
         async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
 

@@ -3,7 +3,8 @@
 //! One or two aggregators of a data centre hold all of them; of more each holds some (decision 0048).
 
 use super::answer::json;
-use super::routes::{AppState, Params, known_params};
+use super::body;
+use super::routes::{AppState, Body, Params, known_params, whole};
 use super::{Backend, Failure};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -31,6 +32,9 @@ pub struct SlotBody {
     pub before: Option<String>,
     /// The aggregators that hold it in this data centre, the one first that tells it abroad.
     pub held_by: Vec<String>,
+    /// Where it is being moved: who holds it no more once the other has all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves: Option<MoveBody>,
     /// Counters in it of which anything was ever counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<u64>,
@@ -43,6 +47,52 @@ pub struct SlotBody {
     /// Bytes of memory that its share of those totals takes; each further slot from which counts flow to a total has a share of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub totals_bytes: Option<u64>,
+}
+
+/// From which aggregator of the data centre to which other one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MoveBody {
+    pub from: String,
+    pub to: String,
+}
+
+/// `POST /v1/slots/move`: a slot is to be held by one aggregator in the place of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MoveSlotBody {
+    pub slot: u16,
+    /// One of the two that hold it, as `DC`, or `DC/second`, `DC/third` and so on.
+    pub from: String,
+    /// Another one of the same data centre.
+    pub to: String,
+}
+
+/// `POST /v1/slots/stay`: a slot that is being moved stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StaySlotBody {
+    pub slot: u16,
+}
+
+pub(super) async fn move_one<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    shared.access.write(&headers)?;
+    let asked: MoveSlotBody = body::parse(&whole(bytes)?)?;
+    Ok(json(StatusCode::OK, &shared.backend.move_slot(asked).await?))
+}
+
+pub(super) async fn stay<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    shared.access.write(&headers)?;
+    let StaySlotBody { slot } = body::parse(&whole(bytes)?)?;
+    Ok(json(StatusCode::OK, &shared.backend.stay_slot(slot).await?))
 }
 
 pub(super) async fn list<B: Backend>(

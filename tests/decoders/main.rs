@@ -10,6 +10,7 @@ use tidemark::webhook::{Delivery, Failed, Limits, Queue};
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{AggregatorId, ClientId, CounterName, DcId, GroupId, Half, LogIndex};
 use tidemark_proto::msg::*;
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::WallMs;
 use tidemark_proto::wire::encode;
 
@@ -54,7 +55,7 @@ fn view(number: u8) -> AggregatorId {
 /// A life of the ledger with one group: numbers are drawn, most of them wrong.
 fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
     let (counter, epoch, group) = (counter(number % 2), 1, group());
-    match kind % 18 {
+    match kind % 20 {
         0 => LedgerCmd::Namespace("search".into()),
         1 => LedgerCmd::View(DcId(u16::from(number % 3)).into()),
         2 => LedgerCmd::Grant { counter, epoch, group, amount, if_awarded: None },
@@ -94,6 +95,16 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
         15 => LedgerCmd::SetAside { view: view(number), start: amount },
         16 => LedgerCmd::UpDown(["search", "stock"][usize::from(number % 2)].into()),
         17 => LedgerCmd::VoterReturns { voter: view(number), returns: amount.is_multiple_of(2) },
+        18 => LedgerCmd::Shard {
+            dc: DcId(u16::from(number % 3)),
+            shard: ShardId(u16::from(number % 5)),
+            revision: amount % 3,
+            change: match number % 3 {
+                0 => ShardChange::Join { seats: [number % 4, 1], seat: 2, leaves: 1 },
+                1 => ShardChange::Hold,
+                _ => ShardChange::Stay,
+            },
+        },
         _ => LedgerCmd::Namespace("x".repeat(usize::from(number % 40))),
     }
 }

@@ -1,12 +1,14 @@
 //! A data centre whose view is held in parts by four aggregators: whichever is asked answers as the one of another data centre that holds
 //! all; one of those that hold a slot may be killed, and where both are gone only their slots are not read; the awards are what they are.
 
-use crate::cluster::{Centre, Cluster, Role, arm, awards, ready, until_views_show};
+use crate::cluster::{Centre, Cluster, Role, arm, awards, operate, ready, until_views_show};
 use crate::http;
-use crate::process::{Process, run, until};
+use crate::process::{Process, run, until, until_true};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidemark::names::parse_counter;
 use tidemark_client::{Client, Site};
 
@@ -128,7 +130,10 @@ impl Split {
     }
 
     async fn restart(&mut self, cluster: &Cluster, seat: usize) {
-        let (process, at) = cluster.start_further(0, seat).await;
+        let (process, at) = match seat {
+            0 => cluster.start(0, Role::Aggregator).await,
+            _ => cluster.start_further(0, seat).await,
+        };
         (self.processes[seat], self.http[seat]) = (Some(process), at);
         ready(at).await;
     }
@@ -314,4 +319,198 @@ async fn a_backup_has_all_parts_of_a_view_or_is_none_and_each_begins_with_its_ow
     }
     send(usa.http[3], "POST", "/v1/counters/search/c/add", json!({ "delta": 1 })).await;
     until_views_show(&usa.http, "search/c", 301).await;
+}
+
+/// Counts of one counter, one after the other, at an aggregator; how many were acknowledged.
+async fn count_until(at: SocketAddr, counter: &str, is_over: &AtomicBool) -> u64 {
+    let (path, mut counted) = (format!("/v1/counters/{counter}/add"), 0);
+    while !is_over.load(Ordering::Relaxed) {
+        let (code, body) = http::send(at, "POST", &path, &json!({ "delta": 1 }).to_string()).await.expect("it answers");
+        assert_eq!(code, 200, "{body}");
+        counted += 1;
+    }
+    counted
+}
+
+/// Reads one counter again and again at an aggregator: it never goes back. How often it was read.
+async fn read_until(at: SocketAddr, counter: &str, is_over: &AtomicBool) -> u64 {
+    let (path, mut last, mut reads) = (format!("/v1/counters/{counter}"), 0, 0);
+    while !is_over.load(Ordering::Relaxed) {
+        let Some((code, body)) = http::get(at, &path).await else { continue };
+        assert_eq!(code, 200, "{body}");
+        let now = body["value"].as_i64().expect("a value");
+        assert!(now >= last, "{at} showed {last}, then {now}");
+        (last, reads) = (now, reads + 1);
+    }
+    reads
+}
+
+async fn held_by(at: SocketAddr, slot: usize, holders: &[&str]) {
+    until(&format!("slot {slot} at {at} is held by {holders:?}"), async || {
+        let (_, body) = http::get(at, "/v1/slots").await?;
+        let slot = &body["slots"][slot];
+        (slot["held_by"] == json!(holders) && slot.get("moves").is_none()).then_some(())
+    })
+    .await;
+}
+
+/// Where the files of a data centre's aggregator are.
+fn data_of(cluster: &Cluster, seat: usize) -> PathBuf {
+    let own = ["usa-0", "usa-0-second", "usa-0-third", "usa-0-fourth"][seat];
+    if seat == 0 { cluster.data(0, Role::Aggregator) } else { cluster.path(&format!("data/{own}")) }
+}
+
+/// Of which slots beside the first an aggregator has files.
+fn files_of(cluster: &Cluster, seat: usize) -> Vec<usize> {
+    (1..=SLOTS.len()).filter(|slot| data_of(cluster, seat).join(format!("shard-{slot}.redb")).exists()).collect()
+}
+
+/// What an operator may not order.
+fn refused_moves(cluster: &Cluster, at: SocketAddr) {
+    let cases: [(&[&str], &str); 7] = [
+        (&["slots", "move", "0", "usa-0", "usa-0/third"], "slot 0 stays where it is"),
+        (&["slots", "move", "99", "usa-0", "usa-0/third"], "slot 99: there are 5"),
+        (&["slots", "move", "2", "usa-0", "usa-0/second"], "does not hold slot 2"),
+        (&["slots", "move", "2", "usa-0/third", "usa-0/fourth"], "holds slot 2 already"),
+        (&["slots", "move", "2", "usa-0/third", "europe-0"], "europe-0 is of another data centre"),
+        (&["slots", "move", "2", "usa-0/third", "nowhere"], "nowhere"),
+        (&["slots", "stay", "2"], "slot 2 is not being moved"),
+    ];
+    for (arguments, reason) in cases {
+        let (done, said) = operate(cluster, at, arguments);
+        assert!(!done && said.contains(reason), "{arguments:?}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_moves_while_it_is_counted_and_read_and_is_forgotten_where_it_was() {
+    let cluster = Cluster::with_aggregators(&DCS, &DCS[..1], &[SEATS, 1], &SLOTS);
+    let (first, europe) = (cluster.centre(0).await, cluster.centre(1).await);
+    let (mut usa, _node) = Split::start(&cluster, first).await;
+    ready(europe.http).await;
+    count_and_link(&usa).await;
+    let views: Vec<SocketAddr> = usa.http.iter().copied().chain([europe.http]).collect();
+    until_alike(&views).await;
+    refused_moves(&cluster, usa.http[1]);
+
+    // From the third to the first, asked of one that has nothing to do with it, while the slot is counted and read everywhere.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let counts = [usa.http[1], usa.http[3], europe.http].map(|at| {
+        let is_over = is_over.clone();
+        tokio::spawn(async move { count_until(at, "search/c", &is_over).await })
+    });
+    let reads = [usa.http[0], usa.http[1], usa.http[2]].map(|at| {
+        let is_over = is_over.clone();
+        tokio::spawn(async move { read_until(at, "search/c", &is_over).await })
+    });
+    assert_eq!((files_of(&cluster, 0), files_of(&cluster, 2)), (vec![3, 4], vec![1, 2]));
+    let (done, said) = operate(&cluster, usa.http[1], &["slots", "move", "2", "usa-0/third", "usa-0"]);
+    assert!(done && said.contains("slot 2: from search/c, before search/d; held by"), "{said}");
+    for &at in &usa.http {
+        held_by(at, 2, &["usa-0/fourth", "usa-0"]).await;
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    is_over.store(true, Ordering::Relaxed);
+    let mut total = 300;
+    for counted in counts {
+        total += counted.await.unwrap();
+    }
+    for read in reads {
+        assert!(read.await.unwrap() > 10, "it was read all the while");
+    }
+    until_views_show(&views, "search/c", total).await;
+    until_true("the file is deleted", || files_of(&cluster, 2) == [1]).await;
+    assert_eq!(files_of(&cluster, 0), [2, 3, 4]);
+    until_alike(&views).await;
+
+    // Who has it now and who had it know that when they come back.
+    usa.kill(2);
+    usa.kill(3);
+    until_views_show(&[usa.http[0], usa.http[1]], "search/c", total).await;
+    usa.kill(0);
+    for seat in [0, 2, 3] {
+        usa.restart(&cluster, seat).await;
+    }
+    for &at in &usa.http {
+        held_by(at, 2, &["usa-0/fourth", "usa-0"]).await;
+    }
+    let views: Vec<SocketAddr> = usa.http.iter().copied().chain([europe.http]).collect();
+    until_views_show(&views, "search/c", total).await;
+    award_and_reset_after(&usa, &views, total).await;
+}
+
+/// A milestone on a counter of a slot that has moved, awarded by whoever holds it now.
+async fn award_and_reset_after(usa: &Split, views: &[SocketAddr], total: u64) {
+    arm(usa.http[2], "search/c", &[total + 5]).await;
+    send(usa.http[1], "POST", "/v1/counters/search/c/add", json!({ "delta": 10 })).await;
+    for &view in views {
+        let award =
+            until("the award", async || awards(view, "search/c").await.filter(|awards| awards.len() == 1)).await;
+        assert_eq!(award[0]["at"], total + 5, "{award:?}");
+    }
+    send(usa.http[2], "POST", "/v1/counters/search/c/reset", json!({ "if_generation": 0 })).await;
+    until_views_show(views, "search/c", 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_outlives_kills_and_one_that_cannot_end_is_taken_back() {
+    let cluster = Cluster::with_aggregators(&DCS[..1], &DCS[..1], &[SEATS], &SLOTS);
+    let first = cluster.centre(0).await;
+    let (mut usa, _node) = Split::start(&cluster, first).await;
+    for (counter, delta) in COUNTED {
+        send(usa.http[1], "POST", &format!("/v1/counters/{counter}/add"), json!({ "delta": delta })).await;
+    }
+    until_views_show(&usa.http, "search/c", 300).await;
+    let order = ["slots", "move", "2", "usa-0/third", "usa-0/second"];
+    let asked = usa.http[0];
+    let moving = || operate(&cluster, asked, &order);
+    let begins = |(done, said): (bool, String)| {
+        assert!(done && said.contains("moves from usa-0/third to usa-0/second"), "{said}");
+    };
+
+    // Both who hold it are gone, so nobody can tell it: it goes on being moved over a kill of who is to have it, until it is to stay.
+    usa.kill(2);
+    usa.kill(3);
+    begins(moving());
+    let (done, said) = moving();
+    assert!(!done && said.contains("slot 2 is being moved"), "{said}");
+    until_true("a file is made", || files_of(&cluster, 1) == [1, 2, 4] || files_of(&cluster, 1) == [1, 2]).await;
+    usa.kill(1);
+    usa.restart(&cluster, 1).await;
+    assert!(files_of(&cluster, 1).contains(&2));
+    let (done, said) = operate(&cluster, usa.http[1], &["slots", "stay", "2"]);
+    assert!(done && said.contains("held by usa-0/third and usa-0/fourth") && !said.contains("moves"), "{said}");
+    until_true("the file is deleted", || !files_of(&cluster, 1).contains(&2)).await;
+
+    // Ordered again, it ends when one of them is back; the other one learns of it when it comes back.
+    begins(moving());
+    usa.restart(&cluster, 3).await;
+    held_by(usa.http[0], 2, &["usa-0/fourth", "usa-0/second"]).await;
+    until_views_show(&[usa.http[0], usa.http[1], usa.http[3]], "search/c", 300).await;
+    assert!(files_of(&cluster, 2).contains(&2), "it does not run");
+    let back = ["slots", "move", "2", "usa-0/second", "usa-0/third"];
+    until("its connection is missed", async || {
+        let (done, said) = operate(&cluster, asked, &back);
+        if done {
+            assert!(operate(&cluster, asked, &["slots", "stay", "2"]).0);
+        }
+        said.contains("it is not connected here").then_some(())
+    })
+    .await;
+    usa.restart(&cluster, 2).await;
+    until_true("the file is deleted", || files_of(&cluster, 2) == [1]).await;
+    send(usa.http[2], "POST", "/v1/counters/search/c/add", json!({ "delta": 1 })).await;
+    until_views_show(&usa.http, "search/c", 301).await;
+
+    // A backup has it from who holds it now.
+    let (backup, token) = (cluster.path("backup"), cluster.path("token"));
+    let urls: Vec<String> = usa.http.iter().map(|at| format!("http://{at}")).collect();
+    let mut take = vec!["backup", "take", "--whole", "--out", text(&backup), "--token-file", text(&token)];
+    take.extend(["--server", &urls[0], "--and", &urls[2]]);
+    let (taken, complaint) = tidemark(&take);
+    assert!(!taken && complaint.contains("slots [2]"), "{complaint}");
+    take.extend(["--and", &urls[1]]);
+    assert_eq!(tidemark(&take), (true, String::new()));
+    let (verified, complaint) = tidemark(&["backup", "verify", text(&backup)]);
+    assert!(verified, "{complaint}");
 }
