@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
     CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, LsmOptions, OpenError,
     PersistError, Row, RowStore, RowsNow, SubmitError, remove,
@@ -33,6 +33,10 @@ const VIEW_FILE: &str = "view.redb";
 /// What the files of one process may take together of pages that were read; each at least the second, so 16 of them are within it.
 const CACHE_BYTES: usize = 64 << 20;
 const CACHE_BYTES_MIN: usize = 4 << 20;
+
+/// A file that cannot be deleted yet is tried so often again, after so long each time.
+const REMOVALS_MAX: u32 = 20;
+const REMOVED_AGAIN: Duration = Duration::from_millis(250);
 
 /// Why the view's file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -309,6 +313,8 @@ impl ViewStore {
             if let Some(leaving) = self.leaving.remove(&shard) {
                 let _ = leaving.join();
             }
+            // What could not be deleted is of another life of the shard.
+            remove(&self.home.path(shard)).map_err(|source| ViewStoreError::Stray { file: file_of(shard), source })?;
             let file = self.home.open(shard, &self.listeners)?;
             self.files.insert(shard, file);
         }
@@ -319,7 +325,16 @@ impl ViewStore {
             let path = self.home.path(shard);
             let delete = move || {
                 drop(file);
-                if let Err(error) = remove(&path) {
+                // Who reads an image of it may still have it open.
+                let mut removed = remove(&path);
+                for _ in 0..REMOVALS_MAX {
+                    if removed.is_ok() {
+                        break;
+                    }
+                    thread::sleep(REMOVED_AGAIN);
+                    removed = remove(&path);
+                }
+                if let Err(error) = removed {
                     tracing::error!(%error, file = %path.display(), "a slot that is not here any more is deleted at the next start");
                 }
             };

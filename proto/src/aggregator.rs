@@ -34,6 +34,7 @@ use crate::shards::{Ranges, Seats, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
 use crate::view::View;
+use checkpoint::Flushing;
 use feed::Feed;
 use lost::Heard;
 use moves::Moves;
@@ -278,6 +279,7 @@ pub struct AggregatorCore {
     cut_elsewhere: BTreeSet<AggregatorId>,
     feeds: BTreeMap<GroupId, Feed>,
     moves: Moves,
+    flushing: Flushing,
     groups: BTreeSet<GroupId>,
     rtts: BTreeMap<AggregatorId, Span>,
     /// When groups were last asked to say again what may be lost.
@@ -330,6 +332,7 @@ impl AggregatorCore {
         let mut core = AggregatorCore {
             leader_core: LeaderCore::new(config.policy.clone()),
             moves: Moves::default(),
+            flushing: Flushing::default(),
             config,
             view,
             shards,

@@ -237,8 +237,11 @@ impl Asking {
 
     /// A shard is held here no more, and was shown at this stand until now.
     pub fn left(&mut self, own: AggregatorId, shard: ShardId, stand: Stand) {
-        // No start has this number: what comes back here is as another's.
-        self.shown.insert(shard, Shown { source: (own, 0), stand, lacking: None });
+        // What others had shown and was not here was not shown from here either.
+        if self.shown.get(&shard).is_none_or(|shown| stand.covers(&shown.stand)) {
+            // No start has this number: what comes back here is as another's.
+            self.shown.insert(shard, Shown { source: (own, 0), stand, lacking: None });
+        }
     }
 
     /// Whether a shard that is held here may be shown: since others showed it here, this view has come as far.

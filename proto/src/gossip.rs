@@ -31,7 +31,6 @@ use crate::msg::{Digest, PeerMsg, Version};
 use crate::ring::ChangeRing;
 use crate::row_changes::{Part, RowChanges};
 use crate::shards::{Seats, ShardId};
-use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time};
 use crate::view::Cells;
 use peer::Peer;
@@ -360,6 +359,12 @@ impl Gossip {
     /// Others hold the shard from here on.
     pub fn on_seats(&mut self, now: Time, seats: &Seats) {
         self.seats = seats.clone();
+        // Nobody says any more what was to come behind the end of a stream; who holds the shard says it in its own.
+        for (id, origin) in &mut self.origins {
+            if !seats.gathers(*id, self.shard) {
+                (origin.lacks, origin.partly, origin.unsure) = (None, origin.have, Unsure::No);
+            }
+        }
         if !self.is_second() {
             self.speak_first(now);
         }
@@ -371,14 +376,15 @@ impl Gossip {
         self.peers.contains_key(&peer)
     }
 
-    /// Whether all is merged that another holder of the data centre had when it last said so.
-    pub fn has_what_a_holder_has(&self) -> bool {
+    /// Whether all is merged that the other holders of the data centre had when each last said so, of those that are connected; at least one is.
+    pub fn has_what_holders_have(&self) -> bool {
         let holders = self.seats.holders(self.shard, self.own.dc).filter(|holder| *holder != self.own);
-        let is_merged = |peer: &Peer| {
+        let is_merged = |peer: &&Peer| {
             let have = |origin| self.origins.get(&origin).map_or(Version::default(), Origin::whole);
             peer.has_said_all && peer.have.iter().all(|(&origin, &version)| have(origin) >= version)
         };
-        holders.into_iter().filter_map(|holder| self.peers.get(&holder)).any(is_merged)
+        let connected: Vec<&Peer> = holders.filter_map(|holder| self.peers.get(&holder)).collect();
+        !connected.is_empty() && connected.iter().all(is_merged)
     }
 
     fn own(&self) -> &Origin {
@@ -745,7 +751,7 @@ impl Origin {
         let known = if is_all { known } else { known.max(self.known()) };
         let whole = self.whole();
         self.have = to;
-        self.lacks = (known > to.version && !bites(Bug::CutTakenForWhole)).then_some((whole, known));
+        self.lacks = (known > to.version).then_some((whole, known));
     }
 }
 

@@ -946,7 +946,7 @@ pub enum LedgerCmd {
         to: String,
     },
     /// A range of a data centre's counters begins to move from one of its aggregators to another, has moved, or stays. `revision` is that
-    /// of the map which this was decided on; of [`ShardChange::Hold`] that of the move ([`crate::shards::Joining`]).
+    /// of the map which a [`ShardChange::Join`] was decided on; of the others that of the move ([`crate::shards::Joining`]).
     Shard {
         dc: DcId,
         shard: ShardId,

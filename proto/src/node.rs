@@ -461,7 +461,9 @@ impl NodeCore {
 
     fn feed_due(&self, at: usize) -> Option<Time> {
         let feed = &self.feeds[at];
-        let pull = feed.parked.as_ref().filter(|pull| self.group.has_feed(pull))?;
+        // Who asks for some ranges is told at first that there is nothing, if so: it may wait to have all of them.
+        let is_first = |pull: &FeedPull| feed.scope.is_some() && pull.cursor < self.group.applied().min(LogIndex(1));
+        let pull = feed.parked.as_ref().filter(|pull| self.group.has_feed(pull) || is_first(pull))?;
         debug_assert_eq!(pull.group, self.config.group.id);
         let last = feed.last.filter(|_| !feed.more);
         Some(last.map_or(Time(0), |last| last + self.config.feed_interval))

@@ -24,8 +24,6 @@ pub enum Bug {
     StaleDefinition,
     /// An answer about a shard that another aggregator holds is shown though it lacks what was shown before.
     StandForgotten,
-    /// Who was told a part of what changed is taken to have all that had changed by then.
-    CutTakenForWhole,
     /// An aggregator keeps what it is told of counters that it does not hold.
     NotHeldKept,
     /// A reading of a guarded counter that is not held here is shown whatever was shown before.

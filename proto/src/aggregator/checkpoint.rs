@@ -14,7 +14,7 @@ use crate::time::{Span, Time};
 use crate::view::{Cells, NotedLimit};
 use crate::wire::WireError;
 use serde::{Serialize, de::DeserializeOwned};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// Key and value, as persisted.
@@ -257,6 +257,14 @@ pub(super) fn slots_of(block: u32, size: u32, cells: u32) -> std::ops::Range<u32
     block * size..((block + 1) * size).min(cells)
 }
 
+/// What all shards are to write, whenever it was asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flushing {
+    asked: u64,
+    /// Of each that is not done, in order: which flush of each shard it waits for.
+    waits: VecDeque<BTreeMap<ShardId, u64>>,
+}
+
 impl AggregatorCore {
     pub(super) fn run_checkpoints(&mut self, now: Time) {
         for at in 0..self.shards.len() {
@@ -292,15 +300,24 @@ impl AggregatorCore {
 
     pub(super) fn flush(&mut self, now: Time) {
         let kept = self.shards.iter_mut().enumerate().filter(|(at, _)| self.config.keeps(ShardId(*at as u16)));
-        for (_, shard) in kept {
-            shard.checkpoint.flush(now);
-        }
+        let waits = kept.map(|(at, shard)| (ShardId(at as u16), shard.checkpoint.flush(now))).collect();
+        self.flushing.asked += 1;
+        self.flushing.waits.push_back(waits);
     }
 
     /// How many [`Input::Flush`](crate::aggregator::Input::Flush) are done: what was known at each of them is durable.
-    pub fn flushes_done(&self) -> u64 {
-        let kept = self.shards.iter().enumerate().filter(|(at, _)| self.config.keeps(ShardId(*at as u16)));
-        kept.map(|(_, shard)| shard.checkpoint.flushes.done).min().unwrap_or(0)
+    pub fn flushes_done(&mut self) -> u64 {
+        let AggregatorCore { flushing, shards, .. } = self;
+        let is_durable = |(shard, flush): (&ShardId, &u64)| shards[usize::from(shard.0)].checkpoint.has_flushed(*flush);
+        while flushing.waits.front().is_some_and(|waits| waits.iter().all(is_durable)) {
+            flushing.waits.pop_front();
+        }
+        flushing.asked - flushing.waits.len() as u64
+    }
+
+    /// Nothing of a shard that leaves is waited for.
+    pub(super) fn forget_flushes(&mut self, shard: ShardId) {
+        self.flushing.waits.iter_mut().for_each(|waits| waits.retain(|of, _| *of != shard));
     }
 
     fn begin_checkpoint(&mut self, now: Time, at: usize) -> Making {

@@ -90,13 +90,14 @@ impl Feed {
         self.applied > LogIndex(0) && self.whole() > LogIndex(0)
     }
 
-    /// Another holder told something, which had been told of the group's log up to here; `None`: nobody knows.
-    pub fn on_other(&mut self, upto: Option<LogIndex>) {
-        match upto.filter(|upto| *upto != UNKNOWN) {
-            // No more than the group has when it is heard next.
-            None => self.partly = UNKNOWN,
-            Some(upto) => self.of_other = self.of_other.max(upto),
-        }
+    /// The same; `None`: it is not known before the group is heard.
+    pub fn shows_no_more_than(&self) -> Option<LogIndex> {
+        Some(self.shows_some_of()).filter(|upto| *upto != UNKNOWN)
+    }
+
+    /// Another holder told something, which had been told of the group's log up to here.
+    pub fn on_other(&mut self, upto: LogIndex) {
+        self.of_other = self.of_other.max(upto);
     }
 
     /// Everything that was counted up to here is merged.
@@ -114,7 +115,7 @@ impl Feed {
             (None, None) => before.max(chunk.applied),
         };
         (self.cursor, self.walk, self.rows_told) = (chunk.upto, chunk.walk, chunk.rows_told);
-        self.lacks = (known > self.cursor && !bites(Bug::CutTakenForWhole)).then_some((whole, known));
+        self.lacks = (known > self.cursor).then_some((whole, known));
     }
 
     /// Asks at once, whatever is out: what comes of that is not taken.

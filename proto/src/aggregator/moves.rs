@@ -176,7 +176,7 @@ impl AggregatorCore {
         self.moves.revision = map.revision();
         self.config.seats = self.config.seats.with_moved(map.moved().clone());
         let after = gathered(self);
-        let left = stands.into_iter().filter(|(shard, _)| !after.contains(shard));
+        let left: Vec<_> = stands.into_iter().filter(|(shard, _)| !self.config.holds(*shard)).collect();
         if !bites(Bug::LeftForgotten) {
             self.moves.left.extend(left);
         }
@@ -184,7 +184,12 @@ impl AggregatorCore {
         for own in &mut self.shards {
             own.gossip.on_seats(now, &self.config.seats);
         }
-        self.arrive(after.difference(&before).copied().collect(), BTreeMap::new());
+        // Also what has left and is to come back, where this view hears of both at once: it keeps what it has, and is told all of it.
+        let is_new = |shard: &&ShardId| {
+            !before.contains(shard) || self.config.joins(**shard) && !self.moves.arriving.contains_key(shard)
+        };
+        let arriving = after.iter().filter(is_new).copied().collect();
+        self.arrive(arriving, BTreeMap::new());
         self.meet_holders(now);
         self.outputs.push_back(Output::Kept { map: map.clone(), kept: self.config.kept() });
     }
@@ -195,6 +200,7 @@ impl AggregatorCore {
         let told: Vec<_> = told.map(|(counter, &reading)| (counter.clone(), reading)).collect();
         self.told.extend(told);
         self.moves.arriving.remove(&shard);
+        self.forget_flushes(shard);
         if let Some(filling) = &mut self.moves.filling {
             filling.shards.remove(&shard);
         }
@@ -272,7 +278,7 @@ impl AggregatorCore {
         let mut groups = here.map(|(group, _)| group);
         let is_fed = groups.all(|group| self.feeds.get(group).is_some_and(Feed::has_some));
         let gossip = &self.shards[usize::from(shard.0)].gossip;
-        is_fed && !self.moves.fills(shard) && gossip.has_what_a_holder_has() && self.view.has_taken_in_all(shard)
+        is_fed && !self.moves.fills(shard) && gossip.has_what_holders_have() && self.view.has_taken_in_all(shard)
     }
 
     // ---- feeds ----
@@ -346,10 +352,10 @@ impl AggregatorCore {
 }
 
 impl Moves {
-    /// Of how much of a group's log something may be merged in some range.
+    /// Of how much of a group's log something may be merged in some range; `None` where that is not known, just after a start.
     pub fn shown_of(&self, group: GroupId, feeds: &BTreeMap<GroupId, Feed>) -> Option<LogIndex> {
         let beside = self.filling.as_ref().and_then(|filling| filling.feeds.get(&group));
-        feeds.get(&group).into_iter().chain(beside).map(Feed::shows_some_of).max()
+        feeds.get(&group).into_iter().chain(beside).filter_map(Feed::shows_no_more_than).max()
     }
 
     fn fills(&self, shard: ShardId) -> bool {
@@ -482,6 +488,42 @@ mod tests {
         assert_eq!((stage.has(2), stage.has(1), stage.core.is_arriving()), (0, 100, false));
         assert_eq!(stage.kept.last().unwrap().1, [0, 1].map(ShardId).into());
         assert!(stage.core.take_left().is_empty(), "it was never shown here");
+    }
+
+    #[test]
+    fn what_leaves_and_is_to_come_back_at_once_is_told_anew_and_shown_by_others_until_then() {
+        let mut stage = Stage::new();
+        let pull = stage.pulls.pop().unwrap();
+        stage.answer(&pull, 1, 7, 100);
+        let of = |revision, change| LedgerCmd::Shard { dc: DC, shard: ShardId(1), revision, change };
+        stage.apply([
+            of(0, ShardChange::Join { seats: [1, 2], seat: 3, leaves: 1 }),
+            of(1, ShardChange::Hold),
+            of(2, ShardChange::Join { seats: [2, 3], seat: 1, leaves: 3 }),
+        ]);
+        assert_eq!((stage.core.holds(ShardId(1)), stage.core.is_arriving(), stage.has(1)), (false, true, 100));
+        assert!(stage.core.take_left().contains_key(&ShardId(1)));
+        assert!(stage.pulls.iter().any(|pull| pull.fills && pull.ranges[0].has("t", &[1, 1])));
+    }
+
+    #[test]
+    fn what_a_group_tells_in_part_is_not_all_of_its_log() {
+        let mut stage = Stage::new();
+        for (base, upto, stands) in [(0, 7, (0, 7)), (7, 8, (0, 8)), (8, 9, (9, 9))] {
+            let pull = stage.pulls.pop().unwrap();
+            let chunk = FeedChunk {
+                group: GROUP,
+                start: Start { number: 1, nonce: 1 },
+                base: LogIndex(base),
+                upto: LogIndex(upto),
+                applied: LogIndex(9),
+                ..FeedChunk::default()
+            };
+            let told = ScopedChunk { chunk, slots: Vec::new(), named: 0, scope: pull.scope, fills: false };
+            stage.say(Input::Group { group: GROUP, msg: FromGroup::FedIn(told) });
+            let stand = stage.core.stand(Time(1_000), ShardId(1), &stage.ledger);
+            assert_eq!(stand.groups, [(GROUP, LogIndex(stands.0), LogIndex(stands.1))]);
+        }
     }
 
     #[test]

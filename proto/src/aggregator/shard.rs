@@ -62,7 +62,8 @@ impl AggregatorCore {
         let of_others = gossip.whole_of_others().filter(|(origin, ..)| origin.dc != self.config.own.dc);
         // Of a group that is closed nobody tells more than was told.
         let some = |group, feed: &Feed| if ledger.is_fenced(group) { feed.cursor } else { feed.shows_some_of() };
-        let groups = self.feeds.iter().map(|(&group, feed)| (group, feed.whole(), some(group, feed)));
+        let all = |group, feed: &Feed| if ledger.is_fenced(group) { feed.cursor } else { feed.whole() };
+        let groups = self.feeds.iter().map(|(&group, feed)| (group, all(group, feed), some(group, feed)));
         let progress = self.view.graph_progress();
         Stand {
             ledger: ledger.applied(),
@@ -207,13 +208,9 @@ impl AggregatorCore {
         let at = usize::from(shard.0);
         let AggregatorCore { view, shards, .. } = self;
         let raised = view.change(|cells| shards[at].gossip.on_delta(now, &mut cells[at], from, delta));
-        // An earlier version says nothing of it.
-        if from.dc == self.config.own.dc && !delta.fed.is_empty() {
-            let own = delta.groups.iter().filter(|group| group.dc == from.dc);
-            for &group in own {
-                let told = delta.fed.iter().find(|(of, _)| *of == group);
-                self.feeds.entry(group).or_default().on_other(told.map(|(_, upto)| *upto));
-            }
+        for &(group, upto) in delta.fed.iter().filter(|(group, _)| group.dc == from.dc && from.dc == self.config.own.dc)
+        {
+            self.feeds.entry(group).or_default().on_other(upto);
         }
         let checkpoint = &mut shards[at].checkpoint;
         raised.into_iter().for_each(|slot| checkpoint.touch(slot));

@@ -120,7 +120,7 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         }
         LedgerCmd::Edges { revision, .. } => ledger.graph().revision() > *revision,
         LedgerCmd::AllowEdges { from, to } => ledger.graph().is_allowed(from, to),
-        LedgerCmd::Shard { dc, shard, revision, change: ShardChange::Hold } => {
+        LedgerCmd::Shard { dc, shard, revision, change: ShardChange::Hold | ShardChange::Stay } => {
             !ledger.shard_map().is_move(*dc, *shard, *revision)
         }
         LedgerCmd::Shard { revision, .. } => ledger.shard_map().revision() > *revision,

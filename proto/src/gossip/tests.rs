@@ -468,6 +468,22 @@ proptest! {
     }
 }
 
+/// What changed before a cut and again behind it comes behind it.
+#[test]
+fn of_what_is_told_in_part_all_is_there_once_its_teller_has_no_more() {
+    let at = |version| Version { epoch: 1, version };
+    let mut origin = Origin::new(at(3), Recent::Relay(RelayRing::new(8, 3)), 8);
+    let advance = |origin: &mut Origin, to, known, is_all| {
+        origin.advance(at(to), known, is_all);
+        (origin.whole(), origin.some(), origin.known())
+    };
+    assert_eq!(advance(&mut origin, 5, 9, false), (at(3), at(5), 9));
+    assert_eq!(advance(&mut origin, 7, 0, false), (at(3), at(7), 9), "by one that knows less");
+    assert_eq!(advance(&mut origin, 9, 0, false), (at(9), at(9), 9));
+    assert_eq!(advance(&mut origin, 10, 20, false), (at(9), at(10), 20));
+    assert_eq!(advance(&mut origin, 12, 0, true), (at(12), at(12), 12), "a walk tells all");
+}
+
 impl Delta {
     fn validate_for_test(&self) -> bool {
         wire::decode::<PeerMsg>(&wire::encode(&PeerMsg::Delta(self.clone()))).is_ok()

@@ -78,8 +78,7 @@ impl ShardMap {
                 self.moved.get(&(dc, shard)).filter(|_| self.is_move(dc, shard, revision)).map(Holding::moved)
             }
             ShardChange::Stay => {
-                let is_it = revision == self.revision && self.joining(dc, shard).is_some();
-                let known = self.moved.get(&(dc, shard)).filter(|_| is_it);
+                let known = self.moved.get(&(dc, shard)).filter(|_| self.is_move(dc, shard, revision));
                 known.map(|known| Holding { joins: None, ..known.clone() })
             }
         };
@@ -156,7 +155,7 @@ impl Ledger {
         let number = self.movable(shard, dc, ranges, seats)?;
         match self.shard_map.joining(dc, shard) {
             None => Err(MoveError::NotMoving(number)),
-            Some(_) => Ok(LedgerCmd::Shard { dc, shard, revision: self.shard_map.revision, change: ShardChange::Stay }),
+            Some(Joining { revision, .. }) => Ok(LedgerCmd::Shard { dc, shard, revision, change: ShardChange::Stay }),
         }
     }
 
