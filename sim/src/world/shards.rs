@@ -174,10 +174,12 @@ impl World {
         self.floors.insert(of, (joining.revision, floor));
     }
 
-    /// Nothing is being moved any more.
+    /// Nothing is being moved any more, and everybody knows it.
     pub(super) fn shards_at_rest(&self) -> bool {
         let is_moving = self.reference.shard_map().moved().values().any(|holding| holding.joins.is_some());
-        !is_moving && self.aggregators.iter().all(|process| process.core().is_none_or(|core| !core.is_arriving()))
+        let revision = self.reference.shard_map().revision();
+        let knows = |core: &AggregatorCore| !core.is_arriving() && core.map_revision() >= revision;
+        !is_moving && self.aggregators.iter().all(|process| process.core().is_none_or(knows))
     }
 
     /// Each range is held by those whom the map names, and nobody else has anything of it.
