@@ -197,6 +197,9 @@ impl Aggregator {
         }
         let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await;
         let (core, store, raft) = both(recovering, raft).await?;
+        if map.revision() > 0 {
+            store.delete_strays()?;
+        }
         let core = SharedCore::new(core);
         let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
         let clock = Clock::start();

@@ -214,13 +214,9 @@ impl Home {
         Ok(File { log, persisted })
     }
 
-    /// Deletes files of shards that are not among these: a crash came between the map that says so and their deletion.
-    fn delete_strays(&self, kept: &BTreeSet<ShardId>) -> Result<(), ViewStoreError> {
-        for shard in further(&self.dir).filter(|shard| !kept.contains(shard)) {
-            let stray = |source| ViewStoreError::Stray { file: file_of(shard), source };
-            remove(&self.path(shard)).map_err(stray)?;
-        }
-        Ok(())
+    /// Deletes the file of a shard that is not here any more, if there is one.
+    fn delete(&self, shard: ShardId) -> Result<(), ViewStoreError> {
+        remove(&self.path(shard)).map_err(|source| ViewStoreError::Stray { file: file_of(shard), source })
     }
 }
 
@@ -280,7 +276,6 @@ impl ViewStore {
         let first = home.open(ShardId::FIRST, &listeners)?;
         let (epoch, map) = begin(&first.log, seats)?;
         let kept = kept(&map);
-        home.delete_strays(&kept)?;
         let mut files = BTreeMap::from([(ShardId::FIRST, first)]);
         for &shard in kept.iter().filter(|shard| **shard != ShardId::FIRST) {
             files.insert(shard, home.open(shard, &listeners)?);
@@ -304,6 +299,14 @@ impl ViewStore {
         kept.recv().unwrap_or_else(|gone| Err(gone.to_string()))
     }
 
+    /// Deletes files of shards that are not here: a crash came between the map that says so and their deletion. To be called when it is known
+    /// that the files that are here are of this layout: by another one all of them would be strays.
+    pub fn delete_strays(&self) -> Result<(), ViewStoreError> {
+        further(&self.home.dir)
+            .filter(|shard| !self.files.contains_key(shard))
+            .try_for_each(|shard| self.home.delete(shard))
+    }
+
     /// From here on these shards have files, and no others; the map says so on disk. Waits for one write.
     pub fn keep(&mut self, map: &ShardMap, kept: &BTreeSet<ShardId>) -> Result<(), ViewStoreError> {
         for &shard in kept {
@@ -314,7 +317,7 @@ impl ViewStore {
                 let _ = leaving.join();
             }
             // What could not be deleted is of another life of the shard.
-            remove(&self.home.path(shard)).map_err(|source| ViewStoreError::Stray { file: file_of(shard), source })?;
+            self.home.delete(shard)?;
             let file = self.home.open(shard, &self.listeners)?;
             self.files.insert(shard, file);
         }
