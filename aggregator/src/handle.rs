@@ -184,8 +184,8 @@ impl Aggregator {
         let (paired, seats) = (cluster.is_paired(own.dc), Seats::new(cluster.seats_by_dc()));
         let config = AggregatorConfig { own, paired, seats, seed: rand::random(), ..core };
         let kept = |map: &ShardMap| config.clone().by_map(map).kept();
-        let opened = ViewStore::open(&data_dir, &era, &name, row_store, (cluster.seats(own.dc), kept))?;
-        let Opened { store, epoch, map } = opened;
+        let of_dc = (cluster.seats(own.dc), kept);
+        let Opened { store, epoch, map } = ViewStore::open(&data_dir, &era, &name, row_store, of_dc)?;
         let config = AggregatorConfig { epoch, ..config }.by_map(&map);
         // Both the view and the ledger may be large: they are read side by side.
         let recovering = tokio::task::spawn_blocking(move || (recover(&store, config), store));
@@ -197,9 +197,7 @@ impl Aggregator {
         }
         let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await;
         let (core, store, raft) = both(recovering, raft).await?;
-        if map.revision() > 0 {
-            store.delete_strays()?;
-        }
+        store.delete_strays(&map)?;
         let core = SharedCore::new(core);
         let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
         let clock = Clock::start();

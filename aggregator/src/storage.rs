@@ -301,7 +301,11 @@ impl ViewStore {
 
     /// Deletes files of shards that are not here: a crash came between the map that says so and their deletion. To be called when it is known
     /// that the files that are here are of this layout: by another one all of them would be strays.
-    pub fn delete_strays(&self) -> Result<(), ViewStoreError> {
+    pub fn delete_strays(&self, map: &ShardMap) -> Result<(), ViewStoreError> {
+        // Where nothing was moved there are none.
+        if map.revision() == 0 {
+            return Ok(());
+        }
         further(&self.home.dir)
             .filter(|shard| !self.files.contains_key(shard))
             .try_for_each(|shard| self.home.delete(shard))
