@@ -74,7 +74,7 @@ impl World {
             Fault::BreakPeers { a, b } => self.break_peers(a, b),
             Fault::Elect { candidate } => drop(self.elect(candidate)),
             Fault::Flood { client, hits } => self.flood(client, hits),
-            Fault::MoveShard { dc, dice, stays } => self.move_shard((dc, dice), stays, index),
+            Fault::MoveShard { stays, .. } => self.move_shard(stays, index),
             fault @ (Fault::CutAggregator { .. }
             | Fault::CutFromLeader { .. }
             | Fault::WipeView { .. }

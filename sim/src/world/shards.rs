@@ -2,7 +2,7 @@
 
 use super::{Event, World};
 use crate::plan::Fault;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::aggregator::{AggregatorCore, Input};
 use tidemark_proto::asking::Asking;
 use tidemark_proto::ids::{AggregatorId, DcId};
@@ -61,12 +61,17 @@ impl World {
         left.into_iter().for_each(|(shard, stand)| asking.left(own, shard, stand));
     }
 
-    pub(super) fn move_shard(&mut self, (dc, dice): (usize, u64), stays: Option<Span>, index: usize) {
-        let _ = (dc, dice);
+    pub(super) fn move_shard(&mut self, stays: Option<Span>, index: usize) {
         self.on_move_shard(index);
         if let Some(span) = stays {
             self.after(span, Event::StayShard(index));
         }
+    }
+
+    /// The shard that a fault means: any but the first, which stays; `None` where there is no other.
+    fn movable(&self, dice: u64) -> Option<ShardId> {
+        let further = (self.ranges().count() as u64).checked_sub(1).filter(|further| *further > 0)?;
+        Some(ShardId(1 + (dice % further) as u16))
     }
 
     /// Of a data centre's aggregators one that runs.
@@ -77,11 +82,7 @@ impl World {
 
     pub(super) fn on_move_shard(&mut self, index: usize) {
         let Fault::MoveShard { dc, dice, .. } = self.plan.faults[index].1 else { return };
-        let count = self.ranges().count() as u64;
-        if self.faults_over || count < 2 {
-            return;
-        }
-        let shard = ShardId(1 + (dice % (count - 1)) as u16);
+        let Some(shard) = self.movable(dice).filter(|_| !self.faults_over) else { return };
         let seat =
             |dice: u64| AggregatorId { dc: DcId(dc as u16), seat: (dice % self.aggregators_of(dc).len() as u64) as u8 };
         let cmd = self.asked_in(dc, dice >> 8).and_then(|at| {
@@ -94,7 +95,7 @@ impl World {
         });
         match cmd {
             Some((at, Ok(cmd))) => {
-                self.note(57, [at as u64, 0, 0], || format!("operator at aggregator {at}: {cmd:?}"));
+                self.note(73, [at as u64, 0, 0], || format!("operator at aggregator {at}: {cmd:?}"));
                 self.coverage.saw("move of a shard ordered");
                 self.aggregator_input(at, Input::Submit(vec![cmd]));
             }
@@ -104,20 +105,18 @@ impl World {
 
     pub(super) fn on_stay_shard(&mut self, index: usize) {
         let Fault::MoveShard { dc, dice, .. } = self.plan.faults[index].1 else { return };
-        let count = self.ranges().count() as u64;
-        let shard = ShardId(1 + (dice % (count - 1).max(1)) as u16);
-        let Some(at) = self.asked_in(dc, dice >> 8) else { return };
+        let Some((shard, at)) = self.movable(dice).zip(self.asked_in(dc, dice >> 8)) else { return };
         let process = &self.aggregators[at];
         let cmd = process.core().and_then(|core| core.staying(shard, &process.ledger).ok());
         if let Some(cmd) = cmd {
-            self.note(58, [at as u64, 0, 0], || format!("operator at aggregator {at}: {cmd:?}"));
+            self.note(74, [at as u64, 0, 0], || format!("operator at aggregator {at}: {cmd:?}"));
             self.coverage.saw("move of a shard taken back");
             self.aggregator_input(at, Input::Submit(vec![cmd]));
         }
     }
 
     /// Which shards have rows on an aggregator's disk from here on.
-    pub(super) fn on_kept(&mut self, at: usize, map: ShardMap, kept: &std::collections::BTreeSet<ShardId>) {
+    pub(super) fn on_kept(&mut self, at: usize, map: ShardMap, kept: &BTreeSet<ShardId>) {
         let arrived = self.aggregators[at].core().is_some_and(|core| core.is_arriving());
         self.coverage.saw_times("shard begins to arrive", u64::from(arrived));
         self.aggregators[at].keep(map, kept);
