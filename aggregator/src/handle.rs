@@ -21,10 +21,10 @@ use tidemark_consensus::local::{PersistError, RowStore};
 use tidemark_consensus::raft::{Config, Metrics, RaftNode, StartError as RaftStartError};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Recovery};
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
-use tidemark_proto::ledger::ForgetError as LedgerForgetError;
 use tidemark_proto::ledger::{
     Awarded, CounterLedger, DeclareError, DefineError, DisarmError, MoveError, Pending, SetAsideError, ShardMap, Stake,
 };
+use tidemark_proto::ledger::{ForgetError as LedgerForgetError, Ledger};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading, SeriesTerms};
 use tidemark_proto::shards::{Seats, ShardId};
@@ -312,9 +312,14 @@ impl Aggregator {
     /// The command of an operator that arming shall wait no longer for the view of an aggregator that does not run. It is on its way to
     /// the ledger when this returns; [`Aggregator::is_set_aside`] shows that it was carried out.
     pub async fn set_aside(&self, view: AggregatorId) -> Result<(), SetAsideError> {
+        self.order(|core, ledger| core.setting_aside(view, ledger)).await
+    }
+
+    /// Submits what is decided on the present state.
+    async fn order<E>(&self, decide: impl FnOnce(&AggregatorCore, &Ledger) -> Result<LedgerCmd, E>) -> Result<(), E> {
         let cmd = {
             let ledger = self.inner.ledger.lock();
-            self.inner.core.lock().setting_aside(view, &ledger)?
+            decide(&self.inner.core.lock(), &ledger)?
         };
         self.submit(vec![cmd]).await;
         Ok(())
@@ -328,22 +333,12 @@ impl Aggregator {
     /// The command of an operator that an aggregator of this data centre shall hold a slot in the place of another. It is on its way to the
     /// ledger when this returns.
     pub async fn move_slot(&self, shard: ShardId, (leaves, to): (AggregatorId, AggregatorId)) -> Result<(), MoveError> {
-        let cmd = {
-            let ledger = self.inner.ledger.lock();
-            self.inner.core.lock().moving(shard, (leaves, to), &ledger)?
-        };
-        self.submit(vec![cmd]).await;
-        Ok(())
+        self.order(|core, ledger| core.moving(shard, (leaves, to), ledger)).await
     }
 
     /// The command of an operator that a slot shall stay that is being moved; as above.
     pub async fn let_stay(&self, shard: ShardId) -> Result<(), MoveError> {
-        let cmd = {
-            let ledger = self.inner.ledger.lock();
-            self.inner.core.lock().staying(shard, &ledger)?
-        };
-        self.submit(vec![cmd]).await;
-        Ok(())
+        self.order(|core, ledger| core.staying(shard, ledger)).await
     }
 
     /// The value of one counter as this view shows it.
