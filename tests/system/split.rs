@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemark::names::parse_counter;
 use tidemark_client::{Client, Site};
 
@@ -197,18 +197,19 @@ async fn check_slots(usa: &Split) {
 }
 
 /// A milestone on a counter that the one asked does not hold, and a counter that begins again.
-async fn award_and_reset(usa: &Split, views: &[SocketAddr]) {
-    arm(usa.http[0], "search/c", &[305]).await;
+async fn award_and_reset(usa: &Split, other: usize, views: &[SocketAddr], counted: u64) {
+    let (asked, at, total) = (usa.http[other], counted + 4, counted + 10);
+    arm(asked, "search/c", &[at]).await;
     send(usa.http[1], "POST", "/v1/counters/search/c/add", json!({ "delta": 10 })).await;
     for &view in views {
         let award =
             until("the award", async || awards(view, "search/c").await.filter(|awards| awards.len() == 1)).await;
-        assert_eq!(award[0]["at"], 305, "{award:?}");
+        assert_eq!(award[0]["at"], at, "{award:?}");
     }
-    until_views_show(views, "search/c", 311).await;
-    let begun = send(usa.http[0], "POST", "/v1/counters/search/c/reset", json!({ "if_generation": 0 })).await;
+    until_views_show(views, "search/c", total).await;
+    let begun = send(asked, "POST", "/v1/counters/search/c/reset", json!({ "if_generation": 0 })).await;
     let said = (&begun["generation"], &begun["was"], &begun["waits_for"]);
-    assert_eq!(said, (&1.into(), &311.into(), &json!([])), "{begun}");
+    assert_eq!(said, (&1.into(), &total.into(), &json!([])), "{begun}");
     until_views_show(views, "search/c", 0).await;
     until_alike(views).await;
 }
@@ -247,7 +248,7 @@ async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
     let views: Vec<SocketAddr> = usa.http.iter().copied().chain([europe.http]).collect();
     until_views_show(&views, "search/c", 301).await;
 
-    award_and_reset(&usa, &views).await;
+    award_and_reset(&usa, 0, &views, 301).await;
 
     // Its files are of a data centre with so many.
     usa.kill(0);
@@ -332,17 +333,17 @@ async fn count_until(at: SocketAddr, counter: &str, is_over: &AtomicBool) -> u64
     counted
 }
 
-/// Reads one counter again and again at an aggregator: it never goes back. How often it was read.
-async fn read_until(at: SocketAddr, counter: &str, is_over: &AtomicBool) -> u64 {
-    let (path, mut last, mut reads) = (format!("/v1/counters/{counter}"), 0, 0);
+/// Reads one counter again and again at an aggregator, and counts that: it never goes back.
+async fn read_until(at: SocketAddr, counter: &str, reads: &AtomicU64, is_over: &AtomicBool) {
+    let (path, mut last) = (format!("/v1/counters/{counter}"), 0);
     while !is_over.load(Ordering::Relaxed) {
         let Some((code, body)) = http::get(at, &path).await else { continue };
         assert_eq!(code, 200, "{body}");
         let now = body["value"].as_i64().expect("a value");
         assert!(now >= last, "{at} showed {last}, then {now}");
-        (last, reads) = (now, reads + 1);
+        last = now;
+        reads.fetch_add(1, Ordering::Relaxed);
     }
-    reads
 }
 
 async fn held_by(at: SocketAddr, slot: usize, holders: &[&str]) {
@@ -400,23 +401,31 @@ async fn a_slot_moves_while_it_is_counted_and_read_and_is_forgotten_where_it_was
         tokio::spawn(async move { count_until(at, "search/c", &is_over).await })
     });
     let reads = [usa.http[0], usa.http[1], usa.http[2]].map(|at| {
-        let is_over = is_over.clone();
-        tokio::spawn(async move { read_until(at, "search/c", &is_over).await })
+        let (is_over, reads) = (is_over.clone(), Arc::new(AtomicU64::new(0)));
+        let count = reads.clone();
+        (tokio::spawn(async move { read_until(at, "search/c", &count, &is_over).await }), reads)
     });
+    let all_read = async |times: u64| {
+        for (_, reads) in &reads {
+            let before = reads.load(Ordering::Relaxed);
+            until_true("it is read", || reads.load(Ordering::Relaxed) >= before + times).await;
+        }
+    };
+    all_read(10).await;
     assert_eq!((files_of(&cluster, 0), files_of(&cluster, 2)), (vec![3, 4], vec![1, 2]));
     let (done, said) = operate(&cluster, usa.http[1], &["slots", "move", "2", "usa-0/third", "usa-0"]);
     assert!(done && said.contains("slot 2: from search/c, before search/d; held by"), "{said}");
     for &at in &usa.http {
         held_by(at, 2, &["usa-0/fourth", "usa-0"]).await;
     }
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    all_read(50).await;
     is_over.store(true, Ordering::Relaxed);
     let mut total = 300;
     for counted in counts {
         total += counted.await.unwrap();
     }
-    for read in reads {
-        assert!(read.await.unwrap() > 10, "it was read all the while");
+    for (read, _) in reads {
+        read.await.unwrap();
     }
     until_views_show(&views, "search/c", total).await;
     until_true("the file is deleted", || files_of(&cluster, 2) == [1]).await;
@@ -436,20 +445,7 @@ async fn a_slot_moves_while_it_is_counted_and_read_and_is_forgotten_where_it_was
     }
     let views: Vec<SocketAddr> = usa.http.iter().copied().chain([europe.http]).collect();
     until_views_show(&views, "search/c", total).await;
-    award_and_reset_after(&usa, &views, total).await;
-}
-
-/// A milestone on a counter of a slot that has moved, awarded by whoever holds it now.
-async fn award_and_reset_after(usa: &Split, views: &[SocketAddr], total: u64) {
-    arm(usa.http[2], "search/c", &[total + 5]).await;
-    send(usa.http[1], "POST", "/v1/counters/search/c/add", json!({ "delta": 10 })).await;
-    for &view in views {
-        let award =
-            until("the award", async || awards(view, "search/c").await.filter(|awards| awards.len() == 1)).await;
-        assert_eq!(award[0]["at"], total + 5, "{award:?}");
-    }
-    send(usa.http[2], "POST", "/v1/counters/search/c/reset", json!({ "if_generation": 0 })).await;
-    until_views_show(views, "search/c", 0).await;
+    award_and_reset(&usa, 2, &views, total).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
