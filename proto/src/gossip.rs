@@ -36,7 +36,7 @@ use crate::view::Cells;
 use peer::Peer;
 use recent::Recent;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// More versions than a stream gives out in a second, or between two checkpoints. Starts are numbered by seconds, so that versions that
 /// begin at as many times a start's number lie above those of every earlier life, also of one that the disk knows nothing of.
@@ -306,6 +306,12 @@ impl Gossip {
             self.origins.insert(origin, Origin { unsure: Unsure::Yes, ..known });
         }
         self.is_resumed = true;
+        // Also those that were first heard of since then.
+        let dcs: BTreeSet<DcId> = cells.valves().iter().map(|valve| valve.group.dc).collect();
+        let holders = dcs.into_iter().flat_map(|dc| self.seats.holders(self.shard, dc));
+        for holder in holders.filter(|id| *id != self.own).collect::<Vec<_>>() {
+            self.origin(holder);
+        }
         let retold = stream.retell.into_iter().filter(|&slot| slot < cells.len());
         let retold = retold.map(|slot| OwnChange::whole(slot, self.own.dc, cells)).collect::<Vec<_>>();
         self.on_own_changes(Time::default(), retold);
@@ -402,14 +408,22 @@ impl Gossip {
         of_dc.map(|(_, origin)| origin.progressed).max().filter(|&at| at > Time::default())
     }
 
+    /// Whether the versions of others of a data centre stand for all that is here of it: after a start on a disk that may know more, each
+    /// of them has said how far it is, and is merged so far here, or a while is over.
+    fn knows_what_it_has(&self, now: Time, dc: DcId) -> bool {
+        let mut others = self.origins.iter().filter(|(id, _)| id.dc == dc && **id != self.own);
+        !self.is_resumed
+            && (self.resumed.is_none_or(|at| now - at >= SETTLED_AFTER)
+                || others.all(|(_, origin)| origin.is_settled()))
+    }
+
     /// Whether nothing of other data centres is here that the versions of [`Gossip::whole_of_others`] do not stand for: for a while no repair
     /// has come, and since this start each of them has said how far it is, and is merged so far here.
     pub fn is_settled(&self, now: Time) -> bool {
-        let since = |at: Option<Time>| at.is_none_or(|at| now - at >= SETTLED_AFTER);
-        let others = || self.origins.iter().filter(|(id, _)| id.dc != self.own.dc);
+        let mut dcs = self.origins.keys().map(|id| id.dc).filter(|dc| *dc != self.own.dc);
         !self.is_resumed
-            && since(self.repaired)
-            && (since(self.resumed) || others().all(|(_, origin)| origin.is_settled()))
+            && self.repaired.is_none_or(|at| now - at >= SETTLED_AFTER)
+            && dcs.all(|dc| self.knows_what_it_has(now, dc))
     }
 
     pub fn counts(&self) -> GossipCounts {

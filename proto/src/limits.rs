@@ -69,7 +69,11 @@ pub const GROUPS_MAX: usize = 4_096;
 pub const FED_GROUPS_MAX: usize = 32;
 /// Bytes of a group and an entry of its log, at most; and of a version.
 const FED_BYTES_MAX: usize = 3 + 3 + 5 + 10;
-const _: () = assert!(10 + 1 + FED_GROUPS_MAX * FED_BYTES_MAX <= TAIL_BYTES_MAX);
+/// Streams of one data centre of which the tail of a delta says something: there are no more.
+pub const STREAMS_OF_DC_MAX: usize = AGGREGATORS_MAX as usize;
+/// Bytes of a stream and its version, at most.
+const STREAM_BYTES_MAX: usize = 3 + 1 + 10 + 10;
+const _: () = assert!(10 + 2 + FED_GROUPS_MAX * FED_BYTES_MAX + STREAMS_OF_DC_MAX * STREAM_BYTES_MAX <= TAIL_BYTES_MAX);
 /// Ranges into which a cluster's counters are cut (slots of the view), so that a list of them stays short. More: the cuts are refused.
 pub const SHARDS_MAX: usize = 1_024;
 /// Ranges of which one process keeps totals: each costs 4 bytes of every counter that inherits. More: the layout is refused.

@@ -734,6 +734,10 @@ pub struct Delta {
     /// [`crate::limits::FED_GROUPS_MAX`].
     #[serde(skip)]
     pub fed: Vec<(GroupId, LogIndex)>,
+    /// Of each stream of the origin's data centre (they tell the same components): of how much of it something may be in here, where that
+    /// is more than this delta claims. At most [`crate::limits::STREAMS_OF_DC_MAX`], and nothing where the receiver is of that data centre.
+    #[serde(skip)]
+    pub partly: Vec<(AggregatorId, Version)>,
 }
 
 /// State of a walk.

@@ -357,14 +357,13 @@ impl Message for PeerMsg {
 
     fn tail(&self) -> Vec<u8> {
         let of_digest = digest_in(self).map(|digest| postcard::to_allocvec(&digest.cuts));
-        let of_delta = delta_in(self).map(|delta| postcard::to_allocvec(&(delta.known, &delta.fed)));
+        let of_delta = delta_in(self).map(|delta| postcard::to_allocvec(&(delta.known, &delta.fed, &delta.partly)));
         let said = of_digest.or(of_delta);
         said.map_or_else(Vec::new, |said| said.expect("numbers can be encoded"))
     }
 
     fn needs_tail(&self) -> bool {
-        digest_in(self).is_some_and(|digest| digest.cuts != 0)
-            || delta_in(self).is_some_and(|delta| delta.known != 0 || !delta.fed.is_empty())
+        digest_in(self).is_some_and(|digest| digest.cuts != 0) || delta_in(self).is_some_and(says_more)
     }
 
     fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
@@ -377,8 +376,9 @@ impl Message for PeerMsg {
                 (digest.cuts, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
             }
             PeerMsg::Delta(delta) | PeerMsg::Shard { msg: ShardMsg::Delta(delta), .. } => {
-                ((delta.known, delta.fed), _) = postcard::take_from_bytes(tail).map_err(malformed)?;
+                ((delta.known, delta.fed, delta.partly), _) = postcard::take_from_bytes(tail).map_err(malformed)?;
                 at_most("groups in the tail of a delta", delta.fed.len() as u64, FED_GROUPS_MAX as u64)?;
+                at_most("streams in the tail of a delta", delta.partly.len() as u64, STREAMS_OF_DC_MAX as u64)?;
             }
             _ => {}
         }
@@ -391,6 +391,11 @@ fn digest_in(msg: &PeerMsg) -> Option<&Digest> {
         PeerMsg::Digest(digest) | PeerMsg::Shard { msg: ShardMsg::Digest(digest), .. } => Some(digest),
         _ => None,
     }
+}
+
+/// Whether a delta has something in its tail.
+fn says_more(delta: &Delta) -> bool {
+    delta.known != 0 || !delta.fed.is_empty() || !delta.partly.is_empty()
 }
 
 fn delta_in(msg: &PeerMsg) -> Option<&Delta> {

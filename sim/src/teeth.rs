@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 77] = [
+pub const INSIDE: [Bug; 78] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -69,6 +69,7 @@ pub const INSIDE: [Bug; 77] = [
     Bug::ToldGoesBack,
     Bug::ServesUnfilled,
     Bug::LeftForgotten,
+    Bug::HeldRelayed,
     Bug::OwnerIgnored,
     Bug::OldDiskTrusted,
     Bug::ClaimTakenTwice,

@@ -12,7 +12,7 @@ use crate::gossip::Gossip;
 use crate::hash::bytes_hash;
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId};
 use crate::ledger::Ledger;
-use crate::limits::FED_GROUPS_MAX;
+use crate::limits::{FED_GROUPS_MAX, STREAMS_OF_DC_MAX};
 use crate::msg::{Delta, Digest, PeerMsg, ShardMsg};
 use crate::shards::ShardId;
 use crate::time::{Span, Time};
@@ -96,12 +96,13 @@ impl AggregatorCore {
         for ((shard, cells), own) in self.view.shards().zip(&mut self.shards) {
             own.gossip.tick(now, cells);
             while let Some((peer, mut msg)) = own.gossip.poll_output() {
-                if let PeerMsg::Delta(delta) = &mut msg
-                    && peer.dc == dc
-                    && delta.origin.dc == dc
-                {
-                    let upto = |&group: &GroupId| Some((group, moves.shown_of(group, feeds)?));
-                    delta.fed = delta.groups.iter().filter_map(upto).take(FED_GROUPS_MAX).collect();
+                if let PeerMsg::Delta(delta) = &mut msg {
+                    if delta.origin.dc != peer.dc && !is_whole {
+                        delta.partly = own.gossip.partly(delta).take(STREAMS_OF_DC_MAX).collect();
+                    } else if delta.origin.dc == dc && peer.dc == dc {
+                        let upto = |&group: &GroupId| Some((group, moves.shown_of(group, feeds)?));
+                        delta.fed = delta.groups.iter().filter_map(upto).take(FED_GROUPS_MAX).collect();
+                    }
                 }
                 // Who has not said where its view is cut would take it for all counters'.
                 if is_whole || matches!(msg, PeerMsg::Digest(_)) || self.cut_alike.contains(&peer) {

@@ -116,7 +116,7 @@ impl Gossip {
         self.tell_held(now);
     }
 
-    fn tell_held(&mut self, now: Time) {
+    pub(super) fn tell_held(&mut self, now: Time) {
         let held = std::mem::take(&mut self.held.components);
         self.held.oldest = None;
         let change =
@@ -140,15 +140,20 @@ impl Gossip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gossip::ForeignState;
     use crate::gossip::GossipConfig;
     use crate::ids::{CounterName, DcId, GroupId, ValveId};
     use crate::msg::PeerMsg;
+    use crate::shards::{Seats, ShardId};
+    use proptest::prelude::*;
 
     const DELAY: Span = Span::from_millis(40);
     const FIRST: usize = 0;
     const SECOND: usize = 1;
     const ABROAD: usize = 2;
     const ABROAD_SECOND: usize = 3;
+    const KEYS: [u8; 3] = [b'k', b'l', b'm'];
+    const LINKS: [(usize, usize); 6] = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)];
 
     /// Two pairs of aggregators, all connected; what one of them is told is lost while it is down.
     struct Net {
@@ -160,32 +165,60 @@ mod tests {
         now: Time,
         /// Components told from one data centre to the other, by who said them.
         told_abroad: Vec<usize>,
+        /// Links that are cut.
+        cut: BTreeSet<(usize, usize)>,
+        starts: [u64; 4],
     }
 
     impl Net {
         fn new() -> Net {
             let ids: Vec<AggregatorId> =
                 [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(dc, seat)| AggregatorId { dc: DcId(dc), seat }).to_vec();
-            let gossip = ids.iter().map(|&id| Gossip::new(id, 1, GossipConfig::default(), 7)).collect();
+            let gossip = ids.iter().map(|&id| Net::gossip_of(id, 1)).collect();
             let cells = ids.iter().map(|&id| Cells::new(u64::from(id.seat))).collect();
             let (down, told_abroad) = (vec![false; ids.len()], vec![0; ids.len()]);
-            let mut net = Net { ids, cells, gossip, down, flying: Vec::new(), now: Time(1), told_abroad };
+            let (cut, flying) = (BTreeSet::new(), Vec::new());
+            let mut net = Net { ids, cells, gossip, down, flying, now: Time(1), told_abroad, cut, starts: [1; 4] };
             for (a, b) in (0..4).flat_map(|a| (0..4).map(move |b| (a, b))).filter(|(a, b)| a != b) {
                 net.gossip[a].on_peer_up(net.now, net.ids[b], DELAY);
             }
             net
         }
 
+        /// Those who hold one shard of many, in data centres with four aggregators each.
+        fn gossip_of(id: AggregatorId, start: u64) -> Gossip {
+            let of = (id, ShardId::FIRST, Seats::new(vec![4, 4]));
+            Gossip::of_shard(of, start, GossipConfig::default(), 7)
+        }
+
+        /// Starts one anew, on a disk that has the versions of others as they were at `old`, and all components.
+        fn restart(&mut self, at: usize, old: ForeignState) {
+            self.starts[at] += 1;
+            let stream = self.gossip[at].stream_state();
+            self.gossip[at] = Net::gossip_of(self.ids[at], self.starts[at]);
+            self.gossip[at].resume(stream, old, &self.cells[at]);
+            self.flying.retain(|&(_, from, to, _)| from != at && to != at);
+            for other in (0..4).filter(|&other| other != at && !self.cut.contains(&(at.min(other), at.max(other)))) {
+                self.gossip[other].on_peer_gone(self.now, self.ids[at]);
+                self.gossip[other].on_peer_up(self.now, self.ids[at], DELAY);
+                self.gossip[at].on_peer_up(self.now, self.ids[other], DELAY);
+            }
+        }
+
         /// The group of the first data centre has counted this much; who runs is fed it.
         fn count(&mut self, value: u64) {
             for at in [FIRST, SECOND].into_iter().filter(|&at| !self.down[at]).collect::<Vec<_>>() {
-                let cells = &mut self.cells[at];
-                let slot = cells.slot(&CounterName::new("t", b"k").unwrap().total()).unwrap();
-                let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
-                let valve = cells.valve(ValveId { group, lane: 0 }).unwrap();
-                if cells.merge(slot, valve, value) == crate::view::Merged::Raised {
-                    self.gossip[at].on_fed(self.now, vec![Fed { slot, valve, rows: Vec::new() }]);
-                }
+                self.feed(at, b'k', value);
+            }
+        }
+
+        fn feed(&mut self, at: usize, key: u8, value: u64) {
+            let cells = &mut self.cells[at];
+            let slot = cells.slot(&CounterName::new("t", &[key]).unwrap().total()).unwrap();
+            let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
+            let valve = cells.valve(ValveId { group, lane: 0 }).unwrap();
+            if cells.merge(slot, valve, value) == crate::view::Merged::Raised {
+                self.gossip[at].on_fed(self.now, vec![Fed { slot, valve, rows: Vec::new() }]);
             }
         }
 
@@ -204,7 +237,12 @@ mod tests {
         fn drain(&mut self, at: usize) {
             self.gossip[at].tick(self.now, &self.cells[at]);
             self.gossip[at].check_invariants();
-            while let Some((to, msg)) = self.gossip[at].poll_output() {
+            while let Some((to, mut msg)) = self.gossip[at].poll_output() {
+                if let PeerMsg::Delta(delta) = &mut msg
+                    && delta.origin.dc != to.dc
+                {
+                    delta.partly = self.gossip[at].partly(delta).collect();
+                }
                 let to = self.ids.iter().position(|id| *id == to).unwrap();
                 if let PeerMsg::Delta(delta) = &msg
                     && self.ids[to].dc != self.ids[at].dc
@@ -216,7 +254,7 @@ mod tests {
         }
 
         fn deliver(&mut self, from: usize, to: usize, msg: PeerMsg) {
-            if self.down[from] || self.down[to] {
+            if self.down[from] || self.down[to] || self.cut.contains(&(from.min(to), from.max(to))) {
                 return;
             }
             let from = self.ids[from];
@@ -228,7 +266,40 @@ mod tests {
         }
 
         fn shows(&self, at: usize) -> u64 {
-            let slot = self.cells[at].table().find_total(&CounterName::new("t", b"k").unwrap(), 0);
+            self.shows_of(at, b'k')
+        }
+
+        /// Cuts a link, or restores it; both sides notice.
+        fn toggle(&mut self, (a, b): (usize, usize)) {
+            let is_up = self.cut.remove(&(a, b));
+            for (at, other) in [(a, b), (b, a)] {
+                match is_up {
+                    true => self.gossip[at].on_peer_up(self.now, self.ids[other], DELAY),
+                    false => self.gossip[at].on_peer_gone(self.now, self.ids[other]),
+                }
+            }
+            if !is_up {
+                self.cut.insert((a, b));
+            }
+        }
+
+        /// Panics if one abroad says that it has all that another one may have shown, and shows less.
+        fn check_stands(&self) {
+            for (shown, asked) in [(ABROAD, ABROAD_SECOND), (ABROAD_SECOND, ABROAD)] {
+                let all: BTreeMap<_, _> = self.gossip[asked].whole_of_others().map(|(of, all, _)| (of, all)).collect();
+                let has = |(of, _, some)| all.get(&of).copied().unwrap_or_default() >= some;
+                let of_first = |(of, ..): &(AggregatorId, _, _)| of.dc == DcId(0);
+                let shown_by = &self.gossip[shown];
+                if shown_by.is_settled(self.now) && shown_by.whole_of_others().filter(of_first).all(has) {
+                    let (shown, asked) =
+                        (KEYS.map(|key| self.shows_of(shown, key)), KEYS.map(|key| self.shows_of(asked, key)));
+                    assert!(shown.iter().zip(&asked).all(|(shown, asked)| shown <= asked), "{shown:?}, then {asked:?}");
+                }
+            }
+        }
+
+        fn shows_of(&self, at: usize, key: u8) -> u64 {
+            let slot = self.cells[at].table().find_total(&CounterName::new("t", &[key]).unwrap(), 0);
             slot.map_or(0, |slot| self.cells[at].components(slot).map(|(_, value)| value).sum())
         }
     }
@@ -275,6 +346,58 @@ mod tests {
         net.down[ABROAD] = true;
         net.count(2);
         net.run(Span::from_millis(4_000));
+        assert_eq!(net.shows(ABROAD_SECOND), 2);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+        /// Links are cut and restored, and each of the first pair is fed what the group has counted when it is its turn.
+        #[test]
+        fn who_has_all_that_was_shown_shows_no_less(
+            steps in prop::collection::vec((0usize..14, 0usize..12, 1u64..40), 10..80)
+        ) {
+            let (mut net, mut counted) = (Net::new(), [0; 3]);
+            let mut disks: Vec<ForeignState> = net.gossip.iter().map(Gossip::foreign_state).collect();
+            for (what, which, long) in steps {
+                let key = which % 3;
+                match what {
+                    0..6 => net.toggle(LINKS[what]),
+                    12 => disks[which % 4] = net.gossip[which % 4].foreign_state(),
+                    13 => net.restart(which % 4, disks[which % 4].clone()),
+                    6..8 => net.feed(what - 6, KEYS[key], counted[key]),
+                    _ => {
+                        counted[key] += 1;
+                        net.feed(what % 2, KEYS[key], counted[key]);
+                    }
+                }
+                for _ in 0..long {
+                    net.run(Span::from_millis(10));
+                    net.check_stands();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_just_started_relays_nothing_that_no_version_stands_for() {
+        let mut net = Net::new();
+        [(0, 3), (1, 3), (2, 3)].into_iter().for_each(|link| net.toggle(link));
+        net.feed(FIRST, b'k', 1);
+        net.run(Span::from_secs(2));
+        let disk = net.gossip[SECOND].foreign_state();
+        [(0, 2), (1, 2)].into_iter().for_each(|link| net.toggle(link));
+        net.feed(FIRST, b'k', 2);
+        net.run(Span::from_secs(2));
+        assert_eq!([0, 1, 2, 3].map(|at| net.shows(at)), [2, 2, 1, 0]);
+        net.toggle((0, 1));
+        net.restart(SECOND, disk);
+        [(1, 2), (1, 3)].into_iter().for_each(|link| net.toggle(link));
+        for _ in 0..100 {
+            net.run(Span::from_millis(100));
+            net.check_stands();
+        }
+        net.toggle((0, 1));
+        net.run(Span::from_secs(10));
         assert_eq!(net.shows(ABROAD_SECOND), 2);
     }
 

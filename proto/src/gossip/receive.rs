@@ -2,7 +2,7 @@
 
 use super::peer::Receiving;
 use super::recent::{Recent, RelayRing};
-use super::{Gossip, Origin, OwnChange};
+use super::{Gossip, Origin, OwnChange, Unsure};
 use crate::ids::{AggregatorId, ValveId};
 use crate::limits::LANES_MAX;
 use crate::msg::{Delta, Version};
@@ -162,10 +162,11 @@ impl Gossip {
 
     fn take(&mut self, now: Time, from: AggregatorId, delta: &Delta, step: Step, learnt: &Learnt) {
         let capacity = self.config.relay_ring_events;
-        let origin = self
-            .origins
-            .entry(delta.origin)
-            .or_insert_with(|| Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)), capacity));
+        self.origin(delta.origin);
+        if matches!(step, Step::Walk(_) | Step::Advance { .. }) {
+            self.note_partly(delta);
+        }
+        let Some(origin) = self.origins.get_mut(&delta.origin) else { return };
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if let (Some(walk), Step::Walk(_) | Step::Advance { .. }) = (delta.walk, step) {
             let told = Version { epoch: delta.epoch, version: delta.known.max(walk.started) };
@@ -201,6 +202,27 @@ impl Gossip {
         } else {
             self.expect_digests(now);
         }
+    }
+
+    /// What came with a delta of one stream of a data centre may be of others.
+    fn note_partly(&mut self, delta: &Delta) {
+        let (dc, own) = (delta.origin.dc, self.own.dc);
+        for &(of, some) in delta.partly.iter().filter(|(of, _)| of.dc == dc && dc != own) {
+            // Of a stream that has ended nobody says more.
+            if self.seats.gathers(of, self.shard) {
+                let origin = self.origin(of);
+                origin.partly = origin.partly.max(some);
+            }
+        }
+    }
+
+    /// What is known of a stream; at first nothing.
+    pub(super) fn origin(&mut self, of: AggregatorId) -> &mut Origin {
+        let capacity = self.config.relay_ring_events;
+        let is_on_disk = self.is_resumed || self.resumed.is_some();
+        let unsure = if is_on_disk { Unsure::Yes } else { Unsure::No };
+        let new = || Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)), capacity);
+        self.origins.entry(of).or_insert_with(|| Origin { unsure, ..new() })
     }
 
     fn schedule_ack(&mut self, now: Time, from: AggregatorId, origin: AggregatorId) {

@@ -3,10 +3,12 @@
 use super::build::Content;
 use super::peer::{InFlight, Peer, Walk};
 use super::{Gossip, GossipConfig, Origin, build};
-use crate::ids::AggregatorId;
+use crate::ids::{AggregatorId, DcId};
 use crate::msg::{Delta, DeltaWalk, PeerMsg, Version};
+use crate::teeth::{Bug, bites};
 use crate::time::Time;
 use crate::view::Cells;
+use std::collections::BTreeSet;
 
 /// Sent again in vain so often, what the peer knows by number is no longer believed, and everything is named anew.
 const RETRIES_BEFORE_RENAMING: u32 = 2;
@@ -26,10 +28,20 @@ impl Gossip {
 
     /// Tells one peer what it lacks: own changes if it is near or asked, other origins if it asked.
     pub(super) fn flush_peer(&mut self, now: Time, cells: &Cells, to: AggregatorId) {
+        let knows: BTreeSet<DcId> =
+            self.origins.keys().map(|id| id.dc).filter(|&dc| self.knows_what_it_has(now, dc)).collect();
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let told = |id: AggregatorId, peer: &Peer| peer.wants.contains(&id) || (id == self.own && peer.direct);
+        let is_exact = |id: AggregatorId| id == self.own || !self.seats.are_split(to.dc) || knows.contains(&id.dc);
         let origins: Vec<AggregatorId> =
-            self.origins.keys().copied().filter(|&id| id != to && told(id, peer)).collect();
+            self.origins.keys().copied().filter(|&id| id != to && told(id, peer) && is_exact(id)).collect();
+        // What is held back here is in no version, and would be told with what is.
+        let tells = |id: &&AggregatorId| peer.have(**id) < self.origins[*id].have;
+        let is_told = origins.iter().filter(tells).any(|id| id.dc == self.own.dc);
+        if is_told && !bites(Bug::HeldRelayed) {
+            self.tell_held(now);
+        }
+        let Some(peer) = self.peers.get_mut(&to) else { return };
         for id in origins {
             let origin = &self.origins[&id];
             while let Some(delta) = next_delta(cells, self.start, id, origin, peer, &self.config) {
@@ -42,6 +54,21 @@ impl Gossip {
             }
         }
         self.send_repairs(now, cells, to);
+    }
+
+    /// Of each stream of a delta's data centre of how much of it something may be told, where that is more than the delta claims. What is
+    /// here of a component may have come in any of them.
+    pub fn partly(&self, delta: &Delta) -> impl Iterator<Item = (AggregatorId, Version)> + use<> {
+        let claimed = Version { epoch: delta.epoch, version: delta.upto };
+        // Of its own cells that changed again it tells none before it comes to the later change; of rows what they are now.
+        let is_exact = delta.origin == self.own && delta.rows.is_empty();
+        let more = |id: AggregatorId, some: Version| match id == delta.origin {
+            true => !is_exact && some > claimed,
+            false => some > Version::default(),
+        };
+        let of_dc = self.origins.iter().filter(|(id, _)| id.dc == delta.origin.dc);
+        let said = of_dc.map(|(&id, origin)| (id, origin.some())).filter(|&(id, some)| more(id, some));
+        said.collect::<Vec<_>>().into_iter()
     }
 
     /// Falls back to what is acknowledged where that did not come in time.

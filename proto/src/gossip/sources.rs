@@ -1,6 +1,5 @@
 //! Whom to ask for relaying: an origin that others have, and that does not come from its own data centre.
 
-use super::recent::{Recent, RelayRing};
 use super::{Gossip, Origin};
 use crate::ids::AggregatorId;
 use crate::msg::Version;
@@ -9,10 +8,8 @@ use crate::time::Time;
 impl Gossip {
     /// A peer said what it has: what the best of them has is kept, since every digest asks for it and peers are many.
     pub(super) fn note_told(&mut self, have: &[(AggregatorId, Version)]) {
-        let capacity = self.config.relay_ring_events;
-        let new = || Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)), capacity);
         for &(id, version) in have {
-            let origin = self.origins.entry(id).or_insert_with(new);
+            let origin = self.origin(id);
             origin.told = origin.told.max(Some(version));
         }
     }

@@ -521,6 +521,7 @@ prop_compose! {
             }).collect(),
             known: if small { 0 } else { upto },
             fed: Vec::new(),
+            partly: vec![(AggregatorId { dc: DcId(origin), seat: 1 }, Version { epoch, version: base })],
         }
     }
 }
