@@ -34,7 +34,11 @@ pub const ANSWERS_MAX: usize = 256;
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// How long it is tried to have counters read that others hold; then the read is refused.
 pub const HELD_PATIENCE: Duration = Duration::from_secs(2);
-/// The same where a process has to look about for its answer: an audit waits for groups, and the first page puts all names in order.
+/// How long one of two that hold a slot has for an answer before the other one is asked: one that was killed may seem connected for seconds.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
+/// How long many reads wait together for those who hold a part of them; then those that lack something wait by themselves.
+const AT_ONCE_PATIENCE: Duration = Duration::from_millis(250);
+/// How long it is tried where a process has to look about for its answer: an audit waits for groups, and the first page puts all names in order.
 const LOOK_PATIENCE: Duration = Duration::from_secs(15);
 /// Between two tries.
 const HELD_AGAIN: Duration = Duration::from_millis(20);
@@ -252,7 +256,7 @@ impl Held {
     ) -> Result<Vec<D>, HeldError> {
         let deadline = Instant::now() + terms.patience;
         let (mut left, mut in_vain, mut all) = (shards, BTreeSet::new(), Vec::new());
-        while let Some(&first) = left.first() {
+        while !left.is_empty() {
             let chosen = match self.chosen(mesh, left.iter().copied(), &in_vain) {
                 Ok(chosen) => chosen,
                 Err(shard) if Instant::now() >= deadline => return Err(self.nobody(mesh, shard)),
@@ -262,9 +266,7 @@ impl Held {
                     continue;
                 }
             };
-            let asked =
-                chosen.iter().map(|(&holder, shards)| self.ask_one(mesh, (holder, shards), terms, begin(shards)));
-            for ((holder, shards), told) in chosen.iter().zip(join_all(asked).await) {
+            for (holder, shards, told) in self.ask_each(mesh, chosen, terms, &begin).await {
                 match told {
                     Ok(told) => {
                         all.push(told);
@@ -273,15 +275,28 @@ impl Held {
                     Err(AskError::Refused(reason)) => return Err(HeldError::Refused(reason)),
                     Err(AskError::InVain(reason)) => {
                         tracing::debug!(%holder, %reason, "a holder does not answer");
-                        in_vain.insert(*holder);
+                        in_vain.insert(holder);
                     }
                 }
             }
-            if !left.is_empty() && Instant::now() >= deadline {
-                return Err(self.nobody(mesh, first));
+            if let Some(&missing) = left.first().filter(|_| Instant::now() >= deadline) {
+                return Err(self.nobody(mesh, missing));
             }
         }
         Ok(all)
+    }
+
+    /// Asks each of some holders, once.
+    async fn ask_each<D: Dialogue>(
+        &self,
+        mesh: &Mesh,
+        chosen: BTreeMap<AggregatorId, BTreeSet<ShardId>>,
+        terms: Terms,
+        begin: impl Fn(&BTreeSet<ShardId>) -> D,
+    ) -> impl Iterator<Item = (AggregatorId, BTreeSet<ShardId>, Result<D, AskError>)> {
+        let asked = chosen.iter().map(|(&holder, shards)| self.ask_one(mesh, (holder, shards), terms, begin(shards)));
+        let told = join_all(asked).await;
+        chosen.into_iter().zip(told).map(|((holder, shards), told)| (holder, shards, told))
     }
 
     async fn ask_one<D: Dialogue>(
@@ -294,7 +309,7 @@ impl Held {
         let in_vain = |reason: &str| AskError::InVain(reason.to_owned());
         while let Some(question) = dialogue.next() {
             let connection = mesh.connection(holder).ok_or_else(|| in_vain("it is not connected"))?;
-            let asked = timeout(terms.patience, ask_on(&connection, &question)).await;
+            let asked = timeout(terms.within, ask_on(&connection, &question)).await;
             let reply = asked.map_err(|_| in_vain("it does not answer in time"))?.map_err(AskError::InVain)?;
             let Reply { start, stands, answer } = reply;
             if let Answer::Refused(reason) = answer {
@@ -337,14 +352,18 @@ trait Dialogue {
 /// On which terms holders are asked.
 #[derive(Clone, Copy)]
 struct Terms {
+    /// In all.
     patience: Duration,
+    /// For one answer: then another one is asked.
+    within: Duration,
     /// No answer is taken of a ledger that had applied less.
     not_before: LogIndex,
 }
 
 impl Terms {
-    const READ: Terms = Terms { patience: HELD_PATIENCE, not_before: LogIndex(0) };
-    const LOOK: Terms = Terms { patience: LOOK_PATIENCE, not_before: LogIndex(0) };
+    const AT_ONCE: Terms = Terms { within: AT_ONCE_PATIENCE, ..Terms::READ };
+    const READ: Terms = Terms { patience: HELD_PATIENCE, within: ANSWERED_WITHIN, not_before: LogIndex(0) };
+    const LOOK: Terms = Terms { patience: LOOK_PATIENCE, within: LOOK_PATIENCE, not_before: LogIndex(0) };
 }
 
 /// Why one holder said nothing that can be used.
@@ -361,8 +380,34 @@ struct AskReadings {
     readings: Vec<Reading>,
 }
 
-/// With something that belongs to it.
-impl<T, D: Dialogue> Dialogue for (T, D) {
+/// Readings of counters, those that are shown from here, and where the others are.
+struct Parted {
+    readings: Vec<Option<Reading>>,
+    elsewhere: Elsewhere,
+}
+
+/// By shard the places of counters in a list.
+struct Elsewhere(BTreeMap<ShardId, Vec<usize>>);
+
+impl Elsewhere {
+    /// Begins to ask for those of some shards.
+    fn begin(&self, shards: &BTreeSet<ShardId>, counters: &[CounterName]) -> Placed {
+        let places: Vec<usize> = shards.iter().flat_map(|shard| &self.0[shard]).copied().collect();
+        let asked = places.iter().map(|&at| counters[at].clone()).collect();
+        Placed(places, AskReadings { counters: asked, readings: Vec::new() })
+    }
+}
+
+/// Readings with their places in a list.
+struct Placed(Vec<usize>, AskReadings);
+
+impl Placed {
+    fn put(self, readings: &mut [Option<Reading>]) {
+        self.0.into_iter().zip(self.1.readings).for_each(|(at, reading)| readings[at] = Some(reading));
+    }
+}
+
+impl Dialogue for Placed {
     fn next(&self) -> Option<Question> {
         self.1.next()
     }
@@ -495,36 +540,47 @@ impl Aggregator {
             let readings = self.get_many(counters.iter());
             return if self.shows() { Ok(readings) } else { Err(HeldError::NotShown) };
         }
-        let mut by_shard = BTreeMap::<ShardId, Vec<usize>>::new();
-        let mut readings = vec![Reading::default(); counters.len()];
+        let Parted { mut readings, elsewhere } = self.part(counters);
+        if !self.shows() {
+            return Err(HeldError::NotShown);
+        }
+        let begin = |shards: &BTreeSet<ShardId>| elsewhere.begin(shards, counters);
+        let terms = Terms { not_before, ..Terms::READ };
+        let told = self.held().ask(self.mesh(), elsewhere.0.keys().copied().collect(), terms, begin).await?;
+        told.into_iter().for_each(|told| told.put(&mut readings));
+        Ok(readings.into_iter().collect::<Option<Vec<Reading>>>().expect("all are shown here, or told"))
+    }
+
+    /// Values of many counters, as [`Aggregator::read_many`], of those that are told at once: who is asked for others is asked once.
+    pub(crate) async fn read_at_once(&self, counters: &[CounterName]) -> Vec<Option<Reading>> {
+        let Parted { mut readings, elsewhere } = self.part(counters);
+        let begin = |shards: &BTreeSet<ShardId>| elsewhere.begin(shards, counters);
+        if let Ok(chosen) = self.held().chosen(self.mesh(), elsewhere.0.keys().copied(), &BTreeSet::new()) {
+            for (.., told) in self.held().ask_each(self.mesh(), chosen, Terms::AT_ONCE, begin).await {
+                if let Ok(told) = told {
+                    told.put(&mut readings);
+                }
+            }
+        }
+        readings
+    }
+
+    /// Values of counters, as far as they are shown from here, all at one instant.
+    fn part(&self, counters: &[CounterName]) -> Parted {
+        let mut elsewhere = BTreeMap::<ShardId, Vec<usize>>::new();
+        let mut readings = vec![None; counters.len()];
         self.held().at_once(|core, ledger, is_shown| {
             let shards: Vec<ShardId> = counters.iter().map(|counter| core.view().shard_of(counter)).collect();
             let shown: BTreeSet<ShardId> =
                 shards.iter().copied().collect::<BTreeSet<_>>().into_iter().filter(|&shard| is_shown(shard)).collect();
             for (at, shard) in shards.into_iter().enumerate() {
                 match shown.contains(&shard) {
-                    true => readings[at] = core.read(&counters[at], ledger),
-                    false => by_shard.entry(shard).or_default().push(at),
+                    true => readings[at] = Some(core.read(&counters[at], ledger)),
+                    false => elsewhere.entry(shard).or_default().push(at),
                 }
             }
         });
-        if !self.shows() {
-            return Err(HeldError::NotShown);
-        }
-        let places = |shards: &BTreeSet<ShardId>| -> Vec<usize> {
-            shards.iter().flat_map(|shard| &by_shard[shard]).copied().collect()
-        };
-        let begin = |shards: &BTreeSet<ShardId>| {
-            let places = places(shards);
-            let asked = places.iter().map(|&at| counters[at].clone()).collect();
-            (places, AskReadings { counters: asked, readings: Vec::new() })
-        };
-        let terms = Terms { not_before, ..Terms::READ };
-        let elsewhere = by_shard.keys().copied().collect();
-        for (places, told) in self.held().ask(self.mesh(), elsewhere, terms, begin).await? {
-            places.into_iter().zip(told.readings).for_each(|(at, reading)| readings[at] = reading);
-        }
-        Ok(readings)
+        Parted { readings, elsewhere: Elsewhere(elsewhere) }
     }
 
     /// Counters as one would show them that holds all, told by those who hold a part each, by each of one instant. `wanted` says which
@@ -538,7 +594,8 @@ impl Aggregator {
         counters: &[CounterName],
         wanted: impl Fn(&Gathering) -> Result<Wanted, QueryError>,
     ) -> Result<Gathered, GatheringError> {
-        let mut gathering = self.with_core(|core| Gathering::begin(of, core.view(), counters));
+        let mut gathering =
+            self.held().at_once(|core, ledger, _| Gathering::begin(of, (core.view(), ledger), counters));
         for _ in 0..GATHERED_MAX {
             let wanted = wanted(&gathering)?;
             match self.gather_once(&mut gathering, &wanted).await? {

@@ -1,13 +1,21 @@
-//! Serves reads: any number of requests per channel, each of many counters, answered from the view under its lock.
+//! Serves reads: any number of requests per channel, each of many counters, answered from the view under its lock. Those that have come
+//! together are asked together of who holds a part of them; what waits for the ledger, or for who does not answer, holds up no other.
 
 use crate::handle::Aggregator;
 use crate::waits;
 use bytes::Bytes;
-use tidemark_proto::ids::{CounterName, LogIndex};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tidemark_proto::ids::CounterName;
 use tidemark_proto::msg::Reading;
-use tidemark_proto::read::{READ_NUMBERS_MAX, ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues};
+use tidemark_proto::read::{
+    READ_COUNTERS_MAX, READ_NUMBERS_MAX, ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues,
+};
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Connection, FrameReader, FrameWriter};
+
+/// Requests of one channel that wait for others, or for the ledger, while further ones are answered. With as many no more are read.
+const LATE_MAX: usize = 256;
 
 /// Serves the channels of reads and of waits of a client's connection until it ends.
 pub async fn serve(connection: Connection, aggregator: Aggregator) {
@@ -25,34 +33,126 @@ pub async fn serve(connection: Connection, aggregator: Aggregator) {
 
 async fn serve_channel(channel: Channel, aggregator: Aggregator) {
     let Channel { mut reader, mut writer } = channel;
-    let mut names = Names::default();
-    while let Ok(Some(frame)) = reader.next().await {
-        if let Err(reason) = answer_all(frame, &mut reader, &mut writer, &mut names, &aggregator).await {
+    let (mut names, mut late, mut has_ended) = (Names::default(), FuturesUnordered::new(), false);
+    while !(has_ended && late.is_empty()) {
+        let requests = tokio::select! {
+            Some(response) = late.next(), if !late.is_empty() => {
+                if let Err(reason) = write(vec![response], &mut writer, &aggregator).await {
+                    return tracing::debug!(%reason, "read channel ended");
+                }
+                continue;
+            }
+            frame = reader.next(), if !has_ended && late.len() < LATE_MAX => match frame {
+                Ok(Some(frame)) => take(frame, &mut reader, &mut names, &aggregator),
+                _ => {
+                    has_ended = true;
+                    continue;
+                }
+            },
+        };
+        let written = match requests {
+            Err(reason) => Err(reason),
+            Ok(requests) => {
+                let (responses, left) = answer(requests, &aggregator).await;
+                left.into_iter().for_each(|request| late.push(request.answer_late(&aggregator)));
+                write(responses, &mut writer, &aggregator).await
+            }
+        };
+        if let Err(reason) = written {
             return tracing::debug!(%reason, "read channel ended");
         }
     }
 }
 
-/// Answers a request and those that have come behind it, with one flush.
-async fn answer_all(
+/// A request and those that have come behind it, as far as they are answered together.
+fn take(
     frame: Bytes,
     reader: &mut FrameReader,
-    writer: &mut FrameWriter,
     names: &mut Names,
     aggregator: &Aggregator,
-) -> Result<(), String> {
-    let mut next = Some(frame);
+) -> Result<Vec<Request>, String> {
+    let (mut next, mut requests, mut counters) = (Some(frame), Vec::new(), 0);
     while let Some(frame) = next {
         let request: ReadRequest = wire::decode(&frame).map_err(|error| error.to_string())?;
-        let response = answer(request, names, aggregator).await;
-        // Readers go on at the other one of the pair.
-        if !aggregator.shows() {
-            return Err("this view has not been heard of by the ledger since it started".to_owned());
-        }
+        counters += request.numbers.len();
+        requests.push(Request::of(request, names, aggregator));
+        let has_room = counters < READ_COUNTERS_MAX && requests.len() < LATE_MAX;
+        next = if has_room { reader.next_ready().map_err(|error| error.to_string())? } else { None };
+    }
+    Ok(requests)
+}
+
+/// Writes with one flush.
+async fn write(responses: Vec<ReadResponse>, writer: &mut FrameWriter, aggregator: &Aggregator) -> Result<(), String> {
+    // Readers go on at the other one of the pair.
+    if !aggregator.shows() {
+        return Err("this view has not been heard of by the ledger since it started".to_owned());
+    }
+    for response in responses {
         writer.feed_bytes(wire::encode(&response).into()).await.map_err(|error| error.to_string())?;
-        next = reader.next_ready().map_err(|error| error.to_string())?;
     }
     writer.flush().await.map_err(|error| error.to_string())
+}
+
+struct Request {
+    id: u64,
+    asked: Asked,
+}
+
+enum Asked {
+    Answered(Result<ReadValues, ReadError>),
+    /// Others may hold some of it.
+    Parts(Vec<CounterName>),
+    Strong(Vec<CounterName>),
+}
+
+impl Request {
+    /// Learns the names that come with it. Where all is held here it is answered at once.
+    fn of(request: ReadRequest, names: &mut Names, aggregator: &Aggregator) -> Request {
+        let ReadRequest { id, strong, defs, numbers } = request;
+        defs.into_iter().for_each(|(number, counter)| names.define(number, counter));
+        let counters: Result<Vec<&CounterName>, ReadError> = numbers.iter().map(|&number| names.get(number)).collect();
+        let all = |counters: Vec<&CounterName>| counters.into_iter().cloned().collect();
+        let asked = match counters {
+            Err(error) => Asked::Answered(Err(error)),
+            Ok(counters) if strong => Asked::Strong(all(counters)),
+            Ok(counters) if aggregator.is_split() => Asked::Parts(all(counters)),
+            Ok(counters) => Asked::Answered(Ok(values(aggregator.get_many(counters.into_iter())))),
+        };
+        Request { id, asked }
+    }
+
+    /// What it asks for together with others.
+    fn parts(&self) -> &[CounterName] {
+        match &self.asked {
+            Asked::Parts(counters) => counters,
+            Asked::Answered(_) | Asked::Strong(_) => &[],
+        }
+    }
+
+    /// With the readings of its parts, unless some are missing.
+    fn answer(self, readings: Option<Vec<Reading>>) -> Result<ReadResponse, Request> {
+        match (self.asked, readings) {
+            (Asked::Answered(result), _) => Ok(ReadResponse { id: self.id, result }),
+            (Asked::Parts(_), Some(readings)) => Ok(ReadResponse { id: self.id, result: Ok(values(readings)) }),
+            (asked, _) => Err(Request { asked, ..self }),
+        }
+    }
+
+    /// By itself, however long that takes.
+    async fn answer_late(self, aggregator: &Aggregator) -> ReadResponse {
+        let read = match self.asked {
+            Asked::Answered(result) => return ReadResponse { id: self.id, result },
+            Asked::Parts(counters) => aggregator.read_many(&counters).await.map_err(|error| error.to_string()),
+            Asked::Strong(counters) => read_strong(&counters, aggregator).await,
+        };
+        ReadResponse { id: self.id, result: read.map(values).map_err(ReadError::NotServing) }
+    }
+}
+
+async fn read_strong(counters: &[CounterName], aggregator: &Aggregator) -> Result<Vec<Reading>, String> {
+    let not_before = aggregator.read_barrier().await?;
+    aggregator.read_not_before(counters, not_before).await.map_err(|error| error.to_string())
 }
 
 /// Counters by the numbers that this channel gave them.
@@ -74,28 +174,19 @@ impl Names {
     }
 }
 
-async fn answer(request: ReadRequest, names: &mut Names, aggregator: &Aggregator) -> ReadResponse {
-    let ReadRequest { id, strong, defs, numbers } = request;
-    defs.into_iter().for_each(|(number, counter)| names.define(number, counter));
-    let not_before = match strong {
-        true => aggregator.read_barrier().await,
-        false => Ok(LogIndex(0)),
-    };
-    let not_before = match not_before {
-        Ok(index) => index,
-        Err(reason) => return ReadResponse { id, result: Err(ReadError::NotServing(reason)) },
-    };
-    let counters: Result<Vec<&CounterName>, ReadError> = numbers.iter().map(|&number| names.get(number)).collect();
-    let result = match counters {
-        Ok(counters) if !aggregator.is_split() => Ok(values(aggregator.get_many(counters.into_iter()))),
-        Ok(counters) => {
-            let counters: Vec<CounterName> = counters.into_iter().cloned().collect();
-            let read = aggregator.read_not_before(&counters, not_before).await;
-            read.map(values).map_err(|error| ReadError::NotServing(error.to_string()))
+/// Answers what can be answered now, and gives back the rest. What others hold of all requests is asked of each other in one question.
+async fn answer(requests: Vec<Request>, aggregator: &Aggregator) -> (Vec<ReadResponse>, Vec<Request>) {
+    let counters: Vec<CounterName> = requests.iter().flat_map(Request::parts).cloned().collect();
+    let readings = if counters.is_empty() { Vec::new() } else { aggregator.read_at_once(&counters).await };
+    let (mut readings, mut responses, mut left) = (readings.into_iter(), Vec::new(), Vec::new());
+    for request in requests {
+        let own: Vec<Option<Reading>> = readings.by_ref().take(request.parts().len()).collect();
+        match request.answer(own.into_iter().collect()) {
+            Ok(response) => responses.push(response),
+            Err(request) => left.push(request),
         }
-        Err(error) => Err(error),
-    };
-    ReadResponse { id, result }
+    }
+    (responses, left)
 }
 
 fn values(readings: Vec<Reading>) -> ReadValues {
