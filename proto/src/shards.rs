@@ -19,6 +19,28 @@ impl ShardId {
     pub const FIRST: ShardId = ShardId(0);
 }
 
+/// Some shards, of which those whose numbers are equal modulo 64 are not told apart: all of them are in it, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardMask(u64);
+
+impl ShardMask {
+    pub const NONE: ShardMask = ShardMask(0);
+    pub const EVERY: ShardMask = ShardMask(u64::MAX);
+
+    pub fn of(shard: ShardId) -> ShardMask {
+        ShardMask(1 << (shard.0 % 64))
+    }
+
+    /// What is in either.
+    pub fn with(self, other: ShardMask) -> ShardMask {
+        ShardMask(self.0 | other.0)
+    }
+
+    pub fn has(self, shard: ShardId) -> bool {
+        self.0 & ShardMask::of(shard).0 != 0
+    }
+}
+
 /// All counters, cut into ranges: each counter is in exactly one. By default there is one for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {

@@ -32,6 +32,8 @@ pub enum Bug {
     ServesUnfilled,
     /// What a range showed here is forgotten when it leaves.
     LeftForgotten,
+    /// The range of a new ancestor is not noted: its share is asked of nobody.
+    SourceUnnoted,
     /// What is held back for the other one of a pair is told with that one's stream, in which it is not.
     HeldRelayed,
     /// A view's answer to an earlier arming of a milestone counts for the present one.

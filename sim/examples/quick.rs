@@ -36,7 +36,7 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         | Bug::ServesUnfilled
         | Bug::LeftForgotten
         | Bug::HeldRelayed => plan.is_split(),
-        Bug::ShareOfHome => plan.edges.is_some() && !plan.cuts.is_empty(),
+        Bug::ShareOfHome | Bug::SourceUnnoted => plan.edges.is_some() && !plan.cuts.is_empty(),
         _ => true,
     }
 }

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 78] = [
+pub const INSIDE: [Bug; 79] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -70,6 +70,7 @@ pub const INSIDE: [Bug; 78] = [
     Bug::ServesUnfilled,
     Bug::LeftForgotten,
     Bug::HeldRelayed,
+    Bug::SourceUnnoted,
     Bug::OwnerIgnored,
     Bug::OldDiskTrusted,
     Bug::ClaimTakenTwice,

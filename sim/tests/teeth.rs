@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 94] = [
+const PINNED: [(Mutation, u64, &str); 95] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -103,6 +103,7 @@ const PINNED: [(Mutation, u64, &str); 94] = [
     (Mutation::Inside(Bug::StaleEdges), 1, "edges"),
     (Mutation::Inside(Bug::CycleTaken), 8, "edges"),
     (Mutation::Inside(Bug::ShareOfHome), 54, "totals"),
+    (Mutation::Inside(Bug::SourceUnnoted), 54, "totals"),
     (Mutation::Inside(Bug::RaisedLate), 8, "totals"),
 ];
 

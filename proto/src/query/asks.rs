@@ -19,8 +19,10 @@ pub const SHARD_SCAN_MAX: u32 = 1_024;
 const PAGE_COUNTERS_MAX: usize = 2 * SHARD_SCAN_MAX as usize;
 
 const HEAD_BYTES: usize = 1_024;
+const MASK_BYTES_MAX: usize = 10;
 const _: () = assert!(
-    HEAD_BYTES + SHARD_ASK_COUNTERS_MAX * NAME_BYTES_MAX + SHARDS_MAX * 3 + WANTED_RUNS_MAX * 11 <= MESSAGE_BYTES_MAX
+    HEAD_BYTES + SHARD_ASK_COUNTERS_MAX * (NAME_BYTES_MAX + MASK_BYTES_MAX) + SHARDS_MAX * 3 + WANTED_RUNS_MAX * 11
+        <= MESSAGE_BYTES_MAX
 );
 const _: () = assert!(HEAD_BYTES + PAGE_COUNTERS_MAX * NAME_BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(SHARD_ASK_COUNTERS_MAX <= READ_COUNTERS_MAX);
@@ -99,8 +101,11 @@ impl Message for ShardAsk {
     fn validate(&self) -> Result<(), WireError> {
         match self {
             ShardAsk::Readings { counters } => counters_valid(counters, SHARD_ASK_COUNTERS_MAX),
-            ShardAsk::Counts(CountsAsk { shards, counters, wanted, from, .. }) => {
+            ShardAsk::Counts(CountsAsk { of, shards, counters, wanted, from, masks }) => {
                 counters_valid(counters, SHARD_ASK_COUNTERS_MAX)?;
+                if masks.len() != if *of == Of::Total { counters.len() } else { 0 } {
+                    return Err(WireError::Malformed(format!("{} masks of {} counters", masks.len(), counters.len())));
+                }
                 shards_valid(shards)?;
                 cut_valid(*from)?;
                 let (runs, are_in_order) = wanted.shape();

@@ -13,7 +13,7 @@ use crate::limits::MESSAGE_BYTES_MAX;
 use crate::msg::Reading;
 use crate::read::READ_COUNTERS_MAX;
 use crate::series::{BucketId, Horizon, Totals};
-use crate::shards::ShardId;
+use crate::shards::{ShardId, ShardMask};
 use crate::time::WallMs;
 use crate::view::{Total, View};
 use serde::{Deserialize, Serialize};
@@ -91,9 +91,9 @@ pub fn gather(view: &View, ledger: &Ledger, ask: &CountsAsk) -> CountsAnswer {
 /// The same with so many buckets.
 pub(super) fn gather_some(view: &View, ledger: &Ledger, ask: &CountsAsk, buckets_max: usize) -> CountsAnswer {
     let (mut answer, mut room) = (CountsAnswer::default(), buckets_max);
-    for counter in &ask.counters {
+    for (at, counter) in ask.counters.iter().enumerate() {
         let is_first = answer.counts.is_empty();
-        let mut counts = counts_of(view, ledger, ask, counter, ask.from.filter(|_| is_first));
+        let mut counts = counts_of(view, ledger, ask, at, ask.from.filter(|_| is_first));
         if counts.len() > room && !is_first {
             break;
         }
@@ -111,13 +111,15 @@ pub(super) fn gather_some(view: &View, ledger: &Ledger, ask: &CountsAsk, buckets
     answer
 }
 
-fn counts_of(view: &View, ledger: &Ledger, ask: &CountsAsk, counter: &CounterName, from: Option<Cut>) -> Counts {
+/// Of the counter at a place of the question.
+fn counts_of(view: &View, ledger: &Ledger, ask: &CountsAsk, at: usize, from: Option<Cut>) -> Counts {
+    let (counter, mask) = (&ask.counters[at], ask.masks.get(at).copied().unwrap_or_default());
     let is_own = ask.shards.contains(&view.shard_of(counter));
     let mut counts = Counts { reading: is_own.then(|| view.read(counter, ledger)), ..Counts::default() };
     if !view.is_registered(ledger) {
         return counts;
     }
-    let is_asked = |shard: &ShardId| ask.of == Of::Total && ask.shards.contains(shard);
+    let is_asked = |shard: &ShardId| ask.of == Of::Total && mask.has(*shard) && ask.shards.contains(shard);
     for (_, share) in view.shares(counter, ledger).filter(|(shard, _)| from.is_none() && is_asked(shard)) {
         counts.up = counts.up.wrapping_add(share.count(Half::Up));
         counts.down = counts.down.wrapping_add(share.count(Half::Down));
@@ -184,8 +186,24 @@ pub struct Gathering {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
     own: ShardId,
+    /// Of a total: the shards that may add to it, and its own.
+    sources: ShardMask,
     by: BTreeSet<ShardId>,
     counts: Counts,
+}
+
+impl Told {
+    fn new(own: ShardId, sources: ShardMask) -> Told {
+        Told { own, sources, by: BTreeSet::new(), counts: Counts::default() }
+    }
+
+    /// Which shards have to be told.
+    fn needs(&self, of: Of, shard: ShardId) -> bool {
+        match of {
+            Of::Direct => shard == self.own,
+            Of::Total => self.sources.has(shard),
+        }
+    }
 }
 
 /// Some counters, of which everything is told: what one process that holds all shards would show of them.
@@ -197,9 +215,9 @@ pub struct Gathered {
 }
 
 impl Gathering {
-    /// Nothing is told yet. Where the counters are, and what is kept of them, is as this view has it now, also of shards that it does not
-    /// hold.
-    pub fn begin(of: Of, view: &View, counters: &[CounterName]) -> Gathering {
+    /// Nothing is told yet. Where the counters are, which shards add to them, and what is kept of them, is as this view has it now, also of
+    /// shards that it does not hold.
+    pub fn begin(of: Of, (view, ledger): (&View, &Ledger), counters: &[CounterName]) -> Gathering {
         let mut horizons = BTreeMap::new();
         for namespace in counters.iter().map(CounterName::namespace) {
             if !horizons.contains_key(namespace) {
@@ -208,8 +226,8 @@ impl Gathering {
             }
         }
         let told = |counter: &CounterName| {
-            let (own, by, counts) = (view.shard_of(counter), BTreeSet::new(), Counts::default());
-            (counter.clone(), Told { own, by, counts })
+            let own = view.shard_of(counter);
+            (counter.clone(), Told::new(own, view.sources(counter, ledger).with(ShardMask::of(own))))
         };
         let (shards, counters) = (view.ranges().count() as u16, counters.iter().map(told).collect());
         Gathering { of, later: horizons.clone(), horizons, expired: None, shards, counters }
@@ -217,9 +235,7 @@ impl Gathering {
 
     /// The same with nothing told, less what has expired where it was asked for: plans leave it out now.
     pub fn again(&self) -> Gathering {
-        let untold = |(counter, told): (&CounterName, &Told)| {
-            (counter.clone(), Told { own: told.own, by: BTreeSet::new(), counts: Counts::default() })
-        };
+        let untold = |(counter, told): (&CounterName, &Told)| (counter.clone(), Told::new(told.own, told.sources));
         let (horizons, later) = (self.later.clone(), self.later.clone());
         let counters = self.counters.iter().map(untold).collect();
         Gathering { of: self.of, horizons, later, expired: None, shards: self.shards, counters }
@@ -243,19 +259,19 @@ impl Gathering {
 
     /// Which shards have to be told.
     pub fn needs(&self) -> BTreeSet<ShardId> {
-        match self.of {
-            _ if self.counters.is_empty() => BTreeSet::new(),
-            Of::Direct => self.counters.values().map(|told| told.own).collect(),
-            Of::Total => (0..self.shards).map(ShardId).collect(),
-        }
+        let is_needed = |shard: &ShardId| self.counters.values().any(|told| told.needs(self.of, *shard));
+        (0..self.shards).map(ShardId).filter(is_needed).collect()
     }
 
-    /// Begins to ask one process for some shards: of own counts about the counters in them, of totals about all.
+    /// Begins to ask one process for some shards, about the counters that need one of them.
     pub fn inquiry(&self, shards: BTreeSet<ShardId>, wanted: &Wanted) -> Inquiry {
-        let is_asked = |told: &Told| self.of == Of::Total || shards.contains(&told.own);
-        let asked = self.counters.iter().filter(|(_, told)| is_asked(told));
-        let counters = asked.map(|(counter, _)| counter.clone()).collect();
-        Inquiry::new(CountsAsk { of: self.of, shards, counters, wanted: wanted.clone(), from: None })
+        let is_asked = |told: &Told| shards.iter().any(|&shard| told.needs(self.of, shard));
+        let (mut counters, mut masks) = (Vec::new(), Vec::new());
+        for (counter, told) in self.counters.iter().filter(|(_, told)| is_asked(told)) {
+            counters.push(counter.clone());
+            masks.extend((self.of == Of::Total).then_some(told.sources));
+        }
+        Inquiry::new(CountsAsk { of: self.of, shards, counters, wanted: wanted.clone(), from: None, masks })
     }
 
     /// Takes in all that one process has told. Errors: it is not all, a shard was told before, or the process takes counters for those of
@@ -309,17 +325,14 @@ impl Gathering {
         if let Some(namespace) = &self.expired {
             return Err(GatherError::Expired(namespace.clone()));
         }
-        let all: BTreeSet<ShardId> = (0..self.shards).map(ShardId).collect();
         let mut counters = BTreeMap::new();
-        for (counter, Told { own, by, counts }) in &self.counters {
-            let missing = match self.of {
-                Of::Direct => Some(own).filter(|own| !by.contains(own)),
-                Of::Total => all.difference(by).next(),
-            };
-            let direct = match (missing, counts.reading) {
+        for (counter, told) in &self.counters {
+            let Told { own, by, counts, .. } = told;
+            let mut needed = (0..self.shards).map(ShardId).filter(|&shard| told.needs(self.of, shard));
+            let direct = match (needed.find(|shard| !by.contains(shard)), counts.reading) {
                 (None, Some(direct)) => direct,
                 (missing, _) => {
-                    let (counter, shard) = (counter.clone(), *missing.unwrap_or(own));
+                    let (counter, shard) = (counter.clone(), missing.unwrap_or(*own));
                     return Err(GatherError::Missing { counter, shard });
                 }
             };

@@ -5,10 +5,11 @@ use super::{Of, Wanted};
 use crate::ids::{CounterName, Half};
 use crate::ledger::Ledger;
 use crate::series::{Granularity, Horizon};
-use crate::shards::ShardId;
+use crate::shards::{ShardId, ShardMask};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Asks what some shards add to counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +22,8 @@ pub struct CountsAsk {
     pub wanted: Wanted,
     /// Of the first counter its shares were told already, and its buckets before this one.
     pub from: Option<Cut>,
+    /// Of totals, of each counter the shards whose shares are told: who asks takes others for none, also where somebody knows better.
+    pub masks: Vec<ShardMask>,
 }
 
 /// Where the buckets of a counter go on: first those counted up, then those counted down.
@@ -61,22 +64,23 @@ impl Inquiry {
 
     /// What is asked next; `None`: all is told.
     pub fn ask(&self) -> Option<CountsAsk> {
-        let counters = self.next_counters();
-        let CountsAsk { of, shards, wanted, .. } = &self.all;
-        let (shards, wanted) = (shards.clone(), wanted.clone());
-        let ask = CountsAsk { of: *of, shards, counters: counters.to_vec(), wanted, from: self.cut };
-        (!counters.is_empty()).then_some(ask)
+        let next = self.next();
+        let CountsAsk { of, shards, counters, wanted, masks, .. } = &self.all;
+        let (shards, wanted, masks) = (shards.clone(), wanted.clone(), masks.get(next.clone()).unwrap_or_default());
+        let (counters, masks) = (counters[next.clone()].to_vec(), masks.to_vec());
+        (!next.is_empty()).then_some(CountsAsk { of: *of, shards, counters, wanted, from: self.cut, masks })
     }
 
-    fn next_counters(&self) -> &[CounterName] {
-        let rest = &self.all.counters[self.counts.len() - usize::from(self.cut.is_some())..];
-        &rest[..rest.len().min(SHARD_ASK_COUNTERS_MAX)]
+    /// The places of the counters that are asked for next.
+    fn next(&self) -> Range<usize> {
+        let from = self.counts.len() - usize::from(self.cut.is_some());
+        from..self.all.counters.len().min(from + SHARD_ASK_COUNTERS_MAX)
     }
 
     /// Takes the answer to that question. Errors: it is none, as it has none or too many counters, or does not go on where the one before
     /// ended.
     pub fn take(&mut self, answer: CountsAnswer) -> Result<(), GatherError> {
-        let (asked, counters) = (self.next_counters().len(), answer.counts.len());
+        let (asked, counters) = (self.next().len(), answer.counts.len());
         if counters > asked || counters == 0 {
             return Err(GatherError::Length { asked, counters });
         }

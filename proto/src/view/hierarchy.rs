@@ -33,7 +33,7 @@ use crate::graph::{Batch, EdgeChange, Flow, Scratch, Vertex};
 use crate::ids::{Bucket, CellId, CounterName, Half};
 use crate::ledger::{Changes, Ledger};
 use crate::series::{BucketId, Horizon, Row};
-use crate::shards::{Ranges, ShardId};
+use crate::shards::{Ranges, ShardId, ShardMask};
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
 use follow::Following;
@@ -69,6 +69,8 @@ pub struct Hierarchy {
     vertex_of: Vec<Vec<u32>>,
     /// By vertex.
     nodes: Vec<Node>,
+    /// By vertex, where there are several ranges: in which there is an ancestor of it, or was one since the start, wherever that is held.
+    sources: Vec<ShardMask>,
     ranges: Ranges,
     /// Of counters that have or had ancestors.
     shares: Shares,
@@ -128,6 +130,15 @@ impl Hierarchy {
         node.into_iter().flat_map(|node| self.shares.of(node.heir))
     }
 
+    /// The ranges of whose counters something may flow to this one, wherever they are held.
+    pub fn sources(&self, counter: &CounterName, ledger: &Ledger) -> ShardMask {
+        if self.ranges.is_whole() {
+            return ShardMask::EVERY;
+        }
+        let vertex = ledger.graph().vertex(counter);
+        vertex.and_then(|vertex| self.sources.get(vertex.0 as usize)).copied().unwrap_or_default()
+    }
+
     /// What the counters of a range add to totals, and what that takes.
     pub fn held(&self, shard: ShardId) -> SharesHeld {
         self.shares.held(shard)
@@ -162,6 +173,7 @@ impl Hierarchy {
     pub fn heap_bytes(&self) -> usize {
         self.vertex_of.iter().map(|of_shard| 4 * of_shard.capacity()).sum::<usize>()
             + size_of::<Node>() * self.nodes.capacity()
+            + size_of::<ShardMask>() * self.sources.capacity()
             + self.shares.heap_bytes()
             + self.flow.moving_bytes()
     }
@@ -277,6 +289,9 @@ impl Hierarchy {
             let namespace = self.horizons.number(name.namespace());
             let shard = self.ranges.find(&name).0;
             self.nodes.push(Node { slots: [NONE; 2], heir: NONE, namespace, shard });
+            if !self.ranges.is_whole() {
+                self.sources.push(ShardMask::NONE);
+            }
             self.map(Vertex(vertex), &name, ledger, view);
         }
     }
@@ -382,6 +397,9 @@ impl Hierarchy {
     /// Adds direct counts to totals as a batch says, or takes them off. How many buckets that were.
     fn move_pairs(&mut self, batch: &Batch, view: &impl DirectCounts) -> usize {
         let mut moved = 0;
+        if matches!(batch.change, EdgeChange::Insert(_)) && !bites(Bug::SourceUnnoted) {
+            batch.pairs.iter().for_each(|pair| self.note_source(pair.from.0, pair.to.0, ShardMask::NONE));
+        }
         for pairs in batch.pairs.chunk_by(|a, b| a.from == b.from) {
             let sums = self.gather(pairs[0].from, view);
             moved += sums.len() * pairs.len();
@@ -400,6 +418,14 @@ impl Hierarchy {
             }
         }
         moved
+    }
+
+    /// A counter flows to another one, and what flows to it from these ranges.
+    fn note_source(&mut self, from: u32, to: u32, above: ShardMask) {
+        let shard = ShardId(self.nodes[from as usize].shard);
+        if let Some(sources) = self.sources.get_mut(to as usize) {
+            *sources = sources.with(above).with(ShardMask::of(shard));
+        }
     }
 
     fn sweep_again(&mut self) {
@@ -438,6 +464,17 @@ impl Hierarchy {
             }
         }
         self.shares.check_held();
+        assert_eq!(
+            self.sources.len(),
+            if self.ranges.is_whole() { 0 } else { self.nodes.len() },
+            "sources of counters"
+        );
+        for (node, sources) in self.nodes.iter().zip(&self.sources) {
+            assert!(
+                self.shares.of(node.heir).all(|(shard, _)| sources.has(shard)),
+                "a share of a range that is a source"
+            );
+        }
         for (shard, of_shard) in (0..).zip(&self.vertex_of) {
             let is_held = |(slot, &vertex): (u32, &u32)| {
                 let node = self.nodes.get(vertex as usize);

@@ -6,7 +6,7 @@ use crate::ids::{CounterName, Half};
 use crate::ledger::{Changes, Ledger};
 use crate::msg::Reading;
 use crate::series::{Horizon, Row, Totals};
-use crate::shards::ShardId;
+use crate::shards::{ShardId, ShardMask};
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
 
@@ -79,6 +79,11 @@ impl View {
     /// What flows to a counter from the counters of each range: what its total is made of beside its own count.
     pub fn shares(&self, counter: &CounterName, ledger: &Ledger) -> impl Iterator<Item = (ShardId, &Sums)> + '_ {
         self.hierarchy.inherited(counter, ledger)
+    }
+
+    /// The ranges of whose counters something may flow to a counter, wherever they are held.
+    pub fn sources(&self, counter: &CounterName, ledger: &Ledger) -> ShardMask {
+        self.hierarchy.sources(counter, ledger)
     }
 
     /// Which buckets of totals a namespace keeps: those that all namespaces keep from which edges lead to it.

@@ -7,7 +7,7 @@ use super::edges::{COUNTERS_MAX, Edges, Set};
 use super::series::{MINUTE_S, Minutes};
 use std::collections::BTreeMap;
 use tidemark_proto::series::{BucketId, Horizon, UnixTime};
-use tidemark_proto::shards::ShardId;
+use tidemark_proto::shards::{ShardId, ShardMask};
 use tidemark_proto::view::hierarchy::HierarchyProgress;
 
 const NAME: &str = "totals";
@@ -107,6 +107,16 @@ pub fn share_shown(
             "to counter {counter} of view {dc} flows {shown:?} from shard {shard}, {progress:?}; a recount gives {recount:?}"
         )
     });
+}
+
+/// Who reads a total asks of those shards alone from which a view says that something may flow to it.
+pub fn sources_known(findings: &mut Findings, dc: usize, counter: usize, known: ShardMask, sources: &[ShardId]) {
+    for shard in sources.iter().filter(|shard| !known.has(**shard)) {
+        findings.found(
+            NAME,
+            format!("to counter {counter} flows something of shard {}, of which view {dc} does not know", shard.0),
+        );
+    }
 }
 
 /// At the end: all changes are carried out, and what flows was logged.

@@ -12,6 +12,7 @@ use tidemark_proto::ids::{CounterName, Half, LogIndex};
 use tidemark_proto::ledger::EdgesError;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::series::{Horizon, UnixTime};
+use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::Span;
 use tidemark_proto::view::View;
 
@@ -167,6 +168,8 @@ impl World {
         let (Some(core), name) = (self.aggregators[dc].core(), &self.names[counter]) else { return };
         let (view, ledger, progress) = (core.view(), &self.aggregators[dc].ledger, core.view().graph_progress());
         let horizon = view.total_horizon(NAMESPACE).filter(|_| !progress.recounts);
+        let of: Vec<ShardId> = members(sources).map(|source| view.shard_of(&self.names[source])).collect();
+        totals::sources_known(findings, dc, counter, view.sources(name, ledger), &of);
         for (shard, _) in view.shards() {
             let mut shown = Sums::default();
             for (_, share) in view.shares(name, ledger).filter(|(of, _)| *of == shard) {

@@ -4,6 +4,7 @@ use super::*;
 use crate::msg::Reading;
 use crate::query::Wanted;
 use crate::series::{BucketId, Granularity, Totals};
+use crate::shards::ShardMask;
 use crate::wire::{WIRE_VERSION, decode, encode};
 use proptest::prelude::*;
 
@@ -41,8 +42,9 @@ fn counts() -> impl Strategy<Value = Counts> {
 }
 
 fn ask(counters: usize, shard: u16) -> ShardAsk {
-    let (of, shards, counters) = (Of::Total, BTreeSet::from([ShardId(shard)]), vec![name(); counters]);
-    ShardAsk::Counts(CountsAsk { of, shards, counters, wanted: Wanted::everything(), from: None })
+    let (of, shards, masks) = (Of::Total, BTreeSet::from([ShardId(shard)]), vec![ShardMask::EVERY; counters]);
+    let (counters, wanted) = (vec![name(); counters], Wanted::everything());
+    ShardAsk::Counts(CountsAsk { of, shards, counters, wanted, from: None, masks })
 }
 
 proptest! {

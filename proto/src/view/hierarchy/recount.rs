@@ -11,7 +11,7 @@ use super::sums::HALVES;
 use super::{DirectCounts, Hierarchy, NONE, Node, Sums, gather, heir};
 use crate::graph::{Flow, Progress, Vertex};
 use crate::ledger::{Graph, Ledger};
-use crate::shards::ShardId;
+use crate::shards::{ShardId, ShardMask};
 use crate::warm::AHEAD;
 
 /// The edges as arrays.
@@ -148,6 +148,8 @@ impl Hierarchy {
                 self.hand_on(vertex, &edges, &mut handed, &mut walk, view);
                 for at in edges.starts[vertex as usize]..edges.starts[vertex as usize + 1] {
                     let child = edges.ends[at as usize];
+                    let above = self.sources.get(vertex as usize).copied().unwrap_or_default();
+                    self.note_source(vertex, child, above);
                     edges.open[child as usize] -= 1;
                     if edges.open[child as usize] == 0 {
                         ready.push(child);
@@ -168,6 +170,7 @@ impl Hierarchy {
             Node { slots: [NONE; 2], heir: NONE, namespace, shard: shard_of(vertex) }
         };
         self.nodes = (0..graph.vertices()).map(node).collect();
+        self.sources = vec![ShardMask::NONE; if self.ranges.is_whole() { 0 } else { self.nodes.len() }];
         let (resets, nodes) = (ledger.resets(), &mut self.nodes);
         let mut of_shard = |shard: ShardId| {
             let table = view.table(shard);
