@@ -150,7 +150,7 @@ fn task(cluster: &Cluster, subscribers: usize, query: String, messages: usize) -
 }
 
 fn aggregator_cost(cluster: &Cluster) -> Result<Cost, BenchError> {
-    cost::of_tree(cluster.aggregator_id()).ok_or_else(|| BenchError::Setup("this system has no /proc".to_owned()))
+    cost::of_tree(cluster.aggregator_id()).ok_or_else(super::no_proc)
 }
 
 // ---- the other process ----

@@ -112,9 +112,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 
 /// Cores of the demo and its load while something goes on.
 fn cores(demo: &mut Process, during: impl FnOnce() -> Result<(), BenchError>) -> Result<f64, BenchError> {
-    let cost_of = |demo: &Process| {
-        cost::of_tree(demo.id()).ok_or_else(|| BenchError::Setup("this system has no /proc".to_owned()))
-    };
+    let cost_of = |demo: &Process| cost::of_tree(demo.id()).ok_or_else(super::no_proc);
     let (before, begun) = (cost_of(demo)?, Instant::now());
     during()?;
     demo.check()?;

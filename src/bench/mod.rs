@@ -26,6 +26,7 @@ mod replicas;
 pub mod report;
 mod rows;
 mod series;
+mod slot_moves;
 mod slots;
 mod split;
 pub mod task;
@@ -127,6 +128,11 @@ pub const BENCHES: &[Bench] = &[
         run: split::run,
     },
     Bench {
+        name: "slot-moves",
+        about: "a slot of 1,000,000 counters moves from one aggregator to another, while all are counted and read",
+        run: slot_moves::run,
+    },
+    Bench {
         name: "recovery-series",
         about: "the same counters without levels: kill -9 under load, start to first answer, and what takes how long",
         run: series::recovery,
@@ -153,6 +159,10 @@ pub const BENCHES: &[Bench] = &[
     },
     Bench { name: "sim", about: "events of the simulator per second", run: whole::sim },
 ];
+
+fn no_proc() -> BenchError {
+    BenchError::Setup("this system has no /proc".to_owned())
+}
 
 /// How a bench is run.
 #[derive(Clone, Debug)]

@@ -265,8 +265,7 @@ impl<'a> Series<'a> {
         self.counted += report.acknowledged;
         self.catch_up()?;
         let after = self.cluster.cpu_s();
-        let ((nodes, aggregator), (nodes_then, aggregator_then)) =
-            before.zip(after).ok_or_else(|| BenchError::Setup("this system has no /proc".to_owned()))?;
+        let ((nodes, aggregator), (nodes_then, aggregator_then)) = before.zip(after).ok_or_else(super::no_proc)?;
         let per_increment = |seconds: f64| seconds * 1_000_000.0 / report.acknowledged.max(1) as f64;
         let per_thousand = edge_changes as f64 * INCREMENTS_PER_EDGE_CHANGE / report.acknowledged.max(1) as f64;
         Ok(Spent {
@@ -274,6 +273,28 @@ impl<'a> Series<'a> {
             aggregator_us: per_increment(aggregator_then - aggregator),
             edge_changes: per_thousand,
         })
+    }
+
+    /// Increments at a rate while something is done, until the view shows all.
+    ///
+    /// # Errors
+    /// Some were not counted, or what was done failed.
+    pub fn meanwhile<R>(
+        &mut self,
+        per_s: f64,
+        seconds: f64,
+        work: impl FnOnce(&Remote) -> Result<R, BenchError>,
+    ) -> Result<R, BenchError> {
+        let task = self.task(Pace::Rate { per_s }, seconds);
+        let mut child = TaskChild::start("meanwhile", &Task::Load(task), self.cluster.folder())?;
+        child.wait_ready()?;
+        child.go()?;
+        let done = work(&self.cluster.remote()?)?;
+        let report = child.wait_loaded(CAUGHT_UP)?;
+        node::check(&report)?;
+        self.counted += report.acknowledged;
+        self.catch_up()?;
+        Ok(done)
     }
 
     /// How long the view takes to show all that was counted.

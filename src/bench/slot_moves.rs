@@ -1,0 +1,119 @@
+//! What it takes to move a slot of a million counters from one aggregator to another while all of it is counted and read, beside the same
+//! load without a move.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::child::{PATIENCE, TaskChild};
+use super::cluster::Remote;
+use super::line::{Asked, Sample};
+use super::reads::{self, ReadKind, ReadReport, ReadTask};
+use super::series::Series;
+use super::slots::cuts;
+use super::task::{Said, Task};
+use super::{BenchError, Plan};
+use crate::http::slots::{SlotBody, SlotsBody};
+
+/// Each is held by two of the four aggregators.
+const SLOTS: usize = 4;
+const FURTHER: usize = 3;
+/// One that the one aggregator does not hold that is read at, before it is moved and after.
+const MOVED: u16 = 1;
+const COUNTERS: usize = 4_000_000;
+const SECONDS: f64 = 60.0;
+const PER_S: f64 = 10_000.0;
+const READS_PER_S: f64 = 2_000.0;
+const POLL: Duration = Duration::from_millis(20);
+const MOVED_WITHIN: Duration = Duration::from_secs(300);
+
+/// `slot-moves`.
+pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
+    let counters = plan.size_or(COUNTERS);
+    let mut series = Series::start_split(plan, counters, cuts(SLOTS), FURTHER)?;
+    series.found()?;
+    series.catch_up()?;
+    series.cluster.rest()?;
+    let (_, at_rest) = phase(&mut series, plan, counters, |_, _| Ok(()))?;
+    let (took, moving) = phase(&mut series, plan, counters, |remote, until| {
+        let mut took = Vec::new();
+        while took.is_empty() || Instant::now() < until {
+            took.push(carry_out(remote)?);
+        }
+        Ok(took)
+    })?;
+    let what = format!("slot of {} counters moved", counters / SLOTS);
+    let mut samples: Vec<Sample> =
+        took.iter().map(|took| Asked::cost(what.clone(), "s").is(took.as_secs_f64())).collect();
+    samples.push(Asked::rate("such moves", "").is(took.len() as f64));
+    for (when, phase) in [("without a move", at_rest), ("meanwhile", moving)] {
+        samples.push(Asked::cost(format!("cores of nodes and aggregators {when}"), "").is(phase.cores));
+        samples.push(Asked::rate(format!("gets of an open loop {when}"), "/s").is(phase.reads.values_per_s));
+        samples.push(Asked::cost(format!("get {when}, p99"), "ms").is(phase.reads.answer.p99_ms));
+        samples.push(Asked::cost(format!("get {when}, p50"), "ms").is(phase.reads.answer.p50_ms));
+    }
+    samples.extend(series.sums()?);
+    Ok(samples)
+}
+
+/// What a load and reads cost, and how long reads took.
+struct Phase {
+    cores: f64,
+    reads: ReadReport,
+}
+
+/// Counts and reads for a while, and does something meanwhile.
+fn phase<R>(
+    series: &mut Series<'_>,
+    plan: &Plan,
+    counters: usize,
+    work: impl FnOnce(&Remote, Instant) -> Result<R, BenchError>,
+) -> Result<(R, Phase), BenchError> {
+    let seconds = plan.seconds_or(SECONDS);
+    let kind = ReadKind::Rate { per_s: READS_PER_S };
+    let task = ReadTask { place: series.cluster.place(), keys: counters, kind, seconds, seed: plan.run.into() };
+    let mut readers = TaskChild::start("readers", &Task::Read(task), series.cluster.folder())?;
+    readers.wait_ready()?;
+    let (before, begun) = (series.cluster.cpu_s(), Instant::now());
+    let done = series.meanwhile(plan.rate_or(PER_S), seconds, |remote| {
+        readers.go()?;
+        readers.wait_for(PATIENCE, |said| matches!(said, Said::Measuring).then_some(()))?;
+        work(remote, Instant::now() + Duration::from_secs_f64(seconds))
+    })?;
+    let reads = reads::all_answered(&mut readers, &mut series.cluster, PATIENCE)?;
+    let (before, after) = before.zip(series.cluster.cpu_s()).ok_or_else(super::no_proc)?;
+    let spent = after.0 + after.1 - before.0 - before.1;
+    Ok((done, Phase { cores: spent / begun.elapsed().as_secs_f64(), reads }))
+}
+
+/// Moves the slot to one that does not hold it, and waits until that one does.
+fn carry_out(remote: &Remote) -> Result<Duration, BenchError> {
+    let (slot, all) = slot(remote)?;
+    let to = all.iter().find(|name| !slot.held_by.contains(name) && **name != all[0]);
+    let (Some(from), Some(to)) = (slot.held_by.first(), to) else {
+        return Err(failed(format!("slot {MOVED} is held by {:?}, of {all:?}", slot.held_by)));
+    };
+    let begun = Instant::now();
+    remote.json("POST", "/v1/slots/move", &json!({ "slot": MOVED, "from": from, "to": to }).to_string())?;
+    while !self::slot(remote)?.0.held_by.contains(to) {
+        if begun.elapsed() > MOVED_WITHIN {
+            return Err(failed(format!("slot {MOVED} was not moved from {from} to {to} in {MOVED_WITHIN:?}")));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(begun.elapsed())
+}
+
+/// The slot that is moved, and the names of all aggregators, the one first that is read at.
+fn slot(remote: &Remote) -> Result<(SlotBody, Vec<String>), BenchError> {
+    let listed = remote.json("GET", "/v1/slots", "")?;
+    let listed: SlotsBody = serde_json::from_value(listed).map_err(|error| failed(error.to_string()))?;
+    let all: BTreeSet<String> = listed.slots.iter().flat_map(|slot| slot.held_by.iter().cloned()).collect();
+    let slot = listed.slots.into_iter().find(|slot| slot.slot == MOVED);
+    Ok((slot.ok_or_else(|| failed(format!("there is no slot {MOVED}")))?, all.into_iter().collect()))
+}
+
+fn failed(reason: String) -> BenchError {
+    BenchError::Failed { who: "the move".to_owned(), reason }
+}
