@@ -13,7 +13,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, WeakAggregator};
-use tidemark_proto::aggregator::AggregatorCore;
+use tidemark_proto::aggregator::{AggregatorCore, Missing};
 use tidemark_proto::asking::About;
 use tidemark_proto::ids::{AggregatorId, CounterName};
 use tidemark_proto::ledger::Ledger;
@@ -318,11 +318,12 @@ impl Series {
     pub async fn slots(&self) -> SlotsBody {
         let name = |&peer: &AggregatorId| self.aggregator.cluster().aggregator_name(peer);
         loop {
-            let body = self.aggregator.with_core(|core| {
+            let body = self.look_around(|core, ledger| {
                 let (mut orders, view) = (lock(&self.orders), core.view());
+                let all = (core, ledger);
                 catch_up(&mut orders, view).then(|| SlotsBody {
                     at_unix_ms: wall_now().0,
-                    slots: view.loads().zip(&*orders).map(|(load, order)| self.slot_body(core, &load, order)).collect(),
+                    slots: view.loads().zip(&*orders).map(|(load, order)| self.slot_body(all, &load, order)).collect(),
                     cut_elsewhere: core.cut_elsewhere().iter().map(name).collect(),
                 })
             });
@@ -367,20 +368,26 @@ impl Series {
         }
     }
 
-    fn move_body(&self, Joining { seat, leaves, .. }: Joining) -> MoveBody {
+    /// Looks at the view and the ledger beside it, at one instant.
+    fn look_around<R>(&self, look: impl FnOnce(&AggregatorCore, &Ledger) -> R) -> R {
+        self.aggregator.with_ledger(|ledger| self.aggregator.with_core(|core| look(core, ledger)))
+    }
+
+    fn move_body(&self, Joining { seat, leaves, .. }: Joining, missing: Option<Missing>) -> MoveBody {
         let name = |seat| self.aggregator.cluster().aggregator_name(AggregatorId { dc: self.aggregator.dc(), seat });
-        MoveBody { from: name(leaves), to: name(seat) }
+        MoveBody { from: name(leaves), to: name(seat), waits_for: missing.as_ref().map(missing_text) }
     }
 
     /// Who holds a slot.
     pub fn slot(&self, shard: ShardId) -> Option<SlotBody> {
-        self.aggregator.with_core(|core| {
+        self.look_around(|core, ledger| {
             let range = core.view().ranges().iter().nth(shard.0.into())?;
-            Some(self.held_body(core, &range))
+            Some(self.held_body((core, ledger), &range))
         })
     }
 
-    fn held_body(&self, core: &AggregatorCore, range: &Range<'_>) -> SlotBody {
+    fn held_body(&self, (core, ledger): (&AggregatorCore, &Ledger), range: &Range<'_>) -> SlotBody {
+        let missing = core.waits_for(range.shard, ledger);
         let (dc, seats) = (self.aggregator.dc(), core.seats());
         let name = |holder| self.aggregator.cluster().aggregator_name(holder);
         SlotBody {
@@ -388,7 +395,7 @@ impl Series {
             from: range.from.map(counter_text),
             before: range.before.map(counter_text),
             held_by: seats.holders(range.shard, dc).map(name).collect(),
-            moves: seats.joining(range.shard, dc).map(|joining| self.move_body(joining)),
+            moves: seats.joining(range.shard, dc).map(|joining| self.move_body(joining, missing)),
             counters: None,
             weight: None,
             totals: None,
@@ -396,15 +403,15 @@ impl Series {
         }
     }
 
-    fn slot_body(&self, core: &AggregatorCore, load: &Load<'_>, order: &KeyOrder) -> SlotBody {
+    fn slot_body(&self, all: (&AggregatorCore, &Ledger), load: &Load<'_>, order: &KeyOrder) -> SlotBody {
         let Load { range, weight, shares } = load;
-        let here = |value: u64| core.holds(range.shard).then_some(value);
+        let here = |value: u64| all.0.holds(range.shard).then_some(value);
         SlotBody {
             counters: here(order.len() as u64),
             weight: here(*weight),
             totals: here(shares.totals),
             totals_bytes: here(shares.bytes()),
-            ..self.held_body(core, range)
+            ..self.held_body(all, range)
         }
     }
 
@@ -553,6 +560,20 @@ impl From<GatheringError> for Failure {
 impl From<PolicyTextError> for Failure {
     fn from(error: PolicyTextError) -> Failure {
         Failure::Invalid { code: "series", message: error.to_string() }
+    }
+}
+
+fn missing_text(missing: &Missing) -> String {
+    match missing {
+        Missing::Groups(groups) => {
+            let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+            format!("what groups of its data centre have counted: {}", groups.join(", "))
+        }
+        Missing::Holders => "an aggregator that holds it: none is connected".to_owned(),
+        Missing::Told => "what those have that hold it".to_owned(),
+        Missing::Totals => "its counters to be added to totals".to_owned(),
+        Missing::Disk => "its disk".to_owned(),
+        Missing::Ledger => "the ledger".to_owned(),
     }
 }
 

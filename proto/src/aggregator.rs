@@ -21,6 +21,7 @@ pub use audit::CellAudit;
 pub use checkpoint::{RowError, Rows, buckets_at_rest};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
 pub use image::{ImageReader, ViewImage, cursors_in, is_of_cells, is_of_image};
+pub use moves::Missing;
 pub use recovery::Recovery;
 
 use crate::alloc::PolicyConfig;

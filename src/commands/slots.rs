@@ -64,7 +64,10 @@ fn line(body: &SlotBody) -> String {
         (None, Some(before)) => format!("before {before}"),
         (Some(from), Some(before)) => format!("from {from}, before {before}"),
     };
-    let moves = moves.as_ref().map_or(String::new(), |MoveBody { from, to }| format!(", moves from {from} to {to}"));
+    let moves = moves.as_ref().map_or(String::new(), |MoveBody { from, to, waits_for }| {
+        let waits_for = waits_for.as_ref().map_or(String::new(), |waits_for| format!(", which waits for {waits_for}"));
+        format!(", moves from {from} to {to}{waits_for}")
+    });
     let counters = counters.map_or(String::new(), |counters| format!(", {counters} counters"));
     format!("slot {slot}: {range}; held by {}{moves}{counters}", held_by.join(" and "))
 }
@@ -80,13 +83,16 @@ mod tests {
             from: Some("qa/m".to_owned()),
             before: None,
             held_by: vec!["x".to_owned(), "x/third".to_owned()],
-            moves: Some(MoveBody { from: "x".to_owned(), to: "x/second".to_owned() }),
+            moves: Some(MoveBody { from: "x".to_owned(), to: "x/second".to_owned(), waits_for: None }),
             counters: Some(7),
             weight: None,
             totals: None,
             totals_bytes: None,
         };
         assert_eq!(line(&body), "slot 2: from qa/m; held by x and x/third, moves from x to x/second, 7 counters");
+        let moves = body.moves.clone().map(|moves| MoveBody { waits_for: Some("the ledger".to_owned()), ..moves });
+        let waiting = SlotBody { moves, counters: None, ..body.clone() };
+        assert!(line(&waiting).ends_with("moves from x to x/second, which waits for the ledger"), "{}", line(&waiting));
         let all = SlotBody { slot: 0, from: None, moves: None, counters: None, ..body };
         assert_eq!(line(&all), "slot 0: all counters; held by x and x/third");
         let cut_elsewhere = vec!["y".to_owned()];

@@ -51,10 +51,12 @@ pub struct SlotBody {
 
 /// From which aggregator of the data centre to which other one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct MoveBody {
     pub from: String,
     pub to: String,
+    /// What it waits for, for people. Only the aggregator that it moves to knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
 }
 
 /// `POST /v1/slots/move`: a slot is to be held by one aggregator in the place of another.

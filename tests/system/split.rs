@@ -486,6 +486,11 @@ async fn a_move_outlives_kills_and_one_that_cannot_end_is_taken_back() {
     usa.kill(1);
     usa.restart(&cluster, 1).await;
     assert!(files_of(&cluster, 1).contains(&2));
+    until("it says what is missing", async || {
+        let (_, listed) = http::get(usa.http[1], "/v1/slots").await?;
+        (listed["slots"][2]["moves"]["waits_for"] == "an aggregator that holds it: none is connected").then_some(())
+    })
+    .await;
     let (done, said) = operate(&cluster, usa.http[1], &["slots", "stay", "2"]);
     assert!(done && said.contains("held by usa-0/third and usa-0/fourth") && !said.contains("moves"), "{said}");
     until_true("the file is deleted", || !files_of(&cluster, 1).contains(&2)).await;

@@ -44,6 +44,23 @@ enum Arrival {
     Complete,
 }
 
+/// What a range waits for that is to be held by this view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// What these groups of its data centre have counted.
+    Groups(Vec<GroupId>),
+    /// None of those who hold it is connected.
+    Holders,
+    /// What those have of it that are connected.
+    Told,
+    /// Its counters are yet to be added to totals.
+    Totals,
+    /// All of it is here, and not on disk yet.
+    Disk,
+    /// The ledger is yet to say that it is held here.
+    Ledger,
+}
+
 /// Ranges that groups tell beside the feeds, which lack them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filling {
@@ -249,7 +266,7 @@ impl AggregatorCore {
         self.leave_out_fenced(ledger);
         for (shard, arrival) in self.moves.arriving.clone() {
             let next = match arrival {
-                Arrival::Told if self.has_all_of(shard, ledger) => {
+                Arrival::Told if self.missing(shard, ledger).is_none() => {
                     Arrival::Written(self.shards[usize::from(shard.0)].checkpoint.flush(now))
                 }
                 Arrival::Written(flush) if self.shards[usize::from(shard.0)].checkpoint.has_flushed(flush) => {
@@ -272,13 +289,38 @@ impl AggregatorCore {
         }
     }
 
-    /// Whether this view has all of a range that those have who hold it.
-    fn has_all_of(&self, shard: ShardId, ledger: &Ledger) -> bool {
+    /// What of a range is missing that those have who hold it.
+    fn missing(&self, shard: ShardId, ledger: &Ledger) -> Option<Missing> {
         let here = ledger.groups().iter().filter(|(group, of)| group.dc == self.config.own.dc && !of.fenced);
-        let mut groups = here.map(|(group, _)| group);
-        let is_fed = groups.all(|group| self.feeds.get(group).is_some_and(Feed::has_some));
+        let is_told =
+            |group: &GroupId| self.feeds.get(group).is_some_and(Feed::has_some) && !self.is_filled(*group, shard);
+        let groups: Vec<GroupId> = here.map(|(&group, _)| group).filter(|group| !is_told(group)).collect();
         let gossip = &self.shards[usize::from(shard.0)].gossip;
-        is_fed && !self.moves.fills(shard) && gossip.has_what_holders_have() && self.view.has_taken_in_all(shard)
+        let holders = self.config.seats.holders(shard, self.config.own.dc);
+        if !groups.is_empty() || self.moves.fills(shard) {
+            Some(Missing::Groups(groups))
+        } else if !holders.filter(|holder| *holder != self.config.own).any(|holder| gossip.has_peer(holder)) {
+            Some(Missing::Holders)
+        } else if !gossip.has_what_holders_have() {
+            Some(Missing::Told)
+        } else {
+            (!self.view.has_taken_in_all(shard)).then_some(Missing::Totals)
+        }
+    }
+
+    /// Whether a group tells a range beside its feed still.
+    fn is_filled(&self, group: GroupId, shard: ShardId) -> bool {
+        let filling = self.moves.filling.as_ref().filter(|filling| filling.shards.contains(&shard));
+        filling.is_some_and(|filling| filling.feeds.contains_key(&group))
+    }
+
+    /// What a range waits for that is being told to this view, to be held here.
+    pub fn waits_for(&self, shard: ShardId, ledger: &Ledger) -> Option<Missing> {
+        match self.moves.arriving.get(&shard)? {
+            Arrival::Told => Some(self.missing(shard, ledger).unwrap_or(Missing::Disk)),
+            Arrival::Written(_) => Some(Missing::Disk),
+            Arrival::Complete => Some(Missing::Ledger),
+        }
     }
 
     // ---- feeds ----
