@@ -81,6 +81,8 @@ pub struct AggregatorConfig {
     pub checkpoint_interval: Span,
     /// Bytes of one part of a checkpoint, about.
     pub checkpoint_part_bytes: usize,
+    /// Rows of a part that are encoded at a time: nobody reads the view meanwhile, and a part may have tens of thousands of them.
+    pub checkpoint_rows_at_once: usize,
     /// Edges, pairs and buckets that one step of totals behind the graph looks at, about: some half a millisecond, for which reads wait.
     pub graph_step: usize,
     /// The time between two of these.
@@ -109,6 +111,7 @@ impl AggregatorConfig {
             notify_interval: Span::from_millis(100),
             checkpoint_interval: Span::from_secs(1),
             checkpoint_part_bytes: 1 << 20,
+            checkpoint_rows_at_once: 1_024,
             graph_step: 1 << 13,
             graph_interval: Span::from_millis(1),
         }

@@ -40,6 +40,8 @@ pub(super) const BUCKETS: u8 = 8;
 pub(super) const TIME: u8 = 9;
 /// Where the view is cut, of one that is.
 pub(super) const CUTS: u8 = 10;
+/// How soon rows of a part are gone on with.
+const ROWS_AGAIN: Span = Span::from_millis(5);
 /// Of a shard in which nothing was raised cursors are written so many times more rarely.
 const CURSORS_ALONE: u64 = 10;
 
@@ -91,16 +93,17 @@ struct Flushes {
 /// What is left to be given out of a checkpoint.
 #[derive(Clone, Debug)]
 struct Making {
-    /// Rows without which others mean nothing.
-    head: Rows,
     names: Range<u32>,
     blocks: Numbers,
     buckets: Numbers,
     /// Rows that say how far all of it has come.
     closing: Rows,
+    /// Of the next part, and how many bytes they are.
+    rows: Rows,
+    bytes: usize,
     /// How much there was to give out at its beginning, as [`Making::left`] says.
     whole: u64,
-    /// When the next part is due.
+    /// When the next part is due, or is gone on with.
     part_at: Time,
 }
 
@@ -163,6 +166,12 @@ impl Checkpoint {
     #[cfg(test)]
     pub fn is_being_made(&self) -> bool {
         self.making.is_some()
+    }
+
+    /// Rows of the next part that are encoded.
+    #[cfg(test)]
+    pub fn encoded(&self) -> usize {
+        self.making.as_ref().map_or(0, |making| making.rows.len())
     }
 
     pub fn is_persisted(&self, counter: &CounterName) -> bool {
@@ -272,9 +281,15 @@ impl AggregatorCore {
             if checkpoint.due().is_none_or(|due| due > now) {
                 continue;
             }
-            checkpoint.hurried = None;
-            let making = checkpoint.making.take().unwrap_or_else(|| self.begin_checkpoint(now, at));
-            self.give_part(at, making);
+            let is_hurried = checkpoint.hurried.take().is_some();
+            let mut making = checkpoint.making.take().unwrap_or_else(|| self.begin_checkpoint(now, at));
+            let is_last = self.encode_some(at, &mut making);
+            if is_last || is_hurried || making.bytes >= self.config.checkpoint_part_bytes {
+                self.give_part(at, making, is_last);
+            } else {
+                making.part_at = now + ROWS_AGAIN;
+                self.shards[at].checkpoint.making = Some(making);
+            }
         }
     }
 
@@ -323,22 +338,23 @@ impl AggregatorCore {
     fn begin_checkpoint(&mut self, now: Time, at: usize) -> Making {
         let cursors = self.cursors_in(ShardId(at as u16));
         let (own, cells) = (&mut self.shards[at], self.view.cells(ShardId(at as u16)));
-        let (checkpoint, mut head) = (&mut own.checkpoint, Rows::new());
+        // First rows without which others mean nothing.
+        let (checkpoint, mut rows) = (&mut own.checkpoint, Rows::new());
         (checkpoint.due, checkpoint.begun) = (None, now);
         checkpoint.flushes.begun = checkpoint.flushes.asked;
         let names = checkpoint.cells / NAMES_PER_ROW..cells.len().div_ceil(NAMES_PER_ROW);
         let names = if checkpoint.cells < cells.len() { names } else { 0..0 };
         checkpoint.cells = cells.len();
         if !std::mem::replace(&mut checkpoint.says_cuts, true) {
-            head.extend(cuts_row(&self.config.ranges));
+            rows.extend(cuts_row(&self.config.ranges));
         }
         if checkpoint.valves < cells.valves().len() {
             checkpoint.valves = cells.valves().len();
-            head.push((vec![VALVES], bytes_of(cells.valves())));
+            rows.push((vec![VALVES], bytes_of(cells.valves())));
         }
         if checkpoint.namespaces < cells.table().namespaces().len() {
             checkpoint.namespaces = cells.table().namespaces().len();
-            head.push((vec![NAMESPACES], bytes_of(cells.table().namespaces())));
+            rows.push((vec![NAMESPACES], bytes_of(cells.table().namespaces())));
         }
         let closing = vec![
             (vec![CURSORS], bytes_of(&cursors)),
@@ -346,15 +362,30 @@ impl AggregatorCore {
             (vec![STREAM], bytes_of(&own.gossip.stream_state())),
         ];
         let (blocks, buckets) = (checkpoint.blocks.take(), self.view.change(|cells| cells[at].take_dirty_rows()));
-        let mut making = Making { head, names, blocks, buckets, closing, whole: 0, part_at: now };
+        let mut making = Making { names, blocks, buckets, closing, rows, bytes: 0, whole: 0, part_at: now };
         making.whole = making.left();
         making
     }
 
+    /// Encodes some more rows of the next part; true if there are no more in the checkpoint.
+    fn encode_some(&self, at: usize, making: &mut Making) -> bool {
+        let (cells, checkpoint) = (self.view.cells(ShardId(at as u16)), &self.shards[at].checkpoint);
+        for _ in 0..self.config.checkpoint_rows_at_once.max(1) {
+            if making.bytes >= self.config.checkpoint_part_bytes {
+                return false;
+            }
+            let Some(row) = checkpoint.next_row(cells, making) else { return true };
+            making.bytes += row.0.len() + row.1.len();
+            making.rows.push(row);
+        }
+        false
+    }
+
     /// The next part of the checkpoint that is being made of a shard. Limits go with the first one's.
-    fn give_part(&mut self, at: usize, mut making: Making) {
+    fn give_part(&mut self, at: usize, mut making: Making, is_last: bool) {
         let shard = ShardId(at as u16);
-        let mut rows = std::mem::take(&mut making.head);
+        let mut rows = std::mem::take(&mut making.rows);
+        making.bytes = 0;
         // Rows of buckets lack what was dropped by then.
         rows.push((vec![TIME], bytes_of(&self.view.cells(shard).time())));
         let limits = if at == 0 { self.view.limits_mut().take_dirty() } else { Vec::new() };
@@ -364,13 +395,7 @@ impl AggregatorCore {
             checkpoint.persisted.remove(counter);
         }
         checkpoint.out = Some(limits.into_iter().map(|(counter, _)| counter).collect());
-        let (cells, mut size) = (self.view.cells(shard), 0);
-        while size < self.config.checkpoint_part_bytes {
-            let Some(row) = checkpoint.next_row(cells, &mut making) else { break };
-            size += row.0.len() + row.1.len();
-            rows.push(row);
-        }
-        match size < self.config.checkpoint_part_bytes {
+        match is_last {
             true => rows.append(&mut making.closing),
             false => {
                 let given = making.whole - making.left();

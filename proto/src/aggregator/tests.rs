@@ -345,13 +345,19 @@ proptest! {
     fn a_checkpoint_in_parts_while_counting_goes_on_brings_back_all_that_its_cursor_says(
         steps in proptest::collection::vec((0u8..8, 0u32..600, 0u8..4, 1u64..9), 1..120),
         part_bytes in prop_oneof![Just(1usize), 20..3_000usize],
+        rows_at_once in prop_oneof![1usize..30, Just(1_024)],
     ) {
         let mut world = World::new();
         let kept = vec![Kept { granularity: "1h".parse().unwrap(), ttl_s: 365 * 24 * 3_600 }];
         let policy = SeriesPolicy::new(Retention::new(kept).unwrap(), 3_600, 300, OutOfRange::Refused).unwrap();
         let terms = SeriesTerms { revision: 1, policy, since: UnixTime::default() };
         world.apply([LedgerCmd::Series { namespace: "t".into(), terms }]);
-        world.core.config.checkpoint_part_bytes = part_bytes;
+        let of_parts = |config| AggregatorConfig {
+            checkpoint_part_bytes: part_bytes,
+            checkpoint_rows_at_once: rows_at_once,
+            ..config
+        };
+        world.core.config = of_parts(world.core.config.clone());
         world.slow_disk = true;
         let (mut log, mut values): (Vec<Told>, BTreeMap<(u32, u8), u64>) = (Vec::new(), BTreeMap::new());
         for (what, number, lane, delta) in steps {
@@ -367,7 +373,7 @@ proptest! {
                 4 => world.wait(),
                 5..7 => world.persist_part(),
                 _ => {
-                    let config = AggregatorConfig { checkpoint_part_bytes: part_bytes, ..AggregatorConfig::new(DC, 2) };
+                    let config = of_parts(AggregatorConfig::new(DC, 2));
                     world.core = AggregatorCore::recover(config, world.rows.clone()).unwrap();
                     world.out = None;
                     world.say(Input::GroupUp { group: group(0) });
@@ -400,6 +406,26 @@ fn begun_checkpoint(cells: u32) -> (World, Vec<Told>) {
         world.wait();
     }
     (world, log)
+}
+
+#[test]
+fn who_reads_a_view_waits_for_a_few_rows_of_a_checkpoint_and_not_for_a_part() {
+    let mut world = World::new();
+    (world.slow_disk, world.core.config.checkpoint_rows_at_once) = (true, 100);
+    let log: Vec<Told> = vec![(0..1_000).map(|number| (number, 0, 1, 1)).collect()];
+    tell_rest(&mut world, &log);
+    let (mut encoded, mut steps) = (0, 0);
+    while world.out.is_none() {
+        let next = world.core.poll_timeout().expect("it wakes itself");
+        world.now = world.now.max(next);
+        world.say(Input::Tick);
+        let now = world.core.shards[0].checkpoint.encoded();
+        assert!(now <= encoded + 100 + 3, "{encoded}, then {now}");
+        steps += u32::from(now > encoded);
+        encoded = now;
+    }
+    let rows = world.out.as_ref().map_or(0, Vec::len);
+    assert!(rows > 1_000 && steps >= 10, "{rows} rows in {steps} steps");
 }
 
 #[test]
