@@ -565,6 +565,7 @@ impl From<PolicyTextError> for Failure {
 
 fn missing_text(missing: &Missing) -> String {
     match missing {
+        Missing::Groups(groups) if groups.is_empty() => "what groups of its data centre have counted".to_owned(),
         Missing::Groups(groups) => {
             let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
             format!("what groups of its data centre have counted: {}", groups.join(", "))

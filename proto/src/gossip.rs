@@ -303,7 +303,9 @@ impl Gossip {
         for (origin, have) in foreign.into_iter().filter(|(id, _)| *id != self.own) {
             let ring = RelayRing::new(self.config.relay_ring_events, have.version);
             let known = Origin::new(have, Recent::Relay(ring), self.config.relay_ring_events);
-            self.origins.insert(origin, Origin { unsure: Unsure::Yes, ..known });
+            // Of a stream that has ended nobody says more.
+            let unsure = if self.seats.gathers(origin, self.shard) { Unsure::Yes } else { Unsure::No };
+            self.origins.insert(origin, Origin { unsure, ..known });
         }
         self.is_resumed = true;
         // Also those that were first heard of since then.
@@ -408,22 +410,21 @@ impl Gossip {
         of_dc.map(|(_, origin)| origin.progressed).max().filter(|&at| at > Time::default())
     }
 
-    /// Whether the versions of others of a data centre stand for all that is here of it: after a start on a disk that may know more, each
-    /// of them has said how far it is, and is merged so far here, or a while is over.
+    /// Whether the versions of others of a data centre stand for all that is here of it: for a while no repair has come, and after a start on
+    /// a disk that may know more each of them has said how far it is, and is merged so far here, or a while is over.
     fn knows_what_it_has(&self, now: Time, dc: DcId) -> bool {
+        let since = |at: Option<Time>| at.is_none_or(|at| now - at >= SETTLED_AFTER);
         let mut others = self.origins.iter().filter(|(id, _)| id.dc == dc && **id != self.own);
         !self.is_resumed
-            && (self.resumed.is_none_or(|at| now - at >= SETTLED_AFTER)
-                || others.all(|(_, origin)| origin.is_settled()))
+            && (dc == self.own.dc || since(self.repaired))
+            && (since(self.resumed) || others.all(|(_, origin)| origin.is_settled()))
     }
 
-    /// Whether nothing of other data centres is here that the versions of [`Gossip::whole_of_others`] do not stand for: for a while no repair
-    /// has come, and since this start each of them has said how far it is, and is merged so far here.
+    /// Whether nothing of other data centres is here that the versions of [`Gossip::whole_of_others`] do not stand for.
     pub fn is_settled(&self, now: Time) -> bool {
+        let since = |at: Option<Time>| at.is_none_or(|at| now - at >= SETTLED_AFTER);
         let mut dcs = self.origins.keys().map(|id| id.dc).filter(|dc| *dc != self.own.dc);
-        !self.is_resumed
-            && self.repaired.is_none_or(|at| now - at >= SETTLED_AFTER)
-            && dcs.all(|dc| self.knows_what_it_has(now, dc))
+        !self.is_resumed && since(self.repaired) && dcs.all(|dc| self.knows_what_it_has(now, dc))
     }
 
     pub fn counts(&self) -> GossipCounts {

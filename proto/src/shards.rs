@@ -120,6 +120,11 @@ impl Seats {
         self.count(dc) > HOLDERS
     }
 
+    /// Whether there is such a data centre.
+    pub fn are_any_split(&self) -> bool {
+        self.counts.iter().any(|&count| count > HOLDERS)
+    }
+
     fn holding(&self, shard: ShardId, dc: DcId) -> Option<&Holding> {
         self.moved.get(&(dc, shard)).filter(|_| self.are_split(dc))
     }

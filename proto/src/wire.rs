@@ -376,7 +376,11 @@ impl Message for PeerMsg {
                 (digest.cuts, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
             }
             PeerMsg::Delta(delta) | PeerMsg::Shard { msg: ShardMsg::Delta(delta), .. } => {
-                ((delta.known, delta.fed, delta.partly), _) = postcard::take_from_bytes(tail).map_err(malformed)?;
+                let rest;
+                ((delta.known, delta.fed), rest) = postcard::take_from_bytes(tail).map_err(malformed)?;
+                if !rest.is_empty() {
+                    (delta.partly, _) = postcard::take_from_bytes(rest).map_err(malformed)?;
+                }
                 at_most("groups in the tail of a delta", delta.fed.len() as u64, FED_GROUPS_MAX as u64)?;
                 at_most("streams in the tail of a delta", delta.partly.len() as u64, STREAMS_OF_DC_MAX as u64)?;
             }

@@ -4,8 +4,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt::Debug;
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId, Start};
-use tidemark_proto::limits::{FED_GROUPS_MAX, MESSAGE_BYTES_MAX, SHARDS_MAX, TAIL_BYTES_MAX};
+use tidemark_proto::ids::{AggregatorId, ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId, Start};
+use tidemark_proto::limits::{FED_GROUPS_MAX, MESSAGE_BYTES_MAX, SHARDS_MAX, STREAMS_OF_DC_MAX, TAIL_BYTES_MAX};
 use tidemark_proto::msg::*;
 use tidemark_proto::read::{ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues};
 use tidemark_proto::shards::ShardId;
@@ -255,6 +255,23 @@ fn a_delta_says_in_its_tail_what_more_its_sender_knows() {
     assert_eq!(decode::<PeerMsg>(&encode(&delta(1, &vec![fed[0]; many]))), Err(beyond));
     let most = delta(u64::MAX, &vec![fed[0]; FED_GROUPS_MAX]);
     assert_eq!(decode(&encode(&most)), Ok(most));
+}
+
+#[test]
+fn a_delta_says_in_its_tail_of_which_streams_it_has_something() {
+    let stream = (AggregatorId { dc: DcId(1), seat: 7 }, Version { epoch: u64::MAX, version: u64::MAX });
+    let delta = |known, streams: usize| {
+        PeerMsg::Delta(Delta { sender: 7, upto: 3, known, partly: vec![stream; streams], ..Delta::default() })
+    };
+    for said in [delta(0, 1), delta(u64::MAX, STREAMS_OF_DC_MAX)] {
+        assert_eq!(decode(&encode(&said)), Ok(said));
+    }
+    let value = STREAMS_OF_DC_MAX as u64 + 1;
+    let beyond = WireError::Limit { what: "streams in the tail of a delta", value, max: STREAMS_OF_DC_MAX as u64 };
+    assert_eq!(decode::<PeerMsg>(&encode(&delta(1, STREAMS_OF_DC_MAX + 1))), Err(beyond));
+    // An earlier version says nothing of them.
+    let earlier = [encode(&delta(0, 0)).as_slice(), &[2, 9, 0]].concat();
+    assert_eq!(decode(&earlier), Ok(delta(9, 0)));
 }
 
 #[test]

@@ -402,6 +402,34 @@ mod tests {
     }
 
     #[test]
+    fn the_second_is_silent_again_under_load_after_it_has_told_something() {
+        let mut net = Net::new();
+        let mut value = 0;
+        let mut load = |net: &mut Net, seconds: u64| {
+            for _ in 0..seconds * 20 {
+                value += 1;
+                net.count(value);
+                net.run(Span::from_millis(50));
+            }
+        };
+        load(&mut net, 2);
+        net.down[FIRST] = true;
+        load(&mut net, 3);
+        net.down[FIRST] = false;
+        load(&mut net, 6);
+        let told = net.told_abroad[SECOND];
+        assert!(told > 0, "it told what the first did not");
+        load(&mut net, 10);
+        assert_eq!(net.told_abroad[SECOND], told);
+        let disk = net.gossip[SECOND].foreign_state();
+        net.restart(SECOND, disk);
+        load(&mut net, 6);
+        let told = net.told_abroad[SECOND];
+        load(&mut net, 10);
+        assert_eq!(net.told_abroad[SECOND], told, "nor after a start");
+    }
+
+    #[test]
     fn what_is_held_back_at_a_checkpoint_is_told_after_it() {
         let mut net = Net::new();
         net.run(Span::from_secs(2));

@@ -219,7 +219,7 @@ impl Gossip {
     /// What is known of a stream; at first nothing.
     pub(super) fn origin(&mut self, of: AggregatorId) -> &mut Origin {
         let capacity = self.config.relay_ring_events;
-        let is_on_disk = self.is_resumed || self.resumed.is_some();
+        let is_on_disk = (self.is_resumed || self.resumed.is_some()) && self.seats.gathers(of, self.shard);
         let unsure = if is_on_disk { Unsure::Yes } else { Unsure::No };
         let new = || Origin::new(Version::default(), Recent::Relay(RelayRing::new(capacity, 0)), capacity);
         self.origins.entry(of).or_insert_with(|| Origin { unsure, ..new() })

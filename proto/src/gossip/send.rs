@@ -3,12 +3,11 @@
 use super::build::Content;
 use super::peer::{InFlight, Peer, Walk};
 use super::{Gossip, GossipConfig, Origin, build};
-use crate::ids::{AggregatorId, DcId};
+use crate::ids::AggregatorId;
 use crate::msg::{Delta, DeltaWalk, PeerMsg, Version};
 use crate::teeth::{Bug, bites};
 use crate::time::Time;
 use crate::view::Cells;
-use std::collections::BTreeSet;
 
 /// Sent again in vain so often, what the peer knows by number is no longer believed, and everything is named anew.
 const RETRIES_BEFORE_RENAMING: u32 = 2;
@@ -28,23 +27,23 @@ impl Gossip {
 
     /// Tells one peer what it lacks: own changes if it is near or asked, other origins if it asked.
     pub(super) fn flush_peer(&mut self, now: Time, cells: &Cells, to: AggregatorId) {
-        let knows: BTreeSet<DcId> =
-            self.origins.keys().map(|id| id.dc).filter(|&dc| self.knows_what_it_has(now, dc)).collect();
-        let Some(peer) = self.peers.get_mut(&to) else { return };
-        let told = |id: AggregatorId, peer: &Peer| peer.wants.contains(&id) || (id == self.own && peer.direct);
-        let is_exact = |id: AggregatorId| id == self.own || !self.seats.are_split(to.dc) || knows.contains(&id.dc);
-        let origins: Vec<AggregatorId> =
-            self.origins.keys().copied().filter(|&id| id != to && told(id, peer) && is_exact(id)).collect();
         // What is held back here is in no version, and would be told with what is.
-        let tells = |id: &&AggregatorId| peer.have(**id) < self.origins[*id].have;
-        let is_told = origins.iter().filter(tells).any(|id| id.dc == self.own.dc);
-        if is_told && !bites(Bug::HeldRelayed) {
+        if self.tells_of_its_own(to) {
             self.tell_held(now);
         }
+        let to_split = self.seats.are_split(to.dc) && to.dc != self.own.dc;
+        let knows = |id: AggregatorId| !to_split || self.knows_what_it_has(now, id.dc);
+        // Of its own data centre those speak who hold the range, and not who is yet told of it.
+        let speaks = |id: AggregatorId| !(to_split && id.dc == self.own.dc && self.joins());
+        let Some(peer) = self.peers.get(&to) else { return };
+        let told = |&id: &AggregatorId| id != to && tells(peer, self.own, id) && speaks(id);
+        let told = self.origins.keys().copied().filter(told);
+        let origins: Vec<(AggregatorId, bool)> = told.map(|id| (id, knows(id))).collect();
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        for id in origins {
+        // Changes of its own have versions of this start, and what is told of them is of no other stream.
+        for (id, knows) in origins.into_iter().filter(|&(id, knows)| knows || id == self.own) {
             let origin = &self.origins[&id];
-            while let Some(delta) = next_delta(cells, self.start, id, origin, peer, &self.config) {
+            while let Some(delta) = next_delta(cells, (self.start, knows), id, origin, peer, &self.config) {
                 self.counts.walks += u64::from(delta.walk.is_some_and(|walk| walk.from_slot == 0));
                 self.counts.deltas_sent += 1;
                 if let Some(sending) = peer.sending.get_mut(&id).filter(|sending| sending.resend_at.is_none()) {
@@ -54,6 +53,22 @@ impl Gossip {
             }
         }
         self.send_repairs(now, cells, to);
+    }
+
+    /// Whether there is something of the own data centre to be told to a peer, of whose streams somebody goes by the versions.
+    fn tells_of_its_own(&self, to: AggregatorId) -> bool {
+        let is_watched = self.seats.are_split(to.dc) || to.dc == self.own.dc && self.seats.are_any_split();
+        let Some(peer) = self.peers.get(&to).filter(|_| is_watched && !self.joins() && !bites(Bug::HeldRelayed)) else {
+            return false;
+        };
+        let is_unsent = |(id, origin): (&AggregatorId, &Origin)| {
+            let sending = peer.sending.get(id).filter(|sending| sending.epoch == origin.have.epoch);
+            let sent = sending.map_or(Version::default(), |sending| Version { version: sending.sent, ..origin.have });
+            let has_room = sending.is_none_or(|sending| sending.in_flight.len() < self.config.window_deltas);
+            has_room && peer.have(*id).max(sent) < origin.have
+        };
+        let of_own = self.origins.iter().filter(|(id, _)| id.dc == self.own.dc && **id != to);
+        of_own.filter(|(id, _)| tells(peer, self.own, **id)).any(is_unsent)
     }
 
     /// Of each stream of a delta's data centre of how much of it something may be told, where that is more than the delta claims. What is
@@ -89,10 +104,15 @@ impl Gossip {
     }
 }
 
+/// Whether a peer is told of an origin: of this side's own if it is near, of any if it asked.
+fn tells(peer: &Peer, own: AggregatorId, id: AggregatorId) -> bool {
+    peer.wants.contains(&id) || (id == own && peer.direct)
+}
+
 /// The next delta of an origin for a peer, noted as in flight; `None` when it has all or the window is full.
 fn next_delta(
     cells: &Cells,
-    sender: u64,
+    (sender, may_walk): (u64, bool),
     id: AggregatorId,
     origin: &Origin,
     peer: &mut Peer,
@@ -100,6 +120,11 @@ fn next_delta(
 ) -> Option<Delta> {
     let have = origin.have;
     let base = next_base(id, have, peer, config.window_deltas)?;
+    // A walk tells all that is here of the data centre, also what came in other streams.
+    let must_walk = !origin.recent.reaches(base) || !origin.rows.reaches(base);
+    if must_walk && !may_walk {
+        return None;
+    }
     let mut delta = build::empty(sender, id, have.epoch);
     (delta.base, delta.upto) = (base, have.version);
     let content = fill_from(cells, origin, &mut delta, peer, config.delta_bytes_max);

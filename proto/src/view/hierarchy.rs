@@ -69,7 +69,7 @@ pub struct Hierarchy {
     vertex_of: Vec<Vec<u32>>,
     /// By vertex.
     nodes: Vec<Node>,
-    /// By vertex, where there are several ranges: in which there is an ancestor of it, or was one since the start, wherever that is held.
+    /// By vertex, where there are several ranges: in which there is an ancestor of it, or was one since the last recount, wherever that is held.
     sources: Vec<ShardMask>,
     ranges: Ranges,
     /// Of counters that have or had ancestors.
