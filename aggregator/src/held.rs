@@ -37,7 +37,7 @@ pub const HELD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long one of two that hold a slot has for an answer before the other one is asked: one that was killed may seem connected for seconds.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
 /// How long many reads wait together for those who hold a part of them; then those that lack something wait by themselves.
-const AT_ONCE_PATIENCE: Duration = Duration::from_millis(250);
+const AT_ONCE_PATIENCE: Duration = Duration::from_millis(100);
 /// How long it is tried where a process has to look about for its answer: an audit waits for groups, and the first page puts all names in order.
 const LOOK_PATIENCE: Duration = Duration::from_secs(15);
 /// Between two tries.
@@ -228,22 +228,24 @@ impl Held {
 
     // ---- questions ----
 
-    /// Whom to ask about each of some shards, unless it was just asked in vain.
+    /// Whom to ask about each of some shards, unless it was just asked in vain; and one of which there is nobody.
     fn chosen(
         &self,
         mesh: &Mesh,
         shards: impl Iterator<Item = ShardId>,
         in_vain: &BTreeSet<AggregatorId>,
-    ) -> Result<BTreeMap<AggregatorId, BTreeSet<ShardId>>, ShardId> {
-        let own = self.inner.own;
+    ) -> (BTreeMap<AggregatorId, BTreeSet<ShardId>>, Option<ShardId>) {
+        let (own, mut nobodys) = (self.inner.own, None);
         let (asking, mut chosen) = (self.asking(), BTreeMap::<AggregatorId, BTreeSet<ShardId>>::new());
         let seats = self.inner.core.lock().seats().clone();
         for shard in shards {
             let may_answer = |holder| !in_vain.contains(&holder) && mesh.connection(holder).is_some();
-            let holder = asking.choose(&seats, own.dc, shard, may_answer).ok_or(shard)?;
-            chosen.entry(holder).or_default().insert(shard);
+            match asking.choose(&seats, own.dc, shard, may_answer) {
+                Some(holder) => drop(chosen.entry(holder).or_default().insert(shard)),
+                None => nobodys = Some(shard),
+            }
         }
-        Ok(chosen)
+        (chosen, nobodys)
     }
 
     /// Asks who holds them about some shards, until all have answered. `begin` begins to ask one about those that it holds.
@@ -255,17 +257,21 @@ impl Held {
         begin: impl Fn(&BTreeSet<ShardId>) -> D,
     ) -> Result<Vec<D>, HeldError> {
         let deadline = Instant::now() + terms.patience;
-        let (mut left, mut in_vain, mut all) = (shards, BTreeSet::new(), Vec::new());
+        let (mut left, mut in_vain, mut all, mut is_first) = (shards, BTreeSet::new(), Vec::new(), true);
         while !left.is_empty() {
             let chosen = match self.chosen(mesh, left.iter().copied(), &in_vain) {
-                Ok(chosen) => chosen,
-                Err(shard) if Instant::now() >= deadline => return Err(self.nobody(mesh, shard)),
-                Err(_) => {
+                (chosen, None) => chosen,
+                (_, Some(shard)) if Instant::now() >= deadline => return Err(self.nobody(mesh, shard)),
+                _ => {
                     in_vain.clear();
                     sleep(HELD_AGAIN).await;
                     continue;
                 }
             };
+            // Where nobody was quick, who is asked is waited for.
+            let within = if is_first { terms.within } else { terms.patience };
+            let terms = Terms { within, ..terms };
+            is_first = false;
             for (holder, shards, told) in self.ask_each(mesh, chosen, terms, &begin).await {
                 match told {
                     Ok(told) => {
@@ -555,11 +561,13 @@ impl Aggregator {
     pub(crate) async fn read_at_once(&self, counters: &[CounterName]) -> Vec<Option<Reading>> {
         let Parted { mut readings, elsewhere } = self.part(counters);
         let begin = |shards: &BTreeSet<ShardId>| elsewhere.begin(shards, counters);
-        if let Ok(chosen) = self.held().chosen(self.mesh(), elsewhere.0.keys().copied(), &BTreeSet::new()) {
-            for (.., told) in self.held().ask_each(self.mesh(), chosen, Terms::AT_ONCE, begin).await {
-                if let Ok(told) = told {
-                    told.put(&mut readings);
-                }
+        if !self.shows() {
+            return vec![None; counters.len()];
+        }
+        let (chosen, _) = self.held().chosen(self.mesh(), elsewhere.0.keys().copied(), &BTreeSet::new());
+        for (.., told) in self.held().ask_each(self.mesh(), chosen, Terms::AT_ONCE, begin).await {
+            if let Ok(told) = told {
+                told.put(&mut readings);
             }
         }
         readings

@@ -1,5 +1,6 @@
 //! Serves reads: any number of requests per channel, each of many counters, answered from the view under its lock. Those that have come
-//! together are asked together of who holds a part of them; what waits for the ledger, or for who does not answer, holds up no other.
+//! together are asked together of who holds a part of them; what waits for the ledger, or longer than a moment for who does not answer, is
+//! answered later, behind others.
 
 use crate::handle::Aggregator;
 use crate::waits;
@@ -14,8 +15,9 @@ use tidemark_proto::read::{
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Connection, FrameReader, FrameWriter};
 
-/// Requests of one channel that wait for others, or for the ledger, while further ones are answered. With as many no more are read.
-const LATE_MAX: usize = 256;
+/// Counters of requests of one channel that wait for others, or for the ledger, while further ones are answered. With as many no more are
+/// read.
+const LATE_COUNTERS_MAX: usize = 4 * READ_COUNTERS_MAX;
 
 /// Serves the channels of reads and of waits of a client's connection until it ends.
 pub async fn serve(connection: Connection, aggregator: Aggregator) {
@@ -34,15 +36,17 @@ pub async fn serve(connection: Connection, aggregator: Aggregator) {
 async fn serve_channel(channel: Channel, aggregator: Aggregator) {
     let Channel { mut reader, mut writer } = channel;
     let (mut names, mut late, mut has_ended) = (Names::default(), FuturesUnordered::new(), false);
+    let mut waiting = 0;
     while !(has_ended && late.is_empty()) {
         let requests = tokio::select! {
-            Some(response) = late.next(), if !late.is_empty() => {
+            Some((counters, response)) = late.next(), if !late.is_empty() => {
+                waiting -= counters;
                 if let Err(reason) = write(vec![response], &mut writer, &aggregator).await {
                     return tracing::debug!(%reason, "read channel ended");
                 }
                 continue;
             }
-            frame = reader.next(), if !has_ended && late.len() < LATE_MAX => match frame {
+            frame = reader.next(), if !has_ended && waiting < LATE_COUNTERS_MAX => match frame {
                 Ok(Some(frame)) => take(frame, &mut reader, &mut names, &aggregator),
                 _ => {
                     has_ended = true;
@@ -54,6 +58,7 @@ async fn serve_channel(channel: Channel, aggregator: Aggregator) {
             Err(reason) => Err(reason),
             Ok(requests) => {
                 let (responses, left) = answer(requests, &aggregator).await;
+                waiting += left.iter().map(Request::weight).sum::<usize>();
                 left.into_iter().for_each(|request| late.push(request.answer_late(&aggregator)));
                 write(responses, &mut writer, &aggregator).await
             }
@@ -74,10 +79,10 @@ fn take(
     let (mut next, mut requests, mut counters) = (Some(frame), Vec::new(), 0);
     while let Some(frame) = next {
         let request: ReadRequest = wire::decode(&frame).map_err(|error| error.to_string())?;
-        counters += request.numbers.len();
+        counters += request.numbers.len().max(1);
         requests.push(Request::of(request, names, aggregator));
-        let has_room = counters < READ_COUNTERS_MAX && requests.len() < LATE_MAX;
-        next = if has_room { reader.next_ready().map_err(|error| error.to_string())? } else { None };
+        next =
+            if counters < READ_COUNTERS_MAX { reader.next_ready().map_err(|error| error.to_string())? } else { None };
     }
     Ok(requests)
 }
@@ -130,6 +135,14 @@ impl Request {
         }
     }
 
+    /// What it counts for while it waits.
+    fn weight(&self) -> usize {
+        match &self.asked {
+            Asked::Parts(counters) | Asked::Strong(counters) => counters.len().max(1),
+            Asked::Answered(_) => 1,
+        }
+    }
+
     /// With the readings of its parts, unless some are missing.
     fn answer(self, readings: Option<Vec<Reading>>) -> Result<ReadResponse, Request> {
         match (self.asked, readings) {
@@ -139,14 +152,15 @@ impl Request {
         }
     }
 
-    /// By itself, however long that takes.
-    async fn answer_late(self, aggregator: &Aggregator) -> ReadResponse {
+    /// By itself, however long that takes; with what it counted for.
+    async fn answer_late(self, aggregator: &Aggregator) -> (usize, ReadResponse) {
+        let weight = self.weight();
         let read = match self.asked {
-            Asked::Answered(result) => return ReadResponse { id: self.id, result },
+            Asked::Answered(result) => return (weight, ReadResponse { id: self.id, result }),
             Asked::Parts(counters) => aggregator.read_many(&counters).await.map_err(|error| error.to_string()),
             Asked::Strong(counters) => read_strong(&counters, aggregator).await,
         };
-        ReadResponse { id: self.id, result: read.map(values).map_err(ReadError::NotServing) }
+        (weight, ReadResponse { id: self.id, result: read.map(values).map_err(ReadError::NotServing) })
     }
 }
 
