@@ -34,8 +34,6 @@ pub enum Bug {
     LeftForgotten,
     /// The range of a new ancestor is not noted: its share is asked of nobody.
     SourceUnnoted,
-    /// What is held back for the other one of a pair is told with that one's stream, in which it is not.
-    HeldRelayed,
     /// A view's answer to an earlier arming of a milestone counts for the present one.
     StaleAckTaken,
     /// Whoever names a stream may speak for it.

@@ -30,12 +30,9 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         | Bug::StaleEdges
         | Bug::RaisedLate
         | Bug::CycleTaken => plan.edges.is_some(),
-        Bug::StandForgotten
-        | Bug::NotHeldKept
-        | Bug::ToldGoesBack
-        | Bug::ServesUnfilled
-        | Bug::LeftForgotten
-        | Bug::HeldRelayed => plan.is_split(),
+        Bug::StandForgotten | Bug::NotHeldKept | Bug::ToldGoesBack | Bug::ServesUnfilled | Bug::LeftForgotten => {
+            plan.is_split()
+        }
         Bug::ShareOfHome | Bug::SourceUnnoted => plan.edges.is_some() && !plan.cuts.is_empty(),
         _ => true,
     }

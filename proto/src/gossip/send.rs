@@ -5,7 +5,6 @@ use super::peer::{InFlight, Peer, Walk};
 use super::{Gossip, GossipConfig, Origin, build};
 use crate::ids::AggregatorId;
 use crate::msg::{Delta, DeltaWalk, PeerMsg, Version};
-use crate::teeth::{Bug, bites};
 use crate::time::Time;
 use crate::view::Cells;
 
@@ -58,7 +57,7 @@ impl Gossip {
     /// Whether there is something of the own data centre to be told to a peer, of whose streams somebody goes by the versions.
     fn tells_of_its_own(&self, to: AggregatorId) -> bool {
         let is_watched = self.seats.are_split(to.dc) || to.dc == self.own.dc && self.seats.are_any_split();
-        let Some(peer) = self.peers.get(&to).filter(|_| is_watched && !self.joins() && !bites(Bug::HeldRelayed)) else {
+        let Some(peer) = self.peers.get(&to).filter(|_| is_watched && !self.joins()) else {
             return false;
         };
         let is_unsent = |(id, origin): (&AggregatorId, &Origin)| {
