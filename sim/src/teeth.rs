@@ -69,7 +69,6 @@ pub const INSIDE: [Bug; 78] = [
     Bug::ToldGoesBack,
     Bug::ServesUnfilled,
     Bug::LeftForgotten,
-    Bug::SourceUnnoted,
     Bug::OwnerIgnored,
     Bug::OldDiskTrusted,
     Bug::ClaimTakenTwice,
@@ -129,6 +128,7 @@ pub const INSIDE: [Bug; 78] = [
     Bug::StaleEdges,
     Bug::CycleTaken,
     Bug::ShareOfHome,
+    Bug::SourceUnnoted,
     Bug::RaisedLate,
 ];
 

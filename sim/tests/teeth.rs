@@ -81,7 +81,7 @@ const PINNED: [(Mutation, u64, &str); 94] = [
     (Mutation::Inside(Bug::EraForgetsAwards), 1, "eras"),
     (Mutation::Inside(Bug::EraForgetsCounts), 1, "eras"),
     (Mutation::Inside(Bug::WithheldIsArmed), 2, "eras"),
-    (Mutation::Inside(Bug::PairAnswersAsOne), 36, "views"),
+    (Mutation::Inside(Bug::PairAnswersAsOne), 305, "views"),
     (Mutation::Inside(Bug::ReturnUnseen), 30, "views"),
     (Mutation::Inside(Bug::SetAsideLate), 68, "views"),
     (Mutation::Inside(Bug::DownReplenishes), 7, "rights"),
