@@ -422,9 +422,8 @@ impl Gossip {
 
     /// Whether nothing of other data centres is here that the versions of [`Gossip::whole_of_others`] do not stand for.
     pub fn is_settled(&self, now: Time) -> bool {
-        let since = |at: Option<Time>| at.is_none_or(|at| now - at >= SETTLED_AFTER);
         let mut dcs = self.origins.keys().map(|id| id.dc).filter(|dc| *dc != self.own.dc);
-        !self.is_resumed && since(self.repaired) && dcs.all(|dc| self.knows_what_it_has(now, dc))
+        !self.is_resumed && dcs.all(|dc| self.knows_what_it_has(now, dc))
     }
 
     pub fn counts(&self) -> GossipCounts {

@@ -1,6 +1,9 @@
 //! The second aggregator of a pair is silent abroad while the first tells: what its groups' feeds bring is held back until the first
 //! has told it. What the first has not told in time it tells by itself, and from then on everything at once, until the first tells
 //! again. So nothing is told late by more than a patience, whatever becomes of the first, and nobody has to judge whether it lives.
+//!
+//! What is held back is in no version. Where others go by versions to know what a view may have shown, it is told before anything else of
+//! the data centre is, since it would be told with that.
 
 use super::{Gossip, OwnChange};
 use crate::ids::AggregatorId;
