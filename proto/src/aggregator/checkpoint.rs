@@ -284,12 +284,15 @@ impl AggregatorCore {
             let is_hurried = checkpoint.hurried.take().is_some();
             let mut making = checkpoint.making.take().unwrap_or_else(|| self.begin_checkpoint(now, at));
             let is_last = self.encode_some(at, &mut making);
-            if is_last || is_hurried || making.bytes >= self.config.checkpoint_part_bytes {
+            if is_last || making.bytes >= self.config.checkpoint_part_bytes {
                 self.give_part(at, making, is_last);
-            } else {
-                making.part_at = now + ROWS_AGAIN;
-                self.shards[at].checkpoint.making = Some(making);
+                continue;
             }
+            making.part_at = now + ROWS_AGAIN;
+            let checkpoint = &mut self.shards[at].checkpoint;
+            // A part is as large as any where somebody waits: each is a transaction.
+            checkpoint.hurried = is_hurried.then_some(now);
+            checkpoint.making = Some(making);
         }
     }
 
