@@ -949,8 +949,9 @@ pub enum LedgerCmd {
         from: String,
         to: String,
     },
-    /// A range of a data centre's counters begins to move from one of its aggregators to another, has moved, or stays. `revision` is that
-    /// of the map which a [`ShardChange::Join`] was decided on; of the others that of the move ([`crate::shards::Joining`]).
+    /// A range of a data centre's counters begins to move from one of its aggregators to another, has moved, or stays; or it is split, in
+    /// all data centres. `revision` is that of the map which a [`ShardChange::Join`] or [`ShardChange::Split`] was decided on; of
+    /// [`ShardChange::Hold`] and [`ShardChange::Stay`] that of the move ([`crate::shards::Joining`]). A [`ShardChange::Parted`] needs none.
     Shard {
         dc: DcId,
         shard: ShardId,
@@ -959,8 +960,8 @@ pub enum LedgerCmd {
     },
 }
 
-/// A step of a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A step of a move, or of a split.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShardChange {
     /// Seats `seats` hold the range; `seat` is told all of it from now on, to hold it in the place of `leaves`.
     Join { seats: [u8; HOLDERS as usize], seat: u8, leaves: u8 },
@@ -968,6 +969,10 @@ pub enum ShardChange {
     Hold,
     /// It stays with those who hold it.
     Stay,
+    /// In all data centres the range is cut in two from now on, numbered from `first` on; the second begins with `at`.
+    Split { at: CounterName, first: ShardId },
+    /// `seat` has cut it in two, on its disk, too. Said by that one.
+    Parted { seat: u8 },
 }
 
 /// How awards are claimed.

@@ -1,6 +1,7 @@
 //! Where a view is cut: ranges of counters, each of one shard (users read "slot"; decision 0048).
 //!
 //! The order is that of names: of namespaces, and in one of its keys, by bytes. A cut is the first counter of the range that it begins.
+//! A range that is split is no more: two others have its counters, under numbers that were never given before.
 
 use crate::hash::bytes_hash;
 use crate::ids::{AggregatorId, CounterName, DcId};
@@ -8,7 +9,7 @@ use crate::limits::SHARDS_MAX;
 use crate::msg::KeySpan;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A range of counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -41,11 +42,88 @@ impl ShardMask {
     }
 }
 
+/// A range that is cut in two.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// The range that is no more then.
+    pub shard: ShardId,
+    /// The first counter of the second of the two.
+    pub at: CounterName,
+    /// The number of the first of the two; the second has the next one.
+    pub first: ShardId,
+}
+
+impl Split {
+    /// What the range becomes, in the order of counters.
+    pub fn parts(&self) -> [ShardId; 2] {
+        [self.first, ShardId(self.first.0 + 1)]
+    }
+}
+
+/// Which ranges came of which.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// Of each split the range that it cut, and the first of what it became.
+    splits: Vec<(ShardId, ShardId)>,
+}
+
+impl Lineage {
+    /// Of splits in their order.
+    pub fn of<'a>(splits: impl Iterator<Item = &'a Split>) -> Lineage {
+        Lineage { splits: splits.map(|split| (split.shard, split.first)).collect() }
+    }
+
+    /// How many splits there were.
+    pub fn len(&self) -> usize {
+        self.splits.len()
+    }
+
+    /// Whether nothing was split.
+    pub fn is_empty(&self) -> bool {
+        self.splits.is_empty()
+    }
+
+    /// What a range was cut into.
+    pub fn parts(&self, shard: ShardId) -> Option<[ShardId; 2]> {
+        let of = self.splits.iter().find(|(of, _)| *of == shard);
+        of.map(|&(_, first)| [first, ShardId(first.0 + 1)])
+    }
+
+    /// The range that was cut into this one and another.
+    pub fn parent(&self, shard: ShardId) -> Option<ShardId> {
+        let of = self.splits.iter().find(|(_, first)| shard.0 == first.0 || shard.0 == first.0 + 1);
+        of.map(|&(parent, _)| parent)
+    }
+
+    /// The range of the founding that it is a part of.
+    pub fn root(&self, shard: ShardId) -> ShardId {
+        std::iter::successors(Some(shard), |&of| self.parent(of)).last().unwrap_or(shard)
+    }
+
+    /// Whether a range is another one, or a part of it.
+    pub fn is_within(&self, shard: ShardId, whole: ShardId) -> bool {
+        std::iter::successors(Some(shard), |&of| self.parent(of)).any(|of| of == whole)
+    }
+
+    /// The ranges that have a range's counters: itself, unless it was split.
+    pub fn finest(&self, shard: ShardId) -> BTreeSet<ShardId> {
+        match self.parts(shard) {
+            None => BTreeSet::from([shard]),
+            Some(parts) => parts.into_iter().flat_map(|part| self.finest(part)).collect(),
+        }
+    }
+}
+
 /// All counters, cut into ranges: each counter is in exactly one. By default there is one for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
-    /// Ascending, each once. What is before the first is shard 0, what the k-th begins is shard k.
+    /// Ascending, each once.
     cuts: Vec<CounterName>,
+    /// The shard of each range, once one was split. Until then what is before the first cut is shard 0, and what the k-th begins shard k.
+    shards: Vec<ShardId>,
+    /// Where they were cut at first, where that is something else.
+    founded: Option<Vec<CounterName>>,
+    lineage: Lineage,
 }
 
 /// One of [`Ranges`].
@@ -97,22 +175,34 @@ pub struct Seats {
     /// How many each data centre has.
     counts: Vec<u8>,
     moved: BTreeMap<(DcId, ShardId), Holding>,
+    /// What a range became is held by whom it was held.
+    lineage: Lineage,
 }
 
 impl Seats {
     /// Of data centres in their order, where nothing was moved. Of one that has none, or is not said, it is taken that it may have two.
     pub fn new(counts: Vec<u8>) -> Seats {
-        Seats { counts, moved: BTreeMap::new() }
+        Seats { counts, ..Seats::default() }
     }
 
     /// The same where these ranges were moved, or are being.
     pub fn with_moved(&self, moved: BTreeMap<(DcId, ShardId), Holding>) -> Seats {
-        Seats { counts: self.counts.clone(), moved }
+        Seats { moved, ..self.clone() }
+    }
+
+    /// The same where ranges were split.
+    pub fn with_lineage(&self, lineage: Lineage) -> Seats {
+        Seats { lineage, ..self.clone() }
     }
 
     /// How many a data centre has.
     pub fn count(&self, dc: DcId) -> u8 {
         self.counts.get(usize::from(dc.0)).copied().filter(|count| *count > 0).unwrap_or(HOLDERS)
+    }
+
+    /// All data centres that are said.
+    pub fn dcs(&self) -> impl Iterator<Item = DcId> + use<> {
+        (0..self.counts.len() as u16).map(DcId)
     }
 
     /// Whether some aggregators of a data centre hold some ranges only.
@@ -132,7 +222,7 @@ impl Seats {
     /// Who holds a range in a data centre: the first, and the second if there is one.
     pub fn holders(&self, shard: ShardId, dc: DcId) -> impl Iterator<Item = AggregatorId> + use<> {
         let count = u16::from(self.count(dc));
-        let first = if self.are_split(dc) { shard.0 % count } else { 0 };
+        let first = if self.are_split(dc) { self.lineage.root(shard).0 % count } else { 0 };
         let founded = [0, 1].map(|next| ((first + next) % count) as u8);
         let seats = self.holding(shard, dc).map_or(founded, |holding| holding.seats);
         seats.into_iter().take(usize::from(count.min(HOLDERS.into()))).map(move |seat| AggregatorId { dc, seat })
@@ -213,7 +303,30 @@ impl Ranges {
                 }
             }
         }
-        Ok(Ranges { cuts })
+        Ok(Ranges { cuts, ..Ranges::default() })
+    }
+
+    /// The same after a range is split; `None` where that cannot be: it is no range, or the cut is not within it, or the numbers are given.
+    pub fn split(&self, split: &Split) -> Option<Ranges> {
+        let Range { from, before, .. } = self.range(split.shard)?;
+        let is_within = from.is_none_or(|from| *from < split.at) && before.is_none_or(|before| split.at < *before);
+        if !is_within || usize::from(split.first.0) != self.numbers() || self.numbers() + 2 > SHARDS_MAX {
+            return None;
+        }
+        let mut next = self.clone();
+        next.founded.get_or_insert_with(|| self.cuts.clone());
+        next.shards = self.iter().map(|range| range.shard).collect();
+        let at = next.shards.iter().position(|shard| *shard == split.shard)?;
+        next.shards.splice(at..=at, split.parts());
+        next.cuts.insert(at, split.at.clone());
+        next.lineage.splits.push((split.shard, split.first));
+        Some(next)
+    }
+
+    /// The same after these splits, of which it knows the first ones already.
+    pub fn with_splits<'a>(&self, splits: impl IntoIterator<Item = &'a Split>) -> Ranges {
+        let further = splits.into_iter().skip(self.lineage.len());
+        further.fold(self.clone(), |ranges, split| ranges.split(split).unwrap_or(ranges))
     }
 
     /// The number of ranges, at least one.
@@ -221,9 +334,38 @@ impl Ranges {
         self.cuts.len() + 1
     }
 
+    /// How many numbers were given to ranges, those included that are split since: all are below it.
+    pub fn numbers(&self) -> usize {
+        self.founding_cuts().len() + 1 + 2 * self.lineage.len()
+    }
+
     /// Whether there is one range for all counters.
     pub fn is_whole(&self) -> bool {
         self.cuts.is_empty()
+    }
+
+    /// Whether there was one at first.
+    pub fn began_whole(&self) -> bool {
+        self.founding_cuts().is_empty()
+    }
+
+    /// Whether a number is that of a range that was not split.
+    pub fn has(&self, shard: ShardId) -> bool {
+        usize::from(shard.0) < self.numbers() && self.lineage.parts(shard).is_none()
+    }
+
+    /// Which ranges came of which.
+    pub fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    /// One of them by its number.
+    pub fn range(&self, shard: ShardId) -> Option<Range<'_>> {
+        self.iter().find(|range| range.shard == shard)
+    }
+
+    fn shard_at(&self, at: usize) -> ShardId {
+        self.shards.get(at).copied().unwrap_or(ShardId(at as u16))
     }
 
     /// Which range a counter is in.
@@ -234,7 +376,7 @@ impl Ranges {
     /// The same by namespace and key.
     pub fn find_key(&self, namespace: &str, key: &[u8]) -> ShardId {
         let begins_before = |cut: &CounterName| (cut.namespace(), cut.key()) <= (namespace, key);
-        ShardId(self.cuts.partition_point(begins_before) as u16)
+        self.shard_at(self.cuts.partition_point(begins_before))
     }
 
     /// Where they are cut, ascending.
@@ -242,17 +384,23 @@ impl Ranges {
         &self.cuts
     }
 
-    /// A number that says where they are cut: equal for equal cuts, and 0 where there is none.
+    /// Where they were cut at first.
+    pub fn founding_cuts(&self) -> &[CounterName] {
+        self.founded.as_ref().unwrap_or(&self.cuts)
+    }
+
+    /// A number that says where they were cut at first: equal for equal cuts, and 0 where there was none. What was split since then has
+    /// the same number with all that began alike, and with those who do not know of it yet none.
     pub fn fingerprint(&self) -> u64 {
         let of_cut = |hash, cut: &CounterName| bytes_hash(bytes_hash(hash, cut.namespace().as_bytes()), cut.key());
-        let hash = self.cuts.iter().fold(0, of_cut);
-        if self.is_whole() { 0 } else { hash.max(1) }
+        let hash = self.founding_cuts().iter().fold(0, of_cut);
+        if self.began_whole() { 0 } else { hash.max(1) }
     }
 
     /// All ranges in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Range<'_>> {
         (0..self.count()).map(|at| Range {
-            shard: ShardId(at as u16),
+            shard: self.shard_at(at),
             from: at.checked_sub(1).map(|before| &self.cuts[before]),
             before: self.cuts.get(at),
         })
@@ -343,6 +491,44 @@ mod tests {
                     ranges.iter().filter(|range| holds(range, counter)).map(|range| range.shard).collect();
                 prop_assert_eq!(holders, vec![ranges.find(counter)]);
             }
+        }
+
+        /// Whatever is split where: counters of a range that is not split keep its number, those of one that is have one of its parts.
+        #[test]
+        fn a_split_cuts_one_range_and_leaves_the_others_their_numbers(
+            cuts in names(4), splits in proptest::collection::vec((0u16..12, (0usize..3, proptest::collection::vec(0u8..4, 1..4))), 0..8),
+            counters in names(40),
+        ) {
+            let mut cuts = cuts;
+            cuts.sort();
+            cuts.dedup();
+            let founded = Ranges::of_cuts(cuts).unwrap();
+            let (mut ranges, mut done) = (founded.clone(), Vec::new());
+            for (shard, at) in splits {
+                let split = Split { shard: ShardId(shard), at: name(&at), first: ShardId(ranges.numbers() as u16) };
+                let before = ranges.clone();
+                let is_within = before.range(split.shard).is_some_and(|range| holds(&range, &split.at) && range.from != Some(&split.at));
+                let Some(next) = before.split(&split) else {
+                    prop_assert!(!is_within, "{split:?} of {before:?}");
+                    continue;
+                };
+                prop_assert!(is_within);
+                for counter in &counters {
+                    let (was, is) = (before.find(counter), next.find(counter));
+                    let expected = if was == split.shard { split.parts()[usize::from(*counter >= split.at)] } else { was };
+                    prop_assert_eq!(is, expected);
+                    prop_assert!(next.lineage().is_within(is, was) && next.has(is));
+                    prop_assert_eq!(next.lineage().root(is), founded.find(counter));
+                }
+                prop_assert!(!next.has(split.shard) && next.fingerprint() == founded.fingerprint());
+                prop_assert_eq!(next.lineage().finest(split.shard), BTreeSet::from(split.parts()));
+                prop_assert_eq!(before.split(&Split { first: ShardId(split.first.0 + 1), ..split.clone() }), None);
+                done.push(split);
+                ranges = next;
+            }
+            prop_assert_eq!(ranges.count() + ranges.lineage().len(), ranges.numbers());
+            prop_assert_eq!(&founded.with_splits(&done), &ranges);
+            prop_assert_eq!(ranges.with_splits(&done), ranges);
         }
 
         #[test]

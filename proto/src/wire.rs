@@ -448,9 +448,16 @@ impl Message for LedgerCmd {
             LedgerCmd::View(_) | LedgerCmd::ViewStart { .. } | LedgerCmd::SetAside { .. } => Ok(()),
             LedgerCmd::Shard { shard, change, .. } => {
                 at_most("shard", shard.0.into(), SHARDS_MAX as u64 - 1)?;
-                let ShardChange::Join { seats, seat, leaves } = change else { return Ok(()) };
-                let mut named = seats.iter().chain([seat, leaves]);
-                named.try_for_each(|&seat| at_most("seat", seat.into(), u64::from(AGGREGATORS_MAX) - 1))
+                let named = |seat: &u8| at_most("seat", (*seat).into(), u64::from(AGGREGATORS_MAX) - 1);
+                match change {
+                    ShardChange::Join { seats, seat, leaves } => seats.iter().chain([seat, leaves]).try_for_each(named),
+                    ShardChange::Split { at, first } => {
+                        at_most("shard", u64::from(first.0) + 1, SHARDS_MAX as u64 - 1)?;
+                        name(at)
+                    }
+                    ShardChange::Parted { seat } => named(seat),
+                    ShardChange::Hold | ShardChange::Stay => Ok(()),
+                }
             }
             LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } | LedgerCmd::VoterReturns { .. } => Ok(()),
             LedgerCmd::Remains { counter, component, .. } => {

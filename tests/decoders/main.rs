@@ -99,9 +99,11 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
             dc: DcId(u16::from(number % 3)),
             shard: ShardId(u16::from(number % 5)),
             revision: amount % 3,
-            change: match number % 3 {
+            change: match number % 5 {
                 0 => ShardChange::Join { seats: [number % 4, 1], seat: 2, leaves: 1 },
                 1 => ShardChange::Hold,
+                2 => ShardChange::Split { at: counter, first: ShardId(7) },
+                3 => ShardChange::Parted { seat: number % 8 },
                 _ => ShardChange::Stay,
             },
         },

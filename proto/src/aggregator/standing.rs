@@ -88,6 +88,7 @@ fn is_vital(cmd: &LedgerCmd) -> bool {
             | LedgerCmd::ViewAck { .. }
             | LedgerCmd::Signature { .. }
             | LedgerCmd::Remains { .. }
+            | LedgerCmd::Shard { change: ShardChange::Parted { .. }, .. }
     )
 }
 
@@ -122,6 +123,9 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         LedgerCmd::AllowEdges { from, to } => ledger.graph().is_allowed(from, to),
         LedgerCmd::Shard { dc, shard, revision, change: ShardChange::Hold | ShardChange::Stay } => {
             !ledger.shard_map().is_move(*dc, *shard, *revision)
+        }
+        LedgerCmd::Shard { dc, shard, change: ShardChange::Parted { seat }, .. } => {
+            ledger.shard_map().has_parted(*shard, AggregatorId { dc: *dc, seat: *seat })
         }
         LedgerCmd::Shard { revision, .. } => ledger.shard_map().revision() > *revision,
         LedgerCmd::ClaimRule { counter, revision, .. } => ledger.claims().revision(counter) > *revision,

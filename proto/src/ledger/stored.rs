@@ -1,6 +1,7 @@
 //! The ledger as a snapshot holds it: what came later stands at the end, so that one from before it is read by adding that there is
 //! none.
 
+use super::shards::Splits;
 use super::{ChangeSets, Claims, CounterLedger, Deferred, Graph, Ledger, Losses, Registered, Resets, ShardMap, Terms};
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::msg::SeriesTerms;
@@ -31,6 +32,7 @@ pub(super) struct Stored {
     series: BTreeMap<String, SeriesTerms>,
     graph: Graph,
     shard_map: ShardMap,
+    splits: Splits,
 }
 
 /// The same, borrowed.
@@ -55,6 +57,7 @@ struct Storing<'l> {
     series: &'l BTreeMap<String, SeriesTerms>,
     graph: &'l Graph,
     shard_map: &'l ShardMap,
+    splits: &'l Splits,
 }
 
 impl Ledger {
@@ -95,6 +98,7 @@ impl Serialize for Ledger {
             series,
             graph,
             shard_map,
+            splits: &shard_map.splits,
         };
         storing.serialize(serializer)
     }
@@ -104,7 +108,8 @@ impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
-        let Stored { returning, series, graph, shard_map, .. } = stored;
+        let Stored { returning, series, graph, shard_map, splits, .. } = stored;
+        let shard_map = shard_map.with_splits(splits);
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());
         for (name, terms) in terms {
