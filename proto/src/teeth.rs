@@ -34,6 +34,12 @@ pub enum Bug {
     LeftForgotten,
     /// The range of a new ancestor is not noted: its share is asked of nobody.
     SourceUnnoted,
+    /// What a range that was split added to totals stays beside what its parts add.
+    RangeStays,
+    /// What is counted of a counter after it was copied into a part of its range is not copied again.
+    RaisedUncopied,
+    /// What was shown of a range that is split since is not asked of its parts.
+    ShownForgotten,
     /// A view's answer to an earlier arming of a milestone counts for the present one.
     StaleAckTaken,
     /// Whoever names a stream may speak for it.

@@ -10,6 +10,7 @@ mod components;
 pub mod hierarchy;
 mod limits;
 mod loads;
+mod parting;
 mod series;
 mod totals;
 
@@ -17,6 +18,7 @@ pub use audit::{ANCESTORS_AUDITED_MAX, NotCounted, TotalAudit};
 pub use cells::{CELLS_MAX, Cells, MergeError, Merged};
 pub use limits::{NotedLimit, ReadLimits};
 pub use loads::Load;
+pub use parting::{Parted, Place};
 pub use series::{RowRaised, SeriesView, parts_of};
 pub use totals::Total;
 
@@ -28,6 +30,7 @@ use crate::shards::{Ranges, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::warm;
 use hierarchy::Hierarchy;
+use parting::Parting;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Cells by shard, what limits their readings, and totals of them along edges.
@@ -40,6 +43,8 @@ pub struct View {
     shards: Vec<Cells>,
     hierarchy: Hierarchy,
     limits: ReadLimits,
+    /// A range that is being split.
+    parting: Option<Parting>,
 }
 
 impl View {
@@ -50,14 +55,14 @@ impl View {
 
     /// The same with a shard for each of these ranges.
     pub fn cut(own: impl Into<AggregatorId>, seed: u64, ranges: Ranges) -> View {
-        View::of_shards(own, ranges.iter().map(|_| Cells::new(seed)).collect(), ranges)
+        View::of_shards(own, (0..ranges.numbers()).map(|_| Cells::new(seed)).collect(), ranges)
     }
 
     /// A view of these cells, of which no totals are counted yet. Panics unless there are some for each range.
     pub fn of_shards(own: impl Into<AggregatorId>, shards: Vec<Cells>, ranges: Ranges) -> View {
-        assert_eq!(shards.len(), ranges.count(), "each range has its cells");
+        assert_eq!(shards.len(), ranges.numbers(), "each range has its cells");
         let (own, hierarchy, limits) = (own.into(), Hierarchy::with_ranges(ranges), ReadLimits::default());
-        View { own, start: None, shards, hierarchy, limits }
+        View { own, start: None, shards, hierarchy, limits, parting: None }
     }
 
     /// The cells of a shard. Panics if there is none of that number.
@@ -65,7 +70,7 @@ impl View {
         &self.shards[usize::from(shard.0)]
     }
 
-    /// The cells of all shards, in the order of their ranges.
+    /// The cells of all shards, in the order of their numbers; of ranges that were split there are none.
     pub fn shards(&self) -> impl ExactSizeIterator<Item = (ShardId, &Cells)> {
         self.shards.iter().enumerate().map(|(at, cells)| (ShardId(at as u16), cells))
     }
@@ -102,6 +107,9 @@ impl View {
     fn carry(&mut self) {
         for (at, cells) in self.shards.iter_mut().enumerate() {
             let (shard, gathered) = (ShardId(at as u16), &mut cells.gathered);
+            if let Some(parting) = self.parting.as_mut().filter(|parting| parting.shard() == shard) {
+                parting.on_raised(gathered);
+            }
             for (at, &(slot, by)) in gathered.counts.iter().enumerate() {
                 warm::ahead(&gathered.counts, at, |&(slot, _)| self.hierarchy.warm_source(shard, slot));
                 self.hierarchy.on_raised(shard, slot, by);
@@ -184,6 +192,7 @@ impl View {
     /// What the host's clock shows. Where it goes back, the latest time stays.
     pub fn on_time(&mut self, now: UnixTime) {
         self.shards.iter_mut().for_each(|cells| cells.on_time(now));
+        self.parting.iter_mut().for_each(|parting| parting.on_time(now));
     }
 
     /// What the ledger knows of groups that are lost and this view does not: counted, and in nobody's feed any more.
@@ -205,6 +214,7 @@ impl View {
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger) {
         if changes.settings {
             self.shards.iter_mut().for_each(|cells| cells.take_series(ledger));
+            self.parting.iter_mut().for_each(|parting| parting.take_series(ledger));
         }
         self.follow_graph(changes, ledger);
         for counter in &changes.counters {
@@ -277,12 +287,18 @@ impl View {
     /// Forgets the cells of a shard, and what they added to totals. From here on it is as if none had ever been named; `seed` hashes the
     /// names of those that will be.
     pub fn forget_shard(&mut self, shard: ShardId, seed: u64, ledger: &Ledger) {
-        let cells = &mut self.shards[usize::from(shard.0)];
-        let now = cells.time();
-        *cells = cells.forgotten(seed);
-        cells.take_series(ledger);
-        cells.on_time(now);
+        drop(self.take_cells(shard, seed, ledger));
         self.hierarchy.forget_shard(shard);
+    }
+
+    /// The cells of a shard, in the place of which there are none now.
+    fn take_cells(&mut self, shard: ShardId, seed: u64, ledger: &Ledger) -> Cells {
+        let cells = &mut self.shards[usize::from(shard.0)];
+        let mut next = cells.forgotten(seed);
+        let now = cells.time();
+        next.take_series(ledger);
+        next.on_time(now);
+        std::mem::replace(cells, next)
     }
 
     /// Whether all cells of a shard add to totals.
@@ -293,7 +309,8 @@ impl View {
 
     /// Bytes allocated, without totals.
     pub fn heap_bytes(&self) -> usize {
-        self.shards.iter().map(Cells::heap_bytes).sum()
+        let parting = self.parting.as_ref().map_or(0, Parting::heap_bytes);
+        self.shards.iter().map(Cells::heap_bytes).sum::<usize>() + parting
     }
 
     /// Panics when components, sums or totals are out of order. Walks every cell.

@@ -8,7 +8,7 @@ use tidemark_proto::ids::{CounterName, DcId, GroupId, Half, LogIndex, ValveId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{LedgerCmd, SeriesTerms};
 use tidemark_proto::series::{BucketId, Granularity, Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
-use tidemark_proto::shards::{Ranges, ShardId};
+use tidemark_proto::shards::{Ranges, ShardId, Split};
 use tidemark_proto::time::WallMs;
 use tidemark_proto::view::View;
 
@@ -27,11 +27,21 @@ fn counter(number: u8) -> CounterName {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Count { counter: u8, is_down: bool, valve: u8, back_s: u64, delta: u64 },
+    Count {
+        counter: u8,
+        is_down: bool,
+        valve: u8,
+        back_s: u64,
+        delta: u64,
+    },
     Edges(Vec<(bool, u8, u8)>),
     Reset(u8),
     Work(usize),
     Advance(u64),
+    /// The range of a counter is split there.
+    Split(u8),
+    /// Works on that, and ends it when little is left.
+    Part(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -43,6 +53,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..COUNTERS).prop_map(Step::Reset),
         5 => (1usize..8).prop_map(Step::Work),
         1 => (0u64..4_000).prop_map(Step::Advance),
+        1 => (0..COUNTERS).prop_map(Step::Split),
+        3 => (1usize..30).prop_map(Step::Part),
     ];
     proptest::collection::vec(step, 1..80)
 }
@@ -64,7 +76,6 @@ type Parts = (Plain, BTreeMap<ShardId, Plain>);
 
 struct World {
     ledger: Ledger,
-    cuts: Vec<CounterName>,
     view: View,
     now: UnixTime,
     /// What valves have counted, by counter, half, generation and valve.
@@ -76,8 +87,8 @@ impl World {
         let kept = [(Granularity::MINUTE, 600), (Granularity::HOUR, 7_200)];
         let kept = kept.map(|(granularity, ttl_s)| Kept { granularity, ttl_s }).to_vec();
         let policy = SeriesPolicy::new(Retention::new(kept).unwrap(), 0, 3_600, OutOfRange::TotalOnly).unwrap();
-        let view = View::cut(DcId(0), 1, Ranges::of_cuts(cuts.clone()).unwrap());
-        let mut world = World { ledger: Ledger::default(), cuts, view, now: at(0), counted: BTreeMap::new() };
+        let view = View::cut(DcId(0), 1, Ranges::of_cuts(cuts).unwrap());
+        let mut world = World { ledger: Ledger::default(), view, now: at(0), counted: BTreeMap::new() };
         world.view.on_time(world.now);
         world.say(LedgerCmd::UpDown("qa".to_owned()));
         world.say(LedgerCmd::View(DcId(0).into()));
@@ -127,8 +138,50 @@ impl World {
                 self.view.on_time(self.now);
                 self.view.expire_totals(&self.ledger);
             }
+            Step::Split(number) => {
+                let ranges = self.view.ranges();
+                let (shard, first) = (ranges.find(&counter(number)), ShardId(ranges.numbers() as u16));
+                let split = Split { shard, at: counter(number), first };
+                if ranges.split(&split).is_some() && self.view.splits().is_none() {
+                    self.view.begin_split(&split, 1, &self.ledger);
+                }
+            }
+            Step::Part(budget) => {
+                if self.view.step_split(budget, &self.ledger) {
+                    self.end_split();
+                }
+            }
         }
         self.view.check_all();
+    }
+
+    /// Says where the cells are that the range had.
+    fn end_split(&mut self) {
+        let Some(parted) = self.view.finish_split(1, &self.ledger) else { return };
+        for slot in 0..parted.cells.len() {
+            let place = parted.place(slot).unwrap();
+            let part = self.view.cells(parted.split.parts()[place.part]);
+            assert_eq!(part.name(place.slot), parted.cells.name(slot));
+        }
+        assert!(self.view.cells(parted.split.shard).is_empty());
+    }
+
+    /// Whatever was split: what is here is what was counted.
+    fn check_counts(&self) {
+        for (&(number, is_down, generation, valve), (count, row)) in &self.counted {
+            let half = if is_down { Half::Down } else { Half::Up };
+            let valve = ValveId { group: GroupId { dc: DcId(0), group: 0, incarnation: 1 }, lane: valve };
+            let cells = self.view.cells_of(&counter(number));
+            let slot = cells.table().find_half(&counter(number), half, generation).unwrap();
+            let own = cells.valves().iter().position(|known| *known == valve).unwrap() as u16;
+            assert_eq!(cells.component(slot, own), *count);
+            let kept = &self.view.series_of("qa").unwrap().horizon;
+            let expected: Vec<_> = row.buckets().filter(|&(bucket, _)| kept.keeps(bucket)).collect();
+            let rows = self.view.rows(&counter(number), half, generation).filter(|(of, _)| *of == valve);
+            let held: Vec<_> =
+                rows.flat_map(|(_, row)| row.buckets()).filter(|&(bucket, _)| kept.keeps(bucket)).collect();
+            assert_eq!(held, expected);
+        }
     }
 
     fn settle(&mut self) {
@@ -147,14 +200,16 @@ impl World {
                 *plain.buckets.entry((half == Half::Down, bucket)).or_default() += sum;
             }
         }
-        let mut shares = BTreeMap::new();
+        let mut shares: BTreeMap<ShardId, Plain> = BTreeMap::new();
         for (shard, share) in self.view.shares(&counter(number), &self.ledger) {
             let buckets = HALVES.into_iter().flat_map(|half| {
                 share.buckets(half).buckets().map(move |(bucket, sum)| ((half == Half::Down, bucket), sum))
             });
             let (up, down) = (share.count(Half::Up), share.count(Half::Down));
-            let plain = Plain { up, down, buckets: buckets.collect() };
-            assert!(shares.insert(shard, plain).is_none(), "one share of a range");
+            // Of a range that is being split there are several.
+            let known = shares.entry(shard).or_default();
+            (known.up, known.down) = (known.up.wrapping_add(up), known.down.wrapping_add(down));
+            buckets.for_each(|(bucket, sum)| *known.buckets.entry(bucket).or_default() += sum);
         }
         shares.retain(|_, share| *share != Plain::default());
         (plain, shares)
@@ -173,7 +228,7 @@ impl World {
         let mut plain = Plain { up, down: self.view.down_of(&counter(number), generation), ..Plain::default() };
         let mut shares: BTreeMap<ShardId, Plain> = BTreeMap::new();
         for name in &ancestors {
-            let shard = ShardId(self.cuts.iter().filter(|&cut| cut <= name).count() as u16);
+            let shard = self.view.shard_of(name);
             let share = shares.entry(shard).or_default();
             let generation = self.ledger.resets().generation(name);
             let (up, down) = (self.view.sum_of(name, generation), self.view.down_of(name, generation));
@@ -193,6 +248,7 @@ impl World {
     }
 
     fn check(&self, what: &str) {
+        self.check_counts();
         for number in 0..COUNTERS {
             assert_eq!(self.shown(number), self.recounted(number), "{what}: {}", counter(number));
         }
@@ -208,6 +264,10 @@ proptest! {
         }
         world.settle();
         world.check("settled");
+        while world.view.splits().is_some() {
+            world.step(&Step::Part(7));
+            world.check("being split");
+        }
         // Once more counted, without a step: increments flow at once.
         for number in 0..COUNTERS {
             for is_down in [false, true] {

@@ -22,10 +22,12 @@
 
 mod follow;
 mod horizons;
+mod parting;
 mod recount;
 mod shares;
 mod sums;
 
+pub(super) use parting::part_of;
 pub use shares::SharesHeld;
 pub use sums::Sums;
 
@@ -38,6 +40,7 @@ use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
 use follow::Following;
 use horizons::Horizons;
+use parting::Parting;
 use shares::{Share, Shares};
 use sums::HALVES;
 
@@ -72,6 +75,8 @@ pub struct Hierarchy {
     /// By vertex, where there are several ranges: in which there is an ancestor of it, or was one since the last recount, wherever that is held.
     sources: Vec<ShardMask>,
     ranges: Ranges,
+    /// A range that is being split.
+    parting: Option<Parting>,
     /// Of counters that have or had ancestors.
     shares: Shares,
     horizons: Horizons,
@@ -118,16 +123,17 @@ pub struct HierarchyProgress {
 impl Hierarchy {
     /// Totals with a share for each of these ranges.
     pub fn with_ranges(ranges: Ranges) -> Hierarchy {
-        Hierarchy { shares: Shares::new(ranges.count()), ranges, ..Hierarchy::default() }
+        Hierarchy { shares: Shares::new(ranges.numbers()), ranges, ..Hierarchy::default() }
     }
 
     // ---- reading ----
 
-    /// What a counter inherits, from the counters of each range; nothing where it never had an ancestor.
+    /// What a counter inherits, from the counters of each range; nothing where it never had an ancestor. Of a range that is being split it may
+    /// be several sums.
     pub fn inherited(&self, counter: &CounterName, ledger: &Ledger) -> impl Iterator<Item = (ShardId, &Sums)> + '_ {
         let vertex = ledger.graph().vertex(counter);
         let node = vertex.and_then(|vertex| self.nodes.get(vertex.0 as usize));
-        node.into_iter().flat_map(|node| self.shares.of(node.heir))
+        node.into_iter().flat_map(|node| self.shares.of(node.heir)).map(|(shard, sums)| (self.shown_as(shard), sums))
     }
 
     /// The ranges of whose counters something may flow to this one, wherever they are held.
@@ -184,9 +190,10 @@ impl Hierarchy {
     #[inline]
     pub fn on_raised(&mut self, shard: ShardId, slot: u32, by: u64) {
         let Some((vertex, half)) = self.source(shard, slot) else { return };
+        let owner = self.owner(vertex.0, shard.0);
         for &to in self.flow.descendants(vertex, &mut self.scratch) {
             let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, to);
-            let count = &mut self.shares.share(heir, namespace, shard.0).sums.counts[half as usize];
+            let count = &mut self.shares.share(heir, namespace, owner).sums.counts[half as usize];
             *count = count.wrapping_add(by);
         }
     }
@@ -194,10 +201,11 @@ impl Hierarchy {
     /// Buckets of a row of a slot were raised by so much, as far as its namespace keeps them.
     pub fn on_row_raised(&mut self, shard: ShardId, slot: u32, raised: &[(BucketId, u64)]) {
         let Some((vertex, half)) = self.source(shard, slot) else { return };
+        let owner = self.owner(vertex.0, shard.0);
         for &to in self.flow.descendants(vertex, &mut self.scratch) {
             let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, to);
             let Some(horizon) = self.horizons.of_totals(namespace) else { continue };
-            self.shares.change(heir, namespace, shard.0, |share| {
+            self.shares.change(heir, namespace, owner, |share| {
                 let buckets = &mut share.sums.buckets[half as usize];
                 raised.iter().for_each(|&(bucket, by)| buckets.raise(bucket, by, horizon));
             });
@@ -273,8 +281,8 @@ impl Hierarchy {
     }
 
     /// Takes in cells and counters that are new.
-    fn take_in(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
-        self.vertex_of.resize_with(self.ranges.count(), Vec::new);
+    pub(super) fn take_in(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
+        self.vertex_of.resize_with(self.ranges.numbers(), Vec::new);
         for shard in self.ranges.iter().map(|range| range.shard).collect::<Vec<_>>() {
             for slot in self.taken_in(shard)..view.table(shard).len() {
                 self.vertex_of[usize::from(shard.0)].push(NONE);
@@ -289,7 +297,7 @@ impl Hierarchy {
             let namespace = self.horizons.number(name.namespace());
             let shard = self.ranges.find(&name).0;
             self.nodes.push(Node { slots: [NONE; 2], heir: NONE, namespace, shard });
-            if !self.ranges.is_whole() {
+            if self.notes_sources() {
                 self.sources.push(ShardMask::NONE);
             }
             self.map(Vertex(vertex), &name, ledger, view);
@@ -352,7 +360,7 @@ impl Hierarchy {
         if sums.is_empty() {
             return;
         }
-        let shard = self.nodes[from.0 as usize].shard;
+        let shard = self.owner(from.0, self.nodes[from.0 as usize].shard);
         for &to in self.flow.descendants(from, &mut self.scratch) {
             let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, to);
             let horizon = self.horizons.of_totals(namespace);
@@ -408,7 +416,7 @@ impl Hierarchy {
             }
             for pair in pairs {
                 let owner = if bites(Bug::ShareOfHome) { pair.to } else { pair.from };
-                let shard = self.nodes[owner.0 as usize].shard;
+                let shard = self.owner(owner.0, self.nodes[owner.0 as usize].shard);
                 let (heir, namespace) = heir(&mut self.nodes, &mut self.shares, pair.to);
                 let horizon = self.horizons.of_totals(namespace).filter(|_| !bites(Bug::BucketsStay));
                 self.shares.change(heir, namespace, shard, |Share { sums: held, .. }| match batch.change {
@@ -422,9 +430,9 @@ impl Hierarchy {
 
     /// A counter flows to another one, and what flows to it from these ranges.
     fn note_source(&mut self, from: u32, to: u32, above: ShardMask) {
-        let shard = ShardId(self.nodes[from as usize].shard);
+        let mask = self.mask_of(ShardId(self.nodes[from as usize].shard));
         if let Some(sources) = self.sources.get_mut(to as usize) {
-            *sources = sources.with(above).with(ShardMask::of(shard));
+            *sources = sources.with(above).with(mask);
         }
     }
 
@@ -464,11 +472,7 @@ impl Hierarchy {
             }
         }
         self.shares.check_held();
-        assert_eq!(
-            self.sources.len(),
-            if self.ranges.is_whole() { 0 } else { self.nodes.len() },
-            "sources of counters"
-        );
+        assert_eq!(self.sources.len(), if self.notes_sources() { self.nodes.len() } else { 0 }, "sources of counters");
         for (node, sources) in self.nodes.iter().zip(&self.sources) {
             assert!(
                 self.shares.of(node.heir).all(|(shard, _)| sources.has(shard)),

@@ -127,7 +127,7 @@ impl View {
         }
     }
 
-    fn with_hierarchy<R>(&mut self, work: impl FnOnce(&mut Hierarchy, &View) -> R) -> R {
+    pub(super) fn with_hierarchy<R>(&mut self, work: impl FnOnce(&mut Hierarchy, &View) -> R) -> R {
         let mut hierarchy = std::mem::take(&mut self.hierarchy);
         let result = work(&mut hierarchy, self);
         self.hierarchy = hierarchy;

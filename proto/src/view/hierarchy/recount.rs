@@ -6,6 +6,7 @@
 //! ones walk to their descendants, once for themselves and for all that was handed to them.
 
 use super::follow::Following;
+use super::parting::Parting;
 use super::shares::Shares;
 use super::sums::HALVES;
 use super::{DirectCounts, Hierarchy, NONE, Node, Sums, gather, heir};
@@ -126,8 +127,10 @@ impl Hierarchy {
         let progress = Progress { settled: graph.index(), done: None };
         let flow = Flow::load(graph.dag().clone(), progress, []).expect("a graph without changes");
         let (horizons, ranges) = (std::mem::take(&mut self.horizons), std::mem::take(&mut self.ranges));
-        let (shares, following) = (Shares::new(ranges.count()), Following::begun(graph.index()));
-        *self = Hierarchy { flow, horizons, ranges, shares, following, ..Hierarchy::default() };
+        let parting = self.parting.take().map(Parting::again);
+        let numbers = parting.as_ref().map_or(ranges.numbers(), Parting::numbers);
+        let (shares, following) = (Shares::new(numbers), Following::begun(graph.index()));
+        *self = Hierarchy { flow, horizons, ranges, shares, following, parting, ..Hierarchy::default() };
         self.horizons.on_permissions(ledger);
         self.take_in_all(ledger, view);
         let mut edges = Edges::of(graph);
@@ -170,7 +173,7 @@ impl Hierarchy {
             Node { slots: [NONE; 2], heir: NONE, namespace, shard: shard_of(vertex) }
         };
         self.nodes = (0..graph.vertices()).map(node).collect();
-        self.sources = vec![ShardMask::NONE; if self.ranges.is_whole() { 0 } else { self.nodes.len() }];
+        self.sources = vec![ShardMask::NONE; if self.notes_sources() { self.nodes.len() } else { 0 }];
         let (resets, nodes) = (ledger.resets(), &mut self.nodes);
         let mut of_shard = |shard: ShardId| {
             let table = view.table(shard);
@@ -184,7 +187,7 @@ impl Hierarchy {
             });
             vertex_of
         };
-        self.vertex_of = self.ranges.iter().map(|range| of_shard(range.shard)).collect();
+        self.vertex_of = (0..self.ranges.numbers() as u16).map(|shard| of_shard(ShardId(shard))).collect();
     }
 
     /// Reads what the next counters from this one on will need.

@@ -50,6 +50,21 @@ impl Shares {
         self.all.is_empty()
     }
 
+    /// There are so many shards from now on.
+    pub fn grow(&mut self, shards: usize) {
+        // Where there was one, an heir's number is the place of its share.
+        let before = match self.several {
+            0 => std::mem::replace(&mut self.at, (0..self.all.len() as u32).collect()).len().max(1),
+            several => several as usize,
+        };
+        let heirs = self.at.len() / before;
+        let mut at = vec![NONE; heirs * shards];
+        for (row, before) in at.chunks_exact_mut(shards).zip(self.at.chunks_exact(before)) {
+            row[..before.len()].copy_from_slice(before);
+        }
+        (self.at, self.several) = (at, shards as u32);
+    }
+
     /// The number of one more counter that inherits.
     pub fn heir(&mut self, namespace: u16) -> u32 {
         if self.several == 0 {

@@ -1,0 +1,216 @@
+//! A range of a view that is split: its cells are copied into those of the two that it becomes, in steps, while it is read and counted.
+//!
+//! What is raised meanwhile is copied again, so that in the end both have all of it. Merging by maximum makes the order of copies no
+//! matter. What the range's counters add to totals is handed beside that ([`super::hierarchy`]).
+
+use super::View;
+use super::cells::{Cells, Gathered};
+use super::hierarchy::part_of;
+use crate::ledger::Ledger;
+use crate::numbers::Numbers;
+use crate::series::UnixTime;
+use crate::shards::{ShardId, Split};
+use crate::teeth::{Bug, bites};
+
+/// So many cells that were raised since they were copied are left to the last step, for which readers wait.
+const LAST_CELLS_MAX: usize = 1_024;
+/// Of the number of a slot: it is in the second part.
+const SECOND: u32 = 1 << 31;
+const _: () = assert!(super::CELLS_MAX <= SECOND);
+
+/// How far a range is copied.
+#[derive(Clone, Debug)]
+pub(super) struct Parting {
+    split: Split,
+    parts: [Part; 2],
+    /// By slot of the range, as far as it is copied.
+    places: Vec<u32>,
+    /// Slots that were raised since.
+    again: Numbers,
+}
+
+/// One of the two that a range becomes.
+#[derive(Clone, Debug)]
+struct Part {
+    cells: Cells,
+    /// By valve of the range.
+    valves: Vec<Option<u16>>,
+}
+
+/// Where a slot of a range is that was split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// In the first part or in the second.
+    pub part: usize,
+    pub slot: u32,
+}
+
+impl Place {
+    fn of(packed: u32) -> Place {
+        Place { part: usize::from(packed & SECOND != 0), slot: packed & !SECOND }
+    }
+}
+
+/// A range that was split: its cells, which are the view's no more, and where they are now.
+#[derive(Debug)]
+pub struct Parted {
+    pub split: Split,
+    pub cells: Cells,
+    places: Vec<u32>,
+}
+
+impl Parted {
+    /// Where a slot is now.
+    pub fn place(&self, slot: u32) -> Option<Place> {
+        self.places.get(slot as usize).copied().map(Place::of)
+    }
+}
+
+impl Part {
+    fn new(seed: u64, now: UnixTime, ledger: &Ledger) -> Part {
+        let mut cells = Cells::new(seed);
+        cells.take_series(ledger);
+        cells.on_time(now);
+        Part { cells, valves: Vec::new() }
+    }
+
+    fn valve(&mut self, range: &Cells, valve: u16) -> u16 {
+        let at = usize::from(valve);
+        self.valves.resize(self.valves.len().max(at + 1), None);
+        let new = || self.cells.valve(range.valves()[at]).expect("a part has no more valves than the whole");
+        *self.valves[at].get_or_insert_with(new)
+    }
+
+    /// Copies a cell, and says where it is. No total is to follow: counters add as they did.
+    fn copy(&mut self, range: &Cells, slot: u32, known: Option<u32>) -> u32 {
+        let new = || self.cells.slot(&range.name(slot)).expect("a part has no more cells than the whole");
+        let own = known.unwrap_or_else(new);
+        for (valve, value) in range.components(slot) {
+            let valve = self.valve(range, valve);
+            self.cells.load_component(own, valve, value);
+        }
+        for (_, valve, row) in range.rows_of(slot) {
+            let valve = self.valve(range, valve);
+            self.cells.merge_row(own, valve, row);
+        }
+        self.cells.gathered.buckets.clear();
+        own
+    }
+}
+
+impl Parting {
+    pub fn shard(&self) -> ShardId {
+        self.split.shard
+    }
+
+    /// Cells of the range were raised.
+    pub fn on_raised(&mut self, gathered: &Gathered) {
+        let slots = gathered.counts.iter().map(|of| of.0).chain(gathered.buckets.iter().map(|of| of.0));
+        let copied = self.places.len();
+        for slot in slots.filter(|&slot| (slot as usize) < copied && !bites(Bug::RaisedUncopied)) {
+            self.again.insert(slot);
+        }
+    }
+
+    pub fn on_time(&mut self, now: UnixTime) {
+        self.parts.iter_mut().for_each(|part| part.cells.on_time(now));
+    }
+
+    pub fn take_series(&mut self, ledger: &Ledger) {
+        self.parts.iter_mut().for_each(|part| part.cells.take_series(ledger));
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.cells.heap_bytes()).sum::<usize>() + 4 * self.places.capacity()
+    }
+
+    fn copy_next(&mut self, range: &Cells) {
+        let slot = self.places.len() as u32;
+        let part = part_of(&self.split, &range.name(slot).counter);
+        let own = self.parts[part].copy(range, slot, None);
+        self.places.push(own | if part == 0 { 0 } else { SECOND });
+    }
+
+    fn copy_again(&mut self, range: &Cells) {
+        let Some(slot) = self.again.pop() else { return };
+        let Place { part, slot: own } = Place::of(self.places[slot as usize]);
+        self.parts[part].copy(range, slot, Some(own));
+    }
+
+    /// Copies so many cells, if there are as many.
+    fn copy_some(&mut self, range: &Cells, most: usize) {
+        for _ in 0..most {
+            match (self.places.len() < range.len() as usize, self.again.is_empty()) {
+                (true, _) => self.copy_next(range),
+                (false, false) => self.copy_again(range),
+                (false, true) => return,
+            }
+        }
+    }
+
+    /// How many cells are yet to be copied.
+    fn left(&self, range: &Cells) -> usize {
+        range.len() as usize - self.places.len() + self.again.len()
+    }
+}
+
+impl View {
+    /// Begins to split a range; `seed` hashes the names of its parts.
+    pub fn begin_split(&mut self, split: &Split, seed: u64, ledger: &Ledger) {
+        let now = self.cells(split.shard).time();
+        let part = || Part::new(seed, now, ledger);
+        let (parts, places, again) = ([part(), part()], Vec::new(), Numbers::default());
+        self.parting = Some(Parting { split: split.clone(), parts, places, again });
+        self.hierarchy.begin_parting(split);
+    }
+
+    /// The split that is under way.
+    pub fn splits(&self) -> Option<&Split> {
+        self.parting.as_ref().map(|parting| &parting.split)
+    }
+
+    /// Of the cells of the range that is being split so many are in its parts as they are, of so many.
+    pub fn split_progress(&self) -> Option<(u64, u64)> {
+        let parting = self.parting.as_ref()?;
+        let cells = self.cells(parting.shard());
+        let left = parting.left(cells) as u64;
+        Some((u64::from(cells.len()) - left, cells.len().into()))
+    }
+
+    /// Goes on, looking at no more than about so many cells, pairs and buckets. Whether the rest is so little that it may be done at once.
+    pub fn step_split(&mut self, budget: usize, ledger: &Ledger) -> bool {
+        let Some(mut parting) = self.parting.take() else { return false };
+        let mut left = budget.max(1);
+        self.with_hierarchy(|hierarchy, view| {
+            let range = view.cells(parting.shard());
+            // A cell is some ten of what else is looked at.
+            let cells = parting.left(range).min(left.div_ceil(10));
+            parting.copy_some(range, cells);
+            left = left.saturating_sub(10 * cells);
+            hierarchy.hand(&mut left, ledger, view);
+        });
+        let is_near = parting.left(self.cells(parting.shard())) <= LAST_CELLS_MAX && self.hierarchy.is_handed();
+        self.parting = Some(parting);
+        is_near
+    }
+
+    /// Does the rest, and has two ranges in the place of the one from here on.
+    pub fn finish_split(&mut self, seed: u64, ledger: &Ledger) -> Option<Parted> {
+        let mut parting = self.parting.take()?;
+        let ranges = self.ranges().split(&parting.split)?;
+        self.with_hierarchy(|hierarchy, view| {
+            hierarchy.take_in(ledger, view);
+            let range = view.cells(parting.shard());
+            parting.copy_some(range, usize::MAX);
+            hierarchy.hand(&mut usize::MAX.clone(), ledger, view);
+        });
+        let Parting { split, parts, places, .. } = parting;
+        let lens = parts.each_ref().map(|part| part.cells.len());
+        self.hierarchy.finish_parting(ranges, lens, |slot| Place::of(places[slot as usize]).slot);
+        let cells = self.take_cells(split.shard, seed, ledger);
+        for part in parts {
+            self.shards.push(part.cells);
+        }
+        Some(Parted { split, cells, places })
+    }
+}
