@@ -112,10 +112,18 @@ impl Held {
         let _ = self.inner.service.set(service);
     }
 
-    /// Lock order: this before the ledger, and that before the core. What has left is known to it.
+    /// Lock order: this before the ledger, and that before the core. What was split and what has left is known to it.
     fn asking(&self) -> MutexGuard<'_, Asking> {
         let mut asking = self.inner.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.inner.core.lock().take_left();
+        let ledger = self.inner.ledger.lock();
+        if ledger.shard_map().splits().len() > asking.splits_known() {
+            asking.learn(&ledger.shard_map().lineage());
+        }
+        let mut core = self.inner.core.lock();
+        // After a start the ledger may be behind.
+        asking.learn(core.view().ranges().lineage());
+        let left = core.take_left();
+        drop((core, ledger));
         left.into_iter().for_each(|(shard, stand)| asking.left(self.inner.own, shard, stand));
         asking
     }
@@ -164,13 +172,14 @@ impl Held {
     }
 
     async fn reply(&self, question: Question) -> Reply {
-        let shards = question.shards(self.inner.core.lock().view().ranges());
+        let shards = self.parts_of(&question);
         match question {
             Question::Held(ShardAsk::Readings { counters }) => self
                 .look(&shards, |view, ledger| Answer::Held(ShardAnswer::Readings(readings(view, ledger, &counters)))),
-            Question::Held(ShardAsk::Counts(ask)) => {
-                self.look(&shards, |view, ledger| Answer::Held(ShardAnswer::Counts(gather(view, ledger, &ask))))
-            }
+            Question::Held(ShardAsk::Counts(ask)) => self.look(&shards, |view, ledger| {
+                let ask = ask.of_parts(view.ranges().lineage());
+                Answer::Held(ShardAnswer::Counts(gather(view, ledger, &ask)))
+            }),
             // How far it had come before is what these answers have at least.
             Question::Held(ShardAsk::Scan { of, keys, most, .. }) => {
                 let nobody = Answer::Held(ShardAnswer::NotShown);
@@ -195,6 +204,18 @@ impl Held {
         }
     }
 
+    /// The shards that a question is about, as they are cut here: who asks may not know yet that one is split.
+    fn parts_of(&self, question: &Question) -> BTreeSet<ShardId> {
+        let core = self.inner.core.lock();
+        let ranges = core.view().ranges();
+        let asked = question.shards(ranges);
+        if ranges.lineage().is_empty() {
+            asked
+        } else {
+            asked.into_iter().flat_map(|shard| ranges.lineage().finest(shard)).collect()
+        }
+    }
+
     /// Where all of it is held and shown here, who answers; and what is answered if nobody does.
     fn before(&self, shards: &BTreeSet<ShardId>, nobody: Answer) -> (Reply, Option<&Arc<dyn HeldService>>) {
         let reply = self.look(shards, |_, _| nobody);
@@ -213,9 +234,7 @@ impl Held {
         let ledger = self.inner.ledger.lock();
         let core = self.inner.core.lock();
         let without = |answer| Reply { start: core.start(), stands: None, answer: Answer::Held(answer) };
-        let count = core.view().shards().len();
-        let is_held = |shard: &ShardId| usize::from(shard.0) < count && core.holds(*shard);
-        if !shards.iter().all(is_held) {
+        if !shards.iter().all(|&shard| core.holds(shard)) {
             return without(ShardAnswer::NotHeld);
         }
         if !core.view().is_registered(&ledger) {
@@ -321,7 +340,7 @@ impl Held {
             if let Answer::Refused(reason) = answer {
                 return Err(AskError::Refused(reason));
             }
-            let is_about_these = |stands: &Stands| stands.by_shard.keys().eq(shards);
+            let is_about_these = |stands: &Stands| self.is_about(stands, shards);
             let stands =
                 stands.filter(is_about_these).ok_or_else(|| AskError::InVain(format!("it says {answer:?}")))?;
             // One that was set aside does not know what was armed since.
@@ -337,6 +356,18 @@ impl Held {
             dialogue.take(answer).map_err(AskError::InVain)?;
         }
         Ok(dialogue)
+    }
+
+    /// Whether stands are those of some shards, or of parts of each, as far as it is known here what is a part of what.
+    fn is_about(&self, stands: &Stands, shards: &BTreeSet<ShardId>) -> bool {
+        let said = stands.by_shard.keys();
+        if said.clone().eq(shards) {
+            return true;
+        }
+        let lineage = self.inner.ledger.lock().shard_map().lineage();
+        let asked = |said: ShardId| shards.iter().copied().find(|&of| lineage.is_within(said, of));
+        let about: Option<BTreeSet<ShardId>> = said.map(|&said| asked(said)).collect();
+        about.as_ref() == Some(shards)
     }
 
     fn nobody(&self, mesh: &Mesh, shard: ShardId) -> HeldError {
@@ -524,7 +555,7 @@ impl Aggregator {
     /// The slots that are not shown from here at present.
     pub fn held_elsewhere(&self) -> BTreeSet<ShardId> {
         self.held().at_once(|core, _, is_shown| {
-            core.view().shards().map(|(shard, _)| shard).filter(|&shard| !is_shown(shard)).collect()
+            core.view().ranges().iter().map(|range| range.shard).filter(|&shard| !is_shown(shard)).collect()
         })
     }
 
@@ -606,7 +637,14 @@ impl Aggregator {
             self.held().at_once(|core, ledger, _| Gathering::begin(of, (core.view(), ledger), counters));
         for _ in 0..GATHERED_MAX {
             let wanted = wanted(&gathering)?;
-            match self.gather_once(&mut gathering, &wanted).await? {
+            let Some(gathered) = self.gather_once(&mut gathering, &wanted).await? else {
+                // A slot was split meanwhile.
+                let begin =
+                    |core: &AggregatorCore, ledger: &Ledger| Gathering::begin(of, (core.view(), ledger), counters);
+                gathering = self.held().at_once(|core, ledger, _| begin(core, ledger));
+                continue;
+            };
+            match gathered {
                 Ok(gathered) => return Ok(gathered),
                 // Where it is asked for something has expired that is kept here: asked again, it is left out.
                 Err(GatherError::Expired(_)) => gathering = gathering.again(),
@@ -617,25 +655,31 @@ impl Aggregator {
         Err(HeldError::Refused(reason.to_owned()).into())
     }
 
+    /// `None`: it goes by slots of before a split.
     async fn gather_once(
         &self,
         gathering: &mut Gathering,
         wanted: &Wanted,
-    ) -> Result<Result<Gathered, GatherError>, HeldError> {
+    ) -> Result<Option<Result<Gathered, GatherError>>, HeldError> {
         let needed = gathering.needs();
-        let (mut told, elsewhere) = self.held().at_once(|core, ledger, is_shown| {
+        let here = self.held().at_once(|core, ledger, is_shown| {
+            if gathering.is_before_split(core.view()) {
+                return None;
+            }
             let (here, elsewhere): (BTreeSet<ShardId>, BTreeSet<ShardId>) =
                 needed.into_iter().partition(|&shard| is_shown(shard));
             let mut inquiry = (!here.is_empty()).then(|| gathering.inquiry(here, wanted));
             inquiry.iter_mut().for_each(|inquiry| inquiry.answer(core.view(), ledger));
-            (inquiry.into_iter().collect::<Vec<_>>(), elsewhere)
+            Some((inquiry.into_iter().collect::<Vec<_>>(), elsewhere))
         });
+        let Some((mut told, elsewhere)) = here else { return Ok(None) };
         if !self.shows() {
             return Err(HeldError::NotShown);
         }
         let begin = |shards: &BTreeSet<ShardId>| gathering.inquiry(shards.clone(), wanted);
         told.extend(self.held().ask(self.mesh(), elsewhere, Terms::READ, begin).await?);
-        Ok(told.into_iter().try_for_each(|inquiry| gathering.add(inquiry)).and_then(|()| gathering.complete()))
+        let told = told.into_iter().try_for_each(|inquiry| gathering.add(inquiry));
+        Ok(Some(told.and_then(|()| gathering.complete())))
     }
 
     /// The next counters of a range in slots that others hold: at present, or before.

@@ -325,8 +325,7 @@ impl ViewStore {
             let file = self.home.open(shard, &self.listeners)?;
             self.files.insert(shard, file);
         }
-        let map = postcard::to_allocvec(map).map_err(ViewStoreError::Map)?;
-        self.of(ShardId::FIRST).log.keep(vec![meta(MAP, map.into())])?;
+        self.of(ShardId::FIRST).log.keep(vec![meta(MAP, map.to_bytes().into())])?;
         self.wait_kept().map_err(ViewStoreError::Kept)?;
         for (shard, file) in self.files.extract_if(.., |shard, _| *shard != ShardId::FIRST && !kept.contains(shard)) {
             let path = self.home.path(shard);
@@ -362,7 +361,8 @@ impl ViewStore {
 
     /// Writes rows of a shard that is here in one transaction; [`ViewStore::persisted`] counts when they are durable.
     pub fn persist(&self, shard: ShardId, rows: Rows) {
-        let row = |(key, value): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: Some(value.into()) };
+        let value = |value: Vec<u8>| (!value.is_empty()).then(|| value.into());
+        let row = |(key, of): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: value(of) };
         let rows = rows.into_iter().map(row).collect();
         let Some(file) = self.files.get(&shard) else { return };
         if let Err(error) = file.log.checkpoint(CheckpointPart { applied: 0, last: true, rows }) {
@@ -407,7 +407,7 @@ fn begin(first: &LocalLog, seats: u8) -> Result<(u64, ShardMap), ViewStoreError>
     first.scan_kept(META, |key, value| match key {
         EPOCH => last = value.try_into().map_or(0, u64::from_be_bytes),
         SEATS => split = value.first().copied(),
-        MAP => map = postcard::from_bytes(value),
+        MAP => map = ShardMap::from_bytes(value),
         _ => {}
     })?;
     let now = (seats > HOLDERS).then_some(seats);

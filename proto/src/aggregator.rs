@@ -15,6 +15,7 @@ mod plumbing;
 mod propose;
 mod recovery;
 mod shard;
+mod splits;
 mod standing;
 
 pub use audit::CellAudit;
@@ -23,6 +24,7 @@ pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
 pub use image::{ImageReader, ViewImage, cursors_in, is_of_cells, is_of_image};
 pub use moves::Missing;
 pub use recovery::Recovery;
+pub use splits::Splitting;
 
 use crate::alloc::PolicyConfig;
 use crate::gossip::GossipConfig;
@@ -41,6 +43,7 @@ use lost::Heard;
 use moves::Moves;
 use propose::Proposals;
 use shard::Shard;
+use splits::Splits;
 use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -119,17 +122,17 @@ impl AggregatorConfig {
 
     /// Whether this aggregator holds a shard.
     pub fn holds(&self, shard: ShardId) -> bool {
-        self.seats.holds(self.own, shard)
+        self.ranges.has(shard) && self.seats.holds(self.own, shard)
     }
 
     /// Whether this aggregator is being told a shard, to hold it.
     fn joins(&self, shard: ShardId) -> bool {
-        self.seats.joins(self.own, shard)
+        self.ranges.has(shard) && self.seats.joins(self.own, shard)
     }
 
     /// Whether this aggregator is told of a shard.
     pub fn gathers(&self, shard: ShardId) -> bool {
-        self.seats.gathers(self.own, shard)
+        self.ranges.has(shard) && self.seats.gathers(self.own, shard)
     }
 
     /// Whether a shard has rows on disk: each that is told here, and the first, with which limits of readings are written.
@@ -139,12 +142,15 @@ impl AggregatorConfig {
 
     /// All that are so.
     pub fn kept(&self) -> BTreeSet<ShardId> {
-        self.ranges.iter().map(|range| range.shard).filter(|&shard| self.keeps(shard)).collect()
+        let further = self.ranges.iter().map(|range| range.shard).filter(|&shard| self.keeps(shard));
+        further.chain([ShardId::FIRST]).collect()
     }
 
     /// The same by this map.
     pub fn by_map(mut self, map: &ShardMap) -> AggregatorConfig {
-        (self.seats, self.map_revision) = (self.seats.with_moved(map.moved().clone()), map.revision());
+        self.ranges = self.ranges.with_splits(map.splits());
+        let seats = self.seats.with_moved(map.moved().clone());
+        (self.seats, self.map_revision) = (seats.with_lineage(self.ranges.lineage().clone()), map.revision());
         self
     }
 
@@ -160,7 +166,8 @@ impl AggregatorConfig {
 
     /// The first shard that both are told of: by what is said of it each learns where the other cuts its view.
     fn first_shared(&self, peer: AggregatorId) -> Option<ShardId> {
-        self.ranges.iter().map(|range| range.shard).find(|&shard| self.shares(peer, shard))
+        // Where one knows of a split and the other does not yet, that of the least number is most likely the same.
+        self.ranges.iter().map(|range| range.shard).filter(|&shard| self.shares(peer, shard)).min()
     }
 }
 
@@ -283,6 +290,7 @@ pub struct AggregatorCore {
     cut_elsewhere: BTreeSet<AggregatorId>,
     feeds: BTreeMap<GroupId, Feed>,
     moves: Moves,
+    splits: Splits,
     flushing: Flushing,
     groups: BTreeSet<GroupId>,
     rtts: BTreeMap<AggregatorId, Span>,
@@ -317,7 +325,7 @@ impl AggregatorCore {
     /// An aggregator with nothing on disk.
     pub fn new(config: AggregatorConfig) -> AggregatorCore {
         let view = View::cut(config.own, config.seed, config.ranges.clone());
-        let shards = config.ranges.iter().map(|range| Shard::new(&config, range.shard)).collect();
+        let shards = (0..config.ranges.numbers() as u16).map(|shard| Shard::new(&config, ShardId(shard))).collect();
         AggregatorCore::with_state(config, view, shards, Default::default())
     }
 
@@ -336,6 +344,7 @@ impl AggregatorCore {
         let mut core = AggregatorCore {
             leader_core: LeaderCore::new(config.policy.clone()),
             moves: Moves::default(),
+            splits: Splits::default(),
             flushing: Flushing::default(),
             config,
             view,
@@ -372,6 +381,7 @@ impl AggregatorCore {
             self.heard.start(now);
             self.view.on_start(ledger);
             self.on_map(now, ledger);
+            self.say_parted(ledger);
             self.answer_arming(now, ledger);
         }
         match input {
@@ -405,6 +415,7 @@ impl AggregatorCore {
         self.run_feeds(now);
         self.run_gossip(now);
         self.run_moves(now, ledger);
+        self.run_splits(now, ledger);
         self.run_leader(now, ledger);
         self.run_standing(now, ledger);
         self.run_reminders(now, ledger);
@@ -432,6 +443,7 @@ impl AggregatorCore {
             self.proposals.due(),
             self.notify_at,
             self.graph_at,
+            self.splits.due(),
         ];
         times.into_iter().flatten().min()
     }

@@ -4,12 +4,15 @@
 //! two starts of one, may each lack what the other had shown. So an answer says what its view was made of, its *stand*, and one that stands
 //! behind what was shown here is not taken: it is asked again, or the other holder is. What nobody connected can reach, since only a
 //! process that is gone knew it, is given up after a time.
+//!
+//! Of a range that is split in its data centre some may know that earlier than others. Who answers is asked for ranges of before as well, and
+//! says how it stands in those that it has; what was shown of a range was shown of both its parts.
 
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::limits::{GROUPS_MAX, GUARDED_COUNTERS_MAX, SHARDS_MAX, STANDS_MAX};
 use crate::msg::Version;
 use crate::query::{ShardAnswer, ShardAsk};
-use crate::shards::{Ranges, Seats, ShardId};
+use crate::shards::{Lineage, Ranges, Seats, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time};
 use crate::wire::{Message, Tail, WireError};
@@ -217,11 +220,44 @@ pub enum Taken {
 /// The side of an aggregator that asks others of its data centre.
 #[derive(Clone, Debug, Default)]
 pub struct Asking {
+    /// By shard that is not split, as far as is known here.
     shown: BTreeMap<ShardId, Shown>,
+    lineage: Lineage,
     given_up: u64,
 }
 
 impl Asking {
+    /// What is known here of ranges that were split.
+    pub fn learn(&mut self, lineage: &Lineage) {
+        if lineage.len() <= self.lineage.len() {
+            return;
+        }
+        self.lineage = lineage.clone();
+        for (shard, shown) in std::mem::take(&mut self.shown) {
+            let is_split = self.lineage.parts(shard).is_some();
+            let now = self.now(shard).into_iter().filter(|_| !(is_split && bites(Bug::ShownForgotten)));
+            now.for_each(|shard| drop(self.shown.insert(shard, shown.clone())));
+        }
+    }
+
+    /// How many splits are known here.
+    pub fn splits_known(&self) -> usize {
+        self.lineage.len()
+    }
+
+    /// The shards that have a shard's counters now.
+    fn now(&self, shard: ShardId) -> Vec<ShardId> {
+        match self.lineage.parts(shard) {
+            None => vec![shard],
+            Some(_) => self.lineage.finest(shard).into_iter().collect(),
+        }
+    }
+
+    /// What was shown of a shard, or of a part of it.
+    fn shown_in(&self, shard: ShardId) -> impl Iterator<Item = &Shown> {
+        self.now(shard).into_iter().filter_map(|shard| self.shown.get(&shard))
+    }
+
     /// Whom to ask about a shard: of its holders that are connected the one that was heard last, else the first.
     pub fn choose(
         &self,
@@ -231,25 +267,36 @@ impl Asking {
         is_connected: impl Fn(AggregatorId) -> bool,
     ) -> Option<AggregatorId> {
         let connected: Vec<AggregatorId> = seats.holders(shard, dc).filter(|&holder| is_connected(holder)).collect();
-        let last = self.shown.get(&shard).map(|shown| shown.source.0);
+        let last = self.shown_in(shard).next().map(|shown| shown.source.0);
         last.filter(|last| connected.contains(last)).or(connected.first().copied())
     }
 
     /// A shard is held here no more, and was shown at this stand until now.
     pub fn left(&mut self, own: AggregatorId, shard: ShardId, stand: Stand) {
-        // What others had shown and was not here was not shown from here either.
-        if self.shown.get(&shard).is_none_or(|shown| stand.covers(&shown.stand)) {
-            // No start has this number: what comes back here is as another's.
-            self.shown.insert(shard, Shown { source: (own, 0), stand, lacking: None });
+        for shard in self.now(shard) {
+            // What others had shown and was not here was not shown from here either.
+            if self.shown.get(&shard).is_none_or(|shown| stand.covers(&shown.stand)) {
+                // No start has this number: what comes back here is as another's.
+                self.shown.insert(shard, Shown { source: (own, 0), stand: stand.clone(), lacking: None });
+            }
         }
     }
 
     /// Whether a shard that is held here may be shown: since others showed it here, this view has come as far.
     pub fn may_show(&mut self, now: Time, shard: ShardId, stand: impl FnOnce() -> Stand) -> bool {
+        if self.shown_in(shard).next().is_none() {
+            return true;
+        }
+        let stand = stand();
+        // Each of them, so that none is looked at again that may be.
+        self.now(shard).into_iter().fold(true, |all, shard| self.may_show_one(now, shard, &stand) && all)
+    }
+
+    fn may_show_one(&mut self, now: Time, shard: ShardId, stand: &Stand) -> bool {
         let Some(shown) = self.shown.get(&shard) else { return true };
-        let (source, stand) = ((shown.source.0, u64::MAX), stand());
-        let lacks = self.stands_behind(now, source, shard, &stand);
-        self.given_up += u64::from(!lacks && self.lacks_some(source, shard, &stand));
+        let source = (shown.source.0, u64::MAX);
+        let lacks = self.stands_behind(now, source, shard, stand);
+        self.given_up += u64::from(!lacks && self.lacks_some(source, shard, stand));
         match self.shown.get_mut(&shard).filter(|_| lacks && !bites(Bug::StandForgotten)) {
             Some(shown) => {
                 shown.lacking.get_or_insert(now);
@@ -264,7 +311,11 @@ impl Asking {
 
     /// An answer about some shards, made of these stands. It may be shown if it is taken.
     pub fn take(&mut self, now: Time, source: (AggregatorId, u64), stands: Stands) -> Taken {
-        let stands: Vec<(ShardId, Stand)> = stands.into_each().collect();
+        // How a view stands in a range, it stands in its parts.
+        let stands: Vec<(ShardId, Stand)> = stands
+            .into_each()
+            .flat_map(|(shard, stand)| self.now(shard).into_iter().map(move |shard| (shard, stand.clone())))
+            .collect();
         let lacks = |(shard, stand): &&(ShardId, Stand)| self.stands_behind(now, source, *shard, stand);
         let behind: BTreeSet<ShardId> = stands.iter().filter(lacks).map(|(shard, _)| *shard).collect();
         if !behind.is_empty() && !bites(Bug::StandForgotten) {
@@ -385,6 +436,27 @@ mod tests {
         assert!(!asking.may_show(Time(4), SHARD, || stand(6, 22, 22, 9)));
         assert!(asking.may_show(Time(4) + STAND_PATIENCE, SHARD, || stand(6, 22, 22, 9)), "nobody has it any more");
         assert_eq!(asking.given_up(), 1);
+    }
+
+    #[test]
+    fn what_was_shown_of_a_range_was_shown_of_its_parts_and_one_that_has_not_split_it_stands_in_both() {
+        use crate::shards::Split;
+        let mut asking = Asking::default();
+        let [left, right] = [ShardId(8), ShardId(9)];
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(5, 12, 12, 7)), Taken::Yes);
+        let split = Split { shard: SHARD, at: CounterName::new("t", b"k").unwrap(), first: left };
+        asking.learn(&Lineage::of([split].iter()));
+        let part = |asking: &mut Asking, of: (u8, u64), parts: &[(ShardId, Stand)]| {
+            asking.take(Time(1), (holder(of.0), of.1), Stands::of(parts.iter().cloned()))
+        };
+        assert_eq!(part(&mut asking, (3, 1), &[(right, stand(5, 11, 11, 7))]), Taken::StandsBehind);
+        assert_eq!(part(&mut asking, (3, 1), &[(right, stand(6, 13, 13, 9))]), Taken::Yes);
+        assert!(asking.may_show(Time(1), left, || stand(5, 12, 12, 7)), "of it nobody has shown more");
+        // Another one has not split it yet, and lacks what was shown of one part.
+        assert_eq!(take(&mut asking, 1, (2, 1), &stand(5, 12, 12, 7)), Taken::StandsBehind);
+        assert_eq!(take(&mut asking, 1, (2, 1), &stand(6, 13, 13, 9)), Taken::Yes);
+        assert!(!asking.may_show(Time(1), right, || stand(5, 12, 12, 7)));
+        assert!(!asking.may_show(Time(1), SHARD, || stand(5, 12, 12, 7)));
     }
 
     #[test]

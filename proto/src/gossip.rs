@@ -15,6 +15,7 @@
 
 mod build;
 mod pair;
+mod part;
 pub mod peer;
 mod receive;
 mod recent;
@@ -23,6 +24,7 @@ mod send;
 mod sources;
 
 pub use pair::Fed;
+pub use part::Renumbered;
 pub use recent::RelayRing;
 
 use crate::hash::bytes_hash;

@@ -189,6 +189,15 @@ impl ChangeRing {
         self.reaches = self.reaches.max(version);
     }
 
+    /// The same record of components that have other numbers now; those without one are left out.
+    pub fn renumbered(&self, number: impl Fn(u32) -> Option<u32>) -> ChangeRing {
+        let mut next = ChangeRing::growing(self.capacity, self.per_component, self.reaches);
+        for (component, version) in self.since(self.reaches) {
+            number(component).into_iter().for_each(|number| next.touch(number, version));
+        }
+        next
+    }
+
     /// Bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         4 * (self.last.capacity() + self.events.capacity()) + 16 * self.runs.capacity()

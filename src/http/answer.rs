@@ -204,6 +204,10 @@ impl From<MoveError> for Failure {
             MoveError::Held(_) => "held",
             MoveError::TooMany(_) => "too-many",
             MoveError::NotConnected => "not-connected",
+            MoveError::Split { .. } => "split",
+            MoveError::Splitting(_) => "splitting",
+            MoveError::NotWithin { .. } => "not-within",
+            MoveError::Numbers(_) => "too-many",
         };
         Failure::Conflict { code, message: error.to_string() }
     }

@@ -17,7 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
-/// Key and value, as persisted.
+/// Key and value, as persisted; a row with an empty value is to go.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Cells whose components are one row: a changed cell is written with its neighbours.
@@ -40,6 +40,8 @@ pub(super) const BUCKETS: u8 = 8;
 pub(super) const TIME: u8 = 9;
 /// Where the view is cut, of one that is.
 pub(super) const CUTS: u8 = 10;
+/// Rows of a shard of which there is one each, and which mean nothing without its cells.
+const STALE_ALONE: [u8; 5] = [NAMESPACES, VALVES, CURSORS, VERSIONS, STREAM];
 /// How soon rows of a part are gone on with.
 const ROWS_AGAIN: Span = Span::from_millis(5);
 /// Of a shard in which nothing was raised cursors are written so many times more rarely.
@@ -79,6 +81,49 @@ pub struct Checkpoint {
     persisted: BTreeSet<CounterName>,
     begun: Time,
     flushes: Flushes,
+    /// Rows that are to go.
+    stale: Stale,
+}
+
+/// Rows of cells that are in others' files now: by kind, those numbered below.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stale(BTreeMap<u8, u32>);
+
+impl Stale {
+    /// All of some cells.
+    pub fn of(cells: &Cells) -> Stale {
+        let blocks = [
+            (NAMES, cells.len().div_ceil(NAMES_PER_ROW)),
+            (CELLS, cells.len().div_ceil(BLOCK_CELLS)),
+            (BUCKETS, cells.rows_len()),
+        ];
+        Stale(blocks.into_iter().chain(STALE_ALONE.map(|kind| (kind, 1))).collect())
+    }
+
+    /// A row is on disk.
+    pub fn note(&mut self, key: &[u8]) {
+        let number = key.get(1..).and_then(|number| number.try_into().ok()).map_or(0, u32::from_be_bytes);
+        if let Some(&kind) = key.first() {
+            let below = self.0.entry(kind).or_default();
+            *below = number.saturating_add(1).max(*below);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The key of the next one.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut entry = self.0.first_entry()?;
+        let (kind, below) = (*entry.key(), *entry.get());
+        match below {
+            0 | 1 => drop(entry.remove()),
+            below => *entry.get_mut() = below - 1,
+        }
+        let is_alone = STALE_ALONE.contains(&kind);
+        Some(if is_alone { vec![kind] } else { block_key(kind, below.saturating_sub(1)) })
+    }
 }
 
 /// Requests that everything known by then be durable, counted.
@@ -96,6 +141,7 @@ struct Making {
     names: Range<u32>,
     blocks: Numbers,
     buckets: Numbers,
+    stale: Stale,
     /// Rows that say how far all of it has come.
     closing: Rows,
     /// Of the next part, and how many bytes they are.
@@ -126,6 +172,28 @@ impl Checkpoint {
             persisted,
             ..Checkpoint::default()
         }
+    }
+
+    /// Of a range that is split: limits are still written with it, and of its cells these rows are to go.
+    pub fn of_limits(persisted: BTreeSet<CounterName>, stale: Stale) -> Checkpoint {
+        Checkpoint { says_cuts: true, persisted, stale, ..Checkpoint::default() }
+    }
+
+    /// The same of this one, which may have a part out.
+    pub fn of_limits_only(&mut self) -> Checkpoint {
+        let (out, persisted) = (self.out.take(), std::mem::take(&mut self.persisted));
+        Checkpoint { out, hurried: self.hurried, ..Checkpoint::of_limits(persisted, Stale::default()) }
+    }
+
+    /// These rows are to go.
+    pub fn drop_rows(&mut self, now: Time, stale: Stale) {
+        self.stale = stale;
+        self.moved(now, Span(0));
+    }
+
+    /// All of these cells is yet to be written.
+    pub fn touch_all(&mut self, cells: &Cells) {
+        (0..cells.len().div_ceil(BLOCK_CELLS)).for_each(|block| self.blocks.insert(block));
     }
 
     pub fn touch(&mut self, slot: u32) {
@@ -199,7 +267,7 @@ impl Checkpoint {
         if let Some(number) = making.buckets.pop() {
             return Some(buckets_row(cells, number));
         }
-        let block = making.blocks.pop()?;
+        let Some(block) = making.blocks.pop() else { return making.stale.next().map(|key| (key, Vec::new())) };
         // What a valve that is new since then has raised is touched, and comes with the next checkpoint.
         let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.valves;
         let of_slot = |slot| cells.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
@@ -241,7 +309,7 @@ pub(super) fn limit_row(counter: &CounterName, limit: &NotedLimit) -> (Vec<u8>, 
 
 /// What says where a view is cut, if it is.
 pub(super) fn cuts_row(ranges: &Ranges) -> Option<(Vec<u8>, Vec<u8>)> {
-    (!ranges.is_whole()).then(|| (vec![CUTS], bytes_of(ranges.cuts())))
+    (!ranges.began_whole()).then(|| (vec![CUTS], bytes_of(ranges.founding_cuts())))
 }
 
 pub(super) fn buckets_row(cells: &Cells, number: u32) -> (Vec<u8>, Vec<u8>) {
@@ -307,7 +375,7 @@ impl AggregatorCore {
         let interval = self.config.checkpoint_interval;
         for (at, own) in self.shards.iter_mut().enumerate() {
             let shard = ShardId(at as u16);
-            if !self.config.keeps(shard) {
+            if !self.config.gathers(shard) && !(shard == ShardId::FIRST && self.config.ranges.has(shard)) {
                 continue;
             }
             let at_once = at == 0 || raised(shard);
@@ -331,6 +399,15 @@ impl AggregatorCore {
             flushing.waits.pop_front();
         }
         flushing.asked - flushing.waits.len() as u64
+    }
+
+    /// Who waits for a shard waits for its parts now.
+    pub(super) fn hand_flushes(&mut self, shard: ShardId, parts: [(ShardId, u64); 2]) {
+        for waits in self.flushing.waits.iter_mut().filter(|waits| waits.contains_key(&shard)) {
+            waits.extend(parts);
+        }
+        // Limits are written with the first, and are those of the parts.
+        self.forget_flushes(shard);
     }
 
     /// Nothing of a shard that leaves is waited for.
@@ -364,8 +441,11 @@ impl AggregatorCore {
             (vec![VERSIONS], bytes_of(&own.gossip.foreign_state())),
             (vec![STREAM], bytes_of(&own.gossip.stream_state())),
         ];
+        // What is on disk of a range that is split stays as it is, until it goes.
+        let closing = if self.config.ranges.has(ShardId(at as u16)) { closing } else { Rows::new() };
+        let stale = std::mem::take(&mut checkpoint.stale);
         let (blocks, buckets) = (checkpoint.blocks.take(), self.view.change(|cells| cells[at].take_dirty_rows()));
-        let mut making = Making { names, blocks, buckets, closing, rows, bytes: 0, whole: 0, part_at: now };
+        let mut making = Making { names, blocks, buckets, stale, closing, rows, bytes: 0, whole: 0, part_at: now };
         making.whole = making.left();
         making
     }

@@ -10,7 +10,7 @@ use crate::msg::{FeedChunk, FeedPull, FeedWalk, ForGroup, ScopedChunk, ScopedPul
 use crate::shards::{Ranges, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time};
-use crate::view::{CELLS_MAX, Cells, Merged};
+use crate::view::{CELLS_MAX, Cells, Merged, Parted};
 use crate::warm;
 use std::collections::BTreeSet;
 
@@ -128,6 +128,21 @@ impl Feed {
         let of_shard = |at: usize| self.shards.get(at).copied().unwrap_or(ShardId::FIRST) == shard;
         (0..self.slots.len()).filter(|&at| of_shard(at)).for_each(|at| self.slots[at] = NOT_HELD);
         self.begun.retain(|(of, _)| *of != shard);
+    }
+
+    /// A range is split: its slots are in its parts now.
+    pub fn on_split(&mut self, parted: &Parted) {
+        self.shards.resize(self.slots.len(), ShardId::FIRST);
+        let (of, parts) = (parted.split.shard, parted.split.parts());
+        let place = |shard: ShardId, slot: u32| {
+            let place = parted.place(slot).filter(|_| shard == of && slot != NOT_HELD)?;
+            Some((parts[place.part], place.slot))
+        };
+        for (shard, slot) in self.shards.iter_mut().zip(&mut self.slots) {
+            (*shard, *slot) = place(*shard, *slot).unwrap_or((*shard, *slot));
+        }
+        let begun = std::mem::take(&mut self.begun);
+        self.begun = begun.into_iter().map(|(shard, slot)| place(shard, slot).unwrap_or((shard, slot))).collect();
     }
 
     /// Whether one that is told other ranges beside this one has all that this one's cursor says.
@@ -281,8 +296,8 @@ impl AggregatorCore {
 
     /// Names of the group's slots; false when the view's table is full.
     fn learn_slots(&mut self, (feed, which): (&mut Feed, Which), chunk: &FeedChunk, names: Names<'_>) -> bool {
-        let ranges = self.config.ranges.iter().map(|range| range.shard);
-        let brought: Vec<bool> = ranges.map(|shard| self.brings(feed.has_all, which, shard)).collect();
+        let numbers = (0..self.config.ranges.numbers() as u16).map(ShardId);
+        let brought: Vec<bool> = numbers.map(|shard| self.brings(feed.has_all, which, shard)).collect();
         let AggregatorCore { view, config, .. } = self;
         view.change(|shards| {
             let known = feed.slots.len() as u32;

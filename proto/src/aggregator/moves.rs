@@ -5,9 +5,9 @@
 //! so to the ledger. Who applies a map in which it holds a range no more shows it no more, and forgets it. The file of a range is made before
 //! the map on disk names it, and deleted after that names it no more.
 
+use super::AggregatorCore;
 use super::feed::Feed;
 use super::shard::Shard;
-use super::{AggregatorCore, Output};
 use crate::asking::Stand;
 use crate::ids::{AggregatorId, GroupId, LogIndex};
 use crate::ledger::{Ledger, MoveError};
@@ -24,7 +24,7 @@ pub(super) struct Moves {
     revision: u64,
     /// Told here, and not shown yet.
     arriving: BTreeMap<ShardId, Arrival>,
-    filling: Option<Filling>,
+    pub(super) filling: Option<Filling>,
     /// What the groups are asked, where not all is held here.
     scopes: Option<Scopes>,
     /// How often that changed.
@@ -129,6 +129,11 @@ impl AggregatorCore {
         !self.moves.arriving.is_empty()
     }
 
+    /// Whether a range is still being told here.
+    pub(super) fn arrives(&self, shard: ShardId) -> bool {
+        self.moves.arriving.contains_key(&shard)
+    }
+
     /// After a start: goes by the map on disk, and goes on being told what it was being told.
     pub(super) fn begin_moves(&mut self, cursors: BTreeMap<GroupId, LogIndex>) {
         self.moves.revision = self.config.map_revision;
@@ -162,7 +167,7 @@ impl AggregatorCore {
     }
 
     /// What groups are asked has changed.
-    fn ask_anew(&mut self) {
+    pub(super) fn ask_anew(&mut self) {
         self.moves.changes += 1;
         let config = &self.config;
         let fills = |shard: ShardId| self.moves.fills(shard);
@@ -192,6 +197,7 @@ impl AggregatorCore {
         let stands = shown.iter().map(|&shard| (shard, self.stand(now, shard, ledger))).collect::<Vec<_>>();
         self.moves.revision = map.revision();
         self.config.seats = self.config.seats.with_moved(map.moved().clone());
+        self.say_parted(ledger);
         let after = gathered(self);
         let left: Vec<_> = stands.into_iter().filter(|(shard, _)| !self.config.holds(*shard)).collect();
         if !bites(Bug::LeftForgotten) {
@@ -208,7 +214,7 @@ impl AggregatorCore {
         let arriving = after.iter().filter(is_new).copied().collect();
         self.arrive(arriving, BTreeMap::new());
         self.meet_holders(now);
-        self.outputs.push_back(Output::Kept { map: map.clone(), kept: self.config.kept() });
+        self.say_kept(ledger);
     }
 
     /// A range is not held here any more.
@@ -407,7 +413,7 @@ impl Moves {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AggregatorConfig, Input};
+    use super::super::{AggregatorConfig, Input, Output};
     use super::*;
     use crate::ids::{CounterName, DcId, Start};
     use crate::ledger::ShardMap;

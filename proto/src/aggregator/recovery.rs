@@ -1,8 +1,8 @@
 //! An aggregator read back from its disk: each shard from the rows of its own checkpoints, which may be done side by side.
 
 use super::checkpoint::{
-    BLOCK_CELLS, BUCKETS, CELLS, CURSORS, CUTS, Checkpoint, LIMIT, NAMES, NAMESPACES, RowError, STREAM, TIME, VALVES,
-    VERSIONS, malformed, parse, parse_next, parsed,
+    BLOCK_CELLS, BUCKETS, CELLS, CURSORS, CUTS, Checkpoint, LIMIT, NAMES, NAMESPACES, RowError, STREAM, Stale, TIME,
+    VALVES, VERSIONS, malformed, parse, parse_next, parsed,
 };
 use super::feed::Feed;
 use super::shard::{Shard, gossip_of};
@@ -14,6 +14,7 @@ use crate::msg::Version;
 use crate::series::codec::Decoder;
 use crate::shards::{Ranges, ShardId};
 use crate::table::CellTable;
+use crate::time::Time;
 use crate::view::{Cells, NotedLimit, View};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,8 +55,7 @@ impl Recovery {
     /// One for each shard that has rows on disk.
     pub fn all(config: &AggregatorConfig) -> Vec<Recovery> {
         let of_shard = |shard| Recovery { config: config.clone(), shard, head: BTreeMap::new(), loaded: None };
-        let kept = config.ranges.iter().map(|range| range.shard).filter(|&shard| config.keeps(shard));
-        kept.map(of_shard).collect()
+        config.kept().into_iter().map(of_shard).collect()
     }
 
     pub fn shard(&self) -> ShardId {
@@ -64,14 +64,21 @@ impl Recovery {
 
     /// Takes the next row. Errors: [`RowError`]; never panics.
     pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowError> {
-        if self.loaded.is_none() && matches!(key, [NAMESPACES | VALVES]) {
+        let is_split = !self.config.ranges.has(self.shard);
+        if self.loaded.is_none() && matches!(key, [NAMESPACES | VALVES]) && !is_split {
             self.head.insert(key.to_vec(), value.to_vec());
             return Ok(());
         }
         if self.loaded.is_none() {
             self.loaded = Some(Loaded::new(&self.config, self.shard, &mut self.head)?);
         }
-        self.loaded.iter_mut().try_for_each(|loaded| loaded.take(key, value))
+        let is_of_limits = matches!(key, [LIMIT, ..] | [CUTS] | [TIME]);
+        match &mut self.loaded {
+            // Its cells are in its parts' files.
+            Some(loaded) if is_split && !is_of_limits => loaded.stale.note(key),
+            loaded => loaded.iter_mut().try_for_each(|loaded| loaded.take(key, value))?,
+        }
+        Ok(())
     }
 
     /// The aggregator, of all that [`Recovery::all`] gave; one with nothing on disk if there was no row.
@@ -80,13 +87,28 @@ impl Recovery {
         let mut cursors: Option<BTreeMap<GroupId, LogIndex>> = None;
         let mut beside: Option<BTreeMap<GroupId, LogIndex>> = None;
         let mut recoveries = recoveries.into_iter().peekable();
-        for shard in config.ranges.iter().map(|range| range.shard) {
+        for shard in (0..config.ranges.numbers() as u16).map(ShardId) {
             let Some(recovery) = recoveries.next_if(|recovery| recovery.shard == shard) else {
                 cells.push(Cells::new(config.seed));
                 shards.push(Shard::new(&config, shard));
                 continue;
             };
             let loaded = recovery.loaded()?;
+            if !config.ranges.has(shard) {
+                let Loaded { limits: noted, stale, .. } = match loaded {
+                    Some(loaded) => loaded,
+                    None => Loaded::new(&config, shard, &mut BTreeMap::new())?,
+                };
+                let mut own = Shard::new(&config, shard);
+                own.checkpoint = Checkpoint::of_limits(noted.keys().cloned().collect(), Stale::default());
+                if !stale.is_empty() {
+                    own.checkpoint.drop_rows(Time(0), stale);
+                }
+                limits.extend(noted);
+                cells.push(Cells::new(config.seed));
+                shards.push(own);
+                continue;
+            }
             let told = loaded.iter().flat_map(|loaded| loaded.cursors.iter().copied()).collect();
             // What one shard lacks is told again to all of them; one that is being told all of it is told beside the others.
             let of_shard = if config.joins(shard) { &mut beside } else { &mut cursors };
@@ -121,7 +143,7 @@ impl Recovery {
             None => Loaded::new(&self.config, self.shard, &mut self.head)?,
             Some(loaded) => loaded,
         };
-        if loaded.cuts != self.config.ranges.cuts() {
+        if loaded.cuts != self.config.ranges.founding_cuts() {
             return Err(loaded.is_cut_elsewhere());
         }
         loaded.end()?;
@@ -148,6 +170,8 @@ pub(super) struct Loaded {
     cuts: Vec<CounterName>,
     /// There is a name that belongs into another shard. Names come before cuts, which say why.
     is_mixed: bool,
+    /// Of a range that is split: what is on disk of its cells.
+    stale: Stale,
     /// What belongs here.
     ranges: Ranges,
     shard: ShardId,
@@ -180,6 +204,7 @@ impl Loaded {
             limits: BTreeMap::new(),
             cuts: Vec::new(),
             is_mixed: false,
+            stale: Stale::default(),
             ranges: config.ranges.clone(),
             shard,
             decoder: Decoder::default(),
@@ -224,7 +249,7 @@ impl Loaded {
             [] => "no counter".to_owned(),
             cuts => cuts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
-        RowError::Cut { disk: text(&self.cuts), asked: text(self.ranges.cuts()) }
+        RowError::Cut { disk: text(&self.cuts), asked: text(self.ranges.founding_cuts()) }
     }
 
     fn take_cells(&mut self, key: &[u8], block: &[u8], value: &[u8]) -> Result<(), RowError> {

@@ -91,13 +91,14 @@ impl AggregatorCore {
     }
 
     pub(super) fn run_gossip(&mut self, now: Time) {
-        let (is_whole, cuts) = (self.view.ranges().is_whole(), self.view.ranges().fingerprint());
+        let (is_whole, cuts) = (self.view.ranges().began_whole(), self.view.ranges().fingerprint());
+        let goes_by_versions = !self.view.ranges().is_whole() || self.config.seats.are_any_split();
         let (dc, feeds, moves) = (self.config.own.dc, &self.feeds, &self.moves);
         for ((shard, cells), own) in self.view.shards().zip(&mut self.shards) {
             own.gossip.tick(now, cells);
             while let Some((peer, mut msg)) = own.gossip.poll_output() {
                 if let PeerMsg::Delta(delta) = &mut msg {
-                    if delta.origin.dc != peer.dc && !is_whole {
+                    if delta.origin.dc != peer.dc && goes_by_versions {
                         delta.partly = own.gossip.partly(delta).take(STREAMS_OF_DC_MAX).collect();
                     } else if delta.origin.dc == dc && peer.dc == dc {
                         let upto = |&group: &GroupId| Some((group, moves.shown_of(group, feeds)?));
@@ -136,7 +137,7 @@ impl AggregatorCore {
 
     /// A digest, which says where a peer's view is cut: of the first shard it does in any case.
     fn on_cut_digest(&mut self, now: Time, peer: AggregatorId, shard: ShardId, digest: &Digest) {
-        let says_nothing = digest.cuts == 0 && shard != ShardId::FIRST;
+        let says_nothing = digest.cuts == 0 && shard != ShardId::FIRST && !self.view.ranges().began_whole();
         if says_nothing && !self.cut_alike.contains(&peer) {
             return;
         }
@@ -149,7 +150,7 @@ impl AggregatorCore {
             }
             return;
         }
-        if self.cut_alike.insert(peer) && !self.view.ranges().is_whole() {
+        if self.cut_alike.insert(peer) && !self.view.ranges().began_whole() {
             // Of the first as well: what it would have told until now was kept back.
             let rtt = self.rtts.get(&peer).copied().unwrap_or_default();
             for (at, own) in self.shards.iter_mut().enumerate() {
@@ -164,7 +165,7 @@ impl AggregatorCore {
     /// Who is told of which shard has changed: connected ones are met in those that both are told of now.
     pub(super) fn meet_holders(&mut self, now: Time) {
         for (&peer, &rtt) in &self.rtts {
-            let is_alike = self.view.ranges().is_whole() || self.cut_alike.contains(&peer);
+            let is_alike = self.view.ranges().began_whole() || self.cut_alike.contains(&peer);
             let first = self.config.first_shared(peer);
             for (at, own) in self.shards.iter_mut().enumerate() {
                 let shard = ShardId(at as u16);
@@ -185,7 +186,7 @@ impl AggregatorCore {
         }
         match msg {
             ShardMsg::Digest(digest) => self.on_cut_digest(now, peer, shard, digest),
-            _ if !(self.view.ranges().is_whole() || self.cut_alike.contains(&peer)) => {}
+            _ if !(self.view.ranges().began_whole() || self.cut_alike.contains(&peer)) => {}
             ShardMsg::Delta(delta) => self.on_delta(now, shard, peer, delta),
         }
     }

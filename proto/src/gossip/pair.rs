@@ -16,18 +16,18 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     /// By slot and valve: what the partner has told nothing of, and since when.
-    components: BTreeMap<(u32, u16), HeldBack>,
+    pub(super) components: BTreeMap<(u32, u16), HeldBack>,
     /// Not after the first of those times.
-    oldest: Option<Time>,
+    pub(super) oldest: Option<Time>,
     /// The partner was too late: what comes is told at once.
-    speaks: bool,
+    pub(super) speaks: bool,
 }
 
 /// A component that is held back, with parts of its row.
 #[derive(Clone, Debug)]
-struct HeldBack {
-    since: Time,
-    parts: BTreeSet<(u32, Part)>,
+pub(super) struct HeldBack {
+    pub(super) since: Time,
+    pub(super) parts: BTreeSet<(u32, Part)>,
 }
 
 /// What a feed brought of one component: that it was raised, and parts of its row.

@@ -19,6 +19,14 @@ impl Recent {
         }
     }
 
+    /// The same of slots that have other numbers now; those without one are left out.
+    pub fn renumbered(&self, number: impl Fn(u32) -> Option<u32>) -> Recent {
+        match self {
+            Recent::Own(ring) => Recent::Own(ring.renumbered(number)),
+            Recent::Relay(ring) => Recent::Relay(ring.renumbered(number)),
+        }
+    }
+
     /// (slot, version) ascending by version. A slot may come more than once.
     pub fn since(&self, version: u64) -> Box<dyn Iterator<Item = (u32, u64)> + '_> {
         match self {
@@ -55,6 +63,15 @@ impl RelayRing {
                 self.reaches = version;
             }
         }
+    }
+
+    fn renumbered(&self, number: impl Fn(u32) -> Option<u32>) -> RelayRing {
+        let (mut next, mut slots) = (RelayRing::new(self.capacity, self.reaches), self.slots.iter());
+        for &(version, count) in &self.runs {
+            let told: Vec<u32> = slots.by_ref().take(count as usize).filter_map(|&slot| number(slot)).collect();
+            next.push(version, told.into_iter());
+        }
+        next
     }
 
     fn since(&self, version: u64) -> impl Iterator<Item = (u32, u64)> + '_ {

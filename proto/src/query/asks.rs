@@ -8,7 +8,7 @@ use crate::ids::CounterName;
 use crate::ledger::Ledger;
 use crate::limits::{GRANULARITIES_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, NAMESPACES_MAX, SHARDS_MAX};
 use crate::read::{READ_COUNTERS_MAX, ReadValues};
-use crate::shards::{Ranges, ShardId};
+use crate::shards::{Lineage, Ranges, ShardId, ShardMask};
 use crate::view::View;
 use crate::wire::{Message, Tail, WireError};
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,19 @@ impl ShardAsk {
             ShardAsk::Readings { counters } => counters.iter().map(|counter| ranges.find(counter)).collect(),
             ShardAsk::Counts(CountsAsk { shards, .. }) | ShardAsk::Scan { shards, .. } => shards.clone(),
         }
+    }
+}
+
+impl CountsAsk {
+    /// The same where each of its shards that is split is its parts: who asks does not know of that yet.
+    pub fn of_parts(mut self, lineage: &Lineage) -> CountsAsk {
+        for shard in std::mem::take(&mut self.shards) {
+            let now = lineage.finest(shard);
+            let parts = now.iter().fold(ShardMask::NONE, |mask, &part| mask.with(ShardMask::of(part)));
+            self.masks.iter_mut().filter(|mask| mask.has(shard)).for_each(|mask| *mask = mask.with(parts));
+            self.shards.extend(now);
+        }
+        self
     }
 }
 

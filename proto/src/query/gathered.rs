@@ -162,8 +162,8 @@ pub enum GatherError {
     Twice { counter: CounterName, shard: ShardId },
     #[error("whoever told of {0} takes it for a counter of another shard")]
     OtherShard(CounterName),
-    #[error("shard {}: there are {shards}", shard.0)]
-    NoShard { shard: ShardId, shards: u16 },
+    #[error("shard {} is none", .0.0)]
+    NoShard(ShardId),
     #[error("nobody has told of {counter} what shard {} adds to it", shard.0)]
     Missing { counter: CounterName, shard: ShardId },
     #[error("buckets of the namespace {0:?} have expired where they were asked for")]
@@ -179,7 +179,8 @@ pub struct Gathering {
     /// The same with all that has expired at those that were asked.
     later: BTreeMap<String, Horizon>,
     expired: Option<String>,
-    shards: u16,
+    /// All that there are.
+    shards: BTreeSet<ShardId>,
     counters: BTreeMap<CounterName, Told>,
 }
 
@@ -229,7 +230,8 @@ impl Gathering {
             let own = view.shard_of(counter);
             (counter.clone(), Told::new(own, view.sources(counter, ledger).with(ShardMask::of(own))))
         };
-        let (shards, counters) = (view.ranges().count() as u16, counters.iter().map(told).collect());
+        let shards = view.ranges().iter().map(|range| range.shard).collect();
+        let counters = counters.iter().map(told).collect();
         Gathering { of, later: horizons.clone(), horizons, expired: None, shards, counters }
     }
 
@@ -238,7 +240,12 @@ impl Gathering {
         let untold = |(counter, told): (&CounterName, &Told)| (counter.clone(), Told::new(told.own, told.sources));
         let (horizons, later) = (self.later.clone(), self.later.clone());
         let counters = self.counters.iter().map(untold).collect();
-        Gathering { of: self.of, horizons, later, expired: None, shards: self.shards, counters }
+        Gathering { of: self.of, horizons, later, expired: None, shards: self.shards.clone(), counters }
+    }
+
+    /// Whether it goes by other ranges than a view has: one was split since.
+    pub fn is_before_split(&self, view: &View) -> bool {
+        self.shards.len() != view.ranges().count()
     }
 
     /// Which buckets [`read_at`](super::read_at) reads. Errors: its own, before anybody is asked.
@@ -260,7 +267,7 @@ impl Gathering {
     /// Which shards have to be told.
     pub fn needs(&self) -> BTreeSet<ShardId> {
         let is_needed = |shard: &ShardId| self.counters.values().any(|told| told.needs(self.of, *shard));
-        (0..self.shards).map(ShardId).filter(is_needed).collect()
+        self.shards.iter().copied().filter(is_needed).collect()
     }
 
     /// Begins to ask one process for some shards, about the counters that need one of them.
@@ -279,9 +286,8 @@ impl Gathering {
     pub fn add(&mut self, inquiry: Inquiry) -> Result<(), GatherError> {
         inquiry.check_finished()?;
         let Inquiry { all: ask, counts, horizons, .. } = inquiry;
-        let (shards, max) = (self.shards, ShardId(self.shards));
-        if let Some(&shard) = ask.shards.range(max..).next() {
-            return Err(GatherError::NoShard { shard, shards });
+        if let Some(&shard) = ask.shards.difference(&self.shards).next() {
+            return Err(GatherError::NoShard(shard));
         }
         for (counter, counts) in ask.counters.iter().zip(&counts) {
             let told = self.counters.get(counter).ok_or_else(|| GatherError::NotAsked(counter.clone()))?;
@@ -328,7 +334,7 @@ impl Gathering {
         let mut counters = BTreeMap::new();
         for (counter, told) in &self.counters {
             let Told { own, by, counts, .. } = told;
-            let mut needed = (0..self.shards).map(ShardId).filter(|&shard| told.needs(self.of, shard));
+            let mut needed = self.shards.iter().copied().filter(|&shard| told.needs(self.of, shard));
             let direct = match (needed.find(|shard| !by.contains(shard)), counts.reading) {
                 (None, Some(direct)) => direct,
                 (missing, _) => {

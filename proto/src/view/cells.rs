@@ -160,6 +160,11 @@ impl Cells {
         Ok(number)
     }
 
+    /// The number of a valve that has one.
+    pub fn valve_number(&self, valve: ValveId) -> Option<u16> {
+        self.valve_numbers.get(&valve).copied()
+    }
+
     fn push_valve(&mut self, valve: ValveId) {
         self.groups.insert(valve.group);
         self.valve_numbers.insert(valve, self.valves.len() as u16);

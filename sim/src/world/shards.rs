@@ -128,6 +128,7 @@ impl World {
         match change {
             ShardChange::Join { .. } => self.note_floor(of),
             ShardChange::Stay => drop(self.floors.remove(&of)),
+            ShardChange::Split { .. } | ShardChange::Parted { .. } => {}
             ShardChange::Hold => {
                 let Some((began, floor)) = self.floors.remove(&of) else { return };
                 let is_it = began == revision && self.reference.shard_map().joining(of.0, of.1).is_none();

@@ -46,9 +46,11 @@ impl Hierarchy {
         let parting = Parting::new(split.clone());
         self.shares.grow(parting.numbers());
         if !self.notes_sources() {
-            // Of a counter to which something flows it was not noted from where.
+            // Of a counter to which something flows it was not noted from where; what is under way may be about any.
+            let is_under_way = self.flow.unsettled() > 0;
             let inherits = |vertex: usize| {
-                self.nodes[vertex].heir != NONE || self.flow.dag().parents(Vertex(vertex as u32)).next().is_some()
+                let mut parents = self.flow.dag().parents(Vertex(vertex as u32));
+                is_under_way || self.nodes[vertex].heir != NONE || parents.next().is_some()
             };
             let mask = |vertex| if inherits(vertex) { ShardMask::EVERY } else { ShardMask::NONE };
             self.sources = (0..self.nodes.len()).map(mask).collect();
