@@ -34,6 +34,9 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
             plan.is_split()
         }
         Bug::ShareOfHome | Bug::SourceUnnoted => plan.edges.is_some() && !plan.cuts.is_empty(),
+        Bug::RangeStays => plan.edges.is_some() && plan.splits_shards(),
+        Bug::RaisedUncopied => plan.splits_shards(),
+        Bug::ShownForgotten => plan.is_split() && plan.splits_shards(),
         _ => true,
     }
 }

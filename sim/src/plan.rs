@@ -59,6 +59,8 @@ const MOVES_FORK: u64 = 41;
 const EDGES_FORK: u64 = 185_342;
 /// The dice of cuts: such that of the seeds that show other bugs, and of those of rare situations (`tests/seeds.rs`), none is cut.
 const CUTS_FORK: u64 = 17_914;
+/// The dice of splits while running: such that of the seeds that show other bugs, and of those of rare situations, none has any.
+const SPLITS_FORK: u64 = 476;
 /// The dice of third and further aggregators.
 const SPLIT_FORK: u64 = 48;
 /// Valves of a group, twice those of the reference layout.
@@ -212,6 +214,11 @@ pub enum Fault {
         dc: usize,
         dice: u64,
         stays: Option<Span>,
+    },
+    /// An operator splits a shard, both where it is asked and at which counter by dice.
+    SplitShard {
+        dc: usize,
+        dice: u64,
     },
     /// One node of the group's loses its disk.
     Wipe {
@@ -585,6 +592,7 @@ impl Plan {
         plan.add_edges(&mut root.fork(EDGES_FORK));
         plan.cuts = cuts::drawn(&mut root.fork(CUTS_FORK), plan.workload.counters.len());
         plan.split(&mut root.fork(SPLIT_FORK));
+        plan.faults.extend(cuts::splits(&mut root.fork(SPLITS_FORK), &plan));
         plan
     }
 
@@ -612,6 +620,11 @@ impl Plan {
     pub fn meaning(&self) -> u32 {
         let all = Plan { only: Only::default(), ..self.clone() };
         (hash_of(&format!("{all:?}")) >> 32) as u32
+    }
+
+    /// Whether a shard is split while it runs.
+    pub fn splits_shards(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::SplitShard { .. }))
     }
 
     /// Whether a data centre has more than two aggregators, of which each holds some shards.

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 78] = [
+pub const INSIDE: [Bug; 81] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -129,6 +129,9 @@ pub const INSIDE: [Bug; 78] = [
     Bug::CycleTaken,
     Bug::ShareOfHome,
     Bug::SourceUnnoted,
+    Bug::RangeStays,
+    Bug::RaisedUncopied,
+    Bug::ShownForgotten,
     Bug::RaisedLate,
 ];
 

@@ -174,15 +174,15 @@ impl Checkpoint {
         }
     }
 
-    /// Of a range that is split: limits are still written with it, and of its cells these rows are to go.
-    pub fn of_limits(persisted: BTreeSet<CounterName>, stale: Stale) -> Checkpoint {
-        Checkpoint { says_cuts: true, persisted, stale, ..Checkpoint::default() }
+    /// Of a range that is split, with which limits are still written: these are on disk, and perhaps where the view is cut.
+    pub fn of_limits(persisted: BTreeSet<CounterName>, says_cuts: bool) -> Checkpoint {
+        Checkpoint { says_cuts, persisted, ..Checkpoint::default() }
     }
 
     /// The same of this one, which may have a part out.
     pub fn of_limits_only(&mut self) -> Checkpoint {
         let (out, persisted) = (self.out.take(), std::mem::take(&mut self.persisted));
-        Checkpoint { out, hurried: self.hurried, ..Checkpoint::of_limits(persisted, Stale::default()) }
+        Checkpoint { out, hurried: self.hurried, ..Checkpoint::of_limits(persisted, self.says_cuts) }
     }
 
     /// These rows are to go.

@@ -12,7 +12,7 @@ use crate::asking::Stand;
 use crate::ids::{AggregatorId, GroupId, LogIndex};
 use crate::ledger::{Ledger, MoveError};
 use crate::msg::{KeySpan, LedgerCmd, ShardChange};
-use crate::shards::ShardId;
+use crate::shards::{ShardId, Split};
 use crate::teeth::{Bug, bites};
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,9 +129,17 @@ impl AggregatorCore {
         !self.moves.arriving.is_empty()
     }
 
-    /// Whether a range is still being told here.
-    pub(super) fn arrives(&self, shard: ShardId) -> bool {
-        self.moves.arriving.contains_key(&shard)
+    /// A range is split that is still being told here: by who began anew from an old disk, since none is split that moves. Nobody tells it
+    /// any more, but its parts.
+    pub(super) fn arrive_in_parts(&mut self, split: &Split) {
+        if self.moves.arriving.remove(&split.shard).is_some() {
+            self.moves.arriving.extend(split.parts().map(|part| (part, Arrival::Told)));
+        }
+        if let Some(filling) = &mut self.moves.filling
+            && filling.shards.remove(&split.shard)
+        {
+            filling.shards.extend(split.parts());
+        }
     }
 
     /// After a start: goes by the map on disk, and goes on being told what it was being told.

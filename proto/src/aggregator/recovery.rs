@@ -95,16 +95,14 @@ impl Recovery {
             };
             let loaded = recovery.loaded()?;
             if !config.ranges.has(shard) {
-                let Loaded { limits: noted, stale, .. } = match loaded {
-                    Some(loaded) => loaded,
-                    None => Loaded::new(&config, shard, &mut BTreeMap::new())?,
-                };
                 let mut own = Shard::new(&config, shard);
-                own.checkpoint = Checkpoint::of_limits(noted.keys().cloned().collect(), Stale::default());
-                if !stale.is_empty() {
-                    own.checkpoint.drop_rows(Time(0), stale);
+                if let Some(Loaded { limits: noted, stale, .. }) = loaded {
+                    own.checkpoint = Checkpoint::of_limits(noted.keys().cloned().collect(), true);
+                    if !stale.is_empty() {
+                        own.checkpoint.drop_rows(Time(0), stale);
+                    }
+                    limits.extend(noted);
                 }
-                limits.extend(noted);
                 cells.push(Cells::new(config.seed));
                 shards.push(own);
                 continue;

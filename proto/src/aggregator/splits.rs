@@ -109,11 +109,8 @@ impl AggregatorCore {
             return;
         };
         if self.view.splits().is_none() {
-            let is_held = self.config.gathers(split.shard);
-            let may_begin = match is_held {
-                true => !self.arrives(split.shard),
-                false => ledger.is_parted_in(split.shard, self.config.own.dc, &self.config.seats),
-            };
+            let (dc, seats) = (self.config.own.dc, &self.config.seats);
+            let may_begin = self.config.gathers(split.shard) || ledger.is_parted_in(split.shard, dc, seats);
             // A split that no layout as this one's allows is none.
             if !may_begin || self.config.ranges.split(split).is_none() {
                 return;
@@ -139,6 +136,7 @@ impl AggregatorCore {
         self.config.seats = self.config.seats.with_lineage(self.config.ranges.lineage().clone());
         let beside = self.moves.filling.iter_mut().flat_map(|filling| filling.feeds.values_mut());
         self.feeds.values_mut().chain(beside).for_each(|feed: &mut Feed| feed.on_split(&parted));
+        self.arrive_in_parts(&parted.split);
         let parts = [0, 1].map(|part| self.part(part, &parted));
         self.shards.extend(parts);
         let mut before = Shard::new(&self.config, shard);
@@ -146,16 +144,19 @@ impl AggregatorCore {
             before.checkpoint = self.shards[0].checkpoint.of_limits_only();
         }
         self.shards[usize::from(shard.0)] = before;
+        let stale = if shard == ShardId::FIRST { Stale::of(&parted.cells) } else { Stale::default() };
         if is_held {
             let flushes = parted.split.parts().map(|part| {
                 let checkpoint = &mut self.shards[usize::from(part.0)].checkpoint;
                 (part, checkpoint.flush(now))
             });
             self.hand_flushes(shard, flushes);
-            let stale = if shard == ShardId::FIRST { Stale::of(&parted.cells) } else { Stale::default() };
             self.splits.writing = Some(Writing { split: parted.split, flushes, stale });
+            self.say_kept(ledger);
+        } else {
+            self.say_kept(ledger);
+            self.drop_stale(now, stale);
         }
-        self.say_kept(ledger);
         self.ask_anew();
         self.meet_holders(now);
     }
@@ -186,9 +187,14 @@ impl AggregatorCore {
             return;
         };
         self.say_kept(ledger);
-        if writing.split.shard == ShardId::FIRST {
-            self.shards[0].checkpoint.drop_rows(now, writing.stale);
-        }
+        self.drop_stale(now, writing.stale);
         self.say_parted(ledger);
+    }
+
+    /// The file of the first range stays, with what limits readings.
+    fn drop_stale(&mut self, now: Time, stale: Stale) {
+        if !stale.is_empty() {
+            self.shards[0].checkpoint.drop_rows(now, stale);
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Where views are cut into shards: of their own dice, so that the other runs stay what they are.
 
+use super::{Fault, Plan};
 use crate::rng::Rng;
 use std::collections::BTreeSet;
+use tidemark_proto::time::Time;
 
 /// Of 10,000 runs in so many views are cut.
 const CUT_PER_10K: u32 = 2_500;
@@ -14,4 +16,20 @@ pub fn drawn(rng: &mut Rng, counters: usize) -> BTreeSet<usize> {
         return BTreeSet::new();
     }
     (0..rng.between(1, CUTS_MAX)).map(|_| rng.below(counters as u64) as usize).collect()
+}
+
+/// Of 10,000 runs in so many shards are split while they run, up to so often: where views are cut, and where they are not.
+const WITH_SPLITS_PER_10K: [u32; 2] = [6_000, 600];
+const SPLITS_MAX: u64 = 4;
+
+/// Splits of shards, in all data centres.
+pub fn splits(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
+    let with = rng.per_10k(WITH_SPLITS_PER_10K[usize::from(plan.cuts.is_empty())]);
+    let count = if with { rng.between(1, SPLITS_MAX) } else { 0 };
+    let end = plan.safety_end.0;
+    let mut order = || {
+        let fault = Fault::SplitShard { dc: rng.below(plan.sites.len() as u64) as usize, dice: rng.next() };
+        (Time(rng.between(end / 20, end)), fault)
+    };
+    (0..count).map(|_| order()).collect()
 }

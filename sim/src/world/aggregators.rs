@@ -9,7 +9,7 @@ use crate::raft::Cmds;
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use tidemark_proto::aggregator::{self, AggregatorConfig, AggregatorCore, Input, Output};
+use tidemark_proto::aggregator::{self, AggregatorConfig, AggregatorCore, Input, Output, is_of_image};
 use tidemark_proto::asking::{Asking, Stand};
 use tidemark_proto::ids::{AggregatorId, CounterName, LogIndex};
 use tidemark_proto::ledger::{Changes, Ledger, ShardMap};
@@ -54,9 +54,26 @@ impl AggregatorProc {
         self.core.is_some()
     }
 
-    /// What is on its disk of each shard, in the order of keys.
+    /// What is on its disk of each shard, in the order of keys. Of one that was split nothing is.
     pub fn rows(&self) -> impl Iterator<Item = &BTreeMap<Vec<u8>, Vec<u8>>> {
-        self.rows.values()
+        let is_split = |shard: &ShardId| self.map.splits().iter().any(|split| split.shard == *shard);
+        self.rows.iter().filter(move |(shard, _)| !is_split(shard)).map(|(_, rows)| rows)
+    }
+
+    /// Rows are durable; those without a value are gone.
+    fn write(&mut self, shard: ShardId, rows: Rows) {
+        let disk = self.rows.entry(shard).or_default();
+        for (key, value) in rows {
+            match value.is_empty() {
+                true => drop(disk.remove(&key)),
+                false => drop(disk.insert(key, value)),
+            }
+        }
+    }
+
+    /// Whether there are cells of a shard on disk, or how far they have come.
+    pub fn has_cells_of(&self, shard: ShardId) -> bool {
+        self.rows.get(&shard).is_some_and(|rows| rows.keys().any(|key| is_of_image(key)))
     }
 
     pub fn core(&self) -> Option<&AggregatorCore> {
@@ -122,7 +139,7 @@ impl World {
         self.start_aggregator(dc);
     }
 
-    /// Into which every view is cut.
+    /// Into which every view is cut at first.
     pub(super) fn ranges(&self) -> Ranges {
         let mut cuts: Vec<CounterName> = self.plan.cuts.iter().map(|&counter| self.names[counter].clone()).collect();
         cuts.sort();
@@ -146,13 +163,12 @@ impl World {
         let applied = process.applied;
         let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
         config.paired = self.is_paired(dc);
-        let map = &self.aggregators[dc].map;
-        (config.ranges, config.seats) = (self.ranges(), self.seats().with_moved(map.moved().clone()));
-        config.map_revision = map.revision();
+        (config.ranges, config.seats) = (self.ranges(), self.seats());
+        config = config.by_map(&self.aggregators[dc].map);
         if let Some(edges) = self.plan.edges {
             (config.graph_step, config.graph_interval) = (edges.step, edges.interval);
         }
-        let shards: Vec<_> = config.ranges.iter().map(|range| range.shard).collect();
+        let shards = (0..config.ranges.numbers() as u16).map(ShardId);
         let rows = shards.into_iter().map(|shard| rows.get(&shard).cloned().unwrap_or_default());
         let core = AggregatorCore::recover_shards(config, rows);
         let version = self.version_of(Party::Aggregator(dc));
@@ -324,7 +340,7 @@ impl World {
         if self.aggregators[dc].boot == boot && self.aggregators[dc].is_up() {
             // It may have left meanwhile.
             let Some(rows) = self.aggregators[dc].writing.remove(&shard) else { return };
-            self.aggregators[dc].rows.entry(shard).or_default().extend(rows);
+            self.aggregators[dc].write(shard, rows);
             self.aggregator_input(dc, Input::Persisted { shard });
         }
     }
@@ -465,7 +481,7 @@ impl World {
         let process = &mut self.aggregators[dc];
         for (shard, rows) in std::mem::take(&mut process.writing) {
             if self.rng.per_10k(5_000) {
-                process.rows.entry(shard).or_default().extend(rows);
+                process.write(shard, rows);
             }
         }
         process.boot += 1;

@@ -10,7 +10,8 @@ impl World {
     /// A reader asks for a counter that is not held here. Who holds it answers at once, or nobody can.
     pub(super) fn audit_asked(&mut self, at: usize, counter: usize) {
         let (seats, home, name) = (self.seats_at(at), self.id_of(at).dc, self.names[counter].clone());
-        let shard = self.ranges().find(&name);
+        let shard = self.ranges_at(at).find(&name);
+        self.learn_splits(at);
         let mut is_linked = Vec::new();
         for holder in seats.holders(shard, home) {
             let other = self.at_of(holder).filter(|&other| other != at && self.links.peer(at, other).up);
@@ -31,17 +32,21 @@ impl World {
         let (now, source) = (self.aggregator_time(holder), self.id_of(holder));
         let process = &self.aggregators[holder];
         let core = process.core()?;
-        if !core.holds(shard) || !core.view().is_registered(&process.ledger) {
+        // Who asks may know of fewer splits, or not know of one that was made there.
+        let own = core.view().shard_of(&self.names[counter]);
+        let is_part = self.aggregators[at].ledger.shard_map().lineage().is_within(own, shard);
+        if !is_part || !core.holds(own) || !core.view().is_registered(&process.ledger) {
             return None;
         }
+        self.coverage.saw_times("asked of one that has split the range", u64::from(own != shard));
         let reading = core.read(&self.names[counter], &process.ledger);
-        let (stand, start) = (core.stand(now, shard, &process.ledger), process.boot.into());
+        let (stand, start) = (core.stand(now, own, &process.ledger), process.boot.into());
         // One that was set aside does not know what was armed since.
         if self.seats().count(source.dc) > 1 && self.aggregators[at].ledger.view_start(source) != Some(start) {
             return None;
         }
         let before = self.aggregators[at].asking.given_up();
-        let taken = self.aggregators[at].asking.take(self.now, (source, start), Stands::of([(shard, stand)]));
+        let taken = self.aggregators[at].asking.take(self.now, (source, start), Stands::of([(own, stand)]));
         self.note_given_up(at, before);
         match taken {
             Taken::Yes => self.shown_of_another(at, counter, &reading, true),

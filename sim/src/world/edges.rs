@@ -174,7 +174,7 @@ impl World {
             let mut shown = Sums::default();
             for (_, share) in view.shares(name, ledger).filter(|(of, _)| *of == shard) {
                 for (at, half) in HALVES.into_iter().enumerate() {
-                    shown.counts[at] = share.count(half);
+                    shown.counts[at] = shown.counts[at].wrapping_add(share.count(half));
                     let buckets = share.buckets(half).buckets().filter(|_| horizon.is_some());
                     buckets.for_each(|(bucket, value)| shown.add_bucket(at, bucket, value));
                 }

@@ -75,6 +75,7 @@ impl World {
             Fault::Elect { candidate } => drop(self.elect(candidate)),
             Fault::Flood { client, hits } => self.flood(client, hits),
             Fault::MoveShard { stays, .. } => self.move_shard(stays, index),
+            Fault::SplitShard { .. } => self.on_split_shard(index),
             fault @ (Fault::CutAggregator { .. }
             | Fault::CutFromLeader { .. }
             | Fault::WipeView { .. }

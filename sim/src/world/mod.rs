@@ -219,6 +219,7 @@ pub enum Event {
     /// An operator orders a move of a shard again, or takes it back.
     MoveShard(usize),
     StayShard(usize),
+    SplitShard(usize),
     /// A milestone at this count may be armed without that view.
     ArmedWithout(usize, u64),
     /// An operator declares a group lost.
@@ -539,6 +540,7 @@ impl World {
             Event::SetAside(index) => self.on_set_aside(index),
             Event::MoveShard(index) => self.on_move_shard(index),
             Event::StayShard(index) => self.on_stay_shard(index),
+            Event::SplitShard(index) => self.on_split_shard(index),
             Event::ArmedWithout(index, at) => self.on_armed_without(index, at),
             Event::Declare(index) => self.on_declare(index),
             Event::FoundAnew => self.on_found_anew(),

@@ -1,14 +1,15 @@
 //! Shards that an operator moves between the aggregators of a data centre.
 
+use super::aggregators::AggregatorProc;
 use super::{Event, World};
 use crate::plan::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::aggregator::{AggregatorCore, Input};
 use tidemark_proto::asking::Asking;
 use tidemark_proto::ids::{AggregatorId, DcId};
-use tidemark_proto::ledger::ShardMap;
+use tidemark_proto::ledger::{MoveError, ShardMap};
 use tidemark_proto::msg::ShardChange;
-use tidemark_proto::shards::{Seats, ShardId};
+use tidemark_proto::shards::{Ranges, Seats, ShardId};
 use tidemark_proto::time::Span;
 
 /// An operator who was refused tries again after so long, until the faults are over.
@@ -21,13 +22,27 @@ impl World {
     /// Which aggregators hold which shards, as one of them goes by it; of one that is down, as its disk does.
     pub(super) fn seats_at(&self, at: usize) -> Seats {
         let process = &self.aggregators[at];
-        let of_disk = || self.seats().with_moved(process.map.moved().clone());
+        let of_disk = || self.seats().with_moved(process.map.moved().clone()).with_lineage(process.map.lineage());
         process.core().map_or_else(of_disk, |core| core.seats().clone())
+    }
+
+    /// Into which ranges the view of an aggregator is cut; of one that is down, that on its disk.
+    pub(super) fn ranges_at(&self, at: usize) -> Ranges {
+        let process = &self.aggregators[at];
+        let of_disk = || self.ranges().with_splits(process.map.splits());
+        process.core().map_or_else(of_disk, |core| core.view().ranges().clone())
+    }
+
+    /// What an aggregator asks others, it asks by the splits that it knows of.
+    pub(super) fn learn_splits(&mut self, at: usize) {
+        let (core, ledger, asking) = self.aggregators[at].for_readers();
+        asking.learn(&ledger.shard_map().lineage());
+        core.into_iter().for_each(|core| asking.learn(core.view().ranges().lineage()));
     }
 
     /// Whether an aggregator shows a counter by itself.
     pub(super) fn holds(&self, at: usize, counter: usize) -> bool {
-        let shard = self.ranges().find(&self.names[counter]);
+        let shard = self.ranges_at(at).find(&self.names[counter]);
         match self.aggregators[at].core() {
             Some(core) => core.holds(shard),
             None => self.seats_at(at).holds(self.id_of(at), shard),
@@ -44,7 +59,8 @@ impl World {
         if !self.holds(at, counter) {
             return false;
         }
-        let (shard, now, local) = (self.ranges().find(&self.names[counter]), self.now, self.aggregator_time(at));
+        self.learn_splits(at);
+        let (shard, now, local) = (self.ranges_at(at).find(&self.names[counter]), self.now, self.aggregator_time(at));
         let before = self.aggregators[at].asking.given_up();
         let (core, ledger, asking) = self.aggregators[at].for_readers();
         let may_show = core.is_none_or(|core| asking.may_show(now, shard, || core.stand(local, shard, ledger)));
@@ -55,6 +71,7 @@ impl World {
     /// What left an aggregator is asked of others from here on, and never less of it is shown.
     pub(super) fn note_left(&mut self, at: usize) {
         let own = self.id_of(at);
+        self.learn_splits(at);
         let left = self.aggregators[at].take_left();
         self.coverage.saw_times("shard left an aggregator that had shown it", left.len() as u64);
         let asking: &mut Asking = &mut self.aggregators[at].asking;
@@ -68,10 +85,13 @@ impl World {
         }
     }
 
-    /// The shard that a fault means: any but the first, which stays; `None` where there is no other.
-    fn movable(&self, dice: u64) -> Option<ShardId> {
-        let further = (self.ranges().count() as u64).checked_sub(1).filter(|further| *further > 0)?;
-        Some(ShardId(1 + (dice % further) as u16))
+    /// The shard that a fault means, of those that an aggregator's ledger knows of: any but the first, which stays; `None` where there is no
+    /// other.
+    fn movable(&self, at: usize, dice: u64) -> Option<ShardId> {
+        let ranges = self.ranges().with_splits(self.aggregators[at].ledger.shard_map().splits());
+        let further: Vec<ShardId> =
+            ranges.iter().map(|range| range.shard).filter(|shard| *shard != ShardId::FIRST).collect();
+        (!further.is_empty()).then(|| further[dice as usize % further.len()])
     }
 
     /// Of a data centre's aggregators one that runs.
@@ -82,13 +102,16 @@ impl World {
 
     pub(super) fn on_move_shard(&mut self, index: usize) {
         let Fault::MoveShard { dc, dice, .. } = self.plan.faults[index].1 else { return };
-        let Some(shard) = self.movable(dice).filter(|_| !self.faults_over) else { return };
+        if self.faults_over {
+            return;
+        }
         let seat =
             |dice: u64| AggregatorId { dc: DcId(dc as u16), seat: (dice % self.aggregators_of(dc).len() as u64) as u8 };
         let cmd = self.asked_in(dc, dice >> 8).and_then(|at| {
             let process = &self.aggregators[at];
-            let core = process.core()?;
-            let holders: Vec<AggregatorId> = core.seats().holders(shard, DcId(dc as u16)).collect();
+            let (core, shard) = (process.core()?, self.movable(at, dice)?);
+            let seats = core.seats().with_lineage(process.ledger.shard_map().lineage());
+            let holders: Vec<AggregatorId> = seats.holders(shard, DcId(dc as u16)).collect();
             let leaves = holders[(dice >> 16) as usize % holders.len()];
             let to = (0..8).map(|next| seat((dice >> 24) + next)).find(|to| !holders.contains(to))?;
             Some((at, core.moving(shard, (leaves, to), &process.ledger)))
@@ -105,7 +128,8 @@ impl World {
 
     pub(super) fn on_stay_shard(&mut self, index: usize) {
         let Fault::MoveShard { dc, dice, .. } = self.plan.faults[index].1 else { return };
-        let Some((shard, at)) = self.movable(dice).zip(self.asked_in(dc, dice >> 8)) else { return };
+        let Some(at) = self.asked_in(dc, dice >> 8) else { return };
+        let Some(shard) = self.movable(at, dice) else { return };
         let process = &self.aggregators[at];
         let cmd = process.core().and_then(|core| core.staying(shard, &process.ledger).ok());
         if let Some(cmd) = cmd {
@@ -115,10 +139,38 @@ impl World {
         }
     }
 
+    pub(super) fn on_split_shard(&mut self, index: usize) {
+        let Fault::SplitShard { dc, dice } = self.plan.faults[index].1 else { return };
+        if self.faults_over {
+            return;
+        }
+        let cmd = self.asked_in(dc, dice >> 8).and_then(|at| {
+            let process = &self.aggregators[at];
+            let ranges = self.ranges().with_splits(process.ledger.shard_map().splits());
+            let name = &self.names[(dice >> 16) as usize % self.names.len()];
+            Some((at, process.core()?.splitting(ranges.find(name), name, &process.ledger)))
+        });
+        match cmd {
+            Some((at, Ok(cmd))) => {
+                self.note(75, [at as u64, 0, 0], || format!("operator at aggregator {at}: {cmd:?}"));
+                self.coverage.saw("split of a shard ordered");
+                self.aggregator_input(at, Input::Submit(vec![cmd]));
+            }
+            // There is nothing to be cut off.
+            Some((_, Err(MoveError::NotWithin { .. }))) => {}
+            _ => self.after(AGAIN, Event::SplitShard(index)),
+        }
+    }
+
     /// Which shards have rows on an aggregator's disk from here on.
     pub(super) fn on_kept(&mut self, at: usize, map: ShardMap, kept: &BTreeSet<ShardId>) {
         let arrived = self.aggregators[at].core().is_some_and(|core| core.is_arriving());
         self.coverage.saw_times("shard begins to arrive", u64::from(arrived));
+        let further = map.splits().len().saturating_sub(self.aggregators[at].map.splits().len());
+        let has_some = self.aggregators[at].core().is_some_and(|core| !core.view().is_empty());
+        self.coverage.saw_times("split is on disk", further as u64);
+        self.coverage
+            .saw_times("split is on the disk of one that shows something", further as u64 * u64::from(has_some));
         self.aggregators[at].keep(map, kept);
     }
 
@@ -150,7 +202,12 @@ impl World {
     }
 
     fn seats_of_reference(&self) -> Seats {
-        self.seats().with_moved(self.reference.shard_map().moved().clone())
+        let map = self.reference.shard_map();
+        self.seats().with_moved(map.moved().clone()).with_lineage(map.lineage())
+    }
+
+    fn ranges_of_reference(&self) -> Ranges {
+        self.ranges().with_splits(self.reference.shard_map().splits())
     }
 
     fn note_floor(&mut self, of: (DcId, ShardId)) {
@@ -164,7 +221,8 @@ impl World {
         if cores.len() < holders.len() {
             return;
         }
-        let in_shard = (0..self.names.len()).filter(|&counter| self.ranges().find(&self.names[counter]) == of.1);
+        let ranges = self.ranges_of_reference();
+        let in_shard = (0..self.names.len()).filter(|&counter| ranges.find(&self.names[counter]) == of.1);
         let floor = in_shard.map(|counter| {
             let generation = self.reference.resets().generation(&self.names[counter]);
             let sums = cores.iter().map(|core| core.view().sum_of(&self.names[counter], generation));
@@ -178,8 +236,12 @@ impl World {
     pub(super) fn shards_at_rest(&self) -> bool {
         let is_moving = self.reference.shard_map().moved().values().any(|holding| holding.joins.is_some());
         let revision = self.reference.shard_map().revision();
-        let knows = |core: &AggregatorCore| !core.is_arriving() && core.map_revision() >= revision;
-        !is_moving && self.aggregators.iter().all(|process| process.core().is_none_or(knows))
+        let knows = |core: &AggregatorCore| {
+            !core.is_arriving() && core.map_revision() >= revision && !core.is_behind_splits(&self.reference)
+        };
+        let splits = self.reference.shard_map().splits();
+        let is_gone = |process: &AggregatorProc| splits.iter().all(|split| !process.has_cells_of(split.shard));
+        !is_moving && self.aggregators.iter().all(|process| process.core().is_none_or(knows) && is_gone(process))
     }
 
     /// Each range is held by those whom the map names, and nobody else has anything of it.
@@ -188,7 +250,18 @@ impl World {
         let mut findings = std::mem::take(&mut self.audit.findings);
         for (at, process) in self.aggregators.iter().enumerate() {
             let own = self.id_of(at);
-            for range in self.ranges().iter().map(|range| range.shard) {
+            let ranges = self.ranges_of_reference();
+            findings.check("slots", self.ranges_at(at) == ranges, || {
+                format!("aggregator {at} has made two of each split range")
+            });
+            for split in map.splits() {
+                let is_kept = process.has_cells_of(split.shard);
+                let ShardId(shard) = split.shard;
+                findings.check("slots", !is_kept, || {
+                    format!("aggregator {at} keeps rows of shard {shard}, which is split")
+                });
+            }
+            for range in ranges.iter().map(|range| range.shard) {
                 let is_held = process.core().is_none_or(|core| core.holds(range) == seats.holds(own, range));
                 findings.check("slots", is_held, || format!("aggregator {at}, shard {}: who holds it", range.0));
                 let may_keep = range == ShardId::FIRST || seats.gathers(own, range);
