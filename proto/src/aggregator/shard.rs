@@ -113,12 +113,13 @@ impl AggregatorCore {
         }
     }
 
-    /// Of the first shard only that both hold: who is connected has yet to say where its view is cut.
+    /// Of the first shard only that both hold, where views are cut from the beginning on: who is connected has yet to say where its is.
     pub(super) fn gossip_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
         self.forget_cuts_of(peer);
-        let first = self.config.first_shared(peer);
+        let (first, is_alike) = (self.config.first_shared(peer), self.view.ranges().began_whole());
         for (at, own) in self.shards.iter_mut().enumerate() {
-            match first == Some(ShardId(at as u16)) {
+            let shard = ShardId(at as u16);
+            match first == Some(shard) || is_alike && self.config.shares(peer, shard) {
                 true => own.gossip.on_peer_up(now, peer, rtt),
                 false => own.gossip.on_peer_gone(now, peer),
             }

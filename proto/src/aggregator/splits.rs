@@ -154,6 +154,7 @@ impl AggregatorCore {
             self.splits.writing = Some(Writing { split: parted.split, flushes, stale });
             self.say_kept(ledger);
         } else {
+            self.forget_flushes(shard);
             self.say_kept(ledger);
             self.drop_stale(now, stale);
         }
@@ -196,5 +197,246 @@ impl AggregatorCore {
         if !stale.is_empty() {
             self.shards[0].checkpoint.drop_rows(now, stale);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AggregatorConfig, Input, is_of_image};
+    use super::*;
+    use crate::ids::{DcId, GroupId, LogIndex, Start};
+    use crate::msg::{FeedChunk, ForGroup, FromGroup, Hello, ScopedChunk, ScopedPull};
+    use crate::shards::{Ranges, Seats};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    const DC: DcId = DcId(0);
+    const GROUP: GroupId = GroupId { dc: DC, group: 0, incarnation: 1 };
+    const PARTS: [ShardId; 2] = [ShardId(4), ShardId(5)];
+
+    fn counter(range: u8, number: u8) -> CounterName {
+        CounterName::new("t", &[range, number]).unwrap()
+    }
+
+    /// One of four, of which the first holds ranges 0 and 3, and the second 0 and 1; its pulls and its disk.
+    struct Stage {
+        own: AggregatorId,
+        core: AggregatorCore,
+        ledger: Ledger,
+        now: Time,
+        pull: Option<ScopedPull>,
+        disk: BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>,
+        /// How many splits the map on disk has, and which ranges have rows there.
+        kept: Option<(usize, BTreeSet<ShardId>)>,
+        proposed: Vec<LedgerCmd>,
+        /// What is given out to be written stays on its way.
+        is_stuck: bool,
+    }
+
+    fn config(own: AggregatorId, epoch: u64) -> AggregatorConfig {
+        let cut = |number: u8| CounterName::new("t", &[number]).unwrap();
+        let ranges = Ranges::of_cuts((1..4).map(cut).collect()).unwrap();
+        AggregatorConfig { own, paired: true, ranges, seats: Seats::new(vec![4]), ..AggregatorConfig::new(DC, epoch) }
+    }
+
+    impl Stage {
+        fn new(seat: u8) -> Stage {
+            let own = AggregatorId { dc: DC, seat };
+            let core = AggregatorCore::new(config(own, 1));
+            let mut stage = Stage {
+                own,
+                core,
+                ledger: Ledger::default(),
+                now: Time(1_000),
+                pull: None,
+                disk: BTreeMap::new(),
+                kept: None,
+                proposed: Vec::new(),
+                is_stuck: false,
+            };
+            let hello = Hello { group: GROUP, lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
+            stage.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::Hello(hello)]);
+            stage.apply([0, 1].map(|seat| LedgerCmd::ViewStart { view: AggregatorId { dc: DC, seat }, start: 1 }));
+            stage.say(Input::GroupUp { group: GROUP });
+            stage.say(Input::Leader(Some((own, 1))));
+            stage
+        }
+
+        fn say(&mut self, input: Input) {
+            let mut inputs = std::collections::VecDeque::from([input]);
+            while let Some(input) = inputs.pop_front() {
+                self.core.handle(self.now, input, &self.ledger);
+                self.core.check_invariants();
+                while let Some(output) = self.core.poll_output() {
+                    match output {
+                        Output::Group { msg: ForGroup::FeedIn(pull), .. } => self.pull = Some(pull),
+                        Output::Kept { map, kept } => {
+                            self.disk.retain(|shard, _| kept.contains(shard));
+                            self.kept = Some((map.splits().len(), kept));
+                        }
+                        Output::Persist { shard, rows } if !self.is_stuck => {
+                            let disk = self.disk.entry(shard).or_default();
+                            for (key, value) in rows {
+                                match value.is_empty() {
+                                    true => drop(disk.remove(&key)),
+                                    false => drop(disk.insert(key, value)),
+                                }
+                            }
+                            inputs.push_back(Input::Persisted { shard });
+                        }
+                        Output::Propose(cmds) => self.proposed.extend(cmds),
+                        _ => {}
+                    }
+                }
+            }
+        }
+
+        fn apply(&mut self, cmds: impl IntoIterator<Item = LedgerCmd>) {
+            for cmd in cmds {
+                self.ledger.apply(self.ledger.applied().next(), &cmd);
+            }
+            let changes = self.ledger.take_changes();
+            self.say(Input::Ledger(changes));
+        }
+
+        fn split(&mut self, range: u8) {
+            let cmd = self.core.splitting(ShardId(range.into()), &counter(range, 50), &self.ledger).unwrap();
+            self.apply([cmd]);
+        }
+
+        fn parted(&mut self, range: u16, seat: u8) {
+            let change = ShardChange::Parted { seat };
+            self.apply([LedgerCmd::Shard { dc: DC, shard: ShardId(range), revision: 0, change }]);
+        }
+
+        fn wait(&mut self, ticks: usize) {
+            for _ in 0..ticks {
+                self.now = self.now + crate::time::Span::from_millis(300);
+                self.say(Input::Tick);
+            }
+        }
+
+        /// The group tells of counters, with as many slots as it has named by then.
+        fn tell(&mut self, upto: u64, counted: &[(u32, u8, u8, u64)], names: bool) {
+            let pull = self.pull.take().unwrap();
+            let chunk = FeedChunk {
+                group: GROUP,
+                start: Start { number: 1, nonce: 1 },
+                base: pull.pull.cursor,
+                upto: LogIndex(upto),
+                applied: LogIndex(upto),
+                first_slot: pull.pull.slots_known,
+                cells: counted.iter().filter(|_| names).map(|of| counter(of.1, of.2).total()).collect(),
+                components: counted.iter().map(|of| (of.0, 0, of.3)).collect(),
+                ..FeedChunk::default()
+            };
+            let named = pull.pull.slots_known.max(counted.iter().map(|of| of.0 + 1).max().unwrap_or(0));
+            let slots = counted.iter().filter(|_| names).map(|of| of.0).collect();
+            let told = ScopedChunk { chunk, slots, named, scope: pull.scope, fills: false };
+            self.say(Input::Group { group: GROUP, msg: FromGroup::FedIn(told) });
+        }
+
+        fn has(&self, range: u8, number: u8) -> u64 {
+            self.core.view().sum_of(&counter(range, number), 0)
+        }
+
+        fn is_split(&self) -> bool {
+            self.core.view().ranges().lineage().len() == 1
+        }
+
+        /// Begins anew with what is on disk.
+        fn restart(&mut self) {
+            let map = self.ledger.shard_map().with_first_splits(self.kept.as_ref().map_or(0, |kept| kept.0));
+            let config = config(self.own, 2).by_map(&map);
+            let shards = (0..config.ranges.numbers() as u16).map(ShardId);
+            let rows: Vec<_> = shards.map(|shard| self.disk.get(&shard).cloned().unwrap_or_default()).collect();
+            self.core = AggregatorCore::recover_shards(config, rows).unwrap();
+            (self.is_stuck, self.pull) = (false, None);
+            self.say(Input::GroupUp { group: GROUP });
+        }
+    }
+
+    #[test]
+    fn a_range_is_split_and_its_parts_are_told_on_from_where_it_was() {
+        let mut stage = Stage::new(1);
+        stage.tell(7, &[(0, 1, 10, 100), (1, 1, 60, 200)], true);
+        stage.wait(8);
+        stage.split(1);
+        stage.wait(2);
+        assert!(stage.is_split() && stage.core.holds(PARTS[0]) && !stage.core.holds(ShardId(1)));
+        let told: Vec<_> = PARTS.map(|part| stage.core.view().cells(part).len()).into();
+        assert_eq!((told, stage.has(1, 10), stage.has(1, 60)), (vec![1, 1], 100, 200));
+        let pull = stage.pull.clone().unwrap();
+        assert_eq!((pull.pull.cursor, pull.pull.slots_known), (LogIndex(7), 2), "nothing is told again");
+        stage.tell(9, &[(1, 1, 60, 250)], false);
+        assert_eq!((stage.has(1, 10), stage.has(1, 60)), (100, 250));
+        stage.wait(8);
+        assert_eq!(stage.kept, Some((1, [ShardId(0), PARTS[0], PARTS[1]].into())));
+        let parted = ShardChange::Parted { seat: 1 };
+        let said = |cmd: &LedgerCmd| matches!(cmd, LedgerCmd::Shard { change, .. } if *change == parted);
+        assert!(stage.proposed.iter().any(said));
+        stage.restart();
+        assert_eq!((stage.has(1, 10), stage.has(1, 60), stage.is_split()), (100, 250, true));
+    }
+
+    #[test]
+    fn who_starts_before_both_parts_are_on_disk_begins_the_split_again() {
+        let mut stage = Stage::new(1);
+        stage.tell(7, &[(0, 1, 10, 100), (1, 1, 60, 200)], true);
+        stage.wait(8);
+        stage.is_stuck = true;
+        stage.split(1);
+        stage.wait(8);
+        assert!(
+            stage.is_split() && stage.kept.as_ref().is_some_and(|kept| kept.0 == 0 && kept.1.contains(&ShardId(1)))
+        );
+        assert_eq!(stage.core.is_splitting(PARTS[1], &stage.ledger), Some(Splitting::Writing));
+        stage.restart();
+        assert_eq!((stage.has(1, 10), stage.has(1, 60)), (100, 200));
+        stage.wait(8);
+        assert_eq!(stage.kept, Some((1, [ShardId(0), PARTS[0], PARTS[1]].into())));
+        stage.restart();
+        assert_eq!((stage.has(1, 10), stage.has(1, 60), stage.is_split()), (100, 200, true));
+    }
+
+    #[test]
+    fn the_first_ones_file_stays_and_its_cells_go_from_it_also_after_a_start() {
+        let mut stage = Stage::new(1);
+        stage.tell(7, &[(0, 0, 10, 100), (1, 0, 60, 200)], true);
+        stage.wait(8);
+        assert!(stage.disk[&ShardId(0)].keys().any(|key| is_of_image(key)));
+        let before = stage.disk[&ShardId(0)].clone();
+        stage.split(0);
+        stage.wait(16);
+        let left = |stage: &Stage| stage.disk[&ShardId(0)].keys().filter(|key| is_of_image(key)).count();
+        assert_eq!((left(&stage), stage.has(0, 60)), (0, 200));
+        // As if nothing of that had been written yet.
+        stage.disk.insert(ShardId(0), before);
+        stage.restart();
+        assert_eq!((stage.has(0, 10), stage.has(0, 60)), (100, 200));
+        stage.wait(8);
+        assert_eq!(left(&stage), 0);
+    }
+
+    #[test]
+    fn who_does_not_hold_it_goes_on_asking_for_it_until_all_who_do_have_two() {
+        let mut stage = Stage::new(0);
+        stage.split(1);
+        stage.wait(3);
+        assert!(!stage.is_split());
+        assert_eq!(stage.core.is_splitting(ShardId(1), &stage.ledger), Some(Splitting::Others));
+        stage.parted(1, 1);
+        stage.wait(1);
+        assert!(stage.is_split(), "the other one is set aside: nobody waits for it");
+        assert_eq!(stage.kept.as_ref().map(|kept| kept.0), Some(1));
+        let mut stage = Stage::new(0);
+        let view = AggregatorId { dc: DC, seat: 2 };
+        stage.apply([LedgerCmd::ViewStart { view, start: 1 }]);
+        stage.split(1);
+        stage.parted(1, 1);
+        stage.wait(1);
+        assert!(!stage.is_split());
+        stage.parted(1, 2);
+        stage.wait(1);
+        assert!(stage.is_split());
     }
 }
