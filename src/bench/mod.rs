@@ -129,7 +129,7 @@ pub const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "slot-moves",
-        about: "a slot of 1,000,000 counters moves from one aggregator to another, while all are counted and read",
+        about: "a slot of 1,000,000 counters moves from one aggregator to another, and two are split, while all are counted and read",
         run: slot_moves::run,
     },
     Bench {
