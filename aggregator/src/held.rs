@@ -137,6 +137,7 @@ impl Held {
         let mut asking = self.asking();
         let ledger = self.inner.ledger.lock();
         let (core, now) = (self.inner.core.lock(), self.now());
+        asking.learn(core.view().ranges().lineage());
         let mut is_shown = |shard| core.holds(shard) && asking.may_show(now, shard, || core.stand(now, shard, &ledger));
         look(&core, &ledger, &mut is_shown)
     }
@@ -365,9 +366,10 @@ impl Held {
             return true;
         }
         let lineage = self.inner.ledger.lock().shard_map().lineage();
-        let asked = |said: ShardId| shards.iter().copied().find(|&of| lineage.is_within(said, of));
-        let about: Option<BTreeSet<ShardId>> = said.map(|&said| asked(said)).collect();
-        about.as_ref() == Some(shards)
+        // Who asks for a page may ask for a range of before and for its parts.
+        let is_asked = |&said: &ShardId| shards.iter().any(|&of| lineage.is_within(said, of));
+        let is_said = |&of: &ShardId| said.clone().any(|&said| lineage.is_within(said, of));
+        said.clone().all(|said| is_asked(said)) && shards.iter().all(is_said)
     }
 
     fn nobody(&self, mesh: &Mesh, shard: ShardId) -> HeldError {

@@ -364,7 +364,9 @@ impl ViewStore {
         let value = |value: Vec<u8>| (!value.is_empty()).then(|| value.into());
         let row = |(key, of): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: value(of) };
         let rows = rows.into_iter().map(row).collect();
-        let Some(file) = self.files.get(&shard) else { return };
+        let Some(file) = self.files.get(&shard) else {
+            return tracing::error!(shard = shard.0, "rows of a slot that is not here are not persisted");
+        };
         if let Err(error) = file.log.checkpoint(CheckpointPart { applied: 0, last: true, rows }) {
             tracing::error!(%error, "the view is not persisted");
         }

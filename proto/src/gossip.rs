@@ -156,6 +156,8 @@ pub type ForeignState = Vec<(AggregatorId, Version)>;
 pub struct Gossip {
     own: AggregatorId,
     shard: ShardId,
+    /// It was split off: who has not done that yet knows nothing of it.
+    is_part: bool,
     /// Who tells it in each data centre, and who is silent meanwhile.
     seats: Seats,
     /// The start of this process.
@@ -271,6 +273,7 @@ impl Gossip {
         Gossip {
             own: own_id,
             shard,
+            is_part: seats.is_part(shard),
             seats,
             start,
             origins: BTreeMap::from([(own_id, Origin::new(own, Recent::Own(ring), config.own_ring_events))]),

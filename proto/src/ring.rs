@@ -189,9 +189,9 @@ impl ChangeRing {
         self.reaches = self.reaches.max(version);
     }
 
-    /// The same record of components that have other numbers now; those without one are left out.
-    pub fn renumbered(&self, number: impl Fn(u32) -> Option<u32>) -> ChangeRing {
-        let mut next = ChangeRing::growing(self.capacity, self.per_component, self.reaches);
+    /// The same record of components that have other numbers now, for at most `capacity` events; those without a number are left out.
+    pub fn renumbered(&self, capacity: usize, number: impl Fn(u32) -> Option<u32>) -> ChangeRing {
+        let mut next = ChangeRing::growing(capacity, self.per_component, self.reaches);
         for (component, version) in self.since(self.reaches) {
             number(component).into_iter().for_each(|number| next.touch(number, version));
         }

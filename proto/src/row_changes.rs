@@ -144,9 +144,9 @@ impl RowChanges {
         })
     }
 
-    /// The same record of rows that have other numbers now; those without one are left out.
-    pub fn renumbered(&self, number: impl Fn(u32) -> Option<u32>) -> RowChanges {
-        let mut next = RowChanges::growing(self.capacity, self.per_row, self.reaches);
+    /// The same record of rows that have other numbers now, for about `capacity` changes; those without a number are left out.
+    pub fn renumbered(&self, capacity: usize, number: impl Fn(u32) -> Option<u32>) -> RowChanges {
+        let mut next = RowChanges::growing(capacity, self.per_row, self.reaches);
         for (version, row, part) in self.since(self.reaches) {
             number(row).into_iter().for_each(|row| next.push(version, row, part));
         }

@@ -205,6 +205,11 @@ impl Seats {
         (0..self.counts.len() as u16).map(DcId)
     }
 
+    /// Whether a range came of another one.
+    pub fn is_part(&self, shard: ShardId) -> bool {
+        self.lineage.parent(shard).is_some()
+    }
+
     /// Whether some aggregators of a data centre hold some ranges only.
     pub fn are_split(&self, dc: DcId) -> bool {
         self.count(dc) > HOLDERS

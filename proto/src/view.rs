@@ -286,18 +286,15 @@ impl View {
 
     /// Forgets the cells of a shard, and what they added to totals. From here on it is as if none had ever been named; `seed` hashes the
     /// names of those that will be.
-    pub fn forget_shard(&mut self, shard: ShardId, seed: u64, ledger: &Ledger) {
-        drop(self.take_cells(shard, seed, ledger));
+    pub fn forget_shard(&mut self, shard: ShardId, seed: u64) {
+        drop(self.take_cells(shard, seed));
         self.hierarchy.forget_shard(shard);
     }
 
     /// The cells of a shard, in the place of which there are none now.
-    fn take_cells(&mut self, shard: ShardId, seed: u64, ledger: &Ledger) -> Cells {
+    fn take_cells(&mut self, shard: ShardId, seed: u64) -> Cells {
         let cells = &mut self.shards[usize::from(shard.0)];
-        let mut next = cells.forgotten(seed);
-        let now = cells.time();
-        next.take_series(ledger);
-        next.on_time(now);
+        let next = cells.forgotten(seed);
         std::mem::replace(cells, next)
     }
 

@@ -143,7 +143,7 @@ impl World {
                 let (shard, first) = (ranges.find(&counter(number)), ShardId(ranges.numbers() as u16));
                 let split = Split { shard, at: counter(number), first };
                 if ranges.split(&split).is_some() && self.view.splits().is_none() {
-                    self.view.begin_split(&split, 1, &self.ledger);
+                    self.view.begin_split(&split, 1);
                 }
             }
             Step::Part(budget) => {

@@ -174,7 +174,7 @@ impl Checkpoint {
         }
     }
 
-    /// Of a range that is split, with which limits are still written: these are on disk, and perhaps where the view is cut.
+    /// Of a range that is split, with which limits are still written: these are on disk, and so may be where the view is cut.
     pub fn of_limits(persisted: BTreeSet<CounterName>, says_cuts: bool) -> Checkpoint {
         Checkpoint { says_cuts, persisted, ..Checkpoint::default() }
     }
@@ -402,7 +402,7 @@ impl AggregatorCore {
     }
 
     /// Who waits for a shard waits for its parts now.
-    pub(super) fn hand_flushes(&mut self, shard: ShardId, parts: [(ShardId, u64); 2]) {
+    pub(super) fn hand_flushes(&mut self, shard: ShardId, parts: &BTreeMap<ShardId, u64>) {
         for waits in self.flushing.waits.iter_mut().filter(|waits| waits.contains_key(&shard)) {
             waits.extend(parts);
         }

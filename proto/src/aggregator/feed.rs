@@ -323,7 +323,7 @@ impl AggregatorCore {
         let mut known = BTreeSet::new();
         view.change(|shards| {
             places.into_iter().all(|(slot, lane)| {
-                let shard = feed.place(slot).map_or(ShardId::FIRST, |(shard, _)| shard);
+                let Some((shard, _)) = feed.place(slot) else { return true };
                 !known.insert((shard, lane)) || shards[usize::from(shard.0)].valve(ValveId { group, lane }).is_ok()
             })
         })

@@ -196,22 +196,34 @@ impl AggregatorCore {
         if map.revision() <= self.moves.revision {
             return;
         }
-        let all: Vec<ShardId> = self.config.ranges.iter().map(|range| range.shard).collect();
-        let gathered = |core: &AggregatorCore| -> BTreeSet<ShardId> {
-            all.iter().copied().filter(|&shard| core.config.gathers(shard)).collect()
-        };
-        let before = gathered(self);
-        let shown: BTreeSet<ShardId> = before.iter().copied().filter(|&shard| self.holds(shard)).collect();
-        let stands = shown.iter().map(|&shard| (shard, self.stand(now, shard, ledger))).collect::<Vec<_>>();
+        let before = self.gathered();
+        let shown = before.iter().copied().filter(|&shard| self.holds(shard)).collect();
         self.moves.revision = map.revision();
         self.config.seats = self.config.seats.with_moved(map.moved().clone());
         self.say_parted(ledger);
-        let after = gathered(self);
-        let left: Vec<_> = stands.into_iter().filter(|(shard, _)| !self.config.holds(*shard)).collect();
+        self.gather_by_map(now, (&before, shown), ledger);
+    }
+
+    /// The ranges that are told here.
+    pub(super) fn gathered(&self) -> BTreeSet<ShardId> {
+        let all = self.config.ranges.iter().map(|range| range.shard);
+        all.filter(|&shard| self.config.gathers(shard)).collect()
+    }
+
+    /// Ranges, or who holds them, are others than before: what was told here then, and shown, leaves or stays, and what is new arrives.
+    pub(super) fn gather_by_map(
+        &mut self,
+        now: Time,
+        (before, shown): (&BTreeSet<ShardId>, BTreeSet<ShardId>),
+        ledger: &Ledger,
+    ) {
+        let after = self.gathered();
+        let left = shown.into_iter().filter(|&shard| !self.config.holds(shard));
+        let left: Vec<_> = left.map(|shard| (shard, self.stand(now, shard, ledger))).collect();
         if !bites(Bug::LeftForgotten) {
             self.moves.left.extend(left);
         }
-        before.difference(&after).for_each(|&shard| self.leave(shard, ledger));
+        before.difference(&after).for_each(|&shard| self.leave(shard));
         for own in &mut self.shards {
             own.gossip.on_seats(now, &self.config.seats);
         }
@@ -226,18 +238,19 @@ impl AggregatorCore {
     }
 
     /// A range is not held here any more.
-    fn leave(&mut self, shard: ShardId, ledger: &Ledger) {
+    fn leave(&mut self, shard: ShardId) {
         let told = self.notified.iter().filter(|(counter, _)| self.view.shard_of(counter) == shard);
         let told: Vec<_> = told.map(|(counter, &reading)| (counter.clone(), reading)).collect();
         self.told.extend(told);
         self.moves.arriving.remove(&shard);
         self.forget_flushes(shard);
+        self.forget_writing(shard);
         if let Some(filling) = &mut self.moves.filling {
             filling.shards.remove(&shard);
         }
         let beside = self.moves.filling.iter_mut().flat_map(|filling| filling.feeds.values_mut());
         self.feeds.values_mut().chain(beside).for_each(|feed| feed.forget(shard));
-        self.view.forget_shard(shard, self.config.seed, ledger);
+        self.view.forget_shard(shard, self.config.seed);
         self.shards[usize::from(shard.0)] = Shard::new(&self.config, shard);
     }
 

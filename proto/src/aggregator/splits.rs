@@ -14,8 +14,12 @@ use crate::ids::{AggregatorId, CounterName};
 use crate::ledger::{Ledger, MoveError};
 use crate::msg::{LedgerCmd, ShardChange};
 use crate::shards::{ShardId, Split};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::view::Parted;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A step is as long as one of totals behind the graph; between two is so often the time that is between those.
+const PACE: u64 = 4;
 
 /// What of splits is under way here.
 #[derive(Clone, Debug, Default)]
@@ -29,8 +33,8 @@ pub(super) struct Splits {
 #[derive(Clone, Debug)]
 struct Writing {
     split: Split,
-    /// Of each part: when so many of its checkpoint's flushes are done, all of it is.
-    flushes: [(ShardId, u64); 2],
+    /// Of each part that is told here: when so many of its checkpoint's flushes are done, all of it is.
+    flushes: BTreeMap<ShardId, u64>,
     /// What goes from the first file then.
     stale: Stale,
 }
@@ -102,6 +106,10 @@ impl AggregatorCore {
 
     /// Goes on with the next split of the ledger's, if there is one.
     pub(super) fn run_splits(&mut self, now: Time, ledger: &Ledger) {
+        // What is said of the map is said of one that is no older than that on disk.
+        if ledger.shard_map().revision() < self.map_revision() {
+            return;
+        }
         self.end_writing(now, ledger);
         let next = ledger.shard_map().splits().get(self.config.ranges.lineage().len());
         let Some(split) = next.filter(|_| self.splits.writing.is_none()) else {
@@ -115,13 +123,13 @@ impl AggregatorCore {
             if !may_begin || self.config.ranges.split(split).is_none() {
                 return;
             }
-            self.view.begin_split(split, self.config.seed, ledger);
+            self.view.begin_split(split, self.config.seed);
             self.splits.step_at = Some(now);
         }
         if self.splits.step_at.is_some_and(|at| at <= now) {
             match self.view.step_split(self.config.graph_step, ledger) {
                 true => self.end_split(now, ledger),
-                false => self.splits.step_at = Some(now + self.config.graph_interval),
+                false => self.splits.step_at = Some(now + Span(PACE * self.config.graph_interval.0)),
             }
         }
     }
@@ -129,7 +137,8 @@ impl AggregatorCore {
     /// From here on there are two in the place of the range.
     fn end_split(&mut self, now: Time, ledger: &Ledger) {
         self.splits.step_at = None;
-        let is_held = self.view.splits().is_some_and(|split| self.config.gathers(split.shard));
+        let mut before = self.gathered();
+        let mut shown: BTreeSet<ShardId> = before.iter().copied().filter(|&shard| self.holds(shard)).collect();
         let Some(parted) = self.view.finish_split(self.config.seed, ledger) else { return };
         let shard = parted.split.shard;
         self.config.ranges = self.view.ranges().clone();
@@ -139,27 +148,31 @@ impl AggregatorCore {
         self.arrive_in_parts(&parted.split);
         let parts = [0, 1].map(|part| self.part(part, &parted));
         self.shards.extend(parts);
-        let mut before = Shard::new(&self.config, shard);
+        let mut none = Shard::new(&self.config, shard);
         if shard == ShardId::FIRST {
-            before.checkpoint = self.shards[0].checkpoint.of_limits_only();
+            none.checkpoint = self.shards[0].checkpoint.of_limits_only();
         }
-        self.shards[usize::from(shard.0)] = before;
+        self.shards[usize::from(shard.0)] = none;
+        let parts = parted.split.parts();
+        if shown.remove(&shard) {
+            shown.extend(parts);
+        }
+        let is_told = before.remove(&shard);
         let stale = if shard == ShardId::FIRST { Stale::of(&parted.cells) } else { Stale::default() };
-        if is_held {
-            let flushes = parted.split.parts().map(|part| {
-                let checkpoint = &mut self.shards[usize::from(part.0)].checkpoint;
-                (part, checkpoint.flush(now))
-            });
-            self.hand_flushes(shard, flushes);
+        if is_told {
+            before.extend(parts);
+            let mut flushes = BTreeMap::new();
+            for part in parts.into_iter().filter(|&part| self.config.gathers(part)) {
+                flushes.insert(part, self.shards[usize::from(part.0)].checkpoint.flush(now));
+            }
+            self.hand_flushes(shard, &flushes);
             self.splits.writing = Some(Writing { split: parted.split, flushes, stale });
-            self.say_kept(ledger);
+            self.gather_by_map(now, (&before, shown), ledger);
         } else {
             self.forget_flushes(shard);
-            self.say_kept(ledger);
+            self.gather_by_map(now, (&before, shown), ledger);
             self.drop_stale(now, stale);
         }
-        self.ask_anew();
-        self.meet_holders(now);
     }
 
     /// What is kept beside the cells of a part of a range.
@@ -183,13 +196,20 @@ impl AggregatorCore {
     /// When all of both parts is on disk, the range goes from there.
     fn end_writing(&mut self, now: Time, ledger: &Ledger) {
         let is_written =
-            |&(part, flush): &(ShardId, u64)| self.shards[usize::from(part.0)].checkpoint.has_flushed(flush);
+            |(part, flush): (&ShardId, &u64)| self.shards[usize::from(part.0)].checkpoint.has_flushed(*flush);
         let Some(writing) = self.splits.writing.take_if(|writing| writing.flushes.iter().all(is_written)) else {
             return;
         };
         self.say_kept(ledger);
         self.drop_stale(now, writing.stale);
         self.say_parted(ledger);
+    }
+
+    /// A part is not told here any more.
+    pub(super) fn forget_writing(&mut self, shard: ShardId) {
+        if let Some(writing) = &mut self.splits.writing {
+            writing.flushes.remove(&shard);
+        }
     }
 
     /// The file of the first range stays, with what limits readings.
@@ -207,7 +227,6 @@ mod tests {
     use crate::ids::{DcId, GroupId, LogIndex, Start};
     use crate::msg::{FeedChunk, ForGroup, FromGroup, Hello, ScopedChunk, ScopedPull};
     use crate::shards::{Ranges, Seats};
-    use std::collections::{BTreeMap, BTreeSet};
 
     const DC: DcId = DcId(0);
     const GROUP: GroupId = GroupId { dc: DC, group: 0, incarnation: 1 };
@@ -415,6 +434,46 @@ mod tests {
         assert_eq!((stage.has(0, 10), stage.has(0, 60)), (100, 200));
         stage.wait(8);
         assert_eq!(left(&stage), 0);
+    }
+
+    /// Range 1, which the second and the third hold, is split, and its first part moves from the second to the fourth.
+    fn split_and_move(stage: &mut Stage, changes: &[ShardChange]) -> Vec<LedgerCmd> {
+        let views = [1, 2, 3].map(|seat| LedgerCmd::ViewStart { view: AggregatorId { dc: DC, seat }, start: 1 });
+        stage.apply(views);
+        let split = stage.core.splitting(ShardId(1), &counter(1, 50), &stage.ledger).unwrap();
+        let of = |shard, revision, change| LedgerCmd::Shard { dc: DC, shard, revision, change };
+        let parted = [1, 2].map(|seat| of(ShardId(1), 0, ShardChange::Parted { seat }));
+        let moves = changes.iter().zip([1, 2]).map(|(change, at)| of(PARTS[0], at, change.clone()));
+        std::iter::once(split).chain(parted).chain(moves).collect()
+    }
+
+    #[test]
+    fn a_part_that_is_given_to_one_that_has_not_heard_of_the_split_arrives_there() {
+        for changes in [1, 2] {
+            let mut stage = Stage::new(3);
+            stage.tell(7, &[], false);
+            let join = ShardChange::Join { seats: [1, 2], seat: 3, leaves: 1 };
+            let cmds = split_and_move(&mut stage, &[join, ShardChange::Hold][..changes]);
+            stage.apply(cmds);
+            stage.wait(2);
+            assert!(stage.is_split() && stage.core.is_arriving() && !stage.core.holds(PARTS[0]));
+            assert!(stage.kept.as_ref().is_some_and(|kept| kept.0 == 1 && kept.1.contains(&PARTS[0])));
+        }
+    }
+
+    #[test]
+    fn who_splits_late_keeps_the_part_that_stayed_and_forgets_the_one_that_was_moved_since() {
+        let mut stage = Stage::new(1);
+        stage.tell(7, &[(0, 1, 10, 100), (1, 1, 60, 200)], true);
+        stage.wait(8);
+        let join = ShardChange::Join { seats: [1, 2], seat: 3, leaves: 1 };
+        let cmds = split_and_move(&mut stage, &[join, ShardChange::Hold]);
+        stage.apply(cmds);
+        stage.wait(8);
+        assert_eq!((stage.has(1, 10), stage.has(1, 60)), (0, 200));
+        assert_eq!(stage.kept, Some((1, [ShardId(0), PARTS[1]].into())));
+        assert!(stage.core.take_left().contains_key(&PARTS[0]), "what readers were shown is not forgotten");
+        assert!(!stage.core.is_behind_splits(&stage.ledger));
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
             !ledger.shard_map().is_move(*dc, *shard, *revision)
         }
         LedgerCmd::Shard { dc, shard, change: ShardChange::Parted { seat }, .. } => {
-            ledger.shard_map().has_parted(*shard, AggregatorId { dc: *dc, seat: *seat })
+            ledger.shard_map().has_parted(*shard, AggregatorId { dc: *dc, seat: *seat }) || ledger.is_forgotten(*dc)
         }
         LedgerCmd::Shard { revision, .. } => ledger.shard_map().revision() > *revision,
         LedgerCmd::ClaimRule { counter, revision, .. } => ledger.claims().revision(counter) > *revision,

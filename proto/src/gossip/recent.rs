@@ -1,5 +1,6 @@
 //! What changed recently in one origin's components, by the origin's versions.
 
+use super::GossipConfig;
 use crate::ring::ChangeRing;
 use std::collections::VecDeque;
 
@@ -20,10 +21,10 @@ impl Recent {
     }
 
     /// The same of slots that have other numbers now; those without one are left out.
-    pub fn renumbered(&self, number: impl Fn(u32) -> Option<u32>) -> Recent {
+    pub fn renumbered(&self, config: &GossipConfig, number: impl Fn(u32) -> Option<u32>) -> Recent {
         match self {
-            Recent::Own(ring) => Recent::Own(ring.renumbered(number)),
-            Recent::Relay(ring) => Recent::Relay(ring.renumbered(number)),
+            Recent::Own(ring) => Recent::Own(ring.renumbered(config.own_ring_events, number)),
+            Recent::Relay(ring) => Recent::Relay(ring.renumbered(config.relay_ring_events, number)),
         }
     }
 
@@ -65,8 +66,8 @@ impl RelayRing {
         }
     }
 
-    fn renumbered(&self, number: impl Fn(u32) -> Option<u32>) -> RelayRing {
-        let (mut next, mut slots) = (RelayRing::new(self.capacity, self.reaches), self.slots.iter());
+    fn renumbered(&self, capacity: usize, number: impl Fn(u32) -> Option<u32>) -> RelayRing {
+        let (mut next, mut slots) = (RelayRing::new(capacity, self.reaches), self.slots.iter());
         for &(version, count) in &self.runs {
             let told: Vec<u32> = slots.by_ref().take(count as usize).filter_map(|&slot| number(slot)).collect();
             next.push(version, told.into_iter());

@@ -26,6 +26,10 @@ impl Gossip {
 
     /// Tells one peer what it lacks: own changes if it is near or asked, other origins if it asked.
     pub(super) fn flush_peer(&mut self, now: Time, cells: &Cells, to: AggregatorId) {
+        // Of a part it may have all that its version of the whole stands for, which it says when it knows of the part.
+        if self.is_part && self.peers.get(&to).is_none_or(|peer| peer.sender == 0) {
+            return;
+        }
         // What is held back here is in no version, and would be told with what is.
         if self.tells_of_its_own(to) {
             self.tell_held(now);

@@ -282,9 +282,14 @@ impl Cells {
         self.life
     }
 
+    /// None, of counters that are kept as those of these are.
+    pub(super) fn none_like(&self, seed: u64) -> Cells {
+        Cells { series: self.series.emptied(), ..Cells::new(seed) }
+    }
+
     /// Those of the same shard after all of these are forgotten.
     pub(super) fn forgotten(&self, seed: u64) -> Cells {
-        Cells { life: self.life + 1, ..Cells::new(seed) }
+        Cells { life: self.life + 1, ..self.none_like(seed) }
     }
 
     /// Bytes allocated.

@@ -13,7 +13,9 @@ use crate::shards::{ShardId, Split};
 use crate::teeth::{Bug, bites};
 
 /// So many cells that were raised since they were copied are left to the last step, for which readers wait.
-const LAST_CELLS_MAX: usize = 1_024;
+const LAST_CELLS_MAX: usize = 256;
+/// To copy a cell is as long as to look at so many pairs or buckets, without its own.
+const COPY: usize = 10;
 /// Of the number of a slot: it is in the second part.
 const SECOND: u32 = 1 << 31;
 const _: () = assert!(super::CELLS_MAX <= SECOND);
@@ -67,11 +69,8 @@ impl Parted {
 }
 
 impl Part {
-    fn new(seed: u64, now: UnixTime, ledger: &Ledger) -> Part {
-        let mut cells = Cells::new(seed);
-        cells.take_series(ledger);
-        cells.on_time(now);
-        Part { cells, valves: Vec::new() }
+    fn of(range: &Cells, seed: u64) -> Part {
+        Part { cells: range.none_like(seed), valves: Vec::new() }
     }
 
     fn valve(&mut self, range: &Cells, valve: u16) -> u16 {
@@ -81,8 +80,9 @@ impl Part {
         *self.valves[at].get_or_insert_with(new)
     }
 
-    /// Copies a cell, and says where it is. No total is to follow: counters add as they did.
-    fn copy(&mut self, range: &Cells, slot: u32, known: Option<u32>) -> u32 {
+    /// Copies a cell, and says where it is, and about what that took. No total is to follow: counters add as they did.
+    fn copy(&mut self, range: &Cells, slot: u32, known: Option<u32>) -> (u32, usize) {
+        let mut cost = COPY;
         let new = || self.cells.slot(&range.name(slot)).expect("a part has no more cells than the whole");
         let own = known.unwrap_or_else(new);
         for (valve, value) in range.components(slot) {
@@ -92,9 +92,10 @@ impl Part {
         for (_, valve, row) in range.rows_of(slot) {
             let valve = self.valve(range, valve);
             self.cells.merge_row(own, valve, row);
+            cost += row.len();
         }
         self.cells.gathered.buckets.clear();
-        own
+        (own, cost)
     }
 }
 
@@ -124,27 +125,26 @@ impl Parting {
         self.parts.iter().map(|part| part.cells.heap_bytes()).sum::<usize>() + 4 * self.places.capacity()
     }
 
-    fn copy_next(&mut self, range: &Cells) {
+    fn copy_next(&mut self, range: &Cells) -> usize {
         let slot = self.places.len() as u32;
         let part = part_of(&self.split, &range.name(slot).counter);
-        let own = self.parts[part].copy(range, slot, None);
+        let (own, cost) = self.parts[part].copy(range, slot, None);
         self.places.push(own | if part == 0 { 0 } else { SECOND });
+        cost
     }
 
-    fn copy_again(&mut self, range: &Cells) {
-        let Some(slot) = self.again.pop() else { return };
-        let Place { part, slot: own } = Place::of(self.places[slot as usize]);
-        self.parts[part].copy(range, slot, Some(own));
-    }
-
-    /// Copies so many cells, if there are as many.
-    fn copy_some(&mut self, range: &Cells, most: usize) {
-        for _ in 0..most {
-            match (self.places.len() < range.len() as usize, self.again.is_empty()) {
-                (true, _) => self.copy_next(range),
-                (false, false) => self.copy_again(range),
-                (false, true) => return,
-            }
+    /// Copies further cells, as long as the budget lasts.
+    fn copy_some(&mut self, range: &Cells, budget: &mut usize) {
+        while *budget > 0 {
+            let cost = if self.places.len() < range.len() as usize {
+                self.copy_next(range)
+            } else if let Some(slot) = self.again.pop() {
+                let Place { part, slot: own } = Place::of(self.places[slot as usize]);
+                self.parts[part].copy(range, slot, Some(own)).1
+            } else {
+                return;
+            };
+            *budget = budget.saturating_sub(cost);
         }
     }
 
@@ -156,9 +156,8 @@ impl Parting {
 
 impl View {
     /// Begins to split a range; `seed` hashes the names of its parts.
-    pub fn begin_split(&mut self, split: &Split, seed: u64, ledger: &Ledger) {
-        let now = self.cells(split.shard).time();
-        let part = || Part::new(seed, now, ledger);
+    pub fn begin_split(&mut self, split: &Split, seed: u64) {
+        let part = || Part::of(self.cells(split.shard), seed);
         let (parts, places, again) = ([part(), part()], Vec::new(), Numbers::default());
         self.parting = Some(Parting { split: split.clone(), parts, places, again });
         self.hierarchy.begin_parting(split);
@@ -183,10 +182,7 @@ impl View {
         let mut left = budget.max(1);
         self.with_hierarchy(|hierarchy, view| {
             let range = view.cells(parting.shard());
-            // A cell is some ten of what else is looked at.
-            let cells = parting.left(range).min(left.div_ceil(10));
-            parting.copy_some(range, cells);
-            left = left.saturating_sub(10 * cells);
+            parting.copy_some(range, &mut left);
             hierarchy.hand(&mut left, ledger, view);
         });
         let is_near = parting.left(self.cells(parting.shard())) <= LAST_CELLS_MAX && self.hierarchy.is_handed();
@@ -201,13 +197,14 @@ impl View {
         self.with_hierarchy(|hierarchy, view| {
             hierarchy.take_in(ledger, view);
             let range = view.cells(parting.shard());
-            parting.copy_some(range, usize::MAX);
-            hierarchy.hand(&mut usize::MAX.clone(), ledger, view);
+            let (mut cells, mut counters) = (usize::MAX, usize::MAX);
+            parting.copy_some(range, &mut cells);
+            hierarchy.hand(&mut counters, ledger, view);
         });
         let Parting { split, parts, places, .. } = parting;
         let lens = parts.each_ref().map(|part| part.cells.len());
         self.hierarchy.finish_parting(ranges, lens, |slot| Place::of(places[slot as usize]).slot);
-        let cells = self.take_cells(split.shard, seed, ledger);
+        let cells = self.take_cells(split.shard, seed);
         for part in parts {
             self.shards.push(part.cells);
         }

@@ -88,6 +88,11 @@ impl Default for Series {
 }
 
 impl Series {
+    /// No rows; what is kept and what has expired is the same.
+    pub fn emptied(&self) -> Series {
+        Series { now: self.now, spaces: self.spaces.clone(), ..Series::default() }
+    }
+
     /// The place of the space of a slot's counter.
     fn space_of(&mut self, slot: u32, table: &CellTable) -> Option<usize> {
         self.places.of(slot, table, &self.spaces, |space| &space.namespace).map(usize::from)

@@ -52,11 +52,11 @@ impl Shares {
 
     /// There are so many shards from now on.
     pub fn grow(&mut self, shards: usize) {
-        // Where there was one, an heir's number is the place of its share.
-        let before = match self.several {
-            0 => std::mem::replace(&mut self.at, (0..self.all.len() as u32).collect()).len().max(1),
-            several => several as usize,
-        };
+        if self.several == 0 {
+            // Where there was one, an heir's number is the place of its share.
+            (self.at, self.several) = ((0..self.all.len() as u32).collect(), 1);
+        }
+        let before = self.several as usize;
         let heirs = self.at.len() / before;
         let mut at = vec![NONE; heirs * shards];
         for (row, before) in at.chunks_exact_mut(shards).zip(self.at.chunks_exact(before)) {
