@@ -42,7 +42,8 @@ const AT_ONCE_PATIENCE: Duration = Duration::from_millis(100);
 const LOOK_PATIENCE: Duration = Duration::from_secs(15);
 /// Between two tries.
 const HELD_AGAIN: Duration = Duration::from_millis(20);
-/// So often counters are gathered because those that are asked have dropped buckets meanwhile; then the read is refused.
+/// So often counters are asked for again because those that are asked have dropped buckets meanwhile, or a slot was split or came here; then the
+/// read is refused.
 const GATHERED_MAX: usize = 3;
 
 /// Why what others hold is not read. Names the slot.
@@ -52,6 +53,8 @@ pub enum HeldError {
     NotServing { shard: u16, holders: String },
     #[error("this view has not been heard of by the ledger since it started")]
     NotShown,
+    #[error("slots that were asked for are shown from here since: ask again")]
+    ShownHere,
     #[error("{0}")]
     Refused(String),
 }
@@ -299,6 +302,7 @@ impl Held {
                         left.retain(|shard| !shards.contains(shard));
                     }
                     Err(AskError::Refused(reason)) => return Err(HeldError::Refused(reason)),
+                    Err(AskError::ShownHere) => return Err(HeldError::ShownHere),
                     Err(AskError::InVain(reason)) => {
                         tracing::debug!(%holder, %reason, "a holder does not answer");
                         in_vain.insert(holder);
@@ -351,8 +355,10 @@ impl Held {
             if stands.of_all.ledger < terms.not_before {
                 return Err(in_vain("its ledger is behind what was asked for"));
             }
-            if self.asking().take(self.now(), (holder, start), stands) == Taken::StandsBehind {
-                return Err(in_vain("it lacks what was shown here"));
+            match self.asking().take(self.now(), (holder, start), stands) {
+                Taken::StandsBehind => return Err(in_vain("it lacks what was shown here")),
+                Taken::ShownHere if terms.of_values => return Err(AskError::ShownHere),
+                Taken::ShownHere | Taken::Yes => {}
             }
             dialogue.take(answer).map_err(AskError::InVain)?;
         }
@@ -397,12 +403,16 @@ struct Terms {
     within: Duration,
     /// No answer is taken of a ledger that had applied less.
     not_before: LogIndex,
+    /// Values are asked for, which never go back for a reader.
+    of_values: bool,
 }
 
 impl Terms {
     const AT_ONCE: Terms = Terms { within: AT_ONCE_PATIENCE, ..Terms::READ };
-    const READ: Terms = Terms { patience: HELD_PATIENCE, within: ANSWERED_WITHIN, not_before: LogIndex(0) };
-    const LOOK: Terms = Terms { patience: LOOK_PATIENCE, within: LOOK_PATIENCE, not_before: LogIndex(0) };
+    const READ: Terms =
+        Terms { patience: HELD_PATIENCE, within: ANSWERED_WITHIN, not_before: LogIndex(0), of_values: true };
+    const LOOK: Terms =
+        Terms { patience: LOOK_PATIENCE, within: LOOK_PATIENCE, not_before: LogIndex(0), of_values: false };
 }
 
 /// Why one holder said nothing that can be used.
@@ -411,6 +421,8 @@ enum AskError {
     InVain(String),
     /// Nobody will.
     Refused(String),
+    /// It is to be looked up here.
+    ShownHere,
 }
 
 /// Own counts of counters, in their order.
@@ -579,6 +591,17 @@ impl Aggregator {
             let readings = self.get_many(counters.iter());
             return if self.shows() { Ok(readings) } else { Err(HeldError::NotShown) };
         }
+        let mut read = self.read_parted(counters, not_before).await;
+        for _ in 1..GATHERED_MAX {
+            if read != Err(HeldError::ShownHere) {
+                break;
+            }
+            read = self.read_parted(counters, not_before).await;
+        }
+        read
+    }
+
+    async fn read_parted(&self, counters: &[CounterName], not_before: LogIndex) -> Result<Vec<Reading>, HeldError> {
         let Parted { mut readings, elsewhere } = self.part(counters);
         if !self.shows() {
             return Err(HeldError::NotShown);
@@ -640,7 +663,7 @@ impl Aggregator {
         for _ in 0..GATHERED_MAX {
             let wanted = wanted(&gathering)?;
             let Some(gathered) = self.gather_once(&mut gathering, &wanted).await? else {
-                // A slot was split meanwhile.
+                // A slot was split meanwhile, or is shown from here now.
                 let begin =
                     |core: &AggregatorCore, ledger: &Ledger| Gathering::begin(of, (core.view(), ledger), counters);
                 gathering = self.held().at_once(|core, ledger, _| begin(core, ledger));
@@ -657,7 +680,7 @@ impl Aggregator {
         Err(HeldError::Refused(reason.to_owned()).into())
     }
 
-    /// `None`: it goes by slots of before a split.
+    /// `None`: it goes by slots of before a split, or asks for what is shown from here now.
     async fn gather_once(
         &self,
         gathering: &mut Gathering,
@@ -679,7 +702,10 @@ impl Aggregator {
             return Err(HeldError::NotShown);
         }
         let begin = |shards: &BTreeSet<ShardId>| gathering.inquiry(shards.clone(), wanted);
-        told.extend(self.held().ask(self.mesh(), elsewhere, Terms::READ, begin).await?);
+        match self.held().ask(self.mesh(), elsewhere, Terms::READ, begin).await {
+            Err(HeldError::ShownHere) => return Ok(None),
+            asked => told.extend(asked?),
+        }
         let told = told.into_iter().try_for_each(|inquiry| gathering.add(inquiry));
         Ok(Some(told.and_then(|()| gathering.complete())))
     }

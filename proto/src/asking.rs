@@ -180,22 +180,33 @@ impl Stand {
             && shown.versions.iter().all(has_version)
     }
 
-    /// What one and the same process may have shown that stood at both, of which either may be the later one.
+    /// What one and the same process has shown at both, of which either may be the later one: answers may overtake each other, and nothing that
+    /// it shows goes back.
     fn joined(self, other: &Stand) -> Stand {
-        let all = |stand: &Stand| -> BTreeMap<GroupId, LogIndex> {
-            stand.groups.iter().map(|&(group, all, _)| (group, all)).collect()
-        };
-        let is_before = |one: &Stand, other: &Stand| {
-            let later = all(other);
-            one.ledger <= other.ledger && all(one).iter().all(|(group, index)| later.get(group) >= Some(index))
-        };
-        // Nothing that a process shows goes back, so the later one stands for what was shown at the earlier one, too.
-        match (is_before(&self, other), is_before(other, &self)) {
-            (true, _) => other.clone(),
-            (_, true) => self,
-            // Of one process they cannot be.
-            _ => Stand { is_settled: false, ..self },
+        fn greatest<K: Ord + Copy, V: Ord + Copy>(one: &[(K, V, V)], other: &[(K, V, V)]) -> Vec<(K, V, V)> {
+            let mut both: BTreeMap<K, (V, V)> = one.iter().map(|&(of, all, some)| (of, (all, some))).collect();
+            for &(of, all, some) in other {
+                both.entry(of)
+                    .and_modify(|known| *known = (all.max(known.0), some.max(known.1)))
+                    .or_insert((all, some));
+            }
+            both.into_iter().map(|(of, (all, some))| (of, all, some)).collect()
         }
+        let groups = greatest(&self.groups, &other.groups);
+        let versions = greatest(&self.versions, &other.versions);
+        let (ledger, graph) = (self.ledger.max(other.ledger), self.graph.max(other.graph));
+        let is_latest = |stand: &Stand| {
+            let all = stand.groups.iter().map(|of| of.1).eq(groups.iter().map(|of| of.1));
+            let versions = stand.versions.iter().map(|of| of.1).eq(versions.iter().map(|of| of.1));
+            stand.ledger == ledger && stand.graph == graph && all && versions
+        };
+        let (is_settled, limits) = match (is_latest(other), is_latest(&self)) {
+            (true, _) => (other.is_settled, other.limits.clone()),
+            (_, true) => (self.is_settled, self.limits),
+            // Of one process they cannot be.
+            _ => (false, Vec::new()),
+        };
+        Stand { ledger, graph, groups, versions, is_settled, limits }
     }
 }
 
@@ -215,6 +226,8 @@ pub enum Taken {
     Yes,
     /// It lacks what was shown before: another one is asked, or the same again.
     StandsBehind,
+    /// It is of a shard that is shown from here since it was asked for, and may lack what was.
+    ShownHere,
 }
 
 /// The side of an aggregator that asks others of its data centre.
@@ -222,6 +235,8 @@ pub enum Taken {
 pub struct Asking {
     /// By shard that is not split, as far as is known here.
     shown: BTreeMap<ShardId, Shown>,
+    /// Shards that are shown from this process's own view.
+    here: BTreeSet<ShardId>,
     lineage: Lineage,
     given_up: u64,
 }
@@ -238,6 +253,7 @@ impl Asking {
             let now = self.now(shard).into_iter().filter(|_| !(is_split && bites(Bug::ShownForgotten)));
             now.for_each(|shard| drop(self.shown.insert(shard, shown.clone())));
         }
+        self.here = std::mem::take(&mut self.here).into_iter().flat_map(|shard| self.now(shard)).collect();
     }
 
     /// How many splits are known here.
@@ -274,6 +290,7 @@ impl Asking {
     /// A shard is held here no more, and was shown at this stand until now.
     pub fn left(&mut self, own: AggregatorId, shard: ShardId, stand: Stand) {
         for shard in self.now(shard) {
+            self.here.remove(&shard);
             // What others had shown and was not here was not shown from here either.
             if self.shown.get(&shard).is_none_or(|shown| stand.covers(&shown.stand)) {
                 // No start has this number: what comes back here is as another's.
@@ -284,12 +301,19 @@ impl Asking {
 
     /// Whether a shard that is held here may be shown: since others showed it here, this view has come as far.
     pub fn may_show(&mut self, now: Time, shard: ShardId, stand: impl FnOnce() -> Stand) -> bool {
-        if self.shown_in(shard).next().is_none() {
+        if self.here.contains(&shard) {
             return true;
         }
-        let stand = stand();
-        // Each of them, so that none is looked at again that may be.
-        self.now(shard).into_iter().fold(true, |all, shard| self.may_show_one(now, shard, &stand) && all)
+        let shards = self.now(shard);
+        if shards.iter().any(|shard| self.shown.contains_key(shard)) {
+            let stand = stand();
+            // Each of them, so that none is looked at again that may be.
+            if !shards.iter().fold(true, |all, &shard| self.may_show_one(now, shard, &stand) && all) {
+                return false;
+            }
+        }
+        self.here.extend(shards);
+        true
     }
 
     fn may_show_one(&mut self, now: Time, shard: ShardId, stand: &Stand) -> bool {
@@ -311,11 +335,17 @@ impl Asking {
 
     /// An answer about some shards, made of these stands. It may be shown if it is taken.
     pub fn take(&mut self, now: Time, source: (AggregatorId, u64), stands: Stands) -> Taken {
-        // How a view stands in a range, it stands in its parts.
-        let stands: Vec<(ShardId, Stand)> = stands
-            .into_each()
-            .flat_map(|(shard, stand)| self.now(shard).into_iter().map(move |shard| (shard, stand.clone())))
-            .collect();
+        let mut each: Vec<(ShardId, Stand)> = Vec::new();
+        for (shard, stand) in stands.into_each() {
+            // How a view stands in a range, it stands in its parts.
+            let (here, elsewhere): (Vec<_>, Vec<_>) =
+                self.now(shard).into_iter().partition(|part| self.here.contains(part));
+            if elsewhere.is_empty() && !here.is_empty() {
+                return Taken::ShownHere;
+            }
+            each.extend(elsewhere.into_iter().map(|part| (part, stand.clone())));
+        }
+        let stands = each;
         let lacks = |(shard, stand): &&(ShardId, Stand)| self.stands_behind(now, source, *shard, stand);
         let behind: BTreeSet<ShardId> = stands.iter().filter(lacks).map(|(shard, _)| *shard).collect();
         if !behind.is_empty() && !bites(Bug::StandForgotten) {
@@ -424,7 +454,7 @@ mod tests {
     #[test]
     fn what_comes_back_or_leaves_is_shown_once_it_stands_where_readers_were() {
         let mut asking = Asking::default();
-        assert!(asking.may_show(Time(0), SHARD, Stand::default), "nobody has shown anything");
+        assert!(Asking::default().may_show(Time(0), SHARD, Stand::default), "nobody has shown anything");
         assert_eq!(take(&mut asking, 0, (2, 1), &stand(5, 12, 12, 7)), Taken::Yes);
         assert!(!asking.may_show(Time(1), SHARD, || stand(5, 11, 11, 7)));
         assert!(asking.may_show(Time(2), SHARD, || stand(5, 12, 12, 7)));
@@ -436,6 +466,29 @@ mod tests {
         assert!(!asking.may_show(Time(4), SHARD, || stand(6, 22, 22, 9)));
         assert!(asking.may_show(Time(4) + STAND_PATIENCE, SHARD, || stand(6, 22, 22, 9)), "nobody has it any more");
         assert_eq!(asking.given_up(), 1);
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_takes_nothing_of_what_was_shown_back() {
+        let graph = |pairs| Stand { graph: (3, pairs), ..stand(5, 12, 12, 7) };
+        for (more, less) in [
+            (stand(5, 12, 12, 8), stand(5, 12, 12, 7)),
+            (stand(5, 12, 14, 7), stand(5, 12, 12, 7)),
+            (graph(2), graph(1)),
+        ] {
+            let mut asking = Asking::default();
+            assert_eq!(take(&mut asking, 0, (2, 1), &more), Taken::Yes);
+            assert_eq!(take(&mut asking, 0, (2, 1), &less), Taken::Yes);
+            assert_eq!(take(&mut asking, 0, (3, 1), &less), Taken::StandsBehind, "{more:?}");
+        }
+        // Shown from here since it was asked for, it may be less than was read here meanwhile.
+        let mut asking = Asking::default();
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(5, 12, 12, 7)), Taken::Yes);
+        assert!(asking.may_show(Time(1), SHARD, || stand(6, 13, 13, 8)));
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(5, 12, 12, 7)), Taken::ShownHere);
+        asking.left(holder(3), SHARD, stand(7, 14, 14, 9));
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(6, 13, 13, 9)), Taken::StandsBehind);
+        assert_eq!(take(&mut asking, 0, (2, 1), &stand(7, 14, 14, 9)), Taken::Yes);
     }
 
     #[test]
@@ -451,12 +504,14 @@ mod tests {
         };
         assert_eq!(part(&mut asking, (3, 1), &[(right, stand(5, 11, 11, 7))]), Taken::StandsBehind);
         assert_eq!(part(&mut asking, (3, 1), &[(right, stand(6, 13, 13, 9))]), Taken::Yes);
-        assert!(asking.may_show(Time(1), left, || stand(5, 12, 12, 7)), "of it nobody has shown more");
         // Another one has not split it yet, and lacks what was shown of one part.
         assert_eq!(take(&mut asking, 1, (2, 1), &stand(5, 12, 12, 7)), Taken::StandsBehind);
         assert_eq!(take(&mut asking, 1, (2, 1), &stand(6, 13, 13, 9)), Taken::Yes);
         assert!(!asking.may_show(Time(1), right, || stand(5, 12, 12, 7)));
         assert!(!asking.may_show(Time(1), SHARD, || stand(5, 12, 12, 7)));
+        assert!(asking.may_show(Time(1), left, || stand(6, 13, 13, 9)), "of it nobody has shown more");
+        assert_eq!(part(&mut asking, (2, 1), &[(left, stand(7, 14, 14, 9))]), Taken::ShownHere);
+        assert_eq!(take(&mut asking, 1, (2, 1), &stand(7, 14, 14, 9)), Taken::Yes, "of the other part");
     }
 
     #[test]

@@ -50,7 +50,9 @@ impl World {
         self.note_given_up(at, before);
         match taken {
             Taken::Yes => self.shown_of_another(at, counter, &reading, true),
-            Taken::StandsBehind => self.coverage.saw("answer of a holder that lacks what was shown"),
+            Taken::StandsBehind | Taken::ShownHere => {
+                self.coverage.saw("answer of a holder that lacks what was shown");
+            }
         }
         Some(taken)
     }
