@@ -590,10 +590,16 @@ impl Plan {
         plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
         plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
         plan.add_edges(&mut root.fork(EDGES_FORK));
-        plan.cuts = cuts::drawn(&mut root.fork(CUTS_FORK), plan.workload.counters.len());
-        plan.split(&mut root.fork(SPLIT_FORK));
-        plan.faults.extend(cuts::splits(&mut root.fork(SPLITS_FORK), &plan));
+        plan.cut(&root);
         plan
+    }
+
+    /// Into which shards views are cut, who holds them, and which are split.
+    fn cut(&mut self, root: &Rng) {
+        self.cuts = cuts::drawn(&mut root.fork(CUTS_FORK), self.workload.counters.len());
+        self.split(&mut root.fork(SPLIT_FORK));
+        let splits = cuts::splits(&mut root.fork(SPLITS_FORK), self);
+        self.faults.extend(splits);
     }
 
     /// Where views are cut, some data centres have more than two aggregators, of which each holds some of the shards.
