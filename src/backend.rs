@@ -17,12 +17,12 @@ use tidemark_client::{Client, HitError, HitOutcome};
 use tidemark_proto::asking::About;
 use tidemark_proto::client::AddError;
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, SessionId};
-use tidemark_proto::ledger::{Awarded, Fate};
+use tidemark_proto::ledger::{Awarded, Fate, Ledger, MoveError};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
 use tidemark_proto::series::SeriesPolicy;
-use tidemark_proto::shards::{Seats, ShardId};
+use tidemark_proto::shards::{Seats, ShardId, Split};
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -37,12 +37,13 @@ use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
 use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
 use crate::http::series::Of;
-use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody};
+use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
     MilestoneStatus, Mode, News, Progress,
 };
 use crate::lives::Lives;
+use crate::names::counter_text;
 use crate::news::{self, NewsLine};
 use crate::places::Place;
 use crate::series::{Series, TermsBody, ToOthers};
@@ -302,6 +303,30 @@ impl LocalBackend {
             || self.aggregator.with_core(|core| is_so(core.seats())).then(|| self.series.slot(shard)).flatten();
         shown(LEDGER_PATIENCE, applied).await.ok_or_else(late)
     }
+
+    /// Orders a split, and waits until the ledger has applied it; `None` where another change of the map came first, so that the order means
+    /// nothing any more.
+    async fn ordered_split(&self, shard: ShardId, at: &CounterName) -> Result<Option<Split>, Failure> {
+        let revision = self.aggregator.split_slot(shard, at).await?;
+        let applied = |ledger: &Ledger| {
+            let map = ledger.shard_map();
+            let split = map.splits().iter().find(|split| split.shard == shard).cloned();
+            (split.is_some() || map.revision() > revision).then_some(split)
+        };
+        shown(LEDGER_PATIENCE, || self.aggregator.with_ledger(applied)).await.ok_or_else(late)
+    }
+
+    fn split_body(&self, split: &Split) -> SplitBody {
+        let (cluster, dc) = (self.aggregator.cluster(), self.aggregator.dc());
+        let holders: Vec<AggregatorId> =
+            self.aggregator.with_core(|core| core.seats().holders(split.shard, dc).collect());
+        SplitBody {
+            slot: split.shard.0,
+            at: counter_text(&split.at),
+            parts: split.parts().map(|part| part.0),
+            held_by: holders.into_iter().map(|holder| cluster.aggregator_name(holder)).collect(),
+        }
+    }
 }
 
 impl Drop for LocalBackend {
@@ -392,6 +417,24 @@ impl Backend for LocalBackend {
         let (leaves, to) = (named("from", &asked.from)?, named("to", &asked.to)?);
         self.aggregator.move_slot(shard, (leaves, to)).await?;
         self.slot_changed(shard, |seats| seats.gathers(to, shard)).await
+    }
+
+    async fn split_slot(&self, slot: u16, at: Option<CounterName>) -> Result<SplitBody, Failure> {
+        let shard = ShardId(slot);
+        let at = match at {
+            Some(at) => at,
+            None => self.series.middle(shard).await?,
+        };
+        let split = loop {
+            if let Some(split) = self.ordered_split(shard, &at).await? {
+                break split;
+            }
+        };
+        if split.at == at {
+            return Ok(self.split_body(&split));
+        }
+        // Somebody else cut it at the same time.
+        Err(MoveError::Split { shard: slot, parts: split.parts().map(|part| part.0) }.into())
     }
 
     async fn stay_slot(&self, slot: u16) -> Result<SlotBody, Failure> {

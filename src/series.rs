@@ -3,7 +3,7 @@
 use crate::backend::{LEDGER_PATIENCE, late, lock, shown, wall_now};
 use crate::http::Failure;
 use crate::http::series::Of;
-use crate::http::slots::{MoveBody, SlotBody, SlotsBody};
+use crate::http::slots::{MoveBody, SlotBody, SlotsBody, SplitsBody};
 use crate::names::counter_text;
 use crate::places::Place;
 use crate::{audit, standing};
@@ -13,10 +13,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, WeakAggregator};
-use tidemark_proto::aggregator::{AggregatorCore, Missing};
+use tidemark_proto::aggregator::{AggregatorCore, Missing, Splitting};
 use tidemark_proto::asking::About;
 use tidemark_proto::ids::{AggregatorId, CounterName};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{Ledger, MoveError};
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::msg::SeriesTerms;
 use tidemark_proto::query::{
@@ -28,6 +28,7 @@ use tidemark_proto::series::{
     BadPolicy, Granularity, Kept, NoGranularity, OutOfRange, Retention, SeriesPolicy, UnixTime,
 };
 use tidemark_proto::shards::{Joining, Range, ShardId};
+use tidemark_proto::table::CellTable;
 use tidemark_proto::time::WallMs;
 use tidemark_proto::view::{Cells, Load, View};
 
@@ -301,8 +302,12 @@ impl Series {
                 self.aggregator.with_core(|core| {
                     let (mut orders, view) = (lock(&self.orders), core.view());
                     catch_up(&mut orders, view).then(|| {
-                        let tables = view.shards().map(|(_, cells)| cells.table());
-                        let parts: Vec<_> = orders.iter().zip(tables).collect();
+                        // In the order of counters, which that of numbers is no more once a range was split.
+                        let part = |range: Range<'_>| {
+                            let shard = range.shard;
+                            (&orders[usize::from(shard.0)], view.cells(shard).table())
+                        };
+                        let parts: Vec<_> = view.ranges().iter().map(part).collect();
                         scan(&parts, keys, most, |counter| is_counted(view, ledger, counter))
                     })
                 })
@@ -320,10 +325,14 @@ impl Series {
         loop {
             let body = self.look_around(|core, ledger| {
                 let (mut orders, view) = (lock(&self.orders), core.view());
-                let all = (core, ledger);
-                catch_up(&mut orders, view).then(|| SlotsBody {
+                let is_all = catch_up(&mut orders, view);
+                let slot = |load: Load<'_>| {
+                    let order = &orders[usize::from(load.range.shard.0)];
+                    self.slot_body((core, ledger), &load, order)
+                };
+                is_all.then(|| SlotsBody {
                     at_unix_ms: wall_now().0,
-                    slots: view.loads().zip(&*orders).map(|(load, order)| self.slot_body(all, &load, order)).collect(),
+                    slots: view.loads().map(slot).collect(),
                     cut_elsewhere: core.cut_elsewhere().iter().map(name).collect(),
                 })
             });
@@ -368,6 +377,48 @@ impl Series {
         }
     }
 
+    /// The middle one of a slot's counters, by their number: as many of them are before it as are not, or one less. It is looked for in
+    /// steps, so of a slot that is counted meanwhile it is about that one.
+    ///
+    /// # Errors
+    /// There is no such slot, it is not held here, or it has not two counters.
+    pub async fn middle(&self, shard: ShardId) -> Result<CounterName, Failure> {
+        let mut walk = None;
+        loop {
+            let found = self.look_around(|core, _| {
+                let (mut orders, view) = (lock(&self.orders), core.view());
+                self.has_here(core, shard)?;
+                if !catch_up(&mut orders, view) {
+                    return Ok(None);
+                }
+                let (order, table) = (&orders[usize::from(shard.0)], view.cells(shard).table());
+                if order.len() < 2 {
+                    return Err(no_middle(format!("slot {} has fewer than two counters here", shard.0)));
+                }
+                Ok(walk.get_or_insert_with(|| Walk::to_middle(order, table)).go_on(order, table))
+            });
+            match found? {
+                Some(middle) => return Ok(middle),
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    fn has_here(&self, core: &AggregatorCore, shard: ShardId) -> Result<(), Failure> {
+        let (ranges, number) = (core.view().ranges(), shard.0);
+        if !ranges.has(shard) {
+            let parts = ranges.lineage().parts(shard).map(|parts| parts.map(|part| part.0));
+            let unknown = MoveError::Unknown { shard: number, count: ranges.numbers() };
+            return Err(parts.map_or(unknown, |parts| MoveError::Split { shard: number, parts }).into());
+        }
+        if core.holds(shard) {
+            return Ok(());
+        }
+        let holders = core.seats().holders(shard, self.aggregator.dc());
+        let names: Vec<String> = holders.map(|holder| self.aggregator.cluster().aggregator_name(holder)).collect();
+        Err(no_middle(format!("slot {number} is held by {}, and not by this aggregator", names.join(" and "))))
+    }
+
     /// Looks at the view and the ledger beside it, at one instant.
     fn look_around<R>(&self, look: impl FnOnce(&AggregatorCore, &Ledger) -> R) -> R {
         self.aggregator.with_ledger(|ledger| self.aggregator.with_core(|core| look(core, ledger)))
@@ -381,7 +432,7 @@ impl Series {
     /// Who holds a slot.
     pub fn slot(&self, shard: ShardId) -> Option<SlotBody> {
         self.look_around(|core, ledger| {
-            let range = core.view().ranges().iter().nth(shard.0.into())?;
+            let range = core.view().ranges().range(shard)?;
             Some(self.held_body((core, ledger), &range))
         })
     }
@@ -396,6 +447,7 @@ impl Series {
             before: range.before.map(counter_text),
             held_by: seats.holders(range.shard, dc).map(name).collect(),
             moves: seats.joining(range.shard, dc).map(|joining| self.move_body(joining, missing)),
+            splits: core.is_splitting(range.shard, ledger).map(SplitsBody::from),
             counters: None,
             weight: None,
             totals: None,
@@ -441,6 +493,50 @@ fn catch_up(orders: &mut Vec<KeyOrder>, view: &View) -> bool {
         order.catch_up(cells.table(), CATCH_UP_MAX)
     };
     orders.iter_mut().zip(view.shards()).all(caught_up)
+}
+
+/// Where the middle of a slot cannot be said.
+fn no_middle(reason: String) -> Failure {
+    let message = format!("{reason}: ask who holds two counters of it or more for its middle, or say `at`");
+    Failure::Conflict { code: "no-middle", message }
+}
+
+/// Goes over the names of a slot up to one of them, some at a time.
+struct Walk {
+    /// Of those that are left, the one behind so many is meant.
+    before: usize,
+    /// Those that are not gone over, the next one last.
+    namespaces: Vec<String>,
+    /// In the next namespace the key that was gone over last.
+    after: Option<Vec<u8>>,
+}
+
+impl Walk {
+    fn to_middle(order: &KeyOrder, table: &CellTable) -> Walk {
+        let mut namespaces: Vec<String> = table.namespaces().iter().map(ToString::to_string).collect();
+        namespaces.sort_unstable_by(|one, other| other.cmp(one));
+        Walk { before: order.len() / 2, namespaces, after: None }
+    }
+
+    /// The name that is meant, if it is among the next ones.
+    fn go_on(&mut self, order: &KeyOrder, table: &CellTable) -> Option<CounterName> {
+        let Some(namespace) = self.namespaces.last().cloned() else {
+            // All of the slot was forgotten meanwhile, and came again.
+            *self = Walk::to_middle(order, table);
+            return None;
+        };
+        let keys = KeyRange { namespace, prefix: Vec::new(), after: self.after.take(), before: None };
+        let mut page = scan(&[(order, table)], &keys, CATCH_UP_MAX as usize, |_| true);
+        if self.before < page.counters.len() {
+            return Some(page.counters.swap_remove(self.before));
+        }
+        self.before -= page.counters.len();
+        self.after = page.next;
+        if self.after.is_none() {
+            self.namespaces.pop();
+        }
+        None
+    }
 }
 
 /// Counters as they are exported, of the first of them.
@@ -563,6 +659,16 @@ impl From<PolicyTextError> for Failure {
     }
 }
 
+impl From<Splitting> for SplitsBody {
+    fn from(splitting: Splitting) -> SplitsBody {
+        match splitting {
+            Splitting::Copying { done, of } => SplitsBody::Copying { copied: done, of },
+            Splitting::Writing => SplitsBody::Writing,
+            Splitting::Others => SplitsBody::Others,
+        }
+    }
+}
+
 fn missing_text(missing: &Missing) -> String {
     match missing {
         Missing::Groups(groups) if groups.is_empty() => "what groups of its data centre have counted".to_owned(),
@@ -581,6 +687,27 @@ fn missing_text(missing: &Missing) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemark_proto::hash::bytes_hash;
+
+    #[test]
+    fn the_middle_has_as_many_before_it_as_not_however_names_came_and_namespaces_lie() {
+        for count in [2, 3, 10, 3_000, 3_001] {
+            let (mut table, mut order) = (CellTable::new(1), KeyOrder::default());
+            let mut names: Vec<CounterName> = (0..count)
+                .map(|nth: u32| {
+                    let namespace = if nth % 3 == 0 { "b" } else { "a.b" };
+                    CounterName::new(namespace, &bytes_hash(0, &nth.to_be_bytes()).to_be_bytes()).unwrap()
+                })
+                .collect();
+            names.iter().for_each(|name| _ = table.intern(&name.total()).unwrap());
+            while !order.catch_up(&table, CATCH_UP_MAX) {}
+            names.sort_unstable();
+            let mut walk = Walk::to_middle(&order, &table);
+            let found = (0..10).find_map(|_| walk.go_on(&order, &table)).expect("a few steps");
+            assert_eq!(found, names[names.len() / 2], "{count}");
+            assert!(names[0] < found);
+        }
+    }
 
     #[test]
     fn a_policy_is_what_its_text_says_and_says_it_again() {

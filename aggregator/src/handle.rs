@@ -341,6 +341,17 @@ impl Aggregator {
         self.order(|core, ledger| core.staying(shard, ledger)).await
     }
 
+    /// The command of an operator that a slot shall be split, decided on the ledger as it is here; the revision of the map that it was decided
+    /// on. As above.
+    pub async fn split_slot(&self, shard: ShardId, at: &CounterName) -> Result<u64, MoveError> {
+        let (cmd, revision) = {
+            let ledger = self.inner.ledger.lock();
+            (self.inner.core.lock().splitting(shard, at, &ledger)?, ledger.shard_map().revision())
+        };
+        self.submit(vec![cmd]).await;
+        Ok(revision)
+    }
+
     /// The value of one counter as this view shows it.
     pub fn get(&self, counter: &CounterName) -> Reading {
         let ledger = self.inner.ledger.lock();

@@ -43,9 +43,9 @@ pub struct Head {
 pub struct Part {
     /// The aggregator's name behind its data centre's: `first`, `second` and so on.
     pub aggregator: String,
-    /// The slots it holds, ascending.
+    /// The slots it holds, ascending, and those that are none any more, since they were split: nothing of them is missed.
     pub held: Vec<u16>,
-    /// How many there are.
+    /// How many numbers were given to slots: all are below it.
     pub slots: u16,
 }
 

@@ -145,8 +145,11 @@ impl Manifest {
     /// A data centre of whose view some slots are in no image.
     pub fn gap(&self) -> Option<(String, Vec<u16>)> {
         self.images.iter().find_map(|image| {
-            let slots = image.part.as_ref()?.slots;
+            image.part.as_ref()?;
             let of_dc = self.images.iter().filter(|other| other.dc == image.dc);
+            // Who has split a slot already knows of more than who is still at it.
+            let parts = of_dc.clone().filter_map(|other| other.part.as_ref());
+            let slots = parts.map(|part| part.slots).max().unwrap_or_default();
             let is_whole = of_dc.clone().any(|other| other.part.is_none());
             let held: BTreeSet<u16> =
                 of_dc.filter_map(|other| other.part.as_ref()).flat_map(|part| part.held.clone()).collect();
@@ -202,10 +205,10 @@ mod tests {
 
     #[test]
     fn parts_of_a_view_are_all_there_or_it_is_said_which_are_not() {
-        let parts = |held: &[&[u16]]| {
-            let part = |(at, held): (usize, &&[u16])| {
+        let parts = |held: &[(&[u16], u16)]| {
+            let part = |(at, (held, slots)): (usize, &(&[u16], u16))| {
                 let aggregator = ["first", "second", "third"][at];
-                json!({ "aggregator": aggregator, "held": held, "slots": 4 })
+                json!({ "aggregator": aggregator, "held": held, "slots": slots })
             };
             let parts: Vec<serde_json::Value> = held.iter().enumerate().map(part).collect();
             parse(|m| {
@@ -218,8 +221,15 @@ mod tests {
                 m["images"] = parts.iter().enumerate().map(image).collect();
             })
         };
-        assert_eq!(parts(&[&[0, 1], &[1, 2], &[2, 3]]).unwrap().images.len(), 3);
-        assert!(parts(&[&[0, 1], &[3, 1]]).unwrap_err().contains("the images of usa-0 are without its slots [2]"));
-        assert!(parts(&[&[]]).unwrap_err().contains("[0, 1, 2, 3]"));
+        let refused = |held: &[(&[u16], u16)]| parts(held).unwrap_err();
+        assert_eq!(parts(&[(&[0, 1], 4), (&[1, 2], 4), (&[2, 3], 4)]).unwrap().images.len(), 3);
+        assert!(refused(&[(&[0, 1], 4), (&[3, 1], 4)]).contains("the images of usa-0 are without its slots [2]"));
+        assert!(refused(&[(&[], 4)]).contains("[0, 1, 2, 3]"));
+
+        // Slot 1 was split into 4 and 5: it counts as held, and its parts are missed, also where one is still at the split.
+        assert_eq!(parts(&[(&[0, 1, 2, 4], 6), (&[1, 3, 5], 6)]).unwrap().images.len(), 2);
+        assert!(refused(&[(&[0, 1, 2, 4], 6), (&[1, 3], 6)]).contains("without its slots [5]"));
+        assert_eq!(parts(&[(&[0, 1, 2, 3], 4), (&[0, 1, 4, 5], 6)]).unwrap().images.len(), 2);
+        assert!(refused(&[(&[0, 1, 2, 3], 4), (&[1], 6)]).contains("without its slots [4, 5]"));
     }
 }

@@ -24,27 +24,57 @@ pub type ImageStream = mpsc::Receiver<io::Result<Bytes>>;
 
 /// Begins to read an image. To be called within a tokio runtime.
 pub async fn stream(aggregator: &Aggregator) -> Result<ImageStream, ImageError> {
-    let before = held(aggregator);
-    let image = aggregator.image().await?;
+    let (image, slots) = loop {
+        let before = Slots::of(aggregator);
+        let image = aggregator.image().await?;
+        let after = Slots::of(aggregator);
+        // Of a slot that was split meanwhile neither it nor its parts may be whole.
+        if after.split == before.split {
+            break (image, after.and(&before));
+        }
+    };
     let head = head(aggregator, image.ledger_index, image.rows.shards().len());
     let (reader, receiver) = Reader::new(READER_PATIENCE);
-    // What comes or leaves meanwhile may not be whole.
-    let held: BTreeSet<ShardId> = held(aggregator).intersection(&before).copied().collect();
-    let part = aggregator.is_split().then(|| part(aggregator, &held));
-    tokio::task::spawn_blocking(move || write(&image, (&head, part.as_ref()), &held, &reader));
+    let part = aggregator.is_split().then(|| slots.part(aggregator));
+    tokio::task::spawn_blocking(move || write(&image, (&head, part.as_ref()), &slots, &reader));
     Ok(receiver)
 }
 
-fn held(aggregator: &Aggregator) -> BTreeSet<ShardId> {
-    aggregator.with_core(|core| {
-        let all = core.view().shards().map(|(shard, _)| shard);
-        all.filter(|&shard| core.holds(shard)).collect()
-    })
+/// Which slots there are, as an aggregator knows them.
+struct Slots {
+    /// Those that it holds.
+    held: BTreeSet<ShardId>,
+    /// Those that are none any more, since they were split: whatever their files hold is in those of their parts.
+    split: BTreeSet<ShardId>,
+    /// How many numbers were given.
+    numbers: usize,
 }
 
-fn part(aggregator: &Aggregator, held: &BTreeSet<ShardId>) -> Part {
-    let slots = aggregator.with_core(|core| core.view().shards().len()) as u16;
-    Part { aggregator: part_name(aggregator.id()).to_owned(), held: held.iter().map(|shard| shard.0).collect(), slots }
+impl Slots {
+    fn of(aggregator: &Aggregator) -> Slots {
+        aggregator.with_core(|core| {
+            let ranges = core.view().ranges();
+            let all = (0..ranges.numbers() as u16).map(ShardId);
+            let held = all.clone().filter(|&shard| core.holds(shard)).collect();
+            Slots { held, split: all.filter(|&shard| !ranges.has(shard)).collect(), numbers: ranges.numbers() }
+        })
+    }
+
+    /// Of those that are held only what was so before: what comes or leaves meanwhile may not be whole.
+    fn and(self, before: &Slots) -> Slots {
+        Slots { held: self.held.intersection(&before.held).copied().collect(), ..self }
+    }
+
+    /// What an image says of them. Of slots that were split there is nothing, and nothing to be missed: they count as held.
+    fn part(&self, aggregator: &Aggregator) -> Part {
+        let held = self.held.union(&self.split).map(|shard| shard.0).collect();
+        Part { aggregator: part_name(aggregator.id()).to_owned(), held, slots: self.numbers as u16 }
+    }
+
+    /// Whether a slot's rows are written into an image: of the first, where it is not held, what stands beside cells.
+    fn writes(&self, shard: ShardId) -> bool {
+        self.held.contains(&shard) || (shard == ShardId::FIRST && !self.split.contains(&shard))
+    }
 }
 
 fn head(aggregator: &Aggregator, ledger_index: u64, shards: usize) -> Head {
@@ -91,7 +121,7 @@ impl Reader {
 }
 
 /// Ends early when nobody reads any more.
-fn write(image: &Image, (head, part): (&Head, Option<&Part>), held: &BTreeSet<ShardId>, reader: &Reader) {
+fn write(image: &Image, (head, part): (&Head, Option<&Part>), slots: &Slots, reader: &Reader) {
     let send = |record: Vec<u8>| reader.hand(Ok(record.into()));
     let (mut writer, first) = RecordWriter::new(head);
     let part = part.map(|part| writer.part(part));
@@ -99,7 +129,7 @@ fn write(image: &Image, (head, part): (&Head, Option<&Part>), held: &BTreeSet<Sh
         return;
     }
     let mut wanted = true;
-    for shard in image.rows.shards().filter(|shard| *shard == ShardId::FIRST || held.contains(shard)) {
+    for shard in image.rows.shards().filter(|shard| slots.writes(*shard)) {
         wanted = wanted && (shard == ShardId::FIRST || writer.shard(shard.0).all(send));
         let scanned = image.rows.scan(shard, |key, value| {
             wanted = wanted && writer.row(key, value).is_none_or(send);

@@ -1,8 +1,10 @@
-//! `tidemark slots`: the ranges into which a view is cut, who holds them, and moves of them while the cluster counts.
+//! `tidemark slots`: the ranges into which a view is cut, who holds them, and moves and splits of them while the cluster counts.
 
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
-use crate::http::slots::{MoveBody, MoveSlotBody, SlotBody, SlotsBody, StaySlotBody};
+use crate::http::slots::{
+    MoveBody, MoveSlotBody, SlotBody, SlotsBody, SplitBody, SplitSlotBody, SplitsBody, StaySlotBody,
+};
 use clap::{Args, Subcommand};
 use hyper::Method;
 
@@ -29,6 +31,14 @@ enum Action {
         /// Another one of the data centre, which runs
         to: String,
     },
+    /// Makes two slots of one, in all data centres; all go on counting and answering. What of it lies in memory is there twice meanwhile
+    Split {
+        /// Its number
+        slot: u16,
+        /// The first counter of the second of the two, as NAMESPACE/KEY; left out: the middle one, which one who holds the slot knows
+        #[arg(long, value_name = "NAMESPACE/KEY")]
+        at: Option<String>,
+    },
     /// Lets a slot stay where it is that is being moved
     Stay { slot: u16 },
 }
@@ -44,6 +54,11 @@ pub fn run(args: SlotsArgs) -> Outcome {
             Action::Move { slot, from, to } => {
                 remote.call(Method::POST, "/v1/slots/move", Some(&MoveSlotBody { slot, from, to })).await?
             }
+            Action::Split { slot, at } => {
+                let asked = SplitSlotBody { slot, at };
+                let split: SplitBody = remote.call(Method::POST, "/v1/slots/split", Some(&asked)).await?;
+                return show(remote.json, &split, || split_text(&split));
+            }
             Action::Stay { slot } => remote.call(Method::POST, "/v1/slots/stay", Some(&StaySlotBody { slot })).await?,
         };
         show(remote.json, &slot, || line(&slot))
@@ -57,7 +72,7 @@ fn list_text(body: &SlotsBody) -> String {
 }
 
 fn line(body: &SlotBody) -> String {
-    let SlotBody { slot, from, before, held_by, moves, counters, .. } = body;
+    let SlotBody { slot, from, before, held_by, moves, splits, counters, .. } = body;
     let range = match (from, before) {
         (None, None) => "all counters".to_owned(),
         (Some(from), None) => format!("from {from}"),
@@ -68,8 +83,23 @@ fn line(body: &SlotBody) -> String {
         let waits_for = waits_for.as_ref().map_or(String::new(), |waits_for| format!(", which waits for {waits_for}"));
         format!(", moves from {from} to {to}{waits_for}")
     });
+    let splits = splits.as_ref().map_or(String::new(), |splits| format!(", {}", splits_text(splits)));
     let counters = counters.map_or(String::new(), |counters| format!(", {counters} counters"));
-    format!("slot {slot}: {range}; held by {}{moves}{counters}", held_by.join(" and "))
+    format!("slot {slot}: {range}; held by {}{moves}{splits}{counters}", held_by.join(" and "))
+}
+
+fn splits_text(body: &SplitsBody) -> String {
+    match body {
+        SplitsBody::Copying { of: 0, .. } => "is being split".to_owned(),
+        SplitsBody::Copying { copied, of } => format!("is being split: {copied} of {of} cells are copied"),
+        SplitsBody::Writing => "is one of two parts, which are being written".to_owned(),
+        SplitsBody::Others => "is being split by those who hold it".to_owned(),
+    }
+}
+
+fn split_text(body: &SplitBody) -> String {
+    let SplitBody { slot, at, parts: [first, second], held_by } = body;
+    format!("slot {slot} is split at {at} into slots {first} and {second}, held by {}", held_by.join(" and "))
 }
 
 #[cfg(test)]
@@ -84,6 +114,7 @@ mod tests {
             before: None,
             held_by: vec!["x".to_owned(), "x/third".to_owned()],
             moves: Some(MoveBody { from: "x".to_owned(), to: "x/second".to_owned(), waits_for: None }),
+            splits: None,
             counters: Some(7),
             weight: None,
             totals: None,
@@ -95,8 +126,25 @@ mod tests {
         assert!(line(&waiting).ends_with("moves from x to x/second, which waits for the ledger"), "{}", line(&waiting));
         let all = SlotBody { slot: 0, from: None, moves: None, counters: None, ..body };
         assert_eq!(line(&all), "slot 0: all counters; held by x and x/third");
+        let splitting = |splits| line(&SlotBody { splits: Some(splits), ..all.clone() });
+        let told = "slot 0: all counters; held by x and x/third, is";
+        let copying = splitting(SplitsBody::Copying { copied: 3, of: 9 });
+        assert_eq!(copying, format!("{told} being split: 3 of 9 cells are copied"));
+        assert_eq!(splitting(SplitsBody::Copying { copied: 0, of: 0 }), format!("{told} being split"));
+        let writing = splitting(SplitsBody::Writing);
+        assert_eq!(writing, format!("{told} one of two parts, which are being written"));
+        assert_eq!(splitting(SplitsBody::Others), format!("{told} being split by those who hold it"));
         let cut_elsewhere = vec!["y".to_owned()];
         let list = SlotsBody { at_unix_ms: 0, slots: vec![all], cut_elsewhere };
         assert!(list_text(&list).ends_with("\ny: its view is cut elsewhere, nothing is exchanged"));
+    }
+
+    #[test]
+    fn a_split_is_told_with_the_numbers_of_its_parts() {
+        let held_by = vec!["x".to_owned(), "x/third".to_owned()];
+        let body = SplitBody { slot: 2, at: "qa/m".to_owned(), parts: [5, 6], held_by };
+        assert_eq!(split_text(&body), "slot 2 is split at qa/m into slots 5 and 6, held by x and x/third");
+        let asked = SplitSlotBody { slot: 2, at: None };
+        assert_eq!(serde_json::to_string(&asked).unwrap(), r#"{"slot":2}"#);
     }
 }

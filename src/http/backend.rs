@@ -4,7 +4,7 @@ use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::ledger::{ChangeVotersBody, MembersBody};
 use super::series::Of;
-use super::slots::{MoveSlotBody, SlotBody, SlotsBody};
+use super::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use super::{ClusterBody, Failure, Mode};
 use crate::audit::AuditBody;
 use crate::backup::serve::ImageStream;
@@ -370,6 +370,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Lets a slot stay that is being moved; returns who holds it once the ledger has applied it.
     fn stay_slot(&self, _: u16) -> impl Future<Output = Result<SlotBody, Failure>> + Send {
+        async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
+    }
+
+    /// Cuts a slot in two, of which the second begins with a counter, or with its middle one; returns once the ledger has applied it.
+    fn split_slot(&self, _: u16, _at: Option<CounterName>) -> impl Future<Output = Result<SplitBody, Failure>> + Send {
         async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
 

@@ -6,6 +6,7 @@ use super::answer::json;
 use super::body;
 use super::routes::{AppState, Body, Params, known_params, whole};
 use super::{Backend, Failure};
+use crate::names::parse_counter;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -35,6 +36,9 @@ pub struct SlotBody {
     /// Where it is being moved: who holds it no more once the other has all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves: Option<MoveBody>,
+    /// Where it was split, or is a part of one that was: what is still to be done here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub splits: Option<SplitsBody>,
     /// Counters in it of which anything was ever counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<u64>,
@@ -59,6 +63,18 @@ pub struct MoveBody {
     pub waits_for: Option<String>,
 }
 
+/// How far a slot is split, at the aggregator that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum SplitsBody {
+    /// Of its cells so many are in its parts, of so many. A counter has some: of each generation, and of each period of its series.
+    Copying { copied: u64, of: u64 },
+    /// It is one of the parts, and not all of both is on disk yet.
+    Writing,
+    /// Others of this data centre, who hold it, are at it.
+    Others,
+}
+
 /// `POST /v1/slots/move`: a slot is to be held by one aggregator in the place of another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,6 +93,29 @@ pub struct StaySlotBody {
     pub slot: u16,
 }
 
+/// `POST /v1/slots/split`: a slot is to be two, in all data centres.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SplitSlotBody {
+    pub slot: u16,
+    /// The first counter of the second of the two, as `NAMESPACE/KEY`; left out: the middle one of those that the aggregator that is asked has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+/// A slot that the ledger has split.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitBody {
+    /// The one that was split: its number is given to none again.
+    pub slot: u16,
+    /// The first counter of the second of the two, as `NAMESPACE/KEY`.
+    pub at: String,
+    /// The numbers of the two that it becomes, in the order of counters.
+    pub parts: [u16; 2],
+    /// The aggregators of this data centre that hold them, as they hold it.
+    pub held_by: Vec<String>,
+}
+
 pub(super) async fn move_one<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
@@ -85,6 +124,17 @@ pub(super) async fn move_one<B: Backend>(
     shared.access.write(&headers)?;
     let asked: MoveSlotBody = body::parse(&whole(bytes)?)?;
     Ok(json(StatusCode::OK, &shared.backend.move_slot(asked).await?))
+}
+
+pub(super) async fn split<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    bytes: Body,
+) -> Result<Response, Failure> {
+    shared.access.write(&headers)?;
+    let SplitSlotBody { slot, at } = body::parse(&whole(bytes)?)?;
+    let named = at.map(|at| parse_counter(&at).map_err(|error| Failure::invalid("at", error)));
+    Ok(json(StatusCode::OK, &shared.backend.split_slot(slot, named.transpose()?).await?))
 }
 
 pub(super) async fn stay<B: Backend>(

@@ -29,6 +29,7 @@ mod series;
 mod slots;
 mod soak;
 mod split;
+mod split_slots;
 mod updown;
 mod voters;
 mod waits;

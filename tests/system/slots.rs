@@ -42,7 +42,7 @@ async fn slots(at: SocketAddr) -> Vec<(Value, [u64; 3])> {
 }
 
 /// Begins with a backup instead of all that is on disk, by the layout as it is now.
-fn restore(cluster: &Cluster, backup: &Path, data: &Path) {
+pub fn restore(cluster: &Cluster, backup: &Path, data: &Path) {
     std::fs::remove_dir_all(cluster.path("data")).unwrap();
     std::fs::create_dir(cluster.path("data")).unwrap();
     let (restored, layout) = (cluster.path("restored"), cluster.path("layout.toml"));
