@@ -695,7 +695,7 @@ mod tests {
             let (mut table, mut order) = (CellTable::new(1), KeyOrder::default());
             let mut names: Vec<CounterName> = (0..count)
                 .map(|nth: u32| {
-                    let namespace = if nth % 3 == 0 { "b" } else { "a.b" };
+                    let namespace = if nth.is_multiple_of(3) { "b" } else { "a.b" };
                     CounterName::new(namespace, &bytes_hash(0, &nth.to_be_bytes()).to_be_bytes()).unwrap()
                 })
                 .collect();

@@ -375,7 +375,7 @@ impl Held {
         // Who asks for a page may ask for a range of before and for its parts.
         let is_asked = |&said: &ShardId| shards.iter().any(|&of| lineage.is_within(said, of));
         let is_said = |&of: &ShardId| said.clone().any(|&said| lineage.is_within(said, of));
-        said.clone().all(|said| is_asked(said)) && shards.iter().all(is_said)
+        said.clone().all(is_asked) && shards.iter().all(is_said)
     }
 
     fn nobody(&self, mesh: &Mesh, shard: ShardId) -> HeldError {

@@ -308,7 +308,8 @@ impl Asking {
         if shards.iter().any(|shard| self.shown.contains_key(shard)) {
             let stand = stand();
             // Each of them, so that none is looked at again that may be.
-            if !shards.iter().fold(true, |all, &shard| self.may_show_one(now, shard, &stand) && all) {
+            let may: Vec<bool> = shards.iter().map(|&shard| self.may_show_one(now, shard, &stand)).collect();
+            if may.contains(&false) {
                 return false;
             }
         }

@@ -375,7 +375,7 @@ impl AggregatorCore {
         let interval = self.config.checkpoint_interval;
         for (at, own) in self.shards.iter_mut().enumerate() {
             let shard = ShardId(at as u16);
-            if !self.config.gathers(shard) && !(shard == ShardId::FIRST && self.config.ranges.has(shard)) {
+            if !(self.config.keeps(shard) && self.config.ranges.has(shard)) {
                 continue;
             }
             let at_once = at == 0 || raised(shard);

@@ -182,7 +182,7 @@ impl ShardMap {
         }
         self.revision += 1;
         for (dc, holding) in of_it {
-            split.parts().into_iter().for_each(|part| drop(self.moved.insert((dc, part), holding.clone())));
+            self.moved.extend(split.parts().map(|part| ((dc, part), holding.clone())));
         }
         self.splits.made.push(split);
         true
