@@ -157,7 +157,7 @@ mod tests {
             let before = restored(&now[..now.len() - missing]).unwrap();
             assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
         }
-        for wrong in [&now[..now.len() - 11], &[&now[..], &[0]].concat(), b""] {
+        for wrong in [&now[..now.len() - 13], &[&now[..], &[0]].concat(), b""] {
             assert!(restored(wrong).is_err(), "{wrong:?}");
         }
     }

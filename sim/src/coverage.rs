@@ -16,7 +16,7 @@ pub struct Floors {
 /// Those of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 63] = [
+const SITUATIONS: [(&str, u64); 66] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -80,6 +80,9 @@ const SITUATIONS: [(&str, u64); 63] = [
     ("move of a shard taken back", 5),
     ("shard left an aggregator that had shown it", 150),
     ("shard held elsewhere than founded at the end", 60),
+    ("split of a shard ordered", 300),
+    ("split is on the disk of one that shows something", 1_500),
+    ("asked of one that has split the range", 2_000),
 ];
 
 /// A floor that was not reached.
