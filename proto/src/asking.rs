@@ -292,7 +292,8 @@ impl Asking {
         for shard in self.now(shard) {
             self.here.remove(&shard);
             // What others had shown and was not here was not shown from here either.
-            if self.shown.get(&shard).is_none_or(|shown| stand.covers(&shown.stand)) {
+            let is_all = self.shown.get(&shard).is_none_or(|shown| stand.covers(&shown.stand));
+            if is_all && !bites(Bug::LeftForgotten) {
                 // No start has this number: what comes back here is as another's.
                 self.shown.insert(shard, Shown { source: (own, 0), stand: stand.clone(), lacking: None });
             }

@@ -220,9 +220,7 @@ impl AggregatorCore {
         let after = self.gathered();
         let left = shown.into_iter().filter(|&shard| !self.config.holds(shard));
         let left: Vec<_> = left.map(|shard| (shard, self.stand(now, shard, ledger))).collect();
-        if !bites(Bug::LeftForgotten) {
-            self.moves.left.extend(left);
-        }
+        self.moves.left.extend(left);
         before.difference(&after).for_each(|&shard| self.leave(shard));
         for own in &mut self.shards {
             own.gossip.on_seats(now, &self.config.seats);
