@@ -676,7 +676,7 @@ impl Aggregator {
                 Err(error) => return Err(HeldError::Refused(error.to_string()).into()),
             }
         }
-        let reason = "who hold a part of it keep other buckets: ask again when all have heard how series are kept";
+        let reason = "who hold a part of it keep other buckets, or slots moved or were split all the while: ask again";
         Err(HeldError::Refused(reason.to_owned()).into())
     }
 

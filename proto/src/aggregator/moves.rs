@@ -24,7 +24,7 @@ pub(super) struct Moves {
     revision: u64,
     /// Told here, and not shown yet.
     arriving: BTreeMap<ShardId, Arrival>,
-    pub(super) filling: Option<Filling>,
+    filling: Option<Filling>,
     /// What the groups are asked, where not all is held here.
     scopes: Option<Scopes>,
     /// How often that changed.
@@ -175,7 +175,7 @@ impl AggregatorCore {
     }
 
     /// What groups are asked has changed.
-    pub(super) fn ask_anew(&mut self) {
+    fn ask_anew(&mut self) {
         self.moves.changes += 1;
         let config = &self.config;
         let fills = |shard: ShardId| self.moves.fills(shard);
@@ -184,8 +184,7 @@ impl AggregatorCore {
             without: config.ranges.spans(|shard| config.gathers(shard) && !fills(shard)),
             filled: config.ranges.spans(fills),
         });
-        let beside = self.moves.filling.iter_mut().flat_map(|filling| filling.feeds.values_mut());
-        self.feeds.values_mut().chain(beside).for_each(Feed::ask_again);
+        self.for_each_feed(Feed::ask_again);
     }
 
     // ---- the map ----
@@ -246,8 +245,7 @@ impl AggregatorCore {
         if let Some(filling) = &mut self.moves.filling {
             filling.shards.remove(&shard);
         }
-        let beside = self.moves.filling.iter_mut().flat_map(|filling| filling.feeds.values_mut());
-        self.feeds.values_mut().chain(beside).for_each(|feed| feed.forget(shard));
+        self.for_each_feed(|feed| feed.forget(shard));
         self.view.forget_shard(shard, self.config.seed);
         self.shards[usize::from(shard.0)] = Shard::new(&self.config, shard);
     }
@@ -373,6 +371,12 @@ impl AggregatorCore {
             Which::Usual => self.feeds.get_mut(&group),
             Which::Filling => self.moves.filling.as_mut()?.feeds.get_mut(&group),
         }
+    }
+
+    /// Changes both feeds of all groups.
+    pub(super) fn for_each_feed(&mut self, change: impl FnMut(&mut Feed)) {
+        let beside = self.moves.filling.iter_mut().flat_map(|filling| filling.feeds.values_mut());
+        self.feeds.values_mut().chain(beside).for_each(change);
     }
 
     /// Both feeds of all groups.

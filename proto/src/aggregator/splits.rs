@@ -6,7 +6,6 @@
 //! centre who do have two: so nobody is asked for what it does not know. Splits are done in the ledger's order, one after the other.
 
 use super::checkpoint::Stale;
-use super::feed::Feed;
 use super::shard::Shard;
 use super::{AggregatorCore, Output};
 use crate::gossip::Renumbered;
@@ -143,8 +142,7 @@ impl AggregatorCore {
         let shard = parted.split.shard;
         self.config.ranges = self.view.ranges().clone();
         self.config.seats = self.config.seats.with_lineage(self.config.ranges.lineage().clone());
-        let beside = self.moves.filling.iter_mut().flat_map(|filling| filling.feeds.values_mut());
-        self.feeds.values_mut().chain(beside).for_each(|feed: &mut Feed| feed.on_split(&parted));
+        self.for_each_feed(|feed| feed.on_split(&parted));
         self.arrive_in_parts(&parted.split);
         let parts = [0, 1].map(|part| self.part(part, &parted));
         self.shards.extend(parts);

@@ -29,6 +29,8 @@ pub(super) struct Parting {
     places: Vec<u32>,
     /// Slots that were raised since.
     again: Numbers,
+    /// So many of them since the last step.
+    raised: usize,
 }
 
 /// One of the two that a range becomes.
@@ -107,10 +109,11 @@ impl Parting {
     /// Cells of the range were raised.
     pub fn on_raised(&mut self, gathered: &Gathered) {
         let slots = gathered.counts.iter().map(|of| of.0).chain(gathered.buckets.iter().map(|of| of.0));
-        let copied = self.places.len();
+        let (copied, before) = (self.places.len(), self.again.len());
         for slot in slots.filter(|&slot| (slot as usize) < copied && !bites(Bug::RaisedUncopied)) {
             self.again.insert(slot);
         }
+        self.raised += self.again.len() - before;
     }
 
     pub fn on_time(&mut self, now: UnixTime) {
@@ -125,6 +128,24 @@ impl Parting {
         self.parts.iter().map(|part| part.cells.heap_bytes()).sum::<usize>() + 4 * self.places.capacity()
     }
 
+    /// Copies further cells: as long as the budget lasts, and, once each was copied, twice as many as were raised since the last step. Else
+    /// who counts faster than the budget is would never be done.
+    fn step(&mut self, range: &Cells, budget: usize) {
+        let (mut left, raised) = (budget, std::mem::take(&mut self.raised));
+        self.copy_some(range, &mut left);
+        if self.places.len() == range.len() as usize {
+            for _ in 0..2 * raised {
+                self.copy_again(range);
+            }
+        }
+    }
+
+    fn copy_again(&mut self, range: &Cells) -> Option<usize> {
+        let slot = self.again.pop()?;
+        let Place { part, slot: own } = Place::of(self.places[slot as usize]);
+        Some(self.parts[part].copy(range, slot, Some(own)).1)
+    }
+
     fn copy_next(&mut self, range: &Cells) -> usize {
         let slot = self.places.len() as u32;
         let part = part_of(&self.split, &range.name(slot).counter);
@@ -136,14 +157,9 @@ impl Parting {
     /// Copies further cells, as long as the budget lasts.
     fn copy_some(&mut self, range: &Cells, budget: &mut usize) {
         while *budget > 0 {
-            let cost = if self.places.len() < range.len() as usize {
-                self.copy_next(range)
-            } else if let Some(slot) = self.again.pop() {
-                let Place { part, slot: own } = Place::of(self.places[slot as usize]);
-                self.parts[part].copy(range, slot, Some(own)).1
-            } else {
-                return;
-            };
+            let is_new = self.places.len() < range.len() as usize;
+            let cost = if is_new { Some(self.copy_next(range)) } else { self.copy_again(range) };
+            let Some(cost) = cost else { return };
             *budget = budget.saturating_sub(cost);
         }
     }
@@ -159,7 +175,7 @@ impl View {
     pub fn begin_split(&mut self, split: &Split, seed: u64) {
         let part = || Part::of(self.cells(split.shard), seed);
         let (parts, places, again) = ([part(), part()], Vec::new(), Numbers::default());
-        self.parting = Some(Parting { split: split.clone(), parts, places, again });
+        self.parting = Some(Parting { split: split.clone(), parts, places, again, raised: 0 });
         self.hierarchy.begin_parting(split);
     }
 
@@ -176,14 +192,15 @@ impl View {
         Some((u64::from(cells.len()) - left, cells.len().into()))
     }
 
-    /// Goes on, looking at no more than about so many cells, pairs and buckets. Whether the rest is so little that it may be done at once.
+    /// Goes on, looking at about so many cells, pairs and buckets, and more where it would never be done. Whether the rest is so little that it
+    /// may be done at once.
     pub fn step_split(&mut self, budget: usize, ledger: &Ledger) -> bool {
         let Some(mut parting) = self.parting.take() else { return false };
-        let mut left = budget.max(1);
+        // Of each half: what is raised all the time would leave nothing for the other.
+        let half = budget.div_ceil(2).max(1);
         self.with_hierarchy(|hierarchy, view| {
-            let range = view.cells(parting.shard());
-            parting.copy_some(range, &mut left);
-            hierarchy.hand(&mut left, ledger, view);
+            parting.step(view.cells(parting.shard()), half);
+            hierarchy.hand(half, ledger, view);
         });
         let is_near = parting.left(self.cells(parting.shard())) <= LAST_CELLS_MAX && self.hierarchy.is_handed();
         self.parting = Some(parting);
@@ -196,10 +213,8 @@ impl View {
         let ranges = self.ranges().split(&parting.split)?;
         self.with_hierarchy(|hierarchy, view| {
             hierarchy.take_in(ledger, view);
-            let range = view.cells(parting.shard());
-            let (mut cells, mut counters) = (usize::MAX, usize::MAX);
-            parting.copy_some(range, &mut cells);
-            hierarchy.hand(&mut counters, ledger, view);
+            parting.step(view.cells(parting.shard()), usize::MAX);
+            hierarchy.hand(usize::MAX, ledger, view);
         });
         let Parting { split, parts, places, .. } = parting;
         let lens = parts.each_ref().map(|part| part.cells.len());
@@ -209,5 +224,43 @@ impl View {
             self.shards.push(part.cells);
         }
         Some(Parted { split, cells, places })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{CounterName, DcId, GroupId, ValveId};
+
+    fn counter(number: u16) -> CounterName {
+        CounterName::new("t", &number.to_be_bytes()).unwrap()
+    }
+
+    /// Fewer cells are looked at in a step than are counted between two.
+    #[test]
+    fn a_range_is_split_however_fast_it_is_counted() {
+        const COUNTERS: u16 = 4_000;
+        const COUNTED_AT_ONCE: usize = 300;
+        let (mut view, ledger) = (View::new(DcId(0), 1), Ledger::default());
+        let valve = ValveId { group: GroupId { dc: DcId(0), group: 0, incarnation: 1 }, lane: 0 };
+        let mut sums = vec![0_u64; usize::from(COUNTERS)];
+        let mut count = |view: &mut View, number: u16| {
+            let sum = &mut sums[usize::from(number)];
+            *sum += 1;
+            view.merge(&counter(number).total(), valve, *sum).unwrap();
+        };
+        (0..COUNTERS).for_each(|number| count(&mut view, number));
+        view.begin_split(&Split { shard: ShardId(0), at: counter(COUNTERS / 2), first: ShardId(1) }, 1);
+        let mut next = (0..COUNTERS).cycle();
+        let steps = (1..1_000).find(|_| {
+            next.by_ref().take(COUNTED_AT_ONCE).for_each(|number| count(&mut view, number));
+            view.step_split(16 * COPY, &ledger)
+        });
+        assert!(steps.is_some(), "{:?}", view.split_progress());
+        view.finish_split(1, &ledger).unwrap();
+        view.check_all();
+        for (number, sum) in (0..).zip(sums) {
+            assert_eq!(view.sum_of(&counter(number), 0), sum);
+        }
     }
 }

@@ -60,7 +60,7 @@ impl Hierarchy {
     }
 
     /// What flows from a range flows from its parts.
-    pub(super) fn note_parts(&mut self) {
+    fn note_parts(&mut self) {
         let Some(Parting { split, .. }) = &self.parting else { return };
         let parts = split.parts().into_iter().fold(ShardMask::NONE, |mask, part| mask.with(ShardMask::of(part)));
         for sources in self.sources.iter_mut().filter(|sources| sources.has(split.shard)) {
@@ -103,8 +103,8 @@ impl Hierarchy {
     }
 
     /// Hands further counters, looking at no more than about so many buckets and pairs.
-    pub(in crate::view) fn hand(&mut self, budget: &mut usize, ledger: &Ledger, view: &impl DirectCounts) {
-        while *budget > 0 && !self.is_handed() {
+    pub(in crate::view) fn hand(&mut self, mut budget: usize, ledger: &Ledger, view: &impl DirectCounts) {
+        while budget > 0 && !self.is_handed() {
             let Some(Parting { split, handed }) = &self.parting else { return };
             let (vertex, mut cost) = (Vertex(handed.len() as u32), 1);
             let is_of_range = self.nodes[vertex.0 as usize].shard == split.shard.0;
@@ -127,7 +127,7 @@ impl Hierarchy {
                 }
             }
             self.parting.iter_mut().for_each(|parting| parting.handed.push(part));
-            *budget = budget.saturating_sub(cost);
+            budget = budget.saturating_sub(cost);
         }
     }
 
