@@ -3,8 +3,8 @@
 use crate::backend::{LEDGER_PATIENCE, late, lock, shown, wall_now};
 use crate::http::Failure;
 use crate::http::series::Of;
-use crate::http::slots::{MoveBody, SlotBody, SlotsBody, SplitsBody};
-use crate::names::counter_text;
+use crate::http::slots::{MoveBody, PartBody, SlotBody, SlotsBody, SplitsBody};
+use crate::names::{counter_text, key_text};
 use crate::places::Place;
 use crate::{audit, standing};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::msg::SeriesTerms;
 use tidemark_proto::query::{
     self, AsOf, Exported, Gathering, KeyOrder, KeyRange, Page, QueryError, SHARD_SCAN_MAX, SeriesQuery, SeriesRead,
-    Shown, ShownTotals, Source, Wanted, WindowQuery, export, read_at, read_series, scan,
+    Shown, ShownTotals, Source, Wanted, WindowQuery, export, read_at, read_series, scan, scan_across,
 };
 use tidemark_proto::series::calendar::{CalendarError, Period};
 use tidemark_proto::series::{
@@ -42,6 +42,8 @@ const EXPORT_BUCKETS_MAX: usize = 200_000;
 const EXPORT_GATHERED: usize = 16;
 /// Names that the order of keys takes in under one lock: some milliseconds.
 const CATCH_UP_MAX: u32 = 1_024;
+/// Names among which the middle of a slot is looked for where they have to be put in order first: some milliseconds.
+const SPREAD_MAX: usize = 4_096;
 
 /// Answers questions about the series of one data centre. Clones are the same.
 #[derive(Clone)]
@@ -308,7 +310,11 @@ impl Series {
                             (&orders[usize::from(shard.0)], view.cells(shard).table())
                         };
                         let parts: Vec<_> = view.ranges().iter().map(part).collect();
-                        scan(&parts, keys, most, |counter| is_counted(view, ledger, counter))
+                        let is_shown = |counter: &CounterName| is_counted(view, ledger, counter);
+                        match view.ranges().order().is_by_name() {
+                            true => scan(&parts, keys, most, is_shown),
+                            false => scan_across(&parts, keys, most, is_shown),
+                        }
                     })
                 })
             });
@@ -378,7 +384,8 @@ impl Series {
     }
 
     /// The middle one of a slot's counters, by their number: as many of them are before it as are not, or one less. It is looked for in
-    /// steps, so of a slot that is counted meanwhile it is about that one.
+    /// steps, so of a slot that is counted meanwhile it is about that one. Where counters are laid by pieces of their keys it is the one
+    /// nearest to the middle that begins a part, of 4,096 evenly chosen ones.
     ///
     /// # Errors
     /// There is no such slot, it is not held here, or it has not two counters.
@@ -394,6 +401,13 @@ impl Series {
                 let (order, table) = (&orders[usize::from(shard.0)], view.cells(shard).table());
                 if order.len() < 2 {
                     return Err(no_middle(format!("slot {} has fewer than two counters here", shard.0)));
+                }
+                let lie = core.view().ranges().order();
+                if !lie.is_by_name() {
+                    let of_one = || {
+                        no_middle(format!("the counters of slot {} have one piece of their keys in common", shard.0))
+                    };
+                    return lie.middle(order.spread(table, SPREAD_MAX)).ok_or_else(of_one).map(Some);
                 }
                 Ok(walk.get_or_insert_with(|| Walk::to_middle(order, table)).go_on(order, table))
             });
@@ -440,11 +454,18 @@ impl Series {
     fn held_body(&self, (core, ledger): (&AggregatorCore, &Ledger), range: &Range<'_>) -> SlotBody {
         let missing = core.waits_for(range.shard, ledger);
         let (dc, seats) = (self.aggregator.dc(), core.seats());
+        let order = core.view().ranges().order();
+        let part = |first| {
+            let (space, part) = order.part(first)?;
+            Some(PartBody { space: space.to_owned(), part: key_text(part) })
+        };
         let name = |holder| self.aggregator.cluster().aggregator_name(holder);
         SlotBody {
             slot: range.shard.0,
             from: range.from.map(counter_text),
             before: range.before.map(counter_text),
+            from_part: range.from.and_then(part),
+            before_part: range.before.and_then(part),
             held_by: seats.holders(range.shard, dc).map(name).collect(),
             moves: seats.joining(range.shard, dc).map(|joining| self.move_body(joining, missing)),
             splits: core.is_splitting(range.shard, ledger).map(SplitsBody::from),

@@ -16,6 +16,7 @@ pub mod asking;
 pub mod audit;
 pub mod claiming;
 pub mod client;
+pub mod counter_order;
 pub mod gossip;
 pub mod graph;
 pub mod group;

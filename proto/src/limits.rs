@@ -78,6 +78,10 @@ const _: () = assert!(10 + 2 + FED_GROUPS_MAX * FED_BYTES_MAX + STREAMS_OF_DC_MA
 pub const SHARDS_MAX: usize = 1_024;
 /// Ranges of which one process keeps totals: each costs 4 bytes of every counter that inherits. More: the layout is refused.
 pub const SHARDS_HELD_MAX: usize = 64;
+/// Namespaces that are laid by a piece of their keys: each pull of who holds some ranges says them. More: refused at decode, and in a layout.
+pub const SHARD_BY_MAX: usize = 64;
+/// By which piece of its key a counter is laid at most. Beyond: refused.
+pub const KEY_PIECES_MAX: u8 = 16;
 /// Valves that a view knows; components of further ones are not taken, and what brought them is asked for again.
 pub const VALVES_MAX: usize = 1 << 16;
 /// Streams of which an answer about a shard says how far they are merged: one of each aggregator. More: it is refused.
@@ -205,6 +209,12 @@ const _: () = assert!(
         <= MESSAGE_BYTES_MAX
 );
 const _: () = assert!(MESSAGE_HEAD_BYTES + NAMESPACES_MAX * (1 + NAMESPACE_BYTES_MAX) <= MESSAGE_BYTES_MAX);
+const _: () = assert!(
+    MESSAGE_HEAD_BYTES
+        + SHARDS_HELD_MAX * 2 * (1 + NAME_BYTES_MAX)
+        + SHARD_BY_MAX * (2 * (1 + NAMESPACE_BYTES_MAX) + 1)
+        <= MESSAGE_BYTES_MAX
+);
 const _: () = assert!(MESSAGE_HEAD_BYTES + PLACED_RUNS_MAX * (10 + 10 + 1 + 20) <= MESSAGE_BYTES_MAX);
 const _: () = assert!(MESSAGE_HEAD_BYTES + OFFER_ITEMS_MAX * (6 + 17 + 19 + 1 + 10 + 5) <= MESSAGE_BYTES_MAX);
 const _: () = assert!(MESSAGE_HEAD_BYTES + GROUPS_MAX * (11 + 10) <= MESSAGE_BYTES_MAX);

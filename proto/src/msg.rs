@@ -1,6 +1,7 @@
 //! What crosses a process boundary or enters a replicated log. All messages are idempotent: cumulative or positional, so any
 //! loss, duplication or order is harmless. Encoding and bounds: [`crate::wire`].
 
+use crate::counter_order::CounterOrder;
 use crate::graph::EdgeChange;
 use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId, Start};
 use crate::series::{Horizon, NotAdmitted, Row, SeriesPolicy, UnixTime};
@@ -485,7 +486,7 @@ pub enum FromGroup {
     },
     /// Answer to [`ForGroup::Audit`].
     Audited(Audited),
-    /// Answer to [`ForGroup::FeedIn`].
+    /// Answer to [`ForGroup::FeedIn`] and [`ForGroup::FeedOrdered`].
     FedIn(ScopedChunk),
 }
 
@@ -504,6 +505,8 @@ pub enum ForGroup {
     Audit(AuditAsk),
     /// A pull of who holds some ranges of counters only.
     FeedIn(ScopedPull),
+    /// The same where counters do not lie in the order of their names: ranges are those of this order.
+    FeedOrdered(ScopedPull, CounterOrder),
 }
 
 // ---- audits --------------------------------------------------------------------------------------------------------------
@@ -606,7 +609,7 @@ pub struct ScopedPull {
     pub fills: bool,
 }
 
-/// Counters from one on, before another one, in the order of their names.
+/// Counters from one on, before another one, in the order of their names or in another that is said ([`CounterOrder`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KeySpan {
     /// `None`: from the first there may be.

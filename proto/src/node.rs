@@ -22,6 +22,7 @@ pub use commit::{COMMIT_BYTES_SHARED, COMMIT_INTERVAL_MIN};
 pub use recover::{ReadEntry, RecoverError, Recovery, Replay};
 
 use crate::client::CLIENT_COUNTERS_MAX;
+use crate::counter_order::CounterOrder;
 use crate::group::{Effect, Group, GroupConfig};
 use crate::ids::{GroupId, LogIndex, OwnerId};
 use crate::limits::{AGE_UNIT, AGGREGATORS_MAX, MESSAGE_BYTES_MAX};
@@ -413,9 +414,8 @@ impl NodeCore {
         self.pulses.on_heard(now, seat);
         match msg {
             ForGroup::Feed(pull) => self.on_pull(now, seat, pull, None),
-            ForGroup::FeedIn(ScopedPull { pull, ranges, scope, fills }) => {
-                self.on_pull(now, seat, pull, Some((ranges, scope, fills)));
-            }
+            ForGroup::FeedIn(pull) => self.on_pull(now, seat, pull.pull, Some((pull, CounterOrder::by_name()))),
+            ForGroup::FeedOrdered(pull, order) => self.on_pull(now, seat, pull.pull, Some((pull, order))),
             ForGroup::Ledger(message) => self.on_ledger(now, seat, message),
             ForGroup::Again => self.on_again(now, seat),
             ForGroup::Lost { group } => self.on_lost(group),
@@ -425,15 +425,10 @@ impl NodeCore {
 
     /// Before this process has told an aggregator anything, one that knows of entries that the disk does not hold heard of them from
     /// another process of the group: the disk is an old copy of that one's (hole A7). Any of them may know it.
-    fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull, wanted: Option<(Vec<KeySpan>, u32, bool)>) {
-        let fills = wanted.as_ref().is_some_and(|(.., fills)| *fills);
+    fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull, wanted: Option<(ScopedPull, CounterOrder)>) {
+        let fills = wanted.as_ref().is_some_and(|(pull, _)| pull.fills);
         let feed = &mut self.feeds[usize::from(seat) + if fills { SEATS } else { 0 }];
-        if feed.scope.as_ref().map(Scope::ranges) != wanted.as_ref().map(|(ranges, ..)| &ranges[..]) {
-            feed.scope = wanted.as_ref().map(|(ranges, ..)| Scope::new(ranges.clone()));
-        }
-        if let (Some(known), Some((_, number, fills))) = (&mut feed.scope, wanted) {
-            (known.number, known.fills) = (number, fills);
-        }
+        feed.scope = wanted.map(|wanted| Scope::next(feed.scope.take(), wanted));
         let is_old = feed.untold.is_some_and(|held| pull.cursor > held) && !bites(Bug::OldDiskTrusted);
         let group = pull.group;
         feed.parked = Some(pull);

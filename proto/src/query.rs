@@ -25,7 +25,7 @@ pub use asks::{SHARD_SCAN_MAX, ShardAnswer, ShardAsk, readings};
 pub use export::{Exported, ExportedHalf, export};
 pub use gathered::{COUNTS_BUCKETS_MAX, Counts, GatherError, Gathered, Gathering, SHARD_ASK_COUNTERS_MAX, gather};
 pub use inquiry::{CountsAnswer, CountsAsk, Cut, Inquiry};
-pub use keys::{KeyOrder, KeyRange, Page, scan};
+pub use keys::{KeyOrder, KeyRange, Page, scan, scan_across};
 pub use read::{
     AsOf, Buckets, Counted, CounterAsOf, Of, SeriesRead, Shown, ShownTotals, Source, Windowed, read_at, read_series,
 };

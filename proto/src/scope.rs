@@ -1,26 +1,19 @@
 //! Which counters a consumer of a group's feed wants: those of some ranges. What was found out of a slot is kept, two bits each.
 
-use crate::ids::CounterName;
-use crate::msg::KeySpan;
+use crate::counter_order::CounterOrder;
+use crate::msg::{KeySpan, ScopedPull};
 use crate::table::CellTable;
 
 const SLOTS_PER_WORD: u32 = 32;
 const INSIDE: u64 = 0b11;
 const OUTSIDE: u64 = 0b01;
 
-impl KeySpan {
-    /// Whether a counter lies in it.
-    pub fn has(&self, namespace: &str, key: &[u8]) -> bool {
-        let place = |counter: &CounterName| (counter.namespace(), counter.key()).cmp(&(namespace, key));
-        let is_behind = self.from.as_ref().is_none_or(|from| place(from).is_le());
-        is_behind && self.before.as_ref().is_none_or(|before| place(before).is_gt())
-    }
-}
-
 /// The ranges that one consumer wants, and which slots of a group's table are in them.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     ranges: Vec<KeySpan>,
+    /// In which they are ranges.
+    order: CounterOrder,
     /// What the consumer calls these ranges, and whether it asks for them beside another feed.
     pub number: u32,
     pub fills: bool,
@@ -29,12 +22,16 @@ pub struct Scope {
 }
 
 impl Scope {
+    /// Ranges of counters in the order of their names.
     pub fn new(ranges: Vec<KeySpan>) -> Scope {
         Scope { ranges, ..Scope::default() }
     }
 
-    pub fn ranges(&self) -> &[KeySpan] {
-        &self.ranges
+    /// The ranges of a pull. What is known of slots is that of the one before, if it was of the same ranges.
+    pub fn next(before: Option<Scope>, (pull, order): (ScopedPull, CounterOrder)) -> Scope {
+        let ScopedPull { ranges, scope: number, fills, .. } = pull;
+        let known = before.filter(|before| before.ranges == ranges && before.order == order);
+        Scope { number, fills, ..known.unwrap_or_else(|| Scope { ranges, order, ..Scope::default() }) }
     }
 
     /// Whether a slot of the table is in it. Slots never change their names. Panics if the slot was never given.
@@ -48,7 +45,7 @@ impl Scope {
             return known == INSIDE;
         }
         let (namespace, key, ..) = table.parts(slot);
-        let is_inside = self.ranges.iter().any(|range| range.has(namespace, key));
+        let is_inside = self.ranges.iter().any(|range| self.order.is_in((namespace, key), range));
         self.known[word] |= if is_inside { INSIDE } else { OUTSIDE } << shift;
         is_inside
     }
@@ -57,6 +54,7 @@ impl Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::CounterName;
     use proptest::prelude::*;
 
     fn counter(key: u8) -> CounterName {

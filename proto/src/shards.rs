@@ -1,8 +1,10 @@
 //! Where a view is cut: ranges of counters, each of one shard (users read "slot"; decision 0048).
 //!
-//! The order is that of names: of namespaces, and in one of its keys, by bytes. A cut is the first counter of the range that it begins.
+//! The order is that of [positions](crate::counter_order): by default of names. A cut is the first counter of the range that it begins; where counters
+//! are laid by a piece of their keys, the range begins with all that have the piece that it has.
 //! A range that is split is no more: two others have its counters, under numbers that were never given before.
 
+use crate::counter_order::{CounterOrder, ShardBy};
 use crate::hash::bytes_hash;
 use crate::ids::{AggregatorId, CounterName, DcId};
 use crate::limits::SHARDS_MAX;
@@ -124,6 +126,8 @@ pub struct Ranges {
     /// Where they were cut at first, where that is something else.
     founded: Option<Vec<CounterName>>,
     lineage: Lineage,
+    /// In which counters lie.
+    order: CounterOrder,
 }
 
 /// One of [`Ranges`].
@@ -279,6 +283,10 @@ pub enum BadCuts {
     Twice(CounterName),
     #[error("{later} stands behind {earlier}: cuts ascend, by namespace, then by the bytes of the key")]
     Unsorted { earlier: CounterName, later: CounterName },
+    #[error(
+        "{later} stands behind {earlier}: cuts ascend, by namespace or space, there by part, then by the bytes of the key"
+    )]
+    Unplaced { earlier: CounterName, later: CounterName },
 }
 
 /// Each cut makes one range more.
@@ -296,25 +304,35 @@ impl Ranges {
     /// # Errors
     /// [`BadCuts`]: too many, one twice, or not in ascending order.
     pub fn of_cuts(cuts: Vec<CounterName>) -> Result<Ranges, BadCuts> {
+        Ranges::of_ordered(cuts, CounterOrder::by_name())
+    }
+
+    /// The same where counters lie in this order.
+    ///
+    /// # Errors
+    /// [`BadCuts`]: too many, two that begin with the same, or not in ascending order.
+    pub fn of_ordered(cuts: Vec<CounterName>, order: CounterOrder) -> Result<Ranges, BadCuts> {
         if cuts.len() > CUTS_MAX {
             return Err(BadCuts::TooMany(cuts.len()));
         }
         for pair in cuts.windows(2) {
-            match pair[0].cmp(&pair[1]) {
+            let (earlier, later) = (pair[0].clone(), pair[1].clone());
+            match order.begin(&earlier).cmp(&order.begin(&later)) {
                 Ordering::Less => {}
-                Ordering::Equal => return Err(BadCuts::Twice(pair[0].clone())),
-                Ordering::Greater => {
-                    return Err(BadCuts::Unsorted { earlier: pair[0].clone(), later: pair[1].clone() });
-                }
+                Ordering::Equal => return Err(BadCuts::Twice(later)),
+                Ordering::Greater if order.is_by_name() => return Err(BadCuts::Unsorted { earlier, later }),
+                Ordering::Greater => return Err(BadCuts::Unplaced { earlier, later }),
             }
         }
-        Ok(Ranges { cuts, ..Ranges::default() })
+        Ok(Ranges { cuts, order, ..Ranges::default() })
     }
 
     /// The same after a range is split; `None` where that cannot be: it is no range, or the cut is not within it, or the numbers are given.
     pub fn split(&self, split: &Split) -> Option<Ranges> {
         let Range { from, before, .. } = self.range(split.shard)?;
-        let is_within = from.is_none_or(|from| *from < split.at) && before.is_none_or(|before| split.at < *before);
+        let is_less = |one: &CounterName, other: &CounterName| self.order.begin(one) < self.order.begin(other);
+        let is_within =
+            from.is_none_or(|from| is_less(from, &split.at)) && before.is_none_or(|before| is_less(&split.at, before));
         if !is_within || usize::from(split.first.0) != self.numbers() || self.numbers() + 2 > SHARDS_MAX {
             return None;
         }
@@ -354,6 +372,11 @@ impl Ranges {
         self.founding_cuts().is_empty()
     }
 
+    /// Whether there was one at first, and it is that of an earlier version: what it is cut into later, if at all, nobody takes for anything else.
+    pub fn began_plain(&self) -> bool {
+        self.began_whole() && self.order.is_by_name()
+    }
+
     /// Whether a number is that of a range that was not split.
     pub fn has(&self, shard: ShardId) -> bool {
         usize::from(shard.0) < self.numbers() && self.lineage.parts(shard).is_none()
@@ -380,8 +403,13 @@ impl Ranges {
 
     /// The same by namespace and key.
     pub fn find_key(&self, namespace: &str, key: &[u8]) -> ShardId {
-        let begins_before = |cut: &CounterName| (cut.namespace(), cut.key()) <= (namespace, key);
+        let begins_before = |cut: &CounterName| self.order.is_from((namespace, key), cut);
         self.shard_at(self.cuts.partition_point(begins_before))
+    }
+
+    /// In which order counters lie.
+    pub fn order(&self) -> &CounterOrder {
+        &self.order
     }
 
     /// Where they are cut, ascending.
@@ -394,12 +422,17 @@ impl Ranges {
         self.founded.as_ref().unwrap_or(&self.cuts)
     }
 
-    /// A number that says where they were cut at first: equal for equal cuts, and 0 where there was none. What was split since then has
-    /// the same number with all that began alike, and with those who do not know of it yet none.
+    /// A number that says where they were cut at first, and in which order counters lie: equal for equal ones, and 0 where there was no
+    /// cut and the order is that of names. What was split since then has the same number with all that began alike, and with those who do
+    /// not know of it yet none.
     pub fn fingerprint(&self) -> u64 {
         let of_cut = |hash, cut: &CounterName| bytes_hash(bytes_hash(hash, cut.namespace().as_bytes()), cut.key());
-        let hash = self.founding_cuts().iter().fold(0, of_cut);
-        if self.began_whole() { 0 } else { hash.max(1) }
+        let of_laid = |hash, laid: &ShardBy| {
+            let of_names = bytes_hash(bytes_hash(hash, laid.namespace.as_bytes()), laid.space.as_bytes());
+            bytes_hash(of_names, &[laid.piece])
+        };
+        let hash = self.order.laid().iter().fold(self.founding_cuts().iter().fold(0, of_cut), of_laid);
+        if self.began_plain() { 0 } else { hash.max(1) }
     }
 
     /// All ranges in their order.
@@ -435,12 +468,35 @@ mod tests {
 
     /// Few namespaces and short keys: cuts and counters meet.
     fn names(most: usize) -> impl Strategy<Value = Vec<CounterName>> {
-        let key = proptest::collection::vec(prop::sample::select(vec![0u8, b'a', b'b', 255]), 1..4);
+        let key = proptest::collection::vec(prop::sample::select(vec![0u8, b'a', b'b', b'/', 255]), 1..4);
         proptest::collection::vec((0..3usize, key), 0..most).prop_map(|names| names.iter().map(name).collect())
     }
 
-    fn holds(range: &Range<'_>, counter: &CounterName) -> bool {
-        range.from.is_none_or(|from| from <= counter) && range.before.is_none_or(|before| counter < before)
+    /// Of some of these namespaces counters are laid by a piece of their keys, of others not.
+    fn orders() -> impl Strategy<Value = CounterOrder> {
+        let laid = |(namespace, (space, piece)): (&str, (usize, u8))| ShardBy {
+            namespace: namespace.to_owned(),
+            space: ["s", "t"][space].to_owned(),
+            piece,
+        };
+        let laid = move |of: [Option<(usize, u8)>; 3]| {
+            let all = ["a", "a.b", "b"].into_iter().zip(of);
+            all.filter_map(|(namespace, of)| Some(laid((namespace, of?)))).collect()
+        };
+        proptest::array::uniform3(prop::option::of((0usize..2, 1u8..3)))
+            .prop_map(move |of| CounterOrder::new(laid(of)).unwrap())
+    }
+
+    /// Cuts of an order, ascending, of which no two begin with the same.
+    fn ascending(mut cuts: Vec<CounterName>, order: &CounterOrder) -> Vec<CounterName> {
+        cuts.sort_by(|one, other| order.begin(one).cmp(&order.begin(other)));
+        cuts.dedup_by(|one, other| order.begin(one) == order.begin(other));
+        cuts
+    }
+
+    fn holds(range: &Range<'_>, counter: &CounterName, order: &CounterOrder) -> bool {
+        let span = KeySpan { from: range.from.cloned(), before: range.before.cloned() };
+        order.is_in((counter.namespace(), counter.key()), &span)
     }
 
     /// One or two hold all, the first seat first; of more each range is held by two who stand beside each other, and all hold as much but one.
@@ -471,29 +527,33 @@ mod tests {
 
     proptest! {
         #[test]
-        fn spans_of_some_ranges_have_their_counters_and_no_others(cuts in names(12), counters in names(40), wanted: u16) {
-            let (mut cuts, is_wanted) = (cuts, |shard: ShardId| wanted >> shard.0 & 1 == 1);
-            cuts.sort();
-            cuts.dedup();
-            let ranges = Ranges::of_cuts(cuts.clone()).unwrap();
+        fn spans_of_some_ranges_have_their_counters_and_no_others(
+            cuts in names(12), order in orders(), counters in names(40), wanted: u16,
+        ) {
+            let (cuts, is_wanted) = (ascending(cuts, &order), |shard: ShardId| wanted >> shard.0 & 1 == 1);
+            let ranges = Ranges::of_ordered(cuts.clone(), order.clone()).unwrap();
             let spans = ranges.spans(is_wanted);
-            prop_assert!(spans.windows(2).all(|pair| pair[0].before < pair[1].from), "none could be joined: {:?}", spans);
+            let is_apart = |pair: &[KeySpan]| {
+                let ends = pair[0].before.as_ref().zip(pair[1].from.as_ref());
+                ends.is_some_and(|(before, from)| order.begin(before) < order.begin(from))
+            };
+            prop_assert!(spans.windows(2).all(is_apart), "none could be joined: {:?}", spans);
             for counter in counters.iter().chain(&cuts) {
-                let is_in = spans.iter().any(|span| span.has(counter.namespace(), counter.key()));
+                let is_in = spans.iter().any(|span| order.is_in((counter.namespace(), counter.key()), span));
                 prop_assert_eq!(is_in, is_wanted(ranges.find(counter)));
             }
         }
 
         #[test]
-        fn a_counter_is_in_the_one_range_that_a_linear_search_finds(cuts in names(40), counters in names(40)) {
-            let mut cuts = cuts;
-            cuts.sort();
-            cuts.dedup();
-            let ranges = Ranges::of_cuts(cuts.clone()).unwrap();
+        fn a_counter_is_in_the_one_range_that_a_linear_search_finds(
+            cuts in names(40), order in orders(), counters in names(40),
+        ) {
+            let cuts = ascending(cuts, &order);
+            let ranges = Ranges::of_ordered(cuts.clone(), order.clone()).unwrap();
             prop_assert_eq!((ranges.count(), ranges.is_whole()), (cuts.len() + 1, cuts.is_empty()));
             for counter in counters.iter().chain(&cuts) {
                 let holders: Vec<ShardId> =
-                    ranges.iter().filter(|range| holds(range, counter)).map(|range| range.shard).collect();
+                    ranges.iter().filter(|range| holds(range, counter, &order)).map(|range| range.shard).collect();
                 prop_assert_eq!(holders, vec![ranges.find(counter)]);
             }
         }
@@ -501,18 +561,18 @@ mod tests {
         /// Whatever is split where: counters of a range that is not split keep its number, those of one that is have one of its parts.
         #[test]
         fn a_split_cuts_one_range_and_leaves_the_others_their_numbers(
-            cuts in names(4), splits in proptest::collection::vec((0u16..12, (0usize..3, proptest::collection::vec(0u8..4, 1..4))), 0..8),
+            cuts in names(4), order in orders(), splits in proptest::collection::vec((0u16..12, (0usize..3, proptest::collection::vec(0u8..4, 1..4))), 0..8),
             counters in names(40),
         ) {
-            let mut cuts = cuts;
-            cuts.sort();
-            cuts.dedup();
-            let founded = Ranges::of_cuts(cuts).unwrap();
+            let founded = Ranges::of_ordered(ascending(cuts, &order), order.clone()).unwrap();
             let (mut ranges, mut done) = (founded.clone(), Vec::new());
             for (shard, at) in splits {
                 let split = Split { shard: ShardId(shard), at: name(&at), first: ShardId(ranges.numbers() as u16) };
                 let before = ranges.clone();
-                let is_within = before.range(split.shard).is_some_and(|range| holds(&range, &split.at) && range.from != Some(&split.at));
+                let is_first = |from: &CounterName| order.begin(from) == order.begin(&split.at);
+                let is_within = before
+                    .range(split.shard)
+                    .is_some_and(|range| holds(&range, &split.at, &order) && !range.from.is_some_and(is_first));
                 let Some(next) = before.split(&split) else {
                     prop_assert!(!is_within, "{split:?} of {before:?}");
                     continue;
@@ -520,7 +580,7 @@ mod tests {
                 prop_assert!(is_within);
                 for counter in &counters {
                     let (was, is) = (before.find(counter), next.find(counter));
-                    let expected = if was == split.shard { split.parts()[usize::from(*counter >= split.at)] } else { was };
+                    let expected = if was == split.shard { split.parts()[usize::from(order.is_from((counter.namespace(), counter.key()), &split.at))] } else { was };
                     prop_assert_eq!(is, expected);
                     prop_assert!(next.lineage().is_within(is, was) && next.has(is));
                     prop_assert_eq!(next.lineage().root(is), founded.find(counter));

@@ -26,6 +26,8 @@ pub enum Bug {
     StandForgotten,
     /// An aggregator keeps what it is told of counters that it does not hold.
     NotHeldKept,
+    /// Ranges of counters that are laid by a piece of their keys are asked for as if they lay in the order of their names.
+    OrderUnsaid,
     /// A reading of a guarded counter that is not held here is shown whatever was shown before.
     ToldGoesBack,
     /// A range is shown by who joins its holders before that one has it.

@@ -308,9 +308,10 @@ impl Message for ForGroup {
                 at_most("namespaces with series", terms.len() as u64, NAMESPACES_MAX as u64)?;
                 terms.iter().try_for_each(|(name, _)| namespace(name))
             }
-            ForGroup::FeedIn(ScopedPull { ranges, .. }) => {
-                at_most("ranges of a pull", ranges.len() as u64, SHARDS_HELD_MAX as u64)?;
-                ranges.iter().flat_map(|span| span.from.iter().chain(&span.before)).try_for_each(name)
+            ForGroup::FeedIn(pull) => scoped_valid(pull),
+            ForGroup::FeedOrdered(pull, order) => {
+                order.validate().map_err(|error| WireError::Malformed(error.to_string()))?;
+                scoped_valid(pull)
             }
             ForGroup::Audit(ask) => {
                 at_most("lane of an audit", ask.from_lane.into(), LANES_MAX.into())?;
@@ -324,6 +325,11 @@ impl Message for ForGroup {
             _ => Ok(()),
         }
     }
+}
+
+fn scoped_valid(pull: &ScopedPull) -> Result<(), WireError> {
+    at_most("ranges of a pull", pull.ranges.len() as u64, SHARDS_HELD_MAX as u64)?;
+    pull.ranges.iter().flat_map(|span| span.from.iter().chain(&span.before)).try_for_each(name)
 }
 
 impl Message for Award {

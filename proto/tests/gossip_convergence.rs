@@ -6,6 +6,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output, RowError};
+use tidemark_proto::counter_order::{CounterOrder, ShardBy};
 use tidemark_proto::gossip::GossipConfig;
 use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex, Start};
 use tidemark_proto::ledger::Ledger;
@@ -14,6 +15,8 @@ use tidemark_proto::shards::{Ranges, ShardId};
 use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire;
 
+/// The kind of the row that says in which order counters lie.
+const ORDER_ROW: u8 = 11;
 const STEP: Span = Span::from_millis(50);
 
 struct Dc {
@@ -55,6 +58,13 @@ fn config(dc: usize, epoch: u64, gossip: &GossipConfig, ranges: &Ranges) -> Aggr
 /// Cut at some of the counters.
 fn cut_at(slots: impl IntoIterator<Item = u32>) -> Ranges {
     Ranges::of_cuts(slots.into_iter().map(name).collect()).unwrap()
+}
+
+/// The same, and whether counters lie by a piece of their keys.
+fn laid_at(slots: &[u32], is_laid: bool) -> Ranges {
+    let laid = ShardBy { namespace: "t".to_owned(), space: "t".to_owned(), piece: 2 };
+    let order = CounterOrder::new(if is_laid { vec![laid] } else { Vec::new() }).unwrap();
+    Ranges::of_ordered(slots.iter().copied().map(name).collect(), order).unwrap()
 }
 
 impl Net {
@@ -118,7 +128,9 @@ impl Net {
             match output {
                 Output::Peer { peer: to, msg } => self.send(dc, usize::from(to.dc.0), msg),
                 Output::Persist { shard, rows } => {
-                    self.dcs[dc].rows.entry(shard).or_default().extend(rows);
+                    let held = self.dcs[dc].rows.entry(shard).or_default();
+                    held.extend(rows);
+                    held.retain(|_, value| !value.is_empty());
                     self.dcs[dc].core.handle(self.now, Input::Persisted { shard }, &Ledger::default());
                 }
                 _ => {}
@@ -338,6 +350,50 @@ fn who_cuts_its_view_elsewhere_is_told_nothing_and_believed_nothing() {
     assert!(
         net.flying.iter().all(|(_, from, to, msg)| { *from < 2 && *to < 2 || !matches!(msg, PeerMsg::Shard { .. }) })
     );
+}
+
+/// Views with one range each, which lie in different orders: nothing is exchanged, since either may be split.
+#[test]
+fn who_lays_its_counters_otherwise_is_told_nothing_though_nothing_is_cut() {
+    let mut net = Net::cut(3, 1, GossipConfig::default(), |dc| laid_at(&[], dc == 2), |_, _| true);
+    (0..3).for_each(|dc| (0..10).for_each(|slot| net.feed(dc, slot, 0, 1)));
+    (0..400).for_each(|_| net.step());
+    let elsewhere: [Vec<u16>; 3] =
+        [0, 1, 2].map(|dc: usize| net.dcs[dc].core.cut_elsewhere().iter().map(|peer| peer.dc.0).collect());
+    assert_eq!(elsewhere, [vec![2], vec![2], vec![0, 1]]);
+    for slot in 0..10 {
+        let shown = [0, 1, 2].map(|dc: usize| net.dcs[dc].core.view().sum_of(&name(slot), 0));
+        assert_eq!(shown, [2, 2, 1], "slot {slot}");
+    }
+}
+
+/// Files are made for one order once they are cut; before that the order may change, and back.
+#[test]
+fn rows_of_a_view_that_is_cut_are_refused_where_counters_lie_otherwise() {
+    let net = |cuts: &[u32], is_laid| {
+        let mut net = Net::cut(2, 1, GossipConfig::default(), |_| laid_at(cuts, is_laid), |_, _| true);
+        (0..2).for_each(|dc| (0..9).for_each(|slot| net.feed(dc, slot, 0, 1)));
+        (0..400).for_each(|_| net.step());
+        net
+    };
+    let text = |is_laid| laid_at(&[], is_laid).order().to_string();
+    for is_laid in [false, true] {
+        let rows = net(&[3, 6], is_laid).dcs[0].rows.clone();
+        let read = |is_laid| {
+            let config = config(0, 9, &GossipConfig::default(), &laid_at(&[3, 6], is_laid));
+            AggregatorCore::recover_shards(config, rows.values().cloned()).map(|core| core.view().shards().len())
+        };
+        assert_eq!(read(is_laid), Ok(3));
+        assert_eq!(read(!is_laid), Err(RowError::Order { disk: text(is_laid), asked: text(!is_laid) }));
+    }
+    let mut net = net(&[], false);
+    for is_laid in [true, false, true] {
+        net.dcs[0].ranges = laid_at(&[], is_laid);
+        net.restart(0, true);
+        (0..400).for_each(|_| net.step());
+        let rows = &net.dcs[0].rows[&ShardId(0)];
+        assert_eq!(rows.contains_key(&vec![ORDER_ROW]), is_laid);
+    }
 }
 
 /// A file of one shard that is lost is filled again, by the groups and by others; one of a view that is cut elsewhere is refused.

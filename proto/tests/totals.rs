@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use tidemark_proto::counter_order::{CounterOrder, ShardBy};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CounterName, DcId, GroupId, Half, LogIndex, ValveId};
 use tidemark_proto::ledger::Ledger;
@@ -21,8 +22,19 @@ fn at(seconds: u64) -> UnixTime {
     UnixTime::from_s(BEGIN_S).unwrap().plus(seconds)
 }
 
+/// By the second piece of its key it lies with one other, and those in the other order.
 fn counter(number: u8) -> CounterName {
-    CounterName::new("qa", &[b'0' + number]).unwrap()
+    CounterName::new("qa", &[b'0' + number, b'/', b'0' + (COUNTERS - 1 - number) / 2]).unwrap()
+}
+
+/// Cut at these counters, which lie by their names or by the second piece of their keys.
+fn ranges(cuts: &BTreeSet<u8>, is_laid: bool) -> Ranges {
+    let laid = ShardBy { namespace: "qa".to_owned(), space: "qa".to_owned(), piece: 2 };
+    let order = CounterOrder::new(if is_laid { vec![laid] } else { Vec::new() }).unwrap();
+    let mut cuts: Vec<CounterName> = cuts.iter().copied().map(counter).collect();
+    cuts.sort_by(|one, other| order.begin(one).cmp(&order.begin(other)));
+    cuts.dedup_by(|one, other| order.begin(one) == order.begin(other));
+    Ranges::of_ordered(cuts, order).unwrap()
 }
 
 #[derive(Clone, Debug)]
@@ -59,8 +71,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-fn cuts() -> impl Strategy<Value = Vec<CounterName>> {
-    proptest::collection::btree_set(0..COUNTERS, 0..4).prop_map(|cuts| cuts.into_iter().map(counter).collect())
+fn cuts() -> impl Strategy<Value = BTreeSet<u8>> {
+    proptest::collection::btree_set(0..COUNTERS, 0..4)
 }
 
 /// What was counted up and down, and what is kept of it in buckets.
@@ -83,11 +95,12 @@ struct World {
 }
 
 impl World {
-    fn new(cuts: Vec<CounterName>) -> World {
+    fn new(cuts: &BTreeSet<u8>, is_laid: bool) -> World {
+        let ranges = ranges(cuts, is_laid);
         let kept = [(Granularity::MINUTE, 600), (Granularity::HOUR, 7_200)];
         let kept = kept.map(|(granularity, ttl_s)| Kept { granularity, ttl_s }).to_vec();
         let policy = SeriesPolicy::new(Retention::new(kept).unwrap(), 0, 3_600, OutOfRange::TotalOnly).unwrap();
-        let view = View::cut(DcId(0), 1, Ranges::of_cuts(cuts).unwrap());
+        let view = View::cut(DcId(0), 1, ranges);
         let mut world = World { ledger: Ledger::default(), view, now: at(0), counted: BTreeMap::new() };
         world.view.on_time(world.now);
         world.say(LedgerCmd::UpDown("qa".to_owned()));
@@ -257,8 +270,8 @@ impl World {
 
 proptest! {
     #[test]
-    fn totals_of_a_view_are_what_a_recount_gives(cuts in cuts(), steps in steps()) {
-        let mut world = World::new(cuts);
+    fn totals_of_a_view_are_what_a_recount_gives(cuts in cuts(), is_laid: bool, steps in steps()) {
+        let mut world = World::new(&cuts, is_laid);
         for step in &steps {
             world.step(step);
         }

@@ -33,6 +33,7 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         Bug::StandForgotten | Bug::NotHeldKept | Bug::ToldGoesBack | Bug::ServesUnfilled | Bug::LeftForgotten => {
             plan.is_split()
         }
+        Bug::OrderUnsaid => plan.is_split() && plan.laid.is_some(),
         Bug::ShareOfHome | Bug::SourceUnnoted => plan.edges.is_some() && !plan.cuts.is_empty(),
         Bug::RangeStays => plan.edges.is_some() && plan.splits_shards(),
         Bug::RaisedUncopied => plan.splits_shards(),

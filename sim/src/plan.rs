@@ -61,6 +61,8 @@ const EDGES_FORK: u64 = 185_342;
 const CUTS_FORK: u64 = 17_914;
 /// The dice of splits while running: such that of the seeds that show other bugs, and of those of rare situations, none has any.
 const SPLITS_FORK: u64 = 476;
+/// The dice of the order in which counters lie: such that in the seeds that show other bugs it is that of their names.
+const LAID_FORK: u64 = 640;
 /// The dice of third and further aggregators.
 const SPLIT_FORK: u64 = 48;
 /// Valves of a group, twice those of the reference layout.
@@ -409,6 +411,8 @@ pub struct Plan {
     pub edges: Option<edges::EdgesPlan>,
     /// Counters at which all views are cut.
     pub cuts: BTreeSet<usize>,
+    /// By which piece of their keys counters lie, if not by their names.
+    pub laid: Option<u8>,
     pub versions: VersionPlan,
     pub moves: MovePlan,
     pub workload: Workload,
@@ -554,6 +558,7 @@ impl Plan {
             series: series::SeriesPlan::drawn(&mut root.fork(47), safety_end),
             edges: None,
             cuts: BTreeSet::new(),
+            laid: None,
             versions: VersionPlan::drawn(root.fork(31)),
             workload,
             replicas: scale.replicas.map_or(drawn, |replicas| vec![replicas; nodes.len()]),
@@ -600,6 +605,7 @@ impl Plan {
         self.split(&mut root.fork(SPLIT_FORK));
         let splits = cuts::splits(&mut root.fork(SPLITS_FORK), self);
         self.faults.extend(splits);
+        self.laid = cuts::laid(&mut root.fork(LAID_FORK), self);
     }
 
     /// Where views are cut, some data centres have more than two aggregators, of which each holds some of the shards.

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 81] = [
+pub const INSIDE: [Bug; 82] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -66,6 +66,7 @@ pub const INSIDE: [Bug; 81] = [
     Bug::StaleAckTaken,
     Bug::StandForgotten,
     Bug::NotHeldKept,
+    Bug::OrderUnsaid,
     Bug::ToldGoesBack,
     Bug::ServesUnfilled,
     Bug::LeftForgotten,

@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 97] = [
+const PINNED: [(Mutation, u64, &str); 98] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -40,6 +40,7 @@ const PINNED: [(Mutation, u64, &str); 97] = [
     (Mutation::Inside(Bug::StaleAckTaken), 45, "definitions"),
     (Mutation::Inside(Bug::StandForgotten), 33, "views"),
     (Mutation::Inside(Bug::NotHeldKept), 33, "invariants"),
+    (Mutation::Inside(Bug::OrderUnsaid), 436, "views"),
     (Mutation::Inside(Bug::ToldGoesBack), 36, "views"),
     (Mutation::Inside(Bug::ServesUnfilled), 66, "slots"),
     (Mutation::Inside(Bug::LeftForgotten), 36, "views"),

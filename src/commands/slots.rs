@@ -3,7 +3,7 @@
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
 use crate::http::slots::{
-    MoveBody, MoveSlotBody, SlotBody, SlotsBody, SplitBody, SplitSlotBody, SplitsBody, StaySlotBody,
+    MoveBody, MoveSlotBody, PartBody, SlotBody, SlotsBody, SplitBody, SplitSlotBody, SplitsBody, StaySlotBody,
 };
 use clap::{Args, Subcommand};
 use hyper::Method;
@@ -72,7 +72,13 @@ fn list_text(body: &SlotsBody) -> String {
 }
 
 fn line(body: &SlotBody) -> String {
-    let SlotBody { slot, from, before, held_by, moves, splits, counters, .. } = body;
+    let SlotBody { slot, from, before, from_part, before_part, held_by, moves, splits, counters, .. } = body;
+    let [from, before] = [(from, from_part), (before, before_part)].map(|(counter, part)| {
+        let part = part.as_ref().map(|PartBody { space, part }| {
+            format!("{space} {part:?}, as that of {}", counter.as_deref().unwrap_or_default())
+        });
+        part.or_else(|| counter.clone())
+    });
     let range = match (from, before) {
         (None, None) => "all counters".to_owned(),
         (Some(from), None) => format!("from {from}"),
@@ -112,6 +118,8 @@ mod tests {
             slot: 2,
             from: Some("qa/m".to_owned()),
             before: None,
+            from_part: None,
+            before_part: None,
             held_by: vec!["x".to_owned(), "x/third".to_owned()],
             moves: Some(MoveBody { from: "x".to_owned(), to: "x/second".to_owned(), waits_for: None }),
             splits: None,

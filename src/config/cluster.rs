@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
+use tidemark_proto::counter_order::{BadShardBy, CounterOrder, ShardBy};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{AGGREGATORS_MAX, DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX, SHARDS_HELD_MAX};
 use tidemark_proto::placement::{self, Placement, PlacementError, REPLICAS_MAX};
@@ -45,6 +46,9 @@ pub struct ClusterFile {
     /// How namespaces keep series, until that is changed while the cluster runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesKeys>,
+    /// Namespaces whose counters lie beside those of others by a piece of their keys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shard_by: Vec<ShardByKeys>,
     #[serde(rename = "dc")]
     pub dcs: Vec<DcLayout>,
 }
@@ -62,6 +66,26 @@ pub struct SeriesKeys {
     pub ahead: Option<String>,
     #[serde(default)]
     pub out_of_range: OutOfRangeBody,
+}
+
+/// Where the counters of one namespace lie in a view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardByKeys {
+    pub namespace: String,
+    /// Left out: a space of its own, of the same name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<String>,
+    /// Of the pieces of a key between `/`, counted from 1. Left out: the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub piece: Option<u8>,
+}
+
+impl ShardByKeys {
+    fn laid(&self) -> ShardBy {
+        let ShardByKeys { namespace, space, piece } = self.clone();
+        ShardBy { space: space.unwrap_or_else(|| namespace.clone()), namespace, piece: piece.unwrap_or(1) }
+    }
 }
 
 /// A data centre.
@@ -257,8 +281,38 @@ impl ClusterFile {
         Ok(())
     }
 
+    /// The order that `shard_by` says.
+    fn order(&self) -> Result<CounterOrder, Problem> {
+        let laid: Vec<ShardBy> = self.shard_by.iter().map(ShardByKeys::laid).collect();
+        for ShardBy { namespace, space, .. } in &laid {
+            if !self.namespaces.contains(namespace) {
+                let expected = "it is not among `namespaces`".to_owned();
+                return Err(Problem::new("shard_by.namespace", namespace, expected));
+            }
+            // Its counters would lie amid the parts of others.
+            let is_of_space = |other: &ShardBy| other.namespace == *space && other.space == *space;
+            if self.namespaces.contains(space) && !laid.iter().any(is_of_space) {
+                let expected = format!(
+                    "a namespace has that name, and does not lie in it as {namespace} does: another name is expected, or a [[shard_by]] of it too"
+                );
+                return Err(Problem::new("shard_by.space", space, expected));
+            }
+        }
+        let refused = |error: BadShardBy| {
+            let (key, value) = match &error {
+                BadShardBy::TooMany(count) => ("shard_by", format!("a list of {count}")),
+                BadShardBy::Twice(name) => ("shard_by.namespace", name.clone()),
+                BadShardBy::Name { name, .. } => ("shard_by.space", name.clone()),
+                BadShardBy::Piece { piece, .. } => ("shard_by.piece", piece.to_string()),
+            };
+            Problem::new(key, value, error.to_string())
+        };
+        CounterOrder::new(laid).map_err(refused)
+    }
+
     /// The ranges that `slots` cuts.
     fn ranges(&self) -> Result<Ranges, Problem> {
+        let order = self.order()?;
         at_most("slots", self.slots.len(), 0, SHARDS_HELD_MAX - 1)?;
         let mut cuts: Vec<CounterName> = Vec::with_capacity(self.slots.len());
         for text in &self.slots {
@@ -269,10 +323,10 @@ impl ClusterFile {
             }
             cuts.push(cut);
             // Those before were a list of ranges: it is this one that is none.
-            Ranges::of_cuts(cuts[cuts.len().saturating_sub(2)..].to_vec())
+            Ranges::of_ordered(cuts[cuts.len().saturating_sub(2)..].to_vec(), order.clone())
                 .map_err(|error| refused(error.to_string()))?;
         }
-        Ranges::of_cuts(cuts)
+        Ranges::of_ordered(cuts, order)
             .map_err(|error| Problem::new("slots", format!("a list of {}", self.slots.len()), error.to_string()))
     }
 

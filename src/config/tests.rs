@@ -342,6 +342,21 @@ fn impossible_layouts_are_refused_with_key_and_value() {
             "c.toml, line 10: slots is search/a; search:a stands behind search:c: cuts ascend",
         ),
         (
+            "[[dc]]",
+            "[[shard_by]]\nnamespace = \"clicks\"\n[[dc]]",
+            "c.toml: shard_by.namespace is clicks; it is not among `namespaces`",
+        ),
+        (
+            "[[dc]]",
+            "[[shard_by]]\nnamespace = \"search\"\npiece = 17\n[[dc]]",
+            "c.toml: shard_by.piece is 17; 17 of search: pieces of a key are counted from 1 to 16",
+        ),
+        (
+            "[[dc]]",
+            "[[shard_by]]\nnamespace = \"search\"\nspace = \"Users\"\n[[dc]]",
+            "c.toml: shard_by.space is Users; ",
+        ),
+        (
             "slots = []",
             &format!("slots = {:?}", vec!["search/a"; 64]),
             "c.toml: slots is a list of 64; 0 to 63 are allowed",
@@ -351,6 +366,20 @@ fn impossible_layouts_are_refused_with_key_and_value() {
         let error = refused(from, to);
         assert!(error.starts_with(expected), "{error}");
     }
+    let users = "namespaces = [\"search\", \"users\"]";
+    let by = |name: &str| format!("[[shard_by]]\nnamespace = {name:?}\nspace = \"users\"\n");
+    let parse = |slots: &str, by: &str| {
+        let text = good.replace("namespaces = [\"search\"]", users).replace("slots = []", slots);
+        ClusterFile::parse(Path::new("c.toml"), &text.replacen("[[dc]]", &format!("{by}[[dc]]"), 1))
+            .map_err(|error| error.to_string())
+    };
+    let amid = parse("slots = []", &by("search")).unwrap_err();
+    assert!(amid.contains("shard_by.space is users; a namespace has that name"), "{amid}");
+    let both = by("search") + &by("users");
+    let layout = parse("slots = [\"search/5/b\", \"users/7\"]", &both).unwrap().layout();
+    assert_eq!((layout.ranges.count(), layout.ranges.order().laid().len()), (3, 2));
+    let twice = parse("slots = [\"search/5/b\", \"users/5\"]", &both).unwrap_err();
+    assert!(twice.contains("slots is users/5; users:5 is there twice"), "{twice}");
     assert!(refused("leader =", "color = 1\nleader =").contains("unknown field `color`"));
 }
 

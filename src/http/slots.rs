@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 pub struct SlotsBody {
     /// By the data centre's clock, milliseconds since 1970: of two answers, how fast weight grew.
     pub at_unix_ms: u64,
-    /// In the order of their counters: of namespaces, and in one of its keys, by bytes.
+    /// In the order of their counters: of namespaces, and in one of its keys, by bytes; with `shard_by` of namespaces and spaces, and in one
+    /// of those of parts.
     pub slots: Vec<SlotBody>,
     /// Connected aggregators whose views are cut at other counters, by their layouts: nothing is exchanged with them.
     pub cut_elsewhere: Vec<String>,
@@ -31,6 +32,12 @@ pub struct SlotBody {
     pub from: Option<String>,
     /// The first counter behind it; `null`: it ends behind all.
     pub before: Option<String>,
+    /// With all of which part of a space it begins, where the first counter is of a namespace that is laid so (`shard_by`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_part: Option<PartBody>,
+    /// Likewise the first part behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_part: Option<PartBody>,
     /// The aggregators that hold it in this data centre, the one first that tells it abroad.
     pub held_by: Vec<String>,
     /// Where it is being moved: who holds it no more once the other has all of it.
@@ -51,6 +58,14 @@ pub struct SlotBody {
     /// Bytes of memory that its share of those totals takes; each further slot from which counts flow to a total has a share of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub totals_bytes: Option<u64>,
+}
+
+/// What lies together: all counters of a space's namespaces whose keys have one piece in common. It is never cut.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartBody {
+    pub space: String,
+    /// The piece, as in keys of counters; empty for keys without it.
+    pub part: String,
 }
 
 /// From which aggregator of the data centre to which other one.
@@ -98,7 +113,8 @@ pub struct StaySlotBody {
 #[serde(deny_unknown_fields)]
 pub struct SplitSlotBody {
     pub slot: u16,
-    /// The first counter of the second of the two, as `NAMESPACE/KEY`; left out: the middle one of those that the aggregator that is asked has.
+    /// The first counter of the second of the two, as `NAMESPACE/KEY`, or any of the first part, with `shard_by`; left out: the middle one of
+    /// those that the aggregator that is asked has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }

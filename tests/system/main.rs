@@ -26,6 +26,7 @@ mod process;
 mod receiver;
 mod replicas;
 mod series;
+mod shard_by;
 mod slots;
 mod soak;
 mod split;

@@ -5,6 +5,7 @@
 //! two checkpoints, so that what a disk does for millions of rows never takes the processor from what is read meanwhile.
 
 use crate::aggregator::{AggregatorCore, Output};
+use crate::counter_order::CounterOrder;
 use crate::ids::CounterName;
 use crate::limits::ROW_BUCKETS_MAX;
 use crate::numbers::Numbers;
@@ -40,6 +41,8 @@ pub(super) const BUCKETS: u8 = 8;
 pub(super) const TIME: u8 = 9;
 /// Where the view is cut, of one that is.
 pub(super) const CUTS: u8 = 10;
+/// In which order counters lie, where that is not the order of their names.
+pub(super) const ORDER: u8 = 11;
 /// Rows of a shard of which there is one each, and which mean nothing without its cells.
 const STALE_ALONE: [u8; 5] = [NAMESPACES, VALVES, CURSORS, VERSIONS, STREAM];
 /// How soon rows of a part are gone on with.
@@ -59,6 +62,11 @@ pub enum RowError {
          backup and restore it with the new one"
     )]
     Cut { disk: String, asked: String },
+    #[error(
+        "counters of the view on disk, which is cut, lie by {disk}, and are to lie by {asked}: its files are made for one order. Change it \
+         back, or take a backup and restore it with the new one"
+    )]
+    Order { disk: String, asked: String },
 }
 
 /// What has changed since the last checkpoint, and what is on its way.
@@ -113,6 +121,11 @@ impl Stale {
         self.0.is_empty()
     }
 
+    /// That counters do not lie in the order of their names.
+    fn of_order() -> Stale {
+        Stale(BTreeMap::from([(ORDER, 1)]))
+    }
+
     /// The key of the next one.
     fn next(&mut self) -> Option<Vec<u8>> {
         let mut entry = self.0.first_entry()?;
@@ -121,7 +134,7 @@ impl Stale {
             0 | 1 => drop(entry.remove()),
             below => *entry.get_mut() = below - 1,
         }
-        let is_alone = STALE_ALONE.contains(&kind);
+        let is_alone = STALE_ALONE.contains(&kind) || kind == ORDER;
         Some(if is_alone { vec![kind] } else { block_key(kind, below.saturating_sub(1)) })
     }
 }
@@ -189,6 +202,13 @@ impl Checkpoint {
     pub fn drop_rows(&mut self, now: Time, stale: Stale) {
         self.stale = stale;
         self.moved(now, Span(0));
+    }
+
+    /// Counters lie in another order than is on disk.
+    pub fn reorder(&mut self, order: &CounterOrder) {
+        self.says_cuts = false;
+        let stale = if order.is_by_name() { Stale::of_order() } else { Stale::default() };
+        self.drop_rows(Time(0), stale);
     }
 
     /// All of these cells is yet to be written.
@@ -307,9 +327,11 @@ pub(super) fn limit_row(counter: &CounterName, limit: &NotedLimit) -> (Vec<u8>, 
     (key, bytes_of(limit))
 }
 
-/// What says where a view is cut, if it is.
-pub(super) fn cuts_row(ranges: &Ranges) -> Option<(Vec<u8>, Vec<u8>)> {
-    (!ranges.began_whole()).then(|| (vec![CUTS], bytes_of(ranges.founding_cuts())))
+/// What says where a view is cut, if it is, and in which order counters lie, if not by their names.
+pub(super) fn cuts_rows(ranges: &Ranges) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + use<> {
+    let cuts = (!ranges.began_whole()).then(|| (vec![CUTS], bytes_of(ranges.founding_cuts())));
+    let order = (!ranges.order().is_by_name()).then(|| (vec![ORDER], bytes_of(ranges.order())));
+    cuts.into_iter().chain(order)
 }
 
 pub(super) fn buckets_row(cells: &Cells, number: u32) -> (Vec<u8>, Vec<u8>) {
@@ -426,7 +448,7 @@ impl AggregatorCore {
         let names = if checkpoint.cells < cells.len() { names } else { 0..0 };
         checkpoint.cells = cells.len();
         if !std::mem::replace(&mut checkpoint.says_cuts, true) {
-            rows.extend(cuts_row(&self.config.ranges));
+            rows.extend(cuts_rows(&self.config.ranges));
         }
         if checkpoint.valves < cells.valves().len() {
             checkpoint.valves = cells.valves().len();

@@ -242,7 +242,12 @@ impl AggregatorCore {
             let msg = match self.scope_of(feed, which) {
                 Some((ranges, scope)) if !bites(Bug::NotHeldKept) => {
                     let fills = which == Which::Filling;
-                    ForGroup::FeedIn(ScopedPull { pull, ranges: ranges.to_vec(), scope, fills })
+                    let (pull, order) =
+                        (ScopedPull { pull, ranges: ranges.to_vec(), scope, fills }, self.config.ranges.order());
+                    match order.is_by_name() || bites(Bug::OrderUnsaid) {
+                        true => ForGroup::FeedIn(pull),
+                        false => ForGroup::FeedOrdered(pull, order.clone()),
+                    }
                 }
                 _ => ForGroup::Feed(pull),
             };

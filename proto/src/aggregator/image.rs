@@ -5,7 +5,7 @@
 //! nothing to what others know already.
 
 use super::checkpoint::{BLOCK_CELLS, BUCKETS, CELLS, CURSORS, NAMES, NAMES_PER_ROW, NAMESPACES, VALVES};
-use super::checkpoint::{Rows, block_key, buckets_row, bytes_of, cuts_row, limit_row, malformed, parse, slots_of};
+use super::checkpoint::{Rows, block_key, buckets_row, bytes_of, cuts_rows, limit_row, malformed, parse, slots_of};
 use super::recovery::Loaded;
 use super::{AggregatorConfig, RowError};
 use crate::ids::{Bucket, CellId, CounterName, DcId, GroupId, Half, LogIndex};
@@ -161,7 +161,7 @@ impl ViewImage {
             (block_key(CELLS, block), bytes_of(&components))
         });
         let buckets = (0..cells.rows_len()).map(|number| buckets_row(cells, number));
-        head.into_iter().chain(names).chain(blocks).chain(buckets).chain(cuts_row(self.view.ranges()))
+        head.into_iter().chain(names).chain(blocks).chain(buckets).chain(cuts_rows(self.view.ranges()))
     }
 }
 

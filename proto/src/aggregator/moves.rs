@@ -438,6 +438,7 @@ impl Moves {
 mod tests {
     use super::super::{AggregatorConfig, Input, Output};
     use super::*;
+    use crate::counter_order::CounterOrder;
     use crate::ids::{CounterName, DcId, Start};
     use crate::ledger::ShardMap;
     use crate::msg::{FeedChunk, ForGroup, FromGroup, Hello, ScopedChunk, ScopedPull};
@@ -449,6 +450,10 @@ mod tests {
 
     fn counter(number: u8) -> CounterName {
         CounterName::new("t", &[number, 1]).unwrap()
+    }
+
+    fn has(span: &KeySpan, key: &[u8]) -> bool {
+        CounterOrder::by_name().is_in(("t", key), span)
     }
 
     /// The second of four, which holds the first two of four ranges, and its pulls.
@@ -530,7 +535,7 @@ mod tests {
     fn a_range_that_comes_is_told_beside_the_feed_until_both_are_as_far_and_an_answer_to_an_older_pull_is_not_taken() {
         let mut stage = Stage::new();
         let first = stage.pulls.pop().unwrap();
-        assert!(!first.fills && first.ranges.iter().all(|range| !range.has("t", &[2, 1])));
+        assert!(!first.fills && first.ranges.iter().all(|range| !has(range, &[2, 1])));
         stage.answer(&first, 1, 7, 100);
         let before = stage.pulls.pop().unwrap();
         assert_eq!((stage.has(1), before.pull.cursor), (100, LogIndex(7)));
@@ -539,7 +544,7 @@ mod tests {
         assert_eq!(stage.kept.last().unwrap().1, [0, 1, 2].map(ShardId).into());
         let (beside, usual): (Vec<_>, Vec<_>) = stage.pulls.drain(..).partition(|pull| pull.fills);
         let (beside, usual) = (beside.last().unwrap().clone(), usual.last().unwrap().clone());
-        assert!(beside.ranges.len() == 1 && beside.ranges[0].has("t", &[2, 1]) && beside.pull.cursor == LogIndex(0));
+        assert!(beside.ranges.len() == 1 && has(&beside.ranges[0], &[2, 1]) && beside.pull.cursor == LogIndex(0));
         assert!(usual.scope != before.scope && usual.ranges == before.ranges);
         stage.answer(&before, 1, 8, 101);
         assert_eq!(stage.has(1), 100, "asked for before it was known what comes");
@@ -548,7 +553,7 @@ mod tests {
 
         // From here on one feed brings all; what was asked for without the range is not taken.
         let joined = stage.pulls.pop().unwrap();
-        assert!(!joined.fills && joined.ranges.iter().any(|range| range.has("t", &[2, 1])));
+        assert!(!joined.fills && joined.ranges.iter().any(|range| has(range, &[2, 1])));
         stage.answer(&usual, 1, 12, 500);
         assert_eq!((stage.has(1), joined.pull.cursor), (100, LogIndex(7)));
         stage.answer(&joined, 2, 12, 23);
@@ -574,7 +579,7 @@ mod tests {
         ]);
         assert_eq!((stage.core.holds(ShardId(1)), stage.core.is_arriving(), stage.has(1)), (false, true, 100));
         assert!(stage.core.take_left().contains_key(&ShardId(1)));
-        assert!(stage.pulls.iter().any(|pull| pull.fills && pull.ranges[0].has("t", &[1, 1])));
+        assert!(stage.pulls.iter().any(|pull| pull.fills && has(&pull.ranges[0], &[1, 1])));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! An aggregator read back from its disk: each shard from the rows of its own checkpoints, which may be done side by side.
 
 use super::checkpoint::{
-    BLOCK_CELLS, BUCKETS, CELLS, CURSORS, CUTS, Checkpoint, LIMIT, NAMES, NAMESPACES, RowError, STREAM, Stale, TIME,
-    VALVES, VERSIONS, malformed, parse, parse_next, parsed,
+    BLOCK_CELLS, BUCKETS, CELLS, CURSORS, CUTS, Checkpoint, LIMIT, NAMES, NAMESPACES, ORDER, RowError, STREAM, Stale,
+    TIME, VALVES, VERSIONS, malformed, parse, parse_next, parsed,
 };
 use super::feed::Feed;
 use super::shard::{Shard, gossip_of};
 use super::{AggregatorConfig, AggregatorCore};
+use crate::counter_order::CounterOrder;
 use crate::gossip::StreamState;
 use crate::ids::{AggregatorId, CounterName, GroupId, LogIndex, ValveId};
 use crate::limits::VALVES_MAX;
@@ -72,7 +73,7 @@ impl Recovery {
         if self.loaded.is_none() {
             self.loaded = Some(Loaded::new(&self.config, self.shard, &mut self.head)?);
         }
-        let is_of_limits = matches!(key, [LIMIT, ..] | [CUTS] | [TIME]);
+        let is_of_limits = matches!(key, [LIMIT, ..] | [CUTS] | [ORDER] | [TIME]);
         match &mut self.loaded {
             // Its cells are in its parts' files.
             Some(loaded) if is_split && !is_of_limits => loaded.stale.note(key),
@@ -144,6 +145,10 @@ impl Recovery {
         if loaded.cuts != self.config.ranges.founding_cuts() {
             return Err(loaded.is_cut_elsewhere());
         }
+        if !self.config.ranges.is_whole() && loaded.order != *self.config.ranges.order() {
+            let (disk, asked) = (loaded.order.to_string(), self.config.ranges.order().to_string());
+            return Err(RowError::Order { disk, asked });
+        }
         loaded.end()?;
         match loaded.is_mixed {
             true => Err(malformed(&[NAMES], &format_args!("a name that is not of shard {}", self.shard.0))),
@@ -166,6 +171,7 @@ pub(super) struct Loaded {
     stream: Option<StreamState>,
     limits: BTreeMap<CounterName, NotedLimit>,
     cuts: Vec<CounterName>,
+    order: CounterOrder,
     /// There is a name that belongs into another shard. Names come before cuts, which say why.
     is_mixed: bool,
     /// Of a range that is split: what is on disk of its cells.
@@ -201,6 +207,7 @@ impl Loaded {
             stream: None,
             limits: BTreeMap::new(),
             cuts: Vec::new(),
+            order: CounterOrder::by_name(),
             is_mixed: false,
             stale: Stale::default(),
             ranges: config.ranges.clone(),
@@ -226,6 +233,7 @@ impl Loaded {
                 self.limits.insert(parse(key, counter)?, parse(key, value)?);
             }
             [CUTS] => self.cuts = parse(key, value)?,
+            [ORDER] => self.order = parse(key, value)?,
             [NAMES, ..] => self.take_names(key, value)?,
             [CELLS, block @ ..] => self.take_cells(key, block, value)?,
             [BUCKETS, number @ ..] => self.take_buckets(key, number, value)?,
@@ -297,7 +305,10 @@ impl Loaded {
             None => gossip.begin_with_walk(),
         }
         let persisted: BTreeSet<CounterName> = self.limits.into_keys().collect();
-        let checkpoint = Checkpoint::of(&self.cells, persisted);
+        let mut checkpoint = Checkpoint::of(&self.cells, persisted);
+        if self.order != *config.ranges.order() {
+            checkpoint.reorder(config.ranges.order());
+        }
         (self.cells, Shard { gossip, checkpoint })
     }
 }

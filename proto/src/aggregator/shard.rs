@@ -91,7 +91,7 @@ impl AggregatorCore {
     }
 
     pub(super) fn run_gossip(&mut self, now: Time) {
-        let (is_whole, cuts) = (self.view.ranges().began_whole(), self.view.ranges().fingerprint());
+        let (is_whole, cuts) = (self.view.ranges().began_plain(), self.view.ranges().fingerprint());
         let goes_by_versions = !self.view.ranges().is_whole() || self.config.seats.are_any_split();
         let (dc, feeds, moves) = (self.config.own.dc, &self.feeds, &self.moves);
         for ((shard, cells), own) in self.view.shards().zip(&mut self.shards) {
@@ -116,7 +116,7 @@ impl AggregatorCore {
     /// Of the first shard only that both hold, where views are cut from the beginning on: who is connected has yet to say where its is.
     pub(super) fn gossip_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
         self.forget_cuts_of(peer);
-        let (first, is_alike) = (self.config.first_shared(peer), self.view.ranges().began_whole());
+        let (first, is_alike) = (self.config.first_shared(peer), self.view.ranges().began_plain());
         for (at, own) in self.shards.iter_mut().enumerate() {
             let shard = ShardId(at as u16);
             match first == Some(shard) || is_alike && self.config.shares(peer, shard) {
@@ -138,7 +138,7 @@ impl AggregatorCore {
 
     /// A digest, which says where a peer's view is cut: of the first shard it does in any case.
     fn on_cut_digest(&mut self, now: Time, peer: AggregatorId, shard: ShardId, digest: &Digest) {
-        let says_nothing = digest.cuts == 0 && shard != ShardId::FIRST && !self.view.ranges().began_whole();
+        let says_nothing = digest.cuts == 0 && shard != ShardId::FIRST && !self.view.ranges().began_plain();
         if says_nothing && !self.cut_alike.contains(&peer) {
             return;
         }
@@ -151,7 +151,7 @@ impl AggregatorCore {
             }
             return;
         }
-        if self.cut_alike.insert(peer) && !self.view.ranges().began_whole() {
+        if self.cut_alike.insert(peer) && !self.view.ranges().began_plain() {
             // Of the first as well: what it would have told until now was kept back.
             let rtt = self.rtts.get(&peer).copied().unwrap_or_default();
             for (at, own) in self.shards.iter_mut().enumerate() {
@@ -166,7 +166,7 @@ impl AggregatorCore {
     /// Who is told of which shard has changed: connected ones are met in those that both are told of now.
     pub(super) fn meet_holders(&mut self, now: Time) {
         for (&peer, &rtt) in &self.rtts {
-            let is_alike = self.view.ranges().began_whole() || self.cut_alike.contains(&peer);
+            let is_alike = self.view.ranges().began_plain() || self.cut_alike.contains(&peer);
             let first = self.config.first_shared(peer);
             for (at, own) in self.shards.iter_mut().enumerate() {
                 let shard = ShardId(at as u16);
@@ -187,7 +187,7 @@ impl AggregatorCore {
         }
         match msg {
             ShardMsg::Digest(digest) => self.on_cut_digest(now, peer, shard, digest),
-            _ if !(self.view.ranges().began_whole() || self.cut_alike.contains(&peer)) => {}
+            _ if !(self.view.ranges().began_plain() || self.cut_alike.contains(&peer)) => {}
             ShardMsg::Delta(delta) => self.on_delta(now, shard, peer, delta),
         }
     }

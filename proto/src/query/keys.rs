@@ -125,6 +125,22 @@ impl KeyOrder {
         }
     }
 
+    /// At most so many counters, evenly spread over all, ascending; all of them, if there are no more.
+    pub fn spread(&self, table: &CellTable, most: usize) -> Vec<CounterName> {
+        let step = self.len().div_ceil(most.max(1)).max(1);
+        let mut slots = Vec::new();
+        let mut next = 0;
+        for run in &self.runs {
+            slots.extend(run.iter().skip(next).step_by(step).copied());
+            next = if next < run.len() { (step - (run.len() - next) % step) % step } else { next - run.len() };
+        }
+        let name = |slot| {
+            let (namespace, key) = name_of(table, slot);
+            CounterName::new(namespace, key).expect("a counter of the table")
+        };
+        slots.into_iter().map(name).collect()
+    }
+
     /// The first position whose name is not less: run and place in it, or behind the last.
     fn position(&self, table: &CellTable, cmp: impl Fn((&str, &[u8])) -> Ordering) -> (usize, usize) {
         let is_less = |&slot: &u32| cmp(name_of(table, slot)) == Ordering::Less;
@@ -158,7 +174,32 @@ pub fn scan(
     most: usize,
     exists: impl Fn(&CounterName) -> bool,
 ) -> Page {
-    let mut range = parts.iter().flat_map(|(order, table)| order.range(table, keys));
+    page(keys, parts.iter().flat_map(|(order, table)| order.range(table, keys)), most, exists)
+}
+
+/// The same where the names of the tables stand between each other's: each part is looked into.
+pub fn scan_across(
+    parts: &[(&KeyOrder, &CellTable)],
+    keys: &KeyRange,
+    most: usize,
+    exists: impl Fn(&CounterName) -> bool,
+) -> Page {
+    let mut heads: Vec<_> = parts.iter().map(|(order, table)| order.range(table, keys).peekable()).collect();
+    let next = || {
+        heads.retain_mut(|head| head.peek().is_some());
+        let first = (0..heads.len()).min_by_key(|&at| heads[at].peek().copied())?;
+        heads[first].next()
+    };
+    page(keys, std::iter::from_fn(next), most, exists)
+}
+
+/// The next of a range's keys, which ascend.
+fn page<'a>(
+    keys: &KeyRange,
+    mut range: impl Iterator<Item = &'a [u8]>,
+    most: usize,
+    exists: impl Fn(&CounterName) -> bool,
+) -> Page {
     let looked_at: Vec<&[u8]> = range.by_ref().take(most).collect();
     let names = looked_at.iter().filter_map(|key| CounterName::new(&keys.namespace, key).ok());
     let counters = names.filter(|counter| exists(counter)).collect();
@@ -232,7 +273,21 @@ mod tests {
                     None => break,
                 }
             }
-            prop_assert_eq!(joined, all(&whole.1, &whole.0, &keys, 7));
+            prop_assert_eq!(&joined, &all(&whole.1, &whole.0, &keys, 7));
+            // At once, too. What is in both tables stands there twice.
+            let (mut range, mut across) = (keys.clone(), Vec::new());
+            loop {
+                let parts = both.each_ref().map(|(table, order)| (order, table));
+                let page = scan_across(&parts, &range, most, |_| true);
+                prop_assert!(page.counters.len() <= most);
+                across.extend(page.counters);
+                match page.next {
+                    Some(next) => range.after = Some(next),
+                    None => break,
+                }
+            }
+            across.dedup();
+            prop_assert_eq!(across, joined);
         }
 
         #[test]
@@ -254,6 +309,8 @@ mod tests {
             }
             while !order.catch_up(&table, step) {}
             prop_assert_eq!(order.len(), model.len());
+            let spread: Vec<CounterName> = model.iter().step_by(model.len().div_ceil(most).max(1)).cloned().collect();
+            prop_assert_eq!(order.spread(&table, most), spread);
             let is_in = |name: &&CounterName| {
                 let key = name.key();
                 name.namespace() == keys.namespace

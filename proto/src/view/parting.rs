@@ -6,6 +6,7 @@
 use super::View;
 use super::cells::{Cells, Gathered};
 use super::hierarchy::part_of;
+use crate::counter_order::CounterOrder;
 use crate::ledger::Ledger;
 use crate::numbers::Numbers;
 use crate::series::UnixTime;
@@ -24,6 +25,7 @@ const _: () = assert!(super::CELLS_MAX <= SECOND);
 #[derive(Clone, Debug)]
 pub(super) struct Parting {
     split: Split,
+    order: CounterOrder,
     parts: [Part; 2],
     /// By slot of the range, as far as it is copied.
     places: Vec<u32>,
@@ -148,7 +150,7 @@ impl Parting {
 
     fn copy_next(&mut self, range: &Cells) -> usize {
         let slot = self.places.len() as u32;
-        let part = part_of(&self.split, &range.name(slot).counter);
+        let part = part_of(&self.split, &range.name(slot).counter, &self.order);
         let (own, cost) = self.parts[part].copy(range, slot, None);
         self.places.push(own | if part == 0 { 0 } else { SECOND });
         cost
@@ -175,7 +177,8 @@ impl View {
     pub fn begin_split(&mut self, split: &Split, seed: u64) {
         let part = || Part::of(self.cells(split.shard), seed);
         let (parts, places, again) = ([part(), part()], Vec::new(), Numbers::default());
-        self.parting = Some(Parting { split: split.clone(), parts, places, again, raised: 0 });
+        let order = self.ranges().order().clone();
+        self.parting = Some(Parting { split: split.clone(), order, parts, places, again, raised: 0 });
         self.hierarchy.begin_parting(split);
     }
 

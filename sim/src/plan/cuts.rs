@@ -33,3 +33,13 @@ pub fn splits(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     };
     (0..count).map(|_| order()).collect()
 }
+
+/// Of 10,000 runs whose views are cut, or split, in so many counters lie by a piece of their keys.
+const LAID_PER_10K: u32 = 3_500;
+
+/// By which piece of their keys counters lie: by the one that tells those with milestones from the others, or by their numbers, of which
+/// both have the same ones.
+pub fn laid(rng: &mut Rng, plan: &Plan) -> Option<u8> {
+    let is_cut = !plan.cuts.is_empty() || plan.splits_shards();
+    (rng.per_10k(LAID_PER_10K) && is_cut).then(|| *rng.pick(&[1, 2, 2, 2]))
+}

@@ -65,6 +65,7 @@ impl Plan {
             series: None,
             edges: None,
             cuts: Default::default(),
+            laid: None,
             versions: VersionPlan::drawn(root.fork(31)),
             workload: workload(dcs * CLIENTS),
             safety_end,

@@ -84,6 +84,7 @@ impl Plan {
             series: None,
             edges: None,
             cuts: Default::default(),
+            laid: None,
             versions: VersionPlan::drawn(root.fork(31)),
             workload: workload(days),
             safety_end,

@@ -125,7 +125,7 @@ impl Parcel {
 
     pub fn for_group(msg: &ForGroup) -> Parcel {
         let kind = match msg {
-            ForGroup::Feed(_) | ForGroup::FeedIn(_) => Kind::Feed,
+            ForGroup::Feed(_) | ForGroup::FeedIn(_) | ForGroup::FeedOrdered(..) => Kind::Feed,
             ForGroup::Ledger(ToGroup::Account(_) | ToGroup::Opened(_) | ToGroup::Begun { .. }) => Kind::Accounts,
             ForGroup::Ledger(ToGroup::Placed(_)) => Kind::Placements,
             ForGroup::Ledger(_) | ForGroup::Again | ForGroup::Lost { .. } | ForGroup::Audit(_) => Kind::Settings,

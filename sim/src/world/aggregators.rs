@@ -2,7 +2,7 @@
 
 use super::claims::of_claims;
 use super::links::Link;
-use super::{Event, Timer, World};
+use super::{Event, NAMESPACE, Timer, World};
 use crate::disk::Rows;
 use crate::engine::{Line, Party};
 use crate::raft::Cmds;
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use tidemark_proto::aggregator::{self, AggregatorConfig, AggregatorCore, Input, Output, is_of_image};
 use tidemark_proto::asking::{Asking, Stand};
+use tidemark_proto::counter_order::{CounterOrder, ShardBy};
 use tidemark_proto::ids::{AggregatorId, CounterName, LogIndex};
 use tidemark_proto::ledger::{Changes, Ledger, ShardMap};
 use tidemark_proto::limits::AGGREGATORS_MAX;
@@ -141,9 +142,12 @@ impl World {
 
     /// Into which every view is cut at first.
     pub(super) fn ranges(&self) -> Ranges {
+        let laid = |piece| ShardBy { namespace: NAMESPACE.to_owned(), space: NAMESPACE.to_owned(), piece };
+        let order = CounterOrder::new(self.plan.laid.map(laid).into_iter().collect()).expect("one namespace");
         let mut cuts: Vec<CounterName> = self.plan.cuts.iter().map(|&counter| self.names[counter].clone()).collect();
-        cuts.sort();
-        Ranges::of_cuts(cuts).expect("names of counters, each once")
+        cuts.sort_by(|one, other| order.begin(one).cmp(&order.begin(other)));
+        cuts.dedup_by(|one, other| order.begin(one) == order.begin(other));
+        Ranges::of_ordered(cuts, order).expect("ascending, each once")
     }
 
     /// A process start: the view from its rows, the ledger from its last snapshot; what was committed since comes again.
@@ -264,15 +268,21 @@ impl World {
         if matches!(msg, ForGroup::Again) {
             self.coverage.saw("leader reached: said again");
         }
+        if matches!(msg, ForGroup::FeedOrdered(..)) {
+            self.coverage.saw("ranges asked for that are not of names");
+        }
         self.audit_for_group(at, &msg);
         let msg = match msg {
             ForGroup::Ledger(message) => match self.mutation.to_group(message) {
                 Some(message) => ForGroup::Ledger(message),
                 None => return,
             },
-            ForGroup::Feed(_) | ForGroup::FeedIn(_) | ForGroup::Again | ForGroup::Lost { .. } | ForGroup::Audit(_) => {
-                msg
-            }
+            ForGroup::Feed(_)
+            | ForGroup::FeedIn(_)
+            | ForGroup::FeedOrdered(..)
+            | ForGroup::Again
+            | ForGroup::Lost { .. }
+            | ForGroup::Audit(_) => msg,
         };
         let seat = usize::from(self.id_of(dc).seat);
         let Link { up: true, number: link, node, .. } = self.links.groups[at][seat] else { return };

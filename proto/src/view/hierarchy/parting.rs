@@ -4,6 +4,7 @@
 //! and who asks for the range's is given all three. Then the range is none any more.
 
 use super::{DirectCounts, HALVES, Hierarchy, NONE, Share, heir};
+use crate::counter_order::CounterOrder;
 use crate::graph::Vertex;
 use crate::ids::CounterName;
 use crate::ledger::Ledger;
@@ -36,8 +37,8 @@ impl Parting {
 }
 
 /// The part of a range in which a counter is.
-pub(in crate::view) fn part_of(split: &Split, counter: &CounterName) -> usize {
-    usize::from(*counter >= split.at)
+pub(in crate::view) fn part_of(split: &Split, counter: &CounterName, order: &CounterOrder) -> usize {
+    usize::from(order.is_from((counter.namespace(), counter.key()), &split.at))
 }
 
 impl Hierarchy {
@@ -108,7 +109,8 @@ impl Hierarchy {
             let Some(Parting { split, handed }) = &self.parting else { return };
             let (vertex, mut cost) = (Vertex(handed.len() as u32), 1);
             let is_of_range = self.nodes[vertex.0 as usize].shard == split.shard.0;
-            let part = is_of_range.then(|| split.parts()[part_of(split, &ledger.graph().name(vertex))]);
+            let part =
+                is_of_range.then(|| split.parts()[part_of(split, &ledger.graph().name(vertex), self.ranges.order())]);
             if let Some(part) = part {
                 let (sums, from) = (self.gather(vertex, view), split.shard.0);
                 if !sums.is_empty() {
