@@ -405,7 +405,10 @@ impl Series {
                 let lie = core.view().ranges().order();
                 if !lie.is_by_name() {
                     let of_one = || {
-                        no_middle(format!("the counters of slot {} have one piece of their keys in common", shard.0))
+                        no_middle(format!(
+                            "the counters of slot {} that were looked at have one piece of their keys in common",
+                            shard.0
+                        ))
                     };
                     return lie.middle(order.spread(table, SPREAD_MAX)).ok_or_else(of_one).map(Some);
                 }

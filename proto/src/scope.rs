@@ -45,7 +45,7 @@ impl Scope {
             return known == INSIDE;
         }
         let (namespace, key, ..) = table.parts(slot);
-        let is_inside = self.ranges.iter().any(|range| self.order.is_in((namespace, key), range));
+        let is_inside = self.order.is_in((namespace, key), &self.ranges);
         self.known[word] |= if is_inside { INSIDE } else { OUTSIDE } << shift;
         is_inside
     }

@@ -128,6 +128,7 @@ pub struct Ranges {
     lineage: Lineage,
     /// In which counters lie.
     order: CounterOrder,
+    fingerprint: u64,
 }
 
 /// One of [`Ranges`].
@@ -283,6 +284,8 @@ pub enum BadCuts {
     Twice(CounterName),
     #[error("{later} stands behind {earlier}: cuts ascend, by namespace, then by the bytes of the key")]
     Unsorted { earlier: CounterName, later: CounterName },
+    #[error("{later} begins with the part of keys that {earlier} begins with: each cut begins a range of its own")]
+    Alike { earlier: CounterName, later: CounterName },
     #[error(
         "{later} stands behind {earlier}: cuts ascend, by namespace or space, there by part, then by the bytes of the key"
     )]
@@ -319,12 +322,14 @@ impl Ranges {
             let (earlier, later) = (pair[0].clone(), pair[1].clone());
             match order.begin(&earlier).cmp(&order.begin(&later)) {
                 Ordering::Less => {}
-                Ordering::Equal => return Err(BadCuts::Twice(later)),
+                Ordering::Equal if earlier == later => return Err(BadCuts::Twice(later)),
+                Ordering::Equal => return Err(BadCuts::Alike { earlier, later }),
                 Ordering::Greater if order.is_by_name() => return Err(BadCuts::Unsorted { earlier, later }),
                 Ordering::Greater => return Err(BadCuts::Unplaced { earlier, later }),
             }
         }
-        Ok(Ranges { cuts, order, ..Ranges::default() })
+        let fingerprint = fingerprint(&cuts, &order);
+        Ok(Ranges { cuts, order, fingerprint, ..Ranges::default() })
     }
 
     /// The same after a range is split; `None` where that cannot be: it is no range, or the cut is not within it, or the numbers are given.
@@ -426,13 +431,7 @@ impl Ranges {
     /// cut and the order is that of names. What was split since then has the same number with all that began alike, and with those who do
     /// not know of it yet none.
     pub fn fingerprint(&self) -> u64 {
-        let of_cut = |hash, cut: &CounterName| bytes_hash(bytes_hash(hash, cut.namespace().as_bytes()), cut.key());
-        let of_laid = |hash, laid: &ShardBy| {
-            let of_names = bytes_hash(bytes_hash(hash, laid.namespace.as_bytes()), laid.space.as_bytes());
-            bytes_hash(of_names, &[laid.piece])
-        };
-        let hash = self.order.laid().iter().fold(self.founding_cuts().iter().fold(0, of_cut), of_laid);
-        if self.began_plain() { 0 } else { hash.max(1) }
+        self.fingerprint
     }
 
     /// All ranges in their order.
@@ -455,6 +454,17 @@ impl Ranges {
         }
         spans
     }
+}
+
+/// [`Ranges::fingerprint`].
+fn fingerprint(cuts: &[CounterName], order: &CounterOrder) -> u64 {
+    let of_cut = |hash, cut: &CounterName| bytes_hash(bytes_hash(hash, cut.namespace().as_bytes()), cut.key());
+    let of_laid = |hash, laid: &ShardBy| {
+        let of_names = bytes_hash(bytes_hash(hash, laid.namespace.as_bytes()), laid.space.as_bytes());
+        bytes_hash(of_names, &[laid.piece])
+    };
+    let hash = order.laid().iter().fold(cuts.iter().fold(0, of_cut), of_laid);
+    if cuts.is_empty() && order.is_by_name() { 0 } else { hash.max(1) }
 }
 
 #[cfg(test)]
@@ -496,7 +506,7 @@ mod tests {
 
     fn holds(range: &Range<'_>, counter: &CounterName, order: &CounterOrder) -> bool {
         let span = KeySpan { from: range.from.cloned(), before: range.before.cloned() };
-        order.is_in((counter.namespace(), counter.key()), &span)
+        order.is_in((counter.namespace(), counter.key()), &[span])
     }
 
     /// One or two hold all, the first seat first; of more each range is held by two who stand beside each other, and all hold as much but one.
@@ -539,7 +549,7 @@ mod tests {
             };
             prop_assert!(spans.windows(2).all(is_apart), "none could be joined: {:?}", spans);
             for counter in counters.iter().chain(&cuts) {
-                let is_in = spans.iter().any(|span| order.is_in((counter.namespace(), counter.key()), span));
+                let is_in = order.is_in((counter.namespace(), counter.key()), &spans);
                 prop_assert_eq!(is_in, is_wanted(ranges.find(counter)));
             }
         }

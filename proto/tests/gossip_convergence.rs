@@ -9,7 +9,7 @@ use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output
 use tidemark_proto::counter_order::{CounterOrder, ShardBy};
 use tidemark_proto::gossip::GossipConfig;
 use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex, Start};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{Ledger, MoveError};
 use tidemark_proto::msg::{FeedChunk, FromGroup, PeerMsg};
 use tidemark_proto::shards::{Ranges, ShardId};
 use tidemark_proto::time::{Span, Time};
@@ -361,6 +361,8 @@ fn who_lays_its_counters_otherwise_is_told_nothing_though_nothing_is_cut() {
     let elsewhere: [Vec<u16>; 3] =
         [0, 1, 2].map(|dc: usize| net.dcs[dc].core.cut_elsewhere().iter().map(|peer| peer.dc.0).collect());
     assert_eq!(elsewhere, [vec![2], vec![2], vec![0, 1]]);
+    let split = net.dcs[0].core.splitting(ShardId(0), &name(5), &Ledger::default());
+    assert_eq!(split, Err(MoveError::CutElsewhere(1)));
     for slot in 0..10 {
         let shown = [0, 1, 2].map(|dc: usize| net.dcs[dc].core.view().sum_of(&name(slot), 0));
         assert_eq!(shown, [2, 2, 1], "slot {slot}");

@@ -35,7 +35,7 @@ enum Action {
     Split {
         /// Its number
         slot: u16,
-        /// The first counter of the second of the two, as NAMESPACE/KEY; left out: the middle one, which one who holds the slot knows
+        /// The first counter of the second of the two, as NAMESPACE/KEY, or any with its piece of the key where `shard_by` lays it; left out: the middle one, which one who holds the slot knows
         #[arg(long, value_name = "NAMESPACE/KEY")]
         at: Option<String>,
     },
@@ -66,8 +66,10 @@ pub fn run(args: SlotsArgs) -> Outcome {
 }
 
 fn list_text(body: &SlotsBody) -> String {
-    let elsewhere =
-        body.cut_elsewhere.iter().map(|peer| format!("{peer}: its view is cut elsewhere, nothing is exchanged"));
+    let elsewhere = body
+        .cut_elsewhere
+        .iter()
+        .map(|peer| format!("{peer}: its view is cut, or its counters laid, otherwise: nothing is exchanged"));
     body.slots.iter().map(line).chain(elsewhere).collect::<Vec<_>>().join("\n")
 }
 
@@ -144,7 +146,9 @@ mod tests {
         assert_eq!(splitting(SplitsBody::Others), format!("{told} being split by those who hold it"));
         let cut_elsewhere = vec!["y".to_owned()];
         let list = SlotsBody { at_unix_ms: 0, slots: vec![all], cut_elsewhere };
-        assert!(list_text(&list).ends_with("\ny: its view is cut elsewhere, nothing is exchanged"));
+        assert!(
+            list_text(&list).ends_with("\ny: its view is cut, or its counters laid, otherwise: nothing is exchanged")
+        );
     }
 
     #[test]

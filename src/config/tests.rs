@@ -342,21 +342,6 @@ fn impossible_layouts_are_refused_with_key_and_value() {
             "c.toml, line 10: slots is search/a; search:a stands behind search:c: cuts ascend",
         ),
         (
-            "[[dc]]",
-            "[[shard_by]]\nnamespace = \"clicks\"\n[[dc]]",
-            "c.toml: shard_by.namespace is clicks; it is not among `namespaces`",
-        ),
-        (
-            "[[dc]]",
-            "[[shard_by]]\nnamespace = \"search\"\npiece = 17\n[[dc]]",
-            "c.toml: shard_by.piece is 17; 17 of search: pieces of a key are counted from 1 to 16",
-        ),
-        (
-            "[[dc]]",
-            "[[shard_by]]\nnamespace = \"search\"\nspace = \"Users\"\n[[dc]]",
-            "c.toml: shard_by.space is Users; ",
-        ),
-        (
             "slots = []",
             &format!("slots = {:?}", vec!["search/a"; 64]),
             "c.toml: slots is a list of 64; 0 to 63 are allowed",
@@ -365,6 +350,22 @@ fn impossible_layouts_are_refused_with_key_and_value() {
     for (from, to, expected) in cases {
         let error = refused(from, to);
         assert!(error.starts_with(expected), "{error}");
+    }
+    assert!(refused("leader =", "color = 1\nleader =").contains("unknown field `color`"));
+}
+
+#[test]
+fn impossible_orders_of_counters_are_refused_with_key_and_value() {
+    let good = std::fs::read_to_string(sample("cluster.toml")).unwrap();
+    let cases = [
+        ("namespace = \"clicks\"", "namespace is clicks; it is not among `namespaces`"),
+        ("namespace = \"search\"\npiece = 17", "piece is 17; 17 of search: pieces of a key are counted from 1 to 16"),
+        ("namespace = \"search\"\nspace = \"Users\"", "space is Users; "),
+    ];
+    for (keys, expected) in cases {
+        let text = good.replacen("[[dc]]", &format!("[[shard_by]]\n{keys}\n[[dc]]"), 1);
+        let error = ClusterFile::parse(Path::new("c.toml"), &text).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("c.toml: shard_by.{expected}")), "{error}");
     }
     let users = "namespaces = [\"search\", \"users\"]";
     let by = |name: &str| format!("[[shard_by]]\nnamespace = {name:?}\nspace = \"users\"\n");
@@ -379,8 +380,10 @@ fn impossible_layouts_are_refused_with_key_and_value() {
     let layout = parse("slots = [\"search/5/b\", \"users/7\"]", &both).unwrap().layout();
     assert_eq!((layout.ranges.count(), layout.ranges.order().laid().len()), (3, 2));
     let twice = parse("slots = [\"search/5/b\", \"users/5\"]", &both).unwrap_err();
-    assert!(twice.contains("slots is users/5; users:5 is there twice"), "{twice}");
-    assert!(refused("leader =", "color = 1\nleader =").contains("unknown field `color`"));
+    assert!(
+        twice.contains("slots is users/5; users:5 begins with the part of keys that search:5/b begins with"),
+        "{twice}"
+    );
 }
 
 /// The sample layout with these cuts, and of the first data centre with these keys of aggregators.

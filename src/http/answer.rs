@@ -206,6 +206,7 @@ impl From<MoveError> for Failure {
             MoveError::NotConnected => "not-connected",
             MoveError::Split { .. } => "split",
             MoveError::Splitting(_) => "splitting",
+            MoveError::CutElsewhere(_) => "cut-elsewhere",
             MoveError::NotWithin { .. } => "not-within",
             MoveError::Numbers(_) => "too-many",
         };

@@ -20,7 +20,7 @@ pub struct SlotsBody {
     /// In the order of their counters: of namespaces, and in one of its keys, by bytes; with `shard_by` of namespaces and spaces, and in one
     /// of those of parts.
     pub slots: Vec<SlotBody>,
-    /// Connected aggregators whose views are cut at other counters, by their layouts: nothing is exchanged with them.
+    /// Connected aggregators whose views are cut at other counters, or lay these otherwise, by their layouts: nothing is exchanged with them.
     pub cut_elsewhere: Vec<String>,
 }
 
@@ -28,9 +28,9 @@ pub struct SlotsBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotBody {
     pub slot: u16,
-    /// Its first counter, as `NAMESPACE/KEY`; `null`: it begins before all.
+    /// Its first counter, or any of its first part, as `NAMESPACE/KEY`; `null`: it begins before all.
     pub from: Option<String>,
-    /// The first counter behind it; `null`: it ends behind all.
+    /// The first counter, or any of the first part, behind it; `null`: it ends behind all.
     pub before: Option<String>,
     /// With all of which part of a space it begins, where the first counter is of a namespace that is laid so (`shard_by`).
     #[serde(default, skip_serializing_if = "Option::is_none")]

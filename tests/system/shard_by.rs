@@ -111,7 +111,10 @@ async fn what_has_the_same_piece_lies_in_one_slot() {
     let (done, said) = operate(&cluster, usa.http[3], &["slots", "split", "3"]);
     assert!(done && said.contains("slot 3 is split at ") && said.contains("into slots 4 and 5"), "{said}");
     let (done, said) = operate(&cluster, usa.http[0], &["slots", "split", "2", "--at", "search/views/4/z"]);
-    assert!(!done && said.contains("is not behind the first counter of slot 2"), "{said}");
+    assert!(
+        !done && said.contains("does not lie behind the beginning of slot 2, which is from all of users \"4\""),
+        "{said}"
+    );
     let (done, said) = operate(&cluster, usa.http[0], &["slots", "split", "2", "--at", "search/views/5/z"]);
     assert!(done && said.contains("slot 2 is split at search/views/5/z into slots 6 and 7"), "{said}");
     for &view in &views {

@@ -121,6 +121,15 @@ impl Stale {
         self.0.is_empty()
     }
 
+    /// What is in either.
+    fn with(mut self, other: Stale) -> Stale {
+        for (kind, below) in other.0 {
+            let known = self.0.entry(kind).or_default();
+            *known = below.max(*known);
+        }
+        self
+    }
+
     /// That counters do not lie in the order of their names.
     fn of_order() -> Stale {
         Stale(BTreeMap::from([(ORDER, 1)]))
@@ -194,13 +203,17 @@ impl Checkpoint {
 
     /// The same of this one, which may have a part out.
     pub fn of_limits_only(&mut self) -> Checkpoint {
-        let (out, persisted) = (self.out.take(), std::mem::take(&mut self.persisted));
-        Checkpoint { out, hurried: self.hurried, ..Checkpoint::of_limits(persisted, self.says_cuts) }
+        let (out, persisted, stale) =
+            (self.out.take(), std::mem::take(&mut self.persisted), std::mem::take(&mut self.stale));
+        // What is left to be given out of one that is being made is never given out.
+        let says_cuts = self.says_cuts && self.making.is_none();
+        let stale = self.making.take().map_or(Stale::default(), |making| making.stale).with(stale);
+        Checkpoint { out, hurried: self.hurried, due: self.due, stale, ..Checkpoint::of_limits(persisted, says_cuts) }
     }
 
     /// These rows are to go.
     pub fn drop_rows(&mut self, now: Time, stale: Stale) {
-        self.stale = stale;
+        self.stale = std::mem::take(&mut self.stale).with(stale);
         self.moved(now, Span(0));
     }
 
@@ -511,5 +524,36 @@ impl AggregatorCore {
             }
         }
         self.outputs.push_back(Output::Persist { shard, rows });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a range is split while its checkpoint is being made, rows that were not given out are written by the one of limits.
+    #[test]
+    fn what_a_checkpoint_had_yet_to_say_is_said_by_that_of_limits() {
+        let order = CounterOrder::by_name();
+        let mut begun = Checkpoint { says_cuts: true, ..Checkpoint::default() };
+        assert!(begun.clone().of_limits_only().says_cuts);
+        begun.making = Some(Making {
+            names: 0..0,
+            blocks: Numbers::default(),
+            buckets: Numbers::default(),
+            stale: Stale::of_order(),
+            closing: Rows::new(),
+            rows: vec![(vec![CUTS], vec![1])],
+            bytes: 2,
+            whole: 0,
+            part_at: Time(0),
+        });
+        let mut next = begun.of_limits_only();
+        assert!(!next.says_cuts && next.stale.next() == Some(vec![ORDER]) && next.stale.is_empty());
+        next.reorder(&order);
+        next.drop_rows(Time(1), Stale(BTreeMap::from([(CURSORS, 1)])));
+        let rows: Vec<Vec<u8>> = std::iter::from_fn(|| next.stale.next()).collect();
+        assert_eq!(rows, [vec![CURSORS], vec![ORDER]], "neither is forgotten for the other");
+        assert!(next.due().is_some());
     }
 }

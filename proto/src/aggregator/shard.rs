@@ -85,13 +85,13 @@ impl AggregatorCore {
         limits
     }
 
-    /// Connected aggregators whose views are cut at other counters: nothing is exchanged with them.
+    /// Connected aggregators whose views are cut at other counters, or lay these otherwise: nothing is exchanged with them.
     pub fn cut_elsewhere(&self) -> &BTreeSet<AggregatorId> {
         &self.cut_elsewhere
     }
 
     pub(super) fn run_gossip(&mut self, now: Time) {
-        let (is_whole, cuts) = (self.view.ranges().began_plain(), self.view.ranges().fingerprint());
+        let (is_plain, cuts) = (self.view.ranges().began_plain(), self.view.ranges().fingerprint());
         let goes_by_versions = !self.view.ranges().is_whole() || self.config.seats.are_any_split();
         let (dc, feeds, moves) = (self.config.own.dc, &self.feeds, &self.moves);
         for ((shard, cells), own) in self.view.shards().zip(&mut self.shards) {
@@ -106,7 +106,7 @@ impl AggregatorCore {
                     }
                 }
                 // Who has not said where its view is cut would take it for all counters'.
-                if is_whole || matches!(msg, PeerMsg::Digest(_)) || self.cut_alike.contains(&peer) {
+                if is_plain || matches!(msg, PeerMsg::Digest(_)) || self.cut_alike.contains(&peer) {
                     self.outputs.push_back(Output::Peer { peer, msg: of_shard(shard, cuts, msg) });
                 }
             }
@@ -138,7 +138,8 @@ impl AggregatorCore {
 
     /// A digest, which says where a peer's view is cut: of the first shard it does in any case.
     fn on_cut_digest(&mut self, now: Time, peer: AggregatorId, shard: ShardId, digest: &Digest) {
-        let says_nothing = digest.cuts == 0 && shard != ShardId::FIRST && !self.view.ranges().began_plain();
+        let is_first = self.config.first_shared(peer) == Some(shard);
+        let says_nothing = digest.cuts == 0 && !is_first && !self.view.ranges().began_plain();
         if says_nothing && !self.cut_alike.contains(&peer) {
             return;
         }

@@ -61,6 +61,10 @@ impl AggregatorCore {
     /// # Errors
     /// [`MoveError`]: nothing was changed.
     pub fn splitting(&self, shard: ShardId, at: &CounterName, ledger: &Ledger) -> Result<LedgerCmd, MoveError> {
+        // They would cut it elsewhere, or not at all, and then no other one either.
+        if !self.cut_elsewhere.is_empty() {
+            return Err(MoveError::CutElsewhere(self.cut_elsewhere.len()));
+        }
         ledger.splitting(shard, at, self.config.own.dc, (&self.config.ranges, &self.config.seats))
     }
 

@@ -60,9 +60,13 @@ pub enum MoveError {
     NotConnected,
     #[error("slot {shard} was split into slots {} and {}", parts[0], parts[1])]
     Split { shard: u16, parts: [u16; 2] },
+    #[error(
+        "views of {0} connected aggregators are cut, or their counters laid, otherwise: a slot is split where all layouts are equal"
+    )]
+    CutElsewhere(usize),
     #[error("slot {0} is still being split here: wait until all who hold it have two of it")]
     Splitting(u16),
-    #[error("{at} is not behind the first counter of slot {shard}, which is from {from} to {before}")]
+    #[error("{at} does not lie behind the beginning of slot {shard}, which is from {from} to {before}")]
     NotWithin { at: CounterName, shard: u16, from: String, before: String },
     #[error(
         "{0} numbers were given to slots, those included that are split since: more than {SHARDS_MAX} are not allowed"
@@ -283,7 +287,11 @@ impl Ledger {
         let split = Split { shard, at: at.clone(), first: ShardId(first as u16) };
         if ranges.split(&split).is_none() {
             let Range { from, before, .. } = ranges.range(shard).expect("it is one of them");
-            let name = |end: Option<&CounterName>, none: &str| end.map_or(none.to_owned(), ToString::to_string);
+            let text = |end: &CounterName| match ranges.order().part(end) {
+                None => end.to_string(),
+                Some((space, part)) => format!("all of {space} {:?} ({end})", String::from_utf8_lossy(part)),
+            };
+            let name = |end: Option<&CounterName>, none: &str| end.map_or(none.to_owned(), text);
             let (from, before) = (name(from, "the first"), name(before, "the last"));
             return Err(MoveError::NotWithin { at: at.clone(), shard: number, from, before });
         }
