@@ -193,6 +193,8 @@ impl AggregatorCore {
     pub(super) fn on_map(&mut self, now: Time, ledger: &Ledger) {
         let map = ledger.shard_map();
         if map.revision() <= self.moves.revision {
+            // After a start it may only now hear of splits that are done on disk here, and that it has not said so of yet.
+            self.say_parted(ledger);
             return;
         }
         let before = self.gathered();

@@ -366,12 +366,17 @@ mod tests {
 
         /// Begins anew with what is on disk.
         fn restart(&mut self) {
+            self.restart_beside(self.ledger.clone());
+        }
+
+        /// The same with a replica of the ledger that is at another entry.
+        fn restart_beside(&mut self, ledger: Ledger) {
             let map = self.ledger.shard_map().with_first_splits(self.kept.as_ref().map_or(0, |kept| kept.0));
             let config = config(self.own, 2).by_map(&map);
             let shards = (0..config.ranges.numbers() as u16).map(ShardId);
             let rows: Vec<_> = shards.map(|shard| self.disk.get(&shard).cloned().unwrap_or_default()).collect();
             self.core = AggregatorCore::recover_shards(config, rows).unwrap();
-            (self.is_stuck, self.pull) = (false, None);
+            (self.is_stuck, self.pull, self.ledger) = (false, None, ledger);
             self.say(Input::GroupUp { group: GROUP });
         }
     }
@@ -397,6 +402,29 @@ mod tests {
         assert!(stage.proposed.iter().any(said));
         stage.restart();
         assert_eq!((stage.has(1, 10), stage.has(1, 60), stage.is_split()), (100, 250, true));
+    }
+
+    /// The next start may come before that is in the ledger, and with a replica that does not know of the split yet.
+    #[test]
+    fn who_has_both_parts_on_disk_says_so_also_after_a_start_that_is_ahead_of_its_ledger() {
+        let mut stage = Stage::new(1);
+        stage.tell(7, &[(0, 1, 10, 100), (1, 1, 60, 200)], true);
+        stage.wait(8);
+        let before = stage.ledger.clone();
+        let split = stage.core.splitting(ShardId(1), &counter(1, 50), &stage.ledger).unwrap();
+        stage.apply([split.clone()]);
+        stage.wait(10);
+        assert_eq!(stage.kept.as_ref().map(|kept| kept.0), Some(1));
+        stage.restart_beside(before);
+        stage.proposed.clear();
+        stage.say(Input::Leader(Some((stage.own, 1))));
+        stage.wait(2);
+        let parted = ShardChange::Parted { seat: 1 };
+        let said = |cmd: &LedgerCmd| matches!(cmd, LedgerCmd::Shard { change, .. } if *change == parted);
+        assert!(stage.is_split() && !stage.proposed.iter().any(said), "the ledger would not know of what");
+        stage.apply([split]);
+        stage.wait(2);
+        assert!(stage.proposed.iter().any(said));
     }
 
     #[test]
