@@ -32,6 +32,7 @@ use crate::limits::*;
 use crate::msg::{BatchError, FromClient, Place, ToClient};
 use crate::series::{NotAdmitted, UnixTime};
 use crate::time::{Span, Time};
+use crate::warm;
 use counters::{Counters, Kind, QueuedHit, Unsent};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -399,6 +400,18 @@ impl ClientCore {
     /// that are out of range in the same way from here, as `Refused`.
     pub fn try_add_at(&mut self, now: Time, counter: CounterRef, delta: u64, event: UnixTime) -> Result<(), AddError> {
         self.accept_add(now, counter, delta, Some(event))
+    }
+
+    /// [`ClientCore::try_add`] of many counters, each with the same weight, as many as fit: how many, and why no more. What they need of
+    /// memory is read ahead.
+    pub fn try_add_each(&mut self, now: Time, counters: &[CounterRef], delta: u64) -> (usize, Option<AddError>) {
+        for (at, &counter) in counters.iter().enumerate() {
+            warm::ahead(counters, at, |&counter| self.counters.warm(counter));
+            if let Err(error) = self.accept_add(now, counter, delta, None) {
+                return (at, Some(error));
+            }
+        }
+        (counters.len(), None)
     }
 
     fn accept_add(

@@ -126,6 +126,11 @@ impl Counters {
         Ok(CounterRef(number))
     }
 
+    /// Reads what an addition to a counter needs.
+    pub fn warm(&self, counter: CounterRef) -> u64 {
+        self.slots.get(counter.0 as usize).map_or(0, |slot| slot.held ^ slot.barred_until.0)
+    }
+
     pub fn name(&self, counter: CounterRef) -> &CounterName {
         &self.slots[counter.0 as usize].name
     }

@@ -282,6 +282,19 @@ fn adds_to_one_counter_take_no_more_room_than_one() {
 }
 
 #[test]
+fn of_many_adds_those_are_taken_that_have_room_and_the_first_that_has_none_is_named() {
+    let limit = 100 * ADD_BYTES;
+    let mut core = ClientCore::new(ClientConfig { buffer_bytes_max: limit, ..config(1) }, [1; 32]);
+    let name = |number: u32| CounterName::new("search", &number.to_be_bytes()).unwrap();
+    let counters: Vec<CounterRef> = (0..150).map(|number| core.counter(&name(number)).unwrap()).collect();
+    let twice: Vec<CounterRef> = counters[..100].iter().chain(&counters[..100]).copied().collect();
+    assert_eq!(core.try_add_each(Time(0), &twice, 2), (200, None), "what waits already takes no more room");
+    assert_eq!(core.try_add_each(Time(0), &counters, 1), (100, Some(AddError::Overloaded { limit })));
+    assert_eq!(core.weight_held(), 500);
+    core.check_invariants();
+}
+
+#[test]
 fn deltas_outside_the_limits_change_nothing() {
     let mut core = ClientCore::new(config(1), [1; 32]);
     let counter = core.counter(&CounterName::new("search", b"queries").unwrap()).unwrap();

@@ -219,10 +219,9 @@ impl Driver {
     }
 
     fn add_round(&mut self, now: Time, items: usize) -> Result<(), AddError> {
-        for _ in 0..items {
-            self.core.try_add(now, self.counters[self.keys.next()], 1)?;
-        }
-        Ok(())
+        let Driver { keys, counters, core, .. } = self;
+        let drawn: Vec<CounterRef> = (0..items).map(|_| counters[keys.next()]).collect();
+        core.try_add_each(now, &drawn, 1).1.map_or(Ok(()), Err)
     }
 
     /// Moves frames until something may be due again.
