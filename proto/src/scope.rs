@@ -23,6 +23,7 @@ pub struct Scope {
 
 impl Scope {
     /// Ranges of counters in the order of their names.
+    #[cfg(test)]
     pub fn new(ranges: Vec<KeySpan>) -> Scope {
         Scope { ranges, ..Scope::default() }
     }

@@ -128,6 +128,7 @@ pub struct Ranges {
     lineage: Lineage,
     /// In which counters lie.
     order: CounterOrder,
+    /// Of the cuts at first and the order: asked for at each input.
     fingerprint: u64,
 }
 
@@ -289,7 +290,7 @@ pub enum BadCuts {
     #[error(
         "{later} stands behind {earlier}: cuts ascend, by namespace or space, there by part, then by the bytes of the key"
     )]
-    Unplaced { earlier: CounterName, later: CounterName },
+    OutOfOrder { earlier: CounterName, later: CounterName },
 }
 
 /// Each cut makes one range more.
@@ -325,7 +326,7 @@ impl Ranges {
                 Ordering::Equal if earlier == later => return Err(BadCuts::Twice(later)),
                 Ordering::Equal => return Err(BadCuts::Alike { earlier, later }),
                 Ordering::Greater if order.is_by_name() => return Err(BadCuts::Unsorted { earlier, later }),
-                Ordering::Greater => return Err(BadCuts::Unplaced { earlier, later }),
+                Ordering::Greater => return Err(BadCuts::OutOfOrder { earlier, later }),
             }
         }
         let fingerprint = fingerprint(&cuts, &order);

@@ -572,7 +572,22 @@ fn delta_valid(delta: &Delta) -> Result<(), WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counter_order::{CounterOrder, ShardBy};
     use proptest::prelude::*;
+
+    #[test]
+    fn a_pull_in_an_order_that_is_none_is_refused_with_what_is_wrong() {
+        let laid = |namespace: &str| ShardBy { namespace: namespace.to_owned(), space: "users".to_owned(), piece: 9 };
+        let order = CounterOrder::new(vec![laid("a"), laid("b")]).unwrap();
+        let message = ForGroup::FeedOrdered(ScopedPull::default(), order);
+        let bytes = encode(&message);
+        assert_eq!(decode::<ForGroup>(&bytes), Ok(message));
+        let changed =
+            |from: u8, to: u8| -> Vec<u8> { bytes.iter().map(|&byte| if byte == from { to } else { byte }).collect() };
+        let refused = |bytes: &[u8]| decode::<ForGroup>(bytes).unwrap_err().to_string();
+        assert!(refused(&changed(9, 0)).contains("0 of a: pieces of a key are counted from 1 to 16"));
+        assert!(refused(&changed(b'b', b'a')).contains("is there twice"));
+    }
 
     proptest! {
         #[test]

@@ -233,7 +233,11 @@ impl Loaded {
                 self.limits.insert(parse(key, counter)?, parse(key, value)?);
             }
             [CUTS] => self.cuts = parse(key, value)?,
-            [ORDER] => self.order = parse(key, value)?,
+            [ORDER] => {
+                let order: CounterOrder = parse(key, value)?;
+                order.validate().map_err(|error| malformed(key, &error))?;
+                self.order = order;
+            }
             [NAMES, ..] => self.take_names(key, value)?,
             [CELLS, block @ ..] => self.take_cells(key, block, value)?,
             [BUCKETS, number @ ..] => self.take_buckets(key, number, value)?,
