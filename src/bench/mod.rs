@@ -30,6 +30,7 @@ mod slot_moves;
 mod slots;
 mod split;
 pub mod task;
+mod ticks;
 mod whole;
 
 use std::io;

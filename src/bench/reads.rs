@@ -3,14 +3,12 @@
 use std::cell::RefCell;
 use std::error::Error;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tidemark_client::{Client, CounterName, GetError, Site};
 use tidemark_transport::Credentials;
-use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use super::child::TaskChild;
@@ -18,6 +16,7 @@ use super::cluster::Cluster;
 use super::line::{Asked, Sample};
 use super::load::{self, Content, Draw, Pace};
 use super::task::{Said, Task, say, wait_for_start};
+use super::ticks::Ticks;
 use super::{BenchError, Meter, Plan, node, task::Place};
 use crate::demo::arrivals::{Arrivals, Pattern};
 use crate::demo::messages::Latency;
@@ -31,8 +30,8 @@ const NAMES_MAX: usize = 1_000_000;
 /// While all are looked at once.
 const LOOKED_AT_ONCE: usize = 10_000;
 const WARM_S: f64 = 0.5;
-/// How often reads that are due are sent: tokio's own clock ticks only once a millisecond, which is all that an answer may take.
-const TICK: Duration = Duration::from_micros(100);
+/// How often reads that are due are sent.
+const TICK: Duration = Duration::from_micros(200);
 /// Every key is readable within this after it was counted.
 pub const VISIBLE: Duration = Duration::from_secs(30);
 /// After the end, answers may take so long.
@@ -200,7 +199,7 @@ struct Seen {
     asked: u64,
     answered: u64,
     measured: u64,
-    failed: Option<GetError>,
+    failed: Option<Box<dyn Error>>,
     answer: Histogram<u64>,
     lateness: Histogram<u64>,
 }
@@ -228,7 +227,7 @@ pub async fn read(task: ReadTask) -> Result<ReadReport, Box<dyn Error>> {
     LocalSet::new().run_until(perform(reading.clone(), task.kind, task.seed)).await?;
     let mut seen = reading.seen.borrow_mut();
     if let Some(error) = seen.failed.take() {
-        return Err(error.into());
+        return Err(error);
     }
     Ok(ReadReport {
         values_per_s: seen.measured as f64 / task.seconds,
@@ -260,7 +259,7 @@ async fn perform(reading: Rc<Reading>, kind: ReadKind, seed: u64) -> Result<(), 
         }),
         ReadKind::Rate { per_s } => {
             let arrivals = Arrivals::new(per_s, Pattern::Poisson, None, seed);
-            tokio::task::spawn_local(reading.clone().ask_by_time(start, arrivals));
+            tokio::task::spawn_local(reading.clone().ask_by_time(start, arrivals, Ticks::every(TICK)?));
         }
     }
     tokio::time::sleep_until(reading.measure.into()).await;
@@ -294,16 +293,8 @@ impl Reading {
         }
     }
 
-    /// An open loop, woken by a thread that sleeps shorter than tokio can.
-    async fn ask_by_time(self: Rc<Self>, start: Instant, mut arrivals: Arrivals) {
-        let wake = Arc::new(Notify::new());
-        let (waker, end) = (wake.clone(), self.end);
-        std::thread::spawn(move || {
-            while Instant::now() < end {
-                std::thread::sleep(TICK);
-                waker.notify_one();
-            }
-        });
+    /// An open loop.
+    async fn ask_by_time(self: Rc<Self>, start: Instant, mut arrivals: Arrivals, ticks: Ticks) {
         let mut at = 0;
         while Instant::now() < self.end {
             while let Some(due_us) = arrivals.pop_due(start.elapsed().as_micros() as u64) {
@@ -311,7 +302,9 @@ impl Reading {
                 self.seen.borrow_mut().asked += 1;
                 tokio::task::spawn_local(self.clone().ask(start + Duration::from_micros(due_us), at));
             }
-            wake.notified().await;
+            if let Err(error) = ticks.next().await {
+                return self.fail(error);
+            }
         }
     }
 
@@ -339,10 +332,16 @@ impl Reading {
                 true
             }
             Err(error) => {
-                seen.failed.get_or_insert(error);
+                drop(seen);
+                self.fail(error);
                 false
             }
         }
+    }
+
+    /// The first that fails is told.
+    fn fail(&self, error: impl Error + 'static) {
+        self.seen.borrow_mut().failed.get_or_insert_with(|| error.into());
     }
 
     fn is_done(&self) -> bool {
