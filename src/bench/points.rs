@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::cluster::NAMESPACE;
 use super::line::{Asked, Sample};
 use super::reads::{self, Promise};
-use super::series::{COUNTERS, Series};
+use super::series::{COUNTERS, Series, Shape};
 use super::{BenchError, Plan, node};
 
 /// Of a counter that is looked at.
@@ -23,7 +23,7 @@ const PER_DAY: u64 = 3;
 /// `point-reads`.
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let counters = plan.size_or(COUNTERS).max(2 * reads::AT_ONCE);
-    let mut series = Series::start(plan, counters)?;
+    let mut series = Series::start(plan, Shape::of(counters))?;
     let mut samples = vec![series.found()?, series.catches_up("view behind the node then")?];
     let busy = "get of an open loop while node and view write and merge what was founded";
     samples.extend(reads::open_loop(&mut series.cluster, plan, counters, busy)?);

@@ -90,7 +90,7 @@ pub fn hierarchy(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 
 /// `recovery-series`: kills the node and the aggregator under load, again and again.
 pub fn recovery(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
-    let mut series = Series::start(plan, plan.size_or(COUNTERS))?;
+    let mut series = Series::start(plan, Shape::of(plan.size_or(COUNTERS)))?;
     let mut so_far = SoFar::default();
     so_far.add([series.found()?]);
     series.catch_up()?;
@@ -110,7 +110,7 @@ pub fn recovery(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 }
 
 fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, BenchError> {
-    let mut series = Series::start(plan, plan.size_or(COUNTERS))?;
+    let mut series = Series::start(plan, Shape::of(plan.size_or(COUNTERS)))?;
     let mut so_far = SoFar::default();
     so_far.add([series.found()?]);
     if with_edges {
@@ -169,6 +169,23 @@ fn steady(per_s: f64) -> Pace {
     Pace::Rate { per_s: STEADY_SHARE * per_s }
 }
 
+/// What a data centre is like.
+pub struct Shape {
+    pub counters: usize,
+    /// Where its view is cut.
+    pub slots: Vec<String>,
+    /// Aggregators beside the first.
+    pub further: usize,
+    /// A node makes a checkpoint after so much of its log.
+    pub log_mib: u32,
+}
+
+impl Shape {
+    pub fn of(counters: usize) -> Shape {
+        Shape { counters, slots: Vec::new(), further: 0, log_mib: LOG_MIB }
+    }
+}
+
 /// A data centre whose counters keep minutes, hours and days.
 pub struct Series<'a> {
     plan: &'a Plan,
@@ -183,36 +200,18 @@ impl<'a> Series<'a> {
     /// Starts it, without a counter yet.
     ///
     /// # Errors
-    /// As [`Cluster::start`].
-    pub fn start(plan: &'a Plan, counters: usize) -> Result<Series<'a>, BenchError> {
-        Series::start_cut(plan, counters, Vec::new())
-    }
-
-    /// The same with a view that is cut at these counters.
-    ///
-    /// # Errors
-    /// As [`Cluster::start`].
-    pub fn start_cut(plan: &'a Plan, counters: usize, slots: Vec<String>) -> Result<Series<'a>, BenchError> {
-        Series::start_split(plan, counters, slots, 0)
-    }
-
-    /// The same with so many aggregators beside the first.
-    ///
-    /// # Errors
-    /// As [`Cluster::start`].
-    pub fn start_split(
-        plan: &'a Plan,
-        counters: usize,
-        slots: Vec<String>,
-        further: usize,
-    ) -> Result<Series<'a>, BenchError> {
+    /// As [`Cluster::start_as`].
+    pub fn start(plan: &'a Plan, shape: Shape) -> Result<Series<'a>, BenchError> {
+        let Shape { counters, slots, further, log_mib } = shape;
         let settings = |of: &[&str]| of.iter().map(|&setting| setting.to_owned()).collect::<Vec<_>>();
+        let mut node = settings(&NODE_SETTINGS);
+        node.push(format!("log.checkpoint_log_mib={log_mib}"));
         let cluster = Cluster::start_as(Options {
             flush_delay: plan.flush_delay,
             slots,
             further,
             layout: SERIES.to_owned(),
-            node: settings(&NODE_SETTINGS),
+            node,
             aggregator: settings(&AGGREGATOR_SETTINGS),
             ..Options::default()
         })?;
@@ -437,8 +436,10 @@ impl UnderLoad {
     }
 }
 
-/// Rows that are many in a tree. Rare checkpoints write less, and leave more log to be read after a crash.
-const NODE_SETTINGS: [&str; 3] = ["rows.store=tree", "log.checkpoint_log_mib=128", "log.checkpoint_interval_ms=600000"];
+/// Rows that are many in a tree.
+const NODE_SETTINGS: [&str; 2] = ["rows.store=tree", "log.checkpoint_interval_ms=600000"];
+/// Rarer checkpoints write less, and leave more log to be read after a crash.
+const LOG_MIB: u32 = 64;
 const AGGREGATOR_SETTINGS: [&str; 3] =
     ["rows.store=tree", "view.checkpoint_interval_ms=60000", "view.feed_bytes_max=524288"];
 

@@ -10,7 +10,7 @@ use super::child::{PATIENCE, TaskChild};
 use super::cluster::Remote;
 use super::line::{Asked, Sample};
 use super::reads::{self, ReadKind, ReadReport, ReadTask};
-use super::series::Series;
+use super::series::{Series, Shape};
 use super::slots::cuts;
 use super::task::{Said, Task};
 use super::{BenchError, Plan};
@@ -37,7 +37,7 @@ const MOVED_WITHIN: Duration = Duration::from_secs(300);
 /// `slot-moves`.
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let counters = plan.size_or(COUNTERS);
-    let mut series = Series::start_split(plan, counters, cuts(SLOTS), FURTHER)?;
+    let mut series = Series::start(plan, Shape { slots: cuts(SLOTS), further: FURTHER, ..Shape::of(counters) })?;
     series.found()?;
     series.catch_up()?;
     series.cluster.rest()?;

@@ -6,7 +6,7 @@
 use super::cluster::NAMESPACE;
 use super::line::{Asked, Sample};
 use super::load::TENANTS;
-use super::series::{Series, Spent};
+use super::series::{Series, Shape, Spent};
 use super::{BenchError, Plan};
 use crate::figures::median;
 
@@ -26,7 +26,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let counters = plan.size_or(COUNTERS);
     let mut places = Vec::new();
     for slots in SLOTS {
-        let mut series = Series::start_cut(plan, counters, cuts(slots))?;
+        let mut series = Series::start(plan, Shape { slots: cuts(slots), ..Shape::of(counters) })?;
         series.found()?;
         series.link()?;
         series.catch_up()?;

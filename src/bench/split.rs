@@ -4,7 +4,7 @@
 
 use super::line::{Asked, Sample};
 use super::reads::{self, Promise};
-use super::series::{Series, Spent};
+use super::series::{Series, Shape, Spent};
 use super::slots::{GROWTH_MAX, all_us, cuts, typical};
 use super::{BenchError, Plan};
 
@@ -23,7 +23,8 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let counters = plan.size_or(COUNTERS);
     let mut places = Vec::new();
     for aggregators in AGGREGATORS {
-        let mut series = Series::start_split(plan, counters, cuts(SLOTS), aggregators - 1)?;
+        let mut series =
+            Series::start(plan, Shape { slots: cuts(SLOTS), further: aggregators - 1, ..Shape::of(counters) })?;
         series.found()?;
         series.link()?;
         series.catch_up()?;
