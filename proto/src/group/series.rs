@@ -289,9 +289,12 @@ impl Series {
         (sound && !spaces.iter().enumerate().any(twice)).then(|| (self.clock, self.spaces) = (clock, spaces))
     }
 
-    /// Takes over a row of a checkpoint.
-    pub fn load_row(&mut self, number: u32, side: u8, row: Row) {
+    /// Takes over a row of a checkpoint, of one of so many components: of most of them there will be one.
+    pub fn load_row(&mut self, number: u32, components: u32, side: u8, row: Row) {
         let at = number as usize;
+        if self.rows.is_empty() {
+            self.rows.reserve_exact(components as usize);
+        }
         if at >= self.rows.len() {
             self.rows.resize_with(at + 1, Row::default);
         }

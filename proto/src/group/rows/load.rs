@@ -174,13 +174,14 @@ impl Begun {
     fn on_buckets(&mut self, number: u32, side: u8, row: Buckets) -> Result<(), LoadError> {
         let wrong = |what| LoadError::Malformed { key: key_of(BUCKETS, number, side), what };
         // An unfinished checkpoint may have known of a component that was not there yet when the next one was made.
-        if number >= self.group.cells.len() {
+        let components = self.group.cells.len();
+        if number >= components {
             return if row.is_empty() { Ok(()) } else { Err(wrong("buckets of a component that is not there")) };
         }
         if row.most() > self.group.cells.component(number).value {
             return Err(wrong("a bucket holds more than its component"));
         }
-        self.group.series.load_row(number, side, row);
+        self.group.series.load_row(number, components, side, row);
         Ok(())
     }
 
