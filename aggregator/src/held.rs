@@ -260,16 +260,11 @@ impl Held {
     ) -> (BTreeMap<AggregatorId, BTreeSet<ShardId>>, Option<ShardId>) {
         let (own, mut nobodys) = (self.inner.own, None);
         let (asking, mut chosen) = (self.asking(), BTreeMap::<AggregatorId, BTreeSet<ShardId>>::new());
-        let (seats, elsewhere) = {
-            let core = self.inner.core.lock();
-            (core.seats().clone(), core.cut_elsewhere().clone())
-        };
+        let core = self.inner.core.lock();
         for shard in shards {
-            // By its number another view's slot has other counters, where that is cut elsewhere.
-            let may_answer = |holder| {
-                !in_vain.contains(&holder) && !elsewhere.contains(&holder) && mesh.connection(holder).is_some()
-            };
-            match asking.choose(&seats, own.dc, shard, may_answer) {
+            let may_answer =
+                |holder| !in_vain.contains(&holder) && core.is_cut_alike(holder) && mesh.connection(holder).is_some();
+            match asking.choose(core.seats(), own.dc, shard, may_answer) {
                 Some(holder) => drop(chosen.entry(holder).or_default().insert(shard)),
                 None => nobodys = Some(shard),
             }

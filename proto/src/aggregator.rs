@@ -556,8 +556,8 @@ impl AggregatorCore {
     /// A guarded counter that is not held here, as one shows it who does. Two do, and one of them may be behind the other.
     fn on_reading(&mut self, now: Time, peer: AggregatorId, counter: CounterName, reading: Reading, ledger: &Ledger) {
         let shard = self.view.shard_of(&counter);
-        let is_alike = peer.dc == self.config.own.dc && !self.cut_elsewhere.contains(&peer);
-        let of_holder = is_alike && self.config.is_held_by(peer, shard);
+        let is_near = peer.dc == self.config.own.dc && self.is_cut_alike(peer);
+        let of_holder = is_near && self.config.is_held_by(peer, shard);
         let is_new = of_holder && self.told.get(&counter).is_none_or(|known| goes_on(known, &reading));
         // One that was set aside does not know what was armed since.
         let is_registered = ledger.view_start(peer).is_some();

@@ -90,6 +90,12 @@ impl AggregatorCore {
         &self.cut_elsewhere
     }
 
+    /// Whether, as far as is known, shards of a peer's view have the counters that those of the same numbers have here. Otherwise it is asked
+    /// for nothing, and believed nothing.
+    pub fn is_cut_alike(&self, peer: AggregatorId) -> bool {
+        !self.cut_elsewhere.contains(&peer)
+    }
+
     pub(super) fn run_gossip(&mut self, now: Time) {
         let (is_plain, cuts) = (self.view.ranges().began_plain(), self.view.ranges().fingerprint());
         let goes_by_versions = !self.view.ranges().is_whole() || self.config.seats.are_any_split();
@@ -145,7 +151,7 @@ impl AggregatorCore {
         }
         if digest.cuts != self.view.ranges().fingerprint() && !says_nothing {
             // An earlier version does not understand why it is not answered, and goes on.
-            if !self.cut_elsewhere.contains(&peer) {
+            if self.is_cut_alike(peer) {
                 self.gossip_peer_gone(now, peer);
                 self.cut_elsewhere.insert(peer);
                 self.outputs.push_back(Output::Notify(Event::CutElsewhere { peer }));

@@ -722,3 +722,37 @@ fn a_group_that_was_heard_of_is_not_declared_lost_unless_that_is_forced() {
     (0..6).for_each(|_| world.wait());
     assert!(proposes(&world));
 }
+
+/// What a guarded counter is worth is told by those who hold it to those who do not.
+#[test]
+fn a_reading_of_another_is_shown_where_its_view_is_cut_as_here_and_it_holds_the_counter() {
+    let name = |key: &&[u8]| CounterName::new("t", key).unwrap();
+    let cuts = |at: [&[u8]; 3]| Ranges::of_cuts(at.iter().map(name).collect()).unwrap();
+    let aggregator = |seat| AggregatorId { dc: DC, seat };
+    // The counter is in the second range, of seats 1 and 2; seats 2 and 3 have the third.
+    let (here, elsewhere, both) = (cuts([b"g", b"n", b"t"]), cuts([b"g", b"n", b"u"]), ShardId(2));
+    let reading = Reading { up: 7, ..Reading::default() };
+    let shown = |from: AggregatorId, of: &Ranges| {
+        let (own, seats, ranges) = (aggregator(3), Seats::new(vec![4]), here.clone());
+        let mut world = World::new();
+        world.core = AggregatorCore::new(AggregatorConfig { own, seats, ranges, ..AggregatorConfig::new(DC, 1) });
+        world.apply([LedgerCmd::ViewStart { view: from, start: 1 }]);
+        world.define();
+        world.say(Input::PeerUp { peer: from, rtt: Span::from_millis(1) });
+        let digest = ShardMsg::Digest(Digest { cuts: of.fingerprint(), ..Digest::default() });
+        world.say(Input::Peer { peer: from, msg: PeerMsg::Shard { shard: both, msg: digest } });
+        let msg = PeerMsg::Reading { counter: counter(), reading };
+        world.core.handle(world.now, Input::Peer { peer: from, msg }, &world.ledger);
+        world.now = world.now + Span::from_secs(1);
+        world.core.handle(world.now, Input::Tick, &world.ledger);
+        let total = Event::Total { counter: counter(), reading };
+        let is_shown = std::iter::from_fn(|| world.core.poll_output())
+            .any(|output| matches!(output, Output::Notify(event) if event == total));
+        (world.core.is_cut_alike(from), is_shown)
+    };
+    assert_eq!(shown(aggregator(1), &here), (true, true));
+    assert_eq!(shown(aggregator(2), &here), (true, true));
+    assert_eq!(shown(aggregator(2), &elsewhere), (false, false));
+    assert_eq!(shown(aggregator(0), &here), (true, false), "it does not hold the counter");
+    assert_eq!(shown(AggregatorId { dc: DcId(1), seat: 1 }, &here), (true, false), "of another data centre");
+}
