@@ -1,31 +1,38 @@
 //! `tidemark export`: what counters have counted, as a file that `tidemark load` reads.
 
+mod out;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod part;
 
 use super::remote::Remote;
 use super::{Outcome, block_on};
 use crate::http::series::{ExportBody, HalfBody};
+use crate::load::meter::Meter;
 use clap::{Args, ValueEnum};
+use indicatif::HumanBytes;
+use out::{Out, Row};
+use part::{Part, Request};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use serde::{Deserialize, Serialize};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Level of zstd, its usual one.
-const ZSTD_LEVEL: i32 = 3;
-/// The time 0, as lines say it.
-const BEFORE_ALL: &str = "1970-01-01T00:00:00Z";
+type Fault = Box<dyn std::error::Error>;
 
 /// Arguments of `tidemark export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// NAMESPACE/ or NAMESPACE/PREFIX
     prefix: String,
-    /// File to write; it is there once it is whole
+    /// File to write; it is there once it is whole. Until then OUT.part and its journal are: run again, it goes on behind what they hold.
+    /// Only Parquet begins anew
     #[arg(long)]
     out: PathBuf,
+    /// Begin anew, whatever there is of an export that was cut off
+    #[arg(long)]
+    restart: bool,
     /// How rows are written; left out: by the name, .csv or .ndjson before .gz or .zst, or .parquet (in a build with that feature)
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
@@ -39,14 +46,18 @@ pub struct ExportArgs {
     remote: Remote,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum FormatArg {
     Csv,
     Ndjson,
+    // Nothing goes on behind it, so no journal has it.
+    #[serde(skip)]
     Parquet,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Compress {
     None,
     Gzip,
@@ -54,10 +65,12 @@ enum Compress {
 }
 
 /// What was written.
-#[derive(Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Written {
     counters: u64,
     rows: u64,
+    /// Of rows, before they are compressed.
+    bytes: u64,
     /// Weight, up and down, that is in no bucket.
     rest: u128,
     /// When the first and the last page were read.
@@ -68,15 +81,13 @@ struct Written {
 pub fn run(args: ExportArgs) -> Outcome {
     block_on(async {
         let (format, compress) = chosen(&args)?;
-        let mut part = args.out.clone().into_os_string();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let failed = |error: io::Error| format!("{}: {error}", part.display());
-        let file = File::create(&part).map_err(failed)?;
-        let mut out = Out::new(file, format, compress).map_err(failed)?;
-        let written = export(&args, &mut out).await?;
-        out.finish().and_then(|file| file.sync_all()).map_err(failed)?;
-        std::fs::rename(&part, &args.out).map_err(failed)?;
+        let mut part = Part::open(&args.out, Request::new(&args.prefix, format, compress), args.restart)?;
+        let written = export_shown(&args, &mut part).await.map_err(|error| -> Fault {
+            match part.mark() {
+                Some(mark) => format!("{error}; run again, it goes on behind {:?}", mark.after).into(),
+                None => error,
+            }
+        })?;
         super::show(args.remote.json, &written, || {
             let Written { counters, rows, rest, .. } = &written;
             format!("{counters} counters in {rows} rows; {rest} is in no bucket any more")
@@ -116,155 +127,85 @@ fn chosen(args: &ExportArgs) -> Result<(FormatArg, Compress), String> {
     Ok((format, args.compress.unwrap_or(compress)))
 }
 
-async fn export(args: &ExportArgs, out: &mut Out) -> Result<Written, Box<dyn std::error::Error>> {
-    let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    let (mut written, mut after) = (Written::default(), None::<String>);
-    loop {
-        let behind = after.as_deref().map_or(String::new(), |key| format!("&after={}", escaped(key)));
-        let path = format!("/v1/export?prefix={}&limit={}{behind}", escaped(&args.prefix), args.page);
-        let page: ExportBody = args.remote.get(&path).await?;
-        if written.from_unix_ms == 0 {
-            written.from_unix_ms = page.at_unix_ms;
-        }
-        written.to_unix_ms = page.at_unix_ms;
-        for counter in &page.counters {
-            written.counters += 1;
-            for (half, is_down) in [(&counter.up, false), (&counter.down, true)] {
-                written.rows += rows(out, &counter.counter, half, is_down)?;
-                written.rest += u128::from(half.rest);
-            }
-        }
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(written),
-        }
-    }
+/// Says how far it is.
+async fn export_shown(args: &ExportArgs, part: &mut Part) -> Result<Written, Fault> {
+    let label = args.out.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let first = part.mark().map_or(0, |mark| {
+        eprintln!("{label}: goes on behind {:?}", mark.after);
+        mark.written.rows
+    });
+    let mut meter = Meter::endless(&label, first);
+    let shown = |written: &Written, last: &str| {
+        let Written { counters, rows, bytes, .. } = written;
+        meter.tell(*rows, &format!("{counters} counters, {}, the last {last:?}", HumanBytes(*bytes)));
+    };
+    export(part, async |after: Option<&str>| page(args, after).await, shown).await
 }
 
-/// Writes one half of a counter; how many rows.
-fn rows(out: &mut Out, counter: &str, half: &HalfBody, is_down: bool) -> io::Result<u64> {
-    let mut written = 0;
-    let parts = half.parts.iter().map(|(at, delta)| (*delta, Some(*at)));
-    let rest = Some((half.rest, None)).filter(|(rest, _)| *rest > 0);
-    for (delta, at) in parts.chain(rest) {
-        out.row(&Row { counter, is_down, delta, at })?;
-        written += 1;
+/// The page behind a key.
+async fn page(args: &ExportArgs, after: Option<&str>) -> Result<ExportBody, Fault> {
+    let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let behind = after.map_or(String::new(), |key| format!("&after={}", escaped(key)));
+    let path = format!("/v1/export?prefix={}&limit={}{behind}", escaped(&args.prefix), args.page);
+    Ok(args.remote.get(&path).await?)
+}
+
+/// Writes all pages that there are behind what is written already. `shown` is told of each but the last one, and of its last key.
+async fn export(
+    part: &mut Part,
+    mut pages: impl AsyncFnMut(Option<&str>) -> Result<ExportBody, Fault>,
+    mut shown: impl FnMut(&Written, &str),
+) -> Result<Written, Fault> {
+    let begun = part.mark().map(|mark| (mark.written, Some(mark.after.clone())));
+    let (mut written, mut after) = begun.unwrap_or_default();
+    let mut out = part.out()?;
+    loop {
+        let page = pages(after.as_deref()).await?;
+        written.page(&mut out, &page).map_err(|error| part.failed(error))?;
+        let Some(next) = page.next else { break };
+        out = part.reached(out, &next, &written)?;
+        shown(&written, &next);
+        after = Some(next);
     }
+    part.finish(out)?;
     Ok(written)
 }
 
-/// A row as it is written.
-struct Row<'a> {
-    counter: &'a str,
-    is_down: bool,
-    delta: u64,
-    /// Seconds since 1970; `None` of what is in no bucket, which is written with the time 0, that no policy keeps: it counts in totals only,
-    /// where late events do.
-    at: Option<u64>,
-}
-
-/// Where rows go.
-enum Out {
-    Csv(Sink),
-    Ndjson(Sink),
-    #[cfg(feature = "parquet")]
-    Parquet(parquet::Rows),
-}
-
-impl Out {
-    fn new(file: File, format: FormatArg, compress: Compress) -> io::Result<Out> {
-        Ok(match format {
-            FormatArg::Csv => {
-                let mut sink = Sink::new(file, compress)?;
-                sink.write_all(b"counter,delta,at\n")?;
-                Out::Csv(sink)
+impl Written {
+    fn page(&mut self, out: &mut Out, page: &ExportBody) -> io::Result<()> {
+        if self.from_unix_ms == 0 {
+            self.from_unix_ms = page.at_unix_ms;
+        }
+        self.to_unix_ms = page.at_unix_ms;
+        for counter in &page.counters {
+            self.counters += 1;
+            for (half, is_down) in [(&counter.up, false), (&counter.down, true)] {
+                self.half(out, &counter.counter, half, is_down)?;
             }
-            FormatArg::Ndjson => Out::Ndjson(Sink::new(file, compress)?),
-            #[cfg(feature = "parquet")]
-            FormatArg::Parquet => Out::Parquet(parquet::Rows::new(file, compress)?),
-            #[cfg(not(feature = "parquet"))]
-            FormatArg::Parquet => return Err(io::Error::other(crate::load::rows::NO_PARQUET)),
-        })
-    }
-
-    fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
-        // Escapes read as the same key, and leave each row in one line.
-        let in_line = || row.counter.replace('\n', "%0A").replace('\r', "%0D");
-        let sign = if row.is_down { "-" } else { "" };
-        let (delta, at) = (row.delta, row.at.map_or(BEFORE_ALL.to_owned(), |at| at.to_string()));
-        match self {
-            Out::Csv(sink) => {
-                let quoted = in_line().replace('"', "\"\"");
-                writeln!(sink, "\"{quoted}\",{sign}{delta},{at}")
-            }
-            Out::Ndjson(sink) => {
-                let counter = serde_json::Value::from(in_line());
-                writeln!(sink, "{{\"counter\":{counter},\"delta\":{sign}{delta},\"at\":\"{at}\"}}")
-            }
-            #[cfg(feature = "parquet")]
-            Out::Parquet(rows) => rows.row(row),
         }
+        Ok(())
     }
 
-    fn finish(self) -> io::Result<File> {
-        match self {
-            Out::Csv(sink) | Out::Ndjson(sink) => sink.finish(),
-            #[cfg(feature = "parquet")]
-            Out::Parquet(rows) => rows.finish(),
+    fn half(&mut self, out: &mut Out, counter: &str, half: &HalfBody, is_down: bool) -> io::Result<()> {
+        let parts = half.parts.iter().map(|(at, delta)| (*delta, Some(*at)));
+        let rest = Some((half.rest, None)).filter(|(rest, _)| *rest > 0);
+        for (delta, at) in parts.chain(rest) {
+            self.bytes += out.row(&Row { counter, is_down, delta, at })?;
+            self.rows += 1;
         }
-    }
-}
-
-/// A file, plain or compressed.
-enum Sink {
-    Plain(BufWriter<File>),
-    Gzip(flate2::write::GzEncoder<BufWriter<File>>),
-    Zstd(zstd::stream::write::Encoder<'static, BufWriter<File>>),
-}
-
-impl Sink {
-    fn new(file: File, compress: Compress) -> io::Result<Sink> {
-        let file = BufWriter::new(file);
-        Ok(match compress {
-            Compress::None => Sink::Plain(file),
-            Compress::Gzip => Sink::Gzip(flate2::write::GzEncoder::new(file, flate2::Compression::default())),
-            Compress::Zstd => Sink::Zstd(zstd::stream::write::Encoder::new(file, ZSTD_LEVEL)?),
-        })
-    }
-
-    fn finish(self) -> io::Result<File> {
-        let file = match self {
-            Sink::Plain(file) => file,
-            Sink::Gzip(encoder) => encoder.finish()?,
-            Sink::Zstd(encoder) => encoder.finish()?,
-        };
-        file.into_inner().map_err(io::IntoInnerError::into_error)
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Sink::Plain(file) => file.write(bytes),
-            Sink::Gzip(encoder) => encoder.write(bytes),
-            Sink::Zstd(encoder) => encoder.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Sink::Plain(file) => file.flush(),
-            Sink::Gzip(encoder) => encoder.flush(),
-            Sink::Zstd(encoder) => encoder.flush(),
-        }
+        self.rest += u128::from(half.rest);
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::series::ExportedBody;
     use crate::load::{Naming, Source};
     use clap::Parser;
+    use std::fs::File;
+    use std::io::Write;
     use tidemark_proto::series::UnixTime;
 
     #[derive(Parser)]
@@ -295,19 +236,59 @@ mod tests {
         assert!(parquet.iter().all(|refused| refused.as_ref().is_err_and(|why| why.contains("--features parquet"))));
     }
 
-    /// Counters whose names need care, and halves with and without a rest.
-    fn write(path: &Path, format: FormatArg, compress: Compress) -> u64 {
-        let mut out = Out::new(File::create_new(path).unwrap(), format, compress).unwrap();
+    /// Names that need care. A page has one of them, whose number is what is behind it.
+    const COUNTERS: [&str; 8] = [
+        "qa/a",
+        "qa/a,\"b\"",
+        "qa/line\nline\r",
+        "qa/blanks \u{a0} \t",
+        "qa/%25%FF",
+        "qa/\u{e4}",
+        "qa/{\"b\": 1}",
+        "qa/c d",
+    ];
+    /// More than the rows of one counter as CSV, and fewer than those of two.
+    const CHECKPOINT_BYTES: u64 = 160;
+
+    /// Halves with and without a rest.
+    fn page_behind(after: Option<&str>) -> ExportBody {
+        let number: usize = after.map_or(0, |after| after.parse().unwrap());
         let half = |parts: &[(u64, u64)], rest| HalfBody { parts: parts.to_vec(), rest };
-        let halves = [half(&[(60, 5), (120, 1 << 40)], 3), half(&[], 7), half(&[(86_400, 1)], 0)];
-        let mut written = 0;
-        for counter in ["qa/a", "qa/a,\"b\"", "qa/line\nline\r", "qa/%25%FF", "qa/\u{e4}"] {
-            for (half, is_down) in halves.iter().zip([false, true, true]) {
-                written += rows(&mut out, counter, half, is_down).unwrap();
-            }
-        }
-        out.finish().unwrap();
-        written
+        let down = if number.is_multiple_of(2) { half(&[], 7) } else { half(&[(86_400, 1)], 0) };
+        let counter = COUNTERS[number].to_owned();
+        let counters = vec![ExportedBody { counter, up: half(&[(60, 5), (120, 1 << 40)], 3), down }];
+        let next = (number + 1 < COUNTERS.len()).then(|| (number + 1).to_string());
+        ExportBody { at_unix_ms: 1_000 + number as u64, counters, next }
+    }
+
+    /// Exports until there are no more pages, or so many were read; and behind what they were.
+    async fn run_of(
+        out: &Path,
+        (format, compress): (FormatArg, Compress),
+        is_anew: bool,
+        pages_max: usize,
+    ) -> (Result<Written, Fault>, Vec<Option<String>>) {
+        let mut part = Part::open(out, Request::new("qa/", format, compress), is_anew).unwrap();
+        part.checkpoint_bytes = CHECKPOINT_BYTES;
+        let mut asked = Vec::new();
+        let written = export(
+            &mut part,
+            async |after: Option<&str>| -> Result<ExportBody, Fault> {
+                if asked.len() == pages_max {
+                    return Err("cut off".into());
+                }
+                asked.push(after.map(str::to_owned));
+                Ok(page_behind(after))
+            },
+            |_, _| {},
+        )
+        .await;
+        (written, asked)
+    }
+
+    /// What a file is called until it is whole.
+    fn part_of(out: &Path) -> PathBuf {
+        PathBuf::from(format!("{}.part", out.display()))
     }
 
     fn read(path: &Path) -> Vec<tidemark_proto::load::Row> {
@@ -316,8 +297,8 @@ mod tests {
         rows.map(|read| read.row.unwrap()).collect()
     }
 
-    #[test]
-    fn however_it_is_written_the_same_rows_are_read() {
+    #[tokio::test]
+    async fn however_it_is_written_the_same_rows_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let formats = [FormatArg::Csv, FormatArg::Ndjson].into_iter();
         #[cfg(feature = "parquet")]
@@ -326,15 +307,61 @@ mod tests {
         for format in formats {
             for compress in [Compress::None, Compress::Gzip, Compress::Zstd] {
                 let path = dir.path().join(format!("{format:?}.{compress:?}"));
-                let written = write(&path, format, compress);
+                let written = run_of(&path, (format, compress), false, usize::MAX).await.0.unwrap();
                 let rows = read(&path);
                 assert_eq!(
                     (rows.len() as u64, rows[2].at),
-                    (written, UnixTime::from_s(0).ok()),
+                    (written.rows, UnixTime::from_s(0).ok()),
                     "{format:?} {compress:?}"
                 );
                 assert_eq!(&rows, first.get_or_insert_with(|| rows.clone()), "{format:?} {compress:?}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_export_that_is_cut_off_goes_on_and_its_file_reads_as_one_that_was_not() {
+        let dir = tempfile::tempdir().unwrap();
+        for format in [FormatArg::Csv, FormatArg::Ndjson] {
+            for how in [Compress::None, Compress::Gzip, Compress::Zstd].map(|compress| (format, compress)) {
+                let [whole, cut] = ["whole", "cut"].map(|name| dir.path().join(format!("{name}.{how:?}")));
+                let at_once = run_of(&whole, how, false, usize::MAX).await.0.unwrap();
+                let mut runs = 0;
+                let (written, asked) = loop {
+                    runs += 1;
+                    assert!(runs < COUNTERS.len(), "{how:?}: it does not go on");
+                    let (written, asked) = run_of(&cut, how, false, 3).await;
+                    match written {
+                        Ok(written) => break (written, asked),
+                        Err(error) => assert_eq!(error.to_string(), "cut off"),
+                    }
+                    // Behind what is whole a crash may leave anything.
+                    let mut file = File::options().append(true).open(part_of(&cut)).unwrap();
+                    file.write_all(b"qa/a,garbage").unwrap();
+                };
+                assert!(runs > 1 && asked[0].is_some(), "{how:?}: {runs} runs, the last of {asked:?}");
+                assert_eq!((written, read(&cut)), (at_once, read(&whole)), "{how:?}");
+            }
+        }
+        let left = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 2 * 6, "the files, and nothing else");
+    }
+
+    #[tokio::test]
+    async fn what_is_to_begin_anew_or_is_parquet_has_nothing_of_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let hows = [(FormatArg::Csv, true)].into_iter();
+        #[cfg(feature = "parquet")]
+        let hows = hows.chain([(FormatArg::Parquet, false)]);
+        for (format, is_anew) in hows {
+            let (out, how) = (dir.path().join(format!("{format:?}")), (format, Compress::Zstd));
+            assert!(run_of(&out, how, false, 5).await.0.is_err());
+            let is_noted = Path::new(&format!("{}.journal", part_of(&out).display())).exists();
+            assert_eq!(is_noted, format != FormatArg::Parquet);
+            let (written, asked) = run_of(&out, how, is_anew, usize::MAX).await;
+            assert_eq!((asked.len(), &asked[0]), (COUNTERS.len(), &None), "{format:?}");
+            assert_eq!(read(&out).len() as u64, written.unwrap().rows, "{format:?}");
+            assert!(!part_of(&out).exists());
         }
     }
 }

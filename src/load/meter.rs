@@ -1,4 +1,4 @@
-//! How far a load is: a bar where somebody looks, else a line now and then.
+//! How far a load or an export is: a bar where somebody looks, else a line now and then.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -22,13 +22,23 @@ pub struct Meter {
 impl Meter {
     /// For so many rows, of which the first are done.
     pub fn new(label: &str, rows: u64, first: u64) -> Meter {
+        let template = "{msg} {wide_bar} {pos}/{len} rows, {per_sec}, {eta} left";
+        let meter = Meter::with_template(label, Some(rows), first, template);
+        meter.bar.set_message(label.to_owned());
+        meter
+    }
+
+    /// For rows of which nobody knows how many there will be.
+    pub fn endless(label: &str, first: u64) -> Meter {
+        Meter::with_template(label, None, first, "{spinner} {wide_msg}")
+    }
+
+    fn with_template(label: &str, rows: Option<u64>, first: u64, template: &str) -> Meter {
         let is_terminal = std::io::stderr().is_terminal();
         let target =
             if is_terminal { ProgressDrawTarget::stderr_with_hz(DRAWN_PER_S) } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(rows), target).with_position(first);
-        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} rows, {per_sec}, {eta} left");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_message(label.to_owned());
+        let bar = ProgressBar::with_draw_target(rows, target).with_position(first);
+        bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.reset_eta();
         let now = Instant::now();
         Meter { bar, is_terminal, begun: now, said: now, first, label: label.to_owned() }
@@ -36,13 +46,30 @@ impl Meter {
 
     pub fn set(&mut self, done: u64) {
         self.bar.set_position(done);
-        if !self.is_terminal && self.said.elapsed() >= LINE_INTERVAL {
-            self.said = Instant::now();
+        if self.is_line_due() {
             let rate = self.rate(done);
             let rows = self.bar.length().unwrap_or(0);
             let left_s = (rows.saturating_sub(done)) as f64 / rate.max(1.0);
             eprintln!("{}: {done} of {rows} rows, {rate:.0} a second, {left_s:.0} s left", self.label);
         }
+    }
+
+    /// Of an endless one: how many rows are done, and what more there is to say.
+    pub fn tell(&mut self, done: u64, more: &str) {
+        let line = format!("{}: {done} rows, {:.0} a second, {more}", self.label, self.rate(done));
+        if self.is_line_due() {
+            eprintln!("{line}");
+        }
+        self.bar.set_message(line);
+        self.bar.set_position(done);
+    }
+
+    fn is_line_due(&mut self) -> bool {
+        let is_due = !self.is_terminal && self.said.elapsed() >= LINE_INTERVAL;
+        if is_due {
+            self.said = Instant::now();
+        }
+        is_due
     }
 
     /// Rows a second since the beginning.

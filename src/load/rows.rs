@@ -420,6 +420,25 @@ mod tests {
     }
 
     #[test]
+    fn members_that_stand_behind_each_other_are_one_file() {
+        let texts = ["counter,delta\nqa/a,3\n", "", "qa/b,4\n"];
+        let member = |text: &str| {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gzip.write_all(text.as_bytes()).unwrap();
+            gzip.finish().unwrap()
+        };
+        let frame = |text: &str| zstd::encode_all(text.as_bytes(), 1).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        for (name, members) in [("gzip", texts.map(member)), ("zstd", texts.map(frame))] {
+            let path = dir.path().join(name);
+            std::fs::write(&path, members.concat()).unwrap();
+            let mut source = Source::open(&File::open(&path).unwrap(), &Naming::default()).unwrap();
+            let rows = std::iter::from_fn(|| source.next_row().unwrap());
+            assert_eq!(rows.map(|read| read.row.unwrap().delta).collect::<Vec<_>>(), [3, 4], "{name}");
+        }
+    }
+
+    #[test]
     fn parquet_is_known_by_its_first_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let open = |bytes: &[u8]| {

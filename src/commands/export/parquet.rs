@@ -1,6 +1,7 @@
 //! Rows of an export as Parquet: the columns of CSV, with times as timestamps.
 
-use super::{Compress, Row, ZSTD_LEVEL};
+use super::Compress;
+use super::out::{Row, ZSTD_LEVEL};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::errors::ParquetError;
