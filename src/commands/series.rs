@@ -1,14 +1,41 @@
-//! `tidemark series`, `window`, `range` and `top`: what counters counted over time.
+//! `tidemark series`, `window`, `range` and `top`: what counters counted over time. As text, what a window holds has a sparkline beside
+//! it, which is asked for afterwards: where none comes, the numbers stand alone.
 
 mod text;
 
-use super::remote::{Remote, counter_param, counter_path};
+use super::remote::{Remote, RemoteError, counter_param, counter_path};
 use super::{Outcome, block_on, show};
+use crate::http::body::CounterBody;
 use crate::http::series::{AnchorBody, AsOfBody, Of, SeriesBody, TopBody, WindowAsk};
 use crate::names::{counter_text, parse_counter};
 use clap::Args;
+use futures_util::stream::{self, StreamExt};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use std::time::Duration;
 use tidemark_proto::ids::CounterName;
+use tokio::time::{Instant, timeout_at};
+
+/// Of an answer with more counters no sparklines are asked for: each is at least one request.
+const SPARK_COUNTERS_MAX: usize = 20;
+/// Steps of a sparkline, where one of [`SPARK_EVERY`] is long enough for that.
+const SPARK_STEPS_MAX: u64 = 48;
+/// How long those steps may be, and in seconds; ascending.
+const SPARK_EVERY: [(&str, u64); 8] = [
+    ("1m", 60),
+    ("5m", 300),
+    ("15m", 900),
+    ("1h", 3_600),
+    ("6h", 6 * 3_600),
+    ("1d", 86_400),
+    ("7d", 7 * 86_400),
+    ("28d", 28 * 86_400),
+];
+/// Where the shortest that fits is too fine for what is kept, so many longer ones are tried.
+const SPARK_LONGER_TRIED: usize = 3;
+/// Sparklines that are asked for at the same time.
+const SPARKS_AT_ONCE: usize = 4;
+/// Sparklines that take longer, all together, are left out: the numbers are there already.
+pub(super) const SPARKS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Arguments of `tidemark series`.
 #[derive(Debug, Args)]
@@ -109,7 +136,8 @@ pub fn windows(args: Windows) -> Outcome {
         let counters: Vec<String> = counters.iter().map(counter_param).collect();
         let read: AsOfBody =
             remote.get(&format!("/v1/window?{}{}{}", counters.join("&"), ask.params(), of.param())).await?;
-        show(remote.json, &read, || text::counters(&read))
+        let sparks = sparks(&remote, &read, &ask, of).await;
+        show(remote.json, &read, || text::counters(&read, &sparks))
     })
 }
 
@@ -121,7 +149,8 @@ pub fn range(args: Range) -> Outcome {
             params += &key.map_or(String::new(), |key| format!("&{name}={}", escaped(&key)));
         }
         let read: AsOfBody = remote.get(&format!("/v1/range{params}")).await?;
-        show(remote.json, &read, || text::counters(&read))
+        let sparks = sparks(&remote, &read, &ask, of).await;
+        show(remote.json, &read, || text::counters(&read, &sparks))
     })
 }
 
@@ -134,10 +163,83 @@ pub fn top(args: Top) -> Outcome {
         };
         let path = format!("/v1/top?{among}&k={k}{}{}", ask.params(), of.param());
         let read: TopBody = remote.get(&path).await?;
-        show(remote.json, &read, || text::top(&read))
+        let sparks = sparks(&remote, &read.ranked, &ask, of).await;
+        show(remote.json, &read, || text::top(&read, &sparks))
     })
 }
 
 fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// A sparkline of each counter, in their order, as far as they come in time. None for JSON, without a window, and of many counters.
+async fn sparks(remote: &Remote, read: &AsOfBody, ask: &WindowAsk, of: Of) -> Vec<Option<String>> {
+    if remote.json || *ask == WindowAsk::default() || read.counters.len() > SPARK_COUNTERS_MAX {
+        return Vec::new();
+    }
+    let params = format!("{}{}", WindowAsk { compare: None, ..ask.clone() }.params(), of.param());
+    let asked = read.counters.iter().map(|counter| window_spark(remote, read, &counter.counter, &params));
+    let mut answers = stream::iter(asked).buffered(SPARKS_AT_ONCE);
+    let (deadline, mut sparks) = (Instant::now() + SPARKS_PATIENCE, Vec::new());
+    while let Ok(Some(spark)) = timeout_at(deadline, answers.next()).await {
+        sparks.push(spark);
+    }
+    sparks
+}
+
+/// Of one of the counters that were read.
+async fn window_spark(remote: &Remote, read: &AsOfBody, counter: &CounterBody, params: &str) -> Option<String> {
+    let plans = read.namespaces.iter().find(|plans| plans.namespace == counter.namespace)?;
+    let window = &plans.windows.first()?.window;
+    // What lies ahead has no steps.
+    let length_s = window.to_s.min(read.at_unix_ms / 1_000).saturating_sub(window.from_s);
+    let tried = SPARK_EVERY.iter().skip(shortest_fitting(length_s)).take(1 + SPARK_LONGER_TRIED);
+    let tried = tried.filter(|(_, every_s)| *every_s < length_s);
+    let asked: Vec<String> = tried.map(|(every, _)| format!("?every={every}&anchor=end{params}")).collect();
+    let counter = parse_counter(&counter.to_string()).ok()?;
+    spark(remote, &counter, &asked).await.map(|(_, line)| line)
+}
+
+/// The shortest of [`SPARK_EVERY`] that cuts an interval into no more steps than a sparkline has; the longest where none does.
+fn shortest_fitting(length_s: u64) -> usize {
+    let fits = |&(_, every_s): &(&str, u64)| length_s.div_ceil(every_s) <= SPARK_STEPS_MAX;
+    SPARK_EVERY.iter().position(fits).unwrap_or(SPARK_EVERY.len() - 1)
+}
+
+/// What a counter counted, as a sparkline: by the first of the questions, each the parameters of `…/series`, whose answer has no gap
+/// between known steps, or else by the last that has an answer. And which that was.
+pub(super) async fn spark(remote: &Remote, counter: &CounterName, asked: &[String]) -> Option<(usize, String)> {
+    let mut found = None;
+    for (nth, params) in asked.iter().enumerate() {
+        let path = counter_path(counter, &format!("/series{params}"));
+        match remote.get::<SeriesBody>(&path).await {
+            Ok(read) => {
+                found = text::spark(&read).map(|line| (nth, line)).or(found);
+                if !text::has_gaps(&read) {
+                    break;
+                }
+            }
+            // Such as steps that are finer than what is kept.
+            Err(RemoteError::Refused { .. }) => {}
+            Err(_) => break,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_the_shortest_with_which_a_sparkline_is_not_too_long() {
+        let every = |length_s| SPARK_EVERY[shortest_fitting(length_s)].0;
+        assert_eq!([0, 300, 2_880, 2_881].map(every), ["1m", "1m", "1m", "5m"]);
+        assert_eq!(
+            [1_u64, 2, 7, 12, 13, 30, 90, 365].map(|days| every(days * 86_400)),
+            ["1h", "1h", "6h", "6h", "1d", "1d", "7d", "28d"]
+        );
+        assert_eq!(every(u64::MAX), "28d", "none is long enough");
+        assert!(SPARK_EVERY.is_sorted_by_key(|&(_, every_s)| every_s));
+    }
 }

@@ -236,7 +236,9 @@ async fn of_those_that_flow_to_a_counter_the_first_are_those_that_counted_most()
     running.memory.flow("search/answer/0004", "search/editor");
     let said = said(&running, &["top", "--children", "search/editor", "--last", "7d", "-k", "1"]).await;
     assert!(
-        said.1.starts_with("the first 1 of 2 counters\n") && said.1.ends_with("search/answer/0004  4 of 1004"),
+        said.1.starts_with("the first 1 of 2 counters\n")
+            && said.1.contains("\nsearch/answer/0004  4 of 1004  ▁")
+            && said.1.ends_with('█'),
         "{}",
         said.1
     );
@@ -306,7 +308,9 @@ async fn series_from_the_shell() {
     assert_eq!(range.1, "search/answer/0000  1000\nsearch/answer/0001  1001\nmore: --after \"answer/0001\"");
     let top = said(&running, &["top", "search/answer/", "--last", "7d", "-k", "2"]).await;
     assert!(
-        top.1.starts_with("the first 2 of 60 counters\n") && top.1.ends_with("search/answer/0048  48 of 1048"),
+        top.1.starts_with("the first 2 of 60 counters\n")
+            && top.1.contains("\nsearch/answer/0048  48 of 1048  ▁")
+            && top.1.ends_with('█'),
         "{}",
         top.1
     );

@@ -34,8 +34,25 @@ fn summed(values: &[Option<i128>], most: usize) -> Vec<Option<i128>> {
     values.chunks(each).map(sum).collect()
 }
 
+fn values_of(read: &SeriesBody) -> Vec<Option<i128>> {
+    read.steps.iter().map(|step| step.value.map(|value| value.0)).collect()
+}
+
+/// A series as a sparkline only; `None` where it would say nothing: of one step, and where nothing is known.
+pub(super) fn spark(read: &SeriesBody) -> Option<String> {
+    let values = values_of(read);
+    let says = values.len() > 1 && values.iter().any(Option::is_some);
+    says.then(|| sparkline(&summed(&values, SPARK_COLUMNS_MAX)).trim_end().to_owned())
+}
+
+/// Whether steps are unknown between known ones: they are finer there than what is kept.
+pub(super) fn has_gaps(read: &SeriesBody) -> bool {
+    let known = read.steps.split(|step| step.value.is_none());
+    known.filter(|steps| !steps.is_empty()).count() > 1
+}
+
 pub(super) fn series(read: &SeriesBody) -> String {
-    let values: Vec<Option<i128>> = read.steps.iter().map(|step| step.value.map(|value| value.0)).collect();
+    let values = values_of(read);
     let sum: i128 = values.iter().flatten().sum();
     let unknown = values.iter().filter(|value| value.is_none()).count();
     let unknown = if unknown > 0 { format!(", {unknown} steps are not kept") } else { String::new() };
@@ -66,19 +83,27 @@ fn widest<'a>(values: impl Iterator<Item = &'a i128>) -> usize {
     values.map(|value| value.to_string().len()).max().unwrap_or(1)
 }
 
-/// Counters in a table, below the intervals that the numbers are of.
-pub(super) fn counters(read: &AsOfBody) -> String {
+/// Counters in a table, below the intervals that the numbers are of. `sparks`: of the first counters, as far as there are any.
+pub(super) fn counters(read: &AsOfBody, sparks: &[Option<String>]) -> String {
     let plans = read.namespaces.iter().flat_map(|plans| plans.windows.iter().map(move |plan| (&plans.namespace, plan)));
     let heads = plans.map(|(namespace, plan)| {
         let previous =
             plan.previous.as_ref().map_or(String::new(), |previous| format!("; before: {}", interval(previous)));
         format!("{namespace}: {}{previous}\n", interval(&plan.window))
     });
-    let name = |read: &CounterAsOfBody| read.counter.to_string();
-    let names = read.counters.iter().map(|read| name(read).chars().count()).max().unwrap_or(0);
-    let lines = read.counters.iter().map(|read| format!("{:names$}  {}\n", name(read), values(read)));
     let next = read.next.as_ref().map_or(String::new(), |next| format!("more: --after {next:?}\n"));
-    heads.chain(lines).collect::<String>() + &next
+    heads.chain(counter_lines(&read.counters, sparks)).collect::<String>() + &next
+}
+
+fn counter_lines(counters: &[CounterAsOfBody], sparks: &[Option<String>]) -> Vec<String> {
+    let table: Vec<(String, String)> = counters.iter().map(|read| (read.counter.to_string(), values(read))).collect();
+    let names = table.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let columns = table.iter().map(|(_, values)| values.chars().count()).max().unwrap_or(0);
+    let line = |(nth, (name, values)): (usize, &(String, String))| match sparks.get(nth) {
+        Some(Some(spark)) => format!("{name:names$}  {values:columns$}  {spark}\n"),
+        _ => format!("{name:names$}  {values}\n"),
+    };
+    table.iter().enumerate().map(line).collect()
 }
 
 fn values(read: &CounterAsOfBody) -> String {
@@ -103,8 +128,9 @@ fn interval(interval: &IntervalBody) -> String {
     format!("{} to {}{error}", interval.from, interval.to)
 }
 
-pub(super) fn top(read: &TopBody) -> String {
-    format!("the first {} of {} counters\n{}", read.ranked.counters.len(), read.looked_at, counters(&read.ranked))
+pub(super) fn top(read: &TopBody, sparks: &[Option<String>]) -> String {
+    let (shown, ranked) = (read.ranked.counters.len(), counters(&read.ranked, sparks));
+    format!("the first {shown} of {} counters\n{ranked}", read.looked_at)
 }
 
 #[cfg(test)]
@@ -123,9 +149,8 @@ mod tests {
         assert_eq!((summed.len(), summed.iter().flatten().sum::<i128>()), (54, 161));
     }
 
-    #[test]
-    fn a_series_is_a_table_with_bars_and_says_what_is_not_known() {
-        let step = |from: &str, value: Option<i128>, at_most: i128| StepBody {
+    fn step(from: &str, value: Option<i128>, at_most: i128) -> StepBody {
+        StepBody {
             from: from.to_owned(),
             from_s: 0,
             to_s: 0,
@@ -133,16 +158,40 @@ mod tests {
             at_least: value.map(Signed),
             at_most: value.map(|_| Signed(at_most)),
             error_s: value.map(|_| [0, 0]),
-        };
-        let body = SeriesBody {
+        }
+    }
+
+    fn daily(steps: Vec<StepBody>) -> SeriesBody {
+        SeriesBody {
             counter: CounterBody { namespace: "qa".into(), key: "a/1".into() },
             at_unix_ms: 0,
             zone: "UTC".into(),
             every: "1d".into(),
             from_s: 0,
             to_s: 0,
-            steps: vec![step("mon", None, 0), step("tue", Some(5), 5), step("wed", Some(10), 12)],
+            steps,
+            basis: None,
+        }
+    }
+
+    #[test]
+    fn a_sparkline_of_a_series_says_something_and_knows_its_gaps() {
+        let said = |values: &[Option<i128>]| {
+            let read = daily(values.iter().map(|&value| step("-", value, 0)).collect());
+            (spark(&read), has_gaps(&read))
         };
+        let line = |line: &str| Some(line.to_owned());
+        assert_eq!(said(&[Some(0), Some(7)]), (line("▁█"), false));
+        assert_eq!(said(&[None, Some(7), Some(0), None]), (line(" █▁"), false), "nothing is kept of the ends");
+        assert_eq!(said(&[Some(7), None, None, Some(0)]), (line("█  ▁"), true));
+        assert_eq!((said(&[Some(7)]).0, said(&[None, None]), said(&[])), (None, (None, false), (None, false)));
+        let many = said(&[Some(1); 731]).0.unwrap();
+        assert_eq!(many.chars().count(), 74);
+    }
+
+    #[test]
+    fn a_series_is_a_table_with_bars_and_says_what_is_not_known() {
+        let body = daily(vec![step("mon", None, 0), step("tue", Some(5), 5), step("wed", Some(10), 12)]);
         let bars = ["█".repeat(15), "█".repeat(30)];
         assert_eq!(
             series(&body),
@@ -153,8 +202,8 @@ mod tests {
         );
     }
 
-    #[test]
-    fn counters_are_told_in_a_line_each_below_their_intervals() {
+    /// Two counters of one namespace in a window, and more of them.
+    fn two() -> AsOfBody {
         let interval = |error_s| IntervalBody {
             from: "A".into(),
             to: "B".into(),
@@ -172,7 +221,7 @@ mod tests {
             windows: vec![WindowedBody { counted, previous }],
         };
         let plan = PlanBody { window: interval([7, 0]), previous: Some(interval([0, 0])) };
-        let body = AsOfBody {
+        AsOfBody {
             at_unix_ms: 0,
             namespaces: vec![PlansBody { namespace: "qa".into(), windows: vec![plan] }],
             counters: vec![
@@ -180,11 +229,33 @@ mod tests {
                 counter("bcd", counted(0, 3), Some(counted(0, 0))),
             ],
             next: Some("bcd".into()),
-        };
+            instants: 1,
+            basis: None,
+        }
+    }
+
+    #[test]
+    fn counters_are_told_in_a_line_each_below_their_intervals() {
         assert_eq!(
-            counters(&body),
+            counters(&two(), &[]),
             "qa: A to B, off by 7 s and 0 s; before: A to B\nqa/a    5, before 4, +25 %; of 100\n\
              qa/bcd  0 (0 to 3), before 0; of 100\nmore: --after \"bcd\"\n"
         );
+    }
+
+    #[test]
+    fn sparklines_stand_below_each_other_and_lines_without_one_are_as_they_were() {
+        let (none, line) = (counters(&two(), &[]), |line: &str| Some(line.to_owned()));
+        let head = "qa: A to B, off by 7 s and 0 s; before: A to B\n";
+        let (lines, next) = ("qa/a    5, before 4, +25 %; of 100", "more: --after \"bcd\"\n");
+        assert_eq!(
+            counters(&two(), &[line("▁▂"), line(" █")]),
+            format!("{head}{lines}    ▁▂\nqa/bcd  0 (0 to 3), before 0; of 100   █\n{next}")
+        );
+        assert_eq!(counters(&two(), &[None, None]), none);
+        let second = counters(&two(), &[None, line("▁█")]);
+        assert_eq!(second, format!("{head}{lines}\nqa/bcd  0 (0 to 3), before 0; of 100  ▁█\n{next}"));
+        let ranked = top(&TopBody { looked_at: 9, ranked: two() }, &[line("▁█")]);
+        assert!(ranked.starts_with("the first 2 of 9 counters\n") && ranked.contains("of 100    ▁█\n"), "{ranked}");
     }
 }
