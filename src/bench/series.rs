@@ -439,7 +439,7 @@ impl UnderLoad {
 /// Rows that are many in a tree.
 const NODE_SETTINGS: [&str; 2] = ["rows.store=tree", "log.checkpoint_interval_ms=600000"];
 /// Rarer checkpoints write less, and leave more log to be read after a crash.
-const LOG_MIB: u32 = 64;
+const LOG_MIB: u32 = 96;
 const AGGREGATOR_SETTINGS: [&str; 3] =
     ["rows.store=tree", "view.checkpoint_interval_ms=60000", "view.feed_bytes_max=524288"];
 

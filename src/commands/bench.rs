@@ -10,6 +10,8 @@ use super::Outcome;
 use crate::bench::{self, BENCHES, Plan, report};
 
 const SECONDS_MAX: f64 = 3_600.0;
+/// Counters, or buckets at rest.
+const SIZE_MAX: usize = 1_000_000_000;
 const RUNS: u32 = 3;
 const FLUSH_DELAY_MS_MAX: u64 = 1_000;
 /// In the place of a bench's name.
@@ -57,8 +59,8 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 fn size(text: &str) -> Result<usize, String> {
-    let size = text.parse().ok().filter(|size| (1..=100_000_000).contains(size));
-    size.ok_or_else(|| "1 to 100000000 allowed".to_owned())
+    let size = text.parse().ok().filter(|size| (1..=SIZE_MAX).contains(size));
+    size.ok_or_else(|| format!("1 to {SIZE_MAX} allowed"))
 }
 
 fn millis(text: &str) -> Result<Duration, String> {
