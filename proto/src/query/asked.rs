@@ -10,6 +10,8 @@ use crate::series::{Cover, Horizon, NoCover, UnixTime, Window};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Between(Window),
+    /// From there up to now.
+    Since(UnixTime),
     /// So much up to now.
     Last(Period),
     /// The calendar's unit that holds now, or the one so many before: today, yesterday, the week before last.
@@ -72,6 +74,7 @@ impl Asked {
     fn window(self, zone: &Zone, now: UnixTime) -> Result<Window, QueryError> {
         let window = match self {
             Asked::Between(window) => window,
+            Asked::Since(from) => Window::new(from, now)?,
             Asked::Last(period) => zone.last(period, now)?,
             Asked::Unit { unit, back } => zone.unit(unit, now, back)?,
         };
@@ -89,7 +92,7 @@ impl Asked {
     /// The interval of the same kind before.
     fn previous(self, window: Window, zone: &Zone, now: UnixTime) -> Result<Window, QueryError> {
         match self {
-            Asked::Between(_) => {
+            Asked::Between(_) | Asked::Since(_) => {
                 let from = window.from().s() as i64 - window.length_s() as i64;
                 Ok(Window::new(UnixTime::from_s(from)?, window.from())?)
             }
@@ -144,7 +147,7 @@ impl SeriesQuery {
     pub fn plan(&self, horizon: &Horizon, now: UnixTime) -> Result<SeriesPlan, QueryError> {
         let end = horizon.end_of_finest(now);
         let asked = match self.asked {
-            Asked::Last(_) => self.asked.window(&self.zone, end)?,
+            Asked::Last(_) | Asked::Since(_) => self.asked.window(&self.zone, end)?,
             _ => self.asked.window(&self.zone, now)?,
         };
         let asked = if asked.from() < end && end < asked.to() { Window::new(asked.from(), end)? } else { asked };

@@ -111,6 +111,7 @@ fn asked() -> impl Strategy<Value = Asked> {
             Asked::Between(Window::new(from, from.plus(length)).unwrap())
         }),
         (1..20 * DAY_S).prop_map(|length| Asked::Between(Window::new(time(NOW_S - length), time(NOW_S)).unwrap())),
+        (1..20 * DAY_S).prop_map(|length| Asked::Since(time(NOW_S - length))),
     ]
 }
 
@@ -122,7 +123,7 @@ fn zone() -> impl Strategy<Value = Zone> {
 /// "Up to now" holds all of the second that now is in.
 fn up_to_now(asked: Asked, window: Window) -> Window {
     match asked {
-        Asked::Last(_) | Asked::Between(_) if window.to() == time(NOW_S) => {
+        Asked::Last(_) | Asked::Between(_) | Asked::Since(_) if window.to() == time(NOW_S) => {
             Window::new(window.from(), window.to().plus(1)).unwrap()
         }
         _ => window,
