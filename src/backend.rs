@@ -42,6 +42,7 @@ use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
     MilestoneStatus, Mode, News, Progress,
 };
+use crate::lag::ViewLag;
 use crate::lives::Lives;
 use crate::names::counter_text;
 use crate::news::{self, NewsLine};
@@ -447,8 +448,8 @@ impl Backend for LocalBackend {
         Ok(self.series.slots().await)
     }
 
-    async fn edges_audit(&self) -> Result<EdgesAuditBody, Failure> {
-        Ok(Edges::new(&self.aggregator).audit())
+    async fn edges_audit(&self, entry: Option<u64>) -> Result<EdgesAuditBody, Failure> {
+        Edges::new(&self.aggregator).audit(entry)
     }
 
     async fn define(&self, counter: CounterName, spec: MilestoneSpec) -> Result<MilestoneList, Failure> {
@@ -637,6 +638,7 @@ impl Backend for LocalBackend {
             "reason": self.ready().err(),
             "groups": groups,
             "silent_groups": silent,
+            "view": ViewLag::of(&self.aggregator),
             "ledger": {
                 "index": applied,
                 "is_leader": metrics.is_leader,
@@ -646,6 +648,10 @@ impl Backend for LocalBackend {
                 "voters": voters,
             },
         })
+    }
+
+    fn measure(&self) {
+        ViewLag::of(&self.aggregator).measure();
     }
 
     fn ready(&self) -> Result<(), String> {

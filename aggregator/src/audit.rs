@@ -165,9 +165,9 @@ impl Aggregator {
     }
 
     fn why_not_reached(&self, group: GroupId) -> String {
-        let is_lost = self.is_lost(group);
+        let (is_lost, now) = (self.is_lost(group), self.now());
         self.with_core(|core| {
-            let lag = core.feed_lags().find(|(of, _)| *of == group).map_or(0, |(_, lag)| lag);
+            let lag = core.feed_lags(now).find(|(of, _)| *of == group).map_or(0, |(_, lag)| lag.entries);
             match (is_lost, core.groups_heard().any(|heard| heard == group)) {
                 (true, _) => "it was declared lost: nobody holds its log".to_owned(),
                 (_, false) => "no node speaks for it, or it counted before this data centre was restored".to_owned(),

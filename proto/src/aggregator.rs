@@ -21,6 +21,7 @@ mod standing;
 pub use audit::CellAudit;
 pub use checkpoint::{RowError, Rows, buckets_at_rest};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
+pub use feed::FeedLag;
 pub use image::{ImageReader, ViewImage, cursors_in, is_of_cells, is_of_image};
 pub use moves::Missing;
 pub use recovery::Recovery;
@@ -496,9 +497,9 @@ impl AggregatorCore {
         seats.into_iter()
     }
 
-    /// How far each group's feed is behind, in log entries.
-    pub fn feed_lags(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
-        self.feeds.iter().map(|(&group, feed)| (group, feed.lag()))
+    /// How far the view is behind each group of its data centre.
+    pub fn feed_lags(&self, now: Time) -> impl Iterator<Item = (GroupId, FeedLag)> + '_ {
+        self.feeds.iter().map(move |(&group, feed)| (group, feed.lag(now)))
     }
 
     /// Commands that the ledger has not shown yet.

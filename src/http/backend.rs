@@ -378,8 +378,8 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
 
-    /// The last changes of edges.
-    fn edges_audit(&self) -> impl Future<Output = Result<EdgesAuditBody, Failure>> + Send {
+    /// The last changes of edges; of one entry of the ledger's log also which.
+    fn edges_audit(&self, _entry: Option<u64>) -> impl Future<Output = Result<EdgesAuditBody, Failure>> + Send {
         async { Err(no_graph()) }
     }
 
@@ -425,6 +425,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The process's state, for people.
     fn status(&self) -> impl Future<Output = serde_json::Value> + Send;
+
+    /// Sets the gauges that `/metrics` is about to show.
+    fn measure(&self) {}
 
     /// Whether requests should be sent here; else why not.
     fn ready(&self) -> Result<(), String>;

@@ -147,6 +147,7 @@ async fn ready<B: Backend>(State(shared): AppState<B>) -> Response {
 async fn metrics_text<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
     let metrics = shared.metrics.as_ref().ok_or_else(|| Failure::NotFound("this process keeps no metrics".into()))?;
+    shared.backend.measure();
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render()).into_response())
 }
 
@@ -253,7 +254,7 @@ async fn put_counter<B: Backend>(
         _ => return Err(Failure::NotFound("PUT needs a path that ends in /milestones, /claims or /life".to_owned())),
     };
     let define: body::DefineBody = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.define(counter, define.into()).await?))
+    Ok(json(StatusCode::OK, &shared.backend.define(counter, define.spec()?).await?))
 }
 
 /// `?at=N` of milestones removes that one, `?rule` the rule "every k". Neither is an error: nothing is removed by accident. Without

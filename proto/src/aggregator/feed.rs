@@ -12,7 +12,7 @@ use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time};
 use crate::view::{CELLS_MAX, Cells, Merged, Parted};
 use crate::warm;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Something of any entry may be merged.
 const UNKNOWN: LogIndex = LogIndex(u64::MAX);
@@ -20,6 +20,18 @@ const UNKNOWN: LogIndex = LogIndex(u64::MAX);
 const NOT_HELD: u32 = u32::MAX;
 /// The time between two pulls without an answer doubles so often at most.
 const RETRY_DOUBLINGS_MAX: u32 = 8;
+
+/// So often at most is it remembered when more of a log was heard of.
+const HEARD_MAX: usize = 256;
+
+/// How far a view is behind a group of its data centre.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedLag {
+    /// Of its log.
+    pub entries: u64,
+    /// Since the first of them was heard of.
+    pub time: Span,
+}
 
 /// State of following one group.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +57,8 @@ pub struct Feed {
     pulled: Option<Time>,
     retries: u32,
     applied: LogIndex,
+    /// How far the log was, as it was told, and when: of what is not all merged, and at most [`HEARD_MAX`] times.
+    heard: VecDeque<(Time, LogIndex)>,
     connected: bool,
     /// While ranges are told beside it: whether it has them, too.
     pub has_all: bool,
@@ -58,8 +72,24 @@ impl Feed {
         Feed { cursor, partly: UNKNOWN, lacks: Some((LogIndex(0), cursor)), ..Feed::default() }
     }
 
-    pub fn lag(&self) -> u64 {
-        self.applied.0.saturating_sub(self.cursor.0)
+    /// Entries that were heard of and are not merged, and how long ago the first of them was heard of.
+    pub fn lag(&self, now: Time) -> FeedLag {
+        let since = self.heard.front().map_or(now, |&(at, _)| at);
+        FeedLag { entries: self.applied.0.saturating_sub(self.cursor.0), time: now - since }
+    }
+
+    /// The log was applied up to there when this was told.
+    fn hear(&mut self, now: Time, applied: LogIndex) {
+        if applied > self.applied && self.heard.len() < HEARD_MAX {
+            self.heard.push_back((now, applied));
+        }
+        self.applied = self.applied.max(applied);
+    }
+
+    fn forget_heard(&mut self) {
+        while self.heard.front().is_some_and(|&(_, applied)| applied <= self.cursor) {
+            self.heard.pop_front();
+        }
     }
 
     /// When the next pull is due. One that finds nothing new is answered when there is something, so it may take long.
@@ -272,7 +302,7 @@ impl AggregatorCore {
             return;
         }
         feed.pulled = None;
-        feed.applied = feed.applied.max(chunk.applied);
+        feed.hear(now, chunk.applied);
         // The last part of a walk, or of an entry, is of what was applied by then as well.
         let was_partial = feed.walk.is_some() || feed.rows_told > 0 || feed.partly > feed.applied;
         let is_partial = was_partial || chunk.walk.is_some() || chunk.rows_told > 0;
@@ -283,6 +313,7 @@ impl AggregatorCore {
         let raised = if is_learnt { self.merge_chunk(now, (&feed, which), chunk) } else { BTreeSet::new() };
         if is_learnt {
             feed.advance(chunk);
+            feed.forget_heard();
         }
         if let Some(place) = self.feed_mut(group, which) {
             *place = feed;

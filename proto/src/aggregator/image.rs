@@ -251,7 +251,10 @@ mod tests {
         let config = AggregatorConfig::new(DcId(2), 9);
         let core = super::super::AggregatorCore::recover(config, image.rows(ShardId::FIRST)).unwrap();
         assert_eq!(core.view().sum_of(&counter(1), 0), 12);
-        assert_eq!((core.gossip(ShardId::FIRST).foreign_state(), core.feed_lags().count()), (Vec::new(), 0));
+        assert_eq!(
+            (core.gossip(ShardId::FIRST).foreign_state(), core.feed_lags(crate::time::Time(0)).count()),
+            (Vec::new(), 0)
+        );
         assert_eq!(image.totals()[&(counter(1), 0)], 12);
         let stream = vec![(vec![7], vec![0])].into_iter();
         assert!(matches!(read(stream, 1), Err(RowError::Unknown { .. })), "a stream of gossip is no part of an image");

@@ -1,0 +1,60 @@
+//! How far the view of one aggregator is behind what its data centre has counted, and behind changes of edges: for `GET /v1/status` and
+//! `/metrics`. A spike that the view cannot follow shows here, and is caught up.
+
+use crate::http::groups::GroupName;
+use serde::Serialize;
+use tidemark_aggregator::Aggregator;
+
+const US_PER_MS: f64 = 1_000.0;
+
+/// The answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ViewLag {
+    pub groups: Vec<GroupLag>,
+    /// Totals are those of the graph after so many changes of edges.
+    pub graph_index: u64,
+    /// So many more are to be carried out; of the first, so many pairs of counters are done.
+    pub waiting: usize,
+    pub pairs: u64,
+}
+
+/// Behind one group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GroupLag {
+    pub group: String,
+    /// Of its log that were heard of and are not all in the view.
+    pub entries: u64,
+    /// Since the first of them was heard of.
+    pub ms: f64,
+}
+
+impl ViewLag {
+    pub fn of(aggregator: &Aggregator) -> ViewLag {
+        let (cluster, now) = (aggregator.cluster(), aggregator.now());
+        aggregator.with_core(|core| {
+            let progress = core.view().graph_progress();
+            let groups = core.feed_lags(now).map(|(group, lag)| {
+                let dc = cluster.name_of(group.dc).unwrap_or("?").to_owned();
+                let name = GroupName { dc, group: group.group, incarnation: Some(group.incarnation) };
+                GroupLag { group: name.to_string(), entries: lag.entries, ms: lag.time.0 as f64 / US_PER_MS }
+            });
+            ViewLag {
+                groups: groups.collect(),
+                graph_index: progress.index,
+                waiting: progress.waiting,
+                pairs: progress.pairs,
+            }
+        })
+    }
+
+    /// Sets the gauges of `/metrics`.
+    pub fn measure(&self) {
+        for GroupLag { group, entries, ms } in &self.groups {
+            let labels = [("group", group.clone())];
+            metrics::gauge!("tidemark_view_behind_entries", &labels).set(*entries as f64);
+            metrics::gauge!("tidemark_view_behind_seconds", &labels).set(ms / 1_000.0);
+        }
+        metrics::gauge!("tidemark_graph_changes_waiting").set(self.waiting as f64);
+        metrics::gauge!("tidemark_graph_pairs_done").set(self.pairs as f64);
+    }
+}
