@@ -3,6 +3,7 @@
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
 use crate::http::body::{DefineBody, PolicyBody};
+use crate::http::series::Of;
 use crate::http::{MilestoneList, ProgressBody};
 use crate::names::parse_counter;
 use clap::{Args, Subcommand};
@@ -37,6 +38,9 @@ enum Action {
         /// What to do about a data centre that is cut off while it holds rights
         #[arg(long, value_enum, default_value = "strict")]
         policy: PolicyBody,
+        /// Which counts; totals have no milestones, and are refused with the reason
+        #[arg(long, value_enum, default_value = "direct")]
+        of: Of,
     },
     /// Lists a counter's milestones
     List {
@@ -74,10 +78,10 @@ pub fn run(args: Milestones) -> Outcome {
 
 async fn carry_out(action: Action, remote: &Remote) -> Result<MilestoneList, super::remote::RemoteError> {
     match action {
-        Action::Define { counter, at, every, sequence_from, policy } => {
+        Action::Define { counter, at, every, sequence_from, policy, of } => {
             // An older process knows no other than strict.
             let policy = Some(policy).filter(|policy| *policy != PolicyBody::Strict);
-            let body = DefineBody { at, every, policy, sequence_from };
+            let body = DefineBody { at, every, policy, sequence_from, of };
             remote.call(Method::PUT, &counter_path(&counter, "/milestones"), Some(&body)).await
         }
         Action::List { counter } => remote.get(&counter_path(&counter, "/milestones")).await,

@@ -7,6 +7,7 @@ mod signed;
 pub use at::EventAt;
 pub use signed::Signed;
 
+use super::series::Of;
 use super::{Added, AwardPosition, ClaimTurn, Failure, TrialBody};
 use crate::names::{hex, key_text};
 use serde::{Deserialize, Serialize};
@@ -96,6 +97,10 @@ pub struct ReadingsBody {
     pub counters: Vec<ReadingBody>,
 }
 
+/// Why a total has no milestones.
+const MILESTONE_OF_TOTAL: &str = "milestones stand on direct counts: a total is derived from the counts of others along edges, which may be taken \
+     away again, so no increment is its n-th; define it on the counters that are counted, or count each event on this one too";
+
 /// `PUT …/milestones`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,6 +114,9 @@ pub struct DefineBody {
     pub policy: Option<PolicyBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_from: Option<u64>,
+    /// Which of its counts; only direct ones have milestones.
+    #[serde(default, skip_serializing_if = "Of::is_direct")]
+    pub of: Of,
 }
 
 /// What a milestone does about rights that are out of reach.
@@ -268,13 +276,18 @@ impl ReadingBody {
     }
 }
 
-impl From<DefineBody> for MilestoneSpec {
-    fn from(body: DefineBody) -> MilestoneSpec {
-        let policy = match body.policy {
+impl DefineBody {
+    /// What is asked of the ledger. Refused: a milestone of a total.
+    pub(crate) fn spec(self) -> Result<MilestoneSpec, Failure> {
+        let DefineBody { at, every, policy, sequence_from, of } = self;
+        let policy = match policy {
             None | Some(PolicyBody::Strict) => Policy::Strict,
             Some(PolicyBody::Timely) => Policy::Timely,
         };
-        MilestoneSpec { at: body.at, every: body.every, policy, sequence_from: body.sequence_from }
+        match of {
+            Of::Direct => Ok(MilestoneSpec { at, every, policy, sequence_from }),
+            Of::Total => Err(Failure::invalid("milestone_of_total", MILESTONE_OF_TOTAL)),
+        }
     }
 }
 

@@ -36,6 +36,12 @@ async fn counting_from_the_shell() {
     assert_eq!(said(&["milestones", "disarm", "search/b", "--at", "5"]).await, (0, "2 armed".into()));
     let timely = ["milestones", "define", "search/c", "--at", "7", "--policy", "timely"];
     assert_eq!(said(&timely).await, (0, "7 armed, timely".into()));
+    let (code, why) = said(&["milestones", "define", "search/d", "--at", "7", "--of", "total"]).await;
+    assert!(
+        code == 1 && why.contains("400 Bad Request: milestones stand on direct counts: a total is derived"),
+        "{why}"
+    );
+    assert_eq!(said(&["milestones", "list", "search/d"]).await, (0, "no milestones".into()));
     let won = said(&["add", "search/b", "3", "--session", "abc"]).await;
     assert_eq!(won, (0, "the milestone 2, counted from number 1 on".into()));
     assert_eq!(said(&["milestones", "list", "search/b"]).await, (0, "2 awarded".into()));
