@@ -87,6 +87,9 @@ pub struct GraphBody {
     /// Totals are those of the graph after so many changes, and of a part of the next; `waiting` are to be carried out here.
     pub index: u64,
     pub waiting: usize,
+    /// Pairs of counters that are done of the change under way.
+    #[serde(default)]
+    pub pairs: u64,
 }
 
 /// The last batches of changes, newest first.
@@ -109,6 +112,31 @@ pub struct BatchBody {
     pub by: String,
     pub inserted: usize,
     pub removed: usize,
+    /// Which, where one batch was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ChangesBody>,
+}
+
+/// The edges of one batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangesBody {
+    pub insert: Vec<(String, String)>,
+    pub remove: Vec<(String, String)>,
+}
+
+impl ChangesBody {
+    fn new(graph: &Graph, changes: &[EdgeChange]) -> ChangesBody {
+        let name = |vertex| counter_text(&graph.name(vertex));
+        let mut body = ChangesBody::default();
+        for change in changes {
+            let (list, edge) = match change {
+                EdgeChange::Insert(edge) => (&mut body.insert, edge),
+                EdgeChange::Remove(edge) => (&mut body.remove, edge),
+            };
+            list.push((name(edge.from), name(edge.to)));
+        }
+        body
+    }
 }
 
 /// A change as decided.
@@ -266,6 +294,7 @@ impl Edges {
                     cut: more || still_more,
                     index: progress.index,
                     waiting: progress.waiting,
+                    pairs: progress.pairs,
                 }
             })
         })
@@ -279,20 +308,34 @@ impl Edges {
         })
     }
 
-    /// Who changed edges last.
-    pub fn audit(&self) -> AuditBody {
+    /// Who changed edges last; of one entry of the ledger's log also which.
+    ///
+    /// # Errors
+    /// That entry changed none, or so many were changed since that it is forgotten.
+    pub fn audit(&self, entry: Option<u64>) -> Result<AuditBody, Failure> {
         self.aggregator.with_ledger(|ledger| {
             let graph = ledger.graph();
-            let batches = graph.audit().rev().take(AUDIT_MAX).map(batch_body).collect();
-            AuditBody { revision: graph.revision(), index: graph.index(), edges: graph.dag().len(), batches }
+            let batches = match entry {
+                None => graph.audit().rev().take(AUDIT_MAX).map(batch_body).collect(),
+                Some(entry) => vec![batch_of_entry(graph, entry)?],
+            };
+            Ok(AuditBody { revision: graph.revision(), index: graph.index(), edges: graph.dag().len(), batches })
         })
     }
+}
+
+fn batch_of_entry(graph: &Graph, entry: u64) -> Result<BatchBody, Failure> {
+    let batch = graph.audit().find(|batch| batch.entry.0 == entry).ok_or_else(|| {
+        let known = graph.audit().len();
+        Failure::NotFound(format!("entry {entry} is none of the last {known} changes of edges that are remembered"))
+    })?;
+    Ok(BatchBody { changes: Some(ChangesBody::new(graph, &batch.changes)), ..batch_body(batch) })
 }
 
 fn batch_body(batch: &EdgeBatch) -> BatchBody {
     let (inserted, removed) = counts(&batch.changes);
     let EdgeBatch { revision, entry, at, by, .. } = batch;
-    BatchBody { revision: *revision, entry: entry.0, at_ms: at.0, by: by.clone(), inserted, removed }
+    BatchBody { revision: *revision, entry: entry.0, at_ms: at.0, by: by.clone(), inserted, removed, changes: None }
 }
 
 fn counts<N>(changes: &[EdgeChange<N>]) -> (usize, usize) {

@@ -1,8 +1,10 @@
 //! `tidemark graph`: edges between counters, and totals.
 
 use super::remote::{Remote, counter_path};
+use super::series::{SPARKS_PATIENCE, spark};
 use super::{Outcome, block_on, show};
-use crate::edges::{AuditBody, ChangeBody, ChangedBody, GraphBody, RefusedBody, Unknown};
+use crate::edges::{AuditBody, BatchBody, ChangeBody, ChangedBody, ChangesBody, GraphBody, RefusedBody, Unknown};
+use crate::http::series::Of;
 use crate::lines::{next_line, too_long};
 use crate::names::{counter_text, parse_counter};
 use clap::{Args, Subcommand};
@@ -16,6 +18,8 @@ use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
 const BAD_LINES_SHOWN_MAX: usize = 20;
 /// Of a line that is no edge, so much is shown.
 const LINE_SHOWN_CHARS: usize = 80;
+/// Of what a total's sparkline may be, up to now, and its steps; the first that is kept so finely.
+const TOTAL_LAST: [(&str, &str); 2] = [("48h", "1h"), ("48d", "1d")];
 
 /// Arguments of `tidemark graph`.
 #[derive(Debug, Args)]
@@ -71,7 +75,11 @@ enum Action {
     /// Permits edges from one namespace to another
     Allow { from: String, to: String },
     /// Shows who changed edges last
-    Audit,
+    Audit {
+        /// Only the change that this entry of the ledger's log was, with its edges
+        #[arg(long)]
+        entry: Option<u64>,
+    },
 }
 
 pub fn run(args: GraphArgs) -> Outcome {
@@ -89,7 +97,8 @@ pub fn run(args: GraphArgs) -> Outcome {
             }
             Action::Show { counter } => {
                 let graph: GraphBody = remote.get(&counter_path(&counter, "/graph")).await?;
-                show(remote.json, &graph, || text(&graph))
+                let lately = if remote.json { None } else { lately(&remote, &counter).await };
+                show(remote.json, &graph, || text(&graph, lately.as_deref()))
             }
             Action::Load { file, unknown, by } => {
                 let wanted =
@@ -101,8 +110,9 @@ pub fn run(args: GraphArgs) -> Outcome {
                 let said: serde_json::Value = remote.call(Method::PUT, &path, None::<&()>).await?;
                 show(remote.json, &said, || format!("counts of {from} may flow to {to}"))
             }
-            Action::Audit => {
-                let audit: AuditBody = remote.get("/v1/edges/audit").await?;
+            Action::Audit { entry } => {
+                let param = entry.map_or(String::new(), |entry| format!("?entry={entry}"));
+                let audit: AuditBody = remote.get(&format!("/v1/edges/audit{param}")).await?;
                 show(remote.json, &audit, || audit_text(&audit))
             }
         }
@@ -113,6 +123,14 @@ impl Pair {
     fn texts(&self) -> (String, String) {
         (counter_text(&self.from), counter_text(&self.to))
     }
+}
+
+/// What was counted of a total lately, as a line of text; `None` where that is not kept, or does not come in time.
+async fn lately(remote: &Remote, counter: &CounterName) -> Option<String> {
+    let of = Of::Total.param();
+    let asked = TOTAL_LAST.map(|(last, every)| format!("?last={last}&every={every}&anchor=end{of}"));
+    let (nth, line) = tokio::time::timeout(SPARKS_PATIENCE, spark(remote, counter, &asked)).await.ok()??;
+    Some(format!("last {}  {line}", TOTAL_LAST[nth].0))
 }
 
 async fn change(remote: &Remote, body: &ChangeBody) -> Result<ChangedBody, super::remote::RemoteError> {
@@ -211,15 +229,17 @@ fn edge_of(line: &[u8]) -> Result<Option<(String, String)>, String> {
     Ok(Some((from.trim().to_owned(), to.trim().to_owned())))
 }
 
-fn text(graph: &GraphBody) -> String {
+fn text(graph: &GraphBody, lately: Option<&str>) -> String {
     let list = |names: &[String]| if names.is_empty() { "-".to_owned() } else { names.join(" ") };
+    let lately = lately.map_or(String::new(), |lately| format!("\n  {lately}"));
     let waiting = if graph.waiting > 0 {
-        format!("\n{} changes of edges are being carried out", graph.waiting)
+        let GraphBody { waiting, pairs, .. } = graph;
+        format!("\n{waiting} changes of edges are being carried out, {pairs} pairs of counters of the first are done")
     } else {
         String::new()
     };
     format!(
-        "{}\n  own count {}\n  total     {}\n  from      {}\n  to        {}{waiting}",
+        "{}\n  own count {}\n  total     {}{lately}\n  from      {}\n  to        {}{waiting}",
         graph.counter,
         graph.direct,
         graph.total,
@@ -229,15 +249,15 @@ fn text(graph: &GraphBody) -> String {
 }
 
 fn audit_text(audit: &AuditBody) -> String {
-    let line = |batch: &crate::edges::BatchBody| {
+    let line = |batch: &BatchBody| {
         let by = if batch.by.is_empty() { "-" } else { &batch.by };
-        format!(
-            "{} {by}: {} added, {} removed (entry {})",
-            batch.at_ms / 1_000,
-            batch.inserted,
-            batch.removed,
-            batch.entry
-        )
+        let BatchBody { at_ms, inserted, removed, entry, changes, .. } = batch;
+        let head = format!("{} {by}: {inserted} added, {removed} removed (entry {entry})", at_ms / 1_000);
+        let edges = changes.iter().flat_map(|ChangesBody { insert, remove }| {
+            let signed = |sign| move |(from, to): &(String, String)| format!("\n  {sign} {from} > {to}");
+            insert.iter().map(signed('+')).chain(remove.iter().map(signed('-')))
+        });
+        head + &edges.collect::<String>()
     };
     let lines: Vec<String> = audit.batches.iter().map(line).collect();
     format!("{} edges after {} changes\n{}", audit.edges, audit.index, lines.join("\n"))
@@ -258,6 +278,25 @@ mod tests {
             assert!(edge(line).unwrap_err().contains(what), "{line}");
         }
     }
+
+    #[test]
+    fn a_counter_is_told_with_what_it_counted_lately_where_that_is_kept() {
+        let graph = GraphBody {
+            counter: "qa/b".into(),
+            direct: 1,
+            total: 7,
+            parents: vec!["qa/a".into(), "qa/c".into()],
+            children: Vec::new(),
+            cut: false,
+            index: 2,
+            waiting: 0,
+            pairs: 0,
+        };
+        let (head, rest) = ("qa/b\n  own count 1\n  total     7\n", "  from      qa/a qa/c\n  to        -");
+        assert_eq!(text(&graph, None), format!("{head}{rest}"));
+        assert_eq!(text(&graph, Some("last 48h  ▁█")), format!("{head}  last 48h  ▁█\n{rest}"));
+    }
+
     #[test]
     fn lines_that_are_too_long_or_no_text_are_said_and_skipped() {
         let long = "x".repeat(3 * LINE_BYTES_MAX);

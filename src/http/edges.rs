@@ -2,11 +2,11 @@
 //! its total. Milestones stand on a counter's own count, whatever flows to it.
 
 use super::answer::json;
-use super::routes::{AppState, Body, below, whole_of};
+use super::routes::{AppState, Body, Params, below, known_params, number, value, whole_of};
 use super::server::Shared;
 use super::{Backend, Failure, body};
 use crate::edges::ChangeBody;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use tidemark_proto::ids::CounterName;
@@ -25,10 +25,16 @@ pub(super) async fn change<B: Backend>(
     Ok(json(StatusCode::OK, &shared.backend.change_edges(wanted).await?))
 }
 
-/// `GET /v1/edges/audit`.
-pub(super) async fn audit<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
+/// `GET /v1/edges/audit`: who changed edges last; with `?entry=N` one of these changes, and its edges.
+pub(super) async fn audit<B: Backend>(
+    State(shared): AppState<B>,
+    headers: HeaderMap,
+    Query(params): Params,
+) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
-    Ok(json(StatusCode::OK, &shared.backend.edges_audit().await?))
+    known_params(&params, &["entry"])?;
+    let entry = value(&params, "entry").map(|text| number("entry", text, u64::MAX)).transpose()?;
+    Ok(json(StatusCode::OK, &shared.backend.edges_audit(entry).await?))
 }
 
 /// `PUT /v1/edges/allowed/{from}/{to}`.
