@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, WeakAggregator};
+use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, Together, WeakAggregator};
 use tidemark_proto::aggregator::{AggregatorCore, Missing, Splitting};
 use tidemark_proto::asking::About;
 use tidemark_proto::ids::{AggregatorId, CounterName};
@@ -193,43 +193,61 @@ impl Series {
 
     /// Values and windows of counters: of those held here, and by each that is asked, at one instant.
     pub async fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
-        let here = self.look(of, counters, |view, ledger| match of {
-            Of::Direct => read_at(&Shown { view, ledger }, wall_now(), counters, windows),
-            Of::Total => read_at(&ShownTotals { view, ledger }, wall_now(), counters, windows),
+        let here = self.look(of, counters, |core, ledger| {
+            let view = core.view();
+            match of {
+                Of::Direct => read_at(&Shown { view, ledger }, wall_now(), counters, windows),
+                Of::Total => {
+                    let read = read_at(&ShownTotals { view, ledger }, wall_now(), counters, windows)?;
+                    Ok(AsOf { basis: Some(core.basis(ledger)), ..read })
+                }
+            }
         })?;
         if let Some(here) = here {
             return Ok(here);
         }
         let now = wall_now();
         let wanted = |gathering: &Gathering| gathering.wanted_at(now, counters, windows);
-        Ok(read_at(&self.aggregator.gather(of.into(), counters, wanted).await?, now, counters, windows)?)
+        let Together { counts, instants, basis } = self.aggregator.gather(of.into(), counters, wanted).await?;
+        let basis = (of == Of::Total).then_some(basis);
+        Ok(AsOf { instants, basis, ..read_at(&counts, now, counters, windows)? })
     }
 
     /// What a counter counted in each step.
     pub async fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
         let counters = std::slice::from_ref(counter);
-        let here = self.look(of, counters, |view, ledger| match of {
-            Of::Direct => read_series(&Shown { view, ledger }, wall_now(), counter, query),
-            Of::Total => read_series(&ShownTotals { view, ledger }, wall_now(), counter, query),
+        let here = self.look(of, counters, |core, ledger| {
+            let view = core.view();
+            match of {
+                Of::Direct => read_series(&Shown { view, ledger }, wall_now(), counter, query),
+                Of::Total => {
+                    let read = read_series(&ShownTotals { view, ledger }, wall_now(), counter, query)?;
+                    Ok(SeriesRead { basis: Some(core.basis(ledger)), ..read })
+                }
+            }
         })?;
         if let Some(here) = here {
             return Ok(here);
         }
         let now = wall_now();
         let wanted = |gathering: &Gathering| gathering.wanted_series(now, counter, query);
-        Ok(read_series(&self.aggregator.gather(of.into(), counters, wanted).await?, now, counter, query)?)
+        let Together { counts, basis, .. } = self.aggregator.gather(of.into(), counters, wanted).await?;
+        let basis = (of == Of::Total).then_some(basis);
+        Ok(SeriesRead { basis, ..read_series(&counts, now, counter, query)? })
     }
 
     /// All that is shown of counters, of as many of them as have not too many buckets together; at least of one.
     pub async fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
-        let some = |view: &View, ledger: &Ledger| Ok(export_some(&Shown { view, ledger }, counters));
+        let some =
+            |core: &AggregatorCore, ledger: &Ledger| Ok(export_some(&Shown { view: core.view(), ledger }, counters));
         if let Some(here) = self.look(Of::Direct, counters, some)? {
             return Ok(here);
         }
         let (mut exported, mut buckets) = (Vec::new(), 0);
         for some in counters.chunks(EXPORT_GATHERED) {
             let all = |_: &Gathering| Ok(Wanted::everything());
-            let (_, read) = export_some(&self.aggregator.gather(query::Of::Direct, some, all).await?, some);
+            let told = self.aggregator.gather(query::Of::Direct, some, all).await?;
+            let (_, read) = export_some(&told.counts, some);
             let (is_all, more) = (read.len() == some.len(), read.iter().map(Exported::len).sum::<usize>());
             if buckets + more > EXPORT_BUCKETS_MAX && !exported.is_empty() {
                 break;
@@ -251,7 +269,8 @@ impl Series {
                 .with_ledger(|ledger| self.aggregator.with_core(|core| core.view().total(counter, ledger))),
             true => {
                 let none = |_: &Gathering| Ok(Wanted::nothing());
-                self.aggregator.gather(query::Of::Total, std::slice::from_ref(counter), none).await?.total(counter)
+                let told = self.aggregator.gather(query::Of::Total, std::slice::from_ref(counter), none).await?;
+                told.counts.total(counter)
             }
         };
         Ok((total.direct.value(), total.value()))
@@ -496,7 +515,7 @@ impl Series {
         &self,
         of: Of,
         counters: &[CounterName],
-        ask: impl FnOnce(&View, &Ledger) -> Result<R, QueryError>,
+        ask: impl FnOnce(&AggregatorCore, &Ledger) -> Result<R, QueryError>,
     ) -> Result<Option<R>, Failure> {
         if !self.aggregator.shows() {
             let reason = "this view has not been heard of by the ledger since it started";

@@ -17,8 +17,8 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::MESSAGE_BYTES_MAX;
 use tidemark_proto::msg::Reading;
 use tidemark_proto::query::{
-    GatherError, Gathered, Gathering, Inquiry, KeyRange, Of, Page, QueryError, SHARD_ASK_COUNTERS_MAX, ShardAnswer,
-    ShardAsk, Wanted, gather, readings,
+    Basis, GatherError, Gathered, Gathering, Inquiry, KeyRange, Of, Page, QueryError, SHARD_ASK_COUNTERS_MAX,
+    ShardAnswer, ShardAsk, Wanted, gather, readings,
 };
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::Time;
@@ -356,6 +356,7 @@ impl Held {
             if stands.of_all.ledger < terms.not_before {
                 return Err(in_vain("its ledger is behind what was asked for"));
             }
+            dialogue.stands(&stands);
             match self.asking().take(self.now(), (holder, start), stands) {
                 Taken::StandsBehind => return Err(in_vain("it lacks what was shown here")),
                 Taken::ShownHere if terms.of_values => return Err(AskError::ShownHere),
@@ -393,6 +394,9 @@ trait Dialogue {
 
     /// Error: it is no answer to that question.
     fn take(&mut self, answer: Answer) -> Result<(), String>;
+
+    /// How the view that answers stands; said before the answer is taken.
+    fn stands(&mut self, _stands: &Stands) {}
 }
 
 /// On which terms holders are asked.
@@ -489,17 +493,42 @@ impl Dialogue for AskReadings {
     }
 }
 
-impl Dialogue for Inquiry {
+/// Counts of counters, and how the view stood that tells them, at the first of its answers.
+struct AskCounts {
+    inquiry: Inquiry,
+    stands: Option<Stands>,
+}
+
+impl AskCounts {
+    fn new(inquiry: Inquiry) -> AskCounts {
+        AskCounts { inquiry, stands: None }
+    }
+}
+
+impl Dialogue for AskCounts {
     fn next(&self) -> Option<Question> {
-        self.ask().map(|ask| Question::Held(ShardAsk::Counts(ask)))
+        self.inquiry.ask().map(|ask| Question::Held(ShardAsk::Counts(ask)))
+    }
+
+    fn stands(&mut self, stands: &Stands) {
+        self.stands.get_or_insert_with(|| stands.clone());
     }
 
     fn take(&mut self, answer: Answer) -> Result<(), String> {
         let Answer::Held(ShardAnswer::Counts(counts)) = answer else {
             return Err(format!("no counts, but {answer:?}"));
         };
-        Inquiry::take(self, counts).map_err(|error| error.to_string())
+        self.inquiry.take(counts).map_err(|error| error.to_string())
     }
+}
+
+/// Counts that several processes have told, each as of one instant.
+pub struct Together {
+    pub counts: Gathered,
+    /// How many processes those were.
+    pub instants: usize,
+    /// What totals among them are made of.
+    pub basis: Basis,
 }
 
 /// One question with one answer.
@@ -560,10 +589,10 @@ impl Aggregator {
     }
 
     /// Looks at the view at one instant, if these counters are all shown from here then.
-    pub fn look_at<T>(&self, counters: &[CounterName], look: impl FnOnce(&View, &Ledger) -> T) -> Option<T> {
+    pub fn look_at<T>(&self, counters: &[CounterName], look: impl FnOnce(&AggregatorCore, &Ledger) -> T) -> Option<T> {
         self.held().at_once(|core, ledger, is_shown| {
-            let view = core.view();
-            counters.iter().all(|counter| is_shown(view.shard_of(counter))).then(|| look(view, ledger))
+            let is_here = counters.iter().all(|counter| is_shown(core.view().shard_of(counter)));
+            is_here.then(|| look(core, ledger))
         })
     }
 
@@ -658,7 +687,7 @@ impl Aggregator {
         of: Of,
         counters: &[CounterName],
         wanted: impl Fn(&Gathering) -> Result<Wanted, QueryError>,
-    ) -> Result<Gathered, GatheringError> {
+    ) -> Result<Together, GatheringError> {
         let mut gathering =
             self.held().at_once(|core, ledger, _| Gathering::begin(of, (core.view(), ledger), counters));
         for _ in 0..GATHERED_MAX {
@@ -671,7 +700,7 @@ impl Aggregator {
                 continue;
             };
             match gathered {
-                Ok(gathered) => return Ok(gathered),
+                Ok(together) => return Ok(together),
                 // Where it is asked for something has expired that is kept here: asked again, it is left out.
                 Err(GatherError::Expired(_)) => gathering = gathering.again(),
                 Err(error) => return Err(HeldError::Refused(error.to_string()).into()),
@@ -686,7 +715,7 @@ impl Aggregator {
         &self,
         gathering: &mut Gathering,
         wanted: &Wanted,
-    ) -> Result<Option<Result<Gathered, GatherError>>, HeldError> {
+    ) -> Result<Option<Result<Together, GatherError>>, HeldError> {
         let needed = gathering.needs();
         let here = self.held().at_once(|core, ledger, is_shown| {
             if gathering.is_before_split(core.view()) {
@@ -696,19 +725,23 @@ impl Aggregator {
                 needed.into_iter().partition(|&shard| is_shown(shard));
             let mut inquiry = (!here.is_empty()).then(|| gathering.inquiry(here, wanted));
             inquiry.iter_mut().for_each(|inquiry| inquiry.answer(core.view(), ledger));
-            Some((inquiry.into_iter().collect::<Vec<_>>(), elsewhere))
+            Some((inquiry.into_iter().collect::<Vec<_>>(), elsewhere, core.basis(ledger)))
         });
-        let Some((mut told, elsewhere)) = here else { return Ok(None) };
+        let Some((mut told, elsewhere, basis)) = here else { return Ok(None) };
         if !self.shows() {
             return Err(HeldError::NotShown);
         }
-        let begin = |shards: &BTreeSet<ShardId>| gathering.inquiry(shards.clone(), wanted);
-        match self.held().ask(self.mesh(), elsewhere, Terms::READ, begin).await {
+        let begin = |shards: &BTreeSet<ShardId>| AskCounts::new(gathering.inquiry(shards.clone(), wanted));
+        let asked = match self.held().ask(self.mesh(), elsewhere, Terms::READ, begin).await {
             Err(HeldError::ShownHere) => return Ok(None),
-            asked => told.extend(asked?),
-        }
-        let told = told.into_iter().try_for_each(|inquiry| gathering.add(inquiry));
-        Ok(Some(told.and_then(|()| gathering.complete())))
+            asked => asked?,
+        };
+        let (more, stands): (Vec<_>, Vec<_>) = asked.into_iter().map(|told| (told.inquiry, told.stands)).unzip();
+        told.extend(more);
+        let (instants, basis) = (told.len(), basis.with(&stands.into_iter().flatten().collect::<Vec<_>>()));
+        let added = told.into_iter().try_for_each(|inquiry| gathering.add(inquiry));
+        let counts = added.and_then(|()| gathering.complete());
+        Ok(Some(counts.map(|counts| Together { counts, instants, basis })))
     }
 
     /// The next counters of a range in slots that others hold: at present, or before.

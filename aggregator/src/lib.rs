@@ -29,7 +29,7 @@ pub use handle::{
     Aggregator, AggregatorOptions, AwardEvent, ForgetError, GroupStanding, LEDGER_FILE, LiveEvent, MilestoneState,
     StartError, WeakAggregator,
 };
-pub use held::{ANSWERS_MAX, GatheringError, HELD_PATIENCE, HeldError, HeldService};
+pub use held::{ANSWERS_MAX, GatheringError, HELD_PATIENCE, HeldError, HeldService, Together};
 pub use image::{IMAGES_MAX, Image, ImageError};
 pub use ledger::read_ledger;
 pub use storage::{ViewRows, ViewStoreError, found as found_view};

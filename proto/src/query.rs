@@ -12,6 +12,7 @@
 
 mod asked;
 mod asks;
+mod basis;
 mod export;
 mod gathered;
 mod inquiry;
@@ -22,6 +23,7 @@ mod wanted;
 
 pub use asked::{Asked, SeriesPlan, SeriesQuery, Step, WindowPlan, WindowQuery};
 pub use asks::{SHARD_SCAN_MAX, ShardAnswer, ShardAsk, readings};
+pub use basis::Basis;
 pub use export::{Exported, ExportedHalf, export};
 pub use gathered::{COUNTS_BUCKETS_MAX, Counts, GatherError, Gathered, Gathering, SHARD_ASK_COUNTERS_MAX, gather};
 pub use inquiry::{CountsAnswer, CountsAsk, Cut, Inquiry};

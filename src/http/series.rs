@@ -6,8 +6,8 @@ mod export;
 
 pub use asked::{AnchorBody, CompareBody, Of, WindowAsk};
 pub use bodies::{
-    AsOfBody, CountedBody, CounterAsOfBody, IntervalBody, PlanBody, PlansBody, PreviousBody, ReadBody, SeriesBody,
-    StepBody, TopBody, WindowBody, WindowedBody,
+    AsOfBody, BasisBody, CountedBody, CounterAsOfBody, IntervalBody, PlanBody, PlansBody, PreviousBody, ReadBody,
+    SeriesBody, StepBody, TopBody, WindowBody, WindowedBody,
 };
 
 pub(super) use export::export;

@@ -39,6 +39,53 @@ async fn totals_are(at: SocketAddr, expected: [(i64, i64); 4]) {
     until(&format!("{expected:?}"), async || (totals(at).await? == expected).then_some(())).await;
 }
 
+/// What totals are made of: after so many changes of edges, none of which waits, and of a log of the group.
+async fn are_made_of(at: SocketAddr, changes: u64) {
+    let path = "/v1/window?counter=search/topic&counter=search/answer&last=1h&of=";
+    let (code, none) = http::get(at, &format!("{path}total")).await.unwrap();
+    assert_eq!((code, &none["error"]["code"]), (409, &"no_series".into()), "{none}");
+    let body = |of| json!({ "counters": ["search/topic", "search/answer"], "of": of }).to_string();
+    let (_, read) = http::send(at, "POST", "/v1/read", &body("total")).await.unwrap();
+    let basis = &read["basis"];
+    assert_eq!((&basis["graph_index"], &basis["waiting"]), (&changes.into(), &0.into()), "{read}");
+    assert!(basis["groups"][0]["entry"].as_u64().is_some_and(|entry| entry > 0), "{read}");
+    let (_, direct) = http::send(at, "POST", "/v1/read", &body("direct")).await.unwrap();
+    assert!(direct["basis"].is_null() && direct["instants"].is_null(), "{direct}");
+    let (_, status) = http::get(at, "/v1/status").await.unwrap();
+    let view = &status["view"];
+    assert_eq!((&view["graph_index"], &view["waiting"]), (&changes.into(), &0.into()), "{status}");
+    assert!(view["groups"][0]["entries"].is_u64() && view["groups"][0]["ms"].is_number(), "{status}");
+}
+
+/// Whatever flows to a counter, its own increments alone reach its milestones.
+async fn a_milestone_is_of_its_own_count(at: SocketAddr) {
+    let path = "/v1/counters/search/question/milestones";
+    let (code, refused) = http::send(at, "PUT", path, r#"{"at": [16], "of": "total"}"#).await.unwrap();
+    assert_eq!((code, &refused["error"]["code"]), (400, &"milestone_of_total".into()), "{refused}");
+    let (code, list) = http::send(at, "PUT", path, r#"{"at": [16]}"#).await.unwrap();
+    assert_eq!(code, 200, "{list}");
+    let state = async || Some(http::get(at, "/v1/awards/search/question/16").await?.1["state"].as_str()?.to_owned());
+    until("an armed milestone", async || (state().await? == "armed").then_some(())).await;
+    // Its own count is 14, its total beyond 16 already.
+    add(at, "answer", 100).await;
+    assert_eq!(state().await.as_deref(), Some("armed"));
+    add(at, "question", 2).await;
+    until("an award", async || (state().await? == "awarded").then_some(())).await;
+}
+
+/// Counts flow from another namespace once that is allowed.
+async fn across_namespaces_where_allowed(cluster: &Cluster, at: SocketAddr) {
+    let edge = || json!({ "insert": [["stock/sold", "search/topic"]], "unknown": "allow" });
+    let (code, refused) = edges(at, edge()).await;
+    assert_eq!((code, &refused["error"]["code"]), (409, &"not_allowed".into()), "{refused}");
+    let (is_ok, said) = operate(cluster, at, &["graph", "allow", "stock", "search"]);
+    assert!(is_ok && said.contains("counts of stock may flow to search"), "{said}");
+    let (code, none) = http::send(at, "PUT", "/v1/edges/allowed/stock/nowhere", "").await.unwrap();
+    assert_eq!(code, 404, "{none}");
+    let (code, done) = edges(at, edge()).await;
+    assert_eq!((code, &done["inserted"]), (200, &1.into()), "{done}");
+}
+
 /// Of a file with bad lines the good ones are loaded.
 fn load_names_bad_lines(cluster: &Cluster, at: SocketAddr) {
     let load = cluster.path("edges.csv");
@@ -96,6 +143,7 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
         assert_eq!((status, refused["error"]["code"].as_str()), (409, Some(code)), "{body}: {refused}");
         assert!(refused["error"]["message"].as_str().unwrap().contains(what), "{body}: {refused}");
     }
+    are_made_of(centre.http, 4).await;
     let (is_ok, said) = operate(&cluster, centre.http, &["graph", "remove", "search/answer", "search/author"]);
     assert!(is_ok, "{said}");
     // Another path is left.
@@ -107,6 +155,11 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     totals_are(centre.http, [(6, 6), (14, 20), (100, 100), (1_000, 1_120)]).await;
     let (_, audit) = http::get(centre.http, "/v1/edges/audit").await.unwrap();
     assert_eq!((&audit["edges"], &audit["batches"][1]["by"]), (&3.into(), &"an editor".into()), "{audit}");
+    let entry = audit["batches"][0]["entry"].to_string();
+    let (is_ok, said) = operate(&cluster, centre.http, &["graph", "audit", "--entry", &entry]);
+    assert!(is_ok && said.contains("- search/answer > search/author") && !said.contains('+'), "{said}");
+    let (code, none) = http::get(centre.http, "/v1/edges/audit?entry=1").await.unwrap();
+    assert_eq!(code, 404, "{none}");
     load_names_bad_lines(&cluster, centre.http);
     let insert = json!([pair("c4", "p"), pair("author", "answer"), pair("answer", "author")]);
     let (code, done) = edges(centre.http, json!({ "insert": insert, "each": true, "by": "an editor" })).await;
@@ -115,6 +168,8 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     assert_eq!((&done["refused"][1]["change"], &done["refused"][1]["code"]), (&2.into(), &"cycle".into()), "{done}");
     let (is_ok, said) = operate(&cluster, centre.http, &["graph", "show", "search/topic"]);
     assert!(is_ok && said.contains("total     1120") && said.contains("search/p"), "{said}");
+    a_milestone_is_of_its_own_count(centre.http).await;
+    across_namespaces_where_allowed(&cluster, centre.http).await;
 }
 
 /// Values of the last so long, of two answers, their question and its topic.

@@ -5,6 +5,7 @@ use crate::cluster::{Centre, Cluster, Role, arm, awards, operate, ready, until_v
 use crate::http;
 use crate::process::{Process, run, until, until_true};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,6 +73,19 @@ async fn answers(at: SocketAddr) -> Option<Vec<Value>> {
     let sum = series["steps"].as_array()?.iter().filter_map(|step| step["value"].as_i64()).sum::<i64>();
     all.push(sum.into());
     Some(all)
+}
+
+/// Totals over all slots: of how many instants, after which changes of edges, and as of which of the other data centre's streams.
+async fn says_what_it_is_made_of(at: SocketAddr, other_dc: u16) {
+    let path = "/v1/window?counter=search/topic&counter=search/e&last=1h&of=total";
+    let (_, read) = http::get(at, path).await.expect("it answers");
+    let (instants, basis) = (read["instants"].as_u64().unwrap_or(1), &read["basis"]);
+    assert!(if other_dc == 0 { instants == 1 } else { instants > 1 }, "{read}");
+    assert!(basis["graph_index"].as_u64().is_some_and(|index| index > 0) && basis["waiting"] == 0, "{read}");
+    let streams = basis["aggregators"].as_array().expect("a version vector");
+    let slots: BTreeSet<_> = streams.iter().map(|stream| stream["slot"].as_u64()).collect();
+    assert!(slots.len() > 1 && streams.iter().all(|stream| stream["dc"] == other_dc), "{read}");
+    assert_eq!(basis["groups"].as_array().map(Vec::len), Some(1), "{read}");
 }
 
 /// Waits until all of them answer alike, and returns what.
@@ -228,6 +242,9 @@ async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
     assert_eq!(all[9], 54_011, "{all:#?}");
     let keys: Vec<&Value> = all[1]["counters"].as_array().unwrap().iter().map(|read| &read["counter"]["key"]).collect();
     assert_eq!(keys, ["a", "b1"], "the first page");
+    for &at in &views {
+        says_what_it_is_made_of(at, if at == europe.http { 0 } else { 1 }).await;
+    }
     check_slots(&usa).await;
     read_natively(&cluster, cluster.aggregators[0]).await;
 

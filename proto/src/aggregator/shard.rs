@@ -14,6 +14,7 @@ use crate::ids::{AggregatorId, CounterName, DcId, GroupId};
 use crate::ledger::Ledger;
 use crate::limits::{FED_GROUPS_MAX, STREAMS_OF_DC_MAX};
 use crate::msg::{Delta, Digest, PeerMsg, ShardMsg};
+use crate::query::Basis;
 use crate::shards::ShardId;
 use crate::time::{Span, Time};
 use std::collections::BTreeSet;
@@ -72,6 +73,23 @@ impl AggregatorCore {
             versions: of_others.collect(),
             is_settled: gossip.is_settled(now),
             limits: self.limits_in(shard, ledger),
+        }
+    }
+
+    /// What the totals here are made of.
+    pub fn basis(&self, ledger: &Ledger) -> Basis {
+        let progress = self.view.graph_progress();
+        let whole = |group, feed: &Feed| if ledger.is_fenced(group) { feed.cursor } else { feed.whole() };
+        let held = self.view.ranges().iter().map(|range| range.shard).filter(|&shard| self.holds(shard));
+        let of_shard = |shard: ShardId| {
+            let others = self.gossip(shard).whole_of_others().filter(|(origin, ..)| origin.dc != self.config.own.dc);
+            others.map(move |(origin, whole, _)| ((shard, origin), whole))
+        };
+        Basis {
+            graph_known: ledger.graph().index(),
+            graph: (progress.index, progress.pairs),
+            groups: self.feeds.iter().map(|(&group, feed)| (group, whole(group, feed))).collect(),
+            versions: held.flat_map(of_shard).collect(),
         }
     }
 

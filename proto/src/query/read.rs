@@ -1,6 +1,6 @@
 //! Reading plans from the rows of counters.
 
-use super::{QueryError, SeriesPlan, SeriesQuery, WindowPlan, WindowQuery};
+use super::{Basis, QueryError, SeriesPlan, SeriesQuery, WindowPlan, WindowQuery};
 use crate::ids::{CounterName, Half};
 use crate::ledger::Ledger;
 use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX};
@@ -138,6 +138,10 @@ pub struct AsOf {
     pub plans: BTreeMap<String, Vec<WindowPlan>>,
     /// In the order asked.
     pub counters: Vec<CounterAsOf>,
+    /// Processes that have told of what they hold, each as of one instant.
+    pub instants: usize,
+    /// Of totals, where it is known.
+    pub basis: Option<Basis>,
 }
 
 /// One of them.
@@ -155,6 +159,8 @@ pub struct SeriesRead {
     pub plan: SeriesPlan,
     /// One of each step; `None` where it has no cover.
     pub values: Vec<Option<Counted>>,
+    /// Of a total, where it is known.
+    pub basis: Option<Basis>,
 }
 
 /// Values of counters, and windows of each. Errors: too many of either, a namespace without series though windows are asked for, or a
@@ -172,7 +178,7 @@ pub fn read_at(
         CounterAsOf { reading: halves.reading, windows: plans.iter().map(|plan| halves.windowed(plan)).collect() }
     };
     let counters = counters.iter().map(read).collect();
-    Ok(AsOf { at, plans, counters })
+    Ok(AsOf { at, plans, counters, instants: 1, basis: None })
 }
 
 /// For each namespace that is asked for, a plan of each window. Errors: as of [`read_at`].
@@ -209,7 +215,7 @@ pub fn read_series(
     let plan = plan_series(source.horizon(counter.namespace()), at, counter, query)?;
     let mut halves = Halves::of(source, counter, true);
     let values = plan.steps.iter().map(|step| step.cover.as_ref().map(|cover| halves.take(cover))).collect();
-    Ok(SeriesRead { at, plan, values })
+    Ok(SeriesRead { at, plan, values, basis: None })
 }
 
 /// Errors: as of [`read_series`].

@@ -10,7 +10,7 @@ use tidemark_proto::query::{self, Asked, KeyRange, SeriesQuery, WindowQuery};
 use tidemark_proto::series::Window;
 use tidemark_proto::series::calendar::{Anchor, Zone};
 
-/// A window: one of `last`, `from` with `to`, and `unit`.
+/// A window: one of `last`, `from` with `to` or without, and `unit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields)]
 pub struct WindowAsk {
@@ -18,7 +18,7 @@ pub struct WindowAsk {
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
-    /// Begins here: seconds since 1970, or a date or time by the zone's clock; --to says where it ends
+    /// Begins here: seconds since 1970, or a date or time by the zone's clock
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
@@ -74,6 +74,11 @@ impl Of {
             Some("total") => Ok(Of::Total),
             Some(other) => Err(Failure::invalid("of", format!("of is {other:?}: \"direct\" or \"total\" expected"))),
         }
+    }
+
+    /// Whether it is what is meant where nothing is said.
+    pub(in crate::http) fn is_direct(&self) -> bool {
+        *self == Of::Direct
     }
 
     /// As a parameter of a URL, behind a `&`.
@@ -192,12 +197,13 @@ impl WindowAsk {
             (None, Some(from), Some(to), None, None) => {
                 Ok(Asked::Between(Window::new(time(from)?, time(to)?).map_err(|error| invalid(&error))?))
             }
+            (None, Some(from), None, None, None) => Ok(Asked::Since(time(from)?)),
             (None, None, None, Some(unit), back) => {
                 let unit = unit.parse().map_err(|error| invalid(&error))?;
                 Ok(Asked::Unit { unit, back: back.unwrap_or(0) })
             }
             _ => Err(invalid(
-                &"one of last=PERIOD, from=TIME with to=TIME, and unit=UNIT (with back=N or without) is needed",
+                &"one of last=PERIOD, from=TIME (with to=TIME or up to now), and unit=UNIT (with back=N or without) is needed",
             )),
         }
     }
@@ -234,11 +240,13 @@ mod tests {
         assert!(matches!(asked("unit=day&back=0"), Ok(Asked::Unit { back: 0, .. })));
         let Ok(Asked::Between(day)) = asked("from=2026-03-08&to=2026-03-09&zone=America/New_York") else { panic!() };
         assert_eq!(day.length_s(), 23 * 3_600);
+        assert!(matches!(asked("from=5"), Ok(Asked::Since(from)) if from.s() == 5));
         for wrong in [
             "",
             "last=7d&unit=day",
             "last=7d&back=1",
-            "from=5",
+            "to=5",
+            "from=5&back=1",
             "from=10&to=10",
             "from=10&to=5",
             "last=0d",

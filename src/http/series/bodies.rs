@@ -3,10 +3,12 @@
 use super::asked::{AnchorBody, Of, WindowAsk};
 use crate::http::body::{CounterBody, Signed};
 use serde::{Deserialize, Serialize};
-use tidemark_proto::ids::CounterName;
-use tidemark_proto::query::{AsOf, Counted, SeriesRead, Step, WindowPlan, Windowed};
+use tidemark_proto::ids::{AggregatorId, CounterName, GroupId, LogIndex};
+use tidemark_proto::msg::Version;
+use tidemark_proto::query::{AsOf, Basis, Counted, SeriesRead, Step, WindowPlan, Windowed};
 use tidemark_proto::series::calendar::Zone;
 use tidemark_proto::series::{Cover, Window};
+use tidemark_proto::shards::ShardId;
 
 /// An interval that was asked for and the one that is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,58 @@ pub struct CountedBody {
     pub at_most: Signed,
 }
 
+/// What totals are made of: two answers with the same basis show the same totals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BasisBody {
+    /// Totals are those of the graph after so many changes of edges, and of a part of the next; `waiting` that the ledger knows are to be
+    /// carried out.
+    pub graph_index: u64,
+    pub waiting: u64,
+    /// The version vector. Of each group of the data centre that answers, up to which entry of its log all of it is in.
+    pub groups: Vec<GroupVersionBody>,
+    /// Of each aggregator of other data centres and slot, up to which version of its stream all of it is in.
+    pub aggregators: Vec<StreamVersionBody>,
+}
+
+/// The log of one group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupVersionBody {
+    pub dc: u16,
+    pub group: u16,
+    pub incarnation: u32,
+    pub entry: u64,
+}
+
+/// The stream of one aggregator of another data centre.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamVersionBody {
+    pub dc: u16,
+    pub seat: u8,
+    pub slot: u16,
+    /// Of its process's start, and within that.
+    pub epoch: u64,
+    pub version: u64,
+}
+
+impl From<&Basis> for BasisBody {
+    fn from(basis: &Basis) -> BasisBody {
+        let group = |(group, entry): (&GroupId, &LogIndex)| {
+            let GroupId { dc, group, incarnation } = *group;
+            GroupVersionBody { dc: dc.0, group, incarnation, entry: entry.0 }
+        };
+        let stream = |(&(slot, AggregatorId { dc, seat }), version): (&(ShardId, AggregatorId), &Version)| {
+            let Version { epoch, version } = *version;
+            StreamVersionBody { dc: dc.0, seat, slot: slot.0, epoch, version }
+        };
+        BasisBody {
+            graph_index: basis.graph.0,
+            waiting: basis.waiting(),
+            groups: basis.groups.iter().map(group).collect(),
+            aggregators: basis.versions.iter().map(stream).collect(),
+        }
+    }
+}
+
 /// `GET …/window`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowBody {
@@ -44,6 +98,9 @@ pub struct WindowBody {
     pub counted: CountedBody,
     /// The period before, with `compare=previous`; `null` also where nothing of it is kept.
     pub previous: Option<PreviousBody>,
+    /// Of totals: what they are made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<BasisBody>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +120,9 @@ pub struct SeriesBody {
     pub to_s: u64,
     /// Ascending; each begins where the one before ends.
     pub steps: Vec<StepBody>,
+    /// Of a total: what it is made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<BasisBody>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,10 +151,16 @@ pub struct ReadBody {
     pub of: Of,
 }
 
-/// Many counters at one instant.
+/// Many counters at one instant; where a view is split over more than two aggregators, those of each that was asked at one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsOfBody {
     pub at_unix_ms: u64,
+    /// How many aggregators have told of what they hold, each as of one instant.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub instants: usize,
+    /// Of totals: what they are made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<BasisBody>,
     /// The windows of each namespace that was asked for, in the order asked.
     pub namespaces: Vec<PlansBody>,
     /// In the order asked.
@@ -102,6 +168,14 @@ pub struct AsOfBody {
     /// Of a range: the last key of this page, to be given as `after`; left out where there is nothing more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(instants: &usize) -> bool {
+    *instants == 1
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,6 +267,8 @@ impl AsOfBody {
             namespaces: as_of.plans.iter().map(plans).collect(),
             counters: read.collect(),
             next: None,
+            instants: as_of.instants,
+            basis: as_of.basis.as_ref().map(BasisBody::from),
         }
     }
 
@@ -202,7 +278,8 @@ impl AsOfBody {
         let CounterAsOfBody { counter, windows, .. } = self.counters.into_iter().next()?;
         let WindowedBody { counted, previous } = windows.into_iter().next()?;
         let previous = plan.previous.zip(previous).map(|(window, counted)| PreviousBody { window, counted });
-        Some(WindowBody { counter, at_unix_ms: self.at_unix_ms, window: plan.window, counted, previous })
+        let (at_unix_ms, basis) = (self.at_unix_ms, self.basis);
+        Some(WindowBody { counter, at_unix_ms, window: plan.window, counted, previous, basis })
     }
 }
 
@@ -217,6 +294,7 @@ impl SeriesBody {
             from_s: read.plan.asked.from().s(),
             to_s: read.plan.asked.to().s(),
             steps: steps.map(|(step, counted)| StepBody::new(step, *counted, zone)).collect(),
+            basis: read.basis.as_ref().map(BasisBody::from),
         }
     }
 }

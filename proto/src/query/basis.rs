@@ -1,0 +1,73 @@
+//! What totals in an answer are made of: the graph that they have followed, and how far counting was merged. Totals are derived, so two views
+//! with the same basis show the same totals, whoever has counted in between.
+
+use crate::asking::Stands;
+use crate::ids::{AggregatorId, GroupId, LogIndex};
+use crate::msg::Version;
+use crate::shards::ShardId;
+use std::collections::BTreeMap;
+
+/// What totals are made of. Where several processes have told of the ranges that they hold, what each of them has at least.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Basis {
+    /// Changes of edges that the ledger knows, as it is applied by who answers.
+    pub graph_known: u64,
+    /// So many of them totals have followed, and so many pairs of counters of the next one.
+    pub graph: (u64, u64),
+    /// Of each group of the data centre, up to which entry of its log all of it is in.
+    pub groups: BTreeMap<GroupId, LogIndex>,
+    /// Of each stream of other data centres, up to which version all of it is in.
+    pub versions: BTreeMap<(ShardId, AggregatorId), Version>,
+}
+
+impl Basis {
+    /// Changes of edges that totals have yet to follow.
+    pub fn waiting(&self) -> u64 {
+        self.graph_known.saturating_sub(self.graph.0)
+    }
+
+    /// The same beside what others have told at these stands, each of ranges of its own.
+    pub fn with(mut self, stands: &[Stands]) -> Basis {
+        for Stands { of_all, by_shard } in stands {
+            self.graph = self.graph.min(of_all.graph);
+            for &(group, all, _) in &of_all.groups {
+                self.groups.entry(group).and_modify(|known| *known = all.min(*known)).or_insert(all);
+            }
+            for (&shard, of_shard) in by_shard {
+                self.versions.extend(of_shard.versions.iter().map(|&(origin, all, _)| ((shard, origin), all)));
+            }
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asking::{OfShard, Stand};
+    use crate::ids::DcId;
+
+    #[test]
+    fn of_what_several_tell_the_basis_is_what_each_has_at_least() {
+        let group = |group| GroupId { dc: DcId(0), group, incarnation: 1 };
+        let origin = AggregatorId { dc: DcId(1), seat: 0 };
+        let at = |version| Version { epoch: 1, version };
+        let here = Basis {
+            graph_known: 9,
+            graph: (9, 0),
+            groups: [(group(0), LogIndex(50)), (group(1), LogIndex(7))].into(),
+            versions: [((ShardId(0), origin), at(4))].into(),
+        };
+        let of_all = Stand {
+            graph: (7, 30),
+            groups: vec![(group(0), LogIndex(60), LogIndex(61)), (group(1), LogIndex(3), LogIndex(8))],
+            ..Stand::default()
+        };
+        let of_shard = OfShard { versions: vec![(origin, at(2), at(5))], ..OfShard::default() };
+        let basis = here.clone().with(&[Stands { of_all, by_shard: [(ShardId(1), of_shard)].into() }]);
+        assert_eq!((basis.graph, basis.waiting()), ((7, 30), 2));
+        assert_eq!(basis.groups, [(group(0), LogIndex(50)), (group(1), LogIndex(3))].into());
+        assert_eq!(basis.versions, [((ShardId(0), origin), at(4)), ((ShardId(1), origin), at(2))].into());
+        assert_eq!(here.clone().with(&[]), here);
+    }
+}
