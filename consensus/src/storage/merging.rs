@@ -9,6 +9,10 @@ use std::time::Duration;
 use fjall::compaction::Leveled;
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions};
 
+/// So many files of the first level are merged into the next one together, which is so many times as large as a file. Fewer, and rows are
+/// written again more often; more, and a start reads from more files at a time.
+const FILES_MERGED: u8 = 8;
+const _: () = assert!(FILES_MERGED < FILES_BEHIND);
 /// Files of the first level at which fjall's threads merge too: more than there are unless merges fall behind, and less than halt who writes (20).
 pub(super) const FILES_BEHIND: u8 = 16;
 /// How long a memtable that is being written away is waited for before looking again.
@@ -131,6 +135,9 @@ fn merge_once(db: &Database, table: &Keyspace) -> Result<bool, String> {
     let version = || table.tree.current_version().id();
     let before = version();
     let unseen = db.supervisor.snapshot_tracker.get_seqno_safe_to_gc();
-    table.tree.compact(Arc::new(Leveled::default()), unseen).map_err(|error| error.to_string())?;
+    table
+        .tree
+        .compact(Arc::new(Leveled::default().with_l0_threshold(FILES_MERGED)), unseen)
+        .map_err(|error| error.to_string())?;
     Ok(version() != before)
 }
