@@ -81,7 +81,9 @@ struct Written {
 pub fn run(args: ExportArgs) -> Outcome {
     block_on(async {
         let (format, compress) = chosen(&args)?;
-        let mut part = Part::open(&args.out, Request::new(&args.prefix, format, compress), args.restart)?;
+        let status: serde_json::Value = args.remote.get("/v1/status").await?;
+        let cluster = status["cluster"].as_str().unwrap_or_default();
+        let mut part = Part::open(&args.out, Request::new(cluster, &args.prefix, format, compress), args.restart)?;
         let written = export_shown(&args, &mut part).await.map_err(|error| -> Fault {
             match part.mark() {
                 Some(mark) => format!("{error}; run again, it goes on behind {:?}", mark.after).into(),
@@ -206,6 +208,8 @@ mod tests {
     use clap::Parser;
     use std::fs::File;
     use std::io::Write;
+    use std::sync::LazyLock;
+    use std::time::{SystemTime, UNIX_EPOCH};
     use tidemark_proto::series::UnixTime;
 
     #[derive(Parser)]
@@ -247,6 +251,9 @@ mod tests {
         "qa/{\"b\": 1}",
         "qa/c d",
     ];
+    /// One of an earlier day is not gone on with.
+    static BEGUN_MS: LazyLock<u64> =
+        LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64);
     /// More than the rows of one counter as CSV, and fewer than those of two.
     const CHECKPOINT_BYTES: u64 = 160;
 
@@ -258,7 +265,7 @@ mod tests {
         let counter = COUNTERS[number].to_owned();
         let counters = vec![ExportedBody { counter, up: half(&[(60, 5), (120, 1 << 40)], 3), down }];
         let next = (number + 1 < COUNTERS.len()).then(|| (number + 1).to_string());
-        ExportBody { at_unix_ms: 1_000 + number as u64, counters, next }
+        ExportBody { at_unix_ms: *BEGUN_MS + number as u64, counters, next }
     }
 
     /// Exports until there are no more pages, or so many were read; and behind what they were.
@@ -268,7 +275,7 @@ mod tests {
         is_anew: bool,
         pages_max: usize,
     ) -> (Result<Written, Fault>, Vec<Option<String>>) {
-        let mut part = Part::open(out, Request::new("qa/", format, compress), is_anew).unwrap();
+        let mut part = Part::open(out, Request::new("demo", "qa/", format, compress), is_anew).unwrap();
         part.checkpoint_bytes = CHECKPOINT_BYTES;
         let mut asked = Vec::new();
         let written = export(

@@ -7,17 +7,23 @@ use super::{Compress, FormatArg, Written};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Of the journal; another one is another program's.
 const VERSION: u32 = 1;
 /// Bytes of rows, before they are compressed, between two writings of the journal: what is written again at most after a crash.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
+/// An export that was begun earlier is not gone on with: whoever runs one each day wants this day's.
+const GO_ON_WITHIN: Duration = Duration::from_secs(24 * 3_600);
 
 /// What is asked for. An export goes on with one of the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     version: u32,
+    /// Its name.
+    cluster: String,
     prefix: String,
     format: FormatArg,
     compress: Compress,
@@ -61,8 +67,8 @@ pub enum PartError {
 }
 
 impl Request {
-    pub fn new(prefix: &str, format: FormatArg, compress: Compress) -> Request {
-        Request { version: VERSION, prefix: prefix.to_owned(), format, compress }
+    pub fn new(cluster: &str, prefix: &str, format: FormatArg, compress: Compress) -> Request {
+        Request { version: VERSION, cluster: cluster.to_owned(), prefix: prefix.to_owned(), format, compress }
     }
 
     /// What was asked for before, and is not now.
@@ -70,6 +76,7 @@ impl Request {
         let name = |choice: &dyn std::fmt::Debug| format!("{choice:?}").to_lowercase();
         let pairs = [
             ("version", before.version.to_string(), self.version.to_string()),
+            ("cluster", format!("{:?}", before.cluster), format!("{:?}", self.cluster)),
             ("prefix", format!("{:?}", before.prefix), format!("{:?}", self.prefix)),
             ("format", name(&before.format), name(&self.format)),
             ("compression", name(&before.compress), name(&self.compress)),
@@ -89,10 +96,23 @@ impl Mark {
         let refused = |why: String| PartError::Refused { path: journal.to_owned(), why };
         let mark: Mark = serde_json::from_slice(&text).map_err(|error| refused(format!("it is damaged: {error}")))?;
         let short = || format!("it says that {} bytes are whole, and the file has {bytes}", mark.bytes);
-        match request.differs(&mark.request).or_else(|| (bytes < mark.bytes).then(short)) {
+        let old = || {
+            let age = mark.age(SystemTime::now()).filter(|age| *age > GO_ON_WITHIN)?;
+            let hours = |age: Duration| age.as_secs() / 3_600;
+            Some(format!("the export was begun {} h ago: at most {} h allowed", hours(age), hours(GO_ON_WITHIN)))
+        };
+        let differs = request.differs(&mark.request).or_else(|| (bytes < mark.bytes).then(short));
+        match differs.or_else(old) {
             Some(why) => Err(refused(why)),
             None => Ok(Some(mark)),
         }
+    }
+
+    /// Since its first page was read; `None` if none was.
+    fn age(&self, now: SystemTime) -> Option<Duration> {
+        let begun = Duration::from_millis(self.written.from_unix_ms);
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        (!begun.is_zero()).then(|| now.saturating_sub(begun))
     }
 
     /// Takes the place of the one before, whole or not at all.
@@ -117,7 +137,13 @@ impl Part {
             Err(fs::TryLockError::WouldBlock) => return Err(PartError::InUse(path)),
             Err(fs::TryLockError::Error(error)) => return Err(failed(&path)(error)),
         }
-        let bytes = file.metadata().map_err(failed(&path))?.len();
+        let held = file.metadata().map_err(failed(&path))?;
+        // The other one may have ended, and given the file its name, before this one had it.
+        let id = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+        if !fs::metadata(&path).is_ok_and(|there| id(&there) == id(&held)) {
+            return Err(PartError::InUse(path));
+        }
+        let bytes = held.len();
         // In an empty one nothing is lost. A journal beside it is of an export that has ended: a crash has left it.
         let mark = if is_anew || bytes == 0 { None } else { Mark::read(&journal, &request, bytes)? };
         let checkpoint_bytes = CHECKPOINT_BYTES;
@@ -216,7 +242,7 @@ mod tests {
     use super::*;
 
     fn request() -> Request {
-        Request::new("qa/", FormatArg::Csv, Compress::Gzip)
+        Request::new("demo", "qa/", FormatArg::Csv, Compress::Gzip)
     }
 
     /// Up to a checkpoint, without a row.
@@ -243,11 +269,16 @@ mod tests {
             assert!(refused.ends_with("; remove it, or begin anew with --restart"), "{refused}");
         };
         refused(Request { version: 2, ..request() }, "begun with another version: 1 before, 2 now");
+        refused(Request { cluster: "other".into(), ..request() }, "another cluster: \"demo\" before, \"other\" now");
         refused(Request { prefix: "qa/b".into(), ..request() }, "another prefix: \"qa/\" before, \"qa/b\" now");
         refused(Request { format: FormatArg::Ndjson, ..request() }, "another format: csv before, ndjson now");
         refused(Request { format: FormatArg::Parquet, ..request() }, "another format: csv before, parquet now");
         refused(Request { compress: Compress::Zstd, ..request() }, "another compression: gzip before, zstd now");
         assert_eq!([&path, &journal].map(|path| fs::read(path).unwrap()), before);
+        let mark: Mark = serde_json::from_slice(&before[1]).unwrap();
+        let old = Mark { written: Written { from_unix_ms: 1_000, ..mark.written }, ..mark };
+        old.write(&journal).unwrap();
+        refused(request(), " h ago: at most 24 h allowed");
         let cut_off = &before[1][..before[1].len() - 1];
         let parquet = String::from_utf8(before[1].clone()).unwrap().replace("\"csv\"", "\"parquet\"");
         let damaged: [&[u8]; 7] = [b"", b"garbage", b"{}", b"[\xff\x00", &[b'['; 10_000], cut_off, parquet.as_bytes()];
@@ -265,7 +296,7 @@ mod tests {
     fn a_journal_is_of_no_use_where_the_file_is_gone_or_an_export_begins_anew() {
         let dir = tempfile::tempdir().unwrap();
         let [target, path, journal] = ["rows", "rows.part", "rows.part.journal"].map(|name| dir.path().join(name));
-        let other = || Request::new("other/", FormatArg::Ndjson, Compress::None);
+        let other = || Request::new("demo", "other/", FormatArg::Ndjson, Compress::None);
         for is_anew in [false, true] {
             begin(&target);
             assert_eq!(Part::open(&target, request(), false).unwrap().mark().unwrap().after, "a");
