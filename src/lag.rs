@@ -4,6 +4,8 @@
 use crate::http::groups::GroupName;
 use serde::Serialize;
 use tidemark_aggregator::Aggregator;
+use tidemark_proto::aggregator::{AggregatorCore, FeedLag};
+use tidemark_proto::ledger::Ledger;
 
 const US_PER_MS: f64 = 1_000.0;
 
@@ -31,20 +33,19 @@ pub struct GroupLag {
 impl ViewLag {
     pub fn of(aggregator: &Aggregator) -> ViewLag {
         let (cluster, now) = (aggregator.cluster(), aggregator.now());
-        aggregator.with_core(|core| {
+        let look = |ledger: &Ledger, core: &AggregatorCore| {
             let progress = core.view().graph_progress();
             let groups = core.feed_lags(now).map(|(group, lag)| {
+                // Of a group that was given up nothing more comes.
+                let lag = if ledger.is_fenced(group) { FeedLag::default() } else { lag };
                 let dc = cluster.name_of(group.dc).unwrap_or("?").to_owned();
                 let name = GroupName { dc, group: group.group, incarnation: Some(group.incarnation) };
                 GroupLag { group: name.to_string(), entries: lag.entries, ms: lag.time.0 as f64 / US_PER_MS }
             });
-            ViewLag {
-                groups: groups.collect(),
-                graph_index: progress.index,
-                waiting: progress.waiting,
-                pairs: progress.pairs,
-            }
-        })
+            let groups = groups.collect();
+            ViewLag { groups, graph_index: progress.index, waiting: progress.waiting, pairs: progress.pairs }
+        };
+        aggregator.with_ledger(|ledger| aggregator.with_core(|core| look(ledger, core)))
     }
 
     /// Sets the gauges of `/metrics`.

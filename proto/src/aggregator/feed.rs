@@ -21,7 +21,7 @@ const NOT_HELD: u32 = u32::MAX;
 /// The time between two pulls without an answer doubles so often at most.
 const RETRY_DOUBLINGS_MAX: u32 = 8;
 
-/// So often at most is it remembered when more of a log was heard of.
+/// So many times at most are remembered at which more of a log was heard of.
 const HEARD_MAX: usize = 256;
 
 /// How far a view is behind a group of its data centre.
@@ -80,8 +80,13 @@ impl Feed {
 
     /// The log was applied up to there when this was told.
     fn hear(&mut self, now: Time, applied: LogIndex) {
-        if applied > self.applied && self.heard.len() < HEARD_MAX {
-            self.heard.push_back((now, applied));
+        // Then a lag is said to be longer than it is, and never shorter.
+        let is_full = self.heard.len() >= HEARD_MAX;
+        if applied > self.applied {
+            match self.heard.back_mut().filter(|_| is_full) {
+                Some((_, last)) => *last = applied,
+                None => self.heard.push_back((now, applied)),
+            }
         }
         self.applied = self.applied.max(applied);
     }
@@ -466,4 +471,37 @@ fn names_its_slots(feed: &Feed, chunk: &FeedChunk, names: Names<'_>) -> bool {
     let continues = chunk.first_slot as usize <= feed.slots.len();
     let slots = chunk.components.iter().map(|&(slot, ..)| slot).chain(chunk.rows.iter().map(|row| row.0));
     continues && known <= CELLS_MAX as usize && slots.into_iter().all(|slot| (slot as usize) < known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lag_lasts_since_the_first_entry_was_heard_of_that_is_not_merged_and_is_never_said_to_be_shorter() {
+        let mut feed = Feed::default();
+        let lag = |feed: &Feed, now| (feed.lag(Time(now)).entries, feed.lag(Time(now)).time.0);
+        let merged = |feed: &mut Feed, upto| {
+            feed.cursor = LogIndex(upto);
+            feed.forget_heard();
+        };
+        feed.hear(Time(10), LogIndex(5));
+        feed.hear(Time(15), LogIndex(5));
+        feed.hear(Time(20), LogIndex(9));
+        assert_eq!(lag(&feed, 30), (9, 20));
+        merged(&mut feed, 4);
+        assert_eq!(lag(&feed, 30), (5, 20));
+        merged(&mut feed, 5);
+        assert_eq!(lag(&feed, 30), (4, 10));
+        merged(&mut feed, 9);
+        assert_eq!(lag(&feed, 30), (0, 0));
+        let many = 3 * HEARD_MAX as u64;
+        (1..=many).for_each(|more| feed.hear(Time(30 + more), LogIndex(9 + more)));
+        assert_eq!((feed.heard.len(), lag(&feed, 1_000)), (HEARD_MAX, (many, 1_000 - 31)));
+        merged(&mut feed, 9 + many - 1);
+        let (entries, time) = lag(&feed, 1_000);
+        assert!(entries == 1 && time >= 1_000 - (30 + many), "{time}");
+        merged(&mut feed, 9 + many);
+        assert_eq!(lag(&feed, 1_000), (0, 0));
+    }
 }
