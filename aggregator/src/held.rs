@@ -497,11 +497,12 @@ impl Dialogue for AskReadings {
 struct AskCounts {
     inquiry: Inquiry,
     stands: Option<Stands>,
+    answers: usize,
 }
 
 impl AskCounts {
     fn new(inquiry: Inquiry) -> AskCounts {
-        AskCounts { inquiry, stands: None }
+        AskCounts { inquiry, stands: None, answers: 0 }
     }
 }
 
@@ -518,17 +519,18 @@ impl Dialogue for AskCounts {
         let Answer::Held(ShardAnswer::Counts(counts)) = answer else {
             return Err(format!("no counts, but {answer:?}"));
         };
+        self.answers += 1;
         self.inquiry.take(counts).map_err(|error| error.to_string())
     }
 }
 
-/// Counts that several processes have told, each as of one instant.
+/// Counts that several processes have told.
 pub struct Together {
     pub counts: Gathered,
-    /// How many processes those were.
+    /// Of how many instants they are: each answer is of one.
     pub instants: usize,
-    /// What totals among them are made of.
-    pub basis: Basis,
+    /// What totals are made of, where they were asked for.
+    pub basis: Option<Basis>,
 }
 
 /// One question with one answer.
@@ -725,7 +727,8 @@ impl Aggregator {
                 needed.into_iter().partition(|&shard| is_shown(shard));
             let mut inquiry = (!here.is_empty()).then(|| gathering.inquiry(here, wanted));
             inquiry.iter_mut().for_each(|inquiry| inquiry.answer(core.view(), ledger));
-            Some((inquiry.into_iter().collect::<Vec<_>>(), elsewhere, core.basis(ledger)))
+            let basis = (gathering.of() == Of::Total).then(|| core.basis(ledger));
+            Some((inquiry.into_iter().collect::<Vec<_>>(), elsewhere, basis))
         });
         let Some((mut told, elsewhere, basis)) = here else { return Ok(None) };
         if !self.shows() {
@@ -736,12 +739,12 @@ impl Aggregator {
             Err(HeldError::ShownHere) => return Ok(None),
             asked => asked?,
         };
-        let (more, stands): (Vec<_>, Vec<_>) = asked.into_iter().map(|told| (told.inquiry, told.stands)).unzip();
-        told.extend(more);
-        let (instants, basis) = (told.len(), basis.with(&stands.into_iter().flatten().collect::<Vec<_>>()));
+        let instants = told.len() + asked.iter().map(|told| told.answers).sum::<usize>();
+        let basis = basis.map(|basis| basis.with(asked.iter().filter_map(|told| told.stands.as_ref())));
+        told.extend(asked.into_iter().map(|told| told.inquiry));
         let added = told.into_iter().try_for_each(|inquiry| gathering.add(inquiry));
         let counts = added.and_then(|()| gathering.complete());
-        Ok(Some(counts.map(|counts| Together { counts, instants, basis })))
+        Ok(Some(counts.map(|counts| Together { counts, instants: instants.max(1), basis })))
     }
 
     /// The next counters of a range in slots that others hold: at present, or before.

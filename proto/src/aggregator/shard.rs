@@ -76,19 +76,19 @@ impl AggregatorCore {
         }
     }
 
-    /// What the totals here are made of.
+    /// What the totals here are made of at least.
     pub fn basis(&self, ledger: &Ledger) -> Basis {
         let progress = self.view.graph_progress();
-        let whole = |group, feed: &Feed| if ledger.is_fenced(group) { feed.cursor } else { feed.whole() };
         let held = self.view.ranges().iter().map(|range| range.shard).filter(|&shard| self.holds(shard));
         let of_shard = |shard: ShardId| {
             let others = self.gossip(shard).whole_of_others().filter(|(origin, ..)| origin.dc != self.config.own.dc);
             others.map(move |(origin, whole, _)| ((shard, origin), whole))
         };
         Basis {
+            ledger: ledger.applied(),
             graph_known: ledger.graph().index(),
             graph: (progress.index, progress.pairs),
-            groups: self.feeds.iter().map(|(&group, feed)| (group, whole(group, feed))).collect(),
+            groups: self.feeds.iter().map(|(&group, feed)| (group, feed.whole())).collect(),
             versions: held.flat_map(of_shard).collect(),
         }
     }
