@@ -357,8 +357,13 @@ impl Backend for LocalBackend {
         self.series.read_at(of, counters, windows).await
     }
 
-    async fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
-        self.series.read_series(of, counter, query).await
+    async fn read_series(
+        &self,
+        of: Of,
+        many: (&str, &[CounterName]),
+        query: &SeriesQuery,
+    ) -> Result<SeriesRead, Failure> {
+        self.series.read_series(of, many, query).await
     }
 
     async fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {

@@ -209,19 +209,24 @@ impl Series {
         let now = wall_now();
         let wanted = |gathering: &Gathering| gathering.wanted_at(now, counters, windows);
         let Together { counts, instants, basis } = self.aggregator.gather(of.into(), counters, wanted).await?;
-        let basis = (of == Of::Total).then_some(basis);
         Ok(AsOf { instants, basis, ..read_at(&counts, now, counters, windows)? })
     }
 
-    /// What a counter counted in each step.
-    pub async fn read_series(&self, of: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
-        let counters = std::slice::from_ref(counter);
+    /// What each of some counters of a namespace counted in each step; of those held here, and by each that is asked, at one instant.
+    pub async fn read_series(
+        &self,
+        of: Of,
+        (namespace, counters): (&str, &[CounterName]),
+        query: &SeriesQuery,
+    ) -> Result<SeriesRead, Failure> {
+        // Of none there is a plan all the same.
+        let (many, of) = ((namespace, counters), if counters.is_empty() { Of::Direct } else { of });
         let here = self.look(of, counters, |core, ledger| {
             let view = core.view();
             match of {
-                Of::Direct => read_series(&Shown { view, ledger }, wall_now(), counter, query),
+                Of::Direct => read_series(&Shown { view, ledger }, wall_now(), many, query),
                 Of::Total => {
-                    let read = read_series(&ShownTotals { view, ledger }, wall_now(), counter, query)?;
+                    let read = read_series(&ShownTotals { view, ledger }, wall_now(), many, query)?;
                     Ok(SeriesRead { basis: Some(core.basis(ledger)), ..read })
                 }
             }
@@ -230,10 +235,9 @@ impl Series {
             return Ok(here);
         }
         let now = wall_now();
-        let wanted = |gathering: &Gathering| gathering.wanted_series(now, counter, query);
-        let Together { counts, basis, .. } = self.aggregator.gather(of.into(), counters, wanted).await?;
-        let basis = (of == Of::Total).then_some(basis);
-        Ok(SeriesRead { basis, ..read_series(&counts, now, counter, query)? })
+        let wanted = |gathering: &Gathering| gathering.wanted_series(now, namespace, query);
+        let Together { counts, instants, basis } = self.aggregator.gather(of.into(), counters, wanted).await?;
+        Ok(SeriesRead { instants, basis, ..read_series(&counts, now, many, query)? })
     }
 
     /// All that is shown of counters, of as many of them as have not too many buckets together; at least of one.
@@ -675,6 +679,7 @@ impl From<QueryError> for Failure {
             QueryError::TooManyCounters(_) | QueryError::TooManyToRank => {
                 Failure::Invalid { code: "too_many_counters", message }
             }
+            QueryError::TooManyValues { .. } => Failure::Invalid { code: "too_many_values", message },
             QueryError::TooManyWindows(_) => Failure::Invalid { code: "too_many_windows", message },
             QueryError::Ranks(_) => Failure::Invalid { code: "k", message },
         }

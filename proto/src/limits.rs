@@ -164,6 +164,8 @@ pub const SERIES_AHEAD_S: u64 = 10;
 pub const QUERY_COUNTERS_MAX: usize = 10_000;
 /// Windows of each counter in one read. More: the query is refused.
 pub const QUERY_WINDOWS_MAX: usize = 8;
+/// Values in one answer of series of many counters, which is read under one lock. More: the query is refused, and a smaller page asks for fewer.
+pub const SERIES_VALUES_MAX: usize = 200_000;
 /// Counters that one ranking looks at, page by page. More: the query is refused, and a longer prefix asks for fewer.
 pub const RANKED_MAX: usize = 100_000;
 /// Places of a ranking. More: the query is refused.

@@ -29,12 +29,13 @@ pub use gathered::{COUNTS_BUCKETS_MAX, Counts, GatherError, Gathered, Gathering,
 pub use inquiry::{CountsAnswer, CountsAsk, Cut, Inquiry};
 pub use keys::{KeyOrder, KeyRange, Page, scan, scan_across};
 pub use read::{
-    AsOf, Buckets, Counted, CounterAsOf, Of, SeriesRead, Shown, ShownTotals, Source, Windowed, read_at, read_series,
+    AsOf, Buckets, Counted, CounterAsOf, CounterSeries, Of, SeriesRead, Shown, ShownTotals, Source, Windowed, read_at,
+    read_series,
 };
 pub use top::{Ranked, Top};
 pub use wanted::{WANTED_RUNS_MAX, Wanted};
 
-use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, RANKED_MAX, RANKS_MAX};
+use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, RANKED_MAX, RANKS_MAX, SERIES_VALUES_MAX};
 use crate::series::calendar::{CalendarError, Period};
 use crate::series::{ErrorNotAttainable, Granularity, NoCover, TimeOutOfRange, WindowEmpty};
 
@@ -59,6 +60,8 @@ pub enum QueryError {
     FinerThanKept { every: Period, finest: Granularity },
     #[error("{0} counters in one read: at most {QUERY_COUNTERS_MAX} allowed")]
     TooManyCounters(usize),
+    #[error("{counters} counters in {steps} steps: at most {SERIES_VALUES_MAX} values allowed in one answer")]
+    TooManyValues { counters: usize, steps: usize },
     #[error("{0} windows of each counter: at most {QUERY_WINDOWS_MAX} allowed")]
     TooManyWindows(usize),
     #[error("more than {RANKED_MAX} counters to rank; of a range, a longer prefix asks for fewer")]

@@ -6,7 +6,7 @@ mod text;
 use super::remote::{Remote, RemoteError, counter_param, counter_path};
 use super::{Outcome, block_on, show};
 use crate::http::body::CounterBody;
-use crate::http::series::{AnchorBody, AsOfBody, Of, SeriesBody, TopBody, WindowAsk};
+use crate::http::series::{AnchorBody, AsOfBody, Of, RangeSeriesBody, SeriesBody, TopBody, WindowAsk};
 use crate::names::{counter_text, parse_counter};
 use clap::Args;
 use futures_util::stream::{self, StreamExt};
@@ -34,7 +34,7 @@ const SPARK_EVERY: [(&str, u64); 8] = [
 const SPARK_LONGER_TRIED: usize = 3;
 /// Sparklines that are asked for at the same time.
 const SPARKS_AT_ONCE: usize = 4;
-/// Sparklines that take longer, all together, are left out: the numbers are there already.
+/// Sparklines that take longer, all together, are left out.
 pub(super) const SPARKS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Arguments of `tidemark series`.
@@ -87,6 +87,12 @@ pub struct Range {
     /// Only keys before this one
     #[arg(long)]
     before: Option<String>,
+    /// In steps of this length, as `tidemark series` has them: 5m, 1h, 1d, 1w, 1mo
+    #[arg(long)]
+    every: Option<String>,
+    /// Where steps are cut
+    #[arg(long, value_enum, default_value = "calendar", requires = "every")]
+    anchor: AnchorBody,
     #[command(flatten)]
     ask: WindowAsk,
     /// Which counts
@@ -120,11 +126,7 @@ pub struct Top {
 pub fn series(args: Series) -> Outcome {
     block_on(async {
         let Series { counter, every, anchor, ask, of, remote } = args;
-        let anchor = match anchor {
-            AnchorBody::Calendar => "calendar",
-            AnchorBody::End => "end",
-        };
-        let params = format!("?every={}&anchor={anchor}{}{}", escaped(&every), ask.params(), of.param());
+        let params = format!("?{}{}{}", steps(&every, anchor), ask.params(), of.param());
         let read: SeriesBody = remote.get(&counter_path(&counter, &format!("/series{params}"))).await?;
         show(remote.json, &read, || text::series(&read))
     })
@@ -143,10 +145,15 @@ pub fn windows(args: Windows) -> Outcome {
 
 pub fn range(args: Range) -> Outcome {
     block_on(async {
-        let Range { prefix, limit, after, before, ask, of, remote } = args;
+        let Range { prefix, limit, after, before, every, anchor, ask, of, remote } = args;
         let mut params = format!("?prefix={}&limit={limit}{}{}", escaped(&prefix), ask.params(), of.param());
         for (name, key) in [("after", after), ("before", before)] {
             params += &key.map_or(String::new(), |key| format!("&{name}={}", escaped(&key)));
+        }
+        if let Some(every) = every {
+            let path = format!("/v1/range{params}&{}", steps(&every, anchor));
+            let read: RangeSeriesBody = remote.get(&path).await?;
+            return show(remote.json, &read, || text::range_series(&read));
         }
         let read: AsOfBody = remote.get(&format!("/v1/range{params}")).await?;
         let sparks = sparks(&remote, &read, &ask, of).await;
@@ -166,6 +173,15 @@ pub fn top(args: Top) -> Outcome {
         let sparks = sparks(&remote, &read.ranked, &ask, of).await;
         show(remote.json, &read, || text::top(&read, &sparks))
     })
+}
+
+/// As parameters of a URL.
+fn steps(every: &str, anchor: AnchorBody) -> String {
+    let anchor = match anchor {
+        AnchorBody::Calendar => "calendar",
+        AnchorBody::End => "end",
+    };
+    format!("every={}&anchor={anchor}", escaped(every))
 }
 
 fn escaped(text: &str) -> String {

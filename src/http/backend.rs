@@ -298,11 +298,11 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_view()) }
     }
 
-    /// What a counter counted in each step.
+    /// What each of some counters of a namespace counted in each step, at one instant.
     fn read_series(
         &self,
         _: Of,
-        _: &CounterName,
+        _many: (&str, &[CounterName]),
         _: &SeriesQuery,
     ) -> impl Future<Output = Result<SeriesRead, Failure>> + Send {
         async { Err(no_view()) }

@@ -6,8 +6,8 @@ mod export;
 
 pub use asked::{AnchorBody, CompareBody, Of, WindowAsk};
 pub use bodies::{
-    AsOfBody, BasisBody, CountedBody, CounterAsOfBody, IntervalBody, PlanBody, PlansBody, PreviousBody, ReadBody,
-    SeriesBody, StepBody, TopBody, WindowBody, WindowedBody,
+    AsOfBody, BasisBody, CountedBody, CounterAsOfBody, CounterSeriesBody, IntervalBody, PlanBody, PlansBody,
+    PreviousBody, RangeSeriesBody, ReadBody, SeriesBody, StepBody, TopBody, WindowBody, WindowedBody,
 };
 
 pub(super) use export::export;
@@ -25,7 +25,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{QUERY_COUNTERS_MAX, RANKS_MAX};
-use tidemark_proto::query::{KeyRange, Top, WindowQuery};
+use tidemark_proto::query::{KeyRange, SeriesQuery, Top, WindowQuery};
 
 /// Bytes of the body of `POST /v1/read`: 10,000 names of 400 bytes. More: `413`.
 pub const READ_BODY_BYTES_MAX: usize = 4 << 20;
@@ -60,11 +60,16 @@ pub(super) async fn series<B: Backend>(
     known_params(params, &[&WINDOW_PARAMS[..], &["every", "anchor", "of"]].concat())?;
     let every =
         value(params, "every").ok_or_else(|| Failure::invalid("every", "every=PERIOD is needed, such as 1d"))?;
+    let query = steps_of(params, every)?;
+    let many = (counter.namespace(), std::slice::from_ref(counter));
+    let read = shared.backend.read_series(Of::asked(params)?, many, &query).await?;
+    Ok(json(StatusCode::OK, &SeriesBody::new(counter, &read, &query.zone, every)))
+}
+
+fn steps_of(params: &[(String, String)], every: &str) -> Result<SeriesQuery, Failure> {
     let anchor = bodies::anchor_of(value(params, "anchor"));
     let anchor = anchor.ok_or_else(|| Failure::invalid("anchor", "anchor is calendar or end"))?;
-    let query = WindowAsk::of(params)?.series(every, anchor)?;
-    let read = shared.backend.read_series(Of::asked(params)?, counter, &query).await?;
-    Ok(json(StatusCode::OK, &SeriesBody::new(counter, &read, &query.zone, every)))
+    WindowAsk::of(params)?.series(every, anchor)
 }
 
 /// `GET /v1/window?counter=…&counter=…`.
@@ -97,21 +102,33 @@ pub(super) async fn read<B: Backend>(
     Ok(json(StatusCode::OK, &as_of(&shared, of, &counters, &queries).await?))
 }
 
-/// `GET /v1/range?prefix=NAMESPACE/PREFIX`: counters in the order of their keys, with a window or without.
+/// `GET /v1/range?prefix=NAMESPACE/PREFIX`: counters in the order of their keys, with a window or without, or with `every=1d` in steps.
 pub(super) async fn range<B: Backend>(
     State(shared): AppState<B>,
     headers: HeaderMap,
     Query(params): Params,
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
-    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "limit", "after", "before", "of"]].concat())?;
+    let own = ["prefix", "limit", "after", "before", "of", "every", "anchor"];
+    known_params(&params, &[&WINDOW_PARAMS[..], &own].concat())?;
     let keys = key_range(&params)?;
     let limit = value(&params, "limit").map(|text| number("limit", text, RANGE_MAX as u64)).transpose()?;
-    let (of, ask) = (Of::asked(&params)?, WindowAsk::of(&params)?);
-    let queries = if ask == WindowAsk::default() { Vec::new() } else { vec![ask.window()?] };
-    let page = shared.backend.scan(of, &keys, limit.map_or(RANGE_DEFAULT, |limit| limit as usize)).await?;
-    let read = as_of(&shared, of, &page.counters, &queries).await?;
-    Ok(json(StatusCode::OK, &AsOfBody { next: page.next.as_deref().map(key_text), ..read }))
+    let limit = limit.map_or(RANGE_DEFAULT, |limit| limit as usize);
+    let (of, ask, every) = (Of::asked(&params)?, WindowAsk::of(&params)?, value(&params, "every"));
+    if every.is_none() && value(&params, "anchor").is_some() {
+        return Err(Failure::invalid("anchor", "anchor says where steps are cut: every=PERIOD is needed with it"));
+    }
+    let Some(every) = every else {
+        let queries = if ask == WindowAsk::default() { Vec::new() } else { vec![ask.window()?] };
+        let page = shared.backend.scan(of, &keys, limit).await?;
+        let read = as_of(&shared, of, &page.counters, &queries).await?;
+        return Ok(json(StatusCode::OK, &AsOfBody { next: page.next.as_deref().map(key_text), ..read }));
+    };
+    let query = steps_of(&params, every)?;
+    let page = shared.backend.scan(of, &keys, limit).await?;
+    let read = shared.backend.read_series(of, (&keys.namespace, &page.counters), &query).await?;
+    let body = RangeSeriesBody::new(&page.counters, &read, &query.zone, every);
+    Ok(json(StatusCode::OK, &RangeSeriesBody { next: page.next.as_deref().map(key_text), ..body }))
 }
 
 /// `GET /v1/top?prefix=NAMESPACE/PREFIX&last=7d&k=10`: those that counted most in a window; with `children=NAMESPACE/KEY` of

@@ -222,8 +222,13 @@ impl Backend for Memory {
         Ok(read_at(&self.state.lock().unwrap().counted(), NOW, counters, windows)?)
     }
 
-    async fn read_series(&self, _: Of, counter: &CounterName, query: &SeriesQuery) -> Result<SeriesRead, Failure> {
-        Ok(read_series(&self.state.lock().unwrap().counted(), NOW, counter, query)?)
+    async fn read_series(
+        &self,
+        _: Of,
+        many: (&str, &[CounterName]),
+        query: &SeriesQuery,
+    ) -> Result<SeriesRead, Failure> {
+        Ok(read_series(&self.state.lock().unwrap().counted(), NOW, many, query)?)
     }
 
     async fn scan(&self, _: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {

@@ -179,6 +179,53 @@ async fn a_range_comes_page_by_page_with_values_or_windows() {
 }
 
 #[tokio::test]
+async fn a_range_in_steps_has_the_values_that_each_counters_series_has() {
+    let running = keeping().await;
+    for (key, ago_s, delta) in [("a", 0, 1), ("a", DAY_S, 20), ("a", 3 * DAY_S, 300), ("b", DAY_S, 4_000), ("c", 0, 7)]
+    {
+        running.memory.count_ago(&format!("search/{key}"), ago_s, delta);
+    }
+    let asked = "last=4d&every=1d&anchor=end&zone=Asia/Kathmandu";
+    let page = get(&running, &format!("/v1/range?prefix=search/&limit=2&{asked}")).await;
+    assert_eq!((keys(&page), &page["next"]), (vec!["a".into(), "b".into()], &json!("b")), "{page}");
+    for counter in page["counters"].as_array().unwrap() {
+        let key = counter["counter"]["key"].as_str().unwrap();
+        let series = get(&running, &format!("/v1/counters/search/{key}/series?{asked}")).await;
+        let steps = series["steps"].as_array().unwrap();
+        let of_each = |field: &str| Value::Array(steps.iter().map(|step| step[field].clone()).collect());
+        assert_eq!(counter["values"], of_each("value"), "{key}");
+        let bounds = ["at_least", "at_most"].map(|bound| (&counter[bound], of_each(bound)));
+        // Left out where they say no more than the values.
+        let is_exact = bounds.iter().all(|(_, of_each)| *of_each == counter["values"]);
+        assert!(
+            bounds.iter().all(|(bound, of_each)| if is_exact { bound.is_null() } else { *bound == of_each }),
+            "{counter}"
+        );
+        let steps: Vec<_> = page["steps"].as_array().unwrap().iter().map(|step| step["from"].clone()).collect();
+        assert_eq!(Value::Array(steps), of_each("from"));
+    }
+    let rest = get(&running, &format!("/v1/range?prefix=search/&after=b&{asked}")).await;
+    assert_eq!((keys(&rest), &rest["next"]), (vec!["c".into()], &Value::Null));
+    let none = get(&running, &format!("/v1/range?prefix=search/x&{asked}")).await;
+    assert_eq!((none["counters"].as_array().map(Vec::len), none["steps"].as_array().map(Vec::len)), (Some(0), Some(4)));
+    for (params, code) in [
+        ("last=4d&every=0d", "every"),
+        ("last=4d&every=30s", "every"),
+        ("last=4d&anchor=end", "anchor"),
+        ("every=1d", "window"),
+        ("last=4d&every=1d&compare=previous", "compare"),
+    ] {
+        let refused = running.send("GET", &format!("/v1/range?prefix=search/&{params}"), "").await.failure();
+        assert_eq!((refused.0, refused.1.as_str()), (400, code), "{params}: {refused:?}");
+    }
+    let said = said(&running, &["range", "search/", "--last", "4d", "--every", "1d", "--anchor", "end"]).await;
+    assert!(said.1.starts_with("every 1d in UTC, 4 steps from "), "{}", said.1);
+    let lines: Vec<&str> = said.1.lines().skip(1).collect();
+    assert!(lines[1].starts_with("search/b  4000  ") && lines[2].starts_with("search/c     7  "), "{}", said.1);
+    assert!(lines[2].ends_with('█') && !lines[1].ends_with('█'), "{}", said.1);
+}
+
+#[tokio::test]
 async fn the_first_of_a_prefix_are_those_that_counted_most_in_the_window() {
     let running = keeping().await;
     answers(&running, 1_200).await;

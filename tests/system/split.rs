@@ -72,6 +72,15 @@ async fn answers(at: SocketAddr) -> Option<Vec<Value>> {
     let (_, series) = http::get(at, "/v1/counters/search/topic/series?last=1h&every=10m&of=total").await?;
     let sum = series["steps"].as_array()?.iter().filter_map(|step| step["value"].as_i64()).sum::<i64>();
     all.push(sum.into());
+    // Of each counter in steps: of totals, and of a page that nobody has anything of.
+    let (_, range) = http::get(at, "/v1/range?prefix=search/&last=1h&every=10m&of=total").await?;
+    let sum =
+        |counter: &Value| counter["values"].as_array().into_iter().flatten().filter_map(Value::as_i64).sum::<i64>();
+    all.push(
+        range["counters"].as_array()?.iter().map(|counter| json!([counter["counter"]["key"], sum(counter)])).collect(),
+    );
+    let (_, none) = http::get(at, "/v1/range?prefix=search/none&last=1h&every=10m&of=total").await?;
+    all.push(json!([none["counters"], none["steps"].as_array()?.is_empty()]));
     Some(all)
 }
 
@@ -240,6 +249,8 @@ async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
     let all = until_alike(&views).await;
     assert_eq!((&all[6]["direct"], &all[6]["total"]), (&0.into(), &54_011.into()), "{all:#?}");
     assert_eq!(all[9], 54_011, "{all:#?}");
+    assert!(all[10].as_array().is_some_and(|range| range.contains(&json!(["topic", 54_011]))), "{all:#?}");
+    assert_eq!(all[11], json!([[], false]), "{all:#?}");
     let keys: Vec<&Value> = all[1]["counters"].as_array().unwrap().iter().map(|read| &read["counter"]["key"]).collect();
     assert_eq!(keys, ["a", "b1"], "the first page");
     for &at in &views {

@@ -260,8 +260,13 @@ impl Gathering {
     }
 
     /// Which buckets [`read_series`](super::read_series) reads. Errors: its own.
-    pub fn wanted_series(&self, at: WallMs, counter: &CounterName, query: &SeriesQuery) -> Result<Wanted, QueryError> {
-        plan_series(self.horizons.get(counter.namespace()), at, counter, query).map(|plan| Wanted::of_series(&plan))
+    pub fn wanted_series(&self, at: WallMs, namespace: &str, query: &SeriesQuery) -> Result<Wanted, QueryError> {
+        plan_series(self.horizons.get(namespace), at, namespace, query).map(|plan| Wanted::of_series(&plan))
+    }
+
+    /// Which counts are asked for.
+    pub fn of(&self) -> Of {
+        self.of
     }
 
     /// Which shards have to be told.

@@ -3,7 +3,7 @@
 use super::{Basis, QueryError, SeriesPlan, SeriesQuery, WindowPlan, WindowQuery};
 use crate::ids::{CounterName, Half};
 use crate::ledger::Ledger;
-use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX};
+use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, SERIES_VALUES_MAX};
 use crate::msg::Reading;
 use crate::series::{Answer, Cover, Granularity, Horizon, Row, Totals, UnixTime};
 use crate::time::WallMs;
@@ -138,7 +138,7 @@ pub struct AsOf {
     pub plans: BTreeMap<String, Vec<WindowPlan>>,
     /// In the order asked.
     pub counters: Vec<CounterAsOf>,
-    /// Processes that have told of what they hold, each as of one instant.
+    /// Of how many instants it is: as many as answers went into it.
     pub instants: usize,
     /// Of totals, where it is known.
     pub basis: Option<Basis>,
@@ -152,15 +152,24 @@ pub struct CounterAsOf {
     pub windows: Vec<Windowed>,
 }
 
-/// A series of one counter.
+/// Series of counters of one namespace over the same steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesRead {
     pub at: WallMs,
     pub plan: SeriesPlan,
+    /// In the order asked.
+    pub counters: Vec<CounterSeries>,
+    /// As in [`AsOf`].
+    pub instants: usize,
+    pub basis: Option<Basis>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterSeries {
+    pub reading: Reading,
     /// One of each step; `None` where it has no cover.
     pub values: Vec<Option<Counted>>,
-    /// Of a total, where it is known.
-    pub basis: Option<Basis>,
 }
 
 /// Values of counters, and windows of each. Errors: too many of either, a namespace without series though windows are asked for, or a
@@ -205,27 +214,37 @@ pub(super) fn plan_at<'a>(
     Ok(plans)
 }
 
-/// What one counter counted in each step.
+/// What each of some counters of a namespace counted in each step. Errors: a namespace without series, steps that cannot be planned, or more
+/// values than [`SERIES_VALUES_MAX`].
 pub fn read_series(
     source: &impl Source,
     at: WallMs,
-    counter: &CounterName,
+    (namespace, counters): (&str, &[CounterName]),
     query: &SeriesQuery,
 ) -> Result<SeriesRead, QueryError> {
-    let plan = plan_series(source.horizon(counter.namespace()), at, counter, query)?;
+    let plan = plan_series(source.horizon(namespace), at, namespace, query)?;
+    let steps = plan.steps.len();
+    if counters.len() * steps > SERIES_VALUES_MAX {
+        return Err(QueryError::TooManyValues { counters: counters.len(), steps });
+    }
+    let counters = counters.iter().map(|counter| series_of(source, counter, &plan)).collect();
+    Ok(SeriesRead { at, plan, counters, instants: 1, basis: None })
+}
+
+fn series_of(source: &impl Source, counter: &CounterName, plan: &SeriesPlan) -> CounterSeries {
     let mut halves = Halves::of(source, counter, true);
     let values = plan.steps.iter().map(|step| step.cover.as_ref().map(|cover| halves.take(cover))).collect();
-    Ok(SeriesRead { at, plan, values, basis: None })
+    CounterSeries { reading: halves.reading, values }
 }
 
 /// Errors: as of [`read_series`].
 pub(super) fn plan_series(
     horizon: Option<&Horizon>,
     at: WallMs,
-    counter: &CounterName,
+    namespace: &str,
     query: &SeriesQuery,
 ) -> Result<SeriesPlan, QueryError> {
-    query.plan(kept(horizon, counter.namespace())?, UnixTime::from_wall(at))
+    query.plan(kept(horizon, namespace)?, UnixTime::from_wall(at))
 }
 
 fn kept<'a>(horizon: Option<&'a Horizon>, namespace: &str) -> Result<&'a Horizon, QueryError> {

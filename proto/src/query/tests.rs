@@ -187,13 +187,14 @@ proptest! {
         let source = fake(horizon, &events);
         let anchor = if calendar { Anchor::Calendar } else { Anchor::End };
         let query = SeriesQuery { asked, every: every.parse().unwrap(), anchor, zone, error_s };
-        let read = match read_series(&source, WallMs(NOW_S * 1_000), &name(0), &query) {
+        let read = match read_series(&source, WallMs(NOW_S * 1_000), (name(0).namespace(), &[name(1), name(0)]), &query) {
             Ok(read) => read,
             Err(refused) => return may_be(&refused, error_s),
         };
-        prop_assert_eq!(read.values.len(), read.plan.steps.len());
+        let values = &read.counters[1].values;
+        prop_assert_eq!(values.len(), read.plan.steps.len());
         let mut end = UnixTime::default();
-        for (step, value) in read.plan.steps.iter().zip(&read.values) {
+        for (step, value) in read.plan.steps.iter().zip(values) {
             let (Some(cover), Some(counted)) = (&step.cover, value) else {
                 prop_assert!(step.cover.is_none() && value.is_none());
                 continue;
@@ -230,7 +231,8 @@ proptest! {
             zone: Zone::UTC,
             error_s: None,
         };
-        let steps = read_series(&source, at, &name(0), &query).unwrap().values;
+        let read = read_series(&source, at, (name(0).namespace(), &[name(0)]), &query).unwrap();
+        let steps = &read.counters[0].values;
         let sum: i128 = steps.iter().flatten().map(|counted| counted.value).sum();
         let kept: i128 = recount(&events, 0, Window::new(time(NOW_S - 700 * DAY_S), UnixTime::MAX).unwrap());
         prop_assert!(sum <= shown);
@@ -332,12 +334,18 @@ fn a_series_is_refused_where_its_steps_cannot_be() {
         zone: Zone::UTC,
         error_s,
     };
-    let refused = |query: SeriesQuery| read_series(&source, at, &name(0), &query).unwrap_err().to_string();
+    let refused = |query: SeriesQuery| {
+        read_series(&source, at, (name(0).namespace(), &[name(0)]), &query).unwrap_err().to_string()
+    };
     assert_eq!(refused(query("1h", "30s", None)), "steps of 30s: the finest buckets that are kept are of 1m");
     assert_eq!(refused(query("30d", "1m", None)), "more than 8192 boundaries of steps of 1m");
     assert!(refused(query("7d", "1d", Some(60))).starts_with("an error of 60 s is asked for: with"));
     // Minutes are kept for two days: what is older has no minutes, and says so step by step.
-    let read = read_series(&source, at, &name(0), &query("3d", "1m", None)).unwrap();
-    let known = read.values.iter().filter(|value| value.is_some()).count();
-    assert!((2_880..2_960).contains(&known) && read.values.len() == 4_320, "{known}");
+    let read = read_series(&source, at, (name(0).namespace(), &[name(0)]), &query("3d", "1m", None)).unwrap();
+    let values = &read.counters[0].values;
+    let known = values.iter().filter(|value| value.is_some()).count();
+    assert!((2_880..2_960).contains(&known) && values.len() == 4_320, "{known}");
+    let many = vec![name(0); SERIES_VALUES_MAX / 4_320 + 1];
+    let refused = read_series(&source, at, (name(0).namespace(), &many), &query("3d", "1m", None)).unwrap_err();
+    assert_eq!(refused.to_string(), "47 counters in 4320 steps: at most 200000 values allowed in one answer");
 }

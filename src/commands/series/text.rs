@@ -1,7 +1,9 @@
 //! Series as people read them: tables, with bars of block characters.
 
 use crate::http::body::Signed;
-use crate::http::series::{AsOfBody, CounterAsOfBody, IntervalBody, SeriesBody, StepBody, TopBody};
+use crate::http::series::{
+    AsOfBody, CounterAsOfBody, CounterSeriesBody, IntervalBody, RangeSeriesBody, SeriesBody, StepBody, TopBody,
+};
 
 /// Eighths of a character cell, from low to high.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -91,7 +93,7 @@ pub(super) fn counters(read: &AsOfBody, sparks: &[Option<String>]) -> String {
             plan.previous.as_ref().map_or(String::new(), |previous| format!("; before: {}", interval(previous)));
         format!("{namespace}: {}{previous}\n", interval(&plan.window))
     });
-    let next = read.next.as_ref().map_or(String::new(), |next| format!("more: --after {next:?}\n"));
+    let next = more(read.next.as_ref());
     heads.chain(counter_lines(&read.counters, sparks)).collect::<String>() + &next
 }
 
@@ -126,6 +128,28 @@ fn interval(interval: &IntervalBody) -> String {
     let [from_s, to_s] = interval.error_s;
     let error = if from_s + to_s > 0 { format!(", off by {from_s} s and {to_s} s") } else { String::new() };
     format!("{} to {}{error}", interval.from, interval.to)
+}
+
+/// Counters in the same steps: of each the sum, and a sparkline.
+pub(super) fn range_series(read: &RangeSeriesBody) -> String {
+    let from = read.steps.first().map_or("", |step| &step.from);
+    let head = format!("every {} in {}, {} steps from {from}\n", read.every, read.zone, read.steps.len());
+    let line = |counter: &CounterSeriesBody| {
+        let values: Vec<Option<i128>> = counter.values.iter().map(|value| value.map(|Signed(value)| value)).collect();
+        let sum: i128 = values.iter().flatten().sum();
+        (counter.counter.to_string(), sum.to_string(), sparkline(&summed(&values, SPARK_COLUMNS_MAX)))
+    };
+    let lines: Vec<_> = read.counters.iter().map(line).collect();
+    let names = lines.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+    let sums = lines.iter().map(|(_, sum, _)| sum.len()).max().unwrap_or(0);
+    let lines = lines.iter().map(|(name, sum, spark)| format!("{name:names$}  {sum:>sums$}  {spark}"));
+    let lines: String = lines.map(|line| format!("{}\n", line.trim_end())).collect();
+    head + &lines + &more(read.next.as_ref())
+}
+
+/// Where the page ended.
+fn more(next: Option<&String>) -> String {
+    next.map_or(String::new(), |next| format!("more: --after {next:?}\n"))
 }
 
 pub(super) fn top(read: &TopBody, sparks: &[Option<String>]) -> String {
@@ -170,6 +194,7 @@ mod tests {
             from_s: 0,
             to_s: 0,
             steps,
+            instants: 1,
             basis: None,
         }
     }

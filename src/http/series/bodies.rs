@@ -5,7 +5,7 @@ use crate::http::body::{CounterBody, Signed};
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{AggregatorId, CounterName, GroupId, LogIndex};
 use tidemark_proto::msg::Version;
-use tidemark_proto::query::{AsOf, Basis, Counted, SeriesRead, Step, WindowPlan, Windowed};
+use tidemark_proto::query::{AsOf, Basis, Counted, CounterSeries, SeriesRead, Step, WindowPlan, Windowed};
 use tidemark_proto::series::calendar::Zone;
 use tidemark_proto::series::{Cover, Window};
 use tidemark_proto::shards::ShardId;
@@ -36,12 +36,15 @@ pub struct CountedBody {
     pub at_most: Signed,
 }
 
-/// What totals are made of: two answers with the same basis show the same totals.
+/// What totals are made of at least, as views move while they answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BasisBody {
-    /// Totals are those of the graph after so many changes of edges, and of a part of the next; `waiting` that the ledger knows are to be
-    /// carried out.
+    /// The ledger's last entry as applied by who answers.
+    pub ledger_index: u64,
+    /// Totals are those of the graph after so many changes of edges, and of so many pairs of counters of the next; `waiting` that the ledger
+    /// knows are to be carried out.
     pub graph_index: u64,
+    pub pairs: u64,
     pub waiting: u64,
     /// The version vector. Of each group of the data centre that answers, up to which entry of its log all of it is in.
     pub groups: Vec<GroupVersionBody>,
@@ -80,7 +83,9 @@ impl From<&Basis> for BasisBody {
             StreamVersionBody { dc: dc.0, seat, slot: slot.0, epoch, version }
         };
         BasisBody {
+            ledger_index: basis.ledger.0,
             graph_index: basis.graph.0,
+            pairs: basis.graph.1,
             waiting: basis.waiting(),
             groups: basis.groups.iter().map(group).collect(),
             aggregators: basis.versions.iter().map(stream).collect(),
@@ -98,7 +103,9 @@ pub struct WindowBody {
     pub counted: CountedBody,
     /// The period before, with `compare=previous`; `null` also where nothing of it is kept.
     pub previous: Option<PreviousBody>,
-    /// Of totals: what they are made of.
+    /// As of [`AsOfBody`].
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub instants: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<BasisBody>,
 }
@@ -120,9 +127,58 @@ pub struct SeriesBody {
     pub to_s: u64,
     /// Ascending; each begins where the one before ends.
     pub steps: Vec<StepBody>,
-    /// Of a total: what it is made of.
+    /// As of [`AsOfBody`].
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub instants: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<BasisBody>,
+}
+
+/// `GET /v1/range` with `every`: many counters over the same steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeSeriesBody {
+    pub at_unix_ms: u64,
+    /// As of [`AsOfBody`].
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub instants: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<BasisBody>,
+    pub zone: String,
+    pub every: String,
+    pub from_s: u64,
+    pub to_s: u64,
+    /// Ascending; each begins where the one before ends.
+    pub steps: Vec<StepOfManyBody>,
+    /// In the order of their keys.
+    pub counters: Vec<CounterSeriesBody>,
+    /// The last key of this page, to be given as `after`; left out where there is nothing more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A step of all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepOfManyBody {
+    pub from: String,
+    pub from_s: u64,
+    pub to_s: u64,
+    /// `null`: nothing is kept of this step, or only buckets that are longer.
+    pub error_s: Option<[u64; 2]>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterSeriesBody {
+    pub counter: CounterBody,
+    /// All that it has counted.
+    pub value: Signed,
+    /// In each step; `null` where the step is.
+    pub values: Vec<Option<Signed>>,
+    /// Bounds of what was counted in the steps as they were asked for; left out where `values` are exact for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_least: Vec<Option<Signed>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_most: Vec<Option<Signed>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,11 +207,11 @@ pub struct ReadBody {
     pub of: Of,
 }
 
-/// Many counters at one instant; where a view is split over more than two aggregators, those of each that was asked at one.
+/// Many counters at one instant; where a view is split over more than two aggregators, those of each answer of theirs at one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsOfBody {
     pub at_unix_ms: u64,
-    /// How many aggregators have told of what they hold, each as of one instant.
+    /// Of how many instants it is: as many as answers of aggregators went into it.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub instants: usize,
     /// Of totals: what they are made of.
@@ -278,14 +334,15 @@ impl AsOfBody {
         let CounterAsOfBody { counter, windows, .. } = self.counters.into_iter().next()?;
         let WindowedBody { counted, previous } = windows.into_iter().next()?;
         let previous = plan.previous.zip(previous).map(|(window, counted)| PreviousBody { window, counted });
-        let (at_unix_ms, basis) = (self.at_unix_ms, self.basis);
-        Some(WindowBody { counter, at_unix_ms, window: plan.window, counted, previous, basis })
+        let (at_unix_ms, instants, basis) = (self.at_unix_ms, self.instants, self.basis);
+        Some(WindowBody { counter, at_unix_ms, window: plan.window, counted, previous, instants, basis })
     }
 }
 
 impl SeriesBody {
+    /// Of the one counter that was read.
     pub(super) fn new(counter: &CounterName, read: &SeriesRead, zone: &Zone, every: &str) -> SeriesBody {
-        let steps = read.plan.steps.iter().zip(&read.values);
+        let steps = read.plan.steps.iter().zip(read.counters.iter().flat_map(|counter| &counter.values));
         SeriesBody {
             counter: counter.into(),
             at_unix_ms: read.at.0,
@@ -294,7 +351,57 @@ impl SeriesBody {
             from_s: read.plan.asked.from().s(),
             to_s: read.plan.asked.to().s(),
             steps: steps.map(|(step, counted)| StepBody::new(step, *counted, zone)).collect(),
+            instants: read.instants,
             basis: read.basis.as_ref().map(BasisBody::from),
+        }
+    }
+}
+
+impl RangeSeriesBody {
+    /// Of these counters, in their order.
+    pub(super) fn new(counters: &[CounterName], read: &SeriesRead, zone: &Zone, every: &str) -> RangeSeriesBody {
+        let SeriesRead { at, plan, instants, basis, .. } = read;
+        let of_each =
+            counters.iter().zip(&read.counters).map(|(counter, series)| CounterSeriesBody::new(counter, series));
+        RangeSeriesBody {
+            at_unix_ms: at.0,
+            instants: *instants,
+            basis: basis.as_ref().map(BasisBody::from),
+            zone: zone.name().to_owned(),
+            every: every.to_owned(),
+            from_s: plan.asked.from().s(),
+            to_s: plan.asked.to().s(),
+            steps: plan.steps.iter().map(|step| StepOfManyBody::new(step, zone)).collect(),
+            counters: of_each.collect(),
+            next: None,
+        }
+    }
+}
+
+impl StepOfManyBody {
+    fn new(step: &Step, zone: &Zone) -> StepOfManyBody {
+        StepOfManyBody {
+            from: zone.text(step.asked.from()),
+            from_s: step.asked.from().s(),
+            to_s: step.asked.to().s(),
+            error_s: step.cover.as_ref().map(|cover| cover.error_s().into()),
+        }
+    }
+}
+
+impl CounterSeriesBody {
+    fn new(counter: &CounterName, series: &CounterSeries) -> CounterSeriesBody {
+        let all = |of: fn(&Counted) -> i128| -> Vec<Option<Signed>> {
+            series.values.iter().map(|counted| counted.as_ref().map(|counted| Signed(of(counted)))).collect()
+        };
+        let is_exact = series.values.iter().flatten().all(|counted| counted.at_least == counted.at_most);
+        let bounds = |of| if is_exact { Vec::new() } else { all(of) };
+        CounterSeriesBody {
+            counter: counter.into(),
+            value: Signed(series.reading.value()),
+            values: all(|counted| counted.value),
+            at_least: bounds(|counted| counted.at_least),
+            at_most: bounds(|counted| counted.at_most),
         }
     }
 }

@@ -197,7 +197,7 @@ struct Questions<'a> {
 
 impl Questions<'_> {
     fn series_of(&self, source: &impl Source, counter: &CounterName) -> Result<SeriesRead, QueryError> {
-        read_series(source, AT, counter, self.series)
+        read_series(source, AT, (counter.namespace(), std::slice::from_ref(counter)), self.series)
     }
 
     /// Asks the processes for what the plans read, and for everything, and compares with one that holds all.
@@ -219,7 +219,7 @@ impl Questions<'_> {
         for counter in &all {
             let expected = self.series_of(whole, counter);
             prop_assert_eq!(&self.series_of(&everything, counter), &expected);
-            match begun.wanted_series(AT, counter, self.series) {
+            match begun.wanted_series(AT, counter.namespace(), self.series) {
                 Err(refused) => prop_assert_eq!(Err(refused), expected),
                 Ok(wanted) => {
                     let gathered = world.gathered(&begun, &wanted, buckets_max);
