@@ -336,6 +336,7 @@ fn persist_error(error: fjall::Error) -> PersistError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::merging::FILES_MERGED;
 
     const ROWS: u8 = 5;
     /// Some pages of the journal hold nothing but the middle of a row.
@@ -584,7 +585,7 @@ mod tests {
         let lsm = small(dir.path());
         sealed(&lsm, 0..FILES_BEHIND - 1).unwrap();
         let cells = table_of(&lsm.db, &lsm.options, "cells").unwrap();
-        until("few files", || cells.sealed_memtable_count() == 0 && cells.l0_table_count() < 4);
+        until("few files", || cells.sealed_memtable_count() == 0 && cells.l0_table_count() < usize::from(FILES_MERGED));
     }
 
     #[test]
@@ -593,13 +594,18 @@ mod tests {
         {
             let lsm = small(dir.path());
             lsm.merging.end();
-            sealed(&lsm, 0..10).unwrap();
+            sealed(&lsm, 0..1).unwrap();
             let cells = table_of(&lsm.db, &lsm.options, "cells").unwrap();
-            until("files", || cells.sealed_memtable_count() == 0 && cells.l0_table_count() > 4);
+            // Two that wait to be written away at the same time become one file.
+            for write in 1..FILES_MERGED + 4 {
+                until("a file", || cells.sealed_memtable_count() == 0);
+                sealed(&lsm, write..write + 1).unwrap();
+            }
+            until("files", || cells.sealed_memtable_count() == 0 && cells.l0_table_count() > usize::from(FILES_MERGED));
         }
         let lsm = small(dir.path());
         let cells = table_of(&lsm.db, &lsm.options, "cells").unwrap();
-        until("few files", || cells.l0_table_count() < 4);
+        until("few files", || cells.l0_table_count() < usize::from(FILES_MERGED));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions};
 
 /// So many files of the first level are merged into the next one together, which is so many times as large as a file. Fewer, and rows are
 /// written again more often; more, and a start reads from more files at a time.
-const FILES_MERGED: u8 = 8;
+pub(super) const FILES_MERGED: u8 = 8;
 const _: () = assert!(FILES_MERGED < FILES_BEHIND);
 /// Files of the first level at which fjall's threads merge too: more than there are unless merges fall behind, and less than halt who writes (20).
 pub(super) const FILES_BEHIND: u8 = 16;
