@@ -24,8 +24,7 @@ use super::{BenchError, Plan, with_memory_gib};
 const COUNTERS: usize = 1_000_000;
 /// Long enough for checkpoints of both to come into it, and new minutes.
 const LOAD_S: f64 = 120.0;
-/// Checkpoints of both are rare: PostgreSQL's come after 16 GB of its log, ours after a sixteenth of that. Ours counts some 30 times as much in
-/// as many bytes.
+/// Checkpoints of both are rare: PostgreSQL's come after 16 GB of its log, ours after a sixteenth of that.
 const LOG_MIB: u32 = 1_024;
 /// Ours to PostgreSQL's.
 const TIMES: f64 = 10.0;
