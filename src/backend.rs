@@ -20,7 +20,7 @@ use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, Sessio
 use tidemark_proto::ledger::{Awarded, Fate, Ledger, MoveError};
 use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
-use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
+use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, Ranking, SeriesQuery, SeriesRead, TopAsOf, WindowQuery};
 use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::shards::{Seats, ShardId, Split};
 use tidemark_proto::time::WallMs;
@@ -165,7 +165,7 @@ impl LocalBackend {
 
     /// Answers others of the data centre about what is held here, too.
     pub fn answering_others(self) -> LocalBackend {
-        self.aggregator.serve_held(Arc::new(ToOthers::new(&self.series, self.places.clone())));
+        self.aggregator.serve_held(Arc::new(ToOthers::new(&self.aggregator, self.places.clone())));
         self
     }
 
@@ -354,7 +354,7 @@ impl Backend for LocalBackend {
     }
 
     async fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
-        self.series.read_at(of, counters, windows).await
+        Ok(self.aggregator.read_at(of.into(), counters, windows).await?)
     }
 
     async fn read_series(
@@ -363,11 +363,11 @@ impl Backend for LocalBackend {
         many: (&str, &[CounterName]),
         query: &SeriesQuery,
     ) -> Result<SeriesRead, Failure> {
-        self.series.read_series(of, many, query).await
+        Ok(self.aggregator.read_series(of.into(), many, query).await?)
     }
 
     async fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
-        self.series.export(counters).await
+        Ok(self.aggregator.export(counters).await?)
     }
 
     async fn audit(&self, counter: &CounterName, with_rows: bool) -> Result<AuditBody, Failure> {
@@ -379,7 +379,7 @@ impl Backend for LocalBackend {
     }
 
     async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
-        self.series.scan(of, keys, most).await
+        Ok(self.aggregator.scan(of.into(), keys, most).await?)
     }
 
     async fn series_terms(&self, namespace: &str) -> Result<TermsBody, Failure> {
@@ -399,17 +399,12 @@ impl Backend for LocalBackend {
     }
 
     async fn graph_of(&self, counter: &CounterName) -> Result<GraphBody, Failure> {
-        let (direct, total) = self.series.total(counter).await?;
-        Ok(Edges::new(&self.aggregator).of(counter, direct, total))
+        let total = self.aggregator.total(counter).await?;
+        Ok(Edges::new(&self.aggregator).of(counter, total.direct.value(), total.value()))
     }
 
-    async fn parents_of(
-        &self,
-        counter: &CounterName,
-        behind: Option<&CounterName>,
-        most: usize,
-    ) -> Result<Vec<CounterName>, Failure> {
-        Ok(Edges::new(&self.aggregator).parents(counter, behind, most))
+    async fn top(&self, of: Of, ranking: Ranking) -> Result<TopAsOf, Failure> {
+        Ok(self.aggregator.top(of.into(), ranking).await?)
     }
 
     async fn move_slot(&self, asked: MoveSlotBody) -> Result<SlotBody, Failure> {

@@ -300,14 +300,6 @@ impl Edges {
         })
     }
 
-    /// From where counts flow to a counter next: at most so many, behind one of them.
-    pub fn parents(&self, counter: &CounterName, behind: Option<&CounterName>, most: usize) -> Vec<CounterName> {
-        self.aggregator.with_ledger(|ledger| match behind {
-            Some(behind) => ledger.graph().parents_behind(counter, behind).take(most).collect(),
-            None => ledger.graph().parents(counter).take(most).collect(),
-        })
-    }
-
     /// Who changed edges last; of one entry of the ledger's log also which.
     ///
     /// # Errors

@@ -1,8 +1,7 @@
-//! Series at one data centre: how namespaces keep them, and questions about them.
+//! Series at one data centre: how namespaces keep them, and the slots into which its view is cut.
 
-use crate::backend::{LEDGER_PATIENCE, late, lock, shown, wall_now};
+use crate::backend::{LEDGER_PATIENCE, late, shown, wall_now};
 use crate::http::Failure;
-use crate::http::series::Of;
 use crate::http::slots::{MoveBody, PartBody, SlotBody, SlotsBody, SplitsBody};
 use crate::names::{counter_text, key_text};
 use crate::places::Place;
@@ -11,48 +10,35 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, Together, WeakAggregator};
+use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, WeakAggregator};
 use tidemark_proto::aggregator::{AggregatorCore, Missing, Splitting};
 use tidemark_proto::asking::About;
 use tidemark_proto::ids::{AggregatorId, CounterName};
 use tidemark_proto::ledger::{Ledger, MoveError};
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::msg::SeriesTerms;
-use tidemark_proto::query::{
-    self, AsOf, Exported, Gathering, KeyOrder, KeyRange, Page, QueryError, SHARD_SCAN_MAX, SeriesQuery, SeriesRead,
-    Shown, ShownTotals, Source, Wanted, WindowQuery, export, read_at, read_series, scan, scan_across,
-};
+use tidemark_proto::query::{KeyOrder, KeyRange, QueryError, scan};
 use tidemark_proto::series::calendar::{CalendarError, Period};
 use tidemark_proto::series::{
     BadPolicy, Granularity, Kept, NoGranularity, OutOfRange, Retention, SeriesPolicy, UnixTime,
 };
 use tidemark_proto::shards::{Joining, Range, ShardId};
 use tidemark_proto::table::CellTable;
-use tidemark_proto::time::WallMs;
-use tidemark_proto::view::{Cells, Load, View};
+use tidemark_proto::view::Load;
 
 /// How late an event may be where a policy does not say it, seconds; less where nothing is kept so long.
 const LATE_DEFAULT_S: u64 = 3_600;
 /// How far ahead an event may be where a policy does not say it, seconds: clocks of front ends differ.
 const AHEAD_DEFAULT_S: u64 = 300;
-/// Buckets in one page of an export, unless one counter has more.
-const EXPORT_BUCKETS_MAX: usize = 200_000;
-/// Counters whose buckets are asked of others at a time, all of them.
-const EXPORT_GATHERED: usize = 16;
-/// Names that the order of keys takes in under one lock: some milliseconds.
+/// Names that are gone over under one lock when the middle of a slot is looked for: some milliseconds.
 const CATCH_UP_MAX: u32 = 1_024;
 /// Names among which the middle of a slot is looked for where they have to be put in order first: some milliseconds.
 const SPREAD_MAX: usize = 4_096;
 
-/// Answers questions about the series of one data centre. Clones are the same.
+/// How namespaces keep series at one data centre, and into which slots its view is cut. Clones are the same.
 #[derive(Clone)]
 pub struct Series {
     aggregator: Aggregator,
-    /// By shard of the view.
-    orders: Arc<Mutex<Vec<KeyOrder>>>,
-    /// Of those that have or had an edge: one that only others flow to counts nothing itself.
-    related: Arc<Mutex<KeyOrder>>,
 }
 
 /// How a namespace keeps series, as text.
@@ -188,188 +174,24 @@ pub fn next_terms(ledger: &Ledger, namespace: &str, policy: SeriesPolicy) -> Ser
 
 impl Series {
     pub fn new(aggregator: &Aggregator) -> Series {
-        Series { aggregator: aggregator.clone(), orders: Arc::default(), related: Arc::default() }
-    }
-
-    /// Values and windows of counters: of those held here, and by each that is asked, at one instant.
-    pub async fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {
-        let here = self.look(of, counters, |core, ledger| {
-            let view = core.view();
-            match of {
-                Of::Direct => read_at(&Shown { view, ledger }, wall_now(), counters, windows),
-                Of::Total => {
-                    let read = read_at(&ShownTotals { view, ledger }, wall_now(), counters, windows)?;
-                    Ok(AsOf { basis: Some(core.basis(ledger)), ..read })
-                }
-            }
-        })?;
-        if let Some(here) = here {
-            return Ok(here);
-        }
-        let now = wall_now();
-        let wanted = |gathering: &Gathering| gathering.wanted_at(now, counters, windows);
-        let Together { counts, instants, basis } = self.aggregator.gather(of.into(), counters, wanted).await?;
-        Ok(AsOf { instants, basis, ..read_at(&counts, now, counters, windows)? })
-    }
-
-    /// What each of some counters of a namespace counted in each step; of those held here, and by each that is asked, at one instant.
-    pub async fn read_series(
-        &self,
-        of: Of,
-        (namespace, counters): (&str, &[CounterName]),
-        query: &SeriesQuery,
-    ) -> Result<SeriesRead, Failure> {
-        // Of none there is a plan all the same.
-        let (many, of) = ((namespace, counters), if counters.is_empty() { Of::Direct } else { of });
-        let here = self.look(of, counters, |core, ledger| {
-            let view = core.view();
-            match of {
-                Of::Direct => read_series(&Shown { view, ledger }, wall_now(), many, query),
-                Of::Total => {
-                    let read = read_series(&ShownTotals { view, ledger }, wall_now(), many, query)?;
-                    Ok(SeriesRead { basis: Some(core.basis(ledger)), ..read })
-                }
-            }
-        })?;
-        if let Some(here) = here {
-            return Ok(here);
-        }
-        let now = wall_now();
-        let wanted = |gathering: &Gathering| gathering.wanted_series(now, namespace, query);
-        let Together { counts, instants, basis } = self.aggregator.gather(of.into(), counters, wanted).await?;
-        Ok(SeriesRead { instants, basis, ..read_series(&counts, now, many, query)? })
-    }
-
-    /// All that is shown of counters, of as many of them as have not too many buckets together; at least of one.
-    pub async fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
-        let some =
-            |core: &AggregatorCore, ledger: &Ledger| Ok(export_some(&Shown { view: core.view(), ledger }, counters));
-        if let Some(here) = self.look(Of::Direct, counters, some)? {
-            return Ok(here);
-        }
-        let (mut exported, mut buckets) = (Vec::new(), 0);
-        for some in counters.chunks(EXPORT_GATHERED) {
-            let all = |_: &Gathering| Ok(Wanted::everything());
-            let told = self.aggregator.gather(query::Of::Direct, some, all).await?;
-            let (_, read) = export_some(&told.counts, some);
-            let (is_all, more) = (read.len() == some.len(), read.iter().map(Exported::len).sum::<usize>());
-            if buckets + more > EXPORT_BUCKETS_MAX && !exported.is_empty() {
-                break;
-            }
-            buckets += more;
-            exported.extend(read);
-            if !is_all {
-                break;
-            }
-        }
-        Ok((wall_now(), exported))
-    }
-
-    /// A counter's own count and its total, up less down.
-    pub async fn total(&self, counter: &CounterName) -> Result<(i128, i128), Failure> {
-        let total = match self.aggregator.is_split() {
-            false => self
-                .aggregator
-                .with_ledger(|ledger| self.aggregator.with_core(|core| core.view().total(counter, ledger))),
-            true => {
-                let none = |_: &Gathering| Ok(Wanted::nothing());
-                let told = self.aggregator.gather(query::Of::Total, std::slice::from_ref(counter), none).await?;
-                told.counts.total(counter)
-            }
-        };
-        Ok((total.direct.value(), total.value()))
-    }
-
-    /// The next counters of a range that have counted since they last began again, or of which there are totals. At most `most` are
-    /// looked at, and for totals as many again; by each that is asked, where some are held elsewhere.
-    pub async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {
-        if !self.aggregator.is_split() {
-            return Ok(self.scan_here(of, keys, most).await);
-        }
-        let most = most.min(SHARD_SCAN_MAX as usize);
-        // What comes or leaves meanwhile is asked of others as well.
-        let before = self.aggregator.held_elsewhere();
-        let here = self.scan_here(of, keys, most).await;
-        let elsewhere = self.aggregator.scan_elsewhere(before, of.into(), keys, most as u32).await?;
-        let looked_at = if of == Of::Total { 2 * most } else { most };
-        Ok(elsewhere.into_iter().fold(here, Page::joined).cut(looked_at))
-    }
-
-    async fn scan_here(&self, of: Of, keys: &KeyRange, most: usize) -> Page {
-        match of {
-            Of::Direct => self.scan_counted(keys, most).await,
-            Of::Total => self.scan_counted(keys, most).await.joined(self.scan_related(keys, most).await),
-        }
-    }
-
-    async fn scan_related(&self, keys: &KeyRange, most: usize) -> Page {
-        loop {
-            let page = self.aggregator.with_ledger(|ledger| {
-                self.aggregator.with_core(|core| {
-                    let (mut order, view, names) = (lock(&self.related), core.view(), ledger.graph().names());
-                    let is_shown = |counter: &CounterName| {
-                        let total = view.total(counter, ledger);
-                        total.up > 0 || total.down > 0
-                    };
-                    order.catch_up(names, CATCH_UP_MAX).then(|| scan(&[(&*order, names)], keys, most, is_shown))
-                })
-            });
-            match page {
-                Some(page) => return page,
-                None => tokio::task::yield_now().await,
-            }
-        }
-    }
-
-    async fn scan_counted(&self, keys: &KeyRange, most: usize) -> Page {
-        loop {
-            let page = self.aggregator.with_ledger(|ledger| {
-                self.aggregator.with_core(|core| {
-                    let (mut orders, view) = (lock(&self.orders), core.view());
-                    catch_up(&mut orders, view).then(|| {
-                        // In the order of counters, which that of numbers is no more once a range was split.
-                        let part = |range: Range<'_>| {
-                            let shard = range.shard;
-                            (&orders[usize::from(shard.0)], view.cells(shard).table())
-                        };
-                        let parts: Vec<_> = view.ranges().iter().map(part).collect();
-                        let is_shown = |counter: &CounterName| is_counted(view, ledger, counter);
-                        match view.ranges().order().is_by_name() {
-                            true => scan(&parts, keys, most, is_shown),
-                            false => scan_across(&parts, keys, most, is_shown),
-                        }
-                    })
-                })
-            });
-            match page {
-                Some(page) => return page,
-                None => tokio::task::yield_now().await,
-            }
-        }
+        Series { aggregator: aggregator.clone() }
     }
 
     /// How much lies in each range into which the view is cut, all of one instant. The first time, all names are put in order.
     pub async fn slots(&self) -> SlotsBody {
         let name = |&peer: &AggregatorId| self.aggregator.cluster().aggregator_name(peer);
-        loop {
-            let body = self.look_around(|core, ledger| {
-                let (mut orders, view) = (lock(&self.orders), core.view());
-                let is_all = catch_up(&mut orders, view);
-                let slot = |load: Load<'_>| {
-                    let order = &orders[usize::from(load.range.shard.0)];
-                    self.slot_body((core, ledger), &load, order)
-                };
-                is_all.then(|| SlotsBody {
-                    at_unix_ms: wall_now().0,
-                    slots: view.loads().map(slot).collect(),
-                    cut_elsewhere: core.cut_elsewhere().iter().map(name).collect(),
-                })
-            });
-            match body {
-                Some(body) => return body,
-                None => tokio::task::yield_now().await,
-            }
-        }
+        let look = |orders: &[KeyOrder], core: &AggregatorCore, ledger: &Ledger| {
+            let slot = |load: Load<'_>| {
+                let order = &orders[usize::from(load.range.shard.0)];
+                self.slot_body((core, ledger), &load, order)
+            };
+            Some(SlotsBody {
+                at_unix_ms: wall_now().0,
+                slots: core.view().loads().map(slot).collect(),
+                cut_elsewhere: core.cut_elsewhere().iter().map(name).collect(),
+            })
+        };
+        self.aggregator.look_in_order(look).await
     }
 
     /// How a namespace keeps series, and from when on.
@@ -413,15 +235,11 @@ impl Series {
     /// # Errors
     /// There is no such slot, it is not held here, or it has not two counters.
     pub async fn middle(&self, shard: ShardId) -> Result<CounterName, Failure> {
+        self.look_around(|core, _| self.has_here(core, shard))?;
         let mut walk = None;
-        loop {
-            let found = self.look_around(|core, _| {
-                let (mut orders, view) = (lock(&self.orders), core.view());
-                self.has_here(core, shard)?;
-                if !catch_up(&mut orders, view) {
-                    return Ok(None);
-                }
-                let (order, table) = (&orders[usize::from(shard.0)], view.cells(shard).table());
+        let look = |orders: &[KeyOrder], core: &AggregatorCore, _: &Ledger| {
+            let found = self.has_here(core, shard).and_then(|()| {
+                let (order, table) = (&orders[usize::from(shard.0)], core.view().cells(shard).table());
                 if order.len() < 2 {
                     return Err(no_middle(format!("slot {} has fewer than two counters here", shard.0)));
                 }
@@ -437,11 +255,9 @@ impl Series {
                 }
                 Ok(walk.get_or_insert_with(|| Walk::to_middle(order, table)).go_on(order, table))
             });
-            match found? {
-                Some(middle) => return Ok(middle),
-                None => tokio::task::yield_now().await,
-            }
-        }
+            found.transpose()
+        };
+        self.aggregator.look_in_order(look).await
     }
 
     fn has_here(&self, core: &AggregatorCore, shard: ShardId) -> Result<(), Failure> {
@@ -513,33 +329,6 @@ impl Series {
             ..self.held_body(all, range)
         }
     }
-
-    /// Asks the view, at one instant; `None` where not all that answers a question about these counters is shown from here.
-    fn look<R>(
-        &self,
-        of: Of,
-        counters: &[CounterName],
-        ask: impl FnOnce(&AggregatorCore, &Ledger) -> Result<R, QueryError>,
-    ) -> Result<Option<R>, Failure> {
-        if !self.aggregator.shows() {
-            let reason = "this view has not been heard of by the ledger since it started";
-            return Err(Failure::NotServing(reason.to_owned()));
-        }
-        if self.aggregator.is_split() && of == Of::Total {
-            return Ok(None);
-        }
-        Ok(self.aggregator.look_at(counters, ask).transpose()?)
-    }
-}
-
-/// Takes in further names of each shard, and says whether that were all.
-fn catch_up(orders: &mut Vec<KeyOrder>, view: &View) -> bool {
-    orders.resize_with(view.shards().len(), KeyOrder::default);
-    let caught_up = |(order, (_, cells)): (&mut KeyOrder, (ShardId, &Cells))| {
-        order.of_life(cells.life());
-        order.catch_up(cells.table(), CATCH_UP_MAX)
-    };
-    orders.iter_mut().zip(view.shards()).all(caught_up)
 }
 
 /// Where the middle of a slot cannot be said.
@@ -586,38 +375,16 @@ impl Walk {
     }
 }
 
-/// Counters as they are exported, of the first of them.
-fn export_some(source: &impl Source, counters: &[CounterName]) -> (WallMs, Vec<Exported>) {
-    let (mut exported, mut buckets) = (Vec::new(), 0);
-    for counter in counters {
-        let read = export(source, counter);
-        buckets += read.len();
-        if buckets > EXPORT_BUCKETS_MAX && !exported.is_empty() {
-            break;
-        }
-        exported.push(read);
-    }
-    (wall_now(), exported)
-}
-
 /// What an aggregator says of its counters to others of its data centre, which hold other ones.
 pub struct ToOthers {
     aggregator: WeakAggregator,
-    orders: Arc<Mutex<Vec<KeyOrder>>>,
-    related: Arc<Mutex<KeyOrder>>,
     places: Vec<Option<Place>>,
 }
 
 impl ToOthers {
-    /// Of the same orders as these series. The data centres stand at these places, by their numbers.
-    pub fn new(series: &Series, places: Vec<Option<Place>>) -> ToOthers {
-        let (orders, related) = (series.orders.clone(), series.related.clone());
-        ToOthers { aggregator: series.aggregator.downgrade(), orders, related, places }
-    }
-
-    fn series(&self) -> Option<Series> {
-        let (orders, related) = (self.orders.clone(), self.related.clone());
-        Some(Series { aggregator: self.aggregator.upgrade()?, orders, related })
+    /// The data centres stand at these places, by their numbers.
+    pub fn new(aggregator: &Aggregator, places: Vec<Option<Place>>) -> ToOthers {
+        ToOthers { aggregator: aggregator.downgrade(), places }
     }
 
     async fn said(&self, what: About, counter: &CounterName) -> Result<Vec<u8>, String> {
@@ -635,15 +402,6 @@ impl ToOthers {
 }
 
 impl HeldService for ToOthers {
-    fn scan<'a>(
-        &'a self,
-        of: query::Of,
-        keys: &'a KeyRange,
-        most: u32,
-    ) -> Pin<Box<dyn Future<Output = Option<Page>> + Send + 'a>> {
-        Box::pin(async move { Some(self.series()?.scan_here(of.into(), keys, most as usize).await) })
-    }
-
     fn about<'a>(
         &'a self,
         what: About,
@@ -656,12 +414,6 @@ impl HeldService for ToOthers {
 fn known(ledger: &Ledger, namespace: &str) -> Result<(), Failure> {
     let is_known = ledger.namespaces().any(|known| known == namespace);
     is_known.then_some(()).ok_or_else(|| Failure::NotFound(format!("unknown namespace {namespace:?}")))
-}
-
-/// Whether anything was counted of a counter since it last began again. One that was removed has cells, without counts.
-fn is_counted(view: &View, ledger: &Ledger, counter: &CounterName) -> bool {
-    let generation = ledger.resets().generation(counter);
-    view.sum_of(counter, generation) > 0 || view.down_of(counter, generation) > 0
 }
 
 impl From<QueryError> for Failure {
@@ -696,6 +448,7 @@ impl From<GatheringError> for Failure {
     fn from(error: GatheringError) -> Failure {
         match error {
             GatheringError::Held(error) => error.into(),
+            GatheringError::UnknownNamespace(_) => Failure::NotFound(error.to_string()),
             GatheringError::Query(error) => error.into(),
         }
     }

@@ -4,6 +4,7 @@ use crate::handle::Aggregator;
 use crate::host::SharedCore;
 use crate::ledger::SharedLedger;
 use crate::mesh::Mesh;
+use crate::orders::Orders;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -64,20 +65,14 @@ pub enum HeldError {
 pub enum GatheringError {
     #[error(transparent)]
     Held(#[from] HeldError),
+    #[error("unknown namespace {0:?}")]
+    UnknownNamespace(String),
     #[error(transparent)]
     Query(#[from] QueryError),
 }
 
 /// What only the process around an aggregator can say.
 pub trait HeldService: Send + Sync {
-    /// The next counters of a range, as far as they are held here; `None` where nobody is here any more who knows.
-    fn scan<'a>(
-        &'a self,
-        of: Of,
-        keys: &'a KeyRange,
-        most: u32,
-    ) -> Pin<Box<dyn Future<Output = Option<Page>> + Send + 'a>>;
-
     /// Says something of a counter in its own words; an error is for people.
     fn about<'a>(
         &'a self,
@@ -100,6 +95,8 @@ struct Inner {
     ledger: SharedLedger,
     clock: Clock,
     asking: Mutex<Asking>,
+    /// Lock order: after the core.
+    orders: Orders,
     service: OnceLock<Arc<dyn HeldService>>,
     answers: Semaphore,
 }
@@ -108,7 +105,8 @@ impl Held {
     pub fn new(own: AggregatorId, core: SharedCore, ledger: SharedLedger, clock: Clock) -> Held {
         let (asking, service, answers) = (Mutex::default(), OnceLock::new(), Semaphore::new(ANSWERS_MAX));
         let is_split = core.lock().seats().are_split(own.dc);
-        Held { inner: Arc::new(Inner { own, is_split, core, ledger, clock, asking, service, answers }) }
+        let orders = Orders::default();
+        Held { inner: Arc::new(Inner { own, is_split, core, ledger, clock, asking, orders, service, answers }) }
     }
 
     pub fn set_service(&self, service: Arc<dyn HeldService>) {
@@ -143,6 +141,16 @@ impl Held {
         asking.learn(core.view().ranges().lineage());
         let mut is_shown = |shard| core.holds(shard) && asking.may_show(now, shard, || core.stand(now, shard, &ledger));
         look(&core, &ledger, &mut is_shown)
+    }
+
+    pub fn orders(&self) -> &Orders {
+        &self.inner.orders
+    }
+
+    /// Looks at what is here at one instant, whoever may be shown it.
+    pub fn look_once<T>(&self, look: impl FnOnce(&AggregatorCore, &Ledger) -> T) -> T {
+        let ledger = self.inner.ledger.lock();
+        look(&self.inner.core.lock(), &ledger)
     }
 
     fn now(&self) -> Time {
@@ -186,13 +194,14 @@ impl Held {
             }),
             // How far it had come before is what these answers have at least.
             Question::Held(ShardAsk::Scan { of, keys, most, .. }) => {
-                let nobody = Answer::Held(ShardAnswer::NotShown);
-                let (reply, service) = self.before(&shards, nobody);
-                let Some(service) = service else { return reply };
-                let page = service.scan(of, &keys, most).await.filter(|_| self.still_holds(&shards));
-                match page {
-                    Some(page) => Reply { answer: Answer::Held(ShardAnswer::Page(page)), ..reply },
-                    None => Reply { stands: None, ..reply },
+                let reply = self.look(&shards, |_, _| Answer::Held(ShardAnswer::NotShown));
+                if reply.stands.is_none() {
+                    return reply;
+                }
+                let page = self.scan_here(of, &keys, most as usize).await;
+                match self.still_holds(&shards) {
+                    true => Reply { answer: Answer::Held(ShardAnswer::Page(page)), ..reply },
+                    false => Reply { stands: None, ..reply },
                 }
             }
             Question::About { what, counter } => {

@@ -24,7 +24,7 @@ mod flow;
 mod trial;
 mod walk;
 
-pub use dag::{Dag, Edge, EdgeChange, EdgeRefused, NoGraph, Vertex};
+pub use dag::{Dag, Edge, EdgeChange, EdgeRefused, NoGraph, Relation, Vertex};
 pub use flow::{Batch, Flow, FlowError, Pair, Progress};
 pub use trial::Trial;
 pub use walk::Scratch;

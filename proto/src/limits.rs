@@ -168,6 +168,8 @@ pub const QUERY_WINDOWS_MAX: usize = 8;
 pub const SERIES_VALUES_MAX: usize = 200_000;
 /// Counters that one ranking looks at, page by page. More: the query is refused, and a longer prefix asks for fewer.
 pub const RANKED_MAX: usize = 100_000;
+/// Counters in one page of a range. More: the query is refused, and the rest is asked for behind its last key.
+pub const RANGE_MAX: usize = 1_000;
 /// Places of a ranking. More: the query is refused.
 pub const RANKS_MAX: usize = 1_000;
 /// Edges between counters of a cluster. More: an edge is refused.

@@ -17,10 +17,12 @@ mod export;
 mod gathered;
 mod inquiry;
 mod keys;
+mod ranking;
 mod read;
 mod top;
 mod wanted;
 
+pub use crate::graph::Relation;
 pub use asked::{Asked, SeriesPlan, SeriesQuery, Step, WindowPlan, WindowQuery};
 pub use asks::{SHARD_SCAN_MAX, ShardAnswer, ShardAsk, readings};
 pub use basis::Basis;
@@ -28,6 +30,7 @@ pub use export::{Exported, ExportedHalf, export};
 pub use gathered::{COUNTS_BUCKETS_MAX, Counts, GatherError, Gathered, Gathering, SHARD_ASK_COUNTERS_MAX, gather};
 pub use inquiry::{CountsAnswer, CountsAsk, Cut, Inquiry};
 pub use keys::{KeyOrder, KeyRange, Page, scan, scan_across};
+pub use ranking::{Among, Places, RANK_PAGE, Ranking, TopAsOf};
 pub use read::{
     AsOf, Buckets, Counted, CounterAsOf, CounterSeries, Of, SeriesRead, Shown, ShownTotals, Source, Windowed, read_at,
     read_series,

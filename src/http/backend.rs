@@ -18,7 +18,7 @@ use std::future::Future;
 use tidemark_proto::ids::{CounterName, DcId, Half, SessionId};
 use tidemark_proto::ledger::{Awarded, Turn};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Reading};
-use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery};
+use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, Ranking, SeriesQuery, SeriesRead, TopAsOf, WindowQuery};
 use tidemark_proto::series::{SeriesPolicy, UnixTime};
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
@@ -348,14 +348,9 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_graph()) }
     }
 
-    /// Some of the counters whose counts flow straight to one, behind one of them: at most so many, and fewer where there are no more.
-    fn parents_of(
-        &self,
-        _: &CounterName,
-        _behind: Option<&CounterName>,
-        _most: usize,
-    ) -> impl Future<Output = Result<Vec<CounterName>, Failure>> + Send {
-        async { Err(no_graph()) }
+    /// Those that counted most in a window.
+    fn top(&self, _: Of, _: Ranking) -> impl Future<Output = Result<TopAsOf, Failure>> + Send {
+        async { Err(no_view()) }
     }
 
     /// The ranges into which this view is cut.

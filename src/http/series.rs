@@ -12,6 +12,7 @@ pub use bodies::{
 
 pub(super) use export::export;
 pub use export::{ExportBody, ExportedBody, HalfBody};
+pub use tidemark_proto::limits::RANGE_MAX;
 
 use super::answer::json;
 use super::routes::{AppState, Body, Params, below, counters_of, known_params, number, value, whole_of};
@@ -25,18 +26,14 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{QUERY_COUNTERS_MAX, RANKS_MAX};
-use tidemark_proto::query::{KeyRange, SeriesQuery, Top, WindowQuery};
+use tidemark_proto::query::{Among, Ranking, SeriesQuery, TopAsOf, WindowQuery};
 
 /// Bytes of the body of `POST /v1/read`: 10,000 names of 400 bytes. More: `413`.
 pub const READ_BODY_BYTES_MAX: usize = 4 << 20;
-/// Counters in one page of a range. More: `400`; the rest is asked for with `after`.
-pub const RANGE_MAX: usize = 1_000;
 /// Counters in one page of a range, unless the request says it.
 const RANGE_DEFAULT: usize = 100;
 /// Places of a ranking, unless the request says it.
 const RANKS_DEFAULT: usize = 10;
-/// Counters that a ranking reads under one lock.
-const RANK_PAGE: usize = 1_000;
 
 /// `GET …/window`.
 pub(super) async fn window<B: Backend>(
@@ -140,67 +137,23 @@ pub(super) async fn top<B: Backend>(
 ) -> Result<Response, Failure> {
     shared.access.read(&headers)?;
     known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "children", "k", "after", "before", "of"]].concat())?;
-    let mut among = Among::asked(&params)?;
+    let among = among_of(&params)?;
     let k = value(&params, "k").map(|text| number("k", text, RANKS_MAX as u64)).transpose()?;
-    let (of, compared) = (Of::asked(&params)?, WindowAsk::of(&params)?.window()?);
-    let query = WindowQuery { compare: false, ..compared.clone() };
-    let mut top = Top::new(k.map_or(RANKS_DEFAULT, |k| k as usize))?;
-    loop {
-        let (counters, is_last) = among.next_page(&shared, of).await?;
-        let read = shared.backend.read_at(of, &counters, std::slice::from_ref(&query)).await?;
-        for (counter, read) in counters.iter().zip(&read.counters) {
-            top.offer(counter, read.windows.first().map(|window| window.counted).unwrap_or_default())?;
-        }
-        if is_last {
-            break;
-        }
-    }
-    let looked_at = top.seen();
-    let counters: Vec<CounterName> = top.ranked().into_iter().map(|ranked| ranked.counter).collect();
-    // Once more, all at one instant: the pages were read one after the other.
-    let mut ranked = as_of(&shared, of, &counters, &[compared]).await?;
-    let value = |read: &CounterAsOfBody| read.windows.first().map(|window| window.counted.value);
-    ranked.counters.sort_by_key(|read| std::cmp::Reverse(value(read)));
-    Ok(json(StatusCode::OK, &TopBody { looked_at, ranked }))
+    let (of, window) = (Of::asked(&params)?, WindowAsk::of(&params)?.window()?);
+    let zones = [window.zone.clone()];
+    let ranking = Ranking::new(among, k.map_or(RANKS_DEFAULT, |k| k as usize), window)?;
+    let TopAsOf { looked_at, counters, read } = shared.backend.top(of, ranking).await?;
+    Ok(json(StatusCode::OK, &TopBody { looked_at, ranked: AsOfBody::new(&counters, read, &zones) }))
 }
 
-/// What is ranked.
-enum Among {
-    Keys(KeyRange),
-    /// Those whose counts flow straight to a counter, behind one of them.
-    FlowingTo(CounterName, Option<CounterName>),
-}
-
-impl Among {
-    fn asked(params: &[(String, String)]) -> Result<Among, Failure> {
-        let Some(counter) = value(params, "children") else { return Ok(Among::Keys(key_range(params)?)) };
-        if let Some(other) = ["prefix", "after", "before"].into_iter().find(|name| value(params, name).is_some()) {
-            return Err(Failure::invalid(
-                "children",
-                format!("children= asks for counters by their edges: no {other}="),
-            ));
-        }
-        let counter = parse_counter(counter).map_err(|error| Failure::invalid("children", error))?;
-        Ok(Among::FlowingTo(counter, None))
+/// What is to be ranked.
+fn among_of(params: &[(String, String)]) -> Result<Among, Failure> {
+    let Some(counter) = value(params, "children") else { return Ok(Among::Keys(key_range(params)?)) };
+    if let Some(other) = ["prefix", "after", "before"].into_iter().find(|name| value(params, name).is_some()) {
+        return Err(Failure::invalid("children", format!("children= asks for counters by their edges: no {other}=")));
     }
-
-    /// Some of them, and whether they were the last.
-    async fn next_page<B: Backend>(&mut self, shared: &Shared<B>, of: Of) -> Result<(Vec<CounterName>, bool), Failure> {
-        match self {
-            Among::Keys(keys) => {
-                let page = shared.backend.scan(of, keys, RANK_PAGE).await?;
-                let is_last = page.next.is_none();
-                keys.after = page.next;
-                Ok((page.counters, is_last))
-            }
-            Among::FlowingTo(counter, behind) => {
-                let page = shared.backend.parents_of(counter, behind.as_ref(), RANK_PAGE).await?;
-                *behind = page.last().cloned();
-                let is_last = page.len() < RANK_PAGE;
-                Ok((page, is_last))
-            }
-        }
-    }
+    let counter = parse_counter(counter).map_err(|error| Failure::invalid("children", error))?;
+    Ok(Among::FlowingTo { counter, behind: None })
 }
 
 /// `GET /v1/namespaces/{namespace}/series`.

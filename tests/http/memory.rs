@@ -17,7 +17,9 @@ use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, Half, LogIndex, 
 use tidemark_proto::ledger::{Awarded, DefineError};
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Policy, Reading};
-use tidemark_proto::query::{AsOf, KeyRange, Page, SeriesQuery, SeriesRead, WindowQuery, read_at, read_series};
+use tidemark_proto::query::{
+    Among, AsOf, KeyRange, Page, Ranking, SeriesQuery, SeriesRead, TopAsOf, WindowQuery, read_at, read_series,
+};
 use tidemark_proto::series::{NotAdmitted, SeriesPolicy, UnixTime};
 use tidemark_proto::wire;
 use tidemark_transport::Credentials;
@@ -235,16 +237,24 @@ impl Backend for Memory {
         Ok(self.state.lock().unwrap().rows.scan(keys, most))
     }
 
-    async fn parents_of(
-        &self,
-        counter: &CounterName,
-        behind: Option<&CounterName>,
-        most: usize,
-    ) -> Result<Vec<CounterName>, Failure> {
-        let state = self.state.lock().unwrap();
-        let all = state.parents.get(counter).map(Vec::as_slice).unwrap_or_default();
-        let from = behind.map_or(0, |behind| all.iter().position(|parent| parent == behind).unwrap() + 1);
-        Ok(all[from..].iter().take(most).cloned().collect())
+    async fn top(&self, _: Of, mut ranking: Ranking) -> Result<TopAsOf, Failure> {
+        let mut state = self.state.lock().unwrap();
+        while let Some((among, most)) = ranking.next() {
+            let page = match among {
+                Among::Keys(keys) => state.rows.scan(keys, most),
+                Among::FlowingTo { counter, behind } => {
+                    let all = state.parents.get(counter).map(Vec::as_slice).unwrap_or_default();
+                    let from =
+                        behind.as_ref().map_or(0, |behind| all.iter().position(|parent| parent == behind).unwrap() + 1);
+                    Page { counters: all[from..].iter().take(most).cloned().collect(), next: None }
+                }
+            };
+            let read = read_at(&state.counted(), NOW, &page.counters, std::slice::from_ref(ranking.window()))?;
+            ranking.take(page, &read)?;
+        }
+        let places = ranking.places();
+        let read = read_at(&state.counted(), NOW, places.counters(), places.windows())?;
+        Ok(places.answered(read))
     }
 
     async fn series_terms(&self, namespace: &str) -> Result<TermsBody, Failure> {

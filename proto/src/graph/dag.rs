@@ -70,6 +70,15 @@ pub(super) trait Edges {
     fn next_to(&self, way: Way, of: Vertex) -> impl Iterator<Item = Vertex> + '_;
 }
 
+/// Which neighbours of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Relation {
+    /// Those whose counts flow straight to it.
+    Parents,
+    /// Those to which its counts flow straight.
+    Children,
+}
+
 /// Which way a walk goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -151,9 +160,13 @@ impl Dag {
         self.neighbours(Way::Up, of, None)
     }
 
-    /// The same behind one of them.
-    pub fn parents_behind(&self, of: Vertex, behind: Vertex) -> impl Iterator<Item = Vertex> + '_ {
-        self.neighbours(Way::Up, of, Some(behind))
+    /// Either, ascending, behind one of them or all.
+    pub fn relatives(&self, of: Vertex, which: Relation, behind: Option<Vertex>) -> impl Iterator<Item = Vertex> + '_ {
+        let way = match which {
+            Relation::Parents => Way::Up,
+            Relation::Children => Way::Down,
+        };
+        self.neighbours(way, of, behind)
     }
 
     /// Neighbours behind one of them, or all.

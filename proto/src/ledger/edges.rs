@@ -7,7 +7,7 @@
 mod stored;
 
 use super::Ledger;
-use crate::graph::{Dag, Edge, EdgeChange, EdgeRefused, Trial, Vertex};
+use crate::graph::{Dag, Edge, EdgeChange, EdgeRefused, Relation, Trial, Vertex};
 use crate::ids::{CounterName, LogIndex};
 use crate::limits::{
     EDGE_AUDIT_CHANGES_MAX, EDGE_AUDIT_MAX, EDGE_AUTHOR_BYTES_MAX, EDGE_CHANGES_PER_COMMAND_MAX, EDGE_CHANGES_TOLD_MAX,
@@ -228,15 +228,19 @@ impl Graph {
         self.vertex(counter).into_iter().flat_map(|vertex| self.dag.parents(vertex)).map(|parent| self.name(parent))
     }
 
-    /// The same behind one of them, in their order: that of their first edges.
-    pub fn parents_behind(
+    /// Either behind one of them, in their order: that of their first edges. Behind one that never had an edge there is none.
+    pub fn relatives(
         &self,
         counter: &CounterName,
-        behind: &CounterName,
+        which: Relation,
+        behind: Option<&CounterName>,
     ) -> impl Iterator<Item = CounterName> + '_ {
-        let both = self.vertex(counter).zip(self.vertex(behind));
-        let behind = both.into_iter().flat_map(|(of, behind)| self.dag.parents_behind(of, behind));
-        behind.map(|parent| self.name(parent))
+        let from = match behind {
+            None => self.vertex(counter).map(|of| (of, None)),
+            Some(behind) => self.vertex(counter).zip(self.vertex(behind)).map(|(of, behind)| (of, Some(behind))),
+        };
+        let relatives = from.into_iter().flat_map(move |(of, behind)| self.dag.relatives(of, which, behind));
+        relatives.map(|relative| self.name(relative))
     }
 
     /// Whether counts of one namespace may flow to another; within one they may.
