@@ -32,6 +32,7 @@ pub mod named;
 pub mod node;
 mod numbers;
 pub mod placement;
+pub mod queries;
 pub mod query;
 pub mod read;
 pub mod ring;

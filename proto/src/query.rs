@@ -24,6 +24,7 @@ mod wanted;
 
 pub use crate::graph::Relation;
 pub use asked::{Asked, SeriesPlan, SeriesQuery, Step, WindowPlan, WindowQuery};
+pub(crate) use asks::keys_valid;
 pub use asks::{SHARD_SCAN_MAX, ShardAnswer, ShardAsk, readings};
 pub use basis::Basis;
 pub use export::{Exported, ExportedHalf, export};
@@ -41,9 +42,10 @@ pub use wanted::{WANTED_RUNS_MAX, Wanted};
 use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, RANKED_MAX, RANKS_MAX, SERIES_VALUES_MAX};
 use crate::series::calendar::{CalendarError, Period};
 use crate::series::{ErrorNotAttainable, Granularity, NoCover, TimeOutOfRange, WindowEmpty};
+use serde::{Deserialize, Serialize};
 
 /// Why a question is not answered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum QueryError {
     #[error("the namespace {0:?} keeps no series")]
     NoSeries(String),

@@ -44,6 +44,9 @@ pub mod channel {
     /// Two aggregators of a data centre: one [`Question`](crate::asking::Question) about what the other holds, and its
     /// [`Reply`](crate::asking::Reply).
     pub const HELD: u8 = 12;
+    /// Client and aggregator: one [`QueryRequest`](crate::queries::QueryRequest) and its [`QueryAnswer`](crate::queries::QueryAnswer),
+    /// each in one frame or several.
+    pub const QUERIES: u8 = 13;
 }
 
 /// Why bytes are not a message. Nothing was changed.
@@ -134,6 +137,16 @@ pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, WireError> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(WireError::TooLong { bytes: bytes.len() });
     }
+    decode_version(bytes)
+}
+
+/// The same of a message that came in several frames, with a limit of its own.
+pub(crate) fn decode_within<M: Message>(bytes: &[u8], bytes_max: usize) -> Result<M, WireError> {
+    at_most("bytes of a message in several frames", bytes.len() as u64, bytes_max as u64)?;
+    decode_version(bytes)
+}
+
+fn decode_version<M: Message>(bytes: &[u8]) -> Result<M, WireError> {
     match bytes.split_first() {
         None => Err(WireError::Empty),
         Some((&WIRE_VERSION, body)) => decode_body(body),

@@ -23,6 +23,7 @@ use tidemark_proto::msg::{
     Admission, Award, ForGroup, ForWhom, FromClient, FromGroup, GroupEntry, LedgerCmd, Meeting, PeerAnswer, PeerMsg,
     PeerQuestion, Proposed, ToClient, Within,
 };
+use tidemark_proto::queries::{QueryAnswer, QueryRequest};
 use tidemark_proto::read::{ReadRequest, ReadResponse};
 use tidemark_proto::series::codec;
 use tidemark_proto::shards::ShardId;
@@ -67,6 +68,8 @@ pub fn wire(bytes: &[u8]) {
     again::<ReadResponse>(bytes);
     again::<WaitRequest>(bytes);
     again::<WaitAnswer>(bytes);
+    again::<QueryRequest>(bytes);
+    again::<QueryAnswer>(bytes);
     again::<Question>(bytes);
     again::<Reply>(bytes);
 }

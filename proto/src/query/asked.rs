@@ -4,10 +4,11 @@ use super::QueryError;
 use crate::limits::AHEAD_MAX_S;
 use crate::series::calendar::{Anchor, CalendarUnit, Period, Zone};
 use crate::series::{Cover, Horizon, NoCover, UnixTime, Window};
+use serde::{Deserialize, Serialize};
 
 /// An interval as people say it. Where it ends with now, the second that now is in belongs to it: what was counted in it is shown
 /// already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
     Between(Window),
     /// From there up to now.

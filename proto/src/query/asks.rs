@@ -101,7 +101,7 @@ fn cut_valid(cut: Option<Cut>) -> Result<(), WireError> {
     cut.map_or(Ok(()), |cut| at_most("bucket", cut.index.into(), cut.granularity.index_max().into()))
 }
 
-fn keys_valid(keys: &KeyRange) -> Result<(), WireError> {
+pub(crate) fn keys_valid(keys: &KeyRange) -> Result<(), WireError> {
     namespace_valid(&keys.namespace)?;
     let KeyRange { prefix, after, before, .. } = keys;
     let all = [prefix].into_iter().chain(after).chain(before);

@@ -5,10 +5,11 @@ use crate::asking::Stands;
 use crate::ids::{AggregatorId, GroupId, LogIndex};
 use crate::msg::Version;
 use crate::shards::ShardId;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What totals are made of at least. Where several processes have told of the ranges that they hold, what each of them has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Basis {
     /// The ledger as applied by who answers.
     pub ledger: LogIndex,

@@ -113,7 +113,8 @@ impl Source for ShownTotals<'_> {
 }
 
 /// What was counted in an interval: up less down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "EncodedCounted", into = "EncodedCounted")]
 pub struct Counted {
     /// Exact for the covered interval.
     pub value: i128,
@@ -122,8 +123,34 @@ pub struct Counted {
     pub at_most: i128,
 }
 
+/// On the wire: most values are exact for what was asked, and take no bytes for bounds.
+#[derive(Clone, Serialize, Deserialize)]
+enum EncodedCounted {
+    Exact(i128),
+    Between { value: i128, at_least: i128, at_most: i128 },
+}
+
+impl From<Counted> for EncodedCounted {
+    fn from(counted: Counted) -> EncodedCounted {
+        let Counted { value, at_least, at_most } = counted;
+        match at_least == value && at_most == value {
+            true => EncodedCounted::Exact(value),
+            false => EncodedCounted::Between { value, at_least, at_most },
+        }
+    }
+}
+
+impl From<EncodedCounted> for Counted {
+    fn from(encoded: EncodedCounted) -> Counted {
+        match encoded {
+            EncodedCounted::Exact(value) => Counted { value, at_least: value, at_most: value },
+            EncodedCounted::Between { value, at_least, at_most } => Counted { value, at_least, at_most },
+        }
+    }
+}
+
 /// A window of one counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Windowed {
     pub counted: Counted,
     /// As the plan has one.
@@ -145,7 +172,7 @@ pub struct AsOf {
 }
 
 /// One of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterAsOf {
     pub reading: Reading,
     /// In the order of its namespace's plans.

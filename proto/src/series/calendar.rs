@@ -12,6 +12,7 @@ use crate::limits::{STEPS_MAX, ZONE_NAME_BYTES_MAX};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Span, Timestamp, Zoned};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,7 +27,7 @@ const TIME_SHOWN_MAX: usize = 40;
 pub struct Zone(TimeZone);
 
 /// A name that the database does not have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("unknown time zone {0:?}: names are those of the IANA database, such as Asia/Kathmandu")]
 pub struct UnknownZone(String);
 
@@ -56,7 +57,7 @@ impl FromStr for UnixTime {
 }
 
 /// What a period is counted in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, PartialOrd, Ord)]
 pub enum CalendarUnit {
     Second,
     Minute,
@@ -68,14 +69,15 @@ pub enum CalendarUnit {
 }
 
 /// So many of a unit. Up to hours it is elapsed time; from days on it is counted by the zone's calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(u32, CalendarUnit)", into = "(u32, CalendarUnit)")]
 pub struct Period {
     count: u32,
     unit: CalendarUnit,
 }
 
 /// Where steps are cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Anchor {
     /// Counted back from the end of the window: the first step may be shorter.
     End,
@@ -84,7 +86,7 @@ pub enum Anchor {
 }
 
 /// Why a period, or what was computed with one, is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum CalendarError {
     #[error("period {0:?}: a number from 1 to {COUNT_MAX} and one of s, m, h, d, w, mo, y, such as 30d")]
     Period(String),
@@ -154,6 +156,20 @@ impl Period {
         let units = [(Day, 86_400), (Hour, 3_600), (Minute, 60), (Second, 1)];
         let (unit, unit_s) = units.into_iter().find(|&(_, unit_s)| seconds.is_multiple_of(unit_s))?;
         Period::new(u32::try_from(seconds / unit_s).ok()?, unit).ok()
+    }
+}
+
+impl TryFrom<(u32, CalendarUnit)> for Period {
+    type Error = CalendarError;
+
+    fn try_from((count, unit): (u32, CalendarUnit)) -> Result<Period, CalendarError> {
+        Period::new(count, unit)
+    }
+}
+
+impl From<Period> for (u32, CalendarUnit) {
+    fn from(period: Period) -> (u32, CalendarUnit) {
+        (period.count, period.unit)
     }
 }
 

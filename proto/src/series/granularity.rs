@@ -17,7 +17,7 @@ const DAY_S: u64 = 86_400;
 pub struct UnixTime(u64);
 
 /// A time before 1970, or far beyond.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("time {0} s: 0 (1970) to {UNIX_TIME_MAX_S} allowed")]
 pub struct TimeOutOfRange(pub i128);
 

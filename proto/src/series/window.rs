@@ -5,17 +5,19 @@
 //! kept is fine enough, or the window begins before what is kept, it is the nearest one, and says so.
 
 use super::{BucketId, Granularity, Horizon, Row, UnixTime};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// `[from, to)`, not empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(UnixTime, UnixTime)", into = "(UnixTime, UnixTime)")]
 pub struct Window {
     from: UnixTime,
     to: UnixTime,
 }
 
 /// A window of zero or negative length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("window from {} s to {} s: it must end after it begins", from.s(), to.s())]
 pub struct WindowEmpty {
     pub from: UnixTime,
@@ -23,7 +25,7 @@ pub struct WindowEmpty {
 }
 
 /// No kept bucket lies in the window or around its ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("nothing is kept of the window from {} s to {} s", from.s(), to.s())]
 pub struct NoCover {
     pub from: UnixTime,
@@ -31,7 +33,7 @@ pub struct NoCover {
 }
 
 /// The accepted error is below what the kept buckets can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("an error of {accepted_s} s is asked for: with the buckets that are kept it is {least_s} s")]
 pub struct ErrorNotAttainable {
     pub accepted_s: u64,
@@ -86,6 +88,20 @@ impl Window {
 
     pub fn length_s(self) -> u64 {
         self.to.s() - self.from.s()
+    }
+}
+
+impl TryFrom<(UnixTime, UnixTime)> for Window {
+    type Error = WindowEmpty;
+
+    fn try_from((from, to): (UnixTime, UnixTime)) -> Result<Window, WindowEmpty> {
+        Window::new(from, to)
+    }
+}
+
+impl From<Window> for (UnixTime, UnixTime) {
+    fn from(window: Window) -> (UnixTime, UnixTime) {
+        (window.from, window.to)
     }
 }
 
