@@ -5,6 +5,7 @@ use crate::host::SharedCore;
 use crate::ledger::SharedLedger;
 use crate::mesh::Mesh;
 use crate::orders::Orders;
+use crate::queries::QUERIES_MAX;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -26,7 +27,7 @@ use tidemark_proto::time::Time;
 use tidemark_proto::view::View;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Clock, Connection};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Questions of others that are answered at a time. More wait.
@@ -99,14 +100,17 @@ struct Inner {
     orders: Orders,
     service: OnceLock<Arc<dyn HeldService>>,
     answers: Semaphore,
+    /// The same of questions of clients.
+    queries: Arc<Semaphore>,
 }
 
 impl Held {
     pub fn new(own: AggregatorId, core: SharedCore, ledger: SharedLedger, clock: Clock) -> Held {
         let (asking, service, answers) = (Mutex::default(), OnceLock::new(), Semaphore::new(ANSWERS_MAX));
         let is_split = core.lock().seats().are_split(own.dc);
-        let orders = Orders::default();
-        Held { inner: Arc::new(Inner { own, is_split, core, ledger, clock, asking, orders, service, answers }) }
+        let (orders, queries) = (Orders::default(), Arc::new(Semaphore::new(QUERIES_MAX)));
+        let inner = Inner { own, is_split, core, ledger, clock, asking, orders, service, answers, queries };
+        Held { inner: Arc::new(inner) }
     }
 
     pub fn set_service(&self, service: Arc<dyn HeldService>) {
@@ -141,6 +145,11 @@ impl Held {
         asking.learn(core.view().ranges().lineage());
         let mut is_shown = |shard| core.holds(shard) && asking.may_show(now, shard, || core.stand(now, shard, &ledger));
         look(&core, &ledger, &mut is_shown)
+    }
+
+    /// Waits until a question of a client may be taken. It is under way as long as the permit is held.
+    pub async fn query_permit(&self) -> Result<OwnedSemaphorePermit, String> {
+        self.inner.queries.clone().acquire_owned().await.map_err(|error| error.to_string())
     }
 
     pub fn orders(&self) -> &Orders {

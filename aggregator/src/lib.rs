@@ -17,6 +17,7 @@ mod membership;
 mod mesh;
 mod nodes;
 mod orders;
+mod queries;
 mod raft_transport;
 mod reads;
 mod series;
@@ -34,5 +35,6 @@ pub use handle::{
 pub use held::{ANSWERS_MAX, GatheringError, HELD_PATIENCE, HeldError, HeldService, Together};
 pub use image::{IMAGES_MAX, Image, ImageError};
 pub use ledger::read_ledger;
+pub use queries::{QUERIES_MAX, QUERY_MAX};
 pub use storage::{ViewRows, ViewStoreError, found as found_view};
 pub use voters::{MemberStanding, VOTER_LAG_ENTRIES_MAX, VOTERS_MAX, VoterChange, VoterError};

@@ -3,6 +3,7 @@
 //! answered later, behind others.
 
 use crate::handle::Aggregator;
+use crate::queries;
 use crate::waits;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -19,12 +20,14 @@ use tidemark_transport::{Channel, Connection, FrameReader, FrameWriter};
 /// read.
 const LATE_COUNTERS_MAX: usize = 4 * READ_COUNTERS_MAX;
 
-/// Serves the channels of reads and of waits of a client's connection until it ends.
+/// Serves the channels of reads, of questions and of waits of a client's connection until it ends.
 pub async fn serve(connection: Connection, aggregator: Aggregator) {
     let waits = waits::Room::new();
     while let Ok((kind, channel)) = connection.accept_channel().await {
         if kind == channel::READS {
             tokio::spawn(serve_channel(channel, aggregator.clone()));
+        } else if kind == channel::QUERIES {
+            tokio::spawn(queries::serve(channel, aggregator.clone()));
         } else if kind == channel::AWARDS {
             waits.serve(channel, aggregator.clone());
         } else {
