@@ -5,6 +5,7 @@ use crate::error::{AddLoss, ConnectError};
 use crate::fake::FakeCluster;
 use crate::flusher::OnLoss;
 use crate::link::Dialer;
+use crate::queries::Queries;
 use crate::reads::Reads;
 use crate::site::GroupSite;
 use crate::waits::Waits;
@@ -156,7 +157,7 @@ impl Builder {
         random(&mut seed)?;
         let mut keys_seed = [0; 8];
         random(&mut keys_seed)?;
-        let (dialer, reads, waits) = self.dialer()?;
+        let (dialer, reads, queries, waits) = self.dialer()?;
         let hits_max = self.config.buffer_bytes_max / HIT_BYTES;
         let Builder { config, flush_interval, on_loss, read_timeout, close_timeout, .. } = self;
         let core = tidemark_proto::client::ClientCore::new(config, seed);
@@ -165,6 +166,7 @@ impl Builder {
             core,
             dialer,
             reads,
+            queries,
             waits,
             keys_seed,
             hits_max,
@@ -188,9 +190,10 @@ impl Builder {
         in_range("buffer_bytes_max", self.config.buffer_bytes_max as u64, 64 << 10, 64 << 30)
     }
 
-    fn dialer(&mut self) -> Result<(Dialer, Reads, Waits), ConnectError> {
+    fn dialer(&mut self) -> Result<(Dialer, Reads, Queries, Waits), ConnectError> {
         if let Some(cluster) = self.fake.take() {
-            return Ok((Dialer::Fake(cluster.clone()), Reads::Fake(cluster.clone()), Waits::Fake(cluster)));
+            let (dialer, reads) = (Dialer::Fake(cluster.clone()), Reads::Fake(cluster.clone()));
+            return Ok((dialer, reads, Queries::Fake, Waits::Fake(cluster)));
         }
         if self.sites.is_empty() {
             return Err(ConnectError::NoSites);
@@ -214,8 +217,9 @@ impl Builder {
         self.config.sites = u16::try_from(groups.len()).unwrap_or(u16::MAX);
         self.config.owner = OwnerId(endpoint.identity().digest());
         let waits = Waits::quic(endpoint.clone(), aggregators.clone());
-        let reads = Reads::quic(endpoint.clone(), aggregators);
-        Ok((Dialer::Quic { endpoint, sites: groups.into() }, reads, waits))
+        let reads = Reads::quic(endpoint.clone(), aggregators.clone());
+        let queries = Queries::quic(endpoint.clone(), aggregators);
+        Ok((Dialer::Quic { endpoint, sites: groups.into() }, reads, queries, waits))
     }
 
     fn bind(&mut self) -> Result<Endpoint, ConnectError> {

@@ -1,11 +1,12 @@
 //! What a program holds: the client and its counters.
 
 use crate::builder::Builder;
-use crate::error::{AddError, AwardError, FlushError, GetError, HandleError, HitError};
+use crate::error::{AddError, AskError, AwardError, FlushError, GetError, HandleError, HitError};
 use crate::flusher::{Flusher, OnLoss};
 use crate::hit::{Hit, HitCell};
 use crate::link::Dialer;
 use crate::named::{NamedError, NamedLinks, NamedOutcome, NamedPatience};
+use crate::queries::Queries;
 use crate::reads::Reads;
 use crate::shared::{self, CounterInner, NewHit, Shared};
 use crate::timed::EventTime;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use tidemark_proto::client::{ClientCore, InDoubt};
 use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::msg::{Award, Reading};
+use tidemark_proto::queries::{QueryAnswer, QueryRequest};
 use tidemark_proto::series::UnixTime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -27,6 +29,7 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     shared: Arc<Shared>,
     reads: Reads,
+    queries: Queries,
     named: NamedLinks,
     waits: Waits,
     read_timeout: Duration,
@@ -57,11 +60,18 @@ impl From<&CounterName> for Target {
     }
 }
 
+impl Target {
+    pub(crate) fn into_name(self) -> CounterName {
+        self.0.into_name()
+    }
+}
+
 /// What the builder hands over.
 pub(crate) struct Parts {
     pub core: ClientCore,
     pub dialer: Dialer,
     pub reads: Reads,
+    pub queries: Queries,
     pub waits: Waits,
     pub keys_seed: u64,
     pub hits_max: usize,
@@ -146,8 +156,8 @@ impl Client {
         let named = NamedLinks::new(parts.dialer.clone());
         let flusher = Flusher::new(parts.core, shared.clone(), parts.dialer, parts.flush_interval, parts.on_loss, told);
         tokio::spawn(flusher.run());
-        let Parts { reads, waits, read_timeout, close_timeout, .. } = parts;
-        Client(Arc::new(Inner { shared, reads, named, waits, read_timeout, close_timeout, closed }))
+        let Parts { reads, queries, waits, read_timeout, close_timeout, .. } = parts;
+        Client(Arc::new(Inner { shared, reads, queries, named, waits, read_timeout, close_timeout, closed }))
     }
 
     /// A handle for a counter that is counted often. Errors: the name is outside its limits, or too many handles are held.
@@ -363,6 +373,11 @@ impl Client {
     /// Many values, in the order asked.
     pub async fn get_many(&self, counters: &[CounterName]) -> Result<Vec<Reading>, GetError> {
         self.0.reads.get_many(counters, false, self.0.read_timeout).await
+    }
+
+    /// Asks within the read timeout.
+    pub(crate) async fn ask(&self, request: &QueryRequest) -> Result<QueryAnswer, AskError> {
+        self.0.queries.ask(request, self.0.read_timeout).await
     }
 
     /// Waits until the milestone `at` of a counter is awarded; returns at once if it is. To wait no longer, drop the future.

@@ -2,8 +2,11 @@
 
 use tidemark_proto::client as core;
 use tidemark_proto::ids::{CounterName, Half, NameError};
+use tidemark_proto::query::QueryError;
 use tidemark_proto::read::ReadError;
-use tidemark_proto::series::{TimeOutOfRange, UnixTime};
+use tidemark_proto::series::calendar::{CalendarError, Period, UnknownZone};
+use tidemark_proto::series::{TimeOutOfRange, UnixTime, WindowEmpty};
+use tidemark_proto::wire::WireError;
 use tidemark_transport::BindError;
 
 /// An add that was not taken. Nothing was counted.
@@ -81,6 +84,46 @@ pub enum GetError {
     TooManyCounters { limit: u32 },
     #[error("the client is closed")]
     Closed,
+}
+
+/// A question about many counters, their series or the graph without an answer. Asking changes nothing: ask again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// It cannot be answered as it was asked, by any aggregator.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    #[error(transparent)]
+    UnknownZone(UnknownZone),
+    #[error("unknown namespace {0:?}")]
+    UnknownNamespace(String),
+    /// A length of time or an accepted error that is none. Nobody was asked; as of the next ones.
+    #[error(transparent)]
+    Period(#[from] CalendarError),
+    #[error(transparent)]
+    Time(#[from] TimeOutOfRange),
+    #[error(transparent)]
+    Empty(#[from] WindowEmpty),
+    #[error("an error of {0}: months and years have no fixed length; say it in days")]
+    NotFixed(Period),
+    #[error("steps are compared with none: ask for those before")]
+    StepsCompared,
+    #[error("windows and steps of one range: ask for one of both")]
+    WindowsAndSteps,
+    /// The question is beyond a limit.
+    #[error(transparent)]
+    Limit(#[from] WireError),
+    /// No aggregator that can be reached serves; of the last one, why.
+    #[error("not serving: {0}")]
+    NotServing(String),
+    /// The last one that was asked in vain is said, with the reason.
+    #[error("no answer within {millis} ms; asked in vain: {last}")]
+    Timeout { millis: u64, last: String },
+    #[error("an answer to another question came: {0}")]
+    Strange(String),
+    #[error("no site of this client has an aggregator to ask")]
+    NoAggregator,
+    #[error("a fake cluster answers no questions about windows, steps, ranges, rankings or the graph")]
+    Fake,
 }
 
 /// There is no award to wait for. Waiting changes nothing.

@@ -2,6 +2,9 @@
 //!
 //! Milestones are exact: a counter with milestones gives every hit its number in the order in which batches arrive. Batches
 //! are counted exactly once, also when the cluster was made unreachable in between.
+//!
+//! It answers single values and awards. Questions about windows, steps, ranges, rankings and the graph are refused with
+//! [`AskError::Fake`](crate::AskError::Fake): who asks them is tested with a cluster.
 
 use crate::error::AwardError;
 use crate::link::{Event, Events};

@@ -21,6 +21,34 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(example()).unwrap();
 //! ```
 //!
+//! Beside single values ([`Client::get`]) a client reads what counters counted in windows ([`Client::window`]) and steps
+//! ([`Client::series`]), many counters at one instant ([`Client::read_at`]), ranges of keys ([`Client::range`],
+//! [`Client::range_series`]), rankings ([`Client::top`]) and the graph ([`Client::parents`], [`Client::children`]), with the errors made and
+//! the intervals covered:
+//!
+//! ```no_run
+//! use tidemark_client::{Client, CounterName, Range, ReadAt, Steps, Top, Window, days, hours, minutes, total};
+//!
+//! # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let views = CounterName::new("site", b"views/42")?;
+//! let week = Window::last(days(7)).zone("Europe/Berlin");
+//! let read = client.window(&views, week.clone().error(minutes(5)).compare()).await?;
+//! println!("{} views, exactly, from {} s to {} s", read.counted.value, read.window.covered.from().s(), read.window.covered.to().s());
+//! for step in client.series(total(&views), Steps::every(days(1), week.clone())).await?.steps {
+//!     println!("{} s: {:?}", step.step.asked.from().s(), step.counted.map(|counted| counted.value));
+//! }
+//! let features = ReadAt::of([views.clone()]).window(Window::last(hours(1))).window(week.clone());
+//! println!("{:?}", client.read_at(features).await?.counters[0].windows);
+//! let mut range = Range::prefix("site", b"views/");
+//! while let Some(next) = client.range_series(range.clone(), Steps::every("1d", week.clone())).await?.next {
+//!     range = range.after(next);
+//! }
+//! let top = client.top(Top::prefix("site", b"views/", week).places(10)).await?;
+//! println!("{} of {}", top.ranked.counters.len(), top.looked_at);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`Counter::add`] and [`Client::add`] never wait and never fail for want of a network: what cannot be sent is kept per
 //! counter, not per add, so it takes no more room the longer it lasts. [`Client::hit`] waits for room. Everything is counted
 //! exactly once across lost answers, broken connections and lost data centres, or, when a data centre's data is lost for good,
@@ -28,6 +56,8 @@
 //! ([`Counter::add_at`], [`Client::add_at`], [`Client::hit_at`]). The rules for that are in [`tidemark_proto::client`]; this crate moves bytes
 //! and time, and decides nothing about counting. It uses the tokio runtime in which `connect` was called.
 
+mod answers;
+mod asking;
 mod builder;
 mod client;
 mod error;
@@ -38,6 +68,8 @@ mod hit;
 mod keys;
 mod link;
 mod named;
+mod queries;
+mod questions;
 mod reads;
 mod shared;
 mod site;
@@ -47,17 +79,29 @@ mod tests;
 mod timed;
 mod waits;
 
+pub use answers::{
+    AsOf, AsOfRead, CounterRead, CounterSteps, NeighboursRead, RangeSeriesRead, SeriesRead, StepRead, TopRead,
+    WindowRead,
+};
 pub use builder::{Builder, Site};
 pub use client::{Client, Counter, InDoubtError, Target, terminated};
-pub use error::{AddError, AddLoss, AwardError, ConnectError, FlushError, GetError, HandleError, HitError};
+pub use error::{AddError, AddLoss, AskError, AwardError, ConnectError, FlushError, GetError, HandleError, HitError};
 pub use groups::{GroupEvent, GroupLink, Groups};
 pub use hit::{Hit, HitDurable, HitOutcome, SessionToken};
 pub use keys::KEYS_PER_THREAD_MAX;
 pub use named::{FENCES_AT_ONCE_MAX, NAMED_AT_ONCE_MAX, NamedError, NamedOutcome, NamedPatience};
+pub use questions::{
+    IntoPeriod, Neighbours, OfCounter, Range, ReadAt, Steps, Top, Window, days, hours, minutes, months, seconds, total,
+    weeks, years,
+};
 pub use shared::HANDLES_MAX;
 pub use site::{GroupSite, SiteError};
 pub use tidemark_proto::client::InDoubt;
 pub use tidemark_proto::ids::{CounterName, Half, SessionId};
 pub use tidemark_proto::msg::{Award, Place, Reading};
+pub use tidemark_proto::queries::{Interval, PlanTold, StepTold};
+pub use tidemark_proto::query::{Basis, Counted, QueryError, Windowed};
 pub use tidemark_proto::series::UnixTime;
+pub use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Period, Zone};
+pub use tidemark_proto::time::WallMs;
 pub use timed::{EventTime, TIMED_ADDS_MAX};

@@ -17,11 +17,11 @@ use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
 /// Pause between attempts to reach an aggregator.
-const RECONNECT: Duration = Duration::from_millis(200);
+pub(crate) const RECONNECT: Duration = Duration::from_millis(200);
 /// A channel on which requests wait for so long without any answer is given up.
-const SILENCE: Duration = Duration::from_secs(2);
+pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 /// The same where there is another aggregator to ask, and nothing waits that has to go through the ledger.
-const SILENCE_WITH_OTHERS: Duration = Duration::from_millis(750);
+pub(crate) const SILENCE_WITH_OTHERS: Duration = Duration::from_millis(750);
 /// Where there is another aggregator, one that is not reached after this is not waited for.
 pub(crate) const REACH_MAX: Duration = Duration::from_secs(1);
 

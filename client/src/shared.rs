@@ -66,6 +66,13 @@ impl Target {
             Target::Name(name) => name,
         }
     }
+
+    pub fn into_name(self) -> CounterName {
+        match self {
+            Target::Handle(counter) => counter.name.clone(),
+            Target::Name(name) => name,
+        }
+    }
 }
 
 /// The answer to a flush: weights refused and unknown.

@@ -1,5 +1,7 @@
 //! The client as a program sees it: over the fake cluster, and over QUIC to a node that answers as the fake does.
 
+mod queries;
+
 use crate::fake::FakeCluster;
 use crate::link::Event;
 use crate::*;
