@@ -2,6 +2,7 @@
 //! loopback, `kill -9`, cut networks, full disks and bad input. Everything acknowledged is accounted for.
 
 mod access_log;
+mod asking;
 mod audit;
 mod backfill;
 mod backup;

@@ -1,6 +1,7 @@
 //! A data centre whose view is held in parts by four aggregators: whichever is asked answers as the one of another data centre that holds
 //! all; one of those that hold a slot may be killed, and where both are gone only their slots are not read; the awards are what they are.
 
+use crate::asking::answer_alike;
 use crate::cluster::{Centre, Cluster, Role, arm, awards, operate, ready, until_views_show};
 use crate::http;
 use crate::process::{Process, run, until, until_true};
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark::names::parse_counter;
 use tidemark_client::{Client, Site};
 
@@ -171,13 +173,15 @@ async fn slots(at: SocketAddr) -> Vec<(Vec<String>, Option<u64>)> {
 }
 
 /// By the client library, at an aggregator that holds some of them.
-async fn read_natively(cluster: &Cluster, aggregator: SocketAddr) {
+async fn read_natively(cluster: &Cluster, aggregator: SocketAddr, http: SocketAddr) {
     let site = Site { dc: DCS[0].to_owned(), nodes: vec![cluster.nodes[0]], aggregator: Some(aggregator) };
     let client = Client::builder().credentials(cluster.client_credentials()).site(site).connect().await.unwrap();
     let names: Vec<_> = COUNTED.iter().map(|(name, _)| parse_counter(name).unwrap()).collect();
     let readings = client.get_many(&names).await.unwrap();
     let values: Vec<i128> = readings.iter().map(tidemark_proto::msg::Reading::value).collect();
     assert_eq!(values, COUNTED.map(|(_, value)| i128::from(value)));
+    let to = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 60 * 60;
+    answer_alike(&client, http, (to - 3_600, to)).await;
     client.close().await.unwrap();
 }
 
@@ -257,7 +261,7 @@ async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
         says_what_it_is_made_of(at, if at == europe.http { 0 } else { 1 }).await;
     }
     check_slots(&usa).await;
-    read_natively(&cluster, cluster.aggregators[0]).await;
+    read_natively(&cluster, cluster.aggregators[0], usa.http[0]).await;
 
     // One of those that hold a slot is killed, then the other one of a slot as well.
     usa.kill(2);
