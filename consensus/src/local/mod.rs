@@ -203,6 +203,22 @@ impl RowsNow {
             Now::Apart(now) => now.scan(table, visit),
         }
     }
+
+    /// The value of one row; a missing table has none.
+    pub fn get(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, PersistError> {
+        match &self.0 {
+            Now::Beside(read) => rows::get(read, &format!("{ROWS}{table}"), key),
+            Now::Apart(now) => now.get(table, key),
+        }
+    }
+
+    /// As [`RowsNow::scan`], of all rows whose keys begin with these bytes.
+    pub fn scan_prefix(&self, table: &str, prefix: &[u8], visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
+        match &self.0 {
+            Now::Beside(read) => rows::scan_prefix(read, &format!("{ROWS}{table}"), prefix, visit),
+            Now::Apart(now) => now.scan_prefix(table, prefix, visit),
+        }
+    }
 }
 
 /// A single-member log. See the [module](self) for its contract.

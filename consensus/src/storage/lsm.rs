@@ -229,6 +229,32 @@ impl LsmNow {
         }
         Ok(())
     }
+
+    /// The value of one row.
+    pub fn get(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, PersistError> {
+        if !self.db.keyspace_exists(table) {
+            return Ok(None);
+        }
+        let value = self.snapshot.get(&table_of(&self.db, &self.options, table)?, key).map_err(persist_error)?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    /// As [`LsmNow::scan`], of the rows whose keys begin with these bytes.
+    pub fn scan_prefix(
+        &self,
+        table: &str,
+        prefix: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), PersistError> {
+        if !self.db.keyspace_exists(table) {
+            return Ok(());
+        }
+        for row in self.snapshot.prefix(&table_of(&self.db, &self.options, table)?, prefix) {
+            let (key, value) = row.into_inner().map_err(persist_error)?;
+            visit(&key, &value);
+        }
+        Ok(())
+    }
 }
 
 fn table_of(db: &Database, options: &LsmOptions, name: &str) -> Result<Keyspace, PersistError> {

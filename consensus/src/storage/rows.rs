@@ -72,6 +72,35 @@ pub(crate) fn scan_while(
     Ok(())
 }
 
+/// The value of one row.
+pub(crate) fn get(read: &ReadTransaction, name: &str, key: &[u8]) -> Result<Option<Vec<u8>>, PersistError> {
+    match read.open_table(definition(name)) {
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+        table => Ok(table?.get(key)?.map(|value| value.value().to_vec())),
+    }
+}
+
+/// Calls `visit(key, value)` for each row of a table whose key begins with these bytes, in key order; a missing table has no rows.
+pub(crate) fn scan_prefix(
+    read: &ReadTransaction,
+    name: &str,
+    prefix: &[u8],
+    mut visit: impl FnMut(&[u8], &[u8]),
+) -> Result<(), PersistError> {
+    let rows = match read.open_table(definition(name)) {
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
+        table => table?,
+    };
+    for row in rows.range(prefix..)? {
+        let (key, value) = row?;
+        if !key.value().starts_with(prefix) {
+            break;
+        }
+        visit(key.value(), value.value());
+    }
+    Ok(())
+}
+
 /// Names of the tables that begin with `prefix`, without it.
 pub(crate) fn tables(read: &ReadTransaction, prefix: &str) -> Result<Vec<String>, PersistError> {
     let mut names: Vec<String> =
