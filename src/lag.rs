@@ -1,5 +1,5 @@
-//! How far the view of one aggregator is behind what its data centre has counted, and behind changes of edges: for `GET /v1/status` and
-//! `/metrics`. A spike that the view cannot follow shows here, and is caught up.
+//! How far the view of one aggregator is behind what its data centre has counted, and behind changes of edges, and what its buckets take
+//! of memory: for `GET /v1/status` and `/metrics`. A spike that the view cannot follow shows here, and is caught up.
 
 use crate::http::groups::GroupName;
 use serde::Serialize;
@@ -18,6 +18,11 @@ pub struct ViewLag {
     /// So many more are to be carried out; of the first, so many pairs of counters are done.
     pub waiting: usize,
     pub pairs: u64,
+    /// Bytes that buckets take of memory, and may take.
+    pub buckets_bytes: usize,
+    pub buckets_bytes_max: Option<usize>,
+    /// Rows, one of each counter and valve, of which old buckets are on disk only.
+    pub rows_shelved: usize,
 }
 
 /// Behind one group.
@@ -43,7 +48,16 @@ impl ViewLag {
                 GroupLag { group: name.to_string(), entries: lag.entries, ms: lag.time.0 as f64 / US_PER_MS }
             });
             let groups = groups.collect();
-            ViewLag { groups, graph_index: progress.index, waiting: progress.waiting, pairs: progress.pairs }
+            let (buckets_bytes, buckets_bytes_max) = core.view().row_bytes();
+            ViewLag {
+                groups,
+                graph_index: progress.index,
+                waiting: progress.waiting,
+                pairs: progress.pairs,
+                buckets_bytes,
+                buckets_bytes_max,
+                rows_shelved: core.view().rows_shelved(),
+            }
         };
         aggregator.with_ledger(|ledger| aggregator.with_core(|core| look(ledger, core)))
     }
@@ -57,5 +71,8 @@ impl ViewLag {
         }
         metrics::gauge!("tidemark_graph_changes_waiting").set(self.waiting as f64);
         metrics::gauge!("tidemark_graph_pairs_done").set(self.pairs as f64);
+        metrics::gauge!("tidemark_view_buckets_bytes").set(self.buckets_bytes as f64);
+        metrics::gauge!("tidemark_view_buckets_bytes_max").set(self.buckets_bytes_max.unwrap_or_default() as f64);
+        metrics::gauge!("tidemark_view_rows_shelved").set(self.rows_shelved as f64);
     }
 }

@@ -24,6 +24,7 @@ use tidemark_transport::link::LinkError;
 use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, Identity, Link, LinkPlan, Role};
 use tokio::time::{Instant, sleep};
 
+use crate::config::ViewKeys;
 use crate::layout::Layout;
 use crate::series::next_terms;
 
@@ -416,6 +417,7 @@ async fn start_dc(
         core: AggregatorConfig::new(dc, 0),
         raft: Config::new(cluster.with_era(), LEDGER),
         rows: options.rows,
+        buckets_bytes_max: ViewKeys::default().buckets_bytes_max(),
     };
     let aggregator = Aggregator::start(aggregator_endpoint.clone(), credentials, aggregator_options)
         .await

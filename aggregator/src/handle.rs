@@ -12,7 +12,7 @@ use crate::mesh::Mesh;
 use crate::nodes;
 use crate::raft_transport::MeshTransport;
 use crate::reads;
-use crate::storage::{Opened, StoreFailure, ViewRows, ViewStore, ViewStoreError};
+use crate::storage::{Opened, StoreFailure, ViewRows, ViewShelf, ViewStore, ViewStoreError};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -29,6 +29,7 @@ use tidemark_proto::limits::LOST_AFTER;
 use tidemark_proto::msg::{ClaimRule, LedgerCmd, MilestoneSpec, Policy, Reading, SeriesTerms};
 use tidemark_proto::shards::{Seats, ShardId};
 use tidemark_proto::time::Time;
+use tidemark_proto::view::{Budget, SHELVED_AFTER_S};
 use tidemark_transport::{Clock, Connection, Credentials, Endpoint, Role};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -50,6 +51,8 @@ pub struct AggregatorOptions {
     pub raft: Config,
     /// Where the rows of the view are.
     pub rows: RowStore,
+    /// Bytes that buckets may take of memory; what has ended goes to disk beyond.
+    pub buckets_bytes_max: usize,
 }
 
 /// Why an aggregator did not start.
@@ -159,6 +162,8 @@ struct Inner {
     events: mpsc::Sender<Event>,
     live: broadcast::Sender<LiveEvent>,
     store_failure: StoreFailure,
+    /// Keeps the view's files open.
+    shelf: Arc<ViewShelf>,
     images: Arc<Semaphore>,
     audits: Semaphore,
     /// Number of the last question of an audit.
@@ -175,7 +180,7 @@ impl Aggregator {
         credentials: Credentials,
         options: AggregatorOptions,
     ) -> Result<Aggregator, StartError> {
-        let AggregatorOptions { data_dir, cluster, id: own, core, mut raft, rows: row_store } = options;
+        let AggregatorOptions { data_dir, cluster, id: own, core, mut raft, rows, buckets_bytes_max } = options;
         cluster.check()?;
         let directory = |source| StartError::Directory { path: data_dir.display().to_string(), source };
         std::fs::create_dir_all(&data_dir).map_err(directory)?;
@@ -184,13 +189,13 @@ impl Aggregator {
         let (paired, seats) = (cluster.is_paired(own.dc), Seats::new(cluster.seats_by_dc()));
         let config = AggregatorConfig { own, paired, seats, seed: rand::random(), ..core };
         let kept = |map: &ShardMap| config.clone().by_map(map).kept();
-        let of_dc = (cluster.seats(own.dc), kept);
-        let Opened { store, epoch, map } = ViewStore::open(&data_dir, &era, &name, row_store, of_dc)?;
-        let config = AggregatorConfig { epoch, ..config }.by_map(&map);
+        let Opened { store, epoch, map } =
+            ViewStore::open(&data_dir, &era, &name, rows, (cluster.seats(own.dc), kept))?;
+        let config = AggregatorConfig { epoch, budget: Some(budget(&store, buckets_bytes_max)), ..config }.by_map(&map);
         // Both the view and the ledger may be large: they are read side by side.
         let recovering = tokio::task::spawn_blocking(move || (recover(&store, config), store));
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
-        let (ledger, ledger_changed) = (SharedLedger::default(), Arc::new(Notify::new()));
+        let (ledger, ledger_changed) = <(SharedLedger, Arc<Notify>)>::default();
         let mesh = Mesh::new(endpoint.clone(), cluster.clone(), own, events.clone(), ledger.clone());
         if !own.is_first() || !cluster.voters.contains(&own.dc) {
             raft.flush_gather = LEARNER_FLUSH_GATHER;
@@ -198,10 +203,9 @@ impl Aggregator {
         let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await;
         let (core, store, raft) = both(recovering, raft).await?;
         store.delete_strays(&map)?;
-        let core = SharedCore::new(core);
+        let (core, clock) = (SharedCore::new(core), Clock::start());
         let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
-        let clock = Clock::start();
-        let store_failure = store.failure();
+        let (store_failure, shelf) = (store.failure(), store.shelf());
         let held = Held::new(own, core.clone(), ledger.clone(), clock);
         mesh.serve_held(held.clone());
         let parts = HostParts {
@@ -230,6 +234,7 @@ impl Aggregator {
             events,
             live,
             store_failure,
+            shelf,
             images: Arc::new(Semaphore::new(IMAGES_MAX)),
             audits: Semaphore::new(AUDITS_MAX),
             audit: AtomicU64::new(0),
@@ -282,6 +287,7 @@ impl Aggregator {
         }
         self.inner.raft.shutdown().await;
         self.tasks().drain(..).for_each(|task| task.abort());
+        self.inner.shelf.close();
     }
 
     /// For who must not keep it alive.
@@ -731,6 +737,11 @@ async fn both(
             Err(error)
         }
     }
+}
+
+/// What buckets may take of memory, and where they are beyond.
+fn budget(store: &ViewStore, bytes_max: usize) -> Budget {
+    Budget { bytes_max, after_s: SHELVED_AFTER_S, shelf: store.shelf() }
 }
 
 /// The core as the disk has it. Shards are read side by side, one by each core of the machine.

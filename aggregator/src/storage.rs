@@ -7,17 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
     CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, LsmOptions, OpenError,
     PersistError, Row, RowStore, RowsNow, SubmitError, remove,
 };
-use tidemark_proto::aggregator::is_of_image;
+use tidemark_proto::aggregator::{is_of_image, shelf_key, shelf_number, shelf_prefix};
 use tidemark_proto::ledger::ShardMap;
 use tidemark_proto::limits::SHARDS_MAX;
 use tidemark_proto::shards::{HOLDERS, ShardId};
+use tidemark_proto::view::Shelf;
 use tokio::sync::{Notify, watch};
 
 const ROWS: &str = "rows";
@@ -163,11 +164,72 @@ pub fn found(
     write(part)
 }
 
+/// Reads buckets that left memory from the files of a view. While it is open it keeps them open too.
+pub struct ViewShelf {
+    logs: RwLock<BTreeMap<ShardId, Arc<LocalLog>>>,
+}
+
+impl std::fmt::Debug for ViewShelf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ViewShelf").finish_non_exhaustive()
+    }
+}
+
+impl ViewShelf {
+    /// The files are closed; nothing may be read from here any more.
+    pub fn close(&self) {
+        self.logs.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn put(&self, shard: ShardId, log: &Arc<LocalLog>) {
+        self.logs.write().unwrap_or_else(PoisonError::into_inner).insert(shard, log.clone());
+    }
+
+    fn remove(&self, shard: ShardId) {
+        self.logs.write().unwrap_or_else(PoisonError::into_inner).remove(&shard);
+    }
+
+    fn with<R>(&self, shard: ShardId, read: impl FnOnce(&RowsNow) -> Result<R, PersistError>) -> R {
+        let logs = self.logs.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(log) = logs.get(&shard) else { panic!("slot {} is read after its file was closed", shard.0) };
+        match log.rows().and_then(|rows| read(&rows)) {
+            Ok(value) => value,
+            Err(error) => {
+                // What would be shown and told without it were wrong, and a start finds all that was acknowledged.
+                tracing::error!(%error, slot = shard.0, "rows of the view cannot be read: this process ends");
+                std::process::abort()
+            }
+        }
+    }
+}
+
+impl Shelf for ViewShelf {
+    fn read(&self, shard: ShardId, number: u32) -> Option<Vec<u8>> {
+        self.with(shard, |rows| rows.get(ROWS, &shelf_key(number)))
+    }
+
+    fn is_damaged(&self, shard: ShardId, number: u32, why: &str) -> ! {
+        tracing::error!(slot = shard.0, row = number, why, "old buckets of the view cannot be read: this process ends");
+        std::process::abort()
+    }
+
+    fn scan(&self, shard: ShardId, visit: &mut dyn FnMut(u32, &[u8])) {
+        self.with(shard, |rows| {
+            rows.scan_prefix(ROWS, &shelf_prefix(), |key, value| {
+                if let Some(number) = shelf_number(key) {
+                    visit(number, value);
+                }
+            })
+        });
+    }
+}
+
 /// The files of a view.
 pub struct ViewStore {
     home: Home,
     failure: StoreFailure,
     files: BTreeMap<ShardId, File>,
+    shelf: Arc<ViewShelf>,
     changed: Arc<Notify>,
     listeners: Listeners,
     /// Says when rows are written that are kept in the first file.
@@ -211,7 +273,7 @@ impl Home {
             ..LocalLogOptions::new(identity(&self.cluster, &self.dc_name, shard))
         };
         let (log, _) = LocalLog::open(self.path(shard).as_path(), options, on_event)?;
-        Ok(File { log, persisted })
+        Ok(File { log: Arc::new(log), persisted })
     }
 
     /// Deletes the file of a shard that is not here any more, if there is one.
@@ -222,7 +284,7 @@ impl Home {
 
 /// The file of one shard.
 struct File {
-    log: LocalLog,
+    log: Arc<LocalLog>,
     persisted: Arc<AtomicU64>,
 }
 
@@ -281,10 +343,12 @@ impl ViewStore {
             files.insert(shard, home.open(shard, &listeners)?);
         }
         let failure = StoreFailure(failure);
+        let logs = files.iter().map(|(&shard, file)| (shard, file.log.clone())).collect();
         let store = ViewStore {
             home,
             failure,
             files,
+            shelf: Arc::new(ViewShelf { logs: RwLock::new(logs) }),
             changed,
             listeners,
             kept: Mutex::new(kept_rows),
@@ -323,11 +387,13 @@ impl ViewStore {
             // What could not be deleted is of another life of the shard.
             self.home.delete(shard)?;
             let file = self.home.open(shard, &self.listeners)?;
+            self.shelf.put(shard, &file.log);
             self.files.insert(shard, file);
         }
         self.of(ShardId::FIRST).log.keep(vec![meta(MAP, map.to_bytes().into())])?;
         self.wait_kept().map_err(ViewStoreError::Kept)?;
         for (shard, file) in self.files.extract_if(.., |shard, _| *shard != ShardId::FIRST && !kept.contains(shard)) {
+            self.shelf.remove(shard);
             let path = self.home.path(shard);
             let delete = move || {
                 drop(file);
@@ -381,6 +447,11 @@ impl ViewStore {
     pub fn rows_now(&self) -> Result<ViewRows, PersistError> {
         let rows = self.files.iter().map(|(&shard, file)| Ok((shard, file.log.rows()?)));
         Ok(ViewRows(rows.collect::<Result<_, PersistError>>()?))
+    }
+
+    /// Where buckets are read that left memory.
+    pub fn shelf(&self) -> Arc<ViewShelf> {
+        self.shelf.clone()
     }
 
     /// Follows whether a file has failed.

@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a measurement, not the core")]
 
+use std::borrow::Cow;
 use std::time::Instant;
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CounterName, LogIndex};
@@ -38,8 +39,8 @@ impl DirectCounts for Direct {
         1
     }
 
-    fn rows(&self, _: ShardId, slot: u32) -> impl Iterator<Item = &Row> + '_ {
-        self.rows.get(slot as usize % self.rows.len().max(1)).into_iter()
+    fn rows(&self, _: ShardId, slot: u32) -> impl Iterator<Item = Cow<'_, Row>> + '_ {
+        self.rows.get(slot as usize % self.rows.len().max(1)).into_iter().map(Cow::Borrowed)
     }
 }
 

@@ -19,7 +19,7 @@ mod splits;
 mod standing;
 
 pub use audit::CellAudit;
-pub use checkpoint::{RowError, Rows, buckets_at_rest};
+pub use checkpoint::{RowError, Rows, buckets_at_rest, shelf_key, shelf_number, shelf_prefix};
 pub use claims::{CLOCK_INTERVAL, LEADS_BEFORE_IT_ENDS};
 pub use feed::FeedLag;
 pub use image::{ImageReader, ViewImage, cursors_in, is_of_cells, is_of_image};
@@ -37,7 +37,7 @@ use crate::msg::*;
 use crate::shards::{Ranges, Seats, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
-use crate::view::View;
+use crate::view::{Budget, View};
 use checkpoint::Flushing;
 use feed::Feed;
 use lost::Heard;
@@ -91,6 +91,8 @@ pub struct AggregatorConfig {
     pub graph_step: usize,
     /// The time between two of these.
     pub graph_interval: Span,
+    /// What rows of buckets may take of memory; without it, whatever they take.
+    pub budget: Option<Budget>,
 }
 
 impl AggregatorConfig {
@@ -118,6 +120,7 @@ impl AggregatorConfig {
             checkpoint_rows_at_once: 1_024,
             graph_step: 1 << 13,
             graph_interval: Span::from_millis(1),
+            budget: None,
         }
     }
 
@@ -342,6 +345,7 @@ impl AggregatorCore {
         if config.paired {
             view.show_from(config.epoch);
         }
+        config.budget.iter().for_each(|budget| view.keep_within(budget));
         let mut core = AggregatorCore {
             leader_core: LeaderCore::new(config.policy.clone()),
             moves: Moves::default(),

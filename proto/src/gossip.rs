@@ -201,7 +201,7 @@ impl OwnChange {
     /// The cell and all that its rows hold of one data centre.
     fn whole(slot: u32, dc: DcId, cells: &Cells) -> OwnChange {
         let own = |valve: u16| cells.valves()[usize::from(valve)].group.dc == dc;
-        let rows = cells.rows_of(slot).filter(|&(_, valve, _)| own(valve)).map(|(number, ..)| (number, Part::WHOLE));
+        let rows = cells.row_numbers(slot).filter(|&(_, valve)| own(valve)).map(|(number, _)| (number, Part::WHOLE));
         OwnChange { slot, rows: rows.collect() }
     }
 }

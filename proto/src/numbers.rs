@@ -31,6 +31,10 @@ impl Numbers {
         is_in
     }
 
+    pub fn contains(&self, number: u32) -> bool {
+        self.words.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
     /// Takes out the first.
     pub fn pop(&mut self) -> Option<u32> {
         while let Some(word) = self.words.get_mut(self.first) {

@@ -45,6 +45,11 @@ impl Part {
         Part((time.s() / MINUTE_S) as u32)
     }
 
+    /// Whether all its buckets that are kept end behind a minute (since 1970).
+    pub(crate) fn is_after(self, minute: u32, horizon: &Horizon) -> bool {
+        self != Part::WHOLE && horizon.end_of_finest(self.start()).s() > u64::from(minute) * MINUTE_S
+    }
+
     fn start(self) -> UnixTime {
         UnixTime::default().plus(u64::from(self.0) * MINUTE_S)
     }

@@ -14,9 +14,9 @@
 //!   own [`Horizon`]: what has expired there is dropped, however late it comes.
 //! * Readers plan a [`Cover`] once for a query and read it from the rows of as many counters as they like. A value of several valves
 //!   is the sum over their rows; of an up/down counter, one half's sum less the other's; of a hierarchy's total, its [`Totals`].
-//! * At rest a row is one value of a store ([`codec`]), written whole once it has changed. What no increment can change any more may be split
-//!   off into values that are written once ([`Row::take_closed`]): all pieces of a row merge to the row, so a crash between two writes of
-//!   pieces changes nothing. No store does that yet.
+//! * At rest a row is one value of a store ([`codec`]), written whole once it has changed. What ended may be split off into a value that is
+//!   written rarely ([`Row::take_closed`]): all pieces of a row merge to the row. Views do that with what does not fit memory
+//!   ([`view::Shelf`](crate::view::Shelf)).
 //!
 //! An increment is added to one bucket of every granularity at once. Nothing is moved from fine buckets to coarse ones later, so no
 //! roll-up can count twice or lose (decision 0036).

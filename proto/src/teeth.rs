@@ -34,6 +34,10 @@ pub enum Bug {
     ServesUnfilled,
     /// What a range showed here is forgotten when it leaves.
     LeftForgotten,
+    /// What is on the shelf of a row is taken for 0 where a part of it comes late.
+    ShelvedForgotten,
+    /// Memory lets go of what was raised since it was written.
+    LetGoRaised,
     /// The range of a new ancestor is not noted: its share is asked of nobody.
     SourceUnnoted,
     /// What a range that was split added to totals stays beside what its parts add.

@@ -12,6 +12,7 @@ mod limits;
 mod loads;
 mod parting;
 mod series;
+mod shelved;
 mod totals;
 
 pub use audit::{ANCESTORS_AUDITED_MAX, NotCounted, TotalAudit};
@@ -20,6 +21,8 @@ pub use limits::{NotedLimit, ReadLimits};
 pub use loads::Load;
 pub use parting::{Parted, Place};
 pub use series::{RowRaised, SeriesView, parts_of};
+pub use shelved::{BadShelved, Budget, HeldRow, SHELVED_AFTER_S, Shelf};
+pub(crate) use shelved::{Left, parse as parse_shelved};
 pub use totals::Total;
 
 use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId, Half, ValveId};
@@ -31,6 +34,7 @@ use crate::teeth::{Bug, bites};
 use crate::warm;
 use hierarchy::Hierarchy;
 use parting::Parting;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Cells by shard, what limits their readings, and totals of them along edges.
@@ -45,6 +49,8 @@ pub struct View {
     limits: ReadLimits,
     /// A range that is being split.
     parting: Option<Parting>,
+    /// What rows may take of memory.
+    budget: Option<Budget>,
 }
 
 impl View {
@@ -62,7 +68,7 @@ impl View {
     pub fn of_shards(own: impl Into<AggregatorId>, shards: Vec<Cells>, ranges: Ranges) -> View {
         assert_eq!(shards.len(), ranges.numbers(), "each range has its cells");
         let (own, hierarchy, limits) = (own.into(), Hierarchy::with_ranges(ranges), ReadLimits::default());
-        View { own, start: None, shards, hierarchy, limits, parting: None }
+        View { own, start: None, shards, hierarchy, limits, parting: None, budget: None }
     }
 
     /// The cells of a shard. Panics if there is none of that number.
@@ -185,8 +191,18 @@ impl View {
         counter: &CounterName,
         half: Half,
         generation: u32,
-    ) -> impl Iterator<Item = (ValveId, &Row)> + '_ {
+    ) -> impl Iterator<Item = (ValveId, Cow<'_, Row>)> + '_ {
         self.cells_of(counter).rows(counter, half, generation)
+    }
+
+    /// The same for who reads only some of their buckets.
+    pub fn held_rows(
+        &self,
+        counter: &CounterName,
+        half: Half,
+        generation: u32,
+    ) -> impl Iterator<Item = HeldRow<'_>> + '_ {
+        self.cells_of(counter).held_rows(counter, half, generation)
     }
 
     /// What the host's clock shows. Where it goes back, the latest time stays.

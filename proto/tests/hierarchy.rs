@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CellId, CounterName, Half, LogIndex};
@@ -83,8 +84,9 @@ impl DirectCounts for Direct {
         of_slot.map(|(_, (count, _))| count).sum()
     }
 
-    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = &Row> + '_ {
-        self.components.range((shard, slot, 0)..=(shard, slot, u8::MAX)).map(|(_, (_, row))| row)
+    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = Cow<'_, Row>> + '_ {
+        let of_slot = self.components.range((shard, slot, 0)..=(shard, slot, u8::MAX));
+        of_slot.map(|(_, (_, row))| Cow::Borrowed(row))
     }
 }
 
@@ -259,8 +261,8 @@ impl Plain {
             if view.direct.sum(shard, slot) > 0 {
                 *self.counts.entry(is_down).or_default() += view.direct.sum(shard, slot);
             }
-            for (bucket, value) in view.direct.rows(shard, slot).flat_map(Row::buckets) {
-                if own.keeps(bucket) && kept.keeps(bucket) {
+            for row in view.direct.rows(shard, slot) {
+                for (bucket, value) in row.buckets().filter(|&(bucket, _)| own.keeps(bucket) && kept.keeps(bucket)) {
                     *self.buckets.entry((is_down, bucket)).or_default() += value;
                 }
             }

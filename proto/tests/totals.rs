@@ -191,8 +191,8 @@ impl World {
             let kept = &self.view.series_of("qa").unwrap().horizon;
             let expected: Vec<_> = row.buckets().filter(|&(bucket, _)| kept.keeps(bucket)).collect();
             let rows = self.view.rows(&counter(number), half, generation).filter(|(of, _)| *of == valve);
-            let held: Vec<_> =
-                rows.flat_map(|(_, row)| row.buckets()).filter(|&(bucket, _)| kept.keeps(bucket)).collect();
+            let held = rows.flat_map(|(_, row)| row.buckets().collect::<Vec<_>>());
+            let held: Vec<_> = held.filter(|&(bucket, _)| kept.keeps(bucket)).collect();
             assert_eq!(held, expected);
         }
     }
@@ -249,8 +249,8 @@ impl World {
             (plain.up, plain.down) = (plain.up + up, plain.down + down);
             for half in HALVES {
                 let rows = self.view.rows(name, half, generation);
-                for (bucket, value) in rows.flat_map(|(_, row)| row.buckets()).filter(|&(bucket, _)| kept.keeps(bucket))
-                {
+                let buckets = rows.flat_map(|(_, row)| row.buckets().collect::<Vec<_>>());
+                for (bucket, value) in buckets.filter(|&(bucket, _)| kept.keeps(bucket)) {
                     *plain.buckets.entry((half == Half::Down, bucket)).or_default() += value;
                     *share.buckets.entry((half == Half::Down, bucket)).or_default() += value;
                 }

@@ -34,6 +34,8 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
             plan.is_split()
         }
         Bug::OrderUnsaid => plan.is_split() && plan.laid.is_some(),
+        Bug::LetGoRaised => plan.series.is_some(),
+        Bug::ShelvedForgotten => plan.series.is_some() && plan.edges.is_some(),
         Bug::ShareOfHome | Bug::SourceUnnoted => plan.edges.is_some() && !plan.cuts.is_empty(),
         Bug::RangeStays => plan.edges.is_some() && plan.splits_shards(),
         Bug::RaisedUncopied => plan.splits_shards(),

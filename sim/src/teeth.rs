@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 82] = [
+pub const INSIDE: [Bug; 84] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -129,6 +129,8 @@ pub const INSIDE: [Bug; 82] = [
     Bug::StaleEdges,
     Bug::CycleTaken,
     Bug::ShareOfHome,
+    Bug::ShelvedForgotten,
+    Bug::LetGoRaised,
     Bug::SourceUnnoted,
     Bug::RangeStays,
     Bug::RaisedUncopied,

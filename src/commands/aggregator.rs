@@ -105,6 +105,7 @@ fn options(settings: &AggregatorFile, place: &Place, id: AggregatorId) -> Aggreg
         core: AggregatorConfig { ranges: place.layout.layout().ranges, ..settings.core(id, 0) },
         raft: Config::new(place.cluster.with_era(), LEDGER_GROUP),
         rows: settings.rows.store(),
+        buckets_bytes_max: settings.view.buckets_bytes_max(),
     }
 }
 

@@ -157,6 +157,14 @@ pub struct GossipKeys {
 pub struct ViewKeys {
     pub feed_bytes_max: u32,
     pub checkpoint_interval_ms: u32,
+    pub buckets_memory_mib: u32,
+}
+
+impl ViewKeys {
+    /// What buckets may take of memory.
+    pub fn buckets_bytes_max(&self) -> usize {
+        mib(self.buckets_memory_mib) as usize
+    }
 }
 
 impl Default for NodeFile {
@@ -238,7 +246,7 @@ impl Default for GossipKeys {
 
 impl Default for ViewKeys {
     fn default() -> ViewKeys {
-        ViewKeys { feed_bytes_max: 256 * 1024, checkpoint_interval_ms: 1_000 }
+        ViewKeys { feed_bytes_max: 256 * 1024, checkpoint_interval_ms: 1_000, buckets_memory_mib: 4_096 }
     }
 }
 
@@ -406,6 +414,7 @@ impl Settings for AggregatorFile {
         checks.number("gossip.delta_bytes_max", delta_bytes_max.into(), 1_024, MESSAGE_BYTES_MAX as u64 / 2);
         checks.number("view.feed_bytes_max", self.view.feed_bytes_max.into(), 1_024, MESSAGE_BYTES_MAX as u64 / 2);
         checks.number("view.checkpoint_interval_ms", self.view.checkpoint_interval_ms.into(), 10, INTERVAL_MS_MAX);
+        checks.number("view.buckets_memory_mib", self.view.buckets_memory_mib.into(), 1, MIB_MAX);
         self.rows.check(checks);
         webhooks::check(&self.webhooks, checks);
     }

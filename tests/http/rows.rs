@@ -76,6 +76,6 @@ impl Source for Counted<'_> {
     }
 
     fn rows(&self, counter: &CounterName, half: Half, _: u32) -> Vec<Buckets<'_>> {
-        self.rows.rows.get(&(counter.clone(), half)).into_iter().map(Buckets::Row).collect()
+        self.rows.rows.get(&(counter.clone(), half)).into_iter().map(|row| Buckets::Row(row.into())).collect()
     }
 }

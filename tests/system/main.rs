@@ -28,6 +28,7 @@ mod receiver;
 mod replicas;
 mod series;
 mod shard_by;
+mod shelved;
 mod slots;
 mod soak;
 mod split;

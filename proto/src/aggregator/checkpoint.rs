@@ -12,7 +12,7 @@ use crate::numbers::Numbers;
 use crate::series::Row;
 use crate::shards::{Ranges, ShardId};
 use crate::time::{Span, Time};
-use crate::view::{Cells, NotedLimit};
+use crate::view::{Cells, Left, NotedLimit};
 use crate::wire::WireError;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,6 +47,8 @@ pub(super) const ORDER: u8 = 11;
 const STALE_ALONE: [u8; 5] = [NAMESPACES, VALVES, CURSORS, VERSIONS, STREAM];
 /// How soon rows of a part are gone on with.
 const ROWS_AGAIN: Span = Span::from_millis(5);
+/// Buckets that are not in memory, each by the number of their row: until when, and pieces.
+pub(super) const SHELVED: u8 = 12;
 /// Of a shard in which nothing was raised cursors are written so many times more rarely.
 const CURSORS_ALONE: u64 = 10;
 
@@ -79,6 +81,8 @@ pub struct Checkpoint {
     making: Option<Making>,
     /// A part is out; counters whose limits are in it.
     out: Option<BTreeSet<CounterName>>,
+    /// What left memory with it.
+    left: Vec<Left>,
     /// Valves, names and namespaces already persisted, or on their way.
     valves: usize,
     cells: u32,
@@ -104,6 +108,7 @@ impl Stale {
             (NAMES, cells.len().div_ceil(NAMES_PER_ROW)),
             (CELLS, cells.len().div_ceil(BLOCK_CELLS)),
             (BUCKETS, cells.rows_len()),
+            (SHELVED, cells.rows_len()),
         ];
         Stale(blocks.into_iter().chain(STALE_ALONE.map(|kind| (kind, 1))).collect())
     }
@@ -163,12 +168,16 @@ struct Making {
     names: Range<u32>,
     blocks: Numbers,
     buckets: Numbers,
+    /// Of these, what is on disk beside them of old buckets goes.
+    expired: Numbers,
     stale: Stale,
     /// Rows that say how far all of it has come.
     closing: Rows,
     /// Of the next part, and how many bytes they are.
     rows: Rows,
     bytes: usize,
+    /// What leaves memory with it.
+    leaves: Vec<Left>,
     /// How much there was to give out at its beginning, as [`Making::left`] says.
     whole: u64,
     /// When the next part is due, or is gone on with.
@@ -180,6 +189,11 @@ impl Making {
     fn left(&self) -> u64 {
         let names = u64::from(self.names.end - self.names.start) * u64::from(NAMES_PER_ROW / BLOCK_CELLS);
         names + (self.blocks.len() + self.buckets.len()) as u64
+    }
+
+    fn put(&mut self, row: (Vec<u8>, Vec<u8>)) {
+        self.bytes += row.0.len() + row.1.len();
+        self.rows.push(row);
     }
 }
 
@@ -279,8 +293,8 @@ impl Checkpoint {
         self.persisted.contains(counter)
     }
 
-    /// A part is durable.
-    pub fn on_persisted(&mut self, now: Time) {
+    /// A part is durable. What left memory with it.
+    pub fn on_persisted(&mut self, now: Time) -> Vec<Left> {
         self.persisted.extend(self.out.take().unwrap_or_default());
         if self.making.is_none() {
             self.flushes.done = self.flushes.begun;
@@ -288,25 +302,69 @@ impl Checkpoint {
         if self.flushes.done < self.flushes.asked {
             self.hurry(now);
         }
+        std::mem::take(&mut self.left)
     }
 
-    /// Of what was there when the checkpoint began, as it is now.
-    fn next_row(&self, cells: &Cells, making: &mut Making) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// The next row of what was there when the checkpoint began, as it is now, or two that go together. False: there is none.
+    fn put_next(&self, cells: &Cells, making: &mut Making) -> bool {
+        // Names and buckets come before components, so that a whole checkpoint has no bucket that is not in its component.
         if let Some(block) = making.names.next() {
             let slots = slots_of(block, NAMES_PER_ROW, self.cells);
-            return Some((block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec()));
+            making.put((block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec()));
+        } else if let Some(number) = making.buckets.pop() {
+            put_buckets(cells, number, making);
+        } else if let Some(block) = making.blocks.pop() {
+            making.put(self.components_row(cells, block));
+        } else if let Some(key) = making.stale.next() {
+            making.put((key, Vec::new()));
+        } else {
+            return false;
         }
-        // Before components, so that a whole checkpoint has no bucket that is not in its component.
-        if let Some(number) = making.buckets.pop() {
-            return Some(buckets_row(cells, number));
-        }
-        let Some(block) = making.blocks.pop() else { return making.stale.next().map(|key| (key, Vec::new())) };
+        true
+    }
+
+    fn components_row(&self, cells: &Cells, block: u32) -> (Vec<u8>, Vec<u8>) {
         // What a valve that is new since then has raised is touched, and comes with the next checkpoint.
         let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.valves;
         let of_slot = |slot| cells.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
         let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
-        Some((block_key(CELLS, block), bytes_of(&components)))
+        (block_key(CELLS, block), bytes_of(&components))
     }
+}
+
+/// A row of buckets; where some of it is to leave memory, that and the rest.
+fn put_buckets(cells: &Cells, number: u32, making: &mut Making) {
+    let (slot, valve) = cells.row_place(number);
+    match cells.leaving(number) {
+        Some(leaving) => {
+            making.put((shelf_key(number), leaving.shelf));
+            making.put(buckets_at_rest(number, slot, valve, &leaving.rest));
+            making.leaves.push(leaving.left);
+        }
+        None => {
+            // In one transaction with the row: it may have what the old ones lack.
+            if making.expired.remove(number) {
+                making.put((shelf_key(number), Vec::new()));
+            }
+            making.put(buckets_at_rest(number, slot, valve, cells.row_in_memory(number)));
+        }
+    }
+}
+
+/// The key under which buckets of a row are that are not in memory.
+pub fn shelf_key(number: u32) -> Vec<u8> {
+    block_key(SHELVED, number)
+}
+
+/// How each [`shelf_key`] begins, and no other key.
+pub fn shelf_prefix() -> [u8; 1] {
+    [SHELVED]
+}
+
+/// The number of a row in a [`shelf_key`]; `None` if it is none.
+pub fn shelf_number(key: &[u8]) -> Option<u32> {
+    let number = key.strip_prefix(&[SHELVED])?;
+    number.try_into().ok().map(u32::from_be_bytes)
 }
 
 pub(super) fn bytes_of<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
@@ -347,9 +405,10 @@ pub(super) fn cuts_rows(ranges: &Ranges) -> impl Iterator<Item = (Vec<u8>, Vec<u
     cuts.into_iter().chain(order)
 }
 
+/// All buckets of a row, wherever they are.
 pub(super) fn buckets_row(cells: &Cells, number: u32) -> (Vec<u8>, Vec<u8>) {
-    let (slot, valve, row) = cells.row(number);
-    buckets_at_rest(number, slot, valve, row)
+    let (slot, valve) = cells.row_place(number);
+    buckets_at_rest(number, slot, valve, &cells.row(number))
 }
 
 /// The row of a checkpoint that holds the buckets of one valve in one cell, each by its number in the view.
@@ -479,8 +538,14 @@ impl AggregatorCore {
         // What is on disk of a range that is split stays as it is, until it goes.
         let closing = if self.config.ranges.has(ShardId(at as u16)) { closing } else { Rows::new() };
         let stale = std::mem::take(&mut checkpoint.stale);
-        let (blocks, buckets) = (checkpoint.blocks.take(), self.view.change(|cells| cells[at].take_dirty_rows()));
-        let mut making = Making { names, blocks, buckets, stale, closing, rows, bytes: 0, whole: 0, part_at: now };
+        let (blocks, too_much) = (checkpoint.blocks.take(), self.view.too_much(ShardId(at as u16)));
+        let buckets = self.view.change(|cells| {
+            cells[at].begin_leaving(too_much);
+            (cells[at].take_dirty_rows(), cells[at].take_expired_shelved())
+        });
+        let (leaves, (buckets, expired)) = (Vec::new(), buckets);
+        let mut making =
+            Making { names, blocks, buckets, expired, stale, closing, rows, bytes: 0, leaves, whole: 0, part_at: now };
         making.whole = making.left();
         making
     }
@@ -492,9 +557,9 @@ impl AggregatorCore {
             if making.bytes >= self.config.checkpoint_part_bytes {
                 return false;
             }
-            let Some(row) = checkpoint.next_row(cells, making) else { return true };
-            making.bytes += row.0.len() + row.1.len();
-            making.rows.push(row);
+            if !checkpoint.put_next(cells, making) {
+                return true;
+            }
         }
         false
     }
@@ -513,6 +578,7 @@ impl AggregatorCore {
             checkpoint.persisted.remove(counter);
         }
         checkpoint.out = Some(limits.into_iter().map(|(counter, _)| counter).collect());
+        checkpoint.left = std::mem::take(&mut making.leaves);
         match is_last {
             true => rows.append(&mut making.closing),
             false => {
@@ -541,10 +607,12 @@ mod tests {
             names: 0..0,
             blocks: Numbers::default(),
             buckets: Numbers::default(),
+            expired: Numbers::default(),
             stale: Stale::of_order(),
             closing: Rows::new(),
             rows: vec![(vec![CUTS], vec![1])],
             bytes: 2,
+            leaves: Vec::new(),
             whole: 0,
             part_at: Time(0),
         });

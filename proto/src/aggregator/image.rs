@@ -4,7 +4,7 @@
 //! Components are those of the incarnations that counted them, for ever, and are merged by maximum: an image that is read back adds
 //! nothing to what others know already.
 
-use super::checkpoint::{BLOCK_CELLS, BUCKETS, CELLS, CURSORS, NAMES, NAMES_PER_ROW, NAMESPACES, VALVES};
+use super::checkpoint::{BLOCK_CELLS, BUCKETS, CELLS, CURSORS, NAMES, NAMES_PER_ROW, NAMESPACES, SHELVED, VALVES};
 use super::checkpoint::{Rows, block_key, buckets_row, bytes_of, cuts_rows, limit_row, malformed, parse, slots_of};
 use super::recovery::Loaded;
 use super::{AggregatorConfig, RowError};
@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 
 /// Whether a row of a view's checkpoint belongs into an image.
 pub fn is_of_image(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(NAMESPACES | VALVES | CURSORS | NAMES | CELLS | BUCKETS)))
+    matches!(key.first(), Some(&(NAMESPACES | VALVES | CURSORS | NAMES | CELLS | BUCKETS | SHELVED)))
 }
 
 /// Whether a row of an image is of cells, and not of what stands beside them.
 pub fn is_of_cells(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(NAMES | CELLS | BUCKETS)))
+    matches!(key.first(), Some(&(NAMES | CELLS | BUCKETS | SHELVED)))
 }
 
 /// How far feeds had come, if this row of an image says so: (group, up to which entry of its log).
@@ -119,7 +119,7 @@ impl ViewImage {
             }
             for (_, valve, row) in other.rows_of(slot) {
                 let valve = cells.valve(other.valves()[usize::from(valve)])?;
-                cells.merge_row(own, valve, row);
+                cells.merge_row(own, valve, &row);
             }
             Ok(())
         })

@@ -244,8 +244,9 @@ impl AggregatorCore {
     }
 
     pub(super) fn on_persisted(&mut self, now: Time, shard: ShardId, ledger: &Ledger) {
-        if let Some(shard) = self.shards.get_mut(usize::from(shard.0)) {
-            shard.checkpoint.on_persisted(now);
+        if let Some(own) = self.shards.get_mut(usize::from(shard.0)) {
+            let left = own.checkpoint.on_persisted(now);
+            self.view.change(|cells| cells[usize::from(shard.0)].let_go(&left));
         }
         self.acknowledge_promises(ledger);
     }

@@ -1,8 +1,8 @@
 //! An aggregator read back from its disk: each shard from the rows of its own checkpoints, which may be done side by side.
 
 use super::checkpoint::{
-    BLOCK_CELLS, BUCKETS, CELLS, CURSORS, CUTS, Checkpoint, LIMIT, NAMES, NAMESPACES, ORDER, RowError, STREAM, Stale,
-    TIME, VALVES, VERSIONS, malformed, parse, parse_next, parsed,
+    BLOCK_CELLS, BUCKETS, CELLS, CURSORS, CUTS, Checkpoint, LIMIT, NAMES, NAMESPACES, ORDER, RowError, SHELVED, STREAM,
+    Stale, TIME, VALVES, VERSIONS, malformed, parse, parse_next, parsed,
 };
 use super::feed::Feed;
 use super::shard::{Shard, gossip_of};
@@ -16,7 +16,7 @@ use crate::series::codec::Decoder;
 use crate::shards::{Ranges, ShardId};
 use crate::table::CellTable;
 use crate::time::Time;
-use crate::view::{Cells, NotedLimit, View};
+use crate::view::{Cells, NotedLimit, View, parse_shelved};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl AggregatorCore {
@@ -199,7 +199,8 @@ impl Loaded {
         if valves.iter().collect::<BTreeSet<_>>().len() < valves.len() || valves.len() > VALVES_MAX {
             return Err(malformed(&[VALVES], &"a valve twice, or more than allowed"));
         }
-        let cells = Cells::load(CellTable::with_namespaces(config.seed, namespaces), &valves);
+        let mut cells = Cells::load(CellTable::with_namespaces(config.seed, namespaces), &valves);
+        config.budget.iter().for_each(|budget| cells.keep_within(budget, shard));
         Ok(Loaded {
             cells,
             cursors: Vec::new(),
@@ -241,6 +242,7 @@ impl Loaded {
             [NAMES, ..] => self.take_names(key, value)?,
             [CELLS, block @ ..] => self.take_cells(key, block, value)?,
             [BUCKETS, number @ ..] => self.take_buckets(key, number, value)?,
+            [SHELVED, number @ ..] => self.take_shelved(key, number, value)?,
             _ => return Err(RowError::Unknown { key: key.to_vec() }),
         }
         Ok(())
@@ -295,6 +297,14 @@ impl Loaded {
         let row = self.decoder.decode_pieces(rest).map_err(|error| malformed(key, &error))?;
         let loaded = self.cells.load_row(number, slot, valve, row);
         loaded.then_some(()).ok_or(malformed(key, &"rows before it are missing, or it is there twice"))
+    }
+
+    fn take_shelved(&mut self, key: &[u8], number: &[u8], value: &[u8]) -> Result<(), RowError> {
+        let number = number.try_into().map(u32::from_be_bytes);
+        let number = number.map_err(|_| malformed(key, &"a row's number has four bytes"))?;
+        let (until, row) = parse_shelved(&mut self.decoder, value).map_err(|error| malformed(key, &error))?;
+        let loaded = self.cells.load_shelved(number, until, &row);
+        loaded.then_some(()).ok_or(malformed(key, &"old buckets of a row that is missing"))
     }
 
     /// There are no more rows: names are found from here on.

@@ -184,9 +184,9 @@ impl AggregatorCore {
         let slot = |slot| parted.place(slot).filter(|place| place.part == part).map(|place| place.slot);
         let valve = |valve: u16| cells.valve_number(before.valves()[usize::from(valve)]);
         let row = |number| {
-            let (of, by, _) = before.row(number);
+            let (of, by) = before.row_place(number);
             let (of, by) = (slot(of)?, valve(by)?);
-            cells.rows_of(of).find(|&(_, valve, _)| valve == by).map(|(number, ..)| number)
+            cells.row_numbers(of).find(|&(_, valve)| valve == by).map(|(number, _)| number)
         };
         let mut own = Shard::new(&self.config, shard);
         let whole = &self.shards[usize::from(parted.split.shard.0)].gossip;

@@ -6,6 +6,8 @@ use crate::msg::SeriesTerms;
 use crate::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 use proptest::prelude::*;
 
+mod shelved;
+
 const DC: DcId = DcId(0);
 const AT: u64 = 100;
 
@@ -68,12 +70,18 @@ impl World {
                 Output::Group { msg: ForGroup::Ledger(message), .. } => self.told.push(message),
                 Output::Persist { rows, .. } if self.slow_disk => self.out = Some(rows),
                 Output::Persist { rows, .. } => {
-                    self.rows.extend(rows);
+                    self.write(rows);
                     self.core.handle(self.now, Input::Persisted { shard: ShardId::FIRST }, &self.ledger);
                 }
                 _ => {}
             }
         }
+    }
+
+    /// Rows are on the disk.
+    fn write(&mut self, rows: Rows) {
+        self.rows.extend(rows);
+        self.rows.retain(|_, value| !value.is_empty());
     }
 
     fn apply(&mut self, cmds: impl IntoIterator<Item = LedgerCmd>) {
@@ -136,7 +144,7 @@ impl World {
 
     fn persist_part(&mut self) {
         if let Some(rows) = self.out.take() {
-            self.rows.extend(rows);
+            self.write(rows);
             self.say(Input::Persisted { shard: ShardId::FIRST });
         }
     }
@@ -388,7 +396,7 @@ proptest! {
                 let mut components = view.cells(ShardId::FIRST).components(view.cells(ShardId::FIRST).table().find(&cell).unwrap());
                 prop_assert_eq!(components.find(|part| part.0 == valve), Some((valve, value)));
                 let mut rows = view.rows(&cell.counter, Half::Up, 0);
-                prop_assert_eq!(rows.find(|row| row.0.lane == lane).map(|row| row.1.clone()), Some(hour(value)));
+                prop_assert_eq!(rows.find(|row| row.0.lane == lane).map(|row| row.1.into_owned()), Some(hour(value)));
             }
         }
     }

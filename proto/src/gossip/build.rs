@@ -5,8 +5,8 @@ use super::peer::Bits;
 use crate::ids::{AggregatorId, GroupId};
 use crate::limits::{GROUPS_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESPACE_BYTES_MAX, ROW_BUCKETS_MAX, VALVES_MAX};
 use crate::msg::{Delta, IS_ROW};
-use crate::row_changes::{Part, Parts, part_of};
-use crate::series::{Row, codec};
+use crate::row_changes::{Part, Parts};
+use crate::series::Row;
 use crate::teeth::{Bug, bites};
 use crate::view::Cells;
 use std::collections::BTreeSet;
@@ -143,8 +143,8 @@ pub fn cut_walk(cells: &Cells, origin: AggregatorId, from: u32, named: &Bits, by
     }
     while next >= IS_ROW && next < IS_ROW + cells.rows_len() && bytes < bytes_max {
         let number = next - IS_ROW;
-        let (_, valve, row) = cells.row(number);
-        if cells.valves()[usize::from(valve)].group.dc == origin.dc && !row.is_empty() {
+        let (_, valve) = cells.row_place(number);
+        if cells.valves()[usize::from(valve)].group.dc == origin.dc && !cells.row_is_empty(number) {
             let more = whole_bytes(cells, number);
             if bytes > 0 && bytes + more > RUN_BYTES_MAX {
                 break;
@@ -161,7 +161,7 @@ pub fn cut_walk(cells: &Cells, origin: AggregatorId, from: u32, named: &Bits, by
 pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) -> Vec<u32> {
     let Content { mut slots, rows } = content;
     let told = slots.clone();
-    slots.extend(rows.keys().map(|&number| cells.row(number).0));
+    slots.extend(rows.keys().map(|&number| cells.row_place(number).0));
     slots.sort_unstable();
     slots.dedup();
     let told: BTreeSet<u32> = told.into_iter().collect();
@@ -196,11 +196,11 @@ pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) ->
 fn rows_of(cells: &Cells, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8, Row)> {
     let mut found = Vec::with_capacity(rows.len());
     for (&number, parts) in rows {
-        let (slot, valve, row) = cells.row(number);
+        let (slot, valve) = cells.row_place(number);
         let valve = cells.valves()[usize::from(valve)];
         let last = parts.last().copied().filter(|_| bites(Bug::LastPartOnly));
         let parts = last.map_or_else(|| parts.iter().copied().collect(), |last| vec![last]);
-        let part = part_of(row, cells.horizon_of(slot), &parts);
+        let part = cells.row_part(number, &parts);
         if !part.is_empty() {
             let index = group_index(&mut delta.groups, valve.group);
             found.extend(part.pieces(ROW_BUCKETS_MAX).map(|piece| (slot, index, valve.lane, piece)));
@@ -212,7 +212,7 @@ fn rows_of(cells: &Cells, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8,
 
 /// About the encoded size of a whole row.
 fn whole_bytes(cells: &Cells, number: u32) -> usize {
-    ROW_BYTES + codec::size_max(cells.row(number).2)
+    ROW_BYTES + cells.row_size_max(number)
 }
 
 /// The group's index in the delta. A view knows no more groups than a delta may name.

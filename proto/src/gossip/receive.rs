@@ -55,7 +55,7 @@ impl Learnt {
             if let Some(by) = cells.merge_row(*slot, *valve, row) {
                 raised.entry(*slot).or_default().extend(by.parts.iter().map(|&part| (by.number, part)));
             }
-            if let Some((number, ..)) = cells.rows_of(*slot).find(|(_, of, _)| of == valve) {
+            if let Some((number, _)) = cells.row_numbers(*slot).find(|(_, of)| of == valve) {
                 self.told
                     .extend(parts_of(row.buckets().map(|(bucket, _)| bucket)).into_iter().map(|part| (number, part)));
             }

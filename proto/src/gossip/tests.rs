@@ -100,7 +100,7 @@ impl Site {
     fn rows(&self) -> BTreeMap<(crate::ids::CellId, ValveId, BucketId), u64> {
         let mut all = BTreeMap::new();
         for number in 0..self.cells.rows_len() {
-            let (slot, valve, row) = self.cells.row(number);
+            let ((slot, valve), row) = (self.cells.row_place(number), self.cells.row(number));
             let (name, valve) = (self.cells.name(slot), self.cells.valves()[usize::from(valve)]);
             all.extend(row.buckets().map(|(bucket, value)| ((name.clone(), valve, bucket), value)));
         }

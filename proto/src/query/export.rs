@@ -50,7 +50,9 @@ pub fn export(source: &impl Source, counter: &CounterName) -> Exported {
                     *sum = sum.saturating_add(value);
                 };
                 match rows {
-                    Buckets::Row(row) => row.buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add),
+                    Buckets::Row(row) => {
+                        row.whole().buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add)
+                    }
                     Buckets::Own(own) => own.buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add),
                     // What flows to a counter is counted elsewhere.
                     Buckets::Totals(_) => {}

@@ -131,10 +131,11 @@ fn counts_of(view: &View, ledger: &Ledger, ask: &CountsAsk, at: usize, from: Opt
     let of_half = |half| {
         let mut buckets = Vec::new();
         if is_own {
-            view.rows(counter, half, generation).for_each(|(_, row)| ask.wanted.pick(Buckets::Row(row), &mut buckets));
+            let rows = view.held_rows(counter, half, generation);
+            rows.for_each(|row| ask.wanted.pick(&Buckets::Row(row), &mut buckets));
         }
         for (_, share) in view.inherited_buckets(counter, half, ledger).filter(|(shard, _)| is_asked(shard)) {
-            ask.wanted.pick(Buckets::Totals(share), &mut buckets);
+            ask.wanted.pick(&Buckets::Totals(share), &mut buckets);
         }
         buckets.retain(|&(BucketId { granularity, index }, _)| {
             from.is_none_or(|from| Cut { half, granularity, index } >= from)

@@ -5,9 +5,9 @@ use crate::ids::{CounterName, Half};
 use crate::ledger::Ledger;
 use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, SERIES_VALUES_MAX};
 use crate::msg::Reading;
-use crate::series::{Answer, Cover, Granularity, Horizon, Row, Totals, UnixTime};
+use crate::series::{Answer, Cover, Granularity, Horizon, Totals, UnixTime};
 use crate::time::WallMs;
-use crate::view::{Total, View};
+use crate::view::{HeldRow, Total, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,10 +25,10 @@ pub trait Source {
 }
 
 /// Buckets to be summed up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Buckets<'a> {
     /// Of one valve.
-    Row(&'a Row),
+    Row(HeldRow<'a>),
     /// Of all valves of a counter, added up.
     Own(&'a Totals),
     /// What flows to a counter along edges from the counters of one range.
@@ -83,7 +83,7 @@ impl Source for Shown<'_> {
     }
 
     fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>> {
-        self.view.rows(counter, half, generation).map(|(_, row)| Buckets::Row(row)).collect()
+        self.view.held_rows(counter, half, generation).map(Buckets::Row).collect()
     }
 }
 
@@ -106,7 +106,7 @@ impl Source for ShownTotals<'_> {
     }
 
     fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>> {
-        let own = self.view.rows(counter, half, generation).map(|(_, row)| Buckets::Row(row));
+        let own = self.view.held_rows(counter, half, generation).map(Buckets::Row);
         let shares = self.view.inherited_buckets(counter, half, self.ledger);
         own.chain(shares.map(|(_, totals)| Buckets::Totals(totals))).collect()
     }

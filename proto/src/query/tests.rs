@@ -39,7 +39,7 @@ impl Source for Fake {
 
     fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>> {
         assert_eq!(generation, self.reading(counter).generation);
-        self.rows.get(&(counter.clone(), half)).into_iter().flatten().map(Buckets::Row).collect()
+        self.rows.get(&(counter.clone(), half)).into_iter().flatten().map(|row| Buckets::Row(row.into())).collect()
     }
 }
 

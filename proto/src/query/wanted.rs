@@ -71,7 +71,7 @@ impl Wanted {
     }
 
     /// Appends those of the buckets that are wanted, in order.
-    pub(super) fn pick(&self, buckets: Buckets<'_>, picked: &mut Vec<(BucketId, u64)>) {
+    pub(super) fn pick(&self, buckets: &Buckets<'_>, picked: &mut Vec<(BucketId, u64)>) {
         for (granularity, indexes) in &self.runs {
             match buckets {
                 Buckets::Row(row) => picked.extend(row.within(*granularity, indexes.clone())),
@@ -121,7 +121,7 @@ mod tests {
             let wanted = Wanted::of_runs(runs.clone());
             prop_assert!(wanted.shape().1);
             let mut picked = Vec::new();
-            wanted.pick(Buckets::Totals(&totals), &mut picked);
+            wanted.pick(&Buckets::Totals(&totals), &mut picked);
             prop_assert_eq!(picked, expected);
         }
     }

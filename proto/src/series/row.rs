@@ -14,6 +14,8 @@ use std::ops::Range;
 
 /// Longer than this, what is merged into a row is merged in one pass instead of bucket by bucket.
 const INSERTS_MAX: usize = 16;
+/// Room for so many further buckets at least, where there is none.
+const ROOM_MIN: usize = 4;
 
 /// Buckets by granularity and index, each with a value above 0. An absent bucket is 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -179,7 +181,7 @@ impl Row {
         for &key in places {
             match self.find(key) {
                 Ok(at) => self.buckets[at].1 += delta,
-                Err(at) => self.buckets.insert(at, (key, delta)),
+                Err(at) => self.insert(at, key, delta),
             }
         }
         Ok(places.len())
@@ -204,7 +206,7 @@ impl Row {
             }
             match found {
                 Ok(at) => self.buckets[at].1 = value,
-                Err(at) => self.buckets.insert(at, (key, value)),
+                Err(at) => self.insert(at, key, value),
             }
             raised(key.bucket(), value - held);
             any = true;
@@ -279,6 +281,19 @@ impl Row {
     /// Reads what an increment of now will.
     pub(crate) fn warm(&self) -> u64 {
         self.buckets.last().map_or(0, |&(_, value)| value)
+    }
+
+    /// Bytes of its buckets. About as many are allocated ([`Row::heap_bytes`]).
+    pub fn bucket_bytes(&self) -> usize {
+        self.buckets.len() * size_of::<(Key, u64)>()
+    }
+
+    /// Puts a bucket in order. Room grows by an eighth: rows are most of the memory of series, and mostly longer than they grow.
+    fn insert(&mut self, at: usize, key: Key, value: u64) {
+        if self.buckets.len() == self.buckets.capacity() {
+            self.buckets.reserve_exact(ROOM_MIN.max(self.buckets.len() / 8));
+        }
+        self.buckets.insert(at, (key, value));
     }
 
     /// Bytes allocated.

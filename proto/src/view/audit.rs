@@ -44,7 +44,7 @@ impl Cells {
     /// One component as it is here.
     fn held(&self, slot: u32, valve: ValveId) -> Held {
         let Some(&number) = self.valve_numbers.get(&valve) else { return Held::default() };
-        let row = self.rows_of(slot).find(|(_, of, _)| *of == number).map(|(.., row)| row.clone());
+        let row = self.rows_of(slot).find(|(_, of, _)| *of == number).map(|(.., row)| row.into_owned());
         Held { value: self.component(slot, number), row: row.unwrap_or_default() }
     }
 }
@@ -83,7 +83,7 @@ impl View {
         let cells = self.cells_of(&cell.counter);
         let slot = cells.table().find(cell);
         slot.into_iter().flat_map(move |slot| {
-            let of_rows = cells.rows_of(slot).map(|(_, valve, _)| valve);
+            let of_rows = cells.row_numbers(slot).map(|(_, valve)| valve);
             let valves: BTreeSet<u16> = cells.components(slot).map(|(valve, _)| valve).chain(of_rows).collect();
             let horizon = cells.horizon_of(slot);
             valves.into_iter().map(move |number| {
@@ -115,9 +115,11 @@ impl View {
             let (mut count, mut sums) = (0_u64, BTreeMap::<BucketId, u64>::new());
             for (cells, slot) in slots {
                 count = count.wrapping_add(cells.sum(slot));
-                for (bucket, value) in cells.rows_of(slot).flat_map(|(.., row)| row.buckets()) {
-                    let sum = sums.entry(bucket).or_default();
-                    *sum = sum.wrapping_add(value);
+                for (.., row) in cells.rows_of(slot) {
+                    for (bucket, value) in row.buckets() {
+                        let sum = sums.entry(bucket).or_default();
+                        *sum = sum.wrapping_add(value);
+                    }
                 }
             }
             audit.halves[half as usize] = (shares().fold(0, |sum, share| sum.wrapping_add(share.count(half))), count);

@@ -42,6 +42,7 @@ use follow::Following;
 use horizons::Horizons;
 use parting::Parting;
 use shares::{Share, Shares};
+use std::borrow::Cow;
 use sums::HALVES;
 
 /// No vertex, slot, or sums.
@@ -56,7 +57,7 @@ pub trait DirectCounts {
     /// The sum of a slot's components.
     fn sum(&self, shard: ShardId, slot: u32) -> u64;
     /// The rows of a slot's components.
-    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = &Row> + '_;
+    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = Cow<'_, Row>> + '_;
     /// Reads of a slot what its sum and its rows will need.
     fn warm(&self, _shard: ShardId, _slot: u32) -> u64 {
         0
@@ -500,7 +501,7 @@ fn gather(node: Node, half: Half, view: &impl DirectCounts, horizons: &Horizons,
     let shard = ShardId(node.shard);
     *count = count.wrapping_add(view.sum(shard, slot));
     if let Some(horizon) = horizons.own(node.namespace) {
-        view.rows(shard, slot).for_each(|row| sums.buckets[half as usize].add(row, horizon));
+        view.rows(shard, slot).for_each(|row| sums.buckets[half as usize].add(&row, horizon));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::numbers::Numbers;
 use crate::series::UnixTime;
 use crate::shards::{ShardId, Split};
 use crate::teeth::{Bug, bites};
+use std::borrow::Cow;
 
 /// So many cells that were raised since they were copied are left to the last step, for which readers wait.
 const LAST_CELLS_MAX: usize = 256;
@@ -93,9 +94,11 @@ impl Part {
             let valve = self.valve(range, valve);
             self.cells.load_component(own, valve, value);
         }
-        for (_, valve, row) in range.rows_of(slot) {
+        for (number, valve) in range.row_numbers(slot) {
             let valve = self.valve(range, valve);
-            self.cells.merge_row(own, valve, row);
+            // What is on the shelf was copied the first time, and what was raised since is in memory.
+            let row = if known.is_none() { range.row(number) } else { Cow::Borrowed(range.row_in_memory(number)) };
+            self.cells.merge_row(own, valve, &row);
             cost += row.len();
         }
         self.cells.gathered.buckets.clear();
@@ -175,8 +178,12 @@ impl Parting {
 impl View {
     /// Begins to split a range; `seed` hashes the names of its parts.
     pub fn begin_split(&mut self, split: &Split, seed: u64) {
-        let part = || Part::of(self.cells(split.shard), seed);
-        let (parts, places, again) = ([part(), part()], Vec::new(), Numbers::default());
+        let part = |shard| {
+            let mut part = Part::of(self.cells(split.shard), seed);
+            self.budget.iter().for_each(|budget| part.cells.keep_within(budget, shard));
+            part
+        };
+        let (parts, places, again) = (split.parts().map(part), Vec::new(), Numbers::default());
         let order = self.ranges().order().clone();
         self.parting = Some(Parting { split: split.clone(), order, parts, places, again, raised: 0 });
         self.hierarchy.begin_parting(split);

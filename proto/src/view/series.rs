@@ -1,18 +1,21 @@
 //! Series of cells: how namespaces keep them, how far they have expired here, and the rows of all components.
 //!
 //! A view expires by its own clock. Rows may come before this replica of the ledger knows how their namespace keeps series: then all
-//! of them is kept until it does.
+//! of them is kept until it does. Old buckets may be on disk only ([`shelved`](super::shelved)): a row here is then what is newer, or
+//! was raised since.
 
 use super::cells::{Cells, component_hash};
+use super::shelved::{HeldRow, Shelving};
 use crate::ids::{CounterName, DcId, Half, ValveId};
 use crate::ledger::Ledger;
 use crate::msg::SeriesTerms;
 use crate::numbers::Numbers;
-use crate::row_changes::Part;
+use crate::row_changes::{Part, part_of};
 use crate::series::{BucketId, Horizon, Row, SeriesPolicy, UnixTime};
 use crate::table::{CellTable, NamespacePlaces};
 use crate::teeth::{Bug, bites};
 use crate::warm;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 const DAY_S: u64 = 86_400;
@@ -39,35 +42,40 @@ pub struct RowRaised {
 }
 
 #[derive(Clone, Debug)]
-struct Space {
+pub(super) struct Space {
     namespace: String,
     revision: u64,
-    view: SeriesView,
+    pub view: SeriesView,
 }
 
 #[derive(Clone, Debug)]
-struct Held {
-    slot: u32,
-    valve: u16,
+pub(super) struct Held {
+    pub slot: u32,
+    pub valve: u16,
+    /// How many buckets are on the shelf, about.
+    pub shelved: u16,
     /// The next row of the same slot.
     next: u32,
-    row: Row,
+    /// In minutes since 1970: buckets that ended by then may be on the shelf. 0: none are.
+    pub shelved_until: u32,
+    pub row: Row,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Series {
-    now: UnixTime,
-    spaces: Vec<Space>,
+    pub now: UnixTime,
+    pub spaces: Vec<Space>,
     /// In `spaces`.
     places: NamespacePlaces,
-    rows: Vec<Held>,
+    pub rows: Vec<Held>,
     /// By slot: its first row.
     heads: Vec<u32>,
     /// By data centre and by day of expiry: sums of hashes of all buckets.
-    sums: BTreeMap<(DcId, u32), u64>,
+    pub sums: BTreeMap<(DcId, u32), u64>,
     /// Rows that are not on disk as they are.
-    dirty: Numbers,
-    everything: Horizon,
+    pub dirty: Numbers,
+    pub shelving: Shelving,
+    pub everything: Horizon,
     sweep_next: usize,
 }
 
@@ -81,6 +89,7 @@ impl Default for Series {
             heads: Vec::new(),
             sums: BTreeMap::new(),
             dirty: Numbers::default(),
+            shelving: Shelving::default(),
             everything: Horizon::everything(),
             sweep_next: 0,
         }
@@ -90,11 +99,12 @@ impl Default for Series {
 impl Series {
     /// No rows; what is kept and what has expired is the same.
     pub fn emptied(&self) -> Series {
-        Series { now: self.now, spaces: self.spaces.clone(), ..Series::default() }
+        let shelving = self.shelving.emptied();
+        Series { now: self.now, spaces: self.spaces.clone(), shelving, ..Series::default() }
     }
 
     /// The place of the space of a slot's counter.
-    fn space_of(&mut self, slot: u32, table: &CellTable) -> Option<usize> {
+    pub fn space_of(&mut self, slot: u32, table: &CellTable) -> Option<usize> {
         self.places.of(slot, table, &self.spaces, |space| &space.namespace).map(usize::from)
     }
 
@@ -121,7 +131,7 @@ impl Series {
             }
             let number = self.rows.len() as u32;
             let next = std::mem::replace(&mut self.heads[at], number);
-            self.rows.push(Held { slot, valve, next, row: Row::default() });
+            self.rows.push(Held { slot, valve, shelved: 0, next, shelved_until: 0, row: Row::default() });
             number
         })
     }
@@ -132,7 +142,13 @@ impl Series {
             let at = if self.sweep_next < self.rows.len() { self.sweep_next } else { 0 };
             self.sweep_next = at + 1;
             let Some(space) = self.space_of(self.rows[at].slot, table) else { continue };
-            if self.rows[at].row.expire(&self.spaces[space].view.horizon) > 0 {
+            let (horizon, held) = (&self.spaces[space].view.horizon, &mut self.rows[at]);
+            self.shelving.bytes -= held.row.bucket_bytes();
+            if held.row.expire(horizon) > 0 {
+                self.dirty.insert(at as u32);
+            }
+            self.shelving.bytes += held.row.bucket_bytes();
+            if self.shelving.expire(at as u32, held, horizon) {
                 self.dirty.insert(at as u32);
             }
         }
@@ -140,12 +156,12 @@ impl Series {
 }
 
 /// The day on which a bucket expires, in days since 1970, where its granularity is kept.
-fn expires_on(policy: &SeriesPolicy, bucket: BucketId) -> Option<u32> {
+pub(super) fn expires_on(policy: &SeriesPolicy, bucket: BucketId) -> Option<u32> {
     let kept = policy.retention().kept().iter().find(|kept| kept.granularity == bucket.granularity)?;
     Some(((bucket.end().s() + kept.ttl_s) / DAY_S) as u32)
 }
 
-fn bucket_hash(key: u64, bucket: BucketId, value: u64) -> u64 {
+pub(super) fn bucket_hash(key: u64, bucket: BucketId, value: u64) -> u64 {
     let id = u64::from(bucket.granularity.code()) << 32 | u64::from(bucket.index);
     component_hash(key ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15), value)
 }
@@ -188,19 +204,32 @@ impl Cells {
         counter: &CounterName,
         half: Half,
         generation: u32,
-    ) -> impl Iterator<Item = (ValveId, &Row)> + '_ {
+    ) -> impl Iterator<Item = (ValveId, Cow<'_, Row>)> + '_ {
         let slot = self.table.find_half(counter, half, generation);
         slot.into_iter()
             .flat_map(|slot| self.rows_of(slot))
             .map(|(_, valve, row)| (self.valves[usize::from(valve)], row))
     }
 
+    /// The same for who reads only some of their buckets.
+    pub fn held_rows(
+        &self,
+        counter: &CounterName,
+        half: Half,
+        generation: u32,
+    ) -> impl Iterator<Item = HeldRow<'_>> + '_ {
+        let slot = self.table.find_half(counter, half, generation);
+        slot.into_iter().flat_map(|slot| self.series.numbers(slot)).map(|number| self.series.held(number))
+    }
+
     /// The rows of a slot: number, valve, row.
-    pub fn rows_of(&self, slot: u32) -> impl Iterator<Item = (u32, u16, &Row)> + '_ {
-        self.series.numbers(slot).map(|number| {
-            let held = &self.series.rows[number as usize];
-            (number, held.valve, &held.row)
-        })
+    pub fn rows_of(&self, slot: u32) -> impl Iterator<Item = (u32, u16, Cow<'_, Row>)> + '_ {
+        self.row_numbers(slot).map(|(number, valve)| (number, valve, self.series.whole(number)))
+    }
+
+    /// Which rows a slot has: number, valve.
+    pub fn row_numbers(&self, slot: u32) -> impl Iterator<Item = (u32, u16)> + '_ {
+        self.series.numbers(slot).map(|number| (number, self.series.rows[number as usize].valve))
     }
 
     /// How many rows there are; their numbers are below.
@@ -208,10 +237,30 @@ impl Cells {
         self.series.rows.len() as u32
     }
 
-    /// A row by its number: slot, valve, row. Panics if it was never given.
-    pub fn row(&self, number: u32) -> (u32, u16, &Row) {
+    /// A row by its number. Panics if it was never given.
+    pub fn row(&self, number: u32) -> Cow<'_, Row> {
+        self.series.whole(number)
+    }
+
+    /// What of a row is in memory, by its number. Panics if it was never given.
+    pub(crate) fn row_in_memory(&self, number: u32) -> &Row {
+        &self.series.rows[number as usize].row
+    }
+
+    /// The slot and the valve of a row, by its number. Panics if it was never given.
+    pub fn row_place(&self, number: u32) -> (u32, u16) {
         let held = &self.series.rows[number as usize];
-        (held.slot, held.valve, &held.row)
+        (held.slot, held.valve)
+    }
+
+    /// These parts of a row, ascending, as far as they are kept.
+    pub(crate) fn row_part(&self, number: u32, parts: &[Part]) -> Row {
+        let held = &self.series.rows[number as usize];
+        // What is told mostly is of buckets that are still counted in.
+        let horizon = self.horizon_of(held.slot);
+        let is_here = parts.iter().all(|part| part.is_after(held.shelved_until, horizon));
+        let row = if is_here { Cow::Borrowed(&held.row) } else { self.series.whole(number) };
+        part_of(&row, horizon, parts)
     }
 
     /// Reads of a slot what [`Cells::merge_row`] will.
@@ -234,17 +283,17 @@ impl Cells {
             return None;
         }
         let number = self.series.number_or_new(slot, valve, self.table.len());
-        let Series { spaces, rows, everything, sums, dirty, .. } = &mut self.series;
+        let Series { spaces, rows, everything, sums, dirty, shelving, .. } = &mut self.series;
         let space = space.map(|space| &spaces[space]);
         let kept = space.filter(|_| !bites(Bug::ExpiredKept)).map_or(&*everything, |space| &space.view.horizon);
         let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
         let dc = self.valves[usize::from(valve)].group.dc;
-        let mut buckets = Vec::new();
-        let row = &mut rows[number as usize].row;
-        row.merge_with(part, kept, |bucket, by| buckets.push((bucket, by)));
+        let held = &mut rows[number as usize];
+        let buckets = shelving.merge(number, held, part, kept);
         if buckets.is_empty() {
             return None;
         }
+        let row = &held.row;
         if let Some(space) = space {
             for &(bucket, by) in &buckets {
                 let Some(day) = expires_on(&space.view.policy, bucket) else { continue };
@@ -286,7 +335,7 @@ impl Cells {
             let known = self.series.spaces.iter().position(|space| space.namespace == namespace);
             if known.is_none_or(|at| self.series.spaces[at].revision < terms.revision) {
                 self.take_terms(namespace, terms, known);
-                has_changed = true;
+                has_changed |= self.table.namespaces().iter().any(|counted| counted == namespace);
             }
         }
         if has_changed {
@@ -325,9 +374,11 @@ impl Cells {
                 continue;
             };
             let row = &mut self.series.rows[number].row;
+            self.series.shelving.bytes -= row.bucket_bytes();
             if row.expire(&space.view.horizon) > 0 {
                 self.series.dirty.insert(number as u32);
             }
+            self.series.shelving.bytes += row.bucket_bytes();
             let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
             let dc = self.valves[usize::from(valve)].group.dc;
             for (bucket, value) in row.buckets() {
@@ -336,6 +387,7 @@ impl Cells {
                 *sum = sum.wrapping_add(bucket_hash(key, bucket, value));
             }
         }
+        self.sum_shelved();
     }
 
     /// Sum over all buckets of a data centre that expire after a day (in days since 1970) of a hash of (cell, valve, bucket, value):
@@ -365,6 +417,7 @@ impl Cells {
         let is_next = number == self.rows_len() && self.series.number(slot, valve).is_none();
         if is_next {
             let number = self.series.number_or_new(slot, valve, self.table.len());
+            self.series.shelving.bytes += row.bucket_bytes();
             self.series.rows[number as usize].row = row;
         }
         is_next
@@ -380,8 +433,13 @@ impl Cells {
     pub(super) fn check_series(&self) {
         for (at, held) in self.series.rows.iter().enumerate() {
             held.row.check_invariants();
+            self.series.whole(at as u32).check_invariants();
             assert_eq!(self.series.number(held.slot, held.valve), Some(at as u32), "a component has one row");
         }
+        let bytes = self.series.rows.iter().map(|held| held.row.bucket_bytes()).sum::<usize>();
+        assert_eq!(bytes, self.series.shelving.bytes, "bytes of rows");
+        let shelved = self.series.rows.iter().filter(|held| held.shelved_until > 0).count();
+        assert_eq!(shelved, self.rows_shelved(), "rows of which something is on the shelf");
         let mut anew = self.clone();
         anew.sum_anew();
         let today = (self.series.now.s() / DAY_S) as u32;

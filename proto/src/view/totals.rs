@@ -9,6 +9,7 @@ use crate::series::{Horizon, Row, Totals};
 use crate::shards::{ShardId, ShardMask};
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
+use std::borrow::Cow;
 
 /// A counter's own count, and with what flows to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl DirectCounts for View {
         self.cells(shard).sum(slot)
     }
 
-    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = &Row> + '_ {
+    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = Cow<'_, Row>> + '_ {
         self.cells(shard).rows_of(slot).map(|(_, _, row)| row)
     }
 

@@ -9,7 +9,8 @@ use crate::raft::Cmds;
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use tidemark_proto::aggregator::{self, AggregatorConfig, AggregatorCore, Input, Output, is_of_image};
+use std::sync::{Arc, Mutex};
+use tidemark_proto::aggregator::{self, AggregatorConfig, AggregatorCore, Input, Output, is_of_image, shelf_number};
 use tidemark_proto::asking::{Asking, Stand};
 use tidemark_proto::counter_order::{CounterOrder, ShardBy};
 use tidemark_proto::ids::{AggregatorId, CounterName, LogIndex};
@@ -18,6 +19,7 @@ use tidemark_proto::limits::AGGREGATORS_MAX;
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg};
 use tidemark_proto::shards::{Ranges, ShardId};
 use tidemark_proto::time::Span;
+use tidemark_proto::view::{Budget, Shelf};
 
 /// Aggregators that a data centre may have.
 pub const SEATS: usize = AGGREGATORS_MAX as usize;
@@ -27,12 +29,48 @@ const SNAPSHOT_ENTRIES: usize = 64;
 /// Rows on disk, by shard.
 pub type ShardRows = BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
+/// What is on the disk of an aggregator of buckets that left its memory, by shard that has a file.
+#[derive(Debug, Default)]
+struct OnDisk(Mutex<BTreeMap<ShardId, BTreeMap<u32, Vec<u8>>>>);
+
+impl OnDisk {
+    fn of(rows: &ShardRows) -> OnDisk {
+        let shelved = |(key, value): (&Vec<u8>, &Vec<u8>)| Some((shelf_number(key)?, value.clone()));
+        let of_shard = |(&shard, rows): (&ShardId, &BTreeMap<Vec<u8>, Vec<u8>>)| {
+            (shard, rows.iter().filter_map(shelved).collect::<BTreeMap<_, _>>())
+        };
+        OnDisk(Mutex::new(rows.iter().map(of_shard).collect()))
+    }
+
+    fn write(&self, shard: ShardId, key: &[u8], value: &[u8]) {
+        let mut shelved = self.0.lock().expect("one thread");
+        let of_shard = shelved.entry(shard).or_default();
+        match shelf_number(key) {
+            Some(number) if value.is_empty() => drop(of_shard.remove(&number)),
+            Some(number) => drop(of_shard.insert(number, value.to_vec())),
+            None => {}
+        }
+    }
+}
+
+impl Shelf for OnDisk {
+    fn read(&self, shard: ShardId, number: u32) -> Option<Vec<u8>> {
+        self.0.lock().expect("one thread")[&shard].get(&number).cloned()
+    }
+
+    fn scan(&self, shard: ShardId, visit: &mut dyn FnMut(u32, &[u8])) {
+        self.0.lock().expect("one thread")[&shard].iter().for_each(|(&number, value)| visit(number, value));
+    }
+}
+
 pub struct AggregatorProc {
     /// `None` while it is down.
     core: Option<AggregatorCore>,
     pub boot: u32,
     /// Of each shard, as in a file of its own.
     rows: ShardRows,
+    /// Of these, buckets that are not in memory.
+    shelf: Arc<OnDisk>,
     /// Parts that are being written.
     writing: BTreeMap<ShardId, Rows>,
     pub ledger: Ledger,
@@ -65,6 +103,7 @@ impl AggregatorProc {
     fn write(&mut self, shard: ShardId, rows: Rows) {
         let disk = self.rows.entry(shard).or_default();
         for (key, value) in rows {
+            self.shelf.write(shard, &key, &value);
             match value.is_empty() {
                 true => drop(disk.remove(&key)),
                 false => drop(disk.insert(key, value)),
@@ -94,6 +133,7 @@ impl AggregatorProc {
     pub fn keep(&mut self, map: ShardMap, kept: &BTreeSet<ShardId>) {
         self.map = map;
         self.rows.retain(|shard, _| kept.contains(shard));
+        self.shelf.0.lock().expect("one thread").retain(|shard, _| kept.contains(shard));
         self.writing.retain(|shard, _| kept.contains(shard));
     }
 
@@ -126,6 +166,7 @@ impl World {
             core: None,
             boot: 0,
             rows: BTreeMap::new(),
+            shelf: Arc::default(),
             writing: BTreeMap::new(),
             ledger: Ledger::default(),
             applied: 0,
@@ -163,10 +204,16 @@ impl World {
         (process.applied, process.ledger) = snapshot;
         (process.timer, process.reign) = (Timer::default(), None);
         let rows = process.rows.clone();
+        process.shelf = Arc::new(OnDisk::of(&rows));
+        let shelf = process.shelf.clone();
         let boot = process.boot;
         let applied = process.applied;
         let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
         config.paired = self.is_paired(dc);
+        // Every second one has no room for buckets that have ended.
+        if self.plan.series.is_some() && dc % 2 == 1 {
+            config.budget = Some(Budget { bytes_max: 0, after_s: 0, shelf });
+        }
         (config.ranges, config.seats) = (self.ranges(), self.seats());
         config = config.by_map(&self.aggregators[dc].map);
         if let Some(edges) = self.plan.edges {

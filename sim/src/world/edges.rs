@@ -219,8 +219,9 @@ impl World {
                     sums.counts[at] += held.sum(slot);
                 }
                 if horizon.is_some() {
-                    let rows = held.rows_of(slot).flat_map(|(_, _, row)| row.buckets());
-                    rows.for_each(|(bucket, value)| sums.add_bucket(at, bucket, value));
+                    for (.., row) in held.rows_of(slot) {
+                        row.buckets().for_each(|(bucket, value)| sums.add_bucket(at, bucket, value));
+                    }
                 }
             }
         }

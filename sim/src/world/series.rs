@@ -2,6 +2,7 @@
 
 use super::{NAMESPACE, World};
 use crate::checkers::{Findings, series};
+use std::borrow::Cow;
 use tidemark_proto::ids::Half;
 use tidemark_proto::msg::{LedgerCmd, SeriesTerms};
 use tidemark_proto::series::{Row, UnixTime};
@@ -40,8 +41,9 @@ impl World {
         for (number, half, generation) in self.halves_of(counter) {
             let Some(core) = self.aggregators[dc].core() else { return };
             let Some(series) = core.view().series_of(NAMESPACE) else { return };
-            let rows: Vec<&Row> =
-                core.view().rows(&self.names[counter], half, generation).map(|(_, row)| row).collect();
+            let held = core.view().rows(&self.names[counter], half, generation);
+            let held: Vec<Cow<'_, Row>> = held.map(|(_, row)| row).collect();
+            let rows: Vec<&Row> = held.iter().map(|row| &**row).collect();
             let truth = self.audit.oracle.buckets(number);
             series::of_view(&mut self.audit.findings, dc, number, &rows, &truth, &series.horizon);
         }
@@ -77,8 +79,9 @@ impl World {
         for (number, half, generation) in self.halves_of(counter) {
             let Some(core) = self.aggregators[dc].core() else { return compared };
             let Some(series) = core.view().series_of(NAMESPACE) else { return compared };
-            let rows: Vec<&Row> =
-                core.view().rows(&self.names[counter], half, generation).map(|(_, row)| row).collect();
+            let held = core.view().rows(&self.names[counter], half, generation);
+            let held: Vec<Cow<'_, Row>> = held.map(|(_, row)| row).collect();
+            let rows: Vec<&Row> = held.iter().map(|row| &**row).collect();
             // What has expired by the clock that is furthest ahead may have been dropped on its way.
             let mut horizon = series.horizon.clone();
             horizon.advance(&series.policy, UnixTime::from_wall(self.true_wall()).plus(AHEAD_S));

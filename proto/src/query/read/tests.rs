@@ -5,8 +5,9 @@ use crate::graph::{Edge, EdgeChange};
 use crate::ids::{DcId, GroupId, LogIndex, ValveId};
 use crate::msg::{LedgerCmd, SeriesTerms};
 use crate::query::Asked;
+
 use crate::series::calendar::{Anchor, Zone};
-use crate::series::{Kept, OutOfRange, Retention, SeriesPolicy};
+use crate::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy};
 
 const NOW_S: u64 = 1_790_000_123;
 const HOUR_S: u64 = 3_600;

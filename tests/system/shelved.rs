@@ -1,0 +1,144 @@
+//! A view whose buckets may take less memory than they would: what ended is read from disk, and all that is asked is answered as by one
+//! that has all in memory, also late and after `kill -9`.
+
+use crate::cluster::{Centre, Cluster, Role, operate};
+use crate::http;
+use crate::process::{run, until};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
+const COUNTERS: u64 = 500;
+/// Days in which each has counted: together they take some two MiB of memory.
+const DAYS: u64 = 250;
+const DAY_S: u64 = 86_400;
+const SERIES: &str =
+    "[[series]]\nnamespace = \"search\"\nkeep = { \"1h\" = \"30d\", \"1d\" = \"730d\" }\nlate = \"700d\"\n";
+/// For one of the data centres.
+const MEMORY: &str = "[view]\nbuckets_memory_mib = 1\n";
+
+fn now_s() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// One row a counter and day, none of them today; and the sum of all.
+fn history(path: &std::path::Path) -> u64 {
+    let (mut text, mut sum, now) = ("counter,delta,at\n".to_owned(), 0, now_s());
+    for counter in 0..COUNTERS {
+        for day in 0..DAYS {
+            let delta = 1 + (counter + day) % 7;
+            sum += delta;
+            writeln!(text, "search/answer/{counter},{delta},{}", now - (2 + 2 * day) * DAY_S).unwrap();
+        }
+    }
+    std::fs::write(path, text).unwrap();
+    sum
+}
+
+async fn get(at: SocketAddr, path: &str) -> Option<Value> {
+    let (code, body) = http::get(at, path).await?;
+    (code == 200).then_some(body)
+}
+
+/// What a view says of its memory: bytes, the most, rows of which some is on disk only.
+async fn memory(at: SocketAddr) -> Option<(u64, u64, u64)> {
+    let view = &get(at, "/v1/status").await?["view"];
+    Some((view["buckets_bytes"].as_u64()?, view["buckets_bytes_max"].as_u64()?, view["rows_shelved"].as_u64()?))
+}
+
+/// All buckets of all counters, and a window of totals.
+async fn everything(at: SocketAddr) -> Option<(Vec<Value>, Value)> {
+    let (mut counters, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = get(at, &format!("/v1/export?prefix=search/answer/&limit=100{after}")).await?;
+        counters.extend(page["counters"].as_array()?.iter().cloned());
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={}", next.replace('/', "%2F")),
+            None => break,
+        }
+    }
+    let window = get(at, "/v1/counters/search/topic/window?last=600d&of=total").await?;
+    Some((counters, window["counted"]["value"].clone()))
+}
+
+/// Both data centres answer alike, and the total is this.
+async fn alike(centres: &[Centre], total: u64) {
+    until(&format!("a total of {total}"), async || {
+        let of_each = [everything(centres[0].http).await?, everything(centres[1].http).await?];
+        let [(own, sum), (other, other_sum)] = of_each;
+        (own.len() as u64 == COUNTERS && own == other && [&sum, &other_sum].iter().all(|sum| **sum == total))
+            .then_some(())
+    })
+    .await;
+}
+
+async fn leaves_memory(at: SocketAddr) {
+    until("memory within its budget", async || {
+        let (bytes, most, shelved) = memory(at).await?;
+        (bytes <= most && most == 1 << 20 && shelved > 0).then_some(())
+    })
+    .await;
+}
+
+fn load(cluster: &Cluster, at: SocketAddr, file: &str) {
+    let path = |name: &str| cluster.path(name).to_str().unwrap().to_owned();
+    let (layout, web, token) = (path("layout.toml"), path("credentials/web"), path("token"));
+    let (server, journal, file) = (format!("http://{at}"), path("journals"), path(file));
+    let usual = ["load", &file, "--cluster", &layout, "--dc", "usa-0", "--credentials", &web, "--journal", &journal];
+    let loaded = run(&[&usual[..], &["--server", &server, "--token-file", &token]].concat());
+    assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buckets_that_do_not_fit_memory_are_read_from_disk_also_late_and_after_kill_9() {
+    let cluster = Cluster::new(&DCS);
+    std::fs::write(cluster.path("layout.toml"), cluster.layout_text(&cluster.aggregators) + SERIES).unwrap();
+    let mut config = std::fs::OpenOptions::new().append(true).open(cluster.config(0, Role::Aggregator)).unwrap();
+    config.write_all(MEMORY.as_bytes()).unwrap();
+    let mut centres = cluster.centres().await;
+    let at = centres[0].http;
+    until("the policy at the group", async || {
+        let late = json!({"counter": "search/probe", "delta": 1, "at": now_s() - 9 * DAY_S}).to_string();
+        http::send(at, "POST", "/v1/add", &late).await?;
+        let window = get(at, "/v1/counters/search/probe/window?last=20d").await?;
+        (window["counted"]["value"].as_i64()? > 0).then_some(())
+    })
+    .await;
+    // Half of the counters flow to the topic before anything is counted of them, the others when their buckets have left memory.
+    let edges = |from: u64| {
+        let half = (0..COUNTERS).filter(|counter| counter % 2 == from);
+        half.map(|counter| json!([format!("search/answer/{counter}"), "search/topic"])).collect::<Vec<_>>()
+    };
+    let insert = async |from| {
+        let body = json!({"insert": edges(from), "unknown": "allow"}).to_string();
+        let (code, done) = http::send(at, "POST", "/v1/edges", &body).await.unwrap();
+        assert_eq!((code, done["inserted"].as_u64()), (200, Some(COUNTERS / 2)), "{done}");
+    };
+    insert(0).await;
+    let mut sum = history(&cluster.path("history.csv"));
+    load(&cluster, at, "history.csv");
+    leaves_memory(at).await;
+    insert(1).await;
+    alike(&centres, sum).await;
+    let (bytes, _, shelved) = memory(centres[1].http).await.unwrap();
+    assert!(bytes >= COUNTERS * DAYS * 16 && shelved == 0, "the other has all in memory: {bytes} bytes");
+    // Late events raise buckets that are on disk.
+    for counter in 0..20 {
+        let late = json!({"counter": format!("search/answer/{counter}"), "delta": 1_000, "at": now_s() - 300 * DAY_S});
+        let (code, said) = http::send(at, "POST", "/v1/add", &late.to_string()).await.unwrap();
+        assert_eq!(code, 200, "{said}");
+        sum += 1_000;
+    }
+    alike(&centres, sum).await;
+    centres[0].aggregator.kill();
+    let (aggregator, http) = cluster.start(0, Role::Aggregator).await;
+    (centres[0].aggregator, centres[0].http) = (aggregator, http);
+    alike(&centres, sum).await;
+    leaves_memory(http).await;
+    for counter in ["search/answer/3", "search/topic"] {
+        let (is_well, said) = operate(&cluster, http, &["audit", counter, "--json"]);
+        assert!(is_well, "{said}");
+    }
+}
