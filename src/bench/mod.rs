@@ -17,6 +17,7 @@ pub mod load;
 mod memory;
 mod moves;
 mod node;
+mod old_buckets;
 mod points;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -147,6 +148,11 @@ pub const BENCHES: &[Bench] = &[
         name: "point-reads",
         about: "the same counters: reads by name, and a counter's days with a hundred others beside it",
         run: points::run,
+    },
+    Bench {
+        name: "old-buckets",
+        about: "buckets that ended, in memory and on disk only: what they take, and what a page costs that reads them",
+        run: old_buckets::run,
     },
     Bench { name: "memory", about: "bytes per cell of a node and of a view", run: memory::run },
     Bench { name: "gossip", about: "bytes that data centres tell one another", run: gossip::run },

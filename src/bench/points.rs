@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::cluster::NAMESPACE;
+use super::cluster::{Cluster, NAMESPACE};
 use super::line::{Asked, Sample};
 use super::reads::{self, Promise};
 use super::series::{COUNTERS, Series, Shape};
@@ -16,9 +16,9 @@ use super::{BenchError, Plan, node};
 
 /// Of a counter that is looked at.
 const RELATIVES: usize = 100;
-const DAYS: u64 = 30;
-const DAY: Duration = Duration::from_secs(86_400);
-const PER_DAY: u64 = 3;
+pub const DAYS: u64 = 30;
+pub const DAY: Duration = Duration::from_secs(86_400);
+pub const PER_DAY: u64 = 3;
 
 /// `point-reads`.
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
@@ -36,7 +36,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 }
 
 /// Names of the counter and its relatives.
-fn names() -> Vec<String> {
+pub fn names() -> Vec<String> {
     (0..=RELATIVES).map(|number| format!("{NAMESPACE}/relative-{number:03}")).collect()
 }
 
@@ -71,14 +71,31 @@ fn fill(series: &Series<'_>) -> Result<(), BenchError> {
 /// days. Client and server are on this machine, so a time is the server's with both ways of HTTP.
 fn page(series: &Series<'_>, plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     fill(series)?;
+    let all = look(&series.cluster, plan.seconds_or(node::LOAD_S))?;
+    let asked = |share: &str| {
+        Asked::cost(format!("one counter by day over {DAYS} days and {RELATIVES} relatives with theirs, {share}"), "ms")
+    };
+    Ok(vec![asked("p99").must(1.0).is(ms(&all, 0.99)), asked("p50").is(ms(&all, 0.5))])
+}
+
+/// At a share of all that was measured.
+pub fn ms(all: &Histogram<u64>, share: f64) -> f64 {
+    all.value_at_quantile(share) as f64 / 1e6
+}
+
+/// Looks at the page for so long.
+///
+/// # Errors
+/// A read was refused, or has not all of it.
+pub fn look(cluster: &Cluster, seconds: f64) -> Result<Histogram<u64>, BenchError> {
     let failed = |reason: String| BenchError::Failed { who: "the page".to_owned(), reason };
-    let mut kept = Kept::connect(series).map_err(BenchError::io("the page"))?;
+    let mut kept = Kept::connect(cluster).map_err(BenchError::io("the page"))?;
     let window = format!("{DAYS}d");
     let days = format!("/v1/counters/{}/series?last={window}&every=1d&error=1d", names()[0]);
     let around = json!({ "counters": names(), "windows": [{ "last": window, "error": "1d" }] }).to_string();
     let mut all = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).map_err(BenchError::setup)?;
     let begun = Instant::now();
-    while begun.elapsed().as_secs_f64() < plan.seconds_or(node::LOAD_S) {
+    while begun.elapsed().as_secs_f64() < seconds {
         let asked = Instant::now();
         let one = kept.json("GET", &days, "").map_err(BenchError::io("the page"))?;
         let read = kept.json("POST", "/v1/read", &around).map_err(BenchError::io("the page"))?;
@@ -89,11 +106,7 @@ fn page(series: &Series<'_>, plan: &Plan) -> Result<Vec<Sample>, BenchError> {
             return Err(failed(format!("{one} {read}")));
         }
     }
-    let ms = |share: f64| all.value_at_quantile(share) as f64 / 1e6;
-    let asked = |share: &str| {
-        Asked::cost(format!("one counter by day over {DAYS} days and {RELATIVES} relatives with theirs, {share}"), "ms")
-    };
-    Ok(vec![asked("p99").must(1.0).is(ms(0.99)), asked("p50").is(ms(0.5))])
+    Ok(all)
 }
 
 /// Whether each has counted in the window what it was to.
@@ -111,9 +124,9 @@ struct Kept {
 }
 
 impl Kept {
-    fn connect(series: &Series<'_>) -> std::io::Result<Kept> {
-        let token = series.cluster.token().map_err(std::io::Error::other)?;
-        let stream = TcpStream::connect(series.cluster.aggregator_http())?;
+    fn connect(cluster: &Cluster) -> std::io::Result<Kept> {
+        let token = cluster.token().map_err(std::io::Error::other)?;
+        let stream = TcpStream::connect(cluster.aggregator_http())?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         Ok(Kept { stream: BufReader::new(stream), token: token.as_str().to_owned() })

@@ -25,7 +25,7 @@ pub const CLIENTS: usize = 4;
 pub const WINDOW: usize = 200_000;
 const ROUND_MS: u64 = 20;
 pub const FILL: Duration = Duration::from_secs(1_200);
-const SERIES: &str = r#"
+pub const SERIES: &str = r#"
 [[series]]
 namespace = "bench"
 keep = { "1m" = "2h", "1h" = "7d", "1d" = "90d" }
