@@ -12,7 +12,6 @@ use crate::numbers::Numbers;
 use crate::series::UnixTime;
 use crate::shards::{ShardId, Split};
 use crate::teeth::{Bug, bites};
-use std::borrow::Cow;
 
 /// So many cells that were raised since they were copied are left to the last step, for which readers wait.
 const LAST_CELLS_MAX: usize = 256;
@@ -94,10 +93,9 @@ impl Part {
             let valve = self.valve(range, valve);
             self.cells.load_component(own, valve, value);
         }
-        for (number, valve) in range.row_numbers(slot) {
+        // All of it each time: what was raised since the first may have left memory.
+        for (_, valve, row) in range.rows_of(slot) {
             let valve = self.valve(range, valve);
-            // What is on the shelf was copied the first time, and what was raised since is in memory.
-            let row = if known.is_none() { range.row(number) } else { Cow::Borrowed(range.row_in_memory(number)) };
             self.cells.merge_row(own, valve, &row);
             cost += row.len();
         }
