@@ -44,7 +44,7 @@ impl Cells {
     /// One component as it is here.
     fn held(&self, slot: u32, valve: ValveId) -> Held {
         let Some(&number) = self.valve_numbers.get(&valve) else { return Held::default() };
-        let row = self.rows_of(slot).find(|(_, of, _)| *of == number).map(|(.., row)| row.into_owned());
+        let row = self.row_numbers(slot).find(|&(_, of)| of == number).map(|(row, _)| self.row(row).into_owned());
         Held { value: self.component(slot, number), row: row.unwrap_or_default() }
     }
 }

@@ -131,10 +131,9 @@ impl Shelving {
             true => drop(held.row.merge_with(part, kept, |bucket, by| raised.push((bucket, by)))),
             false => {
                 let news = Row::from_buckets(part.buckets().filter(|&(bucket, value)| value > shelved.get(bucket)));
-                let row = held.row.clone();
-                let before = |bucket| row.get(bucket).max(shelved.get(bucket));
-                let by = |bucket| news.get(bucket) - before(bucket);
-                held.row.merge_with(&news, kept, |bucket, _| raised.push((bucket, by(bucket))));
+                // Of what memory and the shelf had, the larger was counted before.
+                let by = |bucket, by: u64| by.min(news.get(bucket) - shelved.get(bucket));
+                held.row.merge_with(&news, kept, |bucket, over| raised.push((bucket, by(bucket, over))));
             }
         }
         self.bytes += held.row.bucket_bytes();
