@@ -292,6 +292,9 @@ fn what_has_expired_on_the_shelf_does_not_come_back_under_a_longer_policy() {
         own.clock(MINUTE_S);
     }
     own.let_all_go();
+    // From here on nothing has to leave, so that nothing else writes the row.
+    own.bytes_max = usize::MAX;
+    own.crash(2);
     own.clock(9_000);
     let before = own.world.core.view().held_rows(&cell(0).counter, Half::Up, 0).next().unwrap().whole().clone();
     let minutes = |row: &Row| row.within("1m".parse().unwrap(), 0..u32::MAX).count();
@@ -300,10 +303,40 @@ fn what_has_expired_on_the_shelf_does_not_come_back_under_a_longer_policy() {
     own.world.apply([LedgerCmd::Series { namespace: "t".into(), terms: longer.clone() }]);
     own.count((0, 0), 0, 1);
     own.let_all_go();
-    own.crash(2);
+    own.crash(3);
     let view = own.world.core.view();
     assert_eq!(view.series_of("t").unwrap().policy, longer.policy);
     let after = view.held_rows(&cell(0).counter, Half::Up, 0).next().unwrap().whole().clone();
     assert_eq!((minutes(&after), view.rows_shelved()), (1, 1));
     view.check_all();
+}
+
+/// All that is on the shelf of a row expires while more of it is on its way there, and a crash comes between any two parts of checkpoints.
+#[test]
+fn what_is_on_its_way_to_the_shelf_stays_though_all_that_was_there_expires_meanwhile() {
+    for (before, after) in (0..5).flat_map(|before| (0..9).map(move |after| (before, after))) {
+        let mut own = Shelved::new(0, 1);
+        let count = |own: &mut Shelved, minutes| {
+            for _ in 0..minutes {
+                (0..COUNTERS).for_each(|number| own.count((number, 0), 0, 1));
+                own.clock(MINUTE_S);
+            }
+        };
+        count(&mut own, 30);
+        own.let_all_go();
+        count(&mut own, 15);
+        for _ in 0..before {
+            own.world.wait();
+            own.persist();
+        }
+        own.world.wait();
+        // Of the first 30 minutes 20 had left, and go now; the next 15 are kept.
+        own.clock(7_200 - 20 * MINUTE_S);
+        for _ in 0..after {
+            own.persist();
+            own.world.wait();
+        }
+        own.crash(2);
+        own.check();
+    }
 }
