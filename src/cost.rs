@@ -1,16 +1,22 @@
-//! What a tree of processes costs: CPU time, resident memory and bytes written of this process and all its descendants, read from `/proc`.
+//! What a tree of processes costs: CPU time and resident memory of this process and all its descendants, read from `/proc`; and what is written to
+//! the disk meanwhile.
 //!
 //! Descendants that have ended are counted once their parent has waited for them, as the kernel adds them up there. CPU
 //! time comes in hundredths of a second. Where there is no `/proc`, there is no figure.
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 
 /// Clock ticks per second in `/proc`: fixed in Linux's interface to programs, whatever the kernel's own.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Fields of `/proc/<pid>/stat` behind the command's name, which ends with the last `)`; the state is the first.
 const FIELD_PARENT: usize = 1;
 const FIELD_CPU: std::ops::RangeInclusive<usize> = 11..=14;
+
+/// Field of `/sys/dev/block/…/stat`, and what it counts.
+const FIELD_SECTORS_WRITTEN: usize = 6;
+const SECTOR_BYTES: u64 = 512;
 
 /// CPU time so far and memory at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,7 +27,7 @@ pub struct Cost {
     pub rss_mib: f64,
     /// Resident memory, MiB, with what processes share (shared memory, files) counted once: as much as the one has that has most of it.
     pub memory_mib: f64,
-    /// Handed to the disk by processes that are still there.
+    /// Handed over to be written to files, by processes that are still there.
     pub written_bytes: u64,
 }
 
@@ -114,8 +120,43 @@ fn written_bytes(pid: u32) -> Option<u64> {
     parse_written_bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
 }
 
+/// Not `write_bytes`: where a write of one page makes a large folio dirty, the kernel adds all of that there.
 fn parse_written_bytes(io: &str) -> Option<u64> {
-    io.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
+    io.lines().find_map(|line| line.strip_prefix("wchar:"))?.trim().parse().ok()
+}
+
+/// Bytes that were written so far to the disk that a folder is on, by the whole machine. Where no block device is below it, those that this tree
+/// of processes has handed over to be written to files.
+pub fn written_below(folder: &Path) -> Option<u64> {
+    device_written_bytes(folder).or_else(|| Some(of_this_tree()?.written_bytes))
+}
+
+/// What was handed over to the file system of a folder is on its disk from here on.
+pub fn sync_below(folder: &Path) {
+    #[cfg(target_os = "linux")]
+    if let Ok(folder) = fs::File::open(folder) {
+        // A disk that cannot take it fails whoever waits for theirs.
+        let _ = rustix::fs::syncfs(folder);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = folder;
+}
+
+#[cfg(target_os = "linux")]
+fn device_written_bytes(folder: &Path) -> Option<u64> {
+    let device = rustix::fs::stat(folder).ok()?.st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    parse_sectors_written(&fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn device_written_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
+/// Of the kernel's statistics of a block device, in sectors of 512 bytes.
+fn parse_sectors_written(stat: &str) -> Option<u64> {
+    Some(stat.split_ascii_whitespace().nth(FIELD_SECTORS_WRITTEN)?.parse::<u64>().ok()? * SECTOR_BYTES)
 }
 
 fn parse_resident(status: &str) -> Option<Resident> {
@@ -153,9 +194,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_the_disk_gets_and_not_all_that_is_said_to_it() {
-        assert_eq!(parse_written_bytes("wchar: 9\nwrite_bytes: 4096\ncancelled_write_bytes: 0\n"), Some(4_096));
-        assert_eq!(parse_written_bytes("wchar: 9\n"), None);
+    fn what_is_written_is_what_the_disk_was_given_or_else_what_processes_handed_over() {
+        assert_eq!(parse_written_bytes("rchar: 1\nwchar: 9\nwrite_bytes: 4096\n"), Some(9));
+        assert_eq!(parse_written_bytes("write_bytes: 9\n"), None);
+        let disk = "  100 2 3000 40 500 60 7000 80 0 90 100 0 0 0 0\n";
+        assert_eq!(parse_sectors_written(disk), Some(7_000 * 512));
+        assert_eq!(parse_sectors_written("1 2 3"), None);
+    }
+
+    #[test]
+    fn what_was_handed_over_is_counted_once_it_is_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(before) = written_below(dir.path()) else { return };
+        const BYTES: usize = 1 << 20;
+        fs::write(dir.path().join("file"), vec![7; BYTES]).unwrap();
+        sync_below(dir.path());
+        let written = written_below(dir.path()).unwrap() - before;
+        assert!(written >= BYTES as u64, "{written} bytes of at least {BYTES}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod ticks;
 mod whole;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -267,10 +267,24 @@ impl Meter {
     pub fn cpu_s(&self) -> Option<f64> {
         Some(cost::of_this_tree()?.cpu_s_since(self.0.as_ref()?))
     }
+}
 
-    /// Bytes handed to the disk since the start by processes that are still there.
-    pub fn written_bytes(&self) -> Option<u64> {
-        Some(cost::of_this_tree()?.written_bytes.saturating_sub(self.0.as_ref()?.written_bytes))
+/// What is written to the disk that a folder is on, from one moment on.
+pub(crate) struct WriteMeter<'f> {
+    folder: &'f Path,
+    before: Option<u64>,
+}
+
+impl WriteMeter<'_> {
+    /// Whoever wants nothing counted that came before syncs first.
+    pub fn start(folder: &Path) -> WriteMeter<'_> {
+        WriteMeter { folder, before: cost::written_below(folder) }
+    }
+
+    /// Bytes since the start, with all that was handed over until now.
+    pub fn bytes(&self) -> Option<u64> {
+        cost::sync_below(self.folder);
+        Some(cost::written_below(self.folder)?.saturating_sub(self.before?))
     }
 }
 

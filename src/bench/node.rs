@@ -8,7 +8,8 @@ use super::cluster::Cluster;
 use super::line::{Asked, Sample};
 use super::load::{Content, Draw, LoadReport, LoadTask, Pace};
 use super::task::{Said, Task};
-use super::{BenchError, Meter, Plan};
+use super::{BenchError, Meter, Plan, WriteMeter};
+use crate::cost;
 
 /// Front ends of a data centre in the reference layout.
 pub const CLIENTS: usize = 10;
@@ -31,13 +32,13 @@ const SLOW_DISK_SHARE: f64 = 80.0;
 pub struct Measured {
     pub report: LoadReport,
     pub cpu_s: Option<f64>,
-    /// Handed to the disk meanwhile.
+    /// Written to the disk meanwhile.
     pub written_bytes: Option<u64>,
     pub seconds: f64,
 }
 
 impl Measured {
-    /// Bytes handed to the disk for each increment that became durable meanwhile.
+    /// Bytes written to the disk for each increment that became durable meanwhile.
     pub fn written_per_increment(&self) -> Option<f64> {
         let increments = self.report.acknowledged_per_s * self.seconds;
         self.written_bytes.map(|bytes| bytes as f64 / increments)
@@ -73,11 +74,14 @@ pub fn measure_task(task: &Task, warm_s: f64, seconds: f64, folder: &Path) -> Re
     let within = Duration::from_secs_f64(warm_s + seconds);
     let mut child = TaskChild::start("load", task, folder)?;
     child.wait_ready()?;
+    cost::sync_below(folder);
     child.go()?;
     child.wait_for(within, |said| matches!(said, Said::Measuring).then_some(()))?;
-    let meter = Meter::start();
+    // With what the first seconds have left to be written.
+    let (meter, writes) = (Meter::start(), WriteMeter::start(folder));
     child.wait_for(within, |said| matches!(said, Said::Measured).then_some(()))?;
-    let (cpu_s, written_bytes) = (meter.cpu_s(), meter.written_bytes());
+    let cpu_s = meter.cpu_s();
+    let written_bytes = writes.bytes();
     let report = child.wait_loaded(within)?;
     Ok(Measured { report, cpu_s, written_bytes, seconds })
 }

@@ -14,7 +14,8 @@ use tidemark_consensus::local::{
 
 use super::cluster::Folder;
 use super::line::{Asked, Sample};
-use super::{BenchError, Meter, Plan};
+use super::{BenchError, Meter, Plan, WriteMeter};
+use crate::cost;
 
 /// As many as a small node has counters with series.
 const ROWS: usize = 1_000_000;
@@ -143,7 +144,8 @@ fn measure(plan: &Plan, rows: usize, store: RowStore) -> Result<Measured, BenchE
     for first in (0..rows).step_by(ROWS_PER_PART) {
         filled.write((first..rows.min(first + ROWS_PER_PART)).map(|key| row(&mut random, key)).collect())?;
     }
-    let phases = PHASES.iter().map(|phase| update(&filled, &mut random, rows, phase)).collect::<Result<_, _>>()?;
+    let phases =
+        PHASES.iter().map(|phase| update(&filled, dir.path(), &mut random, rows, phase)).collect::<Result<_, _>>()?;
     filled.log.compact_rows().map_err(BenchError::setup)?;
     drop(filled);
     let disk = disk_bytes(dir.path())?;
@@ -161,8 +163,15 @@ fn measure(plan: &Plan, rows: usize, store: RowStore) -> Result<Measured, BenchE
 }
 
 /// Checkpoints of random rows.
-fn update(store: &Store, random: &mut ChaCha8Rng, rows: usize, phase: &Phase) -> Result<Updated, BenchError> {
-    let (meter, began, started) = (Meter::start(), written_bytes(), Instant::now());
+fn update(
+    store: &Store,
+    dir: &Path,
+    random: &mut ChaCha8Rng,
+    rows: usize,
+    phase: &Phase,
+) -> Result<Updated, BenchError> {
+    cost::sync_below(dir);
+    let (meter, writes, started) = (Meter::start(), WriteMeter::start(dir), Instant::now());
     let (mut updates, mut slowest) = (0, Duration::ZERO);
     for _ in 0..phase.checkpoints {
         let mut changed: Vec<usize> = (0..phase.changed.min(rows)).map(|_| random.random_range(0..rows)).collect();
@@ -175,12 +184,12 @@ fn update(store: &Store, random: &mut ChaCha8Rng, rows: usize, phase: &Phase) ->
         updates += changed.len();
     }
     let seconds = started.elapsed().as_secs_f64();
-    let written = began.zip(written_bytes()).map(|(before, after)| after - before);
+    let cpu_s = meter.cpu_s();
     Ok(Updated {
         updates_per_s: updates as f64 / seconds,
-        cpu_s: meter.cpu_s(),
+        cpu_s,
         seconds,
-        written_per_update: written.map(|bytes| bytes as f64 / updates as f64),
+        written_per_update: writes.bytes().map(|bytes| bytes as f64 / updates as f64),
         slowest_part_ms: slowest.as_secs_f64() * 1_000.0,
     })
 }
@@ -212,10 +221,4 @@ pub fn disk_bytes(path: &Path) -> Result<u64, BenchError> {
         };
     }
     Ok(bytes)
-}
-
-/// Bytes that this process has caused to be sent to the disk.
-fn written_bytes() -> Option<u64> {
-    let io = std::fs::read_to_string("/proc/self/io").ok()?;
-    io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.trim().parse().ok()
 }
