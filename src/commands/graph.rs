@@ -72,6 +72,14 @@ enum Action {
         #[arg(long, default_value = "")]
         by: String,
     },
+    /// Takes the edges of a file away: two counters a line, with a tab or a comma between them. What is not there is passed over; lines that
+    /// are no edge are shown, and the others taken away
+    Unload {
+        file: PathBuf,
+        /// Who changes it, for the audit
+        #[arg(long, default_value = "")]
+        by: String,
+    },
     /// Permits edges from one namespace to another
     Allow { from: String, to: String },
     /// Shows who changed edges last
@@ -103,7 +111,11 @@ pub fn run(args: GraphArgs) -> Outcome {
             Action::Load { file, unknown, by } => {
                 let wanted =
                     ChangeBody { lenient: true, each: true, unknown: of_unknown(unknown), by, ..ChangeBody::default() };
-                load(&remote, &file, &wanted).await
+                load(&remote, &file, &wanted, Way::In).await
+            }
+            Action::Unload { file, by } => {
+                let wanted = ChangeBody { lenient: true, each: true, by, ..ChangeBody::default() };
+                load(&remote, &file, &wanted, Way::Out).await
             }
             Action::Allow { from, to } => {
                 let path = format!("/v1/edges/allowed/{from}/{to}");
@@ -148,10 +160,35 @@ fn of_unknown(is_allowed: bool) -> Unknown {
     if is_allowed { Unknown::Allow } else { Unknown::Refuse }
 }
 
+/// Which way the edges of a file go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
+impl Way {
+    /// What became of an edge that went.
+    fn done(self) -> &'static str {
+        match self {
+            Way::In => "added",
+            Way::Out => "removed",
+        }
+    }
+
+    /// The change of these edges.
+    fn change(self, edges: Vec<(String, String)>, wanted: &ChangeBody) -> ChangeBody {
+        match self {
+            Way::In => ChangeBody { insert: edges, ..wanted.clone() },
+            Way::Out => ChangeBody { remove: edges, ..wanted.clone() },
+        }
+    }
+}
+
 /// What became of a file so far.
-#[derive(Default)]
 struct Loaded {
-    added: usize,
+    way: Way,
+    done: usize,
     /// Of the graph.
     index: u64,
     bad: usize,
@@ -165,30 +202,31 @@ impl Loaded {
         }
     }
 
-    /// Adds the edges of some lines.
-    async fn add(
+    /// Adds the edges of some lines, or takes them away.
+    async fn change(
         &mut self,
         remote: &Remote,
         edges: Vec<(u64, (String, String))>,
         wanted: &ChangeBody,
     ) -> Result<(), super::remote::RemoteError> {
-        let (lines, insert): (Vec<u64>, Vec<_>) = edges.into_iter().unzip();
-        let ChangedBody { inserted, index, refused, .. } =
-            change(remote, &ChangeBody { insert, ..wanted.clone() }).await?;
-        (self.added, self.index) = (self.added + inserted, index);
+        let (lines, edges): (Vec<u64>, Vec<_>) = edges.into_iter().unzip();
+        let ChangedBody { inserted, removed, index, refused, .. } =
+            change(remote, &self.way.change(edges, wanted)).await?;
+        (self.done, self.index) = (self.done + inserted + removed, index);
         for RefusedBody { change, message, .. } in refused {
             self.bad(lines.get(change).copied().unwrap_or(0), &message);
         }
-        eprintln!("{} edges added", self.added);
+        eprintln!("{} edges {}", self.done, self.way.done());
         Ok(())
     }
 }
 
-/// In batches. A load that was cut off is done again: what is there stays.
-async fn load(remote: &Remote, file: &Path, wanted: &ChangeBody) -> Outcome {
+/// In batches. A load that was cut off is done again: what is there stays, and what is gone too.
+async fn load(remote: &Remote, file: &Path, wanted: &ChangeBody, way: Way) -> Outcome {
     let named = |error: io::Error| format!("{}: {error}", file.display());
     let mut reader = BufReader::new(std::fs::File::open(file).map_err(named)?);
-    let (mut loaded, mut batch, mut line) = (Loaded::default(), Vec::new(), Vec::new());
+    let mut loaded = Loaded { way, done: 0, index: 0, bad: 0 };
+    let (mut batch, mut line) = (Vec::new(), Vec::new());
     for number in 1.. {
         let is_end = !next_line(&mut reader, &mut line).map_err(named)?;
         match if is_end { Ok(None) } else { edge_of(&line) } {
@@ -196,17 +234,18 @@ async fn load(remote: &Remote, file: &Path, wanted: &ChangeBody) -> Outcome {
             Err(reason) => loaded.bad(number, &reason),
         }
         if batch.len() >= EDGE_CHANGES_PER_COMMAND_MAX || is_end && !batch.is_empty() {
-            loaded.add(remote, std::mem::take(&mut batch), wanted).await?;
+            loaded.change(remote, std::mem::take(&mut batch), wanted).await?;
         }
         if is_end {
             break;
         }
     }
-    let Loaded { added, index, bad } = loaded;
+    let Loaded { done, index, bad, .. } = loaded;
+    let what = way.done();
     if bad > 0 {
-        return Err(format!("{bad} lines were refused; {added} edges were added").into());
+        return Err(format!("{bad} lines were refused; {done} edges were {what}").into());
     }
-    show(remote.json, &serde_json::json!({ "added": added, "index": index }), || format!("{added} edges added"))
+    show(remote.json, &serde_json::json!({ what: done, "index": index }), || format!("{done} edges {what}"))
 }
 
 /// `None` of an empty line and of a comment.

@@ -86,7 +86,7 @@ async fn across_namespaces_where_allowed(cluster: &Cluster, at: SocketAddr) {
     assert_eq!((code, &done["inserted"]), (200, &1.into()), "{done}");
 }
 
-/// Of a file with bad lines the good ones are loaded.
+/// Of a file with bad lines the good ones are loaded, and taken away again.
 fn load_names_bad_lines(cluster: &Cluster, at: SocketAddr) {
     let load = cluster.path("edges.csv");
     let lines = [
@@ -107,6 +107,13 @@ fn load_names_bad_lines(cluster: &Cluster, at: SocketAddr) {
     assert!(said.contains("line 4: \"search/c3 search/p\": a tab or a comma"), "{said}");
     let cycle = "line 5: it would close a cycle: search:answer → search:question → search:topic";
     assert!(said.contains(cycle), "{said}");
+    for removed in [3, 0] {
+        let (is_ok, said) = operate(cluster, at, &["graph", "unload", load, "--by", "an importer"]);
+        assert!(!is_ok && said.contains(&format!("1 lines were refused; {removed} edges were removed")), "{said}");
+        assert!(said.contains("line 4: \"search/c3 search/p\": a tab or a comma"), "{said}");
+    }
+    let (_, said) = operate(cluster, at, &["graph", "load", load, "--unknown"]);
+    assert!(said.contains("2 lines were refused; 3 edges were added"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
