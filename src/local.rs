@@ -24,7 +24,7 @@ use tidemark_transport::link::LinkError;
 use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, Identity, Link, LinkPlan, Role};
 use tokio::time::{Instant, sleep};
 
-use crate::config::ViewKeys;
+use crate::config::{NodeKeys, ViewKeys};
 use crate::layout::Layout;
 use crate::series::next_terms;
 
@@ -406,6 +406,7 @@ async fn start_dc(
         core: NodeConfig::new(GroupId { dc, group: GROUP, incarnation: 0 }, LANES),
         flush_delay: options.flush_delay,
         rows: options.rows,
+        buckets_bytes_max: NodeKeys::default().buckets_bytes_max(),
     };
     let node = Node::start(node_endpoint.clone(), node_options)
         .await

@@ -71,6 +71,11 @@ pub struct GroupStatus {
     pub applied: u64,
     /// Durable commits since the start.
     pub commits: u64,
+    /// Bytes that buckets take of memory, and may take: those of a group on several nodes have no limit.
+    pub buckets_bytes: usize,
+    pub buckets_bytes_max: Option<usize>,
+    /// Rows, one of each counter and valve, of which old buckets are on disk only.
+    pub rows_shelved: usize,
 }
 
 impl GroupStatus {
@@ -469,6 +474,7 @@ impl Host {
             (_, true) => Role::Leads,
             (_, false) => Role::Follows,
         };
+        let (buckets_bytes, buckets_bytes_max) = self.core.group().row_bytes();
         let status = GroupStatus {
             group: Some(self.core.group().config().id),
             role,
@@ -482,6 +488,9 @@ impl Host {
             connections: self.clients.len(),
             applied: self.core.group().applied().0,
             commits: self.log.commits(),
+            buckets_bytes,
+            buckets_bytes_max,
+            rows_shelved: self.core.group().rows_shelved(),
         };
         self.publish.send_if_modified(|old| {
             let changed = *old != status;
@@ -502,6 +511,8 @@ impl Host {
             self.aggregators.iter_mut().filter_map(Option::take).for_each(|present| present.peer.end(LED_ELSEWHERE));
         }
         self.log.end();
+        // It may read the files of the log, which are free when this is done.
+        drop(self.core);
         if let Some(done) = done {
             let _ = done.send(());
         }

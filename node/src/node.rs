@@ -49,6 +49,8 @@ pub struct NodeOptions {
     pub flush_delay: Duration,
     /// Where the rows of checkpoints are, of groups that are on this node alone.
     pub rows: RowStore,
+    /// What buckets may take of memory, of each of these.
+    pub buckets_bytes_max: usize,
 }
 
 /// A running node. Dropping it stops it without a checkpoint; nothing durable is lost.
@@ -274,7 +276,8 @@ fn absent(options: &NodeOptions) -> Absent {
 
 fn open_alone(options: &NodeOptions, group: u16) -> Result<(NodeCore, GroupLog), StartError> {
     let config = |group| config_of(options.core, group);
-    let (storage, core) = storage::open(&disk_of(options, group), config, rand::random())?;
+    let (storage, mut core) = storage::open(&disk_of(options, group), config, rand::random())?;
+    core.keep_within(storage.budget(options.buckets_bytes_max));
     Ok((core, GroupLog::Alone(Box::new(storage.log), storage.progress)))
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Instant;
 use tidemark_consensus::local::{LocalLog, Recovered};
-use tidemark_proto::group::{LoadError, RowReader, Stored};
+use tidemark_proto::group::{LoadError, RowReader, Stored, is_shelved};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::node::{NodeConfig, NodeCore, ReadEntry, RecoverError, Recovery, Replay};
 
@@ -61,6 +61,10 @@ impl Disk<'_> {
         let (mut reader, mut counts, mut refused) = (RowReader::default(), Vec::new(), None);
         let (mut rows, mut bytes, mut held) = (0, 0, 0);
         self.log.rows()?.scan(ROWS, |key, value| {
+            // They are read by their keys when somebody wants them.
+            if is_shelved(key) {
+                return false;
+            }
             let size = key.len() + value.len();
             (rows, bytes, held) = (rows + 1, bytes + size as u64, held + size);
             refused = reader.row(key, value, &mut counts).err();

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
-    Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Recovered, Row,
+    Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Recovered, Row, RowStore, RowsReader,
+    SubmitError,
 };
-use tidemark_consensus::local::{RowStore, SubmitError};
 use tidemark_consensus::replica::Replica;
-use tidemark_proto::group::Row as GroupRow;
+use tidemark_proto::group::{Budget, Row as GroupRow, Shelf};
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::node::{NodeConfig, NodeCore, RecoverError};
+use tidemark_proto::shelf::SHELVED_AFTER_S;
 use tokio::sync::Notify;
 
 /// The table of the core's checkpoint rows.
@@ -104,6 +105,40 @@ impl Progress {
 pub struct Storage {
     pub log: LocalLog,
     pub progress: Arc<Progress>,
+}
+
+impl Storage {
+    /// How much memory the buckets of its group may take; the others are read here.
+    pub fn budget(&self, bytes_max: usize) -> Budget {
+        Budget { bytes_max, after_s: SHELVED_AFTER_S, shelf: Arc::new(GroupShelf(self.log.reader())) }
+    }
+}
+
+/// Reads buckets that left memory. While it is there, the files stay open.
+struct GroupShelf(RowsReader);
+
+impl std::fmt::Debug for GroupShelf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupShelf").finish_non_exhaustive()
+    }
+}
+
+impl Shelf for GroupShelf {
+    fn read(&self, key: &[u8]) -> Option<Vec<u8>> {
+        match self.0.now().and_then(|rows| rows.get(ROWS, key)) {
+            Ok(value) => value,
+            Err(error) => {
+                // What would be told without it were wrong, and a start finds all that was acknowledged.
+                tracing::error!(%error, "rows of the group cannot be read: this process ends");
+                std::process::abort()
+            }
+        }
+    }
+
+    fn is_damaged(&self, key: &[u8], why: &str) -> ! {
+        tracing::error!(?key, why, "rows of the group are damaged: this process ends");
+        std::process::abort()
+    }
 }
 
 /// Whose data directory it is, and how its disk behaves.

@@ -82,6 +82,7 @@ fn options(dir: &Path, addr: SocketAddr) -> NodeOptions {
         core: NodeConfig::new(group, 2),
         flush_delay: Duration::ZERO,
         rows: RowStore::Beside,
+        buckets_bytes_max: usize::MAX,
     }
 }
 

@@ -19,13 +19,15 @@ mod queue;
 mod rows;
 mod says;
 mod series;
+mod shelved;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use guard::Guard;
 pub use lease::Leased;
-pub use rows::{LoadError, Loading, Row, RowReader, Stored};
+pub use rows::{LoadError, Loading, Row, RowReader, Stored, is_shelved};
+pub use shelved::{Budget, Shelf};
 
 use crate::hash::name_hash;
 use crate::ids::{CellId, ClientId, CounterName, GroupId, Half, LogIndex, Start};

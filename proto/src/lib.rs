@@ -40,6 +40,7 @@ pub mod row_changes;
 pub mod scope;
 pub mod series;
 pub mod shards;
+pub mod shelf;
 pub mod table;
 pub mod teeth;
 pub mod time;

@@ -23,7 +23,7 @@ pub use recover::{ReadEntry, RecoverError, Recovery, Replay};
 
 use crate::client::CLIENT_COUNTERS_MAX;
 use crate::counter_order::CounterOrder;
-use crate::group::{Effect, Group, GroupConfig};
+use crate::group::{Budget, Effect, Group, GroupConfig};
 use crate::ids::{GroupId, LogIndex, OwnerId};
 use crate::limits::{AGE_UNIT, AGGREGATORS_MAX, MESSAGE_BYTES_MAX};
 use crate::msg::*;
@@ -340,6 +340,11 @@ impl NodeCore {
     /// The applied state.
     pub fn group(&self) -> &Group {
         &self.group
+    }
+
+    /// See [`Group::keep_within`].
+    pub fn keep_within(&mut self, budget: Budget) {
+        self.group.keep_within(budget);
     }
 
     pub fn config(&self) -> &NodeConfig {

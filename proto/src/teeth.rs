@@ -38,6 +38,10 @@ pub enum Bug {
     ShelvedForgotten,
     /// Memory lets go of what was raised since it was written.
     LetGoRaised,
+    /// A group tells of a bucket on the shelf that was counted in late what came since.
+    LatePartAlone,
+    /// What leaves a group's memory stays there as well.
+    LeftTwice,
     /// The range of a new ancestor is not noted: its share is asked of nobody.
     SourceUnnoted,
     /// What a range that was split added to totals stays beside what its parts add.

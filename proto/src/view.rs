@@ -21,8 +21,8 @@ pub use limits::{NotedLimit, ReadLimits};
 pub use loads::Load;
 pub use parting::{Parted, Place};
 pub use series::{RowRaised, SeriesView, parts_of};
-pub use shelved::{BadShelved, Budget, HeldRow, SHELVED_AFTER_S, Shelf};
-pub(crate) use shelved::{Left, parse as parse_shelved};
+pub(crate) use shelved::Left;
+pub use shelved::{Budget, HeldRow, Shelf};
 pub use totals::Total;
 
 use crate::ids::{AggregatorId, CellId, CounterName, DcId, GroupId, Half, ValveId};

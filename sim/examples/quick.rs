@@ -35,6 +35,9 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         }
         Bug::OrderUnsaid => plan.is_split() && plan.laid.is_some(),
         Bug::LetGoRaised => plan.series.is_some(),
+        Bug::LatePartAlone | Bug::LeftTwice => {
+            plan.series.is_some() && plan.replicas.iter().skip(1).step_by(2).any(|&replicas| replicas == 1)
+        }
         Bug::ShelvedForgotten => plan.series.is_some() && plan.edges.is_some(),
         Bug::ShareOfHome | Bug::SourceUnnoted => plan.edges.is_some() && !plan.cuts.is_empty(),
         Bug::RangeStays => plan.edges.is_some() && plan.splits_shards(),

@@ -3,14 +3,28 @@
 
 use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemark_proto::group::{Shelf, is_shelved};
 use tidemark_proto::ids::LogIndex;
 
 /// Rows of a checkpoint by key; an empty value deletes.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// What is safe on a disk of old buckets, for the process that reads them.
+#[derive(Debug, Default)]
+pub struct Shelved(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>);
+
+impl Shelf for Shelved {
+    fn read(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Of these, what a process reads while it runs.
+    shelved: Arc<Shelved>,
     log: VecDeque<(LogIndex, Vec<u8>)>,
     synced: LogIndex,
     /// A part that is being written.
@@ -61,7 +75,12 @@ impl Disk {
 
     /// The part that was being written is safe now.
     pub fn written(&mut self) {
+        let mut shelved = self.shelved.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, value) in self.writing.take().unwrap_or_default() {
+            if is_shelved(&key) {
+                shelved.insert(key.clone(), value.clone());
+                shelved.retain(|_, value| !value.is_empty());
+            }
             if value.is_empty() {
                 self.rows.remove(&key);
             } else {
@@ -93,7 +112,7 @@ impl Disk {
     pub fn copy(&self, upto: LogIndex) -> Disk {
         let synced = self.synced.min(upto);
         let log = self.log.iter().filter(|(index, _)| *index <= synced).cloned().collect();
-        Disk { log, synced, writing: None, ..self.clone() }
+        Disk { log, synced, writing: None, shelved: Arc::default(), ..self.clone() }
     }
 
     /// A disk with these rows, and nothing else.
@@ -104,6 +123,14 @@ impl Disk {
     /// A disk with the same rows, and nothing else.
     pub fn copy_of_rows(&self) -> Disk {
         Disk { rows: self.rows.clone(), ..Disk::default() }
+    }
+
+    /// A process starts: where it reads old buckets.
+    pub fn shelf(&mut self) -> Arc<Shelved> {
+        let shelved = self.rows.iter().filter(|(key, _)| is_shelved(key));
+        let shelved = shelved.map(|(key, value)| (key.clone(), value.clone())).collect();
+        self.shelved = Arc::new(Shelved(Mutex::new(shelved)));
+        self.shelved.clone()
     }
 
     pub fn rows(&self) -> Rows {

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 84] = [
+pub const INSIDE: [Bug; 86] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -131,6 +131,8 @@ pub const INSIDE: [Bug; 84] = [
     Bug::ShareOfHome,
     Bug::ShelvedForgotten,
     Bug::LetGoRaised,
+    Bug::LatePartAlone,
+    Bug::LeftTwice,
     Bug::SourceUnnoted,
     Bug::RangeStays,
     Bug::RaisedUncopied,

@@ -76,6 +76,7 @@ fn options(settings: &NodeFile, place: &Place) -> NodeOptions {
         core: settings.core(group),
         flush_delay: Duration::from_millis(settings.log.flush_delay_ms.into()),
         rows: settings.rows.store(),
+        buckets_bytes_max: settings.group.buckets_bytes_max(),
     }
 }
 
@@ -156,6 +157,17 @@ impl Backend for NodeBackend {
         json!({ "dc": self.dc, "node": self.node, "ready": ready.is_ok(), "reason": ready.err(), "groups": groups })
     }
 
+    fn measure(&self) {
+        for status in self.statuses.get() {
+            let Some(group) = status.group else { continue };
+            let labels = [("group", group.group.to_string())];
+            let most = status.buckets_bytes_max.unwrap_or_default();
+            metrics::gauge!("tidemark_group_buckets_bytes", &labels).set(status.buckets_bytes as f64);
+            metrics::gauge!("tidemark_group_buckets_bytes_max", &labels).set(most as f64);
+            metrics::gauge!("tidemark_group_rows_shelved", &labels).set(status.rows_shelved as f64);
+        }
+    }
+
     fn ready(&self) -> Result<(), String> {
         self.statuses.ready()
     }
@@ -184,5 +196,8 @@ fn group_status(status: &GroupStatus) -> serde_json::Value {
         "connections": status.connections,
         "applied": status.applied,
         "commits": status.commits,
+        "buckets_bytes": status.buckets_bytes,
+        "buckets_bytes_max": status.buckets_bytes_max,
+        "rows_shelved": status.rows_shelved,
     })
 }

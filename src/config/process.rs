@@ -108,6 +108,7 @@ pub struct NodeKeys {
     pub commit_interval_ms: u32,
     pub waiting_mib_max: u32,
     pub cells_max: u32,
+    pub buckets_memory_mib: u32,
     pub feed_interval_ms: u32,
 }
 
@@ -139,6 +140,13 @@ pub enum RowPlace {
     Tree,
     /// In the file of the log, or of the view.
     File,
+}
+
+impl NodeKeys {
+    /// What buckets of a group may take of memory.
+    pub fn buckets_bytes_max(&self) -> usize {
+        mib(self.buckets_memory_mib) as usize
+    }
 }
 
 /// An aggregator's gossip.
@@ -217,7 +225,14 @@ impl Default for HttpKeys {
 
 impl Default for NodeKeys {
     fn default() -> NodeKeys {
-        NodeKeys { lanes: 10, commit_interval_ms: 12, waiting_mib_max: 64, cells_max: 1 << 26, feed_interval_ms: 50 }
+        NodeKeys {
+            lanes: 10,
+            commit_interval_ms: 12,
+            waiting_mib_max: 64,
+            cells_max: 1 << 26,
+            buckets_memory_mib: 4_096,
+            feed_interval_ms: 50,
+        }
     }
 }
 
@@ -383,11 +398,13 @@ impl Settings for NodeFile {
         check_place(checks, &self.dc, &self.data_dir);
         checks.number("node", self.node.into(), 0, NODES_PER_DC_MAX - 1);
         self.http.check(checks);
-        let NodeKeys { lanes, commit_interval_ms, waiting_mib_max, cells_max, feed_interval_ms } = self.group;
+        let NodeKeys { lanes, commit_interval_ms, waiting_mib_max, cells_max, buckets_memory_mib, feed_interval_ms } =
+            self.group;
         checks.number("group.lanes", lanes.into(), 1, LANES_MAX.into());
         checks.number("group.commit_interval_ms", commit_interval_ms.into(), 0, INTERVAL_MS_MAX);
         checks.number("group.waiting_mib_max", waiting_mib_max.into(), 2, MIB_MAX);
         checks.number("group.cells_max", cells_max.into(), 1, u32::MAX.into());
+        checks.number("group.buckets_memory_mib", buckets_memory_mib.into(), 1, MIB_MAX);
         checks.number("group.feed_interval_ms", feed_interval_ms.into(), 1, INTERVAL_MS_MAX);
         let LogKeys { checkpoint_log_mib, checkpoint_interval_ms, flush_delay_ms } = self.log;
         checks.number("log.checkpoint_log_mib", checkpoint_log_mib.into(), 1, MIB_MAX);

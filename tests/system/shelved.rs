@@ -1,5 +1,5 @@
-//! A view whose buckets may take less memory than they would: what ended is read from disk, and all that is asked is answered as by one
-//! that has all in memory, also late and after `kill -9`.
+//! A view and a node whose buckets may take less memory than they would: what ended is read from disk, and all that is asked is answered as by
+//! those that have all in memory, also late and after `kill -9`.
 
 use crate::cluster::{Centre, Cluster, Role, operate};
 use crate::http;
@@ -17,7 +17,8 @@ const DAY_S: u64 = 86_400;
 const SERIES: &str =
     "[[series]]\nnamespace = \"search\"\nkeep = { \"1h\" = \"30d\", \"1d\" = \"730d\" }\nlate = \"700d\"\n";
 /// For one of the data centres.
-const MEMORY: &str = "[view]\nbuckets_memory_mib = 1\n";
+const VIEW: &str = "[view]\nbuckets_memory_mib = 1\n";
+const NODE: &str = "[group]\nbuckets_memory_mib = 1\n[log]\ncheckpoint_interval_ms = 500\n[rows]\nstore = \"tree\"\n";
 
 fn now_s() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
@@ -42,9 +43,10 @@ async fn get(at: SocketAddr, path: &str) -> Option<Value> {
     (code == 200).then_some(body)
 }
 
-/// What a view says of its memory: bytes, the most, rows of which some is on disk only.
+/// What a view, or the group of a node, says of its memory: bytes, the most, rows of which some is on disk only.
 async fn memory(at: SocketAddr) -> Option<(u64, u64, u64)> {
-    let view = &get(at, "/v1/status").await?["view"];
+    let status = get(at, "/v1/status").await?;
+    let view = status.get("view").unwrap_or(&status["groups"][0]);
     Some((view["buckets_bytes"].as_u64()?, view["buckets_bytes_max"].as_u64()?, view["rows_shelved"].as_u64()?))
 }
 
@@ -82,6 +84,24 @@ async fn leaves_memory(at: SocketAddr) {
     .await;
 }
 
+/// Ends the node of the first data centre by `kill -9`, and starts it again; where its HTTP interface is.
+async fn restart_node(cluster: &Cluster, centres: &mut [Centre]) -> SocketAddr {
+    centres[0].node.kill();
+    let (node, http) = cluster.start(0, Role::Node).await;
+    centres[0].node = node;
+    http
+}
+
+/// Counts some of the counters once more, long ago; by how much in all.
+async fn late(at: SocketAddr) -> u64 {
+    let line =
+        |counter| json!({"counter": format!("search/answer/{counter}"), "delta": 1_000, "at": now_s() - 300 * DAY_S});
+    let lines = (0..20).map(|counter| line(counter).to_string() + "\n").collect::<String>();
+    let (code, said) = http::send(at, "POST", "/v1/add", &lines).await.unwrap();
+    assert_eq!(code, 200, "{said}");
+    20 * 1_000
+}
+
 fn load(cluster: &Cluster, at: SocketAddr, file: &str) {
     let path = |name: &str| cluster.path(name).to_str().unwrap().to_owned();
     let (layout, web, token) = (path("layout.toml"), path("credentials/web"), path("token"));
@@ -95,10 +115,13 @@ fn load(cluster: &Cluster, at: SocketAddr, file: &str) {
 async fn buckets_that_do_not_fit_memory_are_read_from_disk_also_late_and_after_kill_9() {
     let cluster = Cluster::new(&DCS);
     std::fs::write(cluster.path("layout.toml"), cluster.layout_text(&cluster.aggregators) + SERIES).unwrap();
-    let mut config = std::fs::OpenOptions::new().append(true).open(cluster.config(0, Role::Aggregator)).unwrap();
-    config.write_all(MEMORY.as_bytes()).unwrap();
+    for (role, more) in [(Role::Aggregator, VIEW), (Role::Node, NODE)] {
+        let mut config = std::fs::OpenOptions::new().append(true).open(cluster.config(0, role)).unwrap();
+        config.write_all(more.as_bytes()).unwrap();
+    }
     let mut centres = cluster.centres().await;
     let at = centres[0].http;
+    let node = restart_node(&cluster, &mut centres).await;
     until("the policy at the group", async || {
         let late = json!({"counter": "search/probe", "delta": 1, "at": now_s() - 9 * DAY_S}).to_string();
         http::send(at, "POST", "/v1/add", &late).await?;
@@ -120,23 +143,24 @@ async fn buckets_that_do_not_fit_memory_are_read_from_disk_also_late_and_after_k
     let mut sum = history(&cluster.path("history.csv"));
     load(&cluster, at, "history.csv");
     leaves_memory(at).await;
+    leaves_memory(node).await;
     insert(1).await;
     alike(&centres, sum).await;
     let (bytes, _, shelved) = memory(centres[1].http).await.unwrap();
     assert!(bytes >= COUNTERS * DAYS * 16 && shelved == 0, "the other has all in memory: {bytes} bytes");
     // Late events raise buckets that are on disk.
-    for counter in 0..20 {
-        let late = json!({"counter": format!("search/answer/{counter}"), "delta": 1_000, "at": now_s() - 300 * DAY_S});
-        let (code, said) = http::send(at, "POST", "/v1/add", &late.to_string()).await.unwrap();
-        assert_eq!(code, 200, "{said}");
-        sum += 1_000;
-    }
+    sum += late(at).await;
     alike(&centres, sum).await;
+    leaves_memory(node).await;
     centres[0].aggregator.kill();
+    let node = restart_node(&cluster, &mut centres).await;
     let (aggregator, http) = cluster.start(0, Role::Aggregator).await;
     (centres[0].aggregator, centres[0].http) = (aggregator, http);
     alike(&centres, sum).await;
+    sum += late(http).await;
+    alike(&centres, sum).await;
     leaves_memory(http).await;
+    leaves_memory(node).await;
     for counter in ["search/answer/3", "search/topic"] {
         let (is_well, said) = operate(&cluster, http, &["audit", counter, "--json"]);
         assert!(is_well, "{said}");

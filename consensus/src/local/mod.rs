@@ -221,6 +221,23 @@ impl RowsNow {
     }
 }
 
+/// Reads durable rows, wherever it is held; while it is there, the files stay open.
+#[derive(Clone)]
+pub struct RowsReader {
+    apart: Option<Arc<Apart>>,
+    db: Arc<Database>,
+}
+
+impl RowsReader {
+    /// All durable rows as they are now, as [`LocalLog::rows`] says.
+    pub fn now(&self) -> Result<RowsNow, PersistError> {
+        Ok(RowsNow(match &self.apart {
+            Some(apart) => Now::Apart(apart.now()),
+            None => Now::Beside(self.db.begin_read()?),
+        }))
+    }
+}
+
 /// A single-member log. See the [module](self) for its contract.
 ///
 /// Dropping it persists what was accepted and joins the writer; the file is released once its [`Recovered`] and
@@ -351,10 +368,12 @@ impl LocalLog {
 
     /// All durable rows as they are now. What is persisted later does not change them; while they are held the file keeps what it replaces.
     pub fn rows(&self) -> Result<RowsNow, PersistError> {
-        Ok(RowsNow(match &self.apart {
-            Some((_, apart)) => Now::Apart(apart.now()),
-            None => Now::Beside(self.db.begin_read()?),
-        }))
+        self.reader().now()
+    }
+
+    /// Who reads rows wherever the log itself is.
+    pub fn reader(&self) -> RowsReader {
+        RowsReader { apart: self.apart.as_ref().map(|(_, apart)| apart.clone()), db: self.db.clone() }
     }
 
     /// Bytes on the disk of rows that are in a directory of their own, holes in files included.

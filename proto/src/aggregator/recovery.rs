@@ -14,9 +14,10 @@ use crate::limits::VALVES_MAX;
 use crate::msg::Version;
 use crate::series::codec::Decoder;
 use crate::shards::{Ranges, ShardId};
+use crate::shelf::parse as parse_shelved;
 use crate::table::CellTable;
 use crate::time::Time;
-use crate::view::{Cells, NotedLimit, View, parse_shelved};
+use crate::view::{Cells, NotedLimit, View};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl AggregatorCore {

@@ -34,7 +34,7 @@ impl Group {
         let mut room = MESSAGE_BYTES_MAX - AUDIT_HEAD_BYTES;
         for component in self.cells.of(slot).filter(|component| component.lane >= ask.from_lane) {
             let row = audited.horizon.as_ref().zip(self.buckets(slot, component.lane));
-            let whole = row.map(|(horizon, row)| part_of(row, horizon, &[Part::WHOLE])).unwrap_or_default();
+            let whole = row.map(|(horizon, row)| part_of(&row, horizon, &[Part::WHOLE])).unwrap_or_default();
             let pieces: Vec<_> = whole.pieces(ROW_BUCKETS_MAX).collect();
             let bytes: usize = pieces.iter().map(|piece| codec::size_max(piece) + PIECE_BYTES).sum();
             let is_first = audited.components.is_empty();

@@ -34,13 +34,18 @@ impl Blocks {
         self.sides.get(block as usize / 64).map_or(0, |sides| (sides >> (block % 64) & 1) as u8)
     }
 
+    /// From here on, the other side of a block is the one that was saved last, or is to be.
+    pub fn flip(&mut self, block: u32) {
+        self.loaded(block, 1 - self.side(block));
+    }
+
     /// Drains the changed blocks, each with the side to write now.
     pub fn take(&mut self) -> Vec<(u32, u8)> {
         let mut changed = self.begin();
         std::iter::from_fn(|| changed.pop()).map(|block| (block, self.side(block))).collect()
     }
 
-    /// Notes while loading that `block` is saved on `side`.
+    /// Notes that `block` is saved on `side`.
     pub fn loaded(&mut self, block: u32, side: u8) {
         let (word, bit) = (block as usize / 64, block % 64);
         self.sides.resize(self.sides.len().max(word + 1), 0);

@@ -243,12 +243,11 @@ impl Group {
         let mut of_row = Vec::new();
         for parts in rows() {
             let component = self.cells.component(parts[0].0);
-            let Some(row) = self.series.row(parts[0].0) else { continue };
             let Some(horizon) = self.series.horizon_of(component.slot, &self.cells.table) else { continue };
             of_row.clear();
             let told = if bites(Bug::LastPartOnly) { &parts[parts.len() - 1..] } else { parts };
             of_row.extend(told.iter().map(|&(_, part)| part));
-            let part = part_of(row, horizon, &of_row);
+            let part = self.series.holding(parts[0].0, horizon, &of_row);
             if !part.is_empty() {
                 telling.chunk.rows.push((component.slot, component.lane, part));
             }
@@ -436,8 +435,8 @@ impl<'a> Filling<'a> {
                 continue;
             }
             let horizon = group.series.horizon_of(component.slot, &group.cells.table);
-            if let Some((row, horizon)) = group.series.row(number).zip(horizon) {
-                let whole = part_of(row, horizon, &[Part::WHOLE]);
+            if let Some((row, horizon)) = group.series.whole(number).zip(horizon) {
+                let whole = part_of(&row, horizon, &[Part::WHOLE]);
                 let bytes = ROW_BYTES + row_bytes(&whole);
                 let first = self.telling.chunk.rows.is_empty() && self.telling.chunk.components.is_empty();
                 if !first && self.bytes + bytes > self.limit || !self.name_upto(component.slot + 1) {

@@ -3,7 +3,8 @@
 //! Keys: a tag, the number of a block (big endian), a side. The row `META` says which checkpoint is complete and as of which log
 //! index; it comes last, alone. Other rows say which checkpoint wrote them: of a block's two sides the later one not above
 //! `META`'s number counts. So rows may reach the disk in any number of steps before `META` does; what an unfinished checkpoint
-//! left is not seen. An empty value deletes the row.
+//! left is not seen. An empty value deletes the row. Old buckets of a row may have a row of their own ([`shelved`](super::shelved)), and which of its
+//! two sides counts is said by the row of the others; what nothing refers to any more is deleted behind `META`.
 
 mod load;
 mod read;
@@ -17,6 +18,7 @@ use crate::group::guard::Guard;
 use crate::group::lease::Tenure;
 use crate::group::queue::{POSITIONS_PER_BLOCK, Queued};
 use crate::group::series::{SavedRow, Space};
+use crate::group::shelved::Place;
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
 use crate::limits::NAME_BYTES_MAX;
@@ -28,9 +30,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 7;
-/// Earlier ones, and what they lack at the end of their closing rows: series, and counters that go down.
-const BEFORE: [(u8, &[u8]); 2] = [(6, &[0; 2]), (5, &[0; 3])];
+const FORMAT: u8 = 8;
+/// Earlier ones, and what they lack at the end of their closing rows: nothing but places of old buckets in rows, series, and counters that go
+/// down.
+const BEFORE: [(u8, &[u8]); 3] = [(7, &[]), (6, &[0; 2]), (5, &[0; 3])];
 const META: u8 = 0;
 const NAMES: u8 = 1;
 const COMPONENTS: u8 = 2;
@@ -38,6 +41,10 @@ const STREAMS: u8 = 3;
 const QUEUE: u8 = 4;
 /// Rows of buckets: each that of one component, in pieces that fit an encoding.
 const BUCKETS: u8 = 5;
+/// Old buckets of a component that left memory. They are read by their keys and not at a start: see [`is_shelved`].
+const SHELF: u8 = 6;
+/// So many bytes are reckoned for reading old buckets while a part is made.
+const SHELF_READ_BYTES: usize = 4 << 10;
 const NAMES_PER_BLOCK: u32 = 256;
 /// Most bytes of a block of names.
 const NAMES_BYTES_MAX: usize = NAMES_PER_BLOCK as usize * NAME_BYTES_MAX;
@@ -170,8 +177,11 @@ impl Group {
         while size < bytes
             && let Some(row) = self.next_row()
         {
-            size += row.0.len() + row.1.len();
+            size += row.0.len() + row.1.len() + if is_shelved(&row.0) { SHELF_READ_BYTES } else { 0 };
             rows.push(row);
+        }
+        if !self.is_making_checkpoint() {
+            rows.extend(self.series.take_gone().map(|key| (key, Vec::new())));
         }
         rows
     }
@@ -185,10 +195,16 @@ impl Group {
         if let Some(row) = self.saved.making.as_mut()?.rows.next() {
             return Some(row);
         }
+        if let Some(row) = self.series.next_shelved(&self.cells) {
+            return Some(row);
+        }
         match self.series.next_saved(&self.cells) {
-            Some(SavedRow { number, side, pieces }) => {
-                Some(self.row(BUCKETS, number, side, |value| put(&pieces, value)))
-            }
+            Some(SavedRow { number, side, pieces, shelved }) => Some(self.row(BUCKETS, number, side, |value| {
+                put(&pieces, value);
+                if let Some(place) = shelved {
+                    put_place(place, value);
+                }
+            })),
             None => self.saved.making.take().map(|making| making.meta),
         }
     }
@@ -284,6 +300,29 @@ impl Group {
         reader.end(&mut counts)?;
         counts.drain(..).try_for_each(|stored| loading.take(stored))?;
         loading.finish()
+    }
+}
+
+/// Whether a row is of old buckets: a start needs it not, and whoever keeps rows apart by what they are for keeps it apart.
+pub fn is_shelved(key: &[u8]) -> bool {
+    key.first() == Some(&SHELF)
+}
+
+pub(super) fn shelf_key(number: u32, side: u8) -> Vec<u8> {
+    key_of(SHELF, number, side)
+}
+
+fn put_place(Place { side, until }: Place, into: &mut Vec<u8>) {
+    into.push(side);
+    into.extend(until.to_be_bytes());
+}
+
+/// Where old buckets are, as it stands behind the pieces of a row, or nothing does.
+fn get_place(bytes: &[u8]) -> Option<Option<Place>> {
+    match *bytes {
+        [] => Some(None),
+        [side @ 0..=1, a, b, c, d] => Some(Some(Place { side, until: u32::from_be_bytes([a, b, c, d]) })),
+        _ => None,
     }
 }
 

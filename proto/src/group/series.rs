@@ -5,6 +5,7 @@
 
 use super::blocks::Blocks;
 use super::cells::Cells;
+use super::shelved::{Place, Shelving};
 use super::{Group, GroupConfig};
 use crate::ids::Half;
 use crate::limits::{NAMESPACES_MAX, ROW_BUCKETS_MAX};
@@ -16,6 +17,7 @@ use crate::table::{CellTable, NamespacePlaces};
 use crate::teeth::{Bug, bites};
 use crate::warm;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Rows of which what has expired is dropped with each entry: a few thousand a second.
 const SWEPT_PER_ENTRY: usize = 64;
@@ -41,11 +43,12 @@ pub(super) struct Series {
     places: NamespacePlaces,
     /// Where what was added last went: the rest of its entry happens at the same time mostly.
     last: Option<((u16, UnixTime), Places)>,
-    /// By number of a component; empty for those that have none.
-    rows: Vec<Row>,
+    /// By number of a component, what is in memory of its row; empty for those that have none.
+    pub(super) rows: Vec<Row>,
     /// By version of the log.
     changes: RowChanges,
-    dirty: Blocks,
+    pub(super) dirty: Blocks,
+    pub(super) shelving: Shelving,
     saving: Option<Saving>,
     /// The component whose row is swept next. Not replicated: what has expired is not seen anyhow.
     sweep_next: usize,
@@ -67,6 +70,8 @@ pub(super) struct SavedRow {
     pub side: u8,
     /// Without what had expired, and so that each fits an encoding.
     pub pieces: Vec<Row>,
+    /// Where the rest of it is.
+    pub shelved: Option<Place>,
 }
 
 impl Series {
@@ -80,6 +85,7 @@ impl Series {
             rows: Vec::new(),
             changes: RowChanges::growing(config.ring_capacity, config.ring_per_component, version),
             dirty: Blocks::default(),
+            shelving: Shelving::default(),
             saving: None,
             sweep_next: 0,
         }
@@ -146,7 +152,7 @@ impl Series {
     }
 
     /// The place of the space of a slot's counter.
-    fn space_of(&mut self, slot: u32, table: &CellTable) -> Option<u16> {
+    pub(super) fn space_of(&mut self, slot: u32, table: &CellTable) -> Option<u16> {
         self.places.of(slot, table, &self.spaces, |space| &space.namespace)
     }
 
@@ -191,7 +197,9 @@ impl Series {
                 &mut last.insert(((space, event), places)).1
             }
         };
+        let before = self.rows[at].bucket_bytes();
         let added = self.rows[at].add_to(places, delta);
+        self.shelving.resized(before, &self.rows[at]);
         debug_assert!(added.is_ok(), "a bucket is part of its component");
         if added.is_ok_and(|touched| touched > 0) {
             self.changes.push(version, number, Part::at(event));
@@ -204,7 +212,7 @@ impl Series {
         self.rows.get(number as usize).map_or(0, Row::warm).wrapping_add(self.changes.warm(number))
     }
 
-    /// The row of a component.
+    /// What is in memory of the row of a component.
     pub fn row(&self, number: u32) -> Option<&Row> {
         self.rows.get(number as usize).filter(|row| !row.is_empty())
     }
@@ -233,18 +241,24 @@ impl Series {
     }
 
     fn expire(&mut self, number: u32, cells: &Cells) {
-        if self.row(number).is_none() {
+        if self.row(number).is_none() && self.shelving.place(number).is_none() {
             return;
         }
         let Some(space) = self.space_of(cells.component(number).slot, &cells.table) else { return };
         self.set_aside(number, Some(space));
-        if self.rows[number as usize].expire(self.spaces[usize::from(space)].state.horizon()) > 0 {
-            self.dirty.set(number);
+        let Series { rows, spaces, shelving, dirty, .. } = self;
+        let (row, horizon) = (&mut rows[number as usize], spaces[usize::from(space)].state.horizon());
+        let before = row.bucket_bytes();
+        let is_changed = row.expire(horizon) > 0;
+        shelving.resized(before, row);
+        if shelving.expire(number, horizon) || is_changed {
+            dirty.set(number);
         }
     }
 
     /// A checkpoint begins: [`Series::next_saved`] gives out the rows that changed since the last one began.
     pub fn begin_saving(&mut self) {
+        self.begin_leaving();
         let horizons = self.spaces.iter().map(|space| space.state.horizon().clone()).collect();
         self.saving = Some(Saving { pending: self.dirty.begin(), set_aside: Vec::new(), horizons });
     }
@@ -275,11 +289,16 @@ impl Series {
     }
 
     fn saved(&self, number: u32, space: Option<u16>) -> SavedRow {
-        let horizons = self.saving.as_ref().map_or(&[][..], |saving| &saving.horizons);
-        let horizon = space.and_then(|space| horizons.get(usize::from(space)));
         let mut row = self.row(number).cloned().unwrap_or_default();
-        horizon.map(|horizon| row.expire(horizon));
-        SavedRow { number, side: self.dirty.side(number), pieces: row.pieces(ROW_BUCKETS_MAX).collect() }
+        self.horizon_then(space).map(|horizon| row.expire(horizon));
+        let (side, shelved) = (self.dirty.side(number), self.shelving.place(number));
+        SavedRow { number, side, pieces: row.pieces(ROW_BUCKETS_MAX).collect(), shelved }
+    }
+
+    /// What was kept of a space when the checkpoint began that is being made.
+    pub(super) fn horizon_then(&self, space: Option<u16>) -> Option<&Horizon> {
+        let horizons = self.saving.as_ref().map_or(&[][..], |saving| &saving.horizons);
+        space.and_then(|space| horizons.get(usize::from(space)))
     }
 
     /// Takes over what a checkpoint holds of all rows. `None`: its parts do not belong together.
@@ -290,7 +309,7 @@ impl Series {
     }
 
     /// Takes over a row of a checkpoint, of one of so many components: of most of them there will be one.
-    pub fn load_row(&mut self, number: u32, components: u32, side: u8, row: Row) {
+    pub fn load_row(&mut self, number: u32, components: u32, side: u8, row: Row, shelved: Option<Place>) {
         let at = number as usize;
         if self.rows.is_empty() {
             self.rows.reserve_exact(components as usize);
@@ -298,6 +317,7 @@ impl Series {
         if at >= self.rows.len() {
             self.rows.resize_with(at + 1, Row::default);
         }
+        self.shelving.load(number, &row, shelved);
         self.rows[at] = row;
         self.dirty.loaded(number, side);
     }
@@ -309,7 +329,7 @@ impl Series {
 
     pub fn heap_bytes(&self) -> usize {
         let rows = self.rows.iter().map(Row::heap_bytes).sum::<usize>();
-        rows + self.rows.capacity() * size_of::<Row>() + self.changes.heap_bytes()
+        rows + self.rows.capacity() * size_of::<Row>() + self.shelving.heap_bytes() + self.changes.heap_bytes()
     }
 }
 
@@ -325,15 +345,16 @@ impl Group {
     }
 
     /// The row of buckets of one component; `None` if it has none. What has expired may still be in it.
-    pub fn buckets(&self, slot: u32, lane: u8) -> Option<&Row> {
+    pub fn buckets(&self, slot: u32, lane: u8) -> Option<Cow<'_, Row>> {
         let number = (slot < self.cells.table.len()).then(|| self.cells.number(slot, lane)).flatten()?;
-        self.series.row(number)
+        self.series.whole(number)
     }
 
     /// Panics when a row holds more than its component.
     pub(super) fn check_rows(&self) {
+        self.series.check_bytes();
         for number in 0..self.series.len() {
-            let Some(row) = self.series.row(number) else { continue };
+            let Some(row) = self.series.whole(number) else { continue };
             row.check_invariants();
             let component = self.cells.component(number);
             let all = |granularity| row.sum(granularity, 0..u32::MAX);

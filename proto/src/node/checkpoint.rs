@@ -67,7 +67,10 @@ impl NodeCore {
 
     pub(super) fn on_persisted(&mut self) {
         match self.checkpoint.out.take() {
-            Some((applied, true)) => self.outputs.push_back(Output::CutLog { before: applied.next() }),
+            Some((applied, true)) => {
+                self.group.checkpoint_persisted();
+                self.outputs.push_back(Output::CutLog { before: applied.next() });
+            }
             Some((_, false)) => self.give_part(),
             None => {}
         }

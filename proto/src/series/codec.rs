@@ -109,22 +109,25 @@ impl Decoder {
 
     /// Decodes the pieces of a row, merged, as a list of rows stands in an encoding: how many, and of each its length and its bytes.
     pub fn decode_pieces(&mut self, mut bytes: &[u8]) -> Result<Row, BadRow> {
-        let count = take(&mut bytes)?;
+        let row = self.take_pieces(&mut bytes)?;
+        if bytes.is_empty() { Ok(row) } else { Err(BadRow::Later { bytes: bytes.len() }) }
+    }
+
+    /// The same from the beginning of these bytes, of which the rest is left.
+    pub(crate) fn take_pieces(&mut self, bytes: &mut &[u8]) -> Result<Row, BadRow> {
+        let count = take(bytes)?;
         let (mut first, mut others) = (None, Vec::new());
         for _ in 0..count {
-            let length = usize::try_from(take(&mut bytes)?).map_err(|_| BadRow::CutOff)?;
+            let length = usize::try_from(take(bytes)?).map_err(|_| BadRow::CutOff)?;
             let (piece, behind) = bytes.split_at_checked(length).ok_or(BadRow::CutOff)?;
             let piece = self.decode(piece)?;
-            bytes = behind;
+            *bytes = behind;
             match first {
                 None => first = Some(piece),
                 Some(_) => others.push(piece),
             }
         }
-        match bytes.len() {
-            0 => Ok(Row::of_pieces(first.into_iter().chain(others))),
-            bytes => Err(BadRow::Later { bytes }),
-        }
+        Ok(Row::of_pieces(first.into_iter().chain(others)))
     }
 }
 

@@ -235,6 +235,21 @@ impl Row {
         any
     }
 
+    /// Adds each bucket of another row, of the same component, which counted other increments: none is too large then.
+    pub(crate) fn add_row(&mut self, other: &Row) {
+        let own = std::mem::take(&mut self.buckets);
+        self.buckets.reserve_exact(own.len() + other.len());
+        let mut own = own.into_iter().peekable();
+        for &(key, value) in &other.buckets {
+            while let Some(before) = own.next_if(|held| held.0 < key) {
+                self.buckets.push(before);
+            }
+            let held = own.next_if(|held| held.0 == key).map_or(0, |held| held.1);
+            self.buckets.push((key, held.saturating_add(value)));
+        }
+        self.buckets.extend(own);
+    }
+
     /// Drops what is not kept, and says how many buckets that were.
     pub fn expire(&mut self, horizon: &Horizon) -> usize {
         let before = self.buckets.len();

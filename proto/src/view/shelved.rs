@@ -10,27 +10,17 @@
 use super::View;
 use super::cells::Cells;
 use super::series::{Held, Series, bucket_hash, expires_on};
-use crate::limits::ROW_BUCKETS_MAX;
 use crate::numbers::Numbers;
-use crate::series::codec::{BadRow, Decoder};
-use crate::series::{BucketId, Granularity, Horizon, Row, UnixTime};
+use crate::series::codec::Decoder;
+use crate::series::{BucketId, Granularity, Horizon, Row};
 use crate::shards::ShardId;
+use crate::shelf::{self, LOOKED_AT_ONCE, Rounds, count_ended, minute_of, parse, take_ended, value_of};
 use crate::teeth::{Bug, bites};
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::fmt::Debug;
 use std::ops::Range;
-use std::sync::Arc;
 
-const MINUTE_S: u64 = 60;
-/// Buckets that ended so long ago may leave memory: those that are counted in now, and what the last hour is read from, stay.
-pub const SHELVED_AFTER_S: u64 = 3_600;
-/// Rows that a checkpoint looks at for buckets that may leave: some two milliseconds.
-const LOOKED_AT_ONCE: usize = 1 << 14;
-/// A row is written again for what leaves it, so it is for so many buckets at least, while there are such rows.
-const LEAVE_LEAST: usize = 16;
-/// Of the budget, the part that is made free at a time beyond what is too much: an eighth.
-const SLACK: usize = 8;
 /// About the most bytes that a bucket takes in a message.
 const BUCKET_BYTES: usize = 12;
 
@@ -51,22 +41,8 @@ pub trait Shelf: Debug + Send + Sync {
     }
 }
 
-/// How much memory rows may take, and where buckets go that do not fit.
-#[derive(Clone, Debug)]
-pub struct Budget {
-    /// Of the buckets of all rows of a view.
-    pub bytes_max: usize,
-    /// What ended so many seconds ago may leave.
-    pub after_s: u64,
-    pub shelf: Arc<dyn Shelf>,
-}
-
-impl PartialEq for Budget {
-    fn eq(&self, other: &Budget) -> bool {
-        let same_shelf = Arc::ptr_eq(&self.shelf, &other.shelf);
-        self.bytes_max == other.bytes_max && self.after_s == other.after_s && same_shelf
-    }
-}
+/// How much memory the rows of a view may take.
+pub type Budget = shelf::Budget<dyn Shelf>;
 
 /// What rows of a shard take, and what of them is leaving.
 #[derive(Clone, Debug, Default)]
@@ -77,14 +53,7 @@ pub(super) struct Shelving {
     /// Rows of which something is to leave, as it was when that was decided: in minutes since 1970, what ended by then.
     leaving: Numbers,
     until: u32,
-    /// The row that is looked at next, and how many there are before all were looked at.
-    next: usize,
-    left: usize,
-    /// Whether rows of which little can leave are taken as well: when all were looked at last, too little left.
-    takes_little: bool,
-    /// Bytes that are to leave since then, and that do.
-    wanted: usize,
-    found: usize,
+    rounds: Rounds,
     /// What is on the shelf of these has expired.
     expired: Numbers,
     /// Some of what is on the shelf of these was not kept any more when a policy changed: it is written anew without that, so that no later policy
@@ -153,33 +122,6 @@ impl Shelving {
             None => shelf.is_damaged(*shard, number, "it is missing"),
         }
     }
-}
-
-/// Full minutes since 1970.
-fn minute_of(time: UnixTime) -> u32 {
-    (time.s() / MINUTE_S) as u32
-}
-
-/// The value of what leaves: until which minute, and the buckets.
-fn value_of(until: u32, shelved: &Row) -> Vec<u8> {
-    let pieces: Vec<Row> = shelved.pieces(ROW_BUCKETS_MAX).collect();
-    let pieces = postcard::to_allocvec(&pieces).expect("pieces fit an encoding");
-    [&until.to_be_bytes()[..], &pieces].concat()
-}
-
-/// Why a value of the shelf is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadShelved {
-    #[error("cut off: it begins with four bytes of a time")]
-    Short,
-    #[error(transparent)]
-    Row(#[from] BadRow),
-}
-
-/// Until when buckets were put on the shelf, in minutes since 1970, and the buckets.
-pub(crate) fn parse(decoder: &mut Decoder, value: &[u8]) -> Result<(u32, Row), BadShelved> {
-    let (until, pieces) = value.split_first_chunk().ok_or(BadShelved::Short)?;
-    Ok((u32::from_be_bytes(*until), decoder.decode_pieces(pieces)?))
 }
 
 /// What a checkpoint writes of a row of which something leaves.
@@ -346,33 +288,16 @@ impl Cells {
         let Some((Budget { after_s, .. }, _)) = &shelving.budget else { return };
         shelving.leaving = Numbers::default();
         shelving.until = minute_of(now.minus(*after_s));
-        let until = UnixTime::default().plus(u64::from(shelving.until) * MINUTE_S);
         for number in std::iter::from_fn(|| shelving.unkept.pop()).take(LOOKED_AT_ONCE) {
             if rows[number as usize].shelved_until > 0 {
                 shelving.leaving.insert(number);
                 dirty.insert(number);
             }
         }
-        let mut freed = 0;
-        for _ in 0..LOOKED_AT_ONCE.min(rows.len()) {
-            if freed >= bytes {
-                return;
-            }
-            if shelving.left == 0 {
-                shelving.takes_little = shelving.found < shelving.wanted;
-                (shelving.left, shelving.found, shelving.wanted) = (rows.len(), 0, 0);
-            }
-            shelving.wanted = shelving.wanted.max(bytes);
-            let at = if shelving.next < rows.len() { shelving.next } else { 0 };
-            (shelving.next, shelving.left) = (at + 1, shelving.left - 1);
-            let ended = rows[at].row.buckets().filter(|(bucket, _)| bucket.end() <= until).count();
-            if ended < if shelving.takes_little { 1 } else { LEAVE_LEAST } {
-                continue;
-            }
-            freed += ended * size_of::<(BucketId, u64)>();
-            shelving.found += ended * size_of::<(BucketId, u64)>();
-            shelving.leaving.insert(at as u32);
-            dirty.insert(at as u32);
+        let until = shelving.until;
+        for number in shelving.rounds.take(rows.len(), bytes, |at| count_ended(&rows[at].row, until)) {
+            shelving.leaving.insert(number);
+            dirty.insert(number);
         }
     }
 
@@ -416,12 +341,6 @@ impl Cells {
     }
 }
 
-/// Splits off what ended by a minute (since 1970).
-fn take_ended(row: &mut Row, until: u32) -> Row {
-    let until = UnixTime::default().plus(u64::from(until) * MINUTE_S);
-    Row::of_pieces(row.take_closed(until, 1, usize::MAX))
-}
-
 impl View {
     /// From here on, what rows take beyond a budget leaves memory.
     pub(crate) fn keep_within(&mut self, budget: &Budget) {
@@ -444,11 +363,11 @@ impl View {
 
     /// How many bytes of a shard's rows are to leave: its share of what is too much.
     pub(crate) fn too_much(&self, shard: ShardId) -> usize {
-        let (bytes, Some(most)) = self.row_bytes() else { return 0 };
-        if bytes <= most {
+        let (bytes, Some(budget)) = (self.row_bytes().0, &self.budget) else { return 0 };
+        let whole = budget.too_much(bytes) as u128;
+        if whole == 0 {
             return 0;
         }
-        let whole = (bytes - most + most / SLACK) as u128;
         (whole * self.cells(shard).row_bytes() as u128 / bytes as u128) as usize
     }
 }

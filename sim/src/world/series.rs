@@ -27,7 +27,8 @@ impl World {
         let (counter, half, generation) = self.audit.oracle.cell_of(number);
         let slot = group.table().find_half(&self.names[counter], half, generation);
         let lanes = slot.into_iter().flat_map(|slot| (0..group.lanes()).map(move |lane| (slot, lane)));
-        let rows: Vec<&Row> = lanes.filter_map(|(slot, lane)| group.buckets(slot, lane)).collect();
+        let held: Vec<Cow<'_, Row>> = lanes.filter_map(|(slot, lane)| group.buckets(slot, lane)).collect();
+        let rows: Vec<&Row> = held.iter().map(|row| &**row).collect();
         let truth = self.audit.oracle.groups[at].buckets(number);
         series::of_group(&mut self.audit.findings, at, number, &rows, &truth, state.horizon());
         self.coverage.saw_times("row of buckets counted in", u64::from(!rows.is_empty()));

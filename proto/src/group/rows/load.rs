@@ -10,6 +10,7 @@ use crate::group::generations::Generations;
 use crate::group::guard::Guard;
 use crate::group::queue::Queue;
 use crate::group::series::Series;
+use crate::group::shelved::Place;
 use crate::group::stream::{Record, STREAMS_PER_BLOCK, Stream, Streams};
 use crate::group::{Group, GroupConfig};
 use crate::ids::GroupId;
@@ -38,7 +39,9 @@ impl Loading {
         match (stored.0, &mut self.begun) {
             (Kind::Closing(meta), begun) => *begun = Some(Box::new(Begun::new(self.config, *meta)?)),
             (Kind::Block { key, content }, Some(begun)) => begun.on_block(&key, &content)?,
-            (Kind::Buckets { number, side, row }, Some(begun)) => begun.on_buckets(number, side, row)?,
+            (Kind::Buckets { number, side, row, shelved }, Some(begun)) => {
+                begun.on_buckets(number, side, row, shelved)?
+            }
             (Kind::Leftover { key }, Some(begun)) => begun.on_leftover(&key)?,
             (_, None) => debug_assert!(false, "a reader begins with what completes a checkpoint"),
         }
@@ -171,17 +174,21 @@ impl Begun {
         Ok(())
     }
 
-    fn on_buckets(&mut self, number: u32, side: u8, row: Buckets) -> Result<(), LoadError> {
+    fn on_buckets(&mut self, number: u32, side: u8, row: Buckets, shelved: Option<Place>) -> Result<(), LoadError> {
         let wrong = |what| LoadError::Malformed { key: key_of(BUCKETS, number, side), what };
         // An unfinished checkpoint may have known of a component that was not there yet when the next one was made.
         let components = self.group.cells.len();
         if number >= components {
-            return if row.is_empty() { Ok(()) } else { Err(wrong("buckets of a component that is not there")) };
+            return if row.is_empty() && shelved.is_none() {
+                Ok(())
+            } else {
+                Err(wrong("buckets of a component that is not there"))
+            };
         }
         if row.most() > self.group.cells.component(number).value {
             return Err(wrong("a bucket holds more than its component"));
         }
-        self.group.series.load_row(number, components, side, row);
+        self.group.series.load_row(number, components, side, row, shelved);
         Ok(())
     }
 

@@ -1,7 +1,10 @@
 //! What of a store's rows counts: of a block's two sides the later one that a completed checkpoint wrote. Rows are read one after the
 //! other, wherever the store is read; what counts is then put together by [`Loading`](super::Loading), perhaps elsewhere.
 
-use super::{BEFORE, BUCKETS, FORMAT, LoadError, META, Meta, block_of, get, get_varint, malformed};
+use super::{
+    BEFORE, BUCKETS, FORMAT, LoadError, META, Meta, block_of, get, get_place, get_varint, is_shelved, malformed,
+};
+use crate::group::shelved::Place;
 use crate::series::Row as Buckets;
 use crate::series::codec::Decoder;
 
@@ -16,7 +19,7 @@ pub(super) enum Kind {
     /// A block as the checkpoint has it.
     Block { key: Vec<u8>, content: Vec<u8> },
     /// The buckets of a component, as the checkpoint has them.
-    Buckets { number: u32, side: u8, row: Buckets },
+    Buckets { number: u32, side: u8, row: Buckets, shelved: Option<Place> },
     /// Of a checkpoint that was not completed.
     Leftover { key: Vec<u8> },
 }
@@ -59,7 +62,7 @@ impl RowReader {
         }
         self.last.clear();
         self.last.extend_from_slice(key);
-        if value.is_empty() { Ok(()) } else { self.on_row(number, key, value, counts) }
+        if value.is_empty() || is_shelved(key) { Ok(()) } else { self.on_row(number, key, value, counts) }
     }
 
     /// There are no more rows.
@@ -111,9 +114,11 @@ impl RowReader {
         }
         counts.push(Stored(match self.key[0] {
             BUCKETS => {
-                let row = self.decoder.decode_pieces(&self.content);
+                let mut content = &self.content[..];
+                let row = self.decoder.take_pieces(&mut content);
                 let row = row.map_err(|_| malformed(&self.key, "not a row of buckets"))?;
-                Kind::Buckets { number: block_of(&self.key), side: self.key[self.key.len() - 1], row }
+                let shelved = get_place(content).ok_or(malformed(&self.key, "not a place of old buckets"))?;
+                Kind::Buckets { number: block_of(&self.key), side: self.key[self.key.len() - 1], row, shelved }
             }
             _ => Kind::Block { key: self.key.clone(), content: self.content.clone() },
         }));

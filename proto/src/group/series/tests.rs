@@ -1,7 +1,9 @@
 //! Rows of a group equal a recount of what was admitted, whatever is retried, refused, cut off or told in pieces.
 
+#![allow(clippy::disallowed_types, reason = "a disk beside the group, which a test writes")]
+
 use super::*;
-use crate::group::{Effect, Group, GroupConfig, Row as Saved};
+use crate::group::{Budget, Effect, Group, GroupConfig, Row as Saved, Shelf, is_shelved};
 use crate::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Start};
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, GroupCmd, GroupEntry, Item, KeySpan, ToGroup};
 use crate::scope::Scope;
@@ -9,10 +11,13 @@ use crate::series::{BucketId, Granularity, Kept, NotAdmitted, OutOfRange, Retent
 use crate::time::WallMs;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 const BEGIN_S: u64 = 1_800_000_000;
 const LANES: u8 = 2;
 const HOUR_S: u64 = 3_600;
+/// What ended so long ago may leave memory.
+const AFTER_S: u64 = 120;
 
 fn id() -> GroupId {
     GroupId { dc: DcId(0), group: 0, incarnation: 3 }
@@ -78,7 +83,7 @@ fn rows(group: &Group) -> BTreeMap<(u32, u8, BucketId), u64> {
     let mut all = BTreeMap::new();
     for number in 0..group.series.len() {
         let component = group.cells.component(number);
-        let Some(row) = group.series.row(number) else { continue };
+        let Some(row) = group.series.whole(number) else { continue };
         let horizon = group.series.horizon_of(component.slot, &group.cells.table).unwrap();
         let kept = row.buckets().filter(|&(bucket, _)| horizon.keeps(bucket));
         all.extend(kept.map(|(bucket, value)| ((component.slot, component.lane, bucket), value)));
@@ -188,25 +193,51 @@ fn scope((from, before): (u32, u32)) -> Scope {
 }
 
 /// A store of checkpoint rows that may be cut off at any row.
+#[derive(Debug, Default)]
+struct Disk(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>);
+
+impl Shelf for Disk {
+    fn read(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().get(key).cloned()
+    }
+}
+
+/// The same, and how much memory buckets may take whose rows are there, if that has a limit.
 #[derive(Default)]
-struct Store(BTreeMap<Vec<u8>, Vec<u8>>);
+struct Store {
+    disk: Arc<Disk>,
+    bytes_max: Option<usize>,
+}
 
 impl Store {
     fn put(&mut self, rows: impl IntoIterator<Item = Saved>) {
+        let mut all = self.disk.0.lock().unwrap();
         for (key, value) in rows {
             match value.is_empty() {
-                true => drop(self.0.remove(&key)),
-                false => drop(self.0.insert(key, value)),
+                true => drop(all.remove(&key)),
+                false => drop(all.insert(key, value)),
             }
         }
     }
 
     fn load(&self) -> Option<Group> {
-        Group::load(config(), self.0.clone()).unwrap()
+        let rows = self.disk.0.lock().unwrap().clone();
+        let mut group = Group::load(config(), rows).unwrap()?;
+        self.limit(&mut group);
+        Some(group)
+    }
+
+    fn limit(&self, group: &mut Group) {
+        let Some(bytes_max) = self.bytes_max else { return };
+        group.keep_within(Budget { bytes_max, after_s: AFTER_S, shelf: self.disk.clone() });
+    }
+
+    /// Old buckets on disk.
+    fn shelved(&self) -> usize {
+        self.disk.0.lock().unwrap().keys().filter(|key| is_shelved(key)).count()
     }
 }
 
-/// One entry: how far time goes on, who counts what and when, and what happens afterwards.
 /// Goes on with a checkpoint, or begins one, while counting goes on. `covered`: so much of the log it stands for.
 fn save_some(group: &mut Group, store: &mut Store, log: &mut Vec<GroupEntry>, covered: &mut usize, bytes: usize) {
     if !group.is_making_checkpoint() {
@@ -216,9 +247,22 @@ fn save_some(group: &mut Group, store: &mut Store, log: &mut Vec<GroupEntry>, co
     store.put(group.next_rows(bytes));
     if !group.is_making_checkpoint() {
         log.drain(..*covered);
+        group.checkpoint_persisted();
     }
 }
 
+/// The group after a crash amid its checkpoint, of which so many rows are on disk.
+fn restarted(mut group: Group, store: &mut Store, log: &[GroupEntry], cut: u8) -> Group {
+    let saved = if group.is_making_checkpoint() { group.next_rows(usize::MAX) } else { group.checkpoint() };
+    let kept = usize::from(cut) % saved.len();
+    store.put(saved.into_iter().take(kept));
+    let mut group = store.load().expect("one is complete");
+    log.iter().for_each(|entry| drop(apply(&mut group, entry)));
+    group.tells_from_here();
+    group
+}
+
+/// One entry: how far time goes on, who counts what and when, and what happens afterwards.
 type Step = (u64, u8, Vec<(u32, u64, Option<u64>)>, u8, u8);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -233,11 +277,14 @@ proptest! {
     fn rows_equal_a_recount_and_outlive_crashes_and_whoever_follows_the_feed_has_them(
         steps in steps(), late_h in 1u64..60, refuses: bool, wanted in prop::option::of((0u32..8, 0u32..8)),
         bytes_max in prop_oneof![Just(1u32), 100..3_000u32, Just(1 << 20)],
+        memory in prop_oneof![Just(None), Just(Some(0)), (0..4_000usize).prop_map(Some)],
     ) {
         let out_of_range = if refuses { OutOfRange::Refused } else { OutOfRange::TotalOnly };
         let mut group = started(policy(late_h * HOUR_S, out_of_range));
         let mut consumer = Consumer { scope: wanted.map(scope), ..Consumer::default() };
-        let (mut store, mut log, mut recount) = (Store::default(), Vec::new(), Recount::default());
+        let (mut log, mut recount) = (Vec::new(), Recount::default());
+        let mut store = Store { bytes_max: memory, ..Store::default() };
+        store.limit(&mut group);
         if late_h % 2 == 0 {
             group.tells_from_here();
         }
@@ -276,14 +323,10 @@ proptest! {
                 0 if !group.is_making_checkpoint() => {
                     store.put(group.checkpoint());
                     log.clear();
+                    (cut % 2 == 0).then(|| group.checkpoint_persisted());
                 }
                 1 => {
-                    let saved = if group.is_making_checkpoint() { group.next_rows(usize::MAX) } else { group.checkpoint() };
-                    let kept = usize::from(cut) % saved.len();
-                    store.put(saved.into_iter().take(kept));
-                    group = store.load().expect("one is complete");
-                    log.iter().for_each(|entry| drop(apply(&mut group, entry)));
-                    group.tells_from_here();
+                    group = restarted(group, &mut store, &log, cut);
                     prop_assert_eq!(rows(&group), recount.rows(&group));
                     // Who follows comes back, too: what it was told in part is void.
                     (consumer.walk, consumer.rows_told, consumer.names) = (None, 0, 0);
@@ -300,6 +343,51 @@ proptest! {
             prop_assert_eq!(consumer.holds(&group), consumer.wanted(&group, recount.rows(&group)));
         }
     }
+}
+
+#[test]
+fn what_ended_leaves_memory_is_told_with_what_comes_late_and_goes_from_disk_when_it_is_over() {
+    let mut group = started(policy(48 * HOUR_S, OutOfRange::Refused));
+    let mut store = Store { bytes_max: Some(0), ..Store::default() };
+    store.limit(&mut group);
+    store.put(group.checkpoint());
+    let (mut recount, mut consumer) = (Recount::default(), Consumer::default());
+    let mut count = |group: &mut Group, seq: u64, now_s: u64, event_s: u64| {
+        let event = UnixTime::try_from(event_s).unwrap();
+        let (first_new_slot, new_cells) = (group.table().len(), vec![name(0).total()]);
+        let new_cells = if first_new_slot == 0 { new_cells } else { Vec::new() };
+        let counted = batch(0, seq, &[(0, 2)], vec![event]);
+        apply(group, &GroupEntry { first_new_slot, new_cells, ..entry(now_s, vec![counted]) });
+        recount.events.push((0, 0, event, 2));
+        assert_eq!(rows(group), recount.rows(group));
+    };
+    (0..90).for_each(|minute| count(&mut group, minute + 1, BEGIN_S + 60 * minute, BEGIN_S + 60 * minute));
+    consumer.follow(&mut group, 1 << 20);
+    let (in_memory, now_s) = (group.row_bytes().0, BEGIN_S + 89 * 60);
+    let saved = group.checkpoint();
+    assert_eq!((group.row_bytes().0, group.rows_shelved()), (in_memory, 0), "until it is durable");
+    store.put(saved);
+    group.checkpoint_persisted();
+    assert!(group.row_bytes().0 < in_memory / 10, "{} of {in_memory}", group.row_bytes().0);
+    assert_eq!((group.rows_shelved(), store.shelved()), (1, 1));
+    // Late, on either side of a start, and of a further checkpoint.
+    count(&mut group, 91, now_s, BEGIN_S + 600);
+    consumer.follow(&mut group, 1 << 20);
+    assert_eq!(consumer.holds(&group), rows(&group));
+    store.put(group.checkpoint());
+    group.checkpoint_persisted();
+    assert_eq!(store.shelved(), 2, "on either side");
+    let mut group = store.load().unwrap();
+    assert_eq!(group.rows_shelved(), 1);
+    count(&mut group, 92, now_s, BEGIN_S + 600);
+    // None of it is kept any more.
+    let over_s = now_s + 400 * HOUR_S;
+    count(&mut group, 93, over_s, over_s);
+    assert_eq!(group.rows_shelved(), 0);
+    store.put(group.checkpoint());
+    group.checkpoint_persisted();
+    assert_eq!(store.shelved(), 0);
+    assert_eq!(rows(&store.load().unwrap()), rows(&group));
 }
 
 #[test]

@@ -1,0 +1,129 @@
+//! What a view and a group have in common of buckets that left memory (decision 0051): how much may stay there, which rows are taken in turn, what
+//! ended by a time, and how it lies on disk.
+
+use crate::limits::ROW_BUCKETS_MAX;
+use crate::series::codec::{BadRow, Decoder};
+use crate::series::{BucketId, Row, UnixTime};
+use std::sync::Arc;
+
+/// Buckets that ended so long ago may leave memory: those that are counted in now, and what the last hour is read from, stay.
+pub const SHELVED_AFTER_S: u64 = 3_600;
+const MINUTE_S: u64 = 60;
+/// Rows that a checkpoint looks at for buckets that may leave: some two milliseconds.
+pub(crate) const LOOKED_AT_ONCE: usize = 1 << 14;
+/// A row is written again for what leaves it, so it is for so many buckets at least, while there are such rows.
+const LEAVE_LEAST: usize = 16;
+/// Of the budget, the part that is made free at a time beyond what is too much: an eighth.
+const SLACK: usize = 8;
+
+/// How much memory buckets may take, and where they are read that do not fit.
+#[derive(Debug)]
+pub struct Budget<S: ?Sized> {
+    /// Of the buckets of all rows.
+    pub bytes_max: usize,
+    /// What ended so many seconds ago may leave.
+    pub after_s: u64,
+    pub shelf: Arc<S>,
+}
+
+impl<S: ?Sized> Budget<S> {
+    /// How many bytes are to leave where so many are in memory.
+    pub(crate) fn too_much(&self, bytes: usize) -> usize {
+        if bytes <= self.bytes_max { 0 } else { bytes - self.bytes_max + self.bytes_max / SLACK }
+    }
+}
+
+impl<S: ?Sized> Clone for Budget<S> {
+    fn clone(&self) -> Budget<S> {
+        Budget { shelf: self.shelf.clone(), ..*self }
+    }
+}
+
+impl<S: ?Sized> PartialEq for Budget<S> {
+    fn eq(&self, other: &Budget<S>) -> bool {
+        let same_shelf = Arc::ptr_eq(&self.shelf, &other.shelf);
+        self.bytes_max == other.bytes_max && self.after_s == other.after_s && same_shelf
+    }
+}
+
+/// Which rows are looked at in turn for what may leave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rounds {
+    /// The row that is looked at next, and how many there are before all were looked at.
+    next: usize,
+    left: usize,
+    /// Whether rows of which little can leave are taken as well: when all were looked at last, too little left.
+    takes_little: bool,
+    /// Bytes that are to leave since then, and that do.
+    wanted: usize,
+    found: usize,
+}
+
+impl Rounds {
+    /// Some of so many rows, for about so many bytes; `ended` says how many buckets may leave one of them.
+    pub fn take(&mut self, rows: usize, bytes: usize, ended: impl Fn(usize) -> usize) -> Vec<u32> {
+        let (mut taken, mut freed) = (Vec::new(), 0);
+        for _ in 0..LOOKED_AT_ONCE.min(rows) {
+            if freed >= bytes {
+                break;
+            }
+            if self.left == 0 {
+                self.takes_little = self.found < self.wanted;
+                (self.left, self.found, self.wanted) = (rows, 0, 0);
+            }
+            self.wanted = self.wanted.max(bytes);
+            let at = if self.next < rows { self.next } else { 0 };
+            (self.next, self.left) = (at + 1, self.left - 1);
+            let ended = ended(at);
+            if ended >= if self.takes_little { 1 } else { LEAVE_LEAST } {
+                freed += ended * size_of::<(BucketId, u64)>();
+                self.found += ended * size_of::<(BucketId, u64)>();
+                taken.push(at as u32);
+            }
+        }
+        taken
+    }
+}
+
+/// Full minutes since 1970.
+pub(crate) fn minute_of(time: UnixTime) -> u32 {
+    (time.s() / MINUTE_S) as u32
+}
+
+/// The beginning of a minute (since 1970).
+pub(crate) fn start_of(minute: u32) -> UnixTime {
+    UnixTime::default().plus(u64::from(minute) * MINUTE_S)
+}
+
+/// How many buckets of a row ended by a minute (since 1970).
+pub(crate) fn count_ended(row: &Row, until: u32) -> usize {
+    let until = start_of(until);
+    row.buckets().filter(|(bucket, _)| bucket.end() <= until).count()
+}
+
+/// Splits off what ended by a minute (since 1970).
+pub(crate) fn take_ended(row: &mut Row, until: u32) -> Row {
+    Row::of_pieces(row.take_closed(start_of(until), 1, usize::MAX))
+}
+
+/// The value of what leaves: until which minute, and the buckets.
+pub(crate) fn value_of(until: u32, shelved: &Row) -> Vec<u8> {
+    let pieces: Vec<Row> = shelved.pieces(ROW_BUCKETS_MAX).collect();
+    let pieces = postcard::to_allocvec(&pieces).expect("pieces fit an encoding");
+    [&until.to_be_bytes()[..], &pieces].concat()
+}
+
+/// Why a value of the shelf is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadShelved {
+    #[error("cut off: it begins with four bytes of a time")]
+    Short,
+    #[error(transparent)]
+    Row(#[from] BadRow),
+}
+
+/// Until when buckets were put on the shelf, in minutes since 1970, and the buckets.
+pub(crate) fn parse(decoder: &mut Decoder, value: &[u8]) -> Result<(u32, Row), BadShelved> {
+    let (until, pieces) = value.split_first_chunk().ok_or(BadShelved::Short)?;
+    Ok((u32::from_be_bytes(*until), decoder.decode_pieces(pieces)?))
+}
