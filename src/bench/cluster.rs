@@ -313,6 +313,17 @@ impl Cluster {
         Ok(Remote { address: self.sockets.aggregator_http, token: Some(self.token()?), trust: self.trust.clone() })
     }
 
+    /// What a node says of itself.
+    ///
+    /// # Errors
+    /// It refuses, or there is no token.
+    pub fn node_status(&self, number: usize) -> Result<serde_json::Value, BenchError> {
+        let token =
+            Token::read(&self.folder.0.join(format!("node-{number}")).join("token")).map_err(BenchError::setup)?;
+        let remote = Remote { address: self.sockets.nodes_http[number], token: Some(token), trust: None };
+        remote.json("GET", "/v1/status", "")
+    }
+
     /// The bearer token of the aggregator's HTTP.
     ///
     /// # Errors

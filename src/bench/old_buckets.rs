@@ -1,4 +1,5 @@
-//! Buckets that ended, in memory and on disk only: what a view's memory comes to, and what a page costs that reads thirty days of them.
+//! Buckets that ended, in memory and on disk only: what the memory of a view and of a node comes to, and what a page costs that reads thirty days
+//! of them.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,6 +16,8 @@ const COUNTERS: usize = 40_000;
 const LINES_AT_ONCE: usize = 500;
 /// What buckets may take of memory, in MiB: all of them fit the first.
 const MEMORY_MIB: [u32; 2] = [4_096, 4];
+/// Of the node, as the view makes them.
+const CHECKPOINTS: &str = "log.checkpoint_interval_ms=1000";
 /// All is counted and shown, and what does not fit has left memory, within this.
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(100);
@@ -25,13 +28,18 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let counters = plan.size_or(COUNTERS).max(points::names().len());
     let mut samples = Vec::new();
     for (memory_mib, place) in MEMORY_MIB.into_iter().zip(["in memory", "on disk"]) {
-        let aggregator = vec!["rows.store=tree".to_owned(), format!("view.buckets_memory_mib={memory_mib}")];
+        let of = |key: &str| vec!["rows.store=tree".to_owned(), format!("{key}.buckets_memory_mib={memory_mib}")];
+        let (aggregator, mut node) = (of("view"), of("group"));
+        node.push(CHECKPOINTS.to_owned());
         let (flush_delay, layout) = (plan.flush_delay, SERIES.to_owned());
-        let cluster = Cluster::start_as(Options { flush_delay, layout, aggregator, ..Options::default() })?;
+        let cluster = Cluster::start_as(Options { flush_delay, layout, aggregator, node, ..Options::default() })?;
         fill(&cluster, counters)?;
-        let (bytes, waited) = settle(&cluster, f64::from(memory_mib) * MIB)?;
+        let most = f64::from(memory_mib) * MIB;
+        let (bytes, waited) = settle(&cluster, most)?;
+        let of_node = settle_node(&cluster, most)?;
         let what = format!("{counters} counters by minute, hour and day over {DAYS} days, old ones {place}");
-        samples.push(Asked::cost(format!("{what}: buckets in memory"), "MiB").is(bytes / MIB));
+        samples.push(Asked::cost(format!("{what}: buckets in the view's memory"), "MiB").is(bytes / MIB));
+        samples.push(Asked::cost(format!("{what}: buckets in the node's memory"), "MiB").is(of_node / MIB));
         samples.push(Asked::cost(format!("{what}: from then until they are at rest"), "s").is(waited.as_secs_f64()));
         let all = points::look(&cluster, plan.seconds_or(node::LOAD_S))?;
         let page = |share: &str| Asked::cost(format!("a counter by day and 100 relatives, {place}, {share}"), "ms");
@@ -76,6 +84,23 @@ fn settle(cluster: &Cluster, most: f64) -> Result<(f64, Duration), BenchError> {
         }
         if begun.elapsed() > PATIENCE {
             let what = format!("buckets in {bytes} bytes of memory, of at most {most}");
+            return Err(BenchError::Patience { what, waited_s: PATIENCE.as_secs() });
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Waits until the node has no more in memory than it may; what it has then, in bytes.
+fn settle_node(cluster: &Cluster, most: f64) -> Result<f64, BenchError> {
+    let begun = Instant::now();
+    loop {
+        let group = &cluster.node_status(0)?["groups"][0];
+        let bytes = group["buckets_bytes"].as_f64().unwrap_or(f64::MAX);
+        if bytes <= most {
+            return Ok(bytes);
+        }
+        if begun.elapsed() > PATIENCE {
+            let what = format!("buckets in {bytes} bytes of a node's memory, of at most {most}");
             return Err(BenchError::Patience { what, waited_s: PATIENCE.as_secs() });
         }
         std::thread::sleep(POLL);
