@@ -49,9 +49,7 @@ impl Default for Told {
 impl Told {
     /// `runs` are (version, number of its first event), ascending in both; `end` is the next event's number.
     pub fn of(upto: Option<u64>, runs: &VecDeque<(u64, u64)>, end: u64) -> Told {
-        let first_behind =
-            |upto| runs.get(runs.partition_point(|&(at, _)| at <= upto)).map_or(end, |&(_, first)| first);
-        Told { upto, untold: upto.map_or(u64::MAX, first_behind) }
+        Told { upto, untold: upto.map_or(u64::MAX, |upto| first_behind(upto, runs, end)) }
     }
 
     /// Whether that is known at all.
@@ -63,6 +61,11 @@ impl Told {
     pub fn is_untold(self, number: u64) -> bool {
         number >= self.untold
     }
+}
+
+/// Number of the first event behind a version, of runs as [`Told::of`] takes them.
+pub(crate) fn first_behind(version: u64, runs: &VecDeque<(u64, u64)>, end: u64) -> u64 {
+    runs.get(runs.partition_point(|&(at, _)| at <= version)).map_or(end, |&(_, first)| first)
 }
 
 impl ChangeRing {
@@ -181,6 +184,11 @@ impl ChangeRing {
         self.runs.back().is_some_and(|&(last, _)| last > version)
     }
 
+    /// How many events came after `version`, those included that are skipped.
+    pub fn events_since(&self, version: u64) -> u64 {
+        self.end() - first_behind(version, &self.runs, self.end()).max(self.first)
+    }
+
     /// Forgets everything at or before `version`, which every consumer has.
     pub fn forget(&mut self, version: u64) {
         while self.runs.front().is_some_and(|&(first, _)| first <= version) {
@@ -266,6 +274,7 @@ mod tests {
                     expected.sort();
                     prop_assert_eq!(got, expected);
                     prop_assert_eq!(ring.changed_since(from), version > from);
+                    prop_assert!(ring.events_since(from) >= ring.since(from).count() as u64);
                 }
                 prop_assert!(ring.reaches(version));
                 prop_assert!(forget.is_some() || capacity < 40 || ring.reaches(0), "room for all, and all are here");
@@ -307,6 +316,7 @@ mod tests {
                 }
                 let untold: Vec<_> = ring.since(told).map(|(component, _)| component).collect();
                 prop_assert!(untold.len() <= 6 && untold.iter().all(|of| changed.contains_key(of)));
+                prop_assert_eq!(ring.events_since(told), untold.len() as u64, "of what nobody knows none is skipped");
                 prop_assert!(ring.events.len() <= capacity.max(12));
             }
         }

@@ -4,7 +4,7 @@
 //! there are too many: who asks for what came after an earlier version than that walks all rows instead. A change of which nobody was
 //! told is not kept twice where it is known what consumers were [told](RowChanges::told) (see [`ChangeRing`](crate::ring::ChangeRing)).
 
-use crate::ring::Told;
+use crate::ring::{Told, first_behind};
 use crate::series::{Horizon, Row, UnixTime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -138,6 +138,11 @@ impl RowChanges {
         self.runs.back().is_some_and(|&(last, _)| last > version)
     }
 
+    /// How many changes came after a version.
+    pub fn events_since(&self, version: u64) -> u64 {
+        self.end() - first_behind(version, &self.runs, self.end())
+    }
+
     /// (version, row, part) of the changes after a version, in order.
     pub fn since(&self, version: u64) -> impl Iterator<Item = (u64, u32, Part)> + '_ {
         let run = self.runs.partition_point(|&(at, _)| at <= version);
@@ -185,6 +190,7 @@ mod tests {
                 for from in (5..=version).filter(|&from| changes.reaches(from)) {
                     let expected: BTreeSet<_> = all.iter().copied().filter(|&(at, ..)| at > from).collect();
                     let got: Vec<_> = changes.since(from).collect();
+                    prop_assert_eq!(changes.events_since(from), got.len() as u64);
                     prop_assert!(got.is_sorted_by_key(|&(at, ..)| at));
                     prop_assert_eq!(got.into_iter().collect::<BTreeSet<_>>(), expected);
                 }

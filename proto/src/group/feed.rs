@@ -42,6 +42,17 @@ impl Group {
                 || pull.slots_known < self.cells.table.len())
     }
 
+    /// Whether who asks from there is told of changes, not by a walk.
+    pub fn follows_from(&self, cursor: LogIndex) -> bool {
+        let reaches = self.cells.ring.reaches(cursor.0) && self.series.changes().reaches(cursor.0);
+        reaches && cursor <= self.applied
+    }
+
+    /// So many changes, of components and of rows, are to be told to who asks from there; of several who ask, some may be told less.
+    pub fn changes_since(&self, cursor: LogIndex) -> u64 {
+        self.cells.ring.events_since(cursor.0) + self.series.changes().events_since(cursor.0)
+    }
+
     /// What this process tells consumers from here on is all that they may know behind what is applied now: it alone speaks for the group.
     pub fn tells_from_here(&mut self) {
         self.note_told(Some(self.applied));
@@ -86,9 +97,7 @@ impl Group {
     /// What changed after the pull's cursor, cut to its byte limit; an empty chunk if nothing did. Names of slots come before
     /// their components. Entries are never split: `upto` covers whole ones.
     fn feed<'a>(&'a self, pull: &FeedPull, scope: Option<&'a mut Scope>) -> Telling<'a> {
-        let ahead = pull.cursor > self.applied;
-        let reaches = self.cells.ring.reaches(pull.cursor.0) && self.series.changes().reaches(pull.cursor.0);
-        if pull.walk.is_some() || ahead || !reaches {
+        if pull.walk.is_some() || !self.follows_from(pull.cursor) {
             let start = FeedWalk { started: self.applied, next_slot: 0 };
             let walk = pull.walk.filter(|walk| walk.started <= self.applied).unwrap_or(start);
             return self.walk(Filling::new(self, pull, scope), walk);
