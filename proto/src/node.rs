@@ -10,6 +10,7 @@ mod audits;
 mod checkpoint;
 mod clients;
 mod commit;
+mod hold;
 mod lease;
 mod pulse;
 mod recover;
@@ -72,6 +73,8 @@ pub struct NodeConfig {
     pub offers_in_flight_max: u64,
     /// The least time between two chunks of the feed that are not full.
     pub feed_interval: Span,
+    /// Batches are held while a view that follows would need longer than this for what it does not know. 0: they never are.
+    pub view_behind_max: Span,
     /// The time in which the group grows older by one.
     pub age_unit: Span,
     /// Bytes of log after which a checkpoint is made.
@@ -101,6 +104,7 @@ impl NodeConfig {
             repeat_max: Span::from_secs(8),
             offers_in_flight_max: 1 << 21,
             feed_interval: Span::from_millis(50),
+            view_behind_max: Span::from_secs(60),
             age_unit: AGE_UNIT,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Span::from_secs(60),
@@ -201,6 +205,7 @@ pub struct NodeCore {
     log: commit::Log,
     pulses: pulse::Pulses,
     leases: lease::Leases,
+    holds: hold::Holds,
     /// By seat, and behind those the ones beside them.
     feeds: [Feed; FEEDS],
     /// Since when this process counts time for the group's next age.
@@ -264,7 +269,7 @@ impl NodeCore {
         let pulses = pulse::Pulses::new(group.guards().len());
         let (clients, feeds, outputs) = (clients::Clients::default(), Feed::all(group.applied()), VecDeque::new());
         let role = replica::Role::Alone;
-        let leases = lease::Leases::default();
+        let (leases, holds) = (lease::Leases::default(), hold::Holds::default());
         let (aged_at, is_stopped) = (None, false);
         NodeCore {
             config,
@@ -275,6 +280,7 @@ impl NodeCore {
             log,
             pulses,
             leases,
+            holds,
             feeds,
             aged_at,
             checkpoint,
@@ -437,6 +443,9 @@ impl NodeCore {
         let is_old = feed.untold.is_some_and(|held| pull.cursor > held) && !bites(Bug::OldDiskTrusted);
         let group = pull.group;
         feed.parked = Some(pull);
+        if !fills {
+            self.follow(now, seat.into(), &pull);
+        }
         if is_old && group == self.config.group.id {
             self.on_ledger(now, seat, ToGroup::FencedOut { group });
         }
@@ -451,6 +460,7 @@ impl NodeCore {
 
     /// What an aggregator had asked for is void.
     fn forget_feeds(&mut self, seat: usize) {
+        self.holds.leave(seat);
         self.feeds[seat].forget();
         self.feeds[seat + SEATS].forget();
     }
@@ -486,11 +496,14 @@ impl NodeCore {
         }
         feed.last = Some(now);
         feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
-        let seat = at % SEATS;
-        let told = (!feed.more && chunk.rows_told == 0 && at < SEATS).then_some(chunk.upto);
+        let (seat, more) = (at % SEATS, feed.more);
+        let told = (!more && chunk.rows_told == 0 && at < SEATS).then_some(chunk.upto);
         self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg });
         // By either of the two it may have heard of what the disk did not hold.
         (self.feeds[seat].untold, self.feeds[seat + SEATS].untold) = (None, None);
+        if at < SEATS {
+            self.holds.on_told(now, seat, more);
+        }
         if let Some(told) = told {
             self.serve_audits(seat, told);
         }

@@ -310,8 +310,9 @@ impl NodeCore {
         if items.len() > BATCH_ITEMS_MAX {
             return Err(BatchError::TooManyItems { items: items.len() as u64, max: BATCH_ITEMS_MAX as u64 });
         }
-        if self.log.waiting_bytes() >= self.config.waiting_bytes_max {
-            let (what, limit) = ("bytes waiting for the log".into(), self.config.waiting_bytes_max as u64);
+        let limit = self.waiting_bytes_max();
+        if self.log.waiting_bytes() >= limit {
+            let (what, limit) = ("bytes waiting for the log".into(), limit as u64);
             return Err(BatchError::Overloaded { what, limit });
         }
         Ok(())

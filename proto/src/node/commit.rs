@@ -30,6 +30,12 @@ pub const COMMIT_BYTES_SHARED: usize = 32 << 10;
 pub(super) struct Log {
     open: Building,
     sealed: VecDeque<Building>,
+    /// What passes batches that are held.
+    ahead: VecDeque<Building>,
+    /// Commands among batches, or behind them, that are none themselves: those go with them, and are not held.
+    pressing: usize,
+    /// Batches are held until then, unless something is heard before.
+    pub held_until: Option<Time>,
     waiting_bytes: usize,
     /// Cells named by entries that are not applied yet.
     pending: BTreeMap<CellId, u32>,
@@ -76,6 +82,9 @@ impl Log {
         Log {
             open: Building::default(),
             sealed: VecDeque::new(),
+            ahead: VecDeque::new(),
+            pressing: 0,
+            held_until: None,
             waiting_bytes: 0,
             pending: BTreeMap::new(),
             next_slot: slots,
@@ -146,8 +155,30 @@ impl Log {
 
     /// Adds a small command.
     pub fn push_cmd(&mut self, config: &NodeConfig, cmd: GroupCmd) {
+        if self.may_pass() {
+            return self.push_ahead(config, BATCH_BYTES, cmd);
+        }
         self.reserve(config, BATCH_BYTES);
         self.open.cmds.push(cmd);
+        self.pressing += 1;
+    }
+
+    /// Adds what passes batches that are held, as if it had come before them.
+    fn push_ahead(&mut self, config: &NodeConfig, bytes: usize, cmd: GroupCmd) {
+        let is_full = |last: &Building| last.bytes + bytes + ENTRY_BYTES > config.entry_bytes_max;
+        if self.ahead.back().is_none_or(is_full) {
+            self.ahead.push_back(Building::default());
+        }
+        if let Some(last) = self.ahead.back_mut() {
+            last.cmds.push(cmd);
+            last.bytes += bytes;
+            self.waiting_bytes += bytes;
+        }
+    }
+
+    /// What follows one that goes with its batches stays behind it.
+    fn may_pass(&self) -> bool {
+        self.held_until.is_some() && self.pressing == 0
     }
 
     /// Adds a message of the ledger, unless the same is on its way.
@@ -155,9 +186,14 @@ impl Log {
         if self.ledger.contains(&message) {
             return;
         }
-        let cells = unknown_cells(&message, group, |cell| {
-            group.table().find(cell).is_none() && !self.pending.contains_key(cell)
-        });
+        let mut cells = unknown_cells(&message, group, |cell| group.table().find(cell).is_none());
+        if cells.is_empty() && self.may_pass() {
+            self.ledger.push_back(message.clone());
+            let size = encode(&crate::msg::ForGroup::Ledger(message.clone())).len();
+            return self.push_ahead(config, size, GroupCmd::Ledger(message));
+        }
+        // Slots are given in the order of the log: what needs one that is not applied yet waits for what gives it.
+        cells.retain(|cell| !self.pending.contains_key(cell));
         let keys: usize = cells.iter().map(|cell| cell.counter.key().len()).sum();
         let size = encode(&crate::msg::ForGroup::Ledger(message.clone())).len();
         self.reserve(config, size + cells.len() * CELL_BYTES + keys);
@@ -166,19 +202,34 @@ impl Log {
         }
         self.ledger.push_back(message.clone());
         self.open.cmds.push(GroupCmd::Ledger(message));
+        self.pressing += 1;
     }
 
     fn is_waiting(&self) -> bool {
-        !self.open.is_empty() || !self.sealed.is_empty()
+        !self.open.is_empty() || !self.sealed.is_empty() || !self.ahead.is_empty()
+    }
+
+    /// Whether nothing but batches waits, and some do.
+    pub fn may_be_held(&self) -> bool {
+        self.pressing == 0 && !(self.open.is_empty() && self.sealed.is_empty())
+    }
+
+    fn next_building(&mut self) -> Option<Building> {
+        if let Some(ahead) = self.ahead.pop_front() {
+            return Some(ahead);
+        }
+        if self.held_until.is_some() {
+            return None;
+        }
+        let open = || (!self.open.is_empty()).then(|| std::mem::take(&mut self.open));
+        let next = self.sealed.pop_front().or_else(open)?;
+        self.pressing -= next.cmds.iter().filter(|cmd| !matches!(cmd, GroupCmd::Batch(_))).count();
+        Some(next)
     }
 
     /// The next entry of a commit.
     fn next_entry(&mut self, now: WallMs) -> Option<(LogIndex, GroupEntry)> {
-        let building = match self.sealed.pop_front() {
-            Some(building) => building,
-            None if self.open.is_empty() => return None,
-            None => std::mem::take(&mut self.open),
-        };
+        let building = self.next_building()?;
         self.waiting_bytes -= building.bytes;
         self.last_index = self.last_index.next();
         let Building { first_new_slot, new_cells, cmds, .. } = building;
@@ -212,8 +263,12 @@ impl Log {
     pub fn check_invariants(&self, applied: LogIndex, slots: u32) {
         assert_eq!(self.next_slot, slots + self.pending.len() as u32, "slots of cells not yet applied");
         assert_eq!(self.last_index.0, applied.0 + self.flying.len() as u64, "entries in flight");
-        let waiting = self.sealed.iter().map(|entry| entry.bytes).sum::<usize>() + self.open.bytes;
-        assert_eq!(waiting, self.waiting_bytes, "bytes waiting for a commit");
+        let waiting = || self.ahead.iter().chain(&self.sealed).chain([&self.open]);
+        let bytes: usize = waiting().map(|entry| entry.bytes).sum();
+        assert_eq!(bytes, self.waiting_bytes, "bytes waiting for a commit");
+        let others = waiting().flat_map(|entry| &entry.cmds).filter(|cmd| !matches!(cmd, GroupCmd::Batch(_))).count();
+        let ahead: usize = self.ahead.iter().map(|entry| entry.cmds.len()).sum();
+        assert_eq!(others, self.pressing + ahead, "commands that are not batches");
     }
 }
 
@@ -247,17 +302,20 @@ impl NodeCore {
             interval if self.log.waiting_bytes >= COMMIT_BYTES_SHARED => interval.min(COMMIT_INTERVAL_MIN),
             interval => interval,
         };
-        Some(self.log.last_commit.map_or(Time(0), |last| last + interval))
+        let due = self.log.last_commit.map_or(Time(0), |last| last + interval);
+        let held = self.log.held_until.filter(|_| self.log.ahead.is_empty());
+        Some(held.map_or(due, |until| due.max(until)))
     }
 
     /// Gives out what waits, if a commit is due.
     pub(super) fn commit(&mut self, now: Time) {
+        self.hold(now);
         if self.commit_due().is_none_or(|due| due > now) {
             return;
         }
         let wall = self.wall(now);
-        let mut bytes = 0;
-        while bytes < self.config.commit_bytes_max
+        let (mut bytes, bytes_max) = (0, self.commit_bytes_max());
+        while bytes < bytes_max
             && let Some((index, entry)) = self.log.next_entry(wall)
         {
             let (entry, encoded) = self.encode_entry(index, entry);

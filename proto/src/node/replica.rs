@@ -57,6 +57,7 @@ impl NodeCore {
         (self.role, self.nonce) = (role, nonce);
         self.log = commit::Log::new(self.group.applied(), self.group.table().len());
         (self.clients, self.leases) = (Default::default(), Default::default());
+        self.holds.forget();
         self.feeds = Feed::all(self.group.applied());
         match role {
             Role::Follows => self.group.is_told_by_others(),

@@ -1,6 +1,7 @@
 //! A node with a disk that loses what was not flushed, clients that retry, and the real ledger: whatever is cut off between two
 //! outputs, every increment is counted once and one of them is the milestone.
 
+mod holds;
 mod leases;
 mod parts;
 
