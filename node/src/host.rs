@@ -76,6 +76,8 @@ pub struct GroupStatus {
     pub buckets_bytes_max: Option<usize>,
     /// Rows, one of each counter and valve, of which old buckets are on disk only.
     pub rows_shelved: usize,
+    /// For how long, since the start, batches waited for views to come nearer.
+    pub held_ms: u64,
 }
 
 impl GroupStatus {
@@ -491,6 +493,7 @@ impl Host {
             buckets_bytes,
             buckets_bytes_max,
             rows_shelved: self.core.group().rows_shelved(),
+            held_ms: self.core.held(self.now()).0 / 1_000,
         };
         self.publish.send_if_modified(|old| {
             let changed = *old != status;

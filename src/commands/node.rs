@@ -160,11 +160,12 @@ impl Backend for NodeBackend {
     fn measure(&self) {
         for status in self.statuses.get() {
             let Some(group) = status.group else { continue };
-            let labels = [("group", group.group.to_string())];
+            let labels = [("group", format!("{}/{}", self.dc, group.group))];
             let most = status.buckets_bytes_max.unwrap_or_default();
             metrics::gauge!("tidemark_group_buckets_bytes", &labels).set(status.buckets_bytes as f64);
             metrics::gauge!("tidemark_group_buckets_bytes_max", &labels).set(most as f64);
             metrics::gauge!("tidemark_group_rows_shelved", &labels).set(status.rows_shelved as f64);
+            metrics::gauge!("tidemark_group_held_seconds", &labels).set(status.held_ms as f64 / 1_000.0);
         }
     }
 
@@ -199,5 +200,6 @@ fn group_status(status: &GroupStatus) -> serde_json::Value {
         "buckets_bytes": status.buckets_bytes,
         "buckets_bytes_max": status.buckets_bytes_max,
         "rows_shelved": status.rows_shelved,
+        "held_ms": status.held_ms,
     })
 }

@@ -21,6 +21,9 @@ use tidemark_transport::{PeerName, Role};
 
 /// Any interval, in milliseconds.
 const INTERVAL_MS_MAX: u64 = 600_000;
+/// A view may be behind for less than a day, and not for so short that it is seen to lag in a hiccup; or for ever, which is 0.
+const VIEW_BEHIND_MS_MIN: u64 = 1_000;
+const VIEW_BEHIND_MS_MAX: u64 = 86_400_000;
 /// Connections of one kind.
 const CONNECTIONS_MAX: u64 = 1_000_000;
 /// Any amount of memory or disk, in MiB.
@@ -110,6 +113,8 @@ pub struct NodeKeys {
     pub cells_max: u32,
     pub buckets_memory_mib: u32,
     pub feed_interval_ms: u32,
+    /// 0: batches are never held.
+    pub view_behind_max_ms: u32,
 }
 
 /// A node's log and checkpoints.
@@ -232,6 +237,7 @@ impl Default for NodeKeys {
             cells_max: 1 << 26,
             buckets_memory_mib: 4_096,
             feed_interval_ms: 50,
+            view_behind_max_ms: 60_000,
         }
     }
 }
@@ -273,6 +279,7 @@ impl NodeFile {
             waiting_bytes_max: mib(self.group.waiting_mib_max) as usize,
             cells_max: self.group.cells_max,
             feed_interval: millis(self.group.feed_interval_ms),
+            view_behind_max: millis(self.group.view_behind_max_ms),
             checkpoint_log_bytes: mib(self.log.checkpoint_log_mib),
             checkpoint_interval: millis(self.log.checkpoint_interval_ms),
             ..NodeConfig::new(group, self.group.lanes)
@@ -398,14 +405,23 @@ impl Settings for NodeFile {
         check_place(checks, &self.dc, &self.data_dir);
         checks.number("node", self.node.into(), 0, NODES_PER_DC_MAX - 1);
         self.http.check(checks);
-        let NodeKeys { lanes, commit_interval_ms, waiting_mib_max, cells_max, buckets_memory_mib, feed_interval_ms } =
-            self.group;
+        let NodeKeys {
+            lanes,
+            commit_interval_ms,
+            waiting_mib_max,
+            cells_max,
+            buckets_memory_mib,
+            feed_interval_ms,
+            view_behind_max_ms,
+        } = self.group;
         checks.number("group.lanes", lanes.into(), 1, LANES_MAX.into());
         checks.number("group.commit_interval_ms", commit_interval_ms.into(), 0, INTERVAL_MS_MAX);
         checks.number("group.waiting_mib_max", waiting_mib_max.into(), 2, MIB_MAX);
         checks.number("group.cells_max", cells_max.into(), 1, u32::MAX.into());
         checks.number("group.buckets_memory_mib", buckets_memory_mib.into(), 1, MIB_MAX);
         checks.number("group.feed_interval_ms", feed_interval_ms.into(), 1, INTERVAL_MS_MAX);
+        let least = if view_behind_max_ms == 0 { 0 } else { VIEW_BEHIND_MS_MIN };
+        checks.number("group.view_behind_max_ms", view_behind_max_ms.into(), least, VIEW_BEHIND_MS_MAX);
         let LogKeys { checkpoint_log_mib, checkpoint_interval_ms, flush_delay_ms } = self.log;
         checks.number("log.checkpoint_log_mib", checkpoint_log_mib.into(), 1, MIB_MAX);
         checks.number("log.checkpoint_interval_ms", checkpoint_interval_ms.into(), 1, 86_400_000);
