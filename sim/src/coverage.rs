@@ -16,7 +16,7 @@ pub struct Floors {
 /// Those of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 67] = [
+const SITUATIONS: [(&str, u64); 68] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -84,6 +84,7 @@ const SITUATIONS: [(&str, u64); 67] = [
     ("split is on the disk of one that shows something", 1_500),
     ("asked of one that has split the range", 2_000),
     ("ranges asked for that are not of names", 100_000),
+    ("batches held for a view", 20_000),
 ];
 
 /// A floor that was not reached.

@@ -5,6 +5,7 @@ pub mod ambushes;
 pub mod claims;
 pub mod cuts;
 pub mod edges;
+pub mod holds;
 pub mod hour;
 pub mod joins;
 pub mod leases;
@@ -22,6 +23,7 @@ use crate::rtt::SITES;
 use crate::trace::hash_of;
 use claims::ClaimPlan;
 use edges::EdgesPlan;
+use holds::HoldPlan;
 use leases::LeasePlan;
 use month::Days;
 use moves::MovePlan;
@@ -63,6 +65,9 @@ const CUTS_FORK: u64 = 17_914;
 const SPLITS_FORK: u64 = 476;
 /// The dice of the order in which counters lie: such that in the seeds that show other bugs it is that of their names.
 const LAID_FORK: u64 = 640;
+/// The dice of nodes that hold batches for views: such that of the seeds that show other bugs, of rare situations, and of those that
+/// failed once, none has any.
+const HOLDS_FORK: u64 = 187_139;
 /// The dice of third and further aggregators.
 const SPLIT_FORK: u64 = 48;
 /// Valves of a group, twice those of the reference layout.
@@ -408,6 +413,7 @@ pub struct Plan {
     pub eras: EraPlan,
     pub updown: Option<UpDownPlan>,
     pub series: Option<series::SeriesPlan>,
+    pub holds: Option<HoldPlan>,
     pub edges: Option<edges::EdgesPlan>,
     /// Counters at which all views are cut.
     pub cuts: BTreeSet<usize>,
@@ -521,6 +527,7 @@ impl Plan {
         };
         let mut plan = Plan::drawn(seed, scale);
         plan.faults.retain(|(_, fault)| !matches!(fault, Fault::StallDisk { .. } | Fault::OldDisk { .. }));
+        plan.holds = None;
         plan.moves = MovePlan::drawn(&mut Rng::new(seed).fork(MOVES_FORK), plan.sites.len(), plan.safety_end);
         for (replicas, &dc) in plan.replicas.iter_mut().zip(&plan.nodes) {
             *replicas = plan.moves.of(dc).map_or(*replicas, |moving| moving.machines.into());
@@ -556,6 +563,7 @@ impl Plan {
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
             series: series::SeriesPlan::drawn(&mut root.fork(47), safety_end),
+            holds: HoldPlan::drawn(&mut root.fork(HOLDS_FORK)),
             edges: None,
             cuts: BTreeSet::new(),
             laid: None,

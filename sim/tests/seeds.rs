@@ -37,7 +37,8 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 const RARE: [u64; 4] = [143, 917_000_528, 917_000_458, 68];
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 75] = [
+const SITUATIONS: [&str; 76] = [
+    "batches held for a view",
     "award",
     "award of a heavy increment",
     "cut off holding rights at the milestone",

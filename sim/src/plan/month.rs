@@ -82,6 +82,7 @@ impl Plan {
             eras: EraPlan::new(&mut root.fork(14), DCS, safety_end),
             updown: None,
             series: None,
+            holds: None,
             edges: None,
             cuts: Default::default(),
             laid: None,

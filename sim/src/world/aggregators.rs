@@ -210,6 +210,7 @@ impl World {
         let applied = process.applied;
         let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
         config.paired = self.is_paired(dc);
+        config.feed_bytes_max = self.plan.holds.map_or(config.feed_bytes_max, |holds| holds.chunk_bytes);
         // Every second one has no room for buckets that have ended.
         if self.plan.series.is_some() && dc % 2 == 1 {
             config.budget = Some(Budget { bytes_max: 0, after_s: 0, shelf });

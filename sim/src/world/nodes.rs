@@ -101,6 +101,10 @@ fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
     };
     (config.group.ring_capacity, config.group.ring_per_component) = (16, 0);
     config.group.streams_kept = plan.forgetting.kept;
+    config.view_behind_max = Span(0);
+    if let Some(holds) = plan.holds {
+        (config.view_behind_max, config.group.ring_capacity) = (holds.behind_max, holds.ring_capacity);
+    }
     config
 }
 
@@ -216,6 +220,10 @@ impl World {
         let committed = matches!(input, Input::Durable { .. } | Input::Committed { .. });
         core.handle(now, input);
         core.check_invariants();
+        let holds = core.holds();
+        if holds {
+            self.coverage.saw("batches held for a view");
+        }
         if committed {
             self.read_committed(node);
         }
