@@ -181,10 +181,11 @@ impl Host {
                 }
                 news = self.log.news() => self.on_news(news),
                 () = sleep_until(self.clock, deadline), if deadline.is_some() => self.handle(Input::Tick),
+                // A part of a checkpoint may read the disk: whatever else there is to do goes on between two of them.
+                () = std::future::ready(()), if self.parts_taken > 0 => self.take_part(),
                 // Who holds a log changes without news of it.
                 () = tokio::time::sleep(STATUS_INTERVAL), if self.log.is_shared() => {}
             }
-            self.take_parts();
             self.attend_aggregators();
             self.append();
             self.publish_status();
@@ -427,15 +428,16 @@ impl Host {
     fn persist(&mut self, part: CheckpointPart) {
         self.append();
         self.parts_taken += u64::from(!part.last);
-        self.log.checkpoint(part);
+        if let Err(error) = self.log.checkpoint(part) {
+            // What completes it would stand for rows that are not there.
+            self.failed = Some(format!("a part of a checkpoint was refused: {error}"));
+        }
     }
 
-    /// Tells the core of parts of a checkpoint that were taken; each may bring the next.
-    fn take_parts(&mut self) {
-        while self.parts_taken > 0 {
-            self.parts_taken -= 1;
-            self.handle(Input::Persisted);
-        }
+    /// Tells the core of a part of a checkpoint that was taken; it may bring the next.
+    fn take_part(&mut self) {
+        self.parts_taken -= 1;
+        self.handle(Input::Persisted);
     }
 
     fn append(&mut self) {

@@ -100,15 +100,18 @@ impl GroupLog {
         }
     }
 
-    /// Hands in one part of a checkpoint.
-    pub fn checkpoint(&mut self, part: CheckpointPart) {
+    /// Hands in one part of a checkpoint. A log on several nodes may refuse it, and knows then that it is incomplete.
+    pub fn checkpoint(&mut self, part: CheckpointPart) -> Result<(), local::CheckpointError> {
         match self {
             GroupLog::Alone(log, _) => {
                 let rows = storage::rows(part.rows);
                 let part = local::CheckpointPart { applied: part.applied.0, last: part.last, rows };
-                log_failure("checkpoint", log.checkpoint(part).err());
+                log.checkpoint(part)
             }
-            GroupLog::Shared(shared) => log_failure("checkpoint", shared.checkpoint(part).err()),
+            GroupLog::Shared(shared) => {
+                log_failure("checkpoint", shared.checkpoint(part).err());
+                Ok(())
+            }
         }
     }
 

@@ -27,6 +27,7 @@ mod tests;
 pub use guard::Guard;
 pub use lease::Leased;
 pub use rows::{LoadError, Loading, Row, RowReader, Stored, is_shelved};
+pub(crate) use shelved::AGAIN_AFTER;
 pub use shelved::{Budget, Shelf};
 
 use crate::hash::name_hash;

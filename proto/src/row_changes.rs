@@ -50,6 +50,11 @@ impl Part {
         self != Part::WHOLE && horizon.end_of_finest(self.start()).s() > u64::from(minute) * MINUTE_S
     }
 
+    /// Whether its time is not before a minute (since 1970): then all its buckets end behind it.
+    pub(crate) fn begins_behind(self, minute: u32) -> bool {
+        self != Part::WHOLE && self.0 >= minute
+    }
+
     fn start(self) -> UnixTime {
         UnixTime::default().plus(u64::from(self.0) * MINUTE_S)
     }

@@ -60,10 +60,10 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Some of so many rows, for about so many bytes; `ended` says how many buckets may leave one of them.
-    pub fn take(&mut self, rows: usize, bytes: usize, ended: impl Fn(usize) -> usize) -> Vec<u32> {
+    /// Some of so many rows, for about so many bytes, of `looked_at` at most; `ended` says how many buckets may leave one of them.
+    pub fn take(&mut self, rows: usize, looked_at: usize, bytes: usize, ended: impl Fn(usize) -> usize) -> Vec<u32> {
         let (mut taken, mut freed) = (Vec::new(), 0);
-        for _ in 0..LOOKED_AT_ONCE.min(rows) {
+        for _ in 0..looked_at.min(rows) {
             if freed >= bytes {
                 break;
             }
@@ -97,8 +97,7 @@ pub(crate) fn start_of(minute: u32) -> UnixTime {
 
 /// How many buckets of a row ended by a minute (since 1970).
 pub(crate) fn count_ended(row: &Row, until: u32) -> usize {
-    let until = start_of(until);
-    row.buckets().filter(|(bucket, _)| bucket.end() <= until).count()
+    row.count_closed(start_of(until))
 }
 
 /// Splits off what ended by a minute (since 1970).

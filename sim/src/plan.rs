@@ -536,8 +536,7 @@ impl Plan {
     }
 
     fn drawn(seed: u64, scale: Scale) -> Plan {
-        let root = Rng::new(seed);
-        let mut rng = root.fork(1);
+        let (root, mut rng) = (Rng::new(seed), Rng::new(seed).fork(1));
         let mut sites = sites(&mut rng);
         sites.truncate(scale.dcs_max);
         let dcs = sites.len();

@@ -161,9 +161,10 @@ impl Backend for NodeBackend {
         for status in self.statuses.get() {
             let Some(group) = status.group else { continue };
             let labels = [("group", format!("{}/{}", self.dc, group.group))];
-            let most = status.buckets_bytes_max.unwrap_or_default();
             metrics::gauge!("tidemark_group_buckets_bytes", &labels).set(status.buckets_bytes as f64);
-            metrics::gauge!("tidemark_group_buckets_bytes_max", &labels).set(most as f64);
+            if let Some(most) = status.buckets_bytes_max {
+                metrics::gauge!("tidemark_group_buckets_bytes_max", &labels).set(most as f64);
+            }
             metrics::gauge!("tidemark_group_rows_shelved", &labels).set(status.rows_shelved as f64);
             metrics::gauge!("tidemark_group_held_seconds", &labels).set(status.held_ms as f64 / 1_000.0);
         }

@@ -82,7 +82,7 @@ impl LsmOptions {
             .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
             // A row of buckets is much like the next one: half the bytes. A table keeps what it was made with.
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
-            // Rows are read at the start, all of them, and never by a key that may be missing.
+            // Rows are read at the start, all of them, or by a key that is there.
             .expect_point_read_hits(true)
     }
 }

@@ -178,7 +178,7 @@ impl Group {
                 continue;
             }
             parts.push((number, part));
-            bytes += self.part_bytes(number, kept);
+            bytes += self.part_bytes(number, kept) + self.series.read_bytes(number, part);
             if bytes > limit && before > base {
                 parts.truncate(own);
                 telling.chunk.upto = LogIndex(before);
@@ -227,7 +227,7 @@ impl Group {
         let mut parts = Vec::new();
         for (_, number, part) in of_entry.skip(told) {
             if telling.names.wants(self.cells.component(number).slot, &self.cells.table) {
-                bytes += self.part_bytes(number, kept);
+                bytes += self.part_bytes(number, kept) + self.series.read_bytes(number, part);
                 if bytes > room && !parts.is_empty() {
                     break;
                 }
@@ -446,7 +446,7 @@ impl<'a> Filling<'a> {
             let horizon = group.series.horizon_of(component.slot, &group.cells.table);
             if let Some((row, horizon)) = group.series.whole(number).zip(horizon) {
                 let whole = part_of(&row, horizon, &[Part::WHOLE]);
-                let bytes = ROW_BYTES + row_bytes(&whole);
+                let bytes = ROW_BYTES + row_bytes(&whole) + group.series.read_bytes(number, Part::WHOLE);
                 let first = self.telling.chunk.rows.is_empty() && self.telling.chunk.components.is_empty();
                 if !first && self.bytes + bytes > self.limit || !self.name_upto(component.slot + 1) {
                     break;

@@ -43,8 +43,8 @@ const QUEUE: u8 = 4;
 const BUCKETS: u8 = 5;
 /// Old buckets of a component that left memory. They are read by their keys and not at a start: see [`is_shelved`].
 const SHELF: u8 = 6;
-/// So many bytes are reckoned for reading old buckets while a part is made.
-const SHELF_READ_BYTES: usize = 4 << 10;
+/// So many bytes are reckoned for old buckets that are read while a part is made: some 64 rows a part of 4 MiB.
+const SHELF_READ_BYTES: usize = 64 << 10;
 const NAMES_PER_BLOCK: u32 = 256;
 /// Most bytes of a block of names.
 const NAMES_BYTES_MAX: usize = NAMES_PER_BLOCK as usize * NAME_BYTES_MAX;
@@ -58,6 +58,8 @@ pub enum LoadError {
     Foreign { found: GroupId, expected: GroupId },
     #[error("checkpoint rows are not in the order of their keys")]
     Order,
+    #[error("{0} rows have old buckets elsewhere on disk, where a group on several nodes has none")]
+    Elsewhere(usize),
     #[error("malformed checkpoint row {key:02x?}: {what}")]
     Malformed { key: Vec<u8>, what: &'static str },
     #[error("incomplete checkpoint: {have} {what} of {expected}")]

@@ -16,11 +16,19 @@ use crate::numbers::Numbers;
 use crate::row_changes::{Part, part_of};
 use crate::series::codec::Decoder;
 use crate::series::{BucketId, Horizon, Row};
-use crate::shelf::{self, Rounds, count_ended, minute_of, parse, take_ended, value_of};
+use crate::shelf::{self, LOOKED_AT_ONCE, Rounds, count_ended, minute_of, parse, take_ended, value_of};
 use crate::teeth::{Bug, bites};
+use crate::time::Span;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+
+/// Reckoned for a row that is read while a message is filled: some 64 a message.
+const READ_BYTES: usize = 4 << 10;
+/// Rows that a checkpoint looks at for buckets that may leave: it comes once a minute or with much log, and is spread over parts.
+const LOOKED_AT: usize = 8 * LOOKED_AT_ONCE;
+/// A checkpoint comes so soon while more leaves than fits one.
+pub(crate) const AGAIN_AFTER: Span = Span::from_secs(1);
 
 /// Where buckets are read that left memory: what this very group said to persist, of checkpoints that are durable.
 ///
@@ -192,6 +200,13 @@ impl Series {
         row.map(|row| part_of(&row, horizon, parts)).unwrap_or_default()
     }
 
+    /// So many bytes are reckoned for reading the disk where this part of a row is told, so that few are read at a time.
+    pub(super) fn read_bytes(&self, number: u32, part: Part) -> usize {
+        let until = self.shelving.not_in_memory(number);
+        let is_read = until > 0 && !part.begins_behind(until);
+        if is_read { READ_BYTES } else { 0 }
+    }
+
     /// A checkpoint begins: what is to leave is taken out of its rows, which are to be written.
     pub(super) fn begin_leaving(&mut self) {
         self.persisted();
@@ -201,7 +216,7 @@ impl Series {
         *leaving = Leaving { until: minute_of(clock.minus(budget.after_s)), ..Leaving::default() };
         leaving.gone = expired.take();
         let until = leaving.until;
-        for number in rounds.take(rows.len(), budget.too_much(*bytes), |at| count_ended(&rows[at], until)) {
+        for number in rounds.take(rows.len(), LOOKED_AT, budget.too_much(*bytes), |at| count_ended(&rows[at], until)) {
             let row = &mut rows[number as usize];
             let ended = take_ended(row, until);
             if bites(Bug::LeftTwice) {
@@ -255,9 +270,12 @@ impl Group {
         self.series.shelving.budget = Some(budget);
     }
 
-    /// The last part of a checkpoint, and so all of it, is durable.
-    pub fn checkpoint_persisted(&mut self) {
+    /// The last part of a checkpoint, and so all of it, is durable. Whether more is to leave memory, and some did.
+    pub fn checkpoint_persisted(&mut self) -> bool {
+        let before = self.row_bytes().0;
         self.series.persisted();
+        let (bytes, most) = self.row_bytes();
+        bytes < before && most.is_some_and(|most| bytes > most)
     }
 
     /// Bytes that the buckets of rows take of memory, and may take; `None` where there is no limit.

@@ -1,6 +1,6 @@
 //! Checkpoints: when one is due, giving out its parts one at a time, cutting the log behind it.
 
-use crate::group::Row;
+use crate::group::{AGAIN_AFTER, Row};
 use crate::ids::LogIndex;
 use crate::node::{NodeConfig, NodeCore, Output};
 use crate::time::Time;
@@ -24,18 +24,21 @@ pub(super) struct Checkpointer {
     log_bytes: u64,
     /// When the next one is due by time.
     due: Option<Time>,
+    /// It is due soon once anything is applied: more is to leave memory than the last one took.
+    hurries: bool,
 }
 
 impl Checkpointer {
     /// `log_bytes` of log are already behind the last checkpoint.
     pub fn new(log_bytes: u64) -> Checkpointer {
-        Checkpointer { applied: LogIndex(0), out: None, log_bytes, due: None }
+        Checkpointer { applied: LogIndex(0), out: None, log_bytes, due: None, hurries: false }
     }
 
     /// An entry was applied.
     pub fn applied(&mut self, now: Time, config: &NodeConfig, bytes: usize) {
         self.log_bytes += bytes as u64;
-        let by_time = now + config.checkpoint_interval;
+        let interval = config.checkpoint_interval;
+        let by_time = now + if self.hurries { interval.min(AGAIN_AFTER) } else { interval };
         let due = if self.log_bytes >= config.checkpoint_log_bytes { now } else { by_time };
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
@@ -68,7 +71,7 @@ impl NodeCore {
     pub(super) fn on_persisted(&mut self) {
         match self.checkpoint.out.take() {
             Some((applied, true)) => {
-                self.group.checkpoint_persisted();
+                self.checkpoint.hurries = self.group.checkpoint_persisted();
                 self.outputs.push_back(Output::CutLog { before: applied.next() });
             }
             Some((_, false)) => self.give_part(),

@@ -6,7 +6,7 @@
 //! the entries of a leadership that count are the first ones that it made, without a gap, whatever the log's consensus loses,
 //! repeats or delays when leaders change; and what a leader assumes of entries under way (slots of new cells) holds.
 
-use crate::group::{Group, Row};
+use crate::group::{Group, LoadError, Row};
 use crate::ids::LogIndex;
 use crate::msg::{GroupCmd, GroupEntry, Proposed};
 use crate::node::{Feed, NodeConfig, NodeCore, Output, RecoverError, commit, pulse};
@@ -30,6 +30,9 @@ impl NodeCore {
     pub fn replica(config: NodeConfig, rows: impl IntoIterator<Item = Row>) -> Result<NodeCore, RecoverError> {
         debug_assert_eq!(config.group.id.incarnation, 0, "the incarnation of a replica is its log's");
         let group = Group::load(config.group, rows)?.unwrap_or_else(|| Group::new(config.group));
+        if group.rows_shelved() > 0 {
+            return Err(LoadError::Elsewhere(group.rows_shelved()).into());
+        }
         let config = NodeConfig { group: *group.config(), ..config };
         let mut core = NodeCore::with_group(config, 0, group, 0);
         core.begin(Role::Follows, 0);

@@ -288,6 +288,18 @@ impl Row {
         taken
     }
 
+    /// How many buckets [`Row::take_closed`] would split off at least one of a granularity.
+    pub(crate) fn count_closed(&self, closed_before: UnixTime) -> usize {
+        let (mut rest, mut count) = (&self.buckets[..], 0);
+        while let Some((first, _)) = rest.first() {
+            let (level, behind) =
+                rest.split_at(rest.partition_point(|(key, _)| key.granularity() == first.granularity()));
+            count += level.partition_point(|(key, _)| key.bucket().end() <= closed_before);
+            rest = behind;
+        }
+        count
+    }
+
     /// The row in pieces of at most `most` buckets, in order: they merge to the row.
     pub fn pieces(&self, most: usize) -> impl Iterator<Item = Row> + '_ {
         self.buckets.chunks(most.max(1)).map(|piece| Row { buckets: piece.to_vec() })

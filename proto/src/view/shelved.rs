@@ -295,7 +295,7 @@ impl Cells {
             }
         }
         let until = shelving.until;
-        for number in shelving.rounds.take(rows.len(), bytes, |at| count_ended(&rows[at].row, until)) {
+        for number in shelving.rounds.take(rows.len(), LOOKED_AT_ONCE, bytes, |at| count_ended(&rows[at].row, until)) {
             shelving.leaving.insert(number);
             dirty.insert(number);
         }
