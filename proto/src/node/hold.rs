@@ -15,6 +15,8 @@ use crate::time::{Span, Time};
 
 /// A view that took nothing for so long does not hold: also the longest time for which batches are held without a look at it.
 pub const STUCK_AFTER: Span = Span::from_secs(2);
+/// No batch is held for longer: clients take what is not answered for two seconds for lost, and then their link, and then the data centre.
+pub const HELD_MAX: Span = Span::from_secs(1);
 /// A view is watched for so long, or for as long as it may be behind, before it is said how fast it follows.
 const WATCHED_MIN: Span = Span::from_secs(1);
 /// Of what it took before, half is forgotten each time that it was watched for so long.
@@ -31,6 +33,8 @@ pub(super) struct Holds {
     followers: [Option<Follower>; SEATS],
     /// One of them is too far behind: batches are committed as it takes what was before them.
     paces: bool,
+    /// The batches that wait are held since then.
+    held_since: Option<Time>,
     /// Batches have been held since then, of which nothing is in `total` yet.
     since: Option<Time>,
     total: Span,
@@ -67,6 +71,13 @@ impl Holds {
         if let Some(follower) = &mut self.followers[seat] {
             follower.watched = more.then(|| follower.watched.unwrap_or((now, 0)));
         }
+    }
+
+    /// Batches that wait are held until then, and not for too long: what was held so long is given out, one entry of it.
+    fn no_longer(&mut self, now: Time, until: Option<Time>) -> Option<Time> {
+        let latest = until.map(|_| *self.held_since.get_or_insert(now) + HELD_MAX).filter(|&latest| now < latest);
+        self.held_since = self.held_since.filter(|_| latest.is_some());
+        until.zip(latest).map(|(until, latest)| until.min(latest))
     }
 
     fn count(&mut self, now: Time, is_held: bool) {
@@ -124,6 +135,7 @@ impl NodeCore {
         let may_be = self.log.may_be_held() && self.config.view_behind_max > Span(0) && self.leads();
         self.holds.paces = false;
         let until = (0..SEATS).filter(|_| may_be).filter_map(|seat| self.held_by(now, seat)).max();
+        let until = self.holds.no_longer(now, until);
         self.log.held_until = until;
         self.holds.count(now, until.is_some());
     }
@@ -131,6 +143,10 @@ impl NodeCore {
     /// Until when a view holds batches, if it does.
     fn held_by(&mut self, now: Time, seat: usize) -> Option<Time> {
         let follower = self.holds.followers[seat].as_mut()?;
+        if follower.watched.is_none() {
+            follower.ceiling = None;
+            return None;
+        }
         let (cursor, missed) = (follower.asked.cursor, follower.missed);
         let came_since = self.group.changes_since(cursor.max(missed));
         if !follower.is_too_far(now, came_since, self.config.view_behind_max) {

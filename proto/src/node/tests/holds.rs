@@ -1,7 +1,7 @@
 //! A view that takes less than is counted: how far it gets behind, what that does to counting, and whose lag does nothing.
 
 use super::*;
-use crate::node::hold::{PACED_BYTES_MAX, STUCK_AFTER};
+use crate::node::hold::{HELD_MAX, PACED_BYTES_MAX, STUCK_AFTER};
 
 /// Counters, counted in turn; so many changes can be behind a view.
 const COUNTERS: u64 = 100_000;
@@ -307,6 +307,17 @@ fn what_is_no_batch_passes_those_that_are_held() {
     let (cmds, still) = appended(ToGroup::Generations(vec![(name(COUNTERS as usize + 1), 1)]));
     assert!(matches!(cmds.last(), Some(GroupCmd::Ledger(ToGroup::Generations(_)))) && cmds.len() > 1);
     assert_eq!(still, 0, "with what was before it");
+}
+
+#[test]
+fn no_batch_is_held_for_longer_than_a_client_waits() {
+    let mut spike = Spike::new(LIMIT);
+    // The view needs nearly as long for a chunk as one may that is not stuck.
+    spike.view.pull.bytes_max = 15 * TAKEN as u32 * 19 / 10;
+    let (_, counted) = spike.load(Span::from_secs(60));
+    assert!(spike.core.held(spike.now) > Span::from_secs(10), "{:?} held", spike.core.held(spike.now));
+    assert!(spike.slowest <= Span(HELD_MAX.0 + 2 * STEP.0), "{:?} for an answer", spike.slowest);
+    assert!(counted < OFFERED * 60 / 2, "{counted}");
 }
 
 #[test]
