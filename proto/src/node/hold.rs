@@ -33,9 +33,7 @@ pub(super) struct Holds {
     followers: [Option<Follower>; SEATS],
     /// One of them is too far behind: batches are committed as it takes what was before them.
     paces: bool,
-    /// The batches that wait are held since then.
-    held_since: Option<Time>,
-    /// Batches have been held since then, of which nothing is in `total` yet.
+    /// The batches that wait are held since then, of which nothing is in `total` yet.
     since: Option<Time>,
     total: Span,
 }
@@ -75,15 +73,12 @@ impl Holds {
 
     /// Batches that wait are held until then, and not for too long: what was held so long is given out, one entry of it.
     fn no_longer(&mut self, now: Time, until: Option<Time>) -> Option<Time> {
-        let latest = until.map(|_| *self.held_since.get_or_insert(now) + HELD_MAX).filter(|&latest| now < latest);
-        self.held_since = self.held_since.filter(|_| latest.is_some());
+        let latest = until.map(|_| *self.since.get_or_insert(now) + HELD_MAX).filter(|&latest| now < latest);
+        if latest.is_none() {
+            let held = self.since.take().map_or(Span(0), |since| now - since);
+            self.total = Span(self.total.0 + held.0);
+        }
         until.zip(latest).map(|(until, latest)| until.min(latest))
-    }
-
-    fn count(&mut self, now: Time, is_held: bool) {
-        let before = self.since.take().map_or(Span(0), |since| now - since);
-        self.total = Span(self.total.0 + before.0);
-        self.since = is_held.then_some(now);
     }
 }
 
@@ -135,9 +130,7 @@ impl NodeCore {
         let may_be = self.log.may_be_held() && self.config.view_behind_max > Span(0) && self.leads();
         self.holds.paces = false;
         let until = (0..SEATS).filter(|_| may_be).filter_map(|seat| self.held_by(now, seat)).max();
-        let until = self.holds.no_longer(now, until);
-        self.log.held_until = until;
-        self.holds.count(now, until.is_some());
+        self.log.held_until = self.holds.no_longer(now, until);
     }
 
     /// Until when a view holds batches, if it does.
