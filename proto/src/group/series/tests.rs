@@ -3,9 +3,10 @@
 #![allow(clippy::disallowed_types, reason = "a disk beside the group, which a test writes")]
 
 use super::*;
-use crate::group::{Budget, Effect, Group, GroupConfig, Row as Saved, Shelf, is_shelved};
+use crate::group::{Budget, Effect, Group, GroupConfig, LoadError, Row as Saved, Shelf, is_shelved};
 use crate::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Start};
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, GroupCmd, GroupEntry, Item, KeySpan, ToGroup};
+use crate::node::{NodeConfig, NodeCore};
 use crate::scope::Scope;
 use crate::series::{BucketId, Granularity, Kept, NotAdmitted, OutOfRange, Retention, SeriesPolicy};
 use crate::time::WallMs;
@@ -220,9 +221,12 @@ impl Store {
         }
     }
 
+    fn rows(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        self.disk.0.lock().unwrap().clone()
+    }
+
     fn load(&self) -> Option<Group> {
-        let rows = self.disk.0.lock().unwrap().clone();
-        let mut group = Group::load(config(), rows).unwrap()?;
+        let mut group = Group::load(config(), self.rows()).unwrap()?;
         self.limit(&mut group);
         Some(group)
     }
@@ -367,7 +371,7 @@ fn what_ended_leaves_memory_is_told_with_what_comes_late_and_goes_from_disk_when
     let saved = group.checkpoint();
     assert_eq!((group.row_bytes().0, group.rows_shelved()), (in_memory, 0), "until it is durable");
     store.put(saved);
-    group.checkpoint_persisted();
+    assert!(group.checkpoint_persisted(), "the next one comes soon: there is no room for what is left");
     assert!(group.row_bytes().0 < in_memory / 10, "{} of {in_memory}", group.row_bytes().0);
     assert_eq!((group.rows_shelved(), store.shelved()), (1, 1));
     // Late, on either side of a start, and of a further checkpoint.
@@ -377,6 +381,11 @@ fn what_ended_leaves_memory_is_told_with_what_comes_late_and_goes_from_disk_when
     store.put(group.checkpoint());
     group.checkpoint_persisted();
     assert_eq!(store.shelved(), 2, "on either side");
+    store.put(group.checkpoint());
+    assert!(!group.checkpoint_persisted(), "nothing more can leave");
+    let several = NodeConfig::new(GroupId { incarnation: 0, ..id() }, LANES);
+    let refused = NodeCore::replica(several, store.rows()).map(drop);
+    assert_eq!(refused, Err(LoadError::Elsewhere(1).into()), "a group on several nodes has no shelf");
     let mut group = store.load().unwrap();
     assert_eq!(group.rows_shelved(), 1);
     count(&mut group, 92, now_s, BEGIN_S + 600);
