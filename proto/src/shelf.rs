@@ -3,7 +3,7 @@
 
 use crate::limits::ROW_BUCKETS_MAX;
 use crate::series::codec::{BadRow, Decoder};
-use crate::series::{BucketId, Row, UnixTime};
+use crate::series::{BucketId, Horizon, Row, UnixTime};
 use std::sync::Arc;
 
 /// Buckets that ended so long ago may leave memory: those that are counted in now, and what the last hour is read from, stay.
@@ -93,6 +93,12 @@ pub(crate) fn minute_of(time: UnixTime) -> u32 {
 /// The beginning of a minute (since 1970).
 pub(crate) fn start_of(minute: u32) -> UnixTime {
     UnixTime::default().plus(u64::from(minute) * MINUTE_S)
+}
+
+/// Whether a bucket may be kept that ended by a minute (since 1970).
+pub(crate) fn any_kept(until: u32, horizon: &Horizon) -> bool {
+    let first_ended = |&(granularity, index)| minute_of(BucketId { granularity, index }.end()) <= until;
+    horizon.first().iter().any(first_ended)
 }
 
 /// How many buckets of a row ended by a minute (since 1970).

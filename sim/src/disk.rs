@@ -78,8 +78,10 @@ impl Disk {
         let mut shelved = self.shelved.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, value) in self.writing.take().unwrap_or_default() {
             if is_shelved(&key) {
-                shelved.insert(key.clone(), value.clone());
-                shelved.retain(|_, value| !value.is_empty());
+                match value.is_empty() {
+                    true => drop(shelved.remove(&key)),
+                    false => drop(shelved.insert(key.clone(), value.clone())),
+                }
             }
             if value.is_empty() {
                 self.rows.remove(&key);

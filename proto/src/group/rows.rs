@@ -1,7 +1,7 @@
 //! Checkpoints: a group's state as rows of an ordered store, many cells to a row, and back.
 //!
 //! Keys: a tag, the number of a block (big endian), a side. The row `META` says which checkpoint is complete and as of which log
-//! index; it comes last, alone. Other rows say which checkpoint wrote them: of a block's two sides the later one not above
+//! index; it comes last, but for deletions. Other rows say which checkpoint wrote them: of a block's two sides the later one not above
 //! `META`'s number counts. So rows may reach the disk in any number of steps before `META` does; what an unfinished checkpoint
 //! left is not seen. An empty value deletes the row. Old buckets of a row may have a row of their own ([`shelved`](super::shelved)), and which of its
 //! two sides counts is said by the row of the others; what nothing refers to any more is deleted behind `META`.
@@ -305,7 +305,7 @@ impl Group {
     }
 }
 
-/// Whether a row is of old buckets: a start needs it not, and whoever keeps rows apart by what they are for keeps it apart.
+/// Whether a row is of old buckets, which a start does not need. Behind the first of them come no others.
 pub fn is_shelved(key: &[u8]) -> bool {
     key.first() == Some(&SHELF)
 }

@@ -15,8 +15,8 @@ use super::series::Series;
 use crate::numbers::Numbers;
 use crate::row_changes::{Part, part_of};
 use crate::series::codec::Decoder;
-use crate::series::{BucketId, Horizon, Row};
-use crate::shelf::{self, LOOKED_AT_ONCE, Rounds, count_ended, minute_of, parse, take_ended, value_of};
+use crate::series::{Horizon, Row};
+use crate::shelf::{self, LOOKED_AT_ONCE, Rounds, any_kept, count_ended, minute_of, parse, take_ended, value_of};
 use crate::teeth::{Bug, bites};
 use crate::time::Span;
 use std::borrow::Cow;
@@ -113,9 +113,7 @@ impl Shelving {
     /// Where nothing that is on the shelf of a row is kept any more, it goes from there; then the row is to be written.
     pub fn expire(&mut self, number: u32, horizon: &Horizon) -> bool {
         let until = self.on_shelf(number);
-        let ended = |bucket: BucketId| minute_of(bucket.end()) <= until;
-        let any_kept = horizon.first().iter().any(|&(granularity, index)| ended(BucketId { granularity, index }));
-        if until == 0 || any_kept || self.leaving.rows.contains_key(&number) {
+        if until == 0 || any_kept(until, horizon) || self.leaving.rows.contains_key(&number) {
             return false;
         }
         self.until[number as usize] = 0;

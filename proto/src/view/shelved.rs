@@ -14,7 +14,7 @@ use crate::numbers::Numbers;
 use crate::series::codec::Decoder;
 use crate::series::{BucketId, Granularity, Horizon, Row};
 use crate::shards::ShardId;
-use crate::shelf::{self, LOOKED_AT_ONCE, Rounds, count_ended, minute_of, parse, take_ended, value_of};
+use crate::shelf::{self, LOOKED_AT_ONCE, Rounds, any_kept, count_ended, minute_of, parse, take_ended, value_of};
 use crate::teeth::{Bug, bites};
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -71,9 +71,7 @@ impl Shelving {
 
     /// Where nothing that was on the shelf of a row is kept any more, it goes from there; then the row is to be written.
     pub fn expire(&mut self, number: u32, held: &mut Held, horizon: &Horizon) -> bool {
-        let ended = |bucket: BucketId| minute_of(bucket.end()) <= held.shelved_until;
-        let any_kept = horizon.first().iter().any(|&(granularity, index)| ended(BucketId { granularity, index }));
-        let is_over = held.shelved_until > 0 && !any_kept;
+        let is_over = held.shelved_until > 0 && !any_kept(held.shelved_until, horizon);
         if is_over {
             (held.shelved_until, held.shelved) = (0, 0);
             self.rows -= 1;
