@@ -71,7 +71,7 @@ pub struct GroupStatus {
     pub applied: u64,
     /// Durable commits since the start.
     pub commits: u64,
-    /// Bytes that buckets take of memory, and may take: those of a group on several nodes have no limit.
+    /// Bytes that buckets take of memory, and may take; the limit is none before the log is open.
     pub buckets_bytes: usize,
     pub buckets_bytes_max: Option<usize>,
     /// Rows, one of each counter and valve, of which old buckets are on disk only.
@@ -394,17 +394,16 @@ impl Host {
 
     /// Another node's rows took the place of this one's.
     fn restore(&mut self, position: replica::Position) {
-        self.at(Some(position));
+        let GroupLog::Shared(shared) = &mut self.log else { return };
         let group = GroupId { incarnation: 0, ..self.core.config().group.id };
         let config = *self.core.config();
         let config = NodeConfig { group: GroupConfig { id: group, ..config.group }, ..config };
-        let rows = self.log.rows();
-        match rows.and_then(|rows| NodeCore::replica(config, rows).map_err(|error| error.to_string())) {
+        match shared.restore(position, config) {
             Ok(core) => {
                 (self.core, self.parts_taken) = (core, 0);
                 self.aggregators.iter_mut().flatten().for_each(|present| present.told = false);
             }
-            Err(error) => self.failed = Some(error),
+            Err(error) => self.failed = Some(error.to_string()),
         }
         self.end_clients();
     }

@@ -1,14 +1,13 @@
 //! The log of a group as its host sees it: on this node alone, or on several.
 
-use crate::storage::{self, Progress};
+use crate::storage::{self, Progress, RowsError};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemark_consensus::local::{self, LocalLog};
 use tidemark_consensus::replica::{self, Event, Position, Replica};
-use tidemark_proto::group::Row;
 use tidemark_proto::ids::LogIndex;
-use tidemark_proto::node::CheckpointPart;
+use tidemark_proto::node::{CheckpointPart, NodeConfig, NodeCore};
 use tokio::sync::mpsc;
 
 /// A group's log.
@@ -32,14 +31,27 @@ pub struct SharedLog {
     pub position: Option<Position>,
     /// Under which this node leads.
     pub leadership: Option<u64>,
+    /// What buckets may take of memory.
+    buckets_bytes_max: usize,
     /// The checkpoint that is being persisted: what it has applied, and the position that it stands for.
     checkpoint: Option<(LogIndex, Position)>,
 }
 
 impl SharedLog {
-    pub fn new(opened: replica::Opened) -> SharedLog {
+    pub fn new(opened: replica::Opened, buckets_bytes_max: usize) -> SharedLog {
         let replica::Opened { replica, events, position } = opened;
-        SharedLog { replica, events, position, leadership: None, checkpoint: None }
+        SharedLog { replica, events, position, leadership: None, buckets_bytes_max, checkpoint: None }
+    }
+
+    /// The core of the rows that the log was opened with.
+    pub fn core(&self, config: NodeConfig) -> Result<NodeCore, RowsError> {
+        storage::replica_core(config, self.replica.reader(self.position.as_ref()), self.buckets_bytes_max)
+    }
+
+    /// The core of rows that took the place of those before, of which nothing is read any more.
+    pub fn restore(&mut self, position: Position, config: NodeConfig) -> Result<NodeCore, RowsError> {
+        (self.position, self.checkpoint) = (Some(position), None);
+        self.core(config)
     }
 
     /// A checkpoint stands for all that was taken when its first part was made; the others come later.
@@ -56,7 +68,11 @@ impl SharedLog {
             self.checkpoint = None;
         }
         let part = replica::CheckpointPart { position, last: part.last, rows: storage::rows(part.rows) };
-        self.replica.checkpoint(part).map_err(|error| error.to_string())
+        match self.replica.checkpoint(part) {
+            // The rows that replaced them are about to be told of.
+            Err(replica::CheckpointError::Replaced) => Ok(()),
+            taken => taken.map_err(|error| error.to_string()),
+        }
     }
 }
 
@@ -100,18 +116,15 @@ impl GroupLog {
         }
     }
 
-    /// Hands in one part of a checkpoint. A log on several nodes may refuse it, and knows then that it is incomplete.
-    pub fn checkpoint(&mut self, part: CheckpointPart) -> Result<(), local::CheckpointError> {
+    /// Hands in one part of a checkpoint; why it was refused.
+    pub fn checkpoint(&mut self, part: CheckpointPart) -> Result<(), String> {
         match self {
             GroupLog::Alone(log, _) => {
                 let rows = storage::rows(part.rows);
                 let part = local::CheckpointPart { applied: part.applied.0, last: part.last, rows };
-                log.checkpoint(part)
+                log.checkpoint(part).map_err(|error| error.to_string())
             }
-            GroupLog::Shared(shared) => {
-                log_failure("checkpoint", shared.checkpoint(part).err());
-                Ok(())
-            }
+            GroupLog::Shared(shared) => shared.checkpoint(part),
         }
     }
 
@@ -127,12 +140,6 @@ impl GroupLog {
         if let GroupLog::Shared(shared) = &self {
             shared.replica.silence();
         }
-    }
-
-    /// The checkpoint's rows, in the order of their keys.
-    pub fn rows(&self) -> Result<Vec<Row>, String> {
-        let GroupLog::Shared(shared) = self else { return Ok(Vec::new()) };
-        storage::rows_of(&shared.replica).map_err(|error| error.to_string())
     }
 
     /// The first command of a log on several nodes, as it is on disk.

@@ -5,7 +5,7 @@ use crate::events::{self, EventReceiver, EventSender};
 use crate::host::{Ended, Event, GroupStatus, Host};
 use crate::log::{GroupLog, SharedLog};
 use crate::neighbours::{GroupTransport, Neighbours};
-use crate::storage::{self, StartError, StorageOptions};
+use crate::storage::{self, RowsError, StartError, StorageOptions};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub struct NodeOptions {
     pub flush_delay: Duration,
     /// Where the rows of checkpoints are, of groups that are on this node alone.
     pub rows: RowStore,
-    /// What buckets may take of memory, of each of these.
+    /// What buckets may take of memory, of each group.
     pub buckets_bytes_max: usize,
 }
 
@@ -298,12 +298,14 @@ async fn open_shared(options: &NodeOptions, neighbours: &Arc<Neighbours>, group:
     let opened = Replica::open(path.as_path(), replica, Arc::new(transport)).await;
     let refused = |source| StartError::Replica { path: path.display().to_string(), source: Box::new(source) };
     let opened = opened.map_err(refused)?;
-    let rows = storage::rows_of(&opened.replica)?;
+    let log = SharedLog::new(opened, options.buckets_bytes_max);
     let id = GroupId { dc: options.dc, group, incarnation: 0 };
-    let core = NodeCore::replica(config_of(options.core, id), rows)
-        .map_err(|source| StartError::Recover { path: path.display().to_string(), source })?;
-    let replica = Some(opened.replica.clone());
-    Ok(Opened { core, log: GroupLog::Shared(Box::new(SharedLog::new(opened))), replica })
+    let core = log.core(config_of(options.core, id)).map_err(|error| match error {
+        RowsError::Persist(error) => error.into(),
+        RowsError::Recover(source) => StartError::Recover { path: path.display().to_string(), source },
+    })?;
+    let replica = Some(log.replica.clone());
+    Ok(Opened { core, log: GroupLog::Shared(Box::new(log)), replica })
 }
 
 fn disk_of(options: &NodeOptions, group: u16) -> StorageOptions<'_> {

@@ -10,8 +10,8 @@ use tidemark_consensus::local::{
     Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Recovered, Row, RowStore, RowsReader,
     SubmitError,
 };
-use tidemark_consensus::replica::Replica;
-use tidemark_proto::group::{Budget, Row as GroupRow, Shelf};
+use tidemark_consensus::replica;
+use tidemark_proto::group::{Budget, Row as GroupRow, Shelf, is_shelved};
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
 use tidemark_proto::node::{NodeConfig, NodeCore, RecoverError};
 use tidemark_proto::shelf::SHELVED_AFTER_S;
@@ -110,12 +110,21 @@ pub struct Storage {
 impl Storage {
     /// How much memory the buckets of its group may take; the others are read here.
     pub fn budget(&self, bytes_max: usize) -> Budget {
-        Budget { bytes_max, after_s: SHELVED_AFTER_S, shelf: Arc::new(GroupShelf(self.log.reader())) }
+        GroupShelf::Alone(self.log.reader()).budget(bytes_max)
     }
 }
 
 /// Reads buckets that left memory. While it is there, the files stay open.
-struct GroupShelf(RowsReader);
+enum GroupShelf {
+    Alone(RowsReader),
+    Shared(replica::RowsReader),
+}
+
+impl GroupShelf {
+    fn budget(self, bytes_max: usize) -> Budget {
+        Budget { bytes_max, after_s: SHELVED_AFTER_S, shelf: Arc::new(self) }
+    }
+}
 
 impl std::fmt::Debug for GroupShelf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -125,7 +134,11 @@ impl std::fmt::Debug for GroupShelf {
 
 impl Shelf for GroupShelf {
     fn read(&self, key: &[u8]) -> Option<Vec<u8>> {
-        match self.0.now().and_then(|rows| rows.get(ROWS, key)) {
+        let value = match self {
+            GroupShelf::Alone(rows) => rows.now().and_then(|rows| rows.get(ROWS, key)),
+            GroupShelf::Shared(rows) => rows.get(ROWS, key),
+        };
+        match value {
             Ok(value) => value,
             Err(error) => {
                 // What would be told without it were wrong, and a start finds all that was acknowledged.
@@ -227,11 +240,33 @@ fn free_name(path: &Path, extension: &str) -> Result<PathBuf, StartError> {
     Err(StartError::SetAside { path: path.display().to_string(), max: SET_ASIDE_MAX })
 }
 
-/// The rows of a checkpoint, in the order of their keys.
-pub fn rows_of(replica: &Replica) -> Result<Vec<GroupRow>, PersistError> {
-    let mut rows = Vec::new();
-    replica.scan(ROWS, |key, value| rows.push((key.to_vec(), value.to_vec())))?;
-    Ok(rows)
+/// Why rows of a log on several nodes make no core.
+#[derive(Debug, thiserror::Error)]
+pub enum RowsError {
+    #[error(transparent)]
+    Persist(#[from] PersistError),
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+}
+
+/// The core of a group on several nodes, as the rows of a checkpoint say. `buckets_bytes_max`: so much memory its buckets may take.
+pub fn replica_core(
+    config: NodeConfig,
+    reader: replica::RowsReader,
+    buckets_bytes_max: usize,
+) -> Result<NodeCore, RowsError> {
+    let mut rows: Vec<GroupRow> = Vec::new();
+    reader.scan(ROWS, |key, value| {
+        // Those are read by their keys when somebody wants them, and stand behind all others.
+        let wanted = !is_shelved(key);
+        if wanted {
+            rows.push((key.to_vec(), value.to_vec()));
+        }
+        wanted
+    })?;
+    let mut core = NodeCore::replica(config, rows)?;
+    core.keep_within(GroupShelf::Shared(reader).budget(buckets_bytes_max));
+    Ok(core)
 }
 
 fn make_dir(dir: &Path) -> Result<(), StartError> {

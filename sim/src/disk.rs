@@ -73,6 +73,11 @@ impl Disk {
         self.writing = Some(rows);
     }
 
+    /// What belongs to the part that is being written, of which another disk keeps the rest.
+    pub fn write_more(&mut self, rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) {
+        self.writing.get_or_insert_default().extend(rows);
+    }
+
     /// The part that was being written is safe now.
     pub fn written(&mut self) {
         let mut shelved = self.shelved.0.lock().unwrap_or_else(PoisonError::into_inner);

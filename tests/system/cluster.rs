@@ -231,12 +231,17 @@ impl Cluster {
 
     /// A node's configuration asks for so many valves from its next start on.
     pub fn ask_for_valves(&self, dc: usize, node: usize, valves: u8) {
+        self.configure_node(dc, node, &format!("[group]\nlanes = {valves}\n"));
+    }
+
+    /// A node's configuration ends with this from its next start on.
+    pub fn configure_node(&self, dc: usize, node: usize, more: &str) {
         let path = match node {
             0 => self.config(dc, Role::Node),
             _ => self.path(&format!("{}-node-{node}.toml", self.names[dc])),
         };
         let before = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(path, format!("{before}[group]\nlanes = {valves}\n")).unwrap();
+        std::fs::write(path, before + more).unwrap();
     }
 
     /// Files of one more node of a data centre. Whoever starts from now on reads the layout that has it.

@@ -1,10 +1,11 @@
 //! A data centre of three nodes, each group's log on all of them: whatever one of them suffers under load, clients carry on, and
 //! everything acknowledged is counted exactly once.
 
-use crate::cluster::{Cluster, QUERIES, Role, arm, awards, ready};
+use crate::cluster::{Cluster, QUERIES, Role, arm, awards, operate, ready};
 use crate::http;
 use crate::load::{Counted, Load};
 use crate::process::{Process, until};
+use crate::shelved;
 use serde_json::Value;
 use std::net::SocketAddr;
 
@@ -25,7 +26,10 @@ impl Centre {
     }
 
     async fn of(count: usize) -> Centre {
-        let cluster = Cluster::with_nodes(&["usa-0"], count);
+        Centre::on(Cluster::with_nodes(&["usa-0"], count), count).await
+    }
+
+    async fn on(cluster: Cluster, count: usize) -> Centre {
         let nodes = futures_util::future::join_all((0..count).map(|node| cluster.start_node(0, node))).await;
         let (aggregator, http) = cluster.start(0, Role::Aggregator).await;
         let centre = Centre { cluster, nodes, aggregator, http };
@@ -276,6 +280,90 @@ async fn a_centre_of_three_grows_and_shrinks_to_three_others_while_counting() {
     centre.restart(1).await;
     let counted = load.finish().await;
     until_one_award(&centre, &counted).await;
+}
+
+/// Buckets of history take little memory here, and checkpoints are made often.
+const LITTLE: &str = "[group]\nbuckets_memory_mib = 1\n[log]\ncheckpoint_interval_ms = 500\n";
+/// Their history takes more than that: a client counts all of it at one group.
+const COUNTERS: u64 = 1_000;
+/// More than are kept behind a checkpoint for members that lack some.
+const ENTRIES: u64 = 1_200;
+
+/// Clients choose a group each: with so many there is one at each.
+const CLIENTS: usize = 12;
+
+/// Old buckets have left the memory of a node, which has applied so many entries of each group.
+async fn keeps_within(centre: &Centre, node: usize, entries: u64) {
+    until("memory within its budget", async || {
+        let groups = centre.groups(node).await.filter(|groups| groups.len() == NODES)?;
+        let all = |name: &str| groups.iter().map(|group| group[name].as_u64()).collect::<Option<Vec<_>>>();
+        let fit = all("buckets_bytes")?.iter().zip(all("buckets_bytes_max")?).all(|(bytes, most)| *bytes <= most);
+        let far = all("applied")?.iter().all(|applied| *applied > entries);
+        (fit && far && all("rows_shelved")?.iter().any(|rows| *rows > 0)).then_some(())
+    })
+    .await;
+}
+
+/// Counts late of what has left memory, and waits until it is shown.
+async fn late_is_shown(centre: &Centre, value: &mut u64) {
+    shelved::late(centre.http).await;
+    *value += 1_000;
+    until("what came late", async || {
+        let (_, window) = http::get(centre.http, "/v1/counters/search/answer/3/window?last=600d").await?;
+        (window["counted"]["value"] == *value).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_buckets_leave_the_memory_of_every_node_and_one_that_lost_its_disk_has_them_from_another() {
+    let cluster = Cluster::with_nodes(&["usa-0"], NODES);
+    std::fs::write(cluster.path("layout.toml"), cluster.layout_text(&cluster.aggregators) + shelved::SERIES).unwrap();
+    (0..NODES).for_each(|node| cluster.configure_node(0, node, LITTLE));
+    let mut centre = Centre::on(cluster, NODES).await;
+    // One of each group at least.
+    for number in 0..12 {
+        shelved::probe(centre.http, &format!("search/probe/{number}")).await;
+    }
+    let mut loads = Vec::new();
+    for _ in 0..CLIENTS {
+        loads.push(Load::start(centre.cluster.client(&[0]).await, 1));
+    }
+    shelved::history(&centre.cluster.path("history.csv"), COUNTERS);
+    shelved::load(&centre.cluster, centre.http, "history.csv");
+    for node in 0..NODES {
+        keeps_within(&centre, node, ENTRIES).await;
+    }
+    let mut value = until("all that was loaded", async || {
+        let counters = shelved::buckets(centre.http).await?;
+        let (_, window) = http::get(centre.http, "/v1/counters/search/answer/3/window?last=600d").await?;
+        window["counted"]["value"].as_u64().filter(|_| counters.len() as u64 == COUNTERS)
+    })
+    .await;
+    late_is_shown(&centre, &mut value).await;
+    centre.nodes[0].0.kill();
+    std::fs::remove_dir_all(centre.cluster.node_data(0, 0)).unwrap();
+    for load in &loads {
+        load.until_further(10).await;
+    }
+    centre.restart(0).await;
+    centre.until_leads_its_own(0).await;
+    late_is_shown(&centre, &mut value).await;
+    // Any of them leads what another one led.
+    for node in [1, 2, 0] {
+        centre.nodes[node].0.kill();
+        late_is_shown(&centre, &mut value).await;
+        centre.restart(node).await;
+        centre.until_leads_its_own(node).await;
+        keeps_within(&centre, node, ENTRIES).await;
+    }
+    let counted = Counted::sum(futures_util::future::join_all(loads.into_iter().map(Load::finish)).await);
+    counted.until_shown(&[centre.http]).await;
+    for counter in 0..20 {
+        let (is_well, said) =
+            operate(&centre.cluster, centre.http, &["audit", &format!("search/answer/{counter}"), "--json"]);
+        assert!(is_well, "{said}");
+    }
 }
 
 /// Everything that was acknowledged is shown once, and the milestone was awarded once.

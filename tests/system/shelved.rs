@@ -14,7 +14,7 @@ const COUNTERS: u64 = 500;
 /// Days in which each has counted: together they take some two MiB of memory.
 const DAYS: u64 = 250;
 const DAY_S: u64 = 86_400;
-const SERIES: &str =
+pub const SERIES: &str =
     "[[series]]\nnamespace = \"search\"\nkeep = { \"1h\" = \"30d\", \"1d\" = \"730d\" }\nlate = \"700d\"\n";
 /// For one of the data centres.
 const VIEW: &str = "[view]\nbuckets_memory_mib = 1\n";
@@ -25,9 +25,9 @@ fn now_s() -> u64 {
 }
 
 /// One row a counter and day, none of them today; and the sum of all.
-fn history(path: &std::path::Path) -> u64 {
+pub fn history(path: &std::path::Path, counters: u64) -> u64 {
     let (mut text, mut sum, now) = ("counter,delta,at\n".to_owned(), 0, now_s());
-    for counter in 0..COUNTERS {
+    for counter in 0..counters {
         for day in 0..DAYS {
             let delta = 1 + (counter + day) % 7;
             sum += delta;
@@ -52,17 +52,22 @@ async fn memory(at: SocketAddr) -> Option<(u64, u64, u64)> {
 
 /// All buckets of all counters, and a window of totals.
 async fn everything(at: SocketAddr) -> Option<(Vec<Value>, Value)> {
+    let counters = buckets(at).await?;
+    let window = get(at, "/v1/counters/search/topic/window?last=600d&of=total").await?;
+    Some((counters, window["counted"]["value"].clone()))
+}
+
+/// All buckets of all counters.
+pub async fn buckets(at: SocketAddr) -> Option<Vec<Value>> {
     let (mut counters, mut after) = (Vec::new(), String::new());
     loop {
         let page = get(at, &format!("/v1/export?prefix=search/answer/&limit=100{after}")).await?;
         counters.extend(page["counters"].as_array()?.iter().cloned());
         match page["next"].as_str() {
             Some(next) => after = format!("&after={}", next.replace('/', "%2F")),
-            None => break,
+            None => return Some(counters),
         }
     }
-    let window = get(at, "/v1/counters/search/topic/window?last=600d&of=total").await?;
-    Some((counters, window["counted"]["value"].clone()))
 }
 
 /// Both data centres answer alike, and the total is this.
@@ -92,8 +97,19 @@ async fn restart_node(cluster: &Cluster, centres: &mut [Centre]) -> SocketAddr {
     http
 }
 
+/// Counts once of a counter nine days ago: the policy is known where it is shown.
+pub async fn probe(at: SocketAddr, counter: &str) {
+    until("the policy at the group", async || {
+        let late = json!({"counter": counter, "delta": 1, "at": now_s() - 9 * DAY_S}).to_string();
+        http::send(at, "POST", "/v1/add", &late).await?;
+        let window = get(at, &format!("/v1/counters/{counter}/window?last=20d")).await?;
+        (window["counted"]["value"].as_i64()? > 0).then_some(())
+    })
+    .await;
+}
+
 /// Counts some of the counters once more, long ago; by how much in all.
-async fn late(at: SocketAddr) -> u64 {
+pub async fn late(at: SocketAddr) -> u64 {
     let line =
         |counter| json!({"counter": format!("search/answer/{counter}"), "delta": 1_000, "at": now_s() - 300 * DAY_S});
     let lines = (0..20).map(|counter| line(counter).to_string() + "\n").collect::<String>();
@@ -102,7 +118,7 @@ async fn late(at: SocketAddr) -> u64 {
     20 * 1_000
 }
 
-fn load(cluster: &Cluster, at: SocketAddr, file: &str) {
+pub fn load(cluster: &Cluster, at: SocketAddr, file: &str) {
     let path = |name: &str| cluster.path(name).to_str().unwrap().to_owned();
     let (layout, web, token) = (path("layout.toml"), path("credentials/web"), path("token"));
     let (server, journal, file) = (format!("http://{at}"), path("journals"), path(file));
@@ -122,13 +138,7 @@ async fn buckets_that_do_not_fit_memory_are_read_from_disk_also_late_and_after_k
     let mut centres = cluster.centres().await;
     let at = centres[0].http;
     let node = restart_node(&cluster, &mut centres).await;
-    until("the policy at the group", async || {
-        let late = json!({"counter": "search/probe", "delta": 1, "at": now_s() - 9 * DAY_S}).to_string();
-        http::send(at, "POST", "/v1/add", &late).await?;
-        let window = get(at, "/v1/counters/search/probe/window?last=20d").await?;
-        (window["counted"]["value"].as_i64()? > 0).then_some(())
-    })
-    .await;
+    probe(at, "search/probe").await;
     // Half of the counters flow to the topic before anything is counted of them, the others when their buckets have left memory.
     let edges = |from: u64| {
         let half = (0..COUNTERS).filter(|counter| counter % 2 == from);
@@ -140,7 +150,7 @@ async fn buckets_that_do_not_fit_memory_are_read_from_disk_also_late_and_after_k
         assert_eq!((code, done["inserted"].as_u64()), (200, Some(COUNTERS / 2)), "{done}");
     };
     insert(0).await;
-    let mut sum = history(&cluster.path("history.csv"));
+    let mut sum = history(&cluster.path("history.csv"), COUNTERS);
     load(&cluster, at, "history.csv");
     leaves_memory(at).await;
     leaves_memory(node).await;

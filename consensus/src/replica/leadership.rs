@@ -112,8 +112,13 @@ impl Voice {
         self.say(Event::Restored { position }).await;
     }
 
-    pub async fn checkpointed(&self, position: Position) {
-        self.say(Event::Checkpointed { position }).await;
+    /// Where another member's rows have come meanwhile, it may have had no effect, and that they came is said by itself. `generation` is the
+    /// valid one, which is another before [`Self::restored`] is called.
+    pub async fn checkpointed(&self, position: Position, generation: impl Fn() -> u64) {
+        let _standing = self.standing.lock().await;
+        if generation() == position.generation {
+            self.say(Event::Checkpointed { position }).await;
+        }
     }
 
     pub async fn bereft(&self, nodes: std::collections::BTreeSet<u32>) {
@@ -249,5 +254,28 @@ pub(super) async fn watch(voice: Arc<Voice>, raft: Handle, store: LogStore, pati
             Ok(()) = server.changed() => {}
             () = tokio::time::sleep(again.min(LOOK_AGAIN)) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openraft::testing::log_id;
+
+    #[tokio::test]
+    async fn nothing_is_said_of_a_checkpoint_whose_rows_another_members_have_replaced() {
+        let (sender, mut events) = mpsc::channel(4);
+        let voice = Voice::new(1, sender, None);
+        let position = Position {
+            log_id: log_id::<crate::raft::types::TypeConfig>(1, 1, 7),
+            membership: Arc::default(),
+            commands: 7,
+            founder: None,
+            generation: 3,
+        };
+        voice.checkpointed(position.clone(), || 4).await;
+        voice.checkpointed(position.clone(), || 3).await;
+        assert_eq!(events.recv().await, Some(Event::Checkpointed { position }));
+        assert!(events.try_recv().is_err());
     }
 }

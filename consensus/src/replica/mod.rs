@@ -43,6 +43,7 @@ pub use identity::{member_id, node_of};
 use keeper::{Bearing, Edition, Keeper};
 use leadership::Voice;
 use machine::Machine;
+pub use rows::RowsReader;
 use rows::{Image, Rows};
 use serve::Service;
 use tables::{Checkpoint, Disk};
@@ -153,12 +154,13 @@ pub enum Event {
         /// Where other disks are.
         nodes: BTreeSet<u32>,
     },
-    /// Another member's snapshot has replaced all rows, which are in the file: the owner drops its state and scans them.
+    /// Another member's snapshot has replaced all rows, which are in the file: the owner drops its state and reads them
+    /// ([`Replica::reader`]). Until then it may read those of before.
     Restored {
         /// What they stand for.
         position: Position,
     },
-    /// A checkpoint is durable as a whole.
+    /// A checkpoint is durable as a whole. Not said of one whose rows were replaced meanwhile, nor after `Restored` of one before.
     Checkpointed {
         /// What the rows stand for at least.
         position: Position,
@@ -344,9 +346,10 @@ impl Replica {
         self.0.service.clone()
     }
 
-    /// Calls `visit(key, value)` for each durable row of `table`, in key order; a missing table has no rows.
-    pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
-        self.0.rows.scan(table, visit)
+    /// Reads the rows that the owner stands on: those of [`Opened::position`], or of the last [`Event::Restored`] that it took. They stay until
+    /// the next reader is made; those of positions before are removed.
+    pub fn reader(&self, position: Option<&Position>) -> RowsReader {
+        self.0.rows.reader(position.map_or(0, |position| position.generation))
     }
 
     /// The first command of the log on disk, committed or not: that of the group, as nothing is purged before the first checkpoint.
@@ -382,7 +385,7 @@ impl Replica {
         let completes = last.then(|| position.checkpoint());
         let outcome = self.0.rows.checkpoint(position.generation, rows, completes)?;
         if last {
-            tokio::spawn(conclude(self.0.voice.clone(), self.0.raft.clone(), outcome, position));
+            tokio::spawn(conclude(self.0.voice.clone(), self.0.raft.clone(), self.0.rows.clone(), outcome, position));
         }
         Ok(())
     }
@@ -536,13 +539,14 @@ fn position(checkpoint: Checkpoint, generation: u64) -> Position {
 async fn conclude(
     voice: Arc<Voice>,
     raft: Raft<TypeConfig, Machine>,
+    rows: Rows,
     outcome: oneshot::Receiver<Result<(), PersistError>>,
     position: Position,
 ) {
     match outcome.await {
         Ok(Ok(())) => {
             let _ = raft.trigger().snapshot().await;
-            voice.checkpointed(position).await;
+            voice.checkpointed(position, || rows.generation()).await;
         }
         Ok(Err(error)) => voice.failed(Failure::Persist(error)).await,
         Err(_) => {}

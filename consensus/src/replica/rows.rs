@@ -11,7 +11,7 @@ use redb::{ReadTransaction, ReadableDatabase};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::tables::{self, Checkpoint, Discard, Install, Part, Run, Stage, Sweep};
+use super::tables::{self, Checkpoint, Discard, Install, Part, Run, Stage};
 use crate::raft::ServeError;
 use crate::raft::log_store::LogStore;
 use crate::raft::serve::stopped;
@@ -33,7 +33,7 @@ impl Rows {
     pub fn open(store: LogStore) -> Result<(Self, Option<Checkpoint>), PersistError> {
         let (generation, checkpoint) = tables::read_rows(&store.db().begin_read()?)?;
         // Nothing depends on it: what a refused sweep leaves, the next opening removes.
-        let _ = store.try_put(Sweep { generation });
+        let _ = store.try_put(Discard::AllBut(generation));
         let rows = Self { store, valid: Arc::new(generation.into()), staged: Arc::new(generation.into()) };
         Ok((rows, checkpoint))
     }
@@ -46,10 +46,11 @@ impl Rows {
         self.valid.load(Ordering::Acquire)
     }
 
-    pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
-        let read = self.store.db().begin_read()?;
-        let (generation, _) = tables::read_rows(&read)?;
-        rows::scan(&read, &format!("{}{table}", tables::prefix(generation)), visit)
+    /// Rows of generations before are not needed any more.
+    pub fn reader(&self, generation: u64) -> RowsReader {
+        // Nothing depends on it either.
+        let _ = self.store.try_put(Discard::Before(generation));
+        RowsReader { store: self.store.clone(), prefix: tables::prefix(generation).into() }
     }
 
     /// Never waits. The answer comes when the part is durable.
@@ -74,7 +75,8 @@ impl Rows {
         Ok(Some((checkpoint, Image::Stored(Box::new(stored)))))
     }
 
-    /// Puts a snapshot of another member in the place of the rows; returns the generation.
+    /// Puts a snapshot of another member in the place of the rows, which stay until a [`reader`](Self::reader) is made of the new ones;
+    /// returns the generation.
     pub async fn install(&self, mut staged: Staged, checkpoint: Checkpoint) -> Result<u64, io::Error> {
         let generation = staged.generation;
         let (done, outcome) = oneshot::channel();
@@ -82,6 +84,31 @@ impl Rows {
         self.store.put(Install { generation, valid: self.valid.clone(), checkpoint, done: Some(done) }).await?;
         outcome.await.map_err(|_| io::Error::other("the log has stopped"))??;
         Ok(generation)
+    }
+}
+
+/// Reads the durable rows of one position and of the checkpoints made since, also while another member's snapshot takes their place. The
+/// file is open while it lives.
+#[derive(Clone)]
+pub struct RowsReader {
+    store: LogStore,
+    prefix: Arc<str>,
+}
+
+impl RowsReader {
+    /// Calls `visit(key, value)` for each row of `table`, in key order, for as long as it says that it wants more; a missing table has no
+    /// rows.
+    pub fn scan(&self, table: &str, visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), PersistError> {
+        rows::scan_while(&self.store.db().begin_read()?, &self.name_of(table), visit)
+    }
+
+    /// The value of one row.
+    pub fn get(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, PersistError> {
+        rows::get(&self.store.db().begin_read()?, &self.name_of(table), key)
+    }
+
+    fn name_of(&self, table: &str) -> String {
+        format!("{}{table}", self.prefix)
     }
 }
 
@@ -113,7 +140,7 @@ pub struct Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         if !self.is_installed {
-            let _ = self.store.try_put(Discard { generation: self.generation });
+            let _ = self.store.try_put(Discard::Only(self.generation));
         }
     }
 }
@@ -330,8 +357,16 @@ mod tests {
     }
 
     fn say(rows: &Rows, table: &str) -> Vec<u8> {
+        said_by(&rows.reader(rows.generation()), table)
+    }
+
+    fn said_by(reader: &RowsReader, table: &str) -> Vec<u8> {
         let mut said = Vec::new();
-        rows.scan(table, |_, value| said.push(value[0])).unwrap();
+        let add = |_: &[u8], value: &[u8]| {
+            said.push(value[0]);
+            true
+        };
+        reader.scan(table, add).unwrap();
         said
     }
 
@@ -398,7 +433,7 @@ mod tests {
     async fn what_is_not_installed_leaves_nothing_behind_and_old_checkpoints_have_no_effect() {
         let (source, disk) = (filled(&CrashDisk::new(CrashPoint::Never), 9), CrashDisk::new(CrashPoint::Never));
         let rows = filled(&disk, 5);
-        let old = rows.generation();
+        let (old, reader) = (rows.generation(), rows.reader(rows.generation()));
         let inbox = RowsInbox::new(rows.clone(), 1 << 20, 1 << 20);
         let pieces: Vec<Bytes> = source.image().unwrap().unwrap().1.pieces(1, 1000).map(Result::unwrap).collect();
         inbox.take(7, &pieces[0]).await.unwrap();
@@ -411,8 +446,12 @@ mod tests {
         send(&source, &rows, 2).await.unwrap();
         let late = rows.checkpoint(old, rows_of(6, &["cells"]), Some(checkpoint_at(6))).unwrap();
         late.await.unwrap().unwrap();
+        assert_eq!(said_by(&reader, "cells"), vec![5; ROWS as usize], "who stands on the rows of before may read them");
+        assert_eq!(reader.get("cells", &3u64.to_be_bytes()).unwrap().unwrap()[0], 5);
         assert_eq!(say(&rows, "cells"), vec![9; ROWS as usize]);
-        assert_eq!(staged_tables(), [""; 0]);
+        drop(rows.checkpoint(rows.generation(), Vec::new(), None).unwrap().await);
+        assert_eq!(staged_tables(), [""; 0], "they are gone with the next reader");
+        assert_eq!(reader.get("cells", &3u64.to_be_bytes()), Ok(None));
         assert_eq!(rows.image().unwrap().unwrap().0, checkpoint_at(9));
     }
 

@@ -1,7 +1,8 @@
 //! What a replica keeps in its file beside the log: who it is, what it has heard of others' starts, and the rows.
 //!
 //! Rows live in tables of a generation. A snapshot of another member is written into the next one, and a single
-//! transaction then makes that the valid one: whatever is cut off before leaves the rows as they were.
+//! transaction then makes that the valid one: whatever is cut off before leaves the rows as they were. The tables of before stay
+//! until the owner has left them, who may read them meanwhile.
 
 use std::io;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ const STARTS: TableDefinition<u64, &[u8]> = TableDefinition::new("starts");
 const DISK: &str = "disk";
 const GENERATION: &str = "rows";
 const POSITION: &str = "position";
+/// What the names of tables of rows begin with, before their generation.
+const ROWS: &str = "rows/";
 
 pub(super) fn create_tables(write: &WriteTransaction) -> Result<(), PersistError> {
     write.open_table(STARTS)?;
@@ -58,7 +61,12 @@ pub(super) fn founder_of(voters: impl Iterator<Item = u64>) -> Option<u64> {
 }
 
 pub(super) fn prefix(generation: u64) -> String {
-    format!("rows/{generation}/")
+    format!("{ROWS}{generation}/")
+}
+
+/// Of a table of rows.
+fn generation_of(table: &str) -> Option<u64> {
+    table.strip_prefix(ROWS)?.split('/').next()?.parse().ok()
 }
 
 pub(super) fn read_disk(db: &Database) -> Result<Option<Disk>, PersistError> {
@@ -183,9 +191,25 @@ impl Other for Stage {
     }
 }
 
-/// Removes what was staged for a generation that will not become valid.
-pub(super) struct Discard {
-    pub generation: u64,
+/// Removes the rows of generations.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Discard {
+    /// It was staged and will not become valid.
+    Only(u64),
+    /// The owner has left those before.
+    Before(u64),
+    /// The file was opened: nobody has read the others, or stages them.
+    AllBut(u64),
+}
+
+impl Discard {
+    fn wants(self, generation: u64) -> bool {
+        match self {
+            Self::Only(one) => generation == one,
+            Self::Before(first) => generation < first,
+            Self::AllBut(valid) => generation != valid,
+        }
+    }
 }
 
 impl Other for Discard {
@@ -194,14 +218,13 @@ impl Other for Discard {
     }
 
     fn persist(&self, write: &WriteTransaction) -> Result<(), PersistError> {
-        let prefix = prefix(self.generation);
-        rows::delete(write, |name| name.starts_with(&prefix))
+        rows::delete(write, |name| generation_of(name).is_some_and(|generation| self.wants(generation)))
     }
 
     fn complete(self: Box<Self>, _outcome: Result<(), PersistError>) {}
 }
 
-/// Makes a staged generation the valid one and removes its predecessor.
+/// Makes a staged generation the valid one.
 pub(super) struct Install {
     pub generation: u64,
     pub valid: Arc<AtomicU64>,
@@ -215,33 +238,14 @@ impl Other for Install {
     }
 
     fn persist(&self, write: &WriteTransaction) -> Result<(), PersistError> {
-        let before = prefix(self.valid.swap(self.generation, Ordering::AcqRel));
+        self.valid.store(self.generation, Ordering::Release);
         put(write, GENERATION, &encode(&self.generation)?)?;
-        put(write, POSITION, &encode(&self.checkpoint)?)?;
-        rows::delete(write, |name| name.starts_with(&before))
+        put(write, POSITION, &encode(&self.checkpoint)?)
     }
 
     fn complete(self: Box<Self>, outcome: Result<(), PersistError>) {
         tell(self.done, outcome);
     }
-}
-
-/// Removes rows of generations that never became valid.
-pub(super) struct Sweep {
-    pub generation: u64,
-}
-
-impl Other for Sweep {
-    fn bytes(&self) -> usize {
-        0
-    }
-
-    fn persist(&self, write: &WriteTransaction) -> Result<(), PersistError> {
-        let valid = prefix(self.generation);
-        rows::delete(write, |name| name.starts_with("rows/") && !name.starts_with(&valid))
-    }
-
-    fn complete(self: Box<Self>, _outcome: Result<(), PersistError>) {}
 }
 
 /// Keeps a start that a member tells of, and answers with the highest that it told of before.

@@ -3,7 +3,7 @@
 use crate::replica_common::{Group, State, rows, texts, within};
 use bytes::Bytes;
 use tidemark_consensus::raft::{Config, ProposeError};
-use tidemark_consensus::replica::{CheckpointPart, ReplicaOptions};
+use tidemark_consensus::replica::{CheckpointError, CheckpointPart, ReplicaOptions};
 
 fn plain(options: ReplicaOptions) -> ReplicaOptions {
     options
@@ -131,6 +131,48 @@ async fn a_member_that_lacks_too_much_is_sent_the_rows() {
     group.start(away).await;
     assert_eq!(group.members[&away].state().commands.len(), 200, "rows that were sent are a checkpoint");
     group.all_have(&texts(0..210)).await;
+}
+
+#[tokio::test]
+async fn an_owner_reads_its_rows_until_it_takes_those_of_another_member() {
+    let group = Group::of_voters(3, short).await;
+    group.submit(&texts(0..10)).await;
+    group.all_have(&texts(0..10)).await;
+    let (leader, _) = group.leader().await;
+    let away = 1 + leader % 3;
+    let others = [1, 2, 3].into_iter().filter(|node| *node != u64::from(away)).collect::<Vec<_>>();
+    let member = &group.members[&away];
+    member.checkpoint(4);
+    let before = member.until("a checkpoint", |state| state.checkpointed >= 10).await.position.unwrap();
+    let (reader, first) = (member.replica.reader(Some(&before)), 1u64.to_be_bytes());
+    let paused = member.pause.clone().lock_owned().await;
+    group.network.cut(&[away.into()], &others, true);
+    for round in 1..20 {
+        group.submit(&texts(round * 10..round * 10 + 10)).await;
+    }
+    for other in group.members.values().filter(|other| other.replica.member() != member.replica.member()) {
+        other.until("all", |state| state.commands.len() == 200).await;
+        other.checkpoint(50);
+        other.metrics("a purge", |metrics| metrics.purged.is_some_and(|purged| purged > 10)).await;
+    }
+    group.network.cut(&[away.into()], &others, false);
+    member.metrics("rows of another member", |metrics| metrics.purged.is_some_and(|purged| purged > 10)).await;
+    let rows = rows([(1, "another".to_owned())]);
+    let late = member.replica.checkpoint(CheckpointPart { position: before.clone(), last: true, rows });
+    assert_eq!(late, Err(CheckpointError::Replaced));
+    assert_eq!(member.state().restored, 0, "it was not told yet");
+    assert_eq!(reader.get("commands", &first), Ok(Some(b"command 0".to_vec())));
+    drop(paused);
+    let state = member.until("all", |state| state.commands.len() == 200).await;
+    assert_eq!((state.restored, state.checkpointed), (1, 10));
+    within("the rows of before are removed", async {
+        while reader.get("commands", &first) != Ok(None) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let now = member.replica.reader(state.position.as_ref());
+    assert_eq!(now.get("commands", &200u64.to_be_bytes()), Ok(Some(b"command 199".to_vec())));
 }
 
 #[tokio::test]

@@ -69,7 +69,7 @@ impl State {
                 self.follows = Some(leader);
             }
             Event::Restored { position } => {
-                self.commands = load(replica);
+                self.commands = load(replica, Some(&position));
                 self.restored += 1;
                 self.position = Some(position);
             }
@@ -81,13 +81,13 @@ impl State {
     }
 }
 
-pub fn load(replica: &Replica) -> BTreeMap<u64, String> {
+pub fn load(replica: &Replica, position: Option<&Position>) -> BTreeMap<u64, String> {
     let mut rows = BTreeMap::new();
-    replica
-        .scan("commands", |key, value| {
-            rows.insert(u64::from_be_bytes(key.try_into().unwrap()), String::from_utf8(value.to_vec()).unwrap());
-        })
-        .unwrap();
+    let take = |key: &[u8], value: &[u8]| {
+        rows.insert(u64::from_be_bytes(key.try_into().unwrap()), String::from_utf8(value.to_vec()).unwrap());
+        true
+    };
+    replica.reader(position).scan("commands", take).unwrap();
     rows
 }
 
@@ -113,7 +113,7 @@ impl Member {
         let Opened { replica, mut events, position } = Replica::open(source, options, transport).await?;
         let service = replica.service();
         network.attach(node.into(), &service);
-        let state = State { commands: load(&replica), position, ..State::default() };
+        let state = State { commands: load(&replica, position.as_ref()), position, ..State::default() };
         let (publish, state) = watch::channel(state);
         let pause = Arc::new(tokio::sync::Mutex::new(()));
         let (handle, gate) = (replica.clone(), pause.clone());

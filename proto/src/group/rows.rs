@@ -58,8 +58,6 @@ pub enum LoadError {
     Foreign { found: GroupId, expected: GroupId },
     #[error("checkpoint rows are not in the order of their keys")]
     Order,
-    #[error("{0} rows have old buckets elsewhere on disk, where a group on several nodes has none")]
-    Elsewhere(usize),
     #[error("malformed checkpoint row {key:02x?}: {what}")]
     Malformed { key: Vec<u8>, what: &'static str },
     #[error("incomplete checkpoint: {have} {what} of {expected}")]

@@ -6,7 +6,7 @@
 //! the entries of a leadership that count are the first ones that it made, without a gap, whatever the log's consensus loses,
 //! repeats or delays when leaders change; and what a leader assumes of entries under way (slots of new cells) holds.
 
-use crate::group::{Group, LoadError, Row};
+use crate::group::{Group, Row};
 use crate::ids::LogIndex;
 use crate::msg::{GroupCmd, GroupEntry, Proposed};
 use crate::node::{Feed, NodeConfig, NodeCore, Output, RecoverError, commit, pulse};
@@ -26,13 +26,11 @@ pub(super) enum Role {
 impl NodeCore {
     /// A replica that follows, from the rows of its checkpoints (in the order of their keys; empty if there are none). What is
     /// committed behind them is handed in as [`crate::node::Input::Committed`]. The group's incarnation comes from the log: that of
-    /// `config` is 0. Errors: [`RecoverError`]; never panics.
+    /// `config` is 0. Where old buckets may have left memory, it is to be given their shelf ([`NodeCore::keep_within`]). Errors:
+    /// [`RecoverError`]; never panics.
     pub fn replica(config: NodeConfig, rows: impl IntoIterator<Item = Row>) -> Result<NodeCore, RecoverError> {
         debug_assert_eq!(config.group.id.incarnation, 0, "the incarnation of a replica is its log's");
         let group = Group::load(config.group, rows)?.unwrap_or_else(|| Group::new(config.group));
-        if group.rows_shelved() > 0 {
-            return Err(LoadError::Elsewhere(group.rows_shelved()).into());
-        }
         let config = NodeConfig { group: *group.config(), ..config };
         let mut core = NodeCore::with_group(config, 0, group, 0);
         core.begin(Role::Follows, 0);

@@ -69,7 +69,7 @@ impl Member {
         options.raft.execution = Execution::Task;
         let opened = Replica::open(Source::Backend(Box::new(disk)), options, transport).await?;
         let replica::Opened { replica, events, position } = opened;
-        let rows = rows_of(&replica).map_err(StartError::Replay)?;
+        let rows = rows_of(&replica, position.as_ref()).map_err(StartError::Replay)?;
         let count = position.as_ref().map_or(0, |position| position.commands() as usize);
         let pump = tokio::spawn(tell(replica.clone(), events, (node, boot), speaker));
         Ok((Member { replica, position, telling: None, checkpoint: None, pump }, count, rows))
@@ -98,9 +98,13 @@ impl Member {
     }
 }
 
-fn rows_of(replica: &Replica) -> Result<Rows, String> {
+fn rows_of(replica: &Replica, position: Option<&Position>) -> Result<Rows, String> {
     let mut rows = Rows::new();
-    let scanned = replica.scan(ROWS, |key, value| rows.push((key.to_vec(), value.to_vec())));
+    let take = |key: &[u8], value: &[u8]| {
+        rows.push((key.to_vec(), value.to_vec()));
+        true
+    };
+    let scanned = replica.reader(position).scan(ROWS, take);
     scanned.map(|()| rows).map_err(|error| error.to_string())
 }
 
@@ -114,7 +118,7 @@ async fn tell(replica: Replica, mut events: mpsc::Receiver<Event>, (node, boot):
             }
             Event::Leads { leadership } => (GroupNews::Leads { leadership }, None),
             Event::Follows { .. } => (GroupNews::Follows, None),
-            Event::Restored { position } => match rows_of(&replica) {
+            Event::Restored { position } => match rows_of(&replica, Some(&position)) {
                 Ok(rows) => (GroupNews::Restored { count: position.commands() as usize, rows }, Some(position)),
                 Err(reason) => (GroupNews::Failed { reason }, None),
             },

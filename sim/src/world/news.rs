@@ -8,6 +8,7 @@ use crate::disk::{Disk, Rows};
 use crate::engine::{GroupNews, LedgerNews, Lost, News, Started};
 use crate::raft::Cmds;
 use std::rc::Rc;
+use tidemark_proto::group::is_shelved;
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::node::{CheckpointPart, Input};
@@ -196,6 +197,7 @@ impl World {
             GroupNews::Restored { count, rows } => self.on_rows(node, count, rows),
             GroupNews::Checkpointed { count } => {
                 self.nodes[node].log.rows_at = count;
+                self.nodes[node].disk.written();
                 self.node_input(node, Input::Persisted);
             }
             GroupNews::Left => self.on_left(node),
@@ -266,6 +268,8 @@ impl World {
     pub(super) fn persist_to_log(&mut self, node: usize, part: CheckpointPart) {
         self.coverage.saw("checkpoint part");
         let CheckpointPart { applied, last, rows, .. } = part;
+        self.nodes[node].last_part = last;
+        self.nodes[node].disk.write_more(rows.iter().filter(|(key, _)| is_shelved(key)).cloned());
         if let Some(engine) = &mut self.engine {
             engine.checkpoint(node, LogIndex(applied.0), last, rows);
         }

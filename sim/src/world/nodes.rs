@@ -44,7 +44,7 @@ pub struct NodeProc {
     /// Syncs are answered in order.
     sync_at: Time,
     /// The part of a checkpoint that is being written completes it.
-    last_part: bool,
+    pub(super) last_part: bool,
     /// Gone for good, with its disk.
     pub buried: bool,
     pub stand: Stand,
@@ -171,14 +171,7 @@ impl World {
         let config = node_config(self.groups[group], self.valves_asked(group), &self.plan);
         let (rows, entries) = (self.rows_of(node), self.nodes[node].disk.entries());
         self.nodes[node].nonce = nonce;
-        let mut recovered = NodeCore::recover(config, nonce, rows, entries);
-        // Every second one has no room for what has ended.
-        if let Ok(core) = &mut recovered
-            && self.plan.series.is_some()
-            && group % 2 == 1
-        {
-            core.keep_within(Budget { bytes_max: 0, after_s: 0, shelf: self.nodes[node].disk.shelf() });
-        }
+        let recovered = NodeCore::recover(config, nonce, rows, entries);
         self.started(node, recovered);
         self.read_committed(node);
         self.node_input(node, Input::Tick);
@@ -209,7 +202,13 @@ impl World {
     fn started(&mut self, node: usize, core: Result<NodeCore, RecoverError>) {
         self.nodes[node].timer = Timer::default();
         match core {
-            Ok(core) => self.nodes[node].core = Some(core),
+            Ok(mut core) => {
+                // Every second group has no room for what has ended.
+                if self.plan.series.is_some() && self.nodes[node].group % 2 == 1 {
+                    core.keep_within(Budget { bytes_max: 0, after_s: 0, shelf: self.nodes[node].disk.shelf() });
+                }
+                self.nodes[node].core = Some(core);
+            }
             Err(error) => self.audit.findings.found("recovery", format!("node {node}: {error}")),
         }
     }
@@ -372,7 +371,11 @@ impl World {
     pub(super) fn on_persisted(&mut self, node: usize, boot: u32) {
         if self.nodes[node].boot == boot && self.nodes[node].is_up() {
             if self.engine.is_some() {
-                return self.node_input(node, Input::Persisted);
+                // Of rows that were replaced since a part may have been taken; the log says itself when the last one is durable.
+                if !self.nodes[node].last_part {
+                    self.node_input(node, Input::Persisted);
+                }
+                return;
             }
             self.nodes[node].disk.written();
             if self.nodes[node].last_part {

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_types, reason = "a disk beside the group, which a test writes")]
 
 use super::*;
-use crate::group::{Budget, Effect, Group, GroupConfig, LoadError, Row as Saved, Shelf, is_shelved};
+use crate::group::{Budget, Effect, Group, GroupConfig, Row as Saved, Shelf, is_shelved};
 use crate::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Start};
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, GroupCmd, GroupEntry, Item, KeySpan, ToGroup};
 use crate::node::{NodeConfig, NodeCore};
@@ -232,8 +232,11 @@ impl Store {
     }
 
     fn limit(&self, group: &mut Group) {
-        let Some(bytes_max) = self.bytes_max else { return };
-        group.keep_within(Budget { bytes_max, after_s: AFTER_S, shelf: self.disk.clone() });
+        self.budget().into_iter().for_each(|budget| group.keep_within(budget));
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        Some(Budget { bytes_max: self.bytes_max?, after_s: AFTER_S, shelf: self.disk.clone() })
     }
 
     /// Old buckets on disk.
@@ -384,8 +387,9 @@ fn what_ended_leaves_memory_is_told_with_what_comes_late_and_goes_from_disk_when
     store.put(group.checkpoint());
     assert!(!group.checkpoint_persisted(), "nothing more can leave");
     let several = NodeConfig::new(GroupId { incarnation: 0, ..id() }, LANES);
-    let refused = NodeCore::replica(several, store.rows()).map(drop);
-    assert_eq!(refused, Err(LoadError::Elsewhere(1).into()), "a group on several nodes has no shelf");
+    let mut replica = NodeCore::replica(several, store.rows()).unwrap();
+    replica.keep_within(store.budget().unwrap());
+    assert_eq!(rows(replica.group()), rows(&group), "so it is where a group is on several nodes");
     let mut group = store.load().unwrap();
     assert_eq!(group.rows_shelved(), 1);
     count(&mut group, 92, now_s, BEGIN_S + 600);
