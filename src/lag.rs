@@ -23,6 +23,8 @@ pub struct ViewLag {
     pub buckets_bytes_max: Option<usize>,
     /// Rows, one of each counter and valve, of which old buckets are on disk only.
     pub rows_shelved: usize,
+    /// The same of totals, each as often as slots add to it, up and down.
+    pub totals_shelved: usize,
 }
 
 /// Behind one group.
@@ -48,7 +50,7 @@ impl ViewLag {
                 GroupLag { group: name.to_string(), entries: lag.entries, ms: lag.time.0 as f64 / US_PER_MS }
             });
             let groups = groups.collect();
-            let (buckets_bytes, buckets_bytes_max) = core.view().row_bytes();
+            let (buckets_bytes, buckets_bytes_max) = core.view().bucket_bytes();
             ViewLag {
                 groups,
                 graph_index: progress.index,
@@ -57,6 +59,7 @@ impl ViewLag {
                 buckets_bytes,
                 buckets_bytes_max,
                 rows_shelved: core.view().rows_shelved(),
+                totals_shelved: core.view().totals_shelved(),
             }
         };
         aggregator.with_ledger(|ledger| aggregator.with_core(|core| look(ledger, core)))
@@ -74,5 +77,6 @@ impl ViewLag {
         metrics::gauge!("tidemark_view_buckets_bytes").set(self.buckets_bytes as f64);
         metrics::gauge!("tidemark_view_buckets_bytes_max").set(self.buckets_bytes_max.unwrap_or_default() as f64);
         metrics::gauge!("tidemark_view_rows_shelved").set(self.rows_shelved as f64);
+        metrics::gauge!("tidemark_view_totals_shelved").set(self.totals_shelved as f64);
     }
 }

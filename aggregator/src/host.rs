@@ -184,6 +184,8 @@ impl Host {
         let persisted = self.store.changed();
         let mut batch = Vec::with_capacity(EVENTS_BATCH);
         let (mut survey, mut leaders) = (tokio::time::interval(SURVEY_INTERVAL), self.raft.leaders());
+        // At first, so that what ended long ago need not stay in memory.
+        self.tell_time();
         self.on_ledger();
         self.on_leader(leaders.reign());
         loop {
@@ -400,6 +402,10 @@ impl Host {
         for (peer, rtt) in rtts {
             self.handle(Input::PeerRtt { peer, rtt });
         }
+        self.tell_time();
+    }
+
+    fn tell_time(&mut self) {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.handle(Input::Clock(WallMs(since_1970.as_millis() as u64)));
     }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::{
     CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, LsmOptions, OpenError,
-    PersistError, Row, RowStore, RowsNow, SubmitError, remove,
+    PersistError, Row, RowStore, RowsNow, Scratch, SubmitError, remove,
 };
 use tidemark_proto::aggregator::{is_of_image, shelf_key, shelf_number, shelf_prefix};
 use tidemark_proto::ledger::ShardMap;
@@ -31,6 +31,11 @@ const SEATS: &[u8] = b"seats";
 const MAP: &[u8] = b"map";
 /// The file of the first shard inside a data directory, or of all where a view is not cut.
 const VIEW_FILE: &str = "view.redb";
+/// Old buckets of totals, which are counted anew at every start.
+const TOTALS_DIR: &str = "totals";
+/// What their tree may take of memory: 8 MiB of cache, and memtables of 8 MiB of which up to five may wait.
+const TOTALS: LsmOptions =
+    LsmOptions { cache_bytes: 8 << 20, memtable_bytes: 8 << 20, journal_bytes: 64 << 20, steps_back: true };
 /// What the files of one process may take together of pages that were read; each at least the second, so 16 of them are within it.
 const CACHE_BYTES: usize = 64 << 20;
 const CACHE_BYTES_MIN: usize = 4 << 20;
@@ -167,6 +172,7 @@ pub fn found(
 /// Reads buckets that left memory from the files of a view. While it is open it keeps them open too.
 pub struct ViewShelf {
     logs: RwLock<BTreeMap<ShardId, Arc<LocalLog>>>,
+    totals: Scratch,
 }
 
 impl std::fmt::Debug for ViewShelf {
@@ -192,15 +198,14 @@ impl ViewShelf {
     fn with<R>(&self, shard: ShardId, read: impl FnOnce(&RowsNow) -> Result<R, PersistError>) -> R {
         let logs = self.logs.read().unwrap_or_else(PoisonError::into_inner);
         let Some(log) = logs.get(&shard) else { panic!("slot {} is read after its file was closed", shard.0) };
-        match log.rows().and_then(|rows| read(&rows)) {
-            Ok(value) => value,
-            Err(error) => {
-                // What would be shown and told without it were wrong, and a start finds all that was acknowledged.
-                tracing::error!(%error, slot = shard.0, "rows of the view cannot be read: this process ends");
-                std::process::abort()
-            }
-        }
+        log.rows().and_then(|rows| read(&rows)).unwrap_or_else(|error| unreadable(&error))
     }
+}
+
+/// What would be shown and told without it were wrong, and a start finds all that was acknowledged.
+fn unreadable(error: &PersistError) -> ! {
+    tracing::error!(%error, "old buckets of the view cannot be read: this process ends");
+    std::process::abort()
 }
 
 impl Shelf for ViewShelf {
@@ -210,6 +215,23 @@ impl Shelf for ViewShelf {
 
     fn is_damaged(&self, shard: ShardId, number: u32, why: &str) -> ! {
         tracing::error!(slot = shard.0, row = number, why, "old buckets of the view cannot be read: this process ends");
+        std::process::abort()
+    }
+
+    fn read_total(&self, key: u64) -> Option<Vec<u8>> {
+        self.totals.get(&key.to_be_bytes()).unwrap_or_else(|error| unreadable(&error))
+    }
+
+    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool {
+        let written = self.totals.put(&key.to_be_bytes(), value);
+        if let Err(error) = &written {
+            tracing::warn!(%error, "old buckets of totals stay in memory");
+        }
+        written.is_ok()
+    }
+
+    fn is_damaged_total(&self, key: u64, why: &str) -> ! {
+        tracing::error!(key, why, "old buckets of a total cannot be read: this process ends");
         std::process::abort()
     }
 
@@ -334,6 +356,7 @@ impl ViewStore {
         // As many as there were, or as there are to be at first.
         let parts = (1 + further(dir).count()).max(kept(&ShardMap::default()).len());
         let (cluster, dc_name) = (cluster.to_owned(), dc_name.to_owned());
+        let totals = Scratch::new(&dir.join(TOTALS_DIR), TOTALS)?;
         let home = Home { dir: dir.to_owned(), cluster, dc_name, rows, parts };
         let first = home.open(ShardId::FIRST, &listeners)?;
         let (epoch, map) = begin(&first.log, seats)?;
@@ -348,7 +371,7 @@ impl ViewStore {
             home,
             failure,
             files,
-            shelf: Arc::new(ViewShelf { logs: RwLock::new(logs) }),
+            shelf: Arc::new(ViewShelf { logs: RwLock::new(logs), totals }),
             changed,
             listeners,
             kept: Mutex::new(kept_rows),

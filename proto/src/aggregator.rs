@@ -34,6 +34,7 @@ use crate::leader::LeaderCore;
 use crate::ledger::{Changes, Ledger, ShardMap};
 use crate::limits::GUARDED_COUNTERS_MAX;
 use crate::msg::*;
+use crate::series::UnixTime;
 use crate::shards::{Ranges, Seats, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
@@ -384,6 +385,9 @@ impl AggregatorCore {
         if !self.started {
             self.started = true;
             self.heard.start(now);
+            if let Input::Clock(wall) = input {
+                self.view.on_time(UnixTime::from_wall(wall));
+            }
             self.view.on_start(ledger);
             self.on_map(now, ledger);
             self.say_parted(ledger);

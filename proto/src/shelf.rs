@@ -1,9 +1,9 @@
-//! What a view and a group have in common of buckets that left memory (decision 0051): how much may stay there, which rows are taken in turn, what
-//! ended by a time, and how it lies on disk.
+//! What views, their totals and groups have in common of buckets that left memory (decision 0051): how much may stay there, which rows are taken in
+//! turn, what ended by a time, and how it lies on disk.
 
 use crate::limits::ROW_BUCKETS_MAX;
-use crate::series::codec::{BadRow, Decoder};
-use crate::series::{BucketId, Horizon, Row, UnixTime};
+use crate::series::codec::{BadRow, Decoder, decode_totals, encode_totals};
+use crate::series::{BucketId, Horizon, Row, Totals, UnixTime};
 use std::sync::Arc;
 
 /// Buckets that ended so long ago may leave memory: those that are counted in now, and what the last hour is read from, stay.
@@ -118,6 +118,13 @@ pub(crate) fn value_of(until: u32, shelved: &Row) -> Vec<u8> {
     [&until.to_be_bytes()[..], &pieces].concat()
 }
 
+/// The same of a total.
+pub(crate) fn value_of_totals(until: u32, shelved: &Totals) -> Vec<u8> {
+    let pieces = shelved.pieces(ROW_BUCKETS_MAX).map(|piece| encode_totals(&piece).expect("pieces fit an encoding"));
+    let pieces = postcard::to_allocvec(&pieces.collect::<Vec<_>>()).expect("bytes are encoded");
+    [&until.to_be_bytes()[..], &pieces].concat()
+}
+
 /// Why a value of the shelf is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadShelved {
@@ -125,10 +132,23 @@ pub enum BadShelved {
     Short,
     #[error(transparent)]
     Row(#[from] BadRow),
+    #[error("not pieces of a total")]
+    Pieces,
 }
 
 /// Until when buckets were put on the shelf, in minutes since 1970, and the buckets.
 pub(crate) fn parse(decoder: &mut Decoder, value: &[u8]) -> Result<(u32, Row), BadShelved> {
     let (until, pieces) = value.split_first_chunk().ok_or(BadShelved::Short)?;
     Ok((u32::from_be_bytes(*until), decoder.decode_pieces(pieces)?))
+}
+
+/// The same of a total.
+pub(crate) fn parse_totals(value: &[u8]) -> Result<(u32, Totals), BadShelved> {
+    let (until, pieces) = value.split_first_chunk().ok_or(BadShelved::Short)?;
+    let pieces: Vec<&[u8]> = postcard::from_bytes(pieces).map_err(|_| BadShelved::Pieces)?;
+    let mut all = Totals::default();
+    for piece in pieces {
+        all.add_totals(&decode_totals(piece)?, None);
+    }
+    Ok((u32::from_be_bytes(*until), all))
 }

@@ -42,6 +42,8 @@ pub enum Bug {
     LatePartAlone,
     /// What leaves a group's memory stays there as well.
     LeftTwice,
+    /// Old buckets of a total that leave memory stay there as well.
+    TotalLeftTwice,
     /// The range of a new ancestor is not noted: its share is asked of nobody.
     SourceUnnoted,
     /// What a range that was split added to totals stays beside what its parts add.

@@ -49,7 +49,7 @@ pub struct View {
     limits: ReadLimits,
     /// A range that is being split.
     parting: Option<Parting>,
-    /// What rows may take of memory.
+    /// What buckets may take of memory.
     budget: Option<Budget>,
 }
 

@@ -1,10 +1,13 @@
 //! Totals of views against brute force: equal to a recount whatever the order of increments, edge changes, steps, restarts and resets,
 //! wherever counters are cut into ranges, and the share of each range by itself.
 
+#![allow(clippy::disallowed_types, reason = "a disk beside the machine, which it writes itself")]
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CellId, CounterName, Half, LogIndex};
 use tidemark_proto::ledger::Ledger;
@@ -16,7 +19,8 @@ use tidemark_proto::series::{
 use tidemark_proto::shards::{Ranges, ShardId};
 use tidemark_proto::table::CellTable;
 use tidemark_proto::time::WallMs;
-use tidemark_proto::view::hierarchy::{DirectCounts, Hierarchy, Sums};
+use tidemark_proto::view::hierarchy::{DirectCounts, HeldSums, Hierarchy};
+use tidemark_proto::view::{Budget, Shelf};
 
 /// Counters of namespaces "a" and "b"; counts of "a" may flow to "b".
 const COUNTERS: usize = 9;
@@ -90,7 +94,33 @@ impl DirectCounts for Direct {
     }
 }
 
-#[derive(Clone)]
+/// Old buckets of totals.
+#[derive(Debug, Default)]
+struct Totals(Mutex<BTreeMap<u64, Vec<u8>>>);
+
+impl Shelf for Totals {
+    fn read(&self, _: ShardId, _: u32) -> Option<Vec<u8>> {
+        unreachable!("rows are in memory")
+    }
+
+    fn scan(&self, _: ShardId, _: &mut dyn FnMut(u32, &[u8])) {
+        unreachable!("rows are in memory")
+    }
+
+    fn read_total(&self, key: u64) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().get(&key).cloned()
+    }
+
+    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool {
+        let mut totals = self.0.lock().unwrap();
+        match value {
+            Some(value) => drop(totals.insert(key, value.to_vec())),
+            None => drop(totals.remove(&key)),
+        }
+        true
+    }
+}
+
 struct OneView {
     /// As far as it was applied here.
     ledger: Ledger,
@@ -99,11 +129,14 @@ struct OneView {
     horizons: BTreeMap<&'static str, (SeriesPolicy, Horizon)>,
     direct: Direct,
     cuts: Vec<CounterName>,
+    shelf: Arc<Totals>,
     hierarchy: Hierarchy,
 }
 
-fn cut(cuts: &[CounterName]) -> Hierarchy {
-    Hierarchy::with_ranges(Ranges::of_cuts(cuts.to_vec()).unwrap())
+fn cut(cuts: &[CounterName], shelf: &Arc<Totals>) -> Hierarchy {
+    let mut hierarchy = Hierarchy::with_ranges(Ranges::of_cuts(cuts.to_vec()).unwrap());
+    hierarchy.keep_within(&Budget { bytes_max: 0, after_s: 60, shelf: shelf.clone() });
+    hierarchy
 }
 
 fn fresh(policy: &SeriesPolicy) -> Horizon {
@@ -115,8 +148,9 @@ impl OneView {
         let [a, _, b] = policies();
         let horizons = BTreeMap::from([("a", (a.clone(), fresh(&a))), ("b", (b.clone(), fresh(&b)))]);
         let direct = Direct::new(Ranges::of_cuts(cuts.clone()).unwrap());
-        let (ledger, hierarchy) = (Ledger::default(), cut(&cuts));
-        let mut view = OneView { ledger, applied: 0, now: at(0), horizons, direct, cuts, hierarchy };
+        let (ledger, shelf) = (Ledger::default(), Arc::new(Totals::default()));
+        let hierarchy = cut(&cuts, &shelf);
+        let mut view = OneView { ledger, applied: 0, now: at(0), horizons, direct, cuts, shelf, hierarchy };
         view.tell_horizons();
         view
     }
@@ -181,7 +215,8 @@ impl OneView {
     }
 
     fn restart(&mut self) {
-        self.hierarchy = cut(&self.cuts);
+        self.shelf = Arc::default();
+        self.hierarchy = cut(&self.cuts, &self.shelf);
         self.tell_horizons();
         self.hierarchy.recount(&self.ledger, &self.direct);
     }
@@ -241,12 +276,13 @@ struct Plain {
 }
 
 impl Plain {
-    fn of(sums: &Sums) -> Plain {
+    fn of(sums: HeldSums<'_>) -> Plain {
         let mut plain = Plain::default();
         for half in HALVES {
             let is_down = half == Half::Down;
             plain.counts.insert(is_down, sums.count(half));
-            plain.buckets.extend(sums.buckets(half).buckets().map(|(bucket, sum)| ((is_down, bucket), sum)));
+            let buckets = sums.buckets(half);
+            plain.buckets.extend(buckets.whole().buckets().map(|(bucket, sum)| ((is_down, bucket), sum)));
         }
         plain.counts.retain(|_, count| *count > 0);
         plain
@@ -274,17 +310,53 @@ impl Plain {
 enum Step {
     Edges(Vec<(bool, usize, usize)>),
     Reset(usize),
-    Count { counter: usize, half: usize, valve: u8, back_s: u64, delta: u64, old: bool },
-    Hear { view: usize, which: Index },
-    Apply { view: usize },
-    Tell { view: usize },
-    Snapshot { view: usize },
-    Work { view: usize, budget: usize },
-    Settle { view: usize, budget: usize },
-    Restart { view: usize },
-    Advance { view: usize, seconds: u64 },
-    Expire { view: usize },
-    Policy { which: usize },
+    Count {
+        counter: usize,
+        half: usize,
+        valve: u8,
+        back_s: u64,
+        delta: u64,
+        old: bool,
+    },
+    Hear {
+        view: usize,
+        which: Index,
+    },
+    Apply {
+        view: usize,
+    },
+    Tell {
+        view: usize,
+    },
+    Snapshot {
+        view: usize,
+    },
+    Work {
+        view: usize,
+        budget: usize,
+    },
+    Settle {
+        view: usize,
+        budget: usize,
+    },
+    Restart {
+        view: usize,
+    },
+    Advance {
+        view: usize,
+        seconds: u64,
+    },
+    Expire {
+        view: usize,
+    },
+    Policy {
+        which: usize,
+    },
+    /// Old buckets are to leave memory.
+    Leave {
+        view: usize,
+        bytes: usize,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -305,6 +377,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (view(), 0u64..4_000).prop_map(|(view, seconds)| Step::Advance { view, seconds }),
         1 => view().prop_map(|view| Step::Expire { view }),
         1 => (0..2usize).prop_map(|which| Step::Policy { which }),
+        4 => (view(), prop_oneof![1usize..100, Just(usize::MAX)]).prop_map(|(view, bytes)| Step::Leave { view, bytes }),
     ];
     proptest::collection::vec(step, 1..160)
 }
@@ -388,7 +461,8 @@ impl World {
             | Step::Work { view, .. }
             | Step::Settle { view, .. }
             | Step::Restart { view }
-            | Step::Expire { view } => self.views[view].step(step),
+            | Step::Expire { view }
+            | Step::Leave { view, .. } => self.views[view].step(step),
         }
     }
 
@@ -417,6 +491,7 @@ impl OneView {
                 assert_eq!(self.shown(), self.recounted());
             }
             Step::Expire { .. } => self.expire(),
+            Step::Leave { bytes, .. } => self.hierarchy.begin_leaving(bytes, self.now),
             _ => {}
         }
         self.hierarchy.check_invariants();
@@ -438,6 +513,10 @@ proptest! {
                 world.views[view].hear(cell, *valve, *count, row);
             }
             world.views[view].step(&Step::Settle { view, budget: 5 });
+            world.views[view].step(&Step::Leave { view, bytes: usize::MAX });
+            world.views[view].step(&Step::Settle { view, budget: 5 });
+            let (hierarchy, shelf) = (&world.views[view].hierarchy, &world.views[view].shelf);
+            prop_assert_eq!(hierarchy.shelved(), shelf.0.lock().unwrap().len());
         }
         let [first, second] = &world.views;
         let kept_alike = first.horizons == second.horizons;

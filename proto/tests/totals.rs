@@ -209,20 +209,23 @@ impl World {
         let mut plain = Plain { up: total.up, down: total.down, ..Plain::default() };
         for half in HALVES {
             let inherited = self.view.inherited_buckets(&counter(number), half, &self.ledger);
-            for (bucket, sum) in inherited.flat_map(|(_, totals)| totals.buckets()) {
-                *plain.buckets.entry((half == Half::Down, bucket)).or_default() += sum;
+            for (_, totals) in inherited {
+                for (bucket, sum) in totals.whole().buckets() {
+                    *plain.buckets.entry((half == Half::Down, bucket)).or_default() += sum;
+                }
             }
         }
         let mut shares: BTreeMap<ShardId, Plain> = BTreeMap::new();
         for (shard, share) in self.view.shares(&counter(number), &self.ledger) {
-            let buckets = HALVES.into_iter().flat_map(|half| {
-                share.buckets(half).buckets().map(move |(bucket, sum)| ((half == Half::Down, bucket), sum))
-            });
             let (up, down) = (share.count(Half::Up), share.count(Half::Down));
             // Of a range that is being split there are several.
             let known = shares.entry(shard).or_default();
             (known.up, known.down) = (known.up.wrapping_add(up), known.down.wrapping_add(down));
-            buckets.for_each(|(bucket, sum)| *known.buckets.entry(bucket).or_default() += sum);
+            for half in HALVES {
+                for (bucket, sum) in share.buckets(half).whole().buckets() {
+                    *known.buckets.entry((half == Half::Down, bucket)).or_default() += sum;
+                }
+            }
         }
         shares.retain(|_, share| *share != Plain::default());
         (plain, shares)

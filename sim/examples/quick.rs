@@ -38,7 +38,7 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         Bug::LatePartAlone | Bug::LeftTwice => {
             plan.series.is_some() && plan.replicas.iter().skip(1).step_by(2).any(|&replicas| replicas == 1)
         }
-        Bug::ShelvedForgotten => plan.series.is_some() && plan.edges.is_some(),
+        Bug::ShelvedForgotten | Bug::TotalLeftTwice => plan.series.is_some() && plan.edges.is_some(),
         Bug::ShareOfHome | Bug::SourceUnnoted => plan.edges.is_some() && !plan.cuts.is_empty(),
         Bug::RangeStays => plan.edges.is_some() && plan.splits_shards(),
         Bug::RaisedUncopied => plan.splits_shards(),

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 86] = [
+pub const INSIDE: [Bug; 87] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -133,6 +133,7 @@ pub const INSIDE: [Bug; 86] = [
     Bug::LetGoRaised,
     Bug::LatePartAlone,
     Bug::LeftTwice,
+    Bug::TotalLeftTwice,
     Bug::SourceUnnoted,
     Bug::RangeStays,
     Bug::RaisedUncopied,

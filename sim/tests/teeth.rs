@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 102] = [
+const PINNED: [(Mutation, u64, &str); 103] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -107,6 +107,7 @@ const PINNED: [(Mutation, u64, &str); 102] = [
     (Mutation::Inside(Bug::LetGoRaised), 68, "totals"),
     (Mutation::Inside(Bug::LatePartAlone), 283, "series"),
     (Mutation::Inside(Bug::LeftTwice), 1, "invariants"),
+    (Mutation::Inside(Bug::TotalLeftTwice), 8, "totals"),
     (Mutation::Inside(Bug::SourceUnnoted), 54, "totals"),
     (Mutation::Inside(Bug::RangeStays), 43, "totals"),
     (Mutation::Inside(Bug::RaisedUncopied), 53, "views"),

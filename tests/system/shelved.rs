@@ -1,4 +1,4 @@
-//! A view and a node whose buckets may take less memory than they would: what ended is read from disk, and all that is asked is answered as by
+//! A view and a node whose buckets may take less memory than they would, of totals as well: what ended is read from disk, and all that is asked is answered as by
 //! those that have all in memory, also late and after `kill -9`.
 
 use crate::cluster::{Centre, Cluster, Role, operate};
@@ -154,6 +154,8 @@ async fn buckets_that_do_not_fit_memory_are_read_from_disk_also_late_and_after_k
     load(&cluster, at, "history.csv");
     leaves_memory(at).await;
     leaves_memory(node).await;
+    let status = get(at, "/v1/status").await.unwrap();
+    assert!(status["view"]["totals_shelved"].as_u64() > Some(0), "of a total as well: {}", status["view"]);
     insert(1).await;
     alike(&centres, sum).await;
     let (bytes, _, shelved) = memory(centres[1].http).await.unwrap();

@@ -19,6 +19,7 @@ use redb::{Database, ReadTransaction, ReadableDatabase};
 
 use crate::storage::lsm::LsmNow;
 pub use crate::storage::lsm::{CACHE_BYTES_MIN, JOURNAL_BYTES_MIN, LsmOptions, MEMTABLE_BYTES_MIN};
+pub use crate::storage::scratch::Scratch;
 pub use crate::storage::{CommitStats, Execution, Identity, OpenError, PersistError, Row, Source, SubmitError};
 use crate::storage::{Committer, CommitterOptions, Schema, open, rows};
 use apart::{Apart, ApartWriter};

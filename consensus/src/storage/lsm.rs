@@ -75,7 +75,7 @@ impl LsmOptions {
         self.memtable_bytes.max(MEMTABLE_BYTES_MIN)
     }
 
-    fn keyspace(&self) -> KeyspaceCreateOptions {
+    pub(super) fn keyspace(&self) -> KeyspaceCreateOptions {
         KeyspaceCreateOptions::default()
             .max_memtable_size(self.sealed_at())
             .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(FILES_BEHIND)))
@@ -262,7 +262,7 @@ fn table_of(db: &Database, options: &LsmOptions, name: &str) -> Result<Keyspace,
 }
 
 /// Opens what is there, or makes it. A thread begins with the priority of the one that starts it, and fjall takes no other for its own.
-fn database(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error> {
+pub(super) fn database(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error> {
     if !options.steps_back {
         return database_here(path, options);
     }
@@ -348,7 +348,7 @@ fn probe(path: &Path) -> Result<(), io::Error> {
     written
 }
 
-fn persist_error(error: fjall::Error) -> PersistError {
+pub(super) fn persist_error(error: fjall::Error) -> PersistError {
     let io = match error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => error,
         fjall::Error::Poisoned | fjall::Error::Locked | fjall::Error::KeyspaceDeleted => {

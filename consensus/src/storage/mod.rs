@@ -5,6 +5,7 @@ pub mod lsm;
 mod merging;
 mod open;
 pub(crate) mod rows;
+pub mod scratch;
 
 pub use committer::{CommitStats, Execution, SubmitError};
 pub(crate) use committer::{Committer, CommitterOptions, Cost, Persist};

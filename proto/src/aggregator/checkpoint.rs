@@ -538,7 +538,10 @@ impl AggregatorCore {
         // What is on disk of a range that is split stays as it is, until it goes.
         let closing = if self.config.ranges.has(ShardId(at as u16)) { closing } else { Rows::new() };
         let stale = std::mem::take(&mut checkpoint.stale);
-        let (blocks, too_much) = (checkpoint.blocks.take(), self.view.too_much(ShardId(at as u16)));
+        let (blocks, too_much) = (checkpoint.blocks.take(), self.view.too_much_of_rows(ShardId(at as u16)));
+        if self.view.begin_leaving_totals() {
+            self.graph_at = self.graph_at.or(Some(now));
+        }
         let buckets = self.view.change(|cells| {
             cells[at].begin_leaving(too_much);
             (cells[at].take_dirty_rows(), cells[at].take_expired_shelved())

@@ -53,9 +53,9 @@ pub fn export(source: &impl Source, counter: &CounterName) -> Exported {
                     Buckets::Row(row) => {
                         row.whole().buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add)
                     }
-                    Buckets::Own(own) => own.buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add),
+                    Buckets::Sums(own) => own.buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add),
                     // What flows to a counter is counted elsewhere.
-                    Buckets::Totals(_) => {}
+                    Buckets::Shares(_) => {}
                 }
             }
         }

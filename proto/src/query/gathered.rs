@@ -135,7 +135,7 @@ fn counts_of(view: &View, ledger: &Ledger, ask: &CountsAsk, at: usize, from: Opt
             rows.for_each(|row| ask.wanted.pick(&Buckets::Row(row), &mut buckets));
         }
         for (_, share) in view.inherited_buckets(counter, half, ledger).filter(|(shard, _)| is_asked(shard)) {
-            ask.wanted.pick(&Buckets::Totals(share), &mut buckets);
+            ask.wanted.pick(&Buckets::Shares(share), &mut buckets);
         }
         buckets.retain(|&(BucketId { granularity, index }, _)| {
             from.is_none_or(|from| Cut { half, granularity, index } >= from)
@@ -211,7 +211,6 @@ impl Told {
 /// Some counters, of which everything is told: what one process that holds all shards would show of them.
 #[derive(Clone, Debug)]
 pub struct Gathered {
-    of: Of,
     horizons: BTreeMap<String, Horizon>,
     counters: BTreeMap<CounterName, (Total, [Totals; 2])>,
 }
@@ -352,7 +351,7 @@ impl Gathering {
             let buckets = [counts.up_buckets.clone(), counts.down_buckets.clone()];
             counters.insert(counter.clone(), (Total { direct, up, down }, buckets));
         }
-        Ok(Gathered { of: self.of, horizons: self.horizons.clone(), counters })
+        Ok(Gathered { horizons: self.horizons.clone(), counters })
     }
 }
 
@@ -381,11 +380,7 @@ impl Source for Gathered {
     fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>> {
         let (total, buckets) = self.of(counter);
         debug_assert_eq!(total.direct.generation, generation, "buckets are those of the reading's generation");
-        let buckets = &buckets[half as usize];
-        match self.of {
-            Of::Direct => vec![Buckets::Own(buckets)],
-            Of::Total => vec![Buckets::Totals(buckets)],
-        }
+        vec![Buckets::Sums(&buckets[half as usize])]
     }
 }
 

@@ -7,6 +7,7 @@ use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, SERIES_VALUES_MAX};
 use crate::msg::Reading;
 use crate::series::{Answer, Cover, Granularity, Horizon, Totals, UnixTime};
 use crate::time::WallMs;
+use crate::view::hierarchy::HeldTotals;
 use crate::view::{HeldRow, Total, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,10 +30,10 @@ pub trait Source {
 pub enum Buckets<'a> {
     /// Of one valve.
     Row(HeldRow<'a>),
-    /// Of all valves of a counter, added up.
-    Own(&'a Totals),
+    /// Added up already: of all valves of a counter, and where that is asked for, with what flows to it.
+    Sums(&'a Totals),
     /// What flows to a counter along edges from the counters of one range.
-    Totals(&'a Totals),
+    Shares(HeldTotals<'a>),
 }
 
 impl Buckets<'_> {
@@ -40,7 +41,8 @@ impl Buckets<'_> {
     pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
         match self {
             Buckets::Row(row) => row.sum(granularity, indexes),
-            Buckets::Own(totals) | Buckets::Totals(totals) => totals.sum(granularity, indexes),
+            Buckets::Sums(totals) => totals.sum(granularity, indexes),
+            Buckets::Shares(totals) => totals.sum(granularity, indexes),
         }
     }
 }
@@ -108,7 +110,7 @@ impl Source for ShownTotals<'_> {
     fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>> {
         let own = self.view.held_rows(counter, half, generation).map(Buckets::Row);
         let shares = self.view.inherited_buckets(counter, half, self.ledger);
-        own.chain(shares.map(|(_, totals)| Buckets::Totals(totals))).collect()
+        own.chain(shares.map(|(_, totals)| Buckets::Shares(totals))).collect()
     }
 }
 

@@ -75,9 +75,8 @@ impl Wanted {
         for (granularity, indexes) in &self.runs {
             match buckets {
                 Buckets::Row(row) => picked.extend(row.within(*granularity, indexes.clone())),
-                Buckets::Own(totals) | Buckets::Totals(totals) => {
-                    picked.extend(totals.within(*granularity, indexes.clone()));
-                }
+                Buckets::Sums(totals) => picked.extend(totals.within(*granularity, indexes.clone())),
+                Buckets::Shares(totals) => picked.extend(totals.within(*granularity, indexes.clone())),
             }
         }
     }
@@ -121,7 +120,7 @@ mod tests {
             let wanted = Wanted::of_runs(runs.clone());
             prop_assert!(wanted.shape().1);
             let mut picked = Vec::new();
-            wanted.pick(&Buckets::Totals(&totals), &mut picked);
+            wanted.pick(&Buckets::Sums(&totals), &mut picked);
             prop_assert_eq!(picked, expected);
         }
     }

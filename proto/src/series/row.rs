@@ -290,14 +290,7 @@ impl Row {
 
     /// How many buckets [`Row::take_closed`] would split off at least one of a granularity.
     pub(crate) fn count_closed(&self, closed_before: UnixTime) -> usize {
-        let (mut rest, mut count) = (&self.buckets[..], 0);
-        while let Some((first, _)) = rest.first() {
-            let (level, behind) =
-                rest.split_at(rest.partition_point(|(key, _)| key.granularity() == first.granularity()));
-            count += level.partition_point(|(key, _)| key.bucket().end() <= closed_before);
-            rest = behind;
-        }
-        count
+        count_closed(&self.buckets, closed_before)
     }
 
     /// The row in pieces of at most `most` buckets, in order: they merge to the row.
@@ -338,6 +331,17 @@ impl Row {
     fn find(&self, key: Key) -> Result<usize, usize> {
         self.buckets.binary_search_by_key(&key, |&(held, _)| held)
     }
+}
+
+/// How many of these, in order, ended by a time.
+pub(super) fn count_closed(buckets: &[(Key, u64)], closed_before: UnixTime) -> usize {
+    let (mut rest, mut count) = (buckets, 0);
+    while let Some((first, _)) = rest.first() {
+        let (level, behind) = rest.split_at(rest.partition_point(|(key, _)| key.granularity() == first.granularity()));
+        count += level.partition_point(|(key, _)| key.bucket().end() <= closed_before);
+        rest = behind;
+    }
+    count
 }
 
 /// A granularity's buckets in a range, of buckets in order.

@@ -7,8 +7,8 @@
 //! Sums are taken modulo 2^64. So the order of additions and subtractions does not matter, and what comes out is exact as long as the true
 //! sum is below that.
 
-use super::row::{Key, range};
-use super::{BucketId, Granularity, Horizon, Row};
+use super::row::{Key, count_closed, range};
+use super::{BucketId, Granularity, Horizon, Row, UnixTime};
 use std::ops::Range;
 
 /// Buckets with sums other than 0.
@@ -77,6 +77,28 @@ impl Totals {
         let before = self.buckets.len();
         self.buckets.retain(|&(key, _)| horizon.keeps(key.bucket()));
         before - self.buckets.len()
+    }
+
+    /// How many buckets ended by a time.
+    pub(crate) fn count_closed(&self, closed_before: UnixTime) -> usize {
+        count_closed(&self.buckets, closed_before)
+    }
+
+    /// Splits off what ended by a time.
+    pub(crate) fn take_closed(&mut self, closed_before: UnixTime) -> Totals {
+        let mut closed = Vec::with_capacity(self.count_closed(closed_before));
+        let mut left = Vec::with_capacity(self.buckets.len() - closed.capacity());
+        for &(key, value) in &self.buckets {
+            let into = if key.bucket().end() <= closed_before { &mut closed } else { &mut left };
+            into.push((key, value));
+        }
+        self.buckets = left;
+        Totals { buckets: closed }
+    }
+
+    /// In pieces of at most `most` buckets, in order.
+    pub(crate) fn pieces(&self, most: usize) -> impl Iterator<Item = Totals> + '_ {
+        self.buckets.chunks(most.max(1)).map(|piece| Totals { buckets: piece.to_vec() })
     }
 
     /// Bytes allocated.

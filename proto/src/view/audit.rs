@@ -2,7 +2,7 @@
 
 use super::View;
 use super::cells::Cells;
-use super::hierarchy::Sums;
+use super::hierarchy::HeldSums;
 use crate::audit::{Compared, Held, compare};
 use crate::graph::Vertex;
 use crate::ids::{CellId, CounterName, Half, ValveId};
@@ -106,7 +106,7 @@ impl View {
         }
         let ancestors = ancestors(vertex, ledger)?;
         let shares = || self.shares(counter, ledger).map(|(_, share)| share);
-        if ancestors.is_empty() && shares().all(Sums::is_empty) {
+        if ancestors.is_empty() && shares().all(|share: HeldSums<'_>| share.is_empty()) {
             return Ok(None);
         }
         let mut audit = TotalAudit { ancestors: ancestors.len(), ..TotalAudit::default() };
@@ -126,8 +126,10 @@ impl View {
             let Some(horizon) = self.total_horizon(counter.namespace()) else { continue };
             sums.retain(|bucket, sum| horizon.keeps(*bucket) && *sum > 0);
             let mut eager = BTreeMap::<BucketId, u64>::new();
-            for (bucket, value) in shares().flat_map(|share| share.buckets(half).buckets()) {
-                if horizon.keeps(bucket) {
+            for share in shares() {
+                for (bucket, value) in
+                    share.buckets(half).whole().buckets().filter(|(bucket, _)| horizon.keeps(*bucket))
+                {
                     let sum = eager.entry(bucket).or_default();
                     *sum = sum.wrapping_add(value);
                 }

@@ -25,16 +25,17 @@ mod horizons;
 mod parting;
 mod recount;
 mod shares;
+mod shelved;
 mod sums;
 
 pub(super) use parting::part_of;
 pub use shares::SharesHeld;
-pub use sums::Sums;
+pub use shelved::{HeldSums, HeldTotals};
 
 use crate::graph::{Batch, EdgeChange, Flow, Scratch, Vertex};
 use crate::ids::{Bucket, CellId, CounterName, Half};
 use crate::ledger::{Changes, Ledger};
-use crate::series::{BucketId, Horizon, Row};
+use crate::series::{BucketId, Horizon, Row, UnixTime};
 use crate::shards::{Ranges, ShardId, ShardMask};
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
@@ -42,8 +43,9 @@ use follow::Following;
 use horizons::Horizons;
 use parting::Parting;
 use shares::{Share, Shares};
+use shelved::Shelving;
 use std::borrow::Cow;
-use sums::HALVES;
+use sums::{HALVES, Sums};
 
 /// No vertex, slot, or sums.
 const NONE: u32 = u32::MAX;
@@ -61,6 +63,10 @@ pub trait DirectCounts {
     /// Reads of a slot what its sum and its rows will need.
     fn warm(&self, _shard: ShardId, _slot: u32) -> u64 {
         0
+    }
+    /// What the host's clock shows, if it was told.
+    fn now(&self) -> UnixTime {
+        UnixTime::default()
     }
 }
 
@@ -80,6 +86,7 @@ pub struct Hierarchy {
     parting: Option<Parting>,
     /// Of counters that have or had ancestors.
     shares: Shares,
+    shelving: Shelving,
     horizons: Horizons,
     following: Following,
     /// Pairs of the change under way that are done.
@@ -131,10 +138,15 @@ impl Hierarchy {
 
     /// What a counter inherits, from the counters of each range; nothing where it never had an ancestor. Of a range that is being split it may
     /// be several sums.
-    pub fn inherited(&self, counter: &CounterName, ledger: &Ledger) -> impl Iterator<Item = (ShardId, &Sums)> + '_ {
+    pub fn inherited(
+        &self,
+        counter: &CounterName,
+        ledger: &Ledger,
+    ) -> impl Iterator<Item = (ShardId, HeldSums<'_>)> + '_ {
         let vertex = ledger.graph().vertex(counter);
         let node = vertex.and_then(|vertex| self.nodes.get(vertex.0 as usize));
-        node.into_iter().flat_map(|node| self.shares.of(node.heir)).map(|(shard, sums)| (self.shown_as(shard), sums))
+        let shares = node.into_iter().flat_map(|node| self.shares.of(node.heir));
+        shares.map(|(shard, share)| (self.shown_as(shard), self.held_sums(share)))
     }
 
     /// The ranges of whose counters something may flow to this one, wherever they are held.
@@ -263,12 +275,13 @@ impl Hierarchy {
         self.compare(&mut budget, ledger.graph());
         self.carry(&mut budget, view);
         self.sweep(&mut budget);
-        self.flow.unsettled() > 0 || self.sweeping.is_some() || self.can_compare(ledger.graph())
+        self.leave(&mut budget);
+        self.flow.unsettled() > 0 || self.sweeping.is_some() || self.is_leaving() || self.can_compare(ledger.graph())
     }
 
     /// The cells of a shard are gone from the view.
     pub fn forget_shard(&mut self, shard: ShardId) {
-        self.shares.forget(shard);
+        self.forget_shares(shard);
         if let Some(of_shard) = self.vertex_of.get_mut(usize::from(shard.0)) {
             *of_shard = Vec::new();
         }
@@ -446,8 +459,9 @@ impl Hierarchy {
     fn sweep(&mut self, budget: &mut usize) {
         while let Some(at) = self.sweeping.filter(|_| *budget > 0) {
             let expired = self.shares.change_next(at, |share| {
-                let buckets = share.sums.len();
-                share.sums.expire(self.horizons.of_totals(share.namespace));
+                let (buckets, horizon) = (share.sums.len(), self.horizons.of_totals(share.namespace));
+                share.sums.expire(horizon);
+                self.shelving.expire(share, horizon);
                 buckets
             });
             let Some(buckets) = expired else {

@@ -39,9 +39,20 @@ pub trait Shelf: Debug + Send + Sync {
     fn is_damaged(&self, shard: ShardId, number: u32, why: &str) -> ! {
         panic!("old buckets of row {number} of shard {}: {why}", shard.0)
     }
+
+    /// Old buckets of a total: what was written last under the key. They are of no use to another process.
+    fn read_total(&self, key: u64) -> Option<Vec<u8>>;
+
+    /// Puts such a value there, to be read at once, or takes it away. False where the disk takes no more: the buckets stay in memory.
+    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool;
+
+    /// As [`Shelf::is_damaged`], of a total.
+    fn is_damaged_total(&self, key: u64, why: &str) -> ! {
+        panic!("old buckets of total {key}: {why}")
+    }
 }
 
-/// How much memory the rows of a view may take.
+/// How much memory the buckets of a view may take.
 pub type Budget = shelf::Budget<dyn Shelf>;
 
 /// What rows of a shard take, and what of them is leaving.
@@ -345,6 +356,7 @@ impl View {
         for (shard, cells) in (0..).map(ShardId).zip(&mut self.shards) {
             cells.keep_within(budget, shard);
         }
+        self.hierarchy.keep_within(budget);
         self.budget = Some(budget.clone());
     }
 
@@ -353,19 +365,32 @@ impl View {
         self.shards.iter().map(Cells::rows_shelved).sum()
     }
 
-    /// Bytes that the buckets of rows take of memory, and may take; `None` where there is no limit.
-    pub fn row_bytes(&self) -> (usize, Option<usize>) {
-        let bytes = self.shards.iter().map(Cells::row_bytes).sum();
-        (bytes, self.budget.as_ref().map(|budget| budget.bytes_max))
+    /// Totals, each as often as ranges add to it, up and down, of which something is on disk only.
+    pub fn totals_shelved(&self) -> usize {
+        self.hierarchy.shelved()
     }
 
-    /// How many bytes of a shard's rows are to leave: its share of what is too much.
-    pub(crate) fn too_much(&self, shard: ShardId) -> usize {
-        let (bytes, Some(budget)) = (self.row_bytes().0, &self.budget) else { return 0 };
-        let whole = budget.too_much(bytes) as u128;
-        if whole == 0 {
-            return 0;
-        }
-        (whole * self.cells(shard).row_bytes() as u128 / bytes as u128) as usize
+    /// Bytes that the buckets of rows and totals take of memory, and may take; `None` where there is no limit.
+    pub fn bucket_bytes(&self) -> (usize, Option<usize>) {
+        let rows = self.shards.iter().map(Cells::row_bytes).sum::<usize>();
+        (rows + self.hierarchy.bucket_bytes(), self.budget.as_ref().map(|budget| budget.bytes_max))
+    }
+
+    /// How many of these bytes are to leave: their share of what is too much.
+    fn too_much(&self, of: usize) -> usize {
+        let (bytes, Some(budget)) = (self.bucket_bytes().0, &self.budget) else { return 0 };
+        (budget.too_much(bytes) as u128 * of as u128 / bytes.max(1) as u128) as usize
+    }
+
+    /// How many bytes of a shard's rows are to leave.
+    pub(crate) fn too_much_of_rows(&self, shard: ShardId) -> usize {
+        self.too_much(self.cells(shard).row_bytes())
+    }
+
+    /// Buckets of totals that are too many leave with the next steps ([`View::step_graph`]); whether there are such.
+    pub(crate) fn begin_leaving_totals(&mut self) -> bool {
+        let bytes = self.too_much(self.hierarchy.bucket_bytes());
+        self.hierarchy.begin_leaving(bytes, self.shards[0].now());
+        bytes > 0
     }
 }

@@ -1,11 +1,11 @@
 //! Totals in a view: what a counter has counted itself and what flows to it along edges.
 
 use super::View;
-use super::hierarchy::{DirectCounts, Hierarchy, HierarchyProgress, Sums};
+use super::hierarchy::{DirectCounts, HeldSums, HeldTotals, Hierarchy, HierarchyProgress};
 use crate::ids::{CounterName, Half};
 use crate::ledger::{Changes, Ledger};
 use crate::msg::Reading;
-use crate::series::{Horizon, Row, Totals};
+use crate::series::{Horizon, Row, UnixTime};
 use crate::shards::{ShardId, ShardMask};
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
@@ -46,6 +46,10 @@ impl DirectCounts for View {
         let cells = self.cells(shard);
         cells.warm_components(slot).wrapping_add(cells.warm_row(slot))
     }
+
+    fn now(&self) -> UnixTime {
+        self.shards[0].now()
+    }
 }
 
 impl View {
@@ -73,12 +77,12 @@ impl View {
         counter: &CounterName,
         half: Half,
         ledger: &Ledger,
-    ) -> impl Iterator<Item = (ShardId, &Totals)> + '_ {
+    ) -> impl Iterator<Item = (ShardId, HeldTotals<'_>)> + '_ {
         self.hierarchy.inherited(counter, ledger).map(move |(shard, share)| (shard, share.buckets(half)))
     }
 
     /// What flows to a counter from the counters of each range: what its total is made of beside its own count.
-    pub fn shares(&self, counter: &CounterName, ledger: &Ledger) -> impl Iterator<Item = (ShardId, &Sums)> + '_ {
+    pub fn shares(&self, counter: &CounterName, ledger: &Ledger) -> impl Iterator<Item = (ShardId, HeldSums<'_>)> + '_ {
         self.hierarchy.inherited(counter, ledger)
     }
 

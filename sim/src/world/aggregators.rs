@@ -29,9 +29,9 @@ const SNAPSHOT_ENTRIES: usize = 64;
 /// Rows on disk, by shard.
 pub type ShardRows = BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// What is on the disk of an aggregator of buckets that left its memory, by shard that has a file.
+/// What is on the disk of an aggregator of buckets that left its memory, by shard that has a file; and of totals.
 #[derive(Debug, Default)]
-struct OnDisk(Mutex<BTreeMap<ShardId, BTreeMap<u32, Vec<u8>>>>);
+struct OnDisk(Mutex<BTreeMap<ShardId, BTreeMap<u32, Vec<u8>>>>, Mutex<BTreeMap<u64, Vec<u8>>>);
 
 impl OnDisk {
     fn of(rows: &ShardRows) -> OnDisk {
@@ -39,7 +39,7 @@ impl OnDisk {
         let of_shard = |(&shard, rows): (&ShardId, &BTreeMap<Vec<u8>, Vec<u8>>)| {
             (shard, rows.iter().filter_map(shelved).collect::<BTreeMap<_, _>>())
         };
-        OnDisk(Mutex::new(rows.iter().map(of_shard).collect()))
+        OnDisk(Mutex::new(rows.iter().map(of_shard).collect()), Mutex::default())
     }
 
     fn write(&self, shard: ShardId, key: &[u8], value: &[u8]) {
@@ -60,6 +60,19 @@ impl Shelf for OnDisk {
 
     fn scan(&self, shard: ShardId, visit: &mut dyn FnMut(u32, &[u8])) {
         self.0.lock().expect("one thread")[&shard].iter().for_each(|(&number, value)| visit(number, value));
+    }
+
+    fn read_total(&self, key: u64) -> Option<Vec<u8>> {
+        self.1.lock().expect("one thread").get(&key).cloned()
+    }
+
+    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool {
+        let mut totals = self.1.lock().expect("one thread");
+        match value {
+            Some(value) => drop(totals.insert(key, value.to_vec())),
+            None => drop(totals.remove(&key)),
+        }
+        true
     }
 }
 

@@ -175,7 +175,8 @@ impl World {
             for (_, share) in view.shares(name, ledger).filter(|(of, _)| *of == shard) {
                 for (at, half) in HALVES.into_iter().enumerate() {
                     shown.counts[at] = shown.counts[at].wrapping_add(share.count(half));
-                    let buckets = share.buckets(half).buckets().filter(|_| horizon.is_some());
+                    let held = share.buckets(half);
+                    let buckets = held.whole().buckets().filter(|_| horizon.is_some());
                     buckets.for_each(|(bucket, value)| shown.add_bucket(at, bucket, value));
                 }
             }
@@ -194,9 +195,9 @@ impl World {
         let counts = [total.up.wrapping_sub(total.direct.up), total.down.wrapping_sub(total.direct.down)];
         let mut sums = Sums { counts, ..Sums::default() };
         for (at, half) in HALVES.into_iter().enumerate().filter(|_| horizon.is_some()) {
-            let inherited = view.inherited_buckets(name, half, ledger);
-            let buckets = inherited.flat_map(|(_, totals)| totals.buckets());
-            buckets.for_each(|(bucket, value)| sums.add_bucket(at, bucket, value));
+            for (_, held) in view.inherited_buckets(name, half, ledger) {
+                held.whole().buckets().for_each(|(bucket, value)| sums.add_bucket(at, bucket, value));
+            }
         }
         match horizon {
             Some(horizon) => sums.kept(horizon),

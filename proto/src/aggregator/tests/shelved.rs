@@ -17,9 +17,9 @@ const COUNTERS: u32 = 6;
 /// What a bucket takes of memory.
 const BUCKET: usize = 16;
 
-/// What is on disk of the one shard, as of the last part that is durable.
+/// What is on disk of the one shard, as of the last part that is durable, and of its totals.
 #[derive(Debug, Default)]
-struct OnDisk(Mutex<BTreeMap<u32, Vec<u8>>>);
+struct OnDisk(Mutex<BTreeMap<u32, Vec<u8>>>, Mutex<BTreeMap<u64, Vec<u8>>>);
 
 impl Shelf for OnDisk {
     fn read(&self, _: ShardId, number: u32) -> Option<Vec<u8>> {
@@ -28,6 +28,19 @@ impl Shelf for OnDisk {
 
     fn scan(&self, _: ShardId, visit: &mut dyn FnMut(u32, &[u8])) {
         self.0.lock().unwrap().iter().for_each(|(&number, value)| visit(number, value));
+    }
+
+    fn read_total(&self, key: u64) -> Option<Vec<u8>> {
+        self.1.lock().unwrap().get(&key).cloned()
+    }
+
+    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool {
+        let mut totals = self.1.lock().unwrap();
+        match value {
+            Some(value) => drop(totals.insert(key, value.to_vec())),
+            None => drop(totals.remove(&key)),
+        }
+        true
     }
 }
 
@@ -128,6 +141,7 @@ impl Shelved {
     }
 
     fn crash(&mut self, epoch: u64) {
+        self.shelf.1.lock().unwrap().clear();
         self.world.core = AggregatorCore::recover(self.config(epoch), self.world.rows.clone()).unwrap();
         self.world.out = None;
         self.clock(0);
@@ -256,11 +270,12 @@ fn memory_falls_to_what_is_counted_in_now_and_what_comes_late_is_read_from_the_s
         let cells = own.world.core.view().cells(ShardId::FIRST);
         (0..cells.rows_len()).map(|number| cells.row_in_memory(number).len()).sum::<usize>()
     };
-    let (before, bytes) = (in_memory(&own), own.world.core.view().row_bytes().0);
+    let (before, bytes) = (in_memory(&own), own.world.core.view().bucket_bytes().0);
     own.let_all_go();
     own.check();
     let after = in_memory(&own);
-    assert!(own.world.core.view().row_bytes().0 < bytes / 3);
+    assert!(own.world.core.view().bucket_bytes().0 < bytes / 3);
+    assert_eq!((own.world.core.view().totals_shelved(), own.shelf.1.lock().unwrap().len()), (2, 2));
     assert_eq!(own.shelved(), COUNTERS as usize);
     // Ten minutes, and perhaps one bucket each of the hour and the day.
     assert!(after <= COUNTERS as usize * 13 && before >= COUNTERS as usize * 60, "{before} to {after}");
@@ -281,6 +296,7 @@ fn memory_falls_to_what_is_counted_in_now_and_what_comes_late_is_read_from_the_s
     own.let_all_go();
     own.check();
     assert_eq!((own.shelved(), own.shelf.0.lock().unwrap().len()), (0, 0));
+    assert_eq!((own.world.core.view().totals_shelved(), own.shelf.1.lock().unwrap().len()), (0, 0));
 }
 
 /// What a policy gave up stays given up, though a later one keeps it longer, also after a start.

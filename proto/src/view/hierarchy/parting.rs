@@ -154,7 +154,7 @@ impl Hierarchy {
             }
         }
         if !bites(Bug::RangeStays) {
-            self.shares.forget(split.shard);
+            self.forget_shares(split.shard);
         }
         self.ranges = ranges;
         // It began at one of the shares, which are fewer now.

@@ -130,17 +130,20 @@ impl Hierarchy {
         let parting = self.parting.take().map(Parting::again);
         let numbers = parting.as_ref().map_or(ranges.numbers(), Parting::numbers);
         let (shares, following) = (Shares::new(numbers), Following::begun(graph.index()));
-        *self = Hierarchy { flow, horizons, ranges, shares, following, parting, ..Hierarchy::default() };
+        self.shelving.forget_all(self.shares.all().iter());
+        let shelving = self.shelving.emptied();
+        *self = Hierarchy { flow, horizons, ranges, shares, shelving, following, parting, ..Hierarchy::default() };
         self.horizons.on_permissions(ledger);
         self.take_in_all(ledger, view);
         let mut edges = Edges::of(graph);
         let vertices = graph.vertices();
         let mut handed = Handed { at: vec![NONE; vertices as usize], parts: Vec::new(), free: Vec::new() };
         let mut walk = Walk { seen: Vec::new(), number: 0, found: Vec::new() };
-        let mut ready = Vec::new();
+        let (mut ready, mut leaves_beyond) = (Vec::new(), 0);
         for first in 0..vertices {
             if (first as usize).is_multiple_of(AHEAD) {
                 self.warm(first as usize, view);
+                self.leave_beyond(&mut leaves_beyond, view.now());
             }
             if edges.open[first as usize] == 0 && !edges.children(first).is_empty() {
                 ready.push(first);

@@ -22,7 +22,17 @@ pub(super) struct Shares {
 pub(super) struct Share {
     pub namespace: u16,
     shard: u16,
+    heir: u32,
     pub sums: Sums,
+    /// By half, in minutes since 1970: of buckets that ended by then a part is on the shelf. 0: none is.
+    pub shelved_until: [u32; 2],
+}
+
+impl Share {
+    /// The key of a half's old buckets.
+    pub fn shelf_key(&self, half: usize) -> u64 {
+        u64::from(self.shard) << 33 | u64::from(self.heir) << 1 | half as u64
+    }
 }
 
 /// What shares of one shard take.
@@ -68,7 +78,7 @@ impl Shares {
     /// The number of one more counter that inherits.
     pub fn heir(&mut self, namespace: u16) -> u32 {
         if self.several == 0 {
-            return self.push(namespace, 0);
+            return self.push(self.all.len() as u32, namespace, 0);
         }
         let heir = self.at.len() as u32 / self.several;
         self.at.resize(self.at.len() + self.several as usize, NONE);
@@ -91,13 +101,28 @@ impl Shares {
 
     /// The same of the share at a place; there is one.
     #[inline]
-    fn change_at<R>(&mut self, place: usize, change: impl FnOnce(&mut Share) -> R) -> R {
+    pub fn change_at<R>(&mut self, place: usize, change: impl FnOnce(&mut Share) -> R) -> R {
         let share = &mut self.all[place];
         let before = share.sums.heap_bytes();
         let result = change(share);
         let bytes = &mut self.held[usize::from(share.shard)].bucket_bytes;
         *bytes = *bytes + share.sums.heap_bytes() - before;
         result
+    }
+
+    /// All of them, in their places.
+    pub fn all(&self) -> &[Share] {
+        &self.all
+    }
+
+    /// Those of a shard.
+    pub fn of_shard(&self, shard: ShardId) -> impl Iterator<Item = &Share> + '_ {
+        self.all.iter().filter(move |share| share.shard == shard.0)
+    }
+
+    /// Bytes of buckets in memory.
+    pub fn bucket_bytes(&self) -> usize {
+        self.held.iter().map(|held| held.bucket_bytes).sum()
     }
 
     /// Changes the next share behind so many, if there is one.
@@ -113,7 +138,7 @@ impl Shares {
         let at = heir as usize * self.several as usize + usize::from(shard);
         match self.at[at] {
             NONE => {
-                self.at[at] = self.push(namespace, shard);
+                self.at[at] = self.push(heir, namespace, shard);
                 self.at[at]
             }
             place => place,
@@ -121,21 +146,21 @@ impl Shares {
     }
 
     #[cold]
-    fn push(&mut self, namespace: u16, shard: u16) -> u32 {
+    fn push(&mut self, heir: u32, namespace: u16, shard: u16) -> u32 {
         let shards = self.held.len().max(usize::from(shard) + 1);
         self.held.resize(shards, SharesHeld::default());
         self.held[usize::from(shard)].totals += 1;
-        self.all.push(Share { namespace, shard, sums: Sums::default() });
+        self.all.push(Share { namespace, shard, heir, sums: Sums::default(), shelved_until: [0; 2] });
         self.all.len() as u32 - 1
     }
 
     /// The shares of an heir, each of another shard.
-    pub fn of(&self, heir: u32) -> impl Iterator<Item = (ShardId, &Sums)> + '_ {
+    pub fn of(&self, heir: u32) -> impl Iterator<Item = (ShardId, &Share)> + '_ {
         let one = (self.several == 0).then(|| self.all.get(heir as usize)).flatten();
         let several = heir as usize * self.several as usize..(heir as usize + 1) * self.several as usize;
         let several = self.at.get(several).unwrap_or_default();
         let places = several.iter().filter(|&&place| place != NONE).map(|&place| &self.all[place as usize]);
-        one.into_iter().chain(places).map(|share| (ShardId(share.shard), &share.sums))
+        one.into_iter().chain(places).map(|share| (ShardId(share.shard), share))
     }
 
     /// No counter of a shard adds to any total any more.
@@ -166,8 +191,7 @@ impl Shares {
 
     /// Bytes allocated.
     pub fn heap_bytes(&self) -> usize {
-        let buckets = self.held.iter().map(|held| held.bucket_bytes).sum::<usize>();
-        size_of::<Share>() * self.all.capacity() + 4 * self.at.capacity() + buckets
+        size_of::<Share>() * self.all.capacity() + 4 * self.at.capacity() + self.bucket_bytes()
     }
 
     /// Panics unless an heir's shares are of its namespace, and each shard's are counted.

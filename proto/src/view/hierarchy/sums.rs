@@ -18,10 +18,6 @@ impl Sums {
         self.counts[half as usize]
     }
 
-    pub fn buckets(&self, half: Half) -> &Totals {
-        &self.buckets[half as usize]
-    }
-
     pub fn is_empty(&self) -> bool {
         self.counts == [0; 2] && self.buckets.iter().all(Totals::is_empty)
     }
