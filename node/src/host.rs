@@ -12,7 +12,7 @@ use tidemark_proto::ids::{GroupId, LogIndex, OwnerId};
 use tidemark_proto::limits::AGGREGATORS_MAX;
 use tidemark_proto::msg::{Admission, ForGroup, FromClient, FromGroup, Proposed};
 use tidemark_proto::node::{CheckpointPart, ConnId, Input, NodeConfig, NodeCore, Output};
-use tidemark_proto::time::Time;
+use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire;
 use tidemark_transport::Clock;
 use tokio::sync::{oneshot, watch};
@@ -21,6 +21,8 @@ use tokio::sync::{oneshot, watch};
 const EVENTS_BATCH: usize = 64;
 /// The status of a group on several nodes is looked at so often at least.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// A part of a checkpoint for which a log has no room is handed in again after so long.
+const PART_AGAIN: Span = Span::from_millis(50);
 /// Why a connection ends whose writer's queue is full.
 const READS_TOO_SLOWLY: &str = "reads too slowly";
 /// Why clients' connections end when the node no longer speaks for the group.
@@ -126,6 +128,8 @@ pub struct Host {
     checkpointed: u64,
     appended: Vec<Bytes>,
     parts_taken: u64,
+    /// When a part that was not is handed in again.
+    part_again: Option<Time>,
     /// Connections found dead while outputs were carried out; the core hears of them after.
     lost: Vec<Input>,
     publish: watch::Sender<GroupStatus>,
@@ -154,6 +158,7 @@ impl Host {
             checkpointed: 0,
             appended: Vec::new(),
             parts_taken: 0,
+            part_again: None,
             lost: Vec::new(),
             publish,
             stopping: None,
@@ -165,7 +170,7 @@ impl Host {
         self.handle(Input::Tick);
         self.append();
         while self.failed.is_none() && self.stopping.is_none() && self.abandoned.is_none() && !self.left {
-            let deadline = self.core.poll_timeout();
+            let deadline = [self.core.poll_timeout(), self.part_again].into_iter().flatten().min();
             tokio::select! {
                 taken = events.recv_many(&mut batch, EVENTS_BATCH) => {
                     if taken == 0 {
@@ -185,6 +190,10 @@ impl Host {
                 () = std::future::ready(()), if self.parts_taken > 0 => self.take_part(),
                 // Who holds a log changes without news of it.
                 () = tokio::time::sleep(STATUS_INTERVAL), if self.log.is_shared() => {}
+            }
+            if self.part_again.is_some_and(|again| again <= self.now()) {
+                let taken = self.log.checkpoint_again();
+                self.on_part(taken);
             }
             self.attend_aggregators();
             self.append();
@@ -400,7 +409,7 @@ impl Host {
         let config = NodeConfig { group: GroupConfig { id: group, ..config.group }, ..config };
         match shared.restore(position, config) {
             Ok(core) => {
-                (self.core, self.parts_taken) = (core, 0);
+                (self.core, self.parts_taken, self.part_again) = (core, 0, None);
                 self.aggregators.iter_mut().flatten().for_each(|present| present.told = false);
             }
             Err(error) => self.failed = Some(error.to_string()),
@@ -426,10 +435,20 @@ impl Host {
     /// The log keeps its requests in order, so all but the last part count as taken at once.
     fn persist(&mut self, part: CheckpointPart) {
         self.append();
-        self.parts_taken += u64::from(!part.last);
-        if let Err(error) = self.log.checkpoint(part) {
+        let last = part.last;
+        let taken = self.log.checkpoint(part);
+        self.on_part(taken.map(|taken| taken.then_some(last)));
+    }
+
+    /// A part was taken, the last one or not; or the log had no room for it.
+    fn on_part(&mut self, taken: Result<Option<bool>, String>) {
+        match taken {
+            Ok(last) => {
+                self.parts_taken += u64::from(last == Some(false));
+                self.part_again = last.is_none().then(|| self.now() + PART_AGAIN);
+            }
             // What completes it would stand for rows that are not there.
-            self.failed = Some(format!("a part of a checkpoint was refused: {error}"));
+            Err(error) => self.failed = Some(format!("a part of a checkpoint was refused: {error}")),
         }
     }
 

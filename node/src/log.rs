@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemark_consensus::local::{self, LocalLog};
-use tidemark_consensus::replica::{self, Event, Position, Replica};
+use tidemark_consensus::replica::{self, Event, Position, Replica, SubmitError};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::node::{CheckpointPart, NodeConfig, NodeCore};
 use tokio::sync::mpsc;
@@ -35,12 +35,14 @@ pub struct SharedLog {
     buckets_bytes_max: usize,
     /// The checkpoint that is being persisted: what it has applied, and the position that it stands for.
     checkpoint: Option<(LogIndex, Position)>,
+    /// A part of it for which the log had no room.
+    waiting: Option<replica::CheckpointPart>,
 }
 
 impl SharedLog {
     pub fn new(opened: replica::Opened, buckets_bytes_max: usize) -> SharedLog {
         let replica::Opened { replica, events, position } = opened;
-        SharedLog { replica, events, position, leadership: None, buckets_bytes_max, checkpoint: None }
+        SharedLog { replica, events, position, leadership: None, buckets_bytes_max, checkpoint: None, waiting: None }
     }
 
     /// The core of the rows that the log was opened with.
@@ -50,7 +52,7 @@ impl SharedLog {
 
     /// The core of rows that took the place of those before, of which nothing is read any more.
     pub fn restore(&mut self, position: Position, config: NodeConfig) -> Result<NodeCore, RowsError> {
-        (self.position, self.checkpoint) = (Some(position), None);
+        (self.position, self.checkpoint, self.waiting) = (Some(position), None, None);
         self.core(config)
     }
 
@@ -62,16 +64,23 @@ impl SharedLog {
         self.checkpoint.as_ref().map(|(_, position)| position.clone())
     }
 
-    fn checkpoint(&mut self, part: CheckpointPart) -> Result<(), String> {
+    fn checkpoint(&mut self, part: CheckpointPart) -> Result<bool, String> {
         let position = self.position_of(part.applied).ok_or("nothing is committed that it could stand for")?;
         if part.last {
             self.checkpoint = None;
         }
-        let part = replica::CheckpointPart { position, last: part.last, rows: storage::rows(part.rows) };
-        match self.replica.checkpoint(part) {
+        self.hand_in(replica::CheckpointPart { position, last: part.last, rows: storage::rows(part.rows) })
+    }
+
+    fn hand_in(&mut self, part: replica::CheckpointPart) -> Result<bool, String> {
+        match self.replica.checkpoint(part.clone()) {
             // The rows that replaced them are about to be told of.
-            Err(replica::CheckpointError::Replaced) => Ok(()),
-            taken => taken.map_err(|error| error.to_string()),
+            Ok(()) | Err(replica::CheckpointError::Replaced) => Ok(true),
+            Err(replica::CheckpointError::Submit(SubmitError::Overloaded { .. })) => {
+                self.waiting = Some(part);
+                Ok(false)
+            }
+            Err(error) => Err(error.to_string()),
         }
     }
 }
@@ -116,16 +125,25 @@ impl GroupLog {
         }
     }
 
-    /// Hands in one part of a checkpoint; why it was refused.
-    pub fn checkpoint(&mut self, part: CheckpointPart) -> Result<(), String> {
+    /// Hands in one part of a checkpoint. Whether it was taken: else it is to be tried again ([`GroupLog::checkpoint_again`]) before the next one.
+    /// An error says why it was refused.
+    pub fn checkpoint(&mut self, part: CheckpointPart) -> Result<bool, String> {
         match self {
             GroupLog::Alone(log, _) => {
                 let rows = storage::rows(part.rows);
                 let part = local::CheckpointPart { applied: part.applied.0, last: part.last, rows };
-                log.checkpoint(part).map_err(|error| error.to_string())
+                log.checkpoint(part).map(|()| true).map_err(|error| error.to_string())
             }
             GroupLog::Shared(shared) => shared.checkpoint(part),
         }
+    }
+
+    /// Hands in the part that waits once more; whether it is the last one, if it was taken. Where none waits, as if the last one was.
+    pub fn checkpoint_again(&mut self) -> Result<Option<bool>, String> {
+        let GroupLog::Shared(shared) = self else { return Ok(Some(true)) };
+        let Some(part) = shared.waiting.take() else { return Ok(Some(true)) };
+        let last = part.last;
+        Ok(shared.hand_in(part)?.then_some(last))
     }
 
     /// Entries below are no longer needed; a log on several nodes knows that from its checkpoints.
