@@ -23,7 +23,7 @@ pub struct ViewLag {
     pub buckets_bytes_max: Option<usize>,
     /// Rows, one of each counter and valve, of which old buckets are on disk only.
     pub rows_shelved: usize,
-    /// The same of totals, each as often as slots add to it, up and down.
+    /// The same of totals, each as often as slots add to it.
     pub totals_shelved: usize,
 }
 

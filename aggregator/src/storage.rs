@@ -172,7 +172,8 @@ pub fn found(
 /// Reads buckets that left memory from the files of a view. While it is open it keeps them open too.
 pub struct ViewShelf {
     logs: RwLock<BTreeMap<ShardId, Arc<LocalLog>>>,
-    totals: Scratch,
+    /// Nothing once it is closed.
+    totals: RwLock<Option<Scratch>>,
 }
 
 impl std::fmt::Debug for ViewShelf {
@@ -185,6 +186,7 @@ impl ViewShelf {
     /// The files are closed; nothing may be read from here any more.
     pub fn close(&self) {
         self.logs.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.totals.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     fn put(&self, shard: ShardId, log: &Arc<LocalLog>) {
@@ -218,20 +220,23 @@ impl Shelf for ViewShelf {
         std::process::abort()
     }
 
-    fn read_total(&self, key: u64) -> Option<Vec<u8>> {
-        self.totals.get(&key.to_be_bytes()).unwrap_or_else(|error| unreadable(&error))
+    fn read_total(&self, number: u32) -> Option<Vec<u8>> {
+        let totals = self.totals.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(totals) = &*totals else { panic!("totals are read after their files were closed") };
+        totals.get(&number.to_be_bytes()).unwrap_or_else(|error| unreadable(&error))
     }
 
-    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool {
-        let written = self.totals.put(&key.to_be_bytes(), value);
-        if let Err(error) = &written {
+    fn write_total(&self, number: u32, value: Option<&[u8]>) -> bool {
+        let totals = self.totals.read().unwrap_or_else(PoisonError::into_inner);
+        let written = totals.as_ref().map_or(Ok(false), |totals| totals.put(&number.to_be_bytes(), value));
+        written.unwrap_or_else(|error| {
             tracing::warn!(%error, "old buckets of totals stay in memory");
-        }
-        written.is_ok()
+            false
+        })
     }
 
-    fn is_damaged_total(&self, key: u64, why: &str) -> ! {
-        tracing::error!(key, why, "old buckets of a total cannot be read: this process ends");
+    fn is_damaged_total(&self, number: u32, why: &str) -> ! {
+        tracing::error!(number, why, "old buckets of a total cannot be read: this process ends");
         std::process::abort()
     }
 
@@ -356,9 +361,10 @@ impl ViewStore {
         // As many as there were, or as there are to be at first.
         let parts = (1 + further(dir).count()).max(kept(&ShardMap::default()).len());
         let (cluster, dc_name) = (cluster.to_owned(), dc_name.to_owned());
-        let totals = Scratch::new(&dir.join(TOTALS_DIR), TOTALS)?;
         let home = Home { dir: dir.to_owned(), cluster, dc_name, rows, parts };
         let first = home.open(ShardId::FIRST, &listeners)?;
+        // The first file is open here, and so nowhere else.
+        let totals = RwLock::new(Some(Scratch::new(&dir.join(TOTALS_DIR), TOTALS)?));
         let (epoch, map) = begin(&first.log, seats)?;
         let kept = kept(&map);
         let mut files = BTreeMap::from([(ShardId::FIRST, first)]);

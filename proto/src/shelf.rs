@@ -54,6 +54,8 @@ pub(crate) struct Rounds {
     left: usize,
     /// Whether rows of which little can leave are taken as well: when all were looked at last, too little left.
     takes_little: bool,
+    /// How many were looked at last.
+    pub looked: usize,
     /// Bytes that are to leave since then, and that do.
     wanted: usize,
     found: usize,
@@ -63,10 +65,9 @@ impl Rounds {
     /// Some of so many rows, for about so many bytes, of `looked_at` at most; `ended` says how many buckets may leave one of them.
     pub fn take(&mut self, rows: usize, looked_at: usize, bytes: usize, ended: impl Fn(usize) -> usize) -> Vec<u32> {
         let (mut taken, mut freed) = (Vec::new(), 0);
-        for _ in 0..looked_at.min(rows) {
-            if freed >= bytes {
-                break;
-            }
+        self.looked = 0;
+        while self.looked < looked_at.min(rows) && freed < bytes {
+            self.looked += 1;
             if self.left == 0 {
                 self.takes_little = self.found < self.wanted;
                 (self.left, self.found, self.wanted) = (rows, 0, 0);
@@ -118,11 +119,12 @@ pub(crate) fn value_of(until: u32, shelved: &Row) -> Vec<u8> {
     [&until.to_be_bytes()[..], &pieces].concat()
 }
 
-/// The same of a total.
-pub(crate) fn value_of_totals(until: u32, shelved: &Totals) -> Vec<u8> {
-    let pieces = shelved.pieces(ROW_BUCKETS_MAX).map(|piece| encode_totals(&piece).expect("pieces fit an encoding"));
-    let pieces = postcard::to_allocvec(&pieces.collect::<Vec<_>>()).expect("bytes are encoded");
-    [&until.to_be_bytes()[..], &pieces].concat()
+/// The same of a total, up and down.
+pub(crate) fn value_of_totals(until: u32, shelved: &[Totals; 2]) -> Vec<u8> {
+    let encode = |piece: Totals| encode_totals(&piece).expect("pieces fit an encoding");
+    let halves = shelved.each_ref().map(|half| half.pieces(ROW_BUCKETS_MAX).map(encode).collect::<Vec<_>>());
+    let halves = postcard::to_allocvec(&halves).expect("bytes are encoded");
+    [&until.to_be_bytes()[..], &halves].concat()
 }
 
 /// Why a value of the shelf is none.
@@ -143,12 +145,14 @@ pub(crate) fn parse(decoder: &mut Decoder, value: &[u8]) -> Result<(u32, Row), B
 }
 
 /// The same of a total.
-pub(crate) fn parse_totals(value: &[u8]) -> Result<(u32, Totals), BadShelved> {
-    let (until, pieces) = value.split_first_chunk().ok_or(BadShelved::Short)?;
-    let pieces: Vec<&[u8]> = postcard::from_bytes(pieces).map_err(|_| BadShelved::Pieces)?;
-    let mut all = Totals::default();
-    for piece in pieces {
-        all.add_totals(&decode_totals(piece)?, None);
+pub(crate) fn parse_totals(value: &[u8]) -> Result<(u32, [Totals; 2]), BadShelved> {
+    let (until, halves) = value.split_first_chunk().ok_or(BadShelved::Short)?;
+    let halves: [Vec<&[u8]>; 2] = postcard::from_bytes(halves).map_err(|_| BadShelved::Pieces)?;
+    let mut totals = <[Totals; 2]>::default();
+    for (all, pieces) in totals.iter_mut().zip(halves) {
+        for piece in pieces {
+            all.add_totals(&decode_totals(piece)?, None);
+        }
     }
-    Ok((u32::from_be_bytes(*until), all))
+    Ok((u32::from_be_bytes(*until), totals))
 }

@@ -64,12 +64,13 @@ struct Direct {
     ranges: Ranges,
     cells: Vec<CellTable>,
     components: BTreeMap<(ShardId, u32, u8), (u64, Row)>,
+    now: UnixTime,
 }
 
 impl Direct {
     fn new(ranges: Ranges) -> Direct {
         let cells = ranges.iter().map(|_| CellTable::default()).collect();
-        Direct { ranges, cells, components: BTreeMap::new() }
+        Direct { ranges, cells, components: BTreeMap::new(), now: at(0) }
     }
 
     fn find_half(&self, counter: &CounterName, half: Half, generation: u32) -> Option<(ShardId, u32)> {
@@ -92,11 +93,15 @@ impl DirectCounts for Direct {
         let of_slot = self.components.range((shard, slot, 0)..=(shard, slot, u8::MAX));
         of_slot.map(|(_, (_, row))| Cow::Borrowed(row))
     }
+
+    fn now_and_bytes(&self) -> (UnixTime, usize) {
+        (self.now, 0)
+    }
 }
 
 /// Old buckets of totals.
 #[derive(Debug, Default)]
-struct Totals(Mutex<BTreeMap<u64, Vec<u8>>>);
+struct Totals(Mutex<BTreeMap<u32, Vec<u8>>>);
 
 impl Shelf for Totals {
     fn read(&self, _: ShardId, _: u32) -> Option<Vec<u8>> {
@@ -107,15 +112,15 @@ impl Shelf for Totals {
         unreachable!("rows are in memory")
     }
 
-    fn read_total(&self, key: u64) -> Option<Vec<u8>> {
-        self.0.lock().unwrap().get(&key).cloned()
+    fn read_total(&self, number: u32) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().get(&number).cloned()
     }
 
-    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool {
+    fn write_total(&self, number: u32, value: Option<&[u8]>) -> bool {
         let mut totals = self.0.lock().unwrap();
         match value {
-            Some(value) => drop(totals.insert(key, value.to_vec())),
-            None => drop(totals.remove(&key)),
+            Some(value) => drop(totals.insert(number, value.to_vec())),
+            None => drop(totals.remove(&number)),
         }
         true
     }
@@ -163,6 +168,7 @@ impl OneView {
 
     fn advance(&mut self, now: UnixTime) {
         self.now = self.now.max(now);
+        self.direct.now = self.now;
         for (policy, horizon) in self.horizons.values_mut() {
             horizon.advance(policy, self.now);
         }
@@ -491,7 +497,7 @@ impl OneView {
                 assert_eq!(self.shown(), self.recounted());
             }
             Step::Expire { .. } => self.expire(),
-            Step::Leave { bytes, .. } => self.hierarchy.begin_leaving(bytes, self.now),
+            Step::Leave { bytes, .. } => drop(self.hierarchy.begin_leaving(bytes, self.now)),
             _ => {}
         }
         self.hierarchy.check_invariants();

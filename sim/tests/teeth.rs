@@ -91,7 +91,7 @@ const PINNED: [(Mutation, u64, &str); 103] = [
     (Mutation::Inside(Bug::ResetIgnoredByDown), 10, "answers"),
     (Mutation::Inside(Bug::TailRefused), 3, "versions"),
     (Mutation::Inside(Bug::JoinedUnguarded), 17, "order"),
-    (Mutation::Inside(Bug::JoinedUnheard), 1, "rights"),
+    (Mutation::Inside(Bug::JoinedUnheard), 21, "award"),
     (Mutation::Inside(Bug::ExpiredKept), 2, "series"),
     (Mutation::Inside(Bug::LastPartOnly), 85, "totals"),
     (Mutation::Inside(Bug::ToldForgotten), 2, "series"),

@@ -30,6 +30,8 @@ const WORKERS: usize = 2;
 const STEPPED_BACK: i32 = 10;
 /// Memtables that a tree fills before writes wait for the disk: four that are sealed, and the one that is written.
 const MEMTABLES_MAX: u64 = 5;
+/// Who does not wait writes no more while so many are sealed.
+const SEALED_UNWAITED: usize = 2;
 /// What a row takes in a memtable besides its key and value, about.
 const ROW_OVERHEAD_BYTES: usize = 48;
 /// A read takes a block; smaller ones make a larger index, larger ones pack rows of one counter together.
@@ -75,7 +77,7 @@ impl LsmOptions {
         self.memtable_bytes.max(MEMTABLE_BYTES_MIN)
     }
 
-    pub(super) fn keyspace(&self) -> KeyspaceCreateOptions {
+    fn keyspace(&self) -> KeyspaceCreateOptions {
         KeyspaceCreateOptions::default()
             .max_memtable_size(self.sealed_at())
             .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(FILES_BEHIND)))
@@ -161,6 +163,34 @@ impl Lsm {
             thread::sleep(self.flush_delay);
         }
         Ok(())
+    }
+
+    /// Writes or deletes one row, which is read so from then on and not synced. False: files are behind, and more would wait for them; nothing
+    /// was changed.
+    pub fn try_put(&self, table: &str, key: &[u8], value: Option<&[u8]>) -> Result<bool, PersistError> {
+        if self.merging.has_failed() {
+            return Err(self.failed(fjall::Error::Poisoned));
+        }
+        let keyspace = table_of(&self.db, &self.options, table)?;
+        let is_behind = keyspace.sealed_memtable_count() >= SEALED_UNWAITED
+            || keyspace.l0_table_count() >= usize::from(FILES_BEHIND);
+        if is_behind {
+            return Ok(false);
+        }
+        let written = match value {
+            Some(value) => keyspace.insert(key, value),
+            None => keyspace.remove(key),
+        };
+        written.map_err(|error| self.failed(error))?;
+        let bytes = key.len() + value.map_or(0, <[u8]>::len) + ROW_OVERHEAD_BYTES;
+        self.seal_if_full(&keyspace, bytes as u64)?;
+        Ok(true)
+    }
+
+    /// The value of one row as it was written last.
+    pub fn get(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, PersistError> {
+        let value = table_of(&self.db, &self.options, table)?.get(key).map_err(persist_error)?;
+        Ok(value.map(|value| value.to_vec()))
     }
 
     /// fjall leaves it to its threads to seal a memtable, which grows while they merge: so that it does not, it is done here.
@@ -262,7 +292,7 @@ fn table_of(db: &Database, options: &LsmOptions, name: &str) -> Result<Keyspace,
 }
 
 /// Opens what is there, or makes it. A thread begins with the priority of the one that starts it, and fjall takes no other for its own.
-pub(super) fn database(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error> {
+fn database(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error> {
     if !options.steps_back {
         return database_here(path, options);
     }

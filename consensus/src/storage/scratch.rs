@@ -1,31 +1,27 @@
-//! Rows that are of use to one process only: a tree (fjall) in a directory of its own. No write waits for the disk, and what another process
-//! has left is removed.
+//! Rows that are of use to one process only: a tree (fjall) in a directory of its own, which is emptied at first.
+//!
+//! No write is synced, and none waits for files that are behind: it is refused. It may wait for fjall's own sync where a memtable is written away.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
-
-use fjall::{Database, Keyspace};
+use std::time::Duration;
 
 use super::PersistError;
-use super::lsm::{LsmOptions, database, persist_error};
+use super::lsm::{Lsm, LsmOptions, persist_error};
+
+const TABLE: &str = "scratch";
 
 /// See the module. The directory is made with the first row.
 pub struct Scratch {
     path: PathBuf,
     options: LsmOptions,
-    tree: RwLock<Option<Tree>>,
-}
-
-struct Tree {
-    rows: Keyspace,
-    /// Its threads end with it.
-    _db: Database,
+    tree: RwLock<Option<Lsm>>,
 }
 
 impl Scratch {
-    /// No rows, in place of what is in the directory.
+    /// No rows, in place of what is in the directory. Whoever calls this has seen to it that no other process uses it.
     pub fn new(path: &Path, options: LsmOptions) -> Result<Self, PersistError> {
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(persist_error(error.into())),
@@ -36,32 +32,21 @@ impl Scratch {
     /// The value of a row.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, PersistError> {
         let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
-        let value = tree.as_ref().map(|tree| tree.rows.get(key)).transpose().map_err(persist_error)?;
-        Ok(value.flatten().map(|value| value.to_vec()))
+        tree.as_ref().map_or(Ok(None), |tree| tree.get(TABLE, key))
     }
 
-    /// Writes or deletes a row, which is read so from then on.
-    pub fn put(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), PersistError> {
-        let put = |tree: &Tree| match value {
-            Some(value) => tree.rows.insert(key, value).map_err(persist_error),
-            None => tree.rows.remove(key).map_err(persist_error),
-        };
+    /// Writes or deletes a row, which is read so from then on. False: files are behind what was written; nothing was changed.
+    pub fn put(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, PersistError> {
         if let Some(tree) = self.tree.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            return put(tree);
+            return tree.try_put(TABLE, key, value);
         }
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         let made = match tree.take() {
             Some(made) => made,
-            None if value.is_none() => return Ok(()),
-            None => self.make()?,
+            None if value.is_none() => return Ok(true),
+            None => Lsm::open(&self.path, &self.options, Duration::ZERO)?,
         };
-        put(tree.insert(made))
-    }
-
-    fn make(&self) -> Result<Tree, PersistError> {
-        let db = database(&self.path, &self.options).map_err(persist_error)?;
-        let rows = db.keyspace("rows", || self.options.keyspace()).map_err(persist_error)?;
-        Ok(Tree { rows, _db: db })
+        tree.insert(made).try_put(TABLE, key, value)
     }
 }
 
@@ -76,14 +61,18 @@ mod tests {
         let open = || Scratch::new(&path, LsmOptions { memtable_bytes: 1 << 20, ..LsmOptions::default() }).unwrap();
         let scratch = open();
         assert_eq!(scratch.get(b"a"), Ok(None));
-        scratch.put(b"a", None).unwrap();
+        assert_eq!(scratch.put(b"a", None), Ok(true));
         assert!(!path.exists(), "nothing was written");
         // More than stays in a memtable.
         let value = |n: u32, round: u8| [&n.to_be_bytes()[..], &[round; 200]].concat();
         for round in 0..3 {
-            (0..10_000).for_each(|n: u32| scratch.put(&n.to_be_bytes(), Some(&value(n, round))).unwrap());
+            for n in 0..10_000u32 {
+                while !scratch.put(&n.to_be_bytes(), Some(&value(n, round))).unwrap() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
         }
-        scratch.put(&7u32.to_be_bytes(), None).unwrap();
+        assert_eq!(scratch.put(&7u32.to_be_bytes(), None), Ok(true));
         for n in 0..10_000u32 {
             assert_eq!(scratch.get(&n.to_be_bytes()), Ok((n != 7).then(|| value(n, 2))));
         }

@@ -86,8 +86,8 @@ impl Totals {
 
     /// Splits off what ended by a time.
     pub(crate) fn take_closed(&mut self, closed_before: UnixTime) -> Totals {
-        let mut closed = Vec::with_capacity(self.count_closed(closed_before));
-        let mut left = Vec::with_capacity(self.buckets.len() - closed.capacity());
+        let count = self.count_closed(closed_before);
+        let (mut closed, mut left) = (Vec::with_capacity(count), Vec::with_capacity(self.buckets.len() - count));
         for &(key, value) in &self.buckets {
             let into = if key.bucket().end() <= closed_before { &mut closed } else { &mut left };
             into.push((key, value));

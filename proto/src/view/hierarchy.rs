@@ -64,9 +64,9 @@ pub trait DirectCounts {
     fn warm(&self, _shard: ShardId, _slot: u32) -> u64 {
         0
     }
-    /// What the host's clock shows, if it was told.
-    fn now(&self) -> UnixTime {
-        UnixTime::default()
+    /// What the host's clock shows, if it was told, and bytes that the buckets of rows take of memory.
+    fn now_and_bytes(&self) -> (UnixTime, usize) {
+        Default::default()
     }
 }
 
@@ -276,7 +276,7 @@ impl Hierarchy {
         self.carry(&mut budget, view);
         self.sweep(&mut budget);
         self.leave(&mut budget);
-        self.flow.unsettled() > 0 || self.sweeping.is_some() || self.is_leaving() || self.can_compare(ledger.graph())
+        self.flow.unsettled() > 0 || self.sweeping.is_some() || self.is_shelving() || self.can_compare(ledger.graph())
     }
 
     /// The cells of a shard are gone from the view.

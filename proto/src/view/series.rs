@@ -310,11 +310,6 @@ impl Cells {
     }
 
     /// What the host's clock shows. Where it goes back, the latest time stays.
-    /// What the host's clock showed last.
-    pub(super) fn now(&self) -> UnixTime {
-        self.series.now
-    }
-
     pub fn on_time(&mut self, now: UnixTime) {
         if now <= self.series.now || bites(Bug::ExpiredKept) {
             return;

@@ -40,15 +40,15 @@ pub trait Shelf: Debug + Send + Sync {
         panic!("old buckets of row {number} of shard {}: {why}", shard.0)
     }
 
-    /// Old buckets of a total: what was written last under the key. They are of no use to another process.
-    fn read_total(&self, key: u64) -> Option<Vec<u8>>;
+    /// Old buckets of a total: what was written last under the number. They are of no use to another process.
+    fn read_total(&self, number: u32) -> Option<Vec<u8>>;
 
-    /// Puts such a value there, to be read at once, or takes it away. False where the disk takes no more: the buckets stay in memory.
-    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool;
+    /// Puts such a value there, to be read at once, or takes it away. False where the disk takes no more now: all stays as it is.
+    fn write_total(&self, number: u32, value: Option<&[u8]>) -> bool;
 
     /// As [`Shelf::is_damaged`], of a total.
-    fn is_damaged_total(&self, key: u64, why: &str) -> ! {
-        panic!("old buckets of total {key}: {why}")
+    fn is_damaged_total(&self, number: u32, why: &str) -> ! {
+        panic!("old buckets of totals, value {number}: {why}")
     }
 }
 
@@ -365,15 +365,19 @@ impl View {
         self.shards.iter().map(Cells::rows_shelved).sum()
     }
 
-    /// Totals, each as often as ranges add to it, up and down, of which something is on disk only.
+    /// Totals, each as often as ranges add to it, of which something is on disk only.
     pub fn totals_shelved(&self) -> usize {
         self.hierarchy.shelved()
     }
 
+    /// Bytes that the buckets of rows take of memory.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.shards.iter().map(Cells::row_bytes).sum()
+    }
+
     /// Bytes that the buckets of rows and totals take of memory, and may take; `None` where there is no limit.
     pub fn bucket_bytes(&self) -> (usize, Option<usize>) {
-        let rows = self.shards.iter().map(Cells::row_bytes).sum::<usize>();
-        (rows + self.hierarchy.bucket_bytes(), self.budget.as_ref().map(|budget| budget.bytes_max))
+        (self.row_bytes() + self.hierarchy.bucket_bytes(), self.budget.as_ref().map(|budget| budget.bytes_max))
     }
 
     /// How many of these bytes are to leave: their share of what is too much.
@@ -387,10 +391,9 @@ impl View {
         self.too_much(self.cells(shard).row_bytes())
     }
 
-    /// Buckets of totals that are too many leave with the next steps ([`View::step_graph`]); whether there are such.
+    /// Buckets of totals that are too many leave with the next steps ([`View::step_graph`]); whether there may be such.
     pub(crate) fn begin_leaving_totals(&mut self) -> bool {
         let bytes = self.too_much(self.hierarchy.bucket_bytes());
-        self.hierarchy.begin_leaving(bytes, self.shards[0].now());
-        bytes > 0
+        self.hierarchy.begin_leaving(bytes, self.shards[0].time())
     }
 }

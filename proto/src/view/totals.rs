@@ -47,8 +47,8 @@ impl DirectCounts for View {
         cells.warm_components(slot).wrapping_add(cells.warm_row(slot))
     }
 
-    fn now(&self) -> UnixTime {
-        self.shards[0].now()
+    fn now_and_bytes(&self) -> (UnixTime, usize) {
+        (self.shards[0].time(), self.row_bytes())
     }
 }
 

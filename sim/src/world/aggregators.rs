@@ -31,7 +31,7 @@ pub type ShardRows = BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// What is on the disk of an aggregator of buckets that left its memory, by shard that has a file; and of totals.
 #[derive(Debug, Default)]
-struct OnDisk(Mutex<BTreeMap<ShardId, BTreeMap<u32, Vec<u8>>>>, Mutex<BTreeMap<u64, Vec<u8>>>);
+struct OnDisk(Mutex<BTreeMap<ShardId, BTreeMap<u32, Vec<u8>>>>, Mutex<BTreeMap<u32, Vec<u8>>>);
 
 impl OnDisk {
     fn of(rows: &ShardRows) -> OnDisk {
@@ -62,15 +62,15 @@ impl Shelf for OnDisk {
         self.0.lock().expect("one thread")[&shard].iter().for_each(|(&number, value)| visit(number, value));
     }
 
-    fn read_total(&self, key: u64) -> Option<Vec<u8>> {
-        self.1.lock().expect("one thread").get(&key).cloned()
+    fn read_total(&self, number: u32) -> Option<Vec<u8>> {
+        self.1.lock().expect("one thread").get(&number).cloned()
     }
 
-    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool {
+    fn write_total(&self, number: u32, value: Option<&[u8]>) -> bool {
         let mut totals = self.1.lock().expect("one thread");
         match value {
-            Some(value) => drop(totals.insert(key, value.to_vec())),
-            None => drop(totals.remove(&key)),
+            Some(value) => drop(totals.insert(number, value.to_vec())),
+            None => drop(totals.remove(&number)),
         }
         true
     }

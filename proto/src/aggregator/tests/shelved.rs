@@ -19,7 +19,7 @@ const BUCKET: usize = 16;
 
 /// What is on disk of the one shard, as of the last part that is durable, and of its totals.
 #[derive(Debug, Default)]
-struct OnDisk(Mutex<BTreeMap<u32, Vec<u8>>>, Mutex<BTreeMap<u64, Vec<u8>>>);
+struct OnDisk(Mutex<BTreeMap<u32, Vec<u8>>>, Mutex<BTreeMap<u32, Vec<u8>>>);
 
 impl Shelf for OnDisk {
     fn read(&self, _: ShardId, number: u32) -> Option<Vec<u8>> {
@@ -30,15 +30,15 @@ impl Shelf for OnDisk {
         self.0.lock().unwrap().iter().for_each(|(&number, value)| visit(number, value));
     }
 
-    fn read_total(&self, key: u64) -> Option<Vec<u8>> {
-        self.1.lock().unwrap().get(&key).cloned()
+    fn read_total(&self, number: u32) -> Option<Vec<u8>> {
+        self.1.lock().unwrap().get(&number).cloned()
     }
 
-    fn write_total(&self, key: u64, value: Option<&[u8]>) -> bool {
+    fn write_total(&self, number: u32, value: Option<&[u8]>) -> bool {
         let mut totals = self.1.lock().unwrap();
         match value {
-            Some(value) => drop(totals.insert(key, value.to_vec())),
-            None => drop(totals.remove(&key)),
+            Some(value) => drop(totals.insert(number, value.to_vec())),
+            None => drop(totals.remove(&number)),
         }
         true
     }

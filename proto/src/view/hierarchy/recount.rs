@@ -131,7 +131,7 @@ impl Hierarchy {
         let numbers = parting.as_ref().map_or(ranges.numbers(), Parting::numbers);
         let (shares, following) = (Shares::new(numbers), Following::begun(graph.index()));
         self.shelving.forget_all(self.shares.all().iter());
-        let shelving = self.shelving.emptied();
+        let shelving = std::mem::take(&mut self.shelving);
         *self = Hierarchy { flow, horizons, ranges, shares, shelving, following, parting, ..Hierarchy::default() };
         self.horizons.on_permissions(ledger);
         self.take_in_all(ledger, view);
@@ -143,7 +143,7 @@ impl Hierarchy {
         for first in 0..vertices {
             if (first as usize).is_multiple_of(AHEAD) {
                 self.warm(first as usize, view);
-                self.leave_beyond(&mut leaves_beyond, view.now());
+                self.leave_beyond(&mut leaves_beyond, view);
             }
             if edges.open[first as usize] == 0 && !edges.children(first).is_empty() {
                 ready.push(first);

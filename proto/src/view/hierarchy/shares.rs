@@ -22,17 +22,10 @@ pub(super) struct Shares {
 pub(super) struct Share {
     pub namespace: u16,
     shard: u16,
-    heir: u32,
     pub sums: Sums,
-    /// By half, in minutes since 1970: of buckets that ended by then a part is on the shelf. 0: none is.
-    pub shelved_until: [u32; 2],
-}
-
-impl Share {
-    /// The key of a half's old buckets.
-    pub fn shelf_key(&self, half: usize) -> u64 {
-        u64::from(self.shard) << 33 | u64::from(self.heir) << 1 | half as u64
-    }
+    /// In minutes since 1970: of buckets that ended by then a part is on the shelf, under this number. 0: none is.
+    pub shelved_until: u32,
+    pub ticket: u32,
 }
 
 /// What shares of one shard take.
@@ -78,7 +71,7 @@ impl Shares {
     /// The number of one more counter that inherits.
     pub fn heir(&mut self, namespace: u16) -> u32 {
         if self.several == 0 {
-            return self.push(self.all.len() as u32, namespace, 0);
+            return self.push(namespace, 0);
         }
         let heir = self.at.len() as u32 / self.several;
         self.at.resize(self.at.len() + self.several as usize, NONE);
@@ -138,7 +131,7 @@ impl Shares {
         let at = heir as usize * self.several as usize + usize::from(shard);
         match self.at[at] {
             NONE => {
-                self.at[at] = self.push(heir, namespace, shard);
+                self.at[at] = self.push(namespace, shard);
                 self.at[at]
             }
             place => place,
@@ -146,11 +139,11 @@ impl Shares {
     }
 
     #[cold]
-    fn push(&mut self, heir: u32, namespace: u16, shard: u16) -> u32 {
+    fn push(&mut self, namespace: u16, shard: u16) -> u32 {
         let shards = self.held.len().max(usize::from(shard) + 1);
         self.held.resize(shards, SharesHeld::default());
         self.held[usize::from(shard)].totals += 1;
-        self.all.push(Share { namespace, shard, heir, sums: Sums::default(), shelved_until: [0; 2] });
+        self.all.push(Share { namespace, shard, sums: Sums::default(), shelved_until: 0, ticket: 0 });
         self.all.len() as u32 - 1
     }
 

@@ -2,10 +2,11 @@
 //!
 //! A total is a sum modulo 2^64, so what it holds is what is in memory and what is on the shelf, **added up**, whatever is added or taken off
 //! meanwhile: counting and moving edges read no disk, and a bucket in memory may be less than 0 of its own. Totals are derived: what is on
-//! their shelf is of use to this process only, so it is written and read at once, and no disk is waited for.
+//! their shelf is of use to this process only, so it is written and read at once. Each value has a number of its own, which is never given
+//! again: what is not read any more may go at leisure.
 
 use super::shares::Share;
-use super::{HALVES, Hierarchy};
+use super::{DirectCounts, HALVES, Hierarchy};
 use crate::ids::Half;
 use crate::series::{BucketId, Granularity, Horizon, Totals, UnixTime};
 use crate::shards::ShardId;
@@ -15,12 +16,14 @@ use crate::view::Budget;
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// Shares that are looked at for buckets that may leave, at once and when leaving begins.
-const LOOKED_AT_ONCE: usize = 256;
+/// Shares that are looked at once leaving begins, for buckets that may.
 const LOOKED_AT: usize = 1 << 17;
-/// Of the budget of a step: what it costs to look at a share, and to put one on the shelf.
-const LOOKED_PER_COST: usize = 16;
+/// About so many bytes leave at once, of so many shares that are looked at.
+const BYTES_AT_ONCE: usize = 16 << 10;
+const LOOKED_AT_ONCE: usize = 256;
+/// Of the budget of a step, in which a share that is looked at is one: what a value costs that is put on the shelf, or taken away.
 const SHELVED_COST: usize = 64;
+const REMOVED_COST: usize = 16;
 
 /// What is on the shelf, and what leaves.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +31,16 @@ pub(super) struct Shelving {
     budget: Option<Budget>,
     rounds: Rounds,
     leaving: Option<Leaving>,
-    /// Halves of shares of which something is on the shelf.
-    halves: usize,
+    /// The number that was given to a value last.
+    ticket: u32,
+    /// Shares of which something is on the shelf.
+    shares: usize,
+    /// Values that nobody reads any more.
+    unread: Vec<u32>,
+    /// The disk took no more when it was tried last.
+    is_full: bool,
+    /// So many shares in a row had nothing that ended by this minute (since 1970).
+    barren: (usize, u32),
 }
 
 /// Some is to leave.
@@ -43,81 +54,95 @@ struct Leaving {
 }
 
 impl Shelving {
-    /// The same of no shares.
-    pub fn emptied(&self) -> Shelving {
-        Shelving { budget: self.budget.clone(), ..Shelving::default() }
-    }
-
-    /// What is on the shelf of half a share. Panics where there is no shelf: nothing was put there.
-    fn read(&self, share: &Share, half: usize) -> Totals {
-        let until = share.shelved_until[half];
-        if until == 0 {
-            return Totals::default();
+    /// What is on the shelf of a share. Panics where there is no shelf: nothing was put there.
+    fn read(&self, share: &Share) -> [Totals; 2] {
+        if share.shelved_until == 0 {
+            return Default::default();
         }
         let Budget { shelf, .. } = self.budget.as_ref().expect("what left memory is on the shelf");
-        let key = share.shelf_key(half);
-        match shelf.read_total(key).as_deref().map(parse_totals) {
-            Some(Ok((found, totals))) if found == until => totals,
-            Some(Ok((found, _))) => shelf.is_damaged_total(key, &format!("until minute {found}, and not {until}")),
-            Some(Err(error)) => shelf.is_damaged_total(key, &error.to_string()),
-            None => shelf.is_damaged_total(key, "it is missing"),
+        match shelf.read_total(share.ticket).as_deref().map(parse_totals) {
+            Some(Ok((until, totals))) if until == share.shelved_until => totals,
+            Some(Ok((until, _))) => {
+                let why = format!("until minute {until}, and not {}", share.shelved_until);
+                shelf.is_damaged_total(share.ticket, &why)
+            }
+            Some(Err(error)) => shelf.is_damaged_total(share.ticket, &error.to_string()),
+            None => shelf.is_damaged_total(share.ticket, "it is missing"),
         }
     }
 
-    /// Takes what is there of half a share from the shelf.
-    fn remove(&mut self, share: &mut Share, half: usize) {
-        if std::mem::take(&mut share.shelved_until[half]) > 0 {
-            self.halves -= 1;
-            self.forget(share.shelf_key(half));
-        }
-    }
-
-    fn forget(&self, key: u64) {
-        // What is not removed is looked at by nobody, and goes with the next value under its key.
-        let _ = self.budget.as_ref().map(|budget| budget.shelf.write_total(key, None));
+    /// Nothing of a share is on the shelf any more.
+    fn remove(&mut self, share: &mut Share) {
+        self.forget_all([&*share].into_iter());
+        share.shelved_until = 0;
     }
 
     /// Nothing of these shares is asked for any more.
     pub fn forget_all<'a>(&mut self, shares: impl Iterator<Item = &'a Share>) {
-        for share in shares {
-            for half in (0..2).filter(|&half| share.shelved_until[half] > 0) {
-                self.halves -= 1;
-                self.forget(share.shelf_key(half));
-            }
-        }
+        let before = self.unread.len();
+        self.unread.extend(shares.filter(|share| share.shelved_until > 0).map(|share| share.ticket));
+        self.shares -= self.unread.len() - before;
     }
 
     /// Where nothing that is on the shelf of a share is kept any more, it goes from there.
     pub fn expire(&mut self, share: &mut Share, horizon: Option<&Horizon>) {
-        for half in 0..2 {
-            let until = share.shelved_until[half];
-            if until > 0 && horizon.is_none_or(|horizon| !any_kept(until, horizon)) {
-                self.remove(share, half);
-            }
+        let is_kept = horizon.is_some_and(|horizon| any_kept(share.shelved_until, horizon));
+        if share.shelved_until > 0 && !is_kept {
+            self.remove(share);
         }
     }
 
     /// Puts what ended by a minute on the shelf, with what is there. False: the disk takes no more, and all stays as it was.
-    fn shelve(&mut self, share: &mut Share, half: usize, until: u32, horizon: Option<&Horizon>) -> bool {
-        let ended = start_of(until);
-        if share.sums.buckets[half].count_closed(ended) == 0 {
-            return true;
+    fn shelve(&mut self, share: &mut Share, until: u32, horizon: Option<&Horizon>) -> bool {
+        let (ended, mut memory, mut shelved) = (start_of(until), share.sums.buckets.clone(), self.read(share));
+        for (memory, shelved) in memory.iter_mut().zip(&mut shelved) {
+            shelved.add_totals(&memory.take_closed(ended), horizon);
+            horizon.map(|horizon| shelved.expire(horizon));
         }
-        let mut memory = share.sums.buckets[half].clone();
-        let mut shelved = self.read(share, half);
-        shelved.add_totals(&memory.take_closed(ended), horizon);
-        horizon.map(|horizon| shelved.expire(horizon));
-        let until = until.max(share.shelved_until[half]);
-        let Some(Budget { shelf, .. }) = &self.budget else { return false };
-        if !shelf.write_total(share.shelf_key(half), Some(&value_of_totals(until, &shelved))) {
+        if shelved.iter().all(Totals::is_empty) {
+            self.remove(share);
+        } else if !self.write(share, until.max(share.shelved_until), &shelved) {
+            self.is_full = true;
             return false;
         }
-        self.halves += usize::from(share.shelved_until[half] == 0);
-        share.shelved_until[half] = until;
         if !bites(Bug::TotalLeftTwice) {
-            share.sums.buckets[half] = memory;
+            share.sums.buckets = memory;
         }
         true
+    }
+
+    fn write(&mut self, share: &mut Share, until: u32, shelved: &[Totals; 2]) -> bool {
+        let is_new = share.shelved_until == 0;
+        let ticket = if is_new { self.ticket.checked_add(1) } else { Some(share.ticket) };
+        let (Some(Budget { shelf, .. }), Some(ticket)) = (&self.budget, ticket) else { return false };
+        if !shelf.write_total(ticket, Some(&value_of_totals(until, shelved))) {
+            return false;
+        }
+        if is_new {
+            (self.ticket, self.shares) = (ticket, self.shares + 1);
+        }
+        (share.ticket, share.shelved_until) = (ticket, until);
+        true
+    }
+
+    /// Takes away what nobody reads any more.
+    fn clear(&mut self, budget: &mut usize) {
+        while let Some(&ticket) = self.unread.last().filter(|_| *budget > 0 && !self.is_full) {
+            self.is_full = self.budget.as_ref().is_some_and(|budget| !budget.shelf.write_total(ticket, None));
+            if !self.is_full {
+                self.unread.pop();
+            }
+            *budget = budget.saturating_sub(REMOVED_COST);
+        }
+    }
+
+    /// Some of so many shares, for about so many bytes, and how many were looked at.
+    fn take(&mut self, shares: &[Share], Leaving { until, bytes, shares: most }: Leaving) -> (Vec<u32>, usize) {
+        let ended = start_of(until);
+        let count = |at: usize| shares[at].sums.buckets.iter().map(|buckets| buckets.count_closed(ended)).sum();
+        let taken = self.rounds.take(shares.len(), most.min(LOOKED_AT_ONCE), bytes.min(BYTES_AT_ONCE), count);
+        self.barren = (if taken.is_empty() { self.barren.0 + self.rounds.looked } else { 0 }, until);
+        (taken, self.rounds.looked)
     }
 }
 
@@ -155,12 +180,12 @@ pub struct HeldTotals<'a> {
 impl HeldTotals<'_> {
     /// All of them.
     pub fn whole(&self) -> &Totals {
-        let (HeldSums { share, shelving, horizon }, half) = (self.of, self.half);
-        let memory = &share.sums.buckets[half];
-        let Some(horizon) = horizon.filter(|_| share.shelved_until[half] > 0) else { return memory };
+        let HeldSums { share, shelving, horizon } = self.of;
+        let memory = &share.sums.buckets[self.half];
+        let Some(horizon) = horizon.filter(|_| share.shelved_until > 0) else { return memory };
         self.whole.get_or_init(|| {
             let mut whole = memory.clone();
-            whole.add_totals(&shelving.read(share, half), Some(horizon));
+            whole.add_totals(&shelving.read(share)[self.half], Some(horizon));
             whole
         })
     }
@@ -177,8 +202,9 @@ impl HeldTotals<'_> {
 
     /// What has all buckets of a granularity from an index on.
     fn behind(&self, granularity: Granularity, index: u32) -> &Totals {
-        let is_in_memory = minute_of(BucketId { granularity, index }.end()) > self.of.share.shelved_until[self.half];
-        if is_in_memory { &self.of.share.sums.buckets[self.half] } else { self.whole() }
+        let share = self.of.share;
+        let is_in_memory = minute_of(BucketId { granularity, index }.end()) > share.shelved_until;
+        if is_in_memory { &share.sums.buckets[self.half] } else { self.whole() }
     }
 }
 
@@ -193,27 +219,41 @@ impl Hierarchy {
         self.shares.bucket_bytes()
     }
 
-    /// Halves of totals, one for each range that adds to them, of which something is on disk only.
+    /// Totals, each as often as ranges add to it, of which something is on disk only.
     pub fn shelved(&self) -> usize {
-        self.shelving.halves
+        self.shelving.shares
     }
 
-    /// So many bytes are to leave, of what ended a while ago: the next steps see to it.
-    pub fn begin_leaving(&mut self, bytes: usize, now: UnixTime) {
-        let Some(Budget { after_s, .. }) = self.shelving.budget.as_ref().filter(|_| bytes > 0) else { return };
-        let until = minute_of(now.minus(*after_s));
-        self.shelving.leaving = Some(Leaving { until, bytes, shares: LOOKED_AT.min(self.shares.all().len()) });
+    /// So many bytes are to leave, of what ended a while ago: the next steps see to it. Whether they have anything to do.
+    pub fn begin_leaving(&mut self, bytes: usize, now: UnixTime) -> bool {
+        self.shelving.is_full = false;
+        let (shares, Shelving { budget, barren, leaving, .. }) = (self.shares.all().len(), &mut self.shelving);
+        if let Some(Budget { after_s, .. }) = budget.as_ref().filter(|_| bytes > 0 && leaving.is_none()) {
+            let until = minute_of(now.minus(*after_s));
+            if barren.1 != until {
+                *barren = (0, until);
+            }
+            // All were looked at, also those of which little can leave.
+            if barren.0 < 2 * shares {
+                *leaving = Some(Leaving { until, bytes, shares: LOOKED_AT.min(shares) });
+            }
+        }
+        self.is_shelving()
     }
 
-    /// While all is counted anew: what is too much leaves at once. `bytes`: that it did not at so many is known; it is not tried again before
-    /// there is an eighth more.
-    pub(super) fn leave_beyond(&mut self, bytes: &mut usize, now: UnixTime) {
-        let Some(budget) = self.shelving.budget.as_ref().filter(|_| self.bucket_bytes() > *bytes) else { return };
-        let too_much = budget.too_much(self.bucket_bytes());
-        if too_much > 0 {
-            self.begin_leaving(too_much, now);
+    /// While all is counted anew: what is too much leaves at once. It is not tried again before there is an eighth more than `tried`, what there was
+    /// after the last time.
+    pub(super) fn leave_beyond(&mut self, tried: &mut usize, view: &impl DirectCounts) {
+        let held = self.bucket_bytes();
+        let Some(budget) = self.shelving.budget.as_ref().filter(|_| held > *tried + *tried / 8) else { return };
+        let (now, rows) = view.now_and_bytes();
+        let bytes = budget.too_much(held + rows).min(held);
+        if bytes > 0 {
+            let until = minute_of(now.minus(budget.after_s));
+            self.shelving.is_full = false;
+            self.shelving.leaving = Some(Leaving { until, bytes, shares: 2 * self.shares.all().len() });
             self.leave(&mut { usize::MAX });
-            *bytes = self.bucket_bytes() + self.bucket_bytes() / 8;
+            *tried = self.bucket_bytes();
         }
     }
 
@@ -221,31 +261,27 @@ impl Hierarchy {
         HeldSums { share, shelving: &self.shelving, horizon: self.horizons.of_totals(share.namespace) }
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
-        self.shelving.leaving.is_some()
+    /// Whether a step has something to do for the shelf.
+    pub(super) fn is_shelving(&self) -> bool {
+        let Shelving { leaving, unread, is_full, .. } = &self.shelving;
+        leaving.is_some() || !unread.is_empty() && !is_full
     }
 
-    /// Puts on the shelf what is to leave, of some of the shares.
+    /// Puts on the shelf what is to leave, of some of the shares, and takes from there what nobody reads any more.
     pub(super) fn leave(&mut self, budget: &mut usize) {
-        while let Some(Leaving { until, bytes, shares }) = self.shelving.leaving.filter(|_| *budget > 0) {
-            let looked = shares.min(LOOKED_AT_ONCE);
-            let (all, ended) = (self.shares.all(), start_of(until));
-            let count = |at: usize| all[at].sums.buckets.iter().map(|buckets| buckets.count_closed(ended)).sum();
-            let taken = self.shelving.rounds.take(all.len(), looked, bytes, count);
+        self.shelving.clear(budget);
+        while let Some(leaving) = self.shelving.leaving.filter(|_| *budget > 0) {
+            let (taken, looked) = self.shelving.take(self.shares.all(), leaving);
             let before = self.shares.bucket_bytes();
-            let has_room = taken.iter().all(|&at| {
-                let (shelving, horizons) = (&mut self.shelving, &self.horizons);
-                self.shares.change_at(at as usize, |share| {
-                    let horizon = horizons.of_totals(share.namespace);
-                    (0..2).all(|half| shelving.shelve(share, half, until, horizon))
-                })
-            });
-            let left = Leaving {
-                bytes: bytes.saturating_sub(before - self.shares.bucket_bytes()),
-                ..Leaving { until, bytes, shares: shares - looked }
-            };
-            self.shelving.leaving = Some(left).filter(|left| left.bytes > 0 && left.shares > 0 && has_room);
-            *budget = budget.saturating_sub(1 + looked / LOOKED_PER_COST + SHELVED_COST * taken.len());
+            let (shelving, horizons) = (&mut self.shelving, &self.horizons);
+            let mut shelve =
+                |share: &mut Share| shelving.shelve(share, leaving.until, horizons.of_totals(share.namespace));
+            let _ = taken.iter().all(|&at| self.shares.change_at(at as usize, &mut shelve));
+            let bytes = leaving.bytes.saturating_sub(before - self.shares.bucket_bytes());
+            let shares = if looked > 0 { leaving.shares - looked } else { 0 };
+            let goes_on = bytes > 0 && shares > 0 && !self.shelving.is_full;
+            self.shelving.leaving = goes_on.then_some(Leaving { bytes, shares, ..leaving });
+            *budget = budget.saturating_sub(looked.max(1) + SHELVED_COST * taken.len());
         }
     }
 
