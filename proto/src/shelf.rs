@@ -156,3 +156,47 @@ pub(crate) fn parse_totals(value: &[u8]) -> Result<(u32, [Totals; 2]), BadShelve
     }
     Ok((u32::from_be_bytes(*until), totals))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::Granularity;
+    use proptest::prelude::*;
+
+    fn totals() -> impl Strategy<Value = Totals> {
+        let granularity = prop_oneof![Just(Granularity::MINUTE), Just(Granularity::HOUR), Just(Granularity::DAY)];
+        let bucket = (granularity, 0u32..100_000).prop_map(|(granularity, index)| BucketId { granularity, index });
+        let value = prop_oneof![1u64..300, any::<u64>()];
+        proptest::collection::vec((bucket, value), 0..80).prop_map(Totals::from_buckets)
+    }
+
+    proptest! {
+        #[test]
+        fn totals_are_read_as_they_were_written(until: u32, up in totals(), down in totals(), at: usize, byte: u8) {
+            let halves = [up, down];
+            let mut value = value_of_totals(until, &halves);
+            prop_assert_eq!(parse_totals(&value), Ok((until, halves)));
+            // Whatever is damaged is refused, or read as something else.
+            let at = at % value.len();
+            prop_assert!(parse_totals(&value[..at]).is_err());
+            value[at] ^= byte;
+            let _ = parse_totals(&value);
+        }
+
+        #[test]
+        fn garbage_is_refused_and_never_a_panic(value in proptest::collection::vec(prop_oneof![Just(0), any::<u8>()], 0..60)) {
+            if let Ok((until, halves)) = parse_totals(&value) {
+                prop_assert_eq!(parse_totals(&value_of_totals(until, &halves)), Ok((until, halves)));
+            }
+        }
+    }
+
+    /// More buckets than one encoding takes.
+    #[test]
+    fn totals_of_many_buckets_are_written_in_pieces() {
+        let bucket = |index| (BucketId { granularity: Granularity::MINUTE, index }, u64::from(index) + 1);
+        let many = Totals::from_buckets((0..ROW_BUCKETS_MAX as u32 * 2 + 5).map(bucket));
+        let halves = [many, Totals::default()];
+        assert_eq!(parse_totals(&value_of_totals(7, &halves)), Ok((7, halves)));
+    }
+}
