@@ -1,17 +1,24 @@
 //! What changed in rows of buckets, and when: each change by version, bounded.
 //!
 //! A row is many numbers, so that its last change alone does not say what of it is new since a version. Here every change is kept, until
-//! there are too many: who asks for what came after an earlier version than that walks all rows instead. A change of which nobody was
-//! told is not kept twice where it is known what consumers were [told](RowChanges::told) (see [`ChangeRing`](crate::ring::ChangeRing)).
+//! there are too many: who asks for what came after an earlier version than that walks all rows instead. Where it is known what consumers
+//! were [told](RowChanges::told) (see [`ChangeRing`](crate::ring::ChangeRing)), a change of which nobody was told is not kept twice, and
+//! what else changes in its row [joins](Part::joined) it. So who lags is told once of a row, whatever happened to it in some minutes.
 
 use crate::ring::{Told, first_behind};
 use crate::series::{Horizon, Row, UnixTime};
+use crate::teeth::{Bug, bites};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The finest buckets are minutes.
 const MINUTE_S: u64 = 60;
 
-/// What of a row changed: the buckets that hold a minute, or any.
+/// Minutes that one part may stand for.
+pub const PART_MINUTES_MAX: u32 = 1 << FURTHER_BITS;
+/// Of a part's number, those that say for how many minutes beyond the first it stands.
+const FURTHER_BITS: u32 = 5;
+
+/// What of a row changed: the buckets that hold a minute, or one of some minutes in succession, or any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part(u32);
 
@@ -42,22 +49,54 @@ impl Part {
 
     /// The buckets that hold this time.
     pub fn at(time: UnixTime) -> Part {
-        Part((time.s() / MINUTE_S) as u32)
+        let minute = u32::try_from(time.s() / MINUTE_S).unwrap_or(u32::MAX);
+        Part::of(minute, minute).unwrap_or(Part::WHOLE)
+    }
+
+    /// From a minute to a last one; `None` where those are too many, or too far ahead of 1970 for a number of a part.
+    fn of(first: u32, last: u32) -> Option<Part> {
+        let is_one = last - first < PART_MINUTES_MAX && first < Part::WHOLE.first();
+        is_one.then(|| Part(first << FURTHER_BITS | (last - first)))
+    }
+
+    /// The least part that holds both, if one does.
+    pub fn joined(self, other: Part) -> Option<Part> {
+        if self == Part::WHOLE || other == Part::WHOLE {
+            return Some(Part::WHOLE);
+        }
+        Part::of(self.first().min(other.first()), self.last().max(other.last()))
+    }
+
+    /// How many minutes it stands for, where it is not the whole row.
+    pub fn minutes(self) -> u32 {
+        self.last() - self.first() + 1
     }
 
     /// Whether all its buckets that are kept end behind a minute (since 1970).
     pub(crate) fn is_after(self, minute: u32, horizon: &Horizon) -> bool {
-        self != Part::WHOLE && horizon.end_of_finest(self.start()).s() > u64::from(minute) * MINUTE_S
+        self != Part::WHOLE && horizon.end_of_finest(minute_at(self.first())).s() > u64::from(minute) * MINUTE_S
     }
 
-    /// Whether its time is not before a minute (since 1970): then all its buckets end behind it.
+    /// Whether none of its time is before a minute (since 1970): then all its buckets end behind it.
     pub(crate) fn begins_behind(self, minute: u32) -> bool {
-        self != Part::WHOLE && self.0 >= minute
+        self != Part::WHOLE && self.first() >= minute
     }
 
-    fn start(self) -> UnixTime {
-        UnixTime::default().plus(u64::from(self.0) * MINUTE_S)
+    fn first(self) -> u32 {
+        self.0 >> FURTHER_BITS
     }
+
+    fn last(self) -> u32 {
+        self.first() + (self.0 & (PART_MINUTES_MAX - 1))
+    }
+
+    fn times(self) -> impl Iterator<Item = UnixTime> {
+        (self.first()..=self.last()).map(minute_at)
+    }
+}
+
+fn minute_at(minute: u32) -> UnixTime {
+    UnixTime::default().plus(u64::from(minute) * MINUTE_S)
 }
 
 /// These parts of a row, ascending, as far as they are kept.
@@ -67,7 +106,7 @@ pub fn part_of(row: &Row, horizon: &Horizon, parts: &[Part]) -> Row {
         all.expire(horizon);
         return all;
     }
-    row.holding(horizon, parts.iter().map(|part| part.start()))
+    row.holding(horizon, parts.iter().flat_map(|part| part.times()))
 }
 
 impl RowChanges {
@@ -96,10 +135,7 @@ impl RowChanges {
         let run = self.runs.back().copied();
         debug_assert!(run.is_none_or(|(last, _)| last <= version), "versions only grow");
         let is_new_run = run.is_none_or(|(last, _)| last < version);
-        let last = self.last_event(row).filter(|&(_, last)| last == part);
-        if !is_new_run && self.events.back() == Some(&(row, part))
-            || last.is_some_and(|last| self.told.is_untold(last.0))
-        {
+        if !is_new_run && self.events.back() == Some(&(row, part)) || self.joins(row, part) {
             return;
         }
         if self.told.is_known() {
@@ -118,6 +154,16 @@ impl RowChanges {
             self.runs.pop_front();
             (self.first, self.reaches) = (next, version);
         }
+    }
+
+    /// Has the row's last event stand for a part as well, if nobody was told of it and one part holds both.
+    fn joins(&mut self, row: u32, part: Part) -> bool {
+        let last = self.last_event(row).filter(|&(number, _)| self.told.is_untold(number));
+        let Some((number, joined)) = last.and_then(|(number, last)| Some((number, last.joined(part)?))) else {
+            return false;
+        };
+        self.events[(number - self.first) as usize].1 = if bites(Bug::LastPartOnly) { part } else { joined };
+        true
     }
 
     /// The number of the row's last event and its part, where it is still here and was noted.
@@ -152,11 +198,21 @@ impl RowChanges {
     pub fn since(&self, version: u64) -> impl Iterator<Item = (u64, u32, Part)> + '_ {
         let run = self.runs.partition_point(|&(at, _)| at <= version);
         (run..self.runs.len()).flat_map(|run| {
-            let (version, from) = self.runs[run];
-            let to = self.runs.get(run + 1).map_or(self.end(), |&(_, next)| next);
-            let events = self.events.range((from - self.first) as usize..(to - self.first) as usize);
-            events.map(move |&(row, part)| (version, row, part))
+            let (version, events) = self.run(run);
+            events.map(move |(row, part)| (version, row, part))
         })
+    }
+
+    /// The first version after a version that changed any, and the (row, part) of its changes, in order.
+    pub fn first_since(&self, version: u64) -> Option<(u64, impl ExactSizeIterator<Item = (u32, Part)> + '_)> {
+        let run = self.runs.partition_point(|&(at, _)| at <= version);
+        (run < self.runs.len()).then(|| self.run(run))
+    }
+
+    fn run(&self, run: usize) -> (u64, impl ExactSizeIterator<Item = (u32, Part)> + '_) {
+        let (version, from) = self.runs[run];
+        let to = self.runs.get(run + 1).map_or(self.end(), |&(_, next)| next);
+        (version, self.events.range((from - self.first) as usize..(to - self.first) as usize).copied())
     }
 
     /// The same record of rows that have other numbers now, for about `capacity` changes; those without a number are left out.
@@ -181,6 +237,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn minute_of(minute: u64) -> Part {
+        Part::at(UnixTime::default().plus(minute * MINUTE_S))
+    }
+
+    #[test]
+    fn a_time_beyond_the_numbers_of_parts_is_the_whole_row() {
+        let last = u64::from(Part::WHOLE.first()) - 1;
+        assert_eq!((minute_of(last).first(), minute_of(last).minutes()), (last as u32, 1));
+        for minute in [last + 1, last + 2, 1 << 32, 1 << 40] {
+            assert_eq!(minute_of(minute), Part::WHOLE, "{minute}");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_reached_is_all_that_came_after_it(
@@ -196,6 +265,10 @@ mod tests {
                     let expected: BTreeSet<_> = all.iter().copied().filter(|&(at, ..)| at > from).collect();
                     let got: Vec<_> = changes.since(from).collect();
                     prop_assert_eq!(changes.events_since(from), got.len() as u64);
+                    let first = changes.first_since(from).map(|(at, of)| (at, of.len(), of.collect::<Vec<_>>()));
+                    let run = got.chunk_by(|a, b| a.0 == b.0).next();
+                    let expected_first = run.map(|run| (run[0].0, run.len(), run.iter().map(|of| (of.1, of.2)).collect()));
+                    prop_assert_eq!(first, expected_first);
                     prop_assert!(got.is_sorted_by_key(|&(at, ..)| at));
                     prop_assert_eq!(got.into_iter().collect::<BTreeSet<_>>(), expected);
                 }
@@ -207,7 +280,7 @@ mod tests {
         /// Whatever consumers were told, each of them knows of every change up to its cursor, and of what nobody was told of there is one.
         #[test]
         fn who_asks_from_where_it_was_told_misses_nothing(
-            steps in proptest::collection::vec((0u32..4, 0u64..3, 0u64..2, 0usize..6, 1usize..9), 1..200),
+            steps in proptest::collection::vec((0u32..4, 0u64..70, 0u64..2, 0usize..6, 1usize..9), 1..200),
         ) {
             let mut changes = RowChanges::growing(20, 2, 0);
             let mut consumers = vec![(0u64, BTreeMap::<(u32, Part), usize>::new()); 2];
@@ -222,7 +295,8 @@ mod tests {
                     let events: Vec<_> = changes.since(*cursor).collect();
                     let mut upto = *cursor;
                     for run in events.chunk_by(|a, b| a.0 == b.0).take(most) {
-                        run.iter().for_each(|&(_, row, part)| _ = known.insert((row, part), step));
+                        let all = run.iter().flat_map(|&(_, row, part)| part.times().map(move |at| (row, Part::at(at))));
+                        all.for_each(|of| _ = known.insert(of, step));
                         upto = run[0].0;
                     }
                     *cursor = upto.min(version - 1);
@@ -232,11 +306,27 @@ mod tests {
                     prop_assert_eq!(missed, None, "up to {}", cursor);
                 }
             }
-            // Who lags does not make one that changes all the time many.
+            // Who lags does not make one that changes all the time many, and minutes that go by only some.
             changes.told(Some(version));
-            let again = |version| changes.push(version, 0, Part::WHOLE);
-            (version + 1..version + 9).for_each(again);
-            prop_assert_eq!(changes.since(version).count(), 1);
+            let minutes = u64::from(3 * PART_MINUTES_MAX);
+            (0..minutes).for_each(|minute| changes.push(version + 1 + minute, 0, minute_of(minute)));
+            prop_assert_eq!(changes.since(version).count(), 3);
+            (0..9).for_each(|ahead| changes.push(version + 1 + minutes + ahead, 0, Part::WHOLE));
+            prop_assert_eq!(changes.since(version).count(), 3);
+        }
+
+        #[test]
+        fn a_joined_part_holds_both_and_no_more_minutes_than_it_may(of in proptest::collection::vec(0u64..80, 2..5)) {
+            let (first, last) = (of.iter().min().copied().unwrap(), of.iter().max().copied().unwrap());
+            let parts = of.iter().map(|&minute| minute_of(minute));
+            let joined = parts.map(Some).reduce(|all, part| all?.joined(part?)).unwrap();
+            prop_assert_eq!(joined.is_some(), last - first < u64::from(PART_MINUTES_MAX));
+            let Some(joined) = joined else { return Ok(()) };
+            let times: Vec<_> = joined.times().map(|time| time.s() / MINUTE_S).collect();
+            prop_assert_eq!(&times, &(first..=last).collect::<Vec<_>>());
+            prop_assert_eq!(u64::from(joined.minutes()), last - first + 1);
+            prop_assert_eq!(joined.joined(Part::WHOLE), Some(Part::WHOLE));
+            prop_assert!(joined.begins_behind(first as u32) && !joined.begins_behind(first as u32 + 1));
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::group::cells::Component;
 use crate::ids::LogIndex;
 use crate::limits::{FEED_PASSED_BY_MAX, GRANULARITIES_MAX, MESSAGE_BYTES_MAX, ROW_BUCKETS_MAX};
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, IS_ROW, ScopedChunk};
-use crate::row_changes::{Part, part_of};
+use crate::row_changes::{PART_MINUTES_MAX, Part, part_of};
 use crate::scope::Scope;
 use crate::series::{Row, codec};
 use crate::table::CellTable;
@@ -21,9 +21,9 @@ const ROW_HEAD_BYTES: usize = 5 + 1 + 3 + 1;
 const LEVEL_BYTES: usize = 3;
 const BUCKET_PLACE_BYTES: usize = 5;
 const BUCKET_BYTES: usize = BUCKET_PLACE_BYTES + 10;
-/// Of a row beside its buckets, and of the part of a row that one time is in.
+/// Of a row beside its buckets, and of what one change may stand for.
 const ROW_BYTES: usize = ROW_HEAD_BYTES + LEVEL_BYTES * GRANULARITIES_MAX;
-const PART_BYTES: usize = ROW_BYTES + GRANULARITIES_MAX * BUCKET_BYTES;
+const PART_BYTES: usize = ROW_BYTES + PART_MINUTES_MAX as usize * GRANULARITIES_MAX * BUCKET_BYTES;
 /// Most bytes of a slot's number.
 const SLOT_BYTES: usize = 5;
 /// The most a chunk grows to when one entry alone changed more than was asked for. A part of a row fits beside that.
@@ -178,7 +178,7 @@ impl Group {
                 continue;
             }
             parts.push((number, part));
-            bytes += self.part_bytes(number, kept) + self.series.read_bytes(number, part);
+            bytes += self.part_bytes(number, part, kept) + self.series.read_bytes(number, part);
             if bytes > limit && before > base {
                 parts.truncate(own);
                 telling.chunk.upto = LogIndex(before);
@@ -205,11 +205,9 @@ impl Group {
     /// Of the first entry the changes of rows that are not told yet. Its components were told with the first of them.
     fn rest_of_rows<'a>(&'a self, mut telling: Telling<'a>, pull: &FeedPull) -> Telling<'a> {
         let room = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX);
-        let changes = self.series.changes();
-        let Some(entry) = changes.since(pull.cursor.0).map(|(version, ..)| version).next() else { return telling };
-        let all = changes.since(pull.cursor.0).take_while(|&(version, ..)| version == entry).count();
+        let Some((entry, all)) = self.series.changes().first_since(pull.cursor.0) else { return telling };
         let told = self.put_some(&mut telling, pull.rows_told as usize, room);
-        if told as usize >= all {
+        if told as usize >= all.len() {
             telling.chunk.upto = LogIndex(entry);
         } else {
             telling.chunk.rows_told = told;
@@ -220,14 +218,13 @@ impl Group {
     /// Adds some of the changes of rows of the first entry behind a chunk, within so many bytes, at least one; how many are told then,
     /// with those that the consumer does not want.
     fn put_some(&self, telling: &mut Telling<'_>, told: usize, room: usize) -> u32 {
-        let mut changes = self.series.changes().since(telling.chunk.base.0).peekable();
-        let entry = changes.peek().map(|&(version, ..)| version);
-        let of_entry = changes.take_while(|&(version, ..)| Some(version) == entry);
+        let of_entry =
+            self.series.changes().first_since(telling.chunk.base.0).into_iter().flat_map(|(_, of)| of.skip(told));
         let (mut bytes, mut count, kept) = (0, 0, self.series.granularities());
         let mut parts = Vec::new();
-        for (_, number, part) in of_entry.skip(told) {
+        for (number, part) in of_entry {
             if telling.names.wants(self.cells.component(number).slot, &self.cells.table) {
-                bytes += self.part_bytes(number, kept) + self.series.read_bytes(number, part);
+                bytes += self.part_bytes(number, part, kept) + self.series.read_bytes(number, part);
                 if bytes > room && !parts.is_empty() {
                     break;
                 }
@@ -245,7 +242,8 @@ impl Group {
         let rows = || parts.chunk_by(|a, b| a.0 == b.0);
         let last = parts.iter().map(|&(number, _)| self.cells.component(number).slot).max();
         let kept = self.series.granularities();
-        let following = rows().map(|of| ROW_BYTES + of.len() * self.part_bytes(of[0].0, kept)).sum();
+        let all = parts.iter().map(|&(number, part)| self.part_bytes(number, part, kept));
+        let following = all.sum::<usize>() + rows().count() * ROW_BYTES;
         if !self.name_rows(telling, last.map_or(0, |slot| slot + 1), following) {
             return false;
         }
@@ -265,9 +263,9 @@ impl Group {
     }
 
     /// The most that a part of a component's row takes, where so many granularities are kept: no bucket of it holds more than the component.
-    fn part_bytes(&self, number: u32, kept: usize) -> usize {
-        let value = self.cells.component(number).value;
-        ROW_HEAD_BYTES + kept * (LEVEL_BYTES + BUCKET_PLACE_BYTES + difference_bytes(value))
+    fn part_bytes(&self, number: u32, part: Part, kept: usize) -> usize {
+        let bucket = BUCKET_PLACE_BYTES + difference_bytes(self.cells.component(number).value);
+        ROW_HEAD_BYTES + kept * (LEVEL_BYTES + part.minutes() as usize * bucket)
     }
 
     /// Adds the names below a slot that a chunk lacks: rows may have changed of components that are told later, with what changed of
