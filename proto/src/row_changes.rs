@@ -5,6 +5,7 @@
 //! were [told](RowChanges::told) (see [`ChangeRing`](crate::ring::ChangeRing)), a change of which nobody was told is not kept twice, and
 //! what else changes in its row [joins](Part::joined) it. So who lags is told once of a row, whatever happened to it in some minutes.
 
+use crate::limits::UNIX_TIME_MAX_S;
 use crate::ring::{Told, first_behind};
 use crate::series::{Horizon, Row, UnixTime};
 use crate::teeth::{Bug, bites};
@@ -13,14 +14,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// The finest buckets are minutes.
 const MINUTE_S: u64 = 60;
 
-/// Minutes that one part may stand for.
-pub const PART_MINUTES_MAX: u32 = 1 << FURTHER_BITS;
-/// Of a part's number, those that say for how many minutes beyond the first it stands.
-const FURTHER_BITS: u32 = 5;
+/// For how many minutes in succession one part may stand.
+const SPANS: [u32; 1 << SPAN_BITS] = [1, 2, 4, 8];
+/// Of a part's number, those that say which of [`SPANS`] it is; the others are its first minute.
+const SPAN_BITS: u32 = 2;
+/// The most of [`SPANS`].
+pub const PART_MINUTES_MAX: u32 = SPANS[SPANS.len() - 1];
 
 /// What of a row changed: the buckets that hold a minute, or one of some minutes in succession, or any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part(u32);
+
+// No time is in the minute of `Part::WHOLE`, nor so near to it that one of its part would be.
+const _: () = assert!(UNIX_TIME_MAX_S / MINUTE_S + (PART_MINUTES_MAX as u64) < (u32::MAX >> SPAN_BITS) as u64);
 
 /// Parts of rows, by row number.
 pub type Parts = BTreeMap<u32, BTreeSet<Part>>;
@@ -49,27 +55,23 @@ impl Part {
 
     /// The buckets that hold this time.
     pub fn at(time: UnixTime) -> Part {
-        let minute = u32::try_from(time.s() / MINUTE_S).unwrap_or(u32::MAX);
-        Part::of(minute, minute).unwrap_or(Part::WHOLE)
+        Part(((time.s() / MINUTE_S) as u32) << SPAN_BITS)
     }
 
-    /// From a minute to a last one; `None` where those are too many, or too far ahead of 1970 for a number of a part.
-    fn of(first: u32, last: u32) -> Option<Part> {
-        let is_one = last - first < PART_MINUTES_MAX && first < Part::WHOLE.first();
-        is_one.then(|| Part(first << FURTHER_BITS | (last - first)))
-    }
-
-    /// The least part that holds both, if one does.
+    /// A part that holds both, if one does.
     pub fn joined(self, other: Part) -> Option<Part> {
         if self == Part::WHOLE || other == Part::WHOLE {
             return Some(Part::WHOLE);
         }
-        Part::of(self.first().min(other.first()), self.last().max(other.last()))
+        let first = self.first().min(other.first());
+        let minutes = self.last().max(other.last()) - first + 1;
+        let span = SPANS.iter().position(|&span| span >= minutes)?;
+        Some(Part(first << SPAN_BITS | span as u32))
     }
 
     /// How many minutes it stands for, where it is not the whole row.
     pub fn minutes(self) -> u32 {
-        self.last() - self.first() + 1
+        SPANS[(self.0 % SPANS.len() as u32) as usize]
     }
 
     /// Whether all its buckets that are kept end behind a minute (since 1970).
@@ -83,11 +85,11 @@ impl Part {
     }
 
     fn first(self) -> u32 {
-        self.0 >> FURTHER_BITS
+        self.0 >> SPAN_BITS
     }
 
     fn last(self) -> u32 {
-        self.first() + (self.0 & (PART_MINUTES_MAX - 1))
+        self.first() + self.minutes() - 1
     }
 
     fn times(self) -> impl Iterator<Item = UnixTime> {
@@ -235,6 +237,7 @@ impl RowChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::series::{Granularity, Kept, OutOfRange, Retention, SeriesPolicy, SeriesState};
     use proptest::prelude::*;
 
     fn minute_of(minute: u64) -> Part {
@@ -242,12 +245,16 @@ mod tests {
     }
 
     #[test]
-    fn a_time_beyond_the_numbers_of_parts_is_the_whole_row() {
-        let last = u64::from(Part::WHOLE.first()) - 1;
-        assert_eq!((minute_of(last).first(), minute_of(last).minutes()), (last as u32, 1));
-        for minute in [last + 1, last + 2, 1 << 32, 1 << 40] {
-            assert_eq!(minute_of(minute), Part::WHOLE, "{minute}");
+    fn a_joined_part_is_in_memory_where_its_first_minute_is() {
+        let kept = Kept { granularity: Granularity::MINUTE, ttl_s: 1_000 * MINUTE_S };
+        let retention = Retention::new(vec![kept]).unwrap();
+        let policy = SeriesPolicy::new(retention, 500 * MINUTE_S, 60, OutOfRange::Refused).unwrap();
+        let state = SeriesState::new(policy, UnixTime::default().plus(100 * MINUTE_S));
+        let joined = minute_of(50).joined(minute_of(57)).unwrap();
+        for part in [joined, minute_of(50)] {
+            assert!(part.is_after(50, state.horizon()) && !part.is_after(51, state.horizon()), "{part:?}");
         }
+        assert!(!Part::WHOLE.is_after(0, state.horizon()) && !Part::WHOLE.begins_behind(0));
     }
 
     proptest! {
@@ -316,15 +323,14 @@ mod tests {
         }
 
         #[test]
-        fn a_joined_part_holds_both_and_no_more_minutes_than_it_may(of in proptest::collection::vec(0u64..80, 2..5)) {
+        fn a_joined_part_holds_both_and_no_more_minutes_than_it_may(of in proptest::collection::vec(0u64..20, 2..5)) {
             let (first, last) = (of.iter().min().copied().unwrap(), of.iter().max().copied().unwrap());
-            let parts = of.iter().map(|&minute| minute_of(minute));
-            let joined = parts.map(Some).reduce(|all, part| all?.joined(part?)).unwrap();
-            prop_assert_eq!(joined.is_some(), last - first < u64::from(PART_MINUTES_MAX));
+            let joined = of.iter().map(|&minute| Some(minute_of(minute))).reduce(|all, part| all?.joined(part?)).unwrap();
+            prop_assert!(joined.is_some() || last - first >= u64::from(PART_MINUTES_MAX / 2));
             let Some(joined) = joined else { return Ok(()) };
             let times: Vec<_> = joined.times().map(|time| time.s() / MINUTE_S).collect();
-            prop_assert_eq!(&times, &(first..=last).collect::<Vec<_>>());
-            prop_assert_eq!(u64::from(joined.minutes()), last - first + 1);
+            prop_assert_eq!(&times, &(first..first + u64::from(joined.minutes())).collect::<Vec<_>>());
+            prop_assert!(times.contains(&last) && joined.minutes() <= PART_MINUTES_MAX);
             prop_assert_eq!(joined.joined(Part::WHOLE), Some(Part::WHOLE));
             prop_assert!(joined.begins_behind(first as u32) && !joined.begins_behind(first as u32 + 1));
         }

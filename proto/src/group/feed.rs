@@ -255,9 +255,8 @@ impl Group {
             let told = if bites(Bug::LastPartOnly) { &parts[parts.len() - 1..] } else { parts };
             of_row.extend(told.iter().map(|&(_, part)| part));
             let part = self.series.holding(parts[0].0, horizon, &of_row);
-            if !part.is_empty() {
-                telling.chunk.rows.push((component.slot, component.lane, part));
-            }
+            let pieces = part.pieces(ROW_BUCKETS_MAX).map(|piece| (component.slot, component.lane, piece));
+            telling.chunk.rows.extend(pieces);
         }
         true
     }

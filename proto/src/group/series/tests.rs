@@ -7,6 +7,7 @@ use crate::group::{Budget, Effect, Group, GroupConfig, Row as Saved, Shelf, is_s
 use crate::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Start};
 use crate::msg::{FeedChunk, FeedPull, FeedWalk, GroupCmd, GroupEntry, Item, KeySpan, ToGroup};
 use crate::node::{NodeConfig, NodeCore};
+use crate::ring::ChangeRing;
 use crate::scope::Scope;
 use crate::series::{BucketId, Granularity, Kept, NotAdmitted, OutOfRange, Retention, SeriesPolicy};
 use crate::time::WallMs;
@@ -474,4 +475,58 @@ fn a_stamp_that_goes_back_is_taken_for_the_latest_one() {
     let minute = Granularity::MINUTE.index_at(UnixTime::try_from(BEGIN_S + 7_200).unwrap());
     let bucket = BucketId { granularity: Granularity::MINUTE, index: minute };
     assert_eq!(rows(&group).get(&(0, 0, bucket)), Some(&2));
+}
+
+/// Records of changes with room for all, of which nothing was told behind what is applied.
+fn remember_all(group: &mut Group) {
+    let (config, version) = (GroupConfig::new(id(), LANES), group.applied().0);
+    group.series.changes = Series::new(&config, version).changes;
+    group.cells.ring = ChangeRing::new(config.ring_capacity, version);
+    group.tells_from_here();
+}
+
+#[test]
+fn a_row_of_more_buckets_than_an_encoding_takes_is_told_in_pieces() {
+    let minutes = Kept { granularity: Granularity::MINUTE, ttl_s: 100 * HOUR_S };
+    let of_minutes = SeriesPolicy::new(Retention::new(vec![minutes]).unwrap(), 90 * HOUR_S, 60, OutOfRange::Refused);
+    let mut group = started(of_minutes.unwrap());
+    apply(&mut group, &GroupEntry { new_cells: vec![name(0).total()], ..entry(BEGIN_S, Vec::new()) });
+    let mut consumer = Consumer::default();
+    consumer.follow(&mut group, 1 << 20);
+    remember_all(&mut group);
+    let count = ROW_BUCKETS_MAX + 900;
+    let times = (0..count as u64).rev().map(|minute| time(60 * minute)).collect();
+    apply(&mut group, &entry(BEGIN_S, vec![batch(0, 1, &vec![(0, 1); count], times)]));
+    let chunk = group.tell(&consumer.pull(1 << 20));
+    assert_eq!(chunk.rows.iter().map(|(_, _, row)| row.len()).collect::<Vec<_>>(), [ROW_BUCKETS_MAX, 900]);
+    consumer.take(chunk);
+    assert_eq!(consumer.holds(&group), rows(&group));
+}
+
+#[test]
+fn what_joined_in_a_row_is_reckoned_so_that_a_message_holds_it() {
+    const ROWS: u32 = 40_000;
+    let mut group = started(policy(HOUR_S, OutOfRange::Refused));
+    let new_cells = (0..ROWS).map(|key| CounterName::new("test", &key.to_be_bytes()).unwrap().total()).collect();
+    apply(&mut group, &GroupEntry { new_cells, ..entry(BEGIN_S, Vec::new()) });
+    let mut consumer = Consumer::default();
+    consumer.follow(&mut group, 1 << 20);
+    remember_all(&mut group);
+    for minute in 0..8 {
+        // Neighbours differ by much, so that each bucket takes many bytes.
+        let delta = |slot: u32| 1 + (u64::from(slot) * 8 + minute).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (1 << 40);
+        let items: Vec<(u32, u64)> = (0..ROWS).map(|slot| (slot, delta(slot))).collect();
+        let times = vec![time(60 * (8 - minute)); items.len()];
+        group.apply(group.applied().next(), &entry(BEGIN_S, vec![batch(0, minute + 1, &items, times)]));
+        while group.poll_effect().is_some() {}
+    }
+    assert_eq!(group.series.changes().events_since(consumer.cursor.0), u64::from(ROWS), "one change of each");
+    let mut chunks = 0;
+    while group.has_feed(&consumer.pull(u32::MAX)) {
+        consumer.go_on(&mut group, u32::MAX);
+        assert_eq!(consumer.walk, None);
+        chunks += 1;
+    }
+    assert!((2..40).contains(&chunks), "{chunks} chunks");
+    assert_eq!(consumer.holds(&group), rows(&group));
 }
