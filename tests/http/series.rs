@@ -90,6 +90,7 @@ async fn a_window_says_what_it_counted_where_and_how_wrong_it_may_be() {
         ("", 400, "window"),
         ("last=7d&unit=day", 400, "window"),
         ("from=100&to=100", 400, "window"),
+        ("from=200&to=100", 400, "window"),
         ("from=4000000000&to=4000000060", 400, "window"),
         ("from=-1&to=60", 400, "window"),
         ("last=7d&zone=Mars/Olympus", 400, "zone"),

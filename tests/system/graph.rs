@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, Role, operate};
 use crate::http;
 use crate::process::until;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 async fn edges(at: SocketAddr, body: Value) -> (u16, Value) {
@@ -256,4 +257,57 @@ async fn windows_and_rankings_of_totals_have_what_flowed_in_their_time_each_once
         ranking(centre.http, "children=search/topic&last=1h&of=total").await,
         (2, places(&[("a1", 10), ("question", 6)]))
     );
+}
+
+/// Counters that flow to one: with it as many as one read may ask for.
+const LEAVES: usize = 9_999;
+/// Edges of one request.
+const EDGES: usize = 1_000;
+/// Reads while all of them count.
+const READS: usize = 30;
+
+fn leaf(number: usize) -> String {
+    format!("search/leaf/{number}")
+}
+
+/// Counts once of each of these.
+async fn count(at: SocketAddr, leaves: impl Iterator<Item = usize>) {
+    let lines: String = leaves.map(|number| json!({"counter": leaf(number)}).to_string() + "\n").collect();
+    until("increments", async || http::send(at, "POST", "/v1/add", &lines).await.filter(|(code, _)| *code == 200))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_counters_are_of_one_instant_while_they_count() {
+    let cluster = Cluster::new(&["usa-0"]);
+    let centre = cluster.centres().await.remove(0);
+    let at = centre.http;
+    count(at, 0..LEAVES).await;
+    let all: Vec<_> = (0..LEAVES).map(|number| json!([leaf(number), "search/all"])).collect();
+    for some in all.chunks(EDGES) {
+        let (code, said) = edges(at, json!({"insert": some, "unknown": "allow"})).await;
+        assert_eq!(code, 200, "{said}");
+    }
+    let names: Vec<String> = ["search/all".to_owned()].into_iter().chain((0..LEAVES).map(leaf)).collect();
+    let body = json!({"counters": names, "of": "total"}).to_string();
+    let values = async || {
+        let (code, read) = http::send(at, "POST", "/v1/read", &body).await?;
+        let all = read["counters"].as_array().filter(|_| code == 200)?;
+        all.iter().map(|read| read["value"].as_u64()).collect::<Option<Vec<u64>>>()
+    };
+    let all_flow = async || values().await.filter(|values| values[0] == LEAVES as u64);
+    until("a total of all", all_flow).await;
+    let counting = tokio::spawn(async move {
+        for round in 0.. {
+            count(at, (0..500).map(|nth| (round * 500 + nth * 7) % LEAVES)).await;
+        }
+    });
+    let mut seen = BTreeSet::new();
+    for _ in 0..READS {
+        let values = until("a read", &values).await;
+        assert_eq!(values[0], values[1..].iter().sum::<u64>(), "what flows to it, and what of it is shown");
+        seen.insert(values[0]);
+    }
+    counting.abort();
+    assert!(seen.len() > 3, "it counted meanwhile: {seen:?}");
 }

@@ -127,3 +127,117 @@ async fn windows_are_equal_in_all_data_centres_and_outlive_kill_9() {
     let (_, reading) = http::get(views[0], "/v1/counters/search/answer").await.unwrap();
     assert_eq!(reading["value"].as_i64(), Some(in_two_hours + 5), "the total is the same");
 }
+
+/// In the first namespace a minute is over soon; in the second what is too late counts in the total only.
+const SHORT: &str = r#"
+[[series]]
+namespace = "search"
+keep = { "1m" = "5m", "1h" = "30d" }
+late = "10m"
+[[series]]
+namespace = "stock"
+keep = { "1h" = "30d" }
+late = "10m"
+out_of_range = "total"
+"#;
+
+fn now_s() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// What was counted of a counter in one minute, or why that is not said.
+async fn in_minute(at: SocketAddr, counter: &str, minute: u64) -> Option<Result<i64, String>> {
+    let query = format!("from={}&to={}&error=0", minute * 60, minute * 60 + 60);
+    let (code, body) = http::get(at, &format!("/v1/counters/{counter}/window?{query}")).await?;
+    match code {
+        200 => body["counted"]["value"].as_i64().map(Ok),
+        _ => body["error"]["code"].as_str().map(|code| Err(code.to_owned())),
+    }
+}
+
+async fn minute_is(views: &[SocketAddr], minute: u64, expected: Result<i64, String>) {
+    for &at in views {
+        let what = format!("{expected:?} of minute {minute} at {at}");
+        until(&what, async || (in_minute(at, "search/answer", minute).await? == expected).then_some(())).await;
+    }
+}
+
+/// Counts as of a time, once anybody answers; whether that was taken.
+async fn add_at(at: SocketAddr, counter: &str, delta: u64, event_s: u64) -> bool {
+    let line = json!({"counter": counter, "delta": delta, "at": event_s}).to_string() + "\n";
+    until("an answer", async || {
+        let (code, body) = http::send(at, "POST", "/v1/add", &line).await?;
+        (code == 200).then(|| body["added"] == 1)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_expired_is_gone_everywhere_and_does_not_come_back() {
+    let cluster = Cluster::new(&["usa-0", "europe-0", "asia-0"]);
+    std::fs::write(cluster.path("layout.toml"), cluster.layout_text(&cluster.aggregators) + SHORT).unwrap();
+    let mut centres = cluster.centres().await;
+    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    until("a refused event", async || (!add_at(views[0], "search/probe", 1, now_s() - 1_200).await).then_some(()))
+        .await;
+    // Time is left to see the minute before it is over.
+    let into_minute_s = now_s() % 60;
+    if into_minute_s > 40 {
+        tokio::time::sleep(std::time::Duration::from_secs(61 - into_minute_s)).await;
+    }
+    let this_minute = now_s() / 60;
+    let minute = this_minute - 5;
+    assert!(add_at(views[0], "search/answer", 7, minute * 60 + 30).await);
+    assert!(add_at(views[0], "search/answer", 2, now_s()).await);
+    minute_is(&views, minute, Ok(7)).await;
+    let over_s = (this_minute + 1) * 60;
+    tokio::time::sleep(std::time::Duration::from_secs(over_s.saturating_sub(now_s()))).await;
+    minute_is(&views, minute, Err("error_not_attainable".to_owned())).await;
+    counted_is(&views, "search/answer", "1d", 9).await;
+    for centre in &mut centres {
+        centre.node.kill();
+        centre.aggregator.kill();
+    }
+    for (dc, centre) in centres.iter_mut().enumerate() {
+        centre.node = cluster.node(dc).await;
+        (centre.aggregator, centre.http) = cluster.start(dc, Role::Aggregator).await;
+    }
+    let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).collect();
+    // What comes late counts in the hour and in the total.
+    assert!(add_at(views[0], "search/answer", 1, minute * 60 + 30).await);
+    counted_is(&views, "search/answer", "1d", 10).await;
+    // Nor is it there again when minutes are kept for longer.
+    let (code, body) = http::send(
+        views[0],
+        "PUT",
+        "/v1/namespaces/search/series",
+        &json!({"keep": {"1m": "2h", "1h": "30d"}, "late": "10m"}).to_string(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(code, 200, "{body}");
+    until("the longer policy", async || terms(views[1], "search").await.filter(|(at, _)| *at == 2)).await;
+    minute_is(&views, minute, Err("error_not_attainable".to_owned())).await;
+    let of_total = async |at: SocketAddr| http::get(at, "/v1/counters/search/answer").await?.1["value"].as_i64();
+    assert_eq!(of_total(views[0]).await, Some(10));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_late_counts_in_the_total_only_where_a_namespace_says_so() {
+    let cluster = Cluster::new(&["usa-0"]);
+    std::fs::write(cluster.path("layout.toml"), cluster.layout_text(&cluster.aggregators) + SHORT).unwrap();
+    let centre = cluster.centres().await.remove(0);
+    let at = centre.http;
+    until("the policy at the group", async || {
+        add_at(at, "stock/probe", 1, now_s()).await;
+        counted(at, "stock/probe", "1d").await.filter(|&counted| counted > 0)
+    })
+    .await;
+    assert!(add_at(at, "stock/sold", 3, now_s()).await && add_at(at, "stock/sold", 5, now_s() - 3 * 3_600).await);
+    until("the total", async || {
+        let value = http::get(at, "/v1/counters/stock/sold").await?.1["value"].as_i64()?;
+        (value == 8).then_some(())
+    })
+    .await;
+    assert_eq!(counted(at, "stock/sold", "1d").await, Some(3), "of what is in time");
+}
