@@ -18,7 +18,7 @@ const MINUTE_S: u64 = 60;
 const SPANS: [u32; 1 << SPAN_BITS] = [1, 2, 4, 8];
 /// Of a part's number, those that say which of [`SPANS`] it is; the others are its first minute.
 const SPAN_BITS: u32 = 2;
-/// The most of [`SPANS`].
+/// The most minutes for which one part may stand.
 pub const PART_MINUTES_MAX: u32 = SPANS[SPANS.len() - 1];
 
 /// What of a row changed: the buckets that hold a minute, or one of some minutes in succession, or any.
