@@ -3,10 +3,9 @@
 
 use crate::cluster::Cluster;
 use crate::http;
-use crate::process::until;
+use crate::process::{now_s, until};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark::names::{counter_text, key_text, parse_counter};
 use tidemark_client::{
     AsOfRead, AskError, CalendarUnit, Client, Counted, CounterName, Interval, Neighbours, PlanTold, QueryError, Range,
@@ -98,10 +97,6 @@ fn range_series(read: &RangeSeriesRead) -> Value {
 
 fn names(counters: &[CounterName]) -> Value {
     counters.iter().map(counter_text).collect()
-}
-
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
 fn time(s: u64) -> UnixTime {

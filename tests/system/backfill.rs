@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, operate};
 use crate::http;
-use crate::process::{Process, command, run, until, until_true};
+use crate::process::{Process, command, now_s, run, until, until_true};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -115,10 +115,6 @@ async fn backfill() -> (Backfill, Process, Process) {
         .await;
     }
     (Backfill { cluster, at }, centre.node, centre.aggregator)
-}
-
-fn now_s() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
 }
 
 /// Rows of a year, each tenth without a time, with some that are broken; and what each counter must be.

@@ -25,6 +25,11 @@ pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl 
     }
 }
 
+/// Seconds since 1970.
+pub fn now_s() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
 /// Waits until `look` holds.
 pub async fn until_true(what: &str, mut look: impl FnMut() -> bool) {
     until(what, || std::future::ready(look().then_some(()))).await;

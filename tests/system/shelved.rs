@@ -3,7 +3,7 @@
 
 use crate::cluster::{Centre, Cluster, Role, operate};
 use crate::http;
-use crate::process::{run, until};
+use crate::process::{now_s, run, until};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -19,10 +19,6 @@ pub const SERIES: &str =
 /// For one of the data centres.
 const VIEW: &str = "[view]\nbuckets_memory_mib = 1\n";
 const NODE: &str = "[group]\nbuckets_memory_mib = 1\n[log]\ncheckpoint_interval_ms = 500\n[rows]\nstore = \"tree\"\n";
-
-fn now_s() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
-}
 
 /// One row a counter and day, none of them today; and the sum of all.
 pub fn history(path: &std::path::Path, counters: u64) -> u64 {
