@@ -18,8 +18,9 @@ use tracing_subscriber::EnvFilter;
 use super::Outcome;
 
 /// What is logged unless `TIDEMARK_LOG` says otherwise. openraft tells of every lost connection by itself, and where it is being ended,
-/// that its own heartbeat and what was just proposed no longer reach it; who proposes is told that anyway.
-const LOG_DEFAULT: &str = "info,openraft=error,openraft::core::heartbeat=off,openraft::raft::raft_inner=off";
+/// that its own heartbeat, what was just proposed and what a leader sent no longer reach it; who sent that is told anyway.
+const LOG_DEFAULT: &str = "info,openraft=error,openraft::core::heartbeat=off,openraft::raft::raft_inner=off,\
+                           openraft::raft::stream_append=off";
 /// A process that was told to end and cannot is ended after this; nothing durable is lost.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Peers are told that a process ends for at most this long.
