@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tidemark_aggregator::{
-    Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, MemberStanding, MilestoneState as State, VoterChange,
+    Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, LEDGER_PATIENCE, MemberStanding,
+    MilestoneState as State, VoterChange, shown,
 };
 use tidemark_client::{Client, HitError, HitOutcome};
 use tidemark_proto::asking::About;
@@ -26,7 +27,6 @@ use tidemark_proto::shards::{Seats, ShardId, Split};
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 
 use crate::audit::{self, AuditBody};
 use crate::backup::serve::{self, ImageStream};
@@ -55,21 +55,6 @@ use crate::standing;
 pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long an increment's durability is waited for; then it is in doubt.
 pub(crate) const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
-/// How long what is said to the ledger, which may be electing a leader, may take until it has been applied here.
-pub(crate) const LEDGER_PATIENCE: Duration = Duration::from_secs(20);
-pub(crate) const LEDGER_POLL: Duration = Duration::from_millis(10);
-
-/// Waits until something shows in the ledger as applied here; `None` when that takes longer than `patience`.
-pub(crate) async fn shown<T>(patience: Duration, look: impl Fn() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + patience;
-    loop {
-        match look() {
-            None if Instant::now() < deadline => sleep(LEDGER_POLL).await,
-            seen => return seen,
-        }
-    }
-}
-
 /// What a command to the ledger answers that does not show in time.
 pub(crate) fn late() -> Failure {
     Failure::InDoubt("the ledger did not answer in time: look, and ask again".to_owned())
@@ -391,7 +376,8 @@ impl Backend for LocalBackend {
     }
 
     async fn change_edges(&self, body: ChangeBody) -> Result<ChangedBody, Failure> {
-        Edges::new(&self.aggregator).change(&body).await
+        let made = self.aggregator.change_edges(&body.asked()?, &body.by).await?;
+        Ok(made.into())
     }
 
     async fn allow_edges(&self, from: &str, to: &str) -> Result<(), Failure> {

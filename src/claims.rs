@@ -1,11 +1,11 @@
 //! Claims of awards at one data centre: who an award names says that it is there, once and in time.
 
-use crate::backend::{LEDGER_PATIENCE, LEDGER_POLL, late, shown};
+use crate::backend::late;
 use crate::http::Failure;
 use crate::names::{is_id, sha256_prefix};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tidemark_aggregator::Aggregator;
+use tidemark_aggregator::{Aggregator, LEDGER_PATIENCE, LEDGER_POLL, shown};
 use tidemark_proto::claiming::{ClaimError, Claimable, Claiming, Step};
 use tidemark_proto::ids::{CounterName, SessionId};
 use tidemark_proto::ledger::{ClaimState, Ledger};

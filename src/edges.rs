@@ -1,18 +1,15 @@
 //! Edges between counters at one data centre: changed in the ledger, and what has flowed along them.
 
-use crate::backend::{LEDGER_PATIENCE, late, shown, wall_now};
+use crate::backend::late;
 use crate::http::Failure;
 use crate::names::{counter_text, parse_counter};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use tidemark_aggregator::Aggregator;
-use tidemark_proto::graph::{Edge, EdgeChange, EdgeRefused};
+use tidemark_aggregator::{Aggregator, LEDGER_PATIENCE, shown};
+use tidemark_proto::edge_changes::{EdgesMade, EdgesRefusal};
+use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::ledger::{AllowError, EdgeBatch, EdgeFault, EdgesDecided, EdgesError, Graph, Ledger};
-use tidemark_proto::msg::{LedgerCmd, Reading};
+use tidemark_proto::ledger::{AllowError, EdgeBatch, EdgeFault, EdgesAsked, EdgesError, Graph};
 
-/// How often a change is decided again because another one came first.
-const DECISIONS_MAX: usize = 8;
 /// Counters listed of those before and behind one. More: the list says that it is cut.
 const NEIGHBOURS_MAX: usize = 1_000;
 /// Batches listed of the audit.
@@ -139,133 +136,28 @@ impl ChangesBody {
     }
 }
 
-/// A change as decided.
-struct EdgesOf {
-    cmd: Option<LedgerCmd>,
-    refused: Vec<RefusedBody>,
-}
-
 impl ChangeBody {
-    fn changes(&self) -> Result<Vec<EdgeChange<CounterName>>, Failure> {
+    /// What it asks for: those to be removed come first.
+    pub fn asked(&self) -> Result<EdgesAsked, Failure> {
         let name = |text: &str| parse_counter(text).map_err(|error| Failure::invalid("counter", error));
         let edge = |(from, to): &(String, String)| Ok::<_, Failure>(Edge { from: name(from)?, to: name(to)? });
         let removed = self.remove.iter().map(|pair| edge(pair).map(EdgeChange::Remove));
-        removed.chain(self.insert.iter().map(|pair| edge(pair).map(EdgeChange::Insert))).collect()
+        let all = removed.chain(self.insert.iter().map(|pair| edge(pair).map(EdgeChange::Insert)));
+        let (lenient, each, unknown) = (self.lenient, self.each, self.unknown == Unknown::Allow);
+        Ok(EdgesAsked { changes: all.collect::<Result<_, _>>()?, lenient, each, unknown })
+    }
+}
+
+impl From<EdgesMade> for ChangedBody {
+    fn from(EdgesMade { revision, index, inserted, removed, refused }: EdgesMade) -> ChangedBody {
+        let refused = refused.into_iter().map(refused_body).collect();
+        ChangedBody { revision, index, inserted: inserted as usize, removed: removed as usize, refused }
     }
 }
 
 impl Edges {
     pub fn new(aggregator: &Aggregator) -> Edges {
         Edges { aggregator: aggregator.clone() }
-    }
-
-    /// Changes edges, all that are asked for or none, or each of them for itself; returns once the ledger has applied it.
-    ///
-    /// # Errors
-    /// One of them is refused, or others change the graph all the time.
-    pub async fn change(&self, body: &ChangeBody) -> Result<ChangedBody, Failure> {
-        let changes = body.changes()?;
-        let counted = self.counted_elsewhere(body, &changes).await?;
-        for _ in 0..DECISIONS_MAX {
-            let EdgesOf { cmd, refused } =
-                self.aggregator.with_ledger(|ledger| self.decide((body, &counted), &changes, ledger))?;
-            let Some(cmd) = cmd else {
-                return Ok(self.aggregator.with_ledger(|ledger| changed(ledger.graph(), &[], refused)));
-            };
-            let LedgerCmd::Edges { revision, changes: made, .. } = &cmd else { continue };
-            let (revision, made) = (*revision, made.clone());
-            let said = cmd.clone();
-            self.aggregator.submit_edges(cmd).await;
-            let applied = || {
-                self.aggregator.with_ledger(|ledger| {
-                    let graph = ledger.graph();
-                    let done = || (graph.has_carried_out(&said), changed(graph, &made, refused.clone()));
-                    (graph.revision() > revision).then(done)
-                })
-            };
-            match shown(LEDGER_PATIENCE, applied).await {
-                Some((true, changed)) => return Ok(changed),
-                Some((false, _)) => {}
-                None => return Err(late()),
-            }
-        }
-        let message = "other changes of the graph came first each time: ask again".to_owned();
-        Err(Failure::Conflict { code: "changed", message })
-    }
-
-    /// What to say to the ledger as it is.
-    fn decide(
-        &self,
-        (body, counted): (&ChangeBody, &BTreeSet<CounterName>),
-        changes: &[EdgeChange<CounterName>],
-        ledger: &Ledger,
-    ) -> Result<EdgesOf, Failure> {
-        let strange = match body.unknown {
-            Unknown::Allow => Vec::new(),
-            Unknown::Refuse => self.strange(changes, counted, ledger),
-        };
-        if !body.each {
-            return match strange.into_iter().next() {
-                Some((_, failure)) => Err(failure),
-                None => {
-                    let cmd = ledger.edges(changes.to_vec(), wall_now(), &body.by, body.lenient)?;
-                    Ok(EdgesOf { cmd, refused: Vec::new() })
-                }
-            };
-        }
-        let left_out: BTreeSet<usize> = strange.iter().map(|&(position, _)| position).collect();
-        let places: Vec<usize> = (0..changes.len()).filter(|position| !left_out.contains(position)).collect();
-        let rest: Vec<_> = places.iter().map(|&position| changes[position].clone()).collect();
-        let EdgesDecided { cmd, refused } = ledger.edges_each(&rest, wall_now(), &body.by, body.lenient)?;
-        let faults = refused.into_iter().map(|(at, fault)| (places[at], of_fault(&fault, fault.to_string())));
-        let mut refused: Vec<_> = strange.into_iter().chain(faults).map(refused_body).collect();
-        refused.sort_by_key(|body| body.change);
-        Ok(EdgesOf { cmd, refused })
-    }
-
-    /// Of counters between which edges are to be inserted, those that have counted, where others of the data centre hold some.
-    async fn counted_elsewhere(
-        &self,
-        body: &ChangeBody,
-        changes: &[EdgeChange<CounterName>],
-    ) -> Result<BTreeSet<CounterName>, Failure> {
-        if body.unknown == Unknown::Allow || !self.aggregator.is_split() {
-            return Ok(BTreeSet::new());
-        }
-        let inserted = changes.iter().filter_map(|change| match change {
-            EdgeChange::Insert(Edge { from, to }) => Some([from, to]),
-            EdgeChange::Remove(_) => None,
-        });
-        let counters: BTreeSet<&CounterName> = inserted.flatten().collect();
-        let counters: Vec<CounterName> = counters.into_iter().cloned().collect();
-        let readings = self.aggregator.read_many(&counters).await?;
-        let has_counted =
-            |reading: &Reading| reading.up > 0 || reading.down > 0 || reading.pending > 0 || reading.generation > 0;
-        let all = counters.into_iter().zip(readings);
-        Ok(all.filter(|(_, reading)| has_counted(reading)).map(|(counter, _)| counter).collect())
-    }
-
-    /// Edges to be inserted of counters that nobody has heard of.
-    fn strange(
-        &self,
-        changes: &[EdgeChange<CounterName>],
-        counted: &BTreeSet<CounterName>,
-        ledger: &Ledger,
-    ) -> Vec<(usize, Failure)> {
-        let refused = |name: String| {
-            let message =
-                format!("nothing was counted of {name}: it may be a slip; say \"unknown\": \"allow\" if it is not");
-            Failure::Conflict { code: "unknown_counter", message }
-        };
-        self.aggregator.with_core(|core| {
-            let unknown = |change: &EdgeChange<CounterName>| {
-                let EdgeChange::Insert(Edge { from, to }) = change else { return None };
-                let is_known = |counter: &CounterName| counted.contains(counter) || core.view().knows(counter, ledger);
-                [from, to].into_iter().find(|counter| !is_known(counter)).map(counter_text)
-            };
-            let strange = changes.iter().enumerate().filter_map(|(at, change)| Some((at, refused(unknown(change)?))));
-            strange.collect()
-        })
     }
 
     /// Permits edges from one namespace to another.
@@ -335,24 +227,21 @@ fn counts<N>(changes: &[EdgeChange<N>]) -> (usize, usize) {
     (inserted, changes.len() - inserted)
 }
 
-fn changed(graph: &Graph, made: &[EdgeChange<CounterName>], refused: Vec<RefusedBody>) -> ChangedBody {
-    let (inserted, removed) = counts(made);
-    ChangedBody { revision: graph.revision(), index: graph.index(), inserted, removed, refused }
-}
-
-fn refused_body((change, failure): (usize, Failure)) -> RefusedBody {
-    RefusedBody { change, code: failure.code().to_owned(), message: failure.to_string() }
+fn refused_body((position, fault): (u32, EdgeFault)) -> RefusedBody {
+    let failure = of_fault(&fault, fault.to_string());
+    RefusedBody { change: position as usize, code: failure.code().to_owned(), message: failure.to_string() }
 }
 
 fn of_fault(fault: &EdgeFault, message: String) -> Failure {
     let code = match fault {
         EdgeFault::UnknownNamespace(_) => return Failure::NotFound(message),
         EdgeFault::NotAllowed { .. } => "not_allowed",
-        EdgeFault::Cycle { .. } | EdgeFault::Refused(EdgeRefused::Cycle { .. }) => "cycle",
-        EdgeFault::Refused(EdgeRefused::ToItself) => "to_itself",
-        EdgeFault::Refused(EdgeRefused::Duplicate) => "duplicate",
-        EdgeFault::Refused(EdgeRefused::Absent) => "absent",
-        EdgeFault::Refused(EdgeRefused::Full) | EdgeFault::Names => "full",
+        EdgeFault::UnknownCounter(_) => "unknown_counter",
+        EdgeFault::Cycle { .. } => "cycle",
+        EdgeFault::ToItself => "to_itself",
+        EdgeFault::Duplicate => "duplicate",
+        EdgeFault::Absent => "absent",
+        EdgeFault::Full | EdgeFault::Names => "full",
     };
     Failure::Conflict { code, message }
 }
@@ -370,6 +259,19 @@ impl From<EdgesError> for Failure {
         match &error {
             EdgesError::Change { fault, .. } => of_fault(fault, message),
             EdgesError::Count(_) | EdgesError::Author(_) => Failure::invalid("edges", message),
+        }
+    }
+}
+
+impl From<EdgesRefusal> for Failure {
+    fn from(refusal: EdgesRefusal) -> Failure {
+        let message = refusal.to_string();
+        match refusal {
+            EdgesRefusal::Edges(error) => error.into(),
+            EdgesRefusal::NotPermitted { .. } => Failure::Forbidden(message),
+            EdgesRefusal::Contended => Failure::Conflict { code: "changed", message },
+            EdgesRefusal::InDoubt => late(),
+            EdgesRefusal::NotServing(reason) => Failure::NotServing(reason),
         }
     }
 }

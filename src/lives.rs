@@ -1,11 +1,11 @@
 //! Lives of counters at one data centre: a counter is reset, removed, or given a time to expire.
 
-use crate::backend::{LEDGER_PATIENCE, LEDGER_POLL, late, shown};
+use crate::backend::late;
 use crate::http::Failure;
 use crate::http::body::Signed;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidemark_aggregator::Aggregator;
+use tidemark_aggregator::{Aggregator, LEDGER_PATIENCE, LEDGER_POLL, shown};
 use tidemark_proto::asking::About;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::{Ledger, Life, ResetError};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use thiserror::Error;
-use tidemark_aggregator::{Aggregator, AggregatorOptions, Cluster, DataCentre};
+use tidemark_aggregator::{Aggregator, AggregatorOptions, Cluster, DataCentre, GraphClients};
 use tidemark_consensus::local::RowStore;
 use tidemark_consensus::raft::Config;
 use tidemark_node::{Node, NodeOptions};
@@ -419,6 +419,7 @@ async fn start_dc(
         raft: Config::new(cluster.with_era(), LEDGER),
         rows: options.rows,
         buckets_bytes_max: ViewKeys::default().buckets_bytes_max(),
+        graph_clients: GraphClients::default(),
     };
     let aggregator = Aggregator::start(aggregator_endpoint.clone(), credentials, aggregator_options)
         .await

@@ -1,6 +1,6 @@
 //! Series at one data centre: how namespaces keep them, and the slots into which its view is cut.
 
-use crate::backend::{LEDGER_PATIENCE, late, shown, wall_now};
+use crate::backend::{late, wall_now};
 use crate::http::Failure;
 use crate::http::slots::{MoveBody, PartBody, SlotBody, SlotsBody, SplitsBody};
 use crate::names::{counter_text, key_text};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, WeakAggregator};
+use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, LEDGER_PATIENCE, WeakAggregator, shown};
 use tidemark_proto::aggregator::{AggregatorCore, Missing, Splitting};
 use tidemark_proto::asking::About;
 use tidemark_proto::ids::{AggregatorId, CounterName};

@@ -3,6 +3,7 @@
 use crate::audit::AUDITS_MAX;
 use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::cluster::{Cluster, DataCentre};
+use crate::edges::{Edges, GraphClients};
 use crate::held::Held;
 use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
 use crate::image::IMAGES_MAX;
@@ -13,7 +14,7 @@ use crate::nodes;
 use crate::raft_transport::MeshTransport;
 use crate::reads;
 use crate::storage::{Opened, StoreFailure, ViewRows, ViewShelf, ViewStore, ViewStoreError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -54,6 +55,8 @@ pub struct AggregatorOptions {
     pub rows: RowStore,
     /// Bytes that buckets may take of memory; what has ended goes to disk beyond.
     pub buckets_bytes_max: usize,
+    /// Which clients may change edges.
+    pub graph_clients: GraphClients,
 }
 
 /// Why an aggregator did not start.
@@ -160,6 +163,7 @@ struct Inner {
     mesh: Mesh,
     calling: Calling,
     held: Held,
+    edges: Edges,
     events: mpsc::Sender<Event>,
     live: broadcast::Sender<LiveEvent>,
     store_failure: StoreFailure,
@@ -181,10 +185,10 @@ impl Aggregator {
         credentials: Credentials,
         options: AggregatorOptions,
     ) -> Result<Aggregator, StartError> {
-        let AggregatorOptions { data_dir, cluster, id: own, core, mut raft, rows, buckets_bytes_max } = options;
+        let edges = Edges::new(options.graph_clients.clone());
+        let AggregatorOptions { data_dir, cluster, id: own, core, mut raft, rows, buckets_bytes_max, .. } = options;
         cluster.check()?;
-        let directory = |source| StartError::Directory { path: data_dir.display().to_string(), source };
-        std::fs::create_dir_all(&data_dir).map_err(directory)?;
+        make_directory(&data_dir)?;
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
         let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));
         let (paired, seats) = (cluster.is_paired(own.dc), Seats::new(cluster.seats_by_dc()));
@@ -204,8 +208,7 @@ impl Aggregator {
         let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await;
         let (core, store, raft) = both(recovering, raft).await?;
         store.delete_strays(&map)?;
-        let (core, clock) = (SharedCore::new(core), Clock::start());
-        let (live, _) = broadcast::channel(LIVE_EVENTS_MAX);
+        let (core, clock, live) = (SharedCore::new(core), Clock::start(), broadcast::Sender::new(LIVE_EVENTS_MAX));
         let (store_failure, shelf) = (store.failure(), store.shelf());
         let held = Held::new(own, core.clone(), ledger.clone(), clock);
         mesh.serve_held(held.clone());
@@ -232,6 +235,7 @@ impl Aggregator {
             mesh: mesh.clone(),
             calling: Calling::new(dcs),
             held,
+            edges,
             events,
             live,
             store_failure,
@@ -404,6 +408,10 @@ impl Aggregator {
 
     pub(crate) fn held(&self) -> &Held {
         &self.inner.held
+    }
+
+    pub(crate) fn edges(&self) -> &Edges {
+        &self.inner.edges
     }
 
     pub(crate) fn mesh(&self) -> &Mesh {
@@ -740,6 +748,11 @@ async fn both(
     }
 }
 
+fn make_directory(path: &Path) -> Result<(), StartError> {
+    let refused = |source| StartError::Directory { path: path.display().to_string(), source };
+    std::fs::create_dir_all(path).map_err(refused)
+}
+
 /// What buckets may take of memory, and where they are beyond.
 fn budget(store: &ViewStore, bytes_max: usize) -> Budget {
     Budget { bytes_max, after_s: SHELVED_AFTER_S, shelf: store.shelf() }
@@ -771,7 +784,7 @@ fn read(store: &ViewStore, recovery: &mut Recovery) -> Result<(), StartError> {
 }
 
 async fn start_raft(
-    dir: &std::path::Path,
+    dir: &Path,
     own: AggregatorId,
     config: Config,
     mesh: &Mesh,

@@ -27,7 +27,7 @@ use tidemark_proto::time::Time;
 use tidemark_proto::view::View;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Clock, Connection};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Questions of others that are answered at a time. More wait.
@@ -147,9 +147,9 @@ impl Held {
         look(&core, &ledger, &mut is_shown)
     }
 
-    /// Waits until a question of a client may be taken. It is under way as long as the permit is held.
-    pub async fn query_permit(&self) -> Result<OwnedSemaphorePermit, String> {
-        self.inner.queries.clone().acquire_owned().await.map_err(|error| error.to_string())
+    /// Room for questions of clients.
+    pub fn queries(&self) -> &Arc<Semaphore> {
+        &self.inner.queries
     }
 
     pub fn orders(&self) -> &Orders {

@@ -4,10 +4,12 @@
 //!
 //! This crate never counts, never merges, never decides a grant or an award, and never answers what the core did not say.
 
+mod asked;
 mod audit;
 mod awards;
 mod calls;
 mod cluster;
+mod edges;
 mod handle;
 mod held;
 mod host;
@@ -21,13 +23,16 @@ mod queries;
 mod raft_transport;
 mod reads;
 mod series;
+mod shown;
 mod storage;
 mod voters;
 mod waits;
 
+pub use asked::ASKED_MAX;
 pub use audit::{AUDIT_PATIENCE, AUDITS_MAX, AuditError, CounterAudit};
 pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerService};
 pub use cluster::{Cluster, ClusterError, DataCentre, with_era};
+pub use edges::{ClientNames, ClientNamesError, EDGES_ASKED_MAX, GraphClients};
 pub use handle::{
     Aggregator, AggregatorOptions, AwardEvent, ForgetError, GroupStanding, LEDGER_FILE, LiveEvent, MilestoneState,
     StartError, WeakAggregator,
@@ -35,6 +40,7 @@ pub use handle::{
 pub use held::{ANSWERS_MAX, GatheringError, HELD_PATIENCE, HeldError, HeldService, Together};
 pub use image::{IMAGES_MAX, Image, ImageError};
 pub use ledger::read_ledger;
-pub use queries::{QUERIES_MAX, QUERY_MAX};
+pub use queries::QUERIES_MAX;
+pub use shown::{LEDGER_PATIENCE, LEDGER_POLL, shown};
 pub use storage::{ViewRows, ViewStoreError, found as found_view};
 pub use voters::{MemberStanding, VOTER_LAG_ENTRIES_MAX, VOTERS_MAX, VoterChange, VoterError};

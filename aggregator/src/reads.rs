@@ -2,6 +2,7 @@
 //! together are asked together of who holds a part of them; what waits for the ledger, or longer than a moment for who does not answer, is
 //! answered later, behind others.
 
+use crate::edges;
 use crate::handle::Aggregator;
 use crate::queries;
 use crate::waits;
@@ -20,7 +21,7 @@ use tidemark_transport::{Channel, Connection, FrameReader, FrameWriter};
 /// read.
 const LATE_COUNTERS_MAX: usize = 4 * READ_COUNTERS_MAX;
 
-/// Serves the channels of reads, of questions and of waits of a client's connection until it ends.
+/// Serves the channels of reads, of questions, of changes of edges and of waits of a client's connection until it ends.
 pub async fn serve(connection: Connection, aggregator: Aggregator) {
     let waits = waits::Room::new();
     while let Ok((kind, channel)) = connection.accept_channel().await {
@@ -28,6 +29,8 @@ pub async fn serve(connection: Connection, aggregator: Aggregator) {
             tokio::spawn(serve_channel(channel, aggregator.clone()));
         } else if kind == channel::QUERIES {
             tokio::spawn(queries::serve(channel, aggregator.clone()));
+        } else if kind == channel::EDGES {
+            tokio::spawn(edges::serve(channel, aggregator.clone(), connection.peer().clone()));
         } else if kind == channel::AWARDS {
             waits.serve(channel, aggregator.clone());
         } else {

@@ -1,7 +1,8 @@
 //! What a program holds: the client and its counters.
 
 use crate::builder::Builder;
-use crate::error::{AddError, AskError, AwardError, FlushError, GetError, HandleError, HitError};
+use crate::edges::EdgeChanges;
+use crate::error::{AddError, AskError, AwardError, ChangeError, FlushError, GetError, HandleError, HitError};
 use crate::flusher::{Flusher, OnLoss};
 use crate::hit::{Hit, HitCell};
 use crate::link::Dialer;
@@ -14,6 +15,7 @@ use crate::waits::Waits;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::client::{ClientCore, InDoubt};
+use tidemark_proto::edge_changes::{EdgesAnswer, EdgesMade};
 use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::msg::{Award, Reading};
 use tidemark_proto::queries::{QueryAnswer, QueryRequest};
@@ -377,7 +379,39 @@ impl Client {
 
     /// Asks within the read timeout.
     pub(crate) async fn ask(&self, request: &QueryRequest) -> Result<QueryAnswer, AskError> {
-        self.0.queries.ask(request, self.0.read_timeout).await
+        match self.0.queries.ask(request, self.0.read_timeout).await? {
+            QueryAnswer::Refused(refusal) => Err(refusal.into()),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Changes edges, so that counts of one counter flow to another or no longer do; returns once the ledger has them, as the aggregator knows
+    /// it that was asked. All that is said is carried out together or nothing, unless it is [each for itself](EdgeChanges::each).
+    ///
+    /// The layout has to name this client's certificate among `graph_clients`, or it has to be that of an operator; by its name the change
+    /// stands in the audit. It takes an agreement of the ledger's voters, over regions some hundred milliseconds, within the read timeout:
+    /// say several edges at once. Lost aggregators are outlived, as of questions.
+    ///
+    /// ```no_run
+    /// # use tidemark_client::{Client, CounterName, EdgeChanges};
+    /// # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let of = |key: &str| CounterName::new("site", key.as_bytes());
+    /// let (answer, question, author) = (of("answer/7")?, of("question/3")?, of("author/9")?);
+    /// let posted = EdgeChanges::new().insert(&answer, &question).insert(&answer, &author).allow_unknown();
+    /// let made = client.change_edges(posted).await?;
+    /// println!("{} edges are new", made.inserted);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// An edge would close a cycle, is of a namespace that is unknown or not allowed, and as of [`ChangeError`], which says whether anything may
+    /// have been changed.
+    pub async fn change_edges(&self, changes: EdgeChanges) -> Result<EdgesMade, ChangeError> {
+        match self.0.queries.ask(&changes.into_asked(), self.0.read_timeout).await? {
+            EdgesAnswer::Made(made) => Ok(made),
+            EdgesAnswer::Refused(refusal) => Err(refusal.into()),
+        }
     }
 
     /// Waits until the milestone `at` of a counter is awarded; returns at once if it is. To wait no longer, drop the future.

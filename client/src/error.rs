@@ -1,7 +1,11 @@
 //! What can go wrong for a caller, per operation: what it can do, and whether anything was counted.
 
+use crate::queries::Unanswered;
 use tidemark_proto::client as core;
+use tidemark_proto::edge_changes::EdgesRefusal;
 use tidemark_proto::ids::{CounterName, Half, NameError};
+use tidemark_proto::ledger::EdgesError;
+use tidemark_proto::queries::QueryRefusal;
 use tidemark_proto::query::QueryError;
 use tidemark_proto::read::ReadError;
 use tidemark_proto::series::calendar::{CalendarError, Period, UnknownZone};
@@ -124,6 +128,90 @@ pub enum AskError {
     NoAggregator,
     #[error("a fake cluster answers no questions about windows, steps, ranges, rankings or the graph")]
     Fake,
+}
+
+impl From<QueryRefusal> for AskError {
+    fn from(refusal: QueryRefusal) -> AskError {
+        match refusal {
+            QueryRefusal::Query(error) => AskError::Query(error),
+            QueryRefusal::Zone(zone) => AskError::UnknownZone(zone),
+            QueryRefusal::UnknownNamespace(namespace) => AskError::UnknownNamespace(namespace),
+            QueryRefusal::NotServing(reason) => AskError::NotServing(reason),
+        }
+    }
+}
+
+impl From<Unanswered> for AskError {
+    fn from(unanswered: Unanswered) -> AskError {
+        match unanswered {
+            Unanswered::Limit(error) => AskError::Limit(error),
+            Unanswered::Fake => AskError::Fake,
+            Unanswered::Nowhere => AskError::NoAggregator,
+            Unanswered::NotServing(reason) => AskError::NotServing(reason),
+            Unanswered::Timeout { millis, last, .. } => AskError::Timeout { millis, last },
+            // It is repeated, so that it does not come here.
+            Unanswered::Lost(last) => AskError::NotServing(last),
+        }
+    }
+}
+
+/// Edges that were not changed, or of which nobody knows whether they were.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// It cannot be carried out: which change, and why. Nothing was changed; as of the next ones.
+    #[error(transparent)]
+    Refused(#[from] EdgesError),
+    #[error("the layout does not name {client} among `graph_clients`: it may not change edges")]
+    NotPermitted { client: String },
+    /// Ask again.
+    #[error("other changes of the graph came first each time")]
+    Contended,
+    /// It is beyond a limit.
+    #[error(transparent)]
+    Limit(#[from] WireError),
+    /// No aggregator that can be reached serves; of the last one, why.
+    #[error("not serving: {0}")]
+    NotServing(String),
+    /// None could be reached; the last one is said, with the reason.
+    #[error("nothing was asked within {millis} ms; in vain: {last}")]
+    Timeout { millis: u64, last: String },
+    #[error("no site of this client has an aggregator to ask")]
+    NoAggregator,
+    #[error("a fake cluster has no graph")]
+    Fake,
+    /// All of it is carried out, or nothing (of what was asked for each by itself: some of it). Unless it is
+    /// [`strict`](crate::EdgeChanges::strict), to ask again does no harm.
+    #[error("nobody knows whether edges were changed: {0}")]
+    Unknown(String),
+}
+
+impl From<EdgesRefusal> for ChangeError {
+    fn from(refusal: EdgesRefusal) -> ChangeError {
+        match refusal {
+            EdgesRefusal::Edges(error) => ChangeError::Refused(error),
+            EdgesRefusal::NotPermitted { client } => ChangeError::NotPermitted { client },
+            EdgesRefusal::Contended => ChangeError::Contended,
+            EdgesRefusal::NotServing(reason) => ChangeError::NotServing(reason),
+            EdgesRefusal::InDoubt => ChangeError::Unknown("the ledger did not answer in time".to_owned()),
+        }
+    }
+}
+
+impl From<Unanswered> for ChangeError {
+    fn from(unanswered: Unanswered) -> ChangeError {
+        match unanswered {
+            Unanswered::Limit(error) => ChangeError::Limit(error),
+            Unanswered::Fake => ChangeError::Fake,
+            Unanswered::Nowhere => ChangeError::NoAggregator,
+            Unanswered::NotServing(reason) => ChangeError::NotServing(reason),
+            Unanswered::Timeout { millis, last, may_have_heard: false } => ChangeError::Timeout { millis, last },
+            Unanswered::Timeout { millis, last, .. } => {
+                let last = if last.is_empty() { last } else { format!("; asked in vain: {last}") };
+                ChangeError::Unknown(format!("no answer within {millis} ms{last}"))
+            }
+            Unanswered::Lost(last) => ChangeError::Unknown(last),
+        }
+    }
 }
 
 /// There is no award to wait for. Waiting changes nothing.

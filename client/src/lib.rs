@@ -49,6 +49,8 @@
 //! # }
 //! ```
 //!
+//! Along which edges counts flow from one counter to another is changed with [`Client::change_edges`], by clients that the layout permits it.
+//!
 //! [`Counter::add`] and [`Client::add`] never wait and never fail for want of a network: what cannot be sent is kept per
 //! counter, not per add, so it takes no more room the longer it lasts. [`Client::hit`] waits for room. Everything is counted
 //! exactly once across lost answers, broken connections and lost data centres, or, when a data centre's data is lost for good,
@@ -60,6 +62,7 @@ mod answers;
 mod asking;
 mod builder;
 mod client;
+mod edges;
 mod error;
 pub mod fake;
 mod flusher;
@@ -85,7 +88,10 @@ pub use answers::{
 };
 pub use builder::{Builder, Site};
 pub use client::{Client, Counter, InDoubtError, Target, terminated};
-pub use error::{AddError, AddLoss, AskError, AwardError, ConnectError, FlushError, GetError, HandleError, HitError};
+pub use edges::EdgeChanges;
+pub use error::{
+    AddError, AddLoss, AskError, AwardError, ChangeError, ConnectError, FlushError, GetError, HandleError, HitError,
+};
 pub use groups::{GroupEvent, GroupLink, Groups};
 pub use hit::{Hit, HitDurable, HitOutcome, SessionToken};
 pub use keys::KEYS_PER_THREAD_MAX;
@@ -97,7 +103,9 @@ pub use questions::{
 pub use shared::HANDLES_MAX;
 pub use site::{GroupSite, SiteError};
 pub use tidemark_proto::client::InDoubt;
+pub use tidemark_proto::edge_changes::EdgesMade;
 pub use tidemark_proto::ids::{CounterName, Half, SessionId};
+pub use tidemark_proto::ledger::{EdgeFault, EdgesError};
 pub use tidemark_proto::msg::{Award, Place, Reading};
 pub use tidemark_proto::queries::{Interval, PlanTold, StepTold};
 pub use tidemark_proto::query::{Basis, Counted, QueryError, Windowed};

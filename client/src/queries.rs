@@ -1,15 +1,17 @@
-//! Asks aggregators what is more than values: each question on a channel of its own. Reading changes nothing, so a question whose aggregator is lost,
-//! or says nothing for long, is asked again of the next one, within the caller's time.
+//! Asks aggregators what is more than values: each question on a channel of its own. One whose aggregator is lost, or says nothing for long, is
+//! asked again of the next one, within the caller's time, where asking twice does no harm.
 
-use crate::error::AskError;
 use crate::reads::{RECONNECT, SILENCE, SILENCE_WITH_OTHERS, reach};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tidemark_proto::queries::{Frames, QueryAnswer, QueryRefusal, QueryRequest, frames};
-use tidemark_proto::wire::{Message, channel};
+use tidemark_proto::edge_changes::{EdgesAnswer, EdgesRefusal};
+use tidemark_proto::framed::{Framed, Frames, frames};
+use tidemark_proto::ledger::EdgesAsked;
+use tidemark_proto::queries::{QueryAnswer, QueryRefusal, QueryRequest};
+use tidemark_proto::wire::{WireError, channel};
 use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, PeerName};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -39,7 +41,83 @@ struct Site {
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+/// What is asked on a channel of its own.
+pub(crate) trait Question: Framed {
+    type Answer: Framed;
+
+    /// The channel's kind.
+    const KIND: u8;
+
+    /// Whether it may be asked again though it may have been heard.
+    fn is_repeatable(&self) -> bool;
+
+    /// Why the aggregator that was asked cannot say it, where another one may.
+    fn not_here(answer: &Self::Answer) -> Option<String>;
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// It is beyond a limit.
+    Limit(WireError),
+    Fake,
+    Nowhere,
+    /// None that can be reached serves; of the last one, why.
+    NotServing(String),
+    /// Of the last one that was asked in vain, why; and whether one may have heard it.
+    Timeout {
+        millis: u64,
+        last: String,
+        may_have_heard: bool,
+    },
+    /// It may have been heard, and is not repeated.
+    Lost(String),
+}
+
+impl Question for QueryRequest {
+    type Answer = QueryAnswer;
+
+    const KIND: u8 = channel::QUERIES;
+
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
+    fn not_here(answer: &QueryAnswer) -> Option<String> {
+        match answer {
+            QueryAnswer::Refused(QueryRefusal::NotServing(reason)) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Question for EdgesAsked {
+    type Answer = EdgesAnswer;
+
+    const KIND: u8 = channel::EDGES;
+
+    fn is_repeatable(&self) -> bool {
+        self.lenient
+    }
+
+    fn not_here(answer: &EdgesAnswer) -> Option<String> {
+        match answer {
+            EdgesAnswer::Refused(EdgesRefusal::NotServing(reason)) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+}
+
+type Why = Box<dyn std::error::Error + Send + Sync>;
+
+/// What came of those that have not answered.
+#[derive(Default)]
+struct Vain {
+    /// The last one, and why.
+    last: String,
+    /// One of them may have heard the question.
+    may_have_heard: bool,
+}
 
 impl Queries {
     pub fn quic(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>) -> Queries {
@@ -50,57 +128,64 @@ impl Queries {
         Queries::Quic(Aggregators { endpoint, all: aggregators.into_iter().map(site).collect(), present: 0.into() })
     }
 
-    /// Asks within a time. What is refused is an error.
-    pub async fn ask(&self, request: &QueryRequest, within: Duration) -> Result<QueryAnswer, AskError> {
-        request.validate()?;
+    /// Asks within a time.
+    pub async fn ask<Q: Question>(&self, question: &Q, within: Duration) -> Result<Q::Answer, Unanswered> {
+        question.validate().map_err(Unanswered::Limit)?;
         let aggregators = match self {
             Queries::Quic(aggregators) => aggregators,
-            Queries::Fake => return Err(AskError::Fake),
-            Queries::Nowhere => return Err(AskError::NoAggregator),
+            Queries::Fake => return Err(Unanswered::Fake),
+            Queries::Nowhere => return Err(Unanswered::Nowhere),
         };
-        let question: Vec<Bytes> = frames(request).into_iter().map(Bytes::from).collect();
-        let mut last = String::new();
-        let millis = within.as_millis() as u64;
-        match timeout(within, aggregators.ask(&question, &mut last)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(AskError::Timeout { millis, last }),
-        }
+        let (mut vain, millis) = (Vain::default(), within.as_millis() as u64);
+        let asked = timeout(within, aggregators.ask(question, &mut vain)).await;
+        let Vain { last, may_have_heard } = vain;
+        asked.unwrap_or(Err(Unanswered::Timeout { millis, last, may_have_heard }))
     }
 }
 
 impl Aggregators {
-    /// Until one has answered, or all that can be reached do not serve. Says of the last one that has not why.
-    async fn ask(&self, question: &[Bytes], last: &mut String) -> Result<QueryAnswer, AskError> {
+    /// Until one has answered, or all that can be reached do not serve.
+    async fn ask<Q: Question>(&self, question: &Q, vain: &mut Vain) -> Result<Q::Answer, Unanswered> {
+        let frames: Vec<Bytes> = frames(question).into_iter().map(Bytes::from).collect();
         loop {
             let (first, mut not_serving) = (self.present.load(Ordering::Relaxed), None);
             for at in (0..self.all.len()).map(|nth| (first + nth) % self.all.len()) {
-                match self.ask_one(&self.all[at], question).await {
-                    Ok(QueryAnswer::Refused(refusal)) if refusal.is_of_this_aggregator() => {
-                        not_serving = Some(refusal);
-                    }
-                    Ok(QueryAnswer::Refused(refusal)) => return Err(refusal.into()),
-                    Ok(answer) => {
-                        self.present.store(at, Ordering::Relaxed);
-                        return Ok(answer);
-                    }
+                match self.ask_one::<Q>(&self.all[at], &frames, vain).await {
+                    Ok(answer) => match Q::not_here(&answer) {
+                        Some(reason) => not_serving = Some(reason),
+                        None => {
+                            self.present.store(at, Ordering::Relaxed);
+                            return Ok(answer);
+                        }
+                    },
                     Err(error) => {
-                        debug!(addr = %self.all[at].addr, %error, "a question goes on at the next aggregator");
-                        *last = format!("{}: {error}", self.all[at].addr);
+                        debug!(addr = %self.all[at].addr, %error, "a question is not answered");
+                        vain.last = format!("{}: {error}", self.all[at].addr);
+                        if vain.may_have_heard && !question.is_repeatable() {
+                            return Err(Unanswered::Lost(vain.last.clone()));
+                        }
                     }
                 }
             }
-            if let Some(refusal) = not_serving {
-                return Err(refusal.into());
+            if let Some(reason) = not_serving {
+                return Err(Unanswered::NotServing(reason));
             }
             tokio::time::sleep(RECONNECT).await;
         }
     }
 
-    async fn ask_one(&self, site: &Site, question: &[Bytes]) -> Result<QueryAnswer, Failed> {
+    async fn ask_one<Q: Question>(&self, site: &Site, question: &[Bytes], vain: &mut Vain) -> Result<Q::Answer, Why> {
         let others = self.all.len() > 1;
         let connection = site.reach(&self.endpoint, others).await.ok_or("it cannot be reached")?;
         let silence = if others { SILENCE_WITH_OTHERS } else { SILENCE };
-        let answer = ask_on(&connection, question, silence).await;
+        let asked = async {
+            let channel = open::<Q>(&connection, silence).await?;
+            let before = std::mem::replace(&mut vain.may_have_heard, true);
+            let answer = ask_on(channel, question, silence).await?;
+            vain.may_have_heard = before;
+            Ok(answer)
+        };
+        let answer = asked.await;
         if answer.is_err() {
             site.forget(&connection).await;
         }
@@ -123,14 +208,17 @@ impl Site {
     }
 }
 
-async fn ask_on(connection: &Connection, question: &[Bytes], silence: Duration) -> Result<QueryAnswer, Failed> {
-    let channel = timeout(silence, connection.open_channel(channel::QUERIES)).await.map_err(|_| "it is too busy")??;
+async fn open<Q: Question>(connection: &Connection, silence: Duration) -> Result<Channel, Why> {
+    Ok(timeout(silence, connection.open_channel(Q::KIND)).await.map_err(|_| "it is too busy")??)
+}
+
+async fn ask_on<A: Framed>(channel: Channel, question: &[Bytes], silence: Duration) -> Result<A, Why> {
     let Channel { writer, reader } = channel;
     let ((), answer) = tokio::try_join!(send(writer, question), hear(reader, silence))?;
     Ok(answer)
 }
 
-async fn send(mut writer: FrameWriter, question: &[Bytes]) -> Result<(), Failed> {
+async fn send(mut writer: FrameWriter, question: &[Bytes]) -> Result<(), Why> {
     for frame in question {
         writer.feed_bytes(frame.clone()).await?;
     }
@@ -138,24 +226,13 @@ async fn send(mut writer: FrameWriter, question: &[Bytes]) -> Result<(), Failed>
 }
 
 /// Who answers says something now and then; one that does not is lost.
-async fn hear(mut reader: FrameReader, silence: Duration) -> Result<QueryAnswer, Failed> {
-    let mut answer = Frames::of_answer();
+async fn hear<A: Framed>(mut reader: FrameReader, silence: Duration) -> Result<A, Why> {
+    let mut answer = Frames::new();
     while let Some(frame) = timeout(silence, reader.next()).await.map_err(|_| "it says nothing")?? {
         answer.take(&frame)?;
     }
     match answer.is_empty() {
         true => Err("it does not answer such questions".into()),
         false => Ok(answer.message()?),
-    }
-}
-
-impl From<QueryRefusal> for AskError {
-    fn from(refusal: QueryRefusal) -> AskError {
-        match refusal {
-            QueryRefusal::Query(error) => AskError::Query(error),
-            QueryRefusal::Zone(zone) => AskError::UnknownZone(zone),
-            QueryRefusal::UnknownNamespace(namespace) => AskError::UnknownNamespace(namespace),
-            QueryRefusal::NotServing(reason) => AskError::NotServing(reason),
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! The client as a program sees it: over the fake cluster, and over QUIC to a node that answers as the fake does.
 
+mod edges;
 mod queries;
 
 use crate::fake::FakeCluster;

@@ -17,6 +17,8 @@ pub mod audit;
 pub mod claiming;
 pub mod client;
 pub mod counter_order;
+pub mod edge_changes;
+pub mod framed;
 pub mod gossip;
 pub mod graph;
 pub mod group;

@@ -176,8 +176,9 @@ pub const RANKS_MAX: usize = 1_000;
 pub const EDGES_MAX: usize = 1 << 26;
 /// Edge changes of one command of the ledger, which are carried out together. More: refused at decode; a load is cut into several.
 pub const EDGE_CHANGES_PER_COMMAND_MAX: usize = 1_024;
-/// Bytes of the text that says who changes edges. Longer: refused at decode.
-pub const EDGE_AUTHOR_BYTES_MAX: usize = 64;
+/// Bytes of the text that says who changes edges: a client's name in its certificate with its data centre, or what else is said. Longer: refused
+/// at decode.
+pub const EDGE_AUTHOR_BYTES_MAX: usize = 96;
 /// Edge changes that wait in a view for the one before to be worked off. More: they are not taken and are pushed again later.
 pub const EDGE_CHANGES_QUEUED_MAX: usize = 1 << 16;
 /// Edge changes that the ledger lists for a view at a time. More: it says that the graph was replaced, and the view compares.

@@ -2,8 +2,7 @@
 //! [`crate::wire::channel::QUERIES`] (decision 0052). What they mean is in [`crate::query`]; zones are said by their names, which who
 //! answers looks up.
 //!
-//! A question and its answer may be longer than a message: each is cut into frames, and is whole when its direction of the channel ends. A
-//! frame without bytes says that the answer is being made.
+//! A question and its answer may be longer than a message, and go in frames ([`crate::framed`]).
 
 mod answer;
 
@@ -12,21 +11,18 @@ pub use answer::{
     TopTold,
 };
 
+use crate::framed::{Framed, few};
 use crate::ids::CounterName;
 use crate::limits::{NAME_BYTES_MAX, QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, RANGE_MAX, RANKS_MAX, ZONE_NAME_BYTES_MAX};
 use crate::query::{Among, Asked, KeyRange, Of, Relation, SeriesQuery, WindowQuery, keys_valid};
 use crate::series::calendar::{Anchor, Period, UnknownZone, Zone};
-use crate::wire::{self, Message, Tail, WireError};
-use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-use std::marker::PhantomData;
+use crate::wire::{Message, Tail, WireError};
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a question: 10,000 of the longest names. More: refused when they come.
 pub const QUESTION_BYTES_MAX: usize = 4 << 20;
 /// Bytes of an answer: 10,000 counters with all that is told of 8 windows of each, or 200,000 values. More: refused when they come.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// Bytes of one frame of either; the rest follows in others.
-pub const QUERY_FRAME_BYTES: usize = 1 << 18;
 
 const HEAD_BYTES: usize = 1_024;
 const WINDOW_BYTES_MAX: usize = 16 + ZONE_NAME_BYTES_MAX + 1 + 10 + 1;
@@ -168,74 +164,12 @@ fn names_valid<'a>(mut names: impl Iterator<Item = &'a CounterName>) -> Result<(
     Ok(names.try_for_each(CounterName::validate)?)
 }
 
-/// A message that is longer than others may be, in the frames in which it is sent.
-pub fn frames<M: Message>(message: &M) -> Vec<Vec<u8>> {
-    wire::encode(message).chunks(QUERY_FRAME_BYTES).map(<[u8]>::to_vec).collect()
+impl Framed for QueryRequest {
+    const BYTES_MAX: usize = QUESTION_BYTES_MAX;
 }
 
-/// Frames of one message, as they come.
-#[derive(Debug)]
-pub struct Frames {
-    bytes: Vec<u8>,
-    bytes_max: usize,
-}
-
-impl Frames {
-    /// Of a question, for who answers it.
-    pub fn of_question() -> Frames {
-        Frames { bytes: Vec::new(), bytes_max: QUESTION_BYTES_MAX }
-    }
-
-    /// Of an answer, for who asked.
-    pub fn of_answer() -> Frames {
-        Frames { bytes: Vec::new(), bytes_max: ANSWER_BYTES_MAX }
-    }
-
-    /// Takes the next one. Error: together they are longer than such a message may be.
-    pub fn take(&mut self, frame: &[u8]) -> Result<(), WireError> {
-        at_most("bytes of all frames", self.bytes.len() + frame.len(), self.bytes_max)?;
-        self.bytes.extend_from_slice(frame);
-        Ok(())
-    }
-
-    /// Whether no byte has come.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    /// The message, now that all have come.
-    pub fn message<M: Message>(&self) -> Result<M, WireError> {
-        wire::decode_within(&self.bytes, self.bytes_max)
-    }
-}
-
-/// Decodes at most `MAX` elements; a further one is refused before it takes room. Entries of a map come as pairs.
-fn few<'de, const MAX: usize, D, T, C>(deserializer: D) -> Result<C, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-    C: FromIterator<T>,
-{
-    deserializer.deserialize_seq(Few::<MAX, T, C>(PhantomData))
-}
-
-struct Few<const MAX: usize, T, C>(PhantomData<(T, C)>);
-
-impl<'de, const MAX: usize, T: Deserialize<'de>, C: FromIterator<T>> Visitor<'de> for Few<MAX, T, C> {
-    type Value = C;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "at most {MAX} elements")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<C, A::Error> {
-        let elements = std::iter::from_fn(|| elements.next_element::<T>().transpose());
-        let bounded = elements.enumerate().map(|(at, element)| match at < MAX {
-            true => element,
-            false => Err(A::Error::custom(format_args!("more than {MAX} elements"))),
-        });
-        bounded.collect()
-    }
+impl Framed for QueryAnswer {
+    const BYTES_MAX: usize = ANSWER_BYTES_MAX;
 }
 
 #[cfg(test)]

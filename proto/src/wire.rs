@@ -47,6 +47,9 @@ pub mod channel {
     /// Client and aggregator: one [`QueryRequest`](crate::queries::QueryRequest) and its [`QueryAnswer`](crate::queries::QueryAnswer),
     /// each in one frame or several.
     pub const QUERIES: u8 = 13;
+    /// Client and aggregator: one [`EdgesAsked`](crate::ledger::EdgesAsked) and its [`EdgesAnswer`](crate::edge_changes::EdgesAnswer), in
+    /// frames likewise.
+    pub const EDGES: u8 = 14;
 }
 
 /// Why bytes are not a message. Nothing was changed.

@@ -106,6 +106,7 @@ fn options(settings: &AggregatorFile, place: &Place, id: AggregatorId) -> Aggreg
         raft: Config::new(place.cluster.with_era(), LEDGER_GROUP),
         rows: settings.rows.store(),
         buckets_bytes_max: settings.view.buckets_bytes_max(),
+        graph_clients: place.layout.graph_clients(),
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
+use tidemark_aggregator::{ClientNames, GraphClients};
 use tidemark_proto::counter_order::{BadShardBy, CounterOrder, ShardBy};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{AGGREGATORS_MAX, DCS_MAX, GUARDED_COUNTERS_MAX, NAMESPACES_MAX, SHARDS_HELD_MAX};
@@ -22,6 +23,8 @@ use toml::Spanned;
 
 /// Voters of the ledger: more cost every award and protect little more.
 const VOTERS_MAX: usize = 9;
+/// Names of clients that may change edges. More: refused.
+const GRAPH_CLIENTS_MAX: usize = 1_024;
 
 /// The file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +44,9 @@ pub struct ClusterFile {
     /// Counters (`NAMESPACE/KEY`) at which views are cut into ranges, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<Spanned<String>>,
+    /// Clients that may change edges, as `DC/NAME` of their certificates, with `*` for any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub graph_clients: Vec<String>,
     pub voters: Vec<String>,
     pub leader: String,
     /// How namespaces keep series, until that is changed while the cluster runs.
@@ -254,6 +260,7 @@ impl ClusterFile {
             return Err(Problem::new("name", &self.name, error.to_string()));
         }
         self.check_namespaces()?;
+        self.check_graph_clients()?;
         self.ranges()?;
         self.check_series()?;
         self.check_dcs()?;
@@ -279,6 +286,21 @@ impl ClusterFile {
             }
         }
         Ok(())
+    }
+
+    fn check_graph_clients(&self) -> Result<(), Problem> {
+        let key = "graph_clients";
+        at_most(key, self.graph_clients.len(), 0, GRAPH_CLIENTS_MAX)?;
+        distinct(key, &self.graph_clients)?;
+        for text in &self.graph_clients {
+            text.parse::<ClientNames>().map_err(|error| Problem::new(key, text, error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Which clients may change edges.
+    pub fn graph_clients(&self) -> GraphClients {
+        GraphClients(self.graph_clients.iter().filter_map(|text| text.parse().ok()).collect())
     }
 
     /// The order that `shard_by` says.

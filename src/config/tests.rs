@@ -355,6 +355,28 @@ fn impossible_layouts_are_refused_with_key_and_value() {
 }
 
 #[test]
+fn clients_that_cannot_be_are_not_permitted_to_change_edges() {
+    let good = std::fs::read_to_string(sample("cluster.toml")).unwrap();
+    let parse = |clients: &[&str]| {
+        let text = good.replace("graph_clients = []", &format!("graph_clients = {clients:?}"));
+        ClusterFile::parse(Path::new("c.toml"), &text).map_err(|error| error.to_string())
+    };
+    let expected = "web; DC/NAME is expected, as in a client's certificate, and * for any of either";
+    let cases: [(&[&str], &str); 4] = [
+        (&["web"], expected),
+        (&["*/We b"], "*/We b; "),
+        (&["*/*", "*/*"], "*/*; it stands there twice"),
+        (&["usa-0/web"; 1_025], "a list of 1025; 0 to 1024 are allowed"),
+    ];
+    for (clients, expected) in cases {
+        let error = parse(clients).unwrap_err();
+        assert!(error.starts_with(&format!("c.toml: graph_clients is {expected}")), "{error}");
+    }
+    let clients = parse(&["*/web", "usa-0/*"]).unwrap().graph_clients();
+    assert_eq!(clients.0, ["*/web", "usa-0/*"].map(|text| text.parse().unwrap()));
+}
+
+#[test]
 fn impossible_orders_of_counters_are_refused_with_key_and_value() {
     let good = std::fs::read_to_string(sample("cluster.toml")).unwrap();
     let cases = [

@@ -15,9 +15,10 @@ use tidemark::session::SessionKeys;
 use tidemark::webhook::{Failed, Limits, Queue};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, ImageReader};
 use tidemark_proto::asking::{Question, Reply};
+use tidemark_proto::edge_changes::EdgesAnswer;
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{DcId, GroupId, LogIndex};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{EdgesAsked, Ledger};
 use tidemark_proto::limits::TAIL_BYTES_MAX;
 use tidemark_proto::msg::{
     Admission, Award, ForGroup, ForWhom, FromClient, FromGroup, GroupEntry, LedgerCmd, Meeting, PeerAnswer, PeerMsg,
@@ -70,6 +71,8 @@ pub fn wire(bytes: &[u8]) {
     again::<WaitAnswer>(bytes);
     again::<QueryRequest>(bytes);
     again::<QueryAnswer>(bytes);
+    again::<EdgesAsked>(bytes);
+    again::<EdgesAnswer>(bytes);
     again::<Question>(bytes);
     again::<Reply>(bytes);
 }

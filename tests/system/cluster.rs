@@ -383,7 +383,12 @@ impl Cluster {
 
     /// A front end that prefers the data centres in this order.
     pub async fn client(&self, dcs: &[usize]) -> Client {
-        let builder = Client::builder().credentials(self.client_credentials()).site_timeout(SITE_TIMEOUT);
+        self.client_as(self.client_credentials(), dcs).await
+    }
+
+    /// The same with other credentials.
+    pub async fn client_as(&self, credentials: Credentials, dcs: &[usize]) -> Client {
+        let builder = Client::builder().credentials(credentials).site_timeout(SITE_TIMEOUT);
         let site = |&dc: &usize| Site {
             dc: self.names[dc].clone(),
             nodes: self.all_nodes[dc].clone(),

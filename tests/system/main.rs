@@ -13,6 +13,7 @@ mod cluster;
 mod cookbook;
 mod crashes;
 mod disk;
+mod edge_changes;
 mod forget;
 mod graph;
 mod hops;

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{AskError, CounterName, Range, ReadAt, Window, hours};
-use tidemark_proto::queries::{AsOfTold, Frames, Query, QueryAnswer, QueryRefusal, QueryRequest, frames};
+use tidemark_proto::framed::{Frames, frames};
+use tidemark_proto::queries::{AsOfTold, Query, QueryAnswer, QueryRefusal, QueryRequest};
 use tidemark_proto::query::CounterAsOf;
 use tidemark_transport::FrameReader;
 
@@ -21,7 +22,7 @@ enum Does {
 }
 
 async fn told(reader: &mut FrameReader) -> QueryAnswer {
-    let mut asked = Frames::of_question();
+    let mut asked = Frames::<QueryRequest>::new();
     while let Ok(Some(frame)) = reader.next().await {
         asked.take(&frame).unwrap();
     }

@@ -4,14 +4,18 @@
 //! nothing. Counters get numbers in the order in which they are first named, the same in every replica, and keep them. Nothing here
 //! concerns milestones: those are about the direct count of a counter, of which the ledger knows, and never about a total.
 
+mod asked;
 mod stored;
 
+pub use asked::{EdgesAsked, EdgesDecided};
+
 use super::Ledger;
+use crate::framed::few;
 use crate::graph::{Dag, Edge, EdgeChange, EdgeRefused, Relation, Trial, Vertex};
 use crate::ids::{CounterName, LogIndex};
 use crate::limits::{
     EDGE_AUDIT_CHANGES_MAX, EDGE_AUDIT_MAX, EDGE_AUTHOR_BYTES_MAX, EDGE_CHANGES_PER_COMMAND_MAX, EDGE_CHANGES_TOLD_MAX,
-    EDGE_PATH_NAMES_MAX, EDGE_PERMISSIONS_MAX,
+    EDGE_PATH_NAMES_MAX, EDGE_PERMISSIONS_MAX, EDGES_MAX,
 };
 use crate::msg::LedgerCmd;
 use crate::table::CellTable;
@@ -61,23 +65,35 @@ pub enum EdgesChanged {
 }
 
 /// What one change was refused for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum EdgeFault {
     #[error("unknown namespace {0:?}")]
     UnknownNamespace(String),
     #[error("counts of namespace {from:?} may not flow to namespace {to:?}: permit it first")]
     NotAllowed { from: String, to: String },
-    #[error("{0}")]
-    Refused(EdgeRefused<CounterName>),
+    #[error("nothing was counted of {0}: it may be a slip; say that unknown counters are allowed if it is not")]
+    UnknownCounter(CounterName),
+    #[error("an edge from a counter to itself")]
+    ToItself,
+    #[error("the edge is there already")]
+    Duplicate,
+    #[error("no such edge")]
+    Absent,
     /// From the edge's end to its beginning. Of a long path, what lies in its middle is left out.
     #[error("it would close a cycle: {}", PathText(path, *left_out))]
-    Cycle { path: Vec<CounterName>, left_out: usize },
+    Cycle {
+        #[serde(deserialize_with = "few::<EDGE_PATH_NAMES_MAX, _, _, _>")]
+        path: Vec<CounterName>,
+        left_out: usize,
+    },
+    #[error("{EDGES_MAX} edges: no more allowed")]
+    Full,
     #[error("no room for the names of more counters")]
     Names,
 }
 
 /// Why changes of the graph would not be carried out; checked by whoever proposes them, since apply only ignores. None was.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum EdgesError {
     #[error("{0} changes of edges at once: 1 to {EDGE_CHANGES_PER_COMMAND_MAX} allowed")]
     Count(usize),
@@ -125,15 +141,6 @@ impl fmt::Display for PathText<'_> {
     }
 }
 
-/// Changes decided on the present graph, each for itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EdgesDecided {
-    /// What is left of them, to be carried out whole; none when nothing is.
-    pub cmd: Option<LedgerCmd>,
-    /// Positions of those that were left out, counted from 0, and why.
-    pub refused: Vec<(usize, EdgeFault)>,
-}
-
 /// What a batch comes to on the present graph.
 struct Tried {
     /// Those that change something, with their positions.
@@ -179,10 +186,10 @@ impl Numbering<'_> {
                 let shown = path[..half].iter().chain(&path[half + left_out..]);
                 EdgeFault::Cycle { path: shown.map(|&vertex| self.name(vertex)).collect(), left_out }
             }
-            EdgeRefused::ToItself => EdgeFault::Refused(EdgeRefused::ToItself),
-            EdgeRefused::Duplicate => EdgeFault::Refused(EdgeRefused::Duplicate),
-            EdgeRefused::Absent => EdgeFault::Refused(EdgeRefused::Absent),
-            EdgeRefused::Full => EdgeFault::Refused(EdgeRefused::Full),
+            EdgeRefused::ToItself => EdgeFault::ToItself,
+            EdgeRefused::Duplicate => EdgeFault::Duplicate,
+            EdgeRefused::Absent => EdgeFault::Absent,
+            EdgeRefused::Full => EdgeFault::Full,
         }
     }
 }
@@ -414,55 +421,6 @@ impl Ledger {
     /// Edges between counters.
     pub fn graph(&self) -> &Graph {
         &self.graph
-    }
-
-    /// The command that changes edges, all of these or none, decided on this state. With `lenient`, edges to be inserted that are there
-    /// and edges to be removed that are not are left out, so that to ask again is to do nothing; `None` when nothing is left.
-    ///
-    /// # Errors
-    /// Apply would refuse it: which change, and why.
-    pub fn edges(
-        &self,
-        changes: Vec<EdgeChange<CounterName>>,
-        at: WallMs,
-        by: &str,
-        lenient: bool,
-    ) -> Result<Option<LedgerCmd>, EdgesError> {
-        if changes.is_empty() && !lenient {
-            return Err(EdgesError::Count(0));
-        }
-        let decided = self.edges_each(&changes, at, by, lenient)?;
-        match decided.refused.into_iter().next() {
-            None => Ok(decided.cmd),
-            Some((position, fault)) => {
-                let change = Box::new(changes[position].clone());
-                Err(EdgesError::Change { position, change, fault: Box::new(fault) })
-            }
-        }
-    }
-
-    /// The same, with those left out that are refused.
-    ///
-    /// # Errors
-    /// There are too many of them, or the author is too long.
-    pub fn edges_each(
-        &self,
-        changes: &[EdgeChange<CounterName>],
-        at: WallMs,
-        by: &str,
-        lenient: bool,
-    ) -> Result<EdgesDecided, EdgesError> {
-        if changes.len() > EDGE_CHANGES_PER_COMMAND_MAX {
-            return Err(EdgesError::Count(changes.len()));
-        }
-        if by.len() > EDGE_AUTHOR_BYTES_MAX {
-            return Err(EdgesError::Author(by.len()));
-        }
-        let tried = self.graph.tried(&self.namespaces, changes, lenient);
-        let changes: Vec<_> = tried.changes.iter().map(|&(position, _)| changes[position].clone()).collect();
-        let (revision, by) = (self.graph.revision, by.to_owned());
-        let cmd = (!changes.is_empty()).then_some(LedgerCmd::Edges { revision, changes, at, by });
-        Ok(EdgesDecided { cmd, refused: tried.refused })
     }
 
     /// The command that permits edges from one namespace to another; `None` when they are permitted.

@@ -1,6 +1,7 @@
 //! What is answered to a client's question.
 
-use super::{ANSWER_BYTES_MAX, HEAD_BYTES, at_most, few, names_valid};
+use super::{ANSWER_BYTES_MAX, HEAD_BYTES, at_most, names_valid};
+use crate::framed::few;
 use crate::ids::CounterName;
 use crate::limits::{
     GROUPS_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX, NAMESPACES_MAX, QUERY_COUNTERS_MAX,
@@ -227,16 +228,6 @@ impl From<TopAsOf> for TopTold {
     fn from(TopAsOf { looked_at, counters, read }: TopAsOf) -> TopTold {
         let page = Page { counters, next: None };
         TopTold { looked_at: looked_at as u64, ranked: AsOfTold::from(read).of_page(page) }
-    }
-}
-
-impl QueryRefusal {
-    /// Whether another aggregator may say something else.
-    pub fn is_of_this_aggregator(&self) -> bool {
-        match self {
-            QueryRefusal::NotServing(_) => true,
-            QueryRefusal::Query(_) | QueryRefusal::Zone(_) | QueryRefusal::UnknownNamespace(_) => false,
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Messages of questions: the largest fit, longer ones are refused, and garbage is.
 
 use super::*;
+use crate::framed::{FRAME_BYTES, Frames, frames};
 use crate::ids::{AggregatorId, DcId, GroupId, LogIndex};
 use crate::limits::{
     GROUPS_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESPACE_BYTES_MAX, SERIES_VALUES_MAX, STEPS_MAX, UNIX_TIME_MAX_S,
@@ -53,19 +54,20 @@ fn basis() -> Basis {
 }
 
 /// Through frames, as it goes over a channel.
-fn sent<M: Message>(message: &M, mut frames: Frames) -> Result<M, WireError> {
-    for frame in super::frames(message) {
+fn sent<M: Framed>(message: &M) -> Result<M, WireError> {
+    let mut taken = Frames::new();
+    for frame in frames(message) {
         assert!(frame.len() <= MESSAGE_BYTES_MAX);
-        frames.take(&frame)?;
+        taken.take(&frame)?;
     }
-    frames.message()
+    taken.message()
 }
 
 #[test]
 fn the_largest_question_is_taken() {
     let query = Query::At { counters: vec![longest(); QUERY_COUNTERS_MAX], windows: vec![window(); QUERY_WINDOWS_MAX] };
     let request = QueryRequest { of: Of::Total, query };
-    assert_eq!(sent(&request, Frames::of_question()), Ok(request));
+    assert_eq!(sent(&request), Ok(request));
 }
 
 #[test]
@@ -106,7 +108,7 @@ fn the_largest_answers_are_taken() {
         QueryAnswer::Relatives(relatives),
         QueryAnswer::Refused(refusal),
     ] {
-        let again = sent(&answer, Frames::of_answer());
+        let again = sent(&answer);
         assert!(again.as_ref() == Ok(&answer), "{:?}", again.err());
     }
 }
@@ -134,8 +136,8 @@ fn more_than_the_limit_is_refused_with_value_and_limit() {
     assert!(matches!(range(1, 0, window()), Err(WireError::Malformed(_))));
     let zone = AskedWindow { zone: "z".repeat(65), ..window() };
     assert_eq!(range(1, 1, zone), limit("bytes of a time zone's name", 65, ZONE_NAME_BYTES_MAX));
-    let mut frames = Frames::of_question();
-    (0..QUESTION_BYTES_MAX / QUERY_FRAME_BYTES).for_each(|_| frames.take(&vec![0; QUERY_FRAME_BYTES]).unwrap());
+    let mut frames = Frames::<QueryRequest>::new();
+    (0..QUESTION_BYTES_MAX / FRAME_BYTES).for_each(|_| frames.take(&vec![0; FRAME_BYTES]).unwrap());
     assert_eq!(frames.take(&[0]), limit("bytes of all frames", QUESTION_BYTES_MAX + 1, QUESTION_BYTES_MAX));
 }
 
@@ -196,9 +198,9 @@ proptest! {
         bytes.insert(0, WIRE_VERSION);
         let _ = decode::<QueryRequest>(&bytes);
         let _ = decode::<QueryAnswer>(&bytes);
-        let mut frames = Frames::of_answer();
+        let mut frames = Frames::<QueryAnswer>::new();
         let taken = bytes.chunks(7).try_for_each(|frame| frames.take(frame));
         prop_assert_eq!(taken, Ok(()));
-        prop_assert_eq!(frames.message::<QueryAnswer>(), decode::<QueryAnswer>(&bytes));
+        prop_assert_eq!(frames.message(), decode::<QueryAnswer>(&bytes));
     }
 }

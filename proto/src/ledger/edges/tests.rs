@@ -110,6 +110,32 @@ fn of_changes_that_are_asked_for_one_by_one_those_that_are_refused_are_left_out(
 }
 
 #[test]
+fn edges_of_counters_of_which_nothing_was_counted_are_refused_unless_they_are_allowed() {
+    let mut world = World::new();
+    world.change(&[insert(a(1), a(2))]);
+    let is_known = |counter: &CounterName| *counter != a(7) && *counter != a(8);
+    let changes = vec![insert(a(3), a(7)), insert(a(2), a(1)), remove(a(8), a(7)), insert(a(2), a(3))];
+    let decide = |asked: &EdgesAsked| world.0.edges_asked(asked, (WallMs(0), "who"), is_known);
+    let asked = EdgesAsked { changes: changes.clone(), lenient: true, each: true, unknown: false };
+    let told = |decided: &EdgesDecided| decided.refused.iter().map(|(at, why)| (*at, why.clone())).collect::<Vec<_>>();
+    let cycle = EdgeFault::Cycle { path: vec![a(1), a(2)], left_out: 0 };
+    let decided = decide(&asked).unwrap();
+    assert_eq!(told(&decided), [(0, EdgeFault::UnknownCounter(a(7))), (1, cycle.clone())]);
+    let Some(LedgerCmd::Edges { changes: left, .. }) = decided.cmd else { panic!("{:?}", decided.cmd) };
+    assert_eq!(left, [insert(a(2), a(3))]);
+    let known: Vec<&CounterName> = asked.to_be_known().collect();
+    assert_eq!(known, [&a(3), &a(7), &a(2), &a(1), &a(2), &a(3)]);
+    let all = EdgesAsked { unknown: true, ..asked.clone() };
+    assert_eq!((told(&decide(&all).unwrap()), all.to_be_known().count()), (vec![(1, cycle)], 0));
+    let together = EdgesAsked { each: false, ..asked };
+    let error = decide(&together).unwrap_err();
+    let said = "change 0, insert a:3 → a:7: nothing was counted of a:7: it may be a slip; say that unknown counters are allowed if it is not";
+    assert_eq!(error.to_string(), said);
+    let only = EdgesAsked { changes: changes[3..].to_vec(), ..together };
+    assert!(decide(&only).unwrap().cmd.is_some());
+}
+
+#[test]
 fn a_long_path_is_cut_in_its_middle() {
     let mut world = World::new();
     let name = |number: usize| CounterName::new("a", format!("{number:03}").as_bytes()).unwrap();
@@ -146,7 +172,7 @@ fn bad_changes_are_refused_by_position_name_and_reason() {
     assert!(matches!(world.ask(&many), Err(EdgesError::Count(1_025))));
     let by = "x".repeat(EDGE_AUTHOR_BYTES_MAX + 1);
     let error = world.0.edges(vec![insert(a(3), a(4))], WallMs(0), &by, false).unwrap_err();
-    assert_eq!(error.to_string(), "author of 65 bytes: at most 64 allowed");
+    assert_eq!(error.to_string(), "author of 97 bytes: at most 96 allowed");
     assert_eq!(world.0.allowing_edges("a", "c"), Err(AllowError::UnknownNamespace("c".into())));
     assert_eq!((world.0.allowing_edges("a", "b"), world.0.allowing_edges("b", "b")), (Ok(None), Ok(None)));
 }

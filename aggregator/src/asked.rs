@@ -1,0 +1,129 @@
+//! Serves what clients ask on channels of their own: one question to a channel. While an answer is made the client hears so, or it would ask
+//! somewhere else.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tidemark_proto::framed::{Framed, Frames, frames};
+use tidemark_transport::{Channel, FrameReader, FrameWriter};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// A question that is not answered after this, what it waits for others included, is given up.
+pub const ASKED_MAX: Duration = Duration::from_secs(60);
+/// A client that has not said its question, or not taken its answer, after this is waited for no more: it is in the way of others.
+const SAID_WITHIN: Duration = Duration::from_secs(10);
+/// So often a client hears that its answer is being made; it waits several times as long.
+const BEING_MADE: Duration = Duration::from_millis(200);
+
+/// Serves one channel, once there is room for it.
+pub async fn serve<Q, A, F>(channel: Channel, room: Arc<Semaphore>, answer: impl FnOnce(Q) -> F + Send + 'static)
+where
+    Q: Framed + Send,
+    A: Framed,
+    F: Future<Output = A> + Send,
+{
+    match timeout(ASKED_MAX, serve_one(channel, room, answer)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(reason)) => tracing::debug!(%reason, "question not answered"),
+        Err(_) => tracing::debug!("question not answered in time"),
+    }
+}
+
+async fn serve_one<Q, A, F>(
+    channel: Channel,
+    room: Arc<Semaphore>,
+    answer: impl FnOnce(Q) -> F + Send + 'static,
+) -> Result<(), String>
+where
+    Q: Framed + Send,
+    A: Framed,
+    F: Future<Output = A> + Send,
+{
+    let Channel { reader, mut writer } = channel;
+    let answering = async move {
+        let permit = room.acquire_owned().await.map_err(|error| error.to_string())?;
+        let question = timeout(SAID_WITHIN, asked(reader)).await.map_err(|_| "it is not said in time")??;
+        Ok((permit, frames(&answer(question).await)))
+    };
+    let (_permit, frames) = heard_of(answering, &mut writer).await?;
+    timeout(SAID_WITHIN, write(&mut writer, frames)).await.map_err(|_| "the answer is not taken in time")?
+}
+
+/// What is made, in a task of its own that ends with this one: reading many counters takes its time. Meanwhile the client hears of it.
+async fn heard_of<T: Send + 'static>(
+    making: impl Future<Output = Result<T, String>> + Send + 'static,
+    writer: &mut FrameWriter,
+) -> Result<T, String> {
+    let mut task = JoinSet::new();
+    task.spawn(making);
+    let mut heard = interval(BEING_MADE);
+    heard.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some(made) = task.join_next() => return made.map_err(|error| error.to_string())?,
+            _ = heard.tick() => writer.send(&[]).await.map_err(|error| error.to_string())?,
+        }
+    }
+}
+
+async fn asked<Q: Framed>(mut reader: FrameReader) -> Result<Q, String> {
+    let mut frames = Frames::new();
+    while let Some(frame) = reader.next().await.map_err(|error| error.to_string())? {
+        frames.take(&frame).map_err(|error| error.to_string())?;
+    }
+    frames.message().map_err(|error| error.to_string())
+}
+
+async fn write(writer: &mut FrameWriter, frames: Vec<Vec<u8>>) -> Result<(), String> {
+    for frame in frames {
+        writer.feed_bytes(frame.into()).await.map_err(|error| error.to_string())?;
+    }
+    writer.finish().await.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use tidemark_transport::certs::ClusterCa;
+    use tidemark_transport::{Endpoint, EndpointOptions, Identity, PeerName, Role};
+    use tokio::time::Instant;
+
+    fn endpoint(ca: &ClusterCa, role: Role) -> Endpoint {
+        let loopback: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+        let identity = Identity::new("demo", "usa-0", role, "one").unwrap();
+        Endpoint::bind(loopback, ca.issue(&identity, 1).unwrap(), EndpointOptions::default()).unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_asked_hears_of_an_answer_while_it_is_made_and_it_is_made_no_more_once_nobody_listens() {
+        let ca = ClusterCa::generate("demo").unwrap();
+        let (aggregator, client) = (endpoint(&ca, Role::Aggregator), endpoint(&ca, Role::Client));
+        let peer = PeerName::any("usa-0", Role::Aggregator).unwrap();
+        let (asked, accepted) = tokio::join!(client.connect(aggregator.local_addr(), &peer), aggregator.accept());
+        let (asked, accepted) = (asked.unwrap(), accepted.unwrap().unwrap());
+        let mut channel = asked.open_channel(7).await.unwrap();
+        channel.writer.send(&[1]).await.unwrap();
+        let (_, Channel { mut writer, .. }) = accepted.accept_channel().await.unwrap();
+        // Held by what is made.
+        let (made, mut ended) = tokio::sync::oneshot::channel::<()>();
+        let making = tokio::spawn(async move {
+            let forever = async move {
+                std::future::pending::<()>().await;
+                drop(made);
+                Ok(())
+            };
+            heard_of(forever, &mut writer).await
+        });
+        let start = Instant::now();
+        for _ in 0..4 {
+            let frame = channel.reader.next().await.unwrap();
+            assert_eq!(frame.as_deref(), Some(&[][..]));
+        }
+        assert!(start.elapsed() >= 2 * BEING_MADE && ended.try_recv().is_err());
+        drop(channel);
+        assert!(making.await.unwrap().is_err());
+        assert!(ended.await.is_err(), "it was dropped");
+    }
+}

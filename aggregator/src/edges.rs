@@ -1,0 +1,223 @@
+//! Changes of the graph that are asked for here: decided on the ledger as it is known, said to it, and decided again where another change came
+//! first. Clients ask on channels of their own; which of them may, the layout says.
+
+use crate::asked;
+use crate::handle::Aggregator;
+use crate::shown::{LEDGER_PATIENCE, shown};
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidemark_proto::edge_changes::{EdgesAnswer, EdgesMade, EdgesRefusal};
+use tidemark_proto::graph::EdgeChange;
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::ledger::{EdgesAsked, EdgesDecided, EdgesError};
+use tidemark_proto::msg::{LedgerCmd, Reading};
+use tidemark_proto::time::WallMs;
+use tidemark_transport::certs::NameError;
+use tidemark_transport::{Channel, Identity, Role};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+/// Changes of edges of clients that are taken, made or answered at a time. More wait.
+pub const EDGES_ASKED_MAX: usize = 64;
+const ANY: &str = "*";
+/// A part that may stand in a certificate.
+const VALID: &str = "any";
+
+/// Which clients may change edges. Operators may, and nobody else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GraphClients(pub Vec<ClientNames>);
+
+/// Clients by what their certificates say: of one data centre or any, of one name or any. As text `DC/NAME`, with `*` for any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientNames {
+    dc: Option<String>,
+    name: Option<String>,
+}
+
+/// Why a text names no clients.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientNamesError {
+    #[error("DC/NAME is expected, as in a client's certificate, and * for any of either")]
+    Shape,
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+/// What is kept of changes between one and the next.
+pub(crate) struct Edges {
+    clients: GraphClients,
+    /// Held by who changes edges here: of two that are decided on one graph the later one would come to nothing.
+    turn: Mutex<()>,
+    /// For clients.
+    room: Arc<Semaphore>,
+}
+
+impl FromStr for ClientNames {
+    type Err = ClientNamesError;
+
+    fn from_str(text: &str) -> Result<ClientNames, ClientNamesError> {
+        let (dc, name) = text.split_once('/').ok_or(ClientNamesError::Shape)?;
+        let [dc, name] = [dc, name].map(|part| (part != ANY).then_some(part));
+        // What no certificate can say is a slip.
+        Identity::new(VALID, dc.unwrap_or(VALID), Role::Client, name.unwrap_or(VALID))?;
+        Ok(ClientNames { dc: dc.map(str::to_owned), name: name.map(str::to_owned) })
+    }
+}
+
+impl ClientNames {
+    fn are_of(&self, peer: &Identity) -> bool {
+        let is = |said: &Option<String>, part: &str| said.as_deref().is_none_or(|said| said == part);
+        is(&self.dc, peer.dc()) && is(&self.name, peer.name())
+    }
+}
+
+impl GraphClients {
+    fn permit(&self, peer: &Identity) -> bool {
+        match peer.role() {
+            Role::Operator => true,
+            Role::Client => self.0.iter().any(|clients| clients.are_of(peer)),
+            Role::Node | Role::Aggregator => false,
+        }
+    }
+}
+
+impl Edges {
+    pub fn new(clients: GraphClients) -> Edges {
+        Edges { clients, turn: Mutex::default(), room: Arc::new(Semaphore::new(EDGES_ASKED_MAX)) }
+    }
+}
+
+/// Serves one channel of a client.
+pub(crate) async fn serve(channel: Channel, aggregator: Aggregator, peer: Identity) {
+    let room = aggregator.edges().room.clone();
+    asked::serve(channel, room, |asked| async move { answer(&aggregator, &asked, &peer).await }).await;
+}
+
+async fn answer(aggregator: &Aggregator, asked: &EdgesAsked, peer: &Identity) -> EdgesAnswer {
+    let author = format!("{}/{}/{}", peer.dc(), peer.role(), peer.name());
+    let made = match aggregator.edges().clients.permit(peer) {
+        true => aggregator.change_edges(asked, &author).await,
+        false => Err(EdgesRefusal::NotPermitted { client: author }),
+    };
+    made.map_or_else(EdgesAnswer::Refused, EdgesAnswer::Made)
+}
+
+impl Aggregator {
+    /// Changes edges, all that are asked for or none, or each of them for itself; returns once the ledger, as applied here, has them.
+    ///
+    /// # Errors
+    /// One of them is refused, others change the graph all the time, or the ledger does not answer.
+    pub async fn change_edges(&self, asked: &EdgesAsked, by: &str) -> Result<EdgesMade, EdgesRefusal> {
+        let deadline = Instant::now() + LEDGER_PATIENCE;
+        let counted = self.counted_elsewhere(asked).await?;
+        let _turn = timeout_at(deadline, self.edges().turn.lock()).await.map_err(|_| EdgesRefusal::Contended)?;
+        while Instant::now() < deadline {
+            let EdgesDecided { cmd, refused } = self.decide(asked, by, &counted)?;
+            let (made, stands) = match &cmd {
+                None => (&[][..], Some(self.graph_stands())),
+                Some(cmd) => (changes_of(cmd), self.carry_out(cmd, deadline).await?),
+            };
+            if let Some(stands) = stands {
+                return Ok(EdgesMade::new(stands, made, &refused));
+            }
+        }
+        Err(EdgesRefusal::Contended)
+    }
+
+    /// What to say to the ledger as it is.
+    fn decide(
+        &self,
+        asked: &EdgesAsked,
+        by: &str,
+        counted: &BTreeSet<CounterName>,
+    ) -> Result<EdgesDecided, EdgesError> {
+        let now = WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64);
+        self.with_ledger(|ledger| {
+            self.with_core(|core| {
+                let is_known = |counter: &CounterName| counted.contains(counter) || core.view().knows(counter, ledger);
+                ledger.edges_asked(asked, (now, by), is_known)
+            })
+        })
+    }
+
+    /// Says a command, and waits until the ledger has decided on it: how the graph stands then, unless another one came first.
+    async fn carry_out(&self, cmd: &LedgerCmd, deadline: Instant) -> Result<Option<(u64, u64)>, EdgesRefusal> {
+        let LedgerCmd::Edges { revision, .. } = cmd else { unreachable!("a change of edges") };
+        self.submit_edges(cmd.clone()).await;
+        let decided = || {
+            self.with_ledger(|ledger| {
+                let graph = ledger.graph();
+                let stands = || graph.has_carried_out(cmd).then_some((graph.revision(), graph.index()));
+                (graph.revision() > *revision).then(stands)
+            })
+        };
+        shown(deadline.saturating_duration_since(Instant::now()), decided).await.ok_or(EdgesRefusal::InDoubt)
+    }
+
+    fn graph_stands(&self) -> (u64, u64) {
+        self.with_ledger(|ledger| (ledger.graph().revision(), ledger.graph().index()))
+    }
+
+    /// Of counters that have to be known, those that have counted, where others of the data centre hold some.
+    async fn counted_elsewhere(&self, asked: &EdgesAsked) -> Result<BTreeSet<CounterName>, EdgesRefusal> {
+        if !self.is_split() {
+            return Ok(BTreeSet::new());
+        }
+        let counters: BTreeSet<&CounterName> = asked.to_be_known().collect();
+        let counters: Vec<CounterName> = counters.into_iter().cloned().collect();
+        let readings = self.read_many(&counters).await.map_err(|error| EdgesRefusal::NotServing(error.to_string()))?;
+        let has_counted =
+            |reading: &Reading| reading.up > 0 || reading.down > 0 || reading.pending > 0 || reading.generation > 0;
+        let all = counters.into_iter().zip(readings);
+        Ok(all.filter(|(_, reading)| has_counted(reading)).map(|(counter, _)| counter).collect())
+    }
+}
+
+fn changes_of(cmd: &LedgerCmd) -> &[EdgeChange<CounterName>] {
+    match cmd {
+        LedgerCmd::Edges { changes, .. } => changes,
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clients(texts: &[&str]) -> Result<GraphClients, ClientNamesError> {
+        Ok(GraphClients(texts.iter().map(|text| text.parse()).collect::<Result<_, _>>()?))
+    }
+
+    #[test]
+    fn clients_that_are_named_and_operators_may_change_edges_and_nobody_else() {
+        let all = [
+            (Role::Client, "usa-0", "web"),
+            (Role::Client, "usa-0", "we"),
+            (Role::Client, "asia-0", "web"),
+            (Role::Operator, "usa-0", "one"),
+            (Role::Node, "usa-0", "web"),
+            (Role::Aggregator, "usa-0", "web"),
+        ];
+        let may = |texts: &[&str]| {
+            let clients = clients(texts).unwrap();
+            all.map(|(role, dc, name)| u8::from(clients.permit(&Identity::new("demo", dc, role, name).unwrap())))
+        };
+        assert_eq!(may(&[]), [0, 0, 0, 1, 0, 0]);
+        assert_eq!(may(&["usa-0/web"]), [1, 0, 0, 1, 0, 0]);
+        assert_eq!(may(&["*/web"]), [1, 0, 1, 1, 0, 0]);
+        assert_eq!(may(&["usa-0/*"]), [1, 1, 0, 1, 0, 0]);
+        assert_eq!(may(&["europe-0/web", "*/*"]), [1, 1, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn what_no_certificate_says_names_no_clients() {
+        for text in ["web", "*", "", "usa-0"] {
+            assert_eq!(clients(&[text]), Err(ClientNamesError::Shape), "{text}");
+        }
+        for text in ["usa-0/", "/web", "usa-0/w*", "usa-0/client/web", "USA/web"] {
+            assert!(matches!(clients(&[text]), Err(ClientNamesError::Name(_))), "{text}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Changes of edges: who is asked, when a change is repeated, and what is told of one that is lost.
+
+use super::*;
+use crate::{ChangeError, CounterName, EdgeChanges, EdgesMade};
+use tidemark_proto::edge_changes::{EdgesAnswer, EdgesRefusal};
+use tidemark_proto::framed::{Frames, frames};
+use tidemark_proto::ledger::EdgesAsked;
+
+/// What an aggregator does with a change.
+#[derive(Clone, Copy)]
+enum Does {
+    Make,
+    /// It has carried it out, perhaps.
+    LoseAnswer,
+    NotServe,
+    NotPermit,
+    SayNothing,
+}
+
+/// What it was asked for.
+type Heard = Arc<std::sync::Mutex<Vec<EdgesAsked>>>;
+
+async fn serve_one(does: Does, Channel { mut writer, mut reader }: Channel, heard: Heard) {
+    let mut asked = Frames::<EdgesAsked>::new();
+    while let Ok(Some(frame)) = reader.next().await {
+        asked.take(&frame).unwrap();
+    }
+    heard.lock().unwrap().push(asked.message().unwrap());
+    let answer = match does {
+        Does::Make => EdgesAnswer::Made(EdgesMade { inserted: 1, ..EdgesMade::default() }),
+        Does::LoseAnswer => return,
+        Does::SayNothing => return std::future::pending().await,
+        Does::NotServe => EdgesAnswer::Refused(EdgesRefusal::NotServing("it has just started".to_owned())),
+        Does::NotPermit => EdgesAnswer::Refused(EdgesRefusal::NotPermitted { client: "usa-0/client/web".to_owned() }),
+    };
+    for frame in frames(&answer) {
+        writer.feed(&frame).await.unwrap();
+    }
+    writer.finish().await.unwrap();
+    let _ = writer.delivered().await;
+}
+
+async fn serve(endpoint: Endpoint, does: Does, heard: Heard) {
+    while let Some(connection) = endpoint.accept().await {
+        let (Ok(connection), heard) = (connection, heard.clone()) else { continue };
+        tokio::spawn(async move {
+            while let Ok((kind, channel)) = connection.accept_channel().await {
+                assert_eq!(kind, channel::EDGES);
+                tokio::spawn(serve_one(does, channel, heard.clone()));
+            }
+        });
+    }
+}
+
+/// A client of data centres whose aggregators do this (`None`: nobody listens), and what each heard.
+async fn client_of(all: &[Option<Does>]) -> (Client, Vec<Heard>) {
+    let ca = ClusterCa::generate("demo").unwrap();
+    let mut builder = Client::builder().credentials(credentials(&ca, "usa-0", Role::Client));
+    let mut all_heard = Vec::new();
+    for (dc, &does) in ["usa-0", "sa-0", "asia-0"].into_iter().zip(all) {
+        let bind = |role| Endpoint::bind(loopback(), credentials(&ca, dc, role), EndpointOptions::default()).unwrap();
+        let (aggregator, heard) = (bind(Role::Aggregator), Heard::default());
+        let addr = aggregator.local_addr();
+        builder = builder.site(Site { dc: dc.into(), nodes: vec![addr], aggregator: Some(addr) });
+        if let Some(does) = does {
+            tokio::spawn(serve(aggregator, does, heard.clone()));
+        }
+        all_heard.push(heard);
+    }
+    (builder.read_timeout(Duration::from_millis(4_000)).connect().await.unwrap(), all_heard)
+}
+
+fn changes() -> EdgeChanges {
+    let of = |key: &[u8]| CounterName::new("search", key).unwrap();
+    EdgeChanges::new().insert(&of(b"a"), &of(b"b"))
+}
+
+/// What came of it, and how often each was asked.
+async fn asked(all: &[Option<Does>], changes: EdgeChanges) -> (Result<u64, ChangeError>, Vec<usize>) {
+    let (client, heard) = client_of(all).await;
+    let made = client.change_edges(changes).await.map(|made| made.inserted);
+    (made, heard.iter().map(|heard| heard.lock().unwrap().len()).collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_whose_answer_is_lost_is_asked_for_again_elsewhere_unless_it_is_strict() {
+    for lost in [Does::LoseAnswer, Does::SayNothing] {
+        let all = [Some(lost), Some(Does::Make)];
+        assert_eq!(asked(&all, changes()).await, (Ok(1), vec![1, 1]));
+        let (made, times) = asked(&all, changes().strict()).await;
+        assert!(matches!(&made, Err(ChangeError::Unknown(why)) if why.starts_with("127.0.0.1:")), "{made:?}");
+        assert_eq!(times, [1, 0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_strict_change_goes_on_where_nothing_was_done_with_it() {
+    let all = [None, Some(Does::NotServe), Some(Does::Make)];
+    assert_eq!(asked(&all, changes().strict()).await, (Ok(1), vec![0, 1, 1]));
+    let not_serving = Err(ChangeError::NotServing("it has just started".to_owned()));
+    assert_eq!(asked(&[Some(Does::NotServe)], changes().strict()).await, (not_serving, vec![1]));
+    let (made, times) = asked(&[None], changes()).await;
+    assert!(matches!(made, Err(ChangeError::Timeout { millis: 4_000, .. })), "{made:?}");
+    assert_eq!(times, [0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_nobody_answers_may_have_been_made() {
+    let (made, times) = asked(&[Some(Does::LoseAnswer)], changes()).await;
+    assert!(matches!(made, Err(ChangeError::Unknown(_))), "{made:?}");
+    assert!(times[0] > 1, "it is asked again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_said_is_what_is_asked_and_a_refusal_is_told() {
+    let (client, heard) = client_of(&[Some(Does::NotPermit)]).await;
+    let refused = client.change_edges(changes().each().allow_unknown()).await;
+    assert_eq!(refused, Err(ChangeError::NotPermitted { client: "usa-0/client/web".to_owned() }));
+    let heard = heard[0].lock().unwrap().clone();
+    let expected = changes().into_asked();
+    assert_eq!(heard, [EdgesAsked { lenient: true, each: true, unknown: true, changes: expected.changes }]);
+    let (_, fake) = fake().await;
+    assert_eq!(fake.change_edges(changes()).await, Err(ChangeError::Fake));
+}

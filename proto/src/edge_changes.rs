@@ -1,0 +1,138 @@
+//! Changes of edges that clients ask for: client ↔ aggregator, each on a channel of its own of kind [`crate::wire::channel::EDGES`], in frames
+//! ([`crate::framed`]). What may be asked and what is refused is said in [`crate::ledger`].
+
+use crate::framed::{Framed, few};
+use crate::graph::EdgeChange;
+use crate::ids::CounterName;
+use crate::ledger::{EdgeFault, EdgesAsked, EdgesError};
+use crate::limits::{EDGE_CHANGES_PER_COMMAND_MAX, EDGE_PATH_NAMES_MAX, NAME_BYTES_MAX};
+use crate::wire::{Message, Tail, WireError};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of changes that are asked for: 1,024 edges between counters of the longest names. More: refused when they come.
+pub const EDGES_ASKED_BYTES_MAX: usize = 1 << 20;
+/// Bytes of an answer: 1,024 refused edges, each with a path of 64 of the longest names. More: refused when they come.
+pub const EDGES_ANSWER_BYTES_MAX: usize = 24 << 20;
+
+const HEAD_BYTES: usize = 1_024;
+const _: () = assert!(HEAD_BYTES + EDGE_CHANGES_PER_COMMAND_MAX * (1 + 2 * NAME_BYTES_MAX) <= EDGES_ASKED_BYTES_MAX);
+const _: () = assert!(
+    HEAD_BYTES + EDGE_CHANGES_PER_COMMAND_MAX * (3 + 3 + 10 + EDGE_PATH_NAMES_MAX * NAME_BYTES_MAX)
+        <= EDGES_ANSWER_BYTES_MAX
+);
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EdgesAnswer {
+    Made(EdgesMade),
+    Refused(EdgesRefusal),
+}
+
+/// How the graph stands after a change, as the aggregator that made it knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgesMade {
+    /// Commands that changed the graph so far.
+    pub revision: u64,
+    /// Single changes so far: what [`Basis::graph_known`](crate::query::Basis::graph_known) of a total counts.
+    pub index: u64,
+    /// Edges that this change added, and took away.
+    pub inserted: u64,
+    pub removed: u64,
+    /// Where each was for itself: positions of those that were left out, counted from 0, and why.
+    #[serde(deserialize_with = "few::<EDGE_CHANGES_PER_COMMAND_MAX, _, _, _>")]
+    pub refused: Vec<(u32, EdgeFault)>,
+}
+
+/// Why nothing was changed, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum EdgesRefusal {
+    /// It cannot be carried out as it was asked for, at any aggregator. Nothing was changed.
+    #[error(transparent)]
+    Edges(#[from] EdgesError),
+    /// The layout does not say that this client may. Nothing was changed.
+    #[error("the layout does not name {client} among `graph_clients`: it may not change edges")]
+    NotPermitted { client: String },
+    /// Nothing was changed.
+    #[error("other changes of the graph came first each time: ask again")]
+    Contended,
+    /// It may be carried out yet.
+    #[error("the ledger did not answer in time: look, and ask again")]
+    InDoubt,
+    /// Another aggregator may do it. Nothing was changed.
+    #[error("not serving: {0}")]
+    NotServing(String),
+}
+
+impl EdgesMade {
+    /// After these changes were carried out.
+    pub fn new(
+        (revision, index): (u64, u64),
+        made: &[EdgeChange<CounterName>],
+        refused: &[(usize, EdgeFault)],
+    ) -> EdgesMade {
+        let inserted = made.iter().filter(|change| matches!(change, EdgeChange::Insert(_))).count();
+        let refused = refused.iter().map(|(position, fault)| (*position as u32, fault.clone())).collect();
+        EdgesMade { revision, index, inserted: inserted as u64, removed: (made.len() - inserted) as u64, refused }
+    }
+}
+
+fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
+    let (value, max) = (value as u64, max as u64);
+    if value > max { Err(WireError::Limit { what, value, max }) } else { Ok(()) }
+}
+
+fn ends_valid(change: &EdgeChange<CounterName>) -> Result<(), WireError> {
+    let edge = change.edge();
+    edge.from.validate()?;
+    Ok(edge.to.validate()?)
+}
+
+fn fault_valid(fault: &EdgeFault) -> Result<(), WireError> {
+    match fault {
+        EdgeFault::Cycle { path, .. } => {
+            at_most("counters of a path", path.len(), EDGE_PATH_NAMES_MAX)?;
+            Ok(path.iter().try_for_each(CounterName::validate)?)
+        }
+        EdgeFault::UnknownCounter(counter) => Ok(counter.validate()?),
+        EdgeFault::UnknownNamespace(_) | EdgeFault::NotAllowed { .. } => Ok(()),
+        EdgeFault::ToItself | EdgeFault::Duplicate | EdgeFault::Absent | EdgeFault::Full | EdgeFault::Names => Ok(()),
+    }
+}
+
+impl Message for EdgesAsked {
+    const TAIL: Tail = Tail::Skipped;
+
+    fn validate(&self) -> Result<(), WireError> {
+        at_most("changes of edges at once", self.changes.len(), EDGE_CHANGES_PER_COMMAND_MAX)?;
+        self.changes.iter().try_for_each(ends_valid)
+    }
+}
+
+impl Message for EdgesAnswer {
+    const TAIL: Tail = Tail::Skipped;
+
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            EdgesAnswer::Made(made) => {
+                at_most("refused changes of an answer", made.refused.len(), EDGE_CHANGES_PER_COMMAND_MAX)?;
+                made.refused.iter().try_for_each(|(_, fault)| fault_valid(fault))
+            }
+            EdgesAnswer::Refused(EdgesRefusal::Edges(EdgesError::Change { change, fault, .. })) => {
+                ends_valid(change)?;
+                fault_valid(fault)
+            }
+            EdgesAnswer::Refused(_) => Ok(()),
+        }
+    }
+}
+
+impl Framed for EdgesAsked {
+    const BYTES_MAX: usize = EDGES_ASKED_BYTES_MAX;
+}
+
+impl Framed for EdgesAnswer {
+    const BYTES_MAX: usize = EDGES_ANSWER_BYTES_MAX;
+}
+
+#[cfg(test)]
+mod tests;
