@@ -49,7 +49,7 @@ pub enum Unknown {
 /// How the graph stands after a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedBody {
-    /// Batches of changes so far, and single changes.
+    /// Commands on changes that were decided so far, and single changes that were made.
     pub revision: u64,
     pub index: u64,
     pub inserted: usize,

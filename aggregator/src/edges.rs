@@ -1,5 +1,5 @@
-//! Changes of the graph that are asked for here: decided on the ledger as it is known, said to it, and decided again where another change came
-//! first. Clients ask on channels of their own; which of them may, the layout says.
+//! Changes of the graph that are asked for here: decided on the ledger as it is known, said to it, and decided again where they did not fit what
+//! had come before. Clients ask on channels of their own; which of them may, the layout says.
 
 use crate::asked;
 use crate::handle::Aggregator;
@@ -11,13 +11,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_proto::edge_changes::{EdgesAnswer, EdgesMade, EdgesRefusal};
 use tidemark_proto::graph::EdgeChange;
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::ledger::{EdgesAsked, EdgesDecided, EdgesError};
+use tidemark_proto::ledger::{EdgeAuthor, EdgesAsked, EdgesDecided, EdgesError, EdgesFate};
 use tidemark_proto::msg::{LedgerCmd, Reading};
 use tidemark_proto::time::WallMs;
 use tidemark_transport::certs::NameError;
 use tidemark_transport::{Channel, Identity, Role};
-use tokio::sync::{Mutex, Semaphore};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 /// Changes of edges of clients that are taken, made or answered at a time. More wait.
 pub const EDGES_ASKED_MAX: usize = 64;
@@ -45,12 +45,9 @@ pub enum ClientNamesError {
     Name(#[from] NameError),
 }
 
-/// What is kept of changes between one and the next.
+/// What is known of clients that change edges.
 pub(crate) struct Edges {
     clients: GraphClients,
-    /// Held by who changes edges here: of two that are decided on one graph the later one would come to nothing.
-    turn: Mutex<()>,
-    /// For clients.
     room: Arc<Semaphore>,
 }
 
@@ -74,6 +71,11 @@ impl ClientNames {
 }
 
 impl GraphClients {
+    /// All of them.
+    pub fn all() -> GraphClients {
+        GraphClients(vec![ClientNames { dc: None, name: None }])
+    }
+
     fn permit(&self, peer: &Identity) -> bool {
         match peer.role() {
             Role::Operator => true,
@@ -85,7 +87,7 @@ impl GraphClients {
 
 impl Edges {
     pub fn new(clients: GraphClients) -> Edges {
-        Edges { clients, turn: Mutex::default(), room: Arc::new(Semaphore::new(EDGES_ASKED_MAX)) }
+        Edges { clients, room: Arc::new(Semaphore::new(EDGES_ASKED_MAX)) }
     }
 }
 
@@ -108,11 +110,10 @@ impl Aggregator {
     /// Changes edges, all that are asked for or none, or each of them for itself; returns once the ledger, as applied here, has them.
     ///
     /// # Errors
-    /// One of them is refused, others change the graph all the time, or the ledger does not answer.
+    /// One of them is refused, others change the same edges all the time, or the ledger does not answer.
     pub async fn change_edges(&self, asked: &EdgesAsked, by: &str) -> Result<EdgesMade, EdgesRefusal> {
         let deadline = Instant::now() + LEDGER_PATIENCE;
         let counted = self.counted_elsewhere(asked).await?;
-        let _turn = timeout_at(deadline, self.edges().turn.lock()).await.map_err(|_| EdgesRefusal::Contended)?;
         while Instant::now() < deadline {
             let EdgesDecided { cmd, refused } = self.decide(asked, by, &counted)?;
             let (made, stands) = match &cmd {
@@ -133,27 +134,30 @@ impl Aggregator {
         by: &str,
         counted: &BTreeSet<CounterName>,
     ) -> Result<EdgesDecided, EdgesError> {
-        let now = WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64);
+        let at = WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64);
+        let author = EdgeAuthor { at, by, id: rand::random() };
         self.with_ledger(|ledger| {
             self.with_core(|core| {
                 let is_known = |counter: &CounterName| counted.contains(counter) || core.view().knows(counter, ledger);
-                ledger.edges_asked(asked, (now, by), is_known)
+                ledger.edges_asked(asked, author, is_known)
             })
         })
     }
 
-    /// Says a command, and waits until the ledger has decided on it: how the graph stands then, unless another one came first.
+    /// Says a command, and waits until the ledger has decided on it: how the graph stands then, unless it did not fit what had come before.
     async fn carry_out(&self, cmd: &LedgerCmd, deadline: Instant) -> Result<Option<(u64, u64)>, EdgesRefusal> {
-        let LedgerCmd::Edges { revision, .. } = cmd else { unreachable!("a change of edges") };
+        let LedgerCmd::Edges { revision, id, .. } = cmd else { unreachable!("a change of edges") };
         self.submit_edges(cmd.clone()).await;
         let decided = || {
-            self.with_ledger(|ledger| {
-                let graph = ledger.graph();
-                let stands = || graph.has_carried_out(cmd).then_some((graph.revision(), graph.index()));
-                (graph.revision() > *revision).then(stands)
+            self.with_ledger(|ledger| match ledger.graph().fate(*revision, *id) {
+                EdgesFate::Open => None,
+                EdgesFate::CarriedOut => Some(Ok(Some((ledger.graph().revision(), ledger.graph().index())))),
+                EdgesFate::Refused => Some(Ok(None)),
+                EdgesFate::Outdated => Some(Err(EdgesRefusal::InDoubt)),
             })
         };
-        shown(deadline.saturating_duration_since(Instant::now()), decided).await.ok_or(EdgesRefusal::InDoubt)
+        let within = deadline.saturating_duration_since(Instant::now());
+        shown(within, decided).await.unwrap_or(Err(EdgesRefusal::InDoubt))
     }
 
     fn graph_stands(&self) -> (u64, u64) {

@@ -164,7 +164,7 @@ pub enum ChangeError {
     #[error("the layout does not name {client} among `graph_clients`: it may not change edges")]
     NotPermitted { client: String },
     /// Ask again.
-    #[error("other changes of the graph came first each time")]
+    #[error("other changes of the same edges came first each time")]
     Contended,
     /// It is beyond a limit.
     #[error(transparent)]

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CounterName, LogIndex};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{EdgeAuthor, Ledger};
 use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::series::*;
@@ -67,7 +67,7 @@ fn load(ledger: &mut Ledger, edges: impl Iterator<Item = Edge<CounterName>>) {
     let all: Vec<_> = edges.map(EdgeChange::Insert).collect();
     for (entry, changes) in (2..).zip(all.chunks(EDGE_CHANGES_PER_COMMAND_MAX)) {
         let (revision, changes, by) = (ledger.graph().revision(), changes.to_vec(), "load".to_owned());
-        ledger.apply(LogIndex(entry), &LedgerCmd::Edges { revision, changes, at: WallMs(0), by });
+        ledger.apply(LogIndex(entry), &LedgerCmd::Edges { revision, id: revision, changes, at: WallMs(0), by });
     }
     ledger.take_changes();
 }
@@ -155,7 +155,8 @@ fn move_much(ledger: &mut Ledger, direct: &mut Direct, (row, horizon): (Row, Hor
         [("descendants", fan(name('w', 0), name('x', 0))), ("ancestors", fan(name('x', 1), name('w', 1)))]
     {
         for (how, change) in [("inserted", EdgeChange::Insert(edge.clone())), ("removed", EdgeChange::Remove(edge))] {
-            let cmd = ledger.edges(vec![change], WallMs(0), "one", false).expect("a change").expect("new");
+            let cmd =
+                ledger.edges(vec![change], EdgeAuthor::alone("one", ledger), false).expect("a change").expect("new");
             ledger.apply(LogIndex(u64::MAX), &cmd);
             for vertex in direct.cells.len()..ledger.graph().vertices() {
                 direct.cells.intern(&ledger.graph().name(tidemark_proto::graph::Vertex(vertex)).total()).expect("room");

@@ -31,7 +31,7 @@ pub enum EdgesAnswer {
 /// How the graph stands after a change, as the aggregator that made it knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgesMade {
-    /// Commands that changed the graph so far.
+    /// Commands on changes of the graph that were decided so far.
     pub revision: u64,
     /// Single changes so far: what [`Basis::graph_known`](crate::query::Basis::graph_known) of a total counts.
     pub index: u64,
@@ -53,7 +53,7 @@ pub enum EdgesRefusal {
     #[error("the layout does not name {client} among `graph_clients`: it may not change edges")]
     NotPermitted { client: String },
     /// Nothing was changed.
-    #[error("other changes of the graph came first each time: ask again")]
+    #[error("other changes of the same edges came first each time: ask again")]
     Contended,
     /// It may be carried out yet.
     #[error("the ledger did not answer in time: look, and ask again")]

@@ -25,7 +25,9 @@ pub use account::AccountState;
 pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
 pub use deferred::Deferred;
-pub use edges::{AllowError, EdgeBatch, EdgeFault, EdgesAsked, EdgesChanged, EdgesDecided, EdgesError, Graph};
+pub use edges::{
+    AllowError, EdgeAuthor, EdgeBatch, EdgeFault, EdgesAsked, EdgesChanged, EdgesDecided, EdgesError, EdgesFate, Graph,
+};
 pub use era::{EraError, OpenMilestones};
 pub use fate::Fate;
 pub use forgotten::ForgetError;

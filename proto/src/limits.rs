@@ -176,6 +176,9 @@ pub const RANKS_MAX: usize = 1_000;
 pub const EDGES_MAX: usize = 1 << 26;
 /// Edge changes of one command of the ledger, which are carried out together. More: refused at decode; a load is cut into several.
 pub const EDGE_CHANGES_PER_COMMAND_MAX: usize = 1_024;
+/// Commands on changes of edges of which the ledger remembers what became of them. One that was decided on an older graph is not carried out:
+/// it may be a copy of one that is forgotten. Who said it decides again.
+pub const EDGE_COMMANDS_REMEMBERED: usize = 4_096;
 /// Bytes of the text that says who changes edges: a client's name in its certificate with its data centre, or what else is said. Longer: refused
 /// at decode.
 pub const EDGE_AUTHOR_BYTES_MAX: usize = 96;

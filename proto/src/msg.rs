@@ -938,11 +938,13 @@ pub enum LedgerCmd {
         namespace: String,
         terms: SeriesTerms,
     },
-    /// Edges between counters are inserted and removed, all of these or none, if `revision` is still that of the graph. None are where
-    /// one closes a cycle, is there already, or is not there; where it goes to another namespace without permission; or where there
-    /// would be too many. `at` and `by` say when and by whom, for the audit.
+    /// Edges between counters are inserted and removed, all of these or none. None are where one closes a cycle, is there already, or is not
+    /// there; where it goes to another namespace without permission; or where there would be too many. Nor are they twice: by `revision`,
+    /// that of the graph which this was decided on, and `id`, which was drawn for it, a copy is known for what it is
+    /// ([`crate::ledger::EdgesFate`]). `at` and `by` say when and by whom, for the audit.
     Edges {
         revision: u64,
+        id: u64,
         changes: Vec<EdgeChange<CounterName>>,
         at: WallMs,
         by: String,

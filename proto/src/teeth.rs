@@ -210,8 +210,8 @@ pub enum Bug {
     ShareOfHome,
     /// What was raised is carried into totals after cells that are new were taken in with it.
     RaisedLate,
-    /// Edges are changed although others came between.
-    StaleEdges,
+    /// A late copy of a command changes edges again.
+    EdgesTwice,
     /// An edge that closes a cycle is carried out.
     CycleTaken,
 }

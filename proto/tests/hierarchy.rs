@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CellId, CounterName, Half, LogIndex};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{EdgeAuthor, Ledger};
 use tidemark_proto::limits::{EDGE_CHANGES_PER_COMMAND_MAX, EDGE_CHANGES_QUEUED_MAX};
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::series::{
@@ -18,7 +18,6 @@ use tidemark_proto::series::{
 };
 use tidemark_proto::shards::{Ranges, ShardId};
 use tidemark_proto::table::CellTable;
-use tidemark_proto::time::WallMs;
 use tidemark_proto::view::hierarchy::{DirectCounts, HeldSums, Hierarchy};
 use tidemark_proto::view::{Budget, Shelf};
 
@@ -477,7 +476,7 @@ impl World {
             if inserts { EdgeChange::Insert(edge(from, to)) } else { EdgeChange::Remove(edge(from, to)) }
         };
         let changes = changes.iter().map(change).collect();
-        if let Ok(Some(cmd)) = self.ledger.edges(changes, WallMs(0), "who", true) {
+        if let Ok(Some(cmd)) = self.ledger.edges(changes, EdgeAuthor::alone("who", &self.ledger), true) {
             self.append(cmd);
         }
     }
@@ -550,7 +549,7 @@ impl Small {
     }
 
     fn change(&mut self, changes: Vec<EdgeChange<CounterName>>) {
-        let cmd = self.0.ledger.edges(changes, WallMs(0), "who", false).unwrap().unwrap();
+        let cmd = self.0.ledger.edges(changes, EdgeAuthor::alone("who", &self.0.ledger), false).unwrap().unwrap();
         self.apply(&cmd);
         self.0.settle(100);
     }
@@ -704,7 +703,8 @@ fn a_load_beyond_all_queues_is_caught_up_with() {
         let edges: Vec<_> = (1..=count).map(|number| Edge { from: name(number), to: top.clone() }).collect();
         for part in edges.chunks(EDGE_CHANGES_PER_COMMAND_MAX) {
             let changes = part.iter().cloned().map(EdgeChange::Insert).collect();
-            let cmd = small.0.ledger.edges(changes, WallMs(0), "loader", true).unwrap().unwrap();
+            let cmd =
+                small.0.ledger.edges(changes, EdgeAuthor::alone("loader", &small.0.ledger), true).unwrap().unwrap();
             small.apply(&cmd);
             if told {
                 small.0.tell();
@@ -719,7 +719,11 @@ fn a_load_beyond_all_queues_is_caught_up_with() {
         }
         // Meanwhile an edge goes and another one comes.
         let (gone, new) = (edges[88].clone(), Edge { from: name(1), to: name(2) });
-        let cmd = small.0.ledger.edges(vec![EdgeChange::Remove(gone), EdgeChange::Insert(new)], WallMs(0), "", false);
+        let cmd = small.0.ledger.edges(
+            vec![EdgeChange::Remove(gone), EdgeChange::Insert(new)],
+            EdgeAuthor::alone("", &small.0.ledger),
+            false,
+        );
         small.apply(&cmd.unwrap().unwrap());
         small.0.hear(&name(89).total(), 0, 1_000, &Row::default());
         small.0.hear(&name(90).total(), 0, 20, &Row::default());
@@ -744,7 +748,7 @@ fn a_start_with_a_large_graph_compares_nothing() {
     let into_top = |number: usize| EdgeChange::Insert(Edge { from: name(number), to: counter(0) });
     for part in (1..EDGE_CHANGES_QUEUED_MAX + 2_000).collect::<Vec<_>>().chunks(EDGE_CHANGES_PER_COMMAND_MAX) {
         let changes = part.iter().map(|&number| into_top(number)).collect();
-        let cmd = small.0.ledger.edges(changes, WallMs(0), "loader", true).unwrap().unwrap();
+        let cmd = small.0.ledger.edges(changes, EdgeAuthor::alone("loader", &small.0.ledger), true).unwrap().unwrap();
         small.apply(&cmd);
     }
     small.0.hear(&name(77).total(), 0, 5, &Row::default());

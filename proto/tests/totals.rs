@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::counter_order::{CounterOrder, ShardBy};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CounterName, DcId, GroupId, Half, LogIndex, ValveId};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{EdgeAuthor, Ledger};
 use tidemark_proto::msg::{LedgerCmd, SeriesTerms};
 use tidemark_proto::series::{BucketId, Granularity, Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 use tidemark_proto::shards::{Ranges, ShardId, Split};
-use tidemark_proto::time::WallMs;
 use tidemark_proto::view::View;
 
 const COUNTERS: u8 = 6;
@@ -138,7 +137,7 @@ impl World {
                     if inserts { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
                 };
                 let changes: Vec<_> = changes.iter().map(change).collect();
-                let decided = self.ledger.edges_each(&changes, WallMs(0), "who", true).unwrap();
+                let decided = self.ledger.edges_each(&changes, EdgeAuthor::alone("who", &self.ledger), true).unwrap();
                 decided.cmd.into_iter().for_each(|cmd| self.say(cmd));
             }
             Step::Reset(number) => {

@@ -27,7 +27,7 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         | Bug::RemovedThoughReached
         | Bug::CountAmidMoveLost
         | Bug::ResetStaysInTotals
-        | Bug::StaleEdges
+        | Bug::EdgesTwice
         | Bug::RaisedLate
         | Bug::CycleTaken => plan.edges.is_some(),
         Bug::StandForgotten | Bug::NotHeldKept | Bug::ToldGoesBack | Bug::ServesUnfilled | Bug::LeftForgotten => {

@@ -16,7 +16,7 @@ pub struct Floors {
 /// Those of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 68] = [
+const SITUATIONS: [(&str, u64); 69] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -67,7 +67,8 @@ const SITUATIONS: [(&str, u64); 68] = [
     ("edge inserted beside a path", 3_000),
     ("edge removed beside a path", 1_000),
     ("change of edges refused", 5_000),
-    ("edges of an older revision", 10_000),
+    ("edges said again", 10_000),
+    ("edges carried out on another graph", 10_000),
     ("wrong change of edges in the log", 3_000),
     ("graphs compared", 500),
     ("total recounted amid a change", 100_000),

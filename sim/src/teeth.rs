@@ -126,7 +126,7 @@ pub const INSIDE: [Bug; 87] = [
     Bug::BucketsStay,
     Bug::CountAmidMoveLost,
     Bug::ResetStaysInTotals,
-    Bug::StaleEdges,
+    Bug::EdgesTwice,
     Bug::CycleTaken,
     Bug::ShareOfHome,
     Bug::ShelvedForgotten,

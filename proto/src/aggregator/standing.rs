@@ -1,7 +1,7 @@
 //! Commands that are said to the ledger again and again until its state shows them.
 
 use crate::ids::AggregatorId;
-use crate::ledger::{Awaiting, Claim, ClaimState, CounterLedger, Ledger};
+use crate::ledger::{Awaiting, Claim, ClaimState, CounterLedger, EdgesFate, Ledger};
 use crate::msg::{LedgerCmd, ShardChange};
 use crate::time::{Span, Time};
 
@@ -119,7 +119,7 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         LedgerCmd::Reset { counter, revision, .. } | LedgerCmd::Expire { counter, revision, .. } => {
             ledger.resets().life(counter).revision > *revision
         }
-        LedgerCmd::Edges { revision, .. } => ledger.graph().revision() > *revision,
+        LedgerCmd::Edges { revision, id, .. } => ledger.graph().fate(*revision, *id) != EdgesFate::Open,
         LedgerCmd::AllowEdges { from, to } => ledger.graph().is_allowed(from, to),
         LedgerCmd::Shard { dc, shard, revision, change: ShardChange::Hold | ShardChange::Stay } => {
             !ledger.shard_map().is_move(*dc, *shard, *revision)

@@ -1,13 +1,13 @@
 //! Edges between counters as the ledger has accepted them: the graph along which counts flow to totals.
 //!
-//! A batch of changes is carried out as a whole or not at all, and only on the graph that it was decided on; so a late copy of it means
-//! nothing. Counters get numbers in the order in which they are first named, the same in every replica, and keep them. Nothing here
+//! A batch of changes is carried out as a whole or not at all, on whatever graph it meets: those of many data centres come together, and most
+//! touch different edges. What became of the last ones is remembered, so that a late copy means nothing. Counters get numbers in the order in which they are first named, the same in every replica, and keep them. Nothing here
 //! concerns milestones: those are about the direct count of a counter, of which the ledger knows, and never about a total.
 
 mod asked;
 mod stored;
 
-pub use asked::{EdgesAsked, EdgesDecided};
+pub use asked::{EdgeAuthor, EdgesAsked, EdgesDecided};
 
 use super::Ledger;
 use crate::framed::few;
@@ -15,7 +15,7 @@ use crate::graph::{Dag, Edge, EdgeChange, EdgeRefused, Relation, Trial, Vertex};
 use crate::ids::{CounterName, LogIndex};
 use crate::limits::{
     EDGE_AUDIT_CHANGES_MAX, EDGE_AUDIT_MAX, EDGE_AUTHOR_BYTES_MAX, EDGE_CHANGES_PER_COMMAND_MAX, EDGE_CHANGES_TOLD_MAX,
-    EDGE_PATH_NAMES_MAX, EDGE_PERMISSIONS_MAX, EDGES_MAX,
+    EDGE_COMMANDS_REMEMBERED, EDGE_PATH_NAMES_MAX, EDGE_PERMISSIONS_MAX, EDGES_MAX,
 };
 use crate::msg::LedgerCmd;
 use crate::table::CellTable;
@@ -33,14 +33,35 @@ pub struct Graph {
     dag: Dag,
     /// The all-time totals of counters in generation 0 stand for their names; their slots are the numbers of vertices.
     names: CellTable,
-    /// Batches that were carried out.
+    /// Commands of which it was decided whether they are carried out.
     revision: u64,
+    /// What was decided of the last ones, oldest first.
+    decided: VecDeque<Decided>,
     /// Single changes that were carried out.
     index: u64,
     /// By namespace: to which others its counts may flow.
     allowed: BTreeMap<String, BTreeSet<String>>,
     /// The last batches, oldest first.
     audit: VecDeque<EdgeBatch>,
+}
+
+/// What was decided of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Decided {
+    id: u64,
+    is_carried_out: bool,
+}
+
+/// What becomes of a command that changes edges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EdgesFate {
+    /// It has not come yet.
+    Open,
+    CarriedOut,
+    /// It did not fit the graph that it met, and changed nothing.
+    Refused,
+    /// So many were decided since that it is not carried out any more, unless it was before.
+    Outdated,
 }
 
 /// A batch of changes that was carried out.
@@ -200,7 +221,7 @@ impl Graph {
         &self.dag
     }
 
-    /// How many batches were carried out: what a further one has to be decided on.
+    /// Of how many commands it was decided whether they are carried out.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -270,20 +291,18 @@ impl Graph {
         &self.names
     }
 
-    /// Whether a command is the batch that was carried out at its revision, and is listed yet.
-    pub fn has_carried_out(&self, cmd: &LedgerCmd) -> bool {
-        let LedgerCmd::Edges { revision, changes, at, by } = cmd else { return false };
-        let same = |vertex: Vertex, counter: &CounterName| self.vertex(counter) == Some(vertex);
-        let same_change = |(done, said): (&EdgeChange, &EdgeChange<CounterName>)| {
-            let (edge, named) = (done.edge(), said.edge());
-            let is_kind = matches!(done, EdgeChange::Insert(_)) == matches!(said, EdgeChange::Insert(_));
-            is_kind && same(edge.from, &named.from) && same(edge.to, &named.to)
-        };
-        let carried_out = self.audit.iter().find(|batch| batch.revision == *revision);
-        carried_out.is_some_and(|batch| {
-            (batch.at, &batch.by, batch.changes.len()) == (*at, by, changes.len())
-                && batch.changes.iter().zip(changes).all(same_change)
-        })
+    /// What becomes of the command of this number that was decided on the graph of a revision.
+    pub fn fate(&self, revision: u64, id: u64) -> EdgesFate {
+        let since = self.revision.saturating_sub(revision);
+        if since > EDGE_COMMANDS_REMEMBERED as u64 {
+            return EdgesFate::Outdated;
+        }
+        let decided = self.decided.iter().rev().take(since as usize).find(|decided| decided.id == id);
+        match decided {
+            None => EdgesFate::Open,
+            Some(Decided { is_carried_out: true, .. }) => EdgesFate::CarriedOut,
+            Some(Decided { is_carried_out: false, .. }) => EdgesFate::Refused,
+        }
     }
 
     /// Bytes of a snapshot of it, about: edges that are new mostly lie close to the one before.
@@ -350,6 +369,14 @@ impl Graph {
         Ok(())
     }
 
+    fn decided(&mut self, id: u64, is_carried_out: bool) {
+        if self.decided.len() == EDGE_COMMANDS_REMEMBERED {
+            self.decided.pop_front();
+        }
+        self.decided.push_back(Decided { id, is_carried_out });
+        self.revision += 1;
+    }
+
     fn carry_out(&mut self, tried: Tried, entry: LogIndex, at: WallMs, by: &str) -> Vec<EdgeChange> {
         self.names.append(&tried.new).expect("room that was looked for");
         let changes: Vec<EdgeChange> = tried.changes.into_iter().map(|(_, change)| change).collect();
@@ -359,15 +386,9 @@ impl Graph {
                 EdgeChange::Remove(edge) => self.dag.remove(edge).expect("an edge that was tried"),
             }
         }
-        self.audit.push_back(EdgeBatch {
-            revision: self.revision,
-            entry,
-            at,
-            by: by.to_owned(),
-            changes: changes.clone(),
-        });
+        let (revision, by) = (self.revision, by.to_owned());
+        self.audit.push_back(EdgeBatch { revision, entry, at, by, changes: changes.clone() });
         self.trim_audit();
-        self.revision += 1;
         self.index += changes.len() as u64;
         changes
     }
@@ -384,9 +405,14 @@ impl Graph {
         self.dag.check_invariants();
         let known = |edge: Edge| edge.from.0 < self.names.len() && edge.to.0 < self.names.len();
         assert!(self.dag.edges().all(known), "ends of edges have names");
-        assert!(self.revision <= self.index, "a batch changes something");
+        assert_eq!(self.decided.len(), remembered(self.revision), "the last commands");
         assert!(self.audit.len() <= EDGE_AUDIT_MAX && self.allowed().count() <= EDGE_PERMISSIONS_MAX);
     }
+}
+
+/// How many commands are remembered of so many.
+fn remembered(revision: u64) -> usize {
+    revision.min(EDGE_COMMANDS_REMEMBERED as u64) as usize
 }
 
 impl Default for EdgesChanged {
@@ -443,17 +469,20 @@ impl Ledger {
     // ---- commands ----
 
     pub(super) fn on_edges(&mut self, entry: LogIndex, cmd: &LedgerCmd) {
-        let LedgerCmd::Edges { revision, changes, at, by } = cmd else { return };
-        let before = self.graph.index;
-        let is_stale = *revision != self.graph.revision && !bites(Bug::StaleEdges);
-        if is_stale || changes.is_empty() {
+        let LedgerCmd::Edges { revision, id, changes, at, by } = cmd else { return };
+        let is_new = self.graph.fate(*revision, *id) == EdgesFate::Open || bites(Bug::EdgesTwice);
+        // Nobody has decided on a graph that is yet to come.
+        if !is_new || *revision > self.graph.revision || changes.is_empty() {
             return;
         }
+        let before = self.graph.index;
         let tried = self.graph.tried(&self.namespaces, changes, false);
-        if tried.refused.is_empty() {
+        let fits = tried.refused.is_empty();
+        if fits {
             let changes = self.graph.carry_out(tried, entry, *at, by);
             self.changes.edges.add(before, changes);
         }
+        self.graph.decided(*id, fits);
     }
 
     pub(super) fn on_allow_edges(&mut self, from: &str, to: &str) {

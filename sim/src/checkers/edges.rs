@@ -1,5 +1,5 @@
-//! Edges: changes are carried out together and on the graph that they were decided on, or not at all; no edge closes a cycle; whoever
-//! asks is told the first change that is wrong.
+//! Edges: changes are carried out together and once, or not at all; no edge closes a cycle; whoever asks is told the first change that is
+//! wrong.
 
 use super::Findings;
 use std::collections::BTreeSet;
@@ -25,15 +25,16 @@ pub struct Small {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     CarriedOut,
-    /// Decided on an older graph.
-    Stale,
+    /// It was decided before whether it is.
+    Copy,
     Wrong,
 }
 
 /// Every graph that the ledger had.
 #[derive(Clone, Debug)]
 pub struct Edges {
-    revision: u64,
+    /// Commands of which it was decided whether they are carried out, by their numbers.
+    decided: BTreeSet<u64>,
     changes: Vec<EdgeChange<usize>>,
     /// After so many changes.
     graphs: Vec<Small>,
@@ -85,7 +86,7 @@ impl Small {
 
 impl Default for Edges {
     fn default() -> Edges {
-        Edges { revision: 0, changes: Vec::new(), graphs: vec![Small::new()] }
+        Edges { decided: BTreeSet::new(), changes: Vec::new(), graphs: vec![Small::new()] }
     }
 }
 
@@ -93,6 +94,11 @@ impl Edges {
     /// The graph after so many changes.
     pub fn graph(&self, index: u64) -> Option<&Small> {
         self.graphs.get(index as usize)
+    }
+
+    /// Of how many commands it was decided whether they are carried out.
+    pub fn revision(&self) -> u64 {
+        self.decided.len() as u64
     }
 
     /// The newest one.
@@ -134,19 +140,18 @@ impl Edges {
     pub fn applied(
         &mut self,
         findings: &mut Findings,
-        revision: u64,
+        id: u64,
         changes: &[EdgeChange<usize>],
         ledger: &Ledger,
         number: impl Fn(&[u8]) -> usize,
     ) -> Fate {
         let wrong = self.first_wrong(self.changes.len() as u64, changes, false);
-        let fate = match (revision == self.revision, wrong) {
-            (false, _) => Fate::Stale,
+        let fate = match (self.decided.insert(id), wrong) {
+            (false, _) => Fate::Copy,
             (true, Some(_)) => Fate::Wrong,
             (true, None) => Fate::CarriedOut,
         };
         if fate == Fate::CarriedOut {
-            self.revision += 1;
             for &change in changes {
                 let mut graph = self.last().clone();
                 graph.change(change);
@@ -157,7 +162,7 @@ impl Edges {
         let graph = ledger.graph();
         let of = |vertex| number(graph.name(vertex).key());
         let held: BTreeSet<(usize, usize)> = graph.dag().edges().map(|edge| (of(edge.from), of(edge.to))).collect();
-        let (revision, index) = (self.revision, self.changes.len() as u64);
+        let (revision, index) = (self.revision(), self.changes.len() as u64);
         let same = held == self.last().edges && (graph.revision(), graph.index()) == (revision, index);
         findings.check(NAME, same, || {
             format!("{changes:?} are {fate:?}; the ledger is at revision {} with {held:?}", graph.revision())

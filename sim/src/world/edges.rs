@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tidemark_proto::aggregator::Input;
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CounterName, Half, LogIndex};
-use tidemark_proto::ledger::EdgesError;
+use tidemark_proto::ledger::{EdgeAuthor, EdgesError, EdgesFate};
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::series::{Horizon, UnixTime};
 use tidemark_proto::shards::ShardId;
@@ -26,7 +26,11 @@ const HALVES: [Half; 2] = [Half::Up, Half::Down];
 
 /// What was said to the ledger, by the number of the command.
 #[derive(Debug, Default)]
-pub struct Said(BTreeMap<usize, LedgerCmd>);
+pub struct Said {
+    cmds: BTreeMap<usize, LedgerCmd>,
+    /// Numbers of commands that were given.
+    ids: u64,
+}
 
 impl World {
     /// Somebody asks for changes, or looks what became of them.
@@ -46,22 +50,21 @@ impl World {
         if !process.is_up() || !process.ledger.namespaces().any(|namespace| namespace == NAMESPACE) {
             return false;
         }
-        if let Some(said) = self.said_edges.0.get(&index) {
-            let LedgerCmd::Edges { revision, .. } = said else { return true };
-            let graph = process.ledger.graph();
-            if graph.has_carried_out(said) {
-                return true;
+        if let Some(said) = self.said_edges.cmds.get(&index) {
+            let LedgerCmd::Edges { revision, id, .. } = said else { return true };
+            match process.ledger.graph().fate(*revision, *id) {
+                EdgesFate::CarriedOut => return true,
+                EdgesFate::Open => {
+                    let said = said.clone();
+                    self.aggregator_input(asked.dc, Input::Submit(vec![said]));
+                    return false;
+                }
+                EdgesFate::Refused | EdgesFate::Outdated => self.coverage.saw("edges decided again"),
             }
-            if graph.revision() <= *revision {
-                let said = said.clone();
-                self.aggregator_input(asked.dc, Input::Submit(vec![said]));
-                return false;
-            }
-            self.coverage.saw("edges decided again");
         }
         let Some(cmd) = self.decide_edges(asked) else { return true };
         self.note(53, [index as u64, asked.dc as u64, 0], || format!("aggregator {} is asked: {cmd:?}", asked.dc));
-        self.said_edges.0.insert(index, cmd.clone());
+        self.said_edges.cmds.insert(index, cmd.clone());
         self.aggregator_input(asked.dc, Input::Submit(vec![cmd]));
         asked.manner == Manner::Careless
     }
@@ -74,14 +77,15 @@ impl World {
             if matches!(change, EdgeChange::Insert(_)) { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
         };
         let changes: Vec<_> = asked.changes.iter().map(named).collect();
-        let (at, by) = (self.true_wall(), "operator");
+        self.said_edges.ids += 1;
+        let author = EdgeAuthor { at: self.true_wall(), by: "operator", id: self.said_edges.ids };
         let ledger = &self.aggregators[asked.dc].ledger;
         if asked.manner == Manner::Careless {
-            let revision = ledger.graph().revision();
-            return Some(LedgerCmd::Edges { revision, changes, at, by: by.to_owned() });
+            let (revision, EdgeAuthor { at, by, id }) = (ledger.graph().revision(), author);
+            return Some(LedgerCmd::Edges { revision, id, changes, at, by: by.to_owned() });
         }
         let (index, lenient) = (ledger.graph().index(), asked.manner == Manner::Lenient);
-        let decided = ledger.edges(changes, at, by, lenient);
+        let decided = ledger.edges(changes, author, lenient);
         let told = match &decided {
             Err(EdgesError::Change { position, .. }) => Some(*position),
             _ => None,
@@ -94,7 +98,7 @@ impl World {
 
     /// The ledger reads changes of edges.
     pub(super) fn apply_edges(&mut self, index: LogIndex, cmd: &LedgerCmd) {
-        let LedgerCmd::Edges { revision, changes, .. } = cmd else { return };
+        let LedgerCmd::Edges { revision, id, changes, .. } = cmd else { return };
         self.reference.apply(index, cmd);
         let oracle = &self.audit.oracle;
         let number = |key: &[u8]| usize::from(oracle.counter_of(key).expect("a counter of the run"));
@@ -104,9 +108,12 @@ impl World {
         };
         let changes: Vec<EdgeChange<usize>> = changes.iter().map(numbered).collect();
         let (before, edges) = (self.audit.edges.changes().len(), &mut self.audit.edges);
-        match edges.applied(&mut self.audit.findings, *revision, &changes, &self.reference, number) {
-            Fate::CarriedOut => {}
-            Fate::Stale => return self.coverage.saw("edges of an older revision"),
+        let is_abreast = *revision == edges.revision();
+        match edges.applied(&mut self.audit.findings, *id, &changes, &self.reference, number) {
+            Fate::CarriedOut => {
+                self.coverage.saw_times("edges carried out on another graph", u64::from(!is_abreast));
+            }
+            Fate::Copy => return self.coverage.saw("edges said again"),
             Fate::Wrong => return self.coverage.saw("wrong change of edges in the log"),
         }
         for (at, change) in (before as u64..).zip(changes) {

@@ -25,6 +25,15 @@ pub struct EdgesAsked {
     pub unknown: bool,
 }
 
+/// Who asks, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeAuthor<'a> {
+    pub at: WallMs,
+    pub by: &'a str,
+    /// Drawn for each command anew: two of one number, decided on one graph, are one.
+    pub id: u64,
+}
+
 /// Changes decided on the present graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EdgesDecided {
@@ -32,6 +41,13 @@ pub struct EdgesDecided {
     pub cmd: Option<LedgerCmd>,
     /// Positions of those that were left out, counted from 0, and why.
     pub refused: Vec<(usize, EdgeFault)>,
+}
+
+impl<'a> EdgeAuthor<'a> {
+    /// Of who alone changes edges of a ledger, at no time: the revision is a number that was not given before.
+    pub fn alone(by: &'a str, ledger: &Ledger) -> EdgeAuthor<'a> {
+        EdgeAuthor { at: WallMs(0), by, id: ledger.graph.revision }
+    }
 }
 
 impl EdgesAsked {
@@ -65,18 +81,18 @@ impl Ledger {
     pub fn edges_asked(
         &self,
         asked: &EdgesAsked,
-        (at, by): (WallMs, &str),
+        author: EdgeAuthor<'_>,
         is_known: impl Fn(&CounterName) -> bool,
     ) -> Result<EdgesDecided, EdgesError> {
         let EdgesAsked { changes, lenient, each, .. } = asked;
-        self.check_asked(changes.len(), by)?;
+        check_asked(changes.len(), author.by)?;
         if changes.is_empty() && !lenient && !each {
             return Err(EdgesError::Count(0));
         }
         let strange = asked.strange(is_known);
         let places: Vec<usize> = (0..changes.len()).filter(|position| !strange.contains_key(position)).collect();
         let rest: Vec<_> = places.iter().map(|&position| changes[position].clone()).collect();
-        let EdgesDecided { cmd, refused } = self.edges_each(&rest, at, by, *lenient)?;
+        let EdgesDecided { cmd, refused } = self.edges_each(&rest, author, *lenient)?;
         let refused = refused.into_iter().map(|(position, fault)| (places[position], fault));
         let strange = strange.into_iter().map(|(position, counter)| (position, EdgeFault::UnknownCounter(counter)));
         let mut refused: Vec<_> = refused.chain(strange).collect();
@@ -98,12 +114,11 @@ impl Ledger {
     pub fn edges(
         &self,
         changes: Vec<EdgeChange<CounterName>>,
-        at: WallMs,
-        by: &str,
+        author: EdgeAuthor<'_>,
         lenient: bool,
     ) -> Result<Option<LedgerCmd>, EdgesError> {
         let asked = EdgesAsked { changes, lenient, each: false, unknown: true };
-        Ok(self.edges_asked(&asked, (at, by), |_| true)?.cmd)
+        Ok(self.edges_asked(&asked, author, |_| true)?.cmd)
     }
 
     /// The same, with those left out that are refused.
@@ -113,25 +128,24 @@ impl Ledger {
     pub fn edges_each(
         &self,
         changes: &[EdgeChange<CounterName>],
-        at: WallMs,
-        by: &str,
+        EdgeAuthor { at, by, id }: EdgeAuthor<'_>,
         lenient: bool,
     ) -> Result<EdgesDecided, EdgesError> {
-        self.check_asked(changes.len(), by)?;
+        check_asked(changes.len(), by)?;
         let tried = self.graph.tried(&self.namespaces, changes, lenient);
         let changes: Vec<_> = tried.changes.iter().map(|&(position, _)| changes[position].clone()).collect();
         let (revision, by) = (self.graph.revision, by.to_owned());
-        let cmd = (!changes.is_empty()).then_some(LedgerCmd::Edges { revision, changes, at, by });
+        let cmd = (!changes.is_empty()).then_some(LedgerCmd::Edges { revision, id, changes, at, by });
         Ok(EdgesDecided { cmd, refused: tried.refused })
     }
+}
 
-    fn check_asked(&self, changes: usize, by: &str) -> Result<(), EdgesError> {
-        if changes > EDGE_CHANGES_PER_COMMAND_MAX {
-            return Err(EdgesError::Count(changes));
-        }
-        if by.len() > EDGE_AUTHOR_BYTES_MAX {
-            return Err(EdgesError::Author(by.len()));
-        }
-        Ok(())
+fn check_asked(changes: usize, by: &str) -> Result<(), EdgesError> {
+    if changes > EDGE_CHANGES_PER_COMMAND_MAX {
+        return Err(EdgesError::Count(changes));
     }
+    if by.len() > EDGE_AUTHOR_BYTES_MAX {
+        return Err(EdgesError::Author(by.len()));
+    }
+    Ok(())
 }

@@ -27,6 +27,10 @@ fn remove(from: CounterName, to: CounterName) -> Change {
 
 struct World(Ledger, u64);
 
+fn by(id: u64) -> EdgeAuthor<'static> {
+    EdgeAuthor { at: WallMs(id), by: "who", id }
+}
+
 impl World {
     fn new() -> World {
         let mut world = World(Ledger::default(), 0);
@@ -46,7 +50,7 @@ impl World {
     }
 
     fn ask(&self, changes: &[Change]) -> Result<Option<LedgerCmd>, EdgesError> {
-        self.0.edges(changes.to_vec(), WallMs(self.1), "who", false)
+        self.0.edges(changes.to_vec(), by(self.1), false)
     }
 
     fn change(&mut self, changes: &[Change]) {
@@ -54,13 +58,17 @@ impl World {
         self.apply(&cmd);
     }
 
-    /// Asked and applied, as a proposer that did not ask might: both refuse, and nothing is changed.
+    /// Asked and applied, as a proposer that did not ask might: both refuse, and no edge is changed.
     fn refused(&mut self, changes: &[Change]) -> EdgesError {
-        let before = postcard::to_allocvec(&self.0.graph).unwrap();
+        let stands = |world: &World| {
+            let graph = world.0.graph();
+            (world.edges(), graph.vertices(), graph.index(), graph.audit().len())
+        };
+        let (before, revision, id) = (stands(self), self.0.graph().revision(), self.1);
         let error = self.ask(changes).unwrap_err();
-        let (revision, at, by) = (self.0.graph().revision(), WallMs(0), String::new());
-        self.apply(&LedgerCmd::Edges { revision, changes: changes.to_vec(), at, by });
-        assert_eq!(postcard::to_allocvec(&self.0.graph).unwrap(), before);
+        self.apply(&LedgerCmd::Edges { revision, id, changes: changes.to_vec(), at: WallMs(0), by: String::new() });
+        let fate = if changes.is_empty() { EdgesFate::Open } else { EdgesFate::Refused };
+        assert_eq!((stands(self), self.0.graph().fate(revision, id)), (before, fate));
         error
     }
 
@@ -92,21 +100,65 @@ fn of_changes_that_are_asked_for_one_by_one_those_that_are_refused_are_left_out(
     let asked = [insert(a(0), a(0)), insert(a(2), a(3)), insert(a(3), a(1)), insert(a(1), a(2)), insert(a(3), a(4))];
     let told =
         |decided: &EdgesDecided| decided.refused.iter().map(|(at, why)| format!("{at}: {why}")).collect::<Vec<_>>();
-    let decided = world.0.edges_each(&asked, WallMs(0), "who", true).unwrap();
+    let decided = world.0.edges_each(&asked, by(0), true).unwrap();
     let (to_itself, cycle) = ("0: an edge from a counter to itself", "2: it would close a cycle: a:1 → a:2 → a:3");
     assert_eq!(told(&decided), [to_itself, cycle]);
-    let strict = world.0.edges_each(&asked, WallMs(0), "who", false).unwrap();
+    let strict = world.0.edges_each(&asked, by(0), false).unwrap();
     assert_eq!(told(&strict), [to_itself, cycle, "3: the edge is there already"]);
     assert_eq!(strict.cmd, decided.cmd);
     let cmd = decided.cmd.unwrap();
-    assert!(!world.0.graph().has_carried_out(&cmd));
     world.apply(&cmd);
-    assert!(world.0.graph().has_carried_out(&cmd));
     assert_eq!((world.edges().len(), world.0.graph().vertices()), (3, 4), "what is refused gets no number");
-    // One that says something else of the same graph, at the same time, is another.
-    let LedgerCmd::Edges { revision, at, by, .. } = cmd else { panic!("{cmd:?}") };
-    let other = LedgerCmd::Edges { revision, changes: vec![insert(a(2), a(3)), insert(a(4), a(3))], at, by };
-    assert!(!world.0.graph().has_carried_out(&other));
+}
+
+/// Those of several data centres are decided on one graph, and come one after the other.
+#[test]
+fn changes_that_come_together_are_all_carried_out_unless_they_are_of_the_same_edges() {
+    let mut world = World::new();
+    let decided = |world: &World, id, changes| world.0.edges(vec![changes], by(id), false).unwrap().unwrap();
+    let all = [insert(a(1), a(2)), insert(a(2), a(3)), insert(a(2), a(1)), insert(a(1), a(2))];
+    let all: Vec<LedgerCmd> = (10..).zip(all).map(|(id, change)| decided(&world, id, change)).collect();
+    all.iter().for_each(|cmd| world.apply(cmd));
+    let fates = |world: &World| [10, 11, 12, 13, 14].map(|id| world.0.graph().fate(0, id));
+    let (done, refused) = (EdgesFate::CarriedOut, EdgesFate::Refused);
+    assert_eq!(fates(&world), [done, done, refused, refused, EdgesFate::Open]);
+    assert_eq!(world.edges(), BTreeSet::from([(a(1), a(2)), (a(2), a(3))]));
+    // What was refused is not carried out later either, and what was carried out not twice.
+    world.change(&[remove(a(1), a(2))]);
+    all.iter().for_each(|cmd| world.apply(cmd));
+    assert_eq!(world.edges(), BTreeSet::from([(a(2), a(3))]));
+    assert_eq!((world.0.graph().revision(), world.0.graph().index()), (5, 3));
+    let audit: Vec<_> = world.0.graph().audit().map(|batch| (batch.revision, batch.entry.0)).collect();
+    assert_eq!(audit, [(0, 4), (1, 5), (4, 8)]);
+}
+
+#[test]
+fn a_command_that_was_decided_on_a_graph_of_long_ago_is_not_carried_out() {
+    const OLD: u64 = u64::MAX;
+    const FORGOTTEN: u64 = u64::MAX - 1;
+    let mut world = World::new();
+    let old = world.0.edges(vec![insert(a(5), a(6))], by(OLD), false).unwrap().unwrap();
+    let forgotten = world.0.edges(vec![insert(a(1), a(2))], by(FORGOTTEN), false).unwrap().unwrap();
+    world.apply(&forgotten);
+    for at in 1..EDGE_COMMANDS_REMEMBERED {
+        world.change(&[if at % 2 == 1 { remove(a(1), a(2)) } else { insert(a(1), a(2)) }]);
+    }
+    let fate = |world: &World, id| world.0.graph().fate(0, id);
+    assert_eq!((fate(&world, OLD), fate(&world, FORGOTTEN)), (EdgesFate::Open, EdgesFate::CarriedOut));
+    let mut more = World(world.0.clone(), world.1);
+    more.apply(&old);
+    assert_eq!((fate(&more, OLD), more.edges()), (EdgesFate::Outdated, BTreeSet::from([(a(5), a(6))])));
+    world.change(&[insert(a(3), a(4))]);
+    assert_eq!((fate(&world, OLD), fate(&world, FORGOTTEN)), (EdgesFate::Outdated, EdgesFate::Outdated));
+    let edges = world.edges();
+    world.apply(&old);
+    world.apply(&forgotten);
+    assert_eq!(world.edges(), edges);
+    // Nobody decides on what is yet to come.
+    let LedgerCmd::Edges { changes, at, by, .. } = old else { panic!("{old:?}") };
+    let (revision, id) = (world.0.graph().revision() + 1, u64::MAX - 2);
+    world.apply(&LedgerCmd::Edges { revision, id, changes, at, by });
+    assert_eq!(world.edges(), edges);
 }
 
 #[test]
@@ -115,7 +167,7 @@ fn edges_of_counters_of_which_nothing_was_counted_are_refused_unless_they_are_al
     world.change(&[insert(a(1), a(2))]);
     let is_known = |counter: &CounterName| *counter != a(7) && *counter != a(8);
     let changes = vec![insert(a(3), a(7)), insert(a(2), a(1)), remove(a(8), a(7)), insert(a(2), a(3))];
-    let decide = |asked: &EdgesAsked| world.0.edges_asked(asked, (WallMs(0), "who"), is_known);
+    let decide = |asked: &EdgesAsked| world.0.edges_asked(asked, by(0), is_known);
     let asked = EdgesAsked { changes: changes.clone(), lenient: true, each: true, unknown: false };
     let told = |decided: &EdgesDecided| decided.refused.iter().map(|(at, why)| (*at, why.clone())).collect::<Vec<_>>();
     let cycle = EdgeFault::Cycle { path: vec![a(1), a(2)], left_out: 0 };
@@ -170,8 +222,8 @@ fn bad_changes_are_refused_by_position_name_and_reason() {
     assert_eq!(world.ask(&[]).unwrap_err().to_string(), "0 changes of edges at once: 1 to 1024 allowed");
     let many = vec![insert(a(3), a(4)); EDGE_CHANGES_PER_COMMAND_MAX + 1];
     assert!(matches!(world.ask(&many), Err(EdgesError::Count(1_025))));
-    let by = "x".repeat(EDGE_AUTHOR_BYTES_MAX + 1);
-    let error = world.0.edges(vec![insert(a(3), a(4))], WallMs(0), &by, false).unwrap_err();
+    let author = "x".repeat(EDGE_AUTHOR_BYTES_MAX + 1);
+    let error = world.0.edges(vec![insert(a(3), a(4))], EdgeAuthor { by: &author, ..by(0) }, false).unwrap_err();
     assert_eq!(error.to_string(), "author of 97 bytes: at most 96 allowed");
     assert_eq!(world.0.allowing_edges("a", "c"), Err(AllowError::UnknownNamespace("c".into())));
     assert_eq!((world.0.allowing_edges("a", "b"), world.0.allowing_edges("b", "b")), (Ok(None), Ok(None)));
@@ -181,19 +233,19 @@ fn bad_changes_are_refused_by_position_name_and_reason() {
 fn late_copies_change_nothing_and_a_load_may_be_said_again() {
     let mut world = World::new();
     let load = vec![insert(a(1), a(2)), insert(a(2), a(3)), insert(a(1), a(2))];
-    let lenient = |world: &World| world.0.edges(load.clone(), WallMs(7), "loader", true).unwrap();
+    let lenient = |world: &World| world.0.edges(load.clone(), by(7), true).unwrap();
     let first = lenient(&world).unwrap();
     assert!(matches!(&first, LedgerCmd::Edges { changes, .. } if changes.len() == 2), "the copy is left out");
     world.apply(&first);
     assert_eq!(lenient(&world), None);
     world.change(&[remove(a(1), a(2))]);
     world.apply(&first);
-    assert_eq!(world.edges(), BTreeSet::from([(a(2), a(3))]), "it was decided on another graph");
+    assert_eq!(world.edges(), BTreeSet::from([(a(2), a(3))]), "once is enough");
     assert_eq!((world.0.graph().revision(), world.0.graph().index()), (2, 3));
-    assert_eq!(world.0.edges(vec![remove(a(1), a(2))], WallMs(0), "", true), Ok(None));
-    assert!(world.0.edges(vec![insert(a(3), a(2))], WallMs(0), "", true).is_err(), "a cycle is one all the same");
+    assert_eq!(world.0.edges(vec![remove(a(1), a(2))], by(0), true), Ok(None));
+    assert!(world.0.edges(vec![insert(a(3), a(2))], by(0), true).is_err(), "a cycle is one all the same");
     let audit: Vec<_> = world.0.graph().audit().collect();
-    assert_eq!((audit[0].revision, audit[0].at, audit[0].by.as_str()), (0, WallMs(7), "loader"));
+    assert_eq!((audit[0].revision, audit[0].at, audit[0].by.as_str()), (0, WallMs(7), "who"));
     assert_eq!((audit[1].revision, audit[1].entry, audit[1].changes.len()), (1, LogIndex(5), 1));
 }
 
@@ -223,18 +275,21 @@ fn of_many_changes_and_of_another_state_only_the_graph_is_told() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Inserts, or removes what is at such a place among the edges.
-    Batch(Vec<(bool, u8, u8, Index)>),
-    /// The last command once more.
-    Copy,
+    /// Inserts, or removes what is at such a place among the edges; whether it comes at once.
+    Batch(Vec<(bool, u8, u8, Index)>, bool),
+    /// One that has not come does.
+    Come(Index),
+    /// One that has come does once more.
+    Copy(Index),
     Restore,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let change = (any::<bool>(), 0..2 * KEYS, 0..2 * KEYS, any::<Index>());
     prop_oneof![
-        8 => proptest::collection::vec(change, 1..4).prop_map(Step::Batch),
-        1 => Just(Step::Copy),
+        8 => (proptest::collection::vec(change, 1..4), any::<bool>()).prop_map(|(changes, now)| Step::Batch(changes, now)),
+        4 => any::<Index>().prop_map(Step::Come),
+        2 => any::<Index>().prop_map(Step::Copy),
         1 => Just(Step::Restore),
     ]
 }
@@ -281,10 +336,12 @@ proptest! {
     #[test]
     fn edges_are_those_of_a_naive_model_and_a_snapshot_is_the_state(steps in proptest::collection::vec(step(), 1..60)) {
         let mut world = World::new();
-        let (mut model, mut last, mut told) = (Naive::new(), LedgerCmd::Namespace("a".into()), Dag::default());
-        for step in steps {
+        let (mut model, mut told) = (Naive::new(), Dag::default());
+        let (mut on_their_way, mut come): (Vec<LedgerCmd>, Vec<LedgerCmd>) = (Vec::new(), Vec::new());
+        for (id, step) in (1..).zip(steps) {
+            let mut next = None;
             match step {
-                Step::Batch(wanted) => {
+                Step::Batch(wanted, now) => {
                     let change = |(inserts, from, to, index): (bool, u8, u8, Index)| {
                         if inserts || model.is_empty() {
                             return insert(named(from), named(to));
@@ -293,21 +350,21 @@ proptest! {
                         remove(from, to)
                     };
                     let changes: Vec<Change> = wanted.into_iter().map(change).collect();
-                    let expected = naively(model.clone(), &changes);
-                    let asked = world.ask(&changes);
-                    prop_assert_eq!(asked.is_ok(), expected.is_some(), "{:?}", asked);
-                    model = expected.unwrap_or(model);
-                    let (revision, at, by) = (world.0.graph().revision(), WallMs(world.1), "who".to_owned());
-                    last = LedgerCmd::Edges { revision, changes, at, by };
-                    if let Ok(cmd) = asked {
-                        prop_assert_eq!(cmd.as_ref(), Some(&last));
+                    let asked = world.0.edges(changes.clone(), by(id), false);
+                    prop_assert_eq!(asked.is_ok(), naively(model.clone(), &changes).is_some(), "{:?}", asked);
+                    let (revision, at, by) = (world.0.graph().revision(), WallMs(id), "who".to_owned());
+                    let cmd = LedgerCmd::Edges { revision, id, changes, at, by };
+                    if let Ok(asked) = asked {
+                        prop_assert_eq!(asked.as_ref(), Some(&cmd));
                     }
-                    world.apply(&last);
+                    on_their_way.push(cmd);
+                    next = now.then(|| on_their_way.pop()).flatten();
                 }
-                Step::Copy if matches!(&last, LedgerCmd::Edges { revision, .. } if *revision < world.0.graph().revision()) => {
-                    world.apply(&last);
+                Step::Come(index) if !on_their_way.is_empty() => {
+                    next = Some(on_their_way.remove(index.index(on_their_way.len())));
                 }
-                Step::Copy => {}
+                Step::Copy(index) if !come.is_empty() => world.apply(&come[index.index(come.len())]),
+                Step::Come(_) | Step::Copy(_) => {}
                 Step::Restore => {
                     let bytes = postcard::to_allocvec(&world.0).unwrap();
                     let restored: Ledger = postcard::from_bytes(&bytes).unwrap();
@@ -317,6 +374,15 @@ proptest! {
                     world.0 = restored;
                     world.0.changes = changes;
                 }
+            }
+            if let Some(cmd) = next {
+                let LedgerCmd::Edges { revision, id, changes, .. } = &cmd else { panic!("{cmd:?}") };
+                let after = naively(model.clone(), changes);
+                let fate = if after.is_some() { EdgesFate::CarriedOut } else { EdgesFate::Refused };
+                world.apply(&cmd);
+                prop_assert_eq!(world.0.graph().fate(*revision, *id), fate);
+                model = after.unwrap_or(model);
+                come.push(cmd);
             }
             prop_assert_eq!(world.edges(), model.clone());
             // What is told, carried out in its order, is the graph.

@@ -4,6 +4,7 @@
 use super::*;
 use crate::graph::{Edge, EdgeChange};
 use crate::ids::{DcId, GroupId, LogIndex, ValveId};
+use crate::ledger::EdgeAuthor;
 use crate::msg::{LedgerCmd, SeriesTerms};
 use crate::query::{
     Asked, Exported, SeriesRead, ShardAnswer, ShardAsk, Shown, ShownTotals, export, read_at, read_series,
@@ -134,7 +135,7 @@ impl World {
             Step::Edge { inserts, from, to } => {
                 let edge = Edge { from: counter(from), to: counter(to) };
                 let change = if inserts { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) };
-                let decided = self.ledger.edges_each(&[change], WallMs(0), "who", true).unwrap();
+                let decided = self.ledger.edges_each(&[change], EdgeAuthor::alone("who", &self.ledger), true).unwrap();
                 decided.cmd.into_iter().for_each(|cmd| self.say(cmd));
             }
             Step::Reset(number) => {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::graph::{Edge, EdgeChange};
 use crate::ids::{DcId, GroupId, LogIndex, ValveId};
+use crate::ledger::EdgeAuthor;
 use crate::msg::{LedgerCmd, SeriesTerms};
 use crate::query::Asked;
 
@@ -62,7 +63,7 @@ impl Place {
 
     fn insert(&mut self, edges: &[(&str, &str)]) {
         let insert = |&(from, to): &(&str, &str)| EdgeChange::Insert(Edge { from: name(from), to: name(to) });
-        let cmd = self.ledger.edges(edges.iter().map(insert).collect(), WallMs(0), "test", false);
+        let cmd = self.ledger.edges(edges.iter().map(insert).collect(), EdgeAuthor::alone("test", &self.ledger), false);
         self.say(cmd.unwrap().unwrap());
     }
 

@@ -3,9 +3,8 @@
 use super::{Done, Stage};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CounterName, DcId, GroupId, ValveId};
-use tidemark_proto::ledger::{Changes, Ledger};
+use tidemark_proto::ledger::{Changes, EdgeAuthor, Ledger};
 use tidemark_proto::msg::LedgerCmd;
-use tidemark_proto::time::WallMs;
 use tidemark_proto::view::View;
 
 /// Edges, pairs and buckets of a step.
@@ -66,7 +65,7 @@ impl Stage {
     pub fn edges(&mut self, words: &[&str]) -> Done {
         self.begin_totals()?;
         let changes = words.iter().map(|word| change(word)).collect::<Result<Vec<_>, _>>()?;
-        match self.ledger.edges(changes, WallMs(0), "who", false) {
+        match self.ledger.edges(changes, EdgeAuthor::alone("who", &self.ledger), false) {
             Ok(Some(cmd)) => self.ledger_applies(cmd),
             Ok(None) => Ok(Vec::new()),
             Err(error) => Ok(vec![format!("refused: {error}")]),
