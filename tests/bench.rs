@@ -76,6 +76,16 @@ fn edges_that_move_much_are_put_in_and_taken_away() {
     assert!(changes.clone().count() == 2 && changes.clone().all(|row| row["worst"].as_f64() >= Some(2.0)), "{line}");
 }
 
+/// Each is in the ledger once: the bench fails by itself otherwise.
+#[test]
+fn changes_of_edges_that_come_together_from_three_continents_are_all_made() {
+    let figures = ["at a time in each of three continents", "of these in asia-0", "in usa-1 until", "given up"];
+    let line = line(&["edge-changes", "--seconds", "2"], &figures);
+    let rows = line["figures"].as_array().unwrap();
+    let rates = rows.iter().filter(|row| row["unit"] == "/s");
+    assert!(rates.clone().count() == 4 && rates.clone().all(|row| row["worst"].as_f64() > Some(0.0)), "{line}");
+}
+
 #[test]
 fn slots_count_the_same_in_turns() {
     let figures = ["aggregator, 1 slots", "aggregator, 16 slots", "4 slots to 1", "16 slots to 1"];

@@ -8,6 +8,7 @@ pub mod allocations;
 mod buckets;
 mod child;
 pub mod cluster;
+mod edge_changes;
 mod gossip;
 mod hot_path;
 pub mod line;
@@ -118,6 +119,11 @@ pub const BENCHES: &[Bench] = &[
         name: "edge-moves",
         about: "edges that move 100,000 counters' 40 buckets each, while these are read",
         run: moves::run,
+    },
+    Bench {
+        name: "edge-changes",
+        about: "three continents insert one edge at a time, many at once: rate, and how long each takes",
+        run: edge_changes::run,
     },
     Bench {
         name: "slots",
