@@ -376,7 +376,7 @@ impl Backend for LocalBackend {
     }
 
     async fn change_edges(&self, body: ChangeBody) -> Result<ChangedBody, Failure> {
-        let made = self.aggregator.change_edges(&body.asked()?, &body.by).await?;
+        let made = self.aggregator.change_edges(&body.asked()?, body.author()?).await?;
         Ok(made.into())
     }
 

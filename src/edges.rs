@@ -12,6 +12,8 @@ use tidemark_proto::ledger::{AllowError, EdgeBatch, EdgeFault, EdgesAsked, Edges
 
 /// Counters listed of those before and behind one. More: the list says that it is cut.
 const NEIGHBOURS_MAX: usize = 1_000;
+/// With which the names of certificates begin, by which clients stand in the audit.
+const IDENTITY_SCHEME: &str = "tidemark://";
 /// Batches listed of the audit.
 const AUDIT_MAX: usize = 100;
 
@@ -33,7 +35,7 @@ pub struct ChangeBody {
     pub unknown: Unknown,
     /// What is refused is left out and listed, and the others are carried out; else one that is refused keeps all from it.
     pub each: bool,
-    /// Who changes them, for the audit.
+    /// Who changes them, for the audit: a text that nobody checks, but is no certificate's name.
     pub by: String,
 }
 
@@ -143,13 +145,25 @@ impl ChangeBody {
         let edge = |(from, to): &(String, String)| Ok::<_, Failure>(Edge { from: name(from)?, to: name(to)? });
         let removed = self.remove.iter().map(|pair| edge(pair).map(EdgeChange::Remove));
         let all = removed.chain(self.insert.iter().map(|pair| edge(pair).map(EdgeChange::Insert)));
-        let (lenient, each, unknown) = (self.lenient, self.each, self.unknown == Unknown::Allow);
-        Ok(EdgesAsked { changes: all.collect::<Result<_, _>>()?, lenient, each, unknown })
+        let (id, changes) = (rand::random(), all.collect::<Result<_, _>>()?);
+        let (lenient, each, allow_unknown) = (self.lenient, self.each, self.unknown == Unknown::Allow);
+        Ok(EdgesAsked { id, changes, lenient, each, allow_unknown })
+    }
+
+    /// Who says that he asks: a text that stands in lines of the audit, and is no certificate's name.
+    pub fn author(&self) -> Result<&str, Failure> {
+        let is_name = self.by.starts_with(IDENTITY_SCHEME);
+        if is_name || self.by.chars().any(char::is_control) {
+            let message =
+                format!("author {:?}: no control characters, and no {IDENTITY_SCHEME} of a certificate", self.by);
+            return Err(Failure::invalid("edges", message));
+        }
+        Ok(&self.by)
     }
 }
 
 impl From<EdgesMade> for ChangedBody {
-    fn from(EdgesMade { revision, index, inserted, removed, refused }: EdgesMade) -> ChangedBody {
+    fn from(EdgesMade { revision, index, inserted, removed, refused, .. }: EdgesMade) -> ChangedBody {
         let refused = refused.into_iter().map(refused_body).collect();
         ChangedBody { revision, index, inserted: inserted as usize, removed: removed as usize, refused }
     }
@@ -236,7 +250,10 @@ fn of_fault(fault: &EdgeFault, message: String) -> Failure {
     let code = match fault {
         EdgeFault::UnknownNamespace(_) => return Failure::NotFound(message),
         EdgeFault::NotAllowed { .. } => "not_allowed",
-        EdgeFault::UnknownCounter(_) => "unknown_counter",
+        EdgeFault::UnknownCounter(_) => {
+            let message = format!("{message}; say \"unknown\": \"allow\" if it is not");
+            return Failure::Conflict { code: "unknown_counter", message };
+        }
         EdgeFault::Cycle { .. } => "cycle",
         EdgeFault::ToItself => "to_itself",
         EdgeFault::Duplicate => "duplicate",

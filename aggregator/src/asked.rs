@@ -30,6 +30,29 @@ where
     }
 }
 
+/// Refuses what is asked on one channel, whatever it is: it is heard, since who is not heard may take that for a lost connection, and not read.
+pub async fn refuse<Q: Framed, A: Framed>(channel: Channel, refusal: &A) {
+    let Channel { mut reader, mut writer } = channel;
+    let hear = async {
+        let mut bytes = 0;
+        while let Ok(Some(frame)) = reader.next().await {
+            bytes += frame.len();
+            if bytes > Q::BYTES_MAX {
+                return;
+            }
+        }
+    };
+    let answered = async {
+        hear.await;
+        write(&mut writer, frames(refusal)).await
+    };
+    match timeout(SAID_WITHIN, answered).await {
+        Ok(Ok(())) => {}
+        Ok(Err(reason)) => tracing::debug!(%reason, "question not refused"),
+        Err(_) => tracing::debug!("question not refused in time"),
+    }
+}
+
 async fn serve_one<Q, A, F>(
     channel: Channel,
     room: Arc<Semaphore>,

@@ -7,20 +7,29 @@ use crate::shown::{LEDGER_PATIENCE, shown};
 use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_proto::edge_changes::{EdgesAnswer, EdgesMade, EdgesRefusal};
-use tidemark_proto::graph::EdgeChange;
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::ledger::{EdgeAuthor, EdgesAsked, EdgesDecided, EdgesError, EdgesFate};
+use tidemark_proto::ledger::{EdgesAsked, EdgesCount, EdgesDecided, EdgesError, EdgesFate};
+use tidemark_proto::limits::EDGE_AUTHOR_BYTES_MAX;
 use tidemark_proto::msg::{LedgerCmd, Reading};
 use tidemark_proto::time::WallMs;
-use tidemark_transport::certs::NameError;
+use tidemark_transport::certs::{CLUSTER_BYTES_MAX, DC_BYTES_MAX, NAME_BYTES_MAX, NameError};
 use tidemark_transport::{Channel, Identity, Role};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// Changes of edges of clients that are taken, made or answered at a time. More wait.
 pub const EDGES_ASKED_MAX: usize = 64;
+/// How long it is looked whether the ledger has decided on a change, before it is looked whether there is a ledger; and how many such times
+/// there may be none.
+const LOOK: Duration = Duration::from_millis(500);
+const LOOKS_WITHOUT_LEADER: u32 = 4;
+/// The longest name of a certificate fits the audit.
+const _: () = assert!(
+    "tidemark:////operator/".len() + "aggregator".len() + CLUSTER_BYTES_MAX + DC_BYTES_MAX + NAME_BYTES_MAX
+        <= EDGE_AUTHOR_BYTES_MAX
+);
 const ANY: &str = "*";
 /// A part that may stand in a certificate.
 const VALID: &str = "any";
@@ -91,19 +100,19 @@ impl Edges {
     }
 }
 
-/// Serves one channel of a client.
+/// Serves one channel of a client. Who may not change edges takes no room of those who may.
 pub(crate) async fn serve(channel: Channel, aggregator: Aggregator, peer: Identity) {
+    if !aggregator.edges().clients.permit(&peer) {
+        let client = format!("{}/{}", peer.dc(), peer.name());
+        let refused = EdgesAnswer::Refused(EdgesRefusal::NotPermitted { client });
+        return asked::refuse::<EdgesAsked, _>(channel, &refused).await;
+    }
     let room = aggregator.edges().room.clone();
-    asked::serve(channel, room, |asked| async move { answer(&aggregator, &asked, &peer).await }).await;
-}
-
-async fn answer(aggregator: &Aggregator, asked: &EdgesAsked, peer: &Identity) -> EdgesAnswer {
-    let author = format!("{}/{}/{}", peer.dc(), peer.role(), peer.name());
-    let made = match aggregator.edges().clients.permit(peer) {
-        true => aggregator.change_edges(asked, &author).await,
-        false => Err(EdgesRefusal::NotPermitted { client: author }),
+    let answer = |asked| async move {
+        let made = aggregator.change_edges(&asked, &peer.to_string()).await;
+        made.map_or_else(EdgesAnswer::Refused, EdgesAnswer::Made)
     };
-    made.map_or_else(EdgesAnswer::Refused, EdgesAnswer::Made)
+    asked::serve(channel, room, answer).await;
 }
 
 impl Aggregator {
@@ -113,18 +122,23 @@ impl Aggregator {
     /// One of them is refused, others change the same edges all the time, or the ledger does not answer.
     pub async fn change_edges(&self, asked: &EdgesAsked, by: &str) -> Result<EdgesMade, EdgesRefusal> {
         let deadline = Instant::now() + LEDGER_PATIENCE;
+        asked.check(by)?;
+        self.ready().map_err(EdgesRefusal::NotServing)?;
         let counted = self.counted_elsewhere(asked).await?;
-        while Instant::now() < deadline {
-            let EdgesDecided { cmd, refused } = self.decide(asked, by, &counted)?;
-            let (made, stands) = match &cmd {
-                None => (&[][..], Some(self.graph_stands())),
-                Some(cmd) => (changes_of(cmd), self.carry_out(cmd, deadline).await?),
+        loop {
+            let EdgesDecided { cmd, refused, before } = self.decide(asked, by, &counted)?;
+            let made = match (cmd, before) {
+                (Some(cmd), _) => self.carry_out(&cmd, deadline).await?,
+                (None, before) => Some(before.unwrap_or_default()),
             };
-            if let Some(stands) = stands {
-                return Ok(EdgesMade::new(stands, made, &refused));
+            if let Some(made) = made {
+                let stands = self.with_ledger(|ledger| (ledger.graph().revision(), ledger.graph().index()));
+                return Ok(EdgesMade { again: before.is_some(), ..EdgesMade::new(stands, made, &refused) });
+            }
+            if Instant::now() >= deadline {
+                return Err(EdgesRefusal::Contended);
             }
         }
-        Err(EdgesRefusal::Contended)
     }
 
     /// What to say to the ledger as it is.
@@ -135,33 +149,29 @@ impl Aggregator {
         counted: &BTreeSet<CounterName>,
     ) -> Result<EdgesDecided, EdgesError> {
         let at = WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64);
-        let author = EdgeAuthor { at, by, id: rand::random() };
         self.with_ledger(|ledger| {
-            self.with_core(|core| {
+            let unknown: BTreeSet<&CounterName> = self.with_core(|core| {
                 let is_known = |counter: &CounterName| counted.contains(counter) || core.view().knows(counter, ledger);
-                ledger.edges_asked(asked, author, is_known)
-            })
+                asked.to_be_known().filter(|counter| !is_known(counter)).collect()
+            });
+            ledger.edges_asked(asked, (at, by), |counter| !unknown.contains(counter))
         })
     }
 
-    /// Says a command, and waits until the ledger has decided on it: how the graph stands then, unless it did not fit what had come before.
-    async fn carry_out(&self, cmd: &LedgerCmd, deadline: Instant) -> Result<Option<(u64, u64)>, EdgesRefusal> {
+    /// Says a command, and waits until the ledger has decided on it: what it has changed, unless it did not fit what had come before. Nobody waits
+    /// for a ledger that has no leader for long: another aggregator may reach it.
+    async fn carry_out(&self, cmd: &LedgerCmd, deadline: Instant) -> Result<Option<EdgesCount>, EdgesRefusal> {
         let LedgerCmd::Edges { revision, id, .. } = cmd else { unreachable!("a change of edges") };
         self.submit_edges(cmd.clone()).await;
-        let decided = || {
-            self.with_ledger(|ledger| match ledger.graph().fate(*revision, *id) {
-                EdgesFate::Open => None,
-                EdgesFate::CarriedOut => Some(Ok(Some((ledger.graph().revision(), ledger.graph().index())))),
-                EdgesFate::Refused => Some(Ok(None)),
-                EdgesFate::Outdated => Some(Err(EdgesRefusal::InDoubt)),
-            })
-        };
-        let within = deadline.saturating_duration_since(Instant::now());
-        shown(within, decided).await.unwrap_or(Err(EdgesRefusal::InDoubt))
-    }
-
-    fn graph_stands(&self) -> (u64, u64) {
-        self.with_ledger(|ledger| (ledger.graph().revision(), ledger.graph().index()))
+        let decided = || self.with_ledger(|ledger| decided(ledger.graph().fate(*revision, *id)));
+        let mut without_leader = 0;
+        while Instant::now() < deadline && without_leader < LOOKS_WITHOUT_LEADER {
+            if let Some(decided) = shown(LOOK, decided).await {
+                return decided;
+            }
+            without_leader = if self.ready().is_err() { without_leader + 1 } else { 0 };
+        }
+        Err(EdgesRefusal::InDoubt)
     }
 
     /// Of counters that have to be known, those that have counted, where others of the data centre hold some.
@@ -179,10 +189,13 @@ impl Aggregator {
     }
 }
 
-fn changes_of(cmd: &LedgerCmd) -> &[EdgeChange<CounterName>] {
-    match cmd {
-        LedgerCmd::Edges { changes, .. } => changes,
-        _ => &[],
+/// What is told of it; `None`: it is waited for.
+fn decided(fate: EdgesFate) -> Option<Result<Option<EdgesCount>, EdgesRefusal>> {
+    match fate {
+        EdgesFate::Open => None,
+        EdgesFate::CarriedOut(made) => Some(Ok(Some(made))),
+        EdgesFate::Refused => Some(Ok(None)),
+        EdgesFate::Outdated => Some(Err(EdgesRefusal::InDoubt)),
     }
 }
 

@@ -1,13 +1,13 @@
 //! What a program holds: the client and its counters.
 
 use crate::builder::Builder;
-use crate::edges::EdgeChanges;
+use crate::edges::{CHANGES_AT_ONCE_MAX, EdgeChanges};
 use crate::error::{AddError, AskError, AwardError, ChangeError, FlushError, GetError, HandleError, HitError};
 use crate::flusher::{Flusher, OnLoss};
 use crate::hit::{Hit, HitCell};
 use crate::link::Dialer;
 use crate::named::{NamedError, NamedLinks, NamedOutcome, NamedPatience};
-use crate::queries::Queries;
+use crate::queries::{Answered, Queries};
 use crate::reads::Reads;
 use crate::shared::{self, CounterInner, NewHit, Shared};
 use crate::timed::EventTime;
@@ -20,7 +20,7 @@ use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::msg::{Award, Reading};
 use tidemark_proto::queries::{QueryAnswer, QueryRequest};
 use tidemark_proto::series::UnixTime;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::Instant;
 
 /// A client of a cluster. Clones are the same client; when the last one is dropped it flushes in the background and ends.
@@ -32,6 +32,8 @@ struct Inner {
     shared: Arc<Shared>,
     reads: Reads,
     queries: Queries,
+    /// Questions of this client are not to wait for its changes of edges.
+    changes: Semaphore,
     named: NamedLinks,
     waits: Waits,
     read_timeout: Duration,
@@ -159,7 +161,9 @@ impl Client {
         let flusher = Flusher::new(parts.core, shared.clone(), parts.dialer, parts.flush_interval, parts.on_loss, told);
         tokio::spawn(flusher.run());
         let Parts { reads, queries, waits, read_timeout, close_timeout, .. } = parts;
-        Client(Arc::new(Inner { shared, reads, queries, named, waits, read_timeout, close_timeout, closed }))
+        let changes = Semaphore::new(CHANGES_AT_ONCE_MAX);
+        let inner = Inner { shared, reads, queries, changes, named, waits, read_timeout, close_timeout, closed };
+        Client(Arc::new(inner))
     }
 
     /// A handle for a counter that is counted often. Errors: the name is outside its limits, or too many handles are held.
@@ -379,7 +383,7 @@ impl Client {
 
     /// Asks within the read timeout.
     pub(crate) async fn ask(&self, request: &QueryRequest) -> Result<QueryAnswer, AskError> {
-        match self.0.queries.ask(request, self.0.read_timeout).await? {
+        match self.0.queries.ask(request, self.0.read_timeout).await?.answer {
             QueryAnswer::Refused(refusal) => Err(refusal.into()),
             answer => Ok(answer),
         }
@@ -390,7 +394,8 @@ impl Client {
     ///
     /// The layout has to name this client's certificate among `graph_clients`, or it has to be that of an operator; by its name the change
     /// stands in the audit. It takes an agreement of the ledger's voters, over regions some hundred milliseconds, within the read timeout:
-    /// say several edges at once. Lost aggregators are outlived, as of questions.
+    /// say several edges at once. Lost aggregators are outlived, as of questions: it goes on at the next one, and is carried out once. No more
+    /// than [`CHANGES_AT_ONCE_MAX`](crate::CHANGES_AT_ONCE_MAX) are under way; more wait.
     ///
     /// ```no_run
     /// # use tidemark_client::{Client, CounterName, EdgeChanges};
@@ -408,9 +413,12 @@ impl Client {
     /// An edge would close a cycle, is of a namespace that is unknown or not allowed, and as of [`ChangeError`], which says whether anything may
     /// have been changed.
     pub async fn change_edges(&self, changes: EdgeChanges) -> Result<EdgesMade, ChangeError> {
-        match self.0.queries.ask(&changes.into_asked(), self.0.read_timeout).await? {
+        let _permit = self.0.changes.acquire().await.map_err(|_| ChangeError::NoAggregator)?;
+        let Answered { answer, others_may_do_it } =
+            self.0.queries.ask(&changes.into_asked(), self.0.read_timeout).await?;
+        match answer {
             EdgesAnswer::Made(made) => Ok(made),
-            EdgesAnswer::Refused(refusal) => Err(refusal.into()),
+            EdgesAnswer::Refused(refusal) => Err(ChangeError::refused(refusal, others_may_do_it)),
         }
     }
 

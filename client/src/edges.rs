@@ -5,8 +5,12 @@ use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::EdgesAsked;
 
+/// Changes of edges of one client that are under way at a time. More wait.
+pub const CHANGES_AT_ONCE_MAX: usize = 64;
+
 /// Changes of edges, up to 1,024, in the order in which they are said. What is there already is not inserted again, and what is not there not
-/// removed, so that to ask again is to do nothing.
+/// removed. They have a number of their own, by which the cluster knows them: however often, and wherever, these and their clones are said,
+/// they are carried out once, unless 4,096 other changes of the cluster came between.
 #[derive(Clone, Debug)]
 pub struct EdgeChanges(EdgesAsked);
 
@@ -22,36 +26,38 @@ impl EdgeChanges {
         EdgeChanges::default()
     }
 
-    /// Counts of the first are to flow to the second, what it has counted too.
-    pub fn insert(mut self, from: impl Into<Target>, to: impl Into<Target>) -> EdgeChanges {
-        self.0.changes.push(EdgeChange::Insert(edge(from.into(), to.into())));
+    /// Others than before, which have a number of their own.
+    fn anew(mut self, change: impl FnOnce(&mut EdgesAsked)) -> EdgeChanges {
+        self.0.id = rand::random();
+        change(&mut self.0);
         self
+    }
+
+    /// Counts of the first are to flow to the second, what it has counted too.
+    pub fn insert(self, from: impl Into<Target>, to: impl Into<Target>) -> EdgeChanges {
+        self.anew(|asked| asked.changes.push(EdgeChange::Insert(edge(from.into(), to.into()))))
     }
 
     /// Counts of the first are no longer to flow to the second; what has is taken back, unless there is another path.
-    pub fn remove(mut self, from: impl Into<Target>, to: impl Into<Target>) -> EdgeChanges {
-        self.0.changes.push(EdgeChange::Remove(edge(from.into(), to.into())));
-        self
+    pub fn remove(self, from: impl Into<Target>, to: impl Into<Target>) -> EdgeChanges {
+        self.anew(|asked| asked.changes.push(EdgeChange::Remove(edge(from.into(), to.into()))))
     }
 
-    /// What is refused is left out and [told](tidemark_proto::edge_changes::EdgesMade::refused), and the others are carried out; else one that is refused keeps all
-    /// from it.
-    pub fn each(mut self) -> EdgeChanges {
-        self.0.each = true;
-        self
+    /// What is refused is left out and [told](tidemark_proto::edge_changes::EdgesMade::refused), and the others are carried out; else one that
+    /// is refused keeps all from it.
+    pub fn each(self) -> EdgeChanges {
+        self.anew(|asked| asked.each = true)
     }
 
-    /// Edges may be inserted of counters of which nothing was counted yet; else they are refused, as a slip of the pen would be.
-    pub fn allow_unknown(mut self) -> EdgeChanges {
-        self.0.unknown = true;
-        self
+    /// Edges may be inserted of counters of which nothing is known yet where this is asked for; else they are refused, as a slip of the pen would
+    /// be. What was just counted is known some moments after it is durable.
+    pub fn allow_unknown(self) -> EdgeChanges {
+        self.anew(|asked| asked.allow_unknown = true)
     }
 
-    /// What is there already and is to be inserted is refused, and what is not there and is to be removed. Such changes are not asked for again
-    /// when an answer is lost, since the second one could not be believed: [`ChangeError::Unknown`](crate::ChangeError::Unknown).
-    pub fn strict(mut self) -> EdgeChanges {
-        self.0.lenient = false;
-        self
+    /// What is there already and is to be inserted is refused, and what is not there and is to be removed.
+    pub fn strict(self) -> EdgeChanges {
+        self.anew(|asked| asked.lenient = false)
     }
 
     pub(crate) fn into_asked(self) -> EdgesAsked {

@@ -147,10 +147,8 @@ impl From<Unanswered> for AskError {
             Unanswered::Limit(error) => AskError::Limit(error),
             Unanswered::Fake => AskError::Fake,
             Unanswered::Nowhere => AskError::NoAggregator,
-            Unanswered::NotServing(reason) => AskError::NotServing(reason),
+            Unanswered::NotServing { why, .. } => AskError::NotServing(why),
             Unanswered::Timeout { millis, last, .. } => AskError::Timeout { millis, last },
-            // It is repeated, so that it does not come here.
-            Unanswered::Lost(last) => AskError::NotServing(last),
         }
     }
 }
@@ -158,13 +156,14 @@ impl From<Unanswered> for AskError {
 /// Edges that were not changed, or of which nobody knows whether they were.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// It cannot be carried out: which change, and why. Nothing was changed; as of the next ones.
+    /// It cannot be carried out, as the graph and counters are known at the aggregator that was asked: which change, and why. Nothing was
+    /// changed; as of the next ones.
     #[error(transparent)]
     Refused(#[from] EdgesError),
     #[error("the layout does not name {client} among `graph_clients`: it may not change edges")]
     NotPermitted { client: String },
     /// Ask again.
-    #[error("other changes of the same edges came first each time")]
+    #[error("it did not fit what other changes had come to, each time")]
     Contended,
     /// It is beyond a limit.
     #[error(transparent)]
@@ -172,27 +171,33 @@ pub enum ChangeError {
     /// No aggregator that can be reached serves; of the last one, why.
     #[error("not serving: {0}")]
     NotServing(String),
-    /// None could be reached; the last one is said, with the reason.
-    #[error("nothing was asked within {millis} ms; in vain: {last}")]
+    /// None could be asked; of the last one, why.
+    #[error("nothing was asked within {millis} ms{}", in_vain(last))]
     Timeout { millis: u64, last: String },
     #[error("no site of this client has an aggregator to ask")]
     NoAggregator,
     #[error("a fake cluster has no graph")]
     Fake,
-    /// All of it is carried out, or nothing (of what was asked for each by itself: some of it). Unless it is
-    /// [`strict`](crate::EdgeChanges::strict), to ask again does no harm.
+    /// It was carried out, or is within some 20 seconds, or is not. To say the same [`EdgeChanges`](crate::EdgeChanges) again tells which, and
+    /// does no harm.
     #[error("nobody knows whether edges were changed: {0}")]
     Unknown(String),
 }
 
-impl From<EdgesRefusal> for ChangeError {
-    fn from(refusal: EdgesRefusal) -> ChangeError {
+fn in_vain(last: &str) -> String {
+    if last.is_empty() { String::new() } else { format!("; asked in vain: {last}") }
+}
+
+impl ChangeError {
+    /// Of a refusal. What one refuses another one may do that was asked before.
+    pub(crate) fn refused(refusal: EdgesRefusal, others_may_do_it: bool) -> ChangeError {
         match refusal {
+            refusal if others_may_do_it => ChangeError::Unknown(format!("an answer was lost; then: {refusal}")),
             EdgesRefusal::Edges(error) => ChangeError::Refused(error),
             EdgesRefusal::NotPermitted { client } => ChangeError::NotPermitted { client },
             EdgesRefusal::Contended => ChangeError::Contended,
             EdgesRefusal::NotServing(reason) => ChangeError::NotServing(reason),
-            EdgesRefusal::InDoubt => ChangeError::Unknown("the ledger did not answer in time".to_owned()),
+            EdgesRefusal::InDoubt => ChangeError::Unknown(refusal.to_string()),
         }
     }
 }
@@ -203,13 +208,12 @@ impl From<Unanswered> for ChangeError {
             Unanswered::Limit(error) => ChangeError::Limit(error),
             Unanswered::Fake => ChangeError::Fake,
             Unanswered::Nowhere => ChangeError::NoAggregator,
-            Unanswered::NotServing(reason) => ChangeError::NotServing(reason),
-            Unanswered::Timeout { millis, last, may_have_heard: false } => ChangeError::Timeout { millis, last },
+            Unanswered::NotServing { why, may_do_it: false } => ChangeError::NotServing(why),
+            Unanswered::NotServing { why, .. } => ChangeError::Unknown(why),
+            Unanswered::Timeout { millis, last, may_do_it: false } => ChangeError::Timeout { millis, last },
             Unanswered::Timeout { millis, last, .. } => {
-                let last = if last.is_empty() { last } else { format!("; asked in vain: {last}") };
-                ChangeError::Unknown(format!("no answer within {millis} ms{last}"))
+                ChangeError::Unknown(format!("no answer within {millis} ms{}", in_vain(&last)))
             }
-            Unanswered::Lost(last) => ChangeError::Unknown(last),
         }
     }
 }

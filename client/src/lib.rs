@@ -88,7 +88,7 @@ pub use answers::{
 };
 pub use builder::{Builder, Site};
 pub use client::{Client, Counter, InDoubtError, Target, terminated};
-pub use edges::EdgeChanges;
+pub use edges::{CHANGES_AT_ONCE_MAX, EdgeChanges};
 pub use error::{
     AddError, AddLoss, AskError, AwardError, ChangeError, ConnectError, FlushError, GetError, HandleError, HitError,
 };
@@ -104,6 +104,7 @@ pub use shared::HANDLES_MAX;
 pub use site::{GroupSite, SiteError};
 pub use tidemark_proto::client::InDoubt;
 pub use tidemark_proto::edge_changes::EdgesMade;
+pub use tidemark_proto::graph::{Edge, EdgeChange};
 pub use tidemark_proto::ids::{CounterName, Half, SessionId};
 pub use tidemark_proto::ledger::{EdgeFault, EdgesError};
 pub use tidemark_proto::msg::{Award, Place, Reading};

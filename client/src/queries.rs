@@ -1,5 +1,5 @@
 //! Asks aggregators what is more than values: each question on a channel of its own. One whose aggregator is lost, or says nothing for long, is
-//! asked again of the next one, within the caller's time, where asking twice does no harm.
+//! asked again of the next one, within the caller's time: to ask twice does no harm, as it changes nothing, or has a number by which it is known.
 
 use crate::reads::{RECONNECT, SILENCE, SILENCE_WITH_OTHERS, reach};
 use bytes::Bytes;
@@ -48,11 +48,22 @@ pub(crate) trait Question: Framed {
     /// The channel's kind.
     const KIND: u8;
 
-    /// Whether it may be asked again though it may have been heard.
-    fn is_repeatable(&self) -> bool;
-
     /// Why the aggregator that was asked cannot say it, where another one may.
-    fn not_here(answer: &Self::Answer) -> Option<String>;
+    fn not_here(answer: &Self::Answer) -> Option<NotHere>;
+}
+
+/// Why one aggregator does not say it.
+pub(crate) struct NotHere {
+    why: String,
+    /// It may have done what it was asked for, or do it yet.
+    may_do_it: bool,
+}
+
+/// An answer.
+pub(crate) struct Answered<A> {
+    pub answer: A,
+    /// Another one that was asked may do it, or have done it.
+    pub others_may_do_it: bool,
 }
 
 /// Why a question has no answer.
@@ -62,16 +73,17 @@ pub(crate) enum Unanswered {
     Limit(WireError),
     Fake,
     Nowhere,
-    /// None that can be reached serves; of the last one, why.
-    NotServing(String),
-    /// Of the last one that was asked in vain, why; and whether one may have heard it.
+    /// None that can be reached says it; of the last one, why.
+    NotServing {
+        why: String,
+        may_do_it: bool,
+    },
+    /// Of the last one that was asked in vain, why.
     Timeout {
         millis: u64,
         last: String,
-        may_have_heard: bool,
+        may_do_it: bool,
     },
-    /// It may have been heard, and is not repeated.
-    Lost(String),
 }
 
 impl Question for QueryRequest {
@@ -79,13 +91,9 @@ impl Question for QueryRequest {
 
     const KIND: u8 = channel::QUERIES;
 
-    fn is_repeatable(&self) -> bool {
-        true
-    }
-
-    fn not_here(answer: &QueryAnswer) -> Option<String> {
+    fn not_here(answer: &QueryAnswer) -> Option<NotHere> {
         match answer {
-            QueryAnswer::Refused(QueryRefusal::NotServing(reason)) => Some(reason.clone()),
+            QueryAnswer::Refused(QueryRefusal::NotServing(why)) => Some(NotHere { why: why.clone(), may_do_it: false }),
             _ => None,
         }
     }
@@ -96,18 +104,18 @@ impl Question for EdgesAsked {
 
     const KIND: u8 = channel::EDGES;
 
-    fn is_repeatable(&self) -> bool {
-        self.lenient
-    }
-
-    fn not_here(answer: &EdgesAnswer) -> Option<String> {
+    fn not_here(answer: &EdgesAnswer) -> Option<NotHere> {
         match answer {
-            EdgesAnswer::Refused(EdgesRefusal::NotServing(reason)) => Some(reason.clone()),
+            EdgesAnswer::Refused(EdgesRefusal::NotServing(why)) => Some(NotHere { why: why.clone(), may_do_it: false }),
+            EdgesAnswer::Refused(refusal @ EdgesRefusal::InDoubt) => {
+                Some(NotHere { why: refusal.to_string(), may_do_it: true })
+            }
             _ => None,
         }
     }
 }
 
+/// Why one aggregator has not answered.
 type Why = Box<dyn std::error::Error + Send + Sync>;
 
 /// What came of those that have not answered.
@@ -115,8 +123,8 @@ type Why = Box<dyn std::error::Error + Send + Sync>;
 struct Vain {
     /// The last one, and why.
     last: String,
-    /// One of them may have heard the question.
-    may_have_heard: bool,
+    /// One of them may do what it was asked for, or have done it.
+    may_do_it: bool,
 }
 
 impl Queries {
@@ -129,7 +137,7 @@ impl Queries {
     }
 
     /// Asks within a time.
-    pub async fn ask<Q: Question>(&self, question: &Q, within: Duration) -> Result<Q::Answer, Unanswered> {
+    pub async fn ask<Q: Question>(&self, question: &Q, within: Duration) -> Result<Answered<Q::Answer>, Unanswered> {
         question.validate().map_err(Unanswered::Limit)?;
         let aggregators = match self {
             Queries::Quic(aggregators) => aggregators,
@@ -138,37 +146,41 @@ impl Queries {
         };
         let (mut vain, millis) = (Vain::default(), within.as_millis() as u64);
         let asked = timeout(within, aggregators.ask(question, &mut vain)).await;
-        let Vain { last, may_have_heard } = vain;
-        asked.unwrap_or(Err(Unanswered::Timeout { millis, last, may_have_heard }))
+        let Vain { last, may_do_it } = vain;
+        match asked {
+            Ok(Ok(answer)) => Ok(Answered { answer, others_may_do_it: may_do_it }),
+            Ok(Err(why)) => Err(Unanswered::NotServing { why, may_do_it }),
+            Err(_) => Err(Unanswered::Timeout { millis, last, may_do_it }),
+        }
     }
 }
 
 impl Aggregators {
-    /// Until one has answered, or all that can be reached do not serve.
-    async fn ask<Q: Question>(&self, question: &Q, vain: &mut Vain) -> Result<Q::Answer, Unanswered> {
+    /// Until one has answered. Error: of those that can be reached none can; of the last one, why.
+    async fn ask<Q: Question>(&self, question: &Q, vain: &mut Vain) -> Result<Q::Answer, String> {
         let frames: Vec<Bytes> = frames(question).into_iter().map(Bytes::from).collect();
         loop {
-            let (first, mut not_serving) = (self.present.load(Ordering::Relaxed), None);
+            let (first, mut not_here) = (self.present.load(Ordering::Relaxed), None);
             for at in (0..self.all.len()).map(|nth| (first + nth) % self.all.len()) {
                 match self.ask_one::<Q>(&self.all[at], &frames, vain).await {
                     Ok(answer) => match Q::not_here(&answer) {
-                        Some(reason) => not_serving = Some(reason),
+                        Some(NotHere { why, may_do_it }) => {
+                            vain.may_do_it |= may_do_it;
+                            not_here = Some(why);
+                        }
                         None => {
                             self.present.store(at, Ordering::Relaxed);
                             return Ok(answer);
                         }
                     },
                     Err(error) => {
-                        debug!(addr = %self.all[at].addr, %error, "a question is not answered");
+                        debug!(addr = %self.all[at].addr, %error, "a question goes on at the next aggregator");
                         vain.last = format!("{}: {error}", self.all[at].addr);
-                        if vain.may_have_heard && !question.is_repeatable() {
-                            return Err(Unanswered::Lost(vain.last.clone()));
-                        }
                     }
                 }
             }
-            if let Some(reason) = not_serving {
-                return Err(Unanswered::NotServing(reason));
+            if let Some(why) = not_here {
+                return Err(why);
             }
             tokio::time::sleep(RECONNECT).await;
         }
@@ -180,9 +192,10 @@ impl Aggregators {
         let silence = if others { SILENCE_WITH_OTHERS } else { SILENCE };
         let asked = async {
             let channel = open::<Q>(&connection, silence).await?;
-            let before = std::mem::replace(&mut vain.may_have_heard, true);
+            // Until it has answered.
+            let before = std::mem::replace(&mut vain.may_do_it, true);
             let answer = ask_on(channel, question, silence).await?;
-            vain.may_have_heard = before;
+            vain.may_do_it = before;
             Ok(answer)
         };
         let answer = asked.await;

@@ -67,7 +67,10 @@ fn load(ledger: &mut Ledger, edges: impl Iterator<Item = Edge<CounterName>>) {
     let all: Vec<_> = edges.map(EdgeChange::Insert).collect();
     for (entry, changes) in (2..).zip(all.chunks(EDGE_CHANGES_PER_COMMAND_MAX)) {
         let (revision, changes, by) = (ledger.graph().revision(), changes.to_vec(), "load".to_owned());
-        ledger.apply(LogIndex(entry), &LedgerCmd::Edges { revision, id: revision, changes, at: WallMs(0), by });
+        ledger.apply(
+            LogIndex(entry),
+            &LedgerCmd::Edges { revision, id: revision, lenient: false, changes, at: WallMs(0), by },
+        );
     }
     ledger.take_changes();
 }

@@ -143,7 +143,7 @@ fn founded(graph: &Graph, now: UnixTime) -> Ledger {
     let all: Vec<_> = graph.edges().into_iter().map(EdgeChange::Insert).collect();
     for changes in all.chunks(EDGE_CHANGES_PER_COMMAND_MAX) {
         let (revision, changes, by) = (ledger.graph().revision(), changes.to_vec(), "load".to_owned());
-        say(LedgerCmd::Edges { revision, id: revision, changes, at: WallMs(0), by }, &mut ledger);
+        say(LedgerCmd::Edges { revision, id: revision, lenient: false, changes, at: WallMs(0), by }, &mut ledger);
     }
     ledger.take_changes();
     ledger

@@ -4,7 +4,7 @@
 use crate::framed::{Framed, few};
 use crate::graph::EdgeChange;
 use crate::ids::CounterName;
-use crate::ledger::{EdgeFault, EdgesAsked, EdgesError};
+use crate::ledger::{EdgeFault, EdgesAsked, EdgesCount, EdgesError};
 use crate::limits::{EDGE_CHANGES_PER_COMMAND_MAX, EDGE_PATH_NAMES_MAX, NAME_BYTES_MAX};
 use crate::wire::{Message, Tail, WireError};
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,8 @@ pub struct EdgesMade {
     /// Edges that this change added, and took away.
     pub inserted: u64,
     pub removed: u64,
+    /// It had been carried out when it was asked for again, as an answer had been lost. What was refused then is not told any more.
+    pub again: bool,
     /// Where each was for itself: positions of those that were left out, counted from 0, and why.
     #[serde(deserialize_with = "few::<EDGE_CHANGES_PER_COMMAND_MAX, _, _, _>")]
     pub refused: Vec<(u32, EdgeFault)>,
@@ -46,17 +48,17 @@ pub struct EdgesMade {
 /// Why nothing was changed, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum EdgesRefusal {
-    /// It cannot be carried out as it was asked for, at any aggregator. Nothing was changed.
+    /// It cannot be carried out as it was asked for, as the graph and counters are known there. Nothing was changed.
     #[error(transparent)]
     Edges(#[from] EdgesError),
     /// The layout does not say that this client may. Nothing was changed.
     #[error("the layout does not name {client} among `graph_clients`: it may not change edges")]
     NotPermitted { client: String },
     /// Nothing was changed.
-    #[error("other changes of the same edges came first each time: ask again")]
+    #[error("it did not fit what other changes had come to, each time: ask again")]
     Contended,
-    /// It may be carried out yet.
-    #[error("the ledger did not answer in time: look, and ask again")]
+    /// It may have been carried out, or be yet.
+    #[error("the ledger did not say in time what became of it: look, and ask again")]
     InDoubt,
     /// Another aggregator may do it. Nothing was changed.
     #[error("not serving: {0}")]
@@ -64,15 +66,11 @@ pub enum EdgesRefusal {
 }
 
 impl EdgesMade {
-    /// After these changes were carried out.
-    pub fn new(
-        (revision, index): (u64, u64),
-        made: &[EdgeChange<CounterName>],
-        refused: &[(usize, EdgeFault)],
-    ) -> EdgesMade {
-        let inserted = made.iter().filter(|change| matches!(change, EdgeChange::Insert(_))).count();
+    /// After a change was carried out.
+    pub fn new((revision, index): (u64, u64), made: EdgesCount, refused: &[(usize, EdgeFault)]) -> EdgesMade {
         let refused = refused.iter().map(|(position, fault)| (*position as u32, fault.clone())).collect();
-        EdgesMade { revision, index, inserted: inserted as u64, removed: (made.len() - inserted) as u64, refused }
+        let EdgesCount { inserted, removed } = made;
+        EdgesMade { revision, index, inserted: inserted.into(), removed: removed.into(), again: false, refused }
     }
 }
 

@@ -26,7 +26,8 @@ pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
 pub use deferred::Deferred;
 pub use edges::{
-    AllowError, EdgeAuthor, EdgeBatch, EdgeFault, EdgesAsked, EdgesChanged, EdgesDecided, EdgesError, EdgesFate, Graph,
+    AllowError, EdgeAuthor, EdgeBatch, EdgeFault, EdgesAsked, EdgesChanged, EdgesCount, EdgesDecided, EdgesError,
+    EdgesFate, Graph,
 };
 pub use era::{EraError, OpenMilestones};
 pub use fate::Fate;

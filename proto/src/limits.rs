@@ -177,11 +177,10 @@ pub const EDGES_MAX: usize = 1 << 26;
 /// Edge changes of one command of the ledger, which are carried out together. More: refused at decode; a load is cut into several.
 pub const EDGE_CHANGES_PER_COMMAND_MAX: usize = 1_024;
 /// Commands on changes of edges of which the ledger remembers what became of them. One that was decided on an older graph is not carried out:
-/// it may be a copy of one that is forgotten. Who said it decides again.
+/// it may be a copy of one that is forgotten. Who asked is told that nobody knows.
 pub const EDGE_COMMANDS_REMEMBERED: usize = 4_096;
-/// Bytes of the text that says who changes edges: a client's name in its certificate with its data centre, or what else is said. Longer: refused
-/// at decode.
-pub const EDGE_AUTHOR_BYTES_MAX: usize = 96;
+/// Bytes of the text that says who changes edges: the name of a client's certificate, or what else is said. Longer: refused at decode.
+pub const EDGE_AUTHOR_BYTES_MAX: usize = 160;
 /// Edge changes that wait in a view for the one before to be worked off. More: they are not taken and are pushed again later.
 pub const EDGE_CHANGES_QUEUED_MAX: usize = 1 << 16;
 /// Edge changes that the ledger lists for a view at a time. More: it says that the graph was replaced, and the view compares.

@@ -938,13 +938,14 @@ pub enum LedgerCmd {
         namespace: String,
         terms: SeriesTerms,
     },
-    /// Edges between counters are inserted and removed, all of these or none. None are where one closes a cycle, is there already, or is not
-    /// there; where it goes to another namespace without permission; or where there would be too many. Nor are they twice: by `revision`,
-    /// that of the graph which this was decided on, and `id`, which was drawn for it, a copy is known for what it is
-    /// ([`crate::ledger::EdgesFate`]). `at` and `by` say when and by whom, for the audit.
+    /// Edges between counters are inserted and removed, all of these or none. None are where one closes a cycle; where one is there already, or
+    /// is not there, unless this is `lenient`, which leaves that one out; where one goes to another namespace without permission; or where
+    /// there would be too many. Nor are they twice: by `revision`, that of the graph which this was decided on, and `id`, which was drawn by who
+    /// asked, a copy is known for what it is ([`crate::ledger::EdgesFate`]). `at` and `by` say when and by whom, for the audit.
     Edges {
         revision: u64,
         id: u64,
+        lenient: bool,
         changes: Vec<EdgeChange<CounterName>>,
         at: WallMs,
         by: String,

@@ -16,7 +16,7 @@ pub struct Floors {
 /// Those of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 69] = [
+const SITUATIONS: [(&str, u64); 72] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -69,6 +69,9 @@ const SITUATIONS: [(&str, u64); 69] = [
     ("change of edges refused", 5_000),
     ("edges said again", 10_000),
     ("edges carried out on another graph", 10_000),
+    ("edges asked for at another data centre", 10_000),
+    ("edges asked for that were changed", 2_000),
+    ("edges left out as they were there", 10_000),
     ("wrong change of edges in the log", 3_000),
     ("graphs compared", 500),
     ("total recounted amid a change", 100_000),

@@ -37,7 +37,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 const RARE: [u64; 4] = [143, 917_000_528, 917_000_458, 68];
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 77] = [
+const SITUATIONS: [&str; 80] = [
     "batches held for a view",
     "award",
     "award of a heavy increment",
@@ -109,6 +109,9 @@ const SITUATIONS: [&str; 77] = [
     "change of edges refused",
     "edges said again",
     "edges carried out on another graph",
+    "edges asked for at another data centre",
+    "edges asked for that were changed",
+    "edges left out as they were there",
     "wrong change of edges in the log",
     "graphs compared",
     "total recounted amid a change",

@@ -98,7 +98,7 @@ async fn what_can_be_of_many_is_carried_out(client: &Client) {
     let told: Vec<(u32, &EdgeFault)> = made.refused.iter().map(|(at, fault)| (*at, fault)).collect();
     let cycle = EdgeFault::Cycle { path: vec![of("answer"), of("question")], left_out: 0 };
     assert_eq!(told, [(1, &cycle), (2, &EdgeFault::UnknownCounter(of("nobody")))]);
-    assert_eq!((made.inserted, made.removed, made.index), (2, 0, 3));
+    assert_eq!((made.inserted, made.removed, made.index), (2, 0, 5));
 }
 
 async fn authors(at: SocketAddr) -> BTreeSet<String> {
@@ -116,14 +116,22 @@ async fn a_client_that_is_permitted_changes_edges_and_goes_on_where_an_aggregato
     let made = client.change_edges(insert(&[("answer", "question")])).await.unwrap();
     assert_eq!((made.inserted, made.removed, made.index), (1, 0, 1));
     let again = client.change_edges(insert(&[("answer", "question")])).await.unwrap();
-    assert_eq!((again.inserted, again.index), (0, 1), "to ask again is to do nothing");
+    assert_eq!((again.inserted, again.index), (0, 1), "it is there");
+    let strict = insert(&[("topic", "all")]).allow_unknown().strict();
+    for again in [false, true] {
+        let made = client.change_edges(strict.clone()).await.unwrap();
+        assert_eq!((made.inserted, made.index, made.again), (1, 2, again), "the same change, and not another one");
+    }
+    client.change_edges(remove("topic", "all")).await.unwrap();
+    let made = client.change_edges(strict.clone()).await.unwrap();
+    assert_eq!((made.inserted, made.index, made.again), (1, 3, true), "what was taken away since stays so");
     what_cannot_be_is_refused(&client).await;
     what_can_be_of_many_is_carried_out(&client).await;
     for dc in [0, 1] {
         let client = cluster.client(&[dc]).await;
         totals_are(&client, &[("answer", 1), ("question", 11), ("author", 101), ("topic", 1_011)]).await;
     }
-    assert_eq!(authors(centres[0].http).await, BTreeSet::from(["web/client/0".to_owned()]));
+    assert_eq!(authors(centres[0].http).await, BTreeSet::from(["tidemark://test/web/client/0".to_owned()]));
 
     centres[0].aggregator.kill();
     // Voters elect another leader meanwhile.
@@ -132,7 +140,7 @@ async fn a_client_that_is_permitted_changes_edges_and_goes_on_where_an_aggregato
         client.change_edges(moved.allow_unknown()).await.ok()
     };
     let made = until("a change at another data centre", moved).await;
-    assert_eq!(made.index, 5);
+    assert_eq!(made.index, 7);
     totals_are(&client, &[("answer", 1), ("question", 11), ("author", 100), ("topic", 1_011)]).await;
     let parents = client.parents(&of("author"), Neighbours::first()).await.unwrap();
     assert_eq!(parents.counters, [of("new")]);
@@ -182,9 +190,9 @@ async fn a_client_that_is_not_named_may_not_change_edges_and_an_operator_may() {
     let client = cluster.client(&[0]).await;
     count(&client, centres[0].http, &[("answer", 1), ("topic", 10)]).await;
     let refused = client.change_edges(insert(&[("answer", "topic")])).await;
-    assert_eq!(refused, Err(ChangeError::NotPermitted { client: "web/client/0".into() }));
+    assert_eq!(refused, Err(ChangeError::NotPermitted { client: "web/0".into() }));
     let said = refused.unwrap_err().to_string();
-    assert_eq!(said, "the layout does not name web/client/0 among `graph_clients`: it may not change edges");
+    assert_eq!(said, "the layout does not name web/0 among `graph_clients`: it may not change edges");
     assert_eq!(client.parents(&of("topic"), Neighbours::first()).await.unwrap().counters, []);
 
     let (ca, own) = (cluster.path("ca"), cluster.path("credentials/editor"));
@@ -194,6 +202,6 @@ async fn a_client_that_is_not_named_may_not_change_edges_and_an_operator_may() {
     let operator = cluster.client_as(Credentials::load(&own).unwrap(), &[0]).await;
     let made = operator.change_edges(insert(&[("answer", "topic")])).await.unwrap();
     assert_eq!(made.inserted, 1);
-    assert_eq!(authors(centres[0].http).await, BTreeSet::from(["usa-0/operator/editor".to_owned()]));
+    assert_eq!(authors(centres[0].http).await, BTreeSet::from(["tidemark://test/usa-0/operator/editor".to_owned()]));
     totals_are(&client, &[("topic", 11)]).await;
 }

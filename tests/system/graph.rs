@@ -151,6 +151,11 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
         assert_eq!((status, refused["error"]["code"].as_str()), (409, Some(code)), "{body}: {refused}");
         assert!(refused["error"]["message"].as_str().unwrap().contains(what), "{body}: {refused}");
     }
+    for by in ["tidemark://test/web/client/0", "an editor\nremoved by nobody"] {
+        let body = json!({ "insert": [pair("answer", "topic")], "by": by });
+        let (status, refused) = edges(centre.http, body).await;
+        assert_eq!((status, &refused["error"]["code"]), (400, &"edges".into()), "{refused}");
+    }
     are_made_of(centre.http, 4).await;
     let (is_ok, said) = operate(&cluster, centre.http, &["graph", "remove", "search/answer", "search/author"]);
     assert!(is_ok, "{said}");

@@ -1,7 +1,7 @@
-//! Changes of edges: who is asked, when a change is repeated, and what is told of one that is lost.
+//! Changes of edges: who is asked, what number a change has, and what is told of one that is lost.
 
 use super::*;
-use crate::{ChangeError, CounterName, EdgeChanges, EdgesMade};
+use crate::{ChangeError, CounterName, EdgeChanges, EdgesError, EdgesMade};
 use tidemark_proto::edge_changes::{EdgesAnswer, EdgesRefusal};
 use tidemark_proto::framed::{Frames, frames};
 use tidemark_proto::ledger::EdgesAsked;
@@ -14,6 +14,8 @@ enum Does {
     LoseAnswer,
     NotServe,
     NotPermit,
+    Doubt,
+    Refuse,
     SayNothing,
 }
 
@@ -31,7 +33,9 @@ async fn serve_one(does: Does, Channel { mut writer, mut reader }: Channel, hear
         Does::LoseAnswer => return,
         Does::SayNothing => return std::future::pending().await,
         Does::NotServe => EdgesAnswer::Refused(EdgesRefusal::NotServing("it has just started".to_owned())),
-        Does::NotPermit => EdgesAnswer::Refused(EdgesRefusal::NotPermitted { client: "usa-0/client/web".to_owned() }),
+        Does::NotPermit => EdgesAnswer::Refused(EdgesRefusal::NotPermitted { client: "usa-0/web".to_owned() }),
+        Does::Doubt => EdgesAnswer::Refused(EdgesRefusal::InDoubt),
+        Does::Refuse => EdgesAnswer::Refused(EdgesError::Count(0).into()),
     };
     for frame in frames(&answer) {
         writer.feed(&frame).await.unwrap();
@@ -83,42 +87,55 @@ async fn asked(all: &[Option<Does>], changes: EdgeChanges) -> (Result<u64, Chang
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_whose_answer_is_lost_is_asked_for_again_elsewhere_unless_it_is_strict() {
-    for lost in [Does::LoseAnswer, Does::SayNothing] {
-        let all = [Some(lost), Some(Does::Make)];
-        assert_eq!(asked(&all, changes()).await, (Ok(1), vec![1, 1]));
-        let (made, times) = asked(&all, changes().strict()).await;
-        assert!(matches!(&made, Err(ChangeError::Unknown(why)) if why.starts_with("127.0.0.1:")), "{made:?}");
-        assert_eq!(times, [1, 0]);
+async fn a_change_whose_answer_is_lost_is_asked_for_again_elsewhere_under_its_number() {
+    for lost in [Does::LoseAnswer, Does::SayNothing, Does::Doubt] {
+        for changes in [changes(), changes().strict()] {
+            let (client, heard) = client_of(&[Some(lost), Some(Does::Make)]).await;
+            assert_eq!(client.change_edges(changes.clone()).await.map(|made| made.inserted), Ok(1));
+            let heard = heard.iter().flat_map(|heard| heard.lock().unwrap().clone()).collect::<Vec<_>>();
+            assert_eq!(heard, [changes.clone().into_asked(), changes.into_asked()]);
+        }
     }
 }
 
+/// Another one may do, or have done, what the one refuses that is asked then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_strict_change_goes_on_where_nothing_was_done_with_it() {
-    let all = [None, Some(Does::NotServe), Some(Does::Make)];
-    assert_eq!(asked(&all, changes().strict()).await, (Ok(1), vec![0, 1, 1]));
+async fn what_is_refused_after_an_answer_was_lost_may_have_been_carried_out() {
+    let refusing = [Does::NotServe, Does::NotPermit, Does::Refuse, Does::Doubt];
+    for refuses in refusing {
+        let (made, times) = asked(&[Some(Does::LoseAnswer), Some(refuses)], changes()).await;
+        assert!(matches!(made, Err(ChangeError::Unknown(_))), "{made:?}");
+        assert_eq!(times, [1, 1]);
+    }
+    let refused = Err(ChangeError::Refused(EdgesError::Count(0)));
+    assert_eq!(asked(&[None, Some(Does::NotServe), Some(Does::Refuse)], changes()).await, (refused, vec![0, 1, 1]));
+    let (made, times) = asked(&[Some(Does::LoseAnswer)], changes()).await;
+    assert!(matches!(&made, Err(ChangeError::Unknown(why)) if why.contains("in vain: 127.0.0.1:")), "{made:?}");
+    assert!(times[0] > 1, "it is asked again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nothing_was_done_it_is_said_so() {
     let not_serving = Err(ChangeError::NotServing("it has just started".to_owned()));
     assert_eq!(asked(&[Some(Does::NotServe)], changes().strict()).await, (not_serving, vec![1]));
     let (made, times) = asked(&[None], changes()).await;
     assert!(matches!(made, Err(ChangeError::Timeout { millis: 4_000, .. })), "{made:?}");
     assert_eq!(times, [0]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_that_nobody_answers_may_have_been_made() {
-    let (made, times) = asked(&[Some(Does::LoseAnswer)], changes()).await;
-    assert!(matches!(made, Err(ChangeError::Unknown(_))), "{made:?}");
-    assert!(times[0] > 1, "it is asked again");
+    let (_, fake) = fake().await;
+    assert_eq!(fake.change_edges(changes()).await, Err(ChangeError::Fake));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_said_is_what_is_asked_and_a_refusal_is_told() {
     let (client, heard) = client_of(&[Some(Does::NotPermit)]).await;
-    let refused = client.change_edges(changes().each().allow_unknown()).await;
-    assert_eq!(refused, Err(ChangeError::NotPermitted { client: "usa-0/client/web".to_owned() }));
+    let said = changes().each().allow_unknown();
+    let refused = client.change_edges(said.clone()).await;
+    assert_eq!(refused, Err(ChangeError::NotPermitted { client: "usa-0/web".to_owned() }));
     let heard = heard[0].lock().unwrap().clone();
-    let expected = changes().into_asked();
-    assert_eq!(heard, [EdgesAsked { lenient: true, each: true, unknown: true, changes: expected.changes }]);
-    let (_, fake) = fake().await;
-    assert_eq!(fake.change_edges(changes()).await, Err(ChangeError::Fake));
+    let EdgesAsked { id, changes, .. } = said.clone().into_asked();
+    assert_eq!(heard, [EdgesAsked { id, lenient: true, each: true, allow_unknown: true, changes }]);
+    // Others than before are others.
+    assert_ne!(said.clone().strict().into_asked().id, id);
+    let of = |key: &[u8]| CounterName::new("search", key).unwrap();
+    assert_ne!(said.remove(&of(b"a"), &of(b"b")).into_asked().id, id);
 }

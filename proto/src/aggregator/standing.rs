@@ -7,13 +7,20 @@ use crate::time::{Span, Time};
 
 /// Standing commands of one aggregator. More are refused; whoever submitted them sees that nothing happens and tries again.
 pub const STANDING_MAX: usize = 4_096;
+/// Of these, on changes of edges: they must not be in the way of what the cluster lives on.
+const STANDING_EDGES_MAX: usize = 1_024;
 /// A command is given up after so many tries that could reach the leader: the ledger will not take it.
 const TRIES_MAX: u32 = 30;
+/// A change of edges is said no longer than this, whoever can be reached: who asked has given up then, and others may have changed what it
+/// is about.
+const EDGES_STAND_FOR: Span = Span::from_millis(20_000);
 
 #[derive(Clone, Debug)]
 struct Entry {
     cmd: LedgerCmd,
     due: Time,
+    /// When it was said first.
+    since: Option<Time>,
     tries: u32,
 }
 
@@ -23,9 +30,14 @@ pub struct Standing(Vec<Entry>);
 
 impl Standing {
     pub fn add(&mut self, cmd: LedgerCmd) {
-        if self.0.len() < STANDING_MAX && !self.0.iter().any(|entry| is_same(&entry.cmd, &cmd)) {
-            self.0.push(Entry { cmd, due: Time(0), tries: 0 });
+        let has_room = self.0.len() < STANDING_MAX && (!is_of_edges(&cmd) || self.edges() < STANDING_EDGES_MAX);
+        if has_room && !self.0.iter().any(|entry| is_same(&entry.cmd, &cmd)) {
+            self.0.push(Entry { cmd, due: Time(0), since: None, tries: 0 });
         }
+    }
+
+    fn edges(&self) -> usize {
+        self.0.iter().filter(|entry| is_of_edges(&entry.cmd)).count()
     }
 
     pub fn len(&self) -> usize {
@@ -53,10 +65,16 @@ impl Standing {
         if self.due().is_none_or(|due| due > now) {
             return Vec::new();
         }
-        self.0.retain(|entry| !is_shown(&entry.cmd, ledger, own) && (entry.tries < TRIES_MAX || is_vital(&entry.cmd)));
+        let has_time = |entry: &Entry| {
+            let tried = entry.tries >= TRIES_MAX && !is_vital(&entry.cmd);
+            let is_late = is_of_edges(&entry.cmd) && entry.since.is_some_and(|since| now >= since + EDGES_STAND_FOR);
+            !tried && !is_late
+        };
+        self.0.retain(|entry| has_time(entry) && !is_shown(&entry.cmd, ledger, own));
         let due = self.0.iter_mut().filter(|entry| entry.due <= now);
         due.map(|entry| {
             (entry.due, entry.tries) = (now + retry, entry.tries.saturating_add(heard.into()));
+            entry.since.get_or_insert(now);
             entry.cmd.clone()
         })
         .collect()
@@ -77,6 +95,10 @@ fn is_same(known: &LedgerCmd, cmd: &LedgerCmd) -> bool {
         _ => false,
     };
     covers || known == cmd || claimed(known).is_some_and(|claim| claimed(cmd) == Some(claim))
+}
+
+fn is_of_edges(cmd: &LedgerCmd) -> bool {
+    matches!(cmd, LedgerCmd::Edges { .. })
 }
 
 /// Without it the cluster does not work as a whole.
@@ -145,5 +167,49 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
             ledger.counter(counter).is_none_or(known)
         }
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Edge, EdgeChange};
+    use crate::ids::{CounterName, DcId};
+    use crate::time::WallMs;
+
+    const RETRY: Span = Span::from_millis(1_000);
+
+    fn of_edges(id: u64) -> LedgerCmd {
+        let name = |key: &[u8]| CounterName::new("a", key).unwrap();
+        let changes = vec![EdgeChange::Insert(Edge { from: name(b"1"), to: name(b"2") })];
+        LedgerCmd::Edges { revision: 0, id, lenient: true, changes, at: WallMs(0), by: String::new() }
+    }
+
+    /// Whoever asked has given up, and others may have undone it: it must not come when a partition is over.
+    #[test]
+    fn a_change_of_edges_is_not_said_any_more_after_its_time_though_nobody_could_be_reached() {
+        let (mut standing, ledger, own) = (Standing::default(), Ledger::default(), AggregatorId::from(DcId(0)));
+        standing.add(of_edges(1));
+        standing.add(LedgerCmd::Namespace("b".into()));
+        let mut now = Time(5_000_000);
+        let mut times = [0, 0];
+        for _ in 0..60 {
+            for cmd in standing.take_due(now, RETRY, &ledger, own, false) {
+                times[usize::from(is_of_edges(&cmd))] += 1;
+            }
+            now = now + RETRY;
+        }
+        assert_eq!((times, standing.len()), ([60, 20], 1));
+        standing.hurry();
+        assert_eq!(standing.take_due(now, RETRY, &ledger, own, true), [LedgerCmd::Namespace("b".into())]);
+    }
+
+    #[test]
+    fn changes_of_edges_leave_room_for_what_the_cluster_lives_on() {
+        let mut standing = Standing::default();
+        (0..2 * STANDING_MAX as u64).for_each(|id| standing.add(of_edges(id)));
+        assert_eq!(standing.len(), STANDING_EDGES_MAX);
+        standing.add(LedgerCmd::Namespace("b".into()));
+        assert_eq!(standing.len(), STANDING_EDGES_MAX + 1);
     }
 }

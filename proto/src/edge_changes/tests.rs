@@ -16,7 +16,7 @@ fn change() -> EdgeChange<CounterName> {
 }
 
 fn asked(changes: usize) -> EdgesAsked {
-    EdgesAsked { changes: vec![change(); changes], lenient: true, each: true, unknown: true }
+    EdgesAsked { id: u64::MAX, changes: vec![change(); changes], lenient: true, each: true, allow_unknown: true }
 }
 
 fn cycle(names: usize) -> EdgeFault {
@@ -26,7 +26,7 @@ fn cycle(names: usize) -> EdgeFault {
 fn made(refused: usize, names: usize) -> EdgesAnswer {
     let refused = vec![(u32::MAX, cycle(names)); refused];
     let most = u64::MAX;
-    EdgesAnswer::Made(EdgesMade { revision: most, index: most, inserted: most, removed: most, refused })
+    EdgesAnswer::Made(EdgesMade { revision: most, index: most, inserted: most, removed: most, again: true, refused })
 }
 
 /// Through frames, as it goes over a channel.

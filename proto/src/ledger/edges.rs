@@ -1,7 +1,7 @@
 //! Edges between counters as the ledger has accepted them: the graph along which counts flow to totals.
 //!
 //! A batch of changes is carried out as a whole or not at all, on whatever graph it meets: those of many data centres come together, and most
-//! touch different edges. What became of the last ones is remembered, so that a late copy means nothing. Counters get numbers in the order in which they are first named, the same in every replica, and keep them. Nothing here
+//! touch different edges. What became of the last ones is remembered, so that a late copy means nothing, nor does one that is asked for again. Counters get numbers in the order in which they are first named, the same in every replica, and keep them. Nothing here
 //! concerns milestones: those are about the direct count of a counter, of which the ledger knows, and never about a total.
 
 mod asked;
@@ -35,8 +35,8 @@ pub struct Graph {
     names: CellTable,
     /// Commands of which it was decided whether they are carried out.
     revision: u64,
-    /// What was decided of the last ones, oldest first.
-    decided: VecDeque<Decided>,
+    /// What became of the last ones, oldest first.
+    remembered: VecDeque<Remembered>,
     /// Single changes that were carried out.
     index: u64,
     /// By namespace: to which others its counts may flow.
@@ -45,11 +45,27 @@ pub struct Graph {
     audit: VecDeque<EdgeBatch>,
 }
 
-/// What was decided of a command.
+/// What became of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Decided {
+struct Remembered {
     id: u64,
-    is_carried_out: bool,
+    /// `None`: it did not fit.
+    made: Option<EdgesCount>,
+}
+
+/// How many edges a command inserted and removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgesCount {
+    pub inserted: u16,
+    pub removed: u16,
+}
+
+impl EdgesCount {
+    /// Of these changes, of which there are no more than a command has.
+    pub fn of<N>(changes: &[EdgeChange<N>]) -> EdgesCount {
+        let inserted = changes.iter().filter(|change| matches!(change, EdgeChange::Insert(_))).count();
+        EdgesCount { inserted: inserted as u16, removed: (changes.len() - inserted) as u16 }
+    }
 }
 
 /// What becomes of a command that changes edges.
@@ -57,7 +73,7 @@ struct Decided {
 pub enum EdgesFate {
     /// It has not come yet.
     Open,
-    CarriedOut,
+    CarriedOut(EdgesCount),
     /// It did not fit the graph that it met, and changed nothing.
     Refused,
     /// So many were decided since that it is not carried out any more, unless it was before.
@@ -92,7 +108,7 @@ pub enum EdgeFault {
     UnknownNamespace(String),
     #[error("counts of namespace {from:?} may not flow to namespace {to:?}: permit it first")]
     NotAllowed { from: String, to: String },
-    #[error("nothing was counted of {0}: it may be a slip; say that unknown counters are allowed if it is not")]
+    #[error("nothing was counted of {0}: it may be a slip")]
     UnknownCounter(CounterName),
     #[error("an edge from a counter to itself")]
     ToItself,
@@ -164,8 +180,8 @@ impl fmt::Display for PathText<'_> {
 
 /// What a batch comes to on the present graph.
 struct Tried {
-    /// Those that change something, with their positions.
-    changes: Vec<(usize, EdgeChange)>,
+    /// Those that change something.
+    changes: Vec<EdgeChange>,
     /// Those that would not be carried out after the ones before them; as if they had not been asked for.
     refused: Vec<(usize, EdgeFault)>,
     /// Counters that get the next numbers, in order, where nothing was refused.
@@ -297,12 +313,16 @@ impl Graph {
         if since > EDGE_COMMANDS_REMEMBERED as u64 {
             return EdgesFate::Outdated;
         }
-        let decided = self.decided.iter().rev().take(since as usize).find(|decided| decided.id == id);
-        match decided {
+        match self.remembered.iter().rev().take(since as usize).find(|remembered| remembered.id == id) {
             None => EdgesFate::Open,
-            Some(Decided { is_carried_out: true, .. }) => EdgesFate::CarriedOut,
-            Some(Decided { is_carried_out: false, .. }) => EdgesFate::Refused,
+            Some(Remembered { made: Some(made), .. }) => EdgesFate::CarriedOut(*made),
+            Some(Remembered { made: None, .. }) => EdgesFate::Refused,
         }
+    }
+
+    /// What a command of this number has changed, if one of those that are remembered was carried out.
+    pub fn carried_out(&self, id: u64) -> Option<EdgesCount> {
+        self.remembered.iter().rev().filter(|remembered| remembered.id == id).find_map(|remembered| remembered.made)
     }
 
     /// Bytes of a snapshot of it, about: edges that are new mostly lie close to the one before.
@@ -345,7 +365,7 @@ impl Graph {
                 }
             };
             match numbered.ok_or(EdgeRefused::Absent).and_then(|change| trial.change(change).map(|()| change)) {
-                Ok(change) => accepted.push((position, change)),
+                Ok(change) => accepted.push(change),
                 Err(EdgeRefused::Duplicate | EdgeRefused::Absent) if lenient => {}
                 Err(why) => refused.push((position, numbering.fault(why))),
             }
@@ -369,26 +389,28 @@ impl Graph {
         Ok(())
     }
 
-    fn decided(&mut self, id: u64, is_carried_out: bool) {
-        if self.decided.len() == EDGE_COMMANDS_REMEMBERED {
-            self.decided.pop_front();
+    fn remember(&mut self, id: u64, made: Option<EdgesCount>) {
+        if self.remembered.len() == EDGE_COMMANDS_REMEMBERED {
+            self.remembered.pop_front();
         }
-        self.decided.push_back(Decided { id, is_carried_out });
+        self.remembered.push_back(Remembered { id, made });
         self.revision += 1;
     }
 
     fn carry_out(&mut self, tried: Tried, entry: LogIndex, at: WallMs, by: &str) -> Vec<EdgeChange> {
         self.names.append(&tried.new).expect("room that was looked for");
-        let changes: Vec<EdgeChange> = tried.changes.into_iter().map(|(_, change)| change).collect();
+        let changes = tried.changes;
         for &change in &changes {
             match change {
                 EdgeChange::Insert(edge) => self.dag.insert_checked(edge),
                 EdgeChange::Remove(edge) => self.dag.remove(edge).expect("an edge that was tried"),
             }
         }
-        let (revision, by) = (self.revision, by.to_owned());
-        self.audit.push_back(EdgeBatch { revision, entry, at, by, changes: changes.clone() });
-        self.trim_audit();
+        if !changes.is_empty() {
+            let (revision, by) = (self.revision, by.to_owned());
+            self.audit.push_back(EdgeBatch { revision, entry, at, by, changes: changes.clone() });
+            self.trim_audit();
+        }
         self.index += changes.len() as u64;
         changes
     }
@@ -405,7 +427,7 @@ impl Graph {
         self.dag.check_invariants();
         let known = |edge: Edge| edge.from.0 < self.names.len() && edge.to.0 < self.names.len();
         assert!(self.dag.edges().all(known), "ends of edges have names");
-        assert_eq!(self.decided.len(), remembered(self.revision), "the last commands");
+        assert_eq!(self.remembered.len(), remembered(self.revision), "the last commands");
         assert!(self.audit.len() <= EDGE_AUDIT_MAX && self.allowed().count() <= EDGE_PERMISSIONS_MAX);
     }
 }
@@ -469,20 +491,25 @@ impl Ledger {
     // ---- commands ----
 
     pub(super) fn on_edges(&mut self, entry: LogIndex, cmd: &LedgerCmd) {
-        let LedgerCmd::Edges { revision, id, changes, at, by } = cmd else { return };
+        let LedgerCmd::Edges { revision, id, lenient, changes, at, by } = cmd else { return };
         let is_new = self.graph.fate(*revision, *id) == EdgesFate::Open || bites(Bug::EdgesTwice);
-        // Nobody has decided on a graph that is yet to come.
-        if !is_new || *revision > self.graph.revision || changes.is_empty() {
+        // Nobody has decided on a graph that is yet to come, and what is forgotten at once can be told to nobody.
+        let since = self.graph.revision.checked_sub(*revision);
+        let is_late = since.is_none_or(|since| since >= EDGE_COMMANDS_REMEMBERED as u64);
+        if !is_new || is_late || changes.is_empty() {
             return;
         }
         let before = self.graph.index;
-        let tried = self.graph.tried(&self.namespaces, changes, false);
-        let fits = tried.refused.is_empty();
-        if fits {
+        let tried = self.graph.tried(&self.namespaces, changes, *lenient);
+        let made = tried.refused.is_empty().then(|| {
             let changes = self.graph.carry_out(tried, entry, *at, by);
-            self.changes.edges.add(before, changes);
-        }
-        self.graph.decided(*id, fits);
+            let made = EdgesCount::of(&changes);
+            if !changes.is_empty() {
+                self.changes.edges.add(before, changes);
+            }
+            made
+        });
+        self.graph.remember(*id, made);
     }
 
     pub(super) fn on_allow_edges(&mut self, from: &str, to: &str) {

@@ -4,7 +4,7 @@
 use super::Findings;
 use std::collections::BTreeSet;
 use tidemark_proto::graph::{Edge, EdgeChange};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{EdgesFate, Ledger};
 
 const NAME: &str = "edges";
 /// Counters of a run that may have edges.
@@ -33,8 +33,9 @@ pub enum Fate {
 /// Every graph that the ledger had.
 #[derive(Clone, Debug)]
 pub struct Edges {
-    /// Commands of which it was decided whether they are carried out, by their numbers.
-    decided: BTreeSet<u64>,
+    /// Numbers of commands of which it was decided whether they are carried out, in order, and of those that are.
+    decided: Vec<u64>,
+    carried_out: BTreeSet<u64>,
     changes: Vec<EdgeChange<usize>>,
     /// After so many changes.
     graphs: Vec<Small>,
@@ -86,7 +87,7 @@ impl Small {
 
 impl Default for Edges {
     fn default() -> Edges {
-        Edges { decided: BTreeSet::new(), changes: Vec::new(), graphs: vec![Small::new()] }
+        Edges { decided: Vec::new(), carried_out: BTreeSet::new(), changes: Vec::new(), graphs: vec![Small::new()] }
     }
 }
 
@@ -140,26 +141,38 @@ impl Edges {
     pub fn applied(
         &mut self,
         findings: &mut Findings,
-        id: u64,
+        (revision, id, lenient): (u64, u64, bool),
         changes: &[EdgeChange<usize>],
         ledger: &Ledger,
         number: impl Fn(&[u8]) -> usize,
     ) -> Fate {
-        let wrong = self.first_wrong(self.changes.len() as u64, changes, false);
-        let fate = match (self.decided.insert(id), wrong) {
-            (false, _) => Fate::Copy,
-            (true, Some(_)) => Fate::Wrong,
-            (true, None) => Fate::CarriedOut,
+        let wrong = self.first_wrong(self.changes.len() as u64, changes, lenient);
+        let is_copy = self.decided[revision as usize..].contains(&id);
+        let fate = match wrong {
+            _ if is_copy => Fate::Copy,
+            Some(_) => Fate::Wrong,
+            None => Fate::CarriedOut,
         };
+        if !is_copy {
+            self.decided.push(id);
+        }
         if fate == Fate::CarriedOut {
             for &change in changes {
                 let mut graph = self.last().clone();
-                graph.change(change);
-                self.changes.push(change);
-                self.graphs.push(graph);
+                if graph.change(change) {
+                    self.changes.push(change);
+                    self.graphs.push(graph);
+                }
             }
         }
         let graph = ledger.graph();
+        let told = graph.fate(revision, id);
+        let is_told = match fate {
+            Fate::CarriedOut => matches!(told, EdgesFate::CarriedOut(_)) && self.carried_out.insert(id),
+            Fate::Wrong => told == EdgesFate::Refused,
+            Fate::Copy => told != EdgesFate::Open,
+        };
+        findings.check(NAME, is_told, || format!("{changes:?}, number {id}, are {fate:?}; {told:?} is told, or twice"));
         let of = |vertex| number(graph.name(vertex).key());
         let held: BTreeSet<(usize, usize)> = graph.dag().edges().map(|edge| (of(edge.from), of(edge.to))).collect();
         let (revision, index) = (self.revision(), self.changes.len() as u64);

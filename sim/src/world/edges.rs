@@ -24,13 +24,9 @@ const AHEAD_S: u64 = 10;
 const RECOUNT_EVERY: u64 = 8;
 const HALVES: [Half; 2] = [Half::Up, Half::Down];
 
-/// What was said to the ledger, by the number of the command.
+/// What was said to the ledger last, and at which data centre, by the number of what was asked for.
 #[derive(Debug, Default)]
-pub struct Said {
-    cmds: BTreeMap<usize, LedgerCmd>,
-    /// Numbers of commands that were given.
-    ids: u64,
-}
+pub struct Said(BTreeMap<usize, (usize, LedgerCmd)>);
 
 impl World {
     /// Somebody asks for changes, or looks what became of them.
@@ -44,47 +40,51 @@ impl World {
         }
     }
 
-    /// Whether there is nothing more to be done.
+    /// Whether there is nothing more to be done. Who hears nothing asks for the same at the next data centre.
     fn ask_for_edges(&mut self, index: usize, asked: &EdgesAsked) -> bool {
-        let process = &self.aggregators[asked.dc];
+        let mut dc = asked.dc;
+        if let Some((at, said)) = self.said_edges.0.get(&index) {
+            let LedgerCmd::Edges { revision, id, .. } = said else { return true };
+            dc = *at;
+            match self.aggregators[dc].ledger.graph().fate(*revision, *id) {
+                EdgesFate::CarriedOut(_) if self.aggregators[dc].is_up() => return true,
+                EdgesFate::Refused => self.coverage.saw("edges decided again"),
+                EdgesFate::Open | EdgesFate::CarriedOut(_) | EdgesFate::Outdated => {
+                    dc = (dc + 1) % self.aggregators.len();
+                    self.coverage.saw("edges asked for at another data centre");
+                }
+            }
+        }
+        let process = &self.aggregators[dc];
         if !process.is_up() || !process.ledger.namespaces().any(|namespace| namespace == NAMESPACE) {
             return false;
         }
-        if let Some(said) = self.said_edges.cmds.get(&index) {
-            let LedgerCmd::Edges { revision, id, .. } = said else { return true };
-            match process.ledger.graph().fate(*revision, *id) {
-                EdgesFate::CarriedOut => return true,
-                EdgesFate::Open => {
-                    let said = said.clone();
-                    self.aggregator_input(asked.dc, Input::Submit(vec![said]));
-                    return false;
-                }
-                EdgesFate::Refused | EdgesFate::Outdated => self.coverage.saw("edges decided again"),
-            }
-        }
-        let Some(cmd) = self.decide_edges(asked) else { return true };
-        self.note(53, [index as u64, asked.dc as u64, 0], || format!("aggregator {} is asked: {cmd:?}", asked.dc));
-        self.said_edges.cmds.insert(index, cmd.clone());
-        self.aggregator_input(asked.dc, Input::Submit(vec![cmd]));
+        let Some(cmd) = self.decide_edges(dc, index as u64, asked) else { return true };
+        self.note(53, [index as u64, dc as u64, 0], || format!("aggregator {dc} is asked: {cmd:?}"));
+        self.said_edges.0.insert(index, (dc, cmd.clone()));
+        self.aggregator_input(dc, Input::Submit(vec![cmd]));
         asked.manner == Manner::Careless
     }
 
     /// The command by which an aggregator changes edges; `None` where it refuses to.
-    fn decide_edges(&mut self, asked: &EdgesAsked) -> Option<LedgerCmd> {
+    fn decide_edges(&mut self, dc: usize, id: u64, asked: &EdgesAsked) -> Option<LedgerCmd> {
         let name = |counter: usize| self.names[counter].clone();
         let named = |change: &EdgeChange<usize>| {
             let edge = Edge { from: name(change.edge().from), to: name(change.edge().to) };
             if matches!(change, EdgeChange::Insert(_)) { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
         };
         let changes: Vec<_> = asked.changes.iter().map(named).collect();
-        self.said_edges.ids += 1;
-        let author = EdgeAuthor { at: self.true_wall(), by: "operator", id: self.said_edges.ids };
-        let ledger = &self.aggregators[asked.dc].ledger;
+        let author = EdgeAuthor { at: self.true_wall(), by: "operator", id };
+        let ledger = &self.aggregators[dc].ledger;
         if asked.manner == Manner::Careless {
             let (revision, EdgeAuthor { at, by, id }) = (ledger.graph().revision(), author);
-            return Some(LedgerCmd::Edges { revision, id, changes, at, by: by.to_owned() });
+            return Some(LedgerCmd::Edges { revision, id, lenient: false, changes, at, by: by.to_owned() });
         }
         let (index, lenient) = (ledger.graph().index(), asked.manner == Manner::Lenient);
+        if ledger.graph().carried_out(id).is_some() {
+            self.coverage.saw("edges asked for that were changed");
+            return None;
+        }
         let decided = ledger.edges(changes, author, lenient);
         let told = match &decided {
             Err(EdgesError::Change { position, .. }) => Some(*position),
@@ -98,7 +98,7 @@ impl World {
 
     /// The ledger reads changes of edges.
     pub(super) fn apply_edges(&mut self, index: LogIndex, cmd: &LedgerCmd) {
-        let LedgerCmd::Edges { revision, id, changes, .. } = cmd else { return };
+        let LedgerCmd::Edges { revision, id, lenient, changes, .. } = cmd else { return };
         self.reference.apply(index, cmd);
         let oracle = &self.audit.oracle;
         let number = |key: &[u8]| usize::from(oracle.counter_of(key).expect("a counter of the run"));
@@ -109,14 +109,16 @@ impl World {
         let changes: Vec<EdgeChange<usize>> = changes.iter().map(numbered).collect();
         let (before, edges) = (self.audit.edges.changes().len(), &mut self.audit.edges);
         let is_abreast = *revision == edges.revision();
-        match edges.applied(&mut self.audit.findings, *id, &changes, &self.reference, number) {
+        match edges.applied(&mut self.audit.findings, (*revision, *id, *lenient), &changes, &self.reference, number) {
             Fate::CarriedOut => {
                 self.coverage.saw_times("edges carried out on another graph", u64::from(!is_abreast));
             }
             Fate::Copy => return self.coverage.saw("edges said again"),
             Fate::Wrong => return self.coverage.saw("wrong change of edges in the log"),
         }
-        for (at, change) in (before as u64..).zip(changes) {
+        let made = self.audit.edges.changes()[before..].to_vec();
+        self.coverage.saw_times("edges left out as they were there", u64::from(made.len() < changes.len()));
+        for (at, change) in (before as u64..).zip(made) {
             let inserts = matches!(change, EdgeChange::Insert(_));
             self.coverage.saw(if inserts { "edge inserted" } else { "edge removed" });
             let edges = &self.audit.edges;

@@ -81,7 +81,14 @@ impl Shelved {
         let edge = |from, to| EdgeChange::Insert(Edge { from: cell(from).counter, to: cell(to).counter });
         let changes = vec![edge(1, 0), edge(2, 0), edge(3, 1)];
         let revision = own.world.ledger.graph().index();
-        own.world.apply([LedgerCmd::Edges { revision, id: 1, changes, at: WallMs(0), by: "test".into() }]);
+        own.world.apply([LedgerCmd::Edges {
+            revision,
+            id: 1,
+            lenient: false,
+            changes,
+            at: WallMs(0),
+            by: "test".into(),
+        }]);
         own
     }
 

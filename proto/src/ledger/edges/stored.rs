@@ -1,6 +1,6 @@
 //! The graph as a snapshot holds it: nothing of it while it was never changed, edges as differences from the one before.
 
-use super::{Decided, EdgeBatch, Graph, remembered};
+use super::{EdgeBatch, Graph, Remembered, remembered};
 use crate::framed::few;
 use crate::graph::{Dag, NoGraph, Vertex};
 use crate::ids::serde_bytes_vec;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(super) struct Stored {
     revision: u64,
     #[serde(deserialize_with = "few::<EDGE_COMMANDS_REMEMBERED, _, _, _>")]
-    decided: VecDeque<Decided>,
+    remembered: VecDeque<Remembered>,
     index: u64,
     allowed: BTreeMap<String, BTreeSet<String>>,
     namespaces: Vec<String>,
@@ -27,7 +27,7 @@ pub(super) struct Stored {
 #[derive(Serialize)]
 struct Storing<'g> {
     revision: u64,
-    decided: &'g VecDeque<Decided>,
+    remembered: &'g VecDeque<Remembered>,
     index: u64,
     allowed: &'g BTreeMap<String, BTreeSet<String>>,
     namespaces: &'g [String],
@@ -58,17 +58,17 @@ pub(super) enum BadGraph {
     Names(#[from] crate::table::BadNames),
     #[error(transparent)]
     Edges(#[from] NoGraph),
-    #[error("what became of {decided} of {revision} commands")]
-    Decided { decided: usize, revision: u64 },
+    #[error("what became of {remembered} of {revision} commands")]
+    Remembered { remembered: usize, revision: u64 },
 }
 
 impl Serialize for Graph {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Graph { dag, names, revision, decided, index, allowed, audit } = self;
+        let Graph { dag, names, revision, remembered, index, allowed, audit } = self;
         let is_new = *revision == 0 && allowed.is_empty();
         let storing = (!is_new).then(|| Storing {
             revision: *revision,
-            decided,
+            remembered,
             index: *index,
             allowed,
             namespaces: names.namespaces(),
@@ -85,9 +85,9 @@ impl TryFrom<Option<Stored>> for Graph {
 
     fn try_from(stored: Option<Stored>) -> Result<Graph, BadGraph> {
         let Some(stored) = stored else { return Ok(Graph::default()) };
-        let Stored { revision, decided, index, allowed, namespaces, names: records, edges, audit } = stored;
-        if decided.len() != remembered(revision) {
-            return Err(BadGraph::Decided { decided: decided.len(), revision });
+        let Stored { revision, remembered: memory, index, allowed, namespaces, names: records, edges, audit } = stored;
+        if memory.len() != remembered(revision) {
+            return Err(BadGraph::Remembered { remembered: memory.len(), revision });
         }
         let names = CellTable::from_records(0, namespaces, records)?;
         let mut last = (0u32, 0u32);
@@ -97,6 +97,14 @@ impl TryFrom<Option<Stored>> for Graph {
             last = last.0.checked_add(gap).zip(to).ok_or(NoGraph::Edge(at))?;
             restored.push((Vertex(last.0), Vertex(last.1)));
         }
-        Ok(Graph { dag: Dag::from_ascending(names.len(), restored)?, names, revision, decided, index, allowed, audit })
+        Ok(Graph {
+            dag: Dag::from_ascending(names.len(), restored)?,
+            names,
+            revision,
+            remembered: memory,
+            index,
+            allowed,
+            audit,
+        })
     }
 }
