@@ -288,6 +288,7 @@ impl From<EdgesRefusal> for Failure {
             EdgesRefusal::NotPermitted { .. } => Failure::Forbidden(message),
             EdgesRefusal::Contended => Failure::Conflict { code: "changed", message },
             EdgesRefusal::InDoubt => late(),
+            EdgesRefusal::Outdated => Failure::InDoubt(message),
             EdgesRefusal::NotServing(reason) => Failure::NotServing(reason),
         }
     }

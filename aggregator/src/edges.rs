@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_proto::edge_changes::{EdgesAnswer, EdgesMade, EdgesRefusal};
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::ledger::{EdgesAsked, EdgesCount, EdgesDecided, EdgesError, EdgesFate};
+use tidemark_proto::ledger::{EdgeFault, EdgesAsked, EdgesCount, EdgesDecided, EdgesError, EdgesFate};
 use tidemark_proto::limits::EDGE_AUTHOR_BYTES_MAX;
 use tidemark_proto::msg::{LedgerCmd, Reading};
 use tidemark_proto::time::WallMs;
@@ -21,10 +21,10 @@ use tokio::time::Instant;
 
 /// Changes of edges of clients that are taken, made or answered at a time. More wait.
 pub const EDGES_ASKED_MAX: usize = 64;
-/// How long it is looked whether the ledger has decided on a change, before it is looked whether there is a ledger; and how many such times
-/// there may be none.
+/// How long it is looked whether the ledger has decided on a change, before it is looked whether there is a ledger; and how long there may be
+/// none: an election takes less.
 const LOOK: Duration = Duration::from_millis(500);
-const LOOKS_WITHOUT_LEADER: u32 = 4;
+const WITHOUT_LEADER: Duration = Duration::from_secs(3);
 /// The longest name of a certificate fits the audit.
 const _: () = assert!(
     "tidemark:////operator/".len() + "aggregator".len() + CLUSTER_BYTES_MAX + DC_BYTES_MAX + NAME_BYTES_MAX
@@ -121,24 +121,36 @@ impl Aggregator {
     /// # Errors
     /// One of them is refused, others change the same edges all the time, or the ledger does not answer.
     pub async fn change_edges(&self, asked: &EdgesAsked, by: &str) -> Result<EdgesMade, EdgesRefusal> {
-        let deadline = Instant::now() + LEDGER_PATIENCE;
         asked.check(by)?;
-        self.ready().map_err(EdgesRefusal::NotServing)?;
+        if let Some((made, _)) = self.with_ledger(|ledger| ledger.graph().carried_out(asked.id)) {
+            return Ok(self.made(made, true, &[]));
+        }
+        if shown(WITHOUT_LEADER, || self.ready().ok()).await.is_none() {
+            self.ready().map_err(EdgesRefusal::NotServing)?;
+        }
         let counted = self.counted_elsewhere(asked).await?;
+        let deadline = Instant::now() + LEDGER_PATIENCE;
         loop {
             let EdgesDecided { cmd, refused, before } = self.decide(asked, by, &counted)?;
-            let made = match (cmd, before) {
-                (Some(cmd), _) => self.carry_out(&cmd, deadline).await?,
-                (None, before) => Some(before.unwrap_or_default()),
-            };
-            if let Some(made) = made {
-                let stands = self.with_ledger(|ledger| (ledger.graph().revision(), ledger.graph().index()));
-                return Ok(EdgesMade { again: before.is_some(), ..EdgesMade::new(stands, made, &refused) });
+            match (cmd, before) {
+                (None, None) => return Ok(self.made(EdgesCount::default(), false, &refused)),
+                (None, Some(before)) => return Ok(self.made(before, true, &[])),
+                (Some(cmd), _) => match self.carry_out(&cmd, deadline).await? {
+                    Some((made, true)) => return Ok(self.made(made, false, &refused)),
+                    // Decided elsewhere, or before: other ones may have been refused then.
+                    Some((made, false)) => return Ok(self.made(made, true, &[])),
+                    None => {}
+                },
             }
             if Instant::now() >= deadline {
                 return Err(EdgesRefusal::Contended);
             }
         }
+    }
+
+    fn made(&self, made: EdgesCount, again: bool, refused: &[(usize, EdgeFault)]) -> EdgesMade {
+        let stands = self.with_ledger(|ledger| (ledger.graph().revision(), ledger.graph().index()));
+        EdgesMade { again, ..EdgesMade::new(stands, made, refused) }
     }
 
     /// What to say to the ledger as it is.
@@ -158,18 +170,31 @@ impl Aggregator {
         })
     }
 
-    /// Says a command, and waits until the ledger has decided on it: what it has changed, unless it did not fit what had come before. Nobody waits
-    /// for a ledger that has no leader for long: another aggregator may reach it.
-    async fn carry_out(&self, cmd: &LedgerCmd, deadline: Instant) -> Result<Option<EdgesCount>, EdgesRefusal> {
-        let LedgerCmd::Edges { revision, id, .. } = cmd else { unreachable!("a change of edges") };
+    /// Says a command, and waits until the ledger has decided on it: what was changed, and whether by this very command or by one that was decided
+    /// when the same was asked for elsewhere; nothing where it did not fit what had come before. Nobody waits for a ledger that has no leader for
+    /// long: another aggregator may reach it.
+    async fn carry_out(&self, cmd: &LedgerCmd, deadline: Instant) -> Result<Option<(EdgesCount, bool)>, EdgesRefusal> {
+        let LedgerCmd::Edges { revision, id, at, .. } = cmd else { unreachable!("a change of edges") };
         self.submit_edges(cmd.clone()).await;
-        let decided = || self.with_ledger(|ledger| decided(ledger.graph().fate(*revision, *id)));
-        let mut without_leader = 0;
-        while Instant::now() < deadline && without_leader < LOOKS_WITHOUT_LEADER {
+        let decided = || {
+            self.with_ledger(|ledger| match ledger.graph().fate(*revision, *id) {
+                EdgesFate::Open => None,
+                EdgesFate::CarriedOut(made) => {
+                    let decided_at = ledger.graph().carried_out(*id).map(|(_, decided_at)| decided_at);
+                    Some(Ok(Some((made, decided_at == Some(*at)))))
+                }
+                EdgesFate::Refused => Some(Ok(None)),
+                EdgesFate::Outdated => Some(Err(EdgesRefusal::Outdated)),
+            })
+        };
+        let mut led = Instant::now();
+        while Instant::now() < deadline && led.elapsed() < WITHOUT_LEADER {
             if let Some(decided) = shown(LOOK, decided).await {
                 return decided;
             }
-            without_leader = if self.ready().is_err() { without_leader + 1 } else { 0 };
+            if self.ready().is_ok() {
+                led = Instant::now();
+            }
         }
         Err(EdgesRefusal::InDoubt)
     }
@@ -186,16 +211,6 @@ impl Aggregator {
             |reading: &Reading| reading.up > 0 || reading.down > 0 || reading.pending > 0 || reading.generation > 0;
         let all = counters.into_iter().zip(readings);
         Ok(all.filter(|(_, reading)| has_counted(reading)).map(|(counter, _)| counter).collect())
-    }
-}
-
-/// What is told of it; `None`: it is waited for.
-fn decided(fate: EdgesFate) -> Option<Result<Option<EdgesCount>, EdgesRefusal>> {
-    match fate {
-        EdgesFate::Open => None,
-        EdgesFate::CarriedOut(made) => Some(Ok(Some(made))),
-        EdgesFate::Refused => Some(Ok(None)),
-        EdgesFate::Outdated => Some(Err(EdgesRefusal::InDoubt)),
     }
 }
 

@@ -21,7 +21,7 @@ use tidemark_proto::msg::{Award, Reading};
 use tidemark_proto::queries::{QueryAnswer, QueryRequest};
 use tidemark_proto::series::UnixTime;
 use tokio::sync::{Semaphore, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// A client of a cluster. Clones are the same client; when the last one is dropped it flushes in the background and ends.
 #[derive(Clone, Debug)]
@@ -413,13 +413,25 @@ impl Client {
     /// An edge would close a cycle, is of a namespace that is unknown or not allowed, and as of [`ChangeError`], which says whether anything may
     /// have been changed.
     pub async fn change_edges(&self, changes: EdgeChanges) -> Result<EdgesMade, ChangeError> {
-        let _permit = self.0.changes.acquire().await.map_err(|_| ChangeError::NoAggregator)?;
-        let Answered { answer, others_may_do_it } =
-            self.0.queries.ask(&changes.into_asked(), self.0.read_timeout).await?;
-        match answer {
-            EdgesAnswer::Made(made) => Ok(made),
-            EdgesAnswer::Refused(refusal) => Err(ChangeError::refused(refusal, others_may_do_it)),
+        let (begun, within) = (Instant::now(), self.0.read_timeout);
+        let (_permit, left) = match self.0.changes.try_acquire() {
+            Ok(permit) => (permit, within),
+            Err(_) => match timeout(within, self.0.changes.acquire()).await {
+                Ok(Ok(permit)) => (permit, within.saturating_sub(begun.elapsed())),
+                _ => return Err(ChangeError::Busy),
+            },
+        };
+        // Unless this ends with what is certain: whoever drops it does not know.
+        let was_in_doubt = changes.doubt();
+        let asked = self.0.queries.ask(changes.asked(), left).await;
+        let made = match asked {
+            Err(unanswered) => Err(unanswered.into()),
+            Ok(Answered { answer, others_may_do_it }) => told(answer, was_in_doubt || others_may_do_it),
+        };
+        if !matches!(made, Err(ChangeError::Unknown(_))) {
+            changes.settle(was_in_doubt && made.is_err());
         }
+        made
     }
 
     /// Waits until the milestone `at` of a counter is awarded; returns at once if it is. To wait no longer, drop the future.
@@ -450,6 +462,20 @@ impl Client {
             _ = closed.wait_for(Option::is_some) => Err(AwardError::Closed),
             award = self.0.waits.award(target.name(), at) => award,
         }
+    }
+}
+
+/// What came of a change, where another aggregator may do it, or have done it, or not.
+fn told(answer: EdgesAnswer, others_may_do_it: bool) -> Result<EdgesMade, ChangeError> {
+    match answer {
+        // Nothing was said to the ledger, which alone knows of the others.
+        EdgesAnswer::Made(EdgesMade { inserted: 0, removed: 0, again: false, refused, .. })
+            if others_may_do_it && !refused.is_empty() =>
+        {
+            Err(ChangeError::Unknown("an answer was lost; then all was refused".to_owned()))
+        }
+        EdgesAnswer::Made(made) => Ok(made),
+        EdgesAnswer::Refused(refusal) => Err(ChangeError::refused(refusal, others_may_do_it)),
     }
 }
 

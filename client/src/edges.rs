@@ -1,6 +1,8 @@
 //! What a client may ask to be changed of the graph.
 
 use crate::client::Target;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::EdgesAsked;
@@ -10,13 +12,17 @@ pub const CHANGES_AT_ONCE_MAX: usize = 64;
 
 /// Changes of edges, up to 1,024, in the order in which they are said. What is there already is not inserted again, and what is not there not
 /// removed. They have a number of their own, by which the cluster knows them: however often, and wherever, these and their clones are said,
-/// they are carried out once, unless 4,096 other changes of the cluster came between.
+/// they are carried out once, as long as fewer than 65,536 other changes of the cluster came between.
 #[derive(Clone, Debug)]
-pub struct EdgeChanges(EdgesAsked);
+pub struct EdgeChanges {
+    asked: EdgesAsked,
+    /// They were said, and may have been carried out though nobody said so. Of clones, too.
+    doubt: Arc<AtomicBool>,
+}
 
 impl Default for EdgeChanges {
     fn default() -> EdgeChanges {
-        EdgeChanges(EdgesAsked { lenient: true, ..EdgesAsked::default() })
+        EdgeChanges { asked: EdgesAsked { lenient: true, ..EdgesAsked::default() }, doubt: Arc::default() }
     }
 }
 
@@ -28,8 +34,8 @@ impl EdgeChanges {
 
     /// Others than before, which have a number of their own.
     fn anew(mut self, change: impl FnOnce(&mut EdgesAsked)) -> EdgeChanges {
-        self.0.id = rand::random();
-        change(&mut self.0);
+        (self.asked.id, self.doubt) = (rand::random(), Arc::default());
+        change(&mut self.asked);
         self
     }
 
@@ -60,8 +66,18 @@ impl EdgeChanges {
         self.anew(|asked| asked.lenient = false)
     }
 
-    pub(crate) fn into_asked(self) -> EdgesAsked {
-        self.0
+    pub(crate) fn asked(&self) -> &EdgesAsked {
+        &self.asked
+    }
+
+    /// They are said now; whether they were in doubt before.
+    pub(crate) fn doubt(&self) -> bool {
+        self.doubt.swap(true, Ordering::AcqRel)
+    }
+
+    /// What came of them is known, unless they are in doubt from before.
+    pub(crate) fn settle(&self, was_in_doubt: bool) {
+        self.doubt.store(was_in_doubt, Ordering::Release);
     }
 }
 

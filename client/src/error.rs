@@ -1,5 +1,6 @@
 //! What can go wrong for a caller, per operation: what it can do, and whether anything was counted.
 
+use crate::edges::CHANGES_AT_ONCE_MAX;
 use crate::queries::Unanswered;
 use tidemark_proto::client as core;
 use tidemark_proto::edge_changes::EdgesRefusal;
@@ -147,7 +148,7 @@ impl From<Unanswered> for AskError {
             Unanswered::Limit(error) => AskError::Limit(error),
             Unanswered::Fake => AskError::Fake,
             Unanswered::Nowhere => AskError::NoAggregator,
-            Unanswered::NotServing { why, .. } => AskError::NotServing(why),
+            Unanswered::NotServing(why) => AskError::NotServing(why),
             Unanswered::Timeout { millis, last, .. } => AskError::Timeout { millis, last },
         }
     }
@@ -168,18 +169,18 @@ pub enum ChangeError {
     /// It is beyond a limit.
     #[error(transparent)]
     Limit(#[from] WireError),
-    /// No aggregator that can be reached serves; of the last one, why.
-    #[error("not serving: {0}")]
-    NotServing(String),
-    /// None could be asked; of the last one, why.
-    #[error("nothing was asked within {millis} ms{}", in_vain(last))]
+    /// No aggregator could be reached that serves; of the last one, why.
+    #[error("no aggregator took it within {millis} ms{}", in_vain(last))]
     Timeout { millis: u64, last: String },
+    /// Ask again.
+    #[error("{CHANGES_AT_ONCE_MAX} changes of this client are under way, and none ended in time")]
+    Busy,
     #[error("no site of this client has an aggregator to ask")]
     NoAggregator,
     #[error("a fake cluster has no graph")]
     Fake,
-    /// It was carried out, or is within some 20 seconds, or is not. To say the same [`EdgeChanges`](crate::EdgeChanges) again tells which, and
-    /// does no harm.
+    /// It was carried out, or will be soon, or not. To say the same [`EdgeChanges`](crate::EdgeChanges) again does no harm, and tells that it was
+    /// carried out; what is refused then is in doubt all the same, until the graph is looked at.
     #[error("nobody knows whether edges were changed: {0}")]
     Unknown(String),
 }
@@ -196,8 +197,9 @@ impl ChangeError {
             EdgesRefusal::Edges(error) => ChangeError::Refused(error),
             EdgesRefusal::NotPermitted { client } => ChangeError::NotPermitted { client },
             EdgesRefusal::Contended => ChangeError::Contended,
-            EdgesRefusal::NotServing(reason) => ChangeError::NotServing(reason),
-            EdgesRefusal::InDoubt => ChangeError::Unknown(refusal.to_string()),
+            EdgesRefusal::NotServing(_) | EdgesRefusal::InDoubt | EdgesRefusal::Outdated => {
+                ChangeError::Unknown(refusal.to_string())
+            }
         }
     }
 }
@@ -208,8 +210,7 @@ impl From<Unanswered> for ChangeError {
             Unanswered::Limit(error) => ChangeError::Limit(error),
             Unanswered::Fake => ChangeError::Fake,
             Unanswered::Nowhere => ChangeError::NoAggregator,
-            Unanswered::NotServing { why, may_do_it: false } => ChangeError::NotServing(why),
-            Unanswered::NotServing { why, .. } => ChangeError::Unknown(why),
+            Unanswered::NotServing(why) => ChangeError::Unknown(why),
             Unanswered::Timeout { millis, last, may_do_it: false } => ChangeError::Timeout { millis, last },
             Unanswered::Timeout { millis, last, .. } => {
                 ChangeError::Unknown(format!("no answer within {millis} ms{}", in_vain(&last)))

@@ -48,6 +48,9 @@ pub(crate) trait Question: Framed {
     /// The channel's kind.
     const KIND: u8;
 
+    /// Whether it goes round again where none can say it: what is in the way is over soon.
+    const GOES_ROUND: bool;
+
     /// Why the aggregator that was asked cannot say it, where another one may.
     fn not_here(answer: &Self::Answer) -> Option<NotHere>;
 }
@@ -74,10 +77,7 @@ pub(crate) enum Unanswered {
     Fake,
     Nowhere,
     /// None that can be reached says it; of the last one, why.
-    NotServing {
-        why: String,
-        may_do_it: bool,
-    },
+    NotServing(String),
     /// Of the last one that was asked in vain, why.
     Timeout {
         millis: u64,
@@ -90,6 +90,7 @@ impl Question for QueryRequest {
     type Answer = QueryAnswer;
 
     const KIND: u8 = channel::QUERIES;
+    const GOES_ROUND: bool = false;
 
     fn not_here(answer: &QueryAnswer) -> Option<NotHere> {
         match answer {
@@ -103,10 +104,14 @@ impl Question for EdgesAsked {
     type Answer = EdgesAnswer;
 
     const KIND: u8 = channel::EDGES;
+    /// An election.
+    const GOES_ROUND: bool = true;
 
     fn not_here(answer: &EdgesAnswer) -> Option<NotHere> {
         match answer {
-            EdgesAnswer::Refused(EdgesRefusal::NotServing(why)) => Some(NotHere { why: why.clone(), may_do_it: false }),
+            EdgesAnswer::Refused(refusal @ EdgesRefusal::NotServing(_)) => {
+                Some(NotHere { why: refusal.to_string(), may_do_it: false })
+            }
             EdgesAnswer::Refused(refusal @ EdgesRefusal::InDoubt) => {
                 Some(NotHere { why: refusal.to_string(), may_do_it: true })
             }
@@ -149,7 +154,7 @@ impl Queries {
         let Vain { last, may_do_it } = vain;
         match asked {
             Ok(Ok(answer)) => Ok(Answered { answer, others_may_do_it: may_do_it }),
-            Ok(Err(why)) => Err(Unanswered::NotServing { why, may_do_it }),
+            Ok(Err(why)) => Err(Unanswered::NotServing(why)),
             Err(_) => Err(Unanswered::Timeout { millis, last, may_do_it }),
         }
     }
@@ -166,6 +171,7 @@ impl Aggregators {
                     Ok(answer) => match Q::not_here(&answer) {
                         Some(NotHere { why, may_do_it }) => {
                             vain.may_do_it |= may_do_it;
+                            vain.last = format!("{}: {why}", self.all[at].addr);
                             not_here = Some(why);
                         }
                         None => {
@@ -179,7 +185,7 @@ impl Aggregators {
                     }
                 }
             }
-            if let Some(why) = not_here {
+            if let Some(why) = not_here.filter(|_| !Q::GOES_ROUND) {
                 return Err(why);
             }
             tokio::time::sleep(RECONNECT).await;

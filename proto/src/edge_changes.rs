@@ -5,7 +5,7 @@ use crate::framed::{Framed, few};
 use crate::graph::EdgeChange;
 use crate::ids::CounterName;
 use crate::ledger::{EdgeFault, EdgesAsked, EdgesCount, EdgesError};
-use crate::limits::{EDGE_CHANGES_PER_COMMAND_MAX, EDGE_PATH_NAMES_MAX, NAME_BYTES_MAX};
+use crate::limits::{EDGE_CHANGES_PER_COMMAND_MAX, EDGE_COMMANDS_REMEMBERED, EDGE_PATH_NAMES_MAX, NAME_BYTES_MAX};
 use crate::wire::{Message, Tail, WireError};
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,8 @@ pub struct EdgesMade {
     /// Edges that this change added, and took away.
     pub inserted: u64,
     pub removed: u64,
-    /// It had been carried out when it was asked for again, as an answer had been lost. What was refused then is not told any more.
+    /// It was carried out as it had been decided when it was asked for before, an answer having been lost. What was refused then is not told any
+    /// more.
     pub again: bool,
     /// Where each was for itself: positions of those that were left out, counted from 0, and why.
     #[serde(deserialize_with = "few::<EDGE_CHANGES_PER_COMMAND_MAX, _, _, _>")]
@@ -57,9 +58,12 @@ pub enum EdgesRefusal {
     /// Nothing was changed.
     #[error("it did not fit what other changes had come to, each time: ask again")]
     Contended,
-    /// It may have been carried out, or be yet.
+    /// It may have been carried out, or be yet: who asks again is told.
     #[error("the ledger did not say in time what became of it: look, and ask again")]
     InDoubt,
+    /// It may have been carried out. So many other changes came since that nobody knows any more.
+    #[error("{EDGE_COMMANDS_REMEMBERED} other changes came meanwhile, and nobody knows what became of it: look")]
+    Outdated,
     /// Another aggregator may do it. Nothing was changed.
     #[error("not serving: {0}")]
     NotServing(String),

@@ -178,7 +178,7 @@ pub const EDGES_MAX: usize = 1 << 26;
 pub const EDGE_CHANGES_PER_COMMAND_MAX: usize = 1_024;
 /// Commands on changes of edges of which the ledger remembers what became of them. One that was decided on an older graph is not carried out:
 /// it may be a copy of one that is forgotten. Who asked is told that nobody knows.
-pub const EDGE_COMMANDS_REMEMBERED: usize = 4_096;
+pub const EDGE_COMMANDS_REMEMBERED: usize = 1 << 16;
 /// Bytes of the text that says who changes edges: the name of a client's certificate, or what else is said. Longer: refused at decode.
 pub const EDGE_AUTHOR_BYTES_MAX: usize = 160;
 /// Edge changes that wait in a view for the one before to be worked off. More: they are not taken and are pushed again later.

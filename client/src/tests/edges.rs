@@ -1,7 +1,7 @@
 //! Changes of edges: who is asked, what number a change has, and what is told of one that is lost.
 
 use super::*;
-use crate::{ChangeError, CounterName, EdgeChanges, EdgesError, EdgesMade};
+use crate::{ChangeError, CounterName, EdgeChanges, EdgeFault, EdgesError, EdgesMade};
 use tidemark_proto::edge_changes::{EdgesAnswer, EdgesRefusal};
 use tidemark_proto::framed::{Frames, frames};
 use tidemark_proto::ledger::EdgesAsked;
@@ -16,6 +16,8 @@ enum Does {
     NotPermit,
     Doubt,
     Refuse,
+    /// Each for itself.
+    RefuseAll,
     SayNothing,
 }
 
@@ -36,6 +38,9 @@ async fn serve_one(does: Does, Channel { mut writer, mut reader }: Channel, hear
         Does::NotPermit => EdgesAnswer::Refused(EdgesRefusal::NotPermitted { client: "usa-0/web".to_owned() }),
         Does::Doubt => EdgesAnswer::Refused(EdgesRefusal::InDoubt),
         Does::Refuse => EdgesAnswer::Refused(EdgesError::Count(0).into()),
+        Does::RefuseAll => {
+            EdgesAnswer::Made(EdgesMade { refused: vec![(0, EdgeFault::ToItself)], ..EdgesMade::default() })
+        }
     };
     for frame in frames(&answer) {
         writer.feed(&frame).await.unwrap();
@@ -49,8 +54,10 @@ async fn serve(endpoint: Endpoint, does: Does, heard: Heard) {
         let (Ok(connection), heard) = (connection, heard.clone()) else { continue };
         tokio::spawn(async move {
             while let Ok((kind, channel)) = connection.accept_channel().await {
-                assert_eq!(kind, channel::EDGES);
-                tokio::spawn(serve_one(does, channel, heard.clone()));
+                // Reads have a channel of their own.
+                if kind == channel::EDGES {
+                    tokio::spawn(serve_one(does, channel, heard.clone()));
+                }
             }
         });
     }
@@ -93,7 +100,7 @@ async fn a_change_whose_answer_is_lost_is_asked_for_again_elsewhere_under_its_nu
             let (client, heard) = client_of(&[Some(lost), Some(Does::Make)]).await;
             assert_eq!(client.change_edges(changes.clone()).await.map(|made| made.inserted), Ok(1));
             let heard = heard.iter().flat_map(|heard| heard.lock().unwrap().clone()).collect::<Vec<_>>();
-            assert_eq!(heard, [changes.clone().into_asked(), changes.into_asked()]);
+            assert_eq!(heard, [changes.asked().clone(), changes.asked().clone()]);
         }
     }
 }
@@ -101,12 +108,17 @@ async fn a_change_whose_answer_is_lost_is_asked_for_again_elsewhere_under_its_nu
 /// Another one may do, or have done, what the one refuses that is asked then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_refused_after_an_answer_was_lost_may_have_been_carried_out() {
-    let refusing = [Does::NotServe, Does::NotPermit, Does::Refuse, Does::Doubt];
-    for refuses in refusing {
+    for refuses in [Does::NotPermit, Does::Refuse, Does::RefuseAll] {
         let (made, times) = asked(&[Some(Does::LoseAnswer), Some(refuses)], changes()).await;
         assert!(matches!(made, Err(ChangeError::Unknown(_))), "{made:?}");
         assert_eq!(times, [1, 1]);
     }
+    for refuses in [Does::NotServe, Does::Doubt] {
+        let (made, times) = asked(&[Some(Does::LoseAnswer), Some(refuses)], changes()).await;
+        assert!(matches!(made, Err(ChangeError::Unknown(_))), "{made:?}");
+        assert!(times[0] > 1 && times[1] > 1, "it goes round: {times:?}");
+    }
+    assert_eq!(asked(&[None, Some(Does::RefuseAll)], changes()).await, (Ok(0), vec![0, 1]));
     let refused = Err(ChangeError::Refused(EdgesError::Count(0)));
     assert_eq!(asked(&[None, Some(Does::NotServe), Some(Does::Refuse)], changes()).await, (refused, vec![0, 1, 1]));
     let (made, times) = asked(&[Some(Does::LoseAnswer)], changes()).await;
@@ -116,8 +128,12 @@ async fn what_is_refused_after_an_answer_was_lost_may_have_been_carried_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_nothing_was_done_it_is_said_so() {
-    let not_serving = Err(ChangeError::NotServing("it has just started".to_owned()));
-    assert_eq!(asked(&[Some(Does::NotServe)], changes().strict()).await, (not_serving, vec![1]));
+    let (made, times) = asked(&[Some(Does::NotServe)], changes().strict()).await;
+    assert!(
+        matches!(&made, Err(ChangeError::Timeout { last, .. }) if last.ends_with("not serving: it has just started")),
+        "{made:?}"
+    );
+    assert!(times[0] > 1, "it goes round: {times:?}");
     let (made, times) = asked(&[None], changes()).await;
     assert!(matches!(made, Err(ChangeError::Timeout { millis: 4_000, .. })), "{made:?}");
     assert_eq!(times, [0]);
@@ -132,10 +148,27 @@ async fn what_was_said_is_what_is_asked_and_a_refusal_is_told() {
     let refused = client.change_edges(said.clone()).await;
     assert_eq!(refused, Err(ChangeError::NotPermitted { client: "usa-0/web".to_owned() }));
     let heard = heard[0].lock().unwrap().clone();
-    let EdgesAsked { id, changes, .. } = said.clone().into_asked();
+    let EdgesAsked { id, changes, .. } = said.asked().clone();
     assert_eq!(heard, [EdgesAsked { id, lenient: true, each: true, allow_unknown: true, changes }]);
     // Others than before are others.
-    assert_ne!(said.clone().strict().into_asked().id, id);
+    assert_ne!(said.clone().strict().asked().id, id);
     let of = |key: &[u8]| CounterName::new("search", key).unwrap();
-    assert_ne!(said.remove(&of(b"a"), &of(b"b")).into_asked().id, id);
+    assert_ne!(said.remove(&of(b"a"), &of(b"b")).asked().id, id);
+}
+
+/// What one refuses was in doubt before, and is until it is known to be carried out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_in_doubt_is_not_told_to_be_refused_when_it_is_said_again() {
+    let (losing, _) = client_of(&[Some(Does::LoseAnswer)]).await;
+    let (refusing, _) = client_of(&[Some(Does::Refuse)]).await;
+    let (making, _) = client_of(&[Some(Does::Make)]).await;
+    let said = changes();
+    assert!(matches!(losing.change_edges(said.clone()).await, Err(ChangeError::Unknown(_))));
+    for _ in 0..2 {
+        assert!(matches!(refusing.change_edges(said.clone()).await, Err(ChangeError::Unknown(_))));
+    }
+    assert!(making.change_edges(said.clone()).await.is_ok());
+    let refused = ChangeError::Refused(EdgesError::Count(0));
+    assert_eq!(refusing.change_edges(said.clone()).await, Err(refused.clone()));
+    assert_eq!(refusing.change_edges(said.strict()).await, Err(refused));
 }

@@ -30,6 +30,10 @@ pub struct Standing(Vec<Entry>);
 
 impl Standing {
     pub fn add(&mut self, cmd: LedgerCmd) {
+        if let Some(id) = id_of_edges(&cmd) {
+            // The same is asked for again, decided anew.
+            self.0.retain(|entry| id_of_edges(&entry.cmd) != Some(id));
+        }
         let has_room = self.0.len() < STANDING_MAX && (!is_of_edges(&cmd) || self.edges() < STANDING_EDGES_MAX);
         if has_room && !self.0.iter().any(|entry| is_same(&entry.cmd, &cmd)) {
             self.0.push(Entry { cmd, due: Time(0), since: None, tries: 0 });
@@ -98,7 +102,14 @@ fn is_same(known: &LedgerCmd, cmd: &LedgerCmd) -> bool {
 }
 
 fn is_of_edges(cmd: &LedgerCmd) -> bool {
-    matches!(cmd, LedgerCmd::Edges { .. })
+    id_of_edges(cmd).is_some()
+}
+
+fn id_of_edges(cmd: &LedgerCmd) -> Option<u64> {
+    match cmd {
+        LedgerCmd::Edges { id, .. } => Some(*id),
+        _ => None,
+    }
 }
 
 /// Without it the cluster does not work as a whole.

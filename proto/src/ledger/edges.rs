@@ -49,6 +49,8 @@ pub struct Graph {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Remembered {
     id: u64,
+    /// When it was decided: of two that were asked for twice under one number, which one this is.
+    at: WallMs,
     /// `None`: it did not fit.
     made: Option<EdgesCount>,
 }
@@ -309,20 +311,22 @@ impl Graph {
 
     /// What becomes of the command of this number that was decided on the graph of a revision.
     pub fn fate(&self, revision: u64, id: u64) -> EdgesFate {
-        let since = self.revision.saturating_sub(revision);
-        if since > EDGE_COMMANDS_REMEMBERED as u64 {
+        let (since, most) = (self.revision.saturating_sub(revision), EDGE_COMMANDS_REMEMBERED as u64);
+        if since > most {
             return EdgesFate::Outdated;
         }
         match self.remembered.iter().rev().take(since as usize).find(|remembered| remembered.id == id) {
+            None if since == most => EdgesFate::Outdated,
             None => EdgesFate::Open,
             Some(Remembered { made: Some(made), .. }) => EdgesFate::CarriedOut(*made),
             Some(Remembered { made: None, .. }) => EdgesFate::Refused,
         }
     }
 
-    /// What a command of this number has changed, if one of those that are remembered was carried out.
-    pub fn carried_out(&self, id: u64) -> Option<EdgesCount> {
-        self.remembered.iter().rev().filter(|remembered| remembered.id == id).find_map(|remembered| remembered.made)
+    /// What a command of this number has changed, if one of those that are remembered was carried out; and when that one was decided.
+    pub fn carried_out(&self, id: u64) -> Option<(EdgesCount, WallMs)> {
+        let of_id = self.remembered.iter().rev().filter(|remembered| remembered.id == id);
+        of_id.filter_map(|remembered| Some((remembered.made?, remembered.at))).next()
     }
 
     /// Bytes of a snapshot of it, about: edges that are new mostly lie close to the one before.
@@ -389,11 +393,11 @@ impl Graph {
         Ok(())
     }
 
-    fn remember(&mut self, id: u64, made: Option<EdgesCount>) {
+    fn remember(&mut self, id: u64, at: WallMs, made: Option<EdgesCount>) {
         if self.remembered.len() == EDGE_COMMANDS_REMEMBERED {
             self.remembered.pop_front();
         }
-        self.remembered.push_back(Remembered { id, made });
+        self.remembered.push_back(Remembered { id, at, made });
         self.revision += 1;
     }
 
@@ -493,10 +497,8 @@ impl Ledger {
     pub(super) fn on_edges(&mut self, entry: LogIndex, cmd: &LedgerCmd) {
         let LedgerCmd::Edges { revision, id, lenient, changes, at, by } = cmd else { return };
         let is_new = self.graph.fate(*revision, *id) == EdgesFate::Open || bites(Bug::EdgesTwice);
-        // Nobody has decided on a graph that is yet to come, and what is forgotten at once can be told to nobody.
-        let since = self.graph.revision.checked_sub(*revision);
-        let is_late = since.is_none_or(|since| since >= EDGE_COMMANDS_REMEMBERED as u64);
-        if !is_new || is_late || changes.is_empty() {
+        // Nobody has decided on a graph that is yet to come.
+        if !is_new || *revision > self.graph.revision || changes.is_empty() {
             return;
         }
         let before = self.graph.index;
@@ -509,7 +511,7 @@ impl Ledger {
             }
             made
         });
-        self.graph.remember(*id, made);
+        self.graph.remember(*id, *at, made);
     }
 
     pub(super) fn on_allow_edges(&mut self, from: &str, to: &str) {

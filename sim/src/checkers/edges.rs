@@ -2,9 +2,9 @@
 //! wrong.
 
 use super::Findings;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::graph::{Edge, EdgeChange};
-use tidemark_proto::ledger::{EdgesFate, Ledger};
+use tidemark_proto::ledger::{EdgesCount, EdgesFate, Ledger};
 
 const NAME: &str = "edges";
 /// Counters of a run that may have edges.
@@ -35,7 +35,7 @@ pub enum Fate {
 pub struct Edges {
     /// Numbers of commands of which it was decided whether they are carried out, in order, and of those that are.
     decided: Vec<u64>,
-    carried_out: BTreeSet<u64>,
+    carried_out: BTreeMap<u64, EdgesCount>,
     changes: Vec<EdgeChange<usize>>,
     /// After so many changes.
     graphs: Vec<Small>,
@@ -87,7 +87,7 @@ impl Small {
 
 impl Default for Edges {
     fn default() -> Edges {
-        Edges { decided: Vec::new(), carried_out: BTreeSet::new(), changes: Vec::new(), graphs: vec![Small::new()] }
+        Edges { decided: Vec::new(), carried_out: BTreeMap::new(), changes: Vec::new(), graphs: vec![Small::new()] }
     }
 }
 
@@ -100,6 +100,13 @@ impl Edges {
     /// Of how many commands it was decided whether they are carried out.
     pub fn revision(&self) -> u64 {
         self.decided.len() as u64
+    }
+
+    /// What a replica tells of a number that was asked for again.
+    pub fn again(&self, findings: &mut Findings, id: u64, told: Option<EdgesCount>) {
+        let known = self.carried_out.get(&id).copied();
+        let is_so = told.is_none_or(|told| known == Some(told));
+        findings.check(NAME, is_so, || format!("of number {id} {told:?} is told, and {known:?} was changed"));
     }
 
     /// The newest one.
@@ -146,7 +153,8 @@ impl Edges {
         ledger: &Ledger,
         number: impl Fn(&[u8]) -> usize,
     ) -> Fate {
-        let wrong = self.first_wrong(self.changes.len() as u64, changes, lenient);
+        let before = self.changes.len();
+        let wrong = self.first_wrong(before as u64, changes, lenient);
         let is_copy = self.decided[revision as usize..].contains(&id);
         let fate = match wrong {
             _ if is_copy => Fate::Copy,
@@ -168,7 +176,10 @@ impl Edges {
         let graph = ledger.graph();
         let told = graph.fate(revision, id);
         let is_told = match fate {
-            Fate::CarriedOut => matches!(told, EdgesFate::CarriedOut(_)) && self.carried_out.insert(id),
+            Fate::CarriedOut => {
+                let made = EdgesCount::of(&self.changes[before..]);
+                told == EdgesFate::CarriedOut(made) && self.carried_out.insert(id, made).is_none()
+            }
             Fate::Wrong => told == EdgesFate::Refused,
             Fate::Copy => told != EdgesFate::Open,
         };

@@ -81,7 +81,10 @@ impl World {
             return Some(LedgerCmd::Edges { revision, id, lenient: false, changes, at, by: by.to_owned() });
         }
         let (index, lenient) = (ledger.graph().index(), asked.manner == Manner::Lenient);
-        if ledger.graph().carried_out(id).is_some() {
+        let again = ledger.graph().carried_out(id).map(|(made, _)| made);
+        let audit = &mut self.audit;
+        audit.edges.again(&mut audit.findings, id, again);
+        if again.is_some() {
             self.coverage.saw("edges asked for that were changed");
             return None;
         }

@@ -99,7 +99,7 @@ impl Ledger {
     ) -> Result<EdgesDecided, EdgesError> {
         asked.check(by)?;
         let EdgesAsked { id, changes, lenient, each, .. } = asked;
-        if let Some(before) = self.graph.carried_out(*id) {
+        if let Some((before, _)) = self.graph.carried_out(*id) {
             return Ok(EdgesDecided { before: Some(before), ..EdgesDecided::default() });
         }
         let strange = asked.strange(is_known);

@@ -146,21 +146,25 @@ fn a_command_that_was_decided_on_a_graph_of_long_ago_is_not_carried_out() {
     let old = world.0.edges(vec![insert(a(5), a(6))], by(OLD), false).unwrap().unwrap();
     let forgotten = world.0.edges(vec![insert(a(1), a(2))], by(FORGOTTEN), false).unwrap().unwrap();
     world.apply(&forgotten);
-    for at in 1..EDGE_COMMANDS_REMEMBERED {
-        world.change(&[if at % 2 == 1 { remove(a(1), a(2)) } else { insert(a(1), a(2)) }]);
-    }
-    let fate = |world: &World, id| world.0.graph().fate(0, id);
     let done = EdgesFate::CarriedOut(EdgesCount { inserted: 1, removed: 0 });
-    assert_eq!((fate(&world, OLD), fate(&world, FORGOTTEN)), (EdgesFate::Open, done));
-    // What became of it could be told to nobody.
+    let fates = |ledger: &Ledger| [OLD, FORGOTTEN].map(|id| ledger.graph().fate(0, id));
+    for at in 1..EDGE_COMMANDS_REMEMBERED {
+        assert_eq!(fates(&world.0), [EdgesFate::Open, done]);
+        let change = if at % 2 == 1 { remove(a(1), a(2)) } else { insert(a(1), a(2)) };
+        let cmd = world.0.edges(vec![change], by(at as u64 + (1 << 40)), false).unwrap().unwrap();
+        world.0.apply(LogIndex(at as u64 + 10), &cmd);
+    }
+    world.0.check_invariants();
+    world.0.take_changes();
+    assert_eq!(fates(&world.0), [EdgesFate::Outdated, done]);
+    let edges = world.edges();
     world.apply(&old);
-    assert_eq!((fate(&world, OLD), world.edges()), (EdgesFate::Open, BTreeSet::new()));
+    assert_eq!((fates(&world.0), world.edges()), ([EdgesFate::Outdated, done], edges));
     world.change(&[insert(a(3), a(4))]);
-    assert_eq!((fate(&world, OLD), fate(&world, FORGOTTEN)), (EdgesFate::Outdated, EdgesFate::Outdated));
+    assert_eq!((fates(&world.0), world.0.graph().carried_out(FORGOTTEN)), ([EdgesFate::Outdated; 2], None));
     let edges = world.edges();
     world.apply(&old);
     world.apply(&forgotten);
-    assert_eq!(world.edges(), edges);
     // Nobody decides on what is yet to come.
     let LedgerCmd::Edges { lenient, changes, at, by, .. } = old else { panic!("{old:?}") };
     let (revision, id) = (world.0.graph().revision() + 1, u64::MAX - 2);
@@ -275,7 +279,7 @@ fn what_is_left_out_is_said_by_the_graph_that_a_change_meets() {
 fn what_is_asked_for_twice_under_one_number_is_carried_out_once() {
     let changes = vec![insert(a(1), a(2)), insert(a(2), a(3))];
     let asked = EdgesAsked { id: u64::MAX, changes, allow_unknown: true, ..EdgesAsked::default() };
-    let decide = |world: &World| world.0.edges_asked(&asked, (WallMs(0), "who"), |_| true).unwrap();
+    let decide = |world: &World| world.0.edges_asked(&asked, (WallMs(world.1), "who"), |_| true).unwrap();
     let mut world = World::new();
     let first = decide(&world).cmd.unwrap();
     world.change(&[insert(a(5), a(6))]);
@@ -289,6 +293,8 @@ fn what_is_asked_for_twice_under_one_number_is_carried_out_once() {
         world.apply(late);
         assert_eq!(world.edges(), BTreeSet::from([(a(2), a(3)), (a(5), a(6))]));
         assert_eq!(decide(&world), EdgesDecided { before: Some(made), ..EdgesDecided::default() });
+        let LedgerCmd::Edges { at, .. } = early else { panic!("{early:?}") };
+        assert_eq!(world.0.graph().carried_out(asked.id), Some((made, *at)));
     }
 }
 
