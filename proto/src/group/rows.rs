@@ -19,6 +19,7 @@ use crate::group::lease::Tenure;
 use crate::group::queue::{POSITIONS_PER_BLOCK, Queued};
 use crate::group::series::{SavedRow, Space};
 use crate::group::shelved::Place;
+use crate::group::stream::STREAMS_PER_BLOCK;
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
 use crate::limits::NAME_BYTES_MAX;
@@ -155,16 +156,27 @@ impl Group {
         self.saved.number += 1;
         let mut rows = Vec::new();
         self.save_queues(&mut rows);
+        // An unfinished one may have left blocks that are not there yet this time: of what it wrote nothing may stay, as this one has its number.
+        let gone = |tag, block, side| (key_of(tag, block, side), Vec::new());
         for (block, side) in self.saved.names.take() {
             let from = block * NAMES_PER_BLOCK;
             let to = self.cells.table.len().min(from + NAMES_PER_BLOCK);
-            rows.push(self.row(NAMES, block, side, |value| value.extend(self.cells.table.records(from, to))));
+            rows.push(match from < to {
+                true => self.row(NAMES, block, side, |value| value.extend(self.cells.table.records(from, to))),
+                false => gone(NAMES, block, side),
+            });
         }
         for (block, side) in self.cells.dirty.take() {
-            rows.push(self.row(COMPONENTS, block, side, |value| self.put_components(block, value)));
+            rows.push(match block * COMPONENTS_PER_BLOCK < self.cells.len() {
+                true => self.row(COMPONENTS, block, side, |value| self.put_components(block, value)),
+                false => gone(COMPONENTS, block, side),
+            });
         }
         for (block, side) in self.streams.dirty.take() {
-            rows.push(self.row(STREAMS, block, side, |value| put(self.streams.block(block), value)));
+            rows.push(match block * STREAMS_PER_BLOCK < self.streams.numbers() {
+                true => self.row(STREAMS, block, side, |value| put(self.streams.block(block), value)),
+                false => gone(STREAMS, block, side),
+            });
         }
         self.series.begin_saving();
         self.saved.making = Some(Making { rows: rows.into_iter(), meta: (vec![META], self.meta()) });

@@ -547,6 +547,33 @@ fn run(seed: u64, steps: usize) {
     }
 }
 
+/// It crashed, and makes the next one before it has heard of its log again as far as then.
+#[test]
+fn what_an_unfinished_checkpoint_left_of_blocks_that_are_not_there_again_is_no_hindrance() {
+    let mut group = started(KEYS);
+    let mut store = Store::default();
+    store.put(group.checkpoint());
+    // Further blocks of names, of components and of streams.
+    let new_cells: Vec<CellId> = (KEYS..KEYS + 600).map(|key| name(key).total()).collect();
+    let items: Vec<(u32, u64)> = (0..KEYS as u32 + 600).map(|slot| (slot, 1)).collect();
+    let streams = (0..200).map(|client| batch(client, 0, 1, &items[client as usize..][..400])).collect();
+    let grown = GroupEntry { first_new_slot: KEYS as u32, new_cells, ..entry(streams) };
+    apply_entry(&mut group, &grown);
+    let full = dump(&group);
+    let rows = group.checkpoint();
+    for kept in 0..rows.len() {
+        let mut store = Store(store.0.clone());
+        store.put(rows.iter().take(kept).cloned());
+        let mut group = store.load().expect("the first is complete");
+        let before = dump(&group);
+        store.put(group.checkpoint());
+        assert_eq!(dump(&store.load().expect("the second is complete")), before, "{kept} rows were left");
+        apply_entry(&mut group, &grown);
+        store.put(group.checkpoint());
+        assert_eq!(dump(&store.load().expect("the third is complete")), full, "{kept} rows were left");
+    }
+}
+
 /// A consumer of the feed.
 #[derive(Default)]
 struct Consumer {
