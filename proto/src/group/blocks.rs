@@ -39,10 +39,14 @@ impl Blocks {
         self.loaded(block, 1 - self.side(block));
     }
 
-    /// Drains the changed blocks, each with the side to write now.
-    pub fn take(&mut self) -> Vec<(u32, u8)> {
+    /// Drains the changed blocks, each with the side to write now, and whether it is one of those that are there. One that is not was left by an
+    /// unfinished checkpoint: what that wrote is to go, and the first one that writes the block writes that side, in whatever process.
+    pub fn take(&mut self, there: u32) -> Vec<(u32, u8, bool)> {
         let mut changed = self.begin();
-        std::iter::from_fn(|| changed.pop()).map(|block| (block, self.side(block))).collect()
+        let blocks: Vec<_> =
+            std::iter::from_fn(|| changed.pop()).map(|block| (block, self.side(block), block < there)).collect();
+        blocks.iter().filter(|(.., is_there)| !is_there).for_each(|&(block, ..)| self.flip(block));
+        blocks
     }
 
     /// Notes that `block` is saved on `side`.

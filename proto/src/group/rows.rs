@@ -156,27 +156,18 @@ impl Group {
         self.saved.number += 1;
         let mut rows = Vec::new();
         self.save_queues(&mut rows);
-        // An unfinished one may have left blocks that are not there yet this time: of what it wrote nothing may stay, as this one has its number.
-        let gone = |tag, block, side| (key_of(tag, block, side), Vec::new());
-        for (block, side) in self.saved.names.take() {
-            let from = block * NAMES_PER_BLOCK;
-            let to = self.cells.table.len().min(from + NAMES_PER_BLOCK);
-            rows.push(match from < to {
-                true => self.row(NAMES, block, side, |value| value.extend(self.cells.table.records(from, to))),
-                false => gone(NAMES, block, side),
-            });
+        for of in self.saved.names.take(self.cells.table.len().div_ceil(NAMES_PER_BLOCK)) {
+            rows.push(self.block_row(NAMES, of, |block, value| {
+                let from = block * NAMES_PER_BLOCK;
+                let to = self.cells.table.len().min(from + NAMES_PER_BLOCK);
+                value.extend(self.cells.table.records(from, to));
+            }));
         }
-        for (block, side) in self.cells.dirty.take() {
-            rows.push(match block * COMPONENTS_PER_BLOCK < self.cells.len() {
-                true => self.row(COMPONENTS, block, side, |value| self.put_components(block, value)),
-                false => gone(COMPONENTS, block, side),
-            });
+        for of in self.cells.dirty.take(self.cells.len().div_ceil(COMPONENTS_PER_BLOCK)) {
+            rows.push(self.block_row(COMPONENTS, of, |block, value| self.put_components(block, value)));
         }
-        for (block, side) in self.streams.dirty.take() {
-            rows.push(match block * STREAMS_PER_BLOCK < self.streams.numbers() {
-                true => self.row(STREAMS, block, side, |value| put(self.streams.block(block), value)),
-                false => gone(STREAMS, block, side),
-            });
+        for of in self.streams.dirty.take(self.streams.numbers().div_ceil(STREAMS_PER_BLOCK)) {
+            rows.push(self.block_row(STREAMS, of, |block, value| put(self.streams.block(block), value)));
         }
         self.series.begin_saving();
         self.saved.making = Some(Making { rows: rows.into_iter(), meta: (vec![META], self.meta()) });
@@ -218,6 +209,19 @@ impl Group {
                 }
             })),
             None => self.saved.making.take().map(|making| making.meta),
+        }
+    }
+
+    /// The row of a block; none, which takes away what is under its key, where the block is not there.
+    fn block_row(
+        &self,
+        tag: u8,
+        (block, side, is_there): (u32, u8, bool),
+        fill: impl FnOnce(u32, &mut Vec<u8>),
+    ) -> Row {
+        match is_there {
+            true => self.row(tag, block, side, |value| fill(block, value)),
+            false => (key_of(tag, block, side), Vec::new()),
         }
     }
 

@@ -569,8 +569,26 @@ fn what_an_unfinished_checkpoint_left_of_blocks_that_are_not_there_again_is_no_h
         store.put(group.checkpoint());
         assert_eq!(dump(&store.load().expect("the second is complete")), before, "{kept} rows were left");
         apply_entry(&mut group, &grown);
-        store.put(group.checkpoint());
+        let third = group.checkpoint();
+        third_may_stop_anywhere(&store, &third, (&before, &full));
+        store.put(third);
         assert_eq!(dump(&store.load().expect("the third is complete")), full, "{kept} rows were left");
+    }
+}
+
+/// Of what it left nothing is seen once another one is complete, though that has the same number and is of another state.
+fn third_may_stop_anywhere(store: &Store, rows: &[Row], (before, full): (&str, &str)) {
+    for kept in 0..=rows.len() {
+        let mut store = Store(store.0.clone());
+        store.put(rows.iter().take(kept).cloned());
+        let mut group = store.load().expect("the second is complete");
+        assert_eq!(dump(&group), if kept < rows.len() { before } else { full });
+        if kept < rows.len() {
+            apply(&mut group, batch(900, 0, 1, &[(0, 2)]));
+        }
+        let now = dump(&group);
+        store.put(group.checkpoint());
+        assert_eq!(dump(&store.load().expect("the next is complete")), now, "{kept} rows were left");
     }
 }
 
