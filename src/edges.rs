@@ -8,7 +8,7 @@ use tidemark_aggregator::{Aggregator, LEDGER_PATIENCE, shown};
 use tidemark_proto::edge_changes::{EdgesMade, EdgesRefusal};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::ledger::{AllowError, EdgeBatch, EdgeFault, EdgesAsked, EdgesError, Graph};
+use tidemark_proto::ledger::{AllowError, EdgeBatch, EdgeFault, EdgesAsked, EdgesCount, EdgesError, Graph};
 
 /// Counters listed of those before and behind one. More: the list says that it is cut.
 const NEIGHBOURS_MAX: usize = 1_000;
@@ -231,14 +231,10 @@ fn batch_of_entry(graph: &Graph, entry: u64) -> Result<BatchBody, Failure> {
 }
 
 fn batch_body(batch: &EdgeBatch) -> BatchBody {
-    let (inserted, removed) = counts(&batch.changes);
+    let EdgesCount { inserted, removed } = EdgesCount::of(&batch.changes);
+    let (inserted, removed) = (inserted.into(), removed.into());
     let EdgeBatch { revision, entry, at, by, .. } = batch;
     BatchBody { revision: *revision, entry: entry.0, at_ms: at.0, by: by.clone(), inserted, removed, changes: None }
-}
-
-fn counts<N>(changes: &[EdgeChange<N>]) -> (usize, usize) {
-    let inserted = changes.iter().filter(|change| matches!(change, EdgeChange::Insert(_))).count();
-    (inserted, changes.len() - inserted)
 }
 
 fn refused_body((position, fault): (u32, EdgeFault)) -> RefusedBody {

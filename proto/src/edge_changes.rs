@@ -1,7 +1,7 @@
 //! Changes of edges that clients ask for: client ↔ aggregator, each on a channel of its own of kind [`crate::wire::channel::EDGES`], in frames
 //! ([`crate::framed`]). What may be asked and what is refused is said in [`crate::ledger`].
 
-use crate::framed::{Framed, few};
+use crate::framed::{Framed, at_most, few};
 use crate::graph::EdgeChange;
 use crate::ids::CounterName;
 use crate::ledger::{EdgeFault, EdgesAsked, EdgesCount, EdgesError};
@@ -76,11 +76,6 @@ impl EdgesMade {
         let EdgesCount { inserted, removed } = made;
         EdgesMade { revision, index, inserted: inserted.into(), removed: removed.into(), again: false, refused }
     }
-}
-
-fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
-    let (value, max) = (value as u64, max as u64);
-    if value > max { Err(WireError::Limit { what, value, max }) } else { Ok(()) }
 }
 
 fn ends_valid(change: &EdgeChange<CounterName>) -> Result<(), WireError> {

@@ -36,10 +36,7 @@ impl<M: Framed> Frames<M> {
 
     /// Takes the next one. Error: together they are longer than such a message may be.
     pub fn take(&mut self, frame: &[u8]) -> Result<(), WireError> {
-        let (value, max) = ((self.bytes.len() + frame.len()) as u64, M::BYTES_MAX as u64);
-        if value > max {
-            return Err(WireError::Limit { what: "bytes of all frames", value, max });
-        }
+        at_most("bytes of all frames", self.bytes.len() + frame.len(), M::BYTES_MAX)?;
         self.bytes.extend_from_slice(frame);
         Ok(())
     }
@@ -59,6 +56,22 @@ impl<M: Framed> Default for Frames<M> {
     fn default() -> Frames<M> {
         Frames::new()
     }
+}
+
+pub(crate) fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
+    let (value, max) = (value as u64, max as u64);
+    if value > max { Err(WireError::Limit { what, value, max }) } else { Ok(()) }
+}
+
+/// Through frames, as it goes over a channel.
+#[cfg(test)]
+pub(crate) fn sent<M: Framed>(message: &M) -> Result<M, WireError> {
+    let mut taken = Frames::new();
+    for frame in frames(message) {
+        assert!(frame.len() <= crate::limits::MESSAGE_BYTES_MAX);
+        taken.take(&frame)?;
+    }
+    taken.message()
 }
 
 /// Decodes at most `MAX` elements; a further one is refused before it takes room. Entries of a map come as pairs.

@@ -11,7 +11,7 @@ pub use answer::{
     TopTold,
 };
 
-use crate::framed::{Framed, few};
+use crate::framed::{Framed, at_most, few};
 use crate::ids::CounterName;
 use crate::limits::{NAME_BYTES_MAX, QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, RANGE_MAX, RANKS_MAX, ZONE_NAME_BYTES_MAX};
 use crate::query::{Among, Asked, KeyRange, Of, Relation, SeriesQuery, WindowQuery, keys_valid};
@@ -99,11 +99,6 @@ impl AskedSteps {
         let zone = Zone::named(zone)?;
         Ok(SeriesQuery { asked: *asked, every: *every, anchor: *anchor, zone, error_s: *error_s })
     }
-}
-
-fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
-    let (value, max) = (value as u64, max as u64);
-    if value > max { Err(WireError::Limit { what, value, max }) } else { Ok(()) }
 }
 
 fn zone_valid(zone: &str) -> Result<(), WireError> {

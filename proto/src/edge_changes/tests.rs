@@ -1,9 +1,9 @@
 //! Messages of changes of edges: the largest fit, longer ones are refused, and garbage is.
 
 use super::*;
-use crate::framed::{Frames, frames};
+use crate::framed::sent;
 use crate::graph::Edge;
-use crate::limits::{KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESPACE_BYTES_MAX};
+use crate::limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX};
 use crate::wire::{WIRE_VERSION, decode, encode};
 use proptest::prelude::*;
 
@@ -27,16 +27,6 @@ fn made(refused: usize, names: usize) -> EdgesAnswer {
     let refused = vec![(u32::MAX, cycle(names)); refused];
     let most = u64::MAX;
     EdgesAnswer::Made(EdgesMade { revision: most, index: most, inserted: most, removed: most, again: true, refused })
-}
-
-/// Through frames, as it goes over a channel.
-fn sent<M: Framed>(message: &M) -> Result<M, WireError> {
-    let mut taken = Frames::new();
-    for frame in frames(message) {
-        assert!(frame.len() <= MESSAGE_BYTES_MAX);
-        taken.take(&frame)?;
-    }
-    taken.message()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What is answered to a client's question.
 
-use super::{ANSWER_BYTES_MAX, HEAD_BYTES, at_most, names_valid};
-use crate::framed::few;
+use super::{ANSWER_BYTES_MAX, HEAD_BYTES, names_valid};
+use crate::framed::{at_most, few};
 use crate::ids::CounterName;
 use crate::limits::{
     GROUPS_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX, NAMESPACES_MAX, QUERY_COUNTERS_MAX,

@@ -1,11 +1,9 @@
 //! Messages of questions: the largest fit, longer ones are refused, and garbage is.
 
 use super::*;
-use crate::framed::{FRAME_BYTES, Frames, frames};
+use crate::framed::{FRAME_BYTES, Frames, sent};
 use crate::ids::{AggregatorId, DcId, GroupId, LogIndex};
-use crate::limits::{
-    GROUPS_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESPACE_BYTES_MAX, SERIES_VALUES_MAX, STEPS_MAX, UNIX_TIME_MAX_S,
-};
+use crate::limits::{GROUPS_MAX, KEY_BYTES_MAX, NAMESPACE_BYTES_MAX, SERIES_VALUES_MAX, STEPS_MAX, UNIX_TIME_MAX_S};
 use crate::msg::{Reading, Version};
 use crate::query::{AsOf, Basis, Counted, CounterAsOf, Page, QueryError, Windowed};
 use crate::series::calendar::CalendarUnit;
@@ -51,16 +49,6 @@ fn basis() -> Basis {
         groups: (0..GROUPS_MAX).map(|at| (group(at), LogIndex(u64::MAX))).collect(),
         versions: (0..BASIS_STREAMS_MAX).map(stream).collect(),
     }
-}
-
-/// Through frames, as it goes over a channel.
-fn sent<M: Framed>(message: &M) -> Result<M, WireError> {
-    let mut taken = Frames::new();
-    for frame in frames(message) {
-        assert!(frame.len() <= MESSAGE_BYTES_MAX);
-        taken.take(&frame)?;
-    }
-    taken.message()
 }
 
 #[test]
