@@ -16,7 +16,7 @@ pub struct Floors {
 /// Those of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 72] = [
+const SITUATIONS: [(&str, u64); 73] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -67,6 +67,7 @@ const SITUATIONS: [(&str, u64); 72] = [
     ("edge inserted beside a path", 3_000),
     ("edge removed beside a path", 1_000),
     ("change of edges refused", 5_000),
+    ("edges refused and others not", 8_000),
     ("edges said again", 10_000),
     ("edges carried out on another graph", 10_000),
     ("edges asked for at another data centre", 10_000),

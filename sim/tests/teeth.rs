@@ -28,7 +28,7 @@ const PINNED: [(Mutation, u64, &str); 103] = [
     (Mutation::ClaimAnsweredEarly, 6, "claims"),
     (Mutation::Inside(Bug::StaleEpochTaken), 23, "rights"),
     (Mutation::Inside(Bug::DedupeSkipped), 3, "answers"),
-    (Mutation::Inside(Bug::StaleLeaderTaken), 27, "answers"),
+    (Mutation::Inside(Bug::StaleLeaderTaken), 16, "invariants"),
     (Mutation::Inside(Bug::CertifiedFromQueue), 2, "conservation"),
     (Mutation::Inside(Bug::GrantUnclamped), 0, "invariants"),
     (Mutation::Inside(Bug::ArmingSkipsBases), 40, "order"),

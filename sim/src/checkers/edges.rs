@@ -1,5 +1,5 @@
 //! Edges: changes are carried out together and once, or not at all; no edge closes a cycle; whoever asks is told the first change that is
-//! wrong.
+//! wrong, or each.
 
 use super::Findings;
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,24 +123,28 @@ impl Edges {
         &self.changes
     }
 
-    /// The first change that must not be made on the graph after `index` changes and those before it.
-    fn first_wrong(&self, index: u64, changes: &[EdgeChange<usize>], lenient: bool) -> Option<usize> {
-        let mut graph = self.graph(index)?.clone();
-        changes.iter().position(|&change| !(graph.change(change) || lenient && graph.is_needless(change)))
+    /// Each change that must not be made on the graph after `index` changes and those before it that may.
+    fn wrong(&self, index: u64, changes: &[EdgeChange<usize>], lenient: bool) -> Vec<usize> {
+        let Some(mut graph) = self.graph(index).cloned() else { return Vec::new() };
+        let mut may = |change| graph.change(change) || lenient && graph.is_needless(change);
+        (0..changes.len()).filter(|&position| !may(changes[position])).collect()
     }
 
-    /// Somebody asked a replica that is at `index`, and was told the first change that is wrong.
+    /// Somebody asked a replica that is at `index`, was told which changes are refused, and so many are to be carried out: all that are
+    /// wrong, and the others, where each is for itself; else the first, and all or none.
     pub fn decided(
         &self,
         findings: &mut Findings,
         index: u64,
         changes: &[EdgeChange<usize>],
-        lenient: bool,
-        told: Option<usize>,
+        (lenient, each): (bool, bool),
+        (told, said): (&[usize], usize),
     ) {
-        let wrong = self.first_wrong(index, changes, lenient);
-        findings.check(NAME, wrong == told, || {
-            format!("of {changes:?} after {index} changes the first that is wrong is {wrong:?}; told was {told:?}")
+        let mut wrong = self.wrong(index, changes, lenient);
+        let right = if each || wrong.is_empty() { changes.len() - wrong.len() } else { 0 };
+        wrong.truncate(if each { wrong.len() } else { 1 });
+        findings.check(NAME, wrong == told && said == right, || {
+            format!("of {changes:?} after {index} changes {wrong:?} are wrong, and {right} to be carried out; told was {told:?}, and said {said}")
         });
     }
 
@@ -154,12 +158,12 @@ impl Edges {
         number: impl Fn(&[u8]) -> usize,
     ) -> Fate {
         let before = self.changes.len();
-        let wrong = self.first_wrong(before as u64, changes, lenient);
+        let wrong = self.wrong(before as u64, changes, lenient);
         let is_copy = self.decided[revision as usize..].contains(&id);
-        let fate = match wrong {
+        let fate = match wrong[..] {
             _ if is_copy => Fate::Copy,
-            Some(_) => Fate::Wrong,
-            None => Fate::CarriedOut,
+            [] => Fate::CarriedOut,
+            _ => Fate::Wrong,
         };
         if !is_copy {
             self.decided.push(id);

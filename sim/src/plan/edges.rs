@@ -29,9 +29,23 @@ pub enum Manner {
     Strict,
     /// What is there already, or is not there, is left out.
     Lenient,
+    /// What is refused is left out, and the others are carried out.
+    Each {
+        lenient: bool,
+    },
     /// Said to the ledger though nobody has looked whether it would be refused.
     Careless,
 }
+
+/// Each as often as the others.
+const MANNERS: [Manner; 6] = [
+    Manner::Strict,
+    Manner::Lenient,
+    Manner::Lenient,
+    Manner::Careless,
+    Manner::Each { lenient: true },
+    Manner::Each { lenient: false },
+];
 
 /// Changes that somebody asks for together.
 #[derive(Clone, Debug)]
@@ -79,7 +93,7 @@ impl EdgesPlan {
             asked.push((Time(at), changes));
         }
         let mut batch = |changes| {
-            let manner = *drawing.rng.pick(&[Manner::Strict, Manner::Lenient, Manner::Lenient, Manner::Careless]);
+            let manner = *drawing.rng.pick(&MANNERS);
             EdgesAsked { dc: drawing.rng.below(dcs as u64) as usize, changes, manner }
         };
         let admin = asked.into_iter().map(|(at, changes)| (at, Admin::Edges(batch(changes)))).collect();

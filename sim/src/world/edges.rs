@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tidemark_proto::aggregator::Input;
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::{CounterName, Half, LogIndex};
-use tidemark_proto::ledger::{EdgeAuthor, EdgesError, EdgesFate};
+use tidemark_proto::ledger::{self, EdgesDecided, EdgesError, EdgesFate};
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::series::{Horizon, UnixTime};
 use tidemark_proto::shards::ShardId;
@@ -74,13 +74,16 @@ impl World {
             if matches!(change, EdgeChange::Insert(_)) { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
         };
         let changes: Vec<_> = asked.changes.iter().map(named).collect();
-        let author = EdgeAuthor { at: self.true_wall(), by: "operator", id };
-        let ledger = &self.aggregators[dc].ledger;
+        let (at, by, ledger) = (self.true_wall(), "operator", &self.aggregators[dc].ledger);
         if asked.manner == Manner::Careless {
-            let (revision, EdgeAuthor { at, by, id }) = (ledger.graph().revision(), author);
-            return Some(LedgerCmd::Edges { revision, id, lenient: false, changes, at, by: by.to_owned() });
+            let (revision, by) = (ledger.graph().revision(), by.to_owned());
+            return Some(LedgerCmd::Edges { revision, id, lenient: false, changes, at, by });
         }
-        let (index, lenient) = (ledger.graph().index(), asked.manner == Manner::Lenient);
+        let index = ledger.graph().index();
+        let (lenient, each) = match asked.manner {
+            Manner::Each { lenient } => (lenient, true),
+            manner => (manner == Manner::Lenient, false),
+        };
         let again = ledger.graph().carried_out(id).map(|(made, _)| made);
         let audit = &mut self.audit;
         audit.edges.again(&mut audit.findings, id, again);
@@ -88,15 +91,21 @@ impl World {
             self.coverage.saw("edges asked for that were changed");
             return None;
         }
-        let decided = ledger.edges(changes, author, lenient);
-        let told = match &decided {
-            Err(EdgesError::Change { position, .. }) => Some(*position),
-            _ => None,
+        let named = ledger::EdgesAsked { id, changes, lenient, each, allow_unknown: true };
+        let (cmd, told) = match ledger.edges_asked(&named, (at, by), |_| true) {
+            Ok(EdgesDecided { cmd, refused, .. }) => (cmd, refused.into_iter().map(|(position, _)| position).collect()),
+            Err(EdgesError::Change { position, .. }) => (None, vec![position]),
+            Err(_) => (None, Vec::new()),
+        };
+        let said = match &cmd {
+            Some(LedgerCmd::Edges { changes, .. }) => changes.len(),
+            _ => 0,
         };
         let audit = &mut self.audit;
-        audit.edges.decided(&mut audit.findings, index, &asked.changes, lenient, told);
-        self.coverage.saw_times("change of edges refused", u64::from(decided.is_err()));
-        decided.ok().flatten()
+        audit.edges.decided(&mut audit.findings, index, &asked.changes, (lenient, each), (&told, said));
+        self.coverage.saw_times("change of edges refused", u64::from(!told.is_empty()));
+        self.coverage.saw_times("edges refused and others not", u64::from(!told.is_empty() && said > 0));
+        cmd
     }
 
     /// The ledger reads changes of edges.
