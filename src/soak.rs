@@ -6,6 +6,7 @@ mod account;
 mod awards;
 mod check;
 mod cluster;
+mod edges;
 mod faults;
 mod load;
 mod log;
@@ -121,6 +122,10 @@ pub struct Report {
     /// By aggregator and counter: what was acknowledged and is not shown, and what is shown and was never asked for.
     pub lost: u64,
     pub doubled: u64,
+    /// Batches of changes of edges that were carried out, edges in the end, and totals that were compared at every aggregator.
+    pub edge_changes: u64,
+    pub edges: u64,
+    pub totals: u64,
     /// Milestones that were reached, and how many of them have an award.
     pub milestones: u64,
     pub awards: u64,
@@ -222,11 +227,13 @@ fn too_little(options: &SoakOptions, report: &Report) -> Vec<String> {
     let seconds = options.minutes * 60.0;
     let reaches_one = options.rate >= load::INCREMENTS_PER_HIT && seconds >= MILESTONE_EVERY_S as f64 / RATE_SHARE_MIN;
     let milestones = (report.milestones == 0 && reaches_one).then(|| "no milestone was reached".to_owned());
+    let edges =
+        (report.edge_changes == 0 && seconds >= MILESTONE_EVERY_S as f64).then(|| "no edge was changed".to_owned());
     let expected = if options.fault_every > 0.0 { seconds / options.fault_every } else { 0.0 };
     let least = (expected * FAULT_SHARE_MIN).min(options.minutes * FAULTS_PER_MINUTE_SURE).floor();
     let faults = ((faults as f64) < least)
         .then(|| format!("{faults} faults, where about {expected:.0} were asked for: at least {least} are needed"));
-    [of_rate, milestones, faults].into_iter().flatten().collect()
+    [of_rate, milestones, edges, faults].into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -247,12 +254,18 @@ mod tests {
             logs: None,
             json: true,
         };
-        let good =
-            Report { increments_per_s: 900.0, milestones: 1, faults: [("killed", 5)].into(), ..Report::default() };
+        let good = Report {
+            increments_per_s: 900.0,
+            milestones: 1,
+            edge_changes: 1,
+            faults: [("killed", 5)].into(),
+            ..Report::default()
+        };
         let found = |report: &Report| too_little(&options, report).join("; ");
         assert_eq!(found(&good), "");
         assert!(found(&Report { increments_per_s: 499.0, ..good.clone() }).contains("at least 500 are needed"));
         assert!(found(&Report { milestones: 0, ..good.clone() }).contains("no milestone"));
+        assert!(found(&Report { edge_changes: 0, ..good.clone() }).contains("no edge was changed"));
         assert!(found(&Report { faults: BTreeMap::new(), ..good.clone() }).contains("0 faults, where about 10"));
         let moment = SoakOptions { minutes: 0.1, rate: 1, ..options.clone() };
         let nothing_yet = Report { increments_per_s: 1.0, ..Report::default() };

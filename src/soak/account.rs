@@ -10,6 +10,8 @@
 //! | `unknown A B`, `refused A B` | nobody knows of these; these were surely not counted |
 //! | `added I C:W …`, `settled I` | weight by counter, handed over in interval *I*; the client says that all of it is settled |
 //! | `refused-add C W`, `unknown-add C W` | of what was added to counter *C* so much was not counted, or nobody knows |
+//! | `edges B +V:W -V:W …` | batch *B* was asked for: edges from vertex *V* to *W* are to be inserted (`+`) and removed (`-`) |
+//! | `edges-made B I R` | it was carried out, and *I* edges were added and *R* taken away |
 //! | `end` | the log is whole |
 
 use std::collections::BTreeMap;
@@ -18,6 +20,7 @@ use std::path::Path;
 
 use tidemark_client::SessionId;
 
+use super::edges::{Change, Edges};
 use super::log::{self, HEADER};
 
 /// Hits of one front end.
@@ -40,6 +43,13 @@ pub struct FrontEndAccount {
     /// By number of the counter.
     pub adds: BTreeMap<usize, Added>,
     open: BTreeMap<u64, Vec<(usize, u64)>>,
+    /// By the batches that were carried out.
+    pub edges: Edges,
+    /// Batches that were carried out; the one that was asked for, and not answered.
+    pub edge_changes: u64,
+    pub edges_asked: Option<(u64, Vec<Change>)>,
+    /// Batches that are said to have added and taken away another number of edges than there were to be.
+    pub edges_mistold: Vec<(u64, (u64, u64), (u64, u64))>,
 }
 
 /// As far as a front end knows.
@@ -180,6 +190,8 @@ impl FrontEndAccount {
             "refused" => self.told(ends(rest)?, HitFate::Refused),
             "added" => self.added(rest),
             "settled" => self.settled(numbers(rest)?),
+            "edges" => self.asked_for_edges(rest),
+            "edges-made" => self.made_edges(numbers(rest)?),
             "refused-add" | "unknown-add" => self.lost(word, numbers(rest)?),
             _ => Err("no line of a log".to_owned()),
         }
@@ -236,6 +248,32 @@ impl FrontEndAccount {
         Ok(())
     }
 
+    fn asked_for_edges(&mut self, rest: &str) -> Result<(), String> {
+        let mut words = rest.split(' ');
+        let [batch] = numbers(words.next().unwrap_or_default())?;
+        let change = |word: &str| {
+            let (sign, edge) = word.split_at_checked(1)?;
+            let inserts = ["-", "+"].iter().position(|of| *of == sign)? == 1;
+            let (from, to) = edge.split_once(':')?;
+            Some(Change { inserts, from: from.parse().ok()?, to: to.parse().ok()? })
+        };
+        let changes = words.map(change).collect::<Option<Vec<Change>>>().ok_or("+FROM:TO or -FROM:TO expected")?;
+        match self.edges_asked.replace((batch, changes)) {
+            None => Ok(()),
+            Some((before, _)) => Err(format!("batch {before} is not answered")),
+        }
+    }
+
+    fn made_edges(&mut self, [batch, inserted, removed]: [u64; 3]) -> Result<(), String> {
+        let (_, changes) = self.edges_asked.take_if(|(asked, _)| *asked == batch).ok_or("there is no such batch")?;
+        let made = self.edges.take(&changes)?;
+        self.edge_changes += 1;
+        if made != (inserted, removed) {
+            self.edges_mistold.push((batch, (inserted, removed), made));
+        }
+        Ok(())
+    }
+
     fn lost(&mut self, word: &str, [counter, weight]: [u64; 2]) -> Result<(), String> {
         let added = self.adds.entry(counter as usize).or_default();
         match word {
@@ -288,6 +326,13 @@ pub mod tests {
         log.write(Entry::Settled { interval: 1 });
         log.write(Entry::Added { interval: 2, weights: BTreeMap::from([(3, 4)]) });
         log.write(Entry::RefusedAdd { counter: 0, weight: 2 });
+        let change = |inserts, from, to| Change { inserts, from, to };
+        log.write(Entry::Edges {
+            batch: 1,
+            changes: vec![change(true, 0, 4), change(true, 1, 4), change(false, 0, 4)],
+        });
+        log.write(Entry::EdgesMade { batch: 1, inserted: 2, removed: 1 });
+        log.write(Entry::Edges { batch: 2, changes: vec![change(false, 1, 4)] });
         let bytes = file.finish().unwrap();
         assert_eq!(bytes, std::fs::metadata(log::path(folder.path(), 0)).unwrap().len());
 
@@ -298,6 +343,8 @@ pub mod tests {
         assert_eq!(account.milestones().collect::<Vec<_>>(), [((0, 4), 40, 40)]);
         let adds: Vec<_> = account.adds().map(|added| (added.least(), added.most())).collect();
         assert_eq!(adds, [(3, 3), (1, 6)]);
+        let FrontEndAccount { edges, edge_changes, edges_asked, .. } = &account.0[0];
+        assert_eq!((edges.len(), *edge_changes, edges_asked), (1, 1, &Some((2, vec![change(false, 1, 4)]))));
         assert_eq!(account.hit_of(session(0xabc, 4)), Some((0, 4)));
         assert_eq!(account.hit_of(session(0xabc, 9)), None, "no such hit");
         assert_eq!(account.hit_of(session(0xabd, 4)), None, "no such front end");
@@ -321,6 +368,11 @@ pub mod tests {
             ("added 1 0:1\nadded 1 0:1\n", "there already"),
             ("added 1 0-1\n", "COUNTER:WEIGHT"),
             ("counted 1\n", "2 numbers expected"),
+            ("edges 1 0:1\n", "+FROM:TO"),
+            ("edges 1 +0:1\nedges 2 +0:2\n", "batch 1 is not answered"),
+            ("edges 1 +0:1\nedges-made 2 1 0\n", "no such batch"),
+            ("edges 1 -0:1\nedges-made 1 0 1\n", "from 0 to 1 cannot be changed so"),
+            ("edges 1 +2:1\nedges-made 1 1 0\n", "from 2 to 1 cannot be changed so"),
             ("anything\n", "no line of a log"),
             ("end\n", "behind the end"),
         ] {

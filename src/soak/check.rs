@@ -1,14 +1,16 @@
 //! The account at the end of a soak: what front ends know against what every data centre shows.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tidemark_client::{Client, CounterName};
+use tidemark_client::{Client, CounterName, Neighbours, ReadAt, Reading};
 use tokio::time::sleep;
 
 use super::Report;
 use super::account::{Account, HitFate};
 use super::awards;
 use super::cluster::{NAMESPACE, SoakCluster};
+use super::edges;
 use super::load::HITS;
 use super::verdict::{self, Difference, Expected, Totals};
 use crate::certificate::Voters;
@@ -31,22 +33,33 @@ pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: D
     report.violations.extend(verdict::of_what_was_told(account));
     let expected = verdict::expected(account);
     report.counters = expected.len() as u64;
+    let totals = edges::totals(account, &expected);
+    report.edge_changes = account.0.iter().map(|of| of.edge_changes).sum();
+    (report.edges, report.totals) = (account.0.iter().map(|of| of.edges.len() as u64).sum(), totals.len() as u64);
     for at in cluster.aggregators() {
-        view(cluster, at, &expected, within, report).await;
+        view(cluster, at, (&expected, &totals), within, report).await;
     }
     awards(cluster, account, every, within, report).await;
     // What all have shown once they show still: nothing comes after it.
     if report.violations.is_empty() {
         for at in cluster.aggregators() {
-            view(cluster, at, &expected, Duration::ZERO, report).await;
+            view(cluster, at, (&expected, &totals), Duration::ZERO, report).await;
         }
     }
 }
 
+/// What counters must show, and those with edges.
+type Must<'a> = (&'a [Expected], &'a [(Expected, BTreeSet<CounterName>)]);
+
 /// Waits so long until an aggregator shows what it must, and says what is missing or too much if it does not.
-async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], within: Duration, report: &mut Report) {
+async fn view(
+    cluster: &SoakCluster,
+    at: (usize, usize),
+    (own, totals): Must<'_>,
+    within: Duration,
+    report: &mut Report,
+) {
     let name = cluster.name_of(at);
-    let names: Vec<CounterName> = expected.iter().map(|expected| expected.counter.clone()).collect();
     let client = match cluster.client_credentials() {
         Ok(credentials) => Client::builder().credentials(credentials).site(cluster.site(at)).connect().await,
         Err(error) => return report.violations.push(error.to_string()),
@@ -56,9 +69,54 @@ async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], 
         Err(error) => return report.violations.push(error.to_string()),
     };
     let deadline = Instant::now() + within;
+    let own_names: Vec<CounterName> = own.iter().map(|of| of.counter.clone()).collect();
+    let (with_edges, parents): (Vec<Expected>, Vec<_>) = totals.iter().cloned().unzip();
+    let names: Vec<CounterName> = with_edges.iter().map(|of| of.counter.clone()).collect();
+    let values = async || client.get_many(&own_names).await.map_err(|error| error.to_string());
+    compared(name, own, deadline, report, values).await;
+    let sums = async || {
+        let read = client.read_at(ReadAt::of(names.clone()).total()).await.map_err(|error| error.to_string())?;
+        Ok(read.counters.into_iter().map(|of| of.reading).collect())
+    };
+    compared(&format!("totals at {name}"), &with_edges, deadline, report, sums).await;
+    for (counter, should) in names.iter().zip(&parents) {
+        let found = parents_of(&client, counter, should, deadline).await;
+        report.violations.extend(found.map(|found| format!("{name}: {found}")));
+    }
+}
+
+/// Asks until edges lead to a counter from those from which they should; what is wrong in the end.
+async fn parents_of(
+    client: &Client,
+    counter: &CounterName,
+    should: &BTreeSet<CounterName>,
+    deadline: Instant,
+) -> Option<String> {
     loop {
-        let read = client.get_many(&names).await;
-        let late = Instant::now() > deadline;
+        let page = Neighbours::first().limit(should.len() + 1);
+        match client.parents(counter, page).await.map(|read| BTreeSet::from_iter(read.counters)) {
+            Ok(shown) if shown == *should => return None,
+            Ok(shown) if Instant::now() > deadline => {
+                return Some(format!("to {counter} lead edges from {shown:?}, and should from {should:?}"));
+            }
+            Err(error) if Instant::now() > deadline + READ_PATIENCE => {
+                return Some(format!("the edges to {counter} cannot be read: {error}"));
+            }
+            _ => sleep(POLL).await,
+        }
+    }
+}
+
+/// Reads until it is what it must be.
+async fn compared(
+    what: &str,
+    expected: &[Expected],
+    deadline: Instant,
+    report: &mut Report,
+    read: impl AsyncFn() -> Result<Vec<Reading>, String>,
+) {
+    loop {
+        let (read, late) = (read().await, Instant::now() > deadline);
         match read {
             Ok(readings) => {
                 let shown: Vec<u64> = readings.iter().map(|reading| reading.up + reading.pending).collect();
@@ -70,11 +128,11 @@ async fn view(cluster: &SoakCluster, at: (usize, usize), expected: &[Expected], 
                 if late {
                     report.lost += difference.lost();
                     report.doubled += difference.doubled();
-                    return report.violations.push(format!("{name}: {difference}, {pending} without a place"));
+                    return report.violations.push(format!("{what}: {difference}, {pending} without a place"));
                 }
             }
             Err(error) if Instant::now() > deadline + READ_PATIENCE => {
-                return report.violations.push(format!("{name} cannot be read: {error}"));
+                return report.violations.push(format!("{what} cannot be read: {error}"));
             }
             Err(_) => {}
         }

@@ -398,8 +398,9 @@ fn voters(all: &[Dc]) -> &[Dc] {
 fn layout(all: &[Dc], relays: &Relays, seen_from: Seat) -> String {
     let quoted = |names: Vec<String>| names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     let names = quoted(voters(all).iter().map(|dc| dc.name.clone()).collect());
-    let mut text =
-        format!("name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [{names}]\nleader = \"dc-0\"\n");
+    let mut text = format!(
+        "name = \"{CLUSTER}\"\nnamespaces = [\"{NAMESPACE}\"]\nvoters = [{names}]\nleader = \"dc-0\"\ngraph_clients = [\"web/0\"]\n"
+    );
     for (dc, Dc { name, node_addresses, aggregator_addresses, .. }) in all.iter().enumerate() {
         let seen = |kind, number, own: &SocketAddr| {
             relays.get(&(seen_from, Seat { dc, kind, number })).map_or(*own, |relay| relay.address)

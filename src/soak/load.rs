@@ -16,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::account::session;
 use super::cluster::{NAMESPACE, SoakCluster};
+use super::edges::Changer;
 use super::log::{Entry, LOGS_BYTES_MAX, Log, LogFile, Told};
 
 /// The counter of hits, with milestones; all front ends count it.
@@ -35,7 +36,7 @@ const SITE_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Load {
     longest_us: Arc<AtomicU64>,
     stop: watch::Sender<bool>,
-    front_ends: Vec<(JoinHandle<Result<(), FlushError>>, LogFile)>,
+    front_ends: Vec<(JoinHandle<Result<(), String>>, LogFile)>,
 }
 
 /// What came of the load, besides its logs.
@@ -75,9 +76,15 @@ impl Load {
             let client = builder.on_loss(move |loss| _ = losses.write(lost(&numbers, &loss))).connect().await?;
             let (hits, longest_us) = (hits(), longest_us.clone());
             let added = BTreeMap::new();
+            let (edge_rng, client_of_edges) = (ChaCha8Rng::seed_from_u64(rng.random()), client.clone());
+            let changer =
+                Changer { client: client_of_edges, log: log.clone(), rng: edge_rng, front_end: dc, front_ends: dcs };
             let front_end =
                 FrontEnd { client, log, rng, sessions, hits, keys, longest_us, asked: 0, added, interval: 0 };
-            let work = front_end.run(rate as f64 / dcs as f64, stopped.clone());
+            let counts = front_end.run(rate as f64 / dcs as f64, stopped.clone());
+            let counts = async { counts.await.map_err(|error| format!("a flush at the end: {error}")) };
+            let changes = changer.run(stopped.clone());
+            let work = async { tokio::try_join!(counts, changes).map(drop) };
             front_ends.push((tokio::spawn(work), file));
         }
         Ok(Load { longest_us, stop, front_ends })
@@ -89,7 +96,7 @@ impl Load {
         let mut finished = Finished::default();
         for (dc, (mut front_end, file)) in self.front_ends.into_iter().enumerate() {
             let told = match timeout(within, &mut front_end).await {
-                Ok(Ok(told)) => told.map_err(|error| format!("a flush at the end: {error}")),
+                Ok(Ok(told)) => told,
                 Ok(Err(error)) => Err(error.to_string()),
                 Err(_) => Err(format!("not answered within {} s", within.as_secs())),
             };

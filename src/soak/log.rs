@@ -13,7 +13,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub const HEADER: &str = "tidemark-soak-log 1";
+use super::edges::Change;
+
+pub const HEADER: &str = "tidemark-soak-log 2";
 /// All logs of a soak together. A front end whose log is full counts no more, and the soak has failed: what is not written down
 /// cannot be accounted for.
 pub const LOGS_BYTES_MAX: u64 = 300_000_000;
@@ -61,6 +63,17 @@ pub enum Entry {
     UnknownAdd {
         counter: usize,
         weight: u64,
+    },
+    /// A batch of changes is asked for.
+    Edges {
+        batch: u64,
+        changes: Vec<Change>,
+    },
+    /// It was carried out: edges that were added, and taken away.
+    EdgesMade {
+        batch: u64,
+        inserted: u64,
+        removed: u64,
     },
 }
 
@@ -127,7 +140,7 @@ impl Lines {
             match entry {
                 Ok(Some(Entry::Asked(number))) => gathered.asked = Some(number),
                 Ok(Some(Entry::Told(number, told))) => gathered.told.push((number, told)),
-                Ok(Some(entry)) => self.write(&line_of_adds(&entry))?,
+                Ok(Some(entry)) => self.write(&line_of(&entry))?,
                 Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -151,7 +164,7 @@ impl Lines {
     }
 }
 
-fn line_of_adds(entry: &Entry) -> String {
+fn line_of(entry: &Entry) -> String {
     match entry {
         Entry::Added { interval, weights } => {
             let mut line = format!("added {interval}");
@@ -163,6 +176,15 @@ fn line_of_adds(entry: &Entry) -> String {
         Entry::Settled { interval } => format!("settled {interval}\n"),
         Entry::RefusedAdd { counter, weight } => format!("refused-add {counter} {weight}\n"),
         Entry::UnknownAdd { counter, weight } => format!("unknown-add {counter} {weight}\n"),
+        Entry::Edges { batch, changes } => {
+            let mut line = format!("edges {batch}");
+            for Change { inserts, from, to } in changes {
+                let sign = if *inserts { '+' } else { '-' };
+                write!(line, " {sign}{from}:{to}").expect("a string takes everything");
+            }
+            line + "\n"
+        }
+        Entry::EdgesMade { batch, inserted, removed } => format!("edges-made {batch} {inserted} {removed}\n"),
         Entry::Asked(_) | Entry::Told(..) => unreachable!("hits are gathered"),
     }
 }

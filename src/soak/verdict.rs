@@ -123,6 +123,13 @@ pub fn of_what_was_told(account: &Account) -> Vec<String> {
     if unknown > 0 {
         found.push(format!("{unknown} of {asked} increments are of unknown fate"));
     }
+    for (front_end, of) in account.0.iter().enumerate() {
+        let open = of.edges_asked.as_ref();
+        found.extend(open.map(|open| format!("edges of front end {front_end} are of unknown fate: {open:?}")));
+        found.extend(of.edges_mistold.iter().map(|(batch, told, made)| {
+            format!("batch {batch} of edges of front end {front_end} was told to have added and taken away {told:?}, and had to {made:?}")
+        }));
+    }
     let most = account.hits() - account.hits_that_are(HitFate::Refused);
     let milestones = account.milestones().map(|(_, _, first)| first);
     let mut numbers = BTreeSet::new();
@@ -181,6 +188,11 @@ mod tests {
         assert_eq!(of_what_was_told(&account(&["asked 5\ncounted 1 5\nadded 1 0:1\nsettled 1\n"])), [""; 0]);
         let found = of_what_was_told(&account(&["asked 5\ncounted 1 4\nadded 1 0:1\n"]));
         assert_eq!(found, ["2 of 6 increments are of unknown fate"]);
+        let found = of_what_was_told(&account(&["edges 1 +0:1\nedges-made 1 1 0\nedges 2 -0:1\n"]));
+        assert!(
+            found.len() == 1 && found[0].starts_with("edges of front end 0 are of unknown fate: (2, "),
+            "{found:?}"
+        );
     }
 
     #[test]
