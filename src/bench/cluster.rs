@@ -34,6 +34,8 @@ const CERTIFICATE_DAYS: u32 = 30;
 /// A cluster rests that takes less than this of one core between two looks.
 const REST_SHARE_MAX: f64 = 0.05;
 const REST_LOOK: Duration = Duration::from_secs(2);
+/// So long. A view may have nothing to do for most of a minute and then make its checkpoint.
+const REST: Duration = Duration::from_secs(65);
 const REST_PATIENCE: Duration = Duration::from_secs(300);
 
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
@@ -242,8 +244,8 @@ impl Cluster {
         all.filter_map(|process| Some(cost::of_tree(process.id())?.memory_mib)).max_by(f64::total_cmp)
     }
 
-    /// Waits until its processes have written and merged what was counted: until they need next to no processor time. How long that was;
-    /// `None` where there is no `/proc`.
+    /// Waits until its processes have written and merged what was counted: until they have needed next to no processor time for longer than
+    /// two checkpoints of a view are apart. How long it was until then, without that; `None` where there is no `/proc`.
     ///
     /// # Errors
     /// One has ended, or they go on for too long.
@@ -251,19 +253,21 @@ impl Cluster {
         let begun = Instant::now();
         let spent = |cluster: &Cluster| cluster.cpu_s().map(|(nodes, aggregator)| nodes + aggregator);
         let Some(mut before) = spent(self) else { return Ok(None) };
-        loop {
+        let mut resting_since = begun;
+        while resting_since.elapsed() < REST {
             std::thread::sleep(REST_LOOK);
             self.check()?;
             let now = spent(self).unwrap_or(before);
-            if now - before < REST_SHARE_MAX * REST_LOOK.as_secs_f64() {
-                return Ok(Some(begun.elapsed()));
+            if now - before >= REST_SHARE_MAX * REST_LOOK.as_secs_f64() {
+                resting_since = Instant::now();
             }
-            if begun.elapsed() > REST_PATIENCE {
+            if resting_since - begun > REST_PATIENCE {
                 let what = "the cluster being at rest".to_owned();
                 return Err(BenchError::Patience { what, waited_s: REST_PATIENCE.as_secs() });
             }
             before = now;
         }
+        Ok(Some(resting_since - begun))
     }
 
     /// Waits until all processes say that they are ready.

@@ -84,7 +84,11 @@ impl Load {
             let counts = front_end.run(rate as f64 / dcs as f64, stopped.clone());
             let counts = async { counts.await.map_err(|error| format!("a flush at the end: {error}")) };
             let changes = changer.run(stopped.clone());
-            let work = async { tokio::try_join!(counts, changes).map(drop) };
+            // If one of them ends early, the other one is still accounted for.
+            let work = async {
+                let (counted, changed) = tokio::join!(counts, changes);
+                counted.and(changed)
+            };
             front_ends.push((tokio::spawn(work), file));
         }
         Ok(Load { longest_us, stop, front_ends })
