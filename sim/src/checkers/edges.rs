@@ -130,21 +130,22 @@ impl Edges {
         (0..changes.len()).filter(|&position| !may(changes[position])).collect()
     }
 
-    /// Somebody asked a replica that is at `index`, was told which changes are refused, and so many are to be carried out: all that are
-    /// wrong, and the others, where each is for itself; else the first, and all or none.
+    /// Somebody asked a replica that is at `index`, was told which changes are refused, and these are said to the ledger: all that are wrong,
+    /// and the others, where each is for itself; else the first, and all or none.
     pub fn decided(
         &self,
         findings: &mut Findings,
         index: u64,
         changes: &[EdgeChange<usize>],
         (lenient, each): (bool, bool),
-        (told, said): (&[usize], usize),
+        (told, said): (&[usize], &[EdgeChange<usize>]),
     ) {
         let mut wrong = self.wrong(index, changes, lenient);
-        let right = if each || wrong.is_empty() { changes.len() - wrong.len() } else { 0 };
+        let right = (0..changes.len()).filter(|position| !wrong.contains(position)).map(|position| changes[position]);
+        let right: Vec<_> = right.filter(|_| each || wrong.is_empty()).collect();
         wrong.truncate(if each { wrong.len() } else { 1 });
         findings.check(NAME, wrong == told && said == right, || {
-            format!("of {changes:?} after {index} changes {wrong:?} are wrong, and {right} to be carried out; told was {told:?}, and said {said}")
+            format!("of {changes:?} after {index} changes {wrong:?} are wrong; told were {told:?}, and said {said:?}")
         });
     }
 

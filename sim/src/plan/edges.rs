@@ -37,7 +37,7 @@ pub enum Manner {
     Careless,
 }
 
-/// Each as often as the others.
+/// As often as they stand here.
 const MANNERS: [Manner; 6] = [
     Manner::Strict,
     Manner::Lenient,

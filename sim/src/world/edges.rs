@@ -91,21 +91,30 @@ impl World {
             self.coverage.saw("edges asked for that were changed");
             return None;
         }
-        let named = ledger::EdgesAsked { id, changes, lenient, each, allow_unknown: true };
-        let (cmd, told) = match ledger.edges_asked(&named, (at, by), |_| true) {
+        let asked_for = ledger::EdgesAsked { id, changes, lenient, each, allow_unknown: true };
+        let (cmd, told) = match ledger.edges_asked(&asked_for, (at, by), |_| true) {
             Ok(EdgesDecided { cmd, refused, .. }) => (cmd, refused.into_iter().map(|(position, _)| position).collect()),
             Err(EdgesError::Change { position, .. }) => (None, vec![position]),
             Err(_) => (None, Vec::new()),
         };
-        let said = match &cmd {
-            Some(LedgerCmd::Edges { changes, .. }) => changes.len(),
-            _ => 0,
+        let said: Vec<_> = match &cmd {
+            Some(LedgerCmd::Edges { changes, .. }) => changes.iter().map(|change| self.numbered(change)).collect(),
+            _ => Vec::new(),
         };
         let audit = &mut self.audit;
-        audit.edges.decided(&mut audit.findings, index, &asked.changes, (lenient, each), (&told, said));
+        audit.edges.decided(&mut audit.findings, index, &asked.changes, (lenient, each), (&told, &said));
         self.coverage.saw_times("change of edges refused", u64::from(!told.is_empty()));
-        self.coverage.saw_times("edges refused and others not", u64::from(!told.is_empty() && said > 0));
+        self.coverage.saw_times("edges refused and others not", u64::from(!told.is_empty() && !said.is_empty()));
         cmd
+    }
+
+    /// By the numbers of its counters.
+    fn numbered(&self, change: &EdgeChange<CounterName>) -> EdgeChange<usize> {
+        let number =
+            |name: &CounterName| usize::from(self.audit.oracle.counter_of(name.key()).expect("a counter of the run"));
+        let Edge { from, to } = change.edge();
+        let edge = Edge { from: number(from), to: number(to) };
+        if matches!(change, EdgeChange::Insert(_)) { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
     }
 
     /// The ledger reads changes of edges.
@@ -114,11 +123,7 @@ impl World {
         self.reference.apply(index, cmd);
         let oracle = &self.audit.oracle;
         let number = |key: &[u8]| usize::from(oracle.counter_of(key).expect("a counter of the run"));
-        let numbered = |change: &EdgeChange<CounterName>| {
-            let edge = Edge { from: number(change.edge().from.key()), to: number(change.edge().to.key()) };
-            if matches!(change, EdgeChange::Insert(_)) { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
-        };
-        let changes: Vec<EdgeChange<usize>> = changes.iter().map(numbered).collect();
+        let changes: Vec<EdgeChange<usize>> = changes.iter().map(|change| self.numbered(change)).collect();
         let (before, edges) = (self.audit.edges.changes().len(), &mut self.audit.edges);
         let is_abreast = *revision == edges.revision();
         match edges.applied(&mut self.audit.findings, (*revision, *id, *lenient), &changes, &self.reference, number) {
