@@ -1,6 +1,6 @@
 //! `tidemark soak`: a cluster of real processes on this machine, under load and faults for as long as one likes, and at the end an
-//! account: every increment that was acknowledged is counted once, everywhere, and every milestone was awarded once. The account is
-//! kept by the front ends in logs of their own, outside the cluster, and read from there.
+//! account: every increment that was acknowledged is counted once, everywhere, in each total to which it flows too, and every milestone
+//! was awarded once. The account is kept by the front ends in logs of their own, outside the cluster, and read from there.
 
 mod account;
 mod awards;
@@ -41,6 +41,8 @@ const SETTLE_MAX: Duration = Duration::from_secs(180);
 
 /// A soak with less than this share of the rate that was asked for is no evidence.
 const RATE_SHARE_MIN: f64 = 0.5;
+/// Nor is one so long in which no count came to a total by several ways.
+const EDGES_AFTER_S: f64 = 30.0;
 /// Nor is one with less than this share of the faults that come in that time on average, or with fewer in a minute than these: one is not
 /// begun while others last that it must not meet.
 const FAULT_SHARE_MIN: f64 = 0.25;
@@ -122,10 +124,12 @@ pub struct Report {
     /// By aggregator and counter: what was acknowledged and is not shown, and what is shown and was never asked for.
     pub lost: u64,
     pub doubled: u64,
-    /// Batches of changes of edges that were carried out, edges in the end, and totals that were compared at every aggregator.
+    /// Batches of changes of edges that were carried out, and edges in the end.
     pub edge_changes: u64,
     pub edges: u64,
+    /// Totals that were compared at every aggregator, and of these such to which counts come by several ways.
     pub totals: u64,
+    pub totals_reached_twice: u64,
     /// Milestones that were reached, and how many of them have an award.
     pub milestones: u64,
     pub awards: u64,
@@ -227,8 +231,8 @@ fn too_little(options: &SoakOptions, report: &Report) -> Vec<String> {
     let seconds = options.minutes * 60.0;
     let reaches_one = options.rate >= load::INCREMENTS_PER_HIT && seconds >= MILESTONE_EVERY_S as f64 / RATE_SHARE_MIN;
     let milestones = (report.milestones == 0 && reaches_one).then(|| "no milestone was reached".to_owned());
-    let edges =
-        (report.edge_changes == 0 && seconds >= MILESTONE_EVERY_S as f64).then(|| "no edge was changed".to_owned());
+    let edges = (report.totals_reached_twice == 0 && seconds >= EDGES_AFTER_S)
+        .then(|| "no count came to a total by several ways".to_owned());
     let expected = if options.fault_every > 0.0 { seconds / options.fault_every } else { 0.0 };
     let least = (expected * FAULT_SHARE_MIN).min(options.minutes * FAULTS_PER_MINUTE_SURE).floor();
     let faults = ((faults as f64) < least)
@@ -257,7 +261,7 @@ mod tests {
         let good = Report {
             increments_per_s: 900.0,
             milestones: 1,
-            edge_changes: 1,
+            totals_reached_twice: 1,
             faults: [("killed", 5)].into(),
             ..Report::default()
         };
@@ -265,7 +269,10 @@ mod tests {
         assert_eq!(found(&good), "");
         assert!(found(&Report { increments_per_s: 499.0, ..good.clone() }).contains("at least 500 are needed"));
         assert!(found(&Report { milestones: 0, ..good.clone() }).contains("no milestone"));
-        assert!(found(&Report { edge_changes: 0, ..good.clone() }).contains("no edge was changed"));
+        assert!(
+            found(&Report { totals_reached_twice: 0, ..good.clone() })
+                .contains("no count came to a total by several ways")
+        );
         assert!(found(&Report { faults: BTreeMap::new(), ..good.clone() }).contains("0 faults, where about 10"));
         let moment = SoakOptions { minutes: 0.1, rate: 1, ..options.clone() };
         let nothing_yet = Report { increments_per_s: 1.0, ..Report::default() };

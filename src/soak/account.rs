@@ -20,7 +20,7 @@ use std::path::Path;
 
 use tidemark_client::SessionId;
 
-use super::edges::{Change, Edges};
+use super::edges::{Change, Counts, Edges};
 use super::log::{self, HEADER};
 
 /// Hits of one front end.
@@ -48,8 +48,15 @@ pub struct FrontEndAccount {
     /// Batches that were carried out; the one that was asked for, and not answered.
     pub edge_changes: u64,
     pub edges_asked: Option<(u64, Vec<Change>)>,
-    /// Batches that are said to have added and taken away another number of edges than there were to be.
-    pub edges_mistold: Vec<(u64, (u64, u64), (u64, u64))>,
+    pub edges_mistold: Vec<Mistold>,
+}
+
+/// A batch that was told to have changed another number of edges than it had to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mistold {
+    pub batch: u64,
+    pub told: Counts,
+    pub should: Counts,
 }
 
 /// As far as a front end knows.
@@ -252,8 +259,11 @@ impl FrontEndAccount {
         let mut words = rest.split(' ');
         let [batch] = numbers(words.next().unwrap_or_default())?;
         let change = |word: &str| {
-            let (sign, edge) = word.split_at_checked(1)?;
-            let inserts = ["-", "+"].iter().position(|of| *of == sign)? == 1;
+            let (inserts, edge) = match word.split_at_checked(1)? {
+                ("+", edge) => (true, edge),
+                ("-", edge) => (false, edge),
+                _ => return None,
+            };
             let (from, to) = edge.split_once(':')?;
             Some(Change { inserts, from: from.parse().ok()?, to: to.parse().ok()? })
         };
@@ -266,10 +276,10 @@ impl FrontEndAccount {
 
     fn made_edges(&mut self, [batch, inserted, removed]: [u64; 3]) -> Result<(), String> {
         let (_, changes) = self.edges_asked.take_if(|(asked, _)| *asked == batch).ok_or("there is no such batch")?;
-        let made = self.edges.take(&changes)?;
+        let (told, should) = (Counts { inserted, removed }, self.edges.take(&changes)?);
         self.edge_changes += 1;
-        if made != (inserted, removed) {
-            self.edges_mistold.push((batch, (inserted, removed), made));
+        if told != should {
+            self.edges_mistold.push(Mistold { batch, told, should });
         }
         Ok(())
     }
@@ -331,7 +341,7 @@ pub mod tests {
             batch: 1,
             changes: vec![change(true, 0, 4), change(true, 1, 4), change(false, 0, 4)],
         });
-        log.write(Entry::EdgesMade { batch: 1, inserted: 2, removed: 1 });
+        log.write(Entry::EdgesMade { batch: 1, counts: Counts { inserted: 2, removed: 1 } });
         log.write(Entry::Edges { batch: 2, changes: vec![change(false, 1, 4)] });
         let bytes = file.finish().unwrap();
         assert_eq!(bytes, std::fs::metadata(log::path(folder.path(), 0)).unwrap().len());

@@ -10,7 +10,7 @@ use super::Report;
 use super::account::{Account, HitFate};
 use super::awards;
 use super::cluster::{NAMESPACE, SoakCluster};
-use super::edges;
+use super::edges::{self, WithEdges};
 use super::load::HITS;
 use super::verdict::{self, Difference, Expected, Totals};
 use crate::certificate::Voters;
@@ -35,7 +35,9 @@ pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: D
     report.counters = expected.len() as u64;
     let totals = edges::totals(account, &expected);
     report.edge_changes = account.0.iter().map(|of| of.edge_changes).sum();
-    (report.edges, report.totals) = (account.0.iter().map(|of| of.edges.len() as u64).sum(), totals.len() as u64);
+    report.edges = account.0.iter().map(|of| of.edges.len() as u64).sum();
+    report.totals = totals.len() as u64;
+    report.totals_reached_twice = totals.iter().filter(|of| of.reached_twice).count() as u64;
     for at in cluster.aggregators() {
         view(cluster, at, (&expected, &totals), within, report).await;
     }
@@ -49,7 +51,7 @@ pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: D
 }
 
 /// What counters must show, and those with edges.
-type Must<'a> = (&'a [Expected], &'a [(Expected, BTreeSet<CounterName>)]);
+type Must<'a> = (&'a [Expected], &'a [WithEdges]);
 
 /// Waits so long until an aggregator shows what it must, and says what is missing or too much if it does not.
 async fn view(
@@ -70,17 +72,23 @@ async fn view(
     };
     let deadline = Instant::now() + within;
     let own_names: Vec<CounterName> = own.iter().map(|of| of.counter.clone()).collect();
-    let (with_edges, parents): (Vec<Expected>, Vec<_>) = totals.iter().cloned().unzip();
-    let names: Vec<CounterName> = with_edges.iter().map(|of| of.counter.clone()).collect();
     let values = async || client.get_many(&own_names).await.map_err(|error| error.to_string());
-    compared(name, own, deadline, report, values).await;
+    if let Some((found, difference)) = compared(own, deadline, values).await {
+        report.lost += difference.lost();
+        report.doubled += difference.doubled();
+        report.violations.push(format!("{name}: {found}"));
+    }
+    let sums_expected: Vec<Expected> = totals.iter().map(|of| of.total.clone()).collect();
+    let names: Vec<CounterName> = sums_expected.iter().map(|of| of.counter.clone()).collect();
     let sums = async || {
         let read = client.read_at(ReadAt::of(names.clone()).total()).await.map_err(|error| error.to_string())?;
         Ok(read.counters.into_iter().map(|of| of.reading).collect())
     };
-    compared(&format!("totals at {name}"), &with_edges, deadline, report, sums).await;
-    for (counter, should) in names.iter().zip(&parents) {
-        let found = parents_of(&client, counter, should, deadline).await;
+    // What one counter lost all that it flows to lack: it is not counted among what was lost.
+    let found = compared(&sums_expected, deadline, sums).await;
+    report.violations.extend(found.map(|(found, _)| format!("{name}: of totals {found}")));
+    for WithEdges { total, parents, .. } in totals {
+        let found = parents_of(&client, &total.counter, parents, deadline).await;
         report.violations.extend(found.map(|found| format!("{name}: {found}")));
     }
 }
@@ -107,14 +115,12 @@ async fn parents_of(
     }
 }
 
-/// Reads until it is what it must be.
+/// Reads until it is what it must be; what is wrong in the end.
 async fn compared(
-    what: &str,
     expected: &[Expected],
     deadline: Instant,
-    report: &mut Report,
     read: impl AsyncFn() -> Result<Vec<Reading>, String>,
-) {
+) -> Option<(String, Difference)> {
     loop {
         let (read, late) = (read().await, Instant::now() > deadline);
         match read {
@@ -123,16 +129,14 @@ async fn compared(
                 let difference = Difference::new(expected, &shown);
                 let pending: u64 = readings.iter().map(|reading| reading.pending).sum();
                 if difference.is_nothing() && pending == 0 {
-                    return;
+                    return None;
                 }
                 if late {
-                    report.lost += difference.lost();
-                    report.doubled += difference.doubled();
-                    return report.violations.push(format!("{what}: {difference}, {pending} without a place"));
+                    return Some((format!("{difference}, {pending} without a place"), difference));
                 }
             }
             Err(error) if Instant::now() > deadline + READ_PATIENCE => {
-                return report.violations.push(format!("{what} cannot be read: {error}"));
+                return Some((format!("it cannot be read: {error}"), Difference::default()));
             }
             Err(_) => {}
         }

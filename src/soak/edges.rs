@@ -21,6 +21,9 @@ use super::verdict::Expected;
 const KEYS_WITH_EDGES: usize = 12;
 /// Most changes of a batch.
 const TOGETHER_MAX: usize = 4;
+/// So many changes take an edge that is there, and remove it. The others take any two counters, and remove their edge only if it is there by
+/// chance: so there come to be many edges, and counts that come to a total by several ways.
+const REMOVED_SHARE: f64 = 0.3;
 /// A batch is begun so often, as the one before is answered.
 const CHANGE_EVERY: Duration = Duration::from_millis(200);
 /// A batch that was not answered is asked for again after this.
@@ -37,36 +40,44 @@ pub struct Change {
     pub to: Vertex,
 }
 
+/// Edges that a batch adds, and takes away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub inserted: u64,
+    pub removed: u64,
+}
+
 /// Edges that a front end changes, as far as it knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edges(BTreeSet<(Vertex, Vertex)>);
 
 impl Edges {
-    /// How many edges a batch adds and takes away; each change must change something.
+    /// What a batch adds and takes away; each change must change something.
     ///
     /// # Errors
     /// One does not.
-    pub fn take(&mut self, batch: &[Change]) -> Result<(u64, u64), String> {
-        let (mut inserted, mut removed) = (0, 0);
+    pub fn take(&mut self, batch: &[Change]) -> Result<Counts, String> {
+        let mut counts = Counts::default();
         for &Change { inserts, from, to } in batch {
             let done = if inserts { self.0.insert((from, to)) } else { self.0.remove(&(from, to)) };
             if !done || from >= to {
                 return Err(format!("an edge from {from} to {to} cannot be changed so"));
             }
-            *(if inserts { &mut inserted } else { &mut removed }) += 1;
+            *(if inserts { &mut counts.inserted } else { &mut counts.removed }) += 1;
         }
-        Ok((inserted, removed))
+        Ok(counts)
     }
 
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Changes of some edges: of one that is there, or else of one of all that there may be.
     fn drawn(&self, rng: &mut ChaCha8Rng, front_end: usize, front_ends: usize) -> Vec<Change> {
         let (mut edges, count) = (self.clone(), rng.random_range(1..=TOGETHER_MAX));
         let mut change = || {
             let any = edges.0.iter().nth(rng.random_range(0..edges.len().max(1)));
-            let (from, to) = match any.filter(|_| rng.random_bool(0.5)) {
+            let (from, to) = match any.filter(|_| rng.random_bool(REMOVED_SHARE)) {
                 Some(&edge) => edge,
                 None => {
                     let to = vertex(front_end, rng.random_range(0..KEYS_WITH_EDGES), front_ends);
@@ -120,7 +131,7 @@ impl Changer {
             }
             let EdgesMade { inserted, removed, .. } = self.changed(&changes).await?;
             edges.take(&changes)?;
-            self.log.write(Entry::EdgesMade { batch, inserted, removed });
+            self.log.write(Entry::EdgesMade { batch, counts: Counts { inserted, removed } });
         }
         Ok(())
     }
@@ -144,9 +155,19 @@ impl Changer {
     }
 }
 
-/// All counters that have edges, and what each total must be: each counter from which it can be reached once, and itself. Beside it the
-/// counters from which edges lead to it.
-pub fn totals(account: &Account, expected: &[Expected]) -> Vec<(Expected, BTreeSet<CounterName>)> {
+/// A counter that may have edges.
+#[derive(Clone, Debug)]
+pub struct WithEdges {
+    /// What its total must be: each counter from which it can be reached once, and itself.
+    pub total: Expected,
+    /// From which edges lead to it.
+    pub parents: BTreeSet<CounterName>,
+    /// There is a counter from which it can be reached by way of several of these.
+    pub reached_twice: bool,
+}
+
+/// All of them.
+pub fn totals(account: &Account, expected: &[Expected]) -> Vec<WithEdges> {
     let front_ends = account.0.len();
     let edges: BTreeSet<(Vertex, Vertex)> = account.0.iter().flat_map(|of| &of.edges.0).copied().collect();
     let own: BTreeMap<&CounterName, (u64, u64)> =
@@ -155,12 +176,15 @@ pub fn totals(account: &Account, expected: &[Expected]) -> Vec<(Expected, BTreeS
     let mut all = Vec::new();
     for to in 0..=KEYS_WITH_EDGES * front_ends {
         let parents = edges.iter().filter(|edge| edge.1 == to).map(|edge| edge.0);
-        let mut of: BTreeSet<Vertex> = parents.clone().flat_map(|parent| sources[parent].clone()).collect();
+        let ways: Vec<Vertex> = parents.clone().flat_map(|parent| sources[parent].clone()).collect();
+        let mut of = BTreeSet::from_iter(ways.iter().copied());
+        let reached_twice = of.len() < ways.len();
         of.insert(to);
         let sums = of.iter().filter_map(|&source| own.get(&counter(source, front_ends)));
         let (least, most) = sums.fold((0, 0), |(least, most), own| (least + own.0, most + own.1));
         let parents = parents.map(|parent| counter(parent, front_ends)).collect();
-        all.push((Expected { counter: counter(to, front_ends), least, most }, parents));
+        let total = Expected { counter: counter(to, front_ends), least, most };
+        all.push(WithEdges { total, parents, reached_twice });
         sources.push(of);
     }
     all
@@ -180,11 +204,11 @@ mod tests {
         for _ in 0..500 {
             let batch = edges.drawn(&mut rng, 1, 3);
             assert!(batch.iter().all(|change| change.from < change.to && (change.to - 1) % 3 == 1), "{batch:?}");
-            let (inserted, removed) = edges.take(&batch).unwrap();
+            let Counts { inserted, removed } = edges.take(&batch).unwrap();
             counts = (counts.0 + inserted, counts.1 + removed);
         }
         assert_eq!(counts.0 - counts.1, edges.len() as u64);
-        assert!(counts.1 > 200, "{counts:?}");
+        assert!(counts.1 > 200 && edges.len() > 20, "{counts:?}");
         assert!(edges.take(&[Change { inserts: true, from: 2, to: 2 }]).is_err());
     }
 
@@ -192,15 +216,17 @@ mod tests {
     fn a_total_has_each_counter_once_whatever_the_number_of_paths() {
         // Of two front ends: hits 0; key-0-0 1, key-1-0 2, key-0-1 3, key-1-1 4.
         let logs = [
-            "asked 2\ncounted 1 2\nadded 1 0:10 1:100\nsettled 1\nedges 1 +0:1 +1:3\nedges-made 1 2 0\n",
+            "asked 2\ncounted 1 2\nadded 1 0:10 1:100\nsettled 1\nedges 1 +0:1 +1:3 +0:3\nedges-made 1 3 0\n",
             "added 1 0:1000\nsettled 1\nedges 1 +1:2 +2:4 +1:4\nedges-made 1 3 0\nedges 2 -1:4\nedges-made 2 0 1\n",
         ];
         let account = account(&logs);
         let all = totals(&account, &verdict::expected(&account));
-        let sums: Vec<(u64, u64)> = all.iter().map(|(of, _)| (of.least, of.most)).collect();
+        let sums: Vec<(u64, u64)> = all.iter().map(|of| (of.total.least, of.total.most)).collect();
         assert_eq!(sums[..5], [(2, 2), (12, 12), (1_012, 1_012), (112, 112), (1_012, 1_012)]);
         assert!(sums[5..].iter().all(|sum| *sum == (0, 0)) && sums.len() == 1 + 2 * KEYS_WITH_EDGES);
-        assert_eq!(all[4].1, BTreeSet::from([key(1, 0)]), "the other edge was removed");
-        assert_eq!(all[4].0.counter, key(1, 1));
+        assert_eq!(all[4].parents, BTreeSet::from([key(1, 0)]), "the other edge was removed");
+        assert_eq!(all[4].total.counter, key(1, 1));
+        let twice: Vec<Vertex> = (0..all.len()).filter(|&vertex| all[vertex].reached_twice).collect();
+        assert_eq!(twice, [3], "from hits and from key-0-0");
     }
 }

@@ -87,7 +87,9 @@ impl Load {
             // If one of them ends early, the other one is still accounted for.
             let work = async {
                 let (counted, changed) = tokio::join!(counts, changes);
-                counted.and(changed)
+                let changed = changed.map_err(|error| format!("changes of edges: {error}"));
+                let errors: Vec<String> = [counted, changed].into_iter().filter_map(Result::err).collect();
+                if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
             };
             front_ends.push((tokio::spawn(work), file));
         }

@@ -2,7 +2,8 @@
 //! of its own. The account at the end is read from these files. [`account`](super::account) says what each line means.
 //!
 //! Hits have numbers, and what was told of each is found by its number, in runs of equal outcomes. Adds are written down by counter
-//! for intervals of about a second: a client says of adds by their counter only that they are lost.
+//! for intervals of about a second: a client says of adds by their counter only that they are lost. Changes of
+//! edges are written down batch by batch, one after the other.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::edges::Change;
+use super::edges::{Change, Counts};
 
 pub const HEADER: &str = "tidemark-soak-log 2";
 /// All logs of a soak together. A front end whose log is full counts no more, and the soak has failed: what is not written down
@@ -69,11 +70,10 @@ pub enum Entry {
         batch: u64,
         changes: Vec<Change>,
     },
-    /// It was carried out: edges that were added, and taken away.
+    /// It was carried out, and this is what it is told to have changed.
     EdgesMade {
         batch: u64,
-        inserted: u64,
-        removed: u64,
+        counts: Counts,
     },
 }
 
@@ -184,7 +184,9 @@ fn line_of(entry: &Entry) -> String {
             }
             line + "\n"
         }
-        Entry::EdgesMade { batch, inserted, removed } => format!("edges-made {batch} {inserted} {removed}\n"),
+        Entry::EdgesMade { batch, counts: Counts { inserted, removed } } => {
+            format!("edges-made {batch} {inserted} {removed}\n")
+        }
         Entry::Asked(_) | Entry::Told(..) => unreachable!("hits are gathered"),
     }
 }

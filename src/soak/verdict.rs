@@ -125,10 +125,9 @@ pub fn of_what_was_told(account: &Account) -> Vec<String> {
     }
     for (front_end, of) in account.0.iter().enumerate() {
         let open = of.edges_asked.as_ref();
-        found.extend(open.map(|open| format!("edges of front end {front_end} are of unknown fate: {open:?}")));
-        found.extend(of.edges_mistold.iter().map(|(batch, told, made)| {
-            format!("batch {batch} of edges of front end {front_end} was told to have added and taken away {told:?}, and had to {made:?}")
-        }));
+        found.extend(open.map(|open| format!("edges of front end {front_end} are not known to be changed: {open:?}")));
+        let mistold = of.edges_mistold.iter();
+        found.extend(mistold.map(|mistold| format!("edges of front end {front_end} are not as was told: {mistold:?}")));
     }
     let most = account.hits() - account.hits_that_are(HitFate::Refused);
     let milestones = account.milestones().map(|(_, _, first)| first);
@@ -190,9 +189,11 @@ mod tests {
         assert_eq!(found, ["2 of 6 increments are of unknown fate"]);
         let found = of_what_was_told(&account(&["edges 1 +0:1\nedges-made 1 1 0\nedges 2 -0:1\n"]));
         assert!(
-            found.len() == 1 && found[0].starts_with("edges of front end 0 are of unknown fate: (2, "),
+            found.len() == 1 && found[0].starts_with("edges of front end 0 are not known to be changed: (2, "),
             "{found:?}"
         );
+        let found = of_what_was_told(&account(&["edges 7 +0:1 +0:2\nedges-made 7 1 0\n"]));
+        assert!(found.len() == 1 && found[0].contains("not as was told: Mistold { batch: 7, "), "{found:?}");
     }
 
     #[test]
