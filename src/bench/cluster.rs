@@ -1,6 +1,7 @@
 //! One data centre of real processes, as a user would start them: certificates, configuration files, `tidemark node`, once or more, and
 //! `tidemark aggregator` on this machine's loopback, in a folder that goes with it.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -31,11 +32,9 @@ const CLUSTER: &str = "bench";
 const POLL: Duration = Duration::from_millis(10);
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 const CERTIFICATE_DAYS: u32 = 30;
-/// A cluster rests that takes less than this of one core between two looks.
+/// A cluster rests that takes less than this of one core. It is looked at so often.
 const REST_SHARE_MAX: f64 = 0.05;
 const REST_LOOK: Duration = Duration::from_secs(2);
-/// So long. A view may have nothing to do for most of a minute and then make its checkpoint.
-const REST: Duration = Duration::from_secs(65);
 const REST_PATIENCE: Duration = Duration::from_secs(300);
 
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
@@ -244,30 +243,35 @@ impl Cluster {
         all.filter_map(|process| Some(cost::of_tree(process.id())?.memory_mib)).max_by(f64::total_cmp)
     }
 
-    /// Waits until its processes have written and merged what was counted: until they have needed next to no processor time for longer than
-    /// two checkpoints of a view are apart. How long it was until then, without that; `None` where there is no `/proc`.
+    /// Waits until its processes have needed next to no processor time for so long. How long it was until then, without that; `None` where
+    /// there is no `/proc`.
     ///
     /// # Errors
     /// One has ended, or they go on for too long.
-    pub fn rest(&mut self) -> Result<Option<Duration>, BenchError> {
+    pub fn rest(&mut self, lasting: Duration) -> Result<Option<Duration>, BenchError> {
         let begun = Instant::now();
         let spent = |cluster: &Cluster| cluster.cpu_s().map(|(nodes, aggregator)| nodes + aggregator);
-        let Some(mut before) = spent(self) else { return Ok(None) };
-        let mut resting_since = begun;
-        while resting_since.elapsed() < REST {
+        let Some(now) = spent(self) else { return Ok(None) };
+        // The first of them is the last one that is so long ago.
+        let mut looks = VecDeque::from([(begun, now)]);
+        loop {
             std::thread::sleep(REST_LOOK);
             self.check()?;
-            let now = spent(self).unwrap_or(before);
-            if now - before >= REST_SHARE_MAX * REST_LOOK.as_secs_f64() {
-                resting_since = Instant::now();
+            let Some(now) = spent(self) else { return Ok(None) };
+            looks.push_back((Instant::now(), now));
+            while looks.get(1).is_some_and(|(at, _)| at.elapsed() >= lasting) {
+                looks.pop_front();
             }
-            if resting_since - begun > REST_PATIENCE {
+            let (since, before) = looks[0];
+            let lasted = since.elapsed();
+            if lasted >= lasting && now - before < REST_SHARE_MAX * lasted.as_secs_f64() {
+                return Ok(Some(since - begun));
+            }
+            if since - begun > REST_PATIENCE {
                 let what = "the cluster being at rest".to_owned();
                 return Err(BenchError::Patience { what, waited_s: REST_PATIENCE.as_secs() });
             }
-            before = now;
         }
-        Ok(Some(resting_since - begun))
     }
 
     /// Waits until all processes say that they are ready.

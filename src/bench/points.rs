@@ -28,7 +28,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let busy = "get of an open loop while node and view write and merge what was founded";
     samples.extend(reads::open_loop(&mut series.cluster, plan, counters, busy)?);
     let rest = Asked::cost("from then until they are at rest", "s");
-    samples.extend(series.cluster.rest()?.map(|waited| rest.is(waited.as_secs_f64())));
+    samples.extend(series.rest()?.map(|waited| rest.is(waited.as_secs_f64())));
     let promise = Promise { many_per_s: Some(1_000_000.0), p99_ms: Some(1.0), ..Promise::default() };
     samples.extend(reads::all(&mut series.cluster, plan, counters, &promise)?);
     samples.extend(page(&series, plan)?);

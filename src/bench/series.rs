@@ -206,16 +206,27 @@ impl<'a> Series<'a> {
         let settings = |of: &[&str]| of.iter().map(|&setting| setting.to_owned()).collect::<Vec<_>>();
         let mut node = settings(&NODE_SETTINGS);
         node.push(format!("log.checkpoint_log_mib={log_mib}"));
+        let mut aggregator = settings(&AGGREGATOR_SETTINGS);
+        aggregator.push(format!("view.checkpoint_interval_ms={}", VIEW_CHECKPOINTS_APART.as_millis()));
         let cluster = Cluster::start_as(Options {
             flush_delay: plan.flush_delay,
             slots,
             further,
             layout: SERIES.to_owned(),
             node,
-            aggregator: settings(&AGGREGATOR_SETTINGS),
+            aggregator,
             ..Options::default()
         })?;
         Ok(Series { plan, counters, cluster, probe: Probe::default(), counted: 0 })
+    }
+
+    /// Waits until view and node have written and merged what was counted. How long that was; `None` where there is no `/proc`.
+    ///
+    /// # Errors
+    /// As of [`Cluster::rest`].
+    pub fn rest(&mut self) -> Result<Option<Duration>, BenchError> {
+        const { assert!(REST.as_secs() > VIEW_CHECKPOINTS_APART.as_secs()) };
+        self.cluster.rest(if self.counters < FEW { REST_OF_FEW } else { REST })
     }
 
     /// Counts each counter once.
@@ -440,8 +451,14 @@ impl UnderLoad {
 const NODE_SETTINGS: [&str; 2] = ["rows.store=tree", "log.checkpoint_interval_ms=600000"];
 /// Rarer checkpoints write less, and leave more log to be read after a crash.
 const LOG_MIB: u32 = 96;
-const AGGREGATOR_SETTINGS: [&str; 3] =
-    ["rows.store=tree", "view.checkpoint_interval_ms=60000", "view.feed_bytes_max=524288"];
+const AGGREGATOR_SETTINGS: [&str; 2] = ["rows.store=tree", "view.feed_bytes_max=524288"];
+/// From one checkpoint of the view to the next.
+const VIEW_CHECKPOINTS_APART: Duration = Duration::from_secs(60);
+/// A view may have nothing to do for most of that, and then make one: it rests that had nothing to do for longer. One of few counters
+/// makes it in no time.
+const REST: Duration = Duration::from_secs(65);
+const REST_OF_FEW: Duration = Duration::from_secs(2);
+const FEW: usize = 100_000;
 
 /// Counts each of them once.
 fn fill(cluster: &mut Cluster, task: LoadTask) -> Result<LoadReport, BenchError> {

@@ -40,7 +40,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let mut series = Series::start(plan, Shape { slots: cuts(SLOTS), further: FURTHER, ..Shape::of(counters) })?;
     series.found()?;
     series.catch_up()?;
-    series.cluster.rest()?;
+    series.rest()?;
     let seconds = plan.seconds_or(SECONDS);
     let (_, at_rest) = phase(&mut series, plan, (counters, seconds), |_, _| Ok(()))?;
     let (took, moving) = phase(&mut series, plan, (counters, seconds), |remote, until| {

@@ -28,7 +28,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
         series.found()?;
         series.link()?;
         series.catch_up()?;
-        series.cluster.rest()?;
+        series.rest()?;
         places.push((series, Vec::new()));
     }
     for turn in 0..TURNS {
@@ -41,7 +41,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     }
     let mut samples = costs(&places);
     for (aggregators, (series, _)) in AGGREGATORS.iter().zip(&mut places) {
-        series.cluster.rest()?;
+        series.rest()?;
         let most = series.cluster.largest_aggregator_mib();
         let what =
             Asked::cost(format!("memory of the largest of {aggregators} aggregators, which hold all twice"), "MiB");
