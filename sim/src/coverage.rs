@@ -71,7 +71,7 @@ const SITUATIONS: [(&str, u64); 73] = [
     ("edges said again", 10_000),
     ("edges carried out on another graph", 10_000),
     ("edges asked for at another data centre", 10_000),
-    ("edges asked for that were changed", 500),
+    ("edges asked for that were changed", 1_000),
     ("edges left out as they were there", 10_000),
     ("wrong change of edges in the log", 3_000),
     ("graphs compared", 500),
