@@ -237,6 +237,14 @@ impl Zone {
         seconds.and_then(|seconds| UnixTime::from_s(seconds).ok()).ok_or_else(no)
     }
 
+    /// The time at which this zone's clock shows so many seconds since 1970-01-01T00:00:00; `None` out of range. Of a time that the clock
+    /// shows twice it is the first, and one that the clock leaves out is as much later as the clock leaps.
+    pub fn at_clock(&self, seconds: i64) -> Option<UnixTime> {
+        let clock = Timestamp::from_second(seconds).ok()?.to_zoned(TimeZone::UTC).datetime();
+        let at = clock.to_zoned(self.0.clone()).ok()?;
+        UnixTime::from_s(at.timestamp().as_second()).ok()
+    }
+
     /// A time by this zone's clock, with its offset: `2026-11-24T10:30:00+05:45`.
     pub fn text(&self, at: UnixTime) -> String {
         let at = timestamp(at.s() as i64);
