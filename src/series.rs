@@ -78,6 +78,9 @@ pub struct TermsBody {
     pub since_s: Option<u64>,
     /// `null`: no series are kept.
     pub policy: Option<PolicyBody>,
+    /// Whether its counters take decrements. Processes of earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updown: Option<bool>,
 }
 
 /// Why a text is no policy.
@@ -156,12 +159,13 @@ impl From<&SeriesPolicy> for PolicyBody {
 }
 
 impl TermsBody {
-    pub fn new(namespace: &str, terms: Option<&SeriesTerms>) -> TermsBody {
+    pub fn new(ledger: &Ledger, namespace: &str, terms: Option<&SeriesTerms>) -> TermsBody {
         TermsBody {
             namespace: namespace.to_owned(),
             revision: terms.map_or(0, |terms| terms.revision),
             since_s: terms.map(|terms| terms.since.s()),
             policy: terms.map(|terms| PolicyBody::from(&terms.policy)),
+            updown: Some(ledger.updown().any(|known| known == namespace)),
         }
     }
 }
@@ -201,7 +205,7 @@ impl Series {
     pub fn terms(&self, namespace: &str) -> Result<TermsBody, Failure> {
         self.aggregator.with_ledger(|ledger| {
             known(ledger, namespace)?;
-            Ok(TermsBody::new(namespace, ledger.series_of(namespace)))
+            Ok(TermsBody::new(ledger, namespace, ledger.series_of(namespace)))
         })
     }
 
@@ -218,7 +222,9 @@ impl Series {
         let stands = || self.aggregator.with_ledger(|ledger| ledger.series_of(namespace).cloned());
         let later = || stands().filter(|stands| stands.revision >= terms.revision);
         match shown(LEDGER_PATIENCE, later).await {
-            Some(stands) if stands == terms => Ok(TermsBody::new(namespace, Some(&stands))),
+            Some(stands) if stands == terms => {
+                Ok(self.aggregator.with_ledger(|ledger| TermsBody::new(ledger, namespace, Some(&stands))))
+            }
             Some(_) => {
                 let message =
                     format!("the series of {namespace} were changed at the same time: look, and decide again");

@@ -81,7 +81,8 @@ mod tests {
             ahead: Some("5m".into()),
             out_of_range: OutOfRangeBody::Total,
         };
-        let terms = TermsBody { namespace: "qa".into(), revision: 2, since_s: Some(5), policy: Some(policy) };
+        let terms =
+            TermsBody { namespace: "qa".into(), revision: 2, since_s: Some(5), policy: Some(policy), updown: None };
         assert_eq!(
             text(&terms),
             "qa keeps 1h for 30d, 1m for 2d; what is more than 1h late or 5m ahead counts in the total only (revision 2)"
