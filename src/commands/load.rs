@@ -7,8 +7,8 @@ use crate::config::ClusterFile;
 use crate::load::drive::{self, Load};
 use crate::load::journal::Head;
 use crate::load::meter::Meter;
-use crate::load::rows::Read;
-use crate::load::{Journal, Naming, Source};
+use crate::load::rows::{Found, Read, parse_delimiter};
+use crate::load::{Journal, Naming, RowError, Source};
 use crate::names::hex;
 use crate::series::{OutOfRangeBody, TermsBody};
 use clap::Args;
@@ -19,21 +19,29 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tidemark_client::Groups;
+use tidemark_proto::ids::Half;
 use tidemark_proto::limits::SERIES_AHEAD_S;
-use tidemark_proto::load::{Row, Spaces};
+use tidemark_proto::load::{Row, RowRefused, Spaces};
+use tidemark_proto::series::calendar::Zone;
 use tidemark_proto::series::{Admission, UnixTime};
 use tidemark_transport::Credentials;
 
 /// Rows of a file that are not counted and shown; more are only counted.
 const BAD_ROWS_SHOWN_MAX: u64 = 20;
+/// Names of columns that are not read and shown.
+const COLUMNS_SHOWN_MAX: usize = 10;
+/// Why pipes and folders are not read.
+const NOT_A_FILE: &str = "no regular file. A load reads a file several times, and knows it again by its content: write what comes through a \
+                          pipe to a file, and load that";
 /// Where journals are unless it is said: beside each file.
 const JOURNALS: &str = "tidemark-load";
 
 /// Arguments of `tidemark load`.
 #[derive(Debug, Args)]
+#[command(after_long_help = RULES)]
 pub struct LoadArgs {
-    /// CSV with a line of names, or a JSON object in each line; plain, gzip or zstd; or Parquet, in a build with that feature. Columns:
-    /// counter (NAMESPACE/KEY), delta (else 1), at (seconds since 1970, RFC 3339 or a timestamp; else when it is logged)
+    /// Files of CSV with a line of names, JSON lines, or Parquet (in a build with that feature); CSV and JSON lines plain, or packed with
+    /// gzip or zstd. The content of a file says which
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The layout that the cluster's processes read
@@ -48,27 +56,47 @@ pub struct LoadArgs {
     /// Folder of journals; left out: `tidemark-load` beside each file. Without its journal a file is counted again
     #[arg(long)]
     journal: Option<PathBuf>,
-    /// Column of counters (CSV, Parquet)
-    #[arg(long, default_value = "counter")]
+    /// Column of counters: NAMESPACE/KEY
+    #[arg(long, value_name = "COLUMN", default_value = "counter")]
     counter: String,
-    /// Column of weights (CSV, Parquet)
-    #[arg(long, default_value = "delta")]
+    /// Column of what is counted, a whole number; 1 where a file has no such column
+    #[arg(long, value_name = "COLUMN", default_value = "delta")]
     delta: String,
-    /// Column of times (CSV, Parquet)
-    #[arg(long, default_value = "at")]
+    /// Column of times; rows without one happen when they are logged
+    #[arg(long, value_name = "COLUMN", default_value = "at")]
     at: String,
+    /// Zone of dates and times that do not say their offset, such as UTC or Europe/Berlin; left out: such a file is refused
+    #[arg(long, value_parser = parse_zone)]
+    zone: Option<String>,
+    /// Separates the fields of CSV: one sign, or tab; left out: a comma, or what a first line such as `sep=;` says
+    #[arg(long, value_parser = parse_delimiter)]
+    delimiter: Option<char>,
     /// Stands in front of every counter, such as NAMESPACE/
     #[arg(long, default_value = "")]
     prefix: String,
     /// Takes the place of every counter's namespace
     #[arg(long)]
     namespace: Option<String>,
-    /// Look through the files and say what would be counted; count nothing
+    /// Read the files and ask the server; say which rows would be counted, and count nothing. The exit code is that of the load
     #[arg(long)]
     check: bool,
     #[command(flatten)]
     remote: Remote,
 }
+
+/// Shown by `tidemark load --help`.
+const RULES: &str = "\
+Rules of columns, the same in CSV, JSON lines and Parquet:
+  counter  a text or a whole number. A row without a value is broken.
+  delta    a whole number, also as 5.0 or 5e0. A file or an object without the column counts 1. A row without a value in a column that is
+           there is broken. 0 counts nothing.
+  at       seconds since 1970, RFC 3339, or a date or time by the clock of --zone. Of a time that the clock shows twice it is the first; one
+           that the clock leaves out is as much later as the clock leaps. A row without a value happens when it is logged.
+  Upper and lower case are the same in names of columns. Two columns of one name are refused. Other columns are ignored, and named.
+  Empty and null are no value. Blanks around an unquoted field of CSV are no part of it.
+
+Example:
+  tidemark load clicks.csv.zst --zone Europe/Berlin --check --cluster layout.toml --dc usa-0 --credentials clients/loader";
 
 /// What was found in a file before anything is sent.
 #[derive(Default)]
@@ -77,8 +105,13 @@ struct Scan {
     unit: &'static str,
     rows: u64,
     broken: u64,
+    /// Rows whose delta is 0.
+    zero: u64,
     total_only: u64,
     refused: u64,
+    found: Found,
+    /// Each row is a line.
+    has_only_lines: bool,
     /// By namespace.
     terms: BTreeMap<String, Option<TermsBody>>,
     spaces: Spaces,
@@ -92,6 +125,8 @@ struct LoadedBody {
     total_only: u64,
     refused: u64,
     broken: u64,
+    /// Rows whose delta is 0.
+    zero: u64,
     /// What rows were folded to.
     items: u64,
     /// It was loaded before; nothing was done.
@@ -117,15 +152,20 @@ async fn load_all(args: LoadArgs) -> Outcome {
         at: args.at.clone(),
         prefix: args.prefix.clone(),
         namespace: args.namespace.clone(),
+        zone: args.zone.clone(),
+        delimiter: args.delimiter,
     };
     let mut is_whole = true;
     for path in &args.files {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let file = File::open(path).map_err(|error| named(&error))?;
+        if !file.metadata()?.is_file() {
+            return Err(named(&NOT_A_FILE).into());
+        }
         let (bytes, sha256) = digest(&file).map_err(|error| named(&error))?;
         let before = file.metadata()?;
         let scan = scan(&args, path, &file, &naming).await?;
-        announce(path, &scan);
+        announce(path, &scan, &naming);
         if args.check {
             is_whole &= scan.broken + scan.refused == 0;
             continue;
@@ -158,7 +198,7 @@ async fn load_one(
     head: &Head,
     scan: &Scan,
 ) -> Result<LoadedBody, Box<dyn std::error::Error>> {
-    let (journal, progress) = Journal::open(dir, head)?;
+    let (journal, progress) = Journal::open(dir, head, scan.has_only_lines)?;
     let before = progress.finished().is_some();
     let label = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let first = progress.done_before().min(load.rows);
@@ -167,7 +207,7 @@ async fn load_one(
     }
     let mut meter = Meter::new(&label, load.rows, first);
     let mut shown = 0;
-    let refused = |meter: &Meter, line: u64, why: tidemark_proto::load::RowRefused| {
+    let refused = |meter: &Meter, line: u64, why: RowRefused| {
         shown += 1;
         if shown <= BAD_ROWS_SHOWN_MAX {
             meter.say(&format!("{}: {} {line}: {why}", path.display(), scan.unit));
@@ -182,6 +222,7 @@ async fn load_one(
         total_only: tally.total_only,
         refused: tally.refused,
         broken: scan.broken,
+        zero: scan.zero,
         items: tally.items,
         before,
         rows_per_s: meter.rate(load.rows) as u64,
@@ -189,15 +230,20 @@ async fn load_one(
 }
 
 fn text(loaded: &LoadedBody) -> String {
-    let LoadedBody { file, rows, counted, total_only, refused, broken, items, before, rows_per_s } = loaded;
+    let LoadedBody { file, rows, counted, total_only, refused, broken, zero, items, before, rows_per_s } = loaded;
     let file = file.display();
     if *before {
         return format!("{file}: loaded already, nothing was done ({counted} rows were counted, {refused} refused)");
     }
     format!(
-        "{file}: {rows} rows, {counted} counted as {items} ({total_only} in totals only), {refused} refused, {broken} broken; {rows_per_s} \
-         rows a second"
+        "{file}: {rows} rows, {counted} counted as {items} ({total_only} in totals only), {refused} refused, {broken} broken, {zero} of delta 0; \
+         {rows_per_s} rows a second"
     )
+}
+
+/// Reads `--zone`; its name in the database.
+fn parse_zone(text: &str) -> Result<String, String> {
+    Zone::named(text).map(|zone| zone.name().to_owned()).map_err(|error| error.to_string())
 }
 
 /// Bytes and SHA-256 of a file.
@@ -216,29 +262,44 @@ fn digest(mut file: &File) -> io::Result<(u64, String)> {
     }
 }
 
-/// Reads all rows once; says which are broken.
+/// Reads all rows once; says which are broken. With `--check` it says too which would be refused.
 async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Result<Scan, Box<dyn std::error::Error>> {
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let mut source = Source::open(file, naming).map_err(|error| named(&error))?;
+    let named = |error: RowError| format!("{}: {error}", path.display());
+    let mut source = Source::open(file, naming).map_err(named)?;
     let mut scan = Scan { unit: source.unit(), ..Scan::default() };
     let now = UnixTime::from_wall(wall_now());
-    while let Some(Read { line, row }) = source.next_row().map_err(|error| named(&error))? {
+    while let Some(Read { line, row }) = source.next_row().map_err(named)? {
         scan.rows += 1;
-        match row {
-            Ok(row) => scan.take(&args.remote, &row, now).await?,
+        let why = match row {
+            Ok(None) => {
+                scan.zero += 1;
+                continue;
+            }
+            Ok(Some(row)) => match scan.take(&args.remote, &row, now).await? {
+                Some(why) if args.check => why.to_string(),
+                _ => continue,
+            },
             Err(why) => {
                 scan.broken += 1;
-                if scan.broken <= BAD_ROWS_SHOWN_MAX {
-                    eprintln!("{}: {} {line}: {why}", path.display(), scan.unit);
-                }
+                why
             }
+        };
+        if scan.broken + if args.check { scan.refused } else { 0 } <= BAD_ROWS_SHOWN_MAX {
+            eprintln!("{}: {} {line}: {why}", path.display(), scan.unit);
         }
     }
+    (scan.found, scan.has_only_lines) = (source.found(), source.has_only_lines());
     Ok(scan)
 }
 
 impl Scan {
-    async fn take(&mut self, remote: &Remote, row: &Row, now: UnixTime) -> Result<(), Box<dyn std::error::Error>> {
+    /// Why a row would be refused, as far as that is known before it is sent.
+    async fn take(
+        &mut self,
+        remote: &Remote,
+        row: &Row,
+        now: UnixTime,
+    ) -> Result<Option<RowRefused>, Box<dyn std::error::Error>> {
         let namespace = row.counter.namespace();
         if !self.terms.contains_key(namespace) {
             let terms = terms_of(remote, namespace).await?;
@@ -248,12 +309,22 @@ impl Scan {
             }
             self.terms.insert(namespace.to_owned(), terms);
         }
-        match self.spaces.admit(row, now) {
-            Ok(Admission::Bucketed) => {}
-            Ok(Admission::TotalOnly) => self.total_only += 1,
-            Err(_) => self.refused += 1,
-        }
-        Ok(())
+        let why = match self.terms.get(namespace).and_then(Option::as_ref) {
+            None => Some(RowRefused::UnknownNamespace(namespace.to_owned())),
+            Some(terms) if row.half == Half::Down && terms.updown == Some(false) => {
+                Some(RowRefused::GrowOnly(namespace.to_owned()))
+            }
+            Some(_) => match self.spaces.admit(row, now) {
+                Ok(Admission::Bucketed) => None,
+                Ok(Admission::TotalOnly) => {
+                    self.total_only += 1;
+                    None
+                }
+                Err(why) => Some(why.into()),
+            },
+        };
+        self.refused += u64::from(why.is_some());
+        Ok(why)
     }
 }
 
@@ -277,8 +348,17 @@ async fn until_policies_hold(path: &Path, scan: &Scan) {
 }
 
 /// What is known before anything is sent.
-fn announce(path: &Path, scan: &Scan) {
+fn announce(path: &Path, scan: &Scan, naming: &Naming) {
     let file = path.display();
+    for name in &scan.found.missing {
+        let instead = if *name == naming.delta { "each row counts 1" } else { "rows happen when they are logged" };
+        eprintln!("{file}: there is no column {name:?}: {instead}");
+    }
+    if !scan.found.ignored.is_empty() {
+        let shown = scan.found.ignored.iter().take(COLUMNS_SHOWN_MAX).map(|name| format!("{name:?}"));
+        let more = if scan.found.ignored.len() > COLUMNS_SHOWN_MAX { ", …" } else { "" };
+        eprintln!("{file}: ignored columns: {}{more}", shown.collect::<Vec<_>>().join(", "));
+    }
     for (namespace, terms) in &scan.terms {
         let Some(terms) = terms else {
             eprintln!("{file}: unknown namespace {namespace:?}: its rows will be refused");
@@ -299,6 +379,8 @@ fn announce(path: &Path, scan: &Scan) {
         };
         eprintln!("{file}: {namespace} takes events up to {late} late; others are {otherwise}");
     }
-    let Scan { rows, broken, total_only, refused, .. } = scan;
-    eprintln!("{file}: {rows} rows: {broken} broken, {refused} out of range and refused, {total_only} for totals only");
+    let Scan { rows, broken, zero, total_only, refused, .. } = scan;
+    eprintln!(
+        "{file}: {rows} rows: {broken} broken, {refused} refused, {total_only} for totals only, {zero} of delta 0"
+    );
 }

@@ -61,17 +61,17 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// A row, from 0 on; `None` where it is none.
+    /// A row, from 0 on; `None` where nothing of it is counted.
     fn row(&mut self, number: u64) -> Result<Option<Row>, DriveError> {
         if number < self.next {
             (self.source, self.next) = (Source::open(self.load.file, self.load.naming)?, 0);
         }
         loop {
-            let read = self.source.next_row().map_err(RowError::from)?;
+            let read = self.source.next_row()?;
             let Read { line, row } = read.ok_or(DriveError::Changed(self.next + 1))?;
             (self.next, self.line) = (self.next + 1, line);
             if self.next > number {
-                return Ok(row.ok());
+                return Ok(row.ok().flatten());
             }
         }
     }

@@ -12,8 +12,12 @@ use std::path::{Path, PathBuf};
 use tidemark_proto::ids::OwnerId;
 use tidemark_proto::load::{BadRecord, Progress, Record};
 
-/// Of the lines below; another one is another program's.
-const VERSION: u32 = 1;
+/// Version of the lines below and of how rows are numbered (decision 0071).
+const VERSION: u32 = 2;
+/// Rows were the lines of a file. A journal of it is gone on with where rows still have those numbers.
+const VERSION_OF_LINES: u32 = 1;
+/// In what zone that version took times of Parquet without one.
+const ZONE_OF_LINES: &str = "UTC";
 
 /// What is loaded where: the first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +42,21 @@ pub enum JournalError {
     InUse(PathBuf),
     #[error("journal {path:?}: the file was loaded with another {what}: {before} before, {now} now")]
     Differs { path: PathBuf, what: &'static str, before: String, now: String },
+    #[error(
+        "journal {0:?} is of an earlier version, which took each line of the file for a row; rows of this file have several lines, so what it \
+         has counted is not known by their numbers: load the rest under another name, as rows of a file of their own"
+    )]
+    Renumbered(PathBuf),
     #[error("journal {path:?}, line {line}: {reason}")]
     Damaged { path: PathBuf, line: u64, reason: String },
+}
+
+/// What a journal says: its whole lines.
+#[derive(Default)]
+struct Before {
+    progress: Progress,
+    bytes: u64,
+    version: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -65,16 +82,26 @@ impl Head {
 
     /// What must not change between two runs.
     fn check(&self, before: &Head, path: &Path) -> Result<(), JournalError> {
-        let columns =
-            |naming: &Naming| [&naming.counter, &naming.delta, &naming.at].map(|name| format!("{name:?}")).join(" ");
+        let is_of_lines = before.version == VERSION_OF_LINES;
+        let columns = |naming: &Naming| {
+            let names = naming.columns().into_array().map(|name| format!("{name:?}")).join(" ");
+            let delimiter = naming.delimiter.map_or(String::new(), |delimiter| format!(" separated by {delimiter:?}"));
+            names + &delimiter
+        };
+        let zone = |naming: &Naming| match naming.zone.as_deref() {
+            Some(zone) if !is_of_lines || zone != ZONE_OF_LINES => format!("{zone:?}"),
+            _ => "none".to_owned(),
+        };
+        let version = if is_of_lines { VERSION } else { before.version };
         let pairs = [
-            ("version", before.version.to_string(), self.version.to_string()),
+            ("version", version.to_string(), self.version.to_string()),
             ("size", before.bytes.to_string(), self.bytes.to_string()),
             ("content", before.sha256.clone(), self.sha256.clone()),
             ("cluster", before.cluster.clone(), self.cluster.clone()),
             ("data centre", before.dc.clone(), self.dc.clone()),
             ("certificate", format!("{:x}", before.owner.0), format!("{:x}", self.owner.0)),
             ("choice of columns", columns(&before.naming), columns(&self.naming)),
+            ("zone", zone(&before.naming), zone(&self.naming)),
         ];
         match pairs.into_iter().find(|(_, before, now)| before != now) {
             Some((what, before, now)) => Err(JournalError::Differs { path: path.to_owned(), what, before, now }),
@@ -84,8 +111,8 @@ impl Head {
 }
 
 impl Journal {
-    /// Opens or begins the journal of a load in a folder, and how far that has come.
-    pub fn open(dir: &Path, head: &Head) -> Result<(Journal, Progress), JournalError> {
+    /// Opens or begins the journal of a load in a folder, and how far that has come. `has_only_lines`: each row of the file is a line.
+    pub fn open(dir: &Path, head: &Head, has_only_lines: bool) -> Result<(Journal, Progress), JournalError> {
         let path = dir.join(head.name());
         let failed = |error| JournalError::Io { path: path.clone(), error };
         std::fs::create_dir_all(dir).map_err(failed)?;
@@ -97,7 +124,11 @@ impl Journal {
             Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
         let mut journal = Journal { path: path.clone(), file, is_dirty: true };
-        let (progress, whole) = journal.read(head)?;
+        let Before { progress, bytes: whole, version } = journal.read(head)?;
+        let is_cut_off = progress.has_begun() && progress.finished().is_none();
+        if version == Some(VERSION_OF_LINES) && is_cut_off && !has_only_lines {
+            return Err(JournalError::Renumbered(path));
+        }
         journal.file.set_len(whole).map_err(failed)?;
         journal.file.seek(io::SeekFrom::End(0)).map_err(failed)?;
         if whole == 0 {
@@ -108,9 +139,8 @@ impl Journal {
         Ok((journal, progress))
     }
 
-    /// All whole lines, and their bytes.
-    fn read(&self, head: &Head) -> Result<(Progress, u64), JournalError> {
-        let (mut progress, mut whole) = (Progress::default(), 0);
+    fn read(&self, head: &Head) -> Result<Before, JournalError> {
+        let mut found = Before::default();
         let mut reader = BufReader::new(&self.file);
         let mut text = Vec::new();
         for line in 1.. {
@@ -123,13 +153,14 @@ impl Journal {
             if line == 1 {
                 let before: Head = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
                 head.check(&before, &self.path)?;
+                found.version = Some(before.version);
             } else {
                 let record: Record = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-                progress.apply(&record).map_err(|error: BadRecord| damaged(error.to_string()))?;
+                found.progress.apply(&record).map_err(|error: BadRecord| damaged(error.to_string()))?;
             }
-            whole += text.len() as u64 + 1;
+            found.bytes += text.len() as u64 + 1;
         }
-        Ok((progress, whole))
+        Ok(found)
     }
 
     pub fn append(&mut self, record: &Record) -> Result<(), JournalError> {
@@ -166,25 +197,70 @@ mod tests {
         let head = Head::new(7, "ab".into(), "test", "usa-0", OwnerId(3), &Naming::default());
         let stream = Stream { client: ClientId(1 << 100), group: GroupId::default(), lanes: 2, since: 0 };
         let chunk = Record::Chunk { task: Task { rows: 0..5, only: Vec::new() }, sent: Vec::new() };
-        let (mut journal, progress) = Journal::open(dir.path(), &head).unwrap();
+        let (mut journal, progress) = Journal::open(dir.path(), &head, true).unwrap();
         assert_eq!(progress, Progress::default());
         journal.append(&Record::Stream(stream)).unwrap();
         journal.append(&chunk).unwrap();
-        assert!(matches!(Journal::open(dir.path(), &head), Err(JournalError::InUse(_))));
+        assert!(matches!(Journal::open(dir.path(), &head, true), Err(JournalError::InUse(_))));
         journal.file.write_all(b"{\"Done\":{\"chu").unwrap();
         let path = journal.path.clone();
         drop(journal);
-        let (journal, progress) = Journal::open(dir.path(), &head).unwrap();
+        let (journal, progress) = Journal::open(dir.path(), &head, true).unwrap();
         assert_eq!((progress.looked_at(), progress.done_before()), (5, 5));
         drop(journal);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
         let other = Head { naming: Naming { at: "day".into(), ..Naming::default() }, ..head.clone() };
-        let refused = Journal::open(dir.path(), &other).unwrap_err().to_string();
+        let refused = Journal::open(dir.path(), &other, true).unwrap_err().to_string();
         assert!(refused.contains("another choice of columns: \"counter\" \"delta\" \"at\" before"), "{refused}");
         let elsewhere = Head { naming: Naming { namespace: Some("copy".into()), ..Naming::default() }, ..head.clone() };
-        assert_eq!(Journal::open(dir.path(), &elsewhere).unwrap().1, Progress::default());
+        assert_eq!(Journal::open(dir.path(), &elsewhere, true).unwrap().1, Progress::default());
         std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + "{\"Done\":{\"chunk\":9}}\n").unwrap();
-        let damaged = Journal::open(dir.path(), &head).unwrap_err().to_string();
+        let damaged = Journal::open(dir.path(), &head, true).unwrap_err().to_string();
         assert!(damaged.ends_with("line 4: chunk 9 is not open"), "{damaged}");
+    }
+
+    /// What the first version of journals wrote, which numbered rows by lines.
+    fn written_by_the_first_version(dir: &Path, head: &Head, records: &str) {
+        let text = format!(
+            "{{\"version\":1,\"bytes\":7,\"sha256\":\"ab\",\"cluster\":\"test\",\"dc\":\"usa-0\",\"owner\":3,\"naming\":{{\
+             \"counter\":\"counter\",\"delta\":\"delta\",\"at\":\"at\",\"prefix\":\"\",\"namespace\":null}}}}\n{records}"
+        );
+        std::fs::write(dir.join(head.name()), text).unwrap();
+    }
+
+    #[test]
+    fn a_journal_of_lines_goes_on_only_where_rows_are_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let head = Head::new(7, "ab".into(), "test", "usa-0", OwnerId(3), &Naming::default());
+        let stream = Stream { client: ClientId(1 << 100), group: GroupId::default(), lanes: 2, since: 0 };
+        let chunk = Record::Chunk { task: Task { rows: 0..5, only: Vec::new() }, sent: Vec::new() };
+        let line = |record: &Record| serde_json::to_string(record).unwrap() + "\n";
+        let begun = line(&Record::Stream(stream)) + &line(&chunk);
+        written_by_the_first_version(dir.path(), &head, &begun);
+        let refused = Journal::open(dir.path(), &head, false).unwrap_err().to_string();
+        assert!(refused.contains("is of an earlier version"), "{refused}");
+        assert_eq!(Journal::open(dir.path(), &head, true).unwrap().1.done_before(), 5);
+        // Times of Parquet without a zone were in UTC.
+        let zoned =
+            |zone: &str| Head { naming: Naming { zone: Some(zone.to_owned()), ..Naming::default() }, ..head.clone() };
+        assert!(Journal::open(dir.path(), &zoned("UTC"), true).is_ok());
+        let refused = Journal::open(dir.path(), &zoned("Europe/Berlin"), true).unwrap_err().to_string();
+        assert!(refused.contains("another zone: none before, \"Europe/Berlin\" now"), "{refused}");
+        // A file that was loaded stays loaded, however its rows would be numbered now.
+        written_by_the_first_version(dir.path(), &head, &(begun + &line(&Record::Finished { rows: 5 })));
+        assert_eq!(Journal::open(dir.path(), &head, false).unwrap().1.finished(), Some(5));
+    }
+
+    #[test]
+    fn another_zone_or_delimiter_is_another_choice() {
+        let dir = tempfile::tempdir().unwrap();
+        let head = |naming: Naming| Head::new(7, "ab".into(), "test", "usa-0", OwnerId(3), &naming);
+        let zoned = head(Naming { zone: Some("UTC".into()), ..Naming::default() });
+        drop(Journal::open(dir.path(), &zoned, true).unwrap());
+        let refused = |naming: Naming| Journal::open(dir.path(), &head(naming), true).unwrap_err().to_string();
+        let other = refused(Naming::default());
+        assert!(other.ends_with("another zone: \"UTC\" before, none now"), "{other}");
+        let other = refused(Naming { delimiter: Some(';'), zone: Some("UTC".into()), ..Naming::default() });
+        assert!(other.contains("another choice of columns") && other.ends_with("separated by ';' now"), "{other}");
     }
 }

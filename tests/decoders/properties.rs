@@ -9,8 +9,11 @@ use std::time::Duration;
 use tidemark::backup::read::Contents;
 use tidemark::certificate::Certificate;
 use tidemark::hop::Hop;
+use tidemark::load::Naming;
 #[cfg(feature = "parquet")]
-use tidemark::load::{Naming, parquet::Rows};
+use tidemark::load::parquet::Rows;
+use tidemark::load::rows::Lines;
+use tidemark::load::unpack::Text;
 use tidemark::session::SessionKeys;
 use tidemark::webhook::{Failed, Limits, Queue};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, ImageReader};
@@ -162,8 +165,11 @@ pub fn frames(bytes: &[u8]) {
     let _ = decoder.finish();
 }
 
-/// Texts that people hand in: certificates, configuration, names.
+/// Texts that people hand in: certificates, configuration, names, rows of CSV and JSON lines.
 pub fn texts(bytes: &[u8]) {
+    for begin in [&b""[..], b"counter,delta,at\n", b"{}\n"] {
+        lines([begin, bytes].concat());
+    }
     let _ = Certificate::from_json(bytes);
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = tidemark::config::ClusterFile::parse(Path::new("cluster.toml"), text);
@@ -171,6 +177,21 @@ pub fn texts(bytes: &[u8]) {
     static KEYS: LazyLock<SessionKeys> =
         LazyLock::new(|| SessionKeys::random().expect("the system gives random bytes"));
     assert!(KEYS.verify(text).is_err() && Hop::verify(&KEYS, text).is_err(), "a token that nobody has signed");
+}
+
+/// Rows of text, whose lines only go up, up to an error.
+fn lines(text: Vec<u8>) {
+    let naming = Naming { zone: Some("UTC".to_owned()), ..Naming::default() };
+    let Ok(mut lines) =
+        Text::open(std::io::Cursor::new(text)).map_err(Into::into).and_then(|text| Lines::new(text, &naming))
+    else {
+        return;
+    };
+    let mut before = 0;
+    while let Ok(Some(row)) = lines.next_row() {
+        assert!(row.line > before, "a row in the line of the one before");
+        before = row.line;
+    }
 }
 
 fn group_config() -> GroupConfig {

@@ -213,6 +213,9 @@ async fn round_trip(backfill: &mut Backfill, file: &str, namespace: &str) {
     assert_eq!(copied.len() as u64, COUNTERS);
 }
 
+const LINES_REFUSED: [&str; 3] =
+    ["line 2: event at", "line 3: unknown namespace \"nowhere\"", "line 4: counters of namespace \"search\" only grow"];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_are_not_taken_are_said_before_and_after_and_the_others_counted_once() {
     let (backfill, _node, _aggregator) = backfill().await;
@@ -229,18 +232,67 @@ async fn rows_that_are_not_taken_are_said_before_and_after_and_the_others_counte
     std::fs::write(backfill.cluster.path("rows.ndjson"), text + "{\"counter\":\n").unwrap();
     let file = backfill.path("rows.ndjson");
     let (is_whole, _, said) = backfill.load(&file, &["--check"]);
-    assert!(!is_whole && said.contains("5 rows: 1 broken, 1 out of range and refused"), "{said}");
+    assert!(!is_whole && said.contains("5 rows: 1 broken, 3 refused, 0 for totals only"), "{said}");
+    for line in LINES_REFUSED {
+        assert!(said.contains(line), "{line}: {said}");
+    }
     let (is_whole, loaded, said) = backfill.load(&file, &[]);
     assert!(!is_whole, "{said}");
     assert_eq!([&loaded["counted"], &loaded["refused"], &loaded["broken"]], [1, 3, 1], "{loaded} {said}");
-    for line in [
-        "line 2: event at",
-        "line 3: unknown namespace \"nowhere\"",
-        "line 4: counters of namespace \"search\" only grow",
-    ] {
+    for line in LINES_REFUSED {
         assert!(said.contains(line), "{line}: {said}");
     }
     until("what was taken", async || (backfill.value("search/a").await? == 5).then_some(())).await;
     let other = backfill.load(&file, &["--at", "day"]).2;
     assert!(other.contains("another choice of columns"), "{other}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_other_programs_are_counted_as_they_are_meant_or_refused_as_a_whole() {
+    let (backfill, _node, _aggregator) = backfill().await;
+    let file = |name: &str, text: &str| {
+        std::fs::write(backfill.cluster.path(name), text).unwrap();
+        backfill.path(name)
+    };
+    // What stands inside quotes is no row.
+    let quoted = file(
+        "quoted.csv",
+        "counter,delta,comment\nsearch/v1,1,\"a\nsearch/v2,777,\n b\"\nsearch/v3,3.0,\nsearch/v3,0,\n",
+    );
+    for more in [&["--check"][..], &[]] {
+        let (is_whole, loaded, said) = backfill.load(&quoted, more);
+        assert!(is_whole && said.contains("3 rows: 0 broken, 0 refused, 0 for totals only, 1 of delta 0"), "{said}");
+        assert!(said.contains("ignored columns: \"comment\"") && said.contains("no column \"at\""), "{said}");
+        assert!(!more.is_empty() || loaded["counted"] == 2 && loaded["zero"] == 1, "{loaded}");
+    }
+    // A quote that is not closed, and a time without a zone, count nothing of a file.
+    let open = file("open.csv", "counter,delta\nsearch/open,1\n\"search/v2,2\nsearch/open,3\n");
+    let begin = (now_s() - 86_400 * 3) / 86_400 * 86_400;
+    let day = tidemark_proto::series::calendar::Zone::UTC
+        .text(tidemark_proto::series::UnixTime::from_s(begin as i64).unwrap());
+    let local = file("local.csv", &format!("counter;delta;at\nsearch/local;1;{}\n", &day[..10]));
+    for more in [&["--check"][..], &[]] {
+        let (is_whole, _, said) = backfill.load(&open, more);
+        assert!(!is_whole && said.contains("line 3: a quote opens a field"), "{said}");
+        let (is_whole, _, said) = backfill.load(&local, &[&["--delimiter", ";"], more].concat());
+        assert!(!is_whole && said.contains("line 2: time") && said.contains("--zone"), "{said}");
+        let (is_whole, _, said) = backfill.load(&local, more);
+        assert!(!is_whole && said.contains("pass `--delimiter ';'`"), "{said}");
+    }
+    let (is_whole, loaded, said) = backfill.load(&local, &["--delimiter", ";", "--zone", "utc"]);
+    assert!(is_whole && loaded["counted"] == 1, "{said}");
+    // What only a check can tell before: unknown namespaces and decrements end both with an error.
+    let mixed = file("mixed.csv", "counter,delta\nnowhere/a,1\nsearch/a,-1\nsearch/mixed,1\n");
+    let (is_whole, _, said) = backfill.load(&mixed, &["--check"]);
+    assert!(!is_whole && said.contains("line 2: unknown namespace") && said.contains("line 3: counters of"), "{said}");
+    let (is_whole, loaded, said) = backfill.load(&mixed, &[]);
+    assert!(!is_whole && loaded["refused"] == 2 && loaded["counted"] == 1, "{said}");
+    let (is_whole, _, said) = backfill.load("/dev/null", &["--check"]);
+    assert!(!is_whole && said.contains("/dev/null: no regular file"), "{said}");
+    for (counter, value) in [("v1", 1), ("v2", 0), ("v3", 3), ("open", 0), ("local", 1), ("mixed", 1), ("a", 0)] {
+        until(&format!("{value} of {counter}"), async || {
+            (backfill.value(&format!("search/{counter}")).await? == value).then_some(())
+        })
+        .await;
+    }
 }

@@ -4,13 +4,14 @@
 use super::walk::{Malformed, check_schema, delta_lengths, page_header};
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
-use parquet::basic::{CompressionCodec, Encoding};
+use parquet::basic::{CompressionCodec, Encoding, Type};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, FooterTail};
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use std::any::Any;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,8 +36,10 @@ const INDEX_PAGE: i64 = 1;
 /// At either end of a file.
 const FOOTER_BYTES: u64 = 8;
 const MAGIC_BYTES: u64 = 4;
-/// Bytes of a value in a dictionary: a number, or the length of a text.
+/// Bytes of a value in a dictionary: a number, or the length of a text. Values of a fixed length may be shorter.
 const VALUE_BYTES_MIN: usize = 4;
+/// Behind the magic: no page begins before.
+const PAGE_OFFSET_MIN: i64 = MAGIC_BYTES as i64;
 
 #[cfg(not(panic = "unwind"))]
 compile_error!("the feature `parquet` needs panics that can be caught");
@@ -140,12 +143,26 @@ impl<R: ChunkReader> ChunkReader for Bounded<R> {
     }
 }
 
+/// A column whose dictionary has an offset only if it has one. Some writers say 0 of a dictionary that there is not.
+fn with_dictionary_where_it_is(column: &ColumnChunkMetaData) -> Cow<'_, ColumnChunkMetaData> {
+    match column.dictionary_page_offset() {
+        Some(offset) if offset < PAGE_OFFSET_MIN => {
+            match column.clone().into_builder().set_dictionary_page_offset(None).build() {
+                Ok(column) => Cow::Owned(column),
+                Err(_) => Cow::Borrowed(column),
+            }
+        }
+        _ => Cow::Borrowed(column),
+    }
+}
+
 /// The pages of a column of a row group, of which each is looked at before it is unpacked and before its values are.
 pub struct Pages<R: ChunkReader> {
     inner: SerializedPageReader<Bounded<R>>,
     file: Arc<Bounded<R>>,
     is_gzip: bool,
     is_optional: bool,
+    value_bytes_min: usize,
     /// Where the next page begins, and how much there is from there on.
     offset: u64,
     left: u64,
@@ -153,15 +170,25 @@ pub struct Pages<R: ChunkReader> {
 
 impl<R: ChunkReader> Pages<R> {
     pub fn new(file: Arc<Bounded<R>>, column: &ColumnChunkMetaData, rows: usize) -> Result<Pages<R>, ParquetError> {
+        let column = &with_dictionary_where_it_is(column);
         let (offset, left) = column.byte_range();
         let is_gzip = match column.compression_codec() {
             CompressionCodec::GZIP => true,
             CompressionCodec::UNCOMPRESSED | CompressionCodec::SNAPPY | CompressionCodec::ZSTD => false,
-            other => return Err(refused(format!("its pages are in {other:?}: snappy, gzip or zstd expected"))),
+            other => {
+                return Err(refused(format!(
+                    "its pages are compressed with {other:?}, which is not read: write it with snappy, gzip or zstd"
+                )));
+            }
         };
-        let is_optional = column.column_descr().max_def_level() > 0;
+        let descriptor = column.column_descr();
+        let is_optional = descriptor.max_def_level() > 0;
+        let value_bytes_min = match descriptor.physical_type() {
+            Type::FIXED_LEN_BYTE_ARRAY => usize::try_from(descriptor.type_length()).unwrap_or(0).max(1),
+            _ => VALUE_BYTES_MIN,
+        };
         let inner = SerializedPageReader::new(Arc::clone(&file), column, rows, None)?;
-        Ok(Pages { inner, file, is_gzip, is_optional, offset, left })
+        Ok(Pages { inner, file, is_gzip, is_optional, value_bytes_min, offset, left })
     }
 
     /// Looks at the header of the next page that the library will unpack.
@@ -208,7 +235,7 @@ impl<R: ChunkReader> Pages<R> {
         let lengths = match (page, page.encoding()) {
             (Page::DictionaryPage { .. }, _) => {
                 let values = values as usize;
-                let fits = values <= DICTIONARY_VALUES_MAX && values <= buffer.len() / VALUE_BYTES_MIN;
+                let fits = values <= DICTIONARY_VALUES_MAX && values <= buffer.len() / self.value_bytes_min;
                 return if fits { Ok(()) } else { Err(refused(format!("a dictionary has {values} values"))) };
             }
             (_, Encoding::DELTA_BYTE_ARRAY) => 2,

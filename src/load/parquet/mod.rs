@@ -8,7 +8,8 @@ pub mod guard;
 mod tests;
 mod walk;
 
-use super::rows::{Naming, Read, RowError, delta_of_text, row_of, time_of_text};
+use super::columns::{Cell, Columns, Naming, NoRow, Rule};
+use super::rows::{Found, Read, RowError, read as read_row};
 use crate::lines::too_long;
 use guard::{Bounded, Pages, caught};
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
@@ -19,24 +20,23 @@ use parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
 };
 use parquet::file::reader::ChunkReader;
-use parquet::schema::types::ColumnDescriptor;
+use parquet::schema::types::{ColumnDescriptor, Type as SchemaType};
+use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
-use tidemark_proto::load::Row;
-use tidemark_proto::series::UnixTime;
 
 /// Rows that are read at a time.
 const BATCH_ROWS: u64 = 128;
-/// Letters of the names of columns that are shown of a file that lacks one.
-const NAMES_SHOWN_MAX: usize = 200;
 const DAY_S: i128 = 86_400;
+/// Digits of a decimal number, and those behind its point. Others are refused.
+const DECIMAL_DIGITS_MAX: i32 = 38;
 
 /// The rows of a file, from the first on.
 pub struct Rows<R: ChunkReader> {
     file: Arc<Bounded<R>>,
     metadata: Arc<ParquetMetaData>,
-    naming: Naming,
+    rule: Rule,
+    found: Found,
     columns: Columns<Option<Column>>,
     /// Row groups that were begun.
     begun: usize,
@@ -45,13 +45,6 @@ pub struct Rows<R: ChunkReader> {
     /// Of the last row that was given, from 1 on.
     row: u64,
     failed: Option<String>,
-}
-
-/// Something for each column of a row.
-struct Columns<T> {
-    counter: T,
-    delta: T,
-    at: T,
 }
 
 /// Where a column is, and what its values mean.
@@ -67,18 +60,23 @@ enum Kind {
     Text,
     Signed,
     Unsigned,
-    /// So many to a second.
-    Time(i128),
+    Float,
+    /// With so many digits behind the point.
+    Decimal(u32),
+    /// So many to a second, since 1970 in UTC.
+    Instant(i128),
+    /// So many to a second, by a clock whose zone the file does not say.
+    Clock(i128),
+    /// By a calendar whose zone the file does not say.
     Date,
-    /// Days of the Julian calendar and nanoseconds.
+    /// Days of the Julian calendar and nanoseconds, by a clock whose zone the file does not say.
     JulianTime,
 }
 
-/// What stands in a column of a row; times are in seconds since 1970.
+/// What stands in a column of a row.
 enum Value {
-    Nothing,
     Text(ByteArray),
-    Number(i128),
+    Cell(Cell<'static>),
 }
 
 /// A row group, and how many of its rows are left.
@@ -106,13 +104,18 @@ impl<R: ChunkReader + 'static> Rows<R> {
             Ok((Arc::new(file), Arc::new(metadata)))
         });
         let (file, metadata) = opened.map_err(RowError::Parquet)?;
-        let columns = Columns::find(&metadata, naming)?;
+        let rule = Rule::new(naming)?;
+        let (columns, found) = find(&metadata, &rule)?;
         let (begun, open, ready, row, failed) = Default::default();
-        Ok(Rows { file, metadata, naming: naming.clone(), columns, begun, open, ready, row, failed })
+        Ok(Rows { file, metadata, rule, found, columns, begun, open, ready, row, failed })
+    }
+
+    pub fn found(&self) -> Found {
+        self.found.clone()
     }
 
     /// The next row; `None` at the end. An error is the last that it says.
-    pub fn next_row(&mut self) -> io::Result<Option<Read>> {
+    pub fn next_row(&mut self) -> Result<Option<Read>, RowError> {
         while self.ready.is_empty() && self.failed.is_none() {
             match caught(|| self.fill()) {
                 Ok(true) => {}
@@ -122,15 +125,14 @@ impl<R: ChunkReader + 'static> Rows<R> {
         }
         match (self.ready.pop_front(), &self.failed) {
             (Some(values), _) => {
+                let values = values.as_ref();
                 self.row += 1;
-                Ok(Some(Read { line: self.row, row: values.row(&self.naming) }))
+                let row = values.try_map(|value| value.cell()).map_err(NoRow::Broken);
+                read_row("row", self.row, row.and_then(|cells| self.rule.row(&cells))).map(Some)
             }
             (None, why) => {
                 let why = why.as_deref().unwrap_or_default();
-                Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    RowError::Parquet(format!("{why} (behind row {})", self.row)),
-                ))
+                Err(RowError::Parquet(format!("{why} (behind row {})", self.row)))
             }
         }
     }
@@ -152,7 +154,7 @@ impl<R: ChunkReader + 'static> Rows<R> {
         let Columns { counter, delta, at } = &mut group.readers;
         let read = |reader: &mut Option<Reader>| match reader {
             Some(reader) => reader.read(rows),
-            None => Ok((0..rows).map(|_| Value::Nothing).collect()),
+            None => Ok((0..rows).map(|_| Value::Cell(Cell::NoColumn)).collect()),
         };
         let (counter, delta, at) = (read(counter)?, read(delta)?, read(at)?);
         let rest = counter.into_iter().zip(delta).zip(at);
@@ -176,53 +178,59 @@ fn metadata<R: ChunkReader>(file: &Bounded<R>) -> Result<ParquetMetaData, Parque
     }
 }
 
-impl Columns<Option<Column>> {
-    fn find(metadata: &ParquetMetaData, naming: &Naming) -> Result<Columns<Option<Column>>, RowError> {
-        let schema = metadata.file_metadata().schema_descr();
-        let find = |name: &str| {
-            let leaf = schema.columns().iter().position(|column| column.path().parts() == [name]);
-            leaf.map(|leaf| Column::new(leaf, &schema.columns()[leaf])).transpose()
+fn find(metadata: &ParquetMetaData, rule: &Rule) -> Result<(Columns<Option<Column>>, Found), RowError> {
+    let schema = metadata.file_metadata().schema_descr();
+    let names: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_owned()).collect();
+    let columns = rule.naming.find(&names).map_err(RowError::Parquet)?;
+    let found = Found::new(&columns, &rule.naming, &names);
+    let columns = columns.try_map(|root| {
+        let Some(root) = root else { return Ok(None) };
+        let leaf = (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == root);
+        let leaf = leaf.ok_or_else(|| RowError::Parquet(format!("column {:?} has no values", names[root])))?;
+        Column::new(leaf, &schema.columns()[leaf], &schema.root_schema().get_fields()[root]).map(Some)
+    })?;
+    let Columns { counter, delta, at } = &columns;
+    let unfit = |column: &Option<Column>, name: &str, is_delta: bool| {
+        let what = match column.as_ref()?.kind {
+            Kind::Text | Kind::Signed | Kind::Unsigned | Kind::Decimal(_) => return None,
+            Kind::Float if is_delta => return None,
+            Kind::Float => "floating-point numbers",
+            Kind::Instant(_) | Kind::Clock(_) | Kind::Date | Kind::JulianTime => "times",
         };
-        let needed = |name: &str| match find(name)? {
-            Some(column) => Ok(column),
-            None => {
-                let names = schema.root_schema().get_fields().iter().map(|field| format!("{:?}", field.name()));
-                let names = names.collect::<Vec<_>>().join(", ").chars().take(NAMES_SHOWN_MAX).collect::<String>();
-                Err(RowError::Parquet(format!("there is no column {name:?}: there are {names}")))
-            }
-        };
-        // What is named on purpose has to be there.
-        let usual = Naming::default();
-        let optional = |name: &String, usual: &String| if name == usual { find(name) } else { needed(name).map(Some) };
-        let counter = Some(needed(&naming.counter)?.no_time(&naming.counter)?);
-        let delta = optional(&naming.delta, &usual.delta)?;
-        let delta = delta.map(|delta| delta.no_time(&naming.delta)).transpose()?;
-        let at = optional(&naming.at, &usual.at)?;
-        Ok(Columns { counter, delta, at })
+        Some(RowError::Parquet(format!("column {name:?} has {what}: texts or whole numbers expected")))
+    };
+    let naming = &rule.naming;
+    if let Some(error) = unfit(counter, &naming.counter, false).or_else(|| unfit(delta, &naming.delta, true)) {
+        return Err(error);
     }
+    let has_no_zone = |column: &Column| matches!(column.kind, Kind::Clock(_) | Kind::Date | Kind::JulianTime);
+    if at.as_ref().is_some_and(has_no_zone) && !rule.has_zone() {
+        let what = format!("column {:?}", naming.at);
+        return Err(RowError::NoZone { place: "Parquet".to_owned(), what });
+    }
+    Ok((columns, found))
 }
 
 impl Column {
-    fn new(leaf: usize, column: &ColumnDescriptor) -> Result<Column, RowError> {
-        let is_flat = column.max_rep_level() == 0 && column.max_def_level() <= 1;
-        match Kind::of(column).filter(|_| is_flat) {
+    fn new(leaf: usize, column: &ColumnDescriptor, root: &SchemaType) -> Result<Column, RowError> {
+        let name = root.name();
+        let expected = "texts, numbers or times expected";
+        if column.max_rep_level() > 0 {
+            let is_map = root.get_basic_info().logical_type_ref() == Some(&LogicalType::Map)
+                || matches!(root.get_basic_info().converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE);
+            let what = if is_map { "maps" } else { "lists" };
+            return Err(RowError::Parquet(format!("column {name:?} has {what}: {expected}")));
+        }
+        if root.is_group() || column.max_def_level() > 1 {
+            return Err(RowError::Parquet(format!("column {name:?} has fields of its own: {expected}")));
+        }
+        match Kind::of(column) {
             Some(kind) => Ok(Column { leaf, kind, is_optional: column.max_def_level() > 0 }),
             None => Err(RowError::Parquet(format!(
-                "column {:?} is {}{}: texts, whole numbers or times expected",
-                column.name(),
+                "column {name:?} is {}{}: {expected}",
                 column.physical_type(),
                 column.logical_type_ref().map_or(String::new(), |logical| format!(" ({logical:?})")),
             ))),
-        }
-    }
-
-    /// Refused where it has times.
-    fn no_time(self, name: &str) -> Result<Column, RowError> {
-        match self.kind {
-            Kind::Text | Kind::Signed | Kind::Unsigned => Ok(self),
-            Kind::Time(_) | Kind::Date | Kind::JulianTime => {
-                Err(RowError::Parquet(format!("column {name:?} has times: texts or whole numbers expected")))
-            }
         }
     }
 }
@@ -231,20 +239,31 @@ impl Kind {
     /// `None` of what is not understood.
     fn of(column: &ColumnDescriptor) -> Option<Kind> {
         let (logical, converted) = (column.logical_type_ref(), column.converted_type());
+        if matches!(logical, Some(LogicalType::Decimal(_))) || logical.is_none() && converted == ConvertedType::DECIMAL
+        {
+            let is_number = !matches!(column.physical_type(), Type::BOOLEAN | Type::INT96 | Type::FLOAT | Type::DOUBLE);
+            let scale = (0..=DECIMAL_DIGITS_MAX).contains(&column.type_scale());
+            return (is_number && scale).then_some(Kind::Decimal(column.type_scale().unsigned_abs()));
+        }
         match (column.physical_type(), logical, converted) {
             (Type::BYTE_ARRAY, None | Some(LogicalType::String | LogicalType::Enum | LogicalType::Json), converted) => {
                 use ConvertedType::{ENUM, JSON, NONE, UTF8};
                 matches!(converted, NONE | UTF8 | ENUM | JSON).then_some(Kind::Text)
             }
             (Type::INT96, ..) => Some(Kind::JulianTime),
+            (Type::FLOAT | Type::DOUBLE, None, ConvertedType::NONE) => Some(Kind::Float),
             (Type::INT32, Some(LogicalType::Date), _) | (Type::INT32, None, ConvertedType::DATE) => Some(Kind::Date),
-            (Type::INT64, Some(LogicalType::Timestamp(time)), _) => Some(Kind::Time(match time.unit {
-                TimeUnit::MILLIS => 1_000,
-                TimeUnit::MICROS => 1_000_000,
-                TimeUnit::NANOS => 1_000_000_000,
-            })),
-            (Type::INT64, None, ConvertedType::TIMESTAMP_MILLIS) => Some(Kind::Time(1_000)),
-            (Type::INT64, None, ConvertedType::TIMESTAMP_MICROS) => Some(Kind::Time(1_000_000)),
+            (Type::INT64, Some(LogicalType::Timestamp(time)), _) => {
+                let per_s = match time.unit {
+                    TimeUnit::MILLIS => 1_000,
+                    TimeUnit::MICROS => 1_000_000,
+                    TimeUnit::NANOS => 1_000_000_000,
+                };
+                Some(if time.is_adjusted_to_u_t_c { Kind::Instant(per_s) } else { Kind::Clock(per_s) })
+            }
+            // The format says of these older types that they are in UTC.
+            (Type::INT64, None, ConvertedType::TIMESTAMP_MILLIS) => Some(Kind::Instant(1_000)),
+            (Type::INT64, None, ConvertedType::TIMESTAMP_MICROS) => Some(Kind::Instant(1_000_000)),
             (Type::INT32 | Type::INT64, Some(LogicalType::Integer(number)), _) => {
                 Some(if number.is_signed { Kind::Signed } else { Kind::Unsigned })
             }
@@ -262,13 +281,47 @@ impl Kind {
 
     /// A number as it is written.
     fn value(self, number: i64, unsigned: u64) -> Value {
-        Value::Number(match self {
-            Kind::Unsigned => i128::from(unsigned),
-            Kind::Time(per_s) => i128::from(number).div_euclid(per_s),
-            Kind::Date => i128::from(number) * DAY_S,
-            Kind::Text | Kind::Signed | Kind::JulianTime => i128::from(number),
+        let number = i128::from(number);
+        Value::Cell(match self {
+            Kind::Unsigned => Cell::Whole(unsigned.into()),
+            Kind::Instant(per_s) => Cell::Instant(number.div_euclid(per_s)),
+            Kind::Clock(per_s) => Cell::Clock(number.div_euclid(per_s)),
+            Kind::Date => Cell::Clock(number * DAY_S),
+            Kind::Decimal(scale) => decimal(number, scale),
+            Kind::Text | Kind::Signed | Kind::Float | Kind::JulianTime => Cell::Whole(number),
         })
     }
+
+    fn bytes(self, bytes: ByteArray) -> Value {
+        match self {
+            Kind::Decimal(scale) => Value::Cell(match signed(bytes.data()) {
+                Some(number) => decimal(number, scale),
+                None => Cell::Other("a decimal number of more than 16 bytes"),
+            }),
+            _ => Value::Text(bytes),
+        }
+    }
+}
+
+/// A number of bytes with the highest first, negative where the first bit is set. `None`: it has more than 128 bits.
+fn signed(bytes: &[u8]) -> Option<i128> {
+    let fill = if bytes.first().is_some_and(|first| first & 0x80 != 0) { 0xff } else { 0 };
+    let kept = &bytes[bytes.len().saturating_sub(size_of::<i128>())..];
+    let mut whole = [fill; size_of::<i128>()];
+    whole[size_of::<i128>() - kept.len()..].copy_from_slice(kept);
+    let is_extended = bytes[..bytes.len() - kept.len()].iter().all(|byte| *byte == fill);
+    (is_extended && (whole[0] ^ fill) & 0x80 == 0).then(|| i128::from_be_bytes(whole))
+}
+
+/// A decimal number; with a point, where it is no whole number.
+fn decimal(number: i128, scale: u32) -> Cell<'static> {
+    let Some(one) = 10i128.checked_pow(scale) else { return Cell::Other("a decimal number of more than 38 digits") };
+    if number % one == 0 {
+        return Cell::Whole(number / one);
+    }
+    let (sign, size) = (if number < 0 { "-" } else { "" }, number.unsigned_abs());
+    let (whole, rest) = (size / one.unsigned_abs(), size % one.unsigned_abs());
+    Cell::Text(Cow::Owned(format!("{sign}{whole}.{rest:0width$}", width = scale as usize)))
 }
 
 impl Group {
@@ -278,7 +331,7 @@ impl Group {
         columns: &Columns<Option<Column>>,
     ) -> Result<Group, ParquetError> {
         let rows = metadata.num_rows();
-        let open = |column: Option<Column>| {
+        let readers = columns.try_map(|column| {
             let Some(column) = column else { return Ok(None) };
             let chunk = metadata.columns().get(column.leaf).ok_or_else(|| damaged("a row group lacks a column"))?;
             if chunk.num_values() != rows {
@@ -287,16 +340,13 @@ impl Group {
             let pages = Pages::new(Arc::clone(file), chunk, usize::try_from(rows)?)?;
             let values = get_column_reader(chunk.column_descr_ptr(), Box::new(pages));
             Ok(Some(Reader { values, column }))
-        };
-        let Columns { counter, delta, at } = *columns;
-        let readers = Columns { counter: open(counter)?, delta: open(delta)?, at: open(at)? };
+        })?;
         Ok(Group { left: u64::try_from(rows)?, readers })
     }
 
     /// Whether nothing is left of any column.
     fn end(&mut self) -> Result<(), ParquetError> {
-        let Columns { counter, delta, at } = &mut self.readers;
-        for reader in [counter, delta, at].into_iter().flatten() {
+        for reader in self.readers.as_mut().into_array().into_iter().flatten() {
             if !reader.read_up_to(1)?.is_empty() {
                 return Err(damaged("a column has more values than there are rows"));
             }
@@ -325,9 +375,18 @@ impl Reader {
                 read(reader, is_optional, rows, |number| kind.value(number, number as u64))
             }
             ColumnReader::Int96ColumnReader(reader) => {
-                read(reader, is_optional, rows, |time| Value::Number(time.to_seconds().into()))
+                read(reader, is_optional, rows, |time| Value::Cell(Cell::Clock(time.to_seconds().into())))
             }
-            ColumnReader::ByteArrayColumnReader(reader) => read(reader, is_optional, rows, Value::Text),
+            ColumnReader::FloatColumnReader(reader) => {
+                read(reader, is_optional, rows, |value| Value::Cell(Cell::float(value)))
+            }
+            ColumnReader::DoubleColumnReader(reader) => {
+                read(reader, is_optional, rows, |value| Value::Cell(Cell::double(value)))
+            }
+            ColumnReader::ByteArrayColumnReader(reader) => read(reader, is_optional, rows, |bytes| kind.bytes(bytes)),
+            ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+                read(reader, is_optional, rows, |bytes| kind.bytes(bytes.into()))
+            }
             _ => Err(damaged("a column is of another type than it says")),
         }
     }
@@ -345,44 +404,24 @@ fn read<T: DataType>(
     if !is_optional {
         return Ok(values.collect());
     }
-    let value = |level| if level > 0 { values.next() } else { Some(Value::Nothing) };
+    let value = |level| if level > 0 { values.next() } else { Some(Value::Cell(Cell::Missing)) };
     levels.into_iter().map(value).collect::<Option<_>>().ok_or_else(|| damaged("a column lacks values"))
 }
 
-impl Columns<Value> {
-    /// The row, or why it is none.
-    fn row(&self, naming: &Naming) -> Result<Row, String> {
-        let number;
-        let counter = match &self.counter {
-            Value::Nothing => return Err(format!("column {:?} is null", naming.counter)),
-            Value::Text(counter) => text(counter, &naming.counter)?,
-            Value::Number(counter) => {
-                number = counter.to_string();
-                &number
-            }
-        };
-        let delta = match &self.delta {
-            Value::Nothing => 1,
-            Value::Text(delta) => delta_of_text(text(delta, &naming.delta)?)?,
-            Value::Number(delta) => *delta,
-        };
-        let at = match &self.at {
-            Value::Nothing => None,
-            Value::Text(at) => time_of_text(text(at, &naming.at)?)?,
-            Value::Number(at) => {
-                let seconds = i64::try_from(*at).map_err(|_| format!("{at} s since 1970 is no time"))?;
-                Some(UnixTime::from_s(seconds).map_err(|error| error.to_string())?)
-            }
-        };
-        row_of(counter, delta, at, naming)
+impl Value {
+    fn cell(&self) -> Result<Cell<'_>, String> {
+        match self {
+            Value::Cell(cell) => Ok(cell.clone()),
+            Value::Text(bytes) => text(bytes).map(Cell::text),
+        }
     }
 }
 
-/// As long as a field of a line may be.
-fn text<'a>(bytes: &'a ByteArray, column: &str) -> Result<&'a str, String> {
+/// A text, as long as a field may be.
+fn text(bytes: &ByteArray) -> Result<&str, String> {
     let bytes = bytes.data();
     match too_long(bytes) {
-        Some(why) => Err(format!("column {column:?} has {why}")),
-        None => std::str::from_utf8(bytes).map_err(|_| format!("column {column:?} is no UTF-8")),
+        Some(why) => Err(format!("a text has {why}")),
+        None => std::str::from_utf8(bytes).map_err(|_| "a text is no UTF-8".to_owned()),
     }
 }
