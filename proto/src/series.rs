@@ -26,6 +26,7 @@ pub mod codec;
 mod granularity;
 mod policy;
 mod row;
+mod timestamp;
 mod totals;
 mod window;
 

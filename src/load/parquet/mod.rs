@@ -74,11 +74,13 @@ enum Kind {
     JulianTime,
 }
 
-/// What stands in a column of a row; times are in seconds since 1970.
+/// What stands in a column of a row.
 enum Value {
     Nothing,
     Text(ByteArray),
     Number(i128),
+    /// Seconds since 1970.
+    Time(i128),
 }
 
 /// A row group, and how many of its rows are left.
@@ -262,12 +264,12 @@ impl Kind {
 
     /// A number as it is written.
     fn value(self, number: i64, unsigned: u64) -> Value {
-        Value::Number(match self {
-            Kind::Unsigned => i128::from(unsigned),
-            Kind::Time(per_s) => i128::from(number).div_euclid(per_s),
-            Kind::Date => i128::from(number) * DAY_S,
-            Kind::Text | Kind::Signed | Kind::JulianTime => i128::from(number),
-        })
+        match self {
+            Kind::Unsigned => Value::Number(unsigned.into()),
+            Kind::Time(per_s) => Value::Time(i128::from(number).div_euclid(per_s)),
+            Kind::Date => Value::Time(i128::from(number) * DAY_S),
+            Kind::Text | Kind::Signed | Kind::JulianTime => Value::Number(number.into()),
+        }
     }
 }
 
@@ -325,7 +327,7 @@ impl Reader {
                 read(reader, is_optional, rows, |number| kind.value(number, number as u64))
             }
             ColumnReader::Int96ColumnReader(reader) => {
-                read(reader, is_optional, rows, |time| Value::Number(time.to_seconds().into()))
+                read(reader, is_optional, rows, |time| Value::Time(time.to_seconds().into()))
             }
             ColumnReader::ByteArrayColumnReader(reader) => read(reader, is_optional, rows, Value::Text),
             _ => Err(damaged("a column is of another type than it says")),
@@ -356,7 +358,7 @@ impl Columns<Value> {
         let counter = match &self.counter {
             Value::Nothing => return Err(format!("column {:?} is null", naming.counter)),
             Value::Text(counter) => text(counter, &naming.counter)?,
-            Value::Number(counter) => {
+            Value::Number(counter) | Value::Time(counter) => {
                 number = counter.to_string();
                 &number
             }
@@ -364,12 +366,13 @@ impl Columns<Value> {
         let delta = match &self.delta {
             Value::Nothing => 1,
             Value::Text(delta) => delta_of_text(text(delta, &naming.delta)?)?,
-            Value::Number(delta) => *delta,
+            Value::Number(delta) | Value::Time(delta) => *delta,
         };
         let at = match &self.at {
             Value::Nothing => None,
             Value::Text(at) => time_of_text(text(at, &naming.at)?)?,
-            Value::Number(at) => {
+            Value::Number(at) => Some(UnixTime::of_number(*at).map_err(|error| error.to_string())?),
+            Value::Time(at) => {
                 let seconds = i64::try_from(*at).map_err(|_| format!("{at} s since 1970 is no time"))?;
                 Some(UnixTime::from_s(seconds).map_err(|error| error.to_string())?)
             }
