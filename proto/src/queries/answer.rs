@@ -68,7 +68,7 @@ pub struct Interval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanTold {
     pub window: Interval,
-    /// The interval before, where it was asked for and anything of it is kept.
+    /// The interval before, where it was asked for and has an answer.
     pub previous: Option<Interval>,
 }
 
@@ -118,7 +118,8 @@ pub struct SeriesTold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepTold {
     pub asked: Window,
-    /// What its values were counted in, exactly; `None`: nothing is kept of it, or only buckets that are longer.
+    /// What its values were counted in, exactly. `None`: no whole bucket is its own. Its values then are 0 with what the buckets counted
+    /// that reach into it as the upper bound, or `None` where nothing of it is kept.
     pub covered: Option<Window>,
 }
 
@@ -179,7 +180,7 @@ impl StepTold {
 
 impl From<Step> for StepTold {
     fn from(step: Step) -> StepTold {
-        StepTold { asked: step.asked, covered: step.cover.map(|cover| cover.covered) }
+        StepTold { asked: step.asked, covered: step.cover.own().map(|cover| cover.covered) }
     }
 }
 
