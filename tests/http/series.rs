@@ -163,7 +163,8 @@ async fn no_step_is_missing_where_hours_give_way_to_days() {
                 let (from_s, to_s) = (step["from_s"].as_u64().unwrap(), step["to_s"].as_u64().unwrap());
                 let alone = format!("from={from_s}&to={to_s}&zone={zone}");
                 let window = get(&running, &format!("/v1/counters/search/u/window?{alone}")).await;
-                let single = get(&running, &format!("/v1/counters/search/u/series?{alone}&every=1d")).await;
+                let single =
+                    get(&running, &format!("/v1/counters/search/u/series?{alone}&every=1d&anchor={anchor}")).await;
                 assert_eq!(single["steps"][0]["value"], window["counted"]["value"], "{zone}: {step}");
                 let truth =
                     (from_s..to_s).filter(|at_s| at_s % HOUR_S == NOW_S % HOUR_S && *at_s <= NOW_S).count() as u64;
