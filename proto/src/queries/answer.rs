@@ -1,5 +1,7 @@
 //! What is answered to a client's question.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use super::{ANSWER_BYTES_MAX, HEAD_BYTES, names_valid};
 use crate::framed::{at_most, few};
 use crate::ids::CounterName;
@@ -11,10 +13,10 @@ use crate::msg::Reading;
 use crate::query::{
     AsOf, Basis, Counted, CounterAsOf, CounterSeries, Page, QueryError, SeriesRead, Step, TopAsOf, WindowPlan,
 };
-use crate::series::calendar::UnknownZone;
+use crate::series::calendar::{CalendarError, UnknownZone};
 use crate::series::{Cover, Window};
 use crate::time::WallMs;
-use crate::wire::{Message, Tail, WireError};
+use crate::wire::{Message, Tail, WireError, bounds::text};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -281,6 +283,42 @@ impl SeriesTold {
     }
 }
 
+impl QueryRefusal {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            QueryRefusal::Query(error) => error_valid(error),
+            QueryRefusal::Zone(unknown) => text(unknown.name()),
+            QueryRefusal::UnknownNamespace(shown) | QueryRefusal::NotServing(shown) => text(shown),
+        }
+    }
+}
+
+fn error_valid(error: &QueryError) -> Result<(), WireError> {
+    match error {
+        QueryError::NoSeries(shown)
+        | QueryError::Calendar(
+            CalendarError::Period(shown) | CalendarError::Unit(shown) | CalendarError::Time(shown),
+        ) => text(shown),
+        QueryError::Calendar(
+            CalendarError::Uneven { .. }
+            | CalendarError::TooManySteps(_)
+            | CalendarError::OutOfRange { .. }
+            | CalendarError::Empty(_),
+        )
+        | QueryError::Time(_)
+        | QueryError::Empty(_)
+        | QueryError::Ahead { .. }
+        | QueryError::NotKept(_)
+        | QueryError::Error(_)
+        | QueryError::FinerThanKept { .. }
+        | QueryError::TooManyCounters(_)
+        | QueryError::TooManyValues { .. }
+        | QueryError::TooManyWindows(_)
+        | QueryError::TooManyToRank
+        | QueryError::Ranks(_) => Ok(()),
+    }
+}
+
 impl Message for QueryAnswer {
     const TAIL: Tail = Tail::Skipped;
 
@@ -293,7 +331,7 @@ impl Message for QueryAnswer {
                 at_most("counters of a page", told.counters.len(), RANGE_MAX)?;
                 names_valid(told.counters.iter())
             }
-            QueryAnswer::Refused(_) => Ok(()),
+            QueryAnswer::Refused(refusal) => refusal.validate(),
         }
     }
 }

@@ -80,6 +80,13 @@ pub enum CalendarError {
     Empty(#[from] WindowEmpty),
 }
 
+impl UnknownZone {
+    /// The name that no zone has.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
 impl CalendarUnit {
     const ALL: [(CalendarUnit, &'static str); 7] = {
         use CalendarUnit::*;
