@@ -11,6 +11,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::msg::Reading;
+use tidemark_proto::number_table::NumberTable;
 use tidemark_proto::read::{
     READ_COUNTERS_MAX, READ_NUMBERS_MAX, ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues,
 };
@@ -41,7 +42,7 @@ pub async fn serve(connection: Connection, aggregator: Aggregator) {
 
 async fn serve_channel(channel: Channel, aggregator: Aggregator) {
     let Channel { mut reader, mut writer } = channel;
-    let (mut names, mut late, mut has_ended) = (Names::default(), FuturesUnordered::new(), false);
+    let (mut names, mut late, mut has_ended) = (Names(NumberTable::new(None)), FuturesUnordered::new(), false);
     let mut waiting = 0;
     while !(has_ended && late.is_empty()) {
         let requests = tokio::select! {
@@ -176,21 +177,16 @@ async fn read_strong(counters: &[CounterName], aggregator: &Aggregator) -> Resul
 }
 
 /// Counters by the numbers that this channel gave them.
-#[derive(Default)]
-struct Names(Vec<Option<CounterName>>);
+struct Names(NumberTable<Option<CounterName>>);
 
 impl Names {
     fn define(&mut self, number: u32, counter: CounterName) {
         debug_assert!(number < READ_NUMBERS_MAX, "checked when decoded");
-        let at = number as usize;
-        if self.0.len() <= at {
-            self.0.resize(at + 1, None);
-        }
-        self.0[at] = Some(counter);
+        self.0.set(number, Some(counter));
     }
 
     fn get(&self, number: u32) -> Result<&CounterName, ReadError> {
-        self.0.get(number as usize).and_then(Option::as_ref).ok_or(ReadError::UnknownNumber(number))
+        self.0.get(number).as_ref().ok_or(ReadError::UnknownNumber(number))
     }
 }
 

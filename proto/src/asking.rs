@@ -8,6 +8,8 @@
 //! Of a range that is split in its data centre some may know that earlier than others. Who answers is asked for ranges of before as well, and
 //! says how it stands in those that it has; what was shown of a range was shown of both its parts.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::limits::{GROUPS_MAX, GUARDED_COUNTERS_MAX, SHARDS_MAX, STANDS_MAX};
 use crate::msg::Version;
@@ -15,7 +17,7 @@ use crate::query::{ShardAnswer, ShardAsk};
 use crate::shards::{Lineage, Ranges, Seats, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time};
-use crate::wire::{Message, Tail, WireError};
+use crate::wire::{Message, Tail, WireError, bounds::text};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,7 +132,9 @@ impl Message for Reply {
         }
         match &self.answer {
             Answer::Held(answer) => answer.validate(),
-            Answer::About(_) | Answer::Refused(_) => Ok(()),
+            // As long as a message at most; the process around it decodes it.
+            Answer::About(_) => Ok(()),
+            Answer::Refused(reason) => text(reason),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Changes of edges that clients ask for: client ↔ aggregator, each on a channel of its own of kind [`crate::wire::channel::EDGES`], in frames
 //! ([`crate::framed`]). What may be asked and what is refused is said in [`crate::ledger`].
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use crate::framed::{Framed, at_most, few};
 use crate::graph::EdgeChange;
 use crate::ids::CounterName;
 use crate::ledger::{EdgeFault, EdgesAsked, EdgesCount, EdgesError};
 use crate::limits::{EDGE_CHANGES_PER_COMMAND_MAX, EDGE_COMMANDS_REMEMBERED, EDGE_PATH_NAMES_MAX, NAME_BYTES_MAX};
-use crate::wire::{Message, Tail, WireError};
+use crate::wire::{Message, Tail, WireError, bounds::text};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of changes that are asked for: 1,024 edges between counters of the longest names. More: refused when they come.
@@ -91,7 +93,11 @@ fn fault_valid(fault: &EdgeFault) -> Result<(), WireError> {
             Ok(path.iter().try_for_each(CounterName::validate)?)
         }
         EdgeFault::UnknownCounter(counter) => Ok(counter.validate()?),
-        EdgeFault::UnknownNamespace(_) | EdgeFault::NotAllowed { .. } => Ok(()),
+        EdgeFault::UnknownNamespace(namespace) => Ok(CounterName::check(namespace, b"-")?),
+        EdgeFault::NotAllowed { from, to } => {
+            CounterName::check(from, b"-")?;
+            Ok(CounterName::check(to, b"-")?)
+        }
         EdgeFault::ToItself | EdgeFault::Duplicate | EdgeFault::Absent | EdgeFault::Full | EdgeFault::Names => Ok(()),
     }
 }
@@ -118,7 +124,15 @@ impl Message for EdgesAnswer {
                 ends_valid(change)?;
                 fault_valid(fault)
             }
-            EdgesAnswer::Refused(_) => Ok(()),
+            EdgesAnswer::Refused(EdgesRefusal::NotPermitted { client: shown } | EdgesRefusal::NotServing(shown)) => {
+                text(shown)
+            }
+            EdgesAnswer::Refused(
+                EdgesRefusal::Edges(EdgesError::Count(_) | EdgesError::Author(_))
+                | EdgesRefusal::Contended
+                | EdgesRefusal::InDoubt
+                | EdgesRefusal::Outdated,
+            ) => Ok(()),
         }
     }
 }

@@ -4,6 +4,8 @@
 //! integers only, reads no clock, never fails and never panics on a command: what does not fit changes nothing. Which grants
 //! and recalls to propose is the leader's business ([`crate::alloc`]); apply clamps them against its own state.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod account;
 pub mod claims;
 pub mod counter;
@@ -38,14 +40,14 @@ pub use resets::{Life, ResetError, Resets};
 pub use revoke::{Generation, Terms};
 pub use shards::{MoveError, ShardMap};
 
-use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex, Start};
+use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex, SessionId, Start};
 use crate::limits::{
     GROUPS_MAX, GUARDED_COUNTERS_MAX, LANES_MAX, MILESTONES_PER_COUNTER_MAX, NAMESPACES_MAX, PLACED_RUNS_MAX,
     SIGNATURES_PER_AWARD_MAX, SPREAD_ASKED_MAX, STARTS_REMEMBERED_MAX,
 };
 use crate::msg::{
-    Account, AwardSignature, Hello, LedgerCmd, MilestoneSpec, Offer, Opened, Place, Placed, PlacedRun, Policy, Report,
-    SeriesTerms, ToGroup,
+    Account, AwardSignature, ClaimRule, Hello, LedgerCmd, MilestoneSpec, Offer, Opened, Place, Placed, PlacedRun,
+    Policy, Report, SeriesTerms, ToGroup,
 };
 use crate::teeth::{Bug, bites};
 use crate::time::WallMs;
@@ -277,41 +279,49 @@ impl Ledger {
                     AwardSignature { dc: *dc, signature: signature.clone(), certificate: certificate.clone() };
                 self.on_signature(counter, *at, signature);
             }
-            _ => self.apply_to_lives_and_claims(index, cmd),
-        }
-    }
-
-    /// The others: edges and lives of counters, and claims of awards.
-    fn apply_to_lives_and_claims(&mut self, index: LogIndex, cmd: &LedgerCmd) {
-        match cmd {
             LedgerCmd::Edges { .. } => self.on_edges(index, cmd),
             LedgerCmd::AllowEdges { from, to } => self.on_allow_edges(from, to),
             LedgerCmd::Shard { dc, shard, revision, change } => self.on_shard((*dc, *shard), *revision, change),
-            LedgerCmd::ClaimRule { counter, revision, rule } if self.counters.contains_key(counter) => {
-                self.claims.set_rule(counter, *revision, *rule);
-            }
             LedgerCmd::Reset { counter, revision, keeps_milestones } => {
                 self.on_reset(counter, *revision, *keeps_milestones);
             }
-            LedgerCmd::Expire { counter, revision, at } if self.namespaces.contains(counter.namespace()) => {
-                self.resets.expire(counter, *revision, *at);
-            }
+            LedgerCmd::Expire { counter, revision, at } => self.on_expire(counter, *revision, *at),
+            LedgerCmd::ClaimRule { counter, revision, rule } => self.on_claim_rule(counter, *revision, *rule),
             LedgerCmd::ClaimUntil { counter, at, holder, until } => {
                 self.claims.set_until(counter, *at, *holder, *until);
             }
             LedgerCmd::Claim { counter, at, holder, session, id } => {
-                if let Some(state) = self.counters.get(counter) {
-                    self.claims.claim((counter, *at), *holder, (*session, *id), index, state.awards());
-                    self.changes.claims = true;
-                }
+                self.on_claim(index, (counter, *at), *holder, (*session, *id));
             }
-            LedgerCmd::ClaimOver { counter, at, holder } => {
-                if let Some(state) = self.counters.get(counter) {
-                    self.claims.on_over(counter, (*at, *holder), index, state);
-                    self.changes.claims = true;
-                }
-            }
-            _ => {}
+            LedgerCmd::ClaimOver { counter, at, holder } => self.on_claim_over(index, counter, (*at, *holder)),
+        }
+    }
+
+    /// Nothing ends in a namespace that is not registered.
+    fn on_expire(&mut self, counter: &CounterName, revision: u64, at: Option<WallMs>) {
+        if self.namespaces.contains(counter.namespace()) {
+            self.resets.expire(counter, revision, at);
+        }
+    }
+
+    /// A counter that never had milestones has no awards to claim.
+    fn on_claim_rule(&mut self, counter: &CounterName, revision: u64, rule: Option<ClaimRule>) {
+        if self.counters.contains_key(counter) {
+            self.claims.set_rule(counter, revision, rule);
+        }
+    }
+
+    fn on_claim(&mut self, index: LogIndex, (counter, at): (&CounterName, u64), holder: u64, claim: (SessionId, u128)) {
+        if let Some(state) = self.counters.get(counter) {
+            self.claims.claim((counter, at), holder, claim, index, state.awards());
+            self.changes.claims = true;
+        }
+    }
+
+    fn on_claim_over(&mut self, index: LogIndex, counter: &CounterName, (at, holder): (u64, u64)) {
+        if let Some(state) = self.counters.get(counter) {
+            self.claims.on_over(counter, (at, holder), index, state);
+            self.changes.claims = true;
         }
     }
 
@@ -737,8 +747,8 @@ impl Ledger {
     pub fn awaiting_view(&self, view: AggregatorId) -> Vec<Awaiting> {
         let of = |(name, state): (&CounterName, &CounterLedger)| {
             let waits = |(at, pending): (u64, &Pending)| match pending {
-                Pending::Arming { arming, awaits, .. } if awaits.contains(&view) => Some((at, *arming)),
-                _ => None,
+                Pending::Arming { arming, awaits, .. } => awaits.contains(&view).then_some((at, *arming)),
+                Pending::Armed => None,
             };
             let (counter, epoch) = (name.clone(), state.epoch());
             let awaiting = move |(at, arming)| Awaiting { counter: counter.clone(), epoch, at, arming };

@@ -32,6 +32,7 @@ pub mod load;
 pub mod msg;
 pub mod named;
 pub mod node;
+pub mod number_table;
 mod numbers;
 pub mod placement;
 pub mod queries;

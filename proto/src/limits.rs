@@ -55,6 +55,10 @@ pub const LOST_AFTER: Span = Span::from_secs(10);
 pub const JOURNAL_TRIM_MIN: usize = 4_096;
 /// Bytes of a hop token: what a query carries that is sent on to another data centre.
 pub const HOP_BYTES_MAX: usize = 4_096;
+/// Bytes of a reason or another text that is only shown to people. Longer: the message is refused.
+pub const TEXT_BYTES_MAX: usize = 16_384;
+/// Commands that one message proposes to the ledger's leader. The shortest ones that fill a message are fewer.
+pub const PROPOSED_CMDS_MAX: usize = 65_536;
 /// Lanes (valves) of one group.
 pub const LANES_MAX: u8 = 64;
 /// Data centres of a cluster.

@@ -1,6 +1,8 @@
 //! What crosses a process boundary or enters a replicated log. All messages are idempotent: cumulative or positional, so any
 //! loss, duplication or order is harmless. Encoding and bounds: [`crate::wire`].
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use crate::counter_order::CounterOrder;
 use crate::graph::EdgeChange;
 use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId, Start};
@@ -129,7 +131,7 @@ impl Place {
     pub fn after(self, n: u64) -> Place {
         match self {
             Place::Number(first) => Place::Number(first.saturating_add(n)),
-            place => place,
+            Place::Counted | Place::Milestone { .. } => self,
         }
     }
 }

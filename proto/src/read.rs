@@ -5,9 +5,11 @@
 //! Counters are named once per channel and numbered from then on, as increments are. Some 2 to 4 bytes per counter asked, 3 to
 //! 13 per value answered.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use crate::ids::CounterName;
 use crate::msg::Reading;
-use crate::wire::{Message, Tail, WireError};
+use crate::wire::{Message, Tail, WireError, bounds::text};
 use serde::{Deserialize, Serialize};
 
 /// Counters of one request. More: refused at decode. (With the longest names it still fits a message.)
@@ -153,8 +155,13 @@ impl Message for ReadResponse {
     const TAIL: Tail = Tail::Skipped;
 
     fn validate(&self) -> Result<(), WireError> {
-        let Ok(values) = &self.result else { return Ok(()) };
-        at_most("values of a read", values.values.len() as u64, READ_COUNTERS_MAX as u64)
+        match &self.result {
+            Ok(values) => at_most("values of a read", values.values.len() as u64, READ_COUNTERS_MAX as u64),
+            Err(ReadError::UnknownNumber(_)) => Ok(()),
+            Err(ReadError::UnknownNamespace(namespace)) => Ok(CounterName::check(namespace, b"-")?),
+            Err(ReadError::Overloaded { what, .. }) => text(what),
+            Err(ReadError::NotServing(reason)) => text(reason),
+        }
     }
 }
 

@@ -26,6 +26,8 @@ pub mod codec;
 mod granularity;
 mod policy;
 mod row;
+mod steps;
+mod timestamp;
 mod totals;
 mod window;
 
@@ -33,5 +35,6 @@ pub use granularity::{BucketId, Granularity, NoBucket, NoGranularity, TimeOutOfR
 pub use policy::{Admission, BadPolicy, Horizon, Kept, NotAdmitted, OutOfRange, Retention, SeriesPolicy, SeriesState};
 pub(crate) use row::Places;
 pub use row::{BucketFull, Row};
+pub use steps::StepCover;
 pub use totals::Totals;
 pub use window::{Answer, Cover, ErrorNotAttainable, NoCover, Run, Window, WindowEmpty};

@@ -5,10 +5,12 @@
 //! awarded, or when it is known that it will not be. Who moves to another aggregator says the index: one that lags behind
 //! says nothing about a milestone that it cannot have heard of.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use crate::ids::CounterName;
 use crate::limits::MILESTONE_MAX;
 use crate::msg::Award;
-use crate::wire::{Message, Tail, WireError};
+use crate::wire::{Message, Tail, WireError, bounds::text};
 use serde::{Deserialize, Serialize};
 
 /// Waits of one connection. More: [`WaitError::Overloaded`].
@@ -91,7 +93,9 @@ impl Message for WaitAnswer {
     fn validate(&self) -> Result<(), WireError> {
         match &self.outcome {
             WaitOutcome::Awarded(award) => award.validate(),
-            WaitOutcome::Waiting | WaitOutcome::Refused(_) => Ok(()),
+            WaitOutcome::Refused(WaitError::NotServing(reason)) => text(reason),
+            WaitOutcome::Refused(WaitError::NoMilestone | WaitError::Passed | WaitError::Overloaded { .. })
+            | WaitOutcome::Waiting => Ok(()),
         }
     }
 }

@@ -5,12 +5,18 @@
 //! that earlier ones do not know, and they skip it. What is applied or kept has none: replicas of which one skips what another
 //! applies would differ for ever (decision 0031).
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use crate::graph::EdgeChange;
 use crate::ids::{CellId, CounterName, NameError};
 use crate::limits::*;
 use crate::msg::*;
 use crate::teeth::{Bug, bites};
 use serde::{Serialize, de::DeserializeOwned};
+
+pub(crate) mod bounds;
+
+use bounds::{batch_error_valid, chunk_valid, group_cmd_valid, lane_valid, to_group_valid};
 
 /// Version of the encoding; both ends must agree.
 pub const WIRE_VERSION: u8 = 1;
@@ -238,6 +244,7 @@ impl Message for FromClient {
         match self {
             FromClient::Open { .. } | FromClient::Fence { .. } => Ok(()),
             FromClient::Batch { defs, items, times, .. } => {
+                at_most("definitions of a batch", defs.len() as u64, BATCH_ITEMS_MAX as u64)?;
                 at_most("items of a batch", items.len() as u64, BATCH_ITEMS_MAX as u64)?;
                 at_most("event times of a batch", times.len() as u64, BATCH_ITEMS_MAX as u64)?;
                 defs.iter().try_for_each(|(_, counter)| name(counter))
@@ -251,12 +258,27 @@ impl Message for ToClient {
 
     fn validate(&self) -> Result<(), WireError> {
         match self {
-            ToClient::Spread { counters } => counters.iter().try_for_each(name),
+            ToClient::Welcome { own_lane, lanes, .. } => {
+                at_most("lanes", (*lanes).into(), LANES_MAX.into())?;
+                lane_valid(*own_lane)
+            }
+            ToClient::Spread { counters } => {
+                let max = GUARDED_COUNTERS_MAX + SPREAD_ASKED_MAX;
+                at_most("spread counters", counters.len() as u64, max as u64)?;
+                counters.iter().try_for_each(name)
+            }
+            ToClient::Durable { pending, .. } => {
+                at_most("items of a batch that are not placed", pending.len() as u64, BATCH_ITEMS_MAX as u64)?;
+                let item =
+                    |idx: &u32| at_most("item of a batch, plus one", u64::from(*idx) + 1, BATCH_ITEMS_MAX as u64);
+                pending.iter().try_for_each(item)
+            }
+            ToClient::Refused { error, .. } => batch_error_valid(error),
             ToClient::Placed { idx, count, .. } => {
                 let upto = u64::from(*idx) + u64::from(*count);
                 at_most("items of a batch that are placed", upto, BATCH_ITEMS_MAX as u64)
             }
-            _ => Ok(()),
+            ToClient::Fenced { .. } | ToClient::Forgotten { .. } | ToClient::NotYours { .. } => Ok(()),
         }
     }
 }
@@ -265,6 +287,8 @@ impl Message for GroupEntry {
     const TAIL: Tail = Tail::Refused;
 
     fn validate(&self) -> Result<(), WireError> {
+        at_most("commands of an entry", self.cmds.len() as u64, ENTRY_BATCHES_MAX as u64)?;
+        self.cmds.iter().try_for_each(group_cmd_valid)?;
         cells_valid(&self.new_cells)
     }
 }
@@ -288,7 +312,7 @@ impl Message for FromGroup {
             FromGroup::Hello(hello) => hello_valid(hello),
             FromGroup::Report(report) | FromGroup::Returned(report) => report_valid(report),
             FromGroup::Offer(offer) | FromGroup::Detail(offer) => offer_valid(offer),
-            FromGroup::Feed(chunk) => cells_valid(&chunk.cells),
+            FromGroup::Feed(chunk) => chunk_valid(chunk),
             FromGroup::Resigned { .. } => Ok(()),
             FromGroup::Audited(audited) => audited_valid(audited),
             FromGroup::FedIn(ScopedChunk { chunk, slots, named, .. }) => {
@@ -300,7 +324,7 @@ impl Message for FromGroup {
                 let ascend =
                     |(&slot, &end): (&u32, &u32)| at_most("slot that is named", u64::from(slot) + 1, end.into());
                 slots.iter().zip(ends).try_for_each(ascend)?;
-                cells_valid(&chunk.cells)
+                chunk_valid(chunk)
             }
         }
     }
@@ -311,19 +335,7 @@ impl Message for ForGroup {
 
     fn validate(&self) -> Result<(), WireError> {
         match self {
-            ForGroup::Ledger(ToGroup::Account(account)) => name(&account.counter),
-            ForGroup::Ledger(ToGroup::Opened(opened)) => name(&opened.account.counter),
-            ForGroup::Ledger(ToGroup::Confirmed { accounts, .. }) => accounts.iter().try_for_each(|a| name(&a.counter)),
-            ForGroup::Ledger(ToGroup::Placed(placed)) => name(&placed.counter),
-            ForGroup::Ledger(ToGroup::Spread(counters)) => counters.iter().try_for_each(name),
-            ForGroup::Ledger(ToGroup::Begun { opened, won }) => {
-                won.iter().try_for_each(|placed| name(&placed.counter))?;
-                name(&opened.account.counter)
-            }
-            ForGroup::Ledger(ToGroup::Series(terms)) => {
-                at_most("namespaces with series", terms.len() as u64, NAMESPACES_MAX as u64)?;
-                terms.iter().try_for_each(|(name, _)| namespace(name))
-            }
+            ForGroup::Ledger(message) => to_group_valid(message),
             ForGroup::FeedIn(pull) => scoped_valid(pull),
             ForGroup::FeedOrdered(pull, order) => {
                 order.validate().map_err(|error| WireError::Malformed(error.to_string()))?;
@@ -333,12 +345,7 @@ impl Message for ForGroup {
                 at_most("lane of an audit", ask.from_lane.into(), LANES_MAX.into())?;
                 name(&ask.cell.counter)
             }
-            ForGroup::Ledger(ToGroup::Generations(begun)) => {
-                let (what, max) = ("counters that began again", GENERATIONS_PER_MESSAGE_MAX as u64);
-                at_most(what, begun.len() as u64, max)?;
-                begun.iter().try_for_each(|(counter, _)| name(counter))
-            }
-            _ => Ok(()),
+            ForGroup::Feed(_) | ForGroup::Again | ForGroup::Lost { .. } => Ok(()),
         }
     }
 }
@@ -364,7 +371,10 @@ impl Message for PeerMsg {
         match self {
             PeerMsg::Digest(digest) => digest_valid(digest),
             PeerMsg::Delta(delta) => delta_valid(delta),
-            PeerMsg::Propose(cmds) => cmds.iter().try_for_each(LedgerCmd::validate),
+            PeerMsg::Propose(cmds) => {
+                at_most("proposed commands", cmds.len() as u64, PROPOSED_CMDS_MAX as u64)?;
+                cmds.iter().try_for_each(LedgerCmd::validate)
+            }
             PeerMsg::Recall(recall) => name(&recall.counter),
             PeerMsg::Reading { counter, .. } => name(counter),
             PeerMsg::Shard { shard, msg } => {
@@ -406,7 +416,7 @@ impl Message for PeerMsg {
                 at_most("groups in the tail of a delta", delta.fed.len() as u64, FED_GROUPS_MAX as u64)?;
                 at_most("streams in the tail of a delta", delta.partly.len() as u64, STREAMS_OF_DC_MAX as u64)?;
             }
-            _ => {}
+            PeerMsg::Propose(_) | PeerMsg::Recall(_) | PeerMsg::Reading { .. } => {}
         }
         Ok(())
     }
@@ -415,7 +425,8 @@ impl Message for PeerMsg {
 fn digest_in(msg: &PeerMsg) -> Option<&Digest> {
     match msg {
         PeerMsg::Digest(digest) | PeerMsg::Shard { msg: ShardMsg::Digest(digest), .. } => Some(digest),
-        _ => None,
+        PeerMsg::Delta(_) | PeerMsg::Shard { msg: ShardMsg::Delta(_), .. } => None,
+        PeerMsg::Propose(_) | PeerMsg::Recall(_) | PeerMsg::Reading { .. } => None,
     }
 }
 
@@ -427,7 +438,8 @@ fn says_more(delta: &Delta) -> bool {
 fn delta_in(msg: &PeerMsg) -> Option<&Delta> {
     match msg {
         PeerMsg::Delta(delta) | PeerMsg::Shard { msg: ShardMsg::Delta(delta), .. } => Some(delta),
-        _ => None,
+        PeerMsg::Digest(_) | PeerMsg::Shard { msg: ShardMsg::Digest(_), .. } => None,
+        PeerMsg::Propose(_) | PeerMsg::Recall(_) | PeerMsg::Reading { .. } => None,
     }
 }
 
@@ -535,6 +547,7 @@ fn audited_valid(audited: &Audited) -> Result<(), WireError> {
 fn hello_valid(hello: &Hello) -> Result<(), WireError> {
     at_most("lanes", hello.lanes.into(), LANES_MAX.into())?;
     at_most("unconfirmed starts", hello.nonces.len() as u64, BOOTS_UNCONFIRMED_MAX as u64 + 1)?;
+    at_most("accounts of a group", hello.accounts.len() as u64, GUARDED_COUNTERS_MAX as u64)?;
     hello.accounts.iter().try_for_each(|account| name(&account.counter))
 }
 

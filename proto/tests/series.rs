@@ -240,15 +240,25 @@ proptest! {
         let from = at((world.now_s as i64 - before) as u64);
         let boundaries: Vec<UnixTime> = (0..=count).map(|step| from.plus(step * length_s)).collect();
         let mut end: Option<UnixTime> = None;
-        for (cover, asked) in Cover::steps(&world.horizon, &boundaries, accepted_s).into_iter().zip(boundaries.windows(2)) {
-            let Ok(cover) = cover else { continue };
-            prop_assert_eq!((cover.asked.from(), cover.asked.to()), (asked[0], asked[1]));
-            prop_assert!(end.is_none_or(|end| end <= cover.covered.from()), "{end:?} and then {cover:?}");
-            end = Some(cover.covered.to());
-            let (answer, truth) = (cover.read(&world.view), world.counted(cover.asked));
-            prop_assert_eq!(answer.value, world.counted(cover.covered), "{:?}", cover);
-            prop_assert!(answer.at_least <= truth, "{truth} is below {answer:?} of {cover:?}");
-            prop_assert!(answer.at_most.is_none_or(|most| truth <= most), "{truth} is above {answer:?} of {cover:?}");
+        for (step, asked) in StepCover::plan(&world.horizon, &boundaries, accepted_s).into_iter().zip(boundaries.windows(2)) {
+            let asked = Window::new(asked[0], asked[1]).unwrap();
+            let sum = |granularity, indexes: std::ops::Range<u32>| {
+                world.view.iter().map(|row| row.sum(granularity, indexes.clone())).sum()
+            };
+            let Some(answer) = step.read_with(sum) else {
+                prop_assert!(Cover::plan(&world.horizon, asked, accepted_s).is_err(), "a window has an answer: {asked:?}");
+                continue;
+            };
+            let (truth, mut counted) = (world.counted(asked), 0);
+            if let Some(cover) = step.own() {
+                prop_assert_eq!(cover.asked, asked);
+                prop_assert!(end.is_none_or(|end| end <= cover.covered.from()), "{end:?} and then {cover:?}");
+                end = Some(cover.covered.to());
+                counted = world.counted(cover.covered);
+            }
+            prop_assert_eq!(answer.value, counted, "{:?}", step);
+            prop_assert!(answer.at_least <= truth, "{truth} is below {answer:?} of {step:?}");
+            prop_assert!(answer.at_most.is_none_or(|most| truth <= most), "{truth} is above {answer:?} of {step:?}");
         }
     }
 
@@ -385,27 +395,67 @@ fn steps_between_boundaries_move_together() {
     let state = SeriesState::new(policy, at(START_S));
     let begin = START_S / 300 * 300 - 3_600 + 140;
     let boundaries: Vec<UnixTime> = (0..=12).map(|step| at(begin + step * 300)).collect();
-    let covers: Vec<Cover> = Cover::steps(state.horizon(), &boundaries, 0).into_iter().map(Result::unwrap).collect();
+    let steps = StepCover::plan(state.horizon(), &boundaries, 0);
+    let covers: Vec<&Cover> = steps.iter().map(|step| step.own().unwrap()).collect();
     assert!(covers.iter().all(|cover| cover.buckets() == 1 && cover.error_s() == (140, 140)));
     assert!(covers.windows(2).all(|pair| pair[0].covered.to() == pair[1].covered.from()));
     let finer: Vec<UnixTime> = (0..=5).map(|step| at(begin + step * 60)).collect();
-    let covers = Cover::steps(state.horizon(), &finer, 0);
-    assert_eq!(covers.iter().filter(|cover| cover.is_ok()).count(), 1, "steps of a minute are finer than what is kept");
+    let steps = StepCover::plan(state.horizon(), &finer, 0);
+    assert_eq!(
+        steps.iter().filter(|step| step.own().is_some()).count(),
+        1,
+        "steps of a minute are finer than what is kept"
+    );
+    assert!(steps.iter().all(|step| step.parts().count() > 0), "the others say what the bucket holds at most");
 }
 
-/// Minutes are kept from 10:50 on, hours before: 10:49 is nearest to 11:00, which lies behind 10:52. The hour answers for one step only.
+/// Of each step the value, between what it lies, and whether buckets are its own, where a minute counts 1 each.
+fn of_steps(horizon: &Horizon, boundaries: &[UnixTime]) -> Vec<(u64, u64, Option<u64>, bool)> {
+    let minutes = |granularity: Granularity, indexes: std::ops::Range<u32>| {
+        (granularity.start(indexes.end).s() - granularity.start(indexes.start).s()) / 60
+    };
+    let read = |step: StepCover| {
+        let Answer { value, at_least, at_most } = step.read_with(minutes).unwrap();
+        (value, at_least, at_most, step.own().is_some())
+    };
+    StepCover::plan(horizon, boundaries, 0).into_iter().map(read).collect()
+}
+
+fn horizon_of(kept: &[(&str, u64)], now_s: u64) -> Horizon {
+    let kept = kept.iter().map(|&(text, ttl_s)| Kept { granularity: text.parse().unwrap(), ttl_s }).collect();
+    let policy = SeriesPolicy::new(Retention::new(kept).unwrap(), 0, 0, OutOfRange::Refused).unwrap();
+    SeriesState::new(policy, at(now_s)).horizon().clone()
+}
+
+/// Minutes are kept from 10:50 on, hours before. The hour would leave nothing to the steps behind it, so they take their minutes.
 #[test]
 fn steps_share_no_bucket_where_finer_ones_begin_to_be_kept() {
-    let kept = |text: &str, ttl_s| Kept { granularity: text.parse().unwrap(), ttl_s };
-    let retention = Retention::new(vec![kept("1m", 600), kept("1h", 7_200)]).unwrap();
-    let policy = SeriesPolicy::new(retention, 0, 0, OutOfRange::Refused).unwrap();
     let eleven = START_S / 3_600 * 3_600;
-    let state = SeriesState::new(policy, at(eleven));
+    let horizon = horizon_of(&[("1m", 600), ("1h", 7_200)], eleven);
     let boundaries = [40, 11, 8, 5, 0].map(|minutes: u64| at(eleven - minutes * 60));
-    let covers = Cover::steps(state.horizon(), &boundaries, 0);
-    let covered: Vec<Option<Window>> = covers.into_iter().map(|cover| cover.ok().map(|cover| cover.covered)).collect();
-    let hour = Window::new(at(eleven - 3_600), at(eleven)).ok();
-    assert_eq!(covered, [hour, None, None, None]);
+    let first = (0, 0, Some(60), false);
+    assert_eq!(
+        of_steps(&horizon, &boundaries),
+        [first, (2, 2, Some(62), true), (3, 3, Some(3), true), (5, 5, Some(5), true)]
+    );
+}
+
+/// Days are kept up to a day in whose afternoon hours begin; the steps are days of a zone two hours ahead of UTC.
+#[test]
+fn the_day_in_which_hours_begin_has_a_value() {
+    let midnight = START_S / DAY_S * DAY_S;
+    for hour in 0..24 {
+        let now_s = midnight + 30 * DAY_S + hour * 3_600;
+        let horizon = horizon_of(&[("1h", 30 * DAY_S), ("1d", 730 * DAY_S)], now_s);
+        for offset_h in 0..24 {
+            let begin = midnight - 5 * DAY_S + offset_h * 3_600;
+            let boundaries: Vec<UnixTime> = (0..10).map(|day| at(begin + day * DAY_S)).collect();
+            for (value, at_least, at_most, is_own) in of_steps(&horizon, &boundaries) {
+                assert!(is_own && value > 0, "hours from {hour}:00, days from {offset_h}:00");
+                assert!(at_least <= 1_440 && at_most.is_some_and(|most| most >= 1_440));
+            }
+        }
+    }
 }
 
 /// A day in Kathmandu, at three quarters of an hour: hours cannot cut it, quarters can.

@@ -6,8 +6,8 @@ mod export;
 
 pub use asked::{AnchorBody, CompareBody, Of, WindowAsk};
 pub use bodies::{
-    AsOfBody, BasisBody, CountedBody, CounterAsOfBody, CounterSeriesBody, IntervalBody, PlanBody, PlansBody,
-    PreviousBody, RangeSeriesBody, ReadBody, SeriesBody, StepBody, TopBody, WindowBody, WindowedBody,
+    AsOfBody, BasisBody, CountedBody, CounterAsOfBody, CounterSeriesBody, IntervalBody, NoPreviousBody, PlanBody,
+    PlansBody, PreviousBody, RangeSeriesBody, ReadBody, SeriesBody, StepBody, TopBody, WindowBody, WindowedBody,
 };
 
 pub(super) use export::export;

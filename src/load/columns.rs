@@ -343,7 +343,7 @@ impl Rule {
             },
             Cell::Instant(seconds) => seconds_since_1970(*seconds).map(Some),
             Cell::Whole(_) | Cell::Float { .. } | Cell::Other(_) => {
-                seconds_since_1970(cell.whole(&self.naming.at)?).map(Some)
+                number_of_seconds(cell.whole(&self.naming.at)?).map(Some)
             }
         }
     }
@@ -354,7 +354,7 @@ impl Rule {
             Err(error) => error.to_string(),
         };
         if let Some(seconds) = whole_of_text(text) {
-            return seconds_since_1970(seconds);
+            return number_of_seconds(seconds);
         }
         // BigQuery writes UTC so.
         let by_clock = |zone: &Zone, text: &str| zone.time(without_fraction(text)).ok();
@@ -367,6 +367,11 @@ impl Rule {
             None => Err(error.into()),
         }
     }
+}
+
+/// A number that somebody wrote. One that reads as a date is refused.
+fn number_of_seconds(seconds: i128) -> Result<UnixTime, NoRow> {
+    Ok(UnixTime::of_number(seconds).map_err(|error| error.to_string())?)
 }
 
 fn seconds_since_1970(seconds: i128) -> Result<UnixTime, NoRow> {

@@ -119,8 +119,16 @@ async fn a_series_has_a_value_for_each_step_and_none_where_nothing_is_kept() {
     assert_eq!(zoned["steps"][0]["from"], "2026-11-23T00:00:00+05:45");
     assert_eq!(zoned["zone"], "Asia/Kathmandu");
     let minutes = series("last=3d&every=30m&anchor=end").await;
-    let (gaps, known): (Vec<_>, Vec<_>) = values(&minutes).into_iter().partition(Value::is_null);
-    assert!(!gaps.is_empty() && known.len() >= 96, "{} {}", gaps.len(), known.len());
+    let steps = minutes["steps"].as_array().unwrap();
+    let (shared, own): (Vec<_>, Vec<_>) = steps.iter().partition(|step| step["error_s"].is_null());
+    assert!(!shared.is_empty() && own.len() >= 96, "{} {}", shared.len(), own.len());
+    assert!(shared.iter().all(|step| step["value"] == 0 && step["at_most"].is_u64()), "hours are kept of them");
+    let old = series("from=2020-01-01&to=2026-11-25&every=1mo").await;
+    assert_eq!(
+        old["steps"][0],
+        json!({"from": "2020-01-01T00:00:00+00:00", "from_s": 1_577_836_800, "to_s": 1_580_515_200,
+        "value": null, "at_least": null, "at_most": null, "error_s": null})
+    );
     for (params, status, code) in [
         ("last=7d", 400, "every"),
         ("last=7d&every=0d", 400, "every"),
@@ -131,6 +139,109 @@ async fn a_series_has_a_value_for_each_step_and_none_where_nothing_is_kept() {
     ] {
         let failure = running.send("GET", &format!("/v1/counters/search/a/series?{params}"), "").await.failure();
         assert_eq!((failure.0, failure.1.as_str()), (status, code), "{params}: {}", failure.2);
+    }
+}
+
+/// Every day of Berlin has an answer, also the one in which hours begin to be kept: alone and among others.
+#[tokio::test]
+async fn no_step_is_missing_where_hours_give_way_to_days() {
+    let running = keeping().await;
+    for hour in 0..960 {
+        running.memory.count_ago("search/u", hour * HOUR_S, 1);
+    }
+    for zone in ["Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Pacific/Apia", "UTC"] {
+        for anchor in ["calendar", "end"] {
+            let asked = format!("every=1d&zone={zone}&anchor={anchor}");
+            let series = get(&running, &format!("/v1/counters/search/u/series?last=39d&{asked}")).await;
+            let range = get(&running, &format!("/v1/range?prefix=search/&last=39d&{asked}")).await;
+            let (mut sum, steps) = (0, series["steps"].as_array().unwrap());
+            for (at, step) in steps.iter().enumerate() {
+                let value = step["value"].as_u64().unwrap_or_else(|| panic!("{zone}: {step}"));
+                assert!(!step["error_s"].is_null(), "{zone}: {step}");
+                assert_eq!(range["counters"][0]["values"][at], value);
+                sum += value;
+                let (from_s, to_s) = (step["from_s"].as_u64().unwrap(), step["to_s"].as_u64().unwrap());
+                let alone = format!("from={from_s}&to={to_s}&zone={zone}");
+                let window = get(&running, &format!("/v1/counters/search/u/window?{alone}")).await;
+                let single =
+                    get(&running, &format!("/v1/counters/search/u/series?{alone}&every=1d&anchor={anchor}")).await;
+                assert_eq!(single["steps"][0]["value"], window["counted"]["value"], "{zone}: {step}");
+                let truth =
+                    (from_s..to_s).filter(|at_s| at_s % HOUR_S == NOW_S % HOUR_S && *at_s <= NOW_S).count() as u64;
+                assert!(
+                    step["at_least"].as_u64().unwrap() <= truth && truth <= step["at_most"].as_u64().unwrap(),
+                    "{step}"
+                );
+            }
+            assert!((936 - 24..=936 + 25).contains(&sum), "no hour is in two days: {sum}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_comparison_is_of_the_calendar_and_never_takes_the_window_away() {
+    let running = keeping().await;
+    running.memory.count_ago("search/u", 10 * DAY_S, 3);
+    let window =
+        async |params: &str| get(&running, &format!("/v1/counters/search/u/window?compare=previous&{params}")).await;
+    let week = window("from=2026-10-19&to=2026-10-26&zone=Europe/Berlin").await;
+    assert_eq!(week["previous"]["window"]["from"], "2026-10-12T00:00:00+02:00");
+    assert_eq!(week.get("no_previous"), None);
+    let week = window("from=2026-10-26&to=2026-11-02&zone=Europe/Berlin").await;
+    assert_eq!(week["previous"]["window"]["from"], "2026-10-19T00:00:00+02:00");
+    for (params, code) in [
+        ("from=1990-01-01", "period"),
+        ("last=50y", "period"),
+        ("unit=year&back=2", "not_kept"),
+        ("last=36h&error=1m", "error_not_attainable"),
+    ] {
+        let read = window(params).await;
+        assert!(read["counted"]["value"].is_u64() && read["previous"].is_null(), "{params}: {read}");
+        assert_eq!(read["no_previous"]["code"], code, "{params}: {read}");
+    }
+    for (path, of) in [
+        ("/v1/window?counter=search/u", "/namespaces/0"),
+        ("/v1/top?prefix=search/", "/ranked/namespaces/0"),
+        ("/v1/range?prefix=search/", "/namespaces/0"),
+    ] {
+        let read = get(&running, &format!("{path}&from=1990-01-01&compare=previous")).await;
+        let plan = &read.pointer(of).unwrap()["windows"][0];
+        assert!(plan["previous"].is_null() && plan["no_previous"]["code"] == "period", "{path}: {plan}");
+    }
+    let (_, said) = said(&running, &["window", "search/u", "--from", "1990-01-01", "--compare", "previous"]).await;
+    assert!(said.contains("before: ") && said.contains("not between 1970 and 3000"), "{said}");
+}
+
+#[tokio::test]
+async fn times_are_read_by_one_rule_in_urls_and_bodies() {
+    let running = keeping().await;
+    let long = format!("2026-11-24T00:00:00.{}Z", "1".repeat(40));
+    for (time, is_one) in [
+        (long.as_str(), true),
+        ("2026-11-24T00:00:00+23:59", true),
+        ("2026-11-24T00:00:00+25:00", false),
+        ("2026-11-24T00:00:00Z[Asia/Tokyo]", false),
+        ("2026-06-15T23:59:60Z", false),
+        ("+002026-11-24T00:00:00Z", false),
+        ("2026-11-24T00:00:00,5Z", false),
+        ("20261124", false),
+    ] {
+        let escaped = time.replace('+', "%2B").replace('[', "%5B").replace(']', "%5D");
+        let answer = running.send("GET", &format!("/v1/counters/search/u/window?from={escaped}"), "").await;
+        assert_eq!(answer.status, if is_one { 200 } else { 400 }, "{time}: {}", answer.body);
+        // What is a time is refused as late at most.
+        let body = json!({"counter": "search/u", "at": time}).to_string();
+        let said = running.send("POST", "/v1/counters/search/u/add", &json!({"at": time}).to_string()).await.body;
+        let bulk = running.send("POST", "/v1/add", &body).await.body;
+        for said in [said, bulk] {
+            assert_eq!(said.contains("time \\\"") || said.contains("ambiguous"), !is_one, "{time}: {said}");
+        }
+    }
+    let number = running.send("POST", "/v1/counters/search/u/add", r#"{"at":20261124}"#).await.failure();
+    assert!(number.1 == "event_time" && number.2.contains("2026-11-24T00:00:00Z"), "{number:?}");
+    for zone in ["Etc/Unknown", "Factory", "factory"] {
+        let refused = running.send("GET", &format!("/v1/counters/search/u/window?last=1d&zone={zone}"), "").await;
+        assert_eq!(refused.failure().1, "zone", "{zone}");
     }
 }
 

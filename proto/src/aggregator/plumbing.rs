@@ -79,7 +79,14 @@ impl AggregatorCore {
                 _ => self.propose_soon(now, LedgerCmd::Offer(offer)),
             },
             FromGroup::Detail(detail) if detail.group == group => self.propose_soon(now, LedgerCmd::Detail(detail)),
-            _ => {}
+            // A group speaks for no other one.
+            FromGroup::Hello(_)
+            | FromGroup::Report(_)
+            | FromGroup::Returned(_)
+            | FromGroup::Offer(_)
+            | FromGroup::Detail(_) => {}
+            // The process around this core ends the connection.
+            FromGroup::Resigned { .. } => {}
         }
     }
 

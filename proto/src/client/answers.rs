@@ -312,7 +312,16 @@ impl ClientCore {
                     idx == *first as usize || (Some(self.counters.name(counter).namespace()) == namespace && out(idx))
                 })
             }
-            _ => Vec::new(),
+            // Nothing in the batch is wrong by itself.
+            BatchError::Gap { .. }
+            | BatchError::Fenced { .. }
+            | BatchError::Expired { .. }
+            | BatchError::UnknownNumber(_)
+            | BatchError::Empty
+            | BatchError::UnknownLane { .. }
+            | BatchError::Overloaded { .. }
+            | BatchError::NotServing(_)
+            | BatchError::Times { .. } => Vec::new(),
         };
         if found.is_empty() { (0..batch.items.len()).collect() } else { found }
     }
@@ -339,7 +348,18 @@ impl ClientCore {
                 }
                 return;
             }
-            _ => return,
+            // Another batch of the same counters may be taken.
+            BatchError::Delta { .. }
+            | BatchError::TooManyItems { .. }
+            | BatchError::Gap { .. }
+            | BatchError::Fenced { .. }
+            | BatchError::Expired { .. }
+            | BatchError::UnknownNumber(_)
+            | BatchError::Empty
+            | BatchError::UnknownLane { .. }
+            | BatchError::Overloaded { .. }
+            | BatchError::NotServing(_)
+            | BatchError::Times { .. } => return,
         }
         self.bars.retain(|bar| bar.until > now && bar.until != until);
         self.bars.truncate(BARS_MAX - 1);

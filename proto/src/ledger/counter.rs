@@ -736,7 +736,7 @@ impl CounterLedger {
                 Pending::Arming { awaits, .. } if awaits.is_empty() && (upper < at || bites(Bug::ArmedOverBudget)) => {
                     Some((at, true))
                 }
-                _ => None,
+                Pending::Arming { .. } | Pending::Armed => None,
             });
             match ready {
                 Some((at, true)) => self.milestones.arm(at),

@@ -144,7 +144,9 @@ impl CounterLedger {
             let first = without + 1;
             match slot {
                 Slot::Open { group, .. } if *group == of => with += weight,
-                _ => (with, without) = (with + weight, without + weight),
+                Slot::Open { .. } | Slot::Decided { .. } => {
+                    (with, without) = (with + weight, without + weight);
+                }
             }
             match slot {
                 Slot::Decided { weights } => weights.contains_key(&of) || self.milestones.any_within(first, with),

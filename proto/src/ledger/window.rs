@@ -144,7 +144,7 @@ impl Window {
                     self.count_out(&body);
                     taken.push_back((first_pos, body));
                 }
-                slot => {
+                slot @ (Slot::Open { .. } | Slot::Decided { .. }) => {
                     self.slots.push_back(slot);
                     self.join_decided(self.slots.len() - 1);
                 }
@@ -184,7 +184,7 @@ impl Window {
     fn in_blocks(&self) -> (u64, u64) {
         let blocks = self.slots.iter().filter_map(|slot| match slot {
             Slot::Open { body: body @ Body::Block { .. }, .. } => Some((body.count(), body.weight())),
-            _ => None,
+            Slot::Open { .. } | Slot::Decided { .. } => None,
         });
         blocks.fold((0, 0), |(counts, weights), (count, weight)| (counts + count, weights + weight))
     }
@@ -208,7 +208,7 @@ impl Window {
     pub fn first_open(&self, of: GroupId) -> Option<u64> {
         self.slots.iter().find_map(|slot| match slot {
             Slot::Open { group, first_pos, .. } if *group == of => Some(*first_pos),
-            _ => None,
+            Slot::Open { .. } | Slot::Decided { .. } => None,
         })
     }
 

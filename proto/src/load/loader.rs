@@ -527,6 +527,16 @@ fn bars(batch: &FromClient, error: BatchError) -> Vec<Bar> {
                 (None, _) => all(),
             }
         }
-        _ => all(),
+        BatchError::Delta { .. }
+        | BatchError::TooManyItems { .. }
+        | BatchError::Gap { .. }
+        | BatchError::Fenced { .. }
+        | BatchError::Expired { .. }
+        | BatchError::UnknownNumber(_)
+        | BatchError::Empty
+        | BatchError::UnknownLane { .. }
+        | BatchError::Overloaded { .. }
+        | BatchError::NotServing(_)
+        | BatchError::Times { .. } => all(),
     }
 }

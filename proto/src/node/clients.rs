@@ -8,6 +8,7 @@ use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX, LANES_MAX};
 use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, Place, ToClient, WireItem, defined};
 use crate::node::commit::{batch_bytes, batch_bytes_max};
 use crate::node::{ConnId, NodeCore, Output};
+use crate::number_table::NumberTable;
 use crate::series::UnixTime;
 use crate::teeth::{Bug, bites};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +45,7 @@ struct Conn {
     since: u32,
     own_lane: u8,
     /// By number: a slot, or what the constants say.
-    numbers: Vec<u32>,
+    numbers: NumberTable<u32>,
     unbound: Unbound,
 }
 
@@ -137,18 +138,14 @@ impl Clients {
 
 impl Conn {
     fn define(&mut self, number: u32, value: u32) {
-        let at = number as usize;
-        if at >= self.numbers.len() {
-            self.numbers.resize(at + 1, UNDEFINED);
-        }
-        let before = std::mem::replace(&mut self.numbers[at], value);
+        let before = self.numbers.set(number, value);
         if before != UNDEFINED && before & UNBOUND != 0 {
             self.unbound.release(before);
         }
     }
 
     fn number(&self, number: u32) -> u32 {
-        self.numbers.get(number as usize).copied().unwrap_or(UNDEFINED)
+        *self.numbers.get(number)
     }
 }
 
@@ -180,9 +177,10 @@ impl NodeCore {
         let since = since.map_or(age, |since| since.min(age));
         let lanes = self.lanes();
         let own_lane = self.clients.own_lane(client, lanes);
-        self.clients
-            .conns
-            .insert(conn, Conn { client, since, own_lane, numbers: Vec::new(), unbound: Unbound::default() });
+        self.clients.conns.insert(
+            conn,
+            Conn { client, since, own_lane, numbers: NumberTable::new(UNDEFINED), unbound: Unbound::default() },
+        );
         self.clients.by_client.insert(client, conn);
         let msg = ToClient::Welcome { group: self.config.group.id, own_lane, lanes, age };
         self.outputs.push_back(Output::Client { conn, msg });

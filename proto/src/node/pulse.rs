@@ -2,6 +2,8 @@
 //! they are acknowledged. A greeting is the first word on every connection, since the aggregator learns from it which group it
 //! has; it is said again until the process start is confirmed, and only then come reports and offers.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use crate::alloc::{RateEstimator, report_interval_us};
 use crate::group::{Group, Guard};
 use crate::msg::{Account, FromGroup, Offer, OfferBody, Placed, Report, ToGroup};
@@ -234,7 +236,13 @@ impl NodeCore {
             }
             ToGroup::Confirmed { accounts, .. } => accounts.iter().for_each(|account| self.on_acks(now, account)),
             ToGroup::Placed(placed) => self.on_need_items(seat, placed),
-            _ => {}
+            // They acknowledge nothing.
+            ToGroup::FencedOut { .. }
+            | ToGroup::Namespaces(_)
+            | ToGroup::Spread(_)
+            | ToGroup::Generations(_)
+            | ToGroup::UpDown(_)
+            | ToGroup::Series(_) => {}
         }
         if self.group.would_change(&message) {
             self.log.push_ledger(&self.config, &self.group, message);

@@ -1,5 +1,7 @@
 //! What is answered to a client's question.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use super::{ANSWER_BYTES_MAX, HEAD_BYTES, names_valid};
 use crate::framed::{at_most, few};
 use crate::ids::CounterName;
@@ -11,10 +13,10 @@ use crate::msg::Reading;
 use crate::query::{
     AsOf, Basis, Counted, CounterAsOf, CounterSeries, Page, QueryError, SeriesRead, Step, TopAsOf, WindowPlan,
 };
-use crate::series::calendar::UnknownZone;
+use crate::series::calendar::{CalendarError, UnknownZone};
 use crate::series::{Cover, Window};
 use crate::time::WallMs;
-use crate::wire::{Message, Tail, WireError};
+use crate::wire::{Message, Tail, WireError, bounds::text};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -68,7 +70,7 @@ pub struct Interval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanTold {
     pub window: Interval,
-    /// The interval before, where it was asked for and anything of it is kept.
+    /// The interval before, where it was asked for and has an answer.
     pub previous: Option<Interval>,
 }
 
@@ -118,7 +120,8 @@ pub struct SeriesTold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepTold {
     pub asked: Window,
-    /// What its values were counted in, exactly; `None`: nothing is kept of it, or only buckets that are longer.
+    /// What its values were counted in, exactly. `None`: no whole bucket is its own. Its values then are 0 with what the buckets counted
+    /// that reach into it as the upper bound, or `None` where nothing of it is kept.
     pub covered: Option<Window>,
 }
 
@@ -179,7 +182,7 @@ impl StepTold {
 
 impl From<Step> for StepTold {
     fn from(step: Step) -> StepTold {
-        StepTold { asked: step.asked, covered: step.cover.map(|cover| cover.covered) }
+        StepTold { asked: step.asked, covered: step.cover.own().map(|cover| cover.covered) }
     }
 }
 
@@ -280,6 +283,42 @@ impl SeriesTold {
     }
 }
 
+impl QueryRefusal {
+    fn validate(&self) -> Result<(), WireError> {
+        match self {
+            QueryRefusal::Query(error) => error_valid(error),
+            QueryRefusal::Zone(unknown) => text(unknown.name()),
+            QueryRefusal::UnknownNamespace(shown) | QueryRefusal::NotServing(shown) => text(shown),
+        }
+    }
+}
+
+fn error_valid(error: &QueryError) -> Result<(), WireError> {
+    match error {
+        QueryError::NoSeries(shown)
+        | QueryError::Calendar(
+            CalendarError::Period(shown) | CalendarError::Unit(shown) | CalendarError::Time(shown),
+        ) => text(shown),
+        QueryError::Calendar(
+            CalendarError::Uneven { .. }
+            | CalendarError::TooManySteps(_)
+            | CalendarError::OutOfRange { .. }
+            | CalendarError::Empty(_),
+        )
+        | QueryError::Time(_)
+        | QueryError::Empty(_)
+        | QueryError::Ahead { .. }
+        | QueryError::NotKept(_)
+        | QueryError::Error(_)
+        | QueryError::FinerThanKept { .. }
+        | QueryError::TooManyCounters(_)
+        | QueryError::TooManyValues { .. }
+        | QueryError::TooManyWindows(_)
+        | QueryError::TooManyToRank
+        | QueryError::Ranks(_) => Ok(()),
+    }
+}
+
 impl Message for QueryAnswer {
     const TAIL: Tail = Tail::Skipped;
 
@@ -292,7 +331,7 @@ impl Message for QueryAnswer {
                 at_most("counters of a page", told.counters.len(), RANGE_MAX)?;
                 names_valid(told.counters.iter())
             }
-            QueryAnswer::Refused(_) => Ok(()),
+            QueryAnswer::Refused(refusal) => refusal.validate(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::QueryError;
 use crate::limits::AHEAD_MAX_S;
 use crate::series::calendar::{Anchor, CalendarUnit, Period, Zone};
-use crate::series::{Cover, Horizon, NoCover, UnixTime, Window};
+use crate::series::{Cover, ErrorNotAttainable, Horizon, NoCover, StepCover, UnixTime, Window};
 use serde::{Deserialize, Serialize};
 
 /// An interval as people say it. Where it ends with now, the second that now is in belongs to it: what was counted in it is shown
@@ -39,8 +39,10 @@ pub struct WindowPlan {
     pub asked: Window,
     /// Its `asked` ends behind now where the window does not end before: what lies beyond now has not happened yet.
     pub cover: Cover,
-    /// Of the interval before, where that was asked for and anything of it is kept.
+    /// Of the interval before, where that was asked for and it has an answer.
     pub previous: Option<Cover>,
+    /// Why the interval before has no answer, where it was asked for.
+    pub no_previous: Option<QueryError>,
 }
 
 /// What was counted in each step of an interval.
@@ -66,13 +68,12 @@ pub struct SeriesPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub asked: Window,
-    /// `None`: nothing is kept of it, or it is shorter than the buckets around it.
-    pub cover: Option<Cover>,
+    pub cover: StepCover,
 }
 
 impl Asked {
     /// The interval, where "now" ends at `now`.
-    fn window(self, zone: &Zone, now: UnixTime) -> Result<Window, QueryError> {
+    pub(super) fn window(self, zone: &Zone, now: UnixTime) -> Result<Window, QueryError> {
         let window = match self {
             Asked::Between(window) => window,
             Asked::Since(from) => Window::new(from, now)?,
@@ -90,21 +91,20 @@ impl Asked {
         window.to() > now || window.to() == now && !matches!(self, Asked::Unit { .. })
     }
 
-    /// The interval of the same kind before.
-    fn previous(self, window: Window, zone: &Zone, now: UnixTime) -> Result<Window, QueryError> {
+    /// The interval of the same kind that ends where this one begins: as many calendar days and as many seconds, the same period, or the
+    /// calendar's unit before. A day that a zone left out counts for none.
+    pub(super) fn previous(self, window: Window, zone: &Zone) -> Result<Window, QueryError> {
         match self {
-            Asked::Between(_) | Asked::Since(_) => {
-                let from = window.from().s() as i64 - window.length_s() as i64;
-                Ok(Window::new(UnixTime::from_s(from)?, window.from())?)
-            }
+            Asked::Between(_) | Asked::Since(_) => Ok(zone.as_long_before(window)?),
             Asked::Last(period) => Ok(zone.last(period, window.from())?),
-            Asked::Unit { unit, back } => Ok(zone.unit(unit, now, back.saturating_add(1))?),
+            Asked::Unit { unit, .. } => Ok(zone.unit_before(unit, window.from())?),
         }
     }
 }
 
 impl WindowQuery {
-    /// Errors: an interval that is none, of which nothing is kept, or only with a larger error than accepted.
+    /// Errors: an interval that is none, of which nothing is kept, or only with a larger error than accepted. For the interval before,
+    /// the plan says so and has the other one.
     pub fn plan(&self, horizon: &Horizon, now: UnixTime) -> Result<WindowPlan, QueryError> {
         let asked = self.asked.window(&self.zone, now)?;
         let accepted_s = self.error_s.unwrap_or(0);
@@ -113,13 +113,16 @@ impl WindowQuery {
             false => Cover::plan(horizon, asked, accepted_s)?,
         };
         let cover = self.accepted(cover)?;
-        let mut previous = None;
-        if self.compare {
-            let window = self.asked.previous(asked, &self.zone, now)?;
-            let cover = Cover::plan(horizon, window, accepted_s).ok();
-            previous = cover.map(|cover| self.accepted(cover)).transpose()?;
-        }
-        Ok(WindowPlan { asked, cover, previous })
+        let previous = self.compare.then(|| {
+            let window = self.asked.previous(asked, &self.zone)?;
+            self.accepted(Cover::plan(horizon, window, accepted_s)?)
+        });
+        let (previous, no_previous) = match previous {
+            None => (None, None),
+            Some(Ok(cover)) => (Some(cover), None),
+            Some(Err(why)) => (None, Some(why)),
+        };
+        Ok(WindowPlan { asked, cover, previous, no_previous })
     }
 
     fn accepted(&self, cover: Cover) -> Result<Cover, QueryError> {
@@ -160,8 +163,8 @@ impl SeriesQuery {
         if let Some(&(finest, _)) = coarse {
             return Err(QueryError::FinerThanKept { every: self.every, finest });
         }
-        let covers = Cover::steps(horizon, &boundaries, self.error_s.unwrap_or(0));
-        let steps = steps.into_iter().zip(covers).map(|(asked, cover)| Step { asked, cover: cover.ok() });
+        let covers = StepCover::plan(horizon, &boundaries, self.error_s.unwrap_or(0));
+        let steps = steps.into_iter().zip(covers).map(|(asked, cover)| Step { asked, cover });
         let plan = SeriesPlan { asked, steps: steps.collect() };
         plan.check(self.error_s)?;
         Ok(plan)
@@ -170,10 +173,22 @@ impl SeriesQuery {
 
 impl SeriesPlan {
     fn check(&self, error_s: Option<u64>) -> Result<(), QueryError> {
-        let mut covers = self.steps.iter().filter_map(|step| step.cover.as_ref()).peekable();
-        if covers.peek().is_none() {
+        if self.steps.iter().all(|step| step.cover == StepCover::NotKept) {
             return Err(NoCover { from: self.asked.from(), to: self.asked.to() }.into());
         }
-        Ok(error_s.map_or(Ok(()), |error_s| covers.try_for_each(|cover| cover.within(error_s)))?)
+        let Some(accepted_s) = error_s else { return Ok(()) };
+        Ok(self.steps.iter().try_for_each(|step| step.within(accepted_s))?)
+    }
+}
+
+impl Step {
+    /// Refuses an error beyond what the query accepts. A step without buckets of its own is off by its length.
+    fn within(&self, accepted_s: u64) -> Result<(), ErrorNotAttainable> {
+        let least_s = self.asked.length_s();
+        match &self.cover {
+            StepCover::Own(cover) => cover.within(accepted_s),
+            StepCover::Shared(_) if least_s > accepted_s => Err(ErrorNotAttainable { accepted_s, least_s }),
+            StepCover::Shared(_) | StepCover::NotKept => Ok(()),
+        }
     }
 }

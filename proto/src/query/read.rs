@@ -5,7 +5,7 @@ use crate::ids::{CounterName, Half};
 use crate::ledger::Ledger;
 use crate::limits::{QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, SERIES_VALUES_MAX};
 use crate::msg::Reading;
-use crate::series::{Answer, Cover, Granularity, Horizon, Totals, UnixTime};
+use crate::series::{Answer, Cover, Granularity, Horizon, StepCover, Totals, UnixTime};
 use crate::time::WallMs;
 use crate::view::hierarchy::HeldTotals;
 use crate::view::{HeldRow, Total, View};
@@ -197,7 +197,7 @@ pub struct SeriesRead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterSeries {
     pub reading: Reading,
-    /// One of each step; `None` where it has no cover.
+    /// One of each step; `None` where nothing of it is kept.
     pub values: Vec<Option<Counted>>,
 }
 
@@ -262,7 +262,7 @@ pub fn read_series(
 
 fn series_of(source: &impl Source, counter: &CounterName, plan: &SeriesPlan) -> CounterSeries {
     let mut halves = Halves::of(source, counter, true);
-    let values = plan.steps.iter().map(|step| step.cover.as_ref().map(|cover| halves.take(cover))).collect();
+    let values = plan.steps.iter().map(|step| halves.take(&step.cover)).collect();
     CounterSeries { reading: halves.reading, values }
 }
 
@@ -287,10 +287,12 @@ struct Halves<'a> {
     down: Shared<'a>,
 }
 
-/// Those of one half, and how much of it may still be shown.
+/// Those of one half, and how much of it is shown.
 struct Shared<'a> {
     rows: Vec<Buckets<'a>>,
     shown: u64,
+    /// Not yet in a step of a series.
+    left: u64,
 }
 
 impl<'a> Halves<'a> {
@@ -300,7 +302,7 @@ impl<'a> Halves<'a> {
         let half = |half, shown| {
             // Where nothing is shown, no row is looked for.
             let rows = if with_rows && shown > 0 { source.rows(counter, half, reading.generation) } else { Vec::new() };
-            Shared { rows, shown }
+            Shared { rows, shown, left: shown }
         };
         Halves { reading, up: half(Half::Up, reading.up), down: half(Half::Down, reading.down) }
     }
@@ -310,22 +312,32 @@ impl<'a> Halves<'a> {
         Windowed { counted: counted(&plan.cover), previous: plan.previous.as_ref().map(counted) }
     }
 
-    /// Reads one of several covers that have no bucket in common: together they show no more than the reading.
-    fn take(&mut self, cover: &Cover) -> Counted {
-        let (up, down) = (self.up.read(cover), self.down.read(cover));
-        self.up.shown -= up.value;
-        self.down.shown -= down.value;
-        counted(up, down)
+    /// Reads one of several steps that have no bucket in common: their values together are at most the reading.
+    fn take(&mut self, step: &StepCover) -> Option<Counted> {
+        Some(counted(self.up.take(step)?, self.down.take(step)?))
     }
 }
 
 impl Shared<'_> {
     /// All of the answer is at most `shown`; in one generation nothing is in a window that is not in the total.
     fn read(&self, cover: &Cover) -> Answer {
-        let sums = |granularity, indexes: Range<u32>| {
-            self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.sum(granularity, indexes.clone())))
-        };
-        let Answer { value, at_least, at_most } = cover.read_with(sums);
+        self.cut(cover.read_with(|granularity, indexes| self.sum(granularity, indexes)))
+    }
+
+    /// The value of a step is at most what is left of the reading. What was truly counted in the step may be in the value of the one
+    /// beside it, so the upper bound is not cut by that.
+    fn take(&mut self, step: &StepCover) -> Option<Answer> {
+        let answer = self.cut(step.read_with(|granularity, indexes| self.sum(granularity, indexes))?);
+        let value = answer.value.min(self.left);
+        self.left -= value;
+        Some(Answer { value, at_least: answer.at_least.min(value), ..answer })
+    }
+
+    fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
+        self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.sum(granularity, indexes.clone())))
+    }
+
+    fn cut(&self, Answer { value, at_least, at_most }: Answer) -> Answer {
         let at_most = Some(at_most.map_or(self.shown, |at_most| at_most.min(self.shown)));
         Answer { value: value.min(self.shown), at_least: at_least.min(self.shown), at_most }
     }

@@ -4,7 +4,9 @@ use super::*;
 use crate::ids::{CounterName, Half};
 use crate::msg::Reading;
 use crate::series::calendar::{Anchor, CalendarUnit, Zone};
-use crate::series::{Horizon, Kept, OutOfRange, Retention, Row, SeriesPolicy, SeriesState, UnixTime, Window};
+use crate::series::{
+    Cover, Horizon, Kept, OutOfRange, Retention, Row, SeriesPolicy, SeriesState, StepCover, UnixTime, Window,
+};
 use crate::time::WallMs;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -144,6 +146,92 @@ fn may_be(refused: &QueryError, error_s: Option<u64>) -> Result<(), TestCaseErro
     Ok(())
 }
 
+/// Some of a chain of granularities, each kept for so many of its buckets and at least as long as the one before.
+fn any_policy() -> impl Strategy<Value = SeriesPolicy> {
+    let chain = vec!["1m", "5m", "15m", "1h", "6h", "1d", "1mo", "12mo"];
+    (prop::sample::subsequence(chain, 1..=5), prop::collection::vec(1u64..60, 5)).prop_map(|(chosen, lives)| {
+        let mut least_s = 0;
+        let kept = chosen.into_iter().zip(lives).map(|(text, life)| {
+            let granularity: crate::series::Granularity = text.parse().unwrap();
+            least_s = (granularity.longest_s() * life).max(least_s);
+            Kept { granularity, ttl_s: least_s }
+        });
+        SeriesPolicy::new(Retention::new(kept.collect()).unwrap(), 0, 300, OutOfRange::Refused).unwrap()
+    })
+}
+
+fn any_zone() -> impl Strategy<Value = Zone> {
+    let database = jiff::tz::TimeZoneDatabase::bundled();
+    let zones: Vec<Zone> = database.available().filter_map(|name| Zone::named(name.as_str()).ok()).collect();
+    prop::sample::select(zones)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Whatever is kept, wherever granularities begin, in every zone: against a recount of the events, and against windows of the steps.
+    #[test]
+    fn a_step_has_an_answer_whenever_a_window_of_it_has(
+        (policy, changed) in (any_policy(), prop::option::of(any_policy())),
+        zone in any_zone(),
+        now_s in 1_262_304_000u64..1_900_000_000,
+        ages in prop::collection::vec((0.0f64..1.0, 1u64..50), 0..150),
+        (span_buckets, end_buckets) in (1u64..90, 0u64..40),
+        every in prop::sample::select(vec!["5m", "15m", "1h", "2h", "6h", "1d", "1w", "1mo", "3mo", "1y"]),
+        calendar: bool,
+        error_s in prop::option::of(0..100_000u64),
+    ) {
+        let every: crate::series::calendar::Period = every.parse().unwrap();
+        let step_s = every.fixed_s().unwrap_or(31 * DAY_S);
+        let mut state = SeriesState::new(policy, time(now_s - 20 * DAY_S));
+        if let Some(changed) = changed {
+            state.change(changed, time(now_s - 3 * DAY_S));
+        }
+        state.advance(time(now_s));
+        let to_s = now_s.saturating_sub(end_buckets * step_s / 2).max(step_s);
+        let from_s = to_s.saturating_sub(span_buckets * step_s / 2 + 1);
+        let within_s = now_s - from_s.saturating_sub(step_s);
+        let event = |(age, delta): &(f64, u64)| Event {
+            at: time(now_s - (age * within_s as f64) as u64), key: 0, half: Half::Up, valve: 0, delta: *delta,
+        };
+        let events: Vec<Event> = ages.iter().map(event).collect();
+        let source = fake(state.horizon().clone(), &events);
+        let asked = Asked::Between(Window::new(time(from_s), time(to_s)).unwrap());
+        let anchor = if calendar { Anchor::Calendar } else { Anchor::End };
+        let query = SeriesQuery { asked, every, anchor, zone: zone.clone(), error_s };
+        let counters = [name(0)];
+        let read = match read_series(&source, WallMs(now_s * 1_000), (counters[0].namespace(), &counters), &query) {
+            Ok(read) => read,
+            Err(refused) => return may_be(&refused, error_s),
+        };
+        let (mut end, mut sum) = (UnixTime::default(), 0);
+        for (step, value) in read.plan.steps.iter().zip(&read.counters[0].values) {
+            let window = WindowQuery { asked: Asked::Between(step.asked), zone: zone.clone(), error_s: None, compare: false };
+            let answer = window.plan(&source.horizon, time(now_s));
+            let Some(counted) = value else {
+                prop_assert!(answer.is_err(), "a window has an answer: {step:?}");
+                continue;
+            };
+            prop_assert!(answer.is_ok(), "a window has no answer: {step:?}");
+            lies(*counted, recount(&events, 0, step.asked))?;
+            sum += counted.value;
+            if let Some(cover) = step.cover.own() {
+                prop_assert!(end <= cover.covered.from(), "a bucket is in two steps: {step:?}");
+                end = cover.covered.to();
+                prop_assert_eq!(counted.value, recount(&events, 0, cover.covered));
+            } else {
+                prop_assert_eq!(counted.value, 0);
+            }
+            let longest_s = source.horizon.first().last().map_or(0, |(coarsest, _)| coarsest.longest_s());
+            prop_assert!(
+                step.cover.own().is_some() || step.asked.length_s() < 2 * longest_s,
+                "a step twice as long as any bucket has buckets of its own: {step:?}"
+            );
+        }
+        prop_assert!(sum <= events.iter().map(|event| i128::from(event.delta)).sum::<i128>());
+    }
+}
+
 proptest! {
     #[test]
     fn a_window_is_exact_where_it_says_and_bounds_the_truth_where_it_was_asked(
@@ -195,15 +283,20 @@ proptest! {
         prop_assert_eq!(values.len(), read.plan.steps.len());
         let mut end = UnixTime::default();
         for (step, value) in read.plan.steps.iter().zip(values) {
-            let (Some(cover), Some(counted)) = (&step.cover, value) else {
-                prop_assert!(step.cover.is_none() && value.is_none());
+            let Some(counted) = value else {
+                prop_assert_eq!(&step.cover, &StepCover::NotKept);
+                prop_assert!(Cover::plan(&source.horizon, step.asked, 0).is_err(), "{:?}", step.asked);
+                continue;
+            };
+            lies(*counted, recount(&events, 0, step.asked))?;
+            let Some(cover) = step.cover.own() else {
+                prop_assert!(counted.value == 0 && error_s.is_none_or(|error_s| step.asked.length_s() <= error_s));
                 continue;
             };
             prop_assert!(end <= cover.covered.from());
             end = cover.covered.to();
             prop_assert!(error_s.is_none_or(|error_s| cover.within(error_s).is_ok()));
             prop_assert_eq!(counted.value, recount(&events, 0, cover.covered));
-            prop_assert!(counted.at_least <= counted.value && counted.value <= counted.at_most);
         }
     }
 
@@ -309,8 +402,6 @@ fn what_cannot_be_answered_is_refused_with_value_and_limit() {
     );
     assert!(refused(window(between(5, 10))).starts_with("nothing is kept of the window from 5 s to 10 s"));
     assert!(refused(window(between(NOW_S + 2 * DAY_S, NOW_S + 3 * DAY_S))).contains("far ahead of now"));
-    let compared = WindowQuery { compare: true, ..window(between(5, NOW_S)) };
-    assert!(refused(compared).starts_with("time -"));
     let early = refused(window(Asked::Last("100y".parse().unwrap())));
     assert!(early.contains("not between 1970 and 3000"), "{early}");
     let other = CounterName::new("other", b"x").unwrap();
@@ -343,9 +434,98 @@ fn a_series_is_refused_where_its_steps_cannot_be() {
     // Minutes are kept for two days: what is older has no minutes, and says so step by step.
     let read = read_series(&source, at, (name(0).namespace(), &[name(0)]), &query("3d", "1m", None)).unwrap();
     let values = &read.counters[0].values;
-    let known = values.iter().filter(|value| value.is_some()).count();
+    let known = read.plan.steps.iter().filter(|step| step.cover.own().is_some()).count();
     assert!((2_880..2_960).contains(&known) && values.len() == 4_320, "{known}");
+    assert!(values.iter().all(Option::is_some), "the others are in hours");
     let many = vec![name(0); SERIES_VALUES_MAX / 4_320 + 1];
     let refused = read_series(&source, at, (name(0).namespace(), &many), &query("3d", "1m", None)).unwrap_err();
     assert_eq!(refused.to_string(), "47 counters in 4320 steps: at most 200000 values allowed in one answer");
+}
+
+/// In Berlin a week over the change of the clocks begins at midnight, as the week before does.
+#[test]
+fn the_interval_before_is_that_of_the_calendar() {
+    let text = |zone: &str, asked: Asked, now: &str| {
+        let zone = Zone::named(zone).unwrap();
+        let now = zone.time(now).unwrap();
+        let window = asked.window(&zone, now).unwrap();
+        let before = asked.previous(window, &zone).unwrap();
+        assert_eq!(before.to(), window.from());
+        zone.text(before.from())
+    };
+    let dates = |zone: &str, from: &str, to: &str| {
+        let named = Zone::named(zone).unwrap();
+        let window = Window::new(named.time(from).unwrap(), named.time(to).unwrap()).unwrap();
+        text(zone, Asked::Between(window), to)
+    };
+    let since = |zone: &str, from: &str, now: &str| {
+        text(zone, Asked::Since(Zone::named(zone).unwrap().time(from).unwrap()), now)
+    };
+    for (zone, from, to, before) in [
+        ("Europe/Berlin", "2026-03-23", "2026-03-30", "2026-03-16T00:00:00+01:00"),
+        ("Europe/Berlin", "2026-03-30", "2026-04-06", "2026-03-23T00:00:00+01:00"),
+        ("Europe/Berlin", "2026-10-25", "2026-10-26", "2026-10-24T00:00:00+02:00"),
+        ("Europe/Berlin", "2026-03-23T10:00", "2026-03-30T10:00", "2026-03-16T10:00:00+01:00"),
+        ("Europe/Berlin", "2026-03-23T10:00", "2026-03-30T16:00", "2026-03-16T04:00:00+01:00"),
+        ("Europe/Berlin", "2026-03-29T04:00", "2026-03-29T07:00", "2026-03-29T00:00:00+01:00"),
+        ("America/New_York", "2026-03-01", "2026-04-01", "2026-01-29T00:00:00-05:00"),
+        ("Asia/Beirut", "2022-03-27", "2022-03-28", "2022-03-26T00:00:00+02:00"),
+        ("Asia/Beirut", "2022-03-28", "2022-03-29", "2022-03-27T01:00:00+03:00"),
+        ("Pacific/Apia", "2011-12-31", "2012-01-01", "2011-12-29T00:00:00-10:00"),
+        ("Pacific/Apia", "2011-12-29", "2011-12-31", "2011-12-27T00:00:00-10:00"),
+        ("UTC", "2026-01-01", "2026-01-08", "2025-12-25T00:00:00+00:00"),
+    ] {
+        assert_eq!(dates(zone, from, to), before, "{zone}: {from} to {to}");
+    }
+    assert_eq!(since("Europe/Berlin", "2026-03-23", "2026-03-30T06:00"), "2026-03-15T18:00:00+01:00");
+    let unit = |unit| Asked::Unit { unit, back: 0 };
+    let last = |period: &str| Asked::Last(period.parse().unwrap());
+    for (zone, asked, now, before) in [
+        ("Pacific/Apia", unit(CalendarUnit::Day), "2011-12-31T10:00", "2011-12-29T00:00:00-10:00"),
+        ("Pacific/Apia", unit(CalendarUnit::Week), "2011-12-31T10:00", "2011-12-19T00:00:00-10:00"),
+        ("Europe/Berlin", unit(CalendarUnit::Day), "2026-03-30T10:00", "2026-03-29T00:00:00+01:00"),
+        ("Europe/Berlin", unit(CalendarUnit::Week), "2026-04-01T10:00", "2026-03-23T00:00:00+01:00"),
+        ("Europe/Berlin", unit(CalendarUnit::Month), "2026-04-01T10:00", "2026-03-01T00:00:00+01:00"),
+        ("Europe/Berlin", unit(CalendarUnit::Year), "2026-04-01T10:00", "2025-01-01T00:00:00+01:00"),
+        ("Europe/Berlin", last("1w"), "2026-04-01T10:00", "2026-03-18T10:00:00+01:00"),
+        ("Pacific/Apia", last("1d"), "2011-12-31T10:00", "2011-12-28T10:00:00-10:00"),
+    ] {
+        assert_eq!(text(zone, asked, now), before, "{zone}: {asked:?} at {now}");
+    }
+    // The day that was left out stands for the one before it.
+    let apia = Zone::named("Pacific/Apia").unwrap();
+    let now = apia.time("2011-12-31T10:00").unwrap();
+    let yesterday = Asked::Unit { unit: CalendarUnit::Day, back: 1 }.window(&apia, now).unwrap();
+    assert_eq!(apia.text(yesterday.from()), "2011-12-29T00:00:00-10:00");
+    assert_eq!(yesterday.length_s(), DAY_S);
+}
+
+#[test]
+fn what_cannot_be_said_of_the_time_before_leaves_the_window_its_answer() {
+    let (source, at) = (fake(usual(), &[]), WallMs(NOW_S * 1_000));
+    let plan = |query: WindowQuery| {
+        let read = read_at(&source, at, &[name(0)], &[query]).unwrap();
+        let windowed = read.counters[0].windows[0];
+        assert_eq!(windowed.previous.is_some(), read.plans["qa"][0].previous.is_some());
+        read.plans["qa"][0].clone()
+    };
+    let compared = |asked| WindowQuery { compare: true, ..window(asked) };
+    for (asked, why) in [
+        (between(5, NOW_S), "not between 1970 and 3000"),
+        (Asked::Since(time(631_152_000)), "not between 1970 and 3000"),
+        (Asked::Last("50y".parse().unwrap()), "not between 1970 and 3000"),
+        (Asked::Unit { unit: CalendarUnit::Year, back: 2 }, "nothing is kept of the window"),
+    ] {
+        let plan = plan(compared(asked));
+        let said = plan.no_previous.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(plan.previous.is_none() && said.contains(why), "{asked:?}: {said}");
+    }
+    let exact = WindowQuery { error_s: Some(60), ..compared(Asked::Last("36h".parse().unwrap())) };
+    assert!(
+        plan(exact).no_previous.is_some_and(|why| matches!(why, QueryError::Error(_))),
+        "only hours are kept of it"
+    );
+    let kept = plan(compared(Asked::Last("7d".parse().unwrap())));
+    assert!(kept.previous.is_some() && kept.no_previous.is_none());
+    assert_eq!(plan(window(Asked::Last("7d".parse().unwrap()))).no_previous, None, "not asked for");
 }

@@ -1,7 +1,7 @@
 //! Which buckets plans read: all that has to be told of a counter by a process that holds it.
 
 use super::{Buckets, SeriesPlan, WindowPlan};
-use crate::series::{BucketId, Cover, Granularity};
+use crate::series::{BucketId, Cover, Granularity, Run};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -29,22 +29,17 @@ impl Wanted {
 
     /// All that plans of windows read.
     pub fn of_windows<'a>(plans: impl IntoIterator<Item = &'a WindowPlan>) -> Wanted {
-        Wanted::of_covers(plans.into_iter().flat_map(|plan| [&plan.cover].into_iter().chain(&plan.previous)))
+        let covers = plans.into_iter().flat_map(|plan| [&plan.cover].into_iter().chain(&plan.previous));
+        Wanted::of_parts(covers.flat_map(Cover::parts))
     }
 
     /// All that the plan of a series reads.
     pub fn of_series(plan: &SeriesPlan) -> Wanted {
-        Wanted::of_covers(plan.steps.iter().filter_map(|step| step.cover.as_ref()))
+        Wanted::of_parts(plan.steps.iter().flat_map(|step| step.cover.parts()))
     }
 
-    /// What reaches beyond the asked window is in the runs of a cover already.
-    fn of_covers<'a>(covers: impl Iterator<Item = &'a Cover>) -> Wanted {
-        let runs = covers.flat_map(|cover| {
-            let missing =
-                cover.missing.iter().flatten().map(|bucket| (bucket.granularity, bucket.index..bucket.index + 1));
-            cover.runs.iter().map(|run| (run.granularity, run.indexes.clone())).chain(missing)
-        });
-        Wanted::of_runs(runs.collect())
+    fn of_parts<'a>(runs: impl Iterator<Item = &'a Run>) -> Wanted {
+        Wanted::of_runs(runs.map(|run| (run.granularity, run.indexes.clone())).collect())
     }
 
     fn of_runs(mut runs: Vec<(Granularity, Range<u32>)>) -> Wanted {

@@ -5,11 +5,13 @@
 //! the database may serve side by side.
 //!
 //! Days begin with their first second: at 01:00 where the clocks skip midnight. They have 23, 24 or 25 hours, or others still; a
-//! day that a zone leaves out has none. Weeks begin on Monday (ISO 8601).
+//! day that a zone leaves out has none, and the day before stands for it. Weeks begin on Monday (ISO 8601).
 
-use super::{TimeOutOfRange, UnixTime, Window, WindowEmpty};
+pub use super::timestamp::NoTime;
+use super::timestamp::{Written, written};
+use super::{UnixTime, Window, WindowEmpty};
 use crate::limits::{STEPS_MAX, ZONE_NAME_BYTES_MAX};
-use jiff::civil::{Date, DateTime};
+use jiff::civil::Date;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Span, Timestamp, Zoned};
 use serde::{Deserialize, Serialize};
@@ -19,9 +21,6 @@ use std::str::FromStr;
 /// The largest count of a period.
 const COUNT_MAX: u32 = 1_000_000;
 
-/// Characters of what is no time in the error that says so.
-const TIME_SHOWN_MAX: usize = 40;
-
 /// A time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone(TimeZone);
@@ -30,31 +29,6 @@ pub struct Zone(TimeZone);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("unknown time zone {0:?}: names are those of the IANA database, such as Asia/Kathmandu")]
 pub struct UnknownZone(String);
-
-/// A text that is no time.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoTime {
-    #[error("time {0:?}: whole seconds since 1970, or as RFC 3339 writes it, such as 2026-11-24T08:00:00Z")]
-    Text(String),
-    #[error(transparent)]
-    Range(#[from] TimeOutOfRange),
-}
-
-impl FromStr for UnixTime {
-    type Err = NoTime;
-
-    /// Whole seconds since 1970, or a time with its offset from UTC as RFC 3339 writes it; fractions of a second are cut off.
-    fn from_str(text: &str) -> Result<UnixTime, NoTime> {
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            let seconds = text.parse().map_err(|_| NoTime::Text(text.chars().take(TIME_SHOWN_MAX).collect()))?;
-            return Ok(UnixTime::from_s(seconds)?);
-        }
-        let time: Option<Timestamp> = text.parse().ok();
-        let time = time.ok_or_else(|| NoTime::Text(text.chars().take(TIME_SHOWN_MAX).collect()))?;
-        Ok(UnixTime::from_s(time.as_nanosecond().div_euclid(1_000_000_000) as i64)?)
-    }
-}
 
 /// What a period is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, PartialOrd, Ord)]
@@ -104,6 +78,13 @@ pub enum CalendarError {
     Time(String),
     #[error(transparent)]
     Empty(#[from] WindowEmpty),
+}
+
+impl UnknownZone {
+    /// The name that no zone has.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
 }
 
 impl CalendarUnit {
@@ -207,10 +188,11 @@ impl FromStr for Period {
 impl Zone {
     pub const UTC: Zone = Zone(TimeZone::UTC);
 
-    /// A zone of the IANA database, in capitals or not.
+    /// A zone of the IANA database, in capitals or not. `Factory` and `Etc/Unknown` are names for a clock that nobody has set: no zones.
     pub fn named(name: &str) -> Result<Zone, UnknownZone> {
         let unknown = || UnknownZone(name.chars().take(ZONE_NAME_BYTES_MAX).collect());
-        if name.len() > ZONE_NAME_BYTES_MAX {
+        let is_unset = ["Factory", "Etc/Unknown"].iter().any(|unset| unset.eq_ignore_ascii_case(name));
+        if name.len() > ZONE_NAME_BYTES_MAX || is_unset {
             return Err(unknown());
         }
         TimeZoneDatabase::bundled().get(name).map(Zone).map_err(|_| unknown())
@@ -221,20 +203,15 @@ impl Zone {
         self.0.iana_name().unwrap_or("UTC")
     }
 
-    /// Reads seconds since 1970, a time that says its offset, or a date or time by this zone's clock: a date is the day's first second.
+    /// Reads what a [`UnixTime`] is read from, or a date or time by this zone's clock: a date is the day's first second.
     pub fn time(&self, text: &str) -> Result<UnixTime, CalendarError> {
-        let no = || CalendarError::Time(text.chars().take(40).collect());
-        let local = |at: DateTime| at.to_zoned(self.0.clone()).ok().map(|at| at.timestamp().as_second());
-        let seconds = if text.bytes().all(|byte| byte.is_ascii_digit()) {
-            text.parse().ok()
-        } else if let Ok(at) = text.parse::<Timestamp>() {
-            Some(at.as_second())
-        } else if text.contains(['T', 't', ' ']) {
-            text.parse().ok().and_then(local)
-        } else {
-            text.parse().ok().map(|date| self.start_of(date))
+        let seconds = match written(text) {
+            Some(Written::Day(date)) => Some(self.start_of(date)),
+            Some(Written::Local(at)) => at.to_zoned(self.0.clone()).ok().map(|at| at.timestamp().as_second()),
+            Some(Written::Instant(_)) | None => text.parse::<UnixTime>().ok().map(|at| at.s() as i64),
         };
-        seconds.and_then(|seconds| UnixTime::from_s(seconds).ok()).ok_or_else(no)
+        let time = seconds.and_then(|seconds| UnixTime::from_s(seconds).ok());
+        time.ok_or_else(|| CalendarError::Time(text.chars().take(40).collect()))
     }
 
     /// The time at which this zone's clock shows so many seconds since 1970-01-01T00:00:00; `None` out of range. Of a time that the clock
@@ -275,9 +252,60 @@ impl Zone {
         while let Some(next) = add_units(first, unit, 1).filter(|&next| self.start_of(next) <= at.s() as i64) {
             first = next;
         }
-        let from = add_units(first, unit, -i64::from(back)).ok_or(out.clone())?;
+        let mut from = add_units(first, unit, -i64::from(back)).ok_or(out.clone())?;
         let to = add_units(from, unit, 1).ok_or(out.clone())?;
+        // A day that the zone leaves out begins where the next one does.
+        while self.start_of(from) >= self.start_of(to) {
+            from = add_units(from, unit, -1).ok_or(out.clone())?;
+        }
         Ok(Window::new(self.cut(self.start_of(from), &out)?, self.cut(self.start_of(to), &out)?)?)
+    }
+
+    /// The calendar's unit that ends where the one that begins at a time begins: the one before it.
+    pub fn unit_before(&self, unit: CalendarUnit, begin: UnixTime) -> Result<Window, CalendarError> {
+        let out = CalendarError::OutOfRange { period: Period { count: 1, unit }, at_s: begin.s() };
+        self.unit(unit, self.cut(begin.s() as i64 - 1, &out)?, 0)
+    }
+
+    /// The window that ends where another begins and is as long by the calendar: as many days, and of what is no whole day as many
+    /// seconds. Whole days begin and end with their first seconds, however many hours they have.
+    pub fn as_long_before(&self, window: Window) -> Result<Window, CalendarError> {
+        let (from, to) = (self.zoned(window.from()), self.zoned(window.to()));
+        let is_first = |at: &Zoned| self.start_of(at.date()) == at.timestamp().as_second();
+        let mut days = i64::from((to.date() - from.date()).get_days());
+        if is_first(&from) && is_first(&to) {
+            return self.days_before(window.from(), from.date(), days);
+        }
+        let behind = |days| from.checked_add(span(CalendarUnit::Day, days)?).ok();
+        if behind(days).is_none_or(|behind| behind > to) {
+            days -= 1;
+        }
+        let days = days.max(0);
+        let rest_s = match behind(days) {
+            Some(behind) if days > 0 => to.timestamp().as_second() - behind.timestamp().as_second(),
+            _ => window.length_s() as i64,
+        };
+        let (begin, out) = match Period::new(days as u32, CalendarUnit::Day) {
+            Ok(period) => {
+                (self.before(window.from(), period)?, CalendarError::OutOfRange { period, at_s: window.from().s() })
+            }
+            Err(_) => {
+                let period = Period { count: rest_s as u32, unit: CalendarUnit::Second };
+                (window.from(), CalendarError::OutOfRange { period, at_s: window.from().s() })
+            }
+        };
+        Ok(Window::new(self.cut(begin.s() as i64 - rest_s, &out)?, window.from())?)
+    }
+
+    /// So many calendar days up to the beginning of one.
+    fn days_before(&self, begin: UnixTime, date: Date, days: i64) -> Result<Window, CalendarError> {
+        let period = Period { count: days as u32, unit: CalendarUnit::Day };
+        let out = CalendarError::OutOfRange { period, at_s: begin.s() };
+        let mut first = add_units(date, CalendarUnit::Day, -days).ok_or(out.clone())?;
+        while self.start_of(first) >= begin.s() as i64 {
+            first = add_units(first, CalendarUnit::Day, -1).ok_or(out.clone())?;
+        }
+        Ok(Window::new(self.cut(self.start_of(first), &out)?, begin)?)
     }
 
     /// Cuts a window into steps: boundaries ascending, the first is the window's beginning and the last its end.
@@ -346,9 +374,16 @@ impl Zone {
             let earlier = count.checked_mul(unit_s).and_then(|elapsed_s| (at.s() as i64).checked_sub(elapsed_s));
             return self.cut(earlier.ok_or(out.clone())?, &out);
         }
-        let span = span(period.unit, count).ok_or(out.clone())?;
-        let earlier = self.zoned(at).checked_sub(span).map_err(|_| out.clone())?;
-        self.cut(earlier.timestamp().as_second(), &out)
+        let at_s = at.s() as i64;
+        // Where the zone leaves a day out, the time so much before may be no earlier: then it is that of the day before.
+        for count in count.. {
+            let span = span(period.unit, count).ok_or(out.clone())?;
+            let earlier = self.zoned(at).checked_sub(span).map_err(|_| out.clone())?.timestamp().as_second();
+            if earlier < at_s {
+                return self.cut(earlier, &out);
+            }
+        }
+        Err(out)
     }
 
     fn zoned(&self, at: UnixTime) -> Zoned {
@@ -473,7 +508,16 @@ mod tests {
 
     #[test]
     fn unknown_zones_and_bad_periods_are_refused_with_what_they_are() {
-        for name in ["", "Mars/Olympus", "../etc/passwd", &"x".repeat(10_000)] {
+        for name in [
+            "",
+            "Mars/Olympus",
+            "../etc/passwd",
+            "Factory",
+            "factory",
+            "Etc/Unknown",
+            "ETC/UNKNOWN",
+            &"x".repeat(10_000),
+        ] {
             let refused = Zone::named(name).unwrap_err().to_string();
             assert!(refused.starts_with("unknown time zone") && refused.len() < 160, "{refused}");
         }
@@ -516,7 +560,24 @@ mod tests {
         }
         assert_eq!(kathmandu.text(noon), "2026-05-05T12:00:00+05:45");
         assert_eq!(kathmandu.time("2026-05-05"), Ok(utc("2026-05-04T18:15:00Z")));
-        for text in ["", "-1", "noon", "1969-12-31", "3001-01-01", "2026-13-01", "99999999999999999999"] {
+        assert_eq!(kathmandu.time("2026-05-05t06:15:00.1234567890123z"), Ok(noon));
+        for text in [
+            "",
+            "-1",
+            "noon",
+            "1969-12-31",
+            "3001-01-01",
+            "2026-13-01",
+            "99999999999999999999",
+            "20260505",
+            "2026-05-05T12",
+            "2026-05-05T24:00",
+            "2026-05-05T12:00:60",
+            "2026-05-05T12:00:00+25:00",
+            "2026-05-05T12:00+05:45",
+            "2026-05-05T12:00:00[Asia/Tokyo]",
+            "2026-05-05T12:00:00,5",
+        ] {
             let refused = kathmandu.time(text).unwrap_err().to_string();
             assert!(refused.starts_with(&format!("time {text:?}: seconds since 1970")), "{refused}");
         }
@@ -618,8 +679,9 @@ mod tests {
     }
 
     fn any_zone() -> impl Strategy<Value = Zone> {
-        let names: Vec<String> = TimeZoneDatabase::bundled().available().map(|name| name.as_str().to_owned()).collect();
-        proptest::sample::select(names).prop_map(|name| zone(&name))
+        let zones: Vec<Zone> =
+            TimeZoneDatabase::bundled().available().filter_map(|name| Zone::named(name.as_str()).ok()).collect();
+        proptest::sample::select(zones)
     }
 
     fn any_every() -> impl Strategy<Value = Period> {
@@ -647,6 +709,50 @@ mod tests {
                 let starts = every.unit.elapsed_s().is_some_and(|_| every.count > 1) || unit.map(Window::from) == Ok(boundary);
                 prop_assert!(starts, "{} begins no {} in {}", boundary.s(), every, zone.name());
             }
+        }
+
+        /// The dates of the clock, minute by minute.
+        #[test]
+        fn days_weeks_and_months_begin_where_the_date_first_changes(
+            zone in any_zone(), every in proptest::sample::select(vec!["1d", "1w", "1mo"]), from_min in 1_100_000u64..68_000_000,
+            length_min in 1u64..30_000
+        ) {
+            let at = |minute: u64| UnixTime::try_from(minute * 60).unwrap();
+            let key = |minute: u64| {
+                let date = zone.zoned(at(minute)).date();
+                let monday = date.checked_sub(Span::new().days(date.weekday().to_monday_zero_offset())).unwrap();
+                match every { "1d" => date, "1w" => monday, _ => date.first_of_month() }
+            };
+            let mut latest = (from_min - 2_880..=from_min).map(key).max().unwrap();
+            let mut expected = vec![at(from_min)];
+            for minute in from_min + 1..from_min + length_min {
+                let key = key(minute);
+                if key > latest {
+                    (latest, expected) = (key, [&expected[..], &[at(minute)]].concat());
+                }
+            }
+            expected.push(at(from_min + length_min));
+            let window = Window::new(at(from_min), at(from_min + length_min)).unwrap();
+            prop_assert_eq!(zone.steps(window, period(every), Anchor::Calendar).unwrap(), expected);
+        }
+
+        #[test]
+        fn the_window_before_ends_where_the_other_begins(
+            zone in any_zone(), unit in proptest::sample::select(vec!["1h", "1d", "1w", "1mo", "1y"]),
+            from_s in 200_000_000u64..4_102_444_800, length_s in 1u64..90_000_000
+        ) {
+            let from = UnixTime::try_from(from_s).unwrap();
+            let window = Window::new(from, from.plus(length_s)).unwrap();
+            let before = zone.as_long_before(window).unwrap();
+            prop_assert_eq!(before.to(), window.from());
+            // By the hours that clocks were changed in between, or a day that was left out.
+            prop_assert!(before.length_s().abs_diff(length_s) <= 2 * 86_400, "{} s before {length_s} s", before.length_s());
+            let unit = period(unit).unit;
+            let own = zone.unit(unit, from, 0).unwrap();
+            let before = zone.unit_before(unit, own.from()).unwrap();
+            prop_assert_eq!(before.to(), own.from());
+            let earlier = zone.before(from, Period { count: 1, unit }).unwrap();
+            prop_assert!(earlier < from);
         }
 
         #[test]

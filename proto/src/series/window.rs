@@ -4,7 +4,7 @@
 //! ends lie at most the accepted error away from the asked ones: coarse buckets in the middle, fine ones at the ends. Where nothing
 //! kept is fine enough, or the window begins before what is kept, it is the nearest one, and says so.
 
-use super::{BucketId, Granularity, Horizon, Row, UnixTime};
+use super::{Granularity, Horizon, Row, UnixTime};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -56,8 +56,8 @@ pub struct Cover {
     pub runs: Vec<Run>,
     /// Those of the cover that reach beyond the asked window.
     pub beyond: Vec<Run>,
-    /// Buckets that hold what of the asked window is not covered, and more. `None`: what is missing is kept nowhere.
-    pub missing: Option<Vec<BucketId>>,
+    /// Buckets that hold the parts of the asked window that are not covered, and more. `None`: some part is kept nowhere.
+    pub missing: Option<Vec<Run>>,
 }
 
 /// What a counter counted in a window.
@@ -75,6 +75,12 @@ impl Window {
     /// Error: zero or negative length.
     pub fn new(from: UnixTime, to: UnixTime) -> Result<Window, WindowEmpty> {
         if from < to { Ok(Window { from, to }) } else { Err(WindowEmpty { from, to }) }
+    }
+
+    /// Of boundaries that ascend.
+    pub(super) fn between(from: UnixTime, to: UnixTime) -> Window {
+        debug_assert!(from < to, "boundaries ascend");
+        Window { from, to }
     }
 
     pub fn from(self) -> UnixTime {
@@ -125,27 +131,8 @@ impl Cover {
         Cover::between(horizon, asked, from, to)
     }
 
-    /// Covers for steps that lie one after the other, such as those of [`Zone::steps`](super::calendar::Zone::steps): each begins where
-    /// the one before ends, so that no increment is in two of them. A boundary moves by at most the accepted error, to where the
-    /// coarsest buckets end, or to the nearest one where none is that near. A step that is shorter than the buckets around it, or of
-    /// which nothing is kept, has none.
-    pub fn steps(horizon: &Horizon, boundaries: &[UnixTime], accepted_s: u64) -> Vec<Result<Cover, NoCover>> {
-        // Where finer buckets begin to be kept, a later boundary may snap to before an earlier one.
-        let mut last = UnixTime::default();
-        let mut ends = Vec::with_capacity(boundaries.len());
-        for &at in boundaries {
-            last = last.max(snapped(horizon, at, accepted_s));
-            ends.push(last);
-        }
-        let steps = boundaries.windows(2).zip(ends.windows(2));
-        let cover = |(asked, ends): (&[UnixTime], &[UnixTime])| {
-            Cover::between(horizon, Window { from: asked[0], to: asked[1] }, ends[0], ends[1])
-        };
-        steps.map(cover).collect()
-    }
-
     /// The cover of exactly `[from, to)`.
-    fn between(horizon: &Horizon, asked: Window, from: UnixTime, to: UnixTime) -> Result<Cover, NoCover> {
+    pub(super) fn between(horizon: &Horizon, asked: Window, from: UnixTime, to: UnixTime) -> Result<Cover, NoCover> {
         let mut runs: Vec<Run> = Vec::new();
         let walked = walk(horizon, from, to, |run| match runs.last_mut() {
             Some(last) if last.granularity == run.granularity => last.indexes.end = run.indexes.end,
@@ -155,7 +142,8 @@ impl Cover {
         let beyond = runs.iter().flat_map(|run| run.beyond(asked)).collect();
         let parts = [(asked.from, from.min(asked.to)), (to.max(asked.from), asked.to)];
         let parts = parts.into_iter().filter(|(from, to)| from < to);
-        let missing = parts.map(|(from, to)| holding(horizon, from, to)).collect();
+        let missing: Option<Vec<Vec<Run>>> = parts.map(|(from, to)| holding(horizon, from, to)).collect();
+        let missing = missing.map(|parts| parts.concat());
         Ok(Cover { asked, covered: Window { from, to }, runs, beyond, missing })
     }
 
@@ -176,6 +164,11 @@ impl Cover {
         self.runs.iter().map(|run| u64::from(run.indexes.end - run.indexes.start)).sum()
     }
 
+    /// All buckets that are read. Those that reach beyond the asked window are among the runs.
+    pub fn parts(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().chain(self.missing.iter().flatten())
+    }
+
     /// Reads it from the rows of one counter: one for each valve, of one generation and half. Pieces of one row must have been merged.
     pub fn read(&self, rows: &[Row]) -> Answer {
         self.read_with(|granularity, indexes| {
@@ -185,20 +178,17 @@ impl Cover {
 
     /// The same where the sums over buckets come from somewhere else.
     pub fn read_with(&self, mut sum: impl FnMut(Granularity, Range<u32>) -> u64) -> Answer {
-        let mut total = |runs: &[Run]| {
-            let sums = runs.iter().map(|run| sum(run.granularity, run.indexes.clone()));
-            sums.fold(0, u64::saturating_add)
-        };
-        let value = total(&self.runs);
-        let at_least = value.saturating_sub(total(&self.beyond));
-        let missing = self.missing.as_ref().map(|missing| missing.iter().map(Run::of).collect::<Vec<_>>());
-        Answer { value, at_least, at_most: missing.map(|missing| value.saturating_add(total(&missing))) }
+        let value = Run::total(&self.runs, &mut sum);
+        let at_least = value.saturating_sub(Run::total(&self.beyond, &mut sum));
+        let missing = self.missing.as_ref().map(|missing| Run::total(missing, &mut sum));
+        Answer { value, at_least, at_most: missing.map(|missing| value.saturating_add(missing)) }
     }
 }
 
 impl Run {
-    fn of(bucket: &BucketId) -> Run {
-        Run { granularity: bucket.granularity, indexes: bucket.index..bucket.index + 1 }
+    /// The sum over the buckets of all runs, saturating.
+    pub(super) fn total(runs: &[Run], mut sum: impl FnMut(Granularity, Range<u32>) -> u64) -> u64 {
+        runs.iter().fold(0, |total: u64, run| total.saturating_add(sum(run.granularity, run.indexes.clone())))
     }
 
     /// The parts whose buckets are not wholly in a window.
@@ -211,11 +201,44 @@ impl Run {
     }
 }
 
-/// The shortest kept bucket that holds all of `[from, to)`.
-fn holding(horizon: &Horizon, from: UnixTime, to: UnixTime) -> Option<BucketId> {
-    let at = |&(granularity, _): &(Granularity, u32)| BucketId { granularity, index: granularity.index_at(from) };
-    let mut buckets = horizon.first().iter().map(at);
-    buckets.find(|&bucket| horizon.keeps(bucket) && bucket.end() >= to)
+/// Kept buckets that together hold all of `[from, to)`: the shortest one, or else as few as reach from the bucket that holds the
+/// beginning to the one that holds the end. `None`: some part is not kept.
+pub(super) fn holding(horizon: &Horizon, from: UnixTime, to: UnixTime) -> Option<Vec<Run>> {
+    let holds_all = |&&(granularity, index): &&(Granularity, u32)| granularity.end(index) >= to;
+    let around: Vec<(Granularity, u32)> = kept_at(horizon, from).collect();
+    if let Some(&(granularity, index)) = around.iter().find(holds_all) {
+        return Some(vec![Run { granularity, indexes: index..index + 1 }]);
+    }
+    let (first, index) = *around.first()?;
+    let (last, index_of_last) = kept_at(horizon, UnixTime::default().plus(to.s().saturating_sub(1))).next()?;
+    let mut runs = Vec::new();
+    match walk(horizon, first.start(index), last.end(index_of_last), |run| runs.push(run)) {
+        Some(_) => Some(runs),
+        None => holding_finest(horizon, from, to),
+    }
+}
+
+/// The same of the finest buckets that are kept at each time.
+fn holding_finest(horizon: &Horizon, from: UnixTime, to: UnixTime) -> Option<Vec<Run>> {
+    let (mut at, mut runs) = (from, Vec::new());
+    while at < to {
+        let (granularity, index) = kept_at(horizon, at).next()?;
+        let begins =
+            horizon.first().iter().filter(|level| level.0 < granularity).map(|&(finer, first)| finer.start(first));
+        // From there on, finer buckets are kept.
+        let stop = begins.filter(|&begin| begin > at).fold(to, UnixTime::min);
+        let end = granularity.index_from(stop).max(index + 1);
+        runs.push(Run { granularity, indexes: index..end });
+        at = granularity.end(end - 1);
+    }
+    Some(runs)
+}
+
+/// The kept buckets that hold a time, fine to coarse.
+pub(super) fn kept_at(horizon: &Horizon, at: UnixTime) -> impl Iterator<Item = (Granularity, u32)> + '_ {
+    let levels =
+        horizon.first().iter().map(move |&(granularity, first)| (granularity, granularity.index_at(at), first));
+    levels.filter(|&(_, index, first)| index >= first).map(|(granularity, index, _)| (granularity, index))
 }
 
 /// Where a cover of the asked window may begin and end.
@@ -247,22 +270,6 @@ impl Ends<'_> {
     }
 }
 
-/// The boundary that stands for a time: at most the accepted error away and the coarsest, or else the nearest. Before all that is kept
-/// it is where that begins.
-fn snapped(horizon: &Horizon, at: UnixTime, accepted_s: u64) -> UnixTime {
-    let kept = |&&(granularity, first): &&(Granularity, u32)| granularity.index_at(at) >= first;
-    let around = |&(granularity, _): &(Granularity, u32)| {
-        let index = granularity.index_at(at);
-        [granularity.start(index), granularity.end(index)]
-    };
-    let nearest = |times: [UnixTime; 2]| times.into_iter().min_by_key(|time| time.s().abs_diff(at.s()));
-    let levels = horizon.first().iter().filter(kept);
-    let candidates: Vec<UnixTime> = levels.filter_map(|level| nearest(around(level))).collect();
-    let accepted = candidates.iter().rev().find(|time| time.s().abs_diff(at.s()) <= accepted_s);
-    let begin = horizon.first().iter().map(|&(granularity, first)| granularity.start(first)).min();
-    accepted.or(candidates.first()).copied().or(begin).unwrap_or(at)
-}
-
 fn ascending(times: impl Iterator<Item = UnixTime>) -> Vec<UnixTime> {
     let mut times: Vec<UnixTime> = times.collect();
     times.sort_unstable();
@@ -272,7 +279,7 @@ fn ascending(times: impl Iterator<Item = UnixTime>) -> Vec<UnixTime> {
 
 /// Goes from one boundary to another over the largest kept buckets that lie between them, and says how many those are. `None` where
 /// some part is kept too coarsely. Buckets nest, so there is no cover of fewer.
-fn walk(horizon: &Horizon, from: UnixTime, to: UnixTime, mut visit: impl FnMut(Run)) -> Option<u64> {
+pub(super) fn walk(horizon: &Horizon, from: UnixTime, to: UnixTime, mut visit: impl FnMut(Run)) -> Option<u64> {
     let (mut at, mut buckets) = (from, 0);
     while at < to {
         let fits = |&(granularity, first): &(Granularity, u32)| {

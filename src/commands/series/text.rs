@@ -47,9 +47,9 @@ pub(super) fn spark(read: &SeriesBody) -> Option<String> {
     says.then(|| sparkline(&summed(&values, SPARK_COLUMNS_MAX)).trim_end().to_owned())
 }
 
-/// Whether steps are unknown between known ones: they are finer there than what is kept.
+/// Whether steps without buckets of their own lie between others: they are finer there than what is kept.
 pub(super) fn has_gaps(read: &SeriesBody) -> bool {
-    let known = read.steps.split(|step| step.value.is_none());
+    let known = read.steps.split(|step| step.error_s.is_none());
     known.filter(|steps| !steps.is_empty()).count() > 1
 }
 
@@ -58,8 +58,10 @@ pub(super) fn series(read: &SeriesBody) -> String {
     let sum: i128 = values.iter().flatten().sum();
     let unknown = values.iter().filter(|value| value.is_none()).count();
     let unknown = if unknown > 0 { format!(", {unknown} steps are not kept") } else { String::new() };
+    let shared = read.steps.iter().filter(|step| step.value.is_some() && step.error_s.is_none()).count();
+    let shared = if shared > 0 { format!(", {shared} steps have no bucket of their own") } else { String::new() };
     let line = sparkline(&summed(&values, SPARK_COLUMNS_MAX));
-    let head = format!("{} every {} in {}: {sum}{unknown}\n{line}\n", read.counter, read.every, read.zone);
+    let head = format!("{} every {} in {}: {sum}{unknown}{shared}\n{line}\n", read.counter, read.every, read.zone);
     if read.steps.len() > LINES_MAX {
         return format!("{head}{} steps; --json has all\n", read.steps.len());
     }
@@ -91,7 +93,8 @@ pub(super) fn counters(read: &AsOfBody, sparks: &[Option<String>]) -> String {
     let heads = plans.map(|(namespace, plan)| {
         let previous =
             plan.previous.as_ref().map_or(String::new(), |previous| format!("; before: {}", interval(previous)));
-        format!("{namespace}: {}{previous}\n", interval(&plan.window))
+        let why = plan.no_previous.as_ref().map_or(String::new(), |why| format!("; before: {}", why.message));
+        format!("{namespace}: {}{previous}{why}\n", interval(&plan.window))
     });
     let next = more(read.next.as_ref());
     heads.chain(counter_lines(&read.counters, sparks)).collect::<String>() + &next
@@ -245,7 +248,7 @@ mod tests {
             value: Signed(100),
             windows: vec![WindowedBody { counted, previous }],
         };
-        let plan = PlanBody { window: interval([7, 0]), previous: Some(interval([0, 0])) };
+        let plan = PlanBody { window: interval([7, 0]), previous: Some(interval([0, 0])), no_previous: None };
         AsOfBody {
             at_unix_ms: 0,
             namespaces: vec![PlansBody { namespace: "qa".into(), windows: vec![plan] }],

@@ -4,7 +4,7 @@ use crate::http::Failure;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
-use tidemark_proto::series::{TimeOutOfRange, UnixTime, calendar::NoTime};
+use tidemark_proto::series::UnixTime;
 
 /// Whole seconds since 1970, or a time as RFC 3339 writes it. Read as given: what is no time is refused as one, and not as a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,13 +20,10 @@ impl From<UnixTime> for EventAt {
 }
 
 impl EventAt {
-    /// Error: a text that is no time, or not between 1970 and 3000.
+    /// Error: a text or number that is no time, or not between 1970 and 3000.
     pub fn time(&self) -> Result<UnixTime, Failure> {
         let time = match self {
-            EventAt::Seconds(seconds) => {
-                let time = u64::try_from(*seconds).map_err(|_| TimeOutOfRange(*seconds)).and_then(UnixTime::try_from);
-                time.map_err(NoTime::from)
-            }
+            EventAt::Seconds(seconds) => UnixTime::of_number(*seconds),
             EventAt::Text(text) => text.parse(),
         };
         time.map_err(|error| Failure::invalid("event_time", error))

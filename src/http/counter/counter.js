@@ -251,9 +251,10 @@ function errorText({ error_s: [from_s, to_s] }, { at_least, at_most }) {
 }
 
 function stepsText(steps, every) {
-  const most = Math.max(0, ...steps.flatMap(step => step.error_s ?? [])), gaps = steps.filter(step => step.value === null).length;
+  const most = Math.max(0, ...steps.flatMap(step => step.error_s ?? [])), gaps = steps.filter(step => step.value === null).length,
+    shared = steps.filter(step => step.value !== null && !step.error_s).length;
   const error = most ? `, off by up to ${duration(most)} at either end` : "";
-  return `Steps of ${every}${error}${gaps ? `; of ${gaps} nothing so short is kept` : ""}.`;
+  return `Steps of ${every}${error}${gaps ? `; of ${gaps} nothing is kept` : ""}${shared ? `; ${shared} have no bucket of their own` : ""}.`;
 }
 
 function showValues(steps, before) {

@@ -1,11 +1,12 @@
 //! Answers about series in JSON.
 
 use super::asked::{AnchorBody, Of, WindowAsk};
+use crate::http::Failure;
 use crate::http::body::{CounterBody, Signed};
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{AggregatorId, CounterName, GroupId, LogIndex};
 use tidemark_proto::msg::Version;
-use tidemark_proto::query::{AsOf, Basis, Counted, CounterSeries, SeriesRead, Step, WindowPlan, Windowed};
+use tidemark_proto::query::{AsOf, Basis, Counted, CounterSeries, QueryError, SeriesRead, Step, WindowPlan, Windowed};
 use tidemark_proto::series::calendar::Zone;
 use tidemark_proto::series::{Cover, Window};
 use tidemark_proto::shards::ShardId;
@@ -101,13 +102,23 @@ pub struct WindowBody {
     pub at_unix_ms: u64,
     pub window: IntervalBody,
     pub counted: CountedBody,
-    /// The period before, with `compare=previous`; `null` also where nothing of it is kept.
+    /// The period before, with `compare=previous`; `null` also where it has no answer.
     pub previous: Option<PreviousBody>,
+    /// Why the period before has no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_previous: Option<NoPreviousBody>,
     /// As of [`AsOfBody`].
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub instants: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<BasisBody>,
+}
+
+/// Why the period before has no answer: what the error would be if only that period had been asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoPreviousBody {
+    pub code: String,
+    pub message: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,7 +173,7 @@ pub struct StepOfManyBody {
     pub from: String,
     pub from_s: u64,
     pub to_s: u64,
-    /// `null`: nothing is kept of this step, or only buckets that are longer.
+    /// As of [`StepBody`].
     pub error_s: Option<[u64; 2]>,
 }
 
@@ -172,7 +183,7 @@ pub struct CounterSeriesBody {
     pub counter: CounterBody,
     /// All that it has counted.
     pub value: Signed,
-    /// In each step; `null` where the step is.
+    /// In each step; `null` where nothing of it is kept.
     pub values: Vec<Option<Signed>>,
     /// Bounds of what was counted in the steps as they were asked for; left out where `values` are exact for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -186,10 +197,12 @@ pub struct StepBody {
     pub from: String,
     pub from_s: u64,
     pub to_s: u64,
-    /// `null`: nothing is kept of this step, or only buckets that are longer.
+    /// `null`: nothing of the step is kept.
     pub value: Option<Signed>,
     pub at_least: Option<Signed>,
     pub at_most: Option<Signed>,
+    /// By how much the interval of `value` differs at the beginning and at the end. `null`: no whole bucket belongs to this step alone.
+    /// Then `value` is 0, and `at_most` is what the buckets hold that reach into the step.
     pub error_s: Option<[u64; 2]>,
 }
 
@@ -244,6 +257,9 @@ pub struct PlansBody {
 pub struct PlanBody {
     pub window: IntervalBody,
     pub previous: Option<IntervalBody>,
+    /// Why the period before has no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_previous: Option<NoPreviousBody>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -286,6 +302,13 @@ impl IntervalBody {
     }
 }
 
+impl From<&QueryError> for NoPreviousBody {
+    fn from(error: &QueryError) -> NoPreviousBody {
+        let failure = Failure::from(error.clone());
+        NoPreviousBody { code: failure.code().to_owned(), message: failure.to_string() }
+    }
+}
+
 impl From<Counted> for CountedBody {
     fn from(counted: Counted) -> CountedBody {
         let Counted { value, at_least, at_most } = counted;
@@ -302,7 +325,8 @@ impl From<Windowed> for WindowedBody {
 impl PlanBody {
     fn new(plan: &WindowPlan, zone: &Zone) -> PlanBody {
         let previous = plan.previous.as_ref().map(|cover| IntervalBody::new(cover.asked, cover, zone));
-        PlanBody { window: IntervalBody::new(plan.asked, &plan.cover, zone), previous }
+        let no_previous = plan.no_previous.as_ref().map(NoPreviousBody::from);
+        PlanBody { window: IntervalBody::new(plan.asked, &plan.cover, zone), previous, no_previous }
     }
 }
 
@@ -335,7 +359,8 @@ impl AsOfBody {
         let WindowedBody { counted, previous } = windows.into_iter().next()?;
         let previous = plan.previous.zip(previous).map(|(window, counted)| PreviousBody { window, counted });
         let (at_unix_ms, instants, basis) = (self.at_unix_ms, self.instants, self.basis);
-        Some(WindowBody { counter, at_unix_ms, window: plan.window, counted, previous, instants, basis })
+        let (window, no_previous) = (plan.window, plan.no_previous);
+        Some(WindowBody { counter, at_unix_ms, window, counted, previous, no_previous, instants, basis })
     }
 }
 
@@ -384,7 +409,7 @@ impl StepOfManyBody {
             from: zone.text(step.asked.from()),
             from_s: step.asked.from().s(),
             to_s: step.asked.to().s(),
-            error_s: step.cover.as_ref().map(|cover| cover.error_s().into()),
+            error_s: step.cover.own().map(|cover| cover.error_s().into()),
         }
     }
 }
@@ -416,7 +441,7 @@ impl StepBody {
             value: counted.as_ref().map(|counted| counted.value),
             at_least: counted.as_ref().map(|counted| counted.at_least),
             at_most: counted.as_ref().map(|counted| counted.at_most),
-            error_s: step.cover.as_ref().map(|cover| cover.error_s().into()),
+            error_s: step.cover.own().map(|cover| cover.error_s().into()),
         }
     }
 }
