@@ -29,7 +29,7 @@ async fn counting_from_the_shell() {
     assert_eq!(said(&["add", "search/a/milestones", "2"]).await, (0, "counted".into()));
     assert_eq!(
         said(&["get", "search/a/milestones", "search/b"]).await,
-        (0, "search/a/milestones 2\nsearch/b 0".into())
+        (0, "search/a/milestones 2\nsearch/b 0 (never counted)".into())
     );
     let defined = said(&["milestones", "define", "search/b", "--at", "2,5"]).await;
     assert_eq!(defined, (0, "2 armed\n5 armed".into()));

@@ -88,7 +88,10 @@ async fn milestones_that_are_not_awarded_are_armed_anew_and_a_removed_counter_ha
     }
     until("an award", async || awards(at, QUERIES).await.filter(|awards| awards.len() == 1)).await;
     until_views_show(&[at], QUERIES, 6).await;
-    assert_eq!(shell(at, &["reset", QUERIES]), (true, "generation 1 begins at 0: it stood at 6 here".to_owned()));
+    assert_eq!(
+        shell(at, &["reset", QUERIES, "--yes"]),
+        (true, "generation 1 begins at 0: it stood at 6 here".to_owned())
+    );
     assert_eq!(shell(at, &["show", QUERIES]), (true, "generation 1, never expires".to_owned()));
     for _ in 0..22 {
         count(at, QUERIES, 1).await;
@@ -97,13 +100,13 @@ async fn milestones_that_are_not_awarded_are_armed_anew_and_a_removed_counter_ha
     assert_eq!((&all[0]["at"], &all[1]["at"], &all[1]["first"]), (&5.into(), &20.into(), &20.into()));
     until_views_show(&[at], QUERIES, 22).await;
 
-    let refused = shell(at, &["remove", QUERIES, "--if-generation", "5"]);
+    let refused = shell(at, &["remove", QUERIES, "--if-generation", "5", "--yes"]);
     assert!(!refused.0 && refused.1.contains("is in generation 1, not 5"), "{refused:?}");
     let define = async || http::send(at, "PUT", &format!("/v1/counters/{QUERIES}/milestones"), r#"{"at":[30]}"#).await;
     until("a definition", async || define().await.filter(|(code, _)| *code == 200)).await;
-    let removed = shell(at, &["remove", QUERIES, "--if-generation", "1"]);
+    let removed = shell(at, &["remove", QUERIES, "--if-generation", "1", "--yes"]);
     assert_eq!(removed, (true, "generation 2 begins at 0: it stood at 22 here".to_owned()));
-    let again = shell(at, &["remove", QUERIES, "--if-generation", "1"]);
+    let again = shell(at, &["remove", QUERIES, "--if-generation", "1", "--yes"]);
     assert_eq!(again, (true, "generation 2 begins at 0: it was carried out before".to_owned()));
     let (_, milestones) = http::get(at, &format!("/v1/counters/{QUERIES}/milestones")).await.unwrap();
     let states: Vec<&str> = milestones["milestones"]
@@ -137,7 +140,7 @@ async fn a_counter_expires_once_its_time_has_come() {
     count(at, PLAIN, 2).await;
     until_views_show(&[at], PLAIN, 2).await;
     for (wrong, says) in [
-        (&["expire", PLAIN, "--in-s", "0"][..], "expires_s is 0: 1 to"),
+        (&["expire", PLAIN, "--in-s", "0"][..], "--in-s is 0: 1 to"),
         (&["reset", "nobody/x"], "unknown namespace \"nobody\""),
         (&["expire", PLAIN], "--in-s"),
     ] {

@@ -1,7 +1,7 @@
 //! Answers about series in JSON.
 
 use super::asked::{AnchorBody, Of, WindowAsk};
-use crate::http::body::{CounterBody, Signed};
+use crate::http::body::{CounterBody, Signed, is_known, is_known_by_default};
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{AggregatorId, CounterName, GroupId, LogIndex};
 use tidemark_proto::msg::Version;
@@ -97,6 +97,9 @@ impl From<&Basis> for BasisBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowBody {
     pub counter: CounterBody,
+    /// As of [`CounterAsOfBody`].
+    #[serde(default = "is_known_by_default")]
+    pub known: bool,
     /// When it was read, milliseconds since 1970.
     pub at_unix_ms: u64,
     pub window: IntervalBody,
@@ -120,6 +123,9 @@ pub struct PreviousBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesBody {
     pub counter: CounterBody,
+    /// As of [`CounterAsOfBody`].
+    #[serde(default = "is_known_by_default")]
+    pub known: bool,
     pub at_unix_ms: u64,
     pub zone: String,
     pub every: String,
@@ -172,6 +178,9 @@ pub struct CounterSeriesBody {
     pub counter: CounterBody,
     /// All that it has counted.
     pub value: Signed,
+    /// As of [`CounterAsOfBody`].
+    #[serde(default = "is_known_by_default")]
+    pub known: bool,
     /// In each step; `null` where the step is.
     pub values: Vec<Option<Signed>>,
     /// Bounds of what was counted in the steps as they were asked for; left out where `values` are exact for them.
@@ -251,6 +260,9 @@ pub struct CounterAsOfBody {
     pub counter: CounterBody,
     /// All that it has counted.
     pub value: Signed,
+    /// Something was counted once, as far as is known here.
+    #[serde(default = "is_known_by_default")]
+    pub known: bool,
     /// In the order of its namespace's windows.
     pub windows: Vec<WindowedBody>,
 }
@@ -316,6 +328,7 @@ impl AsOfBody {
         let read = counters.iter().zip(&as_of.counters).map(|(counter, read)| CounterAsOfBody {
             counter: counter.into(),
             value: Signed(read.reading.value()),
+            known: is_known(&read.reading),
             windows: read.windows.iter().copied().map(Into::into).collect(),
         });
         AsOfBody {
@@ -331,11 +344,11 @@ impl AsOfBody {
     /// The one window of the one counter.
     pub(super) fn single(self) -> Option<WindowBody> {
         let plan = self.namespaces.into_iter().next()?.windows.into_iter().next()?;
-        let CounterAsOfBody { counter, windows, .. } = self.counters.into_iter().next()?;
+        let CounterAsOfBody { counter, known, windows, .. } = self.counters.into_iter().next()?;
         let WindowedBody { counted, previous } = windows.into_iter().next()?;
         let previous = plan.previous.zip(previous).map(|(window, counted)| PreviousBody { window, counted });
         let (at_unix_ms, instants, basis) = (self.at_unix_ms, self.instants, self.basis);
-        Some(WindowBody { counter, at_unix_ms, window: plan.window, counted, previous, instants, basis })
+        Some(WindowBody { counter, known, at_unix_ms, window: plan.window, counted, previous, instants, basis })
     }
 }
 
@@ -345,6 +358,7 @@ impl SeriesBody {
         let steps = read.plan.steps.iter().zip(read.counters.iter().flat_map(|counter| &counter.values));
         SeriesBody {
             counter: counter.into(),
+            known: read.counters.iter().all(|series| is_known(&series.reading)),
             at_unix_ms: read.at.0,
             zone: zone.name().to_owned(),
             every: every.to_owned(),
@@ -399,6 +413,7 @@ impl CounterSeriesBody {
         CounterSeriesBody {
             counter: counter.into(),
             value: Signed(series.reading.value()),
+            known: is_known(&series.reading),
             values: all(|counted| counted.value),
             at_least: bounds(|counted| counted.at_least),
             at_most: bounds(|counted| counted.at_most),
