@@ -339,6 +339,7 @@ impl Backend for LocalBackend {
     }
 
     fn namespaces(&self) -> Result<Vec<NamespaceBody>, Failure> {
+        self.aggregator.ready().map_err(Failure::NotServing)?;
         Ok(self.aggregator.with_ledger(|ledger| {
             let goes_down: BTreeSet<&str> = ledger.updown().collect();
             let body = |name: &str| NamespaceBody {

@@ -12,7 +12,7 @@ use crate::backend::LocalBackend;
 use crate::hop::HOP_LIFE_S;
 use crate::hops::{HopAsked, HopCounted, HopIssued, Hops};
 use crate::http::body::{AwardBody, CounterBody};
-use crate::http::{Access, Asset, Backend, CountHopBody, Failure, HopCountedBody, answer, no_params};
+use crate::http::{Access, Asset, Backend, CountHopBody, Failure, HopCountedBody, answer, no_params, only_post};
 use crate::session::{Session, SessionRefusal};
 use axum::Router;
 use axum::body::Bytes;
@@ -146,10 +146,11 @@ pub fn router(
         // By its origin a page knows that a visitor comes from another of ours.
         .with(header::REFERRER_POLICY, HeaderValue::from_static("strict-origin"));
     let asked = Router::new()
-        .route("/front/setup", get(setup))
         .route("/front/session", post(new_session))
         .route("/front/query", post(query))
         .route("/front/hop", post(hop))
+        .method_not_allowed_fallback(only_post)
+        .route("/front/setup", get(setup))
         .layer(from_fn(no_params))
         .with_state(front);
     asked

@@ -13,11 +13,13 @@ use crate::json;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
 use std::ops::Range;
@@ -219,6 +221,11 @@ impl<B: Backend> Ask<B> {
         self.parts.uri.path().get(self.rest.clone()).unwrap_or_default()
     }
 
+    /// The first name in the path, where that is a namespace.
+    pub fn namespace(&self) -> Cow<'_, str> {
+        percent_decode_str(self.rest().split('/').next().unwrap_or_default()).decode_utf8_lossy()
+    }
+
     /// The counter that the path names, `{namespace}/{key}`.
     pub fn counter(&self) -> Result<CounterName, Failure> {
         counter_of(self.rest())
@@ -227,9 +234,7 @@ impl<B: Backend> Ask<B> {
     /// Refuses namespaces that do not exist. The hottest path leaves it to the backend, which has to look anyway.
     fn check_namespaces(&self, rules: &Rules) -> Result<(), Failure> {
         if rules.path.contains("{namespace}") && !rules.keyed {
-            let namespace = self.rest().split('/').next().unwrap_or_default();
-            let namespace = percent_encoding::percent_decode_str(namespace).decode_utf8_lossy();
-            check_namespace(&self.shared, &namespace)?;
+            check_namespace(&self.shared, &self.namespace())?;
         }
         for (name, value) in self.params.iter() {
             let param = rules.params.iter().find(|param| param.name == name);
@@ -316,9 +321,6 @@ impl<B: Backend> Api<B> {
             Some(operation) => {
                 operation.answer(self.shared.clone(), request, rest).await.unwrap_or_else(Failure::into_response)
             }
-            None if method == Method::OPTIONS => {
-                (StatusCode::NO_CONTENT, [(header::ALLOW, resource.allow.clone())]).into_response()
-            }
             None => not_allowed(method, path, &resource.allow),
         }
     }
@@ -345,6 +347,16 @@ pub(super) fn not_allowed(method: &Method, path: &str, allow: &HeaderValue) -> R
     let mut response = Failure::http(StatusCode::METHOD_NOT_ALLOWED, "method", message).into_response();
     response.headers_mut().insert(header::ALLOW, allow.clone());
     response
+}
+
+/// Of routes outside of the table that are only posted to.
+pub(crate) async fn only_post(method: Method, uri: Uri) -> Response {
+    not_allowed(&method, uri.path(), &HeaderValue::from_static("POST"))
+}
+
+/// Of routes outside of the table that are only read.
+pub(super) async fn only_get(method: Method, uri: Uri) -> Response {
+    not_allowed(&method, uri.path(), &HeaderValue::from_static("GET, HEAD"))
 }
 
 fn unknown<B: Backend>(path: &str, candidates: &[Resource<B>]) -> Failure {

@@ -3,7 +3,7 @@
 use super::answer::json;
 use super::body::EventAt;
 use super::namespaces::{check_namespace, explained};
-use super::operation::{Api, Ask, IDEMPOTENCY_KEY, not_allowed};
+use super::operation::{Api, Ask, IDEMPOTENCY_KEY, only_get};
 use super::operations::operations;
 use super::params::{number, value};
 use super::path::numbered_award;
@@ -17,7 +17,7 @@ use crate::names::{is_id, parse_counter, session_id};
 use crate::session::{IssueError, SESSION_VERSION};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
     let first = front.unwrap_or_else(|| Router::new().route("/", pages::totals().route()));
     first
         .merge(pages::routes())
-        .method_not_allowed_fallback(page_not_allowed)
+        .method_not_allowed_fallback(only_get)
         .fallback(async move |request: Request| api.answer(request).await)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn(letter::check))
@@ -80,13 +80,6 @@ async fn across_origins<B: Backend>(State(shared): State<Arc<Shared<B>>>, reques
 fn method_label(method: &Method) -> String {
     let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD];
     if known.contains(method) { method.to_string() } else { "other".to_owned() }
-}
-
-/// Of pages and front ends; which methods there are, the router adds.
-async fn page_not_allowed(method: Method, uri: Uri) -> Response {
-    let mut response = not_allowed(&method, uri.path(), &HeaderValue::from_static("GET, HEAD"));
-    response.headers_mut().remove(header::ALLOW);
-    response
 }
 
 pub(super) async fn ready<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
@@ -146,13 +139,12 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<
             "what is counted down is never a milestone, and belongs to no session",
         ));
     }
-    let namespace = counter.namespace().to_owned();
     let add = Add { counter, half, delta, session, event };
     let added = match idempotency_of(ask.headers())? {
         Some(key) => shared.once.add(&shared.backend, key, add).await,
         None => shared.backend.add(add).await,
     };
-    let added = added.map_err(|failure| explained(shared, failure, &namespace))?;
+    let added = added.map_err(|failure| explained(shared, failure, &ask.namespace()))?;
     let status = if added == Added::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok(json(status, &body::AddedBody::from(added)))
 }

@@ -103,7 +103,7 @@ async fn a_preflight_is_told_the_methods_of_the_path() {
     assert_eq!(methods("/v1/counters/search/q").await, (204, "get, delete, head".to_owned()));
     assert_eq!(methods("/v1/counters/search/q/add").await, (204, "post".to_owned()));
     assert_eq!(methods("/v1/counters/search/q/life").await, (204, "get, put, head".to_owned()));
-    assert_eq!(methods("/cluster").await, (204, "get,head".to_owned()));
+    assert_eq!(methods("/cluster").await, (204, "get, head".to_owned()));
     assert_eq!(methods("/v1/none").await, (404, String::new()));
 }
 

@@ -31,8 +31,8 @@ const EVENTS_MAX: usize = 4;
 /// Earlier events are too late.
 pub const KEPT_FROM_S: u64 = 1_700_000_000;
 
-/// There are no others. Counters of the second may go down.
-const NAMESPACES: [&str; 2] = ["search", "stock"];
+/// There are no others. Counters of the last may go down.
+const NAMESPACES: [&str; 3] = ["default", "search", "stock"];
 
 /// Every increment of this key is awarded.
 const EACH: &[u8] = b"each";

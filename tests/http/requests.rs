@@ -159,7 +159,8 @@ async fn without_the_token_nothing_is_changed_or_read() {
     ] {
         for headers in ["", "authorization: Bearer 0123456789abcdef0123456789abcdee\r\n", "authorization: Basic x\r\n"]
         {
-            let answer = running.send_with(method, path, headers, "{}").await;
+            let body = if method == "GET" { "" } else { "{}" };
+            let answer = running.send_with(method, path, headers, body).await;
             assert_eq!((answer.status, answer.failure().1.as_str()), (401, "unauthorized"), "{method} {path}");
             assert!(answer.head.contains("www-authenticate: bearer"));
         }

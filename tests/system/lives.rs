@@ -148,3 +148,36 @@ async fn a_counter_expires_once_its_time_has_come() {
         assert!(!good && text.contains(says), "{wrong:?}: {text}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_begun_again_by_a_slip() {
+    let cluster = Cluster::new(&DCS[..1]);
+    let centre = cluster.centres().await.remove(0);
+    let at = centre.http;
+    let send = async |method: &str, path: &str, body: &str| {
+        until("an answer", async || http::send(at, method, path, body).await.filter(|(code, _)| *code < 500)).await
+    };
+    for (method, verb, body) in [("DELETE", "", ""), ("POST", "/reset", "{}"), ("PUT", "/life", r#"{"expires_s":60}"#)]
+    {
+        let (code, answer) = send(method, &format!("/v1/counters/search/ghost{verb}"), body).await;
+        assert_eq!((code, &answer["error"]["code"]), (404, &"unknown_counter".into()), "{method} {verb}");
+    }
+    assert_eq!(life(at, "search/ghost").await["generation"], 0);
+    // What was counted a moment ago is known, also before the view shows it; said again it is the same request, wherever it says so.
+    count(at, "search/young", 7).await;
+    let (code, begun) = send("DELETE", "/v1/counters/search/young?if_generation=0", "").await;
+    assert_eq!((code, &begun["generation"]), (200, &1.into()), "{begun}");
+    count(at, "search/young", 2).await;
+    let (code, again) = send("DELETE", "/v1/counters/search/young", r#"{"if_generation":0}"#).await;
+    assert_eq!((code, &again["was"]), (200, &Value::Null), "{again}");
+    let (_, both) = send("POST", "/v1/counters/search/young/reset?if_generation=0", r#"{"if_generation":1}"#).await;
+    assert_eq!(both["error"]["code"], "if_generation");
+    let (_, other) = send("PUT", "/v1/counters/search/young/life?if_generation=0", r#"{"expires_s":60}"#).await;
+    assert_eq!(other["error"]["code"], "generation");
+    until_views_show(&[at], "search/young", 2).await;
+    // The shell shows what would be lost, and does nothing without a word.
+    let shown = shell(at, &["remove", "search/young"]);
+    assert!(shown.0 && shown.1.contains("stands at 2 here, in generation 1"), "{shown:?}");
+    assert!(shown.1.ends_with("Nothing was done: say it with --yes."), "{shown:?}");
+    assert_eq!(life(at, "search/young").await["generation"], 1);
+}
