@@ -68,7 +68,7 @@ fn unknown_text(name: &str, known: &[&str]) -> String {
     near.retain(|(changes, other)| *changes <= (name.len().max(other.len()) / NEAR_SHARE).max(1));
     near.sort();
     let near: Vec<String> = near.iter().take(NEAR_MAX).map(|(_, other)| format!("{other:?}")).collect();
-    let near = if near.is_empty() { String::new() } else { format!(", did you mean {}?", near.join(" or ")) };
+    let near = if near.is_empty() { ".".to_owned() } else { format!(", did you mean {}?", near.join(" or ")) };
     let listed = known.iter().take(LISTED_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = known.len().saturating_sub(LISTED_MAX);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
@@ -76,7 +76,6 @@ fn unknown_text(name: &str, known: &[&str]) -> String {
         "unknown namespace {name:?}{near} Known: {listed}{more}. A new one is created by `namespaces` in the cluster's layout, or by \
          `tidemark serve --namespace {name}`"
     )
-    .replacen("\" Known", "\". Known", 1)
 }
 
 /// Letters to change, insert or leave out to get from one text to another (Levenshtein).

@@ -28,7 +28,8 @@ impl<S: AsyncWrite + Unpin> OwnErrors<S> {
     /// Writes what stands in the place of an answer; `None` where nothing does.
     fn write_replaced(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Option<Poll<Result<usize, Error>>> {
         if self.replaced.is_none() {
-            self.replaced = Some((with_body(bytes)?, 0, bytes.len()));
+            let is_head = bytes.starts_with(b"HTTP/1.");
+            self.replaced = Some((is_head.then(|| with_body(bytes)).flatten()?, 0, bytes.len()));
         }
         Some(self.continue_replaced(context))
     }
@@ -90,10 +91,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for OwnErrors<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for OwnErrors<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Error>> {
         let this = self.get_mut();
-        if this.replaced.is_some() || bytes.starts_with(b"HTTP/1.") {
-            if let Some(written) = this.write_replaced(context, bytes) {
-                return written;
-            }
+        if let Some(written) = this.write_replaced(context, bytes) {
+            return written;
         }
         Pin::new(&mut this.stream).poll_write(context, bytes)
     }
@@ -104,11 +103,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for OwnErrors<S> {
         parts: &[IoSlice<'_>],
     ) -> Poll<Result<usize, Error>> {
         let this = self.get_mut();
-        let first = parts.iter().find(|part| !part.is_empty());
-        if let Some(first) = first.filter(|first| this.replaced.is_some() || first.starts_with(b"HTTP/1.")) {
-            if let Some(written) = this.write_replaced(context, first) {
-                return written;
-            }
+        let first = parts.iter().find(|part| !part.is_empty()).map_or(&[][..], |part| &part[..]);
+        if let Some(written) = this.write_replaced(context, first) {
+            return written;
         }
         Pin::new(&mut this.stream).poll_write_vectored(context, parts)
     }
