@@ -15,7 +15,7 @@ use tidemark_client::{
 
 /// As HTTP says it, without what moves while nothing is asked, and without times as texts.
 fn plain(value: &Value) -> Value {
-    const LEFT_OUT: [&str; 7] = ["at_unix_ms", "instants", "basis", "zone", "every", "from", "to"];
+    const LEFT_OUT: [&str; 8] = ["known", "at_unix_ms", "instants", "basis", "zone", "every", "from", "to"];
     match value {
         Value::Object(fields) => {
             let kept = fields.iter().filter(|(key, value)| !LEFT_OUT.contains(&key.as_str()) && !value.is_null());
