@@ -40,7 +40,7 @@ use crate::http::series::Of;
 use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
-    MilestoneStatus, Mode, News, Progress,
+    MilestoneStatus, Mode, NamespaceBody, News, Progress,
 };
 use crate::lag::ViewLag;
 use crate::lives::Lives;
@@ -332,6 +332,23 @@ impl Backend for LocalBackend {
         let outcomes = many::count_all(&self.client, &adds).await;
         adds.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()).for_each(|(add, _)| self.note(add));
         outcomes
+    }
+
+    fn has_namespace(&self, name: &str) -> bool {
+        self.aggregator.with_ledger(|ledger| ledger.has_namespace(name))
+    }
+
+    fn namespaces(&self) -> Result<Vec<NamespaceBody>, Failure> {
+        self.aggregator.ready().map_err(Failure::NotServing)?;
+        Ok(self.aggregator.with_ledger(|ledger| {
+            let goes_down: BTreeSet<&str> = ledger.updown().collect();
+            let body = |name: &str| NamespaceBody {
+                name: name.to_owned(),
+                updown: goes_down.contains(name),
+                series: ledger.series_of(name).is_some(),
+            };
+            ledger.namespaces().map(body).collect()
+        }))
     }
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {

@@ -244,7 +244,7 @@ fn refused_body((position, fault): (u32, EdgeFault)) -> RefusedBody {
 
 fn of_fault(fault: &EdgeFault, message: String) -> Failure {
     let code = match fault {
-        EdgeFault::UnknownNamespace(_) => return Failure::NotFound(message),
+        EdgeFault::UnknownNamespace(_) => return Failure::Absent { code: "unknown_namespace", message },
         EdgeFault::NotAllowed { .. } => "not_allowed",
         EdgeFault::UnknownCounter(_) => {
             let message = format!("{message}; say \"unknown\": \"allow\" if it is not");

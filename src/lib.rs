@@ -20,6 +20,7 @@ pub mod front;
 pub mod hop;
 pub mod hops;
 pub mod http;
+mod json;
 mod lag;
 pub mod layout;
 pub mod lines;

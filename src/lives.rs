@@ -64,6 +64,9 @@ pub struct ExpiryBody {
     /// In seconds from now on, 1 to 100 years.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
+    /// Only if the counter is in this generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_generation: Option<u32>,
 }
 
 impl Lives {
@@ -118,8 +121,7 @@ impl Lives {
                 return Ok(self.begun(counter, before.generation, None).await);
             }
             Some(wanted) if wanted != before.generation => {
-                let message = format!("{counter} is in generation {}, not {wanted}", before.generation);
-                return Err(Failure::Conflict { code: "generation", message });
+                return Err(other_generation(counter, before.generation, wanted));
             }
             _ => {}
         }
@@ -150,7 +152,11 @@ impl Lives {
     pub async fn expire(&self, counter: &CounterName, wanted: ExpiryBody) -> Result<LifeBody, Failure> {
         let at = expiry(wanted)?;
         let (before, cmd) = self.0.with_ledger(|ledger| (ledger.resets().life(counter), ledger.expiry(counter, at)));
-        let Some(cmd) = cmd.map_err(failure)? else { return self.of(counter).await };
+        let cmd = cmd.map_err(failure)?;
+        if let Some(wanted) = wanted.if_generation.filter(|wanted| *wanted != before.generation) {
+            return Err(other_generation(counter, before.generation, wanted));
+        }
+        let Some(cmd) = cmd else { return self.of(counter).await };
         let after = self.carry_out(counter, before, cmd).await?;
         let is_it = after.expires == at && after.generation == before.generation;
         if is_it { self.of(counter).await } else { Err(changed(counter)) }
@@ -191,6 +197,11 @@ fn changed(counter: &CounterName) -> Failure {
     Failure::Conflict { code: "changed", message }
 }
 
+fn other_generation(counter: &CounterName, generation: u32, wanted: u32) -> Failure {
+    let message = format!("{counter} is in generation {generation}, not {wanted}");
+    Failure::Conflict { code: "generation", message }
+}
+
 fn failure(error: ResetError) -> Failure {
     let message = error.to_string();
     match error {
@@ -205,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_time_to_expire_is_one_of_two_kinds_and_bounded() {
-        let wanted = |expires_unix_ms, expires_s| expiry(ExpiryBody { expires_unix_ms, expires_s });
+        let wanted =
+            |expires_unix_ms, expires_s| expiry(ExpiryBody { expires_unix_ms, expires_s, if_generation: None });
         assert_eq!(wanted(None, None).unwrap(), None);
         let later = 1 << 42;
         assert_eq!(wanted(Some(later), None).unwrap(), Some(WallMs(later)));

@@ -46,6 +46,16 @@ pub fn key_text(key: &[u8]) -> String {
     text
 }
 
+/// Bytes as text that [`parse_counter`] and [`key_bytes`] read as they are: what is no UTF-8 is written `%XX`.
+pub fn text_of(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
+    }
+    text
+}
+
 /// The key that [`key_text`] wrote.
 pub fn key_bytes(text: &str) -> Vec<u8> {
     percent_decode_str(text).collect()

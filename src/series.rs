@@ -418,15 +418,19 @@ impl HeldService for ToOthers {
 }
 
 fn known(ledger: &Ledger, namespace: &str) -> Result<(), Failure> {
-    let is_known = ledger.namespaces().any(|known| known == namespace);
-    is_known.then_some(()).ok_or_else(|| Failure::NotFound(format!("unknown namespace {namespace:?}")))
+    let message = || format!("unknown namespace {namespace:?}");
+    let is_known = ledger.has_namespace(namespace);
+    is_known.then_some(()).ok_or_else(|| Failure::Absent { code: "unknown_namespace", message: message() })
 }
 
 impl From<QueryError> for Failure {
     fn from(error: QueryError) -> Failure {
         let message = error.to_string();
         match error {
-            QueryError::NoSeries(_) => Failure::Conflict { code: "no_series", message },
+            QueryError::NoSeries(namespace) => {
+                let begin = format!("tidemark namespaces series {namespace} --keep 1m:2d,1h:30d,1d:730d");
+                Failure::Conflict { code: "no_series", message: format!("{message}; this begins it: `{begin}`") }
+            }
             QueryError::NotKept(_) => Failure::Conflict { code: "not_kept", message },
             QueryError::Error(_) => Failure::Conflict { code: "error_not_attainable", message },
             QueryError::FinerThanKept { .. } => Failure::Conflict { code: "finer_than_kept", message },

@@ -9,7 +9,7 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::Award;
 use tidemark_proto::time::Time;
 
-use crate::http::body::{HalvesBody, Signed};
+use crate::http::body::{HalvesBody, Signed, is_known};
 use crate::http::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 use crate::places::Place;
 
@@ -47,6 +47,7 @@ pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<P
                 ledger: LedgerBody { index: ledger.applied().0, leader },
                 counter: counter.into(),
                 total: Signed(reading.value()),
+                known: is_known(&reading),
                 halves: HalvesBody::of(&reading),
                 pending: reading.pending,
                 next_milestone: ledger.next_milestone(counter),

@@ -7,6 +7,8 @@ export interface Total {
   counter: CounterName;
   /** Never exceeds what happened; never goes back at one server, but by what is counted down: it is `up` less `down`. */
   value: number;
+  /** Something was counted on it once, as far as the server knows; left out by servers that do not say it. */
+  known?: boolean;
   /** Durable or heard of, not yet in `value`. */
   pending: number;
   /** Upper bound, for counters with milestones. */

@@ -136,7 +136,7 @@ class Subscription {
   async #events({ signal, open, ended, heard }, { headers }) {
     const fetching = this.#options.fetch ?? globalThis.fetch;
     const response = await fetching(this.#address("/v1/events"), { headers, signal, cache: "no-store" });
-    if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`);
+    if (!response.ok) throw new Error(`${response.status}: ${messageOf(await response.text())}`);
     open();
     let text = "";
     for await (const chunk of chunks(response.body.pipeThrough(new TextDecoderStream()))) {
@@ -182,6 +182,15 @@ class Subscription {
     if (state === this.#state) return;
     this.#state = state;
     this.#options.onState?.(state, reason);
+  }
+}
+
+/** What a server's error says. */
+function messageOf(text) {
+  try {
+    return JSON.parse(text).error.message ?? text;
+  } catch {
+    return text;
   }
 }
 

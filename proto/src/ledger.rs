@@ -762,6 +762,11 @@ impl Ledger {
         self.namespaces.iter().map(String::as_str)
     }
 
+    /// Whether a namespace exists.
+    pub fn has_namespace(&self, name: &str) -> bool {
+        self.namespaces.contains(name)
+    }
+
     /// Namespaces whose counters may go down, in order.
     pub fn updown(&self) -> impl Iterator<Item = &str> {
         self.updown.iter().map(String::as_str)

@@ -1,5 +1,6 @@
 //! `tidemark add`: counts, and says where the increment stands. What is negative is counted down.
 
+use super::numbers::parse_signed;
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
 use crate::http::body::{AddBody, AddedBody, EventAt, Signed};
@@ -15,8 +16,8 @@ pub struct Add {
     /// NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// How much; negative where the namespace has counters that go down
-    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    /// How much, such as 5, 10k, 1e6 or 1_000_000; negative where the namespace has counters that go down
+    #[arg(default_value = "1", allow_hyphen_values = true, value_parser = parse_signed)]
     delta: i64,
     /// Token of the session that the increment belongs to
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! `tidemark award`: waits until a milestone is awarded, and says to whom; or rehearses it.
 
+use super::numbers::parse_count;
 use super::remote::{Remote, RemoteError, award_path};
 use super::{Outcome, awards, block_on, claims, show, webhooks};
 use crate::http::{AWARD_WAIT_MAX, AwardStateBody, DryRunBody, DryRunReport, WebhookTrial};
@@ -18,7 +19,8 @@ pub struct Award {
     /// NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// The milestone
+    /// The milestone, such as 1000000, 1M or 1e6
+    #[arg(value_parser = parse_count)]
     at: u64,
     /// Does not wait, but rehearses it: has everybody told that would be, by a trial that says so
     #[arg(long)]

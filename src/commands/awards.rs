@@ -1,5 +1,6 @@
 //! `tidemark awards`: lists awards, fetches their certificates.
 
+use super::numbers::parse_count;
 use super::remote::{Remote, RemoteError, award_path, counter_param};
 use super::{Outcome, block_on, show};
 use crate::certificate::Certificate;
@@ -32,7 +33,8 @@ enum Action {
         /// NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// The milestone
+        /// The milestone, such as 1000000, 1M or 1e6
+        #[arg(value_parser = parse_count)]
         at: u64,
         /// File to write, which must not exist yet; left out: standard output
         #[arg(long)]

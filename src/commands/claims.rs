@@ -1,5 +1,6 @@
 //! `tidemark claims`: how a counter's awards are claimed, and how an award's claim stands.
 
+use super::numbers::parse_count;
 use super::remote::{Remote, award_path, counter_path};
 use super::{Outcome, block_on, show};
 use crate::claims::{ClaimBody, ClaimRuleBody, ClaimStateBody};
@@ -37,7 +38,8 @@ enum Action {
         /// NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// The milestone
+        /// The milestone, such as 1000000, 1M or 1e6
+        #[arg(value_parser = parse_count)]
         at: Option<u64>,
     },
 }

@@ -2,6 +2,7 @@
 
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
+use crate::http::body::ReadingBody;
 use crate::lives::{BegunBody, ExpiryBody, LifeBody, ResetBody};
 use crate::names::parse_counter;
 use clap::{Args, Subcommand};
@@ -25,9 +26,9 @@ enum Action {
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
     },
-    /// Begins a counter again at 0; awards stay, milestones that are not awarded are armed anew
+    /// Begins a counter again at 0; awards stay, milestones that are not awarded are armed anew. Says what, and does it with --yes
     Reset(Begin),
-    /// Begins a counter again at 0 without milestones and claims, as if it had never been counted; awards stay
+    /// Begins a counter again at 0 without milestones and claims; awards stay. Says what, and does it with --yes
     Remove(Begin),
     /// Removes a counter later
     Expire {
@@ -48,35 +49,70 @@ struct Begin {
     /// NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// Only if it began again so often: said again, nothing more happens
+    /// Only if it began again so often: said again, nothing more happens. Left out: as often as it has when this command looks
     #[arg(long)]
     if_generation: Option<u32>,
+    /// Do it; without this, what would be done is shown
+    #[arg(long)]
+    yes: bool,
 }
 
 pub fn run(args: Counter) -> Outcome {
     block_on(async {
         let Counter { action, remote } = args;
-        let begun = match action {
+        match action {
             Action::Show { counter } => {
                 let life: LifeBody = remote.get(&counter_path(&counter, "/life")).await?;
-                return show(remote.json, &life, || life_text(&life));
+                show(remote.json, &life, || life_text(&life))
             }
             Action::Expire { counter, in_s, .. } => {
                 let wanted = ExpiryBody { expires_s: in_s, ..ExpiryBody::default() };
                 let life: LifeBody = remote.call(Method::PUT, &counter_path(&counter, "/life"), Some(&wanted)).await?;
-                return show(remote.json, &life, || life_text(&life));
+                show(remote.json, &life, || life_text(&life))
             }
-            Action::Reset(Begin { counter, if_generation }) => {
-                let path = counter_path(&counter, "/reset");
-                remote.call::<BegunBody>(Method::POST, &path, Some(&ResetBody { if_generation })).await?
-            }
-            Action::Remove(Begin { counter, if_generation }) => {
-                let only = if_generation.map_or(String::new(), |generation| format!("?if_generation={generation}"));
-                remote.call(Method::DELETE, &counter_path(&counter, &only), None::<&()>).await?
-            }
-        };
-        show(remote.json, &begun, || begun_text(&begun))
+            Action::Reset(begin) => begin_again(&remote, &begin, Way::Reset).await,
+            Action::Remove(begin) => begin_again(&remote, &begin, Way::Remove).await,
+        }
     })
+}
+
+/// How a counter begins again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Reset,
+    Remove,
+}
+
+async fn begin_again(remote: &Remote, begin: &Begin, way: Way) -> Outcome {
+    let Begin { counter, if_generation, yes } = begin;
+    let now: ReadingBody = remote.get(&counter_path(counter, "")).await?;
+    let life: LifeBody = remote.get(&counter_path(counter, "/life")).await?;
+    let generation = if_generation.unwrap_or(life.generation);
+    if !yes {
+        return show(remote.json, &now, || {
+            format!("{}\nNothing was done: say it with --yes.", what_text(&now, life.generation, generation, way))
+        });
+    }
+    let body = Some(&ResetBody { if_generation: Some(generation) });
+    let (method, verb) = match way {
+        Way::Reset => (Method::POST, "/reset"),
+        Way::Remove => (Method::DELETE, ""),
+    };
+    let begun: BegunBody = remote.call(method, &counter_path(counter, verb), body).await?;
+    show(remote.json, &begun, || begun_text(&begun))
+}
+
+fn what_text(now: &ReadingBody, generation: u32, wanted: u32, way: Way) -> String {
+    let ReadingBody { counter, value, known, .. } = now;
+    if !known {
+        return format!("{counter} was never counted: there is nothing to begin again.");
+    }
+    let otherwise = if generation == wanted { "" } else { ", not the one that is asked for: it would be refused" };
+    let loses = match way {
+        Way::Reset => "It would begin again at 0. Awards stay; milestones that are not awarded are armed anew.",
+        Way::Remove => "It would begin again at 0, without milestones and claims. Awards stay.",
+    };
+    format!("{counter} stands at {value} here, in generation {generation}{otherwise}. {loses} What it counted is lost.")
 }
 
 fn begun_text(begun: &BegunBody) -> String {
@@ -94,5 +130,24 @@ fn waits_text(groups: &[String]) -> String {
     match groups {
         [] => String::new(),
         groups => format!("; not heard of yet by {}, which go on counting what is over", groups.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemark_proto::msg::Reading;
+
+    #[test]
+    fn it_is_said_what_would_be_lost() {
+        let counter = parse_counter("search/q").unwrap();
+        let now = |up, generation| ReadingBody::new(&counter, &Reading { up, generation, ..Reading::default() });
+        let text = what_text(&now(22, 1), 1, 1, Way::Remove);
+        assert!(
+            text.starts_with("search/q stands at 22 here, in generation 1. It would begin again at 0, without"),
+            "{text}"
+        );
+        assert!(what_text(&now(22, 1), 1, 5, Way::Reset).contains("not the one that is asked for"));
+        assert!(what_text(&now(0, 0), 0, 0, Way::Reset).contains("never counted"));
     }
 }

@@ -33,5 +33,6 @@ pub fn run(args: Get) -> Outcome {
 pub fn text(reading: &ReadingBody) -> String {
     let pending = if reading.pending > 0 { format!(" ({} pending)", reading.pending) } else { String::new() };
     let halves = reading.halves.map_or(String::new(), |halves| format!(" ({} up, {} down)", halves.up, halves.down));
-    format!("{} {}{halves}{pending}", reading.counter, reading.value)
+    let known = if reading.known { "" } else { " (never counted)" };
+    format!("{} {}{known}{halves}{pending}", reading.counter, reading.value)
 }

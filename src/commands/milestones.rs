@@ -1,5 +1,6 @@
 //! `tidemark milestones`: defines, lists and disarms them.
 
+use super::numbers::{parse_count, parse_counts};
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
 use crate::http::body::{DefineBody, PolicyBody};
@@ -26,14 +27,14 @@ enum Action {
         /// NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// Counts to be named: 1000,1000000
-        #[arg(long, value_delimiter = ',', required_unless_present_any = ["every", "sequence_from"])]
-        at: Vec<u64>,
+        /// Counts to be named: 1000,1000000 or 1k,1M; may be repeated
+        #[arg(long, value_parser = parse_counts, required_unless_present_any = ["every", "sequence_from"])]
+        at: Vec<Vec<u64>>,
         /// Every multiple of this
-        #[arg(long)]
+        #[arg(long, value_parser = parse_count)]
         every: Option<u64>,
         /// Sequence every increment from this count on
-        #[arg(long)]
+        #[arg(long, value_parser = parse_count)]
         sequence_from: Option<u64>,
         /// What to do about a data centre that is cut off while it holds rights
         #[arg(long, value_enum, default_value = "strict")]
@@ -54,7 +55,7 @@ enum Action {
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
         /// The milestone
-        #[arg(long, required_unless_present = "rule", conflicts_with = "rule")]
+        #[arg(long, value_parser = parse_count, required_unless_present = "rule", conflicts_with = "rule")]
         at: Option<u64>,
         /// The rule
         #[arg(long)]
@@ -81,7 +82,7 @@ async fn carry_out(action: Action, remote: &Remote) -> Result<MilestoneList, sup
         Action::Define { counter, at, every, sequence_from, policy, of } => {
             // An older process knows no other than strict.
             let policy = Some(policy).filter(|policy| *policy != PolicyBody::Strict);
-            let body = DefineBody { at, every, policy, sequence_from, of };
+            let body = DefineBody { at: at.concat(), every, policy, sequence_from, of };
             remote.call(Method::PUT, &counter_path(&counter, "/milestones"), Some(&body)).await
         }
         Action::List { counter } => remote.get(&counter_path(&counter, "/milestones")).await,

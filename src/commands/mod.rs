@@ -20,6 +20,7 @@ pub mod load;
 pub mod milestones;
 pub mod namespaces;
 pub mod node;
+mod numbers;
 pub mod process;
 pub mod remote;
 pub mod restore;

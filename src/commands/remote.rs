@@ -1,6 +1,6 @@
 //! A running process's HTTP interface, seen from the command line.
 
-use crate::http::{HEAD_BYTES_MAX, REQUEST_TIMEOUT};
+use crate::http::{FailureText, HEAD_BYTES_MAX, REQUEST_TIMEOUT};
 use crate::names::counter_text;
 use crate::tls::{TlsError, Trust};
 use crate::token::{Token, TokenError};
@@ -71,11 +71,6 @@ pub enum RemoteError {
 #[derive(serde::Deserialize)]
 struct FailureBody {
     error: FailureText,
-}
-
-#[derive(serde::Deserialize)]
-struct FailureText {
-    message: String,
 }
 
 impl Remote {
@@ -159,9 +154,10 @@ impl Remote {
     /// The `Authorization` header, if there is a token.
     pub fn authorization(&self) -> Result<Option<String>, RemoteError> {
         let token = match (&self.token, &self.token_file) {
-            (Some(text), _) => Some(Token::new(text)?),
-            (None, Some(path)) => Some(Token::read(path)?),
-            (None, None) => None,
+            (Some(text), _) if !text.is_empty() => Some(Token::new(text)?),
+            (_, Some(path)) => Some(Token::read(path)?),
+            // A variable that is set to nothing is none.
+            (_, None) => None,
         };
         Ok(token.map(|token| format!("Bearer {}", token.as_str())))
     }
@@ -228,11 +224,28 @@ impl Remote {
     }
 }
 
-/// What a failure's body says.
-fn failure_message(bytes: &[u8]) -> String {
-    let failure = serde_json::from_slice::<FailureBody>(bytes);
-    failure.map_or_else(|_| String::from_utf8_lossy(bytes).into_owned(), |body| body.error.message)
+/// What a failure's body says, in the words of the command line.
+pub fn failure_message(bytes: &[u8]) -> String {
+    let Ok(FailureBody { error }) = serde_json::from_slice(bytes) else {
+        return String::from_utf8_lossy(bytes).into_owned();
+    };
+    let FailureText { code, message } = error;
+    let said = IN_OPTIONS.iter().fold(message, |message, (param, option)| message.replace(param, option));
+    match code.as_str() {
+        "unauthorized" => {
+            format!("{said}; give it with --token-file DATA_DIR/token, TIDEMARK_TOKEN_FILE or TIDEMARK_TOKEN")
+        }
+        _ => said,
+    }
 }
+
+/// Parts of messages that name a field of JSON, a parameter of a URL or a header, and the option that is meant here.
+const IN_OPTIONS: [(&str, &str); 4] = [
+    ("say \"unknown\": \"allow\"", "say --unknown"),
+    ("; GET /v1/range?prefix=NAMESPACE/ lists counters", "; `tidemark range NAMESPACE/` lists counters"),
+    (": Authorization: Bearer TOKEN", ""),
+    ("expires_s is", "--in-s is"),
+];
 
 /// A task that ends when nobody waits for it any more.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);

@@ -126,6 +126,7 @@ pub struct Top {
 pub fn series(args: Series) -> Outcome {
     block_on(async {
         let Series { counter, every, anchor, ask, of, remote } = args;
+        ask.check_options(true)?;
         let params = format!("?{}{}{}", steps(&every, anchor), ask.params(), of.param());
         let read: SeriesBody = remote.get(&counter_path(&counter, &format!("/series{params}"))).await?;
         show(remote.json, &read, || text::series(&read))
@@ -135,6 +136,7 @@ pub fn series(args: Series) -> Outcome {
 pub fn windows(args: Windows) -> Outcome {
     block_on(async {
         let Windows { counters, ask, of, remote } = args;
+        ask.check_options(true)?;
         let counters: Vec<String> = counters.iter().map(counter_param).collect();
         let read: AsOfBody =
             remote.get(&format!("/v1/window?{}{}{}", counters.join("&"), ask.params(), of.param())).await?;
@@ -146,6 +148,7 @@ pub fn windows(args: Windows) -> Outcome {
 pub fn range(args: Range) -> Outcome {
     block_on(async {
         let Range { prefix, limit, after, before, every, anchor, ask, of, remote } = args;
+        ask.check_options(every.is_some())?;
         let mut params = format!("?prefix={}&limit={limit}{}{}", escaped(&prefix), ask.params(), of.param());
         for (name, key) in [("after", after), ("before", before)] {
             params += &key.map_or(String::new(), |key| format!("&{name}={}", escaped(&key)));
@@ -164,6 +167,7 @@ pub fn range(args: Range) -> Outcome {
 pub fn top(args: Top) -> Outcome {
     block_on(async {
         let Top { prefix, children, k, ask, of, remote } = args;
+        ask.check_options(true)?;
         let among = match children {
             Some(counter) => format!("children={}", escaped(&counter_text(&counter))),
             None => format!("prefix={}", escaped(&prefix.unwrap_or_default())),

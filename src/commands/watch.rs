@@ -1,6 +1,6 @@
 //! `tidemark watch`: totals and awards as they happen.
 
-use super::remote::{Remote, RemoteError, RemoteStream, counter_param};
+use super::remote::{Remote, RemoteError, RemoteStream, counter_param, failure_message};
 use super::{Outcome, awards, block_on, get, show};
 use crate::http::LIVE_PROTOCOL;
 use crate::http::body::{ClaimTurnBody, LiveBody};
@@ -59,7 +59,7 @@ async fn open(args: &Watch) -> Result<WebSocketStream<RemoteStream>, Box<dyn std
     match tokio_tungstenite::client_async(request, args.remote.connect().await?).await {
         Ok((socket, _)) => Ok(socket),
         Err(SocketError::Http(response)) => {
-            let message = response.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
+            let message = failure_message(response.body().as_deref().unwrap_or_default());
             Err(RemoteError::Refused { authority: authority.to_owned(), status: response.status(), message }.into())
         }
         Err(error) => Err(error.into()),

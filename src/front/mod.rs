@@ -12,12 +12,13 @@ use crate::backend::LocalBackend;
 use crate::hop::HOP_LIFE_S;
 use crate::hops::{HopAsked, HopCounted, HopIssued, Hops};
 use crate::http::body::{AwardBody, CounterBody};
-use crate::http::{Access, Asset, Backend, CountHopBody, Failure, HopCountedBody, answer};
+use crate::http::{Access, Asset, Backend, CountHopBody, Failure, HopCountedBody, answer, no_params, only_post};
 use crate::session::{Session, SessionRefusal};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::Response;
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,11 @@ struct Setup<'a> {
     sites: &'a Sites,
 }
 
+/// Nothing is said with it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoBody {}
+
 #[derive(Serialize)]
 struct NewSession {
     session: String,
@@ -139,17 +145,20 @@ pub fn router(
         .with(header::HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin"))
         // By its origin a page knows that a visitor comes from another of ours.
         .with(header::REFERRER_POLICY, HeaderValue::from_static("strict-origin"));
-    Router::new()
+    let asked = Router::new()
+        .route("/front/session", post(new_session))
+        .route("/front/query", post(query))
+        .route("/front/hop", post(hop))
+        .method_not_allowed_fallback(only_post)
+        .route("/front/setup", get(setup))
+        .layer(from_fn(no_params))
+        .with_state(front);
+    asked
         .route("/", page.route())
         .route("/assets/search.css", asset("text/css; charset=utf-8", STYLE))
         .route("/assets/search.js", asset("text/javascript; charset=utf-8", SCRIPT))
         .route("/assets/own.js", asset("text/javascript; charset=utf-8", OWN_AWARDS))
         .route("/assets/tidemark.js", asset("text/javascript; charset=utf-8", LIBRARY))
-        .route("/front/setup", get(setup))
-        .route("/front/session", post(new_session))
-        .route("/front/query", post(query))
-        .route("/front/hop", post(hop))
-        .with_state(front)
 }
 
 /// The page loads nothing from elsewhere, and talks to the front ends only.
@@ -176,7 +185,8 @@ async fn setup(State(front): Shared) -> Response {
 }
 
 /// A real front end would keep some in stock, from `POST /v1/sessions`; this one has the keys.
-async fn new_session(State(front): Shared, headers: HeaderMap) -> Result<Response, Failure> {
+async fn new_session(State(front): Shared, headers: HeaderMap, bytes: Bytes) -> Result<Response, Failure> {
+    let NoBody {} = crate::http::body::parse(&bytes)?;
     front.access.check_origin(&headers)?;
     let (mut sessions, expires) = front.access.sessions()?.issue(front.sites.all.namespace(), 1, SESSION_LIFE_S)?;
     let session = sessions.pop().ok_or_else(|| Failure::NotServing("no session was issued".to_owned()))?;

@@ -1,8 +1,9 @@
 //! Answers: JSON, and for every failure a status, a code for programs and a text for people.
 
+use super::namespaces::UNKNOWN_NAMESPACE;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidemark_aggregator::{ForgetError, VoterError};
 use tidemark_consensus::raft::{ChangeError, ReadError};
 use tidemark_proto::ledger::{
@@ -18,6 +19,12 @@ pub enum Failure {
     Invalid { code: &'static str, message: String },
     #[error("{0}")]
     NotFound(String),
+    /// There is no such thing, and programs may have to know which kind.
+    #[error("{message}")]
+    Absent { code: &'static str, message: String },
+    /// Refused by the rules of HTTP.
+    #[error("{}", .0.message)]
+    Http(Box<HttpRefusal>),
     /// It contradicts what is already so.
     #[error("{message}")]
     Conflict { code: &'static str, message: String },
@@ -39,16 +46,28 @@ pub enum Failure {
     InDoubt(String),
 }
 
+/// What HTTP has a status of its own for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpRefusal {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    headers: Vec<(header::HeaderName, &'static str)>,
+}
+
 /// The body of every failure.
 #[derive(Debug, Serialize)]
 struct FailureBody {
     error: FailureText,
 }
 
-#[derive(Debug, Serialize)]
-struct FailureText {
-    code: &'static str,
-    message: String,
+/// A failure in JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureText {
+    /// For programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
 }
 
 impl Failure {
@@ -56,10 +75,26 @@ impl Failure {
         Failure::Invalid { code, message: reason.to_string() }
     }
 
+    pub(super) fn http(status: StatusCode, code: &'static str, message: impl ToString) -> Failure {
+        Failure::Http(Box::new(HttpRefusal { status, code, message: message.to_string(), headers: Vec::new() }))
+    }
+
+    /// Says this too, where it is one of HTTP.
+    pub(super) fn with_header(mut self, name: header::HeaderName, value: &'static str) -> Failure {
+        if let Failure::Http(refusal) = &mut self {
+            refusal.headers.push((name, value));
+        }
+        self
+    }
+
     /// For programs; stays the same when texts change.
     pub fn code(&self) -> &'static str {
         match self {
-            Failure::Invalid { code, .. } | Failure::Conflict { code, .. } | Failure::Session { code, .. } => code,
+            Failure::Invalid { code, .. }
+            | Failure::Absent { code, .. }
+            | Failure::Conflict { code, .. }
+            | Failure::Session { code, .. } => code,
+            Failure::Http(refusal) => refusal.code,
             Failure::NotFound(_) => "not_found",
             Failure::Unauthorized(_) => "unauthorized",
             Failure::Forbidden(_) => "forbidden",
@@ -70,10 +105,11 @@ impl Failure {
         }
     }
 
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Failure::Invalid { .. } => StatusCode::BAD_REQUEST,
-            Failure::NotFound(_) => StatusCode::NOT_FOUND,
+            Failure::NotFound(_) | Failure::Absent { .. } => StatusCode::NOT_FOUND,
+            Failure::Http(refusal) => refusal.status,
             Failure::Conflict { .. } => StatusCode::CONFLICT,
             Failure::Unauthorized(_) | Failure::Session { .. } => StatusCode::UNAUTHORIZED,
             Failure::Forbidden(_) => StatusCode::FORBIDDEN,
@@ -84,7 +120,7 @@ impl Failure {
     }
 
     pub(super) fn body(&self) -> Vec<u8> {
-        let error = FailureText { code: self.code(), message: self.to_string() };
+        let error = FailureText { code: self.code().to_owned(), message: self.to_string() };
         serde_json::to_vec(&FailureBody { error }).expect("two texts are JSON")
     }
 }
@@ -93,11 +129,12 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = (self.status(), json_type(), self.body()).into_response();
         let extra = match self {
-            Failure::Unauthorized(_) => Some((header::WWW_AUTHENTICATE, "Bearer")),
-            Failure::Overloaded { .. } | Failure::NotServing(_) => Some((header::RETRY_AFTER, "1")),
-            _ => None,
+            Failure::Unauthorized(_) => vec![(header::WWW_AUTHENTICATE, "Bearer")],
+            Failure::Overloaded { .. } | Failure::NotServing(_) => vec![(header::RETRY_AFTER, "1")],
+            Failure::Http(refusal) => refusal.headers,
+            _ => Vec::new(),
         };
-        if let Some((name, value)) = extra {
+        for (name, value) in extra {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         response
@@ -118,11 +155,15 @@ impl From<BatchError> for Failure {
     fn from(error: BatchError) -> Failure {
         let message = error.to_string();
         match error {
-            BatchError::UnknownNamespace(_) => Failure::NotFound(message),
+            BatchError::UnknownNamespace(_) => Failure::Absent { code: UNKNOWN_NAMESPACE, message },
             BatchError::Delta { .. } => Failure::Invalid { code: "delta", message },
             BatchError::Overflow { .. } => Failure::Conflict { code: "overflow", message },
             BatchError::Event { .. } => Failure::Invalid { code: "event_time", message },
-            BatchError::GrowOnly(_) => Failure::Conflict { code: "grow_only", message },
+            BatchError::GrowOnly(namespace) => {
+                let declared = "declare that they may with `updown` in the cluster's layout";
+                let message = format!("{message}; {declared}, or with `tidemark serve --updown {namespace}`");
+                Failure::Conflict { code: "grow_only", message }
+            }
             BatchError::Overloaded { what, limit } => Failure::Overloaded { what, limit },
             BatchError::NotServing(reason) => Failure::NotServing(reason),
             BatchError::Gap { .. }
@@ -141,7 +182,7 @@ impl From<DefineError> for Failure {
     fn from(error: DefineError) -> Failure {
         let message = error.to_string();
         match error {
-            DefineError::UnknownNamespace(_) => Failure::NotFound(message),
+            DefineError::UnknownNamespace(_) => Failure::Absent { code: UNKNOWN_NAMESPACE, message },
             DefineError::NotAbove { .. } => Failure::Conflict { code: "not_above", message },
             DefineError::Awarded { .. } => Failure::Conflict { code: "awarded", message },
             DefineError::Range { .. } => Failure::Invalid { code: "milestone", message },

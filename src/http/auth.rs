@@ -11,7 +11,7 @@ pub const PROTOCOL_TOKEN_PREFIX: &str = "bearer.";
 /// Stands before a session's token there.
 pub const PROTOCOL_SESSION_PREFIX: &str = "session.";
 /// Names a session's token in an `Authorization` header.
-const SESSION_SCHEME: &str = "Session ";
+const SESSION_SCHEME: &str = "Session";
 
 /// Who may do what.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ fn is_address(authority: &str) -> bool {
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    authorization(headers, "Bearer ").or_else(|| of_protocols(headers, PROTOCOL_TOKEN_PREFIX))
+    authorization(headers, "Bearer").or_else(|| of_protocols(headers, PROTOCOL_TOKEN_PREFIX))
 }
 
 fn presented_session(headers: &HeaderMap) -> Option<&str> {
@@ -100,8 +100,9 @@ fn presented_session(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn authorization<'h>(headers: &'h HeaderMap, scheme: &str) -> Option<&'h str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    value.strip_prefix(scheme).map(str::trim)
+    // Schemes are names without regard to case (RFC 9110, section 11.1).
+    let (given, credentials) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    given.eq_ignore_ascii_case(scheme).then_some(credentials.trim())
 }
 
 fn of_protocols<'h>(headers: &'h HeaderMap, prefix: &str) -> Option<&'h str> {
@@ -136,6 +137,18 @@ mod tests {
         }
         for name in ["evil.example:8480", "127.0.0.1.evil.example", "localhost.evil.example:80"] {
             assert!(!is_address(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_scheme_is_known_whatever_its_case() {
+        let headers = |text| HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(text))]);
+        for text in ["Bearer abc", "bearer abc", "BEARER  abc "] {
+            assert_eq!(bearer(&headers(text)), Some("abc"), "{text}");
+        }
+        assert_eq!(presented_session(&headers("session abc")), Some("abc"));
+        for text in ["Bearerabc", "Session abc", "Bearer", ""] {
+            assert_eq!(bearer(&headers(text)), None, "{text}");
         }
     }
 

@@ -5,7 +5,7 @@ use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::ledger::{ChangeVotersBody, MembersBody};
 use super::series::Of;
 use super::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
-use super::{ClusterBody, Failure, Mode};
+use super::{ClusterBody, Failure, Mode, NamespaceBody};
 use crate::audit::AuditBody;
 use crate::backup::serve::ImageStream;
 use crate::claims::Claims;
@@ -238,6 +238,16 @@ pub trait Backend: Send + Sync + 'static {
             }
             outcomes
         }
+    }
+
+    /// Whether a namespace exists; of a process that does not know, each may.
+    fn has_namespace(&self, _: &str) -> bool {
+        true
+    }
+
+    /// The namespaces that exist, in the order of their names.
+    fn namespaces(&self) -> Result<Vec<NamespaceBody>, Failure> {
+        Err(Failure::NotFound("namespaces are known to aggregators only".to_owned()))
     }
 
     /// Reads some counters, in their order. One that was never counted reads 0.

@@ -9,6 +9,7 @@ pub use signed::Signed;
 
 use super::series::Of;
 use super::{Added, AwardPosition, ClaimTurn, Failure, TrialBody};
+use crate::json;
 use crate::names::{hex, key_text};
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{CounterName, GroupId};
@@ -60,6 +61,9 @@ pub struct ReadingBody {
     pub counter: CounterBody,
     /// Never exceeds what happened; never goes back here, but by what is counted down: it is `up` less `down`.
     pub value: Signed,
+    /// Something was counted on it once, as far as is known here.
+    #[serde(default = "is_known_by_default")]
+    pub known: bool,
     /// Durable or heard of, but not yet in `value`.
     pub pending: u64,
     /// Upper bound as of `ledger_index`, for counters with milestones.
@@ -85,6 +89,16 @@ impl HalvesBody {
         let Reading { up, down, .. } = *reading;
         (down > 0).then_some(HalvesBody { up, down })
     }
+}
+
+/// What a process that does not say it means.
+pub(crate) fn is_known_by_default() -> bool {
+    true
+}
+
+/// Whether something was counted on a counter once, as far as its reading shows.
+pub(crate) fn is_known(reading: &Reading) -> bool {
+    reading.up > 0 || reading.down > 0 || reading.pending > 0 || reading.generation > 0
 }
 
 fn is_first(generation: &u32) -> bool {
@@ -267,6 +281,7 @@ impl ReadingBody {
         ReadingBody {
             counter: counter.into(),
             value: Signed(reading.value()),
+            known: is_known(reading),
             pending,
             at_most: reading.value_at_most().map(Signed),
             ledger_index,
@@ -324,8 +339,8 @@ impl From<&ClaimTurn> for ClaimTurnBody {
     }
 }
 
-/// Reads a request's body; an empty one is an empty object.
+/// Reads a request's body, an object; an empty body is an empty one.
 pub(crate) fn parse<B: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<B, Failure> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    serde_json::from_slice(bytes).map_err(|error| Failure::invalid("malformed_body", format!("the body: {error}")))
+    json::from_slice(bytes).map_err(|error| Failure::invalid("malformed_body", format!("the body: {error}")))
 }

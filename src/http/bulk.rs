@@ -4,19 +4,18 @@
 //! again is counted again: a caller that got no answer cannot know, so one that must not count twice sends increments one by one, each with its
 //! idempotency key, or uses the Rust client.
 
-use super::answer::json;
+use super::answer::{FailureText, json};
 use super::body::{EventAt, Signed};
-use super::routes::AppState;
+use super::operation::{Ask, IDEMPOTENCY_KEY, whole_body};
 use super::{Add, Backend, Failure};
+use crate::json::{self as strict, without_mark};
 use crate::names::parse_counter;
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use http_body_util::LengthLimitError;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
-use std::error::Error;
+use std::collections::{BTreeSet, HashMap};
 use tidemark_proto::client::AddError;
 use tidemark_proto::ids::{CounterName, Half};
 use tidemark_proto::limits::DELTA_MAX;
@@ -47,9 +46,12 @@ fn one() -> Signed {
     Signed(1)
 }
 
-/// Answer: every line is in `added` or has an error.
+/// Answer: every line is in `added` or has an error. Its status is 200 where something was added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkBody {
+    /// Why nothing was added, as in all failures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<FailureText>,
     /// Lines that are counted, durably.
     pub added: u64,
     /// Lines that are not counted or, with the code `in_doubt`, of which that is not known.
@@ -75,19 +77,15 @@ struct Folded {
     known: HashMap<(CounterName, Half, Option<UnixTime>), usize>,
 }
 
-pub(super) async fn add<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    if headers.contains_key("idempotency-key") {
+pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<Response, Failure> {
+    if ask.headers().contains_key(IDEMPOTENCY_KEY) {
         return Err(Failure::invalid("idempotency_key", "many increments of one request take no idempotency key"));
     }
+    let shared = &ask.shared;
     let overloaded =
         || Failure::Overloaded { what: "requests with many increments".to_owned(), limit: BULKS_MAX as u64 };
     let _permit = shared.bulks.try_acquire().map_err(|_| overloaded())?;
-    let bytes = axum::body::to_bytes(body, BULK_BYTES_MAX).await.map_err(unread)?;
+    let bytes = whole_body(body, BULK_BYTES_MAX).await?;
     let mut refused: Vec<(u64, Failure)> = Vec::new();
     let mut folded = Folded::default();
     for (line, said) in lines(&bytes)? {
@@ -105,7 +103,33 @@ pub(super) async fn add<B: Backend>(
         }
     }
     refused.sort_by_key(|(line, _)| *line);
-    Ok(json(StatusCode::OK, &BulkBody { added, errors: refused.iter().map(BulkErrorBody::of).collect() }))
+    Ok(answer(added, &refused))
+}
+
+/// Where nothing was added, the status and the code are those of all lines, if they are the same; a line in doubt goes before others.
+fn answer(added: u64, refused: &[(u64, Failure)]) -> Response {
+    let errors = refused.iter().map(BulkErrorBody::of).collect();
+    if added > 0 {
+        return json(StatusCode::OK, &BulkBody { error: None, added, errors });
+    }
+    let Some((line, first)) =
+        refused.iter().find(|(_, failure)| matches!(failure, Failure::InDoubt(_))).or(refused.first())
+    else {
+        let message = "the body has no increments: nothing was added".to_owned();
+        let error = Some(FailureText { code: "nothing_added".to_owned(), message });
+        return json(StatusCode::BAD_REQUEST, &BulkBody { error, added, errors });
+    };
+    let codes: BTreeSet<&str> = refused.iter().map(|(_, failure)| failure.code()).collect();
+    let is_one = codes.len() == 1 || matches!(first, Failure::InDoubt(_));
+    let (status, code) =
+        if is_one { (first.status(), first.code()) } else { (StatusCode::BAD_REQUEST, "nothing_added") };
+    let message = format!("none of {} increments was added; line {line}: {first}", refused.len());
+    let error = Some(FailureText { code: code.to_owned(), message });
+    let mut response = json(status, &BulkBody { error, added, errors });
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 impl BulkErrorBody {
@@ -114,31 +138,67 @@ impl BulkErrorBody {
     }
 }
 
-fn unread(error: axum::Error) -> Failure {
-    let mut source = error.source();
-    while let Some(inner) = source {
-        if inner.is::<LengthLimitError>() {
-            return Failure::TooLarge { what: "bytes of the body", value: "more".to_owned(), max: BULK_BYTES_MAX };
-        }
-        source = inner.source();
-    }
-    Failure::invalid("malformed_body", error)
-}
-
-/// What a body says: an array, or one object per line, where empty lines say nothing.
+/// What a body says: an array, one object per line, where empty lines say nothing, or one object over several lines.
 fn lines(bytes: &[u8]) -> Result<Lines, Failure> {
-    let malformed = |error: serde_json::Error| Failure::invalid("malformed_body", error);
+    let bytes = without_mark(bytes);
     let lines: Lines = if bytes.trim_ascii_start().starts_with(b"[") {
-        let all: Vec<serde_json::Value> = serde_json::from_slice(bytes).map_err(malformed)?;
-        (1..).zip(all.into_iter().map(|one| serde_json::from_value(one).map_err(malformed))).collect()
+        match strict::from_slice::<Vec<BulkLine>>(bytes) {
+            Ok(all) => (1..).zip(all.into_iter().map(Ok)).collect(),
+            Err(_) => elements(bytes)?,
+        }
     } else {
         let numbered = (1..).zip(bytes.split(|byte| *byte == b'\n'));
         let said = numbered.filter(|(_, line)| !line.trim_ascii().is_empty());
-        said.map(|(number, line)| (number, serde_json::from_slice(line).map_err(malformed))).collect()
+        let lines: Lines = said.map(|(number, line)| (number, strict::from_slice(line).map_err(malformed))).collect();
+        match lines.first() {
+            // Lines that are none by themselves: one object that is written over several.
+            Some((first, Err(_)))
+                if lines.len() > 1 && lines.iter().all(|(_, line)| line.is_err()) && is_open(bytes) =>
+            {
+                vec![(*first, Ok(strict::from_slice(bytes).map_err(malformed)?))]
+            }
+            _ => lines,
+        }
     };
     if lines.len() > BULK_LINES_MAX {
         let message = format!("{} increments: at most {BULK_LINES_MAX} allowed", lines.len());
         return Err(Failure::invalid("too_many_lines", message));
+    }
+    Ok(lines)
+}
+
+fn malformed(error: serde_json::Error) -> Failure {
+    Failure::invalid("malformed_body", error)
+}
+
+/// Whether the first line begins an object that does not end in it.
+fn is_open(bytes: &[u8]) -> bool {
+    let text = bytes.trim_ascii_start();
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    text.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_err_and(|error| error.is_eof())
+}
+
+/// The elements of an array, each by itself: one that says nothing that can be counted leaves the others alone.
+fn elements(bytes: &[u8]) -> Result<Lines, Failure> {
+    let mut lines = Lines::new();
+    let mut rest = bytes.trim_ascii_start().get(1..).unwrap_or_default().trim_ascii_start();
+    for number in 1.. {
+        let at = |error: &dyn std::fmt::Display| {
+            Failure::invalid("malformed_body", format!("increment {number} of the array: {error}"))
+        };
+        let mut stream = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>();
+        match stream.next() {
+            Some(Ok(IgnoredAny)) => {}
+            Some(Err(error)) => return Err(at(&error)),
+            None => return Err(at(&"the array does not end")),
+        }
+        let (element, behind) = rest.split_at(stream.byte_offset());
+        lines.push((number, strict::from_slice(element).map_err(malformed)));
+        match behind.trim_ascii_start().split_first() {
+            Some((b',', more)) => rest = more.trim_ascii_start(),
+            Some((b']', end)) if end.trim_ascii().is_empty() => break,
+            _ => return Err(at(&"`,` or the end of the array expected behind it")),
+        }
     }
     Ok(lines)
 }
@@ -197,6 +257,34 @@ mod tests {
         assert_eq!(sums, [(Up, 3, Some(60)), (Up, 1, Some(61)), (Up, 1, None), (Down, 4, Some(60)), (Up, 1, Some(60))]);
         assert_eq!(folded.lines, [vec![2, 3], vec![4], vec![5], vec![7], vec![8]]);
         assert!(refused.is_empty(), "{refused:?}");
+    }
+
+    #[test]
+    fn an_element_of_an_array_is_read_as_the_same_line_is() {
+        let wrong =
+            [r#"{"counter":"s/a","delta":1,"delta":2}"#, r#"["s/a"]"#, r#"{"counter":"s/a","x":1}"#, "7", "null"];
+        for wrong in wrong {
+            let refused = |text: &str| folded(text).1;
+            let as_line = refused(&format!("{{\"counter\":\"s/b\"}}\n{wrong}"));
+            assert_eq!(as_line, [(2, "malformed_body".to_owned())], "{wrong}");
+            assert_eq!(refused(&format!("[ {{\"counter\":\"s/b\"}} ,\n {wrong} ]")), as_line, "{wrong}");
+        }
+        assert_eq!(folded("\u{feff}[{\"counter\":\"s/b\"}]").0.adds.len(), 1);
+        assert_eq!(folded("\u{feff}{\"counter\":\"s/b\"}\n").0.adds.len(), 1);
+        for text in ["[", "[{}", "[1,]", "[1]x", "[1 2]", "[,]", "[{]}"] {
+            assert_eq!(lines(text.as_bytes()).unwrap_err().code(), "malformed_body", "{text}");
+        }
+        assert!(lines(b"[]").unwrap().is_empty());
+    }
+
+    #[test]
+    fn one_object_over_several_lines_is_one_increment_or_one_error() {
+        let (counted, refused) = folded("{\n  \"counter\": \"s/a\",\n  \"delta\": 7\n}\n");
+        assert_eq!((counted.adds[0].delta, refused.len()), (7, 0));
+        let wrong = lines(b"{\n  \"counter\": \"s/a\",\n  \"deltas\": 7\n}\n").unwrap_err();
+        assert!(wrong.to_string().contains("unknown field `deltas`"), "{wrong}");
+        let mixed = folded("{\"counter\": \n{\"counter\":\"s/a\"}\n");
+        assert_eq!((mixed.0.adds.len(), mixed.1.len()), (1, 1), "a line that is cut off leaves others alone");
     }
 
     #[test]

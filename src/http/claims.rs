@@ -2,16 +2,15 @@
 //! stands, and claiming it.
 
 use super::answer::json;
-use super::path::claim_path;
-use super::routes::{AppState, Body, below, is_signed, session_of, whole};
+use super::operation::Ask;
+use super::path::award_of;
+use super::routes::{is_signed, session_of};
 use super::server::Shared;
-use super::{Backend, Failure, body};
+use super::{Backend, Failure};
 use crate::claims::{ClaimRuleBody, Claims};
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use tidemark_proto::ids::CounterName;
 
 /// `POST …/claim`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,43 +22,34 @@ pub struct ClaimingBody {
     pub id: String,
 }
 
-pub(super) fn rule<B: Backend>(shared: &Shared<B>, counter: &CounterName) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &claims(shared)?.rule(counter)))
+pub(super) async fn rule<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &claims(&ask.shared)?.rule(&ask.counter()?)))
 }
 
-pub(super) async fn set_rule<B: Backend>(
-    shared: &Shared<B>,
-    counter: &CounterName,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    let wanted: ClaimRuleBody = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &claims(shared)?.set_rule(counter, wanted).await?))
+pub(super) async fn set_rule<B: Backend>(ask: Ask<B>, wanted: ClaimRuleBody) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &claims(&ask.shared)?.set_rule(&ask.counter()?, wanted).await?))
 }
 
-pub(super) fn get<B: Backend>(shared: &Shared<B>, rest: &str) -> Result<Response, Failure> {
-    let (counter, at) = claim_path(rest)?;
-    Ok(json(StatusCode::OK, &claims(shared)?.of(&counter, at)?))
+pub(super) async fn of<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let (counter, at) = award_of(ask.rest())?;
+    Ok(json(StatusCode::OK, &claims(&ask.shared)?.of(&counter, at)?))
 }
 
 /// The token of a session is the permission where we have signed it. Others are the front end's own, with names that may be guessed:
 /// the front end shows its own permission with them.
-pub(super) async fn claim<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.check_origin(&headers)?;
-    let (counter, at) = claim_path(below(&uri, "/v1/awards/"))?;
-    let ClaimingBody { session, id } = body::parse(&whole(bytes)?)?;
+pub(super) async fn claim<B: Backend>(ask: Ask<B>, said: ClaimingBody) -> Result<Response, Failure> {
+    let shared = &ask.shared;
+    shared.access.check_origin(ask.headers())?;
+    let (counter, at) = award_of(ask.rest())?;
+    let ClaimingBody { session, id } = said;
     let session = match is_signed(&session) {
         true => shared.access.sessions()?.verify_for(&session, counter.namespace())?.id,
         false => {
-            shared.access.write(&headers)?;
-            session_of(&shared, &session, &counter)?
+            shared.access.write(ask.headers())?;
+            session_of(shared, &session, &counter)?
         }
     };
-    Ok(json(StatusCode::OK, &claims(&shared)?.claim(&counter, at, session, &id).await?))
+    Ok(json(StatusCode::OK, &claims(shared)?.claim(&counter, at, session, &id).await?))
 }
 
 fn claims<B: Backend>(shared: &Shared<B>) -> Result<&Claims, Failure> {

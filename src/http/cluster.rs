@@ -16,6 +16,9 @@ pub struct ClusterBody {
     pub counter: CounterBody,
     /// As `GET /v1/counters/…` shows the value: never exceeds what happened; what was counted up is below the next milestone.
     pub total: Signed,
+    /// Something was counted on it once, as far as is known here.
+    #[serde(default = "super::body::is_known_by_default")]
+    pub known: bool,
     #[serde(flatten)]
     pub halves: Option<HalvesBody>,
     /// Durable or heard of, but not yet in `total`.

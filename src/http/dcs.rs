@@ -1,11 +1,9 @@
 //! Data centres as operators see them: who is there, what is outstanding, and that one is given up that never returns.
 
 use super::answer::json;
-use super::body;
-use super::routes::{AppState, Body, below, whole};
+use super::operation::Ask;
 use super::{Backend, Failure};
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
@@ -55,22 +53,13 @@ pub fn forgotten_path(dc: &str) -> String {
     format!("/v1/dcs/{}/forgotten", utf8_percent_encode(dc, NON_ALPHANUMERIC))
 }
 
-pub(super) async fn list<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    Ok(json(StatusCode::OK, &shared.backend.dcs().await?))
+pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.dcs().await?))
 }
 
 /// `{dc}/forgotten`.
-pub(super) async fn forget<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let refused = || Failure::NotFound("POST needs a path of the form DC/forgotten".to_owned());
-    let name = below(&uri, "/v1/dcs/").strip_suffix("/forgotten").ok_or_else(refused)?;
-    let name = percent_encoding::percent_decode_str(name).decode_utf8().map_err(|_| refused())?;
-    let ForgetBody { force } = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.forget(&name, force).await?))
+pub(super) async fn forget<B: Backend>(ask: Ask<B>, said: ForgetBody) -> Result<Response, Failure> {
+    let no_text = |_| Failure::NotFound("the name of the data centre is no UTF-8".to_owned());
+    let name = percent_encoding::percent_decode_str(ask.rest()).decode_utf8().map_err(no_text)?;
+    Ok(json(StatusCode::OK, &ask.shared.backend.forget(&name, said.force).await?))
 }

@@ -2,14 +2,13 @@
 //! trial that says that it is one; nothing is counted, awarded or kept.
 
 use super::answer::json;
-use super::path::dry_run_path;
-use super::routes::{AppState, Body, below, whole};
-use super::{AwardState, Backend, Failure, MilestoneState, ProgressBody, body, milestone};
+use super::operation::Ask;
+use super::path::award_of;
+use super::{AwardState, Backend, Failure, MilestoneState, ProgressBody, milestone};
 use crate::claims::ClaimRuleBody;
 use crate::http::body::{CounterBody, LiveBody};
 use crate::webhook::TestResult;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
@@ -53,15 +52,9 @@ pub struct TrialBody {
     pub at: u64,
 }
 
-pub(super) async fn dry_run<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let (counter, at) = dry_run_path(below(&uri, "/v1/awards/"))?;
-    let DryRunBody { session } = body::parse(&whole(bytes)?)?;
+pub(super) async fn dry_run<B: Backend>(ask: Ask<B>, said: DryRunBody) -> Result<Response, Failure> {
+    let (counter, at) = award_of(ask.rest())?;
+    let (shared, DryRunBody { session }) = (&ask.shared, said);
     let session = match session {
         Some(token) => Some(shared.access.sessions()?.verify_for(&token, counter.namespace())?.id),
         None => None,

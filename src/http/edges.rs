@@ -2,12 +2,12 @@
 //! its total. Milestones stand on a counter's own count, whatever flows to it.
 
 use super::answer::json;
-use super::routes::{AppState, Body, Params, below, known_params, number, value, whole_of};
-use super::server::Shared;
-use super::{Backend, Failure, body};
+use super::namespaces::check_namespace;
+use super::operation::Ask;
+use super::params::{number, value};
+use super::{Backend, Failure};
 use crate::edges::ChangeBody;
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use tidemark_proto::ids::CounterName;
 
@@ -15,45 +15,28 @@ use tidemark_proto::ids::CounterName;
 pub const EDGES_BODY_BYTES_MAX: usize = 2 << 20;
 
 /// `POST /v1/edges`.
-pub(super) async fn change<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let wanted: ChangeBody = body::parse(&whole_of(bytes, EDGES_BODY_BYTES_MAX)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.change_edges(wanted).await?))
+pub(super) async fn change<B: Backend>(ask: Ask<B>, wanted: ChangeBody) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.change_edges(wanted).await?))
 }
 
 /// `GET /v1/edges/audit`: who changed edges last; with `?entry=N` one of these changes, and its edges.
-pub(super) async fn audit<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    known_params(&params, &["entry"])?;
+pub(super) async fn audit<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
     let entry = value(&params, "entry").map(|text| number("entry", text, u64::MAX)).transpose()?;
     Ok(json(StatusCode::OK, &shared.backend.edges_audit(entry).await?))
 }
 
 /// `PUT /v1/edges/allowed/{from}/{to}`.
-pub(super) async fn allow<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let rest = below(&uri, "/v1/edges/allowed/");
-    let (from, to) = rest.split_once('/').ok_or_else(|| Failure::NotFound("{from}/{to} expected".to_owned()))?;
+pub(super) async fn allow<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let (from, to) = ask.rest().split_once('/').unwrap_or((ask.rest(), ""));
     for namespace in [from, to] {
         CounterName::new(namespace, b"-").map_err(|error| Failure::invalid("namespace", error))?;
+        check_namespace(&ask.shared, namespace)?;
     }
-    shared.backend.allow_edges(from, to).await?;
+    ask.shared.backend.allow_edges(from, to).await?;
     Ok(json(StatusCode::OK, &serde_json::json!({ "from": from, "to": to })))
 }
 
 /// `GET …/graph`.
-pub(super) async fn graph<B: Backend>(shared: &Shared<B>, counter: &CounterName) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &shared.backend.graph_of(counter).await?))
+pub(super) async fn graph<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.graph_of(&ask.counter()?).await?))
 }

@@ -4,7 +4,8 @@
 //! backend's events is read again, in order and each once.
 
 use super::body::LiveBody;
-use super::routes::{counters_of, known_params, position_of};
+use super::params::value;
+use super::routes::{counters_of, position_of};
 use super::server::{Shared, stopped};
 use super::totals::{Shown, Total, Watching};
 use super::winners::{Waiting, Winners};
@@ -93,8 +94,9 @@ impl<B: Backend> Feed<B> {
         params: &[(String, String)],
         last: Option<AwardPosition>,
     ) -> Result<Feed<B>, Failure> {
-        known_params(params, &["counter", "awards", "after", "own_after"])?;
-        let counters = counters_of(params)?;
+        let mut counters = counters_of(params)?;
+        counters.sort_unstable();
+        counters.dedup();
         if let (Some(session), Some(counter)) = (&session, foreign(&counters, session.as_ref())) {
             let reason = format!("{counter}: this session is for the namespace {}", session.namespace);
             return Err(Failure::Forbidden(reason));
@@ -295,8 +297,7 @@ fn foreign<'c>(counters: &'c [CounterName], session: Option<&Session>) -> Option
 
 /// Without a word about it: a session wants its own awards, a reader of some counters theirs, and any other all.
 fn wanted_of(params: &[(String, String)], no_counters: bool, is_session: bool) -> Result<Option<Wanted>, Failure> {
-    let named = params.iter().find(|(name, _)| name == "awards").map(|(_, value)| value.as_str());
-    match named {
+    match value(params, "awards") {
         Some("all") => Ok(Some(Wanted::All)),
         Some("watched") => Ok(Some(Wanted::Watched)),
         Some("none") => Ok(None),

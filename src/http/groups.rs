@@ -1,11 +1,10 @@
 //! Groups as operators see them: who is heard of, what is outstanding, and that one is declared lost.
 
 use super::answer::json;
-use super::body::{self, CounterBody};
-use super::routes::{AppState, Body, below, whole};
+use super::body::CounterBody;
+use super::operation::Ask;
 use super::{Backend, Failure};
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -97,26 +96,15 @@ pub fn lost_path(dc: &str, group: u16, incarnation: u32) -> String {
     format!("/v1/groups/{dc}/{group}/{incarnation}/lost")
 }
 
-pub(super) async fn list<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    Ok(json(StatusCode::OK, &shared.backend.groups().await?))
+pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.groups().await?))
 }
 
 /// `{dc}/{group}/{incarnation}/lost`.
-pub(super) async fn lose<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let rest = below(&uri, "/v1/groups/");
-    let refused = || Failure::NotFound("POST needs a path of the form DC/GROUP/INCARNATION/lost".to_owned());
-    let name = rest.strip_suffix("/lost").ok_or_else(refused)?;
-    let (name, incarnation) = name.rsplit_once('/').ok_or_else(refused)?;
+pub(super) async fn lose<B: Backend>(ask: Ask<B>, said: LoseBody) -> Result<Response, Failure> {
+    let (name, incarnation) = ask.rest().rsplit_once('/').unwrap_or((ask.rest(), ""));
     let name: GroupName = format!("{name}#{incarnation}").parse().map_err(|error| Failure::invalid("group", error))?;
-    let LoseBody { force } = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.declare_lost(name, force).await?))
+    Ok(json(StatusCode::OK, &ask.shared.backend.declare_lost(name, said.force).await?))
 }
 
 #[cfg(test)]

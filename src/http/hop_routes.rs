@@ -1,14 +1,15 @@
 //! `POST /v1/hops` and `POST /v1/hops/count`: queries that are sent on to another data centre.
 
 use super::answer::json;
-use super::body::{self, AddedBody, CounterBody};
-use super::routes::{AppState, Body, session_of, whole};
+use super::body::{AddedBody, CounterBody};
+use super::namespaces::check_namespace;
+use super::operation::Ask;
+use super::routes::session_of;
 use super::{Added, Backend, Failure};
 use crate::hop::HOP_LIFE_S;
 use crate::hops::{HopAsked, HopCounted, HopIssued, Hops};
 use crate::names::parse_counter;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::CounterName;
@@ -69,17 +70,15 @@ pub struct HopPlaceBody {
     pub place: AddedBody,
 }
 
-pub(super) async fn issue<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let asked: IssueHopBody = body::parse(&whole(bytes)?)?;
-    let counter = |text: &String| parse_counter(text).map_err(|error| Failure::invalid("counters", error));
+pub(super) async fn issue<B: Backend>(ask: Ask<B>, asked: IssueHopBody) -> Result<Response, Failure> {
+    let shared = &ask.shared;
+    let counter = |text: &String| {
+        let counter = parse_counter(text).map_err(|error| Failure::invalid("counters", error))?;
+        check_namespace(shared, counter.namespace()).map(|()| counter)
+    };
     let counters = asked.counters.iter().map(counter).collect::<Result<Vec<CounterName>, _>>()?;
     let session_for = |token: &str| -> Result<_, Failure> {
-        let ids = counters.iter().map(|counter| session_of(&shared, token, counter));
+        let ids = counters.iter().map(|counter| session_of(shared, token, counter));
         Ok(ids.collect::<Result<Vec<_>, _>>()?.first().copied())
     };
     let session = asked.session.as_deref().map(session_for).transpose()?.flatten();
@@ -89,14 +88,9 @@ pub(super) async fn issue<B: Backend>(
 }
 
 /// The token is the permission: it was issued for exactly this.
-pub(super) async fn count<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.check_origin(&headers)?;
-    let CountHopBody { hop } = body::parse(&whole(bytes)?)?;
-    let counted = hops(&*shared.backend)?.count(&hop).await?;
+pub(super) async fn count<B: Backend>(ask: Ask<B>, said: CountHopBody) -> Result<Response, Failure> {
+    ask.shared.access.check_origin(ask.headers())?;
+    let counted = hops(&*ask.shared.backend)?.count(&said.hop).await?;
     let is_pending = counted.places.iter().flatten().any(|place| *place == Added::Pending);
     let status = if is_pending { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok(json(status, &HopCountedBody::from(counted)))

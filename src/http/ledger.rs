@@ -1,11 +1,9 @@
 //! The ledger's members as operators see them: who votes, who is behind, whose view arming waits for; and the changes of both.
 
 use super::answer::json;
-use super::body;
-use super::routes::{AppState, Body, whole};
+use super::operation::Ask;
 use super::{Backend, Failure};
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use tidemark_consensus::raft::Metrics;
@@ -77,29 +75,16 @@ pub struct SetAsideBody {
     pub aggregator: String,
 }
 
-pub(super) async fn members<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    Ok(json(StatusCode::OK, &shared.backend.members().await?))
+pub(super) async fn members<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.members().await?))
 }
 
-pub(super) async fn change_voters<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let change: ChangeVotersBody = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.change_voters(change).await?))
+pub(super) async fn change_voters<B: Backend>(ask: Ask<B>, change: ChangeVotersBody) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.change_voters(change).await?))
 }
 
-pub(super) async fn set_aside<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let SetAsideBody { aggregator } = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.set_aside(aggregator).await?))
+pub(super) async fn set_aside<B: Backend>(ask: Ask<B>, said: SetAsideBody) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.set_aside(said.aggregator).await?))
 }
 
 #[cfg(test)]

@@ -4,19 +4,18 @@
 //! back with `?after=` the last position it saw.
 
 use super::feed::{End, Feed, Frame};
-use super::routes::Params;
+use super::operation::Ask;
 use super::server::Shared;
 use super::{AwardPosition, Backend, Failure, LIVE_PING_INTERVAL};
+use axum::extract::FromRequestParts;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, SplitSink, SplitStream, StreamExt};
 use futures_util::{SinkExt, TryStreamExt};
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -31,18 +30,16 @@ const READ_BUFFER_BYTES: usize = 256;
 const WRITE_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// A peer that did not even answer pings for so long is gone.
 const SILENCE_MAX: Duration = LIVE_PING_INTERVAL.saturating_mul(3);
+/// A browser whose events ended comes back after this.
+const EVENTS_RETRY: Duration = Duration::from_secs(2);
 /// How long a goodbye may take.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Subscribes over a WebSocket.
-pub(super) async fn upgrade<B: Backend>(
-    State(shared): State<Arc<Shared<B>>>,
-    headers: HeaderMap,
-    Query(params): Params,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<Response, Failure> {
-    let session = shared.access.live(&headers)?;
-    let upgrade = upgrade.map_err(|rejection| Failure::invalid("websocket", rejection))?;
+pub(super) async fn upgrade<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let Ask { shared, mut parts, params, .. } = ask;
+    let session = shared.access.live(&parts.headers)?;
+    let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(no_upgrade)?;
     let permit = permit(&shared)?;
     let feed = Feed::open(shared, session, &params, None)?;
     let upgrade = upgrade.protocols([LIVE_PROTOCOL]).max_message_size(MESSAGE_BYTES_MAX);
@@ -53,18 +50,26 @@ pub(super) async fn upgrade<B: Backend>(
     }))
 }
 
+/// Another version is told the one that there is (RFC 6455, section 4.4).
+fn no_upgrade(rejection: WebSocketUpgradeRejection) -> Failure {
+    match rejection {
+        WebSocketUpgradeRejection::InvalidWebSocketVersionHeader(_) => {
+            let refused = Failure::http(StatusCode::UPGRADE_REQUIRED, "websocket", "WebSockets are of version 13 here");
+            refused.with_header(header::SEC_WEBSOCKET_VERSION, "13").with_header(header::UPGRADE, "websocket")
+        }
+        other => Failure::invalid("websocket", other),
+    }
+}
+
 /// Subscribes to server-sent events. An event about anybody's awards has its position as id, so that a browser that comes back says
 /// it. Each holds a connection, unlike a WebSocket: they get a part of those only.
-pub(super) async fn events<B: Backend>(
-    State(shared): State<Arc<Shared<B>>>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    let session = shared.access.live(&headers)?;
+pub(super) async fn events<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let Ask { shared, parts, params, .. } = ask;
+    let session = shared.access.live(&parts.headers)?;
     let overloaded =
         || Failure::Overloaded { what: "subscriptions to events".to_owned(), limit: shared.events_max as u64 };
     let permits = (permit(&shared)?, shared.events.clone().try_acquire_owned().map_err(|_| overloaded())?);
-    let feed = Feed::open(shared, session, &params, last_event(&headers)?)?;
+    let feed = Feed::open(shared, session, &params, last_event(&parts.headers)?)?;
     let events = stream::try_unfold((feed, permits), async |(mut feed, permits)| {
         let frames = feed.next().await?;
         let events = stream::iter(frames.into_iter().map(|frame| Ok::<_, End>(event(&frame))));
@@ -73,7 +78,11 @@ pub(super) async fn events<B: Backend>(
     // A subscription that has ended is an end of the answer: there is nobody left who could be told why.
     let events = events.try_flatten().take_while(|event| std::future::ready(event.is_ok()));
     let events = events.map(|event| Ok::<_, Infallible>(event.unwrap_or_default()));
-    let headers = [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    let retry = stream::once(async { Ok(Event::default().retry(EVENTS_RETRY)) });
+    let events = retry.chain(events);
+    // A proxy that gathers an answer before it sends it would gather this one for ever.
+    let unbuffered = (HeaderName::from_static("x-accel-buffering"), "no");
+    let headers = [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff"), unbuffered];
     Ok((headers, Sse::new(events)).into_response())
 }
 

@@ -1,7 +1,10 @@
 //! `…/life`, `…/reset`, and `DELETE` of a counter: counters that begin again.
+//!
+//! `if_generation` may stand in the URL or in the body. A counter of which nothing is known is not found, and nothing is kept of it.
 
 use super::answer::json;
-use super::routes::{Body, number, whole};
+use super::operation::Ask;
+use super::params::value;
 use super::server::Shared;
 use super::{Backend, Failure, body};
 use crate::lives::{ExpiryBody, Lives, ResetBody};
@@ -9,41 +12,67 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tidemark_proto::ids::CounterName;
 
-pub(super) async fn show<B: Backend>(shared: &Shared<B>, counter: &CounterName) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &lives(shared)?.of(counter).await?))
+pub(super) async fn show<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &lives(&ask.shared)?.of(&ask.counter()?).await?))
 }
 
-pub(super) async fn reset<B: Backend>(
-    shared: &Shared<B>,
-    counter: &CounterName,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    let ResetBody { if_generation } = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &lives(shared)?.reset(counter, true, if_generation).await?))
+pub(super) async fn reset<B: Backend>(ask: Ask<B>, said: ResetBody) -> Result<Response, Failure> {
+    begin_again(&ask, true, said).await
 }
 
-pub(super) async fn expire<B: Backend>(
-    shared: &Shared<B>,
-    counter: &CounterName,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    let wanted: ExpiryBody = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &lives(shared)?.expire(counter, wanted).await?))
+pub(super) async fn remove<B: Backend>(ask: Ask<B>, said: ResetBody) -> Result<Response, Failure> {
+    begin_again(&ask, false, said).await
 }
 
-/// With `?if_generation=N` only that generation.
-pub(super) async fn remove<B: Backend>(
-    shared: &Shared<B>,
-    counter: &CounterName,
-    params: &[(String, String)],
-) -> Result<Response, Failure> {
-    let if_generation = match params {
-        [] => None,
-        [(name, text)] if name == "if_generation" && text == "0" => Some(0),
-        [(name, text)] if name == "if_generation" => Some(number("if_generation", text, u32::MAX.into())? as u32),
-        _ => return Err(Failure::invalid("parameter", "only ?if_generation=N is allowed")),
-    };
-    Ok(json(StatusCode::OK, &lives(shared)?.reset(counter, false, if_generation).await?))
+async fn begin_again<B: Backend>(ask: &Ask<B>, keeps_milestones: bool, said: ResetBody) -> Result<Response, Failure> {
+    let (counter, if_generation) = (ask.counter()?, generation_of(ask, said.if_generation)?);
+    let lives = lives(&ask.shared)?;
+    check_known(&ask.shared, lives, &counter).await?;
+    Ok(json(StatusCode::OK, &lives.reset(&counter, keeps_milestones, if_generation).await?))
+}
+
+pub(super) async fn expire<B: Backend>(ask: Ask<B>, said: ExpiryBody) -> Result<Response, Failure> {
+    let (counter, if_generation) = (ask.counter()?, generation_of(&ask, said.if_generation)?);
+    let lives = lives(&ask.shared)?;
+    check_known(&ask.shared, lives, &counter).await?;
+    Ok(json(StatusCode::OK, &lives.expire(&counter, ExpiryBody { if_generation, ..said }).await?))
+}
+
+/// Said in the URL, in the body, or in both if they agree.
+fn generation_of<B>(ask: &Ask<B>, in_body: Option<u32>) -> Result<Option<u32>, Failure> {
+    let given = value(&ask.params, "if_generation");
+    let refused = |text: &str| format!("if_generation is {text:?}: 0 to {} allowed", u32::MAX);
+    let number = |text: &str| text.parse().map_err(|_| Failure::invalid("if_generation", refused(text)));
+    match (given.map(number).transpose()?, in_body) {
+        (Some(in_url), Some(in_body)) if in_url != in_body => {
+            let message =
+                format!("if_generation is {in_url} in the URL and {in_body} in the body: one of both is needed");
+            Err(Failure::invalid("if_generation", message))
+        }
+        (in_url, in_body) => Ok(in_url.or(in_body)),
+    }
+}
+
+/// Refuses a counter that never counted, has no milestones, rule of claims or expiry, and never began again. The view here may not have
+/// heard of what was counted a moment ago: the groups of this data centre are asked too.
+async fn check_known<B: Backend>(shared: &Shared<B>, lives: &Lives, counter: &CounterName) -> Result<(), Failure> {
+    let backend = &*shared.backend;
+    let readings = backend.read(std::slice::from_ref(counter)).await?;
+    if readings.iter().any(body::is_known) {
+        return Ok(());
+    }
+    let list = backend.milestones(counter).await?;
+    let has_rule = backend.claims().is_some_and(|claims| claims.rule(counter).period_s > 0);
+    let has_milestones = !list.milestones.is_empty() || list.every.is_some() || list.sequence_from.is_some();
+    let life = lives.of(counter).await?;
+    let has_begun = life.generation > 0 || life.expires_unix_ms.is_some();
+    if has_rule || has_milestones || has_begun || !backend.audit(counter, false).await?.components.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "{counter} was never counted, as far as is known here: there is nothing to begin again, and nothing was done"
+    );
+    Err(Failure::Absent { code: "unknown_counter", message })
 }
 
 fn lives<B: Backend>(shared: &Shared<B>) -> Result<&Lives, Failure> {

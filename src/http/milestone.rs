@@ -1,14 +1,13 @@
 //! One milestone over HTTP: waiting for its award, and how far its counter is from it.
 
 use super::answer::json;
-use super::path::award_path;
-use super::routes::{known_params, number};
-use super::server::Shared;
+use super::operation::Ask;
+use super::params::{number, value};
+use super::path::award_of;
 use super::{AWARD_WAIT_MAX, AwardState, Backend, Failure, MilestoneState, Mode, News, Progress, body};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 use tokio::sync::broadcast;
@@ -31,6 +30,9 @@ pub struct AwardStateBody {
 pub struct ProgressBody {
     pub counter: body::CounterBody,
     pub value: body::Signed,
+    /// Something was counted on it once, as far as is known here.
+    #[serde(default = "body::is_known_by_default")]
+    pub known: bool,
     pub pending: u64,
     #[serde(flatten)]
     pub halves: Option<body::HalvesBody>,
@@ -48,14 +50,10 @@ pub struct ProgressBody {
 }
 
 /// Answers a wait: at once, or when something is known, or when the time is over.
-pub(super) async fn award<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    rest: &str,
-    params: &[(String, String)],
-) -> Result<Response, Failure> {
-    known_params(params, &["wait_s"])?;
-    let (counter, at) = award_path(rest)?;
-    let given = params.first().map(|(_, text)| number("wait_s", text, AWARD_WAIT_MAX.as_secs())).transpose()?;
+pub(super) async fn award<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let (shared, (counter, at)) = (&ask.shared, award_of(ask.rest())?);
+    let given =
+        value(&ask.params, "wait_s").map(|text| number("wait_s", text, AWARD_WAIT_MAX.as_secs())).transpose()?;
     let deadline = Instant::now() + Duration::from_secs(given.unwrap_or_default());
     // Who waits holds a connection, as who follows events does.
     let overloaded = |_| Failure::Overloaded { what: "waits and events".to_owned(), limit: shared.events_max as u64 };
@@ -116,6 +114,7 @@ impl ProgressBody {
         ProgressBody {
             counter: counter.into(),
             value: body::Signed(reading.value()),
+            known: body::is_known(&reading),
             pending: reading.pending,
             halves: body::HalvesBody::of(&reading),
             next: next.map(|(at, _)| at),

@@ -1,8 +1,8 @@
 //! HTTP/JSON and WebSocket in front of a [`Backend`]: routes, tokens, sessions, limits, four pages.
 //!
 //! It speaks HTTP/1.1, plainly or over TLS. Numbers in JSON are whole numbers up to 2^62, which some
-//! languages must be told to read exactly. Keys may hold `/`; an unescaped last
-//! part `milestones`, `claims`, `progress`, `window` or `series` (or `add`, when posted) is the verb, so the value of a key that ends so is read with `%2Fmilestones`.
+//! languages must be told to read exactly. Keys may hold `/`; an unescaped last part that is a verb, such as `add` or `milestones`, is
+//! that verb, so a key that ends so is written with `%2F`: `…/a%2Fadd`. All routes are in the table of [`operations`].
 
 pub(crate) mod answer;
 mod asset;
@@ -21,11 +21,17 @@ mod feed;
 pub mod groups;
 mod hop_routes;
 pub mod ledger;
+mod letter;
 mod live;
 mod lives;
 mod milestone;
+pub mod namespaces;
 mod once;
+mod operation;
+mod operations;
+mod own_errors;
 mod pages;
+mod params;
 mod path;
 mod patient;
 mod routes;
@@ -36,7 +42,7 @@ mod totals;
 mod webhooks;
 mod winners;
 
-pub use answer::Failure;
+pub use answer::{Failure, FailureText};
 pub(crate) use asset::Asset;
 pub use auth::{Access, is_origin};
 pub use backend::{
@@ -48,9 +54,15 @@ pub use claims::ClaimingBody;
 pub use cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 pub use dry_run::{DryRunBody, DryRunReport, TrialBody, WebhookTrial};
 pub use hop_routes::{CountHopBody, HopCountedBody, HopIssuedBody, HopPlaceBody, IssueHopBody};
+pub(crate) use letter::no_params;
 pub use live::LIVE_PROTOCOL;
 pub use milestone::{AwardStateBody, ProgressBody};
+pub use namespaces::{NamespaceBody, NamespacesBody};
 pub use once::IDEMPOTENCY_KEYS_MAX;
+pub(crate) use operation::only_post;
+pub use operation::{Permission, Rules};
+pub use operations::rules;
+pub use params::{Param, ParamKind};
 pub use server::{Options, Server};
 
 use std::time::Duration;

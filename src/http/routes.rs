@@ -1,25 +1,25 @@
-//! The routes: each reads its request, asks the backend, and writes what came back.
+//! The router, and what is asked of counters and awards: each reads its request, asks the backend, and writes what came back.
 
 use super::answer::json;
 use super::body::EventAt;
-use super::path::{CounterPath, DRY_RUN, certificate_path, counter_path};
+use super::namespaces::{check_namespace, explained};
+use super::operation::{Api, Ask, IDEMPOTENCY_KEY, only_get};
+use super::operations::operations;
+use super::params::{number, value};
+use super::path::numbered_award;
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, audit, backup, body, bulk, claims, dcs, dry_run, edges, groups, hop_routes,
-    ledger, live, lives, milestone, pages, series, slots, webhooks,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, letter, pages, series,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
 use crate::session::{IssueError, SESSION_VERSION};
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
 use std::sync::Arc;
 use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::limits::MILESTONE_MAX;
@@ -27,77 +27,24 @@ use tidemark_proto::limits::MILESTONE_MAX;
 /// Longest idempotency key, in bytes.
 const IDEMPOTENCY_BYTES_MAX: usize = 128;
 
-/// What pages of allowed origins may send.
-const PREFLIGHT: [(header::HeaderName, &str); 3] = [
-    (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
+/// What pages of allowed origins may send besides, and for how long they need not ask again.
+const PREFLIGHT: [(header::HeaderName, &str); 2] = [
     (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, idempotency-key, last-event-id"),
     (header::ACCESS_CONTROL_MAX_AGE, "600"),
 ];
 
-pub(super) type Params = Query<Vec<(String, String)>>;
-pub(super) type AppState<B> = State<Arc<Shared<B>>>;
-pub(super) type Body = Result<Bytes, BytesRejection>;
-
 /// All routes, and those of a front end.
 pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) -> Router {
-    let counter = get(get_counter::<B>).post(post_counter::<B>).put(put_counter::<B>).delete(delete_counter::<B>);
+    let api = Arc::new(Api::new(shared.clone(), operations()));
     let first = front.unwrap_or_else(|| Router::new().route("/", pages::totals().route()));
-    let first: Router<Arc<Shared<B>>> = first.with_state(());
     first
         .merge(pages::routes())
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready::<B>))
-        .route("/metrics", get(metrics_text::<B>))
-        .route("/v1/status", get(status::<B>))
-        .route("/v1/cluster", get(cluster::<B>))
-        .route("/v1/counters", get(read_counters::<B>))
-        .route("/v1/counters/{*rest}", counter)
-        .route("/v1/add", post(bulk::add::<B>))
-        .merge(series_routes())
-        .route("/v1/awards", get(awards::<B>))
-        .route("/v1/awards/{*rest}", get(one_award::<B>).post(post_award::<B>))
-        .route("/v1/groups", get(groups::list::<B>))
-        .route("/v1/groups/{*rest}", post(groups::lose::<B>))
-        .route("/v1/backup", get(backup::image::<B>))
-        .route("/v1/dcs", get(dcs::list::<B>))
-        .route("/v1/dcs/{*rest}", post(dcs::forget::<B>))
-        .route("/v1/slots", get(slots::list::<B>))
-        .route("/v1/slots/move", post(slots::move_one::<B>))
-        .route("/v1/slots/split", post(slots::split::<B>))
-        .route("/v1/slots/stay", post(slots::stay::<B>))
-        .route("/v1/ledger", get(ledger::members::<B>))
-        .route("/v1/ledger/voters", post(ledger::change_voters::<B>))
-        .route("/v1/ledger/set-aside", post(ledger::set_aside::<B>))
-        .route("/v1/live", get(live::upgrade::<B>))
-        .route("/v1/events", get(live::events::<B>))
-        .route("/v1/sessions", post(issue_sessions::<B>))
-        .route("/v1/hops", post(hop_routes::issue::<B>))
-        .route("/v1/hops/count", post(hop_routes::count::<B>))
-        .route("/v1/webhooks", get(webhooks::list::<B>))
-        .route("/v1/webhooks/{*rest}", post(webhooks::ask::<B>))
-        .fallback(async |uri: Uri| Failure::NotFound(format!("no such path: {}", uri.path())))
-        .method_not_allowed_fallback(not_allowed)
+        .method_not_allowed_fallback(only_get)
+        .fallback(async move |request: Request| api.answer(request).await)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(from_fn_with_state(shared.clone(), across_origins::<B>))
+        .layer(from_fn(letter::check))
+        .layer(from_fn_with_state(shared, across_origins::<B>))
         .layer(from_fn(in_time))
-        .with_state(shared)
-}
-
-/// What is asked about series, how they are kept, and edges.
-fn series_routes<B: Backend>() -> Router<Arc<Shared<B>>> {
-    let policy = get(series::policy::<B>).put(series::set_policy::<B>);
-    let read = post(series::read::<B>).layer(DefaultBodyLimit::max(series::READ_BODY_BYTES_MAX));
-    Router::new()
-        .route("/v1/window", get(series::windows::<B>))
-        .route("/v1/range", get(series::range::<B>))
-        .route("/v1/top", get(series::top::<B>))
-        .route("/v1/export", get(series::export::<B>))
-        .route("/v1/audit", get(audit::audit::<B>))
-        .route("/v1/read", read)
-        .route("/v1/namespaces/{*rest}", policy)
-        .route("/v1/edges", post(edges::change::<B>).layer(DefaultBodyLimit::max(edges::EDGES_BODY_BYTES_MAX)))
-        .route("/v1/edges/audit", get(edges::audit::<B>))
-        .route("/v1/edges/allowed/{*rest}", put(edges::allow::<B>))
 }
 
 /// Bounds the time of an answer, and counts it.
@@ -111,15 +58,18 @@ async fn in_time(request: Request, next: Next) -> Response {
     response
 }
 
-/// Lets pages of allowed origins read answers (the Fetch standard's CORS protocol), and answers what browsers ask beforehand.
-async fn across_origins<B: Backend>(State(shared): AppState<B>, request: Request, next: Next) -> Response {
+/// Lets pages of allowed origins read answers (the Fetch standard's CORS protocol), and answers what browsers ask beforehand: the methods
+/// that the path has.
+async fn across_origins<B: Backend>(State(shared): State<Arc<Shared<B>>>, request: Request, next: Next) -> Response {
     let origin = shared.access.allowed_origin(request.headers()).cloned();
     let asks_first = request.method() == Method::OPTIONS;
-    let mut response = match &origin {
-        Some(_) if asks_first => (StatusCode::NO_CONTENT, PREFLIGHT).into_response(),
-        _ => next.run(request).await,
-    };
+    let mut response = next.run(request).await;
     if let Some(origin) = origin {
+        let methods = response.headers().get(header::ALLOW).cloned();
+        if let Some(methods) = methods.filter(|_| asks_first) {
+            response = (StatusCode::NO_CONTENT, PREFLIGHT).into_response();
+            response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+        }
         response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     }
     response.headers_mut().append(header::VARY, HeaderValue::from_static("origin"));
@@ -132,99 +82,57 @@ fn method_label(method: &Method) -> String {
     if known.contains(method) { method.to_string() } else { "other".to_owned() }
 }
 
-async fn not_allowed(method: Method, uri: Uri) -> Response {
-    let failure = Failure::invalid("method", format!("{method} is not possible on {}", uri.path()));
-    (StatusCode::METHOD_NOT_ALLOWED, failure.into_response().into_body()).into_response()
+pub(super) async fn ready<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    ask.shared.backend.ready().map_err(Failure::NotServing)?;
+    Ok("ready\n".into_response())
 }
 
-async fn ready<B: Backend>(State(shared): AppState<B>) -> Response {
-    match shared.backend.ready() {
-        Ok(()) => "ready\n".into_response(),
-        Err(reason) => Failure::NotServing(reason).into_response(),
-    }
-}
-
-async fn metrics_text<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
+pub(super) async fn metrics_text<B: Backend>(Ask { shared, .. }: Ask<B>) -> Result<Response, Failure> {
     let metrics = shared.metrics.as_ref().ok_or_else(|| Failure::NotFound("this process keeps no metrics".into()))?;
     shared.backend.measure();
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render()).into_response())
 }
 
-async fn status<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    Ok(json(StatusCode::OK, &shared.backend.status().await))
+pub(super) async fn status<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.status().await))
 }
 
-async fn cluster<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    known_params(&params, &["counter"])?;
-    let [counter] = &counters_of(&params)?[..] else {
-        return Err(Failure::invalid("counter", "one ?counter=NAMESPACE/KEY is needed"));
-    };
-    Ok(json(StatusCode::OK, &shared.backend.cluster(counter).await?))
+pub(super) async fn cluster<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+    let counter = counter_param(&params)?;
+    Ok(json(StatusCode::OK, &shared.backend.cluster(&counter).await?))
 }
 
-async fn read_counters<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    known_params(&params, &["counter"])?;
-    let counters = counters_of(&params)?;
+pub(super) async fn read_counters<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+    let counters = series::some_counters(&params)?;
     let readings = shared.backend.read(&counters).await?;
     let counters =
         counters.iter().zip(&readings).map(|(name, reading)| body::ReadingBody::new(name, reading)).collect();
     Ok(json(StatusCode::OK, &body::ReadingsBody { counters }))
 }
 
-async fn get_counter<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    match counter_path(below(&uri, "/v1/counters/"), false)? {
-        CounterPath::Window(name) => series::window(&shared, name, &params).await,
-        CounterPath::Series(name) => series::series(&shared, &name, &params).await,
-        CounterPath::Graph(name) => edges::graph(&shared, &name).await,
-        CounterPath::Milestones(name) => Ok(json(StatusCode::OK, &shared.backend.milestones(&name).await?)),
-        CounterPath::Claims(name) => claims::rule(&shared, &name),
-        CounterPath::Life(name) => lives::show(&shared, &name).await,
-        CounterPath::Progress(name) => {
-            let progress = shared.backend.progress(&name).await?;
-            Ok(json(StatusCode::OK, &ProgressBody::new(&name, &progress)))
-        }
-        CounterPath::Value(name) | CounterPath::Add(name) | CounterPath::Reset(name) => {
-            let readings = shared.backend.read(std::slice::from_ref(&name)).await?;
-            let reading = readings.first().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
-            Ok(json(StatusCode::OK, &body::ReadingBody::new(&name, reading)))
-        }
-    }
+pub(super) async fn get_counter<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let name = ask.counter()?;
+    let readings = ask.shared.backend.read(std::slice::from_ref(&name)).await?;
+    let reading = readings.first().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
+    Ok(json(StatusCode::OK, &body::ReadingBody::new(&name, reading)))
 }
 
-async fn post_counter<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let counter = match counter_path(below(&uri, "/v1/counters/"), true)? {
-        CounterPath::Add(counter) => counter,
-        CounterPath::Reset(counter) => return lives::reset(&shared, &counter, bytes).await,
-        _ => return Err(Failure::NotFound("POST needs a path that ends in /add or /reset".to_owned())),
-    };
-    let add: body::AddBody = body::parse(&whole(bytes)?)?;
-    let session = add.session.as_deref().map(|token| session_of(&shared, token, &counter)).transpose()?;
-    let event = add.at.as_ref().map(EventAt::time).transpose()?;
-    let (half, delta) = add.delta.weight();
+pub(super) async fn progress<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let name = ask.counter()?;
+    let progress = ask.shared.backend.progress(&name).await?;
+    Ok(json(StatusCode::OK, &ProgressBody::new(&name, &progress)))
+}
+
+pub(super) async fn milestones<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.milestones(&ask.counter()?).await?))
+}
+
+/// `POST …/add`.
+pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<Response, Failure> {
+    let (counter, shared) = (ask.counter()?, &ask.shared);
+    let session = said.session.as_deref().map(|token| session_of(shared, token, &counter)).transpose()?;
+    let event = said.at.as_ref().map(EventAt::time).transpose()?;
+    let (half, delta) = said.delta.weight();
     if half == Half::Down && session.is_some() {
         return Err(Failure::invalid(
             "session",
@@ -232,74 +140,31 @@ async fn post_counter<B: Backend>(
         ));
     }
     let add = Add { counter, half, delta, session, event };
-    let added = match idempotency_of(&headers)? {
-        Some(key) => shared.once.add(&shared.backend, key, add).await?,
-        None => shared.backend.add(add).await?,
+    let added = match idempotency_of(ask.headers())? {
+        Some(key) => shared.once.add(&shared.backend, key, add).await,
+        None => shared.backend.add(add).await,
     };
+    let added = added.map_err(|failure| explained(shared, failure, &ask.namespace()))?;
     let status = if added == Added::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok(json(status, &body::AddedBody::from(added)))
 }
 
-async fn put_counter<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let counter = match counter_path(below(&uri, "/v1/counters/"), false)? {
-        CounterPath::Milestones(counter) => counter,
-        CounterPath::Claims(counter) => return claims::set_rule(&shared, &counter, bytes).await,
-        CounterPath::Life(counter) => return lives::expire(&shared, &counter, bytes).await,
-        _ => return Err(Failure::NotFound("PUT needs a path that ends in /milestones, /claims or /life".to_owned())),
-    };
-    let define: body::DefineBody = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.define(counter, define.spec()?).await?))
+/// `PUT …/milestones`.
+pub(super) async fn define<B: Backend>(ask: Ask<B>, define: body::DefineBody) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.define(ask.counter()?, define.spec()?).await?))
 }
 
-/// `?at=N` of milestones removes that one, `?rule` the rule "every k". Neither is an error: nothing is removed by accident. Without
-/// `/milestones` it is the counter itself.
-async fn delete_counter<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let counter = match counter_path(below(&uri, "/v1/counters/"), false)? {
-        CounterPath::Milestones(counter) => counter,
-        CounterPath::Value(counter) => return lives::remove(&shared, &counter, &params).await,
-        _ => {
-            return Err(Failure::NotFound("DELETE needs a counter's path, or one that ends in /milestones".to_owned()));
-        }
-    };
-    let at = match &params[..] {
-        [(name, at)] if name == "at" => Some(number("at", at, MILESTONE_MAX)?),
-        [(name, _)] if name == "rule" => None,
+/// `DELETE …/milestones`: `?at=N` removes that one, `?rule` the rule "every k". Neither is an error: nothing is removed by accident.
+pub(super) async fn disarm<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let at = match (value(&ask.params, "at"), value(&ask.params, "rule")) {
+        (Some(at), None) => Some(number("at", at, MILESTONE_MAX)?),
+        (None, Some(_)) => None,
         _ => return Err(Failure::invalid("parameter", "either ?at=N or ?rule is needed")),
     };
-    Ok(json(StatusCode::OK, &shared.backend.disarm(counter, at).await?))
+    Ok(json(StatusCode::OK, &ask.shared.backend.disarm(ask.counter()?, at).await?))
 }
 
-/// A claim, or a dry run.
-async fn post_award<B: Backend>(
-    shared: AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    match uri.path().ends_with(DRY_RUN) {
-        true => dry_run::dry_run(shared, headers, uri, bytes).await,
-        false => claims::claim(shared, headers, uri, bytes).await,
-    }
-}
-
-async fn awards<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
+pub(super) async fn awards<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
     let filter = award_filter(&params)?;
     let awards = shared.backend.awards(filter.clone()).await?;
     let full = awards.len() >= filter.limit;
@@ -307,35 +172,19 @@ async fn awards<B: Backend>(
     Ok(json(StatusCode::OK, &body::AwardsBody { awards: awards.iter().map(Into::into).collect(), next }))
 }
 
-/// An award, its certificate or its claim.
-async fn one_award<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    let rest = below(&uri, "/v1/awards/");
-    if rest.ends_with("/claim") {
-        return claims::get(&shared, rest);
-    }
-    if !rest.ends_with("/certificate") {
-        return milestone::award(&shared, rest, &params).await;
-    }
-    let (counter, at) = certificate_path(rest)?;
-    let awarded = shared.backend.certificate(&counter, at).await?;
+/// `GET /v1/awards/…/certificate`.
+pub(super) async fn certificate<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let (counter, at) = numbered_award(ask.rest())?;
+    let awarded = ask.shared.backend.certificate(&counter, at).await?;
     let awarded = awarded.ok_or_else(|| Failure::NotFound(format!("milestone {at} of {counter} is not awarded")))?;
     Ok(json(StatusCode::OK, &Certificate::new(&awarded.award, &awarded.signatures, awarded.written_off)))
 }
 
-async fn issue_sessions<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let body::IssueBody { namespace, count, expires_s } = body::parse(&whole(bytes)?)?;
-    let (sessions, expires) = shared.access.sessions()?.issue(&namespace, count, expires_s)?;
+/// `POST /v1/sessions`.
+pub(super) async fn issue_sessions<B: Backend>(ask: Ask<B>, said: body::IssueBody) -> Result<Response, Failure> {
+    let body::IssueBody { namespace, count, expires_s } = said;
+    let (sessions, expires) = ask.shared.access.sessions()?.issue(&namespace, count, expires_s)?;
+    check_namespace(&ask.shared, &namespace)?;
     Ok(json(StatusCode::OK, &body::SessionsBody { sessions, expires }))
 }
 
@@ -354,48 +203,18 @@ pub(super) fn is_signed(token: &str) -> bool {
     matches!(token.split_once('.'), Some((SESSION_VERSION, _)))
 }
 
-pub(super) fn below<'u>(uri: &'u Uri, prefix: &str) -> &'u str {
-    uri.path().strip_prefix(prefix).unwrap_or_default()
-}
-
-pub(super) fn whole(bytes: Body) -> Result<Bytes, Failure> {
-    whole_of(bytes, BODY_BYTES_MAX)
-}
-
-/// Where a route takes another length.
-pub(super) fn whole_of(bytes: Body, max: usize) -> Result<Bytes, Failure> {
-    bytes.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Failure::TooLarge { what: "bytes of the body", value: "more".to_owned(), max },
-        _ => Failure::invalid("malformed_body", rejection),
-    })
-}
-
 fn idempotency_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let refused = || Failure::invalid("idempotency_key", "1 to 128 visible ASCII characters are allowed");
     let key = value.to_str().map_err(|_| refused())?;
     if is_id(key, IDEMPOTENCY_BYTES_MAX) { Ok(Some(key.to_owned())) } else { Err(refused()) }
 }
 
-/// The value of a parameter.
-pub(super) fn value<'p>(params: &'p [(String, String)], wanted: &str) -> Option<&'p str> {
-    params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
-}
-
-pub(super) fn known_params(params: &[(String, String)], known: &[&str]) -> Result<(), Failure> {
-    match params.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-        Some((name, _)) => Err(Failure::invalid("parameter", format!("unknown parameter {name:?}: {known:?} allowed"))),
-        None => Ok(()),
-    }
-}
-
-/// All of `counter=NAMESPACE/KEY`, each once.
+/// All of `counter=NAMESPACE/KEY`, in the order given; one or more.
 pub(super) fn counters_of(params: &[(String, String)]) -> Result<Vec<CounterName>, Failure> {
     let named = params.iter().filter(|(name, _)| name == "counter");
     let parsed = named.map(|(_, text)| parse_counter(text).map_err(|error| Failure::invalid("counter", error)));
-    let mut counters = parsed.collect::<Result<Vec<_>, _>>()?;
-    counters.sort_unstable();
-    counters.dedup();
+    let counters = parsed.collect::<Result<Vec<_>, _>>()?;
     if counters.len() > READ_COUNTERS_MAX {
         let message = format!("{} counters: at most {READ_COUNTERS_MAX} allowed", counters.len());
         return Err(Failure::invalid("too_many_counters", message));
@@ -403,15 +222,21 @@ pub(super) fn counters_of(params: &[(String, String)]) -> Result<Vec<CounterName
     Ok(counters)
 }
 
+/// The one `counter=NAMESPACE/KEY`.
+pub(super) fn counter_param(params: &[(String, String)]) -> Result<CounterName, Failure> {
+    let given = value(params, "counter");
+    let text = given.ok_or_else(|| Failure::invalid("counter", "one ?counter=NAMESPACE/KEY is needed"))?;
+    parse_counter(text).map_err(|error| Failure::invalid("counter", error))
+}
+
 fn award_filter(params: &[(String, String)]) -> Result<AwardFilter, Failure> {
-    known_params(params, &["namespace", "counter", "after", "limit"])?;
-    let value = |wanted: &str| params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
-    let counter = value("counter").map(parse_counter).transpose();
+    let counter = value(params, "counter").map(parse_counter).transpose();
+    let limit = value(params, "limit").map(|text| number("limit", text, AWARDS_MAX as u64)).transpose()?;
     Ok(AwardFilter {
-        namespace: value("namespace").map(str::to_owned),
+        namespace: value(params, "namespace").map(str::to_owned),
         counter: counter.map_err(|error| Failure::invalid("counter", error))?,
         after: position_of(params, "after")?.unwrap_or_default(),
-        limit: value("limit").map_or(Ok(AWARDS_MAX as u64), |text| number("limit", text, AWARDS_MAX as u64))? as usize,
+        limit: limit.map_or(AWARDS_MAX, |limit| limit as usize),
     })
 }
 
@@ -419,11 +244,6 @@ fn award_filter(params: &[(String, String)]) -> Result<AwardFilter, Failure> {
 pub(super) fn position_of(params: &[(String, String)], name: &'static str) -> Result<Option<AwardPosition>, Failure> {
     let given = params.iter().find(|(given, _)| given == name);
     given.map(|(_, text)| text.parse().map_err(|error: String| Failure::invalid(name, error))).transpose()
-}
-
-pub(super) fn number(what: &'static str, text: &str, max: u64) -> Result<u64, Failure> {
-    let value = text.parse().ok().filter(|&value| value >= 1 && value <= max);
-    value.ok_or_else(|| Failure::invalid(what, format!("{what} is {text:?}: 1 to {max} allowed")))
 }
 
 impl From<IssueError> for Failure {

@@ -10,20 +10,24 @@ pub use bodies::{
     PlansBody, PreviousBody, RangeSeriesBody, ReadBody, SeriesBody, StepBody, TopBody, WindowBody, WindowedBody,
 };
 
+pub(super) use asked::WINDOW_PARAMS;
 pub(super) use export::export;
 pub use export::{ExportBody, ExportedBody, HalfBody};
 pub use tidemark_proto::limits::RANGE_MAX;
 
 use super::answer::json;
-use super::routes::{AppState, Body, Params, below, counters_of, known_params, number, value, whole_of};
+use super::namespaces::check_namespace;
+use super::operation::Ask;
+use super::params::{number, value};
+use super::routes::counters_of;
 use super::server::Shared;
-use super::{Backend, Failure, body};
-use crate::names::{key_text, parse_counter};
+use super::{Backend, Failure};
+use crate::names::{key_bytes, key_text, parse_counter};
 use crate::series::PolicyBody;
-use asked::{WINDOW_PARAMS, key_range};
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use asked::key_range;
+use axum::http::StatusCode;
 use axum::response::Response;
+use std::collections::BTreeSet;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{QUERY_COUNTERS_MAX, RANKS_MAX};
 use tidemark_proto::query::{Among, Ranking, SeriesQuery, TopAsOf, WindowQuery};
@@ -36,31 +40,23 @@ const RANGE_DEFAULT: usize = 100;
 const RANKS_DEFAULT: usize = 10;
 
 /// `GET …/window`.
-pub(super) async fn window<B: Backend>(
-    shared: &Shared<B>,
-    counter: CounterName,
-    params: &[(String, String)],
-) -> Result<Response, Failure> {
-    known_params(params, &[&WINDOW_PARAMS[..], &["of"]].concat())?;
+pub(super) async fn window<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let (counter, params) = (ask.counter()?, &ask.params);
     let query = WindowAsk::of(params)?.window()?;
-    let read = as_of(shared, Of::asked(params)?, &[counter], &[query]).await?;
+    let read = as_of(&ask.shared, Of::asked(params)?, &[counter], &[query]).await?;
     let body = read.single().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
     Ok(json(StatusCode::OK, &body))
 }
 
 /// `GET …/series`.
-pub(super) async fn series<B: Backend>(
-    shared: &Shared<B>,
-    counter: &CounterName,
-    params: &[(String, String)],
-) -> Result<Response, Failure> {
-    known_params(params, &[&WINDOW_PARAMS[..], &["every", "anchor", "of"]].concat())?;
+pub(super) async fn series<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    let (counter, params) = (ask.counter()?, &ask.params);
     let every =
         value(params, "every").ok_or_else(|| Failure::invalid("every", "every=PERIOD is needed, such as 1d"))?;
     let query = steps_of(params, every)?;
-    let many = (counter.namespace(), std::slice::from_ref(counter));
-    let read = shared.backend.read_series(Of::asked(params)?, many, &query).await?;
-    Ok(json(StatusCode::OK, &SeriesBody::new(counter, &read, &query.zone, every)))
+    let many = (counter.namespace(), std::slice::from_ref(&counter));
+    let read = ask.shared.backend.read_series(Of::asked(params)?, many, &query).await?;
+    Ok(json(StatusCode::OK, &SeriesBody::new(&counter, &read, &query.zone, every)))
 }
 
 fn steps_of(params: &[(String, String)], every: &str) -> Result<SeriesQuery, Failure> {
@@ -70,44 +66,28 @@ fn steps_of(params: &[(String, String)], every: &str) -> Result<SeriesQuery, Fai
 }
 
 /// `GET /v1/window?counter=…&counter=…`.
-pub(super) async fn windows<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    known_params(&params, &[&WINDOW_PARAMS[..], &["counter", "of"]].concat())?;
+pub(super) async fn windows<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
     let query = WindowAsk::of(&params)?.window()?;
-    Ok(json(StatusCode::OK, &as_of(&shared, Of::asked(&params)?, &counters_of(&params)?, &[query]).await?))
+    Ok(json(StatusCode::OK, &as_of(&shared, Of::asked(&params)?, &some_counters(&params)?, &[query]).await?))
 }
 
 /// `POST /v1/read`: up to 10,000 counters at one instant.
-pub(super) async fn read<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    let ReadBody { counters, windows, of } = body::parse(&whole_of(bytes, READ_BODY_BYTES_MAX)?)?;
+pub(super) async fn read<B: Backend>(ask: Ask<B>, said: ReadBody) -> Result<Response, Failure> {
+    let ReadBody { counters, windows, of } = said;
     if counters.len() > QUERY_COUNTERS_MAX {
         let message = format!("{} counters: at most {QUERY_COUNTERS_MAX} allowed", counters.len());
         return Err(Failure::invalid("too_many_counters", message));
     }
     let named = counters.iter().map(|text| parse_counter(text).map_err(|error| Failure::invalid("counter", error)));
     let counters = named.collect::<Result<Vec<_>, _>>()?;
+    let namespaces: BTreeSet<&str> = counters.iter().map(CounterName::namespace).collect();
+    namespaces.into_iter().try_for_each(|namespace| check_namespace(&ask.shared, namespace))?;
     let queries = windows.iter().map(WindowAsk::window).collect::<Result<Vec<_>, _>>()?;
-    Ok(json(StatusCode::OK, &as_of(&shared, of, &counters, &queries).await?))
+    Ok(json(StatusCode::OK, &as_of(&ask.shared, of, &counters, &queries).await?))
 }
 
 /// `GET /v1/range?prefix=NAMESPACE/PREFIX`: counters in the order of their keys, with a window or without, or with `every=1d` in steps.
-pub(super) async fn range<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    let own = ["prefix", "limit", "after", "before", "of", "every", "anchor"];
-    known_params(&params, &[&WINDOW_PARAMS[..], &own].concat())?;
+pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
     let keys = key_range(&params)?;
     let limit = value(&params, "limit").map(|text| number("limit", text, RANGE_MAX as u64)).transpose()?;
     let limit = limit.map_or(RANGE_DEFAULT, |limit| limit as usize);
@@ -130,13 +110,7 @@ pub(super) async fn range<B: Backend>(
 
 /// `GET /v1/top?prefix=NAMESPACE/PREFIX&last=7d&k=10`: those that counted most in a window; with `children=NAMESPACE/KEY` of
 /// those whose counts flow straight to that counter.
-pub(super) async fn top<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    known_params(&params, &[&WINDOW_PARAMS[..], &["prefix", "children", "k", "after", "before", "of"]].concat())?;
+pub(super) async fn top<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
     let among = among_of(&params)?;
     let k = value(&params, "k").map(|text| number("k", text, RANKS_MAX as u64)).transpose()?;
     let (of, window) = (Of::asked(&params)?, WindowAsk::of(&params)?.window()?);
@@ -157,35 +131,27 @@ fn among_of(params: &[(String, String)]) -> Result<Among, Failure> {
 }
 
 /// `GET /v1/namespaces/{namespace}/series`.
-pub(super) async fn policy<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    Ok(json(StatusCode::OK, &shared.backend.series_terms(&namespace_of(&uri)?).await?))
+pub(super) async fn policy<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.series_terms(&namespace_of(&ask)?).await?))
 }
 
 /// `PUT` of the same.
-pub(super) async fn set_policy<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    uri: Uri,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let namespace = namespace_of(&uri)?;
-    let wanted: PolicyBody = body::parse(&whole_of(bytes, super::BODY_BYTES_MAX)?)?;
-    let terms = shared.backend.set_series_terms(&namespace, wanted.policy()?).await?;
+pub(super) async fn set_policy<B: Backend>(ask: Ask<B>, wanted: PolicyBody) -> Result<Response, Failure> {
+    let terms = ask.shared.backend.set_series_terms(&namespace_of(&ask)?, wanted.policy()?).await?;
     Ok(json(StatusCode::OK, &terms))
 }
 
-fn namespace_of(uri: &Uri) -> Result<String, Failure> {
-    let refused = || Failure::NotFound("no such path: {namespace}/series expected".to_owned());
-    let name = below(uri, "/v1/namespaces/").strip_suffix("/series").ok_or_else(refused)?;
-    let name = percent_encoding::percent_decode_str(name).decode_utf8().map_err(|_| refused())?.into_owned();
+fn namespace_of<B: Backend>(ask: &Ask<B>) -> Result<String, Failure> {
+    let name = String::from_utf8_lossy(&key_bytes(ask.rest())).into_owned();
     CounterName::new(&name, b"-").map_err(|error| Failure::invalid("namespace", error))?;
     Ok(name)
+}
+
+/// One counter at least.
+pub(super) fn some_counters(params: &[(String, String)]) -> Result<Vec<CounterName>, Failure> {
+    let counters = counters_of(params)?;
+    let none = "counter=NAMESPACE/KEY is needed, once or more; GET /v1/range?prefix=NAMESPACE/ lists counters";
+    if counters.is_empty() { Err(Failure::invalid("counter", none)) } else { Ok(counters) }
 }
 
 async fn as_of<B: Backend>(

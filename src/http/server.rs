@@ -1,6 +1,7 @@
 //! The server: accepts connections up to a limit, serves them, and stops without cutting requests off.
 
 use super::once::Once;
+use super::own_errors::OwnErrors;
 use super::patient::Patient;
 use super::totals::Totals;
 use super::winners::Winners;
@@ -187,7 +188,9 @@ where
 {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
+    let connection = builder
+        .serve_connection(TokioIo::new(OwnErrors::new(stream)), TowerToHyperService::new(router))
+        .with_upgrades();
     tokio::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,

@@ -3,12 +3,10 @@
 //! One or two aggregators of a data centre hold all of them; of more each holds some (decision 0048).
 
 use super::answer::json;
-use super::body;
-use super::routes::{AppState, Body, Params, known_params, whole};
+use super::operation::Ask;
 use super::{Backend, Failure};
 use crate::names::parse_counter;
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
@@ -132,43 +130,20 @@ pub struct SplitBody {
     pub held_by: Vec<String>,
 }
 
-pub(super) async fn move_one<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let asked: MoveSlotBody = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.move_slot(asked).await?))
+pub(super) async fn move_one<B: Backend>(ask: Ask<B>, asked: MoveSlotBody) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.move_slot(asked).await?))
 }
 
-pub(super) async fn split<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let SplitSlotBody { slot, at } = body::parse(&whole(bytes)?)?;
+pub(super) async fn split<B: Backend>(ask: Ask<B>, said: SplitSlotBody) -> Result<Response, Failure> {
+    let SplitSlotBody { slot, at } = said;
     let named = at.map(|at| parse_counter(&at).map_err(|error| Failure::invalid("at", error)));
-    Ok(json(StatusCode::OK, &shared.backend.split_slot(slot, named.transpose()?).await?))
+    Ok(json(StatusCode::OK, &ask.shared.backend.split_slot(slot, named.transpose()?).await?))
 }
 
-pub(super) async fn stay<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    bytes: Body,
-) -> Result<Response, Failure> {
-    shared.access.write(&headers)?;
-    let StaySlotBody { slot } = body::parse(&whole(bytes)?)?;
-    Ok(json(StatusCode::OK, &shared.backend.stay_slot(slot).await?))
+pub(super) async fn stay<B: Backend>(ask: Ask<B>, said: StaySlotBody) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.stay_slot(said.slot).await?))
 }
 
-pub(super) async fn list<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    known_params(&params, &[])?;
-    Ok(json(StatusCode::OK, &shared.backend.slots().await?))
+pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+    Ok(json(StatusCode::OK, &ask.shared.backend.slots().await?))
 }

@@ -29,7 +29,7 @@ async fn counting_from_the_shell() {
     assert_eq!(said(&["add", "search/a/milestones", "2"]).await, (0, "counted".into()));
     assert_eq!(
         said(&["get", "search/a/milestones", "search/b"]).await,
-        (0, "search/a/milestones 2\nsearch/b 0".into())
+        (0, "search/a/milestones 2\nsearch/b 0 (never counted)".into())
     );
     let defined = said(&["milestones", "define", "search/b", "--at", "2,5"]).await;
     assert_eq!(defined, (0, "2 armed\n5 armed".into()));
@@ -71,6 +71,53 @@ async fn what_is_wrong_is_said_with_a_failing_exit() {
     assert!(no_authority.1.contains("cannot read the authorities in no-such-file.pem"), "{no_authority:?}");
     let nobody = said(&["status", "--server", "http://127.0.0.1:1"]).await;
     assert!(nobody.1.contains("cannot reach 127.0.0.1:1: Connection refused"), "{nobody:?}");
+}
+
+#[tokio::test]
+async fn numbers_are_written_as_people_write_them() {
+    let running = start().await;
+    let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
+    for delta in ["1k", "1e3", "1_000"] {
+        assert_eq!(said(&["add", "search/n", delta]).await, (0, "counted".into()), "{delta}");
+    }
+    assert_eq!(said(&["get", "search/n"]).await.1, "search/n 3000");
+    let defined = said(&["milestones", "define", "search/m", "--at", "1e9,5k", "--at", "1_000_000"]).await;
+    assert_eq!(defined, (0, "1000000000 armed\n5000 armed\n1000000 armed".into()));
+    for wrong in [&["add", "search/n", "1,000,000"][..], &["milestones", "define", "search/n", "--at", "1,000,000"]] {
+        let (code, why) = said(wrong).await;
+        assert!(code == 2 && why.contains("1_000_000"), "{wrong:?}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_in_the_words_of_the_command_line() {
+    let running = start().await;
+    let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
+    for wrong in [&["window", "search/a"][..], &["series", "search/a", "--every", "1d"], &["top", "search/"]] {
+        let (code, why) = said(wrong).await;
+        assert!(code == 1 && why.contains("one of --last PERIOD, --from TIME") && !why.contains("last="), "{why}");
+    }
+    let series = said(&["window", "search/a", "--last", "1d"]).await.1;
+    assert!(series.contains("tidemark namespaces series search --keep"), "{series}");
+    let namespace = said(&["get", "serach/a"]).await.1;
+    assert!(namespace.contains("did you mean \"search\"? Known: default, search, stock."), "{namespace}");
+    let watch = said(&["watch", "serach/a"]).await.1;
+    assert!(watch.contains("404") && watch.contains("did you mean \"search\"?") && !watch.contains('{'), "{watch}");
+    let grows = said(&["add", "search/a", "-1"]).await.1;
+    assert!(grows.contains("tidemark serve --updown search"), "{grows}");
+    let token = said(&["get", "search/a", "--token", "another-token-of-32-characters.."]).await.1;
+    assert!(token.contains("give it with --token-file DATA_DIR/token"), "{token}");
+    let mut none = command(&running, &["get", "search/a"]);
+    let none = text(&none.env("TIDEMARK_TOKEN", "").output().await.unwrap());
+    assert!(none.1.contains("a token is needed; give it with --token-file"), "a variable of nothing is none: {none:?}");
+}
+
+#[tokio::test]
+async fn counters_are_read_in_the_order_asked() {
+    let running = start().await;
+    running.memory.count_ones("search/b", 2);
+    let read = text(&run(&running, &["get", "search/b", "search/a", "search/b"]).await);
+    assert_eq!(read, (0, "search/b 2\nsearch/a 0 (never counted)\nsearch/b 2".into()));
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ async fn of_many_each_is_counted_or_refused_with_its_line() {
     let codes: Vec<_> = errors.iter().map(|error| (error["line"].clone(), error["code"].clone())).collect();
     let expected = [
         (4, "event_time"),
-        (6, "not_found"),
+        (6, "unknown_namespace"),
         (7, "malformed_body"),
         (8, "counter"),
         (9, "delta"),
@@ -76,7 +76,29 @@ async fn of_many_each_is_counted_or_refused_with_its_line() {
     assert_eq!(running.memory.value(&parse_counter("search/b/c").unwrap()), 2);
     let array = running.send("POST", "/v1/add", r#" [{"counter":"search/a"},{"counter":7}]"#).await.json();
     assert_eq!((&array["added"], &array["errors"][0]["line"]), (&json!(1), &json!(2)));
-    assert_eq!(running.send("POST", "/v1/add", "").await.json(), json!({"added": 0, "errors": []}));
+    for nothing in ["", "[]", "\n\n"] {
+        assert_eq!(running.send("POST", "/v1/add", nothing).await.failure().1, "nothing_added", "{nothing:?}");
+    }
+}
+
+#[tokio::test]
+async fn where_nothing_was_added_the_status_says_so() {
+    let running = start().await;
+    let csv = running.send("POST", "/v1/add", "counter,delta\nsearch/a,5\n").await;
+    let (status, code, message) = csv.failure();
+    assert_eq!((status, code.as_str(), csv.json()["added"].clone()), (400, "malformed_body", json!(0)));
+    assert!(message.starts_with("none of 2 increments was added; line 1: expected value"), "{message}");
+    assert_eq!(csv.json()["errors"].as_array().map(Vec::len), Some(2));
+    let grow = running.send("POST", "/v1/add", r#"{"counter":"search/a","delta":-1}"#).await.failure();
+    assert_eq!((grow.0, grow.1.as_str()), (409, "grow_only"));
+    let both = running.send("POST", "/v1/add", "{\"counter\":\"search/a\",\"delta\":-1}\n{}").await.failure();
+    assert_eq!((both.0, both.1.as_str()), (400, "nothing_added"));
+    let pretty = "{\n  \"counter\": \"search/a\",\n  \"delta\": 2\n}\n";
+    assert_eq!(running.send("POST", "/v1/add", pretty).await.json(), json!({"added": 1, "errors": []}));
+    assert_eq!(running.send("POST", "/v1/add", &pretty.replace("delta", "weight")).await.failure().1, "malformed_body");
+    let twice = running.send("POST", "/v1/add", r#"[{"counter":"search/a","delta":1,"delta":50}]"#).await.failure();
+    assert!(twice.0 == 400 && twice.2.contains("duplicate field `delta`"), "{twice:?}");
+    assert_eq!(running.memory.value(&parse_counter("search/a").unwrap()), 2);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tidemark::http::body::PolicyBody;
 use tidemark::http::series::Of;
 use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
-    Failure, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, News, Progress,
+    Failure, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress,
 };
 use tidemark::names::counter_text;
 use tidemark::series::TermsBody;
@@ -30,6 +30,9 @@ const EVENTS_MAX: usize = 4;
 
 /// Earlier events are too late.
 pub const KEPT_FROM_S: u64 = 1_700_000_000;
+
+/// There are no others. Counters of the last may go down.
+const NAMESPACES: [&str; 3] = ["default", "search", "stock"];
 
 /// Every increment of this key is awarded.
 const EACH: &[u8] = b"each";
@@ -131,6 +134,14 @@ impl Memory {
         }
     }
 
+    /// All that requests can change.
+    pub fn fingerprint(&self) -> String {
+        let state = self.state.lock().unwrap();
+        let State { counters, down, milestones, timely, awards, events, turns, parents, .. } = &*state;
+        let series = NAMESPACES.map(|name| state.rows.terms(name).map(|terms| terms.revision));
+        format!("{:?}", (counters, down, milestones, timely, awards, events, turns, parents, series))
+    }
+
     /// How many follow the awards: those who wait for one among them.
     pub fn followers(&self) -> usize {
         self.events.receiver_count()
@@ -186,7 +197,7 @@ fn award(add: &Add, at: u64, first: u64, index: u64) -> Award {
 
 impl Backend for Memory {
     async fn add(&self, add: Add) -> Result<Added, Failure> {
-        if !["search", "stock"].contains(&add.counter.namespace()) {
+        if !NAMESPACES.contains(&add.counter.namespace()) {
             return Err(BatchError::UnknownNamespace(add.counter.namespace().to_owned()).into());
         }
         if add.delta == 0 || add.delta > DELTA_MAX {
@@ -214,6 +225,18 @@ impl Backend for Memory {
         }
         let added = self.count(&add);
         Ok(if self.pending.load(Ordering::Relaxed) { Added::Pending } else { added })
+    }
+
+    fn has_namespace(&self, name: &str) -> bool {
+        NAMESPACES.contains(&name)
+    }
+
+    fn namespaces(&self) -> Result<Vec<NamespaceBody>, Failure> {
+        let body = |name: &str| {
+            let series = self.state.lock().unwrap().rows.terms(name).is_ok_and(|terms| terms.policy.is_some());
+            NamespaceBody { name: name.to_owned(), updown: name == "stock", series }
+        };
+        Ok(NAMESPACES.map(body).into())
     }
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
@@ -344,6 +367,7 @@ impl Backend for Memory {
             ledger: LedgerBody { index: state.awards.len() as u64, leader: Some(own.name.clone()) },
             counter: counter.into(),
             total: total.into(),
+            known: total > 0,
             halves: None,
             pending: 0,
             next_milestone,

@@ -38,7 +38,7 @@ async fn keys_hold_any_byte_and_many_counters_are_read_at_once() {
         .iter()
         .map(|c| (c["counter"]["key"].clone(), c["value"].clone()))
         .collect();
-    assert_eq!(values, [("a/b".into(), 2.into()), ("x".into(), 0.into()), ("%FF%25".into(), 1.into())]);
+    assert_eq!(values, [("a/b".into(), 2.into()), ("%FF%25".into(), 1.into()), ("x".into(), 0.into())], "as asked");
     let counters: Vec<String> = (0..101).map(|i| format!("counter=search/{i}")).collect();
     let failure = running.send("GET", &format!("/v1/counters?{}", counters.join("&")), "").await.failure();
     assert_eq!(failure, (400, "too_many_counters".into(), "101 counters: at most 100 allowed".into()));
@@ -159,7 +159,8 @@ async fn without_the_token_nothing_is_changed_or_read() {
     ] {
         for headers in ["", "authorization: Bearer 0123456789abcdef0123456789abcdee\r\n", "authorization: Basic x\r\n"]
         {
-            let answer = running.send_with(method, path, headers, "{}").await;
+            let body = if method == "GET" { "" } else { "{}" };
+            let answer = running.send_with(method, path, headers, body).await;
             assert_eq!((answer.status, answer.failure().1.as_str()), (401, "unauthorized"), "{method} {path}");
             assert!(answer.head.contains("www-authenticate: bearer"));
         }
@@ -217,10 +218,13 @@ async fn bad_requests_get_one_clear_error_and_change_nothing() {
         ("POST", "/v1/counters/search/q/add", "{", 400, "malformed_body", "EOF"),
         ("POST", "/v1/counters/search/q/add", &long_session, 400, "session", "session token of 257 bytes: 1 to 256"),
         ("POST", &long_key, "{}", 400, "counter", "key of 256 bytes: 1 to 255 allowed"),
-        ("POST", "/v1/counters/other/q/add", "{}", 404, "not_found", "unknown namespace \"other\""),
+        ("POST", "/v1/counters/other/q/add", "{}", 404, "unknown_namespace", "unknown namespace \"other\""),
         ("POST", "/v1/counters/Search/q/add", "{}", 400, "counter", "only a-z, 0-9"),
-        ("POST", "/v1/counters/search/q", "{}", 404, "not_found", "ends in /add"),
-        ("PUT", "/v1/counters/search/q", "{}", 404, "not_found", "ends in /milestones"),
+        ("POST", "/v1/counters/search/q", "{}", 405, "method", "GET, DELETE, HEAD allowed"),
+        ("POST", "/v1/counters/search/q/add?delta=5", "", 400, "parameter", "it goes into the JSON body"),
+        ("POST", "/v1/counters/search/q/add", "[9]", 400, "malformed_body", "invalid type: sequence"),
+        ("GET", "/v1/counters/search/q/add", "", 405, "method", "POST allowed"),
+        ("PUT", "/v1/counters/search/q", "{}", 405, "method", "GET, DELETE, HEAD allowed"),
         (
             "PUT",
             "/v1/counters/search/q/milestones",
@@ -230,6 +234,7 @@ async fn bad_requests_get_one_clear_error_and_change_nothing() {
             "unknown variant `soon`, expected `strict` or `timely`",
         ),
         ("DELETE", "/v1/counters/search/q/milestones", "", 400, "parameter", "?at=N or ?rule"),
+        ("DELETE", "/v1/counters/search/q/milestones?at=1&rule", "", 400, "parameter", "?at=N or ?rule"),
         ("GET", "/v1/awards?colour=1", "", 400, "parameter", "unknown parameter \"colour\""),
         ("GET", "/v1/live", "", 400, "websocket", ""),
         ("GET", "/v2", "", 404, "not_found", "no such path: /v2"),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use tidemark::http::Failure;
 use tidemark::series::TermsBody;
 use tidemark_proto::ids::{CounterName, Half};
+use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::msg::{Reading, SeriesTerms};
 use tidemark_proto::query::{Buckets, KeyOrder, KeyRange, Page, Source, scan};
@@ -54,7 +55,7 @@ impl Rows {
             policy: state.policy().clone(),
             since: UnixTime::try_from(NOW_S + SERIES_AHEAD_S).unwrap(),
         });
-        Ok(TermsBody::new(namespace, terms.as_ref()))
+        Ok(TermsBody::new(&Ledger::default(), namespace, terms.as_ref()))
     }
 
     pub fn set_terms(&mut self, namespace: &str, policy: SeriesPolicy) -> Result<TermsBody, Failure> {

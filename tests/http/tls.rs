@@ -28,9 +28,10 @@ async fn all_of_http_is_over_tls_and_a_renewed_certificate_is_used() {
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, pem).unwrap();
     let running = start_with(Memory::new(None), Options { tls: Some(tls.clone()), ..options() }).await;
-    assert!(said(&running, &ca, &["milestones", "define", "search/q", "--at", "2"]).await.0);
+    assert!(said(&running, &ca, &["milestones", "define", "search/q", "--at", "1"]).await.0);
     let before = running.memory.followers();
-    let watch = ["watch", "search/q", "--messages", "2", "--json"];
+    // The total at first, and the award before or behind the next total.
+    let watch = ["watch", "search/q", "--messages", "3", "--json"];
     let (watched, added) = tokio::join!(said(&running, &ca, &watch), async {
         running.until_waiting(before, 1).await;
         [said(&running, &ca, &["add", "search/q"]).await, said(&running, &ca, &["add", "search/q"]).await]

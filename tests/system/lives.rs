@@ -88,7 +88,10 @@ async fn milestones_that_are_not_awarded_are_armed_anew_and_a_removed_counter_ha
     }
     until("an award", async || awards(at, QUERIES).await.filter(|awards| awards.len() == 1)).await;
     until_views_show(&[at], QUERIES, 6).await;
-    assert_eq!(shell(at, &["reset", QUERIES]), (true, "generation 1 begins at 0: it stood at 6 here".to_owned()));
+    assert_eq!(
+        shell(at, &["reset", QUERIES, "--yes"]),
+        (true, "generation 1 begins at 0: it stood at 6 here".to_owned())
+    );
     assert_eq!(shell(at, &["show", QUERIES]), (true, "generation 1, never expires".to_owned()));
     for _ in 0..22 {
         count(at, QUERIES, 1).await;
@@ -97,13 +100,13 @@ async fn milestones_that_are_not_awarded_are_armed_anew_and_a_removed_counter_ha
     assert_eq!((&all[0]["at"], &all[1]["at"], &all[1]["first"]), (&5.into(), &20.into(), &20.into()));
     until_views_show(&[at], QUERIES, 22).await;
 
-    let refused = shell(at, &["remove", QUERIES, "--if-generation", "5"]);
+    let refused = shell(at, &["remove", QUERIES, "--if-generation", "5", "--yes"]);
     assert!(!refused.0 && refused.1.contains("is in generation 1, not 5"), "{refused:?}");
     let define = async || http::send(at, "PUT", &format!("/v1/counters/{QUERIES}/milestones"), r#"{"at":[30]}"#).await;
     until("a definition", async || define().await.filter(|(code, _)| *code == 200)).await;
-    let removed = shell(at, &["remove", QUERIES, "--if-generation", "1"]);
+    let removed = shell(at, &["remove", QUERIES, "--if-generation", "1", "--yes"]);
     assert_eq!(removed, (true, "generation 2 begins at 0: it stood at 22 here".to_owned()));
-    let again = shell(at, &["remove", QUERIES, "--if-generation", "1"]);
+    let again = shell(at, &["remove", QUERIES, "--if-generation", "1", "--yes"]);
     assert_eq!(again, (true, "generation 2 begins at 0: it was carried out before".to_owned()));
     let (_, milestones) = http::get(at, &format!("/v1/counters/{QUERIES}/milestones")).await.unwrap();
     let states: Vec<&str> = milestones["milestones"]
@@ -137,11 +140,44 @@ async fn a_counter_expires_once_its_time_has_come() {
     count(at, PLAIN, 2).await;
     until_views_show(&[at], PLAIN, 2).await;
     for (wrong, says) in [
-        (&["expire", PLAIN, "--in-s", "0"][..], "expires_s is 0: 1 to"),
+        (&["expire", PLAIN, "--in-s", "0"][..], "--in-s is 0: 1 to"),
         (&["reset", "nobody/x"], "unknown namespace \"nobody\""),
         (&["expire", PLAIN], "--in-s"),
     ] {
         let (good, text) = shell(at, wrong);
         assert!(!good && text.contains(says), "{wrong:?}: {text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_begun_again_by_a_slip() {
+    let cluster = Cluster::new(&DCS[..1]);
+    let centre = cluster.centres().await.remove(0);
+    let at = centre.http;
+    let send = async |method: &str, path: &str, body: &str| {
+        until("an answer", async || http::send(at, method, path, body).await.filter(|(code, _)| *code < 500)).await
+    };
+    for (method, verb, body) in [("DELETE", "", ""), ("POST", "/reset", "{}"), ("PUT", "/life", r#"{"expires_s":60}"#)]
+    {
+        let (code, answer) = send(method, &format!("/v1/counters/search/ghost{verb}"), body).await;
+        assert_eq!((code, &answer["error"]["code"]), (404, &"unknown_counter".into()), "{method} {verb}");
+    }
+    assert_eq!(life(at, "search/ghost").await["generation"], 0);
+    // What was counted a moment ago is known, also before the view shows it; said again it is the same request, wherever it says so.
+    count(at, "search/young", 7).await;
+    let (code, begun) = send("DELETE", "/v1/counters/search/young?if_generation=0", "").await;
+    assert_eq!((code, &begun["generation"]), (200, &1.into()), "{begun}");
+    count(at, "search/young", 2).await;
+    let (code, again) = send("DELETE", "/v1/counters/search/young", r#"{"if_generation":0}"#).await;
+    assert_eq!((code, &again["was"]), (200, &Value::Null), "{again}");
+    let (_, both) = send("POST", "/v1/counters/search/young/reset?if_generation=0", r#"{"if_generation":1}"#).await;
+    assert_eq!(both["error"]["code"], "if_generation");
+    let (_, other) = send("PUT", "/v1/counters/search/young/life?if_generation=0", r#"{"expires_s":60}"#).await;
+    assert_eq!(other["error"]["code"], "generation");
+    until_views_show(&[at], "search/young", 2).await;
+    // The shell shows what would be lost, and does nothing without a word.
+    let shown = shell(at, &["remove", "search/young"]);
+    assert!(shown.0 && shown.1.contains("stands at 2 here, in generation 1"), "{shown:?}");
+    assert!(shown.1.ends_with("Nothing was done: say it with --yes."), "{shown:?}");
+    assert_eq!(life(at, "search/young").await["generation"], 1);
 }

@@ -107,7 +107,7 @@ async fn windows_are_equal_in_all_data_centres_and_outlive_kill_9() {
     until("a refused event", async || {
         let probe = line(20_000).replace("answer", "probe");
         let (code, body) = http::send(centres[0].http, "POST", "/v1/add", &probe).await?;
-        (code == 200 && body["errors"].as_array()?.len() == 1).then_some(())
+        (code == 400 && body["errors"].as_array()?.len() == 1).then_some(())
     })
     .await;
     let lines: String = [600, 600, 1_200, 2_400, 20_000].map(line).concat();
@@ -168,7 +168,7 @@ async fn add_at(at: SocketAddr, counter: &str, delta: u64, event_s: u64) -> bool
     let line = json!({"counter": counter, "delta": delta, "at": event_s}).to_string() + "\n";
     until("an answer", async || {
         let (code, body) = http::send(at, "POST", "/v1/add", &line).await?;
-        (code == 200).then(|| body["added"] == 1)
+        (code < 500).then(|| body["added"] == 1)
     })
     .await
 }

@@ -112,13 +112,14 @@ fn counter_lines(counters: &[CounterAsOfBody], sparks: &[Option<String>]) -> Vec
 }
 
 fn values(read: &CounterAsOfBody) -> String {
-    let Some(window) = read.windows.first() else { return read.value.to_string() };
+    let known = if read.known { "" } else { " (never counted)" };
+    let Some(window) = read.windows.first() else { return format!("{}{known}", read.value) };
     let counted = &window.counted;
     let exact = counted.at_least == counted.at_most;
     let bounds = if exact { String::new() } else { format!(" ({} to {})", counted.at_least, counted.at_most) };
     let previous = window.previous.as_ref();
     let previous = previous.map_or(String::new(), |before| change(counted.value.0, before.value.0));
-    format!("{}{bounds}{previous} of {}", counted.value, read.value)
+    format!("{}{bounds}{previous} of {}{known}", counted.value, read.value)
 }
 
 /// How a value differs from the one before.
@@ -191,6 +192,7 @@ mod tests {
     fn daily(steps: Vec<StepBody>) -> SeriesBody {
         SeriesBody {
             counter: CounterBody { namespace: "qa".into(), key: "a/1".into() },
+            known: true,
             at_unix_ms: 0,
             zone: "UTC".into(),
             every: "1d".into(),
@@ -246,6 +248,7 @@ mod tests {
         let counter = |key: &str, counted, previous| CounterAsOfBody {
             counter: CounterBody { namespace: "qa".into(), key: key.into() },
             value: Signed(100),
+            known: true,
             windows: vec![WindowedBody { counted, previous }],
         };
         let plan = PlanBody { window: interval([7, 0]), previous: Some(interval([0, 0])), no_previous: None };

@@ -92,10 +92,10 @@ mod tests {
         let grown = LiveBody::Total(body(5, 0)).text();
         assert_eq!(
             grown,
-            format!(r#"{{"type":"total",{counter},"value":5,"pending":0,"at_most":9,"ledger_index":0}}"#)
+            format!(r#"{{"type":"total",{counter},"value":5,"known":true,"pending":0,"at_most":9,"ledger_index":0}}"#)
         );
         let both = LiveBody::Total(body(5, 12)).text();
-        let rest = r#""value":-7,"pending":0,"at_most":-3,"ledger_index":0,"up":5,"down":12}"#;
+        let rest = r#""value":-7,"known":true,"pending":0,"at_most":-3,"ledger_index":0,"up":5,"down":12}"#;
         assert_eq!(both, format!(r#"{{"type":"total",{counter},{rest}"#));
         for (text, told) in [(grown, body(5, 0)), (both, body(5, 12))] {
             assert_eq!(serde_json::from_str::<LiveBody>(&text).unwrap(), LiveBody::Total(told));

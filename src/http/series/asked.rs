@@ -1,7 +1,7 @@
 //! What is asked about series, in a URL's parameters or in JSON, and what that means.
 
 use crate::http::Failure;
-use crate::http::routes::{number, value};
+use crate::http::params::{Param, number, value};
 use crate::names::key_bytes;
 use crate::series::seconds;
 use serde::{Deserialize, Serialize};
@@ -120,7 +120,16 @@ pub enum AnchorBody {
 }
 
 /// The names of a window's parameters.
-pub(super) const WINDOW_PARAMS: [&str; 8] = ["last", "from", "to", "unit", "back", "zone", "error", "compare"];
+pub(in crate::http) const WINDOW_PARAMS: [Param; 8] = [
+    Param::text("last"),
+    Param::text("from"),
+    Param::text("to"),
+    Param::text("unit"),
+    Param::text("back"),
+    Param::text("zone"),
+    Param::text("error"),
+    Param::text("compare"),
+];
 
 impl WindowAsk {
     /// Of a URL's parameters.
@@ -158,7 +167,7 @@ impl WindowAsk {
         let escaped =
             |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
         let given = WINDOW_PARAMS.iter().zip(values);
-        given.filter_map(|(name, value)| Some(format!("&{name}={}", escaped(value.as_deref()?)))).collect()
+        given.filter_map(|(param, value)| Some(format!("&{}={}", param.name, escaped(value.as_deref()?)))).collect()
     }
 
     pub fn zone(&self) -> Result<Zone, Failure> {
@@ -192,22 +201,51 @@ impl WindowAsk {
     fn asked(&self, zone: &Zone) -> Result<Asked, Failure> {
         let invalid = |reason: &dyn ToString| Failure::invalid("window", reason.to_string());
         let time = |text: &str| zone.time(text).map_err(|error| invalid(&error));
-        match (&self.last, &self.from, &self.to, &self.unit, self.back) {
-            (Some(last), None, None, None, None) => Ok(Asked::Last(last.parse().map_err(|error| invalid(&error))?)),
-            (None, Some(from), Some(to), None, None) => {
+        match self.way().ok_or_else(|| invalid(&IN_PARAMS))? {
+            Way::Last(last) => Ok(Asked::Last(last.parse().map_err(|error| invalid(&error))?)),
+            Way::Between(from, to) => {
                 Ok(Asked::Between(Window::new(time(from)?, time(to)?).map_err(|error| invalid(&error))?))
             }
-            (None, Some(from), None, None, None) => Ok(Asked::Since(time(from)?)),
-            (None, None, None, Some(unit), back) => {
+            Way::Since(from) => Ok(Asked::Since(time(from)?)),
+            Way::Unit(unit, back) => {
                 let unit = unit.parse().map_err(|error| invalid(&error))?;
-                Ok(Asked::Unit { unit, back: back.unwrap_or(0) })
+                Ok(Asked::Unit { unit, back })
             }
-            _ => Err(invalid(
-                &"one of last=PERIOD, from=TIME (with to=TIME or up to now), and unit=UNIT (with back=N or without) is needed",
-            )),
         }
     }
+
+    /// In which of the ways that there are a window is said; `None` for none of them, or parts of several.
+    fn way(&self) -> Option<Way<'_>> {
+        match (&self.last, &self.from, &self.to, &self.unit, self.back) {
+            (Some(last), None, None, None, None) => Some(Way::Last(last)),
+            (None, Some(from), Some(to), None, None) => Some(Way::Between(from, to)),
+            (None, Some(from), None, None, None) => Some(Way::Since(from)),
+            (None, None, None, Some(unit), back) => Some(Way::Unit(unit, back.unwrap_or(0))),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with options of the command line; where no window is needed, there may be none of them.
+    ///
+    /// # Errors
+    /// In the words of the command line.
+    pub fn check_options(&self, is_needed: bool) -> Result<(), &'static str> {
+        let is_nothing = !is_needed && *self == WindowAsk::default();
+        if is_nothing || self.way().is_some() { Ok(()) } else { Err(IN_OPTIONS) }
+    }
 }
+
+/// How a window is said.
+enum Way<'a> {
+    Last(&'a str),
+    Between(&'a str, &'a str),
+    Since(&'a str),
+    Unit(&'a str, u32),
+}
+
+const IN_PARAMS: &str =
+    "one of last=PERIOD, from=TIME (with to=TIME or up to now), and unit=UNIT (with back=N or without) is needed";
+const IN_OPTIONS: &str = "one of --last PERIOD, --from TIME (with --to TIME or up to now), and --unit UNIT (with --back N or without) is needed";
 
 /// `NAMESPACE/PREFIX`, whose prefix may be empty, and where the page before ended.
 pub(super) fn key_range(params: &[(String, String)]) -> Result<KeyRange, Failure> {

@@ -2,7 +2,7 @@
 
 use super::asked::{AnchorBody, Of, WindowAsk};
 use crate::http::Failure;
-use crate::http::body::{CounterBody, Signed};
+use crate::http::body::{CounterBody, Signed, is_known, is_known_by_default};
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{AggregatorId, CounterName, GroupId, LogIndex};
 use tidemark_proto::msg::Version;
@@ -98,6 +98,9 @@ impl From<&Basis> for BasisBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowBody {
     pub counter: CounterBody,
+    /// As of [`CounterAsOfBody`].
+    #[serde(default = "is_known_by_default")]
+    pub known: bool,
     /// When it was read, milliseconds since 1970.
     pub at_unix_ms: u64,
     pub window: IntervalBody,
@@ -131,6 +134,9 @@ pub struct PreviousBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesBody {
     pub counter: CounterBody,
+    /// As of [`CounterAsOfBody`].
+    #[serde(default = "is_known_by_default")]
+    pub known: bool,
     pub at_unix_ms: u64,
     pub zone: String,
     pub every: String,
@@ -183,6 +189,9 @@ pub struct CounterSeriesBody {
     pub counter: CounterBody,
     /// All that it has counted.
     pub value: Signed,
+    /// As of [`CounterAsOfBody`].
+    #[serde(default = "is_known_by_default")]
+    pub known: bool,
     /// In each step; `null` where nothing of it is kept.
     pub values: Vec<Option<Signed>>,
     /// Bounds of what was counted in the steps as they were asked for; left out where `values` are exact for them.
@@ -267,6 +276,9 @@ pub struct CounterAsOfBody {
     pub counter: CounterBody,
     /// All that it has counted.
     pub value: Signed,
+    /// Something was counted once, as far as is known here.
+    #[serde(default = "is_known_by_default")]
+    pub known: bool,
     /// In the order of its namespace's windows.
     pub windows: Vec<WindowedBody>,
 }
@@ -340,6 +352,7 @@ impl AsOfBody {
         let read = counters.iter().zip(&as_of.counters).map(|(counter, read)| CounterAsOfBody {
             counter: counter.into(),
             value: Signed(read.reading.value()),
+            known: is_known(&read.reading),
             windows: read.windows.iter().copied().map(Into::into).collect(),
         });
         AsOfBody {
@@ -355,12 +368,12 @@ impl AsOfBody {
     /// The one window of the one counter.
     pub(super) fn single(self) -> Option<WindowBody> {
         let plan = self.namespaces.into_iter().next()?.windows.into_iter().next()?;
-        let CounterAsOfBody { counter, windows, .. } = self.counters.into_iter().next()?;
+        let CounterAsOfBody { counter, known, windows, .. } = self.counters.into_iter().next()?;
         let WindowedBody { counted, previous } = windows.into_iter().next()?;
         let previous = plan.previous.zip(previous).map(|(window, counted)| PreviousBody { window, counted });
         let (at_unix_ms, instants, basis) = (self.at_unix_ms, self.instants, self.basis);
         let (window, no_previous) = (plan.window, plan.no_previous);
-        Some(WindowBody { counter, at_unix_ms, window, counted, previous, no_previous, instants, basis })
+        Some(WindowBody { counter, known, at_unix_ms, window, counted, previous, no_previous, instants, basis })
     }
 }
 
@@ -370,6 +383,7 @@ impl SeriesBody {
         let steps = read.plan.steps.iter().zip(read.counters.iter().flat_map(|counter| &counter.values));
         SeriesBody {
             counter: counter.into(),
+            known: read.counters.iter().all(|series| is_known(&series.reading)),
             at_unix_ms: read.at.0,
             zone: zone.name().to_owned(),
             every: every.to_owned(),
@@ -424,6 +438,7 @@ impl CounterSeriesBody {
         CounterSeriesBody {
             counter: counter.into(),
             value: Signed(series.reading.value()),
+            known: is_known(&series.reading),
             values: all(|counted| counted.value),
             at_least: bounds(|counted| counted.at_least),
             at_most: bounds(|counted| counted.at_most),

@@ -3,11 +3,11 @@
 use super::asked::{Of, key_range};
 use super::{RANGE_DEFAULT, RANGE_MAX};
 use crate::http::answer::json;
-use crate::http::routes::{AppState, Params, known_params, number, value};
+use crate::http::operation::Ask;
+use crate::http::params::{number, value};
 use crate::http::{Backend, Failure};
 use crate::names::{counter_text, key_text};
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::query::{Exported, ExportedHalf};
@@ -62,13 +62,7 @@ impl From<Exported> for ExportedBody {
     }
 }
 
-pub(in crate::http) async fn export<B: Backend>(
-    State(shared): AppState<B>,
-    headers: HeaderMap,
-    Query(params): Params,
-) -> Result<Response, Failure> {
-    shared.access.read(&headers)?;
-    known_params(&params, &["prefix", "limit", "after", "before"])?;
+pub(in crate::http) async fn export<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
     let keys = key_range(&params)?;
     let limit = value(&params, "limit").map(|text| number("limit", text, RANGE_MAX as u64)).transpose()?;
     let page = shared.backend.scan(Of::Direct, &keys, limit.map_or(RANGE_DEFAULT, |limit| limit as usize)).await?;

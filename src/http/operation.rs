@@ -1,0 +1,395 @@
+//! What a route declares, and the one place where requests are held against it.
+//!
+//! An [`Operation`] is a method on a path: who may ask, which parameters it takes, whether it reads a body and of which fields. Whatever
+//! it does not declare is refused before its handler runs, so that no route ignores what a caller says. The table is in
+//! [`operations`](super::operations); the router, the answers to wrong methods and the tests are made from it.
+
+use super::namespaces::check_namespace;
+use super::params::{Param, Params, read_params};
+use super::path::counter_of;
+use super::server::Shared;
+use super::{BODY_BYTES_MAX, Backend, Failure, body};
+use crate::json;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::future::BoxFuture;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use tidemark_proto::ids::CounterName;
+
+/// Names a request that is sent again.
+pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// Who may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Anybody.
+    Open,
+    /// Who has the token, or anybody where reads are open.
+    Read,
+    /// Who has the token.
+    Write,
+    /// The operation looks itself: a session's token, or what it is asked to carry out, is the permission.
+    Own,
+}
+
+/// What a request has to be. Known to tests too, which try everything else.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub method: Method,
+    /// Names in braces stand for parts of the path; `{key}` may hold further `/`.
+    pub path: &'static str,
+    pub permission: Permission,
+    pub params: Vec<Param>,
+    /// Fields of the JSON object that it reads; `None`: a body is refused.
+    pub body: Option<&'static [&'static str]>,
+    /// It reads lines, or an array, of such objects.
+    pub many: bool,
+    pub body_bytes_max: usize,
+    /// It takes an `Idempotency-Key`.
+    pub keyed: bool,
+}
+
+type Handler<B> = Box<dyn Fn(Ask<B>, Body) -> BoxFuture<'static, Result<Response, Failure>> + Send + Sync>;
+
+/// A method on a path.
+pub(super) struct Operation<B> {
+    pub rules: Rules,
+    handler: Handler<B>,
+}
+
+/// A request that was held against its operation.
+pub(super) struct Ask<B> {
+    pub shared: Arc<Shared<B>>,
+    pub parts: Parts,
+    pub params: Params,
+    /// What stands in the place of the names in the path, still escaped.
+    rest: Range<usize>,
+}
+
+/// Reads without a body.
+pub(super) fn get<B, F>(path: &'static str, handler: impl Fn(Ask<B>) -> F + Send + Sync + 'static) -> Operation<B>
+where
+    B: Backend,
+    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+{
+    bare(Method::GET, path, handler).with(Permission::Read)
+}
+
+/// Changes something without a body.
+pub(super) fn bare<B, F>(
+    method: Method,
+    path: &'static str,
+    handler: impl Fn(Ask<B>) -> F + Send + Sync + 'static,
+) -> Operation<B>
+where
+    B: Backend,
+    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    let whole: Handler<B> = Box::new(move |ask, body| {
+        let handler = handler.clone();
+        Box::pin(async move {
+            refuse_body(body).await?;
+            handler(ask).await
+        })
+    });
+    Operation { rules: Rules::new(method, path, None), handler: whole }
+}
+
+/// Reads one JSON object; no body is an empty object.
+pub(super) fn json<B, T, F>(
+    method: Method,
+    path: &'static str,
+    handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static,
+) -> Operation<B>
+where
+    B: Backend,
+    T: DeserializeOwned + Send + 'static,
+    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+{
+    json_of(method, path, BODY_BYTES_MAX, handler)
+}
+
+/// The same of a longer body.
+pub(super) fn json_of<B, T, F>(
+    method: Method,
+    path: &'static str,
+    most: usize,
+    handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static,
+) -> Operation<B>
+where
+    B: Backend,
+    T: DeserializeOwned + Send + 'static,
+    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    let whole: Handler<B> = Box::new(move |ask, bytes| {
+        let handler = handler.clone();
+        Box::pin(async move {
+            let bytes = whole_body(bytes, most).await?;
+            handler(ask, body::parse(&bytes)?).await
+        })
+    });
+    let rules = Rules { body_bytes_max: most, ..Rules::new(method, path, Some(json::fields::<T>())) };
+    Operation { rules, handler: whole }
+}
+
+/// Reads a body of many objects itself, as [`whole_body`] does.
+pub(super) fn many<B, T, F>(
+    path: &'static str,
+    most: usize,
+    handler: impl Fn(Ask<B>, Body) -> F + Send + Sync + 'static,
+) -> Operation<B>
+where
+    B: Backend,
+    T: DeserializeOwned,
+    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+{
+    let rules = Rules::new(Method::POST, path, Some(json::fields::<T>()));
+    let handler: Handler<B> = Box::new(move |ask, body| Box::pin(handler(ask, body)));
+    Operation { rules: Rules { body_bytes_max: most, many: true, ..rules }, handler }
+}
+
+impl Rules {
+    fn new(method: Method, path: &'static str, body: Option<&'static [&'static str]>) -> Rules {
+        Rules {
+            method,
+            path,
+            permission: Permission::Write,
+            params: Vec::new(),
+            body,
+            many: false,
+            body_bytes_max: BODY_BYTES_MAX,
+            keyed: false,
+        }
+    }
+}
+
+impl<B: Backend> Operation<B> {
+    pub fn with(mut self, permission: Permission) -> Operation<B> {
+        self.rules.permission = permission;
+        self
+    }
+
+    pub fn params(mut self, params: &[&[Param]]) -> Operation<B> {
+        self.rules.params = params.concat();
+        self
+    }
+
+    /// Takes an `Idempotency-Key`.
+    pub fn keyed(mut self) -> Operation<B> {
+        self.rules.keyed = true;
+        self
+    }
+
+    async fn answer(&self, shared: Arc<Shared<B>>, request: Request, rest: Range<usize>) -> Result<Response, Failure> {
+        let (parts, body) = request.into_parts();
+        match self.rules.permission {
+            Permission::Read => shared.access.read(&parts.headers)?,
+            Permission::Write => shared.access.write(&parts.headers)?,
+            Permission::Open | Permission::Own => {}
+        }
+        if !self.rules.keyed && parts.headers.contains_key(IDEMPOTENCY_KEY) {
+            let Rules { method, path, .. } = &self.rules;
+            let message = format!("{method} {path} takes no Idempotency-Key: send it without one; nothing was done");
+            return Err(Failure::invalid("idempotency_key", message));
+        }
+        let params = read_params(&self.rules, parts.uri.query().unwrap_or_default())?;
+        let ask = Ask { shared, parts, params, rest };
+        ask.check_namespaces(&self.rules)?;
+        (self.handler)(ask, body).await
+    }
+}
+
+impl<B: Backend> Ask<B> {
+    pub fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// The part of the path in the place of the names, still escaped.
+    pub fn rest(&self) -> &str {
+        self.parts.uri.path().get(self.rest.clone()).unwrap_or_default()
+    }
+
+    /// The first name in the path, where that is a namespace.
+    pub fn namespace(&self) -> Cow<'_, str> {
+        percent_decode_str(self.rest().split('/').next().unwrap_or_default()).decode_utf8_lossy()
+    }
+
+    /// The counter that the path names, `{namespace}/{key}`.
+    pub fn counter(&self) -> Result<CounterName, Failure> {
+        counter_of(self.rest())
+    }
+
+    /// Refuses namespaces that do not exist. The hottest path leaves it to the backend, which has to look anyway.
+    fn check_namespaces(&self, rules: &Rules) -> Result<(), Failure> {
+        if rules.path.contains("{namespace}") && !rules.keyed {
+            check_namespace(&self.shared, &self.namespace())?;
+        }
+        for (name, value) in self.params.iter() {
+            let param = rules.params.iter().find(|param| param.name == name);
+            if let Some(namespace) = param.and_then(|param| param.namespace_in(value)) {
+                check_namespace(&self.shared, namespace)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A path, and what may be done there.
+struct Resource<B> {
+    before: &'static str,
+    after: &'static str,
+    /// Parts of the path between the two.
+    parts: usize,
+    /// Whether there may be more of them.
+    has_key: bool,
+    operations: Vec<Operation<B>>,
+    allow: HeaderValue,
+}
+
+impl<B: Backend> Resource<B> {
+    fn new(path: &'static str) -> Resource<B> {
+        let (before, names) = path.split_at(path.find('{').unwrap_or(path.len()));
+        let (names, after) = names.split_at(names.rfind('}').map_or(0, |end| end + 1));
+        Resource {
+            before,
+            after,
+            parts: names.matches('{').count(),
+            has_key: names.contains("{key}"),
+            operations: Vec::new(),
+            allow: HeaderValue::from_static(""),
+        }
+    }
+
+    /// Where the names stand in a path that is of this form.
+    fn find(&self, path: &str) -> Option<Range<usize>> {
+        let names = path.strip_prefix(self.before)?.strip_suffix(self.after)?;
+        let parts = if names.is_empty() { 0 } else { names.split('/').count() };
+        let fits = parts == self.parts || self.has_key && parts > self.parts;
+        fits.then_some(self.before.len()..self.before.len() + names.len())
+    }
+
+    fn is_called(&self, path: &str) -> bool {
+        self.operations.first().is_some_and(|operation| operation.rules.path == path)
+    }
+}
+
+/// All operations, by their paths.
+pub(super) struct Api<B> {
+    shared: Arc<Shared<B>>,
+    /// By the first part of the path behind its version; of those that begin so, longer endings come first.
+    resources: HashMap<&'static str, Vec<Resource<B>>>,
+}
+
+impl<B: Backend> Api<B> {
+    pub fn new(shared: Arc<Shared<B>>, operations: Vec<Operation<B>>) -> Api<B> {
+        let mut resources: HashMap<&'static str, Vec<Resource<B>>> = HashMap::new();
+        for operation in operations {
+            let path = operation.rules.path;
+            let all = resources.entry(first_part(path)).or_default();
+            match all.iter_mut().find(|resource| resource.is_called(path)) {
+                Some(resource) => resource.operations.push(operation),
+                None => all.push(Resource { operations: vec![operation], ..Resource::new(path) }),
+            }
+        }
+        for all in resources.values_mut() {
+            all.sort_by_key(|resource| std::cmp::Reverse(resource.after.len()));
+            all.iter_mut().for_each(|resource| resource.allow = allow(&resource.operations));
+        }
+        Api { shared, resources }
+    }
+
+    /// Answers a request to any path.
+    pub async fn answer(&self, request: Request) -> Response {
+        let path = request.uri().path();
+        let candidates = self.resources.get(first_part(path)).map_or(&[][..], Vec::as_slice);
+        let found = candidates.iter().find_map(|resource| Some((resource, resource.find(path)?)));
+        let Some((resource, rest)) = found else { return unknown(path, candidates).into_response() };
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        match resource.operations.iter().find(|operation| operation.rules.method == *method) {
+            Some(operation) => {
+                operation.answer(self.shared.clone(), request, rest).await.unwrap_or_else(Failure::into_response)
+            }
+            None => not_allowed(method, path, &resource.allow),
+        }
+    }
+}
+
+/// `counters` of `/v1/counters/…`, `healthz` of `/healthz`.
+fn first_part(path: &str) -> &str {
+    let path = path.strip_prefix("/v1").unwrap_or(path);
+    path.split('/').nth(1).unwrap_or_default()
+}
+
+fn allow<B>(operations: &[Operation<B>]) -> HeaderValue {
+    let mut methods: Vec<&str> = operations.iter().map(|operation| operation.rules.method.as_str()).collect();
+    if methods.contains(&"GET") {
+        methods.push("HEAD");
+    }
+    HeaderValue::from_str(&methods.join(", ")).expect("methods are visible ASCII")
+}
+
+/// A method that a path does not have.
+pub(super) fn not_allowed(method: &Method, path: &str, allow: &HeaderValue) -> Response {
+    let allowed = allow.to_str().unwrap_or_default();
+    let message = format!("{method} is not possible on {path}: {allowed} allowed");
+    let mut response = Failure::http(StatusCode::METHOD_NOT_ALLOWED, "method", message).into_response();
+    response.headers_mut().insert(header::ALLOW, allow.clone());
+    response
+}
+
+/// Of routes outside of the table that are only posted to.
+pub(crate) async fn only_post(method: Method, uri: Uri) -> Response {
+    not_allowed(&method, uri.path(), &HeaderValue::from_static("POST"))
+}
+
+/// Of routes outside of the table that are only read.
+pub(super) async fn only_get(method: Method, uri: Uri) -> Response {
+    not_allowed(&method, uri.path(), &HeaderValue::from_static("GET, HEAD"))
+}
+
+fn unknown<B: Backend>(path: &str, candidates: &[Resource<B>]) -> Failure {
+    let known: Vec<&str> = candidates
+        .iter()
+        .flat_map(|resource| resource.operations.first())
+        .map(|operation| operation.rules.path)
+        .collect();
+    match known.is_empty() {
+        true => Failure::NotFound(format!("no such path: {path}")),
+        false => Failure::NotFound(format!("no such path: {path}; there are {}", known.join(", "))),
+    }
+}
+
+/// All of a body, unless it is longer than may be.
+pub(super) async fn whole_body(body: Body, most: usize) -> Result<Bytes, Failure> {
+    match Limited::new(body, most).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Failure::TooLarge { what: "bytes of the body", value: "more".to_owned(), max: most })
+        }
+        Err(error) => Err(Failure::invalid("malformed_body", format!("the body: {error}"))),
+    }
+}
+
+/// Refuses a body where none is read.
+pub(super) async fn refuse_body(mut body: Body) -> Result<(), Failure> {
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::invalid("malformed_body", format!("the body: {error}")))?;
+        if frame.data_ref().is_some_and(|data| !data.is_empty()) {
+            let message = "this request has a body, and none is read here: send it without one; nothing was done";
+            return Err(Failure::invalid("unexpected_body", message));
+        }
+    }
+    Ok(())
+}
