@@ -137,11 +137,15 @@ async fn not_allowed(method: Method, uri: Uri) -> Response {
     (StatusCode::METHOD_NOT_ALLOWED, failure.into_response().into_body()).into_response()
 }
 
-async fn ready<B: Backend>(State(shared): AppState<B>) -> Response {
-    match shared.backend.ready() {
-        Ok(()) => "ready\n".into_response(),
-        Err(reason) => Failure::NotServing(reason).into_response(),
+/// 200 while requests should be sent here. `?verbose` answers each check, whatever the status.
+async fn ready<B: Backend>(State(shared): AppState<B>, Query(params): Params) -> Result<Response, Failure> {
+    known_params(&params, &["verbose"])?;
+    let ready = shared.backend.ready();
+    if params.is_empty() {
+        return ready.map(|()| "ready\n".into_response()).map_err(Failure::NotServing);
     }
+    let status = if ready.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok(json(status, &body::ReadyBody { ready: ready.is_ok(), checks: shared.backend.health() }))
 }
 
 async fn metrics_text<B: Backend>(State(shared): AppState<B>, headers: HeaderMap) -> Result<Response, Failure> {
