@@ -1,7 +1,8 @@
 //! What HTTP asks, answered by an aggregator of this process and a client of its data centre's node. It moves questions and
 //! answers; every rule is the aggregator's, the node's or the ledger's.
 
-mod many;
+mod health;
+pub(crate) mod many;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use tidemark_aggregator::{
     Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, LEDGER_PATIENCE, MemberStanding,
     MilestoneState as State, VoterChange, shown,
 };
-use tidemark_client::{Client, HitError, HitOutcome};
+use tidemark_client::{Builder as ClientBuilder, Client, ConnectError, HitError, HitOutcome};
 use tidemark_proto::asking::About;
 use tidemark_proto::client::AddError;
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, SessionId};
@@ -25,13 +26,16 @@ use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, Ranking, SeriesQuery
 use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::shards::{Seats, ShardId, Split};
 use tidemark_proto::time::WallMs;
+use tidemark_transport::{BindError, Endpoint};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::audit::{self, AuditBody};
 use crate::backup::serve::{self, ImageStream};
 use crate::claims::Claims;
 use crate::edges::{AuditBody as EdgesAuditBody, ChangeBody, ChangedBody, Edges, GraphBody};
+use crate::gauges;
 use crate::hops::Hops;
 use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
@@ -39,8 +43,8 @@ use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warn
 use crate::http::series::Of;
 use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, MilestoneState,
-    MilestoneStatus, Mode, NamespaceBody, News, Progress,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, HealthCheck, MilestoneList,
+    MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress,
 };
 use crate::lag::ViewLag;
 use crate::lives::Lives;
@@ -55,6 +59,17 @@ use crate::standing;
 pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long an increment's durability is waited for; then it is in doubt.
 pub(crate) const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
+/// A node of which nothing is heard for so long is lost to the client behind the HTTP interface, in milliseconds.
+const GROUP_SILENCE_MS: u64 = 1_000;
+/// That client uses the next group after so long: of this data centre, else of the next one.
+const SITE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Begins the client behind an HTTP interface, on the endpoint of its process. It notices soon that a node is gone.
+pub(crate) fn client_builder(endpoint: &Endpoint) -> Result<ClientBuilder, ConnectError> {
+    let endpoint = endpoint.noticing_within(GROUP_SILENCE_MS).map_err(BindError::from)?;
+    Ok(Client::builder().endpoint(endpoint).site_timeout(SITE_TIMEOUT))
+}
+
 /// What a command to the ledger answers that does not show in time.
 pub(crate) fn late() -> Failure {
     Failure::InDoubt("the ledger did not answer in time: look, and ask again".to_owned())
@@ -173,11 +188,9 @@ impl LocalBackend {
     }
 
     async fn count(&self, add: &Add) -> Result<Added, Failure> {
-        let hit = many::submit(&self.client, add).await.map_err(failure)?;
-        match tokio::time::timeout(DURABLE_PATIENCE, hit.durable()).await {
-            Ok(durable) => durable.map_err(failure)?,
-            Err(_) => return Err(late_node()),
-        }
+        let until = Instant::now() + DURABLE_PATIENCE;
+        let hit = many::send(&self.client, add, until).await?;
+        many::durable(&self.client, &hit, until).await?;
         match hit.within(PLACE_PATIENCE).await {
             Ok(HitOutcome::Placed(place)) => Ok(Added::Placed(place)),
             Ok(HitOutcome::Pending(_)) | Err(HitError::PlaceUnknown) => Ok(Added::Pending),
@@ -209,6 +222,7 @@ impl LocalBackend {
             name: self.aggregator.incarnation_name(*group),
             state,
             silent_s: silent.as_secs(),
+            refused: self.refusal_of_loss(*group, false).err().map(|failure| failure.to_string()),
             rights: stake.counters.iter().map(|(_, rights, _)| rights).sum(),
             counters: stake.counters.iter().map(body).collect(),
         }
@@ -235,7 +249,29 @@ impl LocalBackend {
             member,
             groups: groups.into_iter().map(|group| self.aggregator.incarnation_name(group)).collect(),
             rights,
+            refused: self.refusal_of_forgetting(dc, false).err().map(|failure| failure.to_string()),
         }
+    }
+
+    /// Why a group would not be declared lost.
+    fn refusal_of_loss(&self, group: GroupId, force: bool) -> Result<(), Failure> {
+        let elsewhere = group.dc != self.aggregator.dc() && self.aggregator.reaches(group.dc);
+        if elsewhere && !force {
+            let dc = self.aggregator.cluster().name_of(group.dc).unwrap_or("?");
+            let message = format!("{dc} can be reached, and its own aggregator knows best: ask that one");
+            return Err(Failure::Conflict { code: "elsewhere", message });
+        }
+        Ok(self.aggregator.may_declare_lost(group, force)?)
+    }
+
+    /// Why a data centre would not be given up.
+    fn refusal_of_forgetting(&self, dc: DcId, force: bool) -> Result<(), Failure> {
+        if dc == self.aggregator.dc() {
+            let name = self.aggregator.cluster().name_of(dc).unwrap_or("?");
+            let message = format!("{name} cannot give itself up: ask another data centre");
+            return Err(Failure::Conflict { code: "itself", message });
+        }
+        Ok(self.aggregator.may_forget(dc, force)?)
     }
 
     /// What the process around one says that holds a counter.
@@ -540,11 +576,7 @@ impl Backend for LocalBackend {
         let cluster = self.aggregator.cluster();
         let dc = cluster.dc(&name.dc).map_err(|error| Failure::invalid("group", error))?;
         let group = GroupId { dc, group: name.group, incarnation: name.incarnation.unwrap_or_default() };
-        let elsewhere = dc != self.aggregator.dc() && self.aggregator.reaches(dc);
-        if elsewhere && !force {
-            let message = format!("{} can be reached, and its own aggregator knows best: ask that one", name.dc);
-            return Err(Failure::Conflict { code: "elsewhere", message });
-        }
+        self.refusal_of_loss(group, force)?;
         self.aggregator.declare_lost(group, force).await?;
         if shown(LEDGER_PATIENCE, || self.aggregator.is_lost(group).then_some(())).await.is_none() {
             let message = "the ledger did not carry it out in time, and still may: where it is led the group may have been heard of";
@@ -560,10 +592,7 @@ impl Backend for LocalBackend {
 
     async fn forget(&self, name: &str, force: bool) -> Result<DcBody, Failure> {
         let dc = self.aggregator.cluster().dc(name).map_err(|error| Failure::NotFound(error.to_string()))?;
-        if dc == self.aggregator.dc() {
-            let message = format!("{name} cannot give itself up: ask another data centre");
-            return Err(Failure::Conflict { code: "itself", message });
-        }
+        self.refusal_of_forgetting(dc, force)?;
         self.aggregator.forget(dc, force).await?;
         let forgotten = || self.aggregator.is_forgotten(dc).then(|| self.dc_body(dc));
         let late = "it was not carried out in time, and still may: where the ledger is led the data centre may have been heard of";
@@ -582,7 +611,7 @@ impl Backend for LocalBackend {
     async fn members(&self) -> Result<MembersBody, Failure> {
         let cluster = self.aggregator.cluster();
         let metrics = self.aggregator.raft();
-        let leader = metrics.leader.and_then(Cluster::of_member);
+        let leader = self.aggregator.ledger_standing().leader;
         let body = |standing: MemberStanding| MemberBody {
             aggregator: cluster.aggregator_name(standing.id),
             votes: standing.votes,
@@ -632,13 +661,14 @@ impl Backend for LocalBackend {
             })
             .collect();
         let (cluster, voters) = (self.aggregator.cluster(), self.aggregator.voter_names());
-        let metrics = self.aggregator.raft();
+        let (metrics, ledger) = (self.aggregator.raft(), self.aggregator.ledger_standing());
         let (groups, applied) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
         json!({
             "cluster": cluster.name,
             "dc": cluster.name_of(self.aggregator.dc()),
             "ready": self.ready().is_ok(),
             "reason": self.ready().err(),
+            "checks": self.health(),
             "groups": groups,
             "silent_groups": silent,
             "view": ViewLag::of(&self.aggregator),
@@ -646,6 +676,7 @@ impl Backend for LocalBackend {
                 "index": applied,
                 "is_leader": metrics.is_leader,
                 "leader": standing::leader(&self.aggregator),
+                "voters_reached": ledger.voters_reached,
                 "changing": metrics.changes_to.is_some(),
                 "warning": voters_warning(&metrics),
                 "voters": voters,
@@ -655,17 +686,12 @@ impl Backend for LocalBackend {
 
     fn measure(&self) {
         ViewLag::of(&self.aggregator).measure();
+        gauges::measure(&self.aggregator);
+        metrics::gauge!("tidemark_ready").set(gauges::flag(self.ready().is_ok()));
     }
 
-    fn ready(&self) -> Result<(), String> {
-        self.aggregator.ready()?;
-        let known = |name: &&String| {
-            self.aggregator.with_ledger(|ledger| ledger.namespaces().any(|known| known == name.as_str()))
-        };
-        match self.namespaces.iter().find(|name| !known(name)) {
-            Some(name) => Err(format!("the ledger does not know the namespace {name} yet")),
-            None => Ok(()),
-        }
+    fn health(&self) -> Vec<HealthCheck> {
+        health::of(&self.aggregator, &self.client, &self.namespaces)
     }
 
     fn hops(&self) -> Option<&Hops> {

@@ -4,6 +4,7 @@
 //! the browser comes back because it cannot reach the home, unless the home has fenced it. Both remember in their groups' logs
 //! ([`tidemark_proto::named`]); what is kept here saves asking twice, and may be lost.
 
+use crate::backend::many::{GONE_AFTER, LEADERLESS_MAX};
 use crate::backend::{DURABLE_PATIENCE, PLACE_PATIENCE, Tally, lock};
 use crate::hop::{Hop, HopError, HopRefusal};
 use crate::http::{Added, Failure};
@@ -171,7 +172,11 @@ impl Hops {
         }
         let items: Vec<(CounterName, u64)> = hop.counters.iter().map(|counter| (counter.clone(), 1)).collect();
         let patience = NamedPatience { durable: DURABLE_PATIENCE, places: PLACE_PATIENCE };
-        let counted = self.client.count_named(hop.name(), &items, hop.session, patience).await;
+        let counted = tokio::select! {
+            counted = self.client.count_named(hop.name(), &items, hop.session, patience) => counted,
+            // The name may be asked again: it counts once.
+            _ = self.client.until_gone(GONE_AFTER, LEADERLESS_MAX) => Err(NamedError::Unknown),
+        };
         let places = match counted {
             Ok(NamedOutcome::Placed(places)) => places.into_iter().map(Added::Placed).collect(),
             Ok(NamedOutcome::Pending) => vec![Added::Pending; hop.counters.len()],

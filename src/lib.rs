@@ -17,6 +17,7 @@ pub mod demo;
 pub mod edges;
 pub mod figures;
 pub mod front;
+mod gauges;
 pub mod hop;
 pub mod hops;
 pub mod http;

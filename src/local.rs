@@ -248,6 +248,7 @@ impl LocalDc {
         series: &[(String, SeriesPolicy)],
     ) -> Result<(), String> {
         self.aggregator.ready()?;
+        let health = self.aggregator.health();
         let known = self.aggregator.with_ledger(|ledger| ledger.namespaces().map(str::to_owned).collect::<Vec<_>>());
         if let Some(missing) = namespaces.iter().find(|name| !known.contains(name)) {
             self.aggregator.add_namespace(missing).await;
@@ -267,7 +268,8 @@ impl LocalDc {
             self.aggregator.set_series(name, terms).await;
             return Err(format!("the namespace {name} does not keep series yet"));
         }
-        self.node.statuses().ready().map_err(|reason| format!("its node: {reason}"))
+        self.node.statuses().ready().map_err(|reason| format!("its node: {reason}"))?;
+        health.failure().map_or(Ok(()), |reason| Err(reason.to_owned()))
     }
 
     async fn stop(self) {
@@ -407,6 +409,7 @@ async fn start_dc(
         flush_delay: options.flush_delay,
         rows: options.rows,
         buckets_bytes_max: NodeKeys::default().buckets_bytes_max(),
+        fresh: false,
     };
     let node = Node::start(node_endpoint.clone(), node_options)
         .await
@@ -421,6 +424,7 @@ async fn start_dc(
         buckets_bytes_max: ViewKeys::default().buckets_bytes_max(),
         // Whoever runs it has issued all of its certificates.
         graph_clients: GraphClients::all(),
+        fresh: false,
     };
     let aggregator = Aggregator::start(aggregator_endpoint.clone(), credentials, aggregator_options)
         .await

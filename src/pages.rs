@@ -10,7 +10,7 @@ use tidemark_proto::ids::CounterName;
 use tidemark_transport::{Endpoint, EndpointOptions, Role};
 use tokio::net::TcpListener;
 
-use crate::backend::LocalBackend;
+use crate::backend::{self, LocalBackend};
 use crate::front::{self, CountriesError, SiteOfFront, Sites};
 use crate::http::{Access, Options, Server};
 use crate::local::{LocalCluster, LocalDc, LocalError};
@@ -159,5 +159,5 @@ pub async fn client(cluster: &LocalCluster, dc: usize, name: &str) -> Result<Cli
     let endpoint = Endpoint::bind(([127, 0, 0, 1], 0).into(), credentials, EndpointOptions::of(Role::Client))?;
     let own = &cluster.dcs[dc];
     let site = Site { dc: own.name.clone(), nodes: vec![own.node_addr], aggregator: Some(own.aggregator_addr) };
-    Ok(Client::builder().site(site).endpoint(endpoint).connect().await?)
+    Ok(backend::client_builder(&endpoint)?.site(site).connect().await?)
 }

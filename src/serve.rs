@@ -1,6 +1,6 @@
 //! `tidemark serve`: one data centre in one process, on this machine's loopback, without configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -12,12 +12,14 @@ use crate::layout::Layout;
 use crate::local::{LocalCluster, LocalError, LocalOptions};
 use crate::pages::{PageError, Pages};
 use crate::series::parse_series;
-use crate::session::{SessionKeys, SessionKeysError};
-use crate::token::{Token, TokenError};
+use crate::session::{SESSION_KEYS_FILE, SessionKeys, SessionKeysError};
+use crate::token::{TOKEN_FILE, Token, TokenError};
 
 /// Namespaces that are there from the first start.
 const NAMESPACES: [&str; 2] = ["default", "search"];
 const CLUSTER: &str = "local";
+/// A data directory of `serve` has one of these.
+const OWN_NAMES: [&str; 5] = ["certs", "layout", TOKEN_FILE, SESSION_KEYS_FILE, "lost+found"];
 
 /// One data centre on this machine, without configuration
 #[derive(Clone, Debug, clap::Args)]
@@ -52,6 +54,12 @@ pub enum ServeError {
     Sessions(#[from] SessionKeysError),
     #[error(transparent)]
     Namespace(#[from] tidemark_proto::ids::NameError),
+    #[error("127.0.0.1:{port} is in use by another process: --port names another, and 0 any free one")]
+    PortInUse { port: u16 },
+    #[error(
+        "{dir} holds files of something else, such as {name}, and nothing of Tidemark: --data-dir names a new or an empty directory"
+    )]
+    ForeignDirectory { dir: PathBuf, name: String },
     #[error("the runtime: {0}")]
     Runtime(#[from] std::io::Error),
 }
@@ -87,6 +95,8 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
         rows: RowStore::Beside,
         seed: 0,
     };
+    check_port(options.port)?;
+    check_dir(&options.data_dir)?;
     let terminated = tidemark_client::terminated();
     tokio::pin!(terminated);
     let cluster = LocalCluster::start(local).await?;
@@ -99,6 +109,25 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
     pages.stop().await;
     cluster.stop().await;
     Ok(signal?)
+}
+
+/// A port in use changes nothing.
+fn check_port(port: u16) -> Result<(), ServeError> {
+    match std::net::TcpListener::bind(("127.0.0.1", port)) {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(ServeError::PortInUse { port }),
+        _ => Ok(()),
+    }
+}
+
+/// Nor does a directory of something else.
+fn check_dir(dir: &Path) -> Result<(), ServeError> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let is_own = names.is_empty() || names.iter().any(|name| OWN_NAMES.contains(&name.as_str()));
+    match names.into_iter().next() {
+        Some(name) if !is_own => Err(ServeError::ForeignDirectory { dir: dir.to_owned(), name }),
+        _ => Ok(()),
+    }
 }
 
 /// What is printed when it serves: three lines to paste.
@@ -120,6 +149,21 @@ fn greeting(address: &str, token: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_in_use_and_a_foreign_directory_are_refused() {
+        let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        assert!(matches!(check_port(port), Err(ServeError::PortInUse { .. })));
+        let dir = tempfile::tempdir().unwrap();
+        check_dir(dir.path()).unwrap();
+        check_dir(&dir.path().join("new")).unwrap();
+        std::fs::write(dir.path().join("thesis.tex"), b"").unwrap();
+        let refused = check_dir(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("thesis.tex") && refused.contains("--data-dir"), "{refused}");
+        std::fs::create_dir(dir.path().join("certs")).unwrap();
+        check_dir(dir.path()).unwrap();
+    }
 
     #[test]
     fn the_greeting_has_three_lines_to_paste() {

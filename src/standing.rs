@@ -2,7 +2,7 @@
 //! The work is bounded by the data centres, their groups and the counter's components, whatever was ever awarded or counted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tidemark_aggregator::{Aggregator, Cluster, DataCentre};
+use tidemark_aggregator::{Aggregator, DataCentre};
 use tidemark_proto::aggregator::AggregatorCore;
 use tidemark_proto::ids::{CounterName, DcId, Half};
 use tidemark_proto::ledger::Ledger;
@@ -15,9 +15,9 @@ use crate::places::Place;
 
 const US_PER_MS: f64 = 1_000.0;
 
-/// The data centre that leads the ledger, as far as this aggregator knows.
+/// The data centre that leads the ledger, if its leader can be reached from here and decide.
 pub fn leader(aggregator: &Aggregator) -> Option<String> {
-    let leader = aggregator.raft().leader.and_then(Cluster::of_member)?;
+    let leader = aggregator.ledger_standing().leader?;
     aggregator.cluster().name_of(leader.dc).map(str::to_owned)
 }
 

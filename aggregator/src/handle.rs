@@ -3,15 +3,18 @@
 use crate::audit::AUDITS_MAX;
 use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::cluster::{Cluster, DataCentre};
+use crate::directory::Directory;
 use crate::edges::{Edges, GraphClients};
+use crate::health::{CatchUp, catch_up};
 use crate::held::Held;
 use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
 use crate::image::IMAGES_MAX;
 use crate::ledger::{LedgerApp, SharedLedger};
 use crate::membership::{LEARNER_FLUSH_GATHER, Membership, Voters};
 use crate::mesh::Mesh;
-use crate::nodes;
+use crate::nodes::{self, Dialling};
 use crate::raft_transport::MeshTransport;
+use crate::reach::{Reach, ReachService, keep_asking};
 use crate::reads;
 use crate::storage::{Opened, StoreFailure, ViewRows, ViewShelf, ViewStore, ViewStoreError};
 use std::path::{Path, PathBuf};
@@ -32,7 +35,7 @@ use tidemark_proto::shards::{Seats, ShardId};
 use tidemark_proto::shelf::SHELVED_AFTER_S;
 use tidemark_proto::time::Time;
 use tidemark_proto::view::Budget;
-use tidemark_transport::{Clock, Connection, Credentials, Endpoint, Role};
+use tidemark_transport::{Clock, Connection, Credentials, Endpoint, Refusals, Role};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -40,6 +43,9 @@ use tokio::task::JoinHandle;
 pub const LIVE_EVENTS_MAX: usize = 1_024;
 /// The ledger's file inside a data directory.
 pub const LEDGER_FILE: &str = "ledger.redb";
+
+/// A node of which nothing is heard for so long is lost, in milliseconds.
+const NODE_SILENCE_MS: u64 = 3_000;
 
 /// How an aggregator is started.
 #[derive(Clone, Debug)]
@@ -57,6 +63,8 @@ pub struct AggregatorOptions {
     pub buckets_bytes_max: usize,
     /// Which clients may change edges.
     pub graph_clients: GraphClients,
+    /// An empty data directory is meant, though others know this aggregator.
+    pub fresh: bool,
 }
 
 /// Why an aggregator did not start.
@@ -127,7 +135,8 @@ pub struct GroupStanding {
     pub fenced: bool,
     /// It was declared lost.
     pub lost: bool,
-    /// Nothing was heard of it here for so long.
+    /// It cannot be reached for so long: by its own data centre's aggregator, as that one says, or with that one. Not having counted
+    /// anything is no silence.
     pub silent: Duration,
     /// What would be given up with it.
     pub stake: Stake,
@@ -171,11 +180,29 @@ struct Inner {
     shelf: Arc<ViewShelf>,
     images: Arc<Semaphore>,
     audits: Semaphore,
+    starting: Starting,
+    reach: Reach,
     /// Number of the last question of an audit.
     audit: AtomicU64,
     /// Waited for by [`Aggregator::stop`]: it holds the view's file.
     host: std::sync::Mutex<Option<JoinHandle<()>>>,
     tasks: std::sync::Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What a start has to find out.
+struct Starting {
+    /// How far it has caught up.
+    catching_up: CatchUp,
+    /// Whether its data directory is that of its place.
+    directory: Directory,
+}
+
+impl Starting {
+    fn new(options: &AggregatorOptions) -> Result<Starting, StartError> {
+        let refused = |source| StartError::Directory { path: options.data_dir.display().to_string(), source };
+        let directory = Directory::open(&options.data_dir, options.fresh).map_err(refused)?;
+        Ok(Starting { catching_up: CatchUp::default(), directory })
+    }
 }
 
 impl Aggregator {
@@ -186,9 +213,9 @@ impl Aggregator {
         options: AggregatorOptions,
     ) -> Result<Aggregator, StartError> {
         let edges = Edges::new(options.graph_clients.clone());
-        let AggregatorOptions { data_dir, cluster, id: own, core, mut raft, rows, buckets_bytes_max, .. } = options;
-        cluster.check()?;
-        make_directory(&data_dir)?;
+        options.cluster.check()?;
+        let starting = Starting::new(&options)?;
+        let AggregatorOptions { data_dir, cluster, id: own, core, raft, rows, buckets_bytes_max, .. } = options;
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
         let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));
         let (paired, seats) = (cluster.is_paired(own.dc), Seats::new(cluster.seats_by_dc()));
@@ -201,17 +228,15 @@ impl Aggregator {
         let recovering = tokio::task::spawn_blocking(move || (recover(&store, config), store));
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         let (ledger, ledger_changed) = <(SharedLedger, Arc<Notify>)>::default();
-        let mesh = Mesh::new(endpoint.clone(), cluster.clone(), own, events.clone(), ledger.clone());
-        if !own.is_first() || !cluster.voters.contains(&own.dc) {
-            raft.flush_gather = LEARNER_FLUSH_GATHER;
-        }
+        let place = (own, starting.directory.clone());
+        let mesh = Mesh::new(endpoint.clone(), cluster.clone(), place, events.clone(), ledger.clone());
+        let raft = gathering(raft, own, &cluster);
         let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await;
         let (core, store, raft) = both(recovering, raft).await?;
         store.delete_strays(&map)?;
         let (core, clock, live) = (SharedCore::new(core), Clock::start(), broadcast::Sender::new(LIVE_EVENTS_MAX));
         let (store_failure, shelf) = (store.failure(), store.shelf());
-        let held = Held::new(own, core.clone(), ledger.clone(), clock);
-        mesh.serve_held(held.clone());
+        let held = serve_others(&mesh, own, (&core, &ledger), clock);
         let parts = HostParts {
             own,
             core: core.clone(),
@@ -242,6 +267,8 @@ impl Aggregator {
             shelf,
             images: Arc::new(Semaphore::new(IMAGES_MAX)),
             audits: Semaphore::new(AUDITS_MAX),
+            starting,
+            reach: Reach::default(),
             audit: AtomicU64::new(0),
             host: Default::default(),
             tasks: Default::default(),
@@ -256,15 +283,20 @@ impl Aggregator {
         let host = tokio::spawn(host.run(receiver));
         self.inner.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).replace(host);
         tasks.push(tokio::spawn(self.membership().look_after()));
+        tasks.push(tokio::spawn(catch_up(self.clone())));
+        tasks.push(tokio::spawn(keep_asking(self.clone())));
+        let dialling = Dialling {
+            // A node of this data centre is near: that it is gone is known soon.
+            endpoint: endpoint.noticing_within(NODE_SILENCE_MS).unwrap_or_else(|_| endpoint.clone()),
+            cluster: self.inner.cluster.with_era(),
+            own: self.inner.own.dc,
+            ledger: self.inner.ledger.clone(),
+            catching_up: self.catching_up(),
+            directory: self.inner.starting.directory.clone(),
+            events: self.inner.events.clone(),
+        };
         for node in 0..dc.nodes.len() as u16 {
-            let dialling = nodes::keep_dialling(
-                endpoint.clone(),
-                self.inner.cluster.with_era(),
-                dc.clone(),
-                node,
-                self.inner.events.clone(),
-            );
-            tasks.push(tokio::spawn(dialling));
+            tasks.push(tokio::spawn(nodes::keep_dialling(dialling.clone(), dc.clone(), node)));
         }
         tasks.push(tokio::spawn(accept_all(endpoint, mesh, self.clone())));
         self.tasks().extend(tasks);
@@ -406,6 +438,18 @@ impl Aggregator {
         look(&self.inner.core.lock())
     }
 
+    pub(crate) fn catching_up(&self) -> CatchUp {
+        self.inner.starting.catching_up.clone()
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.inner.starting.directory
+    }
+
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.inner.reach
+    }
+
     pub(crate) fn held(&self) -> &Held {
         &self.inner.held
     }
@@ -482,13 +526,40 @@ impl Aggregator {
         self.submit(vec![cmd]).await;
     }
 
+    fn declaration(&self, group: GroupId, forced: bool) -> Result<LedgerCmd, DeclareError> {
+        let ledger = self.inner.ledger.lock();
+        self.inner.core.lock().declaration(self.now(), group, forced, &ledger)
+    }
+
+    /// Whether [`Aggregator::declare_lost`] would be on its way now.
+    pub fn may_declare_lost(&self, group: GroupId, forced: bool) -> Result<(), DeclareError> {
+        self.declaration(group, forced).map(drop)
+    }
+
+    /// Whether [`Aggregator::forget`] would be on its way now.
+    pub fn may_forget(&self, dc: DcId, forced: bool) -> Result<(), ForgetError> {
+        self.forgetting(dc, forced).map(drop)
+    }
+
+    fn forgetting(&self, dc: DcId, forced: bool) -> Result<LedgerCmd, ForgetError> {
+        let cmd = {
+            let ledger = self.inner.ledger.lock();
+            self.inner.core.lock().forgetting(self.now(), dc, forced, &ledger)?
+        };
+        let membership = self.membership();
+        for gone in [None, Some(dc)] {
+            let Voters { all, reached } = membership.left_without(|id| Some(id.dc) == gone);
+            if reached * 2 <= all {
+                return Err(ForgetError::Majority { all, reached });
+            }
+        }
+        Ok(cmd)
+    }
+
     /// Declares a group lost for good. It is on its way to the ledger when this returns; [`Aggregator::is_lost`] shows that it was
     /// carried out. Unless it is `forced`, a group that was heard of lately is not declared lost, here or where the ledger is led.
     pub async fn declare_lost(&self, group: GroupId, forced: bool) -> Result<(), DeclareError> {
-        let cmd = {
-            let ledger = self.inner.ledger.lock();
-            self.inner.core.lock().declaration(self.now(), group, forced, &ledger)?
-        };
+        let cmd = self.declaration(group, forced)?;
         self.submit(vec![cmd]).await;
         Ok(())
     }
@@ -502,17 +573,7 @@ impl Aggregator {
     /// to the ledger when this returns; [`Aggregator::is_forgotten`] shows that it was carried out. Unless it is `forced`, one that
     /// was heard of lately is not forgotten, here or where the ledger is led.
     pub async fn forget(&self, dc: DcId, forced: bool) -> Result<(), ForgetError> {
-        let cmd = {
-            let ledger = self.inner.ledger.lock();
-            self.inner.core.lock().forgetting(self.now(), dc, forced, &ledger)?
-        };
-        let membership = self.membership();
-        for gone in [None, Some(dc)] {
-            let Voters { all, reached } = membership.left_without(|id| Some(id.dc) == gone);
-            if reached * 2 <= all {
-                return Err(ForgetError::Majority { all, reached });
-            }
-        }
+        let cmd = self.forgetting(dc, forced)?;
         self.submit(vec![cmd]).await;
         Ok(())
     }
@@ -532,7 +593,7 @@ impl Aggregator {
             group,
             fenced: registered.fenced,
             lost: ledger.is_lost(group),
-            silent: Duration::from_micros(core.silent_for(now, group).0),
+            silent: self.silence(&core, now, group),
             stake: ledger.stake(group),
         };
         ledger.groups().iter().map(standing).collect()
@@ -546,10 +607,10 @@ impl Aggregator {
         }
         let (core, now) = (self.inner.core.lock(), self.now());
         let holders = state.accounts().iter().filter(|(_, account)| account.out() > 0);
-        let silent = holders.map(|(&group, account)| (group, account.out(), core.silent_for(now, group)));
-        let silent = silent.filter(|(.., silent)| *silent >= LOST_AFTER);
-        let text = |(group, out, silent): (GroupId, u64, tidemark_proto::time::Span)| {
-            let (name, ago_s) = (self.incarnation_name(group), silent.0 / 1_000_000);
+        let silent = holders.map(|(&group, account)| (group, account.out(), self.silence(&core, now, group)));
+        let silent = silent.filter(|(.., silent)| silent.as_micros() >= u128::from(LOST_AFTER.0));
+        let text = |(group, out, silent): (GroupId, u64, Duration)| {
+            let (name, ago_s) = (self.incarnation_name(group), silent.as_secs());
             format!(
                 "{name}, which holds {out} rights and was not heard of for {ago_s} s; if its disks are gone: \
                  tidemark declare-lost {name}"
@@ -594,6 +655,7 @@ impl Aggregator {
         let mut raft = self.inner.raft.metrics();
         tokio::select! {
             () = self.inner.events.closed() => "the aggregator's task has ended".to_owned(),
+            reason = self.inner.starting.directory.refused() => reason,
             reason = self.inner.store_failure.clone().failed() => format!("the view's file: {reason}"),
             stopped = raft.until(|metrics| metrics.stopped.is_some()) => {
                 let reason = stopped.and_then(|metrics| metrics.stopped);
@@ -748,11 +810,6 @@ async fn both(
     }
 }
 
-fn make_directory(path: &Path) -> Result<(), StartError> {
-    let refused = |source| StartError::Directory { path: path.display().to_string(), source };
-    std::fs::create_dir_all(path).map_err(refused)
-}
-
 /// What buckets may take of memory, and where they are beyond.
 fn budget(store: &ViewStore, bytes_max: usize) -> Budget {
     Budget { bytes_max, after_s: SHELVED_AFTER_S, shelf: store.shelf() }
@@ -783,6 +840,22 @@ fn read(store: &ViewStore, recovery: &mut Recovery) -> Result<(), StartError> {
     refused.map_err(|error| StartError::Rows(error.to_string()))
 }
 
+/// A member that does not vote lets entries gather before it writes them.
+fn gathering(mut raft: Config, own: AggregatorId, cluster: &Cluster) -> Config {
+    if !own.is_first() || !cluster.voters.contains(&own.dc) {
+        raft.flush_gather = LEARNER_FLUSH_GATHER;
+    }
+    raft
+}
+
+/// From now on other aggregators are answered about what is held and reached here.
+fn serve_others(mesh: &Mesh, own: AggregatorId, (core, ledger): (&SharedCore, &SharedLedger), clock: Clock) -> Held {
+    let held = Held::new(own, core.clone(), ledger.clone(), clock);
+    mesh.serve_held(held.clone());
+    mesh.serve_reach(ReachService { own, core: core.clone(), ledger: ledger.clone(), clock });
+    held
+}
+
 async fn start_raft(
     dir: &Path,
     own: AggregatorId,
@@ -804,10 +877,11 @@ async fn start_raft(
 
 /// Accepts peers and readers until the endpoint closes.
 async fn accept_all(endpoint: Endpoint, mesh: Mesh, aggregator: Aggregator) {
+    let mut refusals = Refusals::default();
     while let Some(accepted) = endpoint.accept().await {
         match accepted {
             Ok(connection) => drop(tokio::spawn(serve(connection, mesh.clone(), aggregator.clone()))),
-            Err(error) => tracing::warn!(%error, "connection refused"),
+            Err(error) => refusals.note(&error),
         }
     }
 }

@@ -402,6 +402,7 @@ impl Host {
         for (peer, rtt) in rtts {
             self.handle(Input::PeerRtt { peer, rtt });
         }
+        self.mesh.note_views();
         self.tell_time();
     }
 

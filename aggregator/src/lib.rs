@@ -9,18 +9,22 @@ mod audit;
 mod awards;
 mod calls;
 mod cluster;
+mod directory;
 mod edges;
 mod handle;
+mod health;
 mod held;
 mod host;
 mod image;
 mod ledger;
+mod link_log;
 mod membership;
 mod mesh;
 mod nodes;
 mod orders;
 mod queries;
 mod raft_transport;
+mod reach;
 mod reads;
 mod series;
 mod shown;
@@ -32,11 +36,13 @@ pub use asked::ASKED_MAX;
 pub use audit::{AUDIT_PATIENCE, AUDITS_MAX, AuditError, CounterAudit};
 pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerService};
 pub use cluster::{Cluster, ClusterError, DataCentre, with_era};
+pub use directory::NEW_FILE;
 pub use edges::{ClientNames, ClientNamesError, EDGES_ASKED_MAX, GraphClients};
 pub use handle::{
     Aggregator, AggregatorOptions, AwardEvent, ForgetError, GroupStanding, LEDGER_FILE, LiveEvent, MilestoneState,
     StartError, WeakAggregator,
 };
+pub use health::{Check, CheckState, FEED_PATIENCE, Health, LEARN_PATIENCE, LedgerStanding};
 pub use held::{ANSWERS_MAX, GatheringError, HELD_PATIENCE, HeldError, HeldService, Together};
 pub use image::{IMAGES_MAX, Image, ImageError};
 pub use ledger::read_ledger;

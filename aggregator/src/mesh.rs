@@ -3,10 +3,13 @@
 
 use crate::calls::Calls;
 use crate::cluster::Cluster;
+use crate::directory::Directory;
 use crate::held::Held;
 use crate::host::Event;
 use crate::ledger::SharedLedger;
+use crate::link_log::{LinkLog, UNANSWERED, patiently};
 use crate::raft_transport::{serve_raft_call, serve_raft_stream};
+use crate::reach::ReachService;
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +25,7 @@ use tidemark_transport::{
 };
 use tidemark_transport::{PeerName, Role};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// Messages that may wait for one peer's writer; a slower peer loses its connection and is told again from its digest.
 const WRITER_QUEUE_MAX: usize = 1_024;
@@ -46,14 +50,20 @@ struct Inner {
     endpoint: Endpoint,
     cluster: Cluster,
     own: AggregatorId,
+    directory: Directory,
+    /// Logs of the links to the others.
+    links: BTreeMap<AggregatorId, Mutex<LinkLog>>,
     /// By aggregator: the present connection and its number.
     connections: BTreeMap<AggregatorId, watch::Sender<Option<(u64, Connection)>>>,
     next_id: AtomicU64,
     raft: OnceLock<Arc<dyn RaftService>>,
     calls: OnceLock<Calls>,
     held: OnceLock<Held>,
+    reach: OnceLock<ReachService>,
     events: mpsc::Sender<Event>,
     ledger: SharedLedger,
+    /// Since when each registered aggregator has been known here as such.
+    views_seen: Mutex<BTreeMap<AggregatorId, Instant>>,
     /// Why another aggregator refuses this one, since one of another data centre last did not.
     refusal: Mutex<Option<String>>,
     /// What this aggregator's member of the ledger says of itself. Not the member: its file is closed when nobody holds it any more,
@@ -67,6 +77,10 @@ struct Inner {
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// How long the other side may take to say of which era it is.
 const MEETING_MAX: Duration = Duration::from_secs(5);
+/// An aggregator that has been registered for so long and comes with an empty data directory has lost it.
+const REGISTERED_FOR: Duration = Duration::from_secs(10);
+/// Why an aggregator is refused that began with nothing, though others know it.
+const EMPTY_DIRECTORY: &str = "the data directory of this aggregator is empty,";
 /// What a data centre is told that was forgotten and comes back.
 const FORGOTTEN: &str = "refused: this data centre was given up with `tidemark dc forget`; its processes are to be stopped, and where it is to \
                          count again it needs another name, at the end of the layout, and empty disks";
@@ -75,23 +89,29 @@ impl Mesh {
     pub fn new(
         endpoint: Endpoint,
         cluster: Cluster,
-        own: AggregatorId,
+        (own, directory): (AggregatorId, Directory),
         events: mpsc::Sender<Event>,
         ledger: SharedLedger,
     ) -> Mesh {
+        let link = |peer| (peer, Mutex::new(LinkLog::new(format!("aggregator {}", cluster.aggregator_name(peer)))));
+        let links = cluster.aggregators().filter(|&peer| peer != own).map(link).collect();
         let connections = cluster.aggregators().map(|peer| (peer, watch::channel(None).0)).collect();
         Mesh {
             inner: Arc::new(Inner {
                 endpoint,
                 cluster,
                 own,
+                directory,
+                links,
                 connections,
                 next_id: AtomicU64::new(1),
                 raft: OnceLock::new(),
                 calls: OnceLock::new(),
                 held: OnceLock::new(),
+                reach: OnceLock::new(),
                 events,
                 ledger,
+                views_seen: Mutex::default(),
                 refusal: Mutex::default(),
                 member: OnceLock::new(),
                 emptied: Mutex::default(),
@@ -134,6 +154,11 @@ impl Mesh {
         let _ = self.inner.held.set(held);
     }
 
+    /// From now on other aggregators are told which groups are reached here.
+    pub(crate) fn serve_reach(&self, reach: ReachService) {
+        let _ = self.inner.reach.set(reach);
+    }
+
     /// An aggregator, for people.
     pub fn name_of(&self, aggregator: AggregatorId) -> String {
         self.inner.cluster.aggregator_name(aggregator)
@@ -163,13 +188,14 @@ impl Mesh {
     async fn keep_dialling(self, peer: AggregatorId) {
         let mut pause = REDIAL_MIN;
         loop {
-            match until_answered(|| self.dial(peer)).await {
+            let late = || self.link(peer, |link| link.refused(UNANSWERED));
+            match patiently(until_answered(|| self.dial(peer)), late).await {
                 Ok(connection) => {
                     pause = REDIAL_MIN;
                     self.run_dialled(peer, connection).await;
                 }
                 Err(error) => {
-                    tracing::debug!(%peer, %error, "peer not reached");
+                    self.link(peer, |link| link.refused(&error));
                     pause = (pause * 2).min(REDIAL_MAX);
                 }
             }
@@ -270,8 +296,42 @@ impl Mesh {
         if let ChannelError::Lost(ConnectionLost::ClosedByPeer { reason }) = error
             && reason.starts_with("refused: ")
         {
-            tracing::error!(%peer, %reason, "another aggregator refuses this one");
-            *self.refusal() = Some(reason.clone());
+            self.inner.directory.refuse(reason);
+            let before = self.refusal().replace(reason.clone());
+            if before.as_ref() != Some(reason) {
+                tracing::error!(peer = %self.name_of(peer), %reason, "another aggregator refuses this one");
+            }
+        }
+    }
+
+    /// Whether an aggregator has been registered in the ledger for some time, as applied here. One that has just registered may be about to
+    /// learn of it.
+    fn knows_view(&self, peer: AggregatorId) -> bool {
+        self.views_seen().get(&peer).is_some_and(|seen| seen.elapsed() >= REGISTERED_FOR)
+    }
+
+    /// Looks which aggregators are registered; to be called again and again.
+    pub fn note_views(&self) {
+        let views = self.inner.ledger.lock().views().clone();
+        let mut seen = self.views_seen();
+        seen.retain(|view, _| views.contains(view));
+        for view in views {
+            seen.entry(view).or_insert_with(Instant::now);
+        }
+    }
+
+    fn views_seen(&self) -> MutexGuard<'_, BTreeMap<AggregatorId, Instant>> {
+        self.inner.views_seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this aggregator began with nothing, nobody said that this is meant, and it has not registered since.
+    fn is_empty(&self) -> bool {
+        self.inner.directory.is_empty() && !self.inner.ledger.lock().views().contains(&self.inner.own)
+    }
+
+    fn link(&self, peer: AggregatorId, note: impl FnOnce(&mut LinkLog)) {
+        if let Some(link) = self.inner.links.get(&peer) {
+            note(&mut link.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -288,7 +348,7 @@ impl Mesh {
 
     async fn is_met(&self, peer: AggregatorId, connection: &Connection, mut channel: Channel) -> bool {
         let own = self.inner.cluster.with_era();
-        let said = wire::encode(&Meeting { cluster: own.clone(), blank: self.is_blank() });
+        let said = wire::encode(&Meeting { cluster: own.clone(), blank: self.is_blank(), empty: self.is_empty() });
         let _ = channel.writer.send_bytes(said.into()).await;
         let met = match tokio::time::timeout(MEETING_MAX, channel.reader.next()).await {
             Ok(Ok(Some(frame))) => wire::decode::<Meeting>(&frame).map_err(|error| error.to_string()),
@@ -300,7 +360,14 @@ impl Mesh {
             Ok(Err(error)) => Err(error.to_string()),
         };
         let reason = match met {
-            Ok(Meeting { cluster, blank }) if cluster == own => {
+            Ok(Meeting { cluster, empty: true, .. }) if cluster == own && self.knows_view(peer) => {
+                let name = self.name_of(peer);
+                format!(
+                    "{EMPTY_DIRECTORY} and the ledger knows {name} as registered: look whether its disk is mounted. If the disk is \
+                     lost: `tidemark restore dc`, or start with --fresh, which begins empty"
+                )
+            }
+            Ok(Meeting { cluster, blank, .. }) if cluster == own => {
                 // Another one of the same data centre knows no better.
                 if peer.dc != self.inner.own.dc {
                     *self.refusal() = None;
@@ -323,7 +390,7 @@ impl Mesh {
             }
             Err(reason) => reason,
         };
-        tracing::error!(%peer, %reason, "another aggregator is refused");
+        self.link(peer, |link| link.refused(&format!("refused here: {reason}")));
         connection.close(&format!("refused: {reason}"));
         false
     }
@@ -335,23 +402,30 @@ impl Mesh {
         if let Some((_, old)) = slot.send_replace(Some((id, connection.clone()))) {
             old.close("replaced by a newer connection");
         }
+        self.link(peer, LinkLog::up);
         id
     }
 
     async fn run_connection(&self, peer: AggregatorId, id: u64, connection: &Connection) {
-        loop {
+        let reason = loop {
             match connection.accept_channel().await {
                 Ok((kind, channel)) => self.serve_channel(peer, id, connection, kind, channel),
-                Err(error) => break self.note_refusal(peer, &error),
+                Err(error) => {
+                    self.note_refusal(peer, &error);
+                    break error.to_string();
+                }
             }
-        }
-        self.inner.connections[&peer].send_if_modified(|current| {
+        };
+        let is_lost = self.inner.connections[&peer].send_if_modified(|current| {
             let ours = current.as_ref().is_some_and(|(current, _)| *current == id);
             if ours {
                 *current = None;
             }
             ours
         });
+        if is_lost {
+            self.link(peer, |link| link.down(&reason));
+        }
     }
 
     async fn open_peer_channel(&self, peer: AggregatorId, id: u64, connection: Connection) {
@@ -370,6 +444,9 @@ impl Mesh {
         let of_here = peer.dc == self.inner.own.dc;
         if let (channel::HELD, Some(held), true) = (kind, self.inner.held.get(), of_here) {
             return drop(tokio::spawn(held.clone().serve(peer, channel)));
+        }
+        if let (channel::REACH, Some(reach)) = (kind, self.inner.reach.get()) {
+            return drop(tokio::spawn(reach.clone().serve(channel)));
         }
         match (kind, raft) {
             (channel::PEER, _) => drop(tokio::spawn(async move { mesh.run_peer(peer, id, connection, channel).await })),
@@ -410,7 +487,7 @@ impl Mesh {
 }
 
 /// What the first attempt comes to that is answered, of as many as it takes.
-async fn until_answered<T, E, F: Future<Output = Result<T, E>>>(attempt: impl Fn() -> F) -> Result<T, E> {
+pub(crate) async fn until_answered<T, E, F: Future<Output = Result<T, E>>>(attempt: impl Fn() -> F) -> Result<T, E> {
     let mut attempts = FuturesUnordered::new();
     let mut due = tokio::time::interval(ATTEMPT_EVERY);
     loop {

@@ -1,11 +1,18 @@
 //! Connections to the nodes of this data centre: dialled by the aggregator, again and again.
 
 use crate::cluster::DataCentre;
+use crate::directory::Directory;
+use crate::health::CatchUp;
 use crate::host::Event;
-use crate::mesh::write_all;
+use crate::ledger::SharedLedger;
+use crate::link_log::{LinkLog, UNANSWERED, patiently};
+use crate::mesh::{until_answered, write_all};
 use futures_util::future::join_all;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tidemark_proto::msg::{FromGroup, Within};
+use tidemark_proto::ids::DcId;
+use tidemark_proto::limits::INCARNATIONS_SAID_MAX;
+use tidemark_proto::msg::{FromGroup, KnownGroup, Within};
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Connection, ConnectionLost, Endpoint, FrameReader, PeerName, ReceiveError, Role};
 use tokio::sync::mpsc;
@@ -29,13 +36,7 @@ pub struct NodeGroup {
 
 /// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever. Where logs move, a node may
 /// lead any group for a while, whatever the layout says.
-pub async fn keep_dialling(
-    endpoint: Endpoint,
-    cluster: String,
-    dc: DataCentre,
-    node: u16,
-    events: mpsc::Sender<Event>,
-) {
+pub(crate) async fn keep_dialling(dialling: Dialling, dc: DataCentre, node: u16) {
     let addr = dc.nodes[usize::from(node)];
     let placed: Vec<u16> = dc.placement.groups_of(node).collect();
     let groups: Vec<u16> =
@@ -43,21 +44,56 @@ pub async fn keep_dialling(
     let pause = if dc.placement.is_gone(node) { REDIAL_GONE } else { REDIAL };
     let again = |group: &u16| if placed.contains(group) { ASK_AGAIN } else { ASK_AGAIN_UNPLACED };
     let Ok(expected) = PeerName::any(&dc.name, Role::Node) else { return };
+    let link = Mutex::new(LinkLog::new(format!("node {node} of {}", dc.name)));
+    let link = |note: &dyn Fn(&mut LinkLog)| note(&mut link.lock().unwrap_or_else(PoisonError::into_inner));
     loop {
-        match endpoint.connect(addr, &expected).await {
+        let late = || link(&|link| link.refused(UNANSWERED));
+        match patiently(until_answered(|| dialling.endpoint.connect(addr, &expected)), late).await {
             Ok(connection) => {
+                link(&LinkLog::up);
                 let of_groups = groups.iter().map(|group| (NodeGroup { node, group: *group }, again(group)));
-                join_all(of_groups.map(|(group, again)| run(&connection, &cluster, group, again, &events))).await;
+                join_all(of_groups.map(|(group, again)| run(&connection, &dialling, group, again))).await;
+                let reason = connection.closed().await.to_string();
+                link(&|link| link.down(&reason));
             }
-            Err(error) => tracing::debug!(%addr, %error, "node not reached"),
+            Err(error) => link(&|link| link.refused(&error.to_string())),
         }
         tokio::time::sleep(pause).await;
     }
 }
 
+/// What connections to nodes need.
+#[derive(Clone)]
+pub(crate) struct Dialling {
+    pub endpoint: Endpoint,
+    /// The cluster and its era.
+    pub cluster: String,
+    pub own: DcId,
+    pub ledger: SharedLedger,
+    /// Nodes are told what the ledger knows, so that it must be applied first.
+    pub catching_up: CatchUp,
+    /// Whether this aggregator's data directory was empty when it started.
+    pub directory: Directory,
+    pub events: mpsc::Sender<Event>,
+}
+
+impl Dialling {
+    /// What the ledger knows of a group, the newest incarnations only.
+    fn known(&self, group: u16) -> KnownGroup {
+        let ledger = self.ledger.lock();
+        let mut known = KnownGroup { empty: self.directory.is_empty(), ..KnownGroup::default() };
+        let of_group = ledger.groups().iter().filter(|(id, _)| (id.dc, id.group) == (self.own, group));
+        for (id, registered) in of_group.rev().take(INCARNATIONS_SAID_MAX) {
+            if registered.fenced { &mut known.fenced } else { &mut known.serving }.push(id.incarnation);
+        }
+        known
+    }
+}
+
 /// Until the connection has ended.
-async fn run(connection: &Connection, cluster: &str, node: NodeGroup, again: Duration, events: &mpsc::Sender<Event>) {
-    while let Ended::NotHeld = run_channel(connection, cluster, node, events).await {
+async fn run(connection: &Connection, dialling: &Dialling, node: NodeGroup, again: Duration) {
+    dialling.catching_up.until_ledger().await;
+    while let Ended::NotHeld = run_channel(connection, dialling, node).await {
         tracing::debug!(?node, "the node does not hold the group");
         tokio::time::sleep(again).await;
     }
@@ -71,11 +107,13 @@ enum Ended {
     NotHeld,
 }
 
-async fn run_channel(connection: &Connection, cluster: &str, node: NodeGroup, events: &mpsc::Sender<Event>) -> Ended {
+async fn run_channel(connection: &Connection, dialling: &Dialling, node: NodeGroup) -> Ended {
+    let events = &dialling.events;
     let Ok(Channel { mut reader, mut writer }) = connection.open_channel(channel::GROUP).await else {
         return Ended::Gone;
     };
-    let head = Within { cluster: cluster.to_owned(), group: node.group };
+    let (cluster, group) = (dialling.cluster.clone(), node.group);
+    let head = Within { cluster, group, known: Some(dialling.known(group)) };
     if writer.send_bytes(wire::encode(&head).into()).await.is_err() {
         return Ended::Gone;
     }
@@ -83,7 +121,7 @@ async fn run_channel(connection: &Connection, cluster: &str, node: NodeGroup, ev
     let writing = tokio::spawn(write_all(writer, receiver));
     let up = Event::NodeUp { node, sender, connection: connection.clone() };
     let reason = match events.send(up).await {
-        Ok(()) => read_all(node, &mut reader, events).await,
+        Ok(()) => read_all(node, &mut reader, dialling).await,
         Err(_) => Some("the aggregator stops".to_owned()),
     };
     writing.abort();
@@ -96,24 +134,25 @@ async fn run_channel(connection: &Connection, cluster: &str, node: NodeGroup, ev
     }
 }
 
-/// Why a node does not want to be connected is for people.
-fn note_refusal(node: NodeGroup, error: &ReceiveError) {
+/// A node that knows this aggregator's ledger as another one ends this process. Other refusals are logged with the link.
+fn note_refusal(dialling: &Dialling, node: NodeGroup, error: &ReceiveError) {
     match error {
         ReceiveError::Lost(ConnectionLost::ClosedByPeer { reason }) if reason.starts_with("refused: ") => {
-            tracing::error!(?node, %reason, "a node refuses this aggregator");
+            dialling.directory.refuse(reason);
         }
         _ => tracing::debug!(?node, %error, "connection to a node ended"),
     }
 }
 
 /// Why reading ended; `None`: the node ended the channel.
-async fn read_all(node: NodeGroup, reader: &mut FrameReader, events: &mpsc::Sender<Event>) -> Option<String> {
+async fn read_all(node: NodeGroup, reader: &mut FrameReader, dialling: &Dialling) -> Option<String> {
+    let events = &dialling.events;
     loop {
         let frame = match reader.next().await {
             Ok(Some(frame)) => frame,
             Ok(None) => return None,
             Err(error) => {
-                note_refusal(node, &error);
+                note_refusal(dialling, node, &error);
                 return Some(error.to_string());
             }
         };

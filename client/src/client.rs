@@ -6,6 +6,7 @@ use crate::error::{AddError, AskError, AwardError, ChangeError, FlushError, GetE
 use crate::flusher::{Flusher, OnLoss};
 use crate::hit::{Hit, HitCell};
 use crate::link::Dialer;
+use crate::link_state::{LinkState, Links};
 use crate::named::{NamedError, NamedLinks, NamedOutcome, NamedPatience};
 use crate::queries::{Answered, Queries};
 use crate::reads::Reads;
@@ -38,6 +39,7 @@ struct Inner {
     waits: Waits,
     read_timeout: Duration,
     close_timeout: Duration,
+    link: watch::Receiver<LinkState>,
     closed: watch::Receiver<Option<InDoubt>>,
 }
 
@@ -157,13 +159,55 @@ impl Client {
     pub(crate) fn start(parts: Parts) -> Client {
         let shared = Arc::new(Shared::new(parts.keys_seed, parts.hits_max));
         let (told, closed) = watch::channel(None);
+        let (state, link) = watch::channel(Links::first());
         let named = NamedLinks::new(parts.dialer.clone());
-        let flusher = Flusher::new(parts.core, shared.clone(), parts.dialer, parts.flush_interval, parts.on_loss, told);
+        let flusher =
+            Flusher::new(parts.core, shared.clone(), parts.dialer, parts.flush_interval, parts.on_loss, (state, told));
         tokio::spawn(flusher.run());
         let Parts { reads, queries, waits, read_timeout, close_timeout, .. } = parts;
         let changes = Semaphore::new(CHANGES_AT_ONCE_MAX);
-        let inner = Inner { shared, reads, queries, changes, named, waits, read_timeout, close_timeout, closed };
+        let inner = Inner { shared, reads, queries, changes, named, waits, read_timeout, close_timeout, link, closed };
         Client(Arc::new(inner))
+    }
+
+    /// Whether the node in use takes increments.
+    pub fn link_state(&self) -> LinkState {
+        self.0.link.borrow().clone()
+    }
+
+    /// Waits until the group in use counts as gone: none of its nodes was heard for `silent`, or it has had no leader for `leaderless`
+    /// though a node of it answers. Returns the reason; a slow group that is there is waited for without end.
+    pub async fn until_gone(&self, silent: Duration, leaderless: Duration) -> String {
+        let mut link = self.0.link.clone();
+        loop {
+            let state = link.borrow_and_update().clone();
+            let gone_at = state.gone_at(silent, leaderless);
+            tokio::select! {
+                changed = link.changed() => {
+                    if changed.is_err() {
+                        return "the client has ended".to_owned();
+                    }
+                }
+                () = tokio::time::sleep_until(gone_at.unwrap_or_else(Instant::now)), if gone_at.is_some() => {
+                    return state.reason().to_owned();
+                }
+            }
+        }
+    }
+
+    /// Takes a hit back that was not sent yet. Whether it was: then it is surely not counted, and resolves as
+    /// [`AddError::Withdrawn`](tidemark_proto::client::AddError::Withdrawn). One that may have been sent stays under way.
+    pub async fn withdraw(&self, hit: &Hit) -> bool {
+        let (answer, withdrawn) = oneshot::channel();
+        {
+            let mut inbox = self.0.shared.inbox();
+            if inbox.ended {
+                return false;
+            }
+            inbox.withdrawals.push((hit.0.clone(), answer));
+        }
+        self.0.shared.notify.notify_one();
+        withdrawn.await.unwrap_or(false)
     }
 
     /// A handle for a counter that is counted often. Errors: the name is outside its limits, or too many handles are held.

@@ -5,6 +5,7 @@ use crate::error::{AddLoss, HitError};
 use crate::hit::HitCell;
 use crate::keys::KeySlots;
 use crate::link::{Dialer, EVENTS_MAX, Event, Events, Link};
+use crate::link_state::{LinkState, Links};
 use crate::shared::{CounterInner, FlushAnswer, NewHit, Shared};
 use crate::timed::TimedAdd;
 use std::collections::{HashMap, VecDeque};
@@ -65,6 +66,8 @@ pub(crate) struct Flusher {
     rounds: u32,
     close: Option<Instant>,
     close_told: bool,
+    /// Whether the node in use takes increments.
+    state: Links,
     closed: watch::Sender<Option<InDoubt>>,
     done: Option<InDoubt>,
 }
@@ -76,7 +79,7 @@ impl Flusher {
         dialer: Dialer,
         interval: Duration,
         on_loss: OnLoss,
-        closed: watch::Sender<Option<InDoubt>>,
+        (state, closed): (watch::Sender<LinkState>, watch::Sender<Option<InDoubt>>),
     ) -> Flusher {
         let (to_events, events) = mpsc::channel(EVENTS_MAX);
         let start = Instant::now();
@@ -103,6 +106,7 @@ impl Flusher {
             rounds: 0,
             close: None,
             close_told: false,
+            state: Links::new(state),
             closed,
             done: None,
         }
@@ -113,6 +117,7 @@ impl Flusher {
             self.round_if_due();
             self.core.handle(self.now(), Input::Tick);
             self.drain_core();
+            self.state.publish(self.core.site().is_some_and(|(_, is_up)| is_up));
             if let Some(in_doubt) = self.done {
                 return self.end(in_doubt);
             }
@@ -146,20 +151,25 @@ impl Flusher {
         let input = match event {
             Event::Connected => Input::Connected { link },
             Event::Message(message) => Input::FromNode { link, message },
-            Event::Gone(_) => {
+            Event::Gone(gone) => {
                 self.links.remove(&link);
+                self.state.note(gone);
                 Input::Disconnected { link }
             }
         };
         self.core.handle(self.now(), input);
         self.drain_core();
+        self.state.publish(self.core.site().is_some_and(|(_, is_up)| is_up));
     }
 
     /// Somebody woke the flusher, counts many hits, or waits for a flush.
     fn on_notified(&mut self) {
         self.idle_rounds = 0;
         let inbox = self.shared.inbox();
-        let urgent = !inbox.flushes.is_empty() || inbox.close.is_some() || inbox.hits.len() > 1_000;
+        let urgent = !inbox.flushes.is_empty()
+            || !inbox.withdrawals.is_empty()
+            || inbox.close.is_some()
+            || inbox.hits.len() > 1_000;
         drop(inbox);
         let now = Instant::now();
         self.next_round = if urgent { now } else { self.next_round.clamp(now, now + self.interval) };
@@ -198,6 +208,9 @@ impl Flusher {
         self.flushes.append(&mut inbox.flushes);
         let hits = !self.waiting.is_empty();
         let all_hits = self.take_hits();
+        for (cell, answer) in inbox.withdrawals.drain(..) {
+            let _ = answer.send(self.withdraw(&cell));
+        }
         let (adds, all_adds) = self.take_adds();
         let (timed, all_timed) = self.take_timed();
         let (adds, all_adds) = (adds || timed, all_adds && all_timed);
@@ -241,12 +254,25 @@ impl Flusher {
         true
     }
 
+    /// Takes a hit back that was not sent; whether it was.
+    fn withdraw(&mut self, cell: &Arc<HitCell>) -> bool {
+        if let Some(at) = self.waiting.iter().position(|hit| Arc::ptr_eq(&hit.cell, cell)) {
+            self.waiting.remove(at);
+            self.answer(cell, Err(HitError::Failed(AddError::Withdrawn)));
+            return true;
+        }
+        let withdrawn = cell.ticket().is_some_and(|ticket| self.core.withdraw(Ticket(ticket)));
+        self.drain_core();
+        withdrawn
+    }
+
     fn ticket(&mut self, cell: &Arc<HitCell>) -> Ticket {
         let at = self.free_cells.pop().unwrap_or_else(|| {
             self.cells.push(None);
             self.cells.len() - 1
         });
         self.cells[at] = Some(cell.clone());
+        cell.set_ticket(at as u64);
         Ticket(at as u64)
     }
 
@@ -454,6 +480,7 @@ impl Flusher {
         inbox.ended = true;
         let late = std::mem::take(&mut inbox.hits);
         inbox.flushes.clear();
+        inbox.withdrawals.clear();
         drop(inbox);
         for hit in self.waiting.drain(..).chain(late) {
             hit.cell.resolve(Err(HitError::Closed));

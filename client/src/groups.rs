@@ -93,7 +93,7 @@ fn event(event: Option<(LinkId, Event)>) -> GroupEvent {
     match event {
         Some((_, Event::Connected)) => GroupEvent::Connected,
         Some((_, Event::Message(message))) => GroupEvent::Message(message),
-        Some((_, Event::Gone(why))) => GroupEvent::Gone(why),
+        Some((_, Event::Gone(gone))) => GroupEvent::Gone(gone.why),
         None => GroupEvent::Gone(ENDED.to_owned()),
     }
 }

@@ -58,12 +58,23 @@ pub(crate) struct HitCell(Mutex<HitState>);
 
 #[derive(Debug, Default)]
 struct HitState {
+    /// The core's ticket, once the core has it.
+    ticket: Option<u64>,
     durable: bool,
     outcome: Option<Result<Place, HitError>>,
     waker: Option<Waker>,
 }
 
 impl HitCell {
+    pub fn set_ticket(&self, ticket: u64) {
+        self.lock().ticket = Some(ticket);
+    }
+
+    pub fn ticket(&self) -> Option<u64> {
+        let state = self.lock();
+        state.ticket.filter(|_| state.outcome.is_none())
+    }
+
     pub fn set_durable(&self) {
         let mut state = self.lock();
         state.durable = true;

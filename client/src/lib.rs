@@ -70,6 +70,7 @@ mod groups;
 mod hit;
 mod keys;
 mod link;
+mod link_state;
 mod named;
 mod queries;
 mod questions;
@@ -95,6 +96,7 @@ pub use error::{
 pub use groups::{GroupEvent, GroupLink, Groups};
 pub use hit::{Hit, HitDurable, HitOutcome, SessionToken};
 pub use keys::KEYS_PER_THREAD_MAX;
+pub use link_state::LinkState;
 pub use named::{FENCES_AT_ONCE_MAX, NAMED_AT_ONCE_MAX, NamedError, NamedOutcome, NamedPatience};
 pub use questions::{
     IntoPeriod, Neighbours, OfCounter, Range, ReadAt, Steps, Top, Window, days, hours, minutes, months, seconds, total,

@@ -1,12 +1,14 @@
 //! One link of the core, as a task: dials, opens the channel, moves messages.
 
 use crate::fake::FakeCluster;
-use crate::site::{GroupSite, Silence, SiteError};
+use crate::link_state::Gone;
+use crate::site::{GroupSite, LedElsewhere, Silence, SiteError};
 use std::sync::Arc;
+use std::time::Duration;
 use tidemark_proto::client::{LinkId, SiteId};
 use tidemark_proto::msg::{FromClient, ToClient};
 use tidemark_proto::wire;
-use tidemark_transport::{Channel, Endpoint, FrameReader, FrameWriter};
+use tidemark_transport::{Channel, ConnectionLost, Endpoint, FrameReader, FrameWriter, ReceiveError, SendError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::debug;
@@ -30,7 +32,7 @@ pub(crate) enum Event {
     Connected,
     Message(ToClient),
     /// Why there is no link, or none any more.
-    Gone(String),
+    Gone(Gone),
 }
 
 pub(crate) type Events = mpsc::Sender<(LinkId, Event)>;
@@ -47,10 +49,10 @@ impl Link {
         let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
         let dialer = dialer.clone();
         let task = tokio::spawn(async move {
-            let ended = match dialer {
+            let ended = match &dialer {
                 Dialer::Quic { endpoint, sites } => {
                     let site = &sites[usize::from(site.0)];
-                    let ended = run(&endpoint, site, id, messages, &events).await;
+                    let ended = run(endpoint, site, id, messages, &events).await;
                     ended.inspect_err(|error| debug!(?site, %error, "link"))
                 }
                 Dialer::Fake(cluster) => {
@@ -58,8 +60,9 @@ impl Link {
                     Ok(())
                 }
             };
-            let why = ended.map_or_else(|error| error.to_string(), |()| ENDED.to_owned());
-            let _ = events.send((id, Event::Gone(why))).await;
+            let silent_for = dialer.idle_timeout();
+            let gone = ended.map_or_else(|error| gone_by(&error, silent_for), |()| Gone::ended());
+            let _ = events.send((id, Event::Gone(gone))).await;
         });
         Link { outbox, task }
     }
@@ -67,6 +70,37 @@ impl Link {
     /// Whether the message was taken.
     pub fn send(&self, message: FromClient) -> bool {
         self.outbox.try_send(message).is_ok()
+    }
+}
+
+impl Dialer {
+    /// After so long without a word a connection is lost.
+    fn idle_timeout(&self) -> Duration {
+        match self {
+            Dialer::Quic { endpoint, .. } => endpoint.idle_timeout(),
+            Dialer::Fake(_) => Duration::ZERO,
+        }
+    }
+}
+
+/// What a link's error says of the group.
+fn gone_by(error: &SiteError, idle_timeout: Duration) -> Gone {
+    let silent = [
+        error
+            .downcast_ref::<ReceiveError>()
+            .is_some_and(|error| matches!(error, ReceiveError::Lost(ConnectionLost::TimedOut))),
+        error
+            .downcast_ref::<SendError>()
+            .is_some_and(|error| matches!(error, SendError::Lost(ConnectionLost::TimedOut))),
+    ];
+    let silent_for = if silent.contains(&true) { idle_timeout } else { Duration::ZERO };
+    Gone { why: error.to_string(), silent_for, answered: error.is::<LedElsewhere>() }
+}
+
+impl Gone {
+    /// The other end has ended the link in order.
+    pub fn ended() -> Gone {
+        Gone { why: ENDED.to_owned(), silent_for: Duration::ZERO, answered: false }
     }
 }
 

@@ -82,6 +82,8 @@ pub(crate) type FlushAnswer = oneshot::Sender<(u64, u64)>;
 pub(crate) struct Inbox {
     pub hits: Vec<NewHit>,
     pub flushes: Vec<FlushAnswer>,
+    /// Hits to be taken back, if they were not sent.
+    pub withdrawals: Vec<(Arc<HitCell>, oneshot::Sender<bool>)>,
     /// Nothing more is taken; by then the client is to end.
     pub close: Option<Instant>,
     /// The flusher has ended.

@@ -6,17 +6,29 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tidemark_proto::msg::{Admission, ForWhom};
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, Connection, Endpoint, PeerName};
+use tidemark_transport::{Channel, ConnectError, Connection, Endpoint, PeerName};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Who has not answered after this is not waited for alone: the next node is asked as well.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// A node that says nothing for so long, though it was sent something, may have been deposed or lost: the others are asked.
 const SILENCE_MAX: Duration = Duration::from_millis(750);
 
+/// While a node does not answer, another attempt to connect begins so often.
+const ATTEMPT_EVERY: Duration = Duration::from_millis(250);
+/// An attempt without an answer is given up after this: eight at most are under way to a node.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+
 /// Why a node does not serve.
 pub type SiteError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A node answered, and does not lead the group: it may be electing a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("group {group} is led elsewhere")]
+pub(crate) struct LedElsewhere {
+    group: u16,
+}
 
 /// One group of a data centre, with all nodes that may speak for it.
 #[derive(Debug)]
@@ -94,10 +106,12 @@ impl GroupSite {
                     return Ok((node, *channel));
                 }
                 Some(Ok(Asked::Elsewhere { node })) => {
-                    last = format!("group {} is led elsewhere", self.group).into();
+                    last = LedElsewhere { group: self.group }.into();
                     promote(&mut waiting, node);
                 }
-                Some(Ok(Asked::Lost(error))) => last = error,
+                // That a node is there says more than that another is not.
+                Some(Ok(Asked::Lost(error))) if !last.is::<LedElsewhere>() => last = error,
+                Some(Ok(Asked::Lost(_))) => {}
                 Some(Err(error)) => last = error.into(),
             }
         }
@@ -112,11 +126,28 @@ fn promote(waiting: &mut [usize], node: Option<usize>) {
 }
 
 async fn ask(endpoint: Endpoint, nodes: Arc<[SocketAddr]>, peer: PeerName, node: usize, group: u16) -> Asked {
-    let asking = async { open_increments(&endpoint.connect(nodes[node], &peer).await?, group).await };
+    let asking = async { open_increments(&connect(&endpoint, nodes[node], &peer).await?, group).await };
     match asking.await {
         Ok((Admission::Serves, channel)) => Asked::Serves { node, channel: Box::new(channel) },
         Ok((Admission::Elsewhere { node }, _)) => Asked::Elsewhere { node: node.map(usize::from) },
         Err(error) => Asked::Lost(error),
+    }
+}
+
+/// Connects to a node that may be down. Attempts overlap: QUIC sends the first datagram of an attempt again only after 1 s, then after 2 and
+/// 4 more, and a node that is back would have to wait for the next.
+async fn connect(endpoint: &Endpoint, addr: SocketAddr, peer: &PeerName) -> Result<Connection, ConnectError> {
+    let mut attempts = JoinSet::new();
+    let mut due = tokio::time::interval(ATTEMPT_EVERY);
+    loop {
+        tokio::select! {
+            biased;
+            Some(Ok(Ok(answered))) = attempts.join_next() => return answered,
+            _ = due.tick() => {
+                let (endpoint, peer) = (endpoint.clone(), peer.clone());
+                attempts.spawn(timeout(ATTEMPT_MAX, async move { endpoint.connect(addr, &peer).await }));
+            }
+        }
     }
 }
 

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemark_consensus::raft::RaftService;
 use tidemark_proto::ids::OwnerId;
-use tidemark_proto::msg::{Admission, ForWhom, Within};
+use tidemark_proto::msg::{Admission, ForWhom, KnownGroup, Within};
 use tidemark_proto::placement::Placement;
 use tidemark_proto::wire::{self, Message, channel};
-use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, Role};
+use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, Refusals, Role};
 use tokio::sync::mpsc;
 
 /// Messages that may wait for one connection's writer; a peer that reads slower is disconnected and will ask again.
@@ -54,13 +54,14 @@ impl RaftDoor {
 /// Accepts connections until the endpoint closes.
 pub async fn accept_all(endpoint: Endpoint, doors: Arc<Doors>) {
     let mut conn = 0;
+    let mut refusals = Refusals::default();
     while let Some(accepted) = endpoint.accept().await {
         match accepted {
             Ok(connection) => {
                 conn += CHANNELS_PER_CONNECTION_MAX;
                 tokio::spawn(serve(connection, conn, doors.clone()));
             }
-            Err(error) => tracing::warn!(%error, "connection refused"),
+            Err(error) => refusals.note(&error),
         }
     }
 }
@@ -108,8 +109,8 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
             return connection.close("this process does not serve that channel to that role");
         }
     }
-    let group = match read_group(&mut channel, kind, &doors.cluster).await {
-        Ok(group) => group,
+    let (group, known) = match read_group(&mut channel, kind, &doors.cluster).await {
+        Ok(head) => head,
         Err(reason) => {
             tracing::warn!(peer = %peer, %reason, "channel refused");
             return connection.close(&reason);
@@ -119,50 +120,64 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
     match (kind, raft, neighbour) {
         (channel::GROUP_RAFT_CALL, Some(raft), Some(from)) => serve_call(raft, from, channel).await,
         (channel::GROUP_RAFT_STREAM, Some(raft), Some(from)) => serve_stream(raft, from, channel).await,
-        (channel::INCREMENTS | channel::GROUP, ..) => serve_group(connection, kind, channel, conn, group, &doors).await,
+        (channel::INCREMENTS, ..) => serve_clients(connection, channel, conn, group, &doors).await,
+        (channel::GROUP, ..) => serve_aggregator(connection, channel, conn, (group, known), &doors).await,
         _ => tracing::debug!(peer = %peer, group, "this node does not hold the group"),
     }
 }
 
 /// The group that a channel is for: its first frame. Processes of the cluster say there of which era they are: what one of another
 /// era says means nothing here.
-async fn read_group(channel: &mut Channel, kind: u8, own: &str) -> Result<u16, String> {
+async fn read_group(channel: &mut Channel, kind: u8, own: &str) -> Result<(u16, Option<KnownGroup>), String> {
     let frame = channel.reader.next().await.map_err(|error| error.to_string())?.ok_or("the channel has ended")?;
     let malformed = |error| format!("malformed message: {error}");
     if kind == channel::INCREMENTS {
-        return wire::decode(&frame).map(|ForWhom { group }| group).map_err(malformed);
+        return wire::decode(&frame).map(|ForWhom { group }| (group, None)).map_err(malformed);
     }
-    let Within { cluster, group } = wire::decode(&frame).map_err(malformed)?;
+    let Within { cluster, group, known } = wire::decode(&frame).map_err(malformed)?;
     match cluster == own {
-        true => Ok(group),
+        true => Ok((group, known)),
         false => Err(format!("refused: this node is of `{own}`, and the other side is of `{cluster}`")),
     }
 }
 
-async fn serve_group(connection: Connection, kind: u8, mut channel: Channel, conn: u64, group: u16, doors: &Doors) {
+/// The host of a group that this node holds. One that it has left takes no events any more.
+fn held(doors: &Doors, group: u16) -> Option<&EventSender> {
+    doors.groups.get(&group).filter(|events| !events.is_closed())
+}
+
+async fn serve_clients(connection: Connection, mut channel: Channel, conn: u64, group: u16, doors: &Doors) {
+    let Some(events) = held(doors, group) else {
+        // A client looks elsewhere.
+        let node = (group < doors.placement.nodes()).then(|| doors.placement.holders(group).next()).flatten();
+        let elsewhere = wire::encode(&Admission::Elsewhere { node });
+        let _ = channel.writer.send_bytes(elsewhere.into()).await;
+        let _ = channel.writer.finish().await;
+        return tracing::debug!(peer = %connection.peer(), group, "this node does not hold the group");
+    };
+    let owner = OwnerId(connection.peer().digest());
+    let up = |peer| Event::ClientUp { conn, owner, peer };
+    let message = |msg| Event::Client { conn, msg };
+    serve_channel(&connection, channel, events, up, message, Event::ClientGone { conn }).await;
+}
+
+async fn serve_aggregator(
+    connection: Connection,
+    mut channel: Channel,
+    conn: u64,
+    (group, known): (u16, Option<KnownGroup>),
+    doors: &Doors,
+) {
     let peer = connection.peer().clone();
-    // A group that this node has left takes no events any more.
-    let Some(events) = doors.groups.get(&group).filter(|events| !events.is_closed()) else {
-        // A client looks elsewhere. An aggregator, one of whose layouts is older or newer, hears nothing, and asks again later.
-        if kind == channel::INCREMENTS {
-            let node = (group < doors.placement.nodes()).then(|| doors.placement.holders(group).next()).flatten();
-            let elsewhere = wire::encode(&Admission::Elsewhere { node });
-            let _ = channel.writer.send_bytes(elsewhere.into()).await;
-        }
+    let Some(events) = held(doors, group) else {
+        // An aggregator, one of whose layouts is older or newer, hears nothing, and asks again later.
         let _ = channel.writer.finish().await;
         return tracing::debug!(peer = %peer, group, "this node does not hold the group");
     };
-    if kind == channel::INCREMENTS {
-        let owner = OwnerId(peer.digest());
-        let up = |peer| Event::ClientUp { conn, owner, peer };
-        let message = |msg| Event::Client { conn, msg };
-        serve_channel(&connection, channel, events, up, message, Event::ClientGone { conn }).await;
-    } else {
-        let (dc, seat) = (peer.dc().to_owned(), peer.seat());
-        let up = |to| Event::AggregatorUp { conn, dc, seat, peer: to };
-        let message = |msg| Event::Aggregator { conn, msg };
-        serve_channel(&connection, channel, events, up, message, Event::AggregatorGone { conn }).await;
-    }
+    let (dc, seat) = (peer.dc().to_owned(), peer.seat());
+    let up = |to| Event::AggregatorUp { conn, dc, seat, known, peer: to };
+    let message = |msg| Event::Aggregator { conn, msg };
+    serve_channel(&connection, channel, events, up, message, Event::AggregatorGone { conn }).await;
 }
 
 /// Hands what the peer says to the host until the peer ends or says what cannot be.

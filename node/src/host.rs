@@ -3,6 +3,7 @@
 use crate::connections::Peer;
 use crate::events::EventReceiver;
 use crate::log::{GroupLog, News};
+use crate::places::{self, Judged};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tidemark_consensus::replica;
 use tidemark_proto::group::GroupConfig;
 use tidemark_proto::ids::{GroupId, LogIndex, OwnerId};
 use tidemark_proto::limits::AGGREGATORS_MAX;
-use tidemark_proto::msg::{Admission, ForGroup, FromClient, FromGroup, Proposed};
+use tidemark_proto::msg::{Admission, ForGroup, FromClient, FromGroup, KnownGroup, Proposed};
 use tidemark_proto::node::{CheckpointPart, ConnId, Input, NodeConfig, NodeCore, Output};
 use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire;
@@ -33,7 +34,7 @@ pub enum Event {
     ClientUp { conn: u64, owner: OwnerId, peer: Peer },
     Client { conn: u64, msg: FromClient },
     ClientGone { conn: u64 },
-    AggregatorUp { conn: u64, dc: String, seat: u8, peer: Peer },
+    AggregatorUp { conn: u64, dc: String, seat: u8, known: Option<KnownGroup>, peer: Peer },
     Aggregator { conn: u64, msg: ForGroup },
     AggregatorGone { conn: u64 },
     Stop { done: oneshot::Sender<()> },
@@ -63,6 +64,8 @@ pub struct GroupStatus {
     pub valves: u8,
     /// Whether increments are taken, here or, as far as is known, where the group is led.
     pub serving: bool,
+    /// All of the log that is known to be committed was applied here since the start, and a leader is known.
+    pub caught_up: bool,
     /// Why the log stopped, if it did.
     pub failed: Option<String>,
     /// What keeps the group from working until somebody does something about it, and what that is.
@@ -113,12 +116,18 @@ pub struct Host {
     log: GroupLog,
     failed: Option<String>,
     trouble: Option<String>,
+    /// An empty data directory is meant.
+    fresh: bool,
+    /// Why this node must not serve the group, if it must not.
+    refused: Option<String>,
     /// The incarnation was declared lost: everything of it is to be set aside.
     abandoned: Option<GroupId>,
     /// The group has gone on without this node.
     left: bool,
     /// The node that leads the group, if known.
     leader: Option<u16>,
+    /// The log was applied once as far as it is committed.
+    caught_up: bool,
     dc_name: String,
     clients: HashMap<u64, Peer>,
     /// The present connections of this data centre's aggregators, by seat.
@@ -137,7 +146,12 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(core: NodeCore, log: GroupLog, dc_name: String, publish: watch::Sender<GroupStatus>) -> Host {
+    pub fn new(
+        core: NodeCore,
+        log: GroupLog,
+        (dc_name, fresh): (String, bool),
+        publish: watch::Sender<GroupStatus>,
+    ) -> Host {
         let durable = match &log {
             GroupLog::Alone(_, progress) => progress.durable(),
             GroupLog::Shared(_) => LogIndex(0),
@@ -147,9 +161,12 @@ impl Host {
             log,
             failed: None,
             trouble: None,
+            fresh,
+            refused: None,
             abandoned: None,
             left: false,
             leader: None,
+            caught_up: false,
             dc_name,
             clients: HashMap::new(),
             aggregators: Default::default(),
@@ -169,7 +186,12 @@ impl Host {
         let mut batch = Vec::with_capacity(EVENTS_BATCH);
         self.handle(Input::Tick);
         self.append();
-        while self.failed.is_none() && self.stopping.is_none() && self.abandoned.is_none() && !self.left {
+        while self.failed.is_none()
+            && self.refused.is_none()
+            && self.stopping.is_none()
+            && self.abandoned.is_none()
+            && !self.left
+        {
             let deadline = [self.core.poll_timeout(), self.part_again].into_iter().flatten().min();
             tokio::select! {
                 taken = events.recv_many(&mut batch, EVENTS_BATCH) => {
@@ -227,7 +249,7 @@ impl Host {
                 }
             }
             Event::ClientGone { conn } => self.lose_client(conn),
-            Event::AggregatorUp { conn, dc, seat, peer } => self.on_aggregator(conn, &dc, seat, peer),
+            Event::AggregatorUp { conn, dc, seat, known, peer } => self.on_aggregator(conn, (&dc, seat), known, peer),
             Event::Aggregator { conn, msg } => {
                 let Some(seat) = self.seat_of(conn) else { return };
                 if let ForGroup::Lost { group } = msg {
@@ -240,6 +262,7 @@ impl Host {
             }
             Event::AggregatorGone { conn } => {
                 if let Some(seat) = self.seat_of(conn) {
+                    tracing::warn!(group = %self.core.config().group.id, seat, "aggregator lost");
                     self.lose_aggregator(seat);
                 }
             }
@@ -263,14 +286,30 @@ impl Host {
     }
 
     /// The newest connection of each of this data centre's aggregators counts; another data centre's is refused.
-    fn on_aggregator(&mut self, conn: u64, dc: &str, seat: u8, peer: Peer) {
+    fn on_aggregator(&mut self, conn: u64, (dc, seat): (&str, u8), known: Option<KnownGroup>, peer: Peer) {
         if dc != self.dc_name {
             tracing::warn!(dc, own = %self.dc_name, "aggregator of another data centre refused");
             return peer.end(&format!("this is a node of {}: it does not serve the aggregator of {dc}", self.dc_name));
         }
+        if let Some(known) = known {
+            let disk =
+                places::Disk { group: self.core.group().config().id, registered: self.core.group().is_registered() };
+            match places::judge(&disk, &known, self.fresh) {
+                Judged::Same => {}
+                Judged::Fresh { before } => {
+                    tracing::warn!(group = %disk.group, before, "begins empty, as --fresh says")
+                }
+                Judged::NodeEmpty { before } => {
+                    self.refused = Some(places::node_is_empty(&self.dc_name, &disk, before));
+                    return peer.end("refused: this node has an empty data directory, and ends");
+                }
+                Judged::AggregatorEmpty => return peer.end(&places::aggregator_is_empty(&self.dc_name, &disk)),
+            }
+        }
         if let Some(before) = self.lose_aggregator(seat) {
             before.end("replaced by a newer connection");
         }
+        tracing::info!(group = %self.core.config().group.id, seat, "aggregator connected");
         self.aggregators[usize::from(seat)] = Some(Aggregator { conn, peer, told: false });
         self.attend_aggregators();
     }
@@ -490,7 +529,8 @@ impl Host {
         self.clients.drain().for_each(|(_, peer)| peer.end(LED_ELSEWHERE));
     }
 
-    fn publish_status(&self) {
+    fn publish_status(&mut self) {
+        self.caught_up = self.caught_up || self.log.is_caught_up();
         let role = match (&self.log, self.core.leads()) {
             (GroupLog::Alone(..), _) => Role::Alone,
             (_, true) => Role::Leads,
@@ -504,7 +544,8 @@ impl Host {
             holders: self.log.holders(),
             valves: self.core.group().lanes(),
             serving: self.core.group().is_serving() && (role != Role::Follows || self.leader.is_some()),
-            failed: self.failed.clone(),
+            caught_up: self.caught_up,
+            failed: self.failed.clone().or_else(|| self.refused.clone()),
             trouble: self.trouble.clone(),
             left: false,
             connections: self.clients.len(),
@@ -527,6 +568,9 @@ impl Host {
         self.publish_status();
         if let Some(error) = &self.failed {
             tracing::error!(%error, "the log has failed; the node stops");
+        }
+        if let Some(reason) = &self.refused {
+            tracing::error!(%reason, "the node stops and changes nothing");
         }
         let (done, lost, left) = (self.stopping.take(), self.abandoned, self.left);
         if lost.is_some() || left {

@@ -9,6 +9,7 @@ mod host;
 mod log;
 mod neighbours;
 mod node;
+mod places;
 mod recovery;
 mod storage;
 

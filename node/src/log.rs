@@ -110,6 +110,15 @@ impl GroupLog {
         }
     }
 
+    /// Whether a leader is known, and all that is known to be committed was handed to the host. A log on this node alone is read before
+    /// anything is served.
+    pub fn is_caught_up(&self) -> bool {
+        let GroupLog::Shared(shared) = self else { return true };
+        let metrics = shared.replica.metrics().get();
+        let is_applied = metrics.committed.is_some() && metrics.applied >= metrics.committed;
+        metrics.leader.is_some() && is_applied && shared.events.is_empty()
+    }
+
     /// Hands entries to the log. What is lost on the way of a log on several nodes is made good by its next leader.
     pub fn append(&self, entries: Vec<Bytes>) {
         match self {

@@ -63,7 +63,7 @@ impl Neighbours {
         }
         let connection = slot.connection.clone().ok_or("not connected")?;
         drop(slot);
-        match open_channel(&connection, kind, Within { cluster: self.cluster.clone(), group }).await {
+        match open_channel(&connection, kind, Within { cluster: self.cluster.clone(), group, known: None }).await {
             Ok(channel) => Ok(channel),
             Err(error) => {
                 self.slots[node].lock().await.connection = None;

@@ -51,6 +51,8 @@ pub struct NodeOptions {
     pub rows: RowStore,
     /// What buckets may take of memory, of each group.
     pub buckets_bytes_max: usize,
+    /// An empty data directory is meant, though the ledger knows the groups of this node.
+    pub fresh: bool,
 }
 
 /// A running node. Dropping it stops it without a checkpoint; nothing durable is lost.
@@ -88,13 +90,14 @@ impl Statuses {
         let any = statuses.iter().any(|status| status.serving);
         let matters = |status: &GroupStatus| status.is_founded() || status.failed.is_some() || status.trouble.is_some();
         for status in statuses.into_iter().filter(|status| !any || matters(status)) {
-            let GroupStatus { group, failed, trouble, serving, .. } = status;
+            let GroupStatus { group, failed, trouble, serving, caught_up, .. } = status;
             let group = group.map_or_else(|| "a group".to_owned(), |group| format!("group {group}"));
-            match (failed, trouble, serving) {
+            match (failed, trouble, serving, caught_up) {
                 (Some(reason), ..) => return Err(format!("{group} has failed: {reason}")),
-                (None, Some(trouble), _) => return Err(format!("{group}: {trouble}")),
-                (None, None, false) => return Err(format!("{group} does not take increments yet")),
-                (None, None, true) => {}
+                (None, Some(trouble), ..) => return Err(format!("{group}: {trouble}")),
+                (None, None, false, _) => return Err(format!("{group} does not take increments yet")),
+                (None, None, true, false) => return Err(format!("{group} has not applied its log yet")),
+                (None, None, true, true) => {}
             }
         }
         Ok(())
@@ -221,7 +224,7 @@ impl Keeping {
     async fn run(self, mut opened: Opened, mut events: EventReceiver) {
         loop {
             let Opened { core, log, replica } = opened;
-            let host = Host::new(core, log, self.options.dc_name.clone(), self.publish.clone());
+            let host = Host::new(core, log, (self.options.dc_name.clone(), self.options.fresh), self.publish.clone());
             let ended = host.run(&mut events).await;
             let member = replica.as_ref().map_or(0, Replica::member);
             if let Some(replica) = replica {

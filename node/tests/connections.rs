@@ -50,7 +50,7 @@ impl World {
             let frame = soon("admission", channel.reader.next()).await.unwrap().expect("a frame");
             assert_eq!(wire::decode(&frame), Ok(Admission::Serves));
         } else {
-            let head = Within { cluster: CLUSTER.to_owned(), group: 0 };
+            let head = Within { cluster: CLUSTER.to_owned(), group: 0, known: None };
             channel.writer.send(&wire::encode(&head)).await.unwrap();
         }
         (endpoint, connection, channel)
@@ -83,6 +83,7 @@ fn options(dir: &Path, addr: SocketAddr) -> NodeOptions {
         flush_delay: Duration::ZERO,
         rows: RowStore::Beside,
         buckets_bytes_max: usize::MAX,
+        fresh: false,
     }
 }
 
@@ -103,7 +104,7 @@ async fn a_process_of_another_era_is_refused() {
     let world = World::new().await;
     let (_aggregator, connection, _channel) = world.aggregator("usa-0").await;
     let mut other = connection.open_channel(channel::GROUP).await.unwrap();
-    let head = Within { cluster: format!("{CLUSTER}, era 7"), group: 0 };
+    let head = Within { cluster: format!("{CLUSTER}, era 7"), group: 0, known: None };
     other.writer.send(&wire::encode(&head)).await.unwrap();
     let said = reason(&connection).await;
     assert!(said.starts_with("refused: ") && said.contains(", era 7`"), "{said}");

@@ -396,7 +396,7 @@ impl AggregatorCore {
         match input {
             Input::GroupUp { group } => self.on_group_up(now, group, ledger),
             Input::Group { group, msg } => self.on_group(now, group, msg, ledger),
-            Input::GroupGone { group } => self.on_group_gone(group),
+            Input::GroupGone { group } => self.on_group_gone(now, group),
             Input::PeerUp { peer, rtt } => self.on_peer_up(now, peer, rtt),
             Input::PeerRtt { peer, rtt } => {
                 self.rtts.insert(peer, rtt);
@@ -505,9 +505,12 @@ impl AggregatorCore {
         seats.into_iter()
     }
 
-    /// How far the view is behind each group of its data centre.
+    /// How far the view is behind each group of its data centre. Nothing is known of one that is away: the time since it was heard counts.
     pub fn feed_lags(&self, now: Time) -> impl Iterator<Item = (GroupId, FeedLag)> + '_ {
-        self.feeds.iter().map(move |(&group, feed)| (group, feed.lag(now)))
+        self.feeds.iter().map(move |(&group, feed)| {
+            let FeedLag { entries, time } = feed.lag(now);
+            (group, FeedLag { entries, time: time.max(self.silent_for(now, group)) })
+        })
     }
 
     /// Commands that the ledger has not shown yet.

@@ -238,6 +238,9 @@ pub enum AddError {
     TooManyCounters,
     #[error("refused by the node: {0}")]
     Refused(BatchError),
+    /// The caller took it back before it was sent.
+    #[error("taken back before it was sent")]
+    Withdrawn,
     #[error("client is closed")]
     Closed,
 }
@@ -465,6 +468,14 @@ impl ClientCore {
         self.totals.accepted += u128::from(delta);
         self.form_full_lane(now, counter, Kind::of(event));
         Ok(())
+    }
+
+    /// Takes a hit back that was never sent: it is resolved as [`AddError::Withdrawn`], and surely not counted. Whether it was; one that
+    /// may have been sent stays as it is.
+    pub fn withdraw(&mut self, ticket: Ticket) -> bool {
+        let Some(hit) = self.counters.withdraw(ticket) else { return false };
+        self.fail_hit(hit.ticket, hit.delta, AddError::Withdrawn);
+        true
     }
 
     fn admit(

@@ -68,6 +68,8 @@ pub const AGGREGATORS_MAX: u8 = 8;
 /// Groups registered in the ledger, closed ones included; a further one stays unregistered and serves nobody. So many groups a
 /// view knows, and one gossip delta may name.
 pub const GROUPS_MAX: usize = 4_096;
+/// Incarnations of one group that an aggregator names in the first frame to a node: the newest ones.
+pub const INCARNATIONS_SAID_MAX: usize = 64;
 /// Groups of which the tail of a delta says how far they had told its sender, so that it stays within [`TAIL_BYTES_MAX`]; of further ones
 /// nothing is known then.
 pub const FED_GROUPS_MAX: usize = 32;

@@ -26,6 +26,22 @@ pub struct Within {
     pub cluster: String,
     /// The group that it is for, by its number in the data centre.
     pub group: u16,
+    /// What the ledger knows of the group, from an aggregator that has applied the ledger's log; in the tail.
+    #[serde(skip)]
+    pub known: Option<KnownGroup>,
+}
+
+/// How a refusal begins of an aggregator that started with an empty data directory, though others know it. It ends then.
+pub const EMPTY_DIRECTORY_REFUSAL: &str = "refused: the data directory of this aggregator is empty";
+
+/// What the ledger knows of a group of a data centre.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownGroup {
+    /// Every incarnation that ever registered and may still count, and those that may not.
+    pub serving: Vec<u32>,
+    pub fenced: Vec<u32>,
+    /// The aggregator's data directory was empty when it started, and no operator said that this is meant.
+    pub empty: bool,
 }
 
 /// The one frame, each way, of the first channel between two aggregators: the cluster and its era, as each knows them. Where they differ
@@ -35,6 +51,16 @@ pub struct Meeting {
     pub cluster: String,
     /// Its member of the ledger knows of nothing: it is new, or has lost its disk.
     pub blank: bool,
+    /// Its data directory was empty when it started, and no operator said that this is meant; in the tail.
+    #[serde(skip)]
+    pub empty: bool,
+}
+
+/// Which groups of its data centre an aggregator reaches: each incarnation that may count, and for how many seconds it has not been
+/// connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupsReached {
+    pub groups: Vec<(GroupId, u32)>,
 }
 
 /// A node's first frame to a client. (An aggregator hears nothing until the node speaks for the group.)

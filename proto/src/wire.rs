@@ -56,6 +56,8 @@ pub mod channel {
     /// Client and aggregator: one [`EdgesAsked`](crate::ledger::EdgesAsked) and its [`EdgesAnswer`](crate::edge_changes::EdgesAnswer), in
     /// frames likewise.
     pub const EDGES: u8 = 14;
+    /// Aggregator and aggregator: nothing is asked, and [`GroupsReached`](crate::msg::GroupsReached) is answered.
+    pub const REACH: u8 = 15;
 }
 
 /// Why bytes are not a message. Nothing was changed.
@@ -217,7 +219,25 @@ impl Message for Within {
     const TAIL: Tail = Tail::Skipped;
 
     fn validate(&self) -> Result<(), WireError> {
-        at_most("bytes of a cluster's name", self.cluster.len() as u64, CLUSTER_BYTES_MAX as u64)
+        at_most("bytes of a cluster's name", self.cluster.len() as u64, CLUSTER_BYTES_MAX as u64)?;
+        let known = self.known.as_ref().map_or(0, |known| known.serving.len() + known.fenced.len());
+        at_most("incarnations of a group", known as u64, INCARNATIONS_SAID_MAX as u64)
+    }
+
+    fn tail(&self) -> Vec<u8> {
+        postcard::to_allocvec(&self.known).expect("numbers can be encoded")
+    }
+
+    fn needs_tail(&self) -> bool {
+        self.known.is_some()
+    }
+
+    fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
+        if !tail.is_empty() {
+            let malformed = |error| WireError::Malformed(format!("tail of a channel's first frame: {error}"));
+            (self.known, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
+        }
+        Ok(())
     }
 }
 
@@ -226,6 +246,30 @@ impl Message for Meeting {
 
     fn validate(&self) -> Result<(), WireError> {
         at_most("bytes of a cluster's name", self.cluster.len() as u64, CLUSTER_BYTES_MAX as u64)
+    }
+
+    fn tail(&self) -> Vec<u8> {
+        postcard::to_allocvec(&self.empty).expect("a truth value can be encoded")
+    }
+
+    fn needs_tail(&self) -> bool {
+        self.empty
+    }
+
+    fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
+        if !tail.is_empty() {
+            let malformed = |error| WireError::Malformed(format!("tail of a meeting: {error}"));
+            (self.empty, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Message for GroupsReached {
+    const TAIL: Tail = Tail::Skipped;
+
+    fn validate(&self) -> Result<(), WireError> {
+        at_most("groups of a data centre", self.groups.len() as u64, GROUPS_MAX as u64)
     }
 }
 

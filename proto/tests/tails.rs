@@ -82,8 +82,12 @@ fn audited() -> Audited {
 /// Of what goes over connections, every type.
 fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
     ask.of(ForWhom { group: 3 })?;
-    ask.of(Within { cluster: "a cluster".to_owned(), group: 3 })?;
-    ask.of(Meeting { cluster: "a cluster".to_owned(), blank: true })?;
+    ask.of(Within { cluster: "a cluster".to_owned(), group: 3, known: None })?;
+    let known = KnownGroup { serving: vec![7], fenced: vec![3, 5], empty: true };
+    ask.of(Within { cluster: "a cluster".to_owned(), group: 3, known: Some(known) })?;
+    ask.of(Meeting { cluster: "a cluster".to_owned(), blank: true, empty: false })?;
+    ask.of(Meeting { cluster: "a cluster".to_owned(), blank: true, empty: true })?;
+    ask.of(GroupsReached { groups: vec![(GroupId { dc: DcId(1), group: 2, incarnation: 3 }, 40)] })?;
     ask.of(Admission::Serves)?;
     ask.of(Admission::Elsewhere { node: Some(4) })?;
     ask.of(FromClient::Open { client: client(), since: None })?;

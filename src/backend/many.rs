@@ -2,12 +2,58 @@
 
 use super::{DURABLE_PATIENCE, failure, late_node};
 use crate::http::{Add, Failure};
+use futures_util::FutureExt;
+use std::time::Duration;
 use tidemark_client::{Client, Hit, HitError};
 use tidemark_proto::ids::Half;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// Sends an increment; its answer is to be waited for.
-pub(super) async fn submit(client: &Client, add: &Add) -> Result<Hit, HitError> {
+/// A group of which no node was heard for so long is gone: increments are refused at once, or in doubt if they were sent. A node that
+/// restarts is back before.
+pub(crate) const GONE_AFTER: Duration = Duration::from_millis(1_500);
+/// A group whose nodes answer and that has no leader is waited for this long.
+pub(crate) const LEADERLESS_MAX: Duration = Duration::from_secs(5);
+
+/// Sends an increment, unless the group is gone.
+pub(super) async fn send(client: &Client, add: &Add, until: Instant) -> Result<Hit, Failure> {
+    tokio::select! {
+        biased;
+        reason = client.until_gone(GONE_AFTER, LEADERLESS_MAX) => Err(not_sent(&reason)),
+        hit = timeout_at(until, submit(client, add)) => {
+            let busy = |_| Failure::NotServing("earlier increments wait for an answer".to_owned());
+            hit.map_err(busy)?.map_err(failure)
+        }
+    }
+}
+
+/// Waits until an increment is durable. One whose group is gone is taken back if it was not sent; else it is in doubt.
+pub(super) async fn durable(client: &Client, hit: &Hit, until: Instant) -> Result<(), Failure> {
+    let reason = tokio::select! {
+        biased;
+        durable = hit.durable() => return durable.map_err(failure),
+        () = sleep_until(until) => return Err(late_node()),
+        reason = client.until_gone(GONE_AFTER, LEADERLESS_MAX) => reason,
+    };
+    if client.withdraw(hit).await {
+        return Err(not_sent(&reason));
+    }
+    // It may have been answered meanwhile.
+    match hit.durable().now_or_never() {
+        Some(durable) => durable.map_err(failure),
+        None => Err(Failure::InDoubt(format!(
+            "the connection to the group was lost before it answered ({reason}): the increment is counted once, or not at all"
+        ))),
+    }
+}
+
+fn not_sent(reason: &str) -> Failure {
+    Failure::NotServing(format!(
+        "no node of this data centre's group can be reached ({reason}): nothing was counted; send it again later, or to another data centre"
+    ))
+}
+
+/// Hands an increment to the client; its answer is to be waited for.
+async fn submit(client: &Client, add: &Add) -> Result<Hit, HitError> {
     match (add.half, add.event) {
         (Half::Up, None) => client.hit_weighted(&add.counter, add.session, add.delta).await,
         (Half::Up, Some(event)) => client.hit_at(&add.counter, add.session, add.delta, event).await,
@@ -21,17 +67,12 @@ pub(super) async fn count_all(client: &Client, adds: &[Add]) -> Vec<Result<(), F
     let until = Instant::now() + DURABLE_PATIENCE;
     let mut sent = Vec::with_capacity(adds.len());
     for add in adds {
-        let busy = || Failure::NotServing("earlier increments wait for an answer".to_owned());
-        let hit = timeout_at(until, submit(client, add)).await;
-        sent.push(hit.map_err(|_| busy()).and_then(|hit| hit.map_err(failure)));
+        sent.push(send(client, add, until).await);
     }
     let mut outcomes = Vec::with_capacity(adds.len());
     for hit in sent {
         outcomes.push(match hit {
-            Ok(hit) => match timeout_at(until, hit.durable()).await {
-                Ok(durable) => durable.map_err(failure),
-                Err(_) => Err(late_node()),
-            },
+            Ok(hit) => durable(client, &hit, until).await,
             Err(failure) => Err(failure),
         });
     }
@@ -77,11 +118,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_answers_is_in_doubt_after_a_while() {
+    async fn increments_that_cannot_be_sent_are_refused_soon_and_never_counted() {
         let cluster = FakeCluster::new();
         let client = client(&cluster).await;
+        assert_eq!(count_all(&client, &[add(Half::Up, 5, None)]).await, [Ok(())]);
         cluster.set_reachable(false);
-        let outcomes = count_all(&client, &[add(Half::Up, 1, None), add(Half::Up, 2, None)]).await;
-        assert!(matches!(&outcomes[..], [Err(Failure::InDoubt(_)), Err(Failure::InDoubt(_))]), "{outcomes:?}");
+        let adds = [add(Half::Up, 1, None), add(Half::Up, 2, None)];
+        for most in [GONE_AFTER + Duration::from_millis(500), Duration::from_millis(1)] {
+            let start = Instant::now();
+            let outcomes = count_all(&client, &adds).await;
+            assert!(
+                matches!(&outcomes[..], [Err(Failure::NotServing(_)), Err(Failure::NotServing(_))]),
+                "{outcomes:?}"
+            );
+            assert!(start.elapsed() <= most, "{:?}", start.elapsed());
+        }
+        cluster.set_reachable(true);
+        let more = [add(Half::Up, 7, None)];
+        while count_all(&client, &more).await != [Ok(())] {}
+        client.flush().await.unwrap();
+        assert_eq!(cluster.value("site", b"views"), 12, "what was refused is not counted later");
     }
 }

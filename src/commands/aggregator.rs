@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::process::{self, Place, ProcessArgs};
-use crate::backend::LocalBackend;
+use crate::backend::{self, LocalBackend};
 use crate::config::{AggregatorFile, Layout};
 use crate::series::next_terms;
 use crate::webhook::{Home, Webhook, Webhooks};
@@ -27,23 +27,27 @@ const LAYOUT_INTERVAL: Duration = Duration::from_millis(500);
 pub struct AggregatorArgs {
     #[command(flatten)]
     process: ProcessArgs,
+    /// Begin with an empty data directory, though the cluster knows this aggregator: its disk is lost
+    #[arg(long)]
+    fresh: bool,
 }
 
 pub fn run(args: AggregatorArgs) -> Outcome {
     let settings: AggregatorFile = args.process.load()?;
     process::start_logs();
-    process::block_on(serve(settings))
+    process::block_on(serve(settings, args.fresh))
 }
 
-async fn serve(settings: AggregatorFile) -> Outcome {
+async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Aggregator)?;
     let (id, address) = seat(&settings, &place)?;
     let webhooks = settings.webhooks.iter().map(|keys| keys.webhook()).collect::<Result<Vec<_>, _>>()?;
     let metrics = process::start_metrics();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
+    process::check_data_dir(&settings.data_dir)?;
     let aggregator =
-        Aggregator::start(endpoint.clone(), place.credentials.clone(), options(&settings, &place, id)).await?;
+        Aggregator::start(endpoint.clone(), place.credentials.clone(), options(&settings, &place, id, fresh)).await?;
     let client = client(&place, &endpoint).await?;
     let places = place.layout.dcs.iter().map(|dc| dc.place.clone()).collect();
     let mut http = settings.http.options(&settings.data_dir, Some(&settings.credentials), metrics)?;
@@ -97,7 +101,7 @@ enum SeatError {
     Webhooks,
 }
 
-fn options(settings: &AggregatorFile, place: &Place, id: AggregatorId) -> AggregatorOptions {
+fn options(settings: &AggregatorFile, place: &Place, id: AggregatorId, fresh: bool) -> AggregatorOptions {
     AggregatorOptions {
         data_dir: settings.data_dir.clone(),
         cluster: place.cluster.clone(),
@@ -107,6 +111,7 @@ fn options(settings: &AggregatorFile, place: &Place, id: AggregatorId) -> Aggreg
         rows: settings.rows.store(),
         buckets_bytes_max: settings.view.buckets_bytes_max(),
         graph_clients: place.layout.graph_clients(),
+        fresh,
     }
 }
 
@@ -128,7 +133,7 @@ async fn client(place: &Place, endpoint: &Endpoint) -> Result<Client, ConnectErr
     let own = usize::from(place.dc.0);
     let order = (own..dcs.len()).chain(0..own);
     let sites = order.map(|dc| Site { dc: dcs[dc].name.clone(), nodes: dcs[dc].nodes.clone(), aggregator: None });
-    let builder = Client::builder().endpoint(endpoint.clone());
+    let builder = backend::client_builder(endpoint)?;
     sites.fold(builder, |builder, site| builder.site(site)).connect().await
 }
 

@@ -43,7 +43,7 @@ pub fn run(args: Dc) -> Outcome {
         let meant = known.dcs.iter().find(|dc| dc.name == name);
         let meant = meant.ok_or_else(|| format!("the layout has no data centre {name:?}"))?;
         if !yes {
-            return show(remote.json, meant, || format!("{}\nNothing was done: say it with --yes.", what_text(meant)));
+            return show(remote.json, meant, || plan_text(meant));
         }
         if !remote.json {
             println!("{}", what_text(meant));
@@ -51,6 +51,13 @@ pub fn run(args: Dc) -> Outcome {
         let done: DcBody = remote.call(Method::POST, &forgotten_path(&name), Some(&ForgetBody { force })).await?;
         show(remote.json, &done, || format!("{} is given up", done.name))
     })
+}
+
+fn plan_text(dc: &DcBody) -> String {
+    match &dc.refused {
+        Some(reason) => format!("{}\nNothing was done, and --yes would be refused now: {reason}", what_text(dc)),
+        None => format!("{}\nNothing was done: say it with --yes.", what_text(dc)),
+    }
 }
 
 fn list_text(known: &DcsBody) -> String {
@@ -95,7 +102,18 @@ mod tests {
     #[test]
     fn it_is_said_what_is_given_up() {
         let (name, groups) = ("usa-0".to_owned(), vec!["usa-0/0#5".to_owned()]);
-        let dc = DcBody { name, connected: false, forgotten: false, member: Member::Voter, groups, rights: 7 };
+        let dc = DcBody {
+            name,
+            connected: false,
+            forgotten: false,
+            member: Member::Voter,
+            groups,
+            rights: 7,
+            refused: None,
+        };
+        assert!(plan_text(&dc).ends_with("say it with --yes."));
+        let refused = DcBody { refused: Some("it is connected".to_owned()), ..dc.clone() };
+        assert!(plan_text(&refused).ends_with("--yes would be refused now: it is connected"));
         let text = what_text(&dc);
         assert!(text.contains("usa-0/0#5 left, 7 rights") && text.contains("Up to 7 increments"), "{text}");
         let list = list_text(&DcsBody { dcs: vec![dc] });

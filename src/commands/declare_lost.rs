@@ -70,7 +70,7 @@ fn choose<'g>(wanted: &GroupName, known: &'g [GroupBody]) -> Result<&'g GroupBod
 
 fn what_text(group: &GroupBody) -> String {
     let GroupBody { name, silent_s, rights, counters, .. } = group;
-    let mut lines = vec![format!("{name}: nothing was heard of it for {silent_s} s")];
+    let mut lines = vec![format!("{name}: not reached for {silent_s} s")];
     for stake in counters {
         let (counter, rights, counted) = (&stake.counter, stake.rights, stake.counted);
         lines.push(format!(
@@ -90,7 +90,10 @@ fn what_text(group: &GroupBody) -> String {
 }
 
 fn plan_text(group: &GroupBody) -> String {
-    format!("{}\nNothing was done: say it with --yes.", what_text(group))
+    match &group.refused {
+        Some(reason) => format!("{}\nNothing was done, and --yes would be refused now: {reason}", what_text(group)),
+        None => format!("{}\nNothing was done: say it with --yes.", what_text(group)),
+    }
 }
 
 #[cfg(test)]
@@ -98,7 +101,7 @@ mod tests {
     use super::*;
 
     fn body(name: &str, state: GroupState) -> GroupBody {
-        GroupBody { name: name.to_owned(), state, silent_s: 40, rights: 7, counters: Vec::new() }
+        GroupBody { name: name.to_owned(), state, silent_s: 40, refused: None, rights: 7, counters: Vec::new() }
     }
 
     #[test]
@@ -119,5 +122,10 @@ mod tests {
         assert_eq!(chosen("usa-1/0"), Err("no group usa-1/0 ever registered".into()));
         let text = plan_text(&known[1]);
         assert!(text.contains("Up to 7 increments may be lost") && text.ends_with("--yes."), "{text}");
+        let text = plan_text(&GroupBody {
+            refused: Some("it is connected".to_owned()),
+            ..body("usa-0/0#9", GroupState::Heard)
+        });
+        assert!(text.ends_with("--yes would be refused now: it is connected"), "{text}");
     }
 }

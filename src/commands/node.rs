@@ -3,8 +3,10 @@
 use super::Outcome;
 use super::process::{self, Place, ProcessArgs};
 use crate::config::NodeFile;
+use crate::gauges;
 use crate::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, News, Progress,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, HealthCheck, HealthState,
+    MilestoneList, News, Progress,
 };
 use clap::Args;
 use serde_json::json;
@@ -23,21 +25,25 @@ use tokio::sync::broadcast;
 pub struct NodeArgs {
     #[command(flatten)]
     process: ProcessArgs,
+    /// Begin with an empty data directory, though the cluster knows this node: its disk is lost
+    #[arg(long)]
+    fresh: bool,
 }
 
 pub fn run(args: NodeArgs) -> Outcome {
     let settings: NodeFile = args.process.load()?;
     process::start_logs();
-    process::block_on(serve(settings))
+    process::block_on(serve(settings, args.fresh))
 }
 
-async fn serve(settings: NodeFile) -> Outcome {
+async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Node)?;
     let address = own_address(&settings, &place)?;
     let metrics = process::start_metrics();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
-    let node = Node::start(endpoint.clone(), options(&settings, &place)).await?;
+    process::check_data_dir(&settings.data_dir)?;
+    let node = Node::start(endpoint.clone(), options(&settings, &place, fresh)).await?;
     let statuses = node.statuses();
     let backend = Arc::new(NodeBackend::new(&settings, statuses.clone()));
     let http = settings.http.options(&settings.data_dir, None, metrics)?;
@@ -61,7 +67,7 @@ fn own_address(settings: &NodeFile, place: &Place) -> Result<SocketAddr, String>
     })
 }
 
-fn options(settings: &NodeFile, place: &Place) -> NodeOptions {
+fn options(settings: &NodeFile, place: &Place, fresh: bool) -> NodeOptions {
     // Group and incarnation are the data directory's, or the log's.
     let group = GroupId { dc: place.dc, group: settings.node, incarnation: 0 };
     let dc = &place.cluster.dcs[usize::from(place.dc.0)];
@@ -77,6 +83,7 @@ fn options(settings: &NodeFile, place: &Place) -> NodeOptions {
         flush_delay: Duration::from_millis(settings.log.flush_delay_ms.into()),
         rows: settings.rows.store(),
         buckets_bytes_max: settings.group.buckets_bytes_max(),
+        fresh,
     }
 }
 
@@ -158,9 +165,14 @@ impl Backend for NodeBackend {
     }
 
     fn measure(&self) {
+        metrics::gauge!("tidemark_ready").set(gauges::flag(self.ready().is_ok()));
         for status in self.statuses.get() {
             let Some(group) = status.group else { continue };
             let labels = [("group", format!("{}/{}", self.dc, group.group))];
+            metrics::gauge!("tidemark_group_serving", &labels).set(gauges::flag(status.serving));
+            metrics::gauge!("tidemark_group_caught_up", &labels).set(gauges::flag(status.caught_up));
+            metrics::gauge!("tidemark_group_applied_entries", &labels).set(status.applied as f64);
+            metrics::gauge!("tidemark_group_connections", &labels).set(status.connections as f64);
             metrics::gauge!("tidemark_group_buckets_bytes", &labels).set(status.buckets_bytes as f64);
             if let Some(most) = status.buckets_bytes_max {
                 metrics::gauge!("tidemark_group_buckets_bytes_max", &labels).set(most as f64);
@@ -170,8 +182,12 @@ impl Backend for NodeBackend {
         }
     }
 
-    fn ready(&self) -> Result<(), String> {
-        self.statuses.ready()
+    fn health(&self) -> Vec<HealthCheck> {
+        let (state, reason) = match self.statuses.ready() {
+            Ok(()) => (HealthState::Ok, None),
+            Err(reason) => (HealthState::Fails, Some(reason)),
+        };
+        vec![HealthCheck { name: "writes", state, reason }]
     }
 
     fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {
@@ -193,6 +209,7 @@ fn group_status(status: &GroupStatus) -> serde_json::Value {
         "holders": status.holders,
         "valves": status.valves,
         "serving": status.serving,
+        "caught_up": status.caught_up,
         "failed": status.failed,
         "trouble": status.trouble,
         "connections": status.connections,

@@ -1,6 +1,7 @@
 //! What `tidemark node` and `tidemark aggregator` share: settings, credentials, logs, metrics, and how a process ends.
 
 use crate::config::{ClusterFile, ConfigError, HttpKeys, Overrides, Settings};
+use crate::gauges;
 use crate::http::{Backend, Options, Server};
 use clap::Args;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -122,7 +123,9 @@ pub fn start_logs() {
 
 /// From now on metrics are kept, for `/metrics`.
 pub fn start_metrics() -> Option<PrometheusHandle> {
-    PrometheusBuilder::new().install_recorder().ok()
+    let handle = PrometheusBuilder::new().install_recorder().ok();
+    gauges::describe_all();
+    handle
 }
 
 /// The HTTP interface's socket, bound before anything else is started: a port in use changes nothing.
@@ -131,6 +134,38 @@ pub async fn bind_http(keys: &HttpKeys) -> Result<TcpListener, String> {
         std::io::ErrorKind::AddrInUse => format!("http.listen: {} is in use by another process", keys.listen),
         _ => format!("http.listen: cannot open {}: {error}", keys.listen),
     })
+}
+
+/// Names in data directories of nodes and aggregators; of files that are copied beside, the first part.
+const OWN_FILES: [&str; 6] = ["group.", "group-", "view.", "shard-", "ledger.", "webhook"];
+/// And whole names: marks, what HTTP interfaces keep there, and what file systems put there.
+const OTHER_FILES: [&str; 5] =
+    ["left", tidemark_aggregator::NEW_FILE, crate::token::TOKEN_FILE, crate::session::SESSION_KEYS_FILE, "lost+found"];
+
+/// Refuses a data directory that holds files of something else, and nothing of this program.
+pub fn check_data_dir(dir: &Path) -> Result<(), String> {
+    let refused = |error: std::io::Error| format!("data_dir {}: {error}", dir.display());
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(refused(error)),
+    };
+    let mut foreign = None;
+    for entry in entries {
+        let name = entry.map_err(refused)?.file_name();
+        let name = name.to_string_lossy();
+        if OWN_FILES.iter().any(|own| name.starts_with(own)) || OTHER_FILES.contains(&&*name) {
+            return Ok(());
+        }
+        foreign = Some(name.into_owned());
+    }
+    match foreign {
+        Some(name) => Err(format!(
+            "data_dir {} holds files of something else, such as {name}, and nothing of Tidemark: name a new or an empty directory",
+            dir.display()
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Serves HTTP until the process ends.

@@ -159,9 +159,10 @@ fn further_text(layout: &ClusterFile, which: impl Fn(&String) -> bool) -> &'stat
     let counts = layout.dcs.iter().filter(|dc| which(&dc.name)).map(|dc| dc.aggregators().len());
     match counts.max() {
         None | Some(0 | 1) => "",
-        Some(2) => "; the second of a pair on an empty one",
+        Some(2) => "; the second of a pair on an empty one, with --fresh",
         Some(_) => {
-            "; where more than two aggregators hold a view, each on the one of its name, and of a pair the second on an empty one"
+            "; where more than two aggregators hold a view, each on the one of its name, and of a pair the second on an empty \
+             one, with --fresh"
         }
     }
 }

@@ -23,6 +23,26 @@ use tidemark_proto::series::{SeriesPolicy, UnixTime};
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 
+/// One part of a process, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct HealthCheck {
+    pub name: &'static str,
+    pub state: HealthState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// How a part of a process works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HealthState {
+    Ok,
+    /// Something is wrong, and requests are served all the same.
+    Degraded,
+    /// Requests should go elsewhere: `/readyz` answers 503.
+    Fails,
+}
+
 /// One increment, or decrement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Add {
@@ -434,8 +454,17 @@ pub trait Backend: Send + Sync + 'static {
     /// Sets the gauges that `/metrics` is about to show.
     fn measure(&self) {}
 
-    /// Whether requests should be sent here; else why not.
-    fn ready(&self) -> Result<(), String>;
+    /// What works here, and why something does not.
+    fn health(&self) -> Vec<HealthCheck>;
+
+    /// Whether requests should be sent here; else why not, what everything else may follow from first.
+    fn ready(&self) -> Result<(), String> {
+        let health = self.health();
+        let failed = health.iter().rev().filter(|check| check.state == HealthState::Fails);
+        let reason = |check: &HealthCheck| check.reason.clone().unwrap_or_else(|| format!("{} fail", check.name));
+        let reasons: Vec<String> = failed.map(reason).collect();
+        if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
+    }
 
     /// What counts queries that were sent on from one data centre to another; a node has none.
     fn hops(&self) -> Option<&Hops> {

@@ -16,6 +16,13 @@ use tidemark_proto::ids::{CounterName, GroupId};
 use tidemark_proto::ledger::{Turn, TurnKind};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Policy, Reading};
 
+/// `GET /readyz?verbose`.
+#[derive(Debug, Serialize)]
+pub struct ReadyBody {
+    pub ready: bool,
+    pub checks: Vec<super::HealthCheck>,
+}
+
 /// `POST …/add`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

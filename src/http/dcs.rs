@@ -28,6 +28,9 @@ pub struct DcBody {
     pub groups: Vec<String>,
     /// Rights outstanding at them, of all counters: weight that they may have counted unseen.
     pub rights: u64,
+    /// Why it would not be given up now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// What its aggregator is in the ledger: of several, what any is.

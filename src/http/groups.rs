@@ -23,8 +23,11 @@ pub struct GroupBody {
     /// `DC/GROUP#INCARNATION`.
     pub name: String,
     pub state: GroupState,
-    /// Nothing was heard of it here for so long.
+    /// It could not be reached for so long: by its own data centre's aggregator, or together with that one.
     pub silent_s: u64,
+    /// Why it would not be declared lost now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// Rights outstanding, of all counters: weight that it may have counted unseen.
     pub rights: u64,
     /// Of counters with milestones.
@@ -34,8 +37,9 @@ pub struct GroupBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupState {
+    /// It is connected, or was a moment ago, whatever it counts.
     Heard,
-    /// Not heard of for so long that it may be declared lost.
+    /// Not reached for so long that it may be declared lost.
     Silent,
     /// It must never serve again.
     Fenced,

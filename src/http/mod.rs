@@ -46,8 +46,8 @@ pub use answer::{Failure, FailureText};
 pub(crate) use asset::Asset;
 pub use auth::{Access, is_origin};
 pub use backend::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClaimTurn, MilestoneList, MilestoneState,
-    MilestoneStatus, News, Progress,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClaimTurn, HealthCheck, HealthState, MilestoneList,
+    MilestoneState, MilestoneStatus, News, Progress,
 };
 pub use bulk::{BULK_BYTES_MAX, BULK_LINES_MAX, BULKS_MAX, BulkBody, BulkErrorBody, BulkLine};
 pub use claims::ClaimingBody;

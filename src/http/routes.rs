@@ -82,9 +82,14 @@ fn method_label(method: &Method) -> String {
     if known.contains(method) { method.to_string() } else { "other".to_owned() }
 }
 
-pub(super) async fn ready<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    ask.shared.backend.ready().map_err(Failure::NotServing)?;
-    Ok("ready\n".into_response())
+/// 200 while requests should be sent here. `?verbose` answers each check, whatever the status.
+pub(super) async fn ready<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+    let ready = shared.backend.ready();
+    if params.is_empty() {
+        return ready.map(|()| "ready\n".into_response()).map_err(Failure::NotServing);
+    }
+    let status = if ready.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok(json(status, &body::ReadyBody { ready: ready.is_ok(), checks: shared.backend.health() }))
 }
 
 pub(super) async fn metrics_text<B: Backend>(Ask { shared, .. }: Ask<B>) -> Result<Response, Failure> {

@@ -9,7 +9,8 @@ use tidemark::http::body::PolicyBody;
 use tidemark::http::series::Of;
 use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
-    Failure, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress,
+    Failure, HealthCheck, HealthState, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode,
+    NamespaceBody, News, Progress,
 };
 use tidemark::names::counter_text;
 use tidemark::series::TermsBody;
@@ -404,8 +405,14 @@ impl Backend for Memory {
         serde_json::json!({ "dc": "usa-0", "awards": self.state.lock().unwrap().awards.len() })
     }
 
-    fn ready(&self) -> Result<(), String> {
-        if self.unready.load(Ordering::Relaxed) { Err("the ledger has no leader".to_owned()) } else { Ok(()) }
+    fn health(&self) -> Vec<HealthCheck> {
+        let reads = match self.unready.load(Ordering::Relaxed) {
+            true => (HealthState::Fails, Some("the ledger's log is not applied yet".to_owned())),
+            false => (HealthState::Ok, None),
+        };
+        let ledger = (HealthState::Degraded, Some("the ledger has no leader".to_owned()));
+        let check = |name, (state, reason)| HealthCheck { name, state, reason };
+        vec![check("reads", reads), check("ledger", ledger)]
     }
 
     fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {

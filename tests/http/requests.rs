@@ -2,6 +2,7 @@
 
 use crate::memory::Memory;
 use crate::support::{Running, TOKEN, options, start, start_with};
+use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemark::http::{Access, BODY_BYTES_MAX, HEAD_BYTES_MAX, Options};
@@ -182,9 +183,16 @@ async fn health_readiness_and_the_page_are_open() {
     let get = async |path: &str| running.send_with("GET", path, "", "").await;
     assert_eq!(get("/healthz").await.body, "ok\n");
     assert_eq!(get("/readyz").await.status, 200);
+    let degraded = get("/readyz?verbose").await;
+    let ledger = json!({ "name": "ledger", "state": "degraded", "reason": "the ledger has no leader" });
+    assert_eq!(degraded.json()["checks"], json!([{ "name": "reads", "state": "ok" }, ledger]));
+    assert_eq!((degraded.status, degraded.json()["ready"].as_bool()), (200, Some(true)), "degraded is not unready");
     running.memory.unready.store(true, Ordering::Relaxed);
     let unready = get("/readyz").await.failure();
-    assert_eq!(unready, (503, "not_serving".into(), "not serving: the ledger has no leader".into()));
+    assert_eq!(unready, (503, "not_serving".into(), "not serving: the ledger's log is not applied yet".into()));
+    let unready = get("/readyz?verbose").await;
+    assert_eq!((unready.status, &unready.json()["ready"]), (503, &json!(false)), "{}", unready.body);
+    assert_eq!(get("/readyz?verbos").await.failure().1, "parameter");
     let page = get("/").await;
     assert!(page.body.contains("<title>Tidemark</title>") && page.head.contains("content-security-policy"));
 }

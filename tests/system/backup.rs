@@ -295,10 +295,10 @@ async fn a_data_centre_whose_disks_are_gone_goes_on_from_its_image_and_nothing_c
     })
     .await;
     assert!(said.contains("is given up") && said.contains("is written"), "{said}");
-    assert!(said.contains("its aggregator on this one; the second of a pair on an empty one"), "{said}");
+    assert!(said.contains("its aggregator on this one; the second of a pair on an empty one, with --fresh"), "{said}");
     centres[LOST] = cluster.centre(LOST).await;
     ready(centres[LOST].http).await;
-    let (_second, second_http) = cluster.start_second(LOST).await;
+    let (_second, second_http) = cluster.start_further_with(LOST, 1, &["--fresh"]).await;
     ready(second_http).await;
     let views: Vec<SocketAddr> = centres.iter().map(|centre| centre.http).chain([second_http]).collect();
     counted.until_shown(&views).await;

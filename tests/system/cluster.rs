@@ -331,6 +331,16 @@ impl Cluster {
         (process, http)
     }
 
+    /// Starts a process on an empty data directory, though the cluster knows its place.
+    pub async fn start_fresh(&self, dc: usize, role: Role) -> (Process, SocketAddr) {
+        let mut arguments = self.arguments(dc, role);
+        arguments.push("--fresh".to_owned());
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut process = Process::start(command(&arguments), self.next_log());
+        let http = process.until_serves().await;
+        (process, http)
+    }
+
     /// Where the second aggregator of the data centre listens.
     pub fn second(&self, dc: usize) -> SocketAddr {
         self.further[dc][0]
@@ -348,9 +358,16 @@ impl Cluster {
 
     /// Starts the aggregator at a seat behind the first, and waits until its HTTP interface answers.
     pub async fn start_further(&self, dc: usize, seat: usize) -> (Process, SocketAddr) {
+        self.start_further_with(dc, seat, &[]).await
+    }
+
+    /// The same with further arguments.
+    pub async fn start_further_with(&self, dc: usize, seat: usize, more: &[&str]) -> (Process, SocketAddr) {
         let config = self.path(&format!("{}-{}.toml", self.names[dc], FURTHER_AGGREGATORS[seat - 1]));
-        let mut process =
-            Process::start(command(&["aggregator", "--config", config.to_str().unwrap()]), self.next_log());
+        let mut process = Process::start(
+            command(&[&["aggregator", "--config", config.to_str().unwrap()], more].concat()),
+            self.next_log(),
+        );
         let http = process.until_serves().await;
         (process, http)
     }

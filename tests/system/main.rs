@@ -21,6 +21,7 @@ mod http;
 mod lives;
 mod load;
 mod lost;
+mod outages;
 mod pairs;
 mod process;
 #[allow(dead_code, reason = "of its behaviours, only some are needed here")]

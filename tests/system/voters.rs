@@ -159,7 +159,7 @@ async fn member(at: SocketAddr, name: &str) -> Option<Value> {
 async fn lose_disk(cluster: &Cluster, centres: &mut [Centre], dc: usize) {
     centres[dc].aggregator.kill();
     std::fs::remove_dir_all(cluster.data(dc, Role::Aggregator)).unwrap();
-    (centres[dc].aggregator, _) = cluster.start(dc, Role::Aggregator).await;
+    (centres[dc].aggregator, _) = cluster.start_fresh(dc, Role::Aggregator).await;
     let at = centres[0].http;
     let returns = async || member(at, DCS[dc]).await.filter(|member| member["returns"] == true);
     let member = until("that it is to vote again", returns).await;

@@ -43,7 +43,7 @@ test("with the keyboard: one stop on the map, arrows go from west to east, the p
   assert.equal(await page.textContent("#panel h2"), "usa-7");
   await page.keyboard.press("ArrowLeft");
   assert.match(await page.textContent("#panel h2"), /^asia-/);
-  assert.match(await page.textContent("#panel"), /Mode(rights|sequenced).*Round trip[\d.]+ ms.*Heard[\d.]+ m?s ago/);
+  assert.match(await page.textContent("#panel"), /Mode(rights|sequenced).*Round trip[\d.]+ ms.*Last change[\d.]+ m?s ago/);
   // It stays where it is when values come.
   for (const _ of [1, 2, 3]) {
     const before = await page.textContent("#total");

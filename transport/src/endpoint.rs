@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use quinn::udp::UdpSocketState;
 use quinn::{AsyncUdpSocket, ConnectionError, Incoming, Runtime, TokioRuntime, TransportConfig};
@@ -30,6 +31,8 @@ pub const HANDSHAKES_MAX: usize = 256;
 const INCOMING_MAX: usize = 1024;
 /// What such attempts may hold in memory, together.
 const INCOMING_BYTES_MAX: u64 = 8 << 20;
+/// How often an idle connection of [`Endpoint::noticing_within`] is kept alive within its timeout: three of four may be lost.
+const PINGS_PER_TIMEOUT: u64 = 4;
 /// What the dialled side says when it has checked the dialler: TLS 1.3 alone lets a dialler believe that it is
 /// connected before its certificate was looked at.
 const WELCOME: u8 = 1;
@@ -214,11 +217,27 @@ pub enum AcceptError {
     },
 }
 
+impl AcceptError {
+    /// Who dialled.
+    pub fn addr(&self) -> SocketAddr {
+        match self {
+            Self::NoCertificate { addr, .. }
+            | Self::Refused { addr, .. }
+            | Self::Protocol { addr }
+            | Self::RefusedByPeer { addr, .. }
+            | Self::TimedOut { addr, .. }
+            | Self::Lost { addr, .. } => *addr,
+        }
+    }
+}
+
 /// One UDP socket, client and server in one. Clones are the same endpoint; with the last one, or
 /// [`close`](Self::close), its connections end.
 #[derive(Clone)]
 pub struct Endpoint {
     inner: Arc<Inner>,
+    /// Settings of the connections that this clone dials, if they differ from the endpoint's.
+    dialler: Option<(u64, Arc<TransportConfig>)>,
 }
 
 struct Inner {
@@ -263,6 +282,24 @@ impl Endpoint {
         let io = |source| BindError::Io { addr, source };
         let socket = with_links(socket, &setup.options).map_err(io)?;
         Self::start(socket, setup).map_err(io)
+    }
+
+    /// The same endpoint, whose dialled connections end when nothing comes for `idle_timeout_ms`; on an idle one something is said four
+    /// times in that time, and answered.
+    ///
+    /// # Errors
+    /// The timeout is outside its range.
+    pub fn noticing_within(&self, idle_timeout_ms: u64) -> Result<Endpoint, OptionError> {
+        let keep_alive_ms = (idle_timeout_ms / PINGS_PER_TIMEOUT).max(1);
+        let options = EndpointOptions { idle_timeout_ms, keep_alive_ms, ..self.inner.setup.options.clone() };
+        options.check()?;
+        Ok(Endpoint { inner: self.inner.clone(), dialler: Some((idle_timeout_ms, options.transport(true))) })
+    }
+
+    /// A connection that this clone dials is lost when nothing comes for so long.
+    pub fn idle_timeout(&self) -> Duration {
+        let of_all = self.inner.setup.options.idle_timeout_ms;
+        Duration::from_millis(self.dialler.as_ref().map_or(of_all, |(idle_timeout_ms, _)| *idle_timeout_ms))
     }
 
     /// Dials a peer and waits until both sides have checked each other: two round trips.
@@ -311,13 +348,15 @@ impl Endpoint {
         let (admitted, accepted) = mpsc::channel(ACCEPT_QUEUE_MAX);
         tokio::spawn(admit_all(quic.clone(), setup.clone(), admitted));
         let inner = Inner { quic, setup, local_addr, accepted: Mutex::new(accepted) };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), dialler: None })
     }
 
     async fn dial(&self, addr: SocketAddr, name: &str) -> Result<Connection, ConnectError> {
         let setup = &self.inner.setup;
         let verdict = Verdict::default();
-        let config = setup.client(&verdict).map_err(|reason| ConnectError::Address { addr, reason })?;
+        let config = setup
+            .client(&verdict, self.dialler.as_ref().map(|(_, dialler)| dialler))
+            .map_err(|reason| ConnectError::Address { addr, reason })?;
         let dialled = self.inner.quic.connect_with(config, addr, name);
         let dialled = dialled.map_err(|error| ConnectError::Address { addr, reason: error.to_string() })?;
         let failed = |error| setup.connect_error(addr, name, &verdict, error);
@@ -354,10 +393,10 @@ impl Setup {
         Ok(Self { credentials, options, dialler, server })
     }
 
-    fn client(&self, verdict: &Verdict) -> Result<quinn::ClientConfig, String> {
+    fn client(&self, verdict: &Verdict, dialler: Option<&Arc<TransportConfig>>) -> Result<quinn::ClientConfig, String> {
         let crypto = tls::client(&self.credentials, verdict).map_err(|error| error.to_string())?;
         let mut config = quinn::ClientConfig::new(crypto);
-        config.transport_config(self.dialler.clone());
+        config.transport_config(dialler.unwrap_or(&self.dialler).clone());
         Ok(config)
     }
 

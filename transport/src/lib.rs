@@ -21,6 +21,7 @@ pub mod link;
 pub mod memory;
 mod options;
 mod recognition;
+mod refusals;
 mod tls;
 
 pub use certs::{Credentials, Identity, PeerName, Role};
@@ -31,3 +32,4 @@ pub use endpoint::{ACCEPT_QUEUE_MAX, AcceptError, BindError, ConnectError, Endpo
 pub use frame::FRAME_BYTES_MAX;
 pub use link::{Link, LinkCounters, LinkPlan};
 pub use options::{EndpointOptions, OptionError};
+pub use refusals::Refusals;

@@ -374,7 +374,7 @@ fn to_streaming(error: RpcError) -> StreamingError<TypeConfig> {
 fn rpc_type(kind: CallKind) -> RPCTypes {
     match kind {
         CallKind::Append => RPCTypes::AppendEntries,
-        CallKind::Vote | CallKind::PreVote | CallKind::Knows | CallKind::Greet => RPCTypes::Vote,
+        CallKind::Vote | CallKind::PreVote | CallKind::Knows | CallKind::Greet | CallKind::ReadIndex => RPCTypes::Vote,
         CallKind::SnapshotChunk | CallKind::SnapshotInstall => RPCTypes::InstallSnapshot,
         CallKind::TransferLeader => RPCTypes::TransferLeader,
     }

@@ -241,6 +241,7 @@ pub(crate) async fn tick_while_voting<M: RaftStateMachine<TypeConfig>>(id: u64, 
 
 /// Bytes of the answer.
 const KNOWS_BYTES_MAX: usize = 16;
+const READ_INDEX_BYTES_MAX: usize = 16;
 /// How long a member may take to say whether it knows a group.
 const KNOWS_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -424,6 +425,28 @@ impl RaftNode {
         let index = linearizer.read_log_id().index();
         linearizer.await_ready(&self.raft).await.map_err(|_| ReadError::Stopped)?;
         Ok(index)
+    }
+
+    /// Up to where the log is committed, as its leader says, here or elsewhere, and a majority has confirmed. What is known here before
+    /// may be less. Nothing is waited for beside the answer.
+    pub async fn committed_index(&self) -> Result<u64, ReadError> {
+        let leader = self.leader();
+        let target = match leader {
+            None => return Err(ReadError::NotLeader { leader }),
+            Some(target) => target,
+        };
+        let answer = match target == self.id {
+            true => {
+                self.server.on_call(self.id, CallKind::ReadIndex, Bytes::new()).await.map_err(|error| error.to_string())
+            }
+            false => {
+                self.transport.call(target, CallKind::ReadIndex, Bytes::new()).await.map_err(|error| error.to_string())
+            }
+        };
+        let answer = answer.map_err(ReadError::NoQuorum)?;
+        let index: Option<u64> =
+            wire::decode(&answer, READ_INDEX_BYTES_MAX).map_err(|error| ReadError::NoQuorum(error.to_string()))?;
+        index.ok_or(ReadError::NotLeader { leader })
     }
 
     /// Whether so much was applied since the last snapshot that the next start would take long

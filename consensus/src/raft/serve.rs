@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, pin_mut, stream};
-use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::raft::TransferLeaderRequest;
 use openraft::raft::{AppendEntriesRequest, VoteRequest};
 use openraft::storage::RaftStateMachine;
 use openraft::vote::RaftLeaderId;
+use openraft::{Raft, ReadPolicy};
 
 use super::snapshot::{SnapshotInbox, malformed};
 use super::transport::{CallKind, Duplex, RaftService, ServeError};
@@ -49,8 +49,15 @@ impl<M: RaftStateMachine<TypeConfig>, I: SnapshotInbox<Body = M::SnapshotData>> 
             CallKind::SnapshotInstall => self.on_install(from, request).await,
             CallKind::TransferLeader => self.on_transfer(from, request).await,
             CallKind::Knows => Ok(wire::encode(&self.raft.is_initialized().await.map_err(stopped)?)),
+            CallKind::ReadIndex => Ok(wire::encode(&self.read_index().await)),
             CallKind::Greet => Err(ServeError::NotServed { kind }),
         }
+    }
+
+    /// Up to where the log is committed, confirmed by a majority; none from a member that does not lead.
+    async fn read_index(&self) -> Option<u64> {
+        let linearizer = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await;
+        linearizer.ok().map(|linearizer| linearizer.read_log_id().index())
     }
 
     async fn on_append(&self, from: u64, request: &[u8]) -> Result<Bytes, ServeError> {

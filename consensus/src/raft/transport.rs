@@ -35,6 +35,9 @@ pub enum CallKind {
     /// Greeting of a member of a replicated group to another: who are you, do you know a group, which members has it, and do you
     /// know of a later start of mine.
     Greet = 8,
+    /// Question up to where the log is committed. The request is empty; the answer is an index that a majority has confirmed, or
+    /// none from a member that does not lead.
+    ReadIndex = 9,
 }
 
 impl TryFrom<u8> for CallKind {
@@ -50,6 +53,7 @@ impl TryFrom<u8> for CallKind {
             Self::TransferLeader,
             Self::Knows,
             Self::Greet,
+            Self::ReadIndex,
         ];
         kinds.into_iter().find(|kind| *kind as u8 == code).ok_or(ServeError::UnknownKind { code })
     }

@@ -22,7 +22,7 @@ fn is_well_formed(kind: CallKind, message: &[u8]) -> bool {
         CallKind::Vote | CallKind::PreVote => postcard::from_bytes::<VoteRequest<TypeConfig>>(message).is_ok(),
         CallKind::TransferLeader => postcard::from_bytes::<TransferLeaderRequest<TypeConfig>>(message).is_ok(),
         CallKind::SnapshotChunk => true,
-        CallKind::SnapshotInstall | CallKind::Knows | CallKind::Greet => false,
+        CallKind::SnapshotInstall | CallKind::Knows | CallKind::Greet | CallKind::ReadIndex => false,
     }
 }
 

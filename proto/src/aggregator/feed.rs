@@ -21,6 +21,8 @@ const NOT_HELD: u32 = u32::MAX;
 /// The time between two pulls without an answer doubles so often at most.
 const RETRY_DOUBLINGS_MAX: u32 = 8;
 
+/// A group answers the first pull at once if it has anything.
+const NOTHING_AFTER: Span = Span::from_millis(250);
 /// So many times at most are remembered at which more of a log was heard of.
 const HEARD_MAX: usize = 256;
 
@@ -125,7 +127,15 @@ impl Feed {
         self.applied > LogIndex(0) && self.whole() > LogIndex(0)
     }
 
-    /// The same; `None`: it is not known before the group is heard.
+    /// Whether all that the group had counted when it was first heard of since the start is merged. A group that has counted nothing
+    /// answers nothing, so that its silence stands for that.
+    pub fn has_caught_up(&self, now: Time) -> bool {
+        let is_silent = |at: Time| self.retries > 0 || now - at >= NOTHING_AFTER;
+        let is_empty = self.connected && self.cursor == LogIndex(0) && self.pulled.is_some_and(is_silent);
+        self.has_some() || is_empty
+    }
+
+    /// Of how much of the group's log something may be merged; `None`: it is not known before the group is heard.
     pub fn shows_no_more_than(&self) -> Option<LogIndex> {
         Some(self.shows_some_of()).filter(|upto| *upto != UNKNOWN)
     }
@@ -249,6 +259,16 @@ impl Feed {
 }
 
 impl AggregatorCore {
+    /// Whether a group of this data centre speaks to this aggregator.
+    pub fn is_group_connected(&self, group: GroupId) -> bool {
+        self.groups.contains(&group)
+    }
+
+    /// Whether the view has all that a group had counted when this process met it.
+    pub fn has_caught_up(&self, now: Time, group: GroupId) -> bool {
+        self.feeds.get(&group).is_some_and(|feed| feed.has_caught_up(now))
+    }
+
     /// Groups of this data centre that are not known to have heard of a counter's generation: what they count until then belongs to
     /// an earlier one. A group that has heard has named the generation's cell.
     pub fn unheard(&self, counter: &CounterName, generation: u32, ledger: &Ledger) -> Vec<GroupId> {

@@ -25,7 +25,9 @@ impl AggregatorCore {
         self.run_feeds(now);
     }
 
-    pub(super) fn on_group_gone(&mut self, group: GroupId) {
+    /// It was there until now, whether or not it said anything.
+    pub(super) fn on_group_gone(&mut self, now: Time, group: GroupId) {
+        self.heard.note(now, group);
         self.groups.remove(&group);
         self.feed_gone(group);
     }

@@ -265,6 +265,24 @@ impl Counters {
         hit
     }
 
+    /// Takes a hit back that is in no batch. Hits are looked for in the order in which they came.
+    pub fn withdraw(&mut self, ticket: Ticket) -> Option<QueuedHit> {
+        for queue in &mut self.queues {
+            for kind in [Kind::Untimed, Kind::Timed] {
+                let hits = queue.hits_mut(kind);
+                let Some(at) = hits.iter().position(|hit| hit.ticket == ticket) else { continue };
+                let hit = hits.remove(at);
+                self.hits -= 1;
+                self.timed_hits -= usize::from(kind == Kind::Timed);
+                if queue.is_empty() {
+                    queue.due = None;
+                }
+                return hit;
+            }
+        }
+        None
+    }
+
     pub fn all_due(&mut self, now: Time) {
         let with_content = self.queues.iter_mut().filter(|queue| !queue.is_empty());
         with_content.for_each(|queue| queue.due = Some(now));

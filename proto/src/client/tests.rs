@@ -343,3 +343,39 @@ fn one_seed_gives_one_trace() {
     assert_eq!(trace(5), trace(5));
     assert_ne!(trace(5), trace(6));
 }
+
+/// A hit that was never sent can be taken back, and then counts nowhere; one that may have been sent cannot.
+#[test]
+fn only_hits_that_were_never_sent_are_taken_back() {
+    let mut core = ClientCore::new(config(1), [7; 32]);
+    let counter = core.counter(&CounterName::new("search", b"q").unwrap()).unwrap();
+    let (now, event) = (Time(1), UnixTime::try_from(1_767_225_600).ok());
+    for (ticket, event) in [(1, None), (2, event), (3, None)] {
+        core.try_hit_at(now, counter, None, 5, Ticket(ticket), event).unwrap();
+    }
+    assert!(core.withdraw(Ticket(2)) && core.withdraw(Ticket(1)));
+    assert!(!core.withdraw(Ticket(1)) && !core.withdraw(Ticket(9)), "it is not there any more, or never was");
+    core.check_invariants();
+    assert_eq!((core.weight_held(), core.totals().refused), (5, 10));
+    core.handle(now, Input::Tick);
+    let mut resolved = Vec::new();
+    let mut link = None;
+    while let Some(output) = core.poll_output() {
+        match output {
+            Output::Resolved { ticket, outcome } => resolved.push((ticket, outcome)),
+            Output::Connect { link: id, .. } => link = Some(id),
+            other => panic!("{other:?}"),
+        }
+    }
+    let withdrawn = || Outcome::Failed(AddError::Withdrawn);
+    assert_eq!(resolved, [(Ticket(2), withdrawn()), (Ticket(1), withdrawn())]);
+    // Once it has gone to a node nobody can say that it does not count.
+    let link = link.expect("a client connects at once");
+    let group = crate::ids::GroupId { dc: crate::ids::DcId(0), group: 0, incarnation: 1 };
+    core.handle(now, Input::Connected { link });
+    core.handle(now, Input::FromNode { link, message: ToClient::Welcome { group, own_lane: 0, lanes: 1, age: 0 } });
+    core.handle(Time(1_000_000), Input::Tick);
+    let sent = std::iter::from_fn(|| core.poll_output())
+        .any(|output| matches!(output, Output::Send { message: FromClient::Batch { .. }, .. }));
+    assert!(sent && !core.withdraw(Ticket(3)));
+}

@@ -24,6 +24,11 @@ impl Group {
         self.applied
     }
 
+    /// Whether the ledger has ever confirmed this incarnation.
+    pub fn is_registered(&self) -> bool {
+        self.ever_confirmed
+    }
+
     /// Whether batches are taken: registered once, and not fenced out.
     pub fn is_serving(&self) -> bool {
         self.check_serving().is_ok()

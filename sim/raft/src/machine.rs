@@ -179,7 +179,7 @@ impl Machine {
         let mut channel = connection.open_channel(kind).await.map_err(|error| error.to_string())?;
         if let Party::Node(node) = peer {
             let group = self.layout.group_of(node) as u16;
-            let head = wire::encode(&Within { cluster: CLUSTER.to_owned(), group });
+            let head = wire::encode(&Within { cluster: CLUSTER.to_owned(), group, known: None });
             channel.writer.feed_bytes(head.into()).await.map_err(|error| error.to_string())?;
         }
         Ok(with_large_frames(channel))

@@ -239,7 +239,7 @@ function values(dc) {
     ["Rights", dc.rights === null ? "–" : number.format(dc.rights)],
     ["Not placed", dc.pending === null ? "–" : number.format(dc.pending)],
     ["Round trip", dc.name === last.dc ? "here" : dc.round_trip_ms === null ? "–" : `${dc.round_trip_ms.toFixed(dc.round_trip_ms < 10 ? 1 : 0)} ms`],
-    ["Heard", dc.name === last.dc ? "here" : dc.heard_ms === null ? "–" : ago(dc.heard_ms)],
+    ["Last change", dc.name === last.dc ? "here" : dc.heard_ms === null ? "–" : ago(dc.heard_ms)],
   ];
 }
 

@@ -1,0 +1,90 @@
+//! One line in the log for each change of a link: lost, with the reason and how long it was there, and regained, with how long it was away.
+
+use std::future::Future;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// A peer that does not answer for so long is said.
+const UNANSWERED_AFTER: Duration = Duration::from_secs(10);
+
+/// The state of a link to one peer.
+pub(crate) struct LinkLog {
+    peer: String,
+    state: State,
+}
+
+enum State {
+    /// Never up since the start.
+    New {
+        said: String,
+    },
+    Up {
+        since: Instant,
+    },
+    Down {
+        since: Instant,
+        reason: String,
+    },
+}
+
+impl LinkLog {
+    pub fn new(peer: String) -> LinkLog {
+        LinkLog { peer, state: State::New { said: String::new() } }
+    }
+
+    /// The link is there.
+    pub fn up(&mut self) {
+        let peer = &self.peer;
+        match &self.state {
+            State::Up { .. } => return,
+            State::New { .. } => tracing::info!(%peer, "connected"),
+            State::Down { since, .. } => tracing::info!(%peer, away_ms = ms(*since), "connected again"),
+        }
+        self.state = State::Up { since: Instant::now() };
+    }
+
+    /// The link has ended.
+    pub fn down(&mut self, reason: &str) {
+        if let State::Up { since } = self.state {
+            tracing::warn!(peer = %self.peer, %reason, up_ms = ms(since), "connection lost");
+            self.state = State::Down { since: Instant::now(), reason: reason.to_owned() };
+        }
+    }
+
+    /// An attempt failed, or has had no answer for long. Said when the reason changes.
+    pub fn refused(&mut self, reason: &str) {
+        let peer = &self.peer;
+        match &mut self.state {
+            State::Up { .. } => {}
+            State::New { said } => {
+                if said != reason {
+                    tracing::warn!(%peer, %reason, "not connected yet");
+                    reason.clone_into(said);
+                }
+            }
+            State::Down { reason: before, .. } if before == reason => {}
+            State::Down { reason: before, since } => {
+                tracing::warn!(%peer, %reason, away_ms = ms(*since), "still not connected");
+                reason.clone_into(before);
+            }
+        }
+    }
+}
+
+/// Waits for an attempt that goes on until it is answered; one that takes long is said in the log.
+pub(crate) async fn patiently<T>(attempt: impl Future<Output = T>, late: impl Fn()) -> T {
+    let mut attempt = std::pin::pin!(attempt);
+    loop {
+        tokio::select! {
+            answered = &mut attempt => return answered,
+            () = sleep(UNANSWERED_AFTER) => late(),
+        }
+    }
+}
+
+/// What is said of a peer that does not answer.
+pub(crate) const UNANSWERED: &str = "no answer";
+
+fn ms(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

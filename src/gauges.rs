@@ -1,0 +1,141 @@
+//! What `/metrics` shows: each metric's unit and help text, and the gauges of what a process reaches.
+
+use metrics::Unit;
+use tidemark_aggregator::{Aggregator, LedgerStanding};
+
+/// A metric, its unit and what it says.
+struct Described {
+    name: &'static str,
+    unit: Unit,
+    help: &'static str,
+}
+
+const fn described(name: &'static str, unit: Unit, help: &'static str) -> Described {
+    Described { name, unit, help }
+}
+
+/// Set when `/metrics` is asked for.
+const GAUGES: [Described; 26] = [
+    described("tidemark_ready", Unit::Count, "1 while /readyz answers 200."),
+    described("tidemark_peer_up", Unit::Count, "1 while the aggregator `peer` is connected."),
+    described("tidemark_ledger_has_leader", Unit::Count, "1 while the ledger's leader is reached and can decide."),
+    described("tidemark_ledger_voters", Unit::Count, "Voters of the ledger."),
+    described(
+        "tidemark_ledger_voters_reachable",
+        Unit::Count,
+        "Voters of the ledger that are reached, this process included.",
+    ),
+    described("tidemark_ledger_caught_up", Unit::Count, "1 once the ledger's log was applied here since the start."),
+    described("tidemark_group_serving", Unit::Count, "1 while increments of `group` are taken."),
+    described(
+        "tidemark_feed_connected",
+        Unit::Count,
+        "1 while `group` of this data centre is connected to this aggregator.",
+    ),
+    described("tidemark_view_behind_entries", Unit::Count, "Entries of the log of `group` that are not in the view."),
+    described(
+        "tidemark_view_behind_seconds",
+        Unit::Seconds,
+        "How long the view has lacked something of `group`, or has not heard it.",
+    ),
+    described("tidemark_graph_changes_waiting", Unit::Count, "Changes of edges that totals do not show yet."),
+    described("tidemark_graph_pairs_done", Unit::Count, "Pairs of counters done of the first waiting change of edges."),
+    described("tidemark_view_buckets_bytes", Unit::Bytes, "Memory of the view's buckets."),
+    described("tidemark_view_buckets_bytes_max", Unit::Bytes, "Limit of the memory of the view's buckets."),
+    described("tidemark_view_rows_shelved", Unit::Count, "Rows of the view whose old buckets are on disk only."),
+    described("tidemark_view_totals_shelved", Unit::Count, "Rows of totals whose old buckets are on disk only."),
+    described("tidemark_group_buckets_bytes", Unit::Bytes, "Memory of the buckets of `group`."),
+    described("tidemark_group_buckets_bytes_max", Unit::Bytes, "Limit of the memory of the buckets of `group`."),
+    described("tidemark_group_rows_shelved", Unit::Count, "Rows of `group` whose old buckets are on disk only."),
+    described(
+        "tidemark_group_held_seconds",
+        Unit::Seconds,
+        "How long batches of `group` waited for views, since the start.",
+    ),
+    described("tidemark_group_applied_entries", Unit::Count, "Entries of the log of `group` that are applied here."),
+    described("tidemark_group_connections", Unit::Count, "Clients connected to `group` here."),
+    described("tidemark_group_caught_up", Unit::Count, "1 once the log of `group` was applied here since the start."),
+    described("tidemark_webhook_dead_letters", Unit::Count, "Awards that a receiver did not take."),
+    described("tidemark_webhook_deliveries_open", Unit::Count, "Awards that a receiver has not acknowledged yet."),
+    described("tidemark_build_info", Unit::Count, "1; `version` is that of this program."),
+];
+
+/// Counted as it happens.
+const COUNTERS: [Described; 5] = [
+    described("tidemark_http_requests_total", Unit::Count, "HTTP requests answered, by method and status."),
+    described("tidemark_node_entries_total", Unit::Count, "Entries appended to the logs of groups."),
+    described("tidemark_node_slow_clients_total", Unit::Count, "Clients disconnected because they read too slowly."),
+    described("tidemark_peer_bytes_total", Unit::Bytes, "Bytes said to other aggregators, Raft not included."),
+    described("tidemark_webhook_requests_total", Unit::Count, "Requests to receivers of awards, by outcome."),
+];
+
+/// Says what each metric is.
+pub fn describe_all() {
+    for Described { name, unit, help } in GAUGES {
+        metrics::describe_gauge!(name, unit, help);
+    }
+    for Described { name, unit, help } in COUNTERS {
+        metrics::describe_counter!(name, unit, help);
+    }
+    metrics::gauge!("tidemark_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+}
+
+/// 1 or 0.
+pub fn flag(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
+}
+
+/// What an aggregator reaches.
+pub fn measure(aggregator: &Aggregator) {
+    let cluster = aggregator.cluster();
+    for peer in cluster.aggregators().filter(|&peer| peer != aggregator.id()) {
+        let labels = [("peer", cluster.aggregator_name(peer))];
+        metrics::gauge!("tidemark_peer_up", &labels).set(flag(aggregator.reaches_aggregator(peer)));
+    }
+    let LedgerStanding { leader, voters, voters_reached, .. } = aggregator.ledger_standing();
+    metrics::gauge!("tidemark_ledger_has_leader").set(flag(leader.is_some()));
+    metrics::gauge!("tidemark_ledger_voters").set(voters as f64);
+    metrics::gauge!("tidemark_ledger_voters_reachable").set(voters_reached as f64);
+    metrics::gauge!("tidemark_ledger_caught_up").set(flag(aggregator.has_caught_up_with_ledger()));
+    for (group, connected) in aggregator.own_groups() {
+        let labels = [("group", aggregator.incarnation_name(group))];
+        metrics::gauge!("tidemark_feed_connected", &labels).set(flag(connected));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Every metric that the sources name is described, and nothing else is.
+    #[test]
+    fn every_metric_has_a_unit_and_a_help_text() {
+        let top = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut named = BTreeSet::new();
+        let mut dirs: Vec<_> = ["src", "aggregator/src", "node/src", "client/src", "transport/src", "consensus/src"]
+            .map(|dir| top.join(dir))
+            .to_vec();
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    for kind in ["gauge!(", "counter!("] {
+                        for (_, after) in text.match_indices(kind).map(|(at, _)| text[at..].split_at(kind.len())) {
+                            let name = after.trim_start().strip_prefix('"').and_then(|name| name.split('"').next());
+                            named.extend(name.filter(|name| name.starts_with("tidemark_")).map(str::to_owned));
+                        }
+                    }
+                }
+            }
+        }
+        let all: BTreeSet<String> = GAUGES.iter().chain(&COUNTERS).map(|metric| metric.name.to_owned()).collect();
+        assert_eq!(named, all);
+        for Described { name, help, .. } in GAUGES.iter().chain(&COUNTERS) {
+            assert!(help.ends_with('.') && help.len() <= 120, "{name}: {help}");
+        }
+    }
+}
