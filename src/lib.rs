@@ -3,6 +3,9 @@
 //! It never decides anything about counting: what it is asked goes to an [`http::Backend`], what it prints came from one.
 //! [`local`] brings a whole cluster up inside this process, for [`serve`] and for [`demo`].
 
+#[macro_use]
+pub mod out;
+
 pub mod audit;
 pub mod backend;
 pub mod backup;

@@ -94,7 +94,7 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
     let sessions = SessionKeys::of_dir(&options.data_dir)?;
     let access = Access { token: token.clone(), open_reads: true, sessions: Some(sessions), origins: Vec::new() };
     let pages = Pages::start(&cluster, options.port, &access, None).await?;
-    println!("{}", greeting(&pages.addresses()[0].to_string(), token.as_str()));
+    outln!("{}", greeting(&pages.addresses()[0].to_string(), token.as_str()));
     let signal = terminated.await;
     pages.stop().await;
     cluster.stop().await;

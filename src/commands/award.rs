@@ -43,7 +43,7 @@ pub fn run(args: Award) -> Outcome {
             match args.remote.get::<AwardStateBody>(&path).await {
                 Ok(known) => award = known.award,
                 Err(error) if is_passing(&error) => {
-                    eprintln!("tidemark: {error}; it is asked again");
+                    errln!("tidemark: {error}; it is asked again");
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 Err(error) => return Err(error.into()),

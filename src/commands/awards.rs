@@ -66,7 +66,7 @@ async fn list(counter: Option<CounterName>, remote: &Remote) -> Outcome {
 async fn certificate(counter: &CounterName, at: u64, out: Option<PathBuf>, remote: &Remote) -> Outcome {
     let certificate = fetch(counter, at, remote).await?.to_json();
     match out {
-        None => print!("{certificate}"),
+        None => out!("{certificate}"),
         Some(path) => {
             let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
             let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, certificate.as_bytes()));

@@ -203,7 +203,7 @@ async fn load_one(
     let label = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let first = progress.done_before().min(load.rows);
     if first > 0 && !before {
-        eprintln!("{label}: goes on behind row {first}");
+        errln!("{label}: goes on behind row {first}");
     }
     let mut meter = Meter::new(&label, load.rows, first);
     let mut shown = 0;
@@ -285,7 +285,7 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
             }
         };
         if scan.broken + if args.check { scan.refused } else { 0 } <= BAD_ROWS_SHOWN_MAX {
-            eprintln!("{}: {} {line}: {why}", path.display(), scan.unit);
+            errln!("{}: {} {line}: {why}", path.display(), scan.unit);
         }
     }
     (scan.found, scan.has_only_lines) = (source.found(), source.has_only_lines());
@@ -342,7 +342,7 @@ async fn until_policies_hold(path: &Path, scan: &Scan) {
     let since_s = scan.terms.values().flatten().filter_map(|terms| terms.since_s).max().unwrap_or(0);
     let left_s = since_s.saturating_sub(wall_now().0 / 1_000).min(SERIES_AHEAD_S + 1);
     if left_s > 0 {
-        eprintln!("{}: waits {left_s} s until the policy holds", path.display());
+        errln!("{}: waits {left_s} s until the policy holds", path.display());
         tokio::time::sleep(Duration::from_secs(left_s + 1)).await;
     }
 }
@@ -352,21 +352,21 @@ fn announce(path: &Path, scan: &Scan, naming: &Naming) {
     let file = path.display();
     for name in &scan.found.missing {
         let instead = if *name == naming.delta { "each row counts 1" } else { "rows happen when they are logged" };
-        eprintln!("{file}: there is no column {name:?}: {instead}");
+        errln!("{file}: there is no column {name:?}: {instead}");
     }
     if !scan.found.ignored.is_empty() {
         let shown = scan.found.ignored.iter().take(COLUMNS_SHOWN_MAX).map(|name| format!("{name:?}"));
         let more = if scan.found.ignored.len() > COLUMNS_SHOWN_MAX { ", …" } else { "" };
-        eprintln!("{file}: ignored columns: {}{more}", shown.collect::<Vec<_>>().join(", "));
+        errln!("{file}: ignored columns: {}{more}", shown.collect::<Vec<_>>().join(", "));
     }
     for (namespace, terms) in &scan.terms {
         let Some(terms) = terms else {
-            eprintln!("{file}: unknown namespace {namespace:?}: its rows will be refused");
+            errln!("{file}: unknown namespace {namespace:?}: its rows will be refused");
             continue;
         };
         let Some(policy) = &terms.policy else { continue };
         if terms.revision > 1 {
-            eprintln!(
+            errln!(
                 "{file}: {namespace} keeps series by its policy number {}: what an earlier one had closed stays so, however late events \
                  may be now",
                 terms.revision
@@ -377,10 +377,10 @@ fn announce(path: &Path, scan: &Scan, naming: &Naming) {
             OutOfRangeBody::Refuse => "refused",
             OutOfRangeBody::Total => "counted in totals only",
         };
-        eprintln!("{file}: {namespace} takes events up to {late} late; others are {otherwise}");
+        errln!("{file}: {namespace} takes events up to {late} late; others are {otherwise}");
     }
     let Scan { rows, broken, zero, total_only, refused, .. } = scan;
-    eprintln!(
+    errln!(
         "{file}: {rows} rows: {broken} broken, {refused} refused, {total_only} for totals only, {zero} of delta 0"
     );
 }

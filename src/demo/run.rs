@@ -87,7 +87,7 @@ pub fn run(options: &DemoOptions) -> Result<ExitCode, DemoError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DemoError::Runtime)?;
     let folder = Folder::open(options.data_dir.as_deref())?;
     let closing = runtime.block_on(Demo::perform(options, layout, &folder.path))?;
-    println!("{}", if options.json { closing.json() } else { closing.text() });
+    outln!("{}", if options.json { closing.json() } else { closing.text() });
     Ok(if closing.adds_up() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -320,7 +320,7 @@ impl<'a> Demo<'a> {
 
     fn say(&self, text: &str) {
         if !self.options.json {
-            println!("{text}");
+            outln!("{text}");
         }
     }
 
@@ -333,7 +333,7 @@ impl<'a> Demo<'a> {
         self.started = Instant::now();
         self.last_cost = cost_before;
         if self.options.is_live() {
-            print!("{}", table::CLEAR_SCREEN);
+            out!("{}", table::CLEAR_SCREEN);
         }
         let end = self.watch_until_end().await?;
         self.record.wall_s = self.started.elapsed().as_secs_f64();
@@ -451,7 +451,7 @@ impl<'a> Demo<'a> {
         let cost = cost::of_this_tree().unwrap_or_default();
         self.record.peak_rss_mib = self.record.peak_rss_mib.max(cost.rss_mib);
         if self.options.is_live() {
-            print!("{}", table::render(&self.picture(&cost)));
+            out!("{}", table::render(&self.picture(&cost)));
             let _ = std::io::Write::flush(&mut std::io::stdout());
         }
         self.last_cost = cost;

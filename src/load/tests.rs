@@ -98,7 +98,7 @@ fn rows_of_csv_are_read_and_broken_ones_named_by_their_lines() {
             "8: qa/a Down 3 60",
             "9: 1 fields: the names of columns are 3",
             "10: text stands behind the quote that closes a field; a quote within a field is written twice",
-            "11: qa:\"a\" Up 1 60",
+            "11: qa/\"a\" Up 1 60",
             "12: 4 fields: the names of columns are 3",
             "13: qa/a Up 1 60",
             "14: qa/a/\u{fffd} Up 1 60",
@@ -524,7 +524,7 @@ json.dump([[(d[2], write(table, d)) for d in dialects] for table in json.load(sy
         python(PROGRAM, &tables.iter().map(|table| rows(table)).collect::<Vec<_>>());
     for (table, files) in tables.iter().zip(written) {
         let expected: Vec<String> =
-            table.iter().map(|(counter, delta, _)| format!("qa:{counter} Up {delta} -")).collect();
+            table.iter().map(|(counter, delta, _)| format!("qa/{counter} Up {delta} -")).collect();
         for (delimiter, file) in files {
             let naming = Naming { delimiter: delimiter.chars().next(), ..Naming::default() };
             let told = told_as(file.as_bytes(), &naming).unwrap_or_else(|error| panic!("{error}: {file}"));

@@ -119,7 +119,7 @@ fn read_in(zone: &str, schema: &str, column: Written) -> String {
     let schema = format!("optional binary counter; {schema};");
     let bytes = file(&schema, WriterProperties::builder(), vec![vec![counters, column]]);
     let naming = if zone.is_empty() { Naming::default() } else { in_zone(zone) };
-    told(&bytes, &naming).unwrap_or_else(|error| vec![error]).join(", ").replace(" qa:a", "")
+    told(&bytes, &naming).unwrap_or_else(|error| vec![error]).join(", ").replace(" qa/a", "")
 }
 
 #[test]
