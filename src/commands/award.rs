@@ -85,6 +85,7 @@ fn is_passing(error: &RemoteError) -> bool {
     match error {
         RemoteError::Unreachable { .. } | RemoteError::Answer { .. } => true,
         RemoteError::Refused { status, .. } => status.is_server_error(),
-        RemoteError::Address(_) | RemoteError::Plain(_) | RemoteError::Tls(_) | RemoteError::Token(_) => false,
+        RemoteError::Address(_) | RemoteError::Plain(_) | RemoteError::Tls(_) => false,
+        RemoteError::Token(_) | RemoteError::Running(_) => false,
     }
 }

@@ -88,5 +88,14 @@ pub fn text(award: &AwardBody) -> String {
         count => format!("milestones {} and {} more, every {}", award.at, count - 1, award.step),
     };
     let AwardBody { counter, first, delta, client, .. } = award;
-    format!("{counter} {milestones}: number {first}, weight {delta}, client {client}, {session}")
+    let time = award.time.as_deref().map_or_else(String::new, |time| format!(" at {time}"));
+    format!("{counter} {milestones}{time}: {}, client {client}, {session}", numbers(*first, *delta))
+}
+
+/// The numbers that an increment takes.
+pub fn numbers(first: u64, delta: u64) -> String {
+    match delta {
+        0 | 1 => format!("number {first}"),
+        delta => format!("numbers {first} to {}", first.saturating_add(delta - 1)),
+    }
 }
