@@ -15,6 +15,7 @@ use tidemark_aggregator::{
     MilestoneState as State, VoterChange, shown,
 };
 use tidemark_client::{Client, HitError, HitOutcome};
+use tidemark_node::Statuses;
 use tidemark_proto::asking::About;
 use tidemark_proto::client::AddError;
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, SessionId};
@@ -36,6 +37,7 @@ use crate::hops::Hops;
 use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
 use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
+use crate::http::namespaces::NamespaceBody;
 use crate::http::series::Of;
 use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
@@ -44,6 +46,7 @@ use crate::http::{
 };
 use crate::lag::ViewLag;
 use crate::lives::Lives;
+use crate::measures;
 use crate::names::counter_text;
 use crate::news::{self, NewsLine};
 use crate::places::Place;
@@ -75,6 +78,8 @@ pub struct LocalBackend {
     namespaces: Vec<String>,
     /// Of the data centres, by their numbers, where they are known.
     places: Vec<Option<Place>>,
+    /// Of the node in the same process, if there is one, for `/metrics`.
+    node: Option<(String, Statuses)>,
 }
 
 /// What was added here, durably, to one counter.
@@ -124,7 +129,14 @@ impl LocalBackend {
             series,
             namespaces: Vec::new(),
             places: Vec::new(),
+            node: None,
         }
+    }
+
+    /// Shows the metrics of a node that is in the same process.
+    pub fn beside(mut self, dc: &str, statuses: Statuses) -> LocalBackend {
+        self.node = Some((dc.to_owned(), statuses));
+        self
     }
 
     /// The newest awards of some counters, oldest first.
@@ -638,6 +650,9 @@ impl Backend for LocalBackend {
 
     fn measure(&self) {
         ViewLag::of(&self.aggregator).measure();
+        if let Some((dc, statuses)) = &self.node {
+            measures::groups(dc, statuses);
+        }
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -649,6 +664,19 @@ impl Backend for LocalBackend {
             Some(name) => Err(format!("the ledger does not know the namespace {name} yet")),
             None => Ok(()),
         }
+    }
+
+    fn namespaces(&self) -> Result<Vec<NamespaceBody>, Failure> {
+        self.aggregator.ready().map_err(Failure::NotServing)?;
+        Ok(self.aggregator.with_ledger(|ledger| {
+            let updown: BTreeSet<&str> = ledger.updown().collect();
+            let body = |name: &str| NamespaceBody {
+                name: name.to_owned(),
+                updown: updown.contains(name),
+                series: ledger.series_of(name).is_some(),
+            };
+            ledger.namespaces().map(body).collect()
+        }))
     }
 
     fn hops(&self) -> Option<&Hops> {

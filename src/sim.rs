@@ -405,7 +405,10 @@ fn measure(args: &ReportArgs) -> Vec<RunLine> {
     let mut progress = |line: &RunLine| {
         errln!(
             "{:?}: {} data centres, {}/s, milestone {}",
-            line.section, line.centres, line.rate_per_s, line.milestone
+            line.section,
+            line.centres,
+            line.rate_per_s,
+            line.milestone
         );
     };
     report::measure(extent, args.seed, &mut progress)

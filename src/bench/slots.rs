@@ -38,7 +38,8 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
             let now = series.spends(per_s, seconds)?;
             errln!(
                 "turn {turn}, {slots} slots: {:.2} µs of nodes, {:.2} µs of the aggregator",
-                now.nodes_us, now.aggregator_us
+                now.nodes_us,
+                now.aggregator_us
             );
             spent.push(now);
         }

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::process::{self, Place, ProcessArgs};
 use crate::backend::LocalBackend;
 use crate::config::{AggregatorFile, Layout};
+use crate::measures;
 use crate::series::next_terms;
 use crate::webhook::{Home, Webhook, Webhooks};
 use clap::Args;
@@ -30,8 +31,7 @@ pub struct AggregatorArgs {
 }
 
 pub fn run(args: AggregatorArgs) -> Outcome {
-    let settings: AggregatorFile = args.process.load()?;
-    process::start_logs();
+    let settings: AggregatorFile = args.process.start()?;
     process::block_on(serve(settings))
 }
 
@@ -39,7 +39,7 @@ async fn serve(settings: AggregatorFile) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Aggregator)?;
     let (id, address) = seat(&settings, &place)?;
     let webhooks = settings.webhooks.iter().map(|keys| keys.webhook()).collect::<Result<Vec<_>, _>>()?;
-    let metrics = process::start_metrics();
+    let metrics = measures::start();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
     let aggregator =

@@ -6,6 +6,7 @@ use crate::config::NodeFile;
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, MilestoneList, News, Progress,
 };
+use crate::measures;
 use clap::Args;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -26,15 +27,14 @@ pub struct NodeArgs {
 }
 
 pub fn run(args: NodeArgs) -> Outcome {
-    let settings: NodeFile = args.process.load()?;
-    process::start_logs();
+    let settings: NodeFile = args.process.start()?;
     process::block_on(serve(settings))
 }
 
 async fn serve(settings: NodeFile) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Node)?;
     let address = own_address(&settings, &place)?;
-    let metrics = process::start_metrics();
+    let metrics = measures::start();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
     let node = Node::start(endpoint.clone(), options(&settings, &place)).await?;
@@ -158,16 +158,7 @@ impl Backend for NodeBackend {
     }
 
     fn measure(&self) {
-        for status in self.statuses.get() {
-            let Some(group) = status.group else { continue };
-            let labels = [("group", format!("{}/{}", self.dc, group.group))];
-            metrics::gauge!("tidemark_group_buckets_bytes", &labels).set(status.buckets_bytes as f64);
-            if let Some(most) = status.buckets_bytes_max {
-                metrics::gauge!("tidemark_group_buckets_bytes_max", &labels).set(most as f64);
-            }
-            metrics::gauge!("tidemark_group_rows_shelved", &labels).set(status.rows_shelved as f64);
-            metrics::gauge!("tidemark_group_held_seconds", &labels).set(status.held_ms as f64 / 1_000.0);
-        }
+        measures::groups(&self.dc, &self.statuses);
     }
 
     fn ready(&self) -> Result<(), String> {

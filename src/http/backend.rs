@@ -3,6 +3,7 @@
 use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::ledger::{ChangeVotersBody, MembersBody};
+use super::namespaces::NamespaceBody;
 use super::series::Of;
 use super::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use super::{ClusterBody, Failure, Mode};
@@ -423,6 +424,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Sets the gauges that `/metrics` is about to show.
     fn measure(&self) {}
+
+    /// All namespaces, in the order of their names. A node knows none.
+    fn namespaces(&self) -> Result<Vec<NamespaceBody>, Failure> {
+        Err(Failure::NotFound("namespaces are known to aggregators only".to_owned()))
+    }
 
     /// Whether requests should be sent here; else why not.
     fn ready(&self) -> Result<(), String>;
