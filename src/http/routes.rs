@@ -7,7 +7,7 @@ use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
     READ_COUNTERS_MAX, REQUEST_TIMEOUT, audit, backup, body, bulk, claims, dcs, dry_run, edges, groups, hop_routes,
-    ledger, live, lives, milestone, pages, series, slots, webhooks,
+    ledger, live, lives, milestone, namespaces, pages, series, slots, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -41,7 +41,7 @@ pub(super) type Body = Result<Bytes, BytesRejection>;
 /// All routes, and those of a front end.
 pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) -> Router {
     let counter = get(get_counter::<B>).post(post_counter::<B>).put(put_counter::<B>).delete(delete_counter::<B>);
-    let first = front.unwrap_or_else(|| Router::new().route("/", pages::totals().route()));
+    let first = front.unwrap_or_else(|| Router::new().route("/", pages::console().route()));
     let first: Router<Arc<Shared<B>>> = first.with_state(());
     first
         .merge(pages::routes())
@@ -94,6 +94,7 @@ fn series_routes<B: Backend>() -> Router<Arc<Shared<B>>> {
         .route("/v1/export", get(series::export::<B>))
         .route("/v1/audit", get(audit::audit::<B>))
         .route("/v1/read", read)
+        .route("/v1/namespaces", get(namespaces::list::<B>))
         .route("/v1/namespaces/{*rest}", policy)
         .route("/v1/edges", post(edges::change::<B>).layer(DefaultBodyLimit::max(edges::EDGES_BODY_BYTES_MAX)))
         .route("/v1/edges/audit", get(edges::audit::<B>))
